@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""Writes build.ninja, the one description of how Verbatim is built.
+
+Run without arguments it rewrites the committed build.ninja byte for byte (tests/unit/test_build.py checks that). With
+arguments it writes <builddir>/build.ninja instead, so that another compiler never touches the committed file:
+
+  ./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja tests
+
+Every source is listed by hand: a file that is in the tree but not here fails tools/tidy.py. Read next: STYLE.md.
+"""
+import argparse
+import os
+import sys
+
+# === Sources ================================================================================================================
+
+ENGINE = """
+added_tokens arena bpe detokenizer digest dynlib exec exec_start fail gemm_lt gpu items jit kernels pages plan
+pretokenize receipt request safetensors schedule split_pattern tokenizer tokenizer_json transcript trig
+verbatim weights
+""".split()
+
+CPU = """
+cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
+moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
+""".split()
+
+PLANNER = """
+check check_access deploy_config draft emit graph guarantees model_config place planner print profile rope
+specialise
+""".split()
+
+# The program: everything above is libverbatim.a, these sit on top of it.
+PROGRAM = """
+cli_plan cli_probe cli_run cli_show main
+""".split()
+
+# Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
+KERNEL_TEXTS = """
+abi.h embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
+ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu tile.cuh
+""".split()
+
+# tools/<name>.c -> build/<name>
+TOOLS = """
+random_model tokenizer_ids
+""".split()
+
+# tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
+TESTS = {
+    "unit": """
+arena bpe check cpu_pool cuda_api deploy_config detokenizer dynlib fail gpu_driver h16 items jit model_config
+num pages place plan planner pretokenize profile receipt request safetensors tokenizer tokenizer_json trig
+weights
+""".split(),
+    "kernel": """
+embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+silu_mul
+""".split(),
+    "e2e": """
+control frozen golden hostile invariance oracle
+""".split(),
+}
+
+# tests/gpu/test_<name>.c -> build/gpu_tests/test_<name>; they print SKIPPED where there is no GPU.
+GPU_TESTS = """
+gpu
+""".split()
+
+# Sources that tests need beside their own: folder of tests/ or name of a test -> paths.
+TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c"], "e2e": ["tests/e2e/e2e.c"]}
+
+# Functions that a test replaces by its own __wrap_<function>: name of the test -> functions.
+TEST_WRAPS = {
+    "test_control": ["cpu_mla_fold"],
+    "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
+    "test_tokenizer": ["malloc", "calloc", "realloc"],
+}
+
+# tests/fuzz/fuzz_<name>.c -> build/fuzz/fuzz_<name>, with clang's libFuzzer.
+FUZZERS = """
+config jsonl plan safetensors tokenizer
+""".split()
+
+# === Flags ==================================================================================================================
+
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Wstrict-prototypes",
+            "-Wmissing-prototypes", "-Werror"]
+# -ffp-contract=off: a fused multiply-add is always written, never inferred (NUMERICS.md). No -march: the instruction set
+# of a file is part of its name and never leaks into another file.
+CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off"] + WARNINGS
+INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
+INSTRUCTION_SETS = {
+    "_avx2": "-mavx2 -mfma -mf16c",
+    "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c",
+}
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+# Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
+# whose archive holds an old copy of the same symbols: the first one met is taken.
+LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-lm"]
+
+
+class NinjaWriter:
+    """The part of ninja's syntax that is used here. Paths hold no spaces, colons or dollars."""
+
+    def __init__(self):
+        self.lines = []
+
+    def comment(self, text):
+        self.lines += ["", "# " + text]
+
+    def variable(self, name, words, indent=""):
+        text = words if isinstance(words, str) else " ".join(words)
+        self.lines.append((indent + name + " = " + text).rstrip())
+
+    def rule(self, name, **variables):
+        self.lines.append("rule " + name)
+        for key, value in variables.items():
+            self.variable(key, value, "  ")
+
+    def build(self, outputs, rule, inputs=(), implicit=(), order_only=(), **variables):
+        words = ["build", *as_list(outputs)]
+        words[-1] += ":"
+        words += [rule, *as_list(inputs)]
+        words += ["|", *implicit] if implicit else []
+        words += ["||", *order_only] if order_only else []
+        self.lines.append(" ".join(words))
+        for key, value in variables.items():
+            self.variable(key, value, "  ")
+
+    def default(self, targets):
+        self.lines.append("default " + " ".join(targets))
+
+    def text(self):
+        return "\n".join(self.lines) + "\n"
+
+
+def as_list(value):
+    return [value] if isinstance(value, str) else list(value)
+
+
+def library_sources():
+    return (["engine/%s.c" % name for name in ENGINE] + ["engine/cpu/%s.c" % name for name in CPU] +
+            ["planner/%s.c" % name for name in PLANNER])
+
+
+def program_sources():
+    return ["engine/%s.c" % name for name in PROGRAM]
+
+
+def tool_sources():
+    return ["tools/%s.c" % name for name in TOOLS]
+
+
+def test_sources():
+    return ["tests/%s/test_%s.c" % (folder, name) for folder, names in TESTS.items() for name in names]
+
+
+def gpu_test_sources():
+    return ["tests/gpu/test_%s.c" % name for name in GPU_TESTS]
+
+
+def fuzz_sources():
+    return ["tests/fuzz/fuzz_%s.c" % name for name in FUZZERS]
+
+
+def all_sources():
+    """Every .c that the build compiles from the tree; tools/tidy.py compares it with the tree."""
+    support = sorted({path for paths in TEST_SUPPORT.values() for path in paths})
+    return (library_sources() + program_sources() + tool_sources() + test_sources() + gpu_test_sources() +
+            fuzz_sources() + support)
+
+
+class Variant:
+    """One way of compiling everything: objects under <root>/obj, a compiler and extra flags."""
+
+    def __init__(self, ninja, builddir, root, cc_rule, link_rule):
+        self.ninja, self.builddir, self.root = ninja, builddir, root
+        self.cc_rule, self.link_rule = cc_rule, link_rule
+        self.objects = {}
+
+    def object(self, source):
+        if source not in self.objects:
+            stem = source[:-2]
+            generated = self.builddir + "/"
+            inner = stem[len(generated):] if stem.startswith(generated) else stem
+            output = "%s/obj/%s.o" % (self.root, inner)
+            flags = [value for suffix, value in INSTRUCTION_SETS.items() if stem.endswith(suffix)]
+            self.ninja.build(output, self.cc_rule, source, **({"isa": flags} if flags else {}))
+            self.objects[source] = output
+        return self.objects[source]
+
+    def library(self, generated):
+        output = self.root + "/libverbatim.a"
+        self.ninja.build(output, "ar", [self.object(source) for source in library_sources() + generated])
+        return output
+
+    def binary(self, output, sources, library, libs=""):
+        extra = {"extra_libs": libs} if libs else {}
+        self.ninja.build(output, self.link_rule, [self.object(source) for source in sources] + [library], **extra)
+        return output
+
+    def program(self, library):
+        return [self.binary(self.root + "/verbatim", program_sources(), library)] if PROGRAM else []
+
+    def tests(self, folder, sources, library):
+        outputs = []
+        for source in sources:
+            name = os.path.basename(source)[:-2]
+            support = TEST_SUPPORT.get(source.split("/")[1], []) + TEST_SUPPORT.get(name, [])
+            libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in TEST_WRAPS.get(name, [])])
+            outputs.append(self.binary("%s/%s/%s" % (self.root, folder, name), [source] + support, library, libs))
+        return outputs
+
+
+def write_rules(ninja, args):
+    ninja.variable("ninja_required_version", "1.5")
+    ninja.variable("builddir", args.builddir)
+    ninja.variable("cc", args.cc)
+    ninja.variable("cflags", CFLAGS + INCLUDES)
+    ninja.variable("sanitize", SANITIZE)
+    ninja.variable("libs", LIBRARIES)
+    ninja.lines.append("")
+    depfile = {"depfile": "$out.d", "deps": "gcc"}
+    ninja.rule("cc", command="$cc -MMD -MF $out.d $cflags $isa -c $in -o $out", description="CC $out", **depfile)
+    ninja.rule("cc_san", command="$cc -MMD -MF $out.d $cflags $isa $sanitize -O1 -c $in -o $out", description="CC $out",
+               **depfile)
+    ninja.rule("cc_fuzz", command="clang -MMD -MF $out.d $cflags $isa $sanitize -fsanitize=fuzzer-no-link -O1 -c $in -o $out",
+               description="CC $out", **depfile)
+    ninja.rule("ar", command="rm -f $out && ar rcsD $out $in", description="AR $out")
+    ninja.rule("link", command="$cc -o $out $in $libs $extra_libs", description="LINK $out")
+    ninja.rule("link_san", command="$cc $sanitize -o $out $in $libs $extra_libs", description="LINK $out")
+    ninja.rule("link_fuzz", command="clang $sanitize -fsanitize=fuzzer -o $out $in $libs", description="LINK $out")
+    ninja.rule("embed", command="python3 tools/embed.py -o $out $in", description="EMBED $out")
+    ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(),
+               description="CONFIGURE", generator="1")
+    ninja.rule("run_tests", command="python3 tools/test.py --builddir $builddir", description="TEST", pool="console")
+
+
+def configure_arguments(args):
+    words = []
+    if args.cc != "cc":
+        words += ["--cc", args.cc]
+    if args.builddir != "build":
+        words += ["--builddir", args.builddir]
+    return " ".join(words)
+
+
+def output_path(args):
+    return "build.ninja" if not configure_arguments(args) else args.builddir + "/build.ninja"
+
+
+def generate(args):
+    build = args.builddir
+    ninja = NinjaWriter()
+    ninja.lines.append("# Written by configure.py; edit that instead.")
+    write_rules(ninja, args)
+    ninja.comment("Generated sources and this file")
+    generated = []
+    if KERNEL_TEXTS:
+        generated = [build + "/gen/kernel_sources.c"]
+        ninja.build(generated, "embed", ["kernels_src/" + name for name in KERNEL_TEXTS], implicit=["tools/embed.py"])
+    ninja.build(output_path(args), "configure", implicit=["configure.py"])
+
+    ninja.comment("The program, its library, tools and tests")
+    plain = Variant(ninja, build, build, "cc", "link")
+    library = plain.library(generated)
+    program = plain.program(library)
+    tools = [plain.binary("%s/%s" % (build, name), ["tools/%s.c" % name], library) for name in TOOLS]
+    tests = plain.tests("tests", test_sources(), library) + plain.tests("gpu_tests", gpu_test_sources(), library)
+
+    ninja.comment("The same under AddressSanitizer and UndefinedBehaviorSanitizer")
+    san = Variant(ninja, build, build + "/san", "cc_san", "link_san")
+    san_library = san.library(generated)
+    san_all = [san_library] + san.program(san_library) + san.tests("tests", test_sources(), san_library)
+
+    ninja.comment("Fuzzers (clang only, never built by default)")
+    fuzz_all = []
+    if FUZZERS:
+        fuzz = Variant(ninja, build, build + "/fuzz", "cc_fuzz", "link_fuzz")
+        fuzz_library = fuzz.library(generated)
+        fuzz_all = [fuzz.binary("%s/fuzz/fuzz_%s" % (build, name), [source], fuzz_library)
+                    for name, source in zip(FUZZERS, fuzz_sources())]
+
+    ninja.comment("Names to build by")
+    default = [library] + program + tools
+    ninja.build("all", "phony", default)
+    ninja.build("tests", "phony", tests)
+    ninja.build("san", "phony", san_all)
+    ninja.build("fuzz", "phony", fuzz_all)
+    ninja.build("test", "run_tests", order_only=["all", "tests", "san"])
+    ninja.default(["all"])
+    return ninja.text()
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description="Writes build.ninja.")
+    parser.add_argument("--cc", default="cc", help="C compiler (default: cc)")
+    parser.add_argument("--builddir", default="build", help="folder of everything that is built (default: build)")
+    return parser.parse_args(argv)
+
+
+def main():
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))
+    args = parse_arguments(sys.argv[1:])
+    path = output_path(args)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w", encoding="ascii", newline="\n") as file:
+        file.write(generate(args))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+/* added_tokens.c - leftmost-longest search over a sorted list (see added_tokens.h). */
+#include "added_tokens.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_content(const void *a, const void *b) {
+  const added_token *left = a, *right = b;
+  uint32_t common = left->bytes < right->bytes ? left->bytes : right->bytes;
+  int order = memcmp(left->content, right->content, common);
+  if (order != 0) return order;
+  return left->bytes < right->bytes ? -1 : left->bytes > right->bytes;
+}
+
+status added_tokens_open(added_tokens *set, const added_token *tokens, size_t count, bool is_normalized) {
+  *set = (added_tokens){0};
+  set->tokens = malloc((count + 1) * sizeof *set->tokens);
+  if (set->tokens == NULL) return FAIL(ERR_LIMIT, "added tokens: out of memory");
+  if (count > 0) memcpy(set->tokens, tokens, count * sizeof *tokens);
+  qsort(set->tokens, count, sizeof *set->tokens, compare_content);
+  for (size_t i = 0; i < count; i++) {
+    added_token token = set->tokens[i];
+    ASSERT(token.bytes > 0);
+    if (i + 1 < count && compare_content(&token, &set->tokens[i + 1]) == 0)
+      return FAIL(ERR_FORMAT, "added tokens: expected every content once, found \"%.*s\" twice", (int)token.bytes,
+                  (const char *)token.content);
+    if (token.is_normalized != is_normalized) continue;
+    set->tokens[set->count++] = token; /* count <= i */
+    set->is_first[token.content[0]] = 1;
+  }
+  return OK;
+}
+
+void added_tokens_close(added_tokens *set) {
+  free(set->tokens);
+  *set = (added_tokens){0};
+}
+
+/* First index in [low, high) whose byte at depth is >= value. All of them are longer than depth and agree before it. */
+static size_t lower_bound(const added_tokens *set, size_t low, size_t high, uint32_t depth, uint32_t value) {
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (set->tokens[middle].content[depth] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/* The longest content that text begins with; NULL when there is none. */
+static const added_token *match_prefix(const added_tokens *set, const uint8_t *text, size_t bytes) {
+  const added_token *longest = NULL;
+  size_t low = 0, high = set->count;
+  for (uint32_t depth = 0; depth < bytes && low < high; depth++) {
+    low = lower_bound(set, low, high, depth, text[depth]);
+    high = lower_bound(set, low, high, depth, text[depth] + 1u);
+    if (low < high && set->tokens[low].bytes == depth + 1) longest = &set->tokens[low++]; /* a prefix sorts before what extends it */
+  }
+  return longest;
+}
+
+const added_token *added_tokens_find(const added_tokens *set, const uint8_t *text, size_t bytes, size_t from, size_t *start) {
+  for (size_t at = from; at < bytes; at++) {
+    if (!set->is_first[text[at]]) continue;
+    const added_token *found = match_prefix(set, text + at, bytes - at);
+    if (found == NULL) continue;
+    *start = at;
+    return found;
+  }
+  return NULL;
+}

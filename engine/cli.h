@@ -1,0 +1,12 @@
+/* cli.h - the subcommands of `verbatim`. Each receives its own arguments, argv[0] being the subcommand's name, and returns the exit
+ * code: 0, or fail_exit_code of what went wrong, after one "verbatim: ..." line on stderr. Only here and in main.c are arguments, the
+ * environment and terminals known. */
+#ifndef VERBATIM_CLI_H
+#define VERBATIM_CLI_H
+
+int cli_plan(int argc, char **argv);
+int cli_show(int argc, char **argv);
+int cli_run(int argc, char **argv);
+int cli_probe(int argc, char **argv);
+
+#endif

@@ -1,0 +1,56 @@
+/* h16_core.h - what one instruction set must give to h16.c: packing of w panels and the chain over a packed block.
+ *
+ * A block is up to 64 k of one panel. An operand's exponent is kept in 16 bits: e(v) for normal numbers, H16_NONE for
+ * zeros, H16_WILD for subnormals, Inf and NaN, so that sums stay in 16 bits and say what they met:
+ *   below H16_NONE / 2: a zero factor, in [-100, 100]: the fast range, else: the exact path.
+ * The fast range: E in [-100, 100], so that S = 2^(25-E), the products, their multiples by S and the result are normal
+ * fp32 numbers wherever a cut leaves anything of them. Each cut product is below 3.97 * 2^25 in magnitude: 16 of them
+ * fit an int32; adding the cut c may not, and then the lane goes to the exact path too.
+ * Internal to engine/cpu. Read next: h16_portable.c, the plainest of the three. */
+#ifndef VERBATIM_H16_CORE_H
+#define VERBATIM_H16_CORE_H
+#include "h16.h"
+
+#define H16_BLOCK_K 64u
+#define H16_COLUMNS_MAX 32u
+#define H16_NONE (-8192)
+#define H16_WILD 16000
+#define H16_E_MAX 100
+
+typedef struct h16_panel {
+  _Alignas(64) f32 value[H16_BLOCK_K * H16_COLUMNS_MAX];       /* [k][columns], fp32 of w */
+  _Alignas(64) int16_t exponent[H16_BLOCK_K * H16_COLUMNS_MAX]; /* [k][columns], in an order of columns the core chooses */
+} h16_panel;
+
+typedef struct h16_block {
+  const h16_panel *panel;
+  f32 *c;                   /* [rows][columns] accumulators, 64-byte aligned */
+  const bf16 *x[H16_ROWS];  /* each row's first element of this block        */
+  u32 k_valid[H16_ROWS];    /* counted from this block's first k             */
+  u32 rows, k;              /* k a multiple of 16, .. H16_BLOCK_K            */
+} h16_block;
+
+typedef struct h16_core {
+  const char *isa;
+  u32 columns; /* of a panel */
+  /* Packs w[j][0 .. k) of columns 0 .. n-1; the other columns are zero. */
+  void (*pack_n_major)(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k);
+  /* Packs w[0 .. k_rows)[j] of columns 0 .. n-1; the other columns and rows are zero. */
+  void (*pack_k_major)(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_rows, u32 k);
+  void (*run)(const h16_block *block);
+} h16_core;
+
+extern const h16_core h16_avx512, h16_avx2, h16_portable;
+
+const h16_core *cpu_isa_core(void); /* the one in use */
+
+/* The exact path of one lane: row i, column j, the step that starts at k. */
+f32 h16_exact(const h16_block *block, u32 columns, u32 i, u32 j, u32 k, f32 c);
+
+static inline int16_t h16_exponent(bf16 v) {
+  u32 field = (v >> 7) & 255u;
+  if ((v & 0x7fffu) == 0) return H16_NONE;
+  return field == 0 || field == 255 ? (int16_t)H16_WILD : (int16_t)((i32)field - 127);
+}
+
+#endif

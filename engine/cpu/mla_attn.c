@@ -1,0 +1,181 @@
+/* mla_attn.c - the CPU twin of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
+ *
+ * An item is (tile, group of heads) or, when the plan splits the context, (tile, group of heads, unit). Its rows are the
+ * (token, head) pairs, token-major, so that the rows that have reached a given position are always the last ones; a row
+ * takes no part in chunks and blocks that lie wholly beyond its position. Read next: h16.h, attn_state.h, mla_fold.c. */
+#include "attn_state.h"
+#include "cpu.h"
+#include "h16.h"
+
+#define ITEM_HEADS 16u /* more would share packed KV panels further but leave threads idle */
+
+typedef struct attn_run {
+  mla_attn_args a;
+  u32 head_groups, units;
+} attn_run;
+
+typedef struct attn_item {
+  const mla_attn_args *a;
+  const u32 *pages;       /* block table row of the sequence     */
+  u32 rows, heads;        /* rows = tokens * heads of this group */
+  u32 last_position;      /* of the last row                     */
+  u32 q_row[H16_ROWS];    /* row of q: token * heads + head      */
+  u32 position[H16_ROWS];
+  u32 valid[H16_ROWS];    /* KV rows of the current block that exist for this row */
+  _Alignas(64) f32 t[H16_ROWS * PAGE_TOKENS];
+  _Alignas(64) bf16 p[H16_ROWS * PAGE_TOKENS];
+  _Alignas(64) attn_row chunk[H16_ROWS], unit[H16_ROWS], total[H16_ROWS];
+  _Alignas(64) char product[H16_SCRATCH_BYTES];
+} attn_item;
+_Static_assert(sizeof(attn_item) <= CPU_SCRATCH_BYTES, "an attention item needs more scratch");
+_Static_assert(sizeof(attn_row) % sizeof(f32) == 0, "rows of O are a fixed number of floats apart");
+
+/* First row whose query has reached `position`. */
+static u32 first_reaching(const attn_item *item, u64 position) {
+  u32 row = 0;
+  while (row < item->rows && item->position[row] < position) row += item->heads;
+  return row;
+}
+
+/* Steps 1 to 3 of a block for one row: s in t[] becomes p[]; O and l are rescaled. */
+static void weigh_block(attn_item *item, u32 row) {
+  f32 *t = item->t + row * PAGE_TOKENS, scale = item->a->scale_log2;
+  bf16 *p = item->p + row * PAGE_TOKENS;
+  attn_row *state = &item->chunk[row];
+  u32 valid = item->valid[row];
+  for (u32 j = 0; j < valid; j++) t[j] = num_mul(t[j], scale); /* R4.1 */
+  f32 largest = t[0];
+  for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
+  largest = num_ceil(largest);
+  f32 m = largest > state->m ? largest : state->m;
+  if (m != state->m) {
+    f32 factor = num_exp2_int(num_sub(state->m, m)); /* R4.2 */
+    state->l = num_mul(state->l, factor);
+    for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
+    state->m = m;
+  }
+  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m))); /* R4.3, R4.4 */
+  for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
+}
+
+static void run_block(attn_item *item, u32 block) {
+  static const bf16 one = 0x3f80;
+  const mla_attn_args *a = item->a;
+  u32 width = a->kv_lora_rank + a->rope_dim, first = first_reaching(item, (u64)block * PAGE_TOKENS);
+  const bf16 *kv = a->kv + (u64)item->pages[block] * PAGE_TOKENS * width;
+  u32 rows = item->rows - first, present = min_u32(PAGE_TOKENS, item->last_position - block * PAGE_TOKENS + 1);
+  for (u32 i = first; i < item->rows; i++) item->valid[i] = min_u32(PAGE_TOKENS, item->position[i] - block * PAGE_TOKENS + 1);
+  h16_job scores = {.x = a->q, .x_row = item->q_row + first, .ldx = width, .w = kv, .ldw = width, .k = width, .rows = rows};
+  scores.n = present;
+  scores.y = item->t + first * PAGE_TOKENS;
+  scores.ldy = PAGE_TOKENS;
+  h16_gemm(&scores, item->product);
+  for (u32 i = first; i < item->rows; i++) weigh_block(item, i);
+  h16_job sum = {.x = item->p + first * PAGE_TOKENS, .ldx = PAGE_TOKENS, .k_valid = item->valid + first, .w = kv, .ldw = width};
+  sum.rows = rows;
+  sum.n = a->kv_lora_rank;
+  sum.k = PAGE_TOKENS;
+  sum.k_major = 1;
+  sum.k_rows = present;
+  sum.continues = 1;
+  sum.y = item->chunk[first].o;
+  sum.ldy = sizeof(attn_row) / sizeof(f32);
+  h16_gemm(&sum, item->product);
+  sum.w = &one;
+  sum.ldw = 0;
+  sum.n = 1;
+  sum.y = &item->chunk[first].l;
+  h16_gemm(&sum, item->product);
+}
+
+/* item->chunk of the rows that reach the chunk. */
+static void run_chunk(attn_item *item, u32 chunk) {
+  const mla_attn_args *a = item->a;
+  u64 start = (u64)chunk * a->chunk_tokens;
+  u64 blocks = (u64)item->last_position / PAGE_TOKENS + 1, end = (start + a->chunk_tokens) / PAGE_TOKENS;
+  for (u32 i = first_reaching(item, start); i < item->rows; i++) {
+    item->chunk[i].m = ATTN_M_START;
+    item->chunk[i].l = 0.0f;
+    memset(item->chunk[i].o, 0, a->kv_lora_rank * sizeof item->chunk[i].o[0]);
+  }
+  for (u64 block = start / PAGE_TOKENS; block < blocks && block < end; block++) run_block(item, (u32)block);
+}
+
+/* item->unit of the rows that reach chunk `first`: chunks first .. first+count-1 folded in order. */
+static void run_unit(attn_item *item, u64 first, u32 count) {
+  const mla_attn_args *a = item->a;
+  for (u64 chunk = first; chunk < first + count; chunk++) {
+    u64 start = chunk * a->chunk_tokens;
+    if (start > item->last_position) return;
+    run_chunk(item, (u32)chunk);
+    for (u32 i = first_reaching(item, start); i < item->rows; i++) {
+      if (chunk == first)
+        attn_row_copy(&item->unit[i], &item->chunk[i], a->kv_lora_rank);
+      else
+        attn_row_fold(&item->unit[i], &item->chunk[i], a->kv_lora_rank);
+    }
+  }
+}
+
+static void run_whole(attn_item *item) {
+  const mla_attn_args *a = item->a;
+  u64 group_tokens = (u64)a->chunk_tokens * a->group_chunks;
+  for (u64 group = 0; group * group_tokens <= item->last_position; group++) {
+    run_unit(item, group * a->group_chunks, a->group_chunks);
+    for (u32 i = first_reaching(item, group * group_tokens); i < item->rows; i++) {
+      if (group == 0)
+        attn_row_copy(&item->total[i], &item->unit[i], a->kv_lora_rank);
+      else
+        attn_row_fold(&item->total[i], &item->unit[i], a->kv_lora_rank);
+    }
+  }
+  for (u32 i = 0; i < item->rows; i++) attn_row_output(a->out + (u64)item->q_row[i] * a->kv_lora_rank, &item->total[i], a->kv_lora_rank);
+}
+
+static void run_split(attn_item *item, u32 unit) {
+  const mla_attn_args *a = item->a;
+  u64 first = (u64)unit * a->unit_chunks;
+  run_unit(item, first, a->unit_chunks);
+  for (u32 i = first_reaching(item, first * a->chunk_tokens); i < item->rows; i++) {
+    u64 token = item->q_row[i] / a->heads, head = item->q_row[i] % a->heads;
+    u64 slot = (token * a->units_max + unit) * a->heads + head;
+    memcpy(a->partial_o + slot * a->kv_lora_rank, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
+    a->partial_ml[2 * slot] = item->unit[i].m;
+    a->partial_ml[2 * slot + 1] = item->unit[i].l;
+  }
+}
+
+static void run_item(void *context, uint32_t index, void *scratch) {
+  const attn_run *run = context;
+  const mla_attn_args *a = &run->a;
+  attn_item *item = scratch;
+  u32 unit = index % run->units, rest = index / run->units;
+  const attn_tile *tile = &a->tiles[rest / run->head_groups];
+  u32 head = rest % run->head_groups * ITEM_HEADS;
+  item->a = a;
+  item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
+  item->heads = min_u32(ITEM_HEADS, a->heads - head);
+  u32 step = H16_ROWS / item->heads;
+  for (u32 token = 0; token < tile->count; token += step) {
+    u32 tokens = min_u32(step, tile->count - token);
+    item->rows = tokens * item->heads;
+    for (u32 i = 0; i < item->rows; i++) {
+      u32 nth = token + i / item->heads;
+      item->q_row[i] = (tile->row + nth) * a->heads + head + i % item->heads;
+      item->position[i] = tile->position + nth;
+    }
+    item->last_position = item->position[item->rows - 1];
+    if (a->unit_chunks)
+      run_split(item, unit);
+    else
+      run_whole(item);
+  }
+}
+
+void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
+  attn_run run = {.a = *args, .head_groups = (u32)div_up(args->heads, ITEM_HEADS)};
+  ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
+  ASSERT(args->group_chunks > 0 && (args->unit_chunks <= 1 || args->unit_chunks == args->group_chunks));
+  run.units = args->unit_chunks ? args->units_max : 1;
+  cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
+}

@@ -1,0 +1,26 @@
+/* rmsnorm.c - the CPU twin of rmsnorm: residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
+ *
+ * x_out may be x; no two rows may then name the same source row. Read next: rows.h. */
+#include "cpu.h"
+#include "rows.h"
+
+static void normalise_row(void *context, uint32_t row, void *scratch) {
+  const rmsnorm_args *a = context;
+  u64 source = (u64)(a->row_index ? a->row_index[row] : row) * a->x_stride;
+  f32 *v = scratch;
+  for (u32 i = 0; i < a->dim; i++) {
+    v[i] = a->delta ? num_add(a->x[source + i], a->delta[source + i]) : a->x[source + i]; /* R1.1 */
+  }
+  if (a->x_out) {
+    for (u32 i = 0; i < a->dim; i++) a->x_out[source + i] = v[i];
+  }
+  f32 r = rows_norm_factor(v, a->dim, a->eps);
+  bf16 *y = a->y + (u64)row * a->y_stride;
+  for (u32 i = 0; i < a->dim; i++) y[i] = rows_norm_apply(v[i], r, a->weight[i]);
+}
+
+void cpu_rmsnorm(const rmsnorm_args *args, cpu_pool *pool) {
+  rmsnorm_args a = *args;
+  ASSERT(a.dim <= CPU_SCRATCH_BYTES / sizeof(f32));
+  cpu_pool_run(pool, rows_count(a.step, a.rows_kind), normalise_row, &a);
+}

@@ -1,0 +1,42 @@
+/* rows.h - pieces that several twins share: row counts, the reduction tree, the normalisation and the rotation of a row.
+ *
+ * Each is a section of NUMERICS.md that two ops refer to. Internal to engine/cpu. */
+#ifndef VERBATIM_CPU_ROWS_H
+#define VERBATIM_CPU_ROWS_H
+#include "num.h"
+
+static inline u32 rows_count(const step_in *step, u32 rows_kind) {
+  return rows_kind == ROWS_LOGITS ? step->logit_count : step->token_count;
+}
+
+/* tree(p, n), n a power of two; p is overwritten. */
+static inline f32 rows_tree(f32 *p, u32 n) {
+  for (u32 s = n / 2; s > 0; s /= 2) {
+    for (u32 j = 0; j < s; j++) p[j] = p[j] + p[j + s];
+  }
+  return p[0];
+}
+
+#define ROWS_NORM_PARTS 256u
+
+/* r of `rmsnorm` for the n numbers v (R1.2 to R1.7). */
+static inline f32 rows_norm_factor(const f32 *v, u32 n, f32 eps) {
+  f32 p[ROWS_NORM_PARTS] = {0};
+  for (u32 i = 0; i < n; i++) p[i % ROWS_NORM_PARTS] = num_fma(v[i], v[i], p[i % ROWS_NORM_PARTS]);
+  f32 mean = num_div(rows_tree(p, ROWS_NORM_PARTS), (f32)n);
+  return num_div(1.0f, num_sqrt(num_add(mean, eps)));
+}
+
+/* One normalised number (R1.8 to R1.10). */
+static inline bf16 rows_norm_apply(f32 v, f32 r, bf16 weight) { return num_to_bf16((v * r) * num_from_bf16(weight)); }
+
+/* Rotates the pairs of `dim` columns (R3.2 to R3.4); cos_sin: [dim / 2][2] of the row's position. */
+static inline void rows_rotate(bf16 *out, const f32 *in, const f32 *cos_sin, u32 dim) {
+  for (u32 i = 0; i < dim / 2; i++) {
+    f32 a = in[2 * i], b = in[2 * i + 1], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+    out[2 * i] = num_to_bf16(num_fma(a, c, -(b * s)));
+    out[2 * i + 1] = num_to_bf16(num_fma(a, s, b * c));
+  }
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* digest.h - XXH3-128, the one digest of the project, with a canonical byte order and hexadecimal text.
+ *
+ * A digest's bytes are XXH's canonical (big-endian) form, so that its text reads the same on every machine. Not
+ * cryptographic: it finds accidents, not forgers. Includes libc only. */
+#ifndef VERBATIM_DIGEST_H
+#define VERBATIM_DIGEST_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define DIGEST_BYTES 16u
+#define DIGEST_TEXT_BYTES 33u /* 32 hexadecimal digits and a NUL */
+
+typedef struct digest { uint8_t bytes[DIGEST_BYTES]; } digest;
+
+/* A running digest. Opaque storage (XXH3's state), kept by value so that digesting never allocates. */
+typedef struct digest_state { _Alignas(64) uint8_t opaque[576]; } digest_state;
+
+digest digest_of(const void *data, size_t bytes);
+void digest_start(digest_state *state);
+void digest_add(digest_state *state, const void *data, size_t bytes);
+digest digest_end(const digest_state *state); /* may be called many times */
+
+/* Writes 32 lower-case digits and a NUL; returns text. */
+char *digest_text(const uint8_t bytes[DIGEST_BYTES], char text[DIGEST_TEXT_BYTES]);
+
+#endif

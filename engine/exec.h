@@ -1,0 +1,72 @@
+/* exec.h - runs the op list of a plan, one step at a time, on the GPU or the CPU machine.
+ *
+ * A step: the caller fills the input image of one parity, submits, and later waits for that parity's results; the other parity may
+ * be filled and submitted in between. Steps run in the order of submission. On the CPU machine submit computes at once.
+ * Which machine, graph or direct launches, poison: none of it changes a bit of the results.
+ * Knows nothing of requests. Read next: exec.c, exec_start.c, plan_format.h. */
+#ifndef VERBATIM_EXEC_H
+#define VERBATIM_EXEC_H
+#include "base.h"
+#include "cpu/cpu.h"
+#include "gpu.h"
+#include "kernels_src/abi.h"
+#include "arena.h"
+#include "plan.h"
+#include "weights.h"
+
+typedef struct exec exec;
+
+typedef struct exec_options {
+  gpu *device;           /* null: the CPU machine                                                    */
+  cpu_pool *pool;        /* CPU machine                                                              */
+  const char *cache_dir; /* of cubins; null: none                                                    */
+  bool direct;           /* no graphs, exact row counts instead of ladder sizes                      */
+  bool poison;           /* NaN patterns in all memory that must not matter                          */
+  bool logits;           /* results carry the logits rows                                            */
+} exec_options;
+
+/* What the caller fills; arrays as in plan_io, bounds as in plan_limits. */
+typedef struct exec_input {
+  step_in *head;
+  int32_t *token;
+  uint32_t *position, *seq;
+  attn_tile *tiles;
+  uint32_t *logit_row;
+  sample_param *sample;
+} exec_input;
+
+typedef struct exec_results { /* of the step last submitted with this parity; valid until the parity is submitted again */
+  const sample_result *result; /* [logit_count]                                  */
+  const uint64_t *digest;      /* [logit_count]                                  */
+  const float *logits;         /* [logit_count][vocab]; null without the option  */
+} exec_results;
+
+/* Makes memory and kernels. [start-up] On error everything made is released by exec_close, which takes null and half-made ones. */
+status exec_open(exec **out, const plan *p, const exec_options *options, arena *host);
+void exec_close(exec *self);
+
+/* Where weights_load puts the weights. Valid until exec_start. */
+weights_target exec_weights_target(exec *self);
+
+/* After the weights: tables, fills, checks of library algorithms, warm-up, graphs. [start-up] */
+status exec_start(exec *self);
+
+/* The input image of a parity (0 or 1); free to fill once the parity's last step has been waited for. Under poison it is
+ * overwritten with NaN patterns by this call. */
+exec_input exec_fill(exec *self, uint32_t parity);
+
+/* Block table row of a slot: [pages_per_seq]. One image for both parities: a row may be changed only when no submitted step
+ * that uses the slot is still to be waited for, and is given to the device by naming it in exec_submit. */
+uint32_t *exec_block_row(exec *self, uint32_t slot);
+
+/* Runs the step of this parity. decode: every token row has a logits row, so that a ladder size may be used.
+ * rows: slots whose block table rows changed. */
+void exec_submit(exec *self, uint32_t parity, bool decode, const uint32_t *rows, uint32_t row_count);
+
+/* Waits for the step last submitted with this parity. */
+exec_results exec_wait(exec *self, uint32_t parity);
+
+uint64_t exec_pinned_bytes(const exec *self);
+uint32_t exec_graph_count(const exec *self);
+
+#endif

@@ -1,0 +1,288 @@
+/* exec_start.c - what happens once between the plan and the first step: kernels, tables, checks, graphs.
+ *
+ * Order: exec_open (exec.c: memory, arguments; then the kernels here), the caller loads the weights, then exec_start: tables, fills,
+ * the check of library algorithms against our own kernel, warm-up, captures. Everything here may allocate; nothing after it does.
+ * Declared in exec.h and exec_state.h; read exec.c next. */
+#include "exec_state.h"
+#include "kernels_src/num.h"
+#include "trig.h"
+#include <string.h>
+
+#define PROBE_ROWS 3u    /* row counts tried per library algorithm: least, middle, most */
+#define ROW_CLASSES_MAX 64u
+
+/* === Kernels =============================================================================================================== */
+
+static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *kernel) {
+  jit_spec specs[JIT_SPECS_MAX];
+  const kernel_row *row = kernels_row(source->kernel);
+  if (source->spec_count > JIT_SPECS_MAX)
+    return FAIL(ERR_FORMAT, "plan: kernel %s has %u constants, at most %u", row->name, source->spec_count, JIT_SPECS_MAX);
+  for (uint32_t i = 0; i < source->spec_count; i++) {
+    const plan_spec *spec = &self->plan->specs[source->first_spec + i];
+    specs[i] = (jit_spec){.name = plan_string(self->plan, spec->name), .value = spec->value};
+  }
+  jit_cubin_view cubin;
+  TRY(jit_compile(self->compiler, row->name, specs, source->spec_count, &cubin));
+  gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size, .args_bytes = row->args_bytes,
+                              .threads = source->threads, .shared_bytes = source->shared_bytes};
+  return gpu_kernel_load(self->options.device, &config, kernel);
+}
+
+static status make_kernels(exec *self, arena *host) {
+  const plan *p = self->plan;
+  void *kernels;
+  TRY(jit_open(self->options.cache_dir, NULL, 0, &self->compiler));
+  TRY(arena_take(host, sizeof(gpu_kernel) * (p->kernel_count + 1ull), &kernels));
+  self->kernels = kernels;
+  for (uint32_t i = 0; i < p->kernel_count; i++) TRY(make_kernel(self, &p->kernels[i], &self->kernels[i]));
+  for (uint32_t i = 0; i < p->op_count; i++) self->ops[i].kernel = &self->kernels[p->ops[i].variant];
+  return OK;
+}
+
+static status prepare_library(exec *self, arena *host) {
+  const plan *p = self->plan;
+  if (p->gemm_count == 0) return OK;
+  TRY(gemm_lt_open(self->options.device, &self->library));
+  for (uint32_t i = 0; i < self->op_count; i++) {
+    exec_op *op = &self->ops[i];
+    void *prepared;
+    if (op->op->gemm_count == 0) continue;
+    const gemm_args *args = op->args;
+    if (args->batches != 1) return FAIL(ERR_FORMAT, "plan op %s: a batched gemm has library algorithms", op->name);
+    TRY(arena_take(host, sizeof(gemm_lt_op) * op->op->gemm_count, &prepared));
+    op->lt = prepared;
+    for (uint32_t g = 0; g < op->op->gemm_count; g++) {
+      const plan_gemm *pin = &p->gemms[op->op->first_gemm + g];
+      if (pin->library_version != gemm_lt_version(self->library))
+        return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu, hint: run `verbatim probe` "
+                    "and plan again", op->name, (unsigned long long)pin->library_version,
+                    (unsigned long long)gemm_lt_version(self->library));
+      gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
+      gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
+      memcpy(algo.words, pin->algo, sizeof algo.words);
+      TRY(gemm_lt_prepare(self->library, &shape, &algo, &op->lt[g]));
+    }
+  }
+  return OK;
+}
+
+status exec_start_kernels(exec *self, arena *host) {
+  TRY(make_kernels(self, host));
+  return prepare_library(self, host);
+}
+
+/* === Tables and fills ======================================================================================================= */
+
+/* Uploads through the images' block, whose contents are not yet in use. */
+static void put(exec *self, uint64_t address, const void *source, uint64_t bytes) {
+  if (!self->options.device) {
+    memcpy((void *)(uintptr_t)address, source, bytes);
+    return;
+  }
+  for (uint64_t at = 0; at < bytes; at += EXEC_STAGING_HALF_BYTES) {
+    uint64_t part = bytes - at < EXEC_STAGING_HALF_BYTES ? bytes - at : EXEC_STAGING_HALF_BYTES;
+    memcpy(self->pinned, (const uint8_t *)source + at, part);
+    gpu_upload(self->options.device, self->stream, address + at, self->pinned, part);
+    gpu_sync(self->options.device, self->stream, "start-up upload");
+  }
+}
+
+/* One row of the cos_sin table (NUMERICS.md, `q_rope`). */
+static void rope_row(const plan_model *model, uint32_t position, float *row) {
+  for (uint32_t i = 0; i < model->rope_dim / 2; i++) {
+    float angle = (float)position * model->inv_freq[i];
+    float cosine = (float)trig_cos((double)angle), sine = (float)trig_sin((double)angle);
+    bool scaled = num_bits(model->rope_attention_factor) != num_bits(1.0f);
+    row[2 * i] = scaled ? cosine * model->rope_attention_factor : cosine;
+    row[2 * i + 1] = scaled ? sine * model->rope_attention_factor : sine;
+  }
+}
+
+static void put_rope_table(exec *self) {
+  const plan_header *header = self->plan->header;
+  enum { ROWS = 256 };
+  float rows[ROWS * ROPE_DIM_MAX];
+  uint32_t columns = header->model.rope_dim;
+  for (uint32_t first = 0; first < header->limits.max_len; first += ROWS) {
+    uint32_t count = min_u32(ROWS, header->limits.max_len - first);
+    for (uint32_t i = 0; i < count; i++) rope_row(&header->model, first + i, rows + (uint64_t)i * columns);
+    put(self, exec_address(self, REGION_TABLES, header->io.cos_sin + 4ull * first * columns), rows, 4ull * count * columns);
+  }
+}
+
+/* Poison or zeros in everything a request must not depend on. A fresh mapping of the CPU machine is zero already. */
+static void fill_memory(exec *self) {
+  static const uint32_t regions[] = {REGION_KV, REGION_STATE, REGION_STEP, REGION_RESULT, REGION_WORK};
+  uint32_t word = self->options.poison ? UINT32_MAX : 0;
+  for (size_t i = 0; i < ARRAY_LEN(regions); i++) {
+    uint64_t bytes = self->plan->regions[regions[i]].bytes, address = exec_address(self, regions[i], 0);
+    if (self->options.device) gpu_fill32(self->options.device, self->stream, address, word, bytes / 4);
+    else if (word) memset((void *)(uintptr_t)address, 0xff, bytes);
+  }
+  const plan_limits *limits = &self->plan->header->limits;
+  if (self->options.device) memset(self->pinned, 0, self->pinned_bytes);
+  memset(self->block_table, (int)(word & 0xff), 4ull * limits->max_seqs * limits->pages_per_seq);
+  if (self->options.device) gpu_sync(self->options.device, self->stream, "start-up fills");
+}
+
+/* === The check of library algorithms ======================================================================================== */
+
+/* Lively bf16 numbers: both signs, exponents from 2^-8 to 2^1, all significands. */
+static bf16 probe_value(uint64_t index) {
+  uint64_t z = (index + 1) * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return (bf16)((z >> 63) << 15 | (119 + (z >> 32) % 10) << 7 | (z & 127));
+}
+
+typedef struct probe {
+  exec *self;
+  const exec_op *op;
+  const gemm_args *args;
+  uint32_t rows;
+  uint64_t x_bytes, y_bytes;
+} probe;
+
+/* Runs one side and brings y to the host. */
+static void probe_run(const probe *p, gemm_lt_op *lt, uint8_t *y, status *result) {
+  gpu *device = p->self->options.device;
+  uint64_t target = (uint64_t)(uintptr_t)p->args->y;
+  gpu_fill32(device, p->self->stream, target, UINT32_MAX, p->y_bytes / 4);
+  if (!lt) exec_launch_own(p->self, p->op, p->rows);
+  else
+    *result = gemm_lt_run(p->self->library, lt, p->self->stream, p->rows, (uint64_t)(uintptr_t)p->args->x,
+                          (uint64_t)(uintptr_t)p->args->w, target,
+                          exec_address(p->self, REGION_WORK, p->self->plan->header->gemm_workspace));
+  gpu_download(device, p->self->stream, y, target, p->y_bytes);
+  gpu_sync(device, p->self->stream, "check of a library algorithm");
+}
+
+static status probe_rows(const probe *p, gemm_lt_op *lt) {
+  exec *self = p->self;
+  step_in head = {.token_count = p->rows, .logit_count = p->rows};
+  uint8_t *ours = self->pinned, *theirs = self->pinned + EXEC_STAGING_HALF_BYTES;
+  put(self, (uint64_t)(uintptr_t)p->args->step, &head, sizeof head);
+  bf16 *x = (bf16 *)(void *)self->pinned;
+  for (uint64_t i = 0; i < p->x_bytes / 2; i++) x[i] = probe_value(i);
+  gpu_upload(self->options.device, self->stream, (uint64_t)(uintptr_t)p->args->x, x, p->x_bytes);
+  gpu_sync(self->options.device, self->stream, "check of a library algorithm");
+  status result = OK;
+  probe_run(p, NULL, ours, &result);
+  probe_run(p, lt, theirs, &result);
+  TRY(result);
+  uint64_t item = p->args->y_f32 ? 4 : 2;
+  for (uint32_t row = 0; row < p->rows; row++)
+    if (memcmp(ours + row * p->args->ldy * item, theirs + row * p->args->ldy * item, p->args->n * item) != 0)
+      return FAIL(ERR_MISMATCH, "%s (n %u, k %u, %u rows): cuBLASLt %llu does not give the bits of our gemm, hint: plan without --profile",
+                  p->op->name, p->args->n, p->args->k, p->rows, (unsigned long long)gemm_lt_version(self->library));
+  return OK;
+}
+
+/* Rows that fit the staging halves. */
+static uint32_t probe_rows_max(const gemm_args *args) {
+  uint64_t x_row = 2ull * args->ldx, y_row = (args->y_f32 ? 4ull : 2ull) * args->ldy;
+  return (uint32_t)(EXEC_STAGING_HALF_BYTES / (x_row > y_row ? x_row : y_row));
+}
+
+static status check_pin(exec *self, const exec_op *op, const plan_gemm *pin, gemm_lt_op *lt) {
+  const gemm_args *args = op->args;
+  const plan_limits *limits = &self->plan->header->limits;
+  uint32_t most = op->op->rows_kind == ROWS_TOKENS ? limits->max_batch_tokens : limits->max_logit_rows;
+  most = min_u32(min_u32(most, pin->rows_max), probe_rows_max(args));
+  uint32_t rows[PROBE_ROWS] = {pin->rows_min ? pin->rows_min : 1, pin->rows_min + (most - min_u32(most, pin->rows_min)) / 2, most};
+  for (uint32_t i = 0; i < PROBE_ROWS; i++) {
+    if (rows[i] == 0 || rows[i] > most || (i && rows[i] == rows[i - 1])) continue;
+    probe p = {.self = self, .op = op, .args = args, .rows = rows[i]};
+    p.x_bytes = 2ull * ((rows[i] - 1ull) * args->ldx + args->k);
+    p.y_bytes = (args->y_f32 ? 4ull : 2ull) * ((rows[i] - 1ull) * args->ldy + args->n);
+    TRY(probe_rows(&p, lt));
+  }
+  return OK;
+}
+
+/* Ops of one shape share an algorithm; the first of them is checked (its weights are the model's own). */
+static bool seen_before(const exec *self, uint32_t op_index, uint32_t first_gemm) {
+  const gemm_args *args = self->ops[op_index].args;
+  for (uint32_t i = 0; i < op_index; i++) {
+    const gemm_args *other = self->ops[i].args;
+    if (self->ops[i].op->gemm_count && self->ops[i].op->first_gemm == first_gemm && other->n == args->n && other->k == args->k &&
+        other->ldx == args->ldx && other->ldy == args->ldy)
+      return true;
+  }
+  return false;
+}
+
+static status check_library(exec *self) {
+  for (uint32_t i = 0; i < self->op_count; i++) {
+    const plan_op *op = self->ops[i].op;
+    if (op->gemm_count == 0 || seen_before(self, i, op->first_gemm)) continue;
+    for (uint32_t g = 0; g < op->gemm_count; g++)
+      TRY(check_pin(self, &self->ops[i], &self->plan->gemms[op->first_gemm + g], &self->ops[i].lt[g]));
+  }
+  return OK;
+}
+
+/* === Warm-up and graphs ===================================================================================================== */
+
+/* A step of one token, at the start of page 0: what the warm-up and the captures run on. */
+static void put_dummy_step(exec *self) {
+  exec_input in = exec_fill(self, 0);
+  *in.head = (step_in){.token_count = 1, .logit_count = 1, .tile_count = 1, .seq_count = 1};
+  in.token[0] = 0;
+  in.position[0] = in.seq[0] = in.logit_row[0] = 0;
+  in.tiles[0] = (attn_tile){.row = 0, .count = 1, .seq = 0, .position = 0};
+  in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32};
+  gpu_upload(self->options.device, self->stream, exec_address(self, REGION_STEP, 0), self->image[0],
+             self->plan->regions[REGION_STEP].bytes);
+  uint32_t page = 0;
+  gpu_fill32(self->options.device, self->stream, exec_address(self, REGION_STEP, self->plan->header->io.block_table), page, 1);
+}
+
+static uint32_t add_class(uint32_t *classes, uint32_t count, uint32_t rows, uint32_t most) {
+  for (uint32_t i = 0; i < count; i++)
+    if (classes[i] == rows) return count;
+  if (rows == 0 || rows > most || count == ROW_CLASSES_MAX) return count;
+  classes[count] = rows;
+  return count + 1;
+}
+
+/* Every kernel and library algorithm runs once before the first capture and before the freeze: drivers and libraries load code at
+ * first use. A class is a least row count at which some alternative begins. */
+static void warm_up(exec *self) {
+  const plan *p = self->plan;
+  uint32_t most = p->header->limits.max_batch_tokens, classes[ROW_CLASSES_MAX], count = 0;
+  count = add_class(classes, count, 1, most);
+  count = add_class(classes, count, most, most);
+  for (uint32_t i = 0; i < self->op_count; i++) count = add_class(classes, count, p->ops[i].rows_min, most);
+  for (uint32_t i = 0; i < p->gemm_count; i++) count = add_class(classes, count, p->gemms[i].rows_min, most);
+  for (uint32_t i = 0; i < count; i++) exec_run_ops(self, classes[i], min_u32(classes[i], p->header->limits.max_logit_rows));
+  gpu_sync(self->options.device, self->stream, "warm-up");
+}
+
+static status capture_graphs(exec *self) {
+  gpu *device = self->options.device;
+  for (uint32_t i = 0; i < self->rung_count; i++) {
+    TRY(gpu_capture_begin(device, self->stream));
+    exec_run_ops(self, self->plan->ladder[i], self->plan->ladder[i]);
+    TRY(gpu_capture_end(device, self->stream, &self->graphs[i]));
+    gpu_graph_launch(device, self->stream, self->graphs[i], "first run of a graph");
+    gpu_sync(device, self->stream, "first run of a graph");
+    self->graph_count++;
+  }
+  return OK;
+}
+
+status exec_start(exec *self) {
+  put_rope_table(self);
+  fill_memory(self);
+  if (!self->options.device) return OK;
+  TRY(check_library(self));
+  put_dummy_step(self);
+  warm_up(self);
+  TRY(capture_graphs(self));
+  fill_memory(self); /* what the dummy step left behind */
+  jit_close(self->compiler);
+  self->compiler = NULL;
+  return OK;
+}

@@ -1,0 +1,17 @@
+/* kernel_sources.h - the texts of kernels_src/ as they were when the program was built.
+ *
+ * Defined by build/gen/kernel_sources.c, which tools/embed.py writes: every kernel, its headers, abi.h and num.h, byte for
+ * byte. The program needs no source tree at run time. Knows nothing of NVRTC. Read next: jit.h. */
+#ifndef VERBATIM_KERNEL_SOURCES_H
+#define VERBATIM_KERNEL_SOURCES_H
+#include <stddef.h>
+
+typedef struct kernel_source {
+  const char *name; /* file name without folder: "rmsnorm.cu", "abi.h" */
+  const char *text; /* zero-terminated ASCII                           */
+} kernel_source;
+
+extern const kernel_source kernel_sources[];
+extern const size_t kernel_sources_count;
+
+#endif

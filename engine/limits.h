@@ -1,0 +1,28 @@
+/* limits.h - every limit of the program in one place, each with its reason. */
+#ifndef VERBATIM_LIMITS_H
+#define VERBATIM_LIMITS_H
+
+#define LAYERS_MAX 128u        /* the largest MLA models have 78 */
+#define HEADS_MAX 256u         /* 128 in DeepSeek-V3 */
+#define EXPERTS_MAX 512u       /* 384 in Kimi-K2 */
+#define TOP_K_EXPERTS_MAX 16u  /* 8 in DeepSeek-V3 */
+#define EXPERT_GROUPS_MAX 64u
+#define HIDDEN_MAX 16384u
+#define VOCAB_MAX 262144u      /* 163,840 in Kimi-K2; sampling weights sum below 2^58 */
+#define KV_LORA_RANK_MAX 512u
+#define ROPE_DIM_MAX 64u
+#define SEQS_MAX 1024u
+#define BATCH_TOKENS_MAX 65536u
+#define LENGTH_MAX 1048576u    /* positions are exact in fp32 far beyond this */
+#define KV_PAGES_MAX (1u << 25) /* page * 64 + row stays below 2^31 */
+#define LADDER_MAX 64u         /* captured graphs */
+#define EOS_MAX 8u
+#define FILE_CONFIG_BYTES_MAX (1u << 20)   /* config.json, deploy.yaml */
+#define FILE_PLAN_BYTES_MAX (256u << 20)
+#define SAFETENSORS_HEADER_BYTES_MAX (64u << 20)
+#define NAME_BYTES_MAX 256u
+
+_Static_assert(TOP_K_EXPERTS_MAX <= 32, "a warp ranks a token's experts");
+_Static_assert(LENGTH_MAX <= 1u << 24, "fp32(position) must be exact");
+
+#endif

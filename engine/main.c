@@ -1,0 +1,40 @@
+/* main.c - the program `verbatim`: finds the subcommand and hands over. Read next: cli.h, cli_run.c. */
+#include "cli.h"
+#include "dynlib.h"
+#include "verbatim.h"
+#include "plan_format.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { const char *name, *what; int (*run)(int argc, char **argv); } COMMANDS[] = {
+  {"plan", "make a plan from a model directory and a deployment file", cli_plan},
+  {"show", "tell what a plan holds: memory, kernels, guarantees", cli_show},
+  {"run", "prompts in, tokens out, with a receipt", cli_run},
+  {"probe", "measure which library algorithms of a GPU give our bits", cli_probe},
+};
+
+static void print_help(FILE *to) {
+  fputs("usage: verbatim COMMAND ...   (verbatim COMMAND --help tells more)\n\n", to);
+  for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) fprintf(to, "  %-8s %s\n", COMMANDS[i].name, COMMANDS[i].what);
+  fputs("  version  print the version\n  help     print this\n\n"
+        "VERBATIM_LIBRARY_PATH: folders to search for the CUDA libraries first, separated by colons\n", to);
+}
+
+int main(int argc, char **argv) {
+  const char *name = argc > 1 ? argv[1] : "";
+  dynlib_configure(getenv("VERBATIM_LIBRARY_PATH"), getenv("PATH"));
+  for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
+    if (strcmp(name, COMMANDS[i].name) == 0) return COMMANDS[i].run(argc - 1, argv + 1);
+  if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
+    printf("verbatim %s, %s, plan format %u\n", VERBATIM_VERSION, NUMERICS_VERSION, PLAN_FORMAT_VERSION);
+    return 0;
+  }
+  if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    print_help(stdout);
+    return 0;
+  }
+  if (*name) fprintf(stderr, "verbatim: no command \"%s\"\n", name);
+  print_help(stderr);
+  return 2;
+}

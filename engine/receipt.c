@@ -1,0 +1,112 @@
+/* receipt.c - see receipt.h. Every line passes through `put`, which digests what it writes. */
+#include "receipt.h"
+#include "request.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+static void put_bytes(receipt *self, const char *text, size_t bytes) {
+  digest_add(&self->state, text, bytes);
+  if (self->file && fwrite(text, 1, bytes, self->file) != bytes) self->failed = true;
+}
+
+static void put(receipt *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(receipt *self, const char *format, ...) {
+  char text[256];
+  va_list args;
+  va_start(args, format);
+  int bytes = vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  ASSERT(bytes >= 0 && (size_t)bytes < sizeof text);
+  put_bytes(self, text, (size_t)bytes);
+}
+
+static void put_digest(receipt *self, const char *key, const uint8_t *bytes) {
+  char text[DIGEST_TEXT_BYTES];
+  if (bytes) put(self, "\"%s\":\"%s\"", key, digest_text(bytes, text));
+  else put(self, "\"%s\":null", key);
+}
+
+/* A JSON string: what must be escaped is, as \u00xx; other bytes stay. */
+static void put_string(receipt *self, const char *text) {
+  put_bytes(self, "\"", 1);
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f) put(self, "\\u%04x", c);
+    else put_bytes(self, text, 1);
+  }
+  put_bytes(self, "\"", 1);
+}
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static const char *finish_name(enum verbatim_finish finish) {
+  static const char *const names[] = {"running", "stop", "length", "nonfinite"};
+  return names[finish];
+}
+
+status receipt_begin(receipt *self, const char *path, const receipt_source *source) {
+  *self = (receipt){.path = path};
+  digest_start(&self->state);
+  if (path && !(self->file = fopen(path, "wb"))) return FAIL(ERR_IO, "receipt %s: cannot be written: %s", path, strerror(errno));
+  put(self, "{\"verbatim_receipt\":1,");
+  put_digest(self, "numerics_id", source->numerics_id);
+  put(self, ",");
+  put_digest(self, "config", source->config_digest);
+  put(self, ",");
+  put_digest(self, "weights", source->weights_digest);
+  put(self, ",");
+  put_digest(self, "tokenizer", source->tokenizer_digest);
+  put(self, "}\n");
+  return OK;
+}
+
+static void put_inputs(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+  digest prompt = digest_of(r->prompt, r->prompt_count * sizeof *r->prompt);
+  put(self, "{\"id\":");
+  put_string(self, id);
+  put(self, ",\"prompt_count\":%" PRIu32 ",", r->prompt_count);
+  put_digest(self, "prompt", prompt.bytes);
+  put(self, ",\"max_tokens\":%" PRIu32 ",\"temperature\":\"%08" PRIx32 "\",\"top_k\":%" PRIu32, r->max_tokens,
+      bits_of(r->temperature == 0.0f ? 0.0f : r->temperature), r->top_k);
+  put(self, ",\"top_p\":\"%09" PRIx64 "\",\"seed\":\"%016" PRIx64 "\",\"stop_ids\":[", request_top_p_fixed(r->top_p), r->seed);
+  for (uint32_t i = 0; i < stop_count; i++) put(self, "%s%" PRId32, i ? "," : "", stop_ids[i]);
+  put(self, "],");
+  put_digest(self, "request", r->request_digest);
+}
+
+void receipt_add(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+  put_inputs(self, id, r, stop_ids, stop_count);
+  put(self, ",\"finish\":\"%s\",\"tokens\":[", finish_name(r->finish));
+  for (uint32_t i = 0; i < r->token_count; i++) put(self, "%s%" PRId32, i ? "," : "", r->tokens[i]);
+  put(self, "],\"logprobs\":[");
+  for (uint32_t i = 0; i < r->token_count; i++) put(self, "%s\"%08" PRIx32 "\"", i ? "," : "", bits_of(r->logprobs[i]));
+  put(self, "],\"logits\":[");
+  for (uint32_t i = 0; i < r->token_count; i++) put(self, "%s\"%016" PRIx64 "\"", i ? "," : "", r->digests[i]);
+  put(self, "],");
+  put_digest(self, "chain", r->chain);
+  put(self, "}\n");
+}
+
+void receipt_fault(receipt *self, const char *what) {
+  if (!self->file) return;
+  put(self, "{\"fault\":");
+  put_string(self, what);
+  put(self, "}\n");
+  fflush(self->file);
+}
+
+status receipt_end(receipt *self, digest *result) {
+  *result = digest_end(&self->state);
+  if (!self->file) return OK;
+  char text[DIGEST_TEXT_BYTES];
+  if (fprintf(self->file, "{\"digest\":\"%s\"}\n", digest_text(result->bytes, text)) < 0) self->failed = true;
+  if (fclose(self->file) != 0) self->failed = true;
+  self->file = NULL;
+  return self->failed ? FAIL(ERR_IO, "receipt %s: could not be written whole, hint: is the disk full?", self->path) : OK;
+}

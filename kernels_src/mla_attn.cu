@@ -1,0 +1,321 @@
+/* mla_attn.cu - absorbed latent attention over the paged KV rows of a step. NUMERICS.md, `mla_attn`.
+ *
+ * A block of two warpgroups takes one item at a time: a tile (consecutive tokens of one sequence), up to 64 heads, and all
+ * chunks (whole) or those of one unit (split). Its 64 operand rows are the (token, head) pairs, row = token * heads + head;
+ * rows beyond are dead: zeros go in, nothing comes out. Per block of 64 KV rows:
+ *   S[64][64] = Q KV^T      each warpgroup 32 of the tokens;
+ *   row maxima are exchanged, m, the rescale, and P as bf16 into shared memory;
+ *   O[64][kv_lora_rank] += P V, l += P 1      V is the KV block itself, read across; each warpgroup half of the columns.
+ * The next KV block is on its way meanwhile. Every row has its own position: what lies beyond it weighs +0, and chunks that
+ * start beyond it are not folded. Fold state between chunks: `scratch`, in fragment order (whole), or the partial result
+ * itself (split); a thread only reads there what it wrote.
+ * Dynamic shared bytes: 1024 + 3 * 8192 * ceil((kv_lora_rank + rope_dim) / 64) + 8192 + 1024: 231424 for 512 + 64.
+ * Grid: any number of blocks, they stride over the items. Moves the KV rows of each item once, (kv_lora_rank + rope_dim) * 2
+ * bytes each. */
+#include "spec.cuh"
+#include "ptx.cuh"
+
+static_assert(SPEC_THREADS == 256, "two warpgroups");
+static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "half of it is a width of ptx_multiply_across");
+static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
+
+#define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
+#define BOXES ((COLUMNS + 63u) / 64u) /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */
+#define BOX_BYTES 8192u
+#define BLOCK_BYTES (BOXES * BOX_BYTES)
+#define HALF (SPEC_KV_LORA_RANK / 2u) /* output columns of a warpgroup */
+#define OUTPUTS (HALF / 2u)           /* of a thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
+#define NO_MAX (-0x1p60f)
+#define INFINITE __int_as_float(0x7f800000)
+
+/* Shared memory, from a multiple of 1024: Q, two KV blocks, P, row maxima [2][64], ones. */
+#define AT_KV BLOCK_BYTES
+#define AT_P (3u * BLOCK_BYTES)
+#define AT_MAX (AT_P + BOX_BYTES)
+#define AT_ONES (AT_MAX + 512u)
+
+/* What a block works on. */
+typedef struct item {
+  attn_tile tile;
+  u32 head, heads;    /* of this group            */
+  u32 chunk, chunks;  /* first, and how many      */
+  u32 unit;
+  u32 last;           /* last position of the tile */
+} item;
+
+/* A thread's two rows of the operand: the row r and r + 8 of its warp's 16. */
+typedef struct rows {
+  i32 position[2];    /* -1: dead                          */
+  u64 pair[2];        /* token row * heads + head, or of the partial results */
+} rows;
+
+/* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. */
+typedef struct chain {
+  f32 m[2], l[4], o[OUTPUTS];
+} chain;
+
+/* Where a thread keeps a chain between chunks: m and l here, O in memory, two columns at at[h] + j * stride. */
+typedef struct saved {
+  f32 m[2], l[2];
+  f32 *at[2];
+  u32 stride;
+} saved;
+
+/* Starts the copy of this thread's pieces of one row; the next piece lies 64 columns, and one box, further. */
+NUM void load_row(u32 to, const bf16 *from, u32 bytes) {
+#pragma unroll
+  for (u32 x = 0; x < BOXES; x++)
+    if (x * 64u + threadIdx.x % 8u * 8u < COLUMNS) ptx_copy16(to + x * BOX_BYTES, from + x * 64u, bytes);
+}
+
+/* Where row number `row` of a block, this thread's piece of it, lies behind the block's start. */
+NUM u32 piece_at(u32 row) { return row * 128u + ((threadIdx.x % 8u) ^ (row % 8u)) * 16u; }
+
+NUM void load_queries(const mla_attn_args &a, const item &it, u32 base) {
+  const u32 live = it.tile.count * it.heads;
+#pragma unroll
+  for (u32 j = 0; j < 2; j++) {
+    const u32 row = threadIdx.x / 8u + 32u * j, r = row < live ? row : 0u;
+    const u64 pair = (u64)(it.tile.row + r / it.heads) * a.heads + it.head + r % it.heads;
+    load_row(base + piece_at(row), a.q + pair * COLUMNS + threadIdx.x % 8u * 8u, row < live ? 16u : 0u);
+  }
+}
+
+/* KV rows of one page; those beyond the tile's last position become zeros, whatever the page holds. */
+NUM void load_block(const mla_attn_args &a, u32 page, u32 block, u32 last, u32 to) {
+#pragma unroll
+  for (u32 j = 0; j < 2; j++) {
+    const u32 row = threadIdx.x / 8u + 32u * j;
+    load_row(to + piece_at(row), a.kv + ((u64)page * PAGE_TOKENS + row) * COLUMNS + threadIdx.x % 8u * 8u,
+             block * PAGE_TOKENS + row <= last ? 16u : 0u);
+  }
+}
+
+/* s = Q KV^T for this warpgroup's 32 tokens. */
+NUM void multiply_scores(f32 (&s)[16], u32 base, u32 kv, u32 group) {
+  const u64 q = ptx_operand(PTX_SWIZZLED, base), k = ptx_operand(PTX_SWIZZLED, kv + group * 4096u);
+#pragma unroll
+  for (u32 i = 0; i < 16; i++) {
+    s[i] = 0.0f;
+    ptx_hold(s[i]);
+  }
+  ptx_multiply_fence();
+#pragma unroll
+  for (u32 i = 0; i < COLUMNS / 16u; i++) {
+    const u32 step = i / 4u * (BOX_BYTES / 16u) + i % 4u * 2u;
+    ptx_multiply(s, q + step, k + step);
+  }
+  ptx_multiply_commit();
+  PTX_MULTIPLY_WAIT(0);
+}
+
+/* Scales and masks the scores, brings m up to date, rescales O and l, and leaves P in shared memory. */
+NUM void weigh(const mla_attn_args &a, f32 (&s)[16], chain &c, const rows &r, u8 *shared, u32 block, u32 group) {
+  const u32 lane = threadIdx.x % 32u, row = threadIdx.x % 128u / 32u * 16u + lane / 4u, pair = lane % 4u;
+  f32 *max_of = (f32 *)(shared + AT_MAX);
+  const i32 token = (i32)(block * PAGE_TOKENS + group * 32u + pair * 2u);
+  f32 top[2] = {-INFINITE, -INFINITE};
+#pragma unroll
+  for (u32 i = 0; i < 16; i++) {
+    const u32 h = i / 2u % 2u;
+    const f32 t = num_mul(s[i], a.scale_log2);
+    s[i] = token + (i32)(i / 4u * 8u + i % 2u) <= r.position[h] ? t : -INFINITE;
+    top[h] = fmaxf(top[h], s[i]);
+  }
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 1));
+    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 2));
+    if (pair == 0) max_of[group * 64u + row + 8u * h] = top[h];
+  }
+  __syncthreads();
+  f32 factor[2];
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    const f32 m = fmaxf(c.m[h], num_ceil(fmaxf(top[h], max_of[(group ^ 1u) * 64u + row + 8u * h])));
+    factor[h] = m != c.m[h] ? num_exp2_int(num_sub(c.m[h], m)) : 1.0f;
+    c.m[h] = m;
+  }
+  if (factor[0] != 1.0f || factor[1] != 1.0f) {
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) c.l[i] = num_mul(c.l[i], factor[i / 2u % 2u]);
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS; i++) c.o[i] = num_mul(c.o[i], factor[i / 2u % 2u]);
+  }
+#pragma unroll
+  for (u32 i = 0; i < 8; i++) { /* pairs of tokens: 8 * (i / 2) + 2 * pair of row i % 2 */
+    const u32 e = i / 2u * 4u + i % 2u * 2u, to = row + 8u * (i % 2u);
+    const f32 p0 = num_exp2_bf16(num_sub(s[e], c.m[i % 2u])), p1 = num_exp2_bf16(num_sub(s[e + 1], c.m[i % 2u]));
+    *(u32 *)(shared + AT_P + to * 128u + (((group * 4u + i / 2u) ^ (to % 8u)) << 4) + pair * 4u) = ptx_pack_bf16(p0, p1);
+  }
+}
+
+/* O += P V, l += P 1: tokens in four steps of 16. */
+NUM void multiply_values(chain &c, u32 base, u32 kv, u32 group) {
+  const u64 p = ptx_operand(PTX_SWIZZLED, base + AT_P), ones = ptx_operand(PTX_PLAIN, base + AT_ONES);
+  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), kv + group * (HALF / 64u) * BOX_BYTES);
+  ptx_multiply_fence();
+#pragma unroll
+  for (u32 i = 0; i < 4; i++) {
+    ptx_multiply_across(c.o, p + i * 2u, v + i * 128u);
+    ptx_multiply(c.l, p + i * 2u, ones);
+  }
+  ptx_multiply_commit();
+  PTX_MULTIPLY_WAIT(0);
+}
+
+/* c = the fold of saved (left) and c (right) for rows that have tokens from position start on; the others keep what was saved. */
+NUM void fold_saved(chain &c, const saved &s, const rows &r, u32 start) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    if (r.position[h] < 0) continue;
+    const bool live = r.position[h] >= (i32)start;
+    const f32 m = live ? fmaxf(s.m[h], c.m[h]) : s.m[h];
+    const f32 fa = num_exp2_int(num_sub(s.m[h], m)), fb = live ? num_exp2_int(num_sub(c.m[h], m)) : 0.0f;
+    c.m[h] = m;
+    c.l[2u * h] = live ? num_fma(c.l[2u * h], fb, num_mul(s.l[h], fa)) : s.l[h];
+#pragma unroll
+    for (u32 j = 0; j < OUTPUTS / 4u; j++) {
+      const float2 left = *(const float2 *)(s.at[h] + (u64)j * s.stride);
+      f32 *o = c.o + 4u * j + 2u * h;
+      o[0] = live ? num_fma(o[0], fb, num_mul(left.x, fa)) : left.x;
+      o[1] = live ? num_fma(o[1], fb, num_mul(left.y, fa)) : left.y;
+    }
+  }
+}
+
+NUM void save(saved &s, const chain &c, const rows &r) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    s.m[h] = c.m[h];
+    s.l[h] = c.l[2u * h];
+    if (r.position[h] < 0) continue;
+#pragma unroll
+    for (u32 j = 0; j < OUTPUTS / 4u; j++) {
+      const f32 *o = c.o + 4u * j + 2u * h;
+      *(float2 *)(s.at[h] + (u64)j * s.stride) = make_float2(o[0], o[1]);
+    }
+  }
+}
+
+/* Whole: bf16(O * (1 / l) + 0). */
+NUM void write_out(const mla_attn_args &a, const chain &c, const rows &r, u32 column) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    if (r.position[h] < 0) continue;
+    const f32 share = num_div(1.0f, c.l[2u * h]);
+    u32 *out = (u32 *)(a.out + r.pair[h] * SPEC_KV_LORA_RANK + column);
+#pragma unroll
+    for (u32 j = 0; j < OUTPUTS / 4u; j++) {
+      const f32 x = num_add(num_mul(c.o[4u * j + 2u * h], share), 0.0f), y = num_add(num_mul(c.o[4u * j + 2u * h + 1u], share), 0.0f);
+      out[4u * j] = ptx_pack_bf16(x, y);
+    }
+  }
+}
+
+/* The thread's rows of an item. Split: a row whose unit lies beyond its position is dead. */
+NUM rows rows_of(const mla_attn_args &a, const item &it) {
+  rows r;
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u + 8u * h, token = row / it.heads;
+    const u32 position = it.tile.position + token;
+    const bool live = token < it.tile.count && position >= it.chunk * a.chunk_tokens;
+    r.position[h] = live ? (i32)position : -1;
+    r.pair[h] = (u64)(it.tile.row + token);
+    if (a.unit_chunks) r.pair[h] = r.pair[h] * a.units_max + it.unit;
+    r.pair[h] = r.pair[h] * a.heads + it.head + row % it.heads;
+  }
+  return r;
+}
+
+/* Item number i, or none: chunks 0. Head groups of a tile follow each other, so that their KV reads meet in L2. */
+NUM item item_of(const mla_attn_args &a, u32 i) {
+  const u32 groups = (a.heads + 63u) / 64u, group = i % groups, tiles = a.step->tile_count;
+  item it;
+  it.unit = i / groups / tiles;
+  it.tile = a.tiles[i / groups % tiles];
+  it.head = group * 64u;
+  it.heads = a.heads - it.head < 64u ? a.heads - it.head : 64u;
+  it.last = it.tile.position + it.tile.count - 1u;
+  const u32 end = it.last / a.chunk_tokens + 1u, left = end - it.unit * a.unit_chunks;
+  it.chunk = it.unit * a.unit_chunks;
+  it.chunks = a.unit_chunks == 0 ? end : it.chunk >= end ? 0 : left < a.unit_chunks ? left : a.unit_chunks;
+  return it;
+}
+
+/* One item, from the queries to the stored result. */
+NUM void attend(const mla_attn_args &a, const item &it, u8 *shared, u32 base) {
+  const u32 group = ptx_uniform(threadIdx.x / 128u), blocks = a.chunk_tokens / PAGE_TOKENS;
+  const u32 column = group * HALF + threadIdx.x % 4u * 2u, first = it.chunk * blocks;
+  const u32 last = it.last / PAGE_TOKENS < first + it.chunks * blocks - 1u ? it.last / PAGE_TOKENS : first + it.chunks * blocks - 1u;
+  const u32 *pages = a.block_table + (u64)it.tile.seq * a.block_table_stride;
+  const rows r = rows_of(a, it);
+  saved level1, level2; /* the group's fold so far, the groups' fold so far */
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    f32 *state = a.scratch + (u64)blockIdx.x * 2u * 64u * (SPEC_KV_LORA_RANK + 2u) + h * 512u + threadIdx.x * 2u;
+    level1.at[h] = a.unit_chunks ? a.partial_o + r.pair[h] * SPEC_KV_LORA_RANK + column : state;
+    level2.at[h] = state + 64u * SPEC_KV_LORA_RANK;
+  }
+  level1.stride = a.unit_chunks ? 8u : 1024u;
+  level2.stride = 1024u;
+
+  __syncthreads(); /* the last item is done with shared memory */
+  load_queries(a, it, base);
+  load_block(a, pages[first], first, it.last, base + AT_KV);
+  ptx_copy_commit();
+  u32 next_page = first < last ? pages[first + 1u] : 0u, block = first;
+  chain c;
+  do {
+    const u32 kv = base + AT_KV + (block - first) % 2u * BLOCK_BYTES, chunk = block / blocks;
+    PTX_COPY_WAIT(0);
+    ptx_fence_async();
+    __syncthreads(); /* this block has come, and all are through with the other one */
+    if (block < last) load_block(a, next_page, block + 1u, it.last, base + AT_KV + (block + 1u - first) % 2u * BLOCK_BYTES);
+    ptx_copy_commit();
+    if (block + 1u < last) next_page = pages[block + 2u];
+    if (block % blocks == 0) {
+      c.m[0] = c.m[1] = NO_MAX;
+#pragma unroll
+      for (u32 i = 0; i < 4; i++) c.l[i] = 0.0f;
+#pragma unroll
+      for (u32 i = 0; i < OUTPUTS; i++) c.o[i] = 0.0f;
+    }
+    f32 s[16];
+    multiply_scores(s, base, kv, group);
+    weigh(a, s, c, r, shared, block, group);
+    ptx_fence_async();
+    __syncthreads(); /* P is whole */
+    multiply_values(c, base, kv, group);
+
+    if (block % blocks == blocks - 1u || block == last) { /* the chunk ends */
+      const u32 in_group = chunk % a.group_chunks;
+      if (chunk != it.chunk && in_group != 0) fold_saved(c, level1, r, chunk * a.chunk_tokens);
+      const bool group_ends = a.unit_chunks == 0 && (block == last || in_group == a.group_chunks - 1u);
+      if (group_ends && chunk >= a.group_chunks) fold_saved(c, level2, r, (chunk - in_group) * a.chunk_tokens);
+      if (!group_ends) save(level1, c, r);
+      else if (block != last) save(level2, c, r);
+    }
+  } while (++block <= last);
+
+  if (a.unit_chunks == 0) write_out(a, c, r, column);
+  else if (column == 0) {
+#pragma unroll
+    for (u32 h = 0; h < 2; h++)
+      if (r.position[h] >= 0) *(float2 *)(a.partial_ml + r.pair[h] * 2u) = make_float2(c.m[h], c.l[2u * h]);
+  }
+}
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_attn(const __grid_constant__ mla_attn_args a) {
+  extern __shared__ u8 raw[];
+  const u32 base = (ptx_shared(raw) + 1023u) & ~1023u;
+  u8 *shared = raw + (base - ptx_shared(raw));
+  if (threadIdx.x < 64u) ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u; /* before attend's fences */
+
+  const u32 groups = (a.heads + 63u) / 64u, items = a.step->tile_count * groups * (a.unit_chunks ? a.units_max : 1u);
+  for (u32 i = blockIdx.x; i < items; i += gridDim.x) {
+    const item it = item_of(a, i);
+    if (it.chunks) attend(a, it, shared, base);
+  }
+}

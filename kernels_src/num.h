@@ -1,0 +1,146 @@
+/* num.h - the scalar arithmetic of NUMERICS.md ("Functions"), one text for the CPU and the GPU.
+ *
+ * Built only from IEEE-754 operations rounded to nearest even, integer operations and exact conversions, so that both sides
+ * give the same bits. No special-function unit, no contraction: the host compiles with -ffp-contract=off, the kernels with
+ * --fmad=false and spelled-out intrinsics. NaN payloads are the one thing that may differ. */
+#ifndef VERBATIM_NUM_H
+#define VERBATIM_NUM_H
+#include "abi.h"
+
+#ifdef __CUDACC_RTC__
+#define NUM static __device__ __forceinline__
+NUM f32 num_fma(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
+NUM f32 num_mul(f32 a, f32 b) { return __fmul_rn(a, b); }
+NUM f32 num_add(f32 a, f32 b) { return __fadd_rn(a, b); }
+NUM f32 num_sub(f32 a, f32 b) { return __fsub_rn(a, b); }
+NUM f32 num_div(f32 a, f32 b) { return __fdiv_rn(a, b); }
+NUM f32 num_sqrt(f32 a) { return __fsqrt_rn(a); }
+NUM u32 num_bits(f32 x) { return __float_as_uint(x); }
+NUM f32 num_float(u32 u) { return __uint_as_float(u); }
+NUM u64 num_mulhi64(u64 a, u64 b) { return __umul64hi(a, b); }
+#else
+#include <math.h>
+#include <string.h>
+#define NUM static inline
+NUM f32 num_fma(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
+NUM f32 num_mul(f32 a, f32 b) { return a * b; }
+NUM f32 num_add(f32 a, f32 b) { return a + b; }
+NUM f32 num_sub(f32 a, f32 b) { return a - b; }
+NUM f32 num_div(f32 a, f32 b) { return a / b; }
+NUM f32 num_sqrt(f32 a) { return sqrtf(a); }
+NUM u32 num_bits(f32 x) { u32 u; memcpy(&u, &x, 4); return u; }
+NUM f32 num_float(u32 u) { f32 x; memcpy(&x, &u, 4); return x; }
+NUM u64 num_mulhi64(u64 a, u64 b) {
+  __extension__ typedef unsigned __int128 wide;
+  return (u64)(((wide)a * b) >> 64);
+}
+#endif
+
+/* bf16 <-> fp32. To bf16: nearest, ties to even; every NaN becomes 0x7fff. */
+NUM f32 num_from_bf16(bf16 x) { return num_float((u32)x << 16); }
+NUM bf16 num_to_bf16(f32 x) {
+  u32 u = num_bits(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+  return (bf16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+#define NUM_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer */
+
+/* 2^x for -126 <= x <= 0, relative error below 7.6e-5: what a rounding to bf16 needs. 0 below -126. */
+NUM f32 num_exp2_bf16(f32 x) {
+  f32 y = x < -126.0f ? -126.0f : x; /* NaN stays */
+  f32 t = num_add(y, NUM_ROUND);
+  f32 f = num_sub(y, num_sub(t, NUM_ROUND));
+  f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
+  p = num_fma(p, f, 0x1.62f31ap-1f);
+  p = num_fma(p, f, 0x1.fff692p-1f);
+  f32 r = num_float(num_bits(p) + (num_bits(t) << 23));
+  return x < -126.0f ? 0.0f : r;
+}
+
+/* 2^d for an integer d <= 0; 0 below -126. */
+NUM f32 num_exp2_int(f32 d) {
+  u32 u = num_bits(num_add(d, NUM_ROUND + 127.0f)) << 23;
+  return d < -126.0f ? 0.0f : num_float(u);
+}
+
+/* Smallest integer >= x, for |x| < 2^22; larger magnitudes and infinities are returned as they are. */
+NUM f32 num_ceil(f32 x) {
+  if (!(x > -4194304.0f && x < 4194304.0f)) return x;
+  f32 n = num_sub(num_add(x, NUM_ROUND), NUM_ROUND);
+  return n < x ? num_add(n, 1.0f) : n;
+}
+
+/* e^x, at most 1.2 ulp; 0 below -87.3365, +Inf above 88.73. */
+NUM f32 num_exp(f32 x) {
+  f32 y = x < -88.0f ? -88.0f : x;
+  y = y > 89.0f ? 89.0f : y;
+  f32 t = num_fma(y, 0x1.715476p0f, NUM_ROUND);
+  f32 n = num_sub(t, NUM_ROUND);
+  f32 r = num_fma(n, -0x1.62e400p-1f, y);
+  r = num_fma(n, -0x1.7f7d1cp-20f, r);
+  f32 p = 0x1.709b64p-10f;
+  p = num_fma(p, r, 0x1.12903ep-7f);
+  p = num_fma(p, r, 0x1.55515ep-5f);
+  p = num_fma(p, r, 0x1.5553c2p-3f);
+  p = num_fma(p, r, 0x1.000002p-1f);
+  p = num_fma(p, r, 1.0f);
+  p = num_fma(p, r, 1.0f);
+  i32 i = (i32)num_bits(t) - 0x4b400000, h = i >> 1; /* two factors: 2^128 and 2^-127 have no fp32 of their own */
+  f32 v = num_mul(num_mul(p, num_float((u32)(127 + h) << 23)), num_float((u32)(127 + i - h) << 23));
+  return x < -87.3365f ? 0.0f : v;
+}
+
+/* ln(x) for a positive normal x, at most 2.5 ulp. */
+NUM f32 num_log(f32 x) {
+  u32 u = num_bits(x);
+  i32 e = (i32)((u - 0x3f3504f3u) >> 23); /* x = m * 2^e, m in [sqrt(1/2), sqrt(2)) */
+  e = (e ^ 0x100) - 0x100;
+  f32 t = num_sub(num_float(u - ((u32)e << 23)), 1.0f);
+  f32 p = -0x1.c25a74p-4f;
+  p = num_fma(p, t, 0x1.7d494cp-3f);
+  p = num_fma(p, t, -0x1.874be8p-3f);
+  p = num_fma(p, t, 0x1.a305a6p-3f);
+  p = num_fma(p, t, -0x1.eabc88p-3f);
+  p = num_fma(p, t, 0x1.277e36p-2f);
+  p = num_fma(p, t, -0x1.715a76p-2f);
+  p = num_fma(p, t, 0x1.ec7096p-2f);
+  p = num_fma(p, t, -0x1.715470p-1f);
+  p = num_fma(p, t, 0x1.715476p0f);
+  return num_mul(num_fma(t, p, (f32)e), 0x1.62e430p-1f);
+}
+
+NUM f32 num_sigmoid(f32 x) { return num_div(1.0f, num_add(1.0f, num_exp(-x))); }
+NUM f32 num_silu(f32 x) { return num_div(x, num_add(1.0f, num_exp(-x))); }
+
+/* Maps a float to a u32 whose order is the total order of the floats: -Inf < ... < -0 = +0 < ... < +Inf. */
+NUM u32 num_order(f32 x) {
+  u32 u = num_bits(num_add(x, 0.0f)); /* -0 becomes +0 */
+  return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* One word's share of a row digest (see NUMERICS.md, `row_digest`). */
+NUM u64 num_digest_word(u32 index, u32 word) {
+  u64 z = ((u64)index << 32 | word) + 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+/* Philox4x32-10 (Salmon et al., SC 2011): 64 random bits, the first two output words. */
+NUM u64 num_philox(u64 key, u32 position, u32 sample_index) {
+  u32 c0 = position, c1 = sample_index, c2 = 0, c3 = 0, k0 = (u32)key, k1 = (u32)(key >> 32);
+  for (int round = 0; round < 10; round++) {
+    u64 p0 = (u64)0xd2511f53u * c0, p1 = (u64)0xcd9e8d57u * c2;
+    u32 n0 = (u32)(p1 >> 32) ^ c1 ^ k0, n2 = (u32)(p0 >> 32) ^ c3 ^ k1;
+    c1 = (u32)p1;
+    c3 = (u32)p0;
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9e3779b9u;
+    k1 += 0xbb67ae85u;
+  }
+  return (u64)c1 << 32 | c0;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* ptx.cuh - one instruction per function: what CUDA C cannot say.
+ *
+ * Copies (cp.async), fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core
+ * multiply of a warpgroup (wgmma, m64nNk16, bf16 in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says
+ * what one wgmma computes. Read next: tile.cuh, mla_attn.cu. */
+#ifndef VERBATIM_PTX_CUH
+#define VERBATIM_PTX_CUH
+#include "num.h"
+
+#define WARP_ALL 0xffffffffu
+
+NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+/* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
+NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
+
+/* Copies 16 bytes from global to shared memory without waiting; bytes = 0 reads nothing and writes zeros. */
+NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+NUM void ptx_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Waits until at most n of this thread's newest copy groups are under way. */
+#define PTX_COPY_WAIT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+
+/* After a thread's writes to shared memory (cp.async that has been waited for included) and before the barrier that hands
+ * them to wgmma. */
+NUM void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
+NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
+  u32 d;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+
+/* Stores four 8x8 matrices of 16-bit numbers transposed: lane i gives the address of 16 bytes, column i % 8 of matrix i / 8. */
+NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(m0), "r"(m1), "r"(m2),
+               "r"(m3) : "memory");
+}
+
+/* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
+ * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
+ * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
+ * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. */
+#define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
+#define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
+#define PTX_PLAIN ((8ull << 32) | (8ull << 16))
+NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
+
+/* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
+NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
+
+/* wgmma: fence before the first after the accumulators were touched, commit ends a group, wait as for copies. */
+NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+#define PTX_MULTIPLY_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
+
+/* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
+ * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
+ * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). */
+#define PTX_D0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PTX_D1 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PTX_D2 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define PTX_D3 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define PTX_OUT4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PTX_OUT16(i) PTX_OUT4(i), PTX_OUT4(i + 4), PTX_OUT4(i + 8), PTX_OUT4(i + 12)
+#define PTX_OUT32(i) PTX_OUT16(i), PTX_OUT16(i + 16)
+#define PTX_MULTIPLY(name, n, registers, across, a_at, b_at, ...)                                                              \
+  NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, " a_at ", " b_at                   \
+                 ", 1, 1, 1, 0, " across ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
+  }
+PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4", "%5", PTX_OUT4(0))
+PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
+PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0", "%16", "%17", PTX_OUT16(0))
+PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
+             PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
+
+#endif

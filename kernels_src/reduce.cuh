@@ -1,0 +1,78 @@
+/* reduce.cuh - reductions in the written orders of NUMERICS.md, and order-free integer ones.
+ *
+ * reduce_tree_* is tree(p, n): the only floating-point reductions in the kernels. Sums and maxima of integers may be taken in
+ * any order. Every block function is called by all SPEC_THREADS threads, ends with all of them knowing the result, and may
+ * be called again at once with the same shared array. Includes num.h only through ptx.cuh. Read next: rmsnorm.cu. */
+#ifndef VERBATIM_REDUCE_CUH
+#define VERBATIM_REDUCE_CUH
+#include "ptx.cuh"
+
+/* tree(p, 32) of the warp's 32 values. */
+NUM f32 reduce_tree_warp(f32 p) {
+#pragma unroll
+  for (u32 s = 16; s > 0; s /= 2) p = num_add(p, __shfl_down_sync(WARP_ALL, p, s)); /* lanes from s on hold what nobody reads */
+  return __shfl_sync(WARP_ALL, p, 0);
+}
+
+/* tree(p, SPEC_THREADS) of the block's values; shared: [SPEC_THREADS]. */
+NUM f32 reduce_tree_block(f32 p, f32 *shared) {
+  const u32 t = threadIdx.x;
+  __syncthreads(); /* the last call's result has been read */
+  shared[t] = p;
+  __syncthreads();
+#pragma unroll
+  for (u32 s = SPEC_THREADS / 2; s >= 32; s /= 2) {
+    if (t < s) shared[t] = p = num_add(p, shared[t + s]);
+    __syncthreads();
+  }
+  if (t < 32) p = reduce_tree_warp(p);
+  if (t == 0) shared[0] = p;
+  __syncthreads();
+  return shared[0];
+}
+
+NUM u64 reduce_max_warp(u64 x) {
+#pragma unroll
+  for (u32 s = 16; s > 0; s /= 2) {
+    const u64 y = __shfl_xor_sync(WARP_ALL, x, s);
+    x = y > x ? y : x;
+  }
+  return x;
+}
+
+NUM u64 reduce_sum_warp(u64 x) {
+#pragma unroll
+  for (u32 s = 16; s > 0; s /= 2) x += __shfl_xor_sync(WARP_ALL, x, s);
+  return x;
+}
+
+/* shared: [32]. */
+NUM u64 reduce_max_block(u64 x, u64 *shared) {
+  const u32 t = threadIdx.x;
+  x = reduce_max_warp(x);
+  __syncthreads();
+  if (t % 32 == 0) shared[t / 32] = x;
+  __syncthreads();
+  return reduce_max_warp(t % 32 < SPEC_THREADS / 32 ? shared[t % 32] : 0);
+}
+
+NUM u64 reduce_sum_block(u64 x, u64 *shared) {
+  const u32 t = threadIdx.x;
+  x = reduce_sum_warp(x);
+  __syncthreads();
+  if (t % 32 == 0) shared[t / 32] = x;
+  __syncthreads();
+  return reduce_sum_warp(t % 32 < SPEC_THREADS / 32 ? shared[t % 32] : 0);
+}
+
+/* Sum of the lower lanes' and this lane's values. */
+NUM u32 reduce_prefix_warp(u32 x) {
+#pragma unroll
+  for (u32 s = 1; s < 32; s *= 2) {
+    const u32 y = __shfl_up_sync(WARP_ALL, x, s);
+    if (threadIdx.x % 32 >= s) x += y;
+  }
+  return x;
+}
+
+#endif

@@ -1,0 +1,491 @@
+/* check.c - see check.h. Tables first, then one simulated step per combination of row counts. */
+#include "check.h"
+#include <stdlib.h>
+#include <string.h>
+#include "abi.h"
+#include "check_access.h"
+#include "draft.h"
+#include "emit.h"
+
+#define SHARED_BYTES_MAX 232448u /* dynamic shared memory of a block, compute capability 9.0 */
+#define NO_BUFFER UINT32_MAX
+#define ROW_COUNTS_MAX 64u
+#define ARGS_BYTES_MAX 256u
+
+typedef struct run { /* written bytes [start, end) of a buffer's row */
+  uint64_t start, end;
+} run;
+
+typedef struct buffer_state { /* what a simulated step has written of a work buffer */
+  run *runs;                  /* disjoint, not touching, ascending */
+  uint32_t count, capacity;
+  uint32_t type;
+  uint64_t row_stride, rows;
+} buffer_state;
+
+typedef struct placed_tensor {
+  uint64_t offset;
+  uint32_t index, pad;
+} placed_tensor;
+
+typedef struct checker {
+  const uint8_t *bytes;
+  size_t byte_count;
+  const plan_header *h;
+  const plan_region *regions;
+  const plan_tensor *tensors;
+  const plan_buffer *buffers;
+  const plan_spec *specs;
+  const plan_kernel *kernels;
+  const plan_op *ops;
+  const plan_fixup *fixups;
+  const char *strings;
+  placed_tensor *placed; /* [tensors] by destination */
+  uint32_t *homes;       /* [fixups] buffer of the pointer */
+  uint32_t *is_read;     /* [buffers] some op reads it */
+  buffer_state *states;  /* [buffers] */
+} checker;
+
+/* === Tables ============================================================================================================= */
+
+static status check_span(const checker *c, const char *name, plan_span span, size_t item_bytes) {
+  uint64_t bytes = (uint64_t)span.count * item_bytes;
+  if (span.item_bytes != item_bytes || span.offset % 8 != 0 || span.offset < sizeof(plan_header) || span.offset > c->byte_count ||
+      bytes > c->byte_count - span.offset)
+    return FAIL(ERR_FORMAT, "check: table of %s does not lie inside the file", name);
+  return OK;
+}
+
+static status open_tables(checker *c) {
+  const plan_header *h = c->h;
+  if (c->byte_count < sizeof *h || memcmp(h->magic, PLAN_MAGIC, sizeof h->magic) != 0 || h->format_version != PLAN_FORMAT_VERSION)
+    return FAIL(ERR_FORMAT, "check: not a plan of version %u", PLAN_FORMAT_VERSION);
+  TRY(check_span(c, "regions", h->regions, sizeof(plan_region)));
+  TRY(check_span(c, "tensors", h->tensors, sizeof(plan_tensor)));
+  TRY(check_span(c, "buffers", h->buffers, sizeof(plan_buffer)));
+  TRY(check_span(c, "constants", h->specs, sizeof(plan_spec)));
+  TRY(check_span(c, "kernels", h->kernels, sizeof(plan_kernel)));
+  TRY(check_span(c, "ops", h->ops, sizeof(plan_op)));
+  TRY(check_span(c, "fixups", h->fixups, sizeof(plan_fixup)));
+  TRY(check_span(c, "gemms", h->gemms, sizeof(plan_gemm)));
+  TRY(check_span(c, "arguments", h->args, 1));
+  TRY(check_span(c, "strings", h->strings, 1));
+  if (h->regions.count != REGION_COUNT) return FAIL(ERR_FORMAT, "check: %u regions, expected %u", h->regions.count, REGION_COUNT);
+  c->regions = (const void *)(c->bytes + h->regions.offset);
+  c->tensors = (const void *)(c->bytes + h->tensors.offset);
+  c->buffers = (const void *)(c->bytes + h->buffers.offset);
+  c->specs = (const void *)(c->bytes + h->specs.offset);
+  c->kernels = (const void *)(c->bytes + h->kernels.offset);
+  c->ops = (const void *)(c->bytes + h->ops.offset);
+  c->fixups = (const void *)(c->bytes + h->fixups.offset);
+  c->strings = (const char *)c->bytes + h->strings.offset;
+  if (h->strings.count == 0 || c->strings[h->strings.count - 1] != 0) return FAIL(ERR_FORMAT, "check: strings do not end");
+  return OK;
+}
+
+static const char *text(const checker *c, uint32_t string) { return string < c->h->strings.count ? c->strings + string : "?"; }
+
+static status check_header(const checker *c) {
+  uint8_t id[16];
+  emit_numerics_id(&c->h->model, &c->h->limits, id);
+  if (memcmp(id, c->h->numerics_id, sizeof id) != 0) return FAIL(ERR_FORMAT, "check: the numerics id is not that of the constants");
+  const plan_limits *l = &c->h->limits;
+  if (l->max_batch_tokens < 1 || l->max_batch_tokens > BATCH_TOKENS_MAX || l->max_logit_rows < 1 || l->max_logit_rows > BATCH_TOKENS_MAX ||
+      l->kv_pages > KV_PAGES_MAX || c->h->model.layers < 1 || c->h->model.layers > LAYERS_MAX)
+    return FAIL(ERR_FORMAT, "check: limits are out of range");
+  uint64_t end = 0;
+  for (uint32_t i = 0; i < REGION_COUNT; i++) {
+    const plan_region *r = &c->regions[i];
+    if (r->id != i || r->offset < end || r->offset % 256 != 0 || r->offset > c->h->device_bytes ||
+        r->bytes > c->h->device_bytes - r->offset)
+      return FAIL(ERR_FORMAT, "check: region %u does not lie in order inside the reservation", i);
+    end = r->offset + r->bytes;
+  }
+  return OK;
+}
+
+/* Exhaustive on purpose: every pair of buffers. */
+static status check_buffers(const checker *c) {
+  for (uint32_t i = 0; i < c->h->buffers.count; i++) {
+    const plan_buffer *b = &c->buffers[i];
+    if (b->region >= REGION_COUNT || b->offset > c->regions[b->region].bytes || b->bytes > c->regions[b->region].bytes - b->offset)
+      return FAIL(ERR_FORMAT, "check: buffer %s does not lie inside its region", text(c, b->name));
+    if (b->bytes == 0 || b->offset % 256 != 0 || b->first_op > b->last_op)
+      return FAIL(ERR_FORMAT, "check: buffer %s is empty, unaligned or never alive", text(c, b->name));
+    for (uint32_t j = 0; j < i; j++) {
+      const plan_buffer *o = &c->buffers[j];
+      bool is_apart = b->region != o->region || b->last_op < o->first_op || o->last_op < b->first_op ||
+                      b->offset >= o->offset + o->bytes || o->offset >= b->offset + b->bytes;
+      if (!is_apart) return FAIL(ERR_FORMAT, "check: buffers %s and %s overlap while both are alive", text(c, b->name), text(c, o->name));
+    }
+  }
+  return OK;
+}
+
+static uint64_t tensor_bytes(const plan_tensor *t) {
+  return (uint64_t)t->row_count * t->batches * t->cols * (t->dtype == DTYPE_F32 ? 4 : 2);
+}
+
+static int compare_placed(const void *left, const void *right) {
+  const placed_tensor *a = left, *b = right;
+  if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+  return a->index < b->index ? -1 : 1;
+}
+
+static status check_tensors(checker *c) {
+  uint64_t end = 0;
+  for (uint32_t i = 0; i < c->h->tensors.count; i++) {
+    const plan_tensor *t = &c->tensors[i];
+    bool is_bounded =
+        t->rows && t->cols && t->row_count && t->batches && t->rows <= 1u << 24 && t->cols <= 1u << 24 && t->batches <= 1u << 16;
+    if (!is_bounded || t->dtype > DTYPE_F32 || t->transform > TRANSFORM_TRANSPOSE ||
+        t->row0 + (t->batches - UINT64_C(1)) * t->row_step + t->row_count > t->rows)
+      return FAIL(ERR_FORMAT, "check: tensor %s is not a slice of its source", text(c, t->name));
+    c->placed[i] = (placed_tensor){.offset = t->offset, .index = i};
+  }
+  qsort(c->placed, c->h->tensors.count, sizeof *c->placed, compare_placed);
+  for (uint32_t i = 0; i < c->h->tensors.count; i++) {
+    const plan_tensor *t = &c->tensors[c->placed[i].index];
+    if (t->offset < end || t->offset > c->regions[REGION_WEIGHTS].bytes || tensor_bytes(t) > c->regions[REGION_WEIGHTS].bytes - t->offset)
+      return FAIL(ERR_FORMAT, "check: tensor %s overlaps another or leaves its region", text(c, t->name));
+    end = t->offset + tensor_bytes(t);
+  }
+  return OK;
+}
+
+/* [start, start + bytes) of the weights begins with a tensor and is covered without gaps by tensors of one dtype. */
+static status check_weight(const checker *c, uint64_t start, uint64_t bytes, uint32_t type, const char *op) {
+  uint32_t low = 0, high = c->h->tensors.count;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (c->placed[middle].offset < start) low = middle + 1;
+    else high = middle;
+  }
+  uint64_t at = start;
+  for (; at < start + bytes && low < c->h->tensors.count; low++) {
+    const plan_tensor *t = &c->tensors[c->placed[low].index];
+    if (t->offset != at) break;
+    if ((t->dtype == DTYPE_F32) != (type == TYPE_F32))
+      return FAIL(ERR_FORMAT, "check: op %s reads tensor %s with the wrong dtype", op, text(c, t->name));
+    at += tensor_bytes(t);
+  }
+  if (at != start + bytes) return FAIL(ERR_FORMAT, "check: op %s reads weights that no tensor fills", op);
+  return OK;
+}
+
+/* === Ops, without regard to rows ======================================================================================== */
+
+static uint32_t find_home(const checker *c, const plan_fixup *f, uint32_t op) {
+  uint32_t home = NO_BUFFER;
+  for (uint32_t i = 0; i < c->h->buffers.count; i++) {
+    const plan_buffer *b = &c->buffers[i];
+    if (b->region == f->region && f->offset >= b->offset && f->offset - b->offset < b->bytes && b->first_op <= op && op <= b->last_op)
+      home = i;
+  }
+  return home; /* buffers alive together do not overlap, so there is at most one */
+}
+
+static status check_op_tables(checker *c, uint32_t index) {
+  const plan_op *op = &c->ops[index];
+  const char *name = text(c, op->name);
+  if (op->kernel >= OP_COUNT || op->variant >= c->h->kernels.count || c->kernels[op->variant].kernel != op->kernel)
+    return FAIL(ERR_FORMAT, "check: op %s names no kernel", name);
+  if ((uint64_t)op->first_fixup + op->fixup_count > c->h->fixups.count || (uint64_t)op->args_offset + op->args_bytes > c->h->args.count ||
+      op->args_bytes > ARGS_BYTES_MAX || (uint64_t)op->first_gemm + op->gemm_count > c->h->gemms.count)
+    return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
+  uint32_t most = op->rows_kind == ROWS_LOGITS ? c->h->limits.max_logit_rows : c->h->limits.max_batch_tokens;
+  if (op->rows_kind > ROWS_LOGITS || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
+    return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
+  if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
+    const plan_op *last = &c->ops[index - 1];
+    if (last->kernel != op->kernel || last->rows_kind != op->rows_kind ||
+        (last->rows_min <= op->rows_max && op->rows_min <= last->rows_max))
+      return FAIL(ERR_FORMAT, "check: the alternatives of op %s overlap", name);
+  }
+  for (uint32_t i = 0; i < op->fixup_count; i++) {
+    const plan_fixup *f = &c->fixups[op->first_fixup + i];
+    if (f->region >= REGION_COUNT || f->args_offset % 8 != 0 || f->args_offset + UINT64_C(8) > op->args_bytes)
+      return FAIL(ERR_FORMAT, "check: op %s has a pointer outside its arguments", name);
+    c->homes[op->first_fixup + i] = find_home(c, f, index);
+    if (c->homes[op->first_fixup + i] == NO_BUFFER)
+      return FAIL(ERR_FORMAT, "check: op %s points to no buffer that is alive (argument byte %u)", name, f->args_offset);
+  }
+  return OK;
+}
+
+static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char *name) {
+  for (uint32_t i = 0; i < kernel->spec_count; i++)
+    if (strcmp(text(c, c->specs[kernel->first_spec + i].name), name) == 0) return c->specs[kernel->first_spec + i].value;
+  return 0;
+}
+
+static status check_kernels(const checker *c) {
+  for (uint32_t i = 0; i < c->h->kernels.count; i++) {
+    const plan_kernel *k = &c->kernels[i];
+    if ((uint64_t)k->first_spec + k->spec_count > c->h->specs.count) return FAIL(ERR_FORMAT, "check: kernel %u has no constants", i);
+    if (k->threads < 32 || k->threads > 1024 || k->threads % 32 != 0 || spec_of(c, k, "SPEC_THREADS") != k->threads)
+      return FAIL(ERR_FORMAT, "check: kernel %u has blocks of %u threads, constant %u", i, k->threads, spec_of(c, k, "SPEC_THREADS"));
+    if (k->shared_bytes > SHARED_BYTES_MAX)
+      return FAIL(ERR_FORMAT, "check: kernel %u wants %u bytes of shared memory, at most %u", i, k->shared_bytes, SHARED_BYTES_MAX);
+  }
+  return OK;
+}
+
+/* === Launches =========================================================================================================== */
+
+static uint64_t extent(plan_dim d, uint64_t rows) {
+  uint64_t blocks = d.constant + (d.rows_div ? (rows * d.rows_mul + d.rows_div - 1) / d.rows_div : 0);
+  return d.cap && blocks > d.cap ? d.cap : blocks;
+}
+
+typedef struct wanted_grid { /* blocks that the work needs; extra ones find nothing to do */
+  uint64_t x, y, z;
+} wanted_grid;
+
+static wanted_grid want_grid(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
+  const plan_kernel *k = &c->kernels[op->variant];
+  uint64_t tile_n = spec_of(c, k, "SPEC_TILE_N"), tile_rows = spec_of(c, k, "SPEC_TILE_ROWS");
+  const gemm_args *gemm = args;
+  const moe_gemm_args *moe = args;
+  switch (op->kernel) {
+    case OP_gemm:
+      if (!tile_n || !tile_rows || gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){div_up(gemm->n, tile_n), div_up(rows, tile_rows), gemm->batches};
+    case OP_moe_gemm:
+      if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
+    case OP_mla_attn: return (wanted_grid){1, 1, 1}; /* blocks stride over the items */
+    case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
+    case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
+    case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
+    case OP_moe_sort: return (wanted_grid){1, 1, 1};
+    default: return (wanted_grid){rows, 1, 1};
+  }
+}
+
+static status check_grid(const checker *c, const plan_op *op, const void *args, uint32_t rows) {
+  uint64_t x = extent(op->grid[0], rows), y = extent(op->grid[1], rows), z = extent(op->grid[2], rows);
+  wanted_grid want = want_grid(c, op, args, rows);
+  if (x > 0x7fffffff || y > 65535 || z > 65535)
+    return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
+  if (x < want.x || y < want.y || z < want.z)
+    return FAIL(ERR_FORMAT, "check: op %s: its grid does not cover %u rows", text(c, op->name), rows);
+  return OK;
+}
+
+/* === One simulated step ================================================================================================= */
+
+static void add_run(buffer_state *s, uint64_t start, uint64_t end) {
+  uint32_t first = 0;
+  while (first < s->count && s->runs[first].end < start) first++;
+  uint32_t last = first;
+  for (; last < s->count && s->runs[last].start <= end; last++) {
+    start = s->runs[last].start < start ? s->runs[last].start : start;
+    end = s->runs[last].end > end ? s->runs[last].end : end;
+  }
+  if (first == last && s->count == s->capacity) {
+    s->capacity = max_u32(8, 2 * s->capacity);
+    s->runs = realloc(s->runs, s->capacity * sizeof *s->runs);
+    ASSERT(s->runs != NULL);
+  }
+  memmove(s->runs + first + 1, s->runs + last, (s->count - last) * sizeof *s->runs);
+  s->count = s->count - (last - first) + 1;
+  s->runs[first] = (run){start, end};
+}
+
+static bool has_run(const buffer_state *s, uint64_t start, uint64_t end) {
+  for (uint32_t i = 0; i < s->count; i++)
+    if (s->runs[i].start <= start && end <= s->runs[i].end) return true;
+  return false;
+}
+
+static status touch_work(checker *c, const plan_op *op, uint32_t home, const check_access *a, uint64_t base) {
+  const char *name = text(c, op->name), *buffer = text(c, c->buffers[home].name);
+  buffer_state *s = &c->states[home];
+  uint64_t row = base + a->start + (a->batches ? (a->batches - 1) * a->batch_stride : 0) + a->run_bytes;
+  if (a->batches == 0 || a->batches > HEADS_MAX || (a->batches > 1 && a->batch_stride > row) || row > a->row_stride)
+    return FAIL(ERR_FORMAT, "check: op %s: a row of %s does not fit its stride", name, buffer);
+  bool is_new = s->count == 0;
+  if (a->is_write && is_new) {
+    s->row_stride = a->row_stride;
+    s->rows = a->rows;
+    s->type = a->type;
+  }
+  if (!a->is_write && is_new) return FAIL(ERR_FORMAT, "check: op %s reads %s before anything is written to it", name, buffer);
+  if (s->row_stride != a->row_stride || s->type != a->type)
+    return FAIL(ERR_FORMAT, "check: op %s and the writer of %s differ in its row stride or type", name, buffer);
+  if (!a->is_write && a->rows > s->rows) return FAIL(ERR_FORMAT, "check: op %s reads more rows of %s than are written", name, buffer);
+  if (a->is_write && a->rows < s->rows) s->rows = a->rows;
+  for (uint64_t b = 0; b < a->batches; b++) {
+    uint64_t start = base + a->start + b * a->batch_stride;
+    if (a->is_write) add_run(s, start, start + a->run_bytes);
+    else if (!has_run(s, start, start + a->run_bytes))
+      return FAIL(ERR_FORMAT, "check: op %s reads columns of %s before they are written", name, buffer);
+  }
+  return OK;
+}
+
+static const plan_fixup *find_fixup(const checker *c, const plan_op *op, uint32_t args_offset) {
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (c->fixups[op->first_fixup + i].args_offset == args_offset) return &c->fixups[op->first_fixup + i];
+  return NULL;
+}
+
+static status touch(checker *c, const plan_op *op, const check_access *a) {
+  const char *name = text(c, op->name);
+  const plan_fixup *f = find_fixup(c, op, a->args_offset);
+  if (!f && (a->is_optional || a->must_be_null)) return OK;
+  if (!f || a->must_be_null)
+    return FAIL(ERR_FORMAT, "check: op %s: the pointer at argument byte %u must %sbe null", name, a->args_offset, f ? "" : "not ");
+  uint32_t home = c->homes[f - c->fixups];
+  const plan_buffer *b = &c->buffers[home];
+  uint64_t base = f->offset - b->offset;
+  if (f->region != a->region) return FAIL(ERR_FORMAT, "check: op %s uses %s, which is in the wrong region", name, text(c, b->name));
+  if (f->offset % 16 != 0) return FAIL(ERR_FORMAT, "check: op %s: an unaligned pointer into %s", name, text(c, b->name));
+  if (check_access_extent(a) > b->bytes - base)
+    return FAIL(ERR_FORMAT, "check: op %s reaches beyond the end of %s at the largest row count", name, text(c, b->name));
+  if (a->io != CHECK_ACCESS_ANY_IO) {
+    uint64_t place = 0;
+    memcpy(&place, (const char *)&c->h->io + a->io, sizeof place);
+    if (f->offset != place) return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
+  }
+  if (!a->is_write) c->is_read[home] = 1;
+  if (a->region == REGION_KV && base != op->layer * a->run_bytes)
+    return FAIL(ERR_FORMAT, "check: op %s uses another layer's KV rows", name);
+  if (a->region == REGION_WEIGHTS) return check_weight(c, f->offset, a->run_bytes, a->type, name);
+  return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
+}
+
+/* What the op writes must not be what it reads or writes elsewhere; rmsnorm may add in place. */
+static status check_apart(const checker *c, const plan_op *op, const check_access *accesses, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    const check_access *a = &accesses[i];
+    const plan_fixup *f = find_fixup(c, op, a->args_offset);
+    for (uint32_t j = 0; j < count && a->is_write && f; j++) {
+      const plan_fixup *g = find_fixup(c, op, accesses[j].args_offset);
+      if (i == j || !g || f->region != g->region) continue;
+      bool is_in_place = op->kernel == OP_rmsnorm && a->args_offset == offsetof(rmsnorm_args, x_out) &&
+                         accesses[j].args_offset == offsetof(rmsnorm_args, x) && f->offset == g->offset;
+      bool is_apart = f->offset + check_access_extent(a) <= g->offset || g->offset + check_access_extent(&accesses[j]) <= f->offset;
+      if (!is_apart && !is_in_place) return FAIL(ERR_FORMAT, "check: op %s writes over what it uses", text(c, op->name));
+    }
+  }
+  return OK;
+}
+
+typedef struct outcome { /* what a simulated step has produced */
+  uint32_t kv_layers, tokens, digests;
+} outcome;
+
+static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows step, outcome *done) {
+  uint64_t args[ARGS_BYTES_MAX / 8] = {0};
+  check_access accesses[CHECK_ACCESS_MAX];
+  memcpy(args, c->bytes + c->h->args.offset + op->args_offset, op->args_bytes);
+  for (uint32_t i = 0; i < op->fixup_count; i++) args[c->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
+  TRY(check_grid(c, op, args, rows));
+  step.blocks = (uint32_t)extent(op->grid[0], rows);
+  uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
+  const plan_fixup *in = find_fixup(c, op, 0);
+  if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
+  if (!in || in->region != REGION_STEP || in->offset != c->h->io.step)
+    return FAIL(ERR_FORMAT, "check: op %s does not read the step's counts", text(c, op->name));
+  if (op->fixup_count > count + 1) return FAIL(ERR_FORMAT, "check: op %s has a pointer too many", text(c, op->name));
+  TRY(check_apart(c, op, accesses, count));
+  for (uint32_t i = 0; i < count; i++)
+    if (!accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
+  for (uint32_t i = 0; i < count; i++)
+    if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
+  done->kv_layers += op->kernel == OP_kv_write;
+  done->tokens += op->kernel == OP_sample;
+  done->digests += op->kernel == OP_row_digest;
+  return OK;
+}
+
+static status run_step(checker *c, uint32_t tokens, uint32_t logits) {
+  outcome done = {0};
+  for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
+  for (uint32_t i = 0; i < c->h->ops.count; i++) {
+    const plan_op *op = &c->ops[i];
+    uint32_t rows = op->rows_kind == ROWS_LOGITS ? logits : tokens;
+    if (rows < op->rows_min || rows > op->rows_max) continue;
+    TRY(run_op(c, op, rows, (check_rows){tokens, logits, 0}, &done));
+  }
+  uint32_t heads = logits > 0;
+  if (done.kv_layers != c->h->model.layers || done.tokens != heads || done.digests != heads)
+    return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);
+  return OK;
+}
+
+/* === All steps ========================================================================================================== */
+
+typedef struct row_counts {
+  uint32_t count;
+  uint32_t values[ROW_COUNTS_MAX];
+} row_counts;
+
+static void add_count(row_counts *counts, uint32_t value) {
+  for (uint32_t i = 0; i < counts->count; i++)
+    if (counts->values[i] == value) return;
+  if (counts->count < ROW_COUNTS_MAX) counts->values[counts->count++] = value;
+}
+
+/* Both ends of every row range: between them nothing changes but the extents, which grow with the rows. */
+static row_counts collect_counts(const checker *c, uint32_t kind) {
+  row_counts counts = {0};
+  for (uint32_t i = 0; i < c->h->ops.count; i++) {
+    if (c->ops[i].rows_kind != kind) continue;
+    add_count(&counts, c->ops[i].rows_min);
+    add_count(&counts, c->ops[i].rows_max);
+    if (c->ops[i].rows_min > 1) add_count(&counts, c->ops[i].rows_min - 1);
+  }
+  return counts;
+}
+
+static status check_steps(checker *c) {
+  row_counts tokens = collect_counts(c, ROWS_TOKENS), logits = collect_counts(c, ROWS_LOGITS);
+  add_count(&tokens, 1);
+  add_count(&tokens, c->h->limits.max_batch_tokens);
+  add_count(&logits, c->h->limits.max_logit_rows);
+  if (tokens.count == ROW_COUNTS_MAX || logits.count == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
+  for (uint32_t i = 0; i < tokens.count; i++) {
+    TRY(run_step(c, tokens.values[i], 0));
+    for (uint32_t j = 0; j < logits.count; j++)
+      if (logits.values[j] <= tokens.values[i]) TRY(run_step(c, tokens.values[i], logits.values[j]));
+  }
+  for (uint32_t i = 0; i < c->h->buffers.count; i++)
+    if (c->buffers[i].region == REGION_WEIGHTS && !c->is_read[i])
+      return FAIL(ERR_FORMAT, "check: no op reads %s", text(c, c->buffers[i].name));
+  return OK;
+}
+
+static status check_all(checker *c) {
+  TRY(check_header(c));
+  TRY(check_buffers(c));
+  TRY(check_tensors(c));
+  TRY(check_kernels(c));
+  for (uint32_t i = 0; i < c->h->ops.count; i++) TRY(check_op_tables(c, i));
+  return check_steps(c);
+}
+
+static void *table_of(uint32_t count, size_t item_bytes) {
+  void *items = calloc((size_t)count + 1, item_bytes);
+  ASSERT(items != NULL);
+  return items;
+}
+
+status check_plan(const void *bytes, size_t byte_count) {
+  checker c = {.bytes = bytes, .byte_count = byte_count, .h = bytes};
+  ASSERT((uintptr_t)bytes % 8 == 0);
+  TRY(open_tables(&c));
+  c.placed = table_of(c.h->tensors.count, sizeof *c.placed);
+  c.homes = table_of(c.h->fixups.count, sizeof *c.homes);
+  c.is_read = table_of(c.h->buffers.count, sizeof *c.is_read);
+  c.states = table_of(c.h->buffers.count, sizeof *c.states);
+  status result = check_all(&c);
+  for (uint32_t i = 0; i < c.h->buffers.count; i++) free(c.states[i].runs);
+  free(c.states);
+  free(c.is_read);
+  free(c.homes);
+  free(c.placed);
+  return result;
+}

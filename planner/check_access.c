@@ -1,0 +1,247 @@
+/* check_access.c - see check_access.h. One function per argument struct, in the order of kernels.def. */
+#include "check_access.h"
+#include <string.h>
+#include "abi.h"
+#include "draft.h"
+
+#define HUGE_BYTES (UINT64_MAX / 2)
+
+typedef struct writer { /* collects accesses */
+  const plan_limits *l;
+  check_rows rows;
+  uint32_t count;
+  check_access *out;
+} writer;
+
+static uint64_t times(uint64_t a, uint64_t b) { return b != 0 && a > HUGE_BYTES / b ? HUGE_BYTES : a * b; }
+static uint64_t plus(uint64_t a, uint64_t b) { return a > HUGE_BYTES - b ? HUGE_BYTES : a + b; }
+static uint64_t size_of(uint32_t type) { return type == TYPE_BF16 ? 2 : type == TYPE_U64 ? 8 : 4; }
+
+static check_access *add(writer *w, size_t field, bool is_write, uint32_t type, uint32_t region) {
+  ASSERT(w->count < CHECK_ACCESS_MAX);
+  check_access *a = &w->out[w->count++];
+  *a = (check_access){.args_offset = (uint32_t)field, .is_write = is_write, .type = type, .region = region, .io = CHECK_ACCESS_ANY_IO};
+  return a;
+}
+
+/* A table of the work region: rows of `columns` elements, `stride` elements apart. */
+static check_access *table(writer *w, size_t field, bool is_write, uint32_t type, uint64_t rows, uint64_t stride, uint64_t columns) {
+  check_access *a = add(w, field, is_write, type, REGION_WORK);
+  a->rows = rows;
+  a->row_stride = times(stride, size_of(type));
+  a->batches = 1;
+  a->run_bytes = times(columns, size_of(type));
+  return a;
+}
+
+static void weight(writer *w, size_t field, uint32_t type, uint64_t elements) {
+  check_access *a = table(w, field, false, type, 1, elements, elements);
+  a->region = REGION_WEIGHTS;
+}
+
+/* One contiguous piece of another region at the place that plan_io names. */
+static check_access *fixed(writer *w, size_t field, bool is_write, uint32_t region, size_t io, uint64_t bytes) {
+  check_access *a = add(w, field, is_write, TYPE_STRUCT, region);
+  a->io = (uint32_t)io;
+  a->rows = a->batches = 1;
+  a->row_stride = a->run_bytes = bytes;
+  return a;
+}
+
+static check_access *kv_pages(writer *w, size_t field, bool is_write, uint64_t row_elements) {
+  uint64_t bytes = times(times(w->l->kv_pages, PAGE_TOKENS), times(row_elements, 2));
+  check_access *a = fixed(w, field, is_write, REGION_KV, 0, bytes);
+  a->io = CHECK_ACCESS_ANY_IO;
+  a->type = TYPE_BF16;
+  return a;
+}
+
+#define FIELD(type, name) offsetof(type##_args, name)
+#define IO(name) offsetof(plan_io, name)
+
+static void describe_embed(writer *w, const embed_args *a) {
+  uint64_t t = w->rows.tokens;
+  fixed(w, FIELD(embed, token), false, REGION_STEP, IO(token), t * 4);
+  fixed(w, FIELD(embed, sampled), false, REGION_STATE, IO(sampled), w->l->max_seqs * UINT64_C(4));
+  weight(w, FIELD(embed, table), TYPE_BF16, times(a->vocab, a->hidden));
+  table(w, FIELD(embed, x), true, TYPE_F32, t, a->hidden, a->hidden);
+}
+
+static uint64_t rows_of(const writer *w, uint32_t kind) { return kind == ROWS_LOGITS ? w->rows.logits : w->rows.tokens; }
+
+static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
+  uint64_t rows = rows_of(w, a->rows_kind);
+  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* rows are picked by row_index */
+  check_access *index = fixed(w, FIELD(rmsnorm, row_index), false, REGION_STEP, IO(logit_row), rows * 4);
+  index->must_be_null = a->rows_kind != ROWS_LOGITS;
+  table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
+  table(w, FIELD(rmsnorm, delta), false, TYPE_F32, source_rows, a->x_stride, a->dim)->is_optional = 1;
+  check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
+  x_out->is_optional = 1;
+  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
+  weight(w, FIELD(rmsnorm, weight), TYPE_BF16, a->dim);
+  table(w, FIELD(rmsnorm, y), true, TYPE_BF16, rows, a->y_stride, a->dim);
+}
+
+static void describe_block_table(writer *w, size_t field, uint32_t stride) {
+  fixed(w, field, false, REGION_STEP, IO(block_table), times(w->l->max_seqs, stride * UINT64_C(4)));
+}
+
+static void describe_cos_sin(writer *w, size_t field, uint32_t rope_dim) {
+  fixed(w, field, false, REGION_TABLES, IO(cos_sin), times(w->l->max_len, rope_dim * UINT64_C(4)));
+}
+
+static void describe_kv_write(writer *w, const kv_write_args *a) {
+  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  table(w, FIELD(kv_write, src), false, TYPE_F32, t, a->src_stride, row);
+  weight(w, FIELD(kv_write, weight), TYPE_BF16, a->kv_lora_rank);
+  describe_cos_sin(w, FIELD(kv_write, cos_sin), a->rope_dim);
+  fixed(w, FIELD(kv_write, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(kv_write, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(kv_write, block_table), a->block_table_stride);
+  kv_pages(w, FIELD(kv_write, kv), true, row);
+}
+
+static void describe_q_rope(writer *w, const q_rope_args *a) {
+  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  table(w, FIELD(q_rope, src), false, TYPE_F32, t, a->src_stride, times(a->heads, (uint64_t)a->nope_dim + a->rope_dim));
+  describe_cos_sin(w, FIELD(q_rope, cos_sin), a->rope_dim);
+  fixed(w, FIELD(q_rope, position), false, REGION_STEP, IO(position), t * 4);
+  uint64_t nope = times(a->heads, a->nope_dim);
+  table(w, FIELD(q_rope, q_nope), true, TYPE_BF16, t, nope, nope);
+  check_access *latent = table(w, FIELD(q_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
+  latent->start = a->kv_lora_rank * UINT64_C(2);
+  latent->batches = a->heads;
+  latent->batch_stride = row * 2;
+}
+
+static void describe_gemm(writer *w, const gemm_args *a) {
+  uint64_t rows = rows_of(w, a->rows_kind);
+  uint32_t type = a->y_f32 ? TYPE_F32 : TYPE_BF16;
+  check_access *x = table(w, FIELD(gemm, x), false, TYPE_BF16, rows, a->ldx, a->k);
+  x->batches = a->batches;
+  x->batch_stride = times(a->x_batch, 2);
+  uint64_t matrix = times(a->n, a->k), last = a->batches ? times(a->batches - 1, a->w_batch) : 0;
+  weight(w, FIELD(gemm, w), TYPE_BF16, plus(last, matrix));
+  check_access *y = table(w, FIELD(gemm, y), true, type, rows, a->ldy, a->n);
+  y->batches = a->batches;
+  y->batch_stride = times(a->y_batch, size_of(type));
+}
+
+static void describe_mla_attn(writer *w, const mla_attn_args *a) {
+  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
+  bool is_split = a->unit_chunks != 0;
+  fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
+  table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
+  kv_pages(w, FIELD(mla_attn, kv), false, row);
+  describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
+  table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent)->must_be_null = is_split;
+  uint64_t partial = times(a->units_max, latent), states = times(times(a->units_max, a->heads), 2);
+  table(w, FIELD(mla_attn, partial_o), true, TYPE_F32, t, partial, partial)->must_be_null = !is_split;
+  table(w, FIELD(mla_attn, partial_ml), true, TYPE_F32, t, states, states)->must_be_null = !is_split;
+  uint64_t fold = times(2 * 64, (uint64_t)a->kv_lora_rank + 2);
+  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold)->must_be_null = is_split;
+}
+
+static void describe_mla_fold(writer *w, const mla_fold_args *a) {
+  uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank);
+  uint64_t partial = times(a->units_max, latent), states = times(times(a->units_max, a->heads), 2);
+  fixed(w, FIELD(mla_fold, position), false, REGION_STEP, IO(position), t * 4);
+  table(w, FIELD(mla_fold, partial_o), false, TYPE_F32, t, partial, partial);
+  table(w, FIELD(mla_fold, partial_ml), false, TYPE_F32, t, states, states);
+  table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
+}
+
+static void describe_silu_mul(writer *w, const silu_mul_args *a) {
+  uint64_t rows = times(w->rows.tokens, a->rows_mul);
+  table(w, FIELD(silu_mul, gate_up), false, TYPE_F32, rows, a->inter * UINT64_C(2), a->inter * UINT64_C(2));
+  table(w, FIELD(silu_mul, y), true, TYPE_BF16, rows, a->inter, a->inter);
+}
+
+static void describe_router(writer *w, const router_args *a) {
+  uint64_t t = w->rows.tokens;
+  table(w, FIELD(router, logits), false, TYPE_F32, t, a->experts, a->experts);
+  weight(w, FIELD(router, bias), TYPE_F32, a->experts);
+  w->out[w->count - 1].is_optional = 1;
+  table(w, FIELD(router, topk_id), true, TYPE_U32, t, a->top_k, a->top_k);
+  table(w, FIELD(router, topk_weight), true, TYPE_F32, t, a->top_k, a->top_k);
+}
+
+static void describe_moe_sort(writer *w, const moe_sort_args *a) {
+  uint64_t t = w->rows.tokens, experts = (uint64_t)a->experts + 1;
+  table(w, FIELD(moe_sort, topk_id), false, TYPE_U32, t, a->top_k, a->top_k);
+  table(w, FIELD(moe_sort, expert_first), true, TYPE_U32, 1, experts, experts);
+  table(w, FIELD(moe_sort, row_token), true, TYPE_U32, times(t, a->top_k), 1, 1);
+  table(w, FIELD(moe_sort, pair_row), true, TYPE_U32, t, a->top_k, a->top_k);
+}
+
+static void describe_moe_gemm(writer *w, const moe_gemm_args *a, bool is_gathered) {
+  uint64_t pairs = times(w->rows.tokens, a->top_k), experts = (uint64_t)a->experts + 1;
+  table(w, FIELD(moe_gemm, expert_first), false, TYPE_U32, 1, experts, experts);
+  table(w, FIELD(moe_gemm, row_token), false, TYPE_U32, pairs, 1, 1)->is_optional = 1;
+  table(w, FIELD(moe_gemm, x), false, TYPE_BF16, is_gathered ? w->rows.tokens : pairs, a->ldx, a->k);
+  weight(w, FIELD(moe_gemm, w), TYPE_BF16, times(a->experts, times(a->n, a->k)));
+  table(w, FIELD(moe_gemm, y), true, TYPE_F32, pairs, a->n, a->n);
+}
+
+static void describe_moe_combine(writer *w, const moe_combine_args *a) {
+  uint64_t t = w->rows.tokens;
+  table(w, FIELD(moe_combine, y), false, TYPE_F32, times(t, a->top_k), a->hidden, a->hidden);
+  table(w, FIELD(moe_combine, pair_row), false, TYPE_U32, t, a->top_k, a->top_k);
+  table(w, FIELD(moe_combine, topk_weight), false, TYPE_F32, t, a->top_k, a->top_k);
+  table(w, FIELD(moe_combine, shared), false, TYPE_F32, t, a->hidden, a->hidden)->is_optional = 1;
+  table(w, FIELD(moe_combine, out), true, TYPE_F32, t, a->hidden, a->hidden);
+}
+
+static void describe_sample(writer *w, const sample_args *a) {
+  uint64_t r = w->rows.logits;
+  table(w, FIELD(sample, logits), false, TYPE_F32, r, a->vocab, a->vocab);
+  fixed(w, FIELD(sample, param), false, REGION_STEP, IO(sample), r * sizeof(sample_param));
+  fixed(w, FIELD(sample, sampled), true, REGION_STATE, IO(sampled), w->l->max_seqs * UINT64_C(4));
+  fixed(w, FIELD(sample, result), true, REGION_RESULT, IO(result), r * sizeof(sample_result));
+}
+
+static void describe_row_digest(writer *w, const row_digest_args *a) {
+  uint64_t rows = rows_of(w, a->rows_kind);
+  table(w, FIELD(row_digest, x), false, TYPE_F32, rows, a->stride, a->words);
+  fixed(w, FIELD(row_digest, digest), true, REGION_RESULT, IO(digest), rows * 8);
+}
+
+uint64_t check_access_extent(const check_access *a) {
+  if (a->rows == 0 || a->batches == 0) return 0;
+  uint64_t last = plus(times(a->rows - 1, a->row_stride), times(a->batches - 1, a->batch_stride));
+  return plus(plus(a->start, last), a->run_bytes);
+}
+
+static uint32_t args_bytes_of(uint32_t kernel) {
+  static const uint32_t BYTES[] = {
+#define KERNEL(stem) sizeof(stem##_args),
+#include "../kernels_src/kernels.def"
+#undef KERNEL
+  };
+  return kernel < ARRAY_LEN(BYTES) ? BYTES[kernel] : 0;
+}
+
+uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_bytes, const plan_limits *limits, const check_rows *rows,
+                               check_access out[CHECK_ACCESS_MAX]) {
+  writer w = {limits, *rows, 0, out};
+  if (args_bytes == 0 || args_bytes != args_bytes_of(kernel)) return 0;
+  switch (kernel) {
+    case OP_embed: describe_embed(&w, args); break;
+    case OP_rmsnorm: describe_rmsnorm(&w, args); break;
+    case OP_kv_write: describe_kv_write(&w, args); break;
+    case OP_q_rope: describe_q_rope(&w, args); break;
+    case OP_gemm: describe_gemm(&w, args); break;
+    case OP_mla_attn: describe_mla_attn(&w, args); break;
+    case OP_mla_fold: describe_mla_fold(&w, args); break;
+    case OP_silu_mul: describe_silu_mul(&w, args); break;
+    case OP_router: describe_router(&w, args); break;
+    case OP_moe_sort: describe_moe_sort(&w, args); break;
+    case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;
+    case OP_moe_combine: describe_moe_combine(&w, args); break;
+    case OP_sample: describe_sample(&w, args); break;
+    case OP_row_digest: describe_row_digest(&w, args); break;
+    default: return 0;
+  }
+  return w.count;
+}

@@ -1,0 +1,40 @@
+/* check_access.h - which bytes an op reads and writes, told from its arguments and row counts alone.
+ *
+ * An independent reading of abi.h for check.c: it shares no code with the graph that wrote the arguments. */
+#ifndef VERBATIM_CHECK_ACCESS_H
+#define VERBATIM_CHECK_ACCESS_H
+#include "base.h"
+#include "plan_format.h"
+
+#define CHECK_ACCESS_MAX 10u
+#define CHECK_ACCESS_ANY_IO UINT32_MAX
+
+enum check_type { TYPE_BF16, TYPE_F32, TYPE_U32, TYPE_U64, TYPE_STRUCT };
+
+/* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + r * row_stride + b * batch_stride. */
+typedef struct check_access {
+  uint32_t args_offset; /* the pointer's place in the argument struct */
+  uint32_t is_write;
+  uint32_t type;        /* enum check_type */
+  uint32_t region;      /* where it must lie */
+  uint32_t io;          /* offset in plan_io of the place it must be, or CHECK_ACCESS_ANY_IO */
+  uint32_t is_optional; /* the pointer may be null */
+  uint32_t must_be_null;
+  uint32_t pad;
+  uint64_t start, rows, row_stride, batches, batch_stride, run_bytes;
+} check_access;
+
+typedef struct check_rows { /* a step, as the launch sees it */
+  uint32_t tokens, logits;
+  uint32_t blocks; /* grid extent of the op in x */
+} check_rows;
+
+/* Describes every pointer of the op but `step`. args: the op's bytes, args_bytes long. Returns how many accesses; 0: the kernel is not
+ * known, or args_bytes is wrong. Values that would overflow are reported as UINT64_MAX / 2, which fits in no region. */
+uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_bytes, const plan_limits *limits, const check_rows *rows,
+                               check_access out[CHECK_ACCESS_MAX]);
+
+/* Bytes from the pointer to the end of the last run. */
+uint64_t check_access_extent(const check_access *access);
+
+#endif

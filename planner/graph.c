@@ -1,0 +1,521 @@
+/* graph.c - see graph.h. One function per part of a layer, in the order of the forward pass. */
+#include "graph.h"
+#include <stdio.h>
+#include <string.h>
+#include "abi.h"
+#include "model_config.h"
+#include "specialise.h"
+
+typedef struct graph {
+  draft *plan;
+  const profile *known;
+  const plan_model *m;
+  const plan_limits *l;
+  uint64_t rows, logit_rows; /* padded */
+  uint64_t weight_bytes;     /* cursor in REGION_WEIGHTS */
+  uint64_t gemm_workspace_bytes;
+  uint32_t layer;            /* UINT32_MAX outside layers */
+  uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
+  uint32_t sampled, result, digest, cos_sin, kv;
+  uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
+} graph;
+
+typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
+  uint32_t buffer, stride; /* elements between rows */
+  uint64_t offset;
+} matrix;
+
+#define ARG(type, field, buffer_, offset_) \
+  { .offset = (offset_), .buffer = (buffer_), .args_offset = (uint32_t)offsetof(type, field) }
+
+/* === Buffers and weights ================================================================================================ */
+
+static uint32_t name_of(graph *g, const char *what) {
+  return g->layer == UINT32_MAX ? draft_string(g->plan, "%s", what) : draft_string(g->plan, "layer %u %s", g->layer, what);
+}
+
+static uint32_t add_fixed(graph *g, uint32_t region, uint64_t bytes, const char *what) {
+  return draft_buffer(g->plan, region, bytes, name_of(g, what));
+}
+
+/* A work buffer; its lifetime is empty until an op uses it. */
+static uint32_t add_work(graph *g, uint64_t bytes, const char *what) {
+  uint32_t buffer = add_fixed(g, REGION_WORK, bytes, what);
+  plan_buffer *added = draft_buffer_at(g->plan, buffer);
+  added->first_op = UINT32_MAX;
+  added->last_op = 0;
+  return buffer;
+}
+
+static matrix add_matrix(graph *g, uint64_t rows, uint32_t columns, uint32_t element_bytes, const char *what) {
+  return (matrix){add_work(g, rows * columns * element_bytes, what), columns, 0};
+}
+
+static uint32_t begin_weight(graph *g, const char *what) {
+  uint32_t buffer = add_fixed(g, REGION_WEIGHTS, 0, what);
+  g->weight_bytes = align_up(g->weight_bytes, 256);
+  draft_buffer_at(g->plan, buffer)->offset = g->weight_bytes;
+  return buffer;
+}
+
+/* Adds a source tensor behind the last one of the weight begun last. name: without "model.layers.N." inside a layer. */
+static void add_tensor(graph *g, const char *name, plan_tensor tensor) {
+  char full[NAME_BYTES_MAX];
+  int length = g->layer == UINT32_MAX ? snprintf(full, sizeof full, "%s", name)
+                                      : snprintf(full, sizeof full, "model.layers.%u.%s", g->layer, name);
+  ASSERT(length > 0 && (size_t)length < sizeof full);
+  tensor.name = draft_text(g->plan, full);
+  tensor.offset = g->weight_bytes;
+  uint64_t bytes = (uint64_t)tensor.row_count * tensor.batches * tensor.cols * (tensor.dtype == DTYPE_F32 ? 4 : 2);
+  *(plan_tensor *)draft_append(&g->plan->tensors, 1) = tensor;
+  g->weight_bytes += bytes;
+  draft_buffer_at(g->plan, g->plan->buffers.count - 1)->bytes += bytes;
+}
+
+static plan_tensor whole(uint32_t rows, uint32_t cols) {
+  return (plan_tensor){.dtype = DTYPE_BF16, .rows = rows, .cols = cols, .row_count = rows, .row_step = rows, .batches = 1};
+}
+
+static uint32_t add_weight(graph *g, const char *what, const char *name, uint32_t rows, uint32_t cols) {
+  uint32_t buffer = begin_weight(g, what);
+  add_tensor(g, name, whole(rows, cols));
+  return buffer;
+}
+
+/* === Ops ================================================================================================================ */
+
+static void use(graph *g, uint32_t buffer, uint32_t op) {
+  plan_buffer *used = draft_buffer_at(g->plan, buffer);
+  if (used->region != REGION_WORK) return;
+  used->first_op = min_u32(used->first_op, op);
+  used->last_op = max_u32(used->last_op, op);
+}
+
+typedef struct op_call { /* one op before its alternatives are known */
+  uint32_t kernel, rows_kind, rows_min, rows_max;
+  const char *what;
+  const void *args;
+  size_t args_bytes;
+  const draft_ref *refs; /* buffer DRAFT_NONE: a null pointer */
+  size_t ref_count;
+} op_call;
+
+static void add_alternative(graph *g, const op_call *call, const specialise_choice *choice, uint32_t name) {
+  draft *plan = g->plan;
+  uint32_t index = plan->ops.count;
+  plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
+                .rows_kind = call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
+                .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count};
+  memcpy(op.grid, choice->grid, sizeof op.grid);
+  memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
+  for (size_t i = 0; i < call->ref_count; i++) {
+    if (call->refs[i].buffer == DRAFT_NONE) continue;
+    *(draft_ref *)draft_append(&plan->refs, 1) = call->refs[i];
+    use(g, call->refs[i].buffer, index);
+  }
+  op.fixup_count = plan->refs.count - op.first_fixup;
+  const gemm_args *gemm = call->args;
+  if (call->kernel == OP_gemm && gemm->batches == 1)
+    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_f32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
+                &g->gemm_workspace_bytes);
+  *(plan_op *)draft_append(&plan->ops, 1) = op;
+}
+
+static void add_op_rows(graph *g, op_call call) {
+  specialise_choice choices[SPECIALISE_CHOICES_MAX];
+  uint32_t count = specialise_op(call.kernel, call.args, call.rows_min, call.rows_max, choices);
+  uint32_t name = name_of(g, call.what);
+  for (uint32_t i = 0; i < count; i++) add_alternative(g, &call, &choices[i], name);
+}
+
+#define ADD_OP(g, kernel_, what_, args_, refs_, kind_)                                                                     \
+  add_op_rows((g), (op_call){.kernel = (kernel_), .what = (what_), .args = &(args_), .args_bytes = sizeof(args_),          \
+                             .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
+                             .rows_max = (kind_) == ROWS_LOGITS ? (g)->l->max_logit_rows : (g)->l->max_batch_tokens})
+
+static void add_norm(graph *g, const char *what, matrix x, uint32_t delta, uint32_t weight, matrix y, uint32_t dim, float eps,
+                     bool is_final) {
+  rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps};
+  const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
+                            ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
+                            ARG(rmsnorm_args, x, x.buffer, x.offset),
+                            ARG(rmsnorm_args, delta, delta, 0),
+                            ARG(rmsnorm_args, x_out, delta == DRAFT_NONE || is_final ? DRAFT_NONE : x.buffer, x.offset),
+                            ARG(rmsnorm_args, weight, weight, 0),
+                            ARG(rmsnorm_args, y, y.buffer, y.offset)};
+  ADD_OP(g, OP_rmsnorm, what, a, refs, a.rows_kind);
+}
+
+/* The norm before a block: adds what the last block left, and gives the block's input. */
+static matrix add_block_norm(graph *g, const char *what, const char *name) {
+  const plan_model *m = g->m;
+  char weight_name[NAME_BYTES_MAX];
+  snprintf(weight_name, sizeof weight_name, "%s weight", what);
+  uint32_t weight = add_weight(g, weight_name, name, 1, m->hidden);
+  matrix h = add_matrix(g, g->rows, m->hidden, 2, what);
+  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->delta, weight, h, m->hidden, m->norm_eps, false);
+  g->delta = DRAFT_NONE;
+  return h;
+}
+
+static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape) {
+  shape.ldx = x.stride;
+  shape.ldy = y.stride;
+  if (shape.batches == 0) shape.batches = 1;
+  const draft_ref refs[] = {ARG(gemm_args, step, g->step, 0), ARG(gemm_args, x, x.buffer, x.offset), ARG(gemm_args, w, weight, 0),
+                            ARG(gemm_args, y, y.buffer, y.offset)};
+  ADD_OP(g, OP_gemm, what, shape, refs, shape.rows_kind);
+}
+
+static void add_silu(graph *g, const char *what, matrix gate_up, matrix y, uint32_t rows_mul) {
+  silu_mul_args a = {.rows_mul = rows_mul, .inter = y.stride};
+  const draft_ref refs[] = {ARG(silu_mul_args, step, g->step, 0), ARG(silu_mul_args, gate_up, gate_up.buffer, gate_up.offset),
+                            ARG(silu_mul_args, y, y.buffer, y.offset)};
+  ADD_OP(g, OP_silu_mul, what, a, refs, ROWS_TOKENS);
+}
+
+/* === Attention ========================================================================================================== */
+
+typedef struct projections { /* fp32 sources of q_rope and kv_write */
+  matrix q, kv;
+} projections;
+
+/* One product for everything that reads the block's input; the query's second factor, if it has one, follows. */
+static projections add_projections(graph *g, matrix h) {
+  const plan_model *m = g->m;
+  uint32_t q_columns = m->heads * (m->nope_dim + m->rope_dim);
+  uint32_t first = m->q_lora_rank ? m->q_lora_rank : q_columns;
+  uint32_t n = first + m->kv_lora_rank + m->rope_dim;
+  uint32_t weight = begin_weight(g, "qkv_a weight");
+  add_tensor(g, m->q_lora_rank ? "self_attn.q_a_proj.weight" : "self_attn.q_proj.weight", whole(first, m->hidden));
+  add_tensor(g, "self_attn.kv_a_proj_with_mqa.weight", whole(m->kv_lora_rank + m->rope_dim, m->hidden));
+  matrix both = add_matrix(g, g->rows, n, 4, "qkv_a");
+  add_gemm(g, "qkv_a", h, weight, both, (gemm_args){.n = n, .k = m->hidden, .y_f32 = 1});
+  projections p = {both, {both.buffer, n, (uint64_t)first * 4}};
+  if (m->q_lora_rank == 0) return p;
+  uint32_t norm = add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
+  matrix q_a = add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
+  add_norm(g, "q_a_norm", both, DRAFT_NONE, norm, q_a, m->q_lora_rank, m->latent_eps, false);
+  uint32_t q_b = add_weight(g, "q_b weight", "self_attn.q_b_proj.weight", q_columns, m->q_lora_rank);
+  p.q = add_matrix(g, g->rows, q_columns, 4, "q");
+  add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_f32 = 1});
+  return p;
+}
+
+/* The queries in latent form: rotated columns by q_rope, the others through W_uk. */
+static matrix add_queries(graph *g, matrix q) {
+  const plan_model *m = g->m;
+  uint32_t row = m->kv_lora_rank + m->rope_dim;
+  matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
+  matrix q_latent = add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
+  q_rope_args a = {
+      .src_stride = q.stride, .heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank};
+  const draft_ref refs[] = {ARG(q_rope_args, step, g->step, 0),         ARG(q_rope_args, src, q.buffer, q.offset),
+                            ARG(q_rope_args, cos_sin, g->cos_sin, 0),   ARG(q_rope_args, position, g->position, 0),
+                            ARG(q_rope_args, q_nope, q_nope.buffer, 0), ARG(q_rope_args, q_latent, q_latent.buffer, 0)};
+  ADD_OP(g, OP_q_rope, "q_rope", a, refs, ROWS_TOKENS);
+  uint32_t w_uk = begin_weight(g, "w_uk");
+  add_tensor(g, "self_attn.kv_b_proj.weight",
+             (plan_tensor){.dtype = DTYPE_BF16,
+                           .rows = m->heads * (m->nope_dim + m->v_dim),
+                           .cols = m->kv_lora_rank,
+                           .row_count = m->nope_dim,
+                           .row_step = m->nope_dim + m->v_dim,
+                           .batches = m->heads,
+                           .transform = TRANSFORM_TRANSPOSE});
+  add_gemm(g, "absorb", q_nope, w_uk, q_latent,
+           (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
+                       .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row});
+  return q_latent;
+}
+
+static uint64_t kv_layer_bytes(const graph *g) {
+  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
+}
+
+static void add_kv_write(graph *g, matrix kv) {
+  const plan_model *m = g->m;
+  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
+  kv_write_args a = {.src_stride = kv.stride, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
+                     .block_table_stride = g->l->pages_per_seq, .eps = m->latent_eps};
+  const draft_ref refs[] = {ARG(kv_write_args, step, g->step, 0),
+                            ARG(kv_write_args, src, kv.buffer, kv.offset),
+                            ARG(kv_write_args, weight, norm, 0),
+                            ARG(kv_write_args, cos_sin, g->cos_sin, 0),
+                            ARG(kv_write_args, position, g->position, 0),
+                            ARG(kv_write_args, seq, g->seq, 0),
+                            ARG(kv_write_args, block_table, g->block_table, 0),
+                            ARG(kv_write_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
+  ADD_OP(g, OP_kv_write, "kv_write", a, refs, ROWS_TOKENS);
+}
+
+typedef struct attn_buffers { /* DRAFT_NONE: not for this form */
+  uint32_t q, out, partial_o, partial_ml, scratch;
+} attn_buffers;
+
+static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
+  const draft_ref refs[] = {ARG(mla_attn_args, step, g->step, 0),
+                            ARG(mla_attn_args, tiles, g->tiles, 0),
+                            ARG(mla_attn_args, q, b.q, 0),
+                            ARG(mla_attn_args, kv, g->kv, g->layer * kv_layer_bytes(g)),
+                            ARG(mla_attn_args, block_table, g->block_table, 0),
+                            ARG(mla_attn_args, out, b.out, 0),
+                            ARG(mla_attn_args, partial_o, b.partial_o, 0),
+                            ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
+                            ARG(mla_attn_args, scratch, b.scratch, 0)};
+  add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
+}
+
+/* Chunks that one partial result holds: one, or a whole group where single chunks would take too much memory. */
+static uint32_t choose_unit(const graph *g, uint64_t *units_max) {
+  const plan_limits *l = g->l;
+  uint64_t chunks = div_up(l->max_len, l->chunk_tokens);
+  uint64_t row_bytes = (uint64_t)l->split_rows_max * g->m->heads * (g->m->kv_lora_rank + 2) * 4;
+  bool fits = chunks * row_bytes <= GRAPH_PARTIAL_BYTES_MAX;
+  uint32_t unit = fits ? 1 : l->group_chunks;
+  *units_max = div_up(chunks, unit);
+  return unit;
+}
+
+static matrix add_attention(graph *g, matrix q_latent) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  uint64_t units = 0;
+  matrix out = add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
+  mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
+                     .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2};
+  if (l->split_rows_max < l->max_batch_tokens) {
+    attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+    b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * 2 * 64 * (m->kv_lora_rank + 2) * 4, "attn_scratch");
+    add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
+  }
+  a.unit_chunks = choose_unit(g, &units);
+  a.units_max = (uint32_t)units;
+  uint64_t partials = (uint64_t)l->split_rows_max * units * m->heads;
+  attn_buffers b = {q_latent.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+  b.partial_o = add_work(g, partials * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = add_work(g, partials * 2 * 4, "partial_ml");
+  add_attn_form(g, a, b, 1, l->split_rows_max);
+  mla_fold_args fold = {.heads = m->heads,
+                        .kv_lora_rank = m->kv_lora_rank,
+                        .chunk_tokens = l->chunk_tokens,
+                        .group_chunks = l->group_chunks,
+                        .unit_chunks = a.unit_chunks,
+                        .units_max = a.units_max};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, position, g->position, 0),
+                            ARG(mla_fold_args, partial_o, b.partial_o, 0), ARG(mla_fold_args, partial_ml, b.partial_ml, 0),
+                            ARG(mla_fold_args, out, out.buffer, 0)};
+  add_op_rows(g, (op_call){.kernel = OP_mla_fold, .what = "mla_fold", .args = &fold, .args_bytes = sizeof fold, .refs = refs,
+                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
+  return out;
+}
+
+static void add_attention_block(graph *g) {
+  const plan_model *m = g->m;
+  matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
+  projections p = add_projections(g, h);
+  matrix q_latent = add_queries(g, p.q);
+  add_kv_write(g, p.kv);
+  matrix latent = add_attention(g, q_latent);
+  uint32_t w_uv = begin_weight(g, "w_uv");
+  add_tensor(g, "self_attn.kv_b_proj.weight",
+             (plan_tensor){.dtype = DTYPE_BF16, .rows = m->heads * (m->nope_dim + m->v_dim), .cols = m->kv_lora_rank, .row0 = m->nope_dim,
+                           .row_count = m->v_dim, .row_step = m->nope_dim + m->v_dim, .batches = m->heads});
+  matrix value = add_matrix(g, g->rows, m->heads * m->v_dim, 2, "attn_value");
+  add_gemm(g, "v_up", latent, w_uv, value,
+           (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
+                       .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim});
+  uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
+  matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
+  add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_f32 = 1});
+  g->delta = delta.buffer;
+}
+
+/* === Feed-forward ======================================================================================================= */
+
+/* gate and up as one product, silu, down; prefix: "mlp" or "mlp.shared_experts". Returns fp32 [rows][hidden]. */
+static matrix add_mlp(graph *g, matrix h, const char *prefix, const char *label, uint32_t inter) {
+  const plan_model *m = g->m;
+  char name[NAME_BYTES_MAX], what[NAME_BYTES_MAX];
+  snprintf(what, sizeof what, "%sgate_up weight", label);
+  uint32_t w_gate_up = begin_weight(g, what);
+  snprintf(name, sizeof name, "%s.gate_proj.weight", prefix);
+  add_tensor(g, name, whole(inter, m->hidden));
+  snprintf(name, sizeof name, "%s.up_proj.weight", prefix);
+  add_tensor(g, name, whole(inter, m->hidden));
+  snprintf(what, sizeof what, "%sdown weight", label);
+  snprintf(name, sizeof name, "%s.down_proj.weight", prefix);
+  uint32_t w_down = add_weight(g, what, name, m->hidden, inter);
+  snprintf(what, sizeof what, "%sgate_up", label);
+  matrix gate_up = add_matrix(g, g->rows, 2 * inter, 4, what);
+  add_gemm(g, what, h, w_gate_up, gate_up, (gemm_args){.n = 2 * inter, .k = m->hidden, .y_f32 = 1});
+  snprintf(what, sizeof what, "%ssilu_mul", label);
+  matrix activated = add_matrix(g, g->rows, inter, 2, what);
+  add_silu(g, what, gate_up, activated, 1);
+  snprintf(what, sizeof what, "%sdown", label);
+  matrix out = add_matrix(g, g->rows, m->hidden, 4, what);
+  add_gemm(g, what, activated, w_down, out, (gemm_args){.n = m->hidden, .k = inter, .y_f32 = 1});
+  return out;
+}
+
+typedef struct routing { /* buffers of the router's decisions */
+  uint32_t topk_id, topk_weight, expert_first, row_token, pair_row;
+} routing;
+
+static routing add_router(graph *g, matrix h) {
+  const plan_model *m = g->m;
+  uint64_t pairs = g->rows * m->top_k;
+  uint32_t weight = add_weight(g, "router weight", "mlp.gate.weight", m->experts, m->hidden), bias = DRAFT_NONE;
+  if (model_config_has_bias(m)) {
+    plan_tensor tensor = whole(1, m->experts);
+    tensor.dtype = DTYPE_F32;
+    bias = begin_weight(g, "router bias");
+    add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
+  }
+  matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
+  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_f32 = 1});
+  routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
+               add_work(g, (uint64_t)(m->experts + 1) * 4, "expert_first"), add_work(g, pairs * 4, "row_token"),
+               add_work(g, pairs * 4, "pair_row")};
+  router_args a = {.experts = m->experts, .top_k = m->top_k, .groups = m->groups, .top_groups = m->top_groups, .scoring = m->scoring,
+                   .group_mode = m->group_mode, .normalise = m->normalise, .scale = m->routed_scale};
+  const draft_ref refs[] = {ARG(router_args, step, g->step, 0), ARG(router_args, logits, logits.buffer, 0), ARG(router_args, bias, bias, 0),
+                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0)};
+  ADD_OP(g, OP_router, "router", a, refs, ROWS_TOKENS);
+  moe_sort_args sort = {.experts = m->experts, .top_k = m->top_k};
+  const draft_ref sort_refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r.topk_id, 0),
+                                 ARG(moe_sort_args, expert_first, r.expert_first, 0), ARG(moe_sort_args, row_token, r.row_token, 0),
+                                 ARG(moe_sort_args, pair_row, r.pair_row, 0)};
+  ADD_OP(g, OP_moe_sort, "moe_sort", sort, sort_refs, ROWS_TOKENS);
+  return r;
+}
+
+static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, matrix x, uint32_t weight, matrix y,
+                         uint32_t k) {
+  moe_gemm_args a = {.ldx = x.stride, .n = y.stride, .k = k, .experts = g->m->experts, .top_k = g->m->top_k};
+  const draft_ref refs[] = {ARG(moe_gemm_args, step, g->step, 0), ARG(moe_gemm_args, expert_first, r->expert_first, 0),
+                            ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x.buffer, x.offset),
+                            ARG(moe_gemm_args, w, weight, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
+  ADD_OP(g, OP_moe_gemm, what, a, refs, ROWS_TOKENS);
+}
+
+/* The weights of all experts, in ascending id: [experts][2 * moe_inter][hidden] and [experts][hidden][moe_inter]. */
+static void add_expert_weights(graph *g, uint32_t *gate_up, uint32_t *down) {
+  const plan_model *m = g->m;
+  char name[NAME_BYTES_MAX];
+  *gate_up = begin_weight(g, "experts gate_up weight");
+  for (uint32_t e = 0; e < m->experts; e++) {
+    snprintf(name, sizeof name, "mlp.experts.%u.gate_proj.weight", e);
+    add_tensor(g, name, whole(m->moe_inter, m->hidden));
+    snprintf(name, sizeof name, "mlp.experts.%u.up_proj.weight", e);
+    add_tensor(g, name, whole(m->moe_inter, m->hidden));
+  }
+  *down = begin_weight(g, "experts down weight");
+  for (uint32_t e = 0; e < m->experts; e++) {
+    snprintf(name, sizeof name, "mlp.experts.%u.down_proj.weight", e);
+    add_tensor(g, name, whole(m->hidden, m->moe_inter));
+  }
+}
+
+static void add_moe(graph *g, matrix h) {
+  const plan_model *m = g->m;
+  uint64_t pairs = g->rows * m->top_k;
+  uint32_t w_gate_up = 0, w_down = 0, shared = DRAFT_NONE;
+  routing r = add_router(g, h);
+  add_expert_weights(g, &w_gate_up, &w_down);
+  matrix gate_up = add_matrix(g, pairs, 2 * m->moe_inter, 4, "experts gate_up");
+  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w_gate_up, gate_up, m->hidden);
+  matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts silu_mul");
+  add_silu(g, "experts silu_mul", gate_up, activated, m->top_k);
+  matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
+  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w_down, y, m->moe_inter);
+  if (m->shared_experts) shared = add_mlp(g, h, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter).buffer;
+  matrix delta = add_matrix(g, g->rows, m->hidden, 4, "moe_delta");
+  moe_combine_args a = {.hidden = m->hidden, .top_k = m->top_k};
+  const draft_ref refs[] = {ARG(moe_combine_args, step, g->step, 0),          ARG(moe_combine_args, y, y.buffer, 0),
+                            ARG(moe_combine_args, pair_row, r.pair_row, 0),   ARG(moe_combine_args, topk_weight, r.topk_weight, 0),
+                            ARG(moe_combine_args, shared, shared, 0),         ARG(moe_combine_args, out, delta.buffer, 0)};
+  ADD_OP(g, OP_moe_combine, "moe_combine", a, refs, ROWS_TOKENS);
+  g->delta = delta.buffer;
+}
+
+static void add_feed_forward_block(graph *g) {
+  const plan_model *m = g->m;
+  matrix h = add_block_norm(g, "post_norm", "post_attention_layernorm.weight");
+  if (g->layer < m->dense_layers) g->delta = add_mlp(g, h, "mlp", "", m->inter).buffer;
+  else add_moe(g, h);
+}
+
+/* === Ends =============================================================================================================== */
+
+static void add_io(graph *g) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
+  g->step = add_fixed(g, REGION_STEP, sizeof(step_in), "step");
+  g->token = add_fixed(g, REGION_STEP, tokens * 4, "token");
+  g->position = add_fixed(g, REGION_STEP, tokens * 4, "position");
+  g->seq = add_fixed(g, REGION_STEP, tokens * 4, "seq");
+  g->tiles = add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "tiles");
+  g->logit_row = add_fixed(g, REGION_STEP, results * 4, "logit_row");
+  g->sample = add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
+  g->block_table = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
+  g->sampled = add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");
+  g->result = add_fixed(g, REGION_RESULT, results * sizeof(sample_result), "result");
+  g->digest = add_fixed(g, REGION_RESULT, results * 8, "digest");
+  g->cos_sin = add_fixed(g, REGION_TABLES, (uint64_t)l->max_len * m->rope_dim * 4, "cos_sin");
+  g->kv = add_fixed(g, REGION_KV, m->layers * kv_layer_bytes(g), "kv");
+}
+
+static void add_embed(graph *g) {
+  const plan_model *m = g->m;
+  uint32_t table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
+  embed_args a = {.hidden = m->hidden, .vocab = m->vocab};
+  g->x = add_work(g, g->rows * m->hidden * 4, "x");
+  g->delta = DRAFT_NONE;
+  const draft_ref refs[] = {ARG(embed_args, step, g->step, 0), ARG(embed_args, token, g->token, 0), ARG(embed_args, sampled, g->sampled, 0),
+                            ARG(embed_args, table, table, 0), ARG(embed_args, x, g->x, 0)};
+  ADD_OP(g, OP_embed, "embed", a, refs, ROWS_TOKENS);
+}
+
+static uint32_t add_head(graph *g) {
+  const plan_model *m = g->m;
+  uint32_t norm = add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
+  matrix h = add_matrix(g, g->logit_rows, m->hidden, 2, "final_norm");
+  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->delta, norm, h, m->hidden, m->norm_eps, true);
+  uint32_t weight = add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
+  matrix logits = add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
+  add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_f32 = 1, .rows_kind = ROWS_LOGITS});
+  row_digest_args digest = {.rows_kind = ROWS_LOGITS, .words = m->vocab, .stride = m->vocab};
+  const draft_ref digest_refs[] = {ARG(row_digest_args, step, g->step, 0), ARG(row_digest_args, x, logits.buffer, 0),
+                                   ARG(row_digest_args, digest, g->digest, 0)};
+  ADD_OP(g, OP_row_digest, "row_digest", digest, digest_refs, ROWS_LOGITS);
+  sample_args sample = {.vocab = m->vocab};
+  const draft_ref refs[] = {ARG(sample_args, step, g->step, 0), ARG(sample_args, logits, logits.buffer, 0),
+                            ARG(sample_args, param, g->sample, 0), ARG(sample_args, sampled, g->sampled, 0),
+                            ARG(sample_args, result, g->result, 0)};
+  ADD_OP(g, OP_sample, "sample", sample, refs, ROWS_LOGITS);
+  return logits.buffer;
+}
+
+void graph_build(draft *plan, const profile *known) {
+  graph *g = &(graph){.plan = plan, .known = known, .m = &plan->model, .l = &plan->limits, .layer = UINT32_MAX};
+  ASSERT(g->l->split_rows_max >= 1 && g->l->split_rows_max <= g->l->max_batch_tokens);
+  ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);
+  g->rows = align_up(g->l->max_batch_tokens, GRAPH_ROWS_PAD);
+  g->logit_rows = align_up(g->l->max_logit_rows, GRAPH_ROWS_PAD);
+  add_io(g);
+  add_embed(g);
+  for (g->layer = 0; g->layer < g->m->layers; g->layer++) {
+    add_attention_block(g);
+    add_feed_forward_block(g);
+  }
+  g->layer = UINT32_MAX;
+  uint32_t logits = add_head(g);
+  const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
+                         g->block_table, g->sampled, g->result,   g->digest, logits, g->cos_sin};
+  _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
+  memcpy(plan->io_buffer, io, sizeof io);
+  if (g->gemm_workspace_bytes) plan->gemm_workspace = add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");
+}

@@ -1,0 +1,16 @@
+/* graph.h - from a model and its limits to tensors, buffers and ordered ops.
+ *
+ * The op order is the one of NUMERICS.md; every op names its buffers, and a work buffer lives from its first to its last op.
+ * Nothing is placed here but the weights, whose order is their placement. Read next: place.h, check.h. */
+#ifndef VERBATIM_GRAPH_H
+#define VERBATIM_GRAPH_H
+#include "draft.h"
+#include "profile.h"
+
+#define GRAPH_ROWS_PAD 128u                               /* rows of activations are padded to the largest tile */
+#define GRAPH_PARTIAL_BYTES_MAX (UINT64_C(256) << 20)     /* beyond it the split attention folds groups before it stores */
+
+/* plan->model and plan->limits must be set and in range. */
+void graph_build(draft *plan, const profile *known);
+
+#endif

@@ -1,0 +1,249 @@
+/* planner.c - see planner.h. Owns the defaults that need the model, the KV budget and the search for a setting that fits. */
+#include "planner.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "abi.h"
+#include "check.h"
+#include "deploy_config.h"
+#include "draft.h"
+#include "emit.h"
+#include "graph.h"
+#include "guarantees.h"
+#include "model_config.h"
+#include "place.h"
+#include "profile.h"
+
+#define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
+
+typedef struct sources { /* parsed inputs */
+  model_config model;
+  deploy_config deploy;
+  profile known;
+  uint64_t budget_bytes; /* 0: not limited */
+} sources;
+
+/* === Limits ============================================================================================================= */
+
+static uint32_t or_default(uint32_t given, uint32_t fallback) { return given ? given : fallback; }
+
+static uint64_t page_bytes(const plan_model *m) { return (uint64_t)m->layers * PAGE_TOKENS * (m->kv_lora_rank + m->rope_dim) * 2; }
+
+/* The pages that the deployment names, or UINT32_MAX: as many as are useful and fit. */
+static status resolve_pages(const sources *s, plan_limits *l) {
+  uint64_t pages = s->deploy.kv_pages;
+  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / page_bytes(&s->model.plan);
+  bool is_given = s->deploy.kv_pages || s->deploy.kv_memory_bytes;
+  uint64_t useful = (uint64_t)l->max_seqs * l->pages_per_seq;
+  if (!is_given) {
+    l->kv_pages = UINT32_MAX;
+    return useful <= KV_PAGES_MAX ? OK
+                                  : FAIL(ERR_LIMIT, "deployment: max_seqs * max_len takes %llu KV pages, at most %u; hint: set kv_pages",
+                                         (unsigned long long)useful, KV_PAGES_MAX);
+  }
+  if (pages > KV_PAGES_MAX)
+    return FAIL(ERR_LIMIT, "deployment: %llu KV pages, at most %u; hint: %llu are enough for max_seqs sequences of max_len",
+                (unsigned long long)pages, KV_PAGES_MAX, (unsigned long long)useful);
+  if (pages < l->pages_per_seq)
+    return FAIL(ERR_LIMIT, "deployment: %llu KV pages of 64 tokens do not hold one sequence of max_len %u, which takes %u; "
+                "hint: kv_pages: %u or max_len: %llu", (unsigned long long)pages, l->max_len, l->pages_per_seq, l->pages_per_seq,
+                (unsigned long long)(pages ? pages * PAGE_TOKENS : PAGE_TOKENS));
+  l->kv_pages = (uint32_t)pages;
+  return OK;
+}
+
+static status resolve_limits(const sources *s, plan_limits *l) {
+  const deploy_config *d = &s->deploy;
+  const plan_model *m = &s->model.plan;
+  uint32_t longest = min_u32(s->model.max_position, LENGTH_MAX);
+  l->max_seqs = or_default(d->max_seqs, 64);
+  l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
+  l->max_len = or_default(d->max_len, min_u32(4096, longest));
+  l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
+  l->chunk_tokens = or_default(d->chunk_tokens, 256);
+  l->group_chunks = or_default(d->group_chunks, 8);
+  l->attn_tile_tokens = max_u32(1, 64 / m->heads);
+  l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
+  if (l->max_len > longest)
+    return FAIL(ERR_LIMIT, "deployment: max_len is %u, the model's max_position_embeddings %u", l->max_len, s->model.max_position);
+  if (l->max_batch_tokens < l->max_seqs)
+    return FAIL(ERR_LIMIT, "deployment: max_batch_tokens is %u, less than max_seqs %u: a step must hold one token of each",
+                l->max_batch_tokens, l->max_seqs);
+  if (l->max_logit_rows < l->max_seqs || l->max_logit_rows > l->max_batch_tokens)
+    return FAIL(ERR_LIMIT, "deployment: max_logit_rows is %u, expected max_seqs %u to max_batch_tokens %u", l->max_logit_rows, l->max_seqs,
+                l->max_batch_tokens);
+  return resolve_pages(s, l);
+}
+
+static status resolve_ladder(const deploy_config *d, const plan_limits *l, draft *plan) {
+  for (uint32_t i = 0; i < d->ladder_count; i++) {
+    if (d->ladder[i] > l->max_seqs)
+      return FAIL(ERR_LIMIT, "deployment: ladder size %u is more than max_seqs %u, which no decode step reaches", d->ladder[i],
+                  l->max_seqs);
+    *(uint32_t *)draft_append(&plan->ladder, 1) = d->ladder[i];
+  }
+  for (uint32_t size = 1; d->ladder_count == 0; size *= 2) {
+    *(uint32_t *)draft_append(&plan->ladder, 1) = min_u32(size, l->max_seqs);
+    if (size >= l->max_seqs) break;
+  }
+  plan->limits.split_rows_max = ((const uint32_t *)plan->ladder.items)[plan->ladder.count - 1];
+  return OK;
+}
+
+/* === Building =========================================================================================================== */
+
+static void add_notes(const sources *s, draft *plan) {
+  char note[MODEL_CONFIG_NOTE_BYTES + 64];
+  if (s->model.ignored[0]) {
+    snprintf(note, sizeof note, "config.json: without influence on inference: %s", s->model.ignored);
+    draft_note(plan, note);
+  }
+  if (s->model.assumed[0]) {
+    snprintf(note, sizeof note, "config.json: absent, taken as HF transformers does: %s", s->model.assumed);
+    draft_note(plan, note);
+  }
+  if (s->model.plan.eos_count == 0) draft_note(plan, "config.json: no eos_token_id: generation ends by length or by the ids of a request");
+  snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
+           s->deploy.latent_eps_of_config ? "config" : "hf");
+  draft_note(plan, note);
+}
+
+/* Everything up to placement, for the given limits. *plan is initialised here and deinitialised by the caller. */
+static status build(const sources *s, const plan_limits *limits, draft *plan) {
+  draft_init(plan);
+  draft_text(plan, ""); /* reference 0 is the empty string */
+  plan->model = s->model.plan;
+  plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
+  plan->limits = *limits;
+  TRY(resolve_ladder(&s->deploy, limits, plan));
+  graph_build(plan, &s->known);
+  guarantees_write(plan);
+  add_notes(s, plan);
+  place_plan(plan);
+  return OK;
+}
+
+/* device_bytes of a plan with these limits. */
+static status measure(const sources *s, const plan_limits *limits, uint64_t *device_bytes) {
+  draft plan = {0};
+  status result = build(s, limits, &plan);
+  if (result == OK) *device_bytes = plan.device_bytes;
+  draft_deinit(&plan);
+  return result;
+}
+
+/* The most pages, up to `most`, with which the plan stays inside the budget; 0 if not even one sequence fits. */
+static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uint32_t *pages) {
+  uint64_t least_bytes = 0, bytes = 0, each = page_bytes(&s->model.plan);
+  limits.kv_pages = limits.pages_per_seq;
+  TRY(measure(s, &limits, &least_bytes));
+  *pages = 0;
+  if (least_bytes > s->budget_bytes) return OK;
+  uint64_t more = (s->budget_bytes - least_bytes) / each;
+  uint64_t fitting = min_u32(most, (uint32_t)(more > KV_PAGES_MAX ? KV_PAGES_MAX : limits.pages_per_seq + more));
+  for (;; fitting--) { /* regions are aligned, so the first guess may be a page too many */
+    limits.kv_pages = (uint32_t)fitting;
+    TRY(measure(s, &limits, &bytes));
+    if (bytes <= s->budget_bytes || fitting == limits.pages_per_seq) break;
+  }
+  *pages = (uint32_t)fitting;
+  return OK;
+}
+
+/* === What does not fit ================================================================================================== */
+
+static double gib(uint64_t bytes) { return (double)bytes / (1u << 30); }
+
+/* "hint" for a plan that is too large: the first of fewer pages, smaller steps, shorter sequences that fits. */
+static status suggest(const sources *s, plan_limits limits, char *text, size_t text_bytes) {
+  uint32_t pages = 0;
+  TRY(fit_pages(s, limits, limits.kv_pages, &pages));
+  if (pages) {
+    snprintf(text, text_bytes, "kv_pages: %u fits", pages);
+    return OK;
+  }
+  for (limits.max_batch_tokens /= 2; limits.max_batch_tokens >= limits.max_logit_rows; limits.max_batch_tokens /= 2) {
+    TRY(fit_pages(s, limits, limits.kv_pages, &pages));
+    if (!pages) continue;
+    snprintf(text, text_bytes, "max_batch_tokens: %u with kv_pages: %u fits", limits.max_batch_tokens, pages);
+    return OK;
+  }
+  limits.max_batch_tokens = limits.max_logit_rows;
+  for (limits.max_len /= 2; limits.max_len >= PAGE_TOKENS; limits.max_len /= 2) {
+    limits.pages_per_seq = (uint32_t)div_up(limits.max_len, PAGE_TOKENS);
+    TRY(fit_pages(s, limits, limits.kv_pages, &pages));
+    if (!pages) continue;
+    snprintf(text, text_bytes, "max_batch_tokens: %u with max_len: %u and kv_pages: %u fits", limits.max_batch_tokens, limits.max_len,
+             pages);
+    return OK;
+  }
+  snprintf(text, text_bytes, "no setting fits this model; it needs a GPU with more memory, or fewer max_seqs");
+  return OK;
+}
+
+static status refuse(const sources *s, const draft *plan) {
+  char hint[192] = "";
+  const plan_region *r = plan->regions;
+  TRY(suggest(s, plan->limits, hint, sizeof hint));
+  return FAIL(ERR_LIMIT,
+              "the plan does not fit the device:\n"
+              "  weights                  %10.3f GiB\n"
+              "  KV pages                 %10.3f GiB  (%u pages of 64 tokens)\n"
+              "  activations, workspaces  %10.3f GiB\n"
+              "  tables, step, results    %10.3f GiB\n"
+              "  needed                   %10.3f GiB\n"
+              "  budget                   %10.3f GiB  (memory_fraction of device_memory_bytes)\n"
+              "hint: %s",
+              gib(r[REGION_WEIGHTS].bytes), gib(r[REGION_KV].bytes), plan->limits.kv_pages, gib(r[REGION_WORK].bytes),
+              gib(r[REGION_TABLES].bytes + r[REGION_STATE].bytes + r[REGION_STEP].bytes + r[REGION_RESULT].bytes), gib(plan->device_bytes),
+              gib(s->budget_bytes), hint);
+}
+
+/* === The whole ========================================================================================================== */
+
+static status choose_pages(const sources *s, plan_limits *limits) {
+  uint32_t useful = limits->max_seqs * limits->pages_per_seq; /* resolve_pages bounded it */
+  if (limits->kv_pages != UINT32_MAX) return OK;
+  if (s->budget_bytes) TRY(fit_pages(s, *limits, useful, &limits->kv_pages));
+  else limits->kv_pages = useful;
+  if (limits->kv_pages == 0) limits->kv_pages = limits->pages_per_seq; /* does not fit: refused with the least */
+  return OK;
+}
+
+static status make(const planner_input *input, const sources *s, void **bytes, size_t *byte_count) {
+  plan_limits limits = {0};
+  draft plan = {0};
+  TRY(resolve_limits(s, &limits));
+  TRY(choose_pages(s, &limits));
+  status result = build(s, &limits, &plan);
+  if (result == OK && s->budget_bytes && plan.device_bytes > s->budget_bytes) result = refuse(s, &plan);
+  if (result == OK) {
+    emit_digest(input->config.text, input->config.bytes, plan.config_digest);
+    result = emit_plan(&plan, bytes, byte_count);
+  }
+  draft_deinit(&plan);
+  return result;
+}
+
+status planner_make(const planner_input *input, void **bytes, size_t *byte_count) {
+  sources s = {0};
+  void *file = NULL;
+  size_t file_bytes = 0;
+  ASSERT(input->config.text != NULL);
+  TRY(model_config_parse(input->config.text, input->config.bytes, &s.model));
+  if (input->deploy.text) TRY(deploy_config_parse(input->deploy.text, input->deploy.bytes, &s.deploy));
+  if (input->profile.text) TRY(profile_parse(input->profile.text, input->profile.bytes, &s.known));
+  uint64_t ppm = or_default(s.deploy.memory_ppm, 900000), memory = s.deploy.device_memory_bytes;
+  s.budget_bytes = memory / 1000000 * ppm + memory % 1000000 * ppm / 1000000;
+  status result = make(input, &s, &file, &file_bytes);
+  profile_free(&s.known);
+  if (result != OK) return result;
+  result = check_plan(file, file_bytes);
+  if (result != OK) {
+    free(file);
+    return result;
+  }
+  *bytes = file;
+  *byte_count = file_bytes;
+  return OK;
+}

@@ -1,0 +1,266 @@
+/* print.c - see print.h. */
+#include "print.h"
+#include <jansson.h>
+#include <string.h>
+#include "base.h"
+#include "draft.h"
+
+static const char *const REGION_NAMES[REGION_COUNT] = {"weights", "tables", "kv", "state", "step", "result", "work"};
+static const char *const STATUS_NAMES[] = {"PROVEN", "TESTED", "EXCLUDED"};
+static const char *const OP_NAMES[] = {
+#define KERNEL(stem) #stem,
+#include "../kernels_src/kernels.def"
+#undef KERNEL
+};
+
+static const void *items(const plan_header *plan, plan_span span) { return (const char *)plan + span.offset; }
+static const char *text(const plan_header *plan, uint32_t string) { return (const char *)items(plan, plan->strings) + string; }
+
+/* "3.60 MiB" */
+static const char *size_text(uint64_t bytes, char out[32]) {
+  static const char *const UNITS[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = (double)bytes;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < ARRAY_LEN(UNITS); unit++) value /= 1024;
+  snprintf(out, 32, unit ? "%.2f %s" : "%.0f %s", value, UNITS[unit]);
+  return out;
+}
+
+static const char *hex_text(const uint8_t bytes[16], char out[33]) {
+  for (size_t i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+  return out;
+}
+
+static uint64_t parameter_count(const plan_header *plan) {
+  const plan_tensor *tensors = items(plan, plan->tensors);
+  uint64_t count = 0;
+  for (uint32_t i = 0; i < plan->tensors.count; i++) count += (uint64_t)tensors[i].row_count * tensors[i].batches * tensors[i].cols;
+  return count;
+}
+
+void print_summary(FILE *out, const plan_header *plan) {
+  char size[32], hex[33];
+  const plan_model *m = &plan->model;
+  const plan_limits *l = &plan->limits;
+  const plan_region *r = items(plan, plan->regions);
+  fprintf(out, "model          %u layers (%u dense), hidden %u, %u heads, vocabulary %u\n", m->layers, m->dense_layers, m->hidden, m->heads,
+          m->vocab);
+  if (m->experts)
+    fprintf(out, "experts        %u, %u per token, %u shared; %s scores, %u of %u groups\n", m->experts, m->top_k, m->shared_experts,
+            m->scoring ? "sigmoid" : "softmax", m->top_groups, m->groups);
+  fprintf(out, "limits         %u sequences of %u tokens, %u tokens a step, %u logits rows\n", l->max_seqs, l->max_len, l->max_batch_tokens,
+          l->max_logit_rows);
+  fprintf(out, "attention      chunks of %u tokens, groups of %u chunks, split up to %u rows\n", l->chunk_tokens, l->group_chunks,
+          l->split_rows_max);
+  fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
+  fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));
+  fprintf(out, "kv             %s", size_text(r[REGION_KV].bytes, size));
+  fprintf(out, " (%u pages, %llu tokens)\n", l->kv_pages, (unsigned long long)l->kv_pages * 64);
+  fprintf(out, "work           %s\n", size_text(r[REGION_WORK].bytes, size));
+  fprintf(out, "peak           %s = %llu bytes, one reservation\n", size_text(plan->device_bytes, size),
+          (unsigned long long)plan->device_bytes);
+  fprintf(out, "ops            %u, %u kernels, %u library pins, %u graphs\n", plan->ops.count, plan->kernels.count, plan->gemms.count,
+          plan->ladder.count);
+  fprintf(out, "numerics id    %s\n", hex_text(plan->numerics_id, hex));
+  fprintf(out, "plan digest    %s\n", hex_text(plan->digest, hex));
+}
+
+void print_regions(FILE *out, const plan_header *plan) {
+  char size[32];
+  const plan_region *regions = items(plan, plan->regions);
+  fprintf(out, "\nMemory map\n  region         offset          bytes\n");
+  for (uint32_t i = 0; i < plan->regions.count; i++)
+    fprintf(out, "  %-8s %12llu %14llu  %s\n", REGION_NAMES[regions[i].id], (unsigned long long)regions[i].offset,
+            (unsigned long long)regions[i].bytes, size_text(regions[i].bytes, size));
+}
+
+void print_kernels(FILE *out, const plan_header *plan) {
+  const uint32_t *ladder = items(plan, plan->ladder);
+  const plan_kernel *kernels = items(plan, plan->kernels);
+  const plan_spec *specs = items(plan, plan->specs);
+  fprintf(out, "\nLadder (rows of captured decode graphs)\n ");
+  for (uint32_t i = 0; i < plan->ladder.count; i++) fprintf(out, " %u", ladder[i]);
+  fprintf(out, "\n\nKernels\n");
+  for (uint32_t i = 0; i < plan->kernels.count; i++) {
+    const plan_kernel *k = &kernels[i];
+    fprintf(out, "  %2u %-12s threads %4u  shared %6u", i, OP_NAMES[k->kernel], k->threads, k->shared_bytes);
+    for (uint32_t s = 0; s < k->spec_count; s++)
+      if (strcmp(text(plan, specs[k->first_spec + s].name), "SPEC_THREADS") != 0)
+        fprintf(out, " %s=%u", text(plan, specs[k->first_spec + s].name), specs[k->first_spec + s].value);
+    fprintf(out, "\n");
+  }
+}
+
+void print_guarantees(FILE *out, const plan_header *plan) {
+  const plan_guarantee *rows = items(plan, plan->guarantees);
+  const uint32_t *notes = items(plan, plan->notes);
+  fprintf(out, "\nGuarantees: the bits of a request do not depend on\n");
+  for (uint32_t i = 0; i < plan->guarantees.count; i++)
+    fprintf(out, "  %-8s  %-30s  %s\n", STATUS_NAMES[rows[i].status], text(plan, rows[i].axis), text(plan, rows[i].reason));
+  fprintf(out, "\nNotes\n");
+  for (uint32_t i = 0; i < plan->notes.count; i++) fprintf(out, "  %s\n", text(plan, notes[i]));
+}
+
+/* === Buffers ============================================================================================================ */
+
+#define CHART_COLUMNS 100u
+#define CHART_ROWS 24u
+
+/* The letter of the buffer that holds byte `at` of the work region while op `op` runs, or '.'; '!' for two of them. */
+static char chart_cell(const plan_header *plan, uint64_t at, uint32_t op) {
+  const plan_buffer *buffers = items(plan, plan->buffers);
+  char cell = '.';
+  uint32_t letter = 0;
+  for (uint32_t i = 0; i < plan->buffers.count; i++) {
+    const plan_buffer *b = &buffers[i];
+    if (b->region != REGION_WORK) continue;
+    if (at >= b->offset && at - b->offset < b->bytes && b->first_op <= op && op <= b->last_op)
+      cell = cell == '.' ? (char)('a' + letter % 26) : '!';
+    letter++;
+  }
+  return cell;
+}
+
+void print_memory(FILE *out, const plan_header *plan) {
+  const plan_buffer *buffers = items(plan, plan->buffers);
+  const plan_region *work = (const plan_region *)items(plan, plan->regions) + REGION_WORK;
+  uint32_t letter = 0;
+  fprintf(out, "\nWork buffers (letter of the chart, offset, bytes, first and last op)\n");
+  for (uint32_t i = 0; i < plan->buffers.count; i++) {
+    const plan_buffer *b = &buffers[i];
+    if (b->region != REGION_WORK) continue;
+    fprintf(out, "  %c %12llu %12llu ", (char)('a' + letter++ % 26), (unsigned long long)b->offset, (unsigned long long)b->bytes);
+    if (b->last_op == UINT32_MAX) fprintf(out, "      always");
+    else fprintf(out, "%5u ..%5u", b->first_op, b->last_op);
+    fprintf(out, "  %s\n", text(plan, b->name));
+  }
+  uint32_t columns = min_u32(CHART_COLUMNS, plan->ops.count);
+  fprintf(out, "\nWork region over time: a column is an op or several, a row %llu bytes, the first byte at the top\n",
+          (unsigned long long)div_up(work->bytes, CHART_ROWS));
+  for (uint32_t row = 0; row < CHART_ROWS; row++) {
+    fprintf(out, "  |");
+    for (uint32_t column = 0; column < columns; column++)
+      fputc(chart_cell(plan, work->bytes / CHART_ROWS * row + work->bytes / CHART_ROWS / 2,
+                       (uint32_t)((uint64_t)column * plan->ops.count / columns)),
+            out);
+    fprintf(out, "|\n");
+  }
+}
+
+/* === Ops ================================================================================================================ */
+
+static void print_dim(FILE *out, const plan_dim *d) {
+  const char *bracket = d->cap ? "min(" : "";
+  fprintf(out, " %s", bracket);
+  if (d->constant || !d->rows_div) fprintf(out, "%u%s", d->constant, d->rows_div ? "+" : "");
+  if (d->rows_div && d->rows_div > 1) fprintf(out, "rows*%u/%u", d->rows_mul, d->rows_div);
+  else if (d->rows_div) fprintf(out, "rows*%u", d->rows_mul);
+  if (d->cap) fprintf(out, ",%u)", d->cap);
+}
+
+/* Name of the buffer that a pointer of op `op` lies in, and the offset inside it. */
+static void print_pointer(FILE *out, const plan_header *plan, const plan_fixup *f, uint32_t op) {
+  const plan_buffer *buffers = items(plan, plan->buffers);
+  for (uint32_t i = 0; i < plan->buffers.count; i++) {
+    const plan_buffer *b = &buffers[i];
+    if (b->region != f->region || f->offset < b->offset || f->offset - b->offset >= b->bytes || op < b->first_op || op > b->last_op)
+      continue;
+    fprintf(out, " %s", text(plan, b->name));
+    if (f->offset > b->offset) fprintf(out, "+%llu", (unsigned long long)(f->offset - b->offset));
+    return;
+  }
+  fprintf(out, " %s+%llu", REGION_NAMES[f->region], (unsigned long long)f->offset);
+}
+
+void print_ops(FILE *out, const plan_header *plan) {
+  const plan_op *ops = items(plan, plan->ops);
+  const plan_fixup *fixups = items(plan, plan->fixups);
+  fprintf(out, "\nOps (index, name, kernel: rows; grid; library pins; pointers in the order of the arguments)\n");
+  for (uint32_t i = 0; i < plan->ops.count; i++) {
+    const plan_op *op = &ops[i];
+    fprintf(out, "  %4u %s, %s %u: %s %u..%u; grid", i, text(plan, op->name), OP_NAMES[op->kernel], op->variant,
+            op->rows_kind ? "logits rows" : "rows", op->rows_min, op->rows_max);
+    for (int d = 0; d < 3; d++) print_dim(out, &op->grid[d]);
+    if (op->gemm_count) fprintf(out, "; %u pins", op->gemm_count);
+    fprintf(out, ";");
+    for (uint32_t f = 0; f < op->fixup_count; f++) {
+      if (f > 0) fprintf(out, ",");
+      print_pointer(out, plan, &fixups[op->first_fixup + f], i);
+    }
+    fprintf(out, "\n");
+  }
+}
+
+/* === JSON =============================================================================================================== */
+
+static void set(json_t *object, const char *name, uint64_t value) { json_object_set_new(object, name, json_integer((json_int_t)value)); }
+
+static json_t *json_limits(const plan_limits *l) {
+  json_t *o = json_object();
+  set(o, "max_seqs", l->max_seqs);
+  set(o, "max_batch_tokens", l->max_batch_tokens);
+  set(o, "max_len", l->max_len);
+  set(o, "max_logit_rows", l->max_logit_rows);
+  set(o, "kv_pages", l->kv_pages);
+  set(o, "chunk_tokens", l->chunk_tokens);
+  set(o, "group_chunks", l->group_chunks);
+  set(o, "split_rows_max", l->split_rows_max);
+  return o;
+}
+
+static json_t *json_kernels(const plan_header *plan) {
+  json_t *list = json_array();
+  const plan_kernel *kernels = items(plan, plan->kernels);
+  const plan_spec *specs = items(plan, plan->specs);
+  for (uint32_t i = 0; i < plan->kernels.count; i++) {
+    json_t *o = json_object(), *constants = json_object();
+    json_object_set_new(o, "kernel", json_string(OP_NAMES[kernels[i].kernel]));
+    set(o, "threads", kernels[i].threads);
+    set(o, "shared_bytes", kernels[i].shared_bytes);
+    for (uint32_t s = 0; s < kernels[i].spec_count; s++)
+      set(constants, text(plan, specs[kernels[i].first_spec + s].name), specs[kernels[i].first_spec + s].value);
+    json_object_set_new(o, "constants", constants);
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
+static json_t *json_tables(const plan_header *plan, json_t *root) {
+  const plan_region *regions = items(plan, plan->regions);
+  const plan_guarantee *guarantees = items(plan, plan->guarantees);
+  const uint32_t *ladder = items(plan, plan->ladder), *notes = items(plan, plan->notes);
+  json_t *sizes = json_object(), *promises = json_array(), *sizes_of_graphs = json_array(), *texts = json_array();
+  for (uint32_t i = 0; i < plan->regions.count; i++) set(sizes, REGION_NAMES[regions[i].id], regions[i].bytes);
+  for (uint32_t i = 0; i < plan->guarantees.count; i++) {
+    json_t *o = json_object();
+    json_object_set_new(o, "axis", json_string(text(plan, guarantees[i].axis)));
+    json_object_set_new(o, "status", json_string(STATUS_NAMES[guarantees[i].status]));
+    json_object_set_new(o, "reason", json_string(text(plan, guarantees[i].reason)));
+    json_array_append_new(promises, o);
+  }
+  for (uint32_t i = 0; i < plan->ladder.count; i++) json_array_append_new(sizes_of_graphs, json_integer(ladder[i]));
+  for (uint32_t i = 0; i < plan->notes.count; i++) json_array_append_new(texts, json_string(text(plan, notes[i])));
+  json_object_set_new(root, "region_bytes", sizes);
+  json_object_set_new(root, "ladder", sizes_of_graphs);
+  json_object_set_new(root, "kernels", json_kernels(plan));
+  json_object_set_new(root, "guarantees", promises);
+  json_object_set_new(root, "notes", texts);
+  return root;
+}
+
+void print_json(FILE *out, const plan_header *plan) {
+  char hex[33];
+  json_t *root = json_object();
+  set(root, "format_version", plan->format_version);
+  json_object_set_new(root, "numerics_id", json_string(hex_text(plan->numerics_id, hex)));
+  json_object_set_new(root, "plan_digest", json_string(hex_text(plan->digest, hex)));
+  json_object_set_new(root, "config_digest", json_string(hex_text(plan->config_digest, hex)));
+  set(root, "parameters", parameter_count(plan));
+  set(root, "device_bytes", plan->device_bytes);
+  set(root, "ops", plan->ops.count);
+  set(root, "library_pins", plan->gemms.count);
+  json_object_set_new(root, "limits", json_limits(&plan->limits));
+  json_dumpf(json_tables(plan, root), out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+  fputc('\n', out);
+  json_decref(root);
+}

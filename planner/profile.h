@@ -1,0 +1,32 @@
+/* profile.h - what `verbatim probe` measured of a device: library algorithms that give the numerics' bits and are faster.
+ *
+ * {"device": text, "driver": text or number, "library_version": integer, "entries": [{"n", "k", "out": "f32" or "bf16", "rows_min",
+ * "rows_max", "algo": [8 strings of hex digits], "workspace_bytes", "us", "own_us", "use": true or false}]}.
+ * A profile can only change speed: the engine compares the bits of every pinned algorithm with its own kernel's at start-up. */
+#ifndef VERBATIM_PROFILE_H
+#define VERBATIM_PROFILE_H
+#include "draft.h"
+
+#define PROFILE_ENTRIES_MAX 4096u
+#define PROFILE_WORKSPACE_BYTES_MAX (UINT64_C(1) << 30)
+
+typedef struct profile_entry {
+  uint32_t n, k, y_f32, pad;
+  plan_gemm gemm;
+} profile_entry;
+
+typedef struct profile { /* zeroed: nothing is known */
+  profile_entry *entries; /* only those with "use": true */
+  uint32_t count, pad;
+} profile;
+
+/* text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX. ERR_FORMAT names the entry and the field. */
+status profile_parse(const char *text, size_t bytes, profile *out);
+void profile_free(profile *self);
+
+/* Adds to the plan the pins for a product whose launch rows lie in [rows_min, rows_max]; equal lists are shared. Sets first and
+ * count, and raises workspace_bytes to what they need. */
+void profile_pin(const profile *self, draft *plan, uint32_t n, uint32_t k, uint32_t y_f32, uint32_t rows_min, uint32_t rows_max,
+                 uint32_t *first, uint32_t *count, uint64_t *workspace_bytes);
+
+#endif

@@ -1,0 +1,58 @@
+/* rope.c - YaRN (Peng et al., 2023) as in HF transformers' rope utilities and DeepSeek's attention: see rope.h. */
+#include "rope.h"
+#include <math.h>
+#include "base.h"
+#include "trig.h"
+
+#define PI 3.14159265358979323846
+#define LOG2_E 1.44269504088896340736
+
+/* sqrt and floor are exact or correctly rounded by IEEE-754; log and pow come from trig.h. */
+
+static double magnitude(double factor, double weight) { return factor <= 1 ? 1 : 0.1 * weight * trig_log(factor) + 1; }
+
+/* The (fractional) pair index whose wavelength turns `rotations` times within the original length. */
+static double correction_index(const rope_config *config, double rotations, double dim) {
+  return dim * trig_log(config->original_length / (rotations * 2 * PI)) / (2 * trig_log(config->theta));
+}
+
+static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+
+void rope_inv_freq(const rope_config *config, uint32_t dim, float *out) {
+  ASSERT(dim % 2 == 0);
+  ASSERT(config->theta > 1);
+  double low = 0, high = 0;
+  if (config->yarn) {
+    low = correction_index(config, config->beta_fast, dim);
+    high = correction_index(config, config->beta_slow, dim);
+    if (config->truncate) {
+      low = floor(low);
+      high = ceil(high);
+    }
+    low = low < 0 ? 0 : low;
+    high = high > dim - 1 ? dim - 1 : high;
+    if (low == high) high += 0.001; /* a step instead of a division by zero */
+  }
+  for (uint32_t i = 0; i < dim / 2; i++) {
+    double base = 1 / trig_pow(config->theta, 2.0 * i / dim);
+    double slowed = config->yarn ? clamp((i - low) / (high - low), 0, 1) : 0;
+    out[i] = (float)(base / (config->yarn ? config->factor : 1) * slowed + base * (1 - slowed));
+  }
+}
+
+float rope_attention_factor(const rope_config *config) {
+  if (!config->yarn) return 1;
+  if (config->attention_factor > 0) return (float)config->attention_factor;
+  if (config->mscale > 0 && config->mscale_all_dim > 0)
+    return (float)(magnitude(config->factor, config->mscale) / magnitude(config->factor, config->mscale_all_dim));
+  return (float)magnitude(config->factor, 1);
+}
+
+float rope_scale_log2(const rope_config *config, uint32_t width) {
+  double scale = 1 / sqrt((double)width);
+  if (config->yarn && config->mscale_all_dim > 0) {
+    double m = magnitude(config->factor, config->mscale_all_dim);
+    scale = scale * m * m;
+  }
+  return (float)(scale * LOG2_E);
+}

@@ -1,0 +1,34 @@
+/* specialise.h - how the GPU runs an op: tile constants, block size, shared memory, grid; alternatives by launch row count.
+ *
+ * Follows the table of kernels_src/README.md. Which alternative runs never changes a bit, so everything here is about speed.
+ * Read next: graph.c, which calls it for every op. */
+#ifndef VERBATIM_SPECIALISE_H
+#define VERBATIM_SPECIALISE_H
+#include "draft.h"
+
+#define SPECIALISE_CHOICES_MAX 3u
+#define SPECIALISE_SPECS_MAX 4u
+#define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; an item more than that waits its turn */
+
+typedef struct specialise_spec {
+  const char *name; /* "SPEC_THREADS" */
+  uint32_t value;
+} specialise_spec;
+
+typedef struct specialise_choice {
+  uint32_t rows_min, rows_max; /* launch rows it is for */
+  uint32_t threads, shared_bytes;
+  uint32_t spec_count;
+  specialise_spec specs[SPECIALISE_SPECS_MAX];
+  plan_dim grid[3];
+} specialise_choice;
+
+/* Writes the alternatives for an op whose launch rows lie in [rows_min, rows_max]: disjoint, ascending, without gaps.
+ * args: the op's struct of abi.h; its pointers are not read. Returns how many, 1 to SPECIALISE_CHOICES_MAX. */
+uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
+                       specialise_choice choices[SPECIALISE_CHOICES_MAX]);
+
+/* The index of the choice's kernel in the plan's kernel table, added if it is new. */
+uint32_t specialise_kernel(draft *plan, uint32_t kernel, const specialise_choice *choice);
+
+#endif

@@ -1,0 +1,174 @@
+/* e2e.c - see e2e.h. */
+#define _DEFAULT_SOURCE /* mkdtemp */
+#include "e2e.h"
+#include "engine/receipt.h"
+#include "planner/planner.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char build_folder[E2E_PATH_MAX];
+static int device = VERBATIM_DEVICE_CPU;
+
+_Noreturn static void stop(const char *what) {
+  fprintf(stderr, "e2e: %s: %s\n", what, fail_text());
+  exit(1);
+}
+
+static void text_to(char *path, const char *format, const char *a, const char *b) {
+  int bytes = snprintf(path, E2E_PATH_MAX, format, a, b);
+  if (bytes < 0 || bytes >= E2E_PATH_MAX) stop("path too long");
+}
+
+void e2e_begin(int argc, char **argv) {
+  const char *slash = strrchr(argv[0], '/');
+  snprintf(build_folder, sizeof build_folder, "%.*s/..", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
+  for (int i = 1; i + 1 < argc; i++)
+    if (strcmp(argv[i], "--device") == 0) device = strcmp(argv[i + 1], "gpu") == 0 ? 0 : VERBATIM_DEVICE_CPU;
+}
+
+int e2e_device(void) { return device; }
+
+/* Tools are built once, beside the plain program; the sanitizer build is one folder further down. */
+void e2e_binary(const char *name, char path[E2E_PATH_MAX]) {
+  text_to(path, "%s/%s", build_folder, name);
+  if (access(path, X_OK) != 0) text_to(path, "%s/../%s", build_folder, name);
+  if (access(path, X_OK) != 0) stop(path);
+}
+
+int e2e_command(char *const argv[], char *output, size_t output_bytes) {
+  int ends[2], state = 0;
+  if (pipe(ends) != 0) stop("pipe");
+  fflush(NULL);
+  pid_t child = fork();
+  if (child < 0) stop("fork");
+  if (child == 0) {
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, STDIN_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    execv(argv[0], argv);
+    _exit(127);
+  }
+  close(ends[1]);
+  size_t used = 0;
+  char part[4096];
+  ssize_t bytes;
+  while ((bytes = read(ends[0], part, sizeof part)) > 0)
+    for (ssize_t i = 0; i < bytes; i++)
+      if (used + 1 < output_bytes) output[used++] = part[i];
+  if (output_bytes) output[used] = 0;
+  close(ends[0]);
+  waitpid(child, &state, 0);
+  return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+static char *read_file(const char *path, size_t *bytes) {
+  FILE *file = fopen(path, "rb");
+  if (!file) stop(path);
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  rewind(file);
+  char *text = malloc((size_t)size + 1);
+  if (!text || fread(text, 1, (size_t)size, file) != (size_t)size) stop(path);
+  fclose(file);
+  *bytes = (size_t)size;
+  return text;
+}
+
+void e2e_make_plan(const e2e_model *model, const char *name, const char *deploy, char path[E2E_PATH_MAX]) {
+  char config_path[E2E_PATH_MAX];
+  size_t config_bytes, plan_bytes;
+  void *plan_memory;
+  text_to(config_path, "%s/%s", model->model_dir, "config.json");
+  char *config = read_file(config_path, &config_bytes);
+  planner_input input = {.config = {config, config_bytes}, .deploy = {deploy, strlen(deploy)}};
+  if (planner_make(&input, &plan_memory, &plan_bytes) != OK) stop("plan");
+  text_to(path, "%s/%s", model->folder, name);
+  FILE *file = fopen(path, "wb");
+  if (!file || fwrite(plan_memory, 1, plan_bytes, file) != plan_bytes || fclose(file) != 0) stop(path);
+  free(plan_memory);
+  free(config);
+}
+
+void e2e_make_model(e2e_model *model, const char *config_path, const char *deploy) {
+  char tool[E2E_PATH_MAX], output[2048];
+  const char *base = getenv("TMPDIR");
+  text_to(model->folder, "%s/%s", base ? base : "/tmp", "verbatim-e2e-XXXXXX");
+  if (!mkdtemp(model->folder)) stop(model->folder);
+  text_to(model->model_dir, "%s/%s", model->folder, "model");
+  e2e_binary("random_model", tool);
+  char *argv[] = {tool, (char *)(uintptr_t)config_path, model->model_dir, NULL};
+  if (e2e_command(argv, output, sizeof output) != 0) stop(output);
+  e2e_make_plan(model, "plan", deploy, model->plan_path);
+}
+
+void e2e_remove(const e2e_model *model) {
+  char output[256];
+  char *argv[] = {(char *)(uintptr_t)"/bin/rm", (char *)(uintptr_t)"-rf", (char *)(uintptr_t)model->folder, NULL};
+  if (e2e_command(argv, output, sizeof output) != 0) stop(output);
+}
+
+static uint32_t scramble(uint64_t seed) {
+  uint64_t z = (seed + 1) * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return (uint32_t)(z >> 33);
+}
+
+void e2e_requests_make(e2e_requests *r, uint32_t count, uint32_t vocab, uint32_t prompt_max, uint32_t tokens_max) {
+  *r = (e2e_requests){.count = count, .list = calloc(count, sizeof *r->list), .ids = calloc(count, prompt_max * sizeof *r->ids),
+                      .outputs = calloc(count, tokens_max * 16ull)};
+  if (!r->list || !r->ids || !r->outputs) stop("memory");
+  for (uint32_t i = 0; i < count; i++) {
+    int32_t *ids = r->ids + (size_t)i * prompt_max;
+    uint8_t *outputs = r->outputs + (size_t)i * tokens_max * 16;
+    verbatim_request *q = &r->list[i];
+    *q = (verbatim_request){.prompt = ids, .top_p = 1.0, .seed = scramble(i * 8ull)};
+    q->prompt_count = i < 4 ? (const uint32_t[]){1, prompt_max, 64, 65}[i] : 1 + scramble(i * 8ull + 1) % (i % 4 ? 40 : prompt_max);
+    if (q->prompt_count > prompt_max) q->prompt_count = prompt_max;
+    q->max_tokens = 1 + scramble(i * 8ull + 2) % tokens_max;
+    if (i % 3 == 1) q->temperature = 0.9f;
+    if (i % 3 == 2) q->temperature = 1.3f, q->top_k = 20, q->top_p = 0.9;
+    for (uint32_t k = 0; k < q->prompt_count; k++) ids[k] = (int32_t)(scramble((uint64_t)i << 32 | k) % vocab);
+    q->digests = (uint64_t *)(void *)outputs;
+    q->tokens = (int32_t *)(void *)(outputs + 8ull * tokens_max);
+    q->logprobs = (float *)(void *)(outputs + 12ull * tokens_max);
+  }
+}
+
+void e2e_requests_free(e2e_requests *r) {
+  free(r->list);
+  free(r->ids);
+  free(r->outputs);
+}
+
+digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count) {
+  verbatim *engine;
+  if (verbatim_open(&engine, config) != 0) stop("open");
+  verbatim_info info = verbatim_describe(engine);
+  for (uint32_t i = first; i < first + count; i++)
+    if (verbatim_submit(engine, &requests->list[i]) != 0) stop("submit");
+  bool busy = true;
+  while (busy)
+    if (verbatim_step(engine, &busy) != 0) stop("step");
+  receipt paper;
+  receipt_source source = {.numerics_id = info.numerics_id, .config_digest = info.config_digest, .weights_digest = info.weights_digest};
+  if (receipt_begin(&paper, NULL, &source) != OK) stop("receipt");
+  for (uint32_t i = first; i < first + count; i++) {
+    char id[16];
+    int32_t stops[8 + VERBATIM_STOP_IDS_MAX];
+    uint32_t stop_count = verbatim_stop_ids(engine, &requests->list[i], stops);
+    if (requests->list[i].finish != VERBATIM_STOP && requests->list[i].finish != VERBATIM_LENGTH) stop("a request did not finish");
+    snprintf(id, sizeof id, "%u", i);
+    receipt_add(&paper, id, &requests->list[i], stops, stop_count);
+  }
+  digest result;
+  if (receipt_end(&paper, &result) != OK) stop("receipt");
+  verbatim_close(engine);
+  return result;
+}

@@ -1,0 +1,51 @@
+/* e2e.h - what the end-to-end tests share: a random model with its plan in a scratch folder, and a run of a fixed set of requests.
+ *
+ * A run's result is one digest: of the receipt over all requests, in order. Equal digests mean equal tokens, log-probability bits and
+ * logits digests. --device gpu on a test's command line uses the GPU; without it the CPU is used. */
+#ifndef VERBATIM_E2E_H
+#define VERBATIM_E2E_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "engine/digest.h"
+#include "engine/verbatim.h"
+
+#define E2E_PATH_MAX 1024
+
+typedef struct e2e_model {
+  char folder[E2E_PATH_MAX]; /* scratch folder of this process */
+  char model_dir[E2E_PATH_MAX];
+  char plan_path[E2E_PATH_MAX];
+} e2e_model;
+
+/* Reads --device from the arguments and remembers where the build's binaries are. Call first. */
+void e2e_begin(int argc, char **argv);
+int e2e_device(void); /* as verbatim_config.device */
+
+/* The path of a binary of the build ("verbatim", "random_model"). */
+void e2e_binary(const char *name, char path[E2E_PATH_MAX]);
+
+/* A random model of the config, in a new scratch folder, and its plan. Ends the process when that fails: no test can go on. */
+void e2e_make_model(e2e_model *model, const char *config_path, const char *deploy);
+
+/* A plan of the model under another deployment, as <folder>/<name>. */
+void e2e_make_plan(const e2e_model *model, const char *name, const char *deploy, char path[E2E_PATH_MAX]);
+void e2e_remove(const e2e_model *model);
+
+/* Runs a command with stdout and stderr into `output` (NUL-terminated, cut at output_bytes); returns its exit code, or -1 when it
+ * was ended by a signal. */
+int e2e_command(char *const argv[], char *output, size_t output_bytes);
+
+/* count requests of many lengths and sampling parameters, the same on every call; request i does not depend on count. */
+typedef struct e2e_requests {
+  uint32_t count;
+  verbatim_request *list;
+  int32_t *ids;
+  uint8_t *outputs;
+} e2e_requests;
+void e2e_requests_make(e2e_requests *requests, uint32_t count, uint32_t vocab, uint32_t prompt_max, uint32_t tokens_max);
+void e2e_requests_free(e2e_requests *requests);
+
+/* Opens an engine, runs the requests [first, first + count) and returns the receipt's digest. */
+digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count);
+
+#endif

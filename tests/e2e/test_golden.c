@@ -1,0 +1,152 @@
+/* test_golden.c - the bits that a GPU once made, made again here: receipts of tests/golden, through the program.
+ *
+ * `--record FOLDER` writes the receipts instead (see tests/golden/README.md), `--device gpu` uses the GPU. The control changes one
+ * sampling parameter and expects another receipt. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "e2e.h"
+#include "engine/base.h"
+
+static const char DEPLOY[] =
+  "max_seqs: 64\nmax_batch_tokens: 512\nmax_len: 1024\nkv_pages: 512\nchunk_tokens: 64\ngroup_chunks: 2\n"
+  "ladder: [1, 2, 4, 8, 16, 32, 64]\n";
+
+typedef struct golden_case {
+  const char *name;   /* <name>.receipt                                     */
+  const char *config; /* of a random model, or null: the shipped model      */
+  const char *items;
+  const char *max_tokens; /* for items that do not say */
+} golden_case;
+
+static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96"};
+static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32"};
+static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16"};
+static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16"};
+
+static const char *record_folder; /* null: compare */
+
+static char *arg(const char *text) { return (char *)(uintptr_t)text; }
+
+static void must(char *const argv[]) {
+  char output[4096];
+  int code = e2e_command(argv, output, sizeof output);
+  if (code != 0) print_error("%s %s ended with %d:\n%s\n", argv[0], argv[1], code, output);
+  assert_int_equal(code, 0);
+}
+
+/* Runs a case into a receipt file; seed: the default seed, for the control. */
+static void make_receipt(const golden_case *g, const char *seed, const char *receipt_path) {
+  char program[E2E_PATH_MAX], plan[E2E_PATH_MAX];
+  e2e_model model = {0};
+  e2e_binary("verbatim", program);
+  snprintf(plan, sizeof plan, "%s.plan", receipt_path);
+  if (g->config) {
+    e2e_make_model(&model, g->config, DEPLOY);
+  } else {
+    snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
+    snprintf(model.plan_path, sizeof model.plan_path, "%s", plan);
+    must((char *[]){arg(program), arg("plan"), arg("tests/tiny"), arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), plan,
+                    arg("--force"), NULL});
+  }
+  must((char *[]){arg(program), arg("run"), model.plan_path, model.model_dir, arg("--jsonl"), arg(g->items), arg("--max-tokens"),
+                  arg(g->max_tokens), arg("--seed"), arg(seed), arg("--device"), arg(e2e_device() == 0 ? "gpu" : "cpu"), arg("--output"),
+                  arg("jsonl"), arg("--receipt"), arg(receipt_path), NULL});
+  if (g->config) e2e_remove(&model);
+  else unlink(plan);
+}
+
+static char *read_text(const char *path) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return NULL;
+  size_t room = 1u << 24, bytes;
+  char *text = malloc(room);
+  assert_non_null(text);
+  bytes = fread(text, 1, room - 1, file);
+  text[bytes] = 0;
+  fclose(file);
+  return text;
+}
+
+/* Says which line differs first. */
+static void compare(const char *name, char *expected, char *found) {
+  uint32_t line = 1;
+  for (size_t i = 0; expected[i] || found[i]; i++) {
+    if (expected[i] != found[i]) fail_msg("%s.receipt: line %u differs from what was made here", name, line);
+    line += expected[i] == '\n';
+  }
+}
+
+static void check(const golden_case *g) {
+  char golden_path[E2E_PATH_MAX], path[E2E_PATH_MAX];
+  snprintf(golden_path, sizeof golden_path, "%s/%s.receipt", record_folder ? record_folder : "tests/golden", g->name);
+  if (record_folder) {
+    make_receipt(g, "0", golden_path);
+    return;
+  }
+  char *expected = read_text(golden_path);
+  if (!expected) {
+    print_message("SKIPPED: no golden recorded: %s\n", golden_path);
+    skip();
+  }
+  snprintf(path, sizeof path, "/tmp/verbatim-golden-%ld-%s", (long)getpid(), g->name);
+  make_receipt(g, "0", path);
+  char *found = read_text(path);
+  assert_non_null(found);
+  unlink(path);
+  compare(g->name, expected, found);
+  free(expected);
+  free(found);
+}
+
+static void tiny(void **state) {
+  (void)state;
+#ifdef __SANITIZE_ADDRESS__
+  print_message("SKIPPED: the tiny receipt under sanitizers: slow, and run by the plain build\n");
+  skip();
+#endif
+  check(&TINY);
+}
+static void sampled(void **state) { (void)state, check(&SAMPLED); }
+static void v3(void **state) { (void)state, check(&V3); }
+static void v2lite(void **state) { (void)state, check(&V2LITE); }
+
+/* A receipt is not blind: the same requests make the same receipt twice, a changed weight or seed another one. */
+static void control(void **state) {
+  (void)state;
+  static const char line[] = "{\"prompt\":\"add: 1\",\"temperature\":1.0,\"max_tokens\":8}\n";
+  char items[E2E_PATH_MAX], path[E2E_PATH_MAX];
+  snprintf(items, sizeof items, "/tmp/verbatim-golden-%ld-items", (long)getpid());
+  snprintf(path, sizeof path, "/tmp/verbatim-golden-%ld-control", (long)getpid());
+  FILE *file = fopen(items, "wb");
+  assert_non_null(file);
+  assert_true(fputs(line, file) >= 0);
+  fclose(file);
+  const golden_case g = {"control", NULL, items, "8"};
+  char *texts[3];
+  for (int i = 0; i < 3; i++) {
+    make_receipt(&g, i < 2 ? "5" : "6", path);
+    texts[i] = read_text(path);
+    assert_non_null(texts[i]);
+  }
+  assert_string_equal(texts[0], texts[1]);
+  assert_string_not_equal(texts[0], texts[2]);
+  for (int i = 0; i < 3; i++) free(texts[i]);
+  unlink(path);
+  unlink(items);
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(v3),
+                                     cmocka_unit_test(v2lite), cmocka_unit_test(control)};
+  e2e_begin(argc, argv);
+  for (int i = 1; i + 1 < argc; i++)
+    if (strcmp(argv[i], "--record") == 0) record_folder = argv[i + 1];
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

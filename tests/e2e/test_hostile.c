@@ -1,0 +1,246 @@
+/* test_hostile.c - damaged files and impossible wishes, given to the program: an exit code from 2 to 8 and one clear line on stderr,
+ * never a crash, a hang or a result. The first test is the control: the same command with sound files succeeds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "e2e.h"
+#include "engine/base.h"
+
+static char program[E2E_PATH_MAX], folder[E2E_PATH_MAX], model[E2E_PATH_MAX], plan[E2E_PATH_MAX];
+
+static char *arg(const char *text) { return (char *)(uintptr_t)text; }
+
+static void join(char *path, const char *a, const char *b) {
+  int bytes = snprintf(path, E2E_PATH_MAX, "%s/%s", a, b);
+  assert_true(bytes > 0 && bytes < E2E_PATH_MAX);
+}
+
+static uint8_t *read_bytes(const char *path, size_t *bytes) {
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, 0, SEEK_END), 0);
+  *bytes = (size_t)ftell(file);
+  rewind(file);
+  uint8_t *data = malloc(*bytes + 1);
+  assert_non_null(data);
+  assert_int_equal(fread(data, 1, *bytes, file), *bytes);
+  fclose(file);
+  return data;
+}
+
+static void write_bytes(const char *path, const void *data, size_t bytes) {
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* Exit code of `verbatim run` on one prompt; text: what it printed. */
+static int run(const char *const extra[], char *text, size_t text_bytes) {
+  char *argv[24] = {program, arg("run"), plan, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
+                    arg("--max-tokens"), arg("2")};
+  size_t count = 11;
+  for (size_t i = 0; extra[i]; i++) argv[count++] = arg(extra[i]);
+  return e2e_command(argv, text, text_bytes);
+}
+
+static int make_plan(char *text, size_t text_bytes) {
+  char *argv[] = {program, arg("plan"), model, arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), plan, arg("--force"), NULL};
+  return e2e_command(argv, text, text_bytes);
+}
+
+/* An error is one line that starts with the program's name. */
+static void expect_error(int code, const char *text, const char *what) {
+  const char *newline = strchr(text, '\n');
+  bool good = code >= 2 && code <= 8 && strncmp(text, "verbatim: ", 10) == 0 && strlen(text) > 20 && newline && !newline[1];
+  if (!good) fail_msg("%s: exit code %d, text \"%s\"", what, code, text);
+}
+
+static void expect_run_error(const char *const extra[], const char *word) {
+  char text[8192];
+  int code = run(extra, text, sizeof text);
+  expect_error(code, text, word);
+  if (!strstr(text, word)) fail_msg("expected \"%s\" in \"%s\"", word, text);
+}
+#define RUN_ERROR(word, ...) expect_run_error((const char *const[]){__VA_ARGS__, NULL}, word)
+
+static void sound_files_work(void **state) {
+  (void)state;
+  char text[8192];
+  assert_int_equal(make_plan(text, sizeof text), 0);
+  assert_int_equal(run((const char *const[]){"add: 1+2=", NULL}, text, sizeof text), 0);
+  assert_non_null(strstr(text, "receipt "));
+}
+
+static void impossible_wishes(void **state) {
+  (void)state;
+  char long_prompt[9000] = "";
+  for (int i = 0; i < 1100; i++) strcat(long_prompt, "5 ");
+  RUN_ERROR("max_len 1024", "--ids", long_prompt);
+  RUN_ERROR("empty", "--ids", "");
+  RUN_ERROR("token id", "--ids", "768");
+  RUN_ERROR("token ids", "--ids", "1 x");
+  RUN_ERROR("max_tokens", "x", "--max-tokens", "0");
+  RUN_ERROR("max_len", "x", "--max-tokens", "4000000000");
+  RUN_ERROR("temperature", "x", "--temperature", "-1");
+  RUN_ERROR("temperature", "x", "--temperature", "nan");
+  RUN_ERROR("top_p", "x", "--top-p", "0");
+  RUN_ERROR("stop id", "x", "--stop-id", "100000");
+  RUN_ERROR("UTF-8", "\xff\xfe");
+  RUN_ERROR("unknown option", "x", "--frobnicate");
+  RUN_ERROR("needs a value", "x", "--seed");
+  RUN_ERROR("--seed", "x", "--seed", "18446744073709551616");
+  RUN_ERROR("--device", "x", "--device", "tpu");
+  RUN_ERROR("cannot be opened", "--jsonl", "/nonexistent/items");
+  RUN_ERROR("cannot be written", "x", "--receipt", "/nonexistent/receipt");
+  RUN_ERROR("cannot be written", "x", "--logits", "/nonexistent/logits");
+  RUN_ERROR("no prompt", "-");
+}
+
+/* Where there is no GPU, asking for one is an error and not a quiet run on the CPU; where there is one, its absence cannot be tested. */
+static void missing_gpu(void **state) {
+  (void)state;
+  if (access("/dev/nvidiactl", F_OK) == 0) {
+    print_message("SKIPPED: there is a GPU: a missing one cannot be tested\n");
+    skip();
+  }
+  RUN_ERROR("GPU", "x", "--device", "gpu");
+  RUN_ERROR("GPU", "x", "--device", "gpu:3");
+}
+
+static void bad_jsonl(void **state) {
+  (void)state;
+  static const struct { const char *line, *word; } cases[] = {
+    {"{\"prompt\":\"a\"", "not JSON"}, {"[]", "object"}, {"{}", "prompt"}, {"{\"prompt\":1}", "text"},
+    {"{\"prompt\":\"a\",\"prompt_ids\":[1]}", "one of"}, {"{\"prompt\":\"a\",\"repetition_penalty\":1.1}", "not supported"},
+    {"{\"prompt\":\"a\",\"prompt\":\"b\"}", "not JSON"}, {"{\"prompt_ids\":[-1]}", "token ids"}, {"{\"prompt_ids\":[]}", "empty"},
+    {"{\"prompt\":\"a\",\"max_tokens\":1.5}", "integer"}, {"{\"prompt\":\"a\",\"seed\":-1}", "integer"},
+    {"{\"prompt\":\"a\",\"temperature\":\"hot\"}", "number"}, {"{\"prompt\":\"\\ud800\"}", "not JSON"},
+  };
+  char path[E2E_PATH_MAX];
+  join(path, folder, "items");
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    write_bytes(path, cases[i].line, strlen(cases[i].line));
+    RUN_ERROR(cases[i].word, "--jsonl", path);
+  }
+}
+
+typedef int action(char *text, size_t text_bytes);
+static int run_once(char *text, size_t text_bytes) { return run((const char *const[]){"add: 1+2=", NULL}, text, text_bytes); }
+
+/* Cuts the file at `cuts` places, and flips one bit at as many below flip_bytes; a cut must be an error, a flip an error or a sound run (a
+ * letter of a comment changed). must_fail: a flip must be an error, too. */
+static void damage(const char *path, action *act, uint32_t cuts, size_t flip_bytes, bool must_fail) {
+  size_t bytes;
+  uint8_t *data = read_bytes(path, &bytes);
+  char text[8192], what[64];
+  if (flip_bytes == 0 || flip_bytes > bytes) flip_bytes = bytes;
+  for (uint32_t i = 0; i < cuts; i++) {
+    size_t at = bytes / cuts * i;
+    write_bytes(path, data, at);
+    snprintf(what, sizeof what, "cut at byte %zu of %zu", at, bytes);
+    expect_error(act(text, sizeof text), text, what);
+    at = flip_bytes / cuts * i + i % 7;
+    if (at >= bytes) at = bytes - 1;
+    data[at] ^= (uint8_t)(1u << (i % 8));
+    write_bytes(path, data, bytes);
+    data[at] ^= (uint8_t)(1u << (i % 8));
+    snprintf(what, sizeof what, "bit flipped in byte %zu of %zu", at, bytes);
+    int code = act(text, sizeof text);
+    if (code != 0 || must_fail) expect_error(code, text, what);
+  }
+  write_bytes(path, data, bytes);
+  free(data);
+}
+
+static void damaged_plan(void **state) {
+  (void)state;
+  damage(plan, run_once, 24, 0, true);
+}
+
+static void damaged_config(void **state) {
+  (void)state;
+  char path[E2E_PATH_MAX], text[8192];
+  join(path, model, "config.json");
+  damage(path, make_plan, 24, 0, false);
+  assert_int_equal(make_plan(text, sizeof text), 0);
+}
+
+static void damaged_weights(void **state) {
+  (void)state;
+  char path[E2E_PATH_MAX];
+  join(path, model, "model.safetensors");
+  damage(path, run_once, 24, 6000, false);
+}
+
+static void damaged_tokenizer(void **state) {
+  (void)state;
+  char path[E2E_PATH_MAX];
+  join(path, model, "tokenizer.json");
+  damage(path, run_once, 24, 0, false);
+}
+
+static void missing_files(void **state) {
+  (void)state;
+  static const char *const names[] = {"model.safetensors", "tokenizer.json"};
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    char path[E2E_PATH_MAX], away[E2E_PATH_MAX], text[8192];
+    join(path, model, names[i]);
+    join(away, folder, "away");
+    assert_int_equal(rename(path, away), 0);
+    int code = run_once(text, sizeof text);
+    expect_error(code, text, names[i]);
+    assert_int_equal(rename(away, path), 0);
+  }
+}
+
+/* A plan of one model with the weights of another: refused, with both shapes. */
+static void wrong_model(void **state) {
+  (void)state;
+  e2e_model other;
+  e2e_make_model(&other, "tests/oracle/small-v3.json", "max_seqs: 2\nmax_len: 128\nkv_pages: 4\n");
+  char text[8192];
+  char *argv[] = {program, arg("run"), plan, other.model_dir, arg("--device"), arg("cpu"), arg("--quiet"), arg("--ids"), arg("5"), NULL};
+  int code = e2e_command(argv, text, sizeof text);
+  expect_error(code, text, "weights of another model");
+  assert_non_null(strstr(text, "expected"));
+  e2e_remove(&other);
+}
+
+static void copy_file(const char *name) {
+  char from[E2E_PATH_MAX], to[E2E_PATH_MAX];
+  size_t bytes;
+  join(from, "tests/tiny", name);
+  join(to, model, name);
+  uint8_t *data = read_bytes(from, &bytes);
+  write_bytes(to, data, bytes);
+  free(data);
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(sound_files_work), cmocka_unit_test(impossible_wishes), cmocka_unit_test(missing_gpu), cmocka_unit_test(bad_jsonl),
+    cmocka_unit_test(damaged_plan), cmocka_unit_test(damaged_config), cmocka_unit_test(damaged_weights),
+    cmocka_unit_test(damaged_tokenizer), cmocka_unit_test(missing_files), cmocka_unit_test(wrong_model),
+    cmocka_unit_test(sound_files_work)};
+  e2e_begin(argc, argv);
+  e2e_binary("verbatim", program);
+  snprintf(folder, sizeof folder, "/tmp/verbatim-hostile-%ld", (long)getpid());
+  join(model, folder, "model");
+  join(plan, folder, "plan");
+  if (mkdir(folder, 0700) != 0 || mkdir(model, 0700) != 0) return 1;
+  static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) copy_file(names[i]);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  e2e_model made = {0};
+  memcpy(made.folder, folder, sizeof folder);
+  e2e_remove(&made);
+  return failed;
+}

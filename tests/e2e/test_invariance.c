@@ -1,0 +1,113 @@
+/* test_invariance.c - the same requests under every way of cutting the work: one receipt.
+ *
+ * Batches, slots, chunk cuts, pages, poison, direct launches or ladder sizes, other limits of the plan, threads, instruction sets,
+ * both models' structures. test_control.c shows that a planted fault breaks exactly this comparison. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include "e2e.h"
+#include "engine/base.h"
+#include "engine/cpu/cpu.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define REQUESTS 14u /* instrumented code is slow */
+#else
+#define REQUESTS 66u
+#endif
+#define PROMPT_MAX 150u
+#define TOKENS_MAX 12u
+
+/* Small chunks and groups: contexts of 150 tokens then span several of each. */
+static const char DEPLOY[] =
+  "max_seqs: 64\nmax_batch_tokens: 256\nmax_len: 192\nkv_pages: 200\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2, 4, 8, 16, 32, 64]\n";
+static const char OTHER_LIMITS[] =
+  "max_seqs: 5\nmax_batch_tokens: 33\nmax_len: 320\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [3]\n";
+
+static e2e_model model;
+static e2e_requests requests;
+
+static void expect(const char *what, const verbatim_config *config, digest expected) {
+  char expected_text[DIGEST_TEXT_BYTES], found_text[DIGEST_TEXT_BYTES];
+  digest found = e2e_run(config, &requests, 0, requests.count);
+  digest_text(expected.bytes, expected_text);
+  digest_text(found.bytes, found_text);
+  if (strcmp(expected_text, found_text) != 0) print_error("%s: expected receipt %s, found %s\n", what, expected_text, found_text);
+  assert_string_equal(found_text, expected_text);
+}
+
+static verbatim_config base_config(void) {
+  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
+}
+
+static void check_all(const char *config_path) {
+  char other_plan[E2E_PATH_MAX];
+  e2e_make_model(&model, config_path, DEPLOY);
+  e2e_make_plan(&model, "other", OTHER_LIMITS, other_plan);
+  verbatim_config c = base_config();
+  c.max_active = 1;
+  digest alone = e2e_run(&c, &requests, 0, requests.count);
+  const uint32_t batches[] = {2, 7, 64}, chunks[] = {1, 7, 64, 65};
+  for (size_t i = 0; i < ARRAY_LEN(batches); i++) c = base_config(), c.max_active = batches[i], expect("batch", &c, alone);
+  for (size_t i = 0; i < ARRAY_LEN(chunks); i++) c = base_config(), c.chunk_tokens = chunks[i], expect("chunk", &c, alone);
+  c = base_config(), c.slot_offset = 61, expect("slots", &c, alone);
+  c = base_config(), c.shuffle_pages = 99, c.slot_offset = 5, expect("pages", &c, alone);
+  c = base_config(), c.poison = true, c.shuffle_pages = 7, expect("poison", &c, alone);
+  c = base_config(), c.direct = true, expect("direct", &c, alone);
+  c = base_config(), c.direct = c.poison = true, c.max_active = 9, c.chunk_tokens = 13, expect("direct, poison", &c, alone);
+  c = base_config(), c.logits = true, expect("logits kept", &c, alone);
+  c = base_config(), c.plan_path = other_plan, expect("other limits", &c, alone);
+  c = base_config(), c.threads = 1, expect("one thread", &c, alone);
+  c = base_config(), c.threads = 3, expect("three threads", &c, alone);
+  e2e_remove(&model);
+}
+
+static void check_instruction_sets(const char *config_path) {
+  static const char *const sets[] = {"avx512", "avx2", "portable"};
+  e2e_make_model(&model, config_path, DEPLOY);
+  verbatim_config c = base_config();
+  c.device = VERBATIM_DEVICE_CPU;
+  digest best = e2e_run(&c, &requests, 0, requests.count);
+  for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+    if (cpu_isa_force(sets[i]) != OK) {
+      print_message("SKIPPED: this processor lacks %s\n", sets[i]);
+      fail_clear();
+      continue;
+    }
+    expect(sets[i], &c, best);
+  }
+  assert_int_equal(cpu_isa_force(NULL), OK);
+  e2e_remove(&model);
+}
+
+static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json"); }
+static void v2lite(void **state) { (void)state, check_all("tests/oracle/small-v2lite.json"); }
+static void instruction_sets(void **state) { (void)state, check_instruction_sets("tests/oracle/small-v3.json"); }
+
+/* A request's outputs do not change when others come and go: here it is run in the midst of all, and then by itself in a new engine. */
+static void one_of_many(void **state) {
+  (void)state;
+  e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
+  verbatim_config c = base_config();
+  (void)e2e_run(&c, &requests, 0, requests.count);
+  for (uint32_t i = 0; i < requests.count; i += requests.count / 5) {
+    uint8_t chain[16];
+    memcpy(chain, requests.list[i].chain, sizeof chain);
+    (void)e2e_run(&c, &requests, i, 1);
+    assert_memory_equal(chain, requests.list[i].chain, sizeof chain);
+  }
+  e2e_remove(&model);
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(instruction_sets),
+                                     cmocka_unit_test(one_of_many)};
+  e2e_begin(argc, argv);
+  e2e_requests_make(&requests, REQUESTS, 384, PROMPT_MAX, TOKENS_MAX);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  e2e_requests_free(&requests);
+  return failed;
+}

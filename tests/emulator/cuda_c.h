@@ -1,0 +1,59 @@
+/* cuda_c.h - the words of CUDA C that the kernels use, for a C++ compiler: types, indices, barriers, warp operations.
+ *
+ * A thread of the block is a fiber of one operating-system thread, so that thread_local memory is the block's shared memory, as an
+ * array in a function and as `extern __shared__`. All warp operations have the full mask. Knows nothing of the ops.
+ * Read next: ptx.cuh, emulator.cpp. */
+#ifndef VERBATIM_CUDA_C_H
+#define VERBATIM_CUDA_C_H
+#include "num.h"
+
+#define __global__
+#define __grid_constant__
+#define __launch_bounds__(threads)
+#define __shared__ thread_local
+
+struct uint2 { u32 x, y; };
+struct uint4 { u32 x, y, z, w; };
+struct float2 { f32 x, y; };
+struct float4 { f32 x, y, z, w; };
+static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
+static inline float2 make_float2(f32 x, f32 y) { return {x, y}; }
+static inline float4 make_float4(f32 x, f32 y, f32 z, f32 w) { return {x, y, z, w}; }
+
+struct emulator_index { u32 x, y, z; };
+extern emulator_index threadIdx, blockIdx, gridDim; /* of the fiber that runs */
+
+static inline f32 __int_as_float(i32 bits) { return num_float((u32)bits); }
+static inline int __popc(u32 x) { return __builtin_popcount(x); }
+static inline int __ffs(i32 x) { return __builtin_ffs(x); }
+
+/* Every thread of the block, or of the warp, has to come. */
+int __syncthreads_or(int x);
+static inline void __syncthreads() { __syncthreads_or(0); }
+void __syncwarp();
+u32 __ballot_sync(u32 mask, bool x);
+u32 __match_any_sync(u32 mask, u32 x);
+u32 __reduce_add_sync(u32 mask, u32 x);
+u64 emulator_shuffle(u64 x, u32 from); /* lane from's x */
+
+template <class T> T emulator_shuffle_as(T x, u32 from) {
+  static_assert(sizeof(T) <= 8, "one register or two");
+  u64 bits = 0;
+  memcpy(&bits, &x, sizeof x);
+  bits = emulator_shuffle(bits, from);
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+template <class T> T __shfl_sync(u32, T x, u32 lane) { return emulator_shuffle_as(x, lane % 32u); }
+template <class T> T __shfl_xor_sync(u32, T x, u32 mask) { return emulator_shuffle_as(x, (threadIdx.x % 32u) ^ mask); }
+template <class T> T __shfl_down_sync(u32, T x, u32 by) {
+  const u32 lane = threadIdx.x % 32u;
+  return emulator_shuffle_as(x, lane + by < 32u ? lane + by : lane);
+}
+template <class T> T __shfl_up_sync(u32, T x, u32 by) {
+  const u32 lane = threadIdx.x % 32u;
+  return emulator_shuffle_as(x, lane >= by ? lane - by : lane);
+}
+
+#endif

@@ -1,0 +1,377 @@
+/* emulator.cpp - one block of CUDA threads at a time, as fibers that are switched only where they must meet.
+ *
+ * Chosen to be unkind within the rules: shared memory starts as 0xff in every block and not on a multiple of 1024; the order in which
+ * threads run changes from block to block; a multiplication happens at its wait, from what its operands hold then; an asynchronous copy
+ * happens at its wait in one block and at once in the next. A breach of the rules ends the launch with a text.
+ * The sum of products is h16_step_reference, NUMERICS.md "H16". Read next: README.md, kernels_src/ptx.cuh. */
+#include "emulator.h"
+#include "ptx.cuh"
+#include <deque>
+#include <link.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <thread>
+#include <ucontext.h>
+#include <vector>
+
+extern "C" f32 h16_step_reference(const bf16 a[16], const bf16 b[16], f32 c);
+
+static constexpr u32 THREADS_MAX = 1024, WARP = 32, WARPGROUP = 128, SHARED_BYTES_MAX = 232448, SHARED_START = 512;
+static constexpr size_t STACK_BYTES = 65536;
+
+emulator_index threadIdx, blockIdx, gridDim;
+alignas(1024) thread_local u8 shared[SHARED_BYTES_MAX], raw[SHARED_BYTES_MAX]; /* the kernels' names of dynamic shared memory */
+
+/* Where threads wait for each other. `what` is the operation that all of them must have come to. */
+struct meeting { u32 come, generation; const char *what; };
+
+struct copy { u32 shared; const void *global; u32 bytes; };
+
+struct fiber {
+  jmp_buf at;
+  ucontext_t start;
+  bool started, done;
+  const meeting *waits_for; /* null: may run */
+  u32 generation;           /* of that meeting, when the wait began */
+  std::vector<copy> open;
+  std::deque<std::vector<copy>> groups;
+};
+
+struct warp { meeting all; u64 in[WARP], out[WARP]; u32 address[WARP], matrix[WARP][4]; };
+
+struct multiplication { u64 a, b; u32 n; bool across; f32 *d[WARPGROUP]; };
+struct warpgroup { meeting all; multiplication next; std::vector<multiplication> open; std::deque<std::vector<multiplication>> groups; };
+
+static struct machine {
+  const emulator_kernel *kernel;
+  const void *args;
+  u32 shared_bytes, blocks; /* blocks: run since the program began; decides the orders */
+  bool copies_at_once;
+  u8 *stacks, *dynamic; /* dynamic: the one of shared and raw that the kernel asked the address of */
+  const char *fault;
+  u64 progress;
+  jmp_buf scheduler;
+  fiber fibers[THREADS_MAX];
+  meeting block;
+  int any, block_any;
+  warp warps[THREADS_MAX / WARP];
+  warpgroup warpgroups[THREADS_MAX / WARPGROUP];
+} m;
+
+/* === Fibers ============================================================================================================= */
+
+static void yield() {
+  fiber &self = m.fibers[threadIdx.x];
+  if (_setjmp(self.at) == 0) _longjmp(m.scheduler, 1);
+}
+
+[[noreturn]] static void fault(const char *text) {
+  if (!m.fault) m.fault = text;
+  _longjmp(m.scheduler, 1);
+}
+
+/* Waits until `count` threads have come; the last one does the work. */
+template <class F> static void meet(meeting &all, u32 count, const char *what, F work) {
+  if (all.come == 0) all.what = what;
+  if (strcmp(all.what, what) != 0) fault("threads that must do the same do different things");
+  const u32 generation = all.generation;
+  if (++all.come < count) {
+    fiber &self = m.fibers[threadIdx.x];
+    self.waits_for = &all;
+    self.generation = generation;
+    yield();
+    self.waits_for = nullptr;
+    return;
+  }
+  work();
+  all.come = 0;
+  all.generation++;
+}
+
+static void body() {
+  for (;;) {
+    fiber &self = m.fibers[threadIdx.x];
+    m.kernel->entry(m.args);
+    for (const auto &group : self.groups)
+      if (!group.empty()) fault("a thread ends with copies under way");
+    if (!self.open.empty()) fault("a thread ends with copies that were not committed");
+    self.done = true;
+    yield();
+  }
+}
+
+static void start(fiber &f, u32 index) {
+  getcontext(&f.start);
+  f.start.uc_stack.ss_sp = m.stacks + index * STACK_BYTES;
+  f.start.uc_stack.ss_size = STACK_BYTES;
+  f.start.uc_link = nullptr;
+  makecontext(&f.start, body, 0);
+  f.started = true;
+  setcontext(&f.start);
+}
+
+static void resume(u32 index) {
+  threadIdx = {index, 0, 0};
+  m.progress++;
+  if (_setjmp(m.scheduler) != 0) return;
+  if (m.fibers[index].started) _longjmp(m.fibers[index].at, 1);
+  start(m.fibers[index], index);
+}
+
+/* Runs the threads of a block until all have ended. Nobody able to run is a deadlock. */
+static void schedule(u32 threads) {
+  for (u32 left = threads; left > 0 && !m.fault;) {
+    const u64 before = m.progress;
+    left = 0;
+    for (u32 i = 0; i < threads && !m.fault; i++) {
+      const u32 index = m.blocks % 3 == 0 ? i : m.blocks % 3 == 1 ? threads - 1 - i : i ^ 1;
+      const fiber &f = m.fibers[index];
+      if (f.done) continue;
+      left++;
+      if (!f.waits_for || f.waits_for->generation != f.generation) resume(index);
+    }
+    if (left > 0 && m.progress == before) m.fault = "threads wait for others that never come";
+  }
+}
+
+/* === Blocks ============================================================================================================= */
+
+/* The thread-local memory of the program's own objects, of this operating-system thread: all shared memory of the kernels, and
+ * nothing that anyone else uses on a thread that only runs kernels. */
+static int poison(dl_phdr_info *program, size_t, void *) {
+  for (u32 i = 0; i < program->dlpi_phnum; i++)
+    if (program->dlpi_phdr[i].p_type == PT_TLS) memset(program->dlpi_tls_data, 0xff, program->dlpi_phdr[i].p_memsz);
+  return 1; /* the first object is the program */
+}
+
+static void run_block(u32 threads) {
+  dl_iterate_phdr(poison, nullptr);
+  m.copies_at_once = m.blocks % 2;
+  for (u32 i = 0; i < threads; i++) {
+    fiber &f = m.fibers[i];
+    f.done = false;
+    f.open.clear();
+    f.groups.clear();
+  }
+  schedule(threads);
+  m.blocks++;
+  bool clean = m.block.come == 0;
+  for (const warp &w : m.warps) clean = clean && w.all.come == 0;
+  for (const warpgroup &g : m.warpgroups) clean = clean && g.all.come == 0 && g.open.empty() && g.groups.empty();
+  if (!clean && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
+}
+
+static void run_grid(const emulator_kernel *kernel, const u32 *grid) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  for (u32 z = 0; z < grid[2]; z++)
+    for (u32 y = 0; y < grid[1]; y++)
+      for (u32 x = 0; x < grid[0] && !m.fault; x++) {
+        blockIdx = {x, y, z};
+        run_block(kernel->threads);
+      }
+}
+
+/* What a fault has left behind is gone; fibers begin anew, on the launch's operating-system thread. */
+static void reset() {
+  m.fault = nullptr;
+  m.block = {};
+  m.any = m.block_any = 0;
+  for (warp &w : m.warps) w.all = {};
+  for (warpgroup &g : m.warpgroups) {
+    g.all = {};
+    g.open.clear();
+    g.groups.clear();
+  }
+  for (fiber &f : m.fibers) {
+    f.started = false;
+    f.waits_for = nullptr;
+  }
+}
+
+const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args) {
+  if (kernel->threads > THREADS_MAX || shared_bytes > SHARED_BYTES_MAX) return "more threads or shared memory than a block may have";
+  if (!m.stacks) {
+    void *stacks = mmap(nullptr, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) return "no memory for the stacks";
+    m.stacks = static_cast<u8 *>(stacks);
+  }
+  reset();
+  m.kernel = kernel;
+  m.args = args;
+  m.shared_bytes = shared_bytes;
+  m.dynamic = nullptr;
+  std::thread(run_grid, kernel, grid).join();
+  return m.fault;
+}
+
+static emulator_kernel *list;
+emulator_kernel *emulator_kernels() { return list; }
+void emulator_add(emulator_kernel *kernel) {
+  kernel->next = list;
+  list = kernel;
+}
+
+/* === Block and warp operations ========================================================================================== */
+
+int __syncthreads_or(int x) {
+  m.any |= x;
+  meet(m.block, m.kernel->threads, "block barrier", [] {
+    m.block_any = m.any != 0;
+    m.any = 0;
+  });
+  return m.block_any;
+}
+
+template <class F> static u64 warp_meet(u64 x, const char *what, F work) {
+  warp &w = m.warps[threadIdx.x / WARP];
+  w.in[threadIdx.x % WARP] = x;
+  meet(w.all, WARP, what, [&] { work(w); });
+  return w.out[threadIdx.x % WARP];
+}
+
+void __syncwarp() {
+  warp_meet(0, "warp barrier", [](warp &) {});
+}
+
+u64 emulator_shuffle(u64 x, u32 from) {
+  warp_meet(x, "shuffle", [](warp &w) { memcpy(w.out, w.in, sizeof w.out); });
+  return m.warps[threadIdx.x / WARP].out[from % WARP];
+}
+
+u32 __ballot_sync(u32, bool x) {
+  return (u32)warp_meet(x, "ballot", [](warp &w) {
+    u64 all = 0;
+    for (u32 i = 0; i < WARP; i++) all |= w.in[i] << i;
+    for (u64 &out : w.out) out = all;
+  });
+}
+
+u32 __match_any_sync(u32, u32 x) {
+  return (u32)warp_meet(x, "match", [](warp &w) {
+    for (u32 i = 0; i < WARP; i++) {
+      w.out[i] = 0;
+      for (u32 j = 0; j < WARP; j++) w.out[i] |= (u64)(w.in[j] == w.in[i]) << j;
+    }
+  });
+}
+
+u32 __reduce_add_sync(u32, u32 x) {
+  return (u32)warp_meet(x, "sum", [](warp &w) {
+    u32 sum = 0;
+    for (u64 in : w.in) sum += (u32)in;
+    for (u64 &out : w.out) out = sum;
+  });
+}
+
+/* === Shared memory and copies =========================================================================================== */
+
+u32 emulator_address(const void *p) {
+  const u8 *at = static_cast<const u8 *>(p);
+  m.dynamic = at >= raw && at < raw + sizeof raw ? raw : shared;
+  if (at < m.dynamic || at >= m.dynamic + m.shared_bytes) fault("the address of something that is not dynamic shared memory");
+  return SHARED_START + (u32)(at - m.dynamic);
+}
+
+/* The `bytes` bytes at a shared address. */
+static u8 *shared_at(u32 address, u32 bytes) {
+  if (address % bytes != 0) fault("a shared address that is not aligned");
+  if (!m.dynamic || address < SHARED_START || address - SHARED_START + bytes > m.shared_bytes) fault("a shared address out of range");
+  return m.dynamic + (address - SHARED_START);
+}
+
+static void land(const copy &c) {
+  u8 *to = shared_at(c.shared, 16);
+  memset(to, 0, 16);
+  memcpy(to, c.global, c.bytes);
+}
+
+void emulator_copy(u32 to, const void *global, u32 bytes) {
+  if (reinterpret_cast<uintptr_t>(global) % 16 != 0 || bytes > 16) fault("a copy that is not aligned, or longer than 16 bytes");
+  shared_at(to, 16);
+  if (m.copies_at_once)
+    land({to, global, bytes});
+  else
+    m.fibers[threadIdx.x].open.push_back({to, global, bytes});
+}
+
+void emulator_copy_commit() {
+  fiber &self = m.fibers[threadIdx.x];
+  self.groups.push_back(self.open);
+  self.open.clear();
+}
+
+void emulator_copy_wait(u32 left) {
+  fiber &self = m.fibers[threadIdx.x];
+  for (; self.groups.size() > left; self.groups.pop_front())
+    for (const copy &c : self.groups.front()) land(c);
+}
+
+/* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */
+void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
+  warp &self = m.warps[threadIdx.x / WARP];
+  self.address[threadIdx.x % WARP] = to;
+  memcpy(self.matrix[threadIdx.x % WARP], matrix, sizeof matrix);
+  warp_meet(0, "matrix store", [](warp &w) {
+    for (u32 i = 0; i < WARP; i++) {
+      const u32 c = i % 8;
+      u16 column[8];
+      for (u32 r = 0; r < 8; r++) column[r] = (u16)(w.matrix[r * 4 + c / 2][i / 8] >> (c % 2 * 16));
+      memcpy(shared_at(w.address[i], 16), column, sizeof column);
+    }
+  });
+}
+
+/* === Multiplications ==================================================================================================== */
+
+/* One element of an operand: row `row` (of M or N), `k` of the 16. */
+static bf16 element(u64 operand, u32 row, u32 k, bool across) {
+  const u32 start = (u32)(operand & 0x3fffu) << 4, leading = (u32)(operand >> 16 & 0x3fffu) << 4, stride = (u32)(operand >> 32 & 0x3fffu) << 4;
+  u32 address;
+  if (operand >> 62 == 0)
+    address = start + row / 8 * stride + row % 8 * 16 + k / 8 * leading + k % 8 * 2;
+  else if (across)
+    address = start + row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128;
+  else
+    address = start + row / 8 * stride + row % 8 * 128 + k * 2;
+  if (operand >> 62 == 1) address ^= (address >> 7 & 7) << 4;
+  bf16 x;
+  memcpy(&x, shared_at(address, sizeof x), sizeof x);
+  return x;
+}
+
+static void multiply(const multiplication &job) {
+  bf16 a[64][16], b[256][16];
+  for (u32 i = 0; i < 64; i++)
+    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, i, k, false);
+  for (u32 i = 0; i < job.n; i++)
+    for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
+  for (u32 t = 0; t < WARPGROUP; t++)
+    for (u32 i = 0; i < job.n / 2; i++) {
+      const u32 row = 16 * (t / 32) + t % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
+      job.d[t][i] = h16_step_reference(a[row], b[column], job.d[t][i]);
+    }
+}
+
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
+  warpgroup &g = m.warpgroups[threadIdx.x / WARPGROUP];
+  if (g.all.come == 0) g.next = {a, b, n, across, {}};
+  if (g.next.a != a || g.next.b != b || g.next.n != n || g.next.across != across) fault("a warpgroup multiplies different operands");
+  g.next.d[threadIdx.x % WARPGROUP] = d;
+  meet(g.all, WARPGROUP, "multiplication", [&] { g.open.push_back(g.next); });
+}
+
+void emulator_multiply_commit() {
+  warpgroup &g = m.warpgroups[threadIdx.x / WARPGROUP];
+  meet(g.all, WARPGROUP, "commit", [&] {
+    g.groups.push_back(g.open);
+    g.open.clear();
+  });
+}
+
+void emulator_multiply_wait(u32 left) {
+  warpgroup &g = m.warpgroups[threadIdx.x / WARPGROUP];
+  meet(g.all, WARPGROUP, "wait", [&] {
+    for (; g.groups.size() > left; g.groups.pop_front())
+      for (const multiplication &job : g.groups.front()) multiply(job);
+  });
+}

@@ -1,0 +1,34 @@
+/* emulator.h - runs the text of a GPU kernel on the CPU: what the harness of the kernel tests sees of it.
+ *
+ * kernel.cpp, compiled once per kernel and set of SPEC constants, adds a row to the list below; emulator.cpp is the machine. C and
+ * C++. Memory is the caller's: the argument struct holds host addresses, as for the CPU twin. One launch at a time. README.md
+ * says what a passing run means. Read next: cuda_c.h, emulator.cpp. */
+#ifndef VERBATIM_EMULATOR_H
+#define VERBATIM_EMULATOR_H
+#include "abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct emulator_kernel emulator_kernel;
+struct emulator_kernel {
+  const char *stem;
+  const char *spec; /* "-DSPEC_THREADS=128u -DSPEC_TILE_N=64u ...", in the order of the test's variant                    */
+  const char *flaw; /* "", or what was broken in this copy of the text on purpose: some case must find it different */
+  u32 threads;
+  void (*entry)(const void *args);
+  emulator_kernel *next;
+};
+
+/* Weak: null in a program that no kernel is linked to. */
+emulator_kernel *emulator_kernels(void) __attribute__((weak));
+void emulator_add(emulator_kernel *kernel); /* before main; kept, not copied */
+
+/* Runs every block of the grid, one after the other. Null, or what the kernel did that a GPU does not allow. */
+const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args) __attribute__((weak));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

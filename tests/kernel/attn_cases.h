@@ -1,0 +1,64 @@
+/* attn_cases.h - inputs shared by the tests of mla_attn and mla_fold, and the attention of one query by the text of NUMERICS.md. */
+#ifndef VERBATIM_TEST_ATTN_CASES_H
+#define VERBATIM_TEST_ATTN_CASES_H
+#include "kernel_test.h"
+
+#define ATTN_COLUMNS_MAX 576u
+
+typedef struct attn_shape {
+  u32 heads, rank, rope;
+  u32 chunk_tokens, group_chunks, unit_chunks; /* unit_chunks 0: whole */
+  u32 tiles;
+  struct { u32 count, seq, position; } tile[5];
+} attn_shape;
+
+typedef struct attn_result { f32 m, l, o[512]; } attn_result;
+
+static inline void attn_fold(attn_result *a, const attn_result *b, u32 rank) {
+  f32 m = a->m > b->m ? a->m : b->m, fa = num_exp2_int(a->m - m), fb = num_exp2_int(b->m - m);
+  for (u32 i = 0; i < rank; i++) a->o[i] = fmaf(b->o[i], fb, a->o[i] * fa);
+  a->l = fmaf(b->l, fb, a->l * fa);
+  a->m = m;
+}
+
+/* One block of one query, row by row of the text. kv: the block's rows; valid: those up to the query's position. */
+static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, u32 valid, u32 rank, u32 columns, f32 scale) {
+  bf16 p[64] = {0}, one[64], value[64];
+  f32 t[64], top = -INFINITY;
+  for (u32 j = 0; j < valid; j++) {
+    t[j] = kernel_test_chain(kv + (size_t)j * columns, q, 1, columns, 0) * scale;
+    top = fmaxf(top, t[j]);
+  }
+  f32 m = fmaxf(r->m, ceilf(top)), factor = num_exp2_int(r->m - m);
+  if (m != r->m) {
+    for (u32 i = 0; i < rank; i++) r->o[i] *= factor;
+    r->l *= factor;
+    r->m = m;
+  }
+  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(t[j] - m));
+  for (u32 j = 0; j < 64; j++) one[j] = 0x3f80;
+  for (u32 i = 0; i < rank; i++) {
+    for (u32 j = 0; j < 64; j++) value[j] = j < valid ? kv[(size_t)j * columns + i] : 0;
+    r->o[i] = kernel_test_chain(p, value, 1, 64, r->o[i]);
+  }
+  r->l = kernel_test_chain(p, one, 1, 64, r->l);
+}
+
+/* Chunks first .. first+count-1 of a query at `position`, folded in order. */
+static inline void attn_unit(attn_result *r, const attn_shape *s, const bf16 *q, const bf16 *kv, const u32 *pages, u32 position,
+                             u32 first, u32 count, f32 scale) {
+  u32 columns = s->rank + s->rope;
+  for (u32 chunk = first; chunk < first + count && chunk * s->chunk_tokens <= position; chunk++) {
+    attn_result part = {.m = -0x1p60f};
+    for (u32 at = chunk * s->chunk_tokens; at <= position && at < (chunk + 1) * s->chunk_tokens; at += 64) {
+      u32 valid = position - at + 1 < 64 ? position - at + 1 : 64;
+      attn_block(&part, q, kv + (size_t)pages[at / 64] * 64 * columns, valid, s->rank, columns, scale);
+    }
+    if (chunk == first)
+      *r = part;
+    else
+      attn_fold(r, &part, s->rank);
+  }
+}
+
+#endif

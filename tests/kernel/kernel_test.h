@@ -1,0 +1,70 @@
+/* kernel_test.h - how every kernel is tested: one grid of cases, run by the CPU twin in every instruction set and by the GPU.
+ *
+ * A test builds its cases in one memory image: buffers stand apart in poison (0xff: NaN as bf16 and as fp32), and what an op may
+ * write is declared. The twin runs with one thread and with three, in every instruction set; all images must be equal, and
+ * nothing but declared outputs may change. On a GPU the same initial image is uploaded, the kernel runs (twice), and the image
+ * that comes back must equal the twin's in every byte. The outputs of all cases give one XXH3-128 digest, which must equal the
+ * line of the stem in tests/golden/kernels.txt; `--record FILE` writes that line from the GPU's outputs.
+ * Needs nothing of the engine above the kernel table. Read next: test_rmsnorm.c. */
+#ifndef VERBATIM_KERNEL_TEST_H
+#define VERBATIM_KERNEL_TEST_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "engine/jit.h"
+#include "engine/kernels.h"
+#include "tests/kernel/cases.h"
+
+typedef struct kernel_test kernel_test;
+
+typedef struct kernel_variant { /* one way of launching the kernel */
+  jit_spec spec[4];             /* besides SPEC_THREADS            */
+  u32 spec_count;
+  u32 grid[3];
+  u32 threads, shared_bytes;
+} kernel_variant;
+
+/* Starts a case: all buffers are forgotten, the image is poison. */
+void kernel_test_start(kernel_test *test);
+
+/* Buffers of the image, 256-byte aligned, filled with poison. May be filled by the caller before kernel_test_run. */
+void *kernel_test_input(kernel_test *test, size_t bytes);   /* must not change               */
+void *kernel_test_output(kernel_test *test, size_t bytes);  /* may change; part of the digest */
+void *kernel_test_scratch(kernel_test *test, size_t bytes); /* may change, means nothing      */
+step_in *kernel_test_step(kernel_test *test, u32 tokens, u32 logits, u32 tiles);
+
+/* Part of an output that must not change after all: padding rows, gaps between rows. */
+void kernel_test_keep(kernel_test *test, const void *part, size_t bytes);
+
+/* fp32 part of an output whose zeros may have either sign and whose NaNs any payload. */
+void kernel_test_loose(kernel_test *test, const void *part, size_t bytes);
+
+/* Runs the case; pointers in args point into the image. Afterwards the image holds the result. */
+void kernel_test_run(kernel_test *test, const void *args, const kernel_variant *variants, u32 variant_count);
+
+/* main() of a kernel test: cases are run on the CPU, against the golden digest, and on the GPU if there is one. */
+int kernel_test_main(int argc, char **argv, const char *stem, void (*run_all)(kernel_test *));
+
+/* |got - want| <= relative * |want| + absolute, or both NaN; prints and fails otherwise. */
+void kernel_test_near(double got, double want, double relative, double absolute);
+
+/* Fills rows of random numbers on an exponent range of everyday activations. */
+void kernel_test_floats(cases *c, f32 *out, size_t count, f32 scale);
+void kernel_test_bf16s(cases *c, bf16 *out, size_t count, f32 scale);
+
+/* The H16 chain of k pairs from c, by the definition. */
+f32 kernel_test_chain(const bf16 *a, const bf16 *b, u64 b_stride, u32 k, f32 c);
+
+/* tree(p, n) by recursion: the sum over indices first, first + step, ... below n. Called with first 0, step 1. */
+f32 kernel_test_tree(const f32 *p, u32 n, u32 first, u32 step);
+
+/* 1 / sqrt(mean of squares + eps) of a row as `rmsnorm` states it. */
+f32 kernel_test_norm(const f32 *v, u32 n, f32 eps);
+
+/* For the test of gemm: whether `--record-steps FILE` was given (null otherwise), and whether the GPU is at work now. */
+const char *kernel_test_steps_file(const kernel_test *test);
+bool kernel_test_on_gpu(const kernel_test *test);
+
+#endif

@@ -1,0 +1,100 @@
+/* test_gemm.c - gemm: every edge of the kernel's tiles, both output types, batches, and the corners of the tensor-core rule;
+ * against the definition of the chain. With `--record-steps FILE` on a GPU: the results of cases_step, for test_h16. */
+#include "kernel_test.h"
+#include <stdio.h>
+
+typedef struct gemm_shape { u32 rows, n, k, batches, y_f32, kind, x_gap, y_gap, logits; } gemm_shape;
+
+#define TILE_BYTES(n, rows, stages) (1024 + (stages) * ((n) + (rows)) * 128)
+
+static u32 make_variants(kernel_variant *variants, u32 rows, u32 n, u32 batches) {
+  static const u32 tiles[][3] = {{64, 16, 4}, {64, 64, 4}, {64, 128, 4}, {128, 16, 4}, {128, 64, 4}, {128, 128, 4}};
+  for (u32 i = 0; i < ARRAY_LEN(tiles); i++) {
+    u32 tile_n = tiles[i][0], tile_rows = tiles[i][1], stages = tiles[i][2];
+    variants[i] = (kernel_variant){{{"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages}}, .spec_count = 3};
+    variants[i].grid[0] = (u32)div_up(n, tile_n);
+    variants[i].grid[1] = (u32)div_up(rows, tile_rows) + i % 2;
+    variants[i].grid[2] = batches;
+    variants[i].threads = 2 * tile_n;
+    variants[i].shared_bytes = TILE_BYTES(tile_n, tile_rows, stages);
+  }
+  return ARRAY_LEN(tiles);
+}
+
+static void keep_gaps(kernel_test *test, const gemm_shape *s, u8 *y, u32 padded, u32 ldy) {
+  size_t item = s->y_f32 ? 4 : 2;
+  for (u32 i = 0; i < s->batches * padded; i++) {
+    bool live = i % padded < s->rows;
+    kernel_test_keep(test, y + ((size_t)i * ldy + (live ? s->n : 0)) * item, (live ? s->y_gap : ldy) * item);
+  }
+}
+
+static void gemm_case(kernel_test *test, const gemm_shape *s) {
+  cases c = {.state = s->rows * 1000003u + s->n * 1009 + s->k + s->kind};
+  u32 padded = s->rows + 3, ldx = s->k + s->x_gap, ldy = s->n + s->y_gap;
+  kernel_test_start(test);
+  step_in *step = kernel_test_step(test, s->logits ? 1 : s->rows, s->logits ? s->rows : 0, 0);
+  bf16 *x = kernel_test_input(test, (size_t)s->batches * padded * ldx * 2);
+  bf16 *w = kernel_test_input(test, (size_t)s->batches * s->n * s->k * 2);
+  u8 *y = kernel_test_output(test, (size_t)s->batches * padded * ldy * (s->y_f32 ? 4 : 2));
+  keep_gaps(test, s, y, padded, ldy);
+  for (u32 b = 0; b < s->batches; b++) {
+    for (u32 i = 0; i < s->rows; i++) cases_fill(&c, s->kind, 0, x + ((size_t)b * padded + i) * ldx, s->k);
+    for (u32 i = 0; i < s->n; i++) cases_fill(&c, s->kind, 1, w + ((size_t)b * s->n + i) * s->k, s->k);
+  }
+  gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = ldx, .ldy = ldy, .n = s->n, .k = s->k, .batches = s->batches};
+  args.x_batch = (u64)padded * ldx;
+  args.w_batch = (u64)s->n * s->k;
+  args.y_batch = (u64)padded * ldy;
+  args.rows_kind = s->logits ? ROWS_LOGITS : ROWS_TOKENS;
+  args.y_f32 = s->y_f32;
+  kernel_variant variants[8];
+  kernel_test_run(test, &args, variants, make_variants(variants, s->rows, s->n, s->batches));
+  for (u32 check = 0; check < 300; check++) {
+    u32 b = cases_below(&c, s->batches), i = cases_below(&c, s->rows), j = cases_below(&c, s->n);
+    size_t at = ((size_t)b * padded + i) * ldy + j;
+    f32 want = kernel_test_chain(x + ((size_t)b * padded + i) * ldx, w + ((size_t)b * s->n + j) * s->k, 1, s->k, 0);
+    if (s->y_f32)
+      assert_true(num_bits(((f32 *)(void *)y)[at]) == num_bits(want));
+    else
+      assert_int_equal(((bf16 *)(void *)y)[at], num_to_bf16(want));
+  }
+}
+
+/* 64 cases a product: row i of x and row i of w are case i, so that the diagonal holds the steps. */
+static void step_cases(kernel_test *test) {
+  const char *path = kernel_test_steps_file(test);
+  FILE *file = path && kernel_test_on_gpu(test) ? fopen(path, "w") : NULL;
+  for (u32 first = 0; first < CASES_STEP_COUNT; first += 64) {
+    kernel_test_start(test);
+    step_in *step = kernel_test_step(test, 64, 0, 0);
+    bf16 *x = kernel_test_input(test, 64 * 64 * 2), *w = kernel_test_input(test, 64 * 64 * 2);
+    f32 *y = kernel_test_output(test, 64 * 64 * 4);
+    memset(x, 0, 64 * 64 * 2);
+    memset(w, 0, 64 * 64 * 2);
+    for (u32 i = 0; i < 64; i++) cases_step(first + i, x + 64 * i, w + 64 * i);
+    gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = 64, .ldy = 64, .n = 64, .k = 64, .batches = 1, .y_f32 = 1};
+    kernel_variant variants[8];
+    u32 count = make_variants(variants, 64, 64, 1);
+    kernel_test_loose(test, y, 64 * 64 * 4);
+    kernel_test_run(test, &args, variants, count);
+    for (u32 i = 0; i < 64 && file; i++) fprintf(file, "%08x\n", num_bits(y[65 * i]));
+  }
+  if (file) assert_int_equal(fclose(file), 0);
+}
+
+static void gemm_cases(kernel_test *test) {
+  static const gemm_shape shapes[] = {
+      {1, 8, 64, 1, 1, CASES_NORMAL, 0, 0, 0},        {1, 64, 128, 1, 0, CASES_NORMAL, 0, 0, 0},
+      {15, 56, 192, 1, 1, CASES_NORMAL, 8, 8, 0},     {16, 64, 256, 1, 0, CASES_WIDE, 0, 0, 0},
+      {17, 72, 320, 1, 1, CASES_WIDE, 0, 8, 0},       {63, 120, 64, 2, 0, CASES_NORMAL, 0, 0, 0},
+      {64, 128, 512, 1, 1, CASES_CANCELLING, 0, 0, 0}, {65, 136, 448, 1, 0, CASES_CANCELLING, 8, 8, 1},
+      {127, 200, 64, 1, 1, CASES_ZEROS, 0, 0, 1},     {129, 264, 128, 3, 1, CASES_NORMAL, 0, 0, 0},
+      {8, 512, 1024, 1, 1, CASES_LONGEST, 0, 0, 0},   {40, 64, 256, 1, 1, CASES_ANY, 0, 0, 0},
+      {33, 96, 192, 16, 0, CASES_NORMAL, 64, 32, 0},  {24, 80, 192, 1, 1, CASES_SUBNORMAL, 0, 0, 0},
+  };
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) gemm_case(test, &shapes[i]);
+  step_cases(test);
+}
+
+int main(int argc, char **argv) { return kernel_test_main(argc, argv, "gemm", gemm_cases); }

@@ -1,0 +1,169 @@
+/* test_mla_attn.c - mla_attn: whole and split, every head grouping, positions at every edge of blocks, chunks and groups, pages
+ * whose rows beyond the position are poison; against one query at a time by the text, and against binary64. */
+#include "attn_cases.h"
+
+enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11 }; /* 11 pages a sequence: positions up to 703 */
+
+typedef struct attn_buffers {
+  bf16 *q, *kv, *out;
+  f32 *partial_o, *partial_ml;
+  u32 *table;
+  attn_tile *tiles;
+  u32 tokens, units_max;
+} attn_buffers;
+
+static u32 token_position(const attn_shape *s, u32 token) {
+  u32 tile = 0;
+  for (; token >= s->tile[tile].count; tile++) token -= s->tile[tile].count;
+  return s->tile[tile].position + token;
+}
+
+static u32 token_seq(const attn_shape *s, u32 token) {
+  u32 tile = 0;
+  for (; token >= s->tile[tile].count; tile++) token -= s->tile[tile].count;
+  return s->tile[tile].seq;
+}
+
+/* Rows of the KV memory that some sequence has written; the others stay poison. */
+static void fill_kv(const attn_shape *s, cases *c, attn_buffers *b) {
+  u32 columns = s->rank + s->rope;
+  for (u32 seq = 0; seq < SEQS; seq++) {
+    u32 length = 0;
+    for (u32 t = 0; t < b->tokens; t++) {
+      if (token_seq(s, t) == seq && token_position(s, t) + 1 > length) length = token_position(s, t) + 1;
+    }
+    for (u32 i = 0; i < length; i++) {
+      bf16 *row = b->kv + ((size_t)b->table[seq * SCALE_PAGES + i / 64] * 64 + i % 64) * columns;
+      kernel_test_bf16s(c, row, columns, i % 37 == 5 ? 3.0f : 0.7f); /* a few rows stand out: maxima move between blocks */
+    }
+  }
+}
+
+static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers *b, mla_attn_args *args) {
+  u32 columns = s->rank + s->rope, padding = 2;
+  memset(b, 0, sizeof *b);
+  for (u32 i = 0; i < s->tiles; i++) b->tokens += s->tile[i].count;
+  kernel_test_start(test);
+  *args = (mla_attn_args){.step = kernel_test_step(test, b->tokens, 0, s->tiles)};
+  b->units_max = s->unit_chunks ? (u32)div_up(SCALE_PAGES * 64, s->unit_chunks * s->chunk_tokens) : 1;
+  b->tiles = kernel_test_input(test, (s->tiles + 1) * sizeof *b->tiles);
+  b->q = kernel_test_input(test, (size_t)(b->tokens + padding) * s->heads * columns * 2);
+  b->kv = kernel_test_input(test, (size_t)PAGES * 64 * columns * 2);
+  b->table = kernel_test_input(test, SEQS * SCALE_PAGES * 4);
+  for (u32 i = 0; i < SEQS * SCALE_PAGES; i++) b->table[i] = (i * 7 + 1) % PAGES; /* 7 and 24 have no common factor */
+  for (u32 i = 0, row = 0; i < s->tiles; row += s->tile[i++].count)
+    b->tiles[i] = (attn_tile){row, s->tile[i].count, s->tile[i].seq, s->tile[i].position};
+  kernel_test_bf16s(c, b->q, (size_t)b->tokens * s->heads * columns, 1.0f);
+  fill_kv(s, c, b);
+  size_t items = (size_t)b->tokens * s->heads;
+  if (s->unit_chunks) {
+    b->partial_o = kernel_test_output(test, items * b->units_max * s->rank * 4);
+    b->partial_ml = kernel_test_output(test, items * b->units_max * 8);
+  } else {
+    b->out = kernel_test_output(test, (items + padding) * s->rank * 2);
+    kernel_test_keep(test, b->out + items * s->rank, (size_t)padding * s->rank * 2);
+    args->scratch = kernel_test_scratch(test, (size_t)4 * 2 * 64 * (s->rank + 2) * 4);
+  }
+  args->tiles = b->tiles;
+  args->q = b->q;
+  args->kv = b->kv;
+  args->block_table = b->table;
+  args->out = b->out;
+  args->partial_o = b->partial_o;
+  args->partial_ml = b->partial_ml;
+  args->heads = s->heads;
+  args->kv_lora_rank = s->rank;
+  args->rope_dim = s->rope;
+  args->block_table_stride = SCALE_PAGES;
+  args->chunk_tokens = s->chunk_tokens;
+  args->group_chunks = s->group_chunks;
+  args->unit_chunks = s->unit_chunks;
+  args->units_max = b->units_max;
+  args->scale_log2 = 0x1.2p-4f;
+}
+
+/* Units that a query does not reach stay as they are; zeros of the others may have either sign. */
+static void declare_units(kernel_test *test, const attn_shape *s, const attn_buffers *b) {
+  for (u32 t = 0; t < b->tokens; t++) {
+    for (u32 u = token_position(s, t) / (s->unit_chunks * s->chunk_tokens) + 1; u < b->units_max; u++) {
+      size_t at = ((size_t)t * b->units_max + u) * s->heads;
+      kernel_test_keep(test, b->partial_o + at * s->rank, (size_t)s->heads * s->rank * 4);
+      kernel_test_keep(test, b->partial_ml + at * 2, (size_t)s->heads * 8);
+    }
+  }
+  size_t items = (size_t)b->tokens * b->units_max * s->heads;
+  kernel_test_loose(test, b->partial_o, items * s->rank * 4);
+  kernel_test_loose(test, b->partial_ml, items * 8);
+}
+
+static void check_split(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
+  u32 position = token_position(s, token), columns = s->rank + s->rope;
+  const u32 *pages = b->table + token_seq(s, token) * SCALE_PAGES;
+  for (u32 unit = 0; unit <= position / (s->unit_chunks * s->chunk_tokens); unit++) {
+    attn_result r = {0};
+    size_t at = ((size_t)token * b->units_max + unit) * s->heads + head;
+    const bf16 *q = b->q + ((size_t)token * s->heads + head) * columns;
+    attn_unit(&r, s, q, b->kv, pages, position, unit * s->unit_chunks, s->unit_chunks, scale);
+    assert_true(b->partial_ml[2 * at] == r.m && b->partial_ml[2 * at + 1] == r.l);
+    for (u32 i = 0; i < s->rank; i++) assert_true(b->partial_o[at * s->rank + i] == r.o[i]);
+  }
+}
+
+static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
+  u32 position = token_position(s, token), columns = s->rank + s->rope, group = s->chunk_tokens * s->group_chunks;
+  const u32 *pages = b->table + token_seq(s, token) * SCALE_PAGES;
+  const bf16 *q = b->q + ((size_t)token * s->heads + head) * columns, *out = b->out + ((size_t)token * s->heads + head) * s->rank;
+  attn_result r = {0}, next = {0};
+  for (u32 g = 0; g * group <= position; g++) {
+    attn_unit(g == 0 ? &r : &next, s, q, b->kv, pages, position, g * s->group_chunks, s->group_chunks, scale);
+    if (g > 0) attn_fold(&r, &next, s->rank);
+  }
+  for (u32 i = 0; i < s->rank; i++) assert_int_equal(out[i], num_to_bf16(r.o[i] * (1 / r.l) + 0.0f));
+  double weight = 0, sum[4] = {0}; /* four columns by plain softmax */
+  for (u32 j = 0; j <= position; j++) {
+    const bf16 *row = b->kv + ((size_t)pages[j / 64] * 64 + j % 64) * columns;
+    double t = 0;
+    for (u32 i = 0; i < columns; i++) t += (double)num_from_bf16(row[i]) * (double)num_from_bf16(q[i]);
+    t = exp2(t * (double)scale);
+    weight += t;
+    for (u32 i = 0; i < 4; i++) sum[i] += t * (double)num_from_bf16(row[i * (s->rank / 4)]);
+  }
+  for (u32 i = 0; i < 4; i++) kernel_test_near((double)num_from_bf16(out[i * (s->rank / 4)]), sum[i] / weight, 0.02, 0.02);
+}
+
+static void attn_case(kernel_test *test, const attn_shape *s) {
+  cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->unit_chunks};
+  attn_buffers b;
+  mla_attn_args args;
+  build(test, s, &c, &b, &args);
+  if (s->unit_chunks) declare_units(test, s, &b);
+  kernel_variant variants[2] = {{.spec = {{"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 2}};
+  variants[0].threads = 256;
+  variants[0].shared_bytes = 1024 + 3 * 8192 * (u32)div_up(s->rank + s->rope, 64) + 8192 + 1024;
+  variants[1] = variants[0];
+  for (u32 i = 0; i < 3; i++) variants[0].grid[i] = variants[1].grid[i] = 1;
+  variants[1].grid[0] = 4;
+  kernel_test_run(test, &args, variants, 2);
+  for (u32 i = 0; i < 12; i++) {
+    u32 token = i == 0 ? 0 : i == 1 ? b.tokens - 1 : cases_below(&c, b.tokens), head = i == 0 ? s->heads - 1 : cases_below(&c, s->heads);
+    (s->unit_chunks ? check_split : check_whole)(s, &b, token, head, args.scale_log2);
+  }
+}
+
+static void attn_cases(kernel_test *test) {
+  static const attn_shape shapes[] = {
+      {1, 256, 32, 64, 2, 0, 3, {{64, 0, 0}, {1, 1, 63}, {5, 0, 64}}},
+      {4, 256, 32, 128, 2, 0, 4, {{16, 0, 60}, {1, 1, 127}, {16, 0, 500}, {3, 1, 128}}},
+      {8, 512, 64, 64, 4, 0, 3, {{8, 0, 250}, {1, 1, 0}, {7, 0, 0}}},
+      {16, 512, 64, 256, 1, 0, 3, {{4, 0, 510}, {4, 1, 254}, {1, 0, 699}}},
+      {16, 256, 64, 128, 4, 1, 3, {{4, 0, 126}, {1, 1, 700}, {2, 0, 511}}},
+      {20, 512, 32, 64, 3, 3, 2, {{3, 0, 190}, {1, 1, 640}}},
+      {64, 256, 32, 64, 2, 2, 2, {{1, 0, 130}, {1, 1, 5}}},
+      {96, 256, 32, 128, 2, 1, 1, {{1, 0, 300}}},
+      {128, 512, 64, 256, 2, 0, 1, {{1, 0, 320}}},
+      {3, 256, 32, 64, 1, 1, 2, {{21, 0, 50}, {20, 1, 120}}},
+  };
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i]);
+}
+
+int main(int argc, char **argv) { return kernel_test_main(argc, argv, "mla_attn", attn_cases); }

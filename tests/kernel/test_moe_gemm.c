@@ -1,0 +1,66 @@
+/* test_moe_gemm.c - moe_gemm: experts with none, one and many rows, gathered and plain rows; against the definition. */
+#include "kernel_test.h"
+
+typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew; } moe_shape;
+
+static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
+  static const u32 tiles[][3] = {{64, 16, 4}, {64, 64, 4}, {128, 16, 4}, {128, 64, 4}, {128, 128, 4}};
+  for (u32 i = 0; i < ARRAY_LEN(tiles); i++) {
+    u32 tile_n = tiles[i][0], tile_rows = tiles[i][1], stages = tiles[i][2];
+    variants[i] = (kernel_variant){{{"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages}}, .spec_count = 3};
+    variants[i].grid[0] = (u32)div_up(s->n, tile_n);
+    variants[i].grid[1] = s->experts + (u32)div_up(s->tokens * s->top_k, tile_rows);
+    variants[i].grid[2] = 1;
+    variants[i].threads = 2 * tile_n;
+    variants[i].shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128;
+  }
+  return ARRAY_LEN(tiles);
+}
+
+/* Deals the sorted rows to experts; with skew most go to one. */
+static void deal(cases *c, const moe_shape *s, u32 *first) {
+  u32 pairs = s->tokens * s->top_k;
+  memset(first, 0, (s->experts + 1) * sizeof *first);
+  for (u32 p = 0; p < pairs; p++) first[1 + (s->skew && cases_below(c, 4) ? s->experts / 2 : cases_below(c, s->experts))]++;
+  for (u32 e = 0; e < s->experts; e++) first[e + 1] += first[e];
+}
+
+static void moe_case(kernel_test *test, const moe_shape *s) {
+  cases c = {.state = s->tokens * 1000003u + s->n * 1009 + s->k + s->experts};
+  u32 pairs = s->tokens * s->top_k, rows = s->gathered ? s->tokens : pairs, ldx = s->k + 8;
+  kernel_test_start(test);
+  step_in *step = kernel_test_step(test, s->tokens, 0, 0);
+  u32 *first = kernel_test_input(test, (s->experts + 1) * 4), *row_token = kernel_test_input(test, (pairs + 4) * 4);
+  bf16 *x = kernel_test_input(test, (size_t)(rows + 4) * ldx * 2), *w = kernel_test_input(test, (size_t)s->experts * s->n * s->k * 2);
+  f32 *y = kernel_test_output(test, (size_t)(pairs + 4) * s->n * 4);
+  kernel_test_keep(test, y + (size_t)pairs * s->n, (size_t)4 * s->n * 4);
+  deal(&c, s, first);
+  for (u32 p = 0; p < pairs; p++) row_token[p] = cases_below(&c, s->tokens);
+  for (u32 i = 0; i < rows; i++) cases_fill(&c, CASES_NORMAL, 0, x + (size_t)i * ldx, s->k);
+  for (u32 i = 0; i < s->experts * s->n; i++) cases_fill(&c, CASES_NORMAL, 1, w + (size_t)i * s->k, s->k);
+  moe_gemm_args args = {.step = step, .expert_first = first, .row_token = s->gathered ? row_token : NULL, .x = x, .w = w, .y = y};
+  args.ldx = ldx;
+  args.n = s->n;
+  args.k = s->k;
+  args.experts = s->experts;
+  args.top_k = s->top_k;
+  kernel_variant variants[8];
+  kernel_test_run(test, &args, variants, make_variants(variants, s));
+  for (u32 check = 0; check < 300; check++) {
+    u32 row = cases_below(&c, pairs), j = cases_below(&c, s->n), expert = 0;
+    while (row >= first[expert + 1]) expert++;
+    const bf16 *a = x + (size_t)(s->gathered ? row_token[row] : row) * ldx;
+    f32 want = kernel_test_chain(a, w + ((size_t)expert * s->n + j) * s->k, 1, s->k, 0);
+    assert_true(num_bits(y[(size_t)row * s->n + j]) == num_bits(want));
+  }
+}
+
+static void moe_cases(kernel_test *test) {
+  static const moe_shape shapes[] = {
+      {1, 1, 1, 8, 64, 1, 0},  {1, 8, 64, 64, 128, 1, 0},  {5, 2, 4, 72, 64, 0, 0},      {17, 4, 8, 128, 192, 1, 1},
+      {64, 2, 3, 136, 64, 1, 1}, {100, 6, 64, 96, 128, 0, 1}, {33, 8, 256, 16, 64, 1, 0}, {200, 1, 2, 200, 64, 1, 0},
+  };
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
+}
+
+int main(int argc, char **argv) { return kernel_test_main(argc, argv, "moe_gemm", moe_cases); }

@@ -1,0 +1,175 @@
+/* test_bpe.c - merging against the definition written out: replace the leftmost pair of lowest rank until there is none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "bpe.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define TOKENS_MAX 64
+#define PIECE_MAX 200
+
+typedef struct table {
+  int32_t byte_ids[256];
+  bpe_merge merges[TOKENS_MAX * 4];
+  size_t merge_count;
+  char names[TOKENS_MAX][PIECE_MAX]; /* over the letters a, b, c */
+  int32_t token_count;
+} table;
+
+static uint32_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 33);
+}
+
+/* The token with the name left+right; a new one when there is none and room for it. -1: no room. */
+static int32_t find_or_add(table *t, int32_t left, int32_t right) {
+  char name[2 * PIECE_MAX];
+  strcpy(name, t->names[left]);
+  strcat(name, t->names[right]);
+  if (strlen(name) >= 12) return -1;
+  for (int32_t i = 0; i < t->token_count; i++)
+    if (strcmp(t->names[i], name) == 0) return i;
+  if (t->token_count == TOKENS_MAX) return -1;
+  strcpy(t->names[t->token_count], name);
+  return t->token_count++;
+}
+
+/* Random merges of known tokens; often several pairs give the same token, as in real vocabularies. */
+static void make_table(table *t, uint64_t *state) {
+  memset(t, 0, sizeof *t);
+  for (int i = 0; i < 3; i++) {
+    t->names[i][0] = (char)('a' + i);
+    t->byte_ids['a' + i] = i;
+  }
+  t->token_count = 3;
+  for (int i = 0; i < 100; i++) {
+    bpe_merge m = {(int32_t)(next_random(state) % (uint32_t)t->token_count), (int32_t)(next_random(state) % (uint32_t)t->token_count), 0};
+    bool is_known = false;
+    for (size_t k = 0; k < t->merge_count; k++) is_known |= t->merges[k].left == m.left && t->merges[k].right == m.right;
+    m.result = is_known ? -1 : find_or_add(t, m.left, m.right);
+    if (m.result >= 0) t->merges[t->merge_count++] = m;
+  }
+}
+
+static size_t merge_slowly(const table *t, const uint8_t *piece, size_t bytes, int32_t *ids) {
+  for (size_t i = 0; i < bytes; i++) ids[i] = t->byte_ids[piece[i]];
+  for (;;) {
+    size_t best_rank = t->merge_count, best_at = 0;
+    for (size_t at = 0; at + 1 < bytes; at++)
+      for (size_t rank = 0; rank < best_rank; rank++)
+        if (t->merges[rank].left == ids[at] && t->merges[rank].right == ids[at + 1]) best_rank = rank, best_at = at;
+    if (best_rank == t->merge_count) return bytes;
+    ids[best_at] = t->merges[best_rank].result;
+    memmove(ids + best_at + 1, ids + best_at + 2, (bytes - best_at - 2) * sizeof *ids);
+    bytes--;
+  }
+}
+
+static bpe_config config_of(const table *t) {
+  return (bpe_config){.byte_ids = t->byte_ids, .merges = t->merges, .merge_count = t->merge_count, .piece_bytes_max = PIECE_MAX};
+}
+
+static void equals_the_definition(void **state) {
+  (void)state;
+  uint64_t seed = 7;
+  table t;
+  for (int round = 0; round < 100; round++) {
+    make_table(&t, &seed);
+    bpe *b = NULL;
+    bpe_config config = config_of(&t);
+    assert_int_equal(bpe_open(&b, &config), OK);
+    for (int i = 0; i < 60; i++) {
+      uint8_t piece[PIECE_MAX];
+      int32_t want[PIECE_MAX], found[PIECE_MAX];
+      size_t bytes = 1 + next_random(&seed) % (i % 4 == 0 ? PIECE_MAX : 12), count = 0;
+      uint32_t letters = 1 + next_random(&seed) % 3;
+      for (size_t k = 0; k < bytes; k++) piece[k] = (uint8_t)('a' + next_random(&seed) % letters);
+      size_t want_count = merge_slowly(&t, piece, bytes, want);
+      for (int again = 0; again < 2; again++) { /* the second time short pieces come from the cache */
+        assert_int_equal(bpe_encode(b, piece, bytes, found, PIECE_MAX, &count), OK);
+        assert_int_equal(count, want_count);
+        assert_memory_equal(found, want, count * sizeof *found);
+      }
+    }
+    bpe_close(b);
+  }
+}
+
+/* a+a, aa+aa, ...: every level halves the piece. A quadratic encoder would take minutes. */
+static void long_run_is_not_quadratic(void **state) {
+  (void)state;
+  enum { BYTES = 1 << 22, LEVELS = 20 };
+  int32_t byte_ids[256] = {0};
+  bpe_merge merges[LEVELS];
+  for (int32_t i = 0; i < LEVELS; i++) merges[i] = (bpe_merge){i, i, i + 1};
+  bpe_config config = {.byte_ids = byte_ids, .merges = merges, .merge_count = LEVELS, .piece_bytes_max = BYTES};
+  uint8_t *piece = malloc(BYTES);
+  bpe *b = NULL;
+  int32_t ids[64];
+  size_t count = 0;
+  assert_non_null(piece);
+  memset(piece, 'a', BYTES);
+  assert_int_equal(bpe_open(&b, &config), OK);
+  assert_int_equal(bpe_encode(b, piece, BYTES, ids, 64, &count), OK);
+  assert_int_equal(count, BYTES >> LEVELS);
+  for (size_t i = 0; i < count; i++) assert_int_equal(ids[i], LEVELS);
+  assert_int_equal(bpe_encode(b, piece, BYTES - 1, ids, 64, &count), OK); /* 2^22 - 1 = 3 * 2^20 + 2^19 + ... + 1 */
+  assert_int_equal(count, 3 + LEVELS);
+  for (size_t i = 3; i < count; i++) assert_int_equal(ids[i], LEVELS - 1 - (int32_t)(i - 3));
+  bpe_close(b);
+  free(piece);
+}
+
+static void whole_words_come_first_when_asked(void **state) {
+  (void)state;
+  int32_t byte_ids[256] = {['a'] = 0, ['b'] = 1}, ids[4];
+  static const bpe_merge merges[] = {{0, 1, 2}};
+  static const uint8_t *const words[] = {(const uint8_t *)"aba", (const uint8_t *)"ab"};
+  static const uint32_t sizes[] = {3, 2};
+  static const int32_t word_ids[] = {3, 2};
+  bpe_config config = {.byte_ids = byte_ids, .merges = merges, .merge_count = 1, .piece_bytes_max = 8};
+  size_t count = 0;
+  for (int has_words = 0; has_words < 2; has_words++) {
+    bpe *b = NULL;
+    if (has_words) config.word_bytes = words, config.word_sizes = sizes, config.word_ids = word_ids, config.word_count = 2;
+    assert_int_equal(bpe_open(&b, &config), OK);
+    assert_int_equal(bpe_encode(b, (const uint8_t *)"aba", 3, ids, 4, &count), OK);
+    assert_int_equal(count, has_words ? 1 : 2);
+    assert_int_equal(ids[0], has_words ? 3 : 2);
+    bpe_close(b);
+  }
+}
+
+static void limits_and_duplicates_are_errors(void **state) {
+  (void)state;
+  int32_t byte_ids[256] = {0}, ids[2] = {-7, -7};
+  static const bpe_merge merges[] = {{0, 1, 2}, {1, 0, 3}, {0, 1, 4}};
+  bpe_config config = {.byte_ids = byte_ids, .merges = merges, .merge_count = 2, .piece_bytes_max = 8};
+  bpe *b = NULL;
+  size_t count = 99;
+  fail_clear();
+  assert_int_equal(bpe_open(&b, &config), OK);
+  assert_int_equal(bpe_encode(b, (const uint8_t *)"aaa", 3, ids, 2, &count), ERR_LIMIT);
+  assert_int_equal(count, 99);
+  bpe_close(b);
+  b = NULL;
+  config.merge_count = 3;
+  fail_clear();
+  assert_int_equal(bpe_open(&b, &config), ERR_FORMAT);
+  assert_non_null(strstr(fail_text(), "(0, 1)"));
+  assert_null(b);
+  bpe_close(b);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(equals_the_definition),
+    cmocka_unit_test(long_run_is_not_quadratic),
+    cmocka_unit_test(whole_words_come_first_when_asked),
+    cmocka_unit_test(limits_and_duplicates_are_errors),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

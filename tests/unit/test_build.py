@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Tests of the build itself: build.ninja is reproducible, the program needs only libc and libm, texts are embedded byte for
+byte, and the test runner cannot take a crash, a hang or an empty run for success. Run after ninja: test_build.py [--builddir DIR]
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+sys.path[:0] = [ROOT, os.path.join(ROOT, "tools")]
+import configure  # noqa: E402
+import test as runner  # noqa: E402
+
+BUILDDIR = "build"
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        return file.read()
+
+
+class BuildFile(unittest.TestCase):
+    def test_committed_file_is_what_configure_writes(self):
+        self.assertEqual(read("build.ninja"), configure.generate(configure.parse_arguments([])),
+                         "build.ninja is stale; hint: ./configure.py")
+
+    def test_same_bytes_from_another_process(self):
+        code = "import configure; print(end=configure.generate(configure.parse_arguments([])))"
+        texts = {subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT, env=dict(os.environ, PYTHONHASHSEED=seed),
+                                capture_output=True, text=True, check=True).stdout for seed in ("1", "2")}
+        self.assertEqual(texts, {read("build.ninja")})
+
+    def test_a_new_source_changes_it(self):
+        configure.ENGINE.append("planted")
+        try:
+            self.assertNotEqual(read("build.ninja"), configure.generate(configure.parse_arguments([])))
+        finally:
+            configure.ENGINE.remove("planted")
+
+    def test_only_relative_paths(self):
+        for word in read("build.ninja").split():
+            self.assertFalse(word.startswith("/"), word)
+
+    def test_options_write_beside_the_committed_file(self):
+        args = configure.parse_arguments(["--cc", "clang", "--builddir", "build/clang"])
+        self.assertEqual(configure.output_path(args), "build/clang/build.ninja")
+        self.assertIn("build build/clang/build.ninja: configure | configure.py\n", configure.generate(args))
+
+
+class Program(unittest.TestCase):
+    def test_needs_only_libc_and_libm(self):
+        self.assertTrue(os.path.exists(os.path.join(ROOT, BUILDDIR, "verbatim")), "not built; hint: ninja")
+        output = subprocess.run(["readelf", "-d", BUILDDIR + "/verbatim"], cwd=ROOT, capture_output=True, text=True,
+                                check=True).stdout
+        needed = {line.split("[")[1].rstrip("]") for line in output.splitlines() if "(NEEDED)" in line}
+        self.assertIn("libc.so.6", needed)
+        self.assertLessEqual(needed, {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"})
+
+
+class Embed(unittest.TestCase):
+    PRINTER = """
+#include "engine/kernel_sources.h"
+#include <stdio.h>
+int main(void) {
+  for (size_t i = 0; i < kernel_sources_count; i++) printf("%s\\n%s", kernel_sources[i].name, kernel_sources[i].text);
+  return 0;
+}
+"""
+
+    def embed(self, folder, files):
+        command = [sys.executable, "tools/embed.py", "-o", folder + "/out.c"] + files
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    def test_texts_come_back_byte_for_byte(self):
+        with tempfile.TemporaryDirectory() as folder:
+            odd = folder + "/odd.cu"
+            with open(odd, "w", encoding="ascii") as file:
+                file.write('\n\n"quoted" \\ back\\n ??= ??/ \t%d %s\nno newline at the end')
+            files = ["kernels_src/" + name for name in configure.KERNEL_TEXTS] + [odd]
+            self.assertEqual(self.embed(folder, files).returncode, 0)
+            with open(folder + "/print.c", "w", encoding="ascii") as file:
+                file.write(self.PRINTER)
+            subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I.", "-o", folder + "/print",
+                            folder + "/print.c", folder + "/out.c"], cwd=ROOT, check=True)
+            output = subprocess.run([folder + "/print"], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(output, "".join("%s\n%s" % (os.path.basename(path), read(path)) for path in files))
+
+    def test_other_bytes_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for data in (b"caf\xc3\xa9\n", b"a\0b", b"a\r\n"):
+                with open(folder + "/bad.cu", "wb") as file:
+                    file.write(data)
+                result = self.embed(folder, [folder + "/bad.cu"])
+                self.assertEqual(result.returncode, 1, data)
+                self.assertIn("bad.cu", result.stderr)
+
+
+class Runner(unittest.TestCase):
+    GOOD = "[ RUN      ] a\n[       OK ] a\n"
+
+    def judge(self, status, output):
+        passed, failed, skipped = runner.judge(runner.Test("x", []), status, output)
+        return passed, failed, len(skipped)
+
+    def test_counts(self):
+        self.assertEqual(self.judge(0, self.GOOD), (1, 0, 0))
+        self.assertEqual(self.judge(0, self.GOOD + "[ RUN      ] b\n[  SKIPPED ] b\n[  SKIPPED ] 1 test(s), listed below:\n"
+                                    "[  SKIPPED ] b\n"), (1, 0, 1))
+        self.assertEqual(self.judge(1, self.GOOD + "[ RUN      ] b\n[  FAILED  ] b\n[  FAILED  ] b\n"), (1, 1, 0))
+
+    def test_skips_carry_their_reasons(self):
+        output = "[ RUN      ] a\n  SKIPPED: no GPU: x\n[  SKIPPED ] a\n[ RUN      ] b\n[  SKIPPED ] b\n"
+        self.assertEqual(runner.count_cases(output), (0, 0, ["no GPU: x", "b gives no reason"]))
+
+    def test_crash_after_success_is_a_failure(self):
+        self.assertEqual(self.judge(1, self.GOOD), (1, 1, 0))
+
+    def test_case_that_never_ends_is_a_failure(self):
+        self.assertEqual(self.judge(-11, self.GOOD + "[ RUN      ] b\n"), (1, 1, 0))
+
+    def test_no_case_is_a_failure(self):
+        self.assertEqual(self.judge(0, "hello\n"), (0, 1, 0))
+
+    def test_no_gpu_is_a_skip_only_on_success(self):
+        self.assertEqual(self.judge(0, "SKIPPED: no GPU\n"), (0, 0, 1))
+        self.assertEqual(self.judge(1, "SKIPPED: no GPU\n"), (0, 1, 0))
+
+    def test_hang_missing_program_and_signal(self):
+        hang = runner.run(runner.Test("x", ["sleep", "60"]), 1)
+        missing = runner.run(runner.Test("x", ["build/no_such_test"]), 1)
+        signal = runner.run(runner.Test("x", ["sh", "-c", "kill -SEGV $$"]), 10)
+        self.assertEqual([(r.passed, r.failed) for r in (hang, missing, signal)], [(0, 1)] * 3)
+        self.assertIn("stopped after 1 s", hang.output)
+        self.assertIn("hint: ninja", missing.output)
+        self.assertIn("signal 11", signal.output)
+
+
+if __name__ == "__main__":
+    if "--builddir" in sys.argv:
+        at = sys.argv.index("--builddir")
+        BUILDDIR = sys.argv[at + 1]
+        del sys.argv[at:at + 2]
+    unittest.main()

@@ -1,0 +1,255 @@
+/* test_check.c - the verifier of plans: real plans pass, and each planted fault is caught for what it is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "kernels_src/abi.h"
+#include "planner/check.h"
+#include "planner/draft.h"
+#include "planner_fixture.h"
+
+#define TINY "tests/data/configs/tiny.json"
+
+typedef struct editable { /* a plan's tables, to be damaged */
+  fixture_bytes file;
+  plan_header *h;
+  plan_region *regions;
+  plan_tensor *tensors;
+  plan_buffer *buffers;
+  plan_spec *specs;
+  plan_kernel *kernels;
+  plan_op *ops;
+  plan_fixup *fixups;
+} editable;
+
+static editable open_editable(void) {
+  editable e = {.file = fixture_plan(TINY, "max_batch_tokens: 512\nmax_len: 1024", NULL)};
+  char *bytes = e.file.bytes;
+  e.h = (void *)bytes;
+  e.regions = (void *)(bytes + e.h->regions.offset);
+  e.tensors = (void *)(bytes + e.h->tensors.offset);
+  e.buffers = (void *)(bytes + e.h->buffers.offset);
+  e.specs = (void *)(bytes + e.h->specs.offset);
+  e.kernels = (void *)(bytes + e.h->kernels.offset);
+  e.ops = (void *)(bytes + e.h->ops.offset);
+  e.fixups = (void *)(bytes + e.h->fixups.offset);
+  return e;
+}
+
+static const char *text(const editable *e, uint32_t string) { return e->file.bytes + e->h->strings.offset + string; }
+
+/* The first op of that name. */
+static plan_op *find_op(const editable *e, const char *name) {
+  for (uint32_t i = 0; i < e->h->ops.count; i++)
+    if (strcmp(text(e, e->ops[i].name), name) == 0) return &e->ops[i];
+  fail_msg("no op %s", name);
+  return NULL;
+}
+
+static plan_buffer *find_buffer(const editable *e, const char *name) {
+  for (uint32_t i = 0; i < e->h->buffers.count; i++)
+    if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
+  fail_msg("no buffer %s", name);
+  return NULL;
+}
+
+static plan_fixup *find_fixup(const editable *e, const plan_op *op, size_t field) {
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (e->fixups[op->first_fixup + i].args_offset == field) return &e->fixups[op->first_fixup + i];
+  fail_msg("no pointer at %zu", field);
+  return NULL;
+}
+
+static void *args_of(const editable *e, const plan_op *op) { return e->file.bytes + e->h->args.offset + op->args_offset; }
+
+/* === Faults ============================================================================================================= */
+
+static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 moe_delta")->offset = find_buffer(e, "x")->offset; }
+static void a_buffer_leaves_its_region(editable *e) { find_buffer(e, "x")->bytes += UINT64_C(1) << 40; }
+static void a_buffer_is_too_short(editable *e) { find_buffer(e, "layer 0 qkv_a")->bytes -= 256; }
+static void a_buffer_dies_early(editable *e) { find_buffer(e, "layer 0 q_latent")->last_op--; }
+static void a_buffer_is_born_late(editable *e) { find_buffer(e, "layer 0 q")->first_op++; }
+static void regions_overlap(editable *e) { e->regions[REGION_KV].offset -= 1u << 20; }
+
+static void ops_are_swapped(editable *e) {
+  plan_op *a = find_op(e, "layer 0 input_norm"), *b = find_op(e, "embed"), c = *a;
+  *a = *b;
+  *b = c;
+}
+static void a_producer_is_missing(editable *e) { /* the router's logits are never made for few rows */
+  plan_op *op = find_op(e, "layer 1 router_logits");
+  op->rows_min = op->rows_max;
+}
+static void half_of_a_row_is_missing(editable *e) { /* columns between the heads' latent queries */
+  ((gemm_args *)args_of(e, find_op(e, "layer 0 absorb")))->y_batch -= 8;
+}
+static void alternatives_overlap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max++; }
+static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max--; }
+static void split_and_whole_are_mixed_up(editable *e) {
+  plan_op *whole = find_op(e, "layer 0 mla_attn");
+  ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
+}
+static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
+static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_f32 = 0; }
+static void rows_are_too_many(editable *e) {
+  plan_op *op = find_op(e, "layer 1 experts silu_mul");
+  ((silu_mul_args *)args_of(e, op))->rows_mul = op->grid[0].rows_mul = 3;
+}
+static void weights_are_shifted(editable *e) { find_fixup(e, find_op(e, "layer 1 o_proj"), offsetof(gemm_args, w))->offset += 256; }
+static void a_tensor_is_too_short(editable *e) { e->tensors[3].row_count--; }
+static void a_tensor_leaves_its_source(editable *e) { e->tensors[3].row0 = e->tensors[3].rows; }
+static void tensors_overlap(editable *e) { e->tensors[1].offset = e->tensors[0].offset + 256; }
+static void a_weight_is_not_read(editable *e) {
+  find_fixup(e, find_op(e, "layer 2 input_norm"), offsetof(rmsnorm_args, weight))->offset =
+      find_buffer(e, "layer 1 input_norm weight")->offset;
+}
+static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 kv_write"), offsetof(kv_write_args, kv))->offset = 0; }
+static void positions_for_sequences(editable *e) {
+  find_fixup(e, find_op(e, "layer 0 kv_write"), offsetof(kv_write_args, seq))->offset = e->h->io.position;
+}
+static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 q_rope"), 0)->offset += 256; }
+static void a_result_goes_to_the_inputs(editable *e) {
+  find_fixup(e, find_op(e, "sample"), offsetof(sample_args, result))->region = REGION_STEP;
+}
+static void an_op_writes_what_it_reads(editable *e) {
+  plan_op *op = find_op(e, "layer 0 post_norm");
+  *find_fixup(e, op, offsetof(rmsnorm_args, x_out)) = *find_fixup(e, op, offsetof(rmsnorm_args, delta));
+  find_fixup(e, op, offsetof(rmsnorm_args, delta))->args_offset = offsetof(rmsnorm_args, x_out);
+}
+static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
+static void a_grid_is_too_small(editable *e) { find_op(e, "lm_head")->grid[0].constant--; }
+static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 q_rope")->grid[0].cap = 511; }
+static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
+static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
+static void scratch_is_too_small(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 200; }
+static void too_much_shared_memory(editable *e) { e->kernels[find_op(e, "layer 0 mla_attn")->variant].shared_bytes = 232449; }
+static void threads_differ(editable *e) { e->kernels[0].threads = 64; }
+static void the_numerics_id_is_wrong(editable *e) { e->h->limits.chunk_tokens = 128; }
+static void a_layer_writes_no_kv(editable *e) {
+  plan_op *op = find_op(e, "layer 2 kv_write");
+  op->rows_max = 100;
+}
+static void no_token_is_chosen(editable *e) { find_op(e, "sample")->rows_min = 2; }
+static void a_variant_is_of_another_kernel(editable *e) { find_op(e, "embed")->variant = find_op(e, "sample")->variant; }
+static void the_kv_pages_are_too_few(editable *e) { find_buffer(e, "kv")->bytes /= 2; }
+static void a_heads_count_is_absurd(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 absorb")))->batches = UINT32_MAX; }
+static void a_size_overflows(editable *e) {
+  moe_gemm_args *a = args_of(e, find_op(e, "layer 1 experts gate_up"));
+  a->experts = a->n = a->k = 0xffffffc0u;
+}
+
+#define FAULT(name, words_) \
+  { #name, name, words_ }
+static const struct {
+  const char *name;
+  void (*plant)(editable *e);
+  const char *words; /* of the report */
+} FAULTS[] = {
+    FAULT(two_live_buffers_overlap, "overlap while both are alive"),
+    FAULT(a_buffer_leaves_its_region, "inside its region"),
+    FAULT(a_buffer_is_too_short, "beyond the end"),
+    FAULT(a_buffer_dies_early, "no buffer that is alive"),
+    FAULT(a_buffer_is_born_late, "no buffer that is alive"),
+    FAULT(regions_overlap, "region"),
+    FAULT(ops_are_swapped, "no buffer that is alive"),
+    FAULT(a_producer_is_missing, "before anything is written"),
+    FAULT(half_of_a_row_is_missing, "before they are written"),
+    FAULT(alternatives_overlap, "alternatives of op"),
+    FAULT(alternatives_leave_a_gap, "before anything is written"),
+    FAULT(split_and_whole_are_mixed_up, "null"),
+    FAULT(a_row_stride_is_wrong, "row stride"),
+    FAULT(a_dtype_is_wrong, "type"),
+    FAULT(rows_are_too_many, "more rows"),
+    FAULT(weights_are_shifted, "beyond the end"),
+    FAULT(a_tensor_is_too_short, "no tensor fills"),
+    FAULT(a_tensor_leaves_its_source, "slice of its source"),
+    FAULT(tensors_overlap, "overlaps another"),
+    FAULT(a_weight_is_not_read, "no op reads"),
+    FAULT(kv_of_another_layer, "another layer's KV"),
+    FAULT(positions_for_sequences, "another table"),
+    FAULT(the_step_is_elsewhere, "does not read the step"),
+    FAULT(a_result_goes_to_the_inputs, "wrong region"),
+    FAULT(an_op_writes_what_it_reads, NULL),
+    FAULT(a_pointer_is_missing, "null"),
+    FAULT(a_grid_is_too_small, "does not cover"),
+    FAULT(rows_lack_blocks, "does not cover"),
+    FAULT(a_batch_lacks_blocks, "does not cover"),
+    FAULT(a_grid_is_too_large, "larger than a GPU"),
+    FAULT(scratch_is_too_small, "writes over what it uses"),
+    FAULT(too_much_shared_memory, "shared memory"),
+    FAULT(threads_differ, "threads"),
+    FAULT(the_numerics_id_is_wrong, "numerics id"),
+    FAULT(a_layer_writes_no_kv, "leaves something out"),
+    FAULT(no_token_is_chosen, "leaves something out"),
+    FAULT(a_variant_is_of_another_kernel, "names no kernel"),
+    FAULT(the_kv_pages_are_too_few, "alive"),
+    FAULT(a_heads_count_is_absurd, NULL),
+    FAULT(a_size_overflows, NULL),
+};
+
+static void every_planted_fault_is_caught(void **state) {
+  (void)state;
+  uint32_t missed = 0;
+  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
+    editable e = open_editable();
+    FAULTS[i].plant(&e);
+    fail_clear();
+    status result = check_plan(e.file.bytes, e.file.count);
+    if (result != ERR_FORMAT || (FAULTS[i].words && !strstr(fail_text(), FAULTS[i].words))) {
+      print_error("%s: code %d, \"%s\"\n", FAULTS[i].name, result, fail_text());
+      missed++;
+    }
+    free(e.file.bytes);
+  }
+  assert_int_equal(missed, 0);
+}
+
+static void real_plans_pass(void **state) {
+  (void)state;
+  static const char *const PATHS[] = {TINY, "tests/data/configs/deepseek-v2-lite.json", "tests/data/configs/moonlight.json"};
+  for (size_t i = 0; i < ARRAY_LEN(PATHS); i++) {
+    fixture_bytes file = fixture_plan(PATHS[i], NULL, NULL);
+    assert_int_equal(check_plan(file.bytes, file.count), OK);
+    free(file.bytes);
+  }
+}
+
+/* In place by the residual addition is the one overlap that is allowed; the control is an_op_writes_what_it_reads. */
+static void truncated_plans_are_refused(void **state) {
+  (void)state;
+  editable e = open_editable();
+  for (size_t bytes = 0; bytes < e.file.count; bytes += 509) {
+    fail_clear();
+    assert_int_equal(check_plan(e.file.bytes, bytes), ERR_FORMAT);
+  }
+  free(e.file.bytes);
+}
+
+/* Random damage to any byte ends in a verdict, not in a crash (the sanitizers watch). */
+static void random_damage_never_crashes(void **state) {
+  (void)state;
+  editable e = open_editable();
+  uint32_t seed = 1, refused = 0;
+  for (uint32_t round = 0; round < 400; round++) {
+    seed = seed * 1664525u + 1013904223u;
+    size_t at = seed % e.file.count;
+    char kept = e.file.bytes[at];
+    e.file.bytes[at] = (char)(kept ^ (1 << (seed >> 29)));
+    fail_clear();
+    refused += check_plan(e.file.bytes, e.file.count) != OK;
+    e.file.bytes[at] = kept;
+  }
+  assert_true(refused > 100);
+  free(e.file.bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(real_plans_pass),
+      cmocka_unit_test(every_planted_fault_is_caught),
+      cmocka_unit_test(truncated_plans_are_refused),
+      cmocka_unit_test(random_damage_never_crashes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,203 @@
+/* test_deploy_config.c - the deployment file: every key is read, and refused by name when wrong; hostile text is an error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "planner/deploy_config.h"
+#include "planner_fixture.h"
+
+static status parse(const char *text, deploy_config *out) {
+  fail_clear();
+  return deploy_config_parse(text, strlen(text), out);
+}
+
+static void every_key_is_read(void **state) {
+  (void)state;
+  deploy_config c = {0};
+  assert_int_equal(parse("# comment\nmax_seqs: 3\nmax_batch_tokens: 77\nmax_len: 1000\nmax_logit_rows: 9\nkv_pages: 40\n"
+                         "device_memory_bytes: 140GiB\nmemory_fraction: 0.85\nladder: [1, 2, 3]\nparity: strict\nlatent_norm_eps: config\n"
+                         "chunk_tokens: 128\ngroup_chunks: 4\n", &c), OK);
+  assert_int_equal(c.max_seqs, 3);
+  assert_int_equal(c.max_batch_tokens, 77);
+  assert_int_equal(c.max_len, 1000);
+  assert_int_equal(c.max_logit_rows, 9);
+  assert_int_equal(c.kv_pages, 40);
+  assert_true(c.device_memory_bytes == UINT64_C(140) << 30);
+  assert_int_equal(c.memory_ppm, 850000);
+  assert_int_equal(c.ladder_count, 3);
+  assert_int_equal(c.ladder[2], 3);
+  assert_int_equal(c.latent_eps_of_config, 1);
+  assert_int_equal(c.chunk_tokens, 128);
+  assert_int_equal(c.group_chunks, 4);
+}
+
+static void json_is_read_too(void **state) {
+  (void)state;
+  deploy_config c = {0};
+  assert_int_equal(parse("{\"max_seqs\": 5, \"ladder\": [1, 5], \"latent_norm_eps\": \"hf\"}", &c), OK);
+  assert_int_equal(c.max_seqs, 5);
+  assert_int_equal(c.ladder[1], 5);
+}
+
+static void nothing_means_defaults(void **state) {
+  (void)state;
+  static const char *const TEXTS[] = {"", "\n \n", "# only a comment\n", "{}", "---\n"};
+  for (size_t i = 0; i < ARRAY_LEN(TEXTS); i++) {
+    deploy_config c = {.max_seqs = 7}, zero = {0};
+    status result = parse(TEXTS[i], &c);
+    if (result != OK) fail_msg("\"%s\": %s", TEXTS[i], fail_text());
+    assert_memory_equal(&c, &zero, sizeof c);
+  }
+}
+
+static void sizes_take_units(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    uint64_t bytes;
+  } CASES[] = {{"kv_memory_bytes: 20GiB", UINT64_C(20) << 30}, {"kv_memory_bytes: 500 MB", 500000000}, {"kv_memory_bytes: 123", 123},
+               {"kv_memory_bytes: 64KiB", 65536}, {"kv_memory_bytes: \"2 TiB\"", UINT64_C(2) << 40}, {"kv_memory_bytes: 9B", 9}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    deploy_config c = {0};
+    assert_int_equal(parse(CASES[i].text, &c), OK);
+    assert_true(c.kv_memory_bytes == CASES[i].bytes);
+  }
+}
+
+static const struct {
+  const char *text, *words;
+  status code;
+} WRONG[] = {
+    {"max_seq: 4", "\"max_seqs\"", ERR_FORMAT},
+    {"ladders: [1]", "\"ladder\"", ERR_FORMAT},
+    {"memory_fractoin: 0.5", "\"memory_fraction\"", ERR_FORMAT},
+    {"max_seqs: 0", "max_seqs", ERR_FORMAT},
+    {"max_seqs: 1025", "max_seqs", ERR_FORMAT},
+    {"max_seqs: -1", "max_seqs", ERR_FORMAT},
+    {"max_seqs: 1.5", "max_seqs", ERR_FORMAT},
+    {"max_seqs: many", "max_seqs", ERR_FORMAT},
+    {"max_seqs: 0x10", "max_seqs", ERR_FORMAT},
+    {"max_seqs: ", "max_seqs", ERR_FORMAT},
+    {"max_seqs: [4]", "max_seqs", ERR_FORMAT},
+    {"max_seqs: {a: 4}", "max_seqs", ERR_FORMAT},
+    {"max_seqs: 4\nmax_seqs: 5", NULL, ERR_FORMAT},
+    {"max_seqs: 99999999999999999999999", "max_seqs", ERR_FORMAT},
+    {"max_batch_tokens: 65537", "max_batch_tokens", ERR_FORMAT},
+    {"max_len: 1", "max_len", ERR_FORMAT},
+    {"max_len: 1048577", "max_len", ERR_FORMAT},
+    {"max_logit_rows: 0", "max_logit_rows", ERR_FORMAT},
+    {"kv_pages: 33554433", "kv_pages", ERR_FORMAT},
+    {"kv_pages: 4\nkv_memory_bytes: 1GiB", "kv_pages and kv_memory_bytes", ERR_FORMAT},
+    {"kv_memory_bytes: 1 parsec", "parsec", ERR_FORMAT},
+    {"kv_memory_bytes: 9000000TiB", "kv_memory_bytes", ERR_FORMAT},
+    {"kv_memory_bytes: 1.5GiB", "kv_memory_bytes", ERR_FORMAT},
+    {"memory_fraction: 0.9", "device_memory_bytes", ERR_FORMAT},
+    {"device_memory_bytes: 1GiB\nmemory_fraction: 1.1", "memory_fraction", ERR_FORMAT},
+    {"device_memory_bytes: 1GiB\nmemory_fraction: 0", "memory_fraction", ERR_FORMAT},
+    {"device_memory_bytes: 1GiB\nmemory_fraction: 0.1234567", "memory_fraction", ERR_FORMAT},
+    {"device_memory_bytes: 1GiB\nmemory_fraction: 90%", "memory_fraction", ERR_FORMAT},
+    {"ladder: 4", "ladder", ERR_FORMAT},
+    {"ladder: []", "ladder", ERR_FORMAT},
+    {"ladder: [2, 1]", "ascend", ERR_FORMAT},
+    {"ladder: [1, 1]", "ascend", ERR_FORMAT},
+    {"ladder: [0]", "ladder", ERR_FORMAT},
+    {"ladder: [[1]]", "ladder", ERR_FORMAT},
+    {"parity: fast-prefill", "fast-prefill is not supported", ERR_UNSUPPORTED},
+    {"parity: loose", "strict", ERR_FORMAT},
+    {"latent_norm_eps: 1e-6", "hf config", ERR_FORMAT},
+    {"chunk_tokens: 192", "chunk_tokens", ERR_FORMAT},
+    {"chunk_tokens: 32", "chunk_tokens", ERR_FORMAT},
+    {"chunk_tokens: 4096", "chunk_tokens", ERR_FORMAT},
+    {"group_chunks: 3", "group_chunks", ERR_FORMAT},
+    {"group_chunks: 128", "group_chunks", ERR_FORMAT},
+    {"max_seqs: &a 4", "anchor", ERR_FORMAT},
+    {"max_seqs: !!int 4", "tag", ERR_FORMAT},
+    {"max_seqs: *a", NULL, ERR_FORMAT},
+    {"just words", "key: value", ERR_FORMAT},
+    {"- a\n- b", "key: value", ERR_FORMAT},
+    {"max_seqs: 4\n  max_len: 5: 6", NULL, ERR_FORMAT},
+    {"\"unclosed", NULL, ERR_FORMAT},
+    {"{max_seqs: 4", NULL, ERR_FORMAT},
+    {"max_seqs: 4\n---\nmax_seqs: 5", "one document", ERR_FORMAT},
+    {"\xff\xfe", NULL, ERR_FORMAT},
+    {"%YAML 1.1\n---\nmax_seqs: 4", "directive", ERR_FORMAT},
+    {"\t\t: 4", NULL, ERR_FORMAT},
+};
+
+static void wrong_values_are_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(WRONG); i++) {
+    deploy_config c = {.max_seqs = 12345};
+    status result = parse(WRONG[i].text, &c);
+    if (result != WRONG[i].code || (WRONG[i].words && !strstr(fail_text(), WRONG[i].words)))
+      fail_msg("%s: code %d, \"%s\"", WRONG[i].text, result, fail_text());
+    assert_int_equal(c.max_seqs, 12345);
+  }
+}
+
+static void too_many_ladder_sizes(void **state) {
+  (void)state;
+  char text[1024] = "ladder: [1";
+  deploy_config c = {0};
+  for (uint32_t i = 2; i <= LADDER_MAX + 1; i++) snprintf(text + strlen(text), 16, ", %u", i);
+  strcat(text, "]");
+  fixture_expect(parse(text, &c), ERR_LIMIT, "ladder");
+}
+
+static void hostile_text_is_an_error(void **state) {
+  (void)state;
+  deploy_config c = {0};
+  fail_clear();
+  fixture_expect(deploy_config_parse("max_seqs\0: 4", 12, &c), ERR_FORMAT, "NUL");
+  size_t deep = 100000;
+  char *nested = malloc(deep);
+  assert_non_null(nested);
+  memset(nested, '[', deep);
+  fail_clear();
+  assert_int_equal(deploy_config_parse(nested, deep, &c), ERR_FORMAT);
+  for (size_t i = 0; i + 2 < deep; i += 3) memcpy(nested + i, "{a:", 3);
+  fail_clear();
+  assert_int_equal(deploy_config_parse(nested, deep, &c), ERR_FORMAT);
+  free(nested);
+  char *large = calloc(1, FILE_CONFIG_BYTES_MAX + 1u);
+  assert_non_null(large);
+  fail_clear();
+  assert_int_equal(deploy_config_parse(large, FILE_CONFIG_BYTES_MAX + 1u, &c), ERR_LIMIT);
+  free(large);
+}
+
+static void truncation_and_bit_flips_never_crash(void **state) {
+  (void)state;
+  static const char TEXT[] = "max_seqs: 64\nladder: [1, 2, 4]\nkv_memory_bytes: 20GiB\nparity: \"strict\"\n";
+  char text[sizeof TEXT];
+  uint32_t refused = 0;
+  for (size_t bytes = 0; bytes < sizeof TEXT; bytes++) {
+    deploy_config c = {0};
+    fail_clear();
+    refused += deploy_config_parse(TEXT, bytes, &c) != OK;
+  }
+  for (size_t i = 0; i + 1 < sizeof TEXT; i++)
+    for (int bit = 0; bit < 8; bit++) {
+      deploy_config c = {0};
+      memcpy(text, TEXT, sizeof TEXT);
+      text[i] = (char)(text[i] ^ (1 << bit));
+      fail_clear();
+      refused += deploy_config_parse(text, sizeof TEXT - 1, &c) != OK;
+    }
+  assert_true(refused > 300);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_key_is_read),
+      cmocka_unit_test(json_is_read_too),
+      cmocka_unit_test(nothing_means_defaults),
+      cmocka_unit_test(sizes_take_units),
+      cmocka_unit_test(wrong_values_are_named),
+      cmocka_unit_test(too_many_ladder_sizes),
+      cmocka_unit_test(hostile_text_is_an_error),
+      cmocka_unit_test(truncation_and_bit_flips_never_crash),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* test_gpu_driver.c - gpu.c against a stand-in driver that this test compiles: refusals, and every call failing in turn.
+ *
+ * The stand-in has every entry point of cuda_api.h, counts objects that are alive, and fails the call it is told to. So what a start-up
+ * error leaves behind is tested without a GPU. It computes nothing; tests/gpu/test_gpu.c runs kernels. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "engine/cuda_api.h"
+#include "engine/dynlib.h"
+#include "engine/gpu.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What the test tells the stand-in, and what it counts. */
+typedef struct fake_state {
+  int version, devices, major, minor, kernels, args_bytes, arg_count, local_bytes, threads_max;
+  int calls, fail_at; /* the call with this number fails, 0: none */
+  int alive;          /* objects made and not released            */
+  int uploads;
+  const char *kernel_name;
+} fake_state;
+
+#define STATE_TEXT                                                                                                  \
+  "struct fake_state { int version, devices, major, minor, kernels, args_bytes, arg_count, local_bytes, threads_max;\n" \
+  "  int calls, fail_at, alive, uploads; const char *kernel_name; };\n"
+#define DEFAULT_TEXT(symbol, parameters) "__attribute__((weak)) unsigned int " #symbol #parameters " { CALL; return 0; }\n",
+#define MAKE(symbol, parameters, out) "unsigned int " symbol parameters " { CALL; fake.alive++; *" out " = (void *)64; return 0; }\n"
+#define FREE(symbol, parameters) "unsigned int " symbol parameters " { fake.alive--; return 0; }\n"
+
+static const char prelude[] =
+    "#include <stddef.h>\n#include <stdlib.h>\n#include <string.h>\n" STATE_TEXT "extern struct fake_state fake;\n"
+    "typedef void *cuda_context, *cuda_stream, *cuda_event, *cuda_library, *cuda_kernel, *cuda_function, *cuda_graph, *cuda_graph_exec;\n"
+    "typedef unsigned long long cuda_address;\n"
+    "#define CALL do { if (++fake.calls == fake.fail_at) return 719; } while (0)\n";
+static const char *const defaults[] = {prelude, CUDA_DRIVER_API(DEFAULT_TEXT) NULL};
+static const char *const behaviour[] = {
+    prelude,
+    "struct fake_state fake;\n"
+    "unsigned int cuGetErrorName(unsigned int c, const char **t) { *t = c == 719 ? \"FAKE_FAILURE\" : 0; return *t ? 0 : 1; }\n"
+    "unsigned int cuGetErrorString(unsigned int c, const char **t) { *t = c == 719 ? \"a failure\" : 0; return *t ? 0 : 1; }\n"
+    "unsigned int cuDriverGetVersion(int *v) { CALL; *v = fake.version; return 0; }\n"
+    "unsigned int cuDeviceGetCount(int *c) { CALL; *c = fake.devices; return 0; }\n"
+    "unsigned int cuDeviceGet(int *d, int i) { CALL; *d = i; return 0; }\n"
+    "unsigned int cuDeviceGetName(char *n, int b, int d) { CALL; strncpy(n, \"Fake GPU\", (size_t)b); return 0; }\n"
+    "unsigned int cuDeviceTotalMem_v2(size_t *b, int d) { CALL; *b = 1u << 30; return 0; }\n"
+    "unsigned int cuMemGetInfo_v2(size_t *f, size_t *t) { CALL; *f = 12345; *t = 1u << 30; return 0; }\n"
+    "unsigned int cuDeviceGetAttribute(int *v, unsigned int a, int d) {\n"
+    "  CALL; *v = a == 75 ? fake.major : a == 76 ? fake.minor : a == 97 ? 232448 : 100; return 0; }\n"
+    "unsigned int cuMemAlloc_v2(cuda_address *a, size_t b) { CALL; fake.alive++; *a = 4096; return 0; }\n"
+    "unsigned int cuMemHostAlloc(void **p, size_t b, unsigned int f) { CALL; *p = malloc(b); fake.alive++; return 0; }\n"
+    "unsigned int cuMemFreeHost(void *p) { free(p); fake.alive--; return 0; }\n"
+    "unsigned int cuMemcpyHtoDAsync_v2(cuda_address t, const void *s, size_t b, cuda_stream q) { CALL; fake.uploads++; return 0; }\n",
+    /* a string of C has at most 4095 bytes */
+    "unsigned int cuLibraryGetKernelCount(unsigned int *c, cuda_library l) { CALL; *c = (unsigned int)fake.kernels; return 0; }\n"
+    "unsigned int cuLibraryEnumerateKernels(cuda_kernel *k, unsigned int n, cuda_library l) { CALL; *k = (void *)64; return 0; }\n"
+    "unsigned int cuKernelGetName(const char **n, cuda_kernel k) { CALL; *n = fake.kernel_name; return 0; }\n"
+    "unsigned int cuKernelGetParamInfo(cuda_kernel k, size_t i, size_t *o, size_t *b) {\n"
+    "  if (i >= (size_t)fake.arg_count) return 1;\n  CALL; *o = 0; *b = (size_t)fake.args_bytes; return 0; }\n"
+    "unsigned int cuKernelGetAttribute(int *v, unsigned int a, cuda_kernel k, int d) {\n"
+    "  CALL; *v = a == 3 ? fake.local_bytes : a == 0 ? fake.threads_max : 32; return 0; }\n"
+    "unsigned int cuKernelGetFunction(cuda_function *f, cuda_kernel k) { CALL; *f = (void *)64; return 0; }\n"
+    MAKE("cuDevicePrimaryCtxRetain", "(cuda_context *c, int d)", "c") FREE("cuDevicePrimaryCtxRelease_v2", "(int d)")
+    MAKE("cuStreamCreate", "(cuda_stream *s, unsigned int f)", "s") FREE("cuStreamDestroy_v2", "(cuda_stream s)")
+    MAKE("cuEventCreate", "(cuda_event *e, unsigned int f)", "e") FREE("cuEventDestroy_v2", "(cuda_event e)")
+    MAKE("cuLibraryLoadData", "(cuda_library *l, const void *c, unsigned *a, void **b, unsigned d, unsigned *e, void **f, unsigned g)", "l")
+    FREE("cuLibraryUnload", "(cuda_library l)") MAKE("cuStreamEndCapture", "(cuda_stream s, cuda_graph *g)", "g")
+    FREE("cuGraphDestroy", "(cuda_graph g)") FREE("cuMemFree_v2", "(cuda_address a)")
+    MAKE("cuGraphInstantiateWithFlags", "(cuda_graph_exec *e, cuda_graph g, unsigned long long f)", "e")
+    FREE("cuGraphExecDestroy", "(cuda_graph_exec e)"), NULL};
+
+static char folder[] = "/tmp/verbatim-driver-XXXXXX";
+static fake_state *fake;
+
+static int write_texts(const char *name, const char *const *texts) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "w");
+  if (!file) return -1;
+  for (size_t i = 0; texts[i]; i++) fputs(texts[i], file);
+  return fclose(file);
+}
+
+static int build_driver(void **state) {
+  (void)state;
+  char command[512];
+  if (!mkdtemp(folder) || write_texts("a.c", defaults) != 0 || write_texts("b.c", behaviour) != 0) return -1;
+  snprintf(command, sizeof command, "cd %s && cc -w -shared -fPIC -o libcuda.so.1 a.c b.c", folder);
+  if (system(command) != 0) return -1;
+  dynlib_configure(folder, NULL);
+  static const char *const names[] = {"libcuda.so.1", NULL};
+  dynlib library = {0};
+  const dynlib_symbol symbols[] = {{"fake", &fake}};
+  return dynlib_open(names, "driver", "none", &library) == OK && dynlib_resolve(&library, symbols, 1) == OK ? 0 : -1;
+}
+
+static int remove_driver(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+static int reset(void **state) {
+  (void)state;
+  *fake = (fake_state){.version = 13000, .devices = 2, .major = 9, .kernels = 1, .args_bytes = 24, .arg_count = 1, .threads_max = 1024,
+                       .kernel_name = "op"};
+  fail_clear();
+  return 0;
+}
+
+/* Everything a start-up does, once. */
+static status start(gpu **out) {
+  TRY(gpu_open(1, out));
+  uint64_t address = 0;
+  void *host = NULL;
+  gpu_stream *stream = NULL;
+  gpu_event *event = NULL;
+  gpu_graph *graph = NULL;
+  gpu_kernel kernel;
+  const gpu_kernel_config config = {.name = "op", .cubin = "x", .cubin_bytes = 1, .args_bytes = 24, .threads = 256, .shared_bytes = 99999};
+  TRY(gpu_reserve(*out, 1 << 20, &address));
+  TRY(gpu_pin(*out, 1 << 10, &host));
+  TRY(gpu_stream_open(*out, &stream));
+  TRY(gpu_event_open(*out, true, &event));
+  TRY(gpu_kernel_load(*out, &config, &kernel));
+  TRY(gpu_capture_begin(*out, stream));
+  return gpu_capture_end(*out, stream, &graph);
+}
+
+static void everything_made_is_released(void **state) {
+  (void)state;
+  gpu *device = NULL;
+  if (start(&device) != OK) fail_msg("%s", fail_text());
+  assert_int_equal(fake->alive, 7); /* context, reservation, pinned block, stream, event, kernel, graph */
+  const gpu_counters made = gpu_count(device);
+  assert_int_equal(made.reservations + made.pins + made.streams + made.events + made.kernels + made.graphs, 6);
+  assert_string_equal(gpu_describe(device)->name, "Fake GPU");
+  assert_int_equal(gpu_describe(device)->index, 1);
+  gpu_close(device);
+  assert_int_equal(fake->alive, 0);
+  gpu_close(NULL);
+}
+
+/* Each call of the driver fails once: an error that names the call, nothing left behind. */
+static void every_failing_call_is_an_error_and_leaks_nothing(void **state) {
+  (void)state;
+  int refused = 0;
+  for (int call = 1;; call++) {
+    gpu *device = NULL;
+    reset(NULL);
+    fake->fail_at = call;
+    status s = start(&device);
+    bool reached = fake->calls >= call;
+    gpu_close(device);
+    assert_int_equal(fake->alive, 0);
+    if (!reached) {
+      assert_int_equal(s, OK);
+      break;
+    }
+    if (s != ERR_DEVICE) fail_msg("call %d failed and start-up gave %d", call, (int)s);
+    assert_non_null(strstr(fail_text(), "FAKE_FAILURE"));
+    refused++;
+  }
+  assert_true(refused >= 25);
+}
+
+static void unsuitable_devices_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    int version, devices, major, minor;
+    const char *expected;
+  } cases[] = {
+      {12030, 2, 9, 0, "serves CUDA 12.3, expected 12.4 or newer"}, {13000, 1, 9, 0, "GPU 1 was asked for, 1 found"},
+      {13000, 0, 9, 0, "GPU 1 was asked for, 0 found"},             {13000, 2, 8, 0, "compute capability 8.0, expected 9.0"},
+      {13000, 2, 10, 0, "compute capability 10.0, expected 9.0"},   {13000, 2, 9, 1, "compute capability 9.1, expected 9.0"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    gpu *device = NULL;
+    reset(NULL);
+    fake->version = cases[i].version;
+    fake->devices = cases[i].devices;
+    fake->major = cases[i].major;
+    fake->minor = cases[i].minor;
+    assert_int_equal(gpu_open(1, &device), ERR_DEVICE);
+    assert_null(device);
+    if (!strstr(fail_text(), cases[i].expected)) fail_msg("%s", fail_text());
+    assert_non_null(strstr(fail_text(), "hint:"));
+    assert_int_equal(fake->alive, 0);
+  }
+}
+
+static void unsuitable_kernels_are_refused(void **state) {
+  (void)state;
+  static const fake_state cases[] = {
+      {.kernels = 2, .args_bytes = 24, .arg_count = 1, .threads_max = 1024, .kernel_name = "op"},
+      {.kernels = 0, .args_bytes = 24, .arg_count = 1, .threads_max = 1024, .kernel_name = "op"},
+      {.kernels = 1, .args_bytes = 32, .arg_count = 1, .threads_max = 1024, .kernel_name = "op"},
+      {.kernels = 1, .args_bytes = 24, .arg_count = 2, .threads_max = 1024, .kernel_name = "op"},
+      {.kernels = 1, .args_bytes = 24, .arg_count = 1, .threads_max = 128, .kernel_name = "op"},
+      {.kernels = 1, .args_bytes = 24, .arg_count = 1, .threads_max = 1024, .kernel_name = "other"},
+      {.kernels = 1, .args_bytes = 24, .arg_count = 1, .threads_max = 1024, .local_bytes = 8, .kernel_name = "op"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    gpu *device = NULL;
+    reset(NULL);
+    fake_state wanted = cases[i];
+    wanted.version = fake->version;
+    wanted.devices = fake->devices;
+    wanted.major = fake->major;
+    *fake = wanted;
+    assert_int_equal(start(&device), ERR_DEVICE);
+    assert_non_null(strstr(fail_text(), "op"));
+    gpu_close(device);
+    assert_int_equal(fake->alive, 0);
+  }
+}
+
+static void limits_are_errors(void **state) {
+  (void)state;
+  gpu *device = NULL;
+  gpu_stream *stream = NULL;
+  status s = gpu_open(0, &device);
+  for (int i = 0; s == OK && i < 1000; i++) s = gpu_stream_open(device, &stream);
+  assert_int_equal(s, ERR_LIMIT);
+  gpu_close(device);
+  assert_int_equal(fake->alive, 0);
+}
+
+/* === Faults of work end the process ======================================================================================== */
+
+static void hook_writes(void *context, const char *what) {
+  int pipe_end = *(int *)context;
+  if (write(pipe_end, what, strlen(what)) < 0) _exit(95);
+}
+
+static void a_fault_calls_the_hook_once_and_exits(void **state) {
+  (void)state;
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    gpu *device = NULL;
+    gpu_stream *stream = NULL;
+    if (!freopen("/dev/null", "w", stderr) || gpu_open(0, &device) != OK || gpu_stream_open(device, &stream) != OK) _exit(96);
+    gpu_on_fault(device, hook_writes, &ends[1]);
+    gpu_freeze(device);
+    uint32_t word = 0;
+    gpu_upload(device, stream, 4096, &word, 4);
+    if (fake->uploads != 1 || gpu_count(device).copies != 1) _exit(97);
+    fake->fail_at = fake->calls + 1;
+    gpu_sync(device, stream, "layer 3 o_proj");
+    _exit(98);
+  }
+  int code = -1;
+  char text[512] = "";
+  close(ends[1]);
+  ssize_t got = read(ends[0], text, sizeof text - 1);
+  assert_true(got > 0);
+  assert_int_equal(waitpid(child, &code, 0), child);
+  assert_int_equal(WEXITSTATUS(code), fail_exit_code(ERR_DEVICE));
+  assert_non_null(strstr(text, "GPU fault found at layer 3 o_proj: FAKE_FAILURE (a failure)"));
+  close(ends[0]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(everything_made_is_released, reset),
+      cmocka_unit_test_setup(every_failing_call_is_an_error_and_leaks_nothing, reset),
+      cmocka_unit_test_setup(unsuitable_devices_are_refused, reset),
+      cmocka_unit_test_setup(unsuitable_kernels_are_refused, reset),
+      cmocka_unit_test_setup(limits_are_errors, reset),
+      cmocka_unit_test_setup(a_fault_calls_the_hook_once_and_exits, reset),
+  };
+  return cmocka_run_group_tests(tests, build_driver, remove_driver);
+}

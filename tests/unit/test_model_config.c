@@ -1,0 +1,359 @@
+/* test_model_config.c - config.json: real models are read right, every field is refused by name when wrong, missing or out of range. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include "kernels_src/abi.h"
+#include "planner/model_config.h"
+#include "planner_fixture.h"
+
+#define V3 "tests/data/configs/deepseek-v3.json"
+#define V3_NEW "tests/data/configs/deepseek-v3-hf5.json"
+#define V2 "tests/data/configs/deepseek-v2.json"
+#define V2_LITE "tests/data/configs/deepseek-v2-lite.json"
+#define MOONLIGHT "tests/data/configs/moonlight.json"
+#define TINY "tests/data/configs/tiny.json"
+
+static status parse_text(const char *text, size_t bytes, model_config *out) {
+  fail_clear();
+  return model_config_parse(text, bytes, out);
+}
+
+static model_config parse_file(const char *path) {
+  model_config config = {0};
+  fixture_bytes text = fixture_read(path);
+  status result = parse_text(text.bytes, text.count, &config);
+  free(text.bytes);
+  if (result != OK) fail_msg("%s: %s", path, fail_text());
+  return config;
+}
+
+/* The config at `path` with the field at `name` ("a" or "a.b") set to the JSON `value`, or removed when value is null. */
+static status parse_changed(const char *path, const char *name, const char *value, model_config *out) {
+  fixture_bytes text = fixture_read(path);
+  json_t *root = json_loadb(text.bytes, text.count, 0, NULL), *object = root;
+  char outer[64];
+  const char *dot = strchr(name, '.');
+  if (dot) {
+    snprintf(outer, sizeof outer, "%.*s", (int)(dot - name), name);
+    object = json_object_get(root, outer);
+    name = dot + 1;
+  }
+  assert_non_null(object);
+  if (value) assert_int_equal(json_object_set_new(object, name, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
+  else json_object_del(object, name);
+  char *changed = json_dumps(root, 0);
+  status result = parse_text(changed, strlen(changed), out);
+  free(changed);
+  free(text.bytes);
+  json_decref(root);
+  return result;
+}
+
+static void real_models_are_read(void **state) {
+  (void)state;
+  plan_model m = parse_file(V3).plan;
+  assert_int_equal(m.layers, 61);
+  assert_int_equal(m.q_lora_rank, 1536);
+  assert_int_equal(m.dense_layers, 3);
+  assert_int_equal(m.scoring, ROUTER_SIGMOID);
+  assert_int_equal(m.group_mode, ROUTER_GROUP_TOP2);
+  assert_int_equal(m.normalise, 1);
+  assert_true(m.routed_scale == 2.5f);
+  assert_int_equal(m.eos_count, 1);
+  assert_int_equal(m.eos[0], 1);
+  m = parse_file(V2).plan;
+  assert_int_equal(m.scoring, ROUTER_SOFTMAX);
+  assert_int_equal(m.group_mode, ROUTER_GROUP_MAX);
+  assert_int_equal(m.top_groups, 3);
+  assert_int_equal(m.normalise, 0);
+  assert_true(m.routed_scale == 16.0f);
+  m = parse_file(V2_LITE).plan;
+  assert_int_equal(m.q_lora_rank, 0);
+  assert_int_equal(m.group_mode, ROUTER_GROUP_NONE);
+  assert_int_equal(m.shared_experts, 2);
+  m = parse_file(MOONLIGHT).plan;
+  assert_int_equal(m.scoring, ROUTER_SIGMOID);
+  assert_int_equal(m.group_mode, ROUTER_GROUP_NONE);
+  assert_true(m.rope_attention_factor == 1.0f);
+  assert_true(m.norm_eps == 1e-5f);
+}
+
+static void both_rope_spellings_are_the_same_model(void **state) {
+  (void)state;
+  plan_model old = parse_file(V3).plan, new = parse_file(V3_NEW).plan;
+  assert_memory_equal(&old, &new, sizeof old);
+}
+
+/* HF's formulas with the C library's functions: rounded to fp32 the last bits of binary64 do not show. */
+static void check_rope(const char *path, double theta, double factor, double original, double mscale_all) {
+  const double pi = acos(-1.0);
+  plan_model m = parse_file(path).plan;
+  double dim = m.rope_dim, low = 0, high = 0;
+  if (factor > 0) {
+    low = fmax(floor(dim * log(original / (32 * 2 * pi)) / (2 * log(theta))), 0);
+    high = fmin(ceil(dim * log(original / (1 * 2 * pi)) / (2 * log(theta))), dim - 1);
+  }
+  for (uint32_t i = 0; i < m.rope_dim / 2; i++) {
+    double base = 1 / pow(theta, 2.0 * i / dim);
+    double ramp = factor > 0 ? fmin(fmax((i - low) / (high - low), 0), 1) : 0;
+    float expected = (float)(factor > 0 ? base / factor * ramp + base * (1 - ramp) : base);
+    if (m.inv_freq[i] != expected) fail_msg("%s: inv_freq[%u] is %.9g, expected %.9g", path, i, (double)m.inv_freq[i], (double)expected);
+  }
+  double magnitude = mscale_all > 0 ? 0.1 * mscale_all * log(factor) + 1 : 1;
+  float scale = (float)(pow(m.nope_dim + m.rope_dim, -0.5) * magnitude * magnitude / log(2.0));
+  assert_true(fabsf(m.softmax_scale_log2 - scale) <= 6e-8f * scale);
+  assert_true(m.rope_attention_factor == 1.0f);
+}
+
+static void rope_follows_hf(void **state) {
+  (void)state;
+  check_rope(V3, 10000, 40, 4096, 1.0);
+  check_rope(V2_LITE, 10000, 40, 4096, 0.707);
+  check_rope(TINY, 10000, 4, 512, 1.0);
+  check_rope(MOONLIGHT, 50000, 0, 0, 0);
+  assert_true(fabsf(parse_file(V3).plan.softmax_scale_log2 - 0.19510110f) < 1e-6f); /* 192^-0.5 * 1.36888794^2 * log2(e) */
+}
+
+static void mscale_rules(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(V3, "rope_scaling.mscale", NULL, &c), OK); /* without both: 0.1 ln(factor) + 1 */
+  assert_true(fabsf(c.plan.rope_attention_factor - 1.36888794f) < 1e-6f);
+  assert_int_equal(parse_changed(V3, "rope_scaling.mscale", "0.707", &c), OK);
+  assert_true(fabsf(c.plan.rope_attention_factor - 1.26080378f / 1.36888794f) < 1e-6f);
+  assert_int_equal(parse_changed(V3, "rope_scaling.attention_factor", "0.5", &c), OK);
+  assert_true(c.plan.rope_attention_factor == 0.5f);
+  assert_int_equal(parse_changed(V3, "rope_scaling.mscale_all_dim", "0", &c), OK);
+  assert_true(fabsf(c.plan.softmax_scale_log2 - 0.10411755f) < 1e-6f); /* no factor left */
+}
+
+static void v2_scales_only_without_normalising(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(V2, "norm_topk_prob", "true", &c), OK);
+  assert_int_equal(c.plan.normalise, 1);
+  assert_true(c.plan.routed_scale == 1.0f);
+}
+
+static void absent_fields_take_hf_defaults_and_say_so(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(V3, "n_group", NULL, &c), OK);
+  assert_int_equal(c.plan.groups, 8);
+  assert_non_null(strstr(c.assumed, "n_group = 8"));
+  assert_int_equal(parse_changed(V3, "rope_theta", NULL, &c), OK);
+  assert_non_null(strstr(c.assumed, "rope_theta = 10000"));
+  assert_int_equal(parse_changed(V3, "norm_topk_prob", NULL, &c), OK);
+  assert_int_equal(c.plan.normalise, 1);
+  assert_int_equal(parse_changed(V2, "norm_topk_prob", NULL, &c), OK);
+  assert_int_equal(c.plan.normalise, 0);
+  assert_int_equal(parse_changed(V3, "rope_scaling", "null", &c), OK);
+  assert_true(c.plan.inv_freq[0] == 1.0f);
+  assert_non_null(strstr(c.ignored, "aux_loss_alpha"));
+  assert_null(strstr(c.ignored, "hidden_size"));
+}
+
+static void eos_may_be_a_list(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(V3, "eos_token_id", "[1, 5, 9]", &c), OK);
+  assert_int_equal(c.plan.eos_count, 3);
+  assert_int_equal(c.plan.eos[2], 9);
+  assert_int_equal(parse_changed(V3, "bos_token_id", "null", &c), OK);
+  assert_int_equal(c.plan.bos, UINT32_MAX);
+}
+
+static void dense_models_have_no_experts(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(V3, "first_k_dense_replace", "61", &c), OK);
+  assert_int_equal(c.plan.experts, 0);
+  assert_int_equal(c.plan.dense_layers, 61);
+  assert_int_equal(parse_changed(V2, "n_routed_experts", "null", &c), OK);
+  assert_int_equal(c.plan.dense_layers, 60);
+}
+
+static void missing_fields_are_named(void **state) {
+  (void)state;
+  static const char *const NAMES[] = {"model_type",
+                                      "vocab_size",
+                                      "hidden_size",
+                                      "num_hidden_layers",
+                                      "num_attention_heads",
+                                      "q_lora_rank",
+                                      "kv_lora_rank",
+                                      "qk_nope_head_dim",
+                                      "qk_rope_head_dim",
+                                      "v_head_dim",
+                                      "intermediate_size",
+                                      "n_routed_experts",
+                                      "num_experts_per_tok",
+                                      "moe_intermediate_size",
+                                      "max_position_embeddings",
+                                      "rope_scaling.factor",
+                                      "rope_scaling.original_max_position_embeddings"};
+  for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+    model_config c = {0};
+    fixture_expect(parse_changed(V3, NAMES[i], NULL, &c), ERR_FORMAT, NAMES[i]);
+    assert_non_null(strstr(fail_text(), "missing"));
+  }
+}
+
+/* Values that no field of that name may have. */
+static const struct {
+  const char *name, *value;
+  status code;
+} BAD[] = {
+    {"model_type", "\"llama\"", ERR_UNSUPPORTED},
+    {"model_type", "7", ERR_FORMAT},
+    {"architectures", "[\"DeepseekV2ForCausalLM\"]", ERR_UNSUPPORTED},
+    {"architectures", "[]", ERR_FORMAT},
+    {"architectures", "\"x\"", ERR_FORMAT},
+    {"vocab_size", "0", ERR_FORMAT},
+    {"vocab_size", "262152", ERR_FORMAT},
+    {"vocab_size", "129281", ERR_UNSUPPORTED},
+    {"vocab_size", "1e5", ERR_FORMAT},
+    {"vocab_size", "\"129280\"", ERR_FORMAT},
+    {"vocab_size", "-8", ERR_FORMAT},
+    {"hidden_size", "7169", ERR_UNSUPPORTED},
+    {"hidden_size", "32768", ERR_FORMAT},
+    {"hidden_size", "9223372036854775807", ERR_FORMAT},
+    {"num_hidden_layers", "0", ERR_FORMAT},
+    {"num_hidden_layers", "129", ERR_FORMAT},
+    {"num_attention_heads", "257", ERR_FORMAT},
+    {"num_key_value_heads", "8", ERR_UNSUPPORTED},
+    {"q_lora_rank", "100", ERR_UNSUPPORTED},
+    {"q_lora_rank", "0", ERR_FORMAT},
+    {"kv_lora_rank", "500", ERR_UNSUPPORTED},
+    {"kv_lora_rank", "768", ERR_FORMAT},
+    {"qk_nope_head_dim", "96", ERR_UNSUPPORTED},
+    {"qk_rope_head_dim", "48", ERR_UNSUPPORTED},
+    {"qk_rope_head_dim", "128", ERR_FORMAT},
+    {"v_head_dim", "12", ERR_UNSUPPORTED},
+    {"qk_head_dim", "191", ERR_FORMAT},
+    {"intermediate_size", "18433", ERR_UNSUPPORTED},
+    {"moe_intermediate_size", "2000", ERR_UNSUPPORTED},
+    {"n_routed_experts", "520", ERR_FORMAT},
+    {"n_routed_experts", "255", ERR_UNSUPPORTED},
+    {"n_routed_experts", "[]", ERR_FORMAT},
+    {"num_experts_per_tok", "17", ERR_FORMAT},
+    {"num_experts_per_tok", "0", ERR_FORMAT},
+    {"n_shared_experts", "17", ERR_FORMAT},
+    {"first_k_dense_replace", "-1", ERR_FORMAT},
+    {"moe_layer_freq", "2", ERR_FORMAT},
+    {"n_group", "7", ERR_FORMAT},
+    {"n_group", "0", ERR_FORMAT},
+    {"n_group", "256", ERR_FORMAT},
+    {"topk_group", "9", ERR_FORMAT},
+    {"topk_method", "\"greedy\"", ERR_UNSUPPORTED},
+    {"scoring_func", "\"softmax\"", ERR_UNSUPPORTED},
+    {"norm_topk_prob", "1", ERR_FORMAT},
+    {"routed_scaling_factor", "0", ERR_FORMAT},
+    {"routed_scaling_factor", "\"2\"", ERR_FORMAT},
+    {"rms_norm_eps", "0", ERR_FORMAT},
+    {"rms_norm_eps", "1", ERR_FORMAT},
+    {"max_position_embeddings", "0", ERR_FORMAT},
+    {"bos_token_id", "129280", ERR_FORMAT},
+    {"eos_token_id", "-1", ERR_FORMAT},
+    {"eos_token_id", "[1, \"2\"]", ERR_FORMAT},
+    {"eos_token_id", "[1,2,3,4,5,6,7,8,9]", ERR_LIMIT},
+    {"attention_bias", "true", ERR_UNSUPPORTED},
+    {"mlp_bias", "true", ERR_UNSUPPORTED},
+    {"hidden_act", "\"gelu\"", ERR_UNSUPPORTED},
+    {"tie_word_embeddings", "true", ERR_UNSUPPORTED},
+    {"torch_dtype", "\"float16\"", ERR_UNSUPPORTED},
+    {"dtype", "\"float32\"", ERR_UNSUPPORTED},
+    {"quantization_config", "{\"quant_method\": \"fp8\"}", ERR_UNSUPPORTED},
+    {"rope_interleave", "false", ERR_UNSUPPORTED},
+    {"ep_size", "8", ERR_FORMAT},
+    {"pretraining_tp", "2", ERR_FORMAT},
+    {"rope_theta", "1", ERR_FORMAT},
+    {"rope_theta", "[]", ERR_FORMAT},
+    {"rope_scaling", "[]", ERR_FORMAT},
+    {"rope_scaling.type", "\"longrope\"", ERR_UNSUPPORTED},
+    {"rope_scaling.type", "3", ERR_FORMAT},
+    {"rope_scaling.rope_type", "\"linear\"", ERR_FORMAT},
+    {"rope_scaling.factor", "0.5", ERR_FORMAT},
+    {"rope_scaling.beta_fast", "0.1", ERR_FORMAT},
+    {"rope_scaling.beta_slow", "0", ERR_FORMAT},
+    {"rope_scaling.mscale", "-1", ERR_FORMAT},
+    {"rope_scaling.mscale_all_dim", "true", ERR_FORMAT},
+    {"rope_scaling.rope_theta", "20000", ERR_FORMAT},
+    {"rope_scaling.original_max_position_embeddings", "4096.5", ERR_FORMAT},
+    {"rope_scaling.long_factor", "[1]", ERR_UNSUPPORTED},
+    {"rope_scaling.truncate", "0", ERR_FORMAT},
+    {"rope_parameters", "{}", ERR_FORMAT},
+    {"index_topk", "2048", ERR_UNSUPPORTED},
+    {"sliding_window", "null", ERR_UNSUPPORTED},
+};
+
+static void bad_values_are_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(BAD); i++) {
+    model_config c = {.max_position = 12345};
+    const char *dot = strchr(BAD[i].name, '.');
+    fixture_expect(parse_changed(V3, BAD[i].name, BAD[i].value, &c), BAD[i].code, dot ? dot + 1 : BAD[i].name);
+    assert_int_equal(c.max_position, 12345); /* outputs are untouched on error */
+  }
+}
+
+static void damaged_text_is_an_error(void **state) {
+  (void)state;
+  model_config c = {0};
+  fixture_bytes text = fixture_read(TINY);
+  while (text.count > 0 && strchr(" \n}", text.bytes[text.count - 1])) text.count--; /* up to the last token */
+  for (size_t bytes = 0; bytes < text.count; bytes++) assert_int_not_equal(parse_text(text.bytes, bytes, &c), OK);
+  text.bytes[20] = 0;
+  assert_int_not_equal(parse_text(text.bytes, text.count, &c), OK);
+  free(text.bytes);
+  static const char TWICE[] = "{\"model_type\": \"deepseek_v3\", \"model_type\": \"deepseek_v3\"}";
+  fixture_expect(parse_text(TWICE, sizeof TWICE - 1, &c), ERR_FORMAT, "model_type");
+  fixture_expect(parse_text("[1]", 3, &c), ERR_FORMAT, "object");
+  size_t deep = 200000;
+  char *nested = malloc(deep);
+  assert_non_null(nested);
+  memset(nested, '[', deep);
+  assert_int_equal(parse_text(nested, deep, &c), ERR_FORMAT);
+  free(nested);
+  char *large = calloc(1, FILE_CONFIG_BYTES_MAX + 1u);
+  assert_non_null(large);
+  fixture_expect(parse_text(large, FILE_CONFIG_BYTES_MAX + 1u, &c), ERR_LIMIT, "at most");
+  free(large);
+}
+
+static void every_bit_flip_is_read_or_refused(void **state) {
+  (void)state;
+  fixture_bytes text = fixture_read(TINY);
+  uint32_t refused = 0;
+  for (size_t i = 0; i < text.count; i++)
+    for (int bit = 0; bit < 8; bit++) {
+      model_config c = {0};
+      text.bytes[i] = (char)(text.bytes[i] ^ (1 << bit));
+      refused += parse_text(text.bytes, text.count, &c) != OK;
+      text.bytes[i] = (char)(text.bytes[i] ^ (1 << bit));
+    }
+  assert_true(refused > 1000);
+  free(text.bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(real_models_are_read),
+      cmocka_unit_test(both_rope_spellings_are_the_same_model),
+      cmocka_unit_test(rope_follows_hf),
+      cmocka_unit_test(mscale_rules),
+      cmocka_unit_test(v2_scales_only_without_normalising),
+      cmocka_unit_test(absent_fields_take_hf_defaults_and_say_so),
+      cmocka_unit_test(eos_may_be_a_list),
+      cmocka_unit_test(dense_models_have_no_experts),
+      cmocka_unit_test(missing_fields_are_named),
+      cmocka_unit_test(bad_values_are_named),
+      cmocka_unit_test(damaged_text_is_an_error),
+      cmocka_unit_test(every_bit_flip_is_read_or_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,360 @@
+/* test_planner.c - whole plans: the golden dump, byte identity, real sizes, random models, limits and the memory refusal.
+ *
+ * tests/plan/tiny.show.txt is the dump of the shipped model's shape under tests/tiny/deploy.yaml; `test_planner --record`, run in the
+ * repository's root, writes it anew after a wanted change. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <time.h>
+#include "kernels_src/abi.h"
+#include "planner/check.h"
+#include "planner/draft.h"
+#include "planner/emit.h"
+#include "planner/print.h"
+#include "planner_fixture.h"
+
+#define TINY "tests/data/configs/tiny.json"
+#define GOLDEN "tests/plan/tiny.show.txt"
+
+static const plan_header *header(fixture_bytes file) { return (const void *)file.bytes; }
+static const void *table(fixture_bytes file, plan_span span) { return file.bytes + span.offset; }
+static const char *text(fixture_bytes file, uint32_t string) { return file.bytes + header(file)->strings.offset + string; }
+
+static char *deploy_text(void) {
+  fixture_bytes deploy = fixture_read("tests/tiny/deploy.yaml");
+  char *ended = realloc(deploy.bytes, deploy.count + 1);
+  assert_non_null(ended);
+  ended[deploy.count] = 0;
+  return ended;
+}
+
+static char *dump_tiny(void) {
+  char *deploy = deploy_text(), *out = NULL;
+  size_t bytes = 0;
+  fixture_bytes file = fixture_plan(TINY, deploy, NULL);
+  FILE *stream = open_memstream(&out, &bytes);
+  assert_non_null(stream);
+  print_summary(stream, header(file));
+  print_regions(stream, header(file));
+  print_memory(stream, header(file));
+  print_kernels(stream, header(file));
+  print_ops(stream, header(file));
+  print_guarantees(stream, header(file));
+  fclose(stream);
+  free(file.bytes);
+  free(deploy);
+  return out;
+}
+
+static void the_dump_is_golden(void **state) {
+  (void)state;
+  fixture_bytes golden = fixture_read(GOLDEN);
+  char *dump = dump_tiny();
+  size_t at = 0, line = 1;
+  for (; at < golden.count && dump[at] == golden.bytes[at]; at++) line += dump[at] == '\n';
+  if (at != golden.count || dump[at] != 0) fail_msg("%s differs from line %zu: found \"%.120s\"", GOLDEN, line, dump + at);
+  free(dump);
+  free(golden.bytes);
+}
+
+static void same_inputs_same_bytes(void **state) {
+  (void)state;
+  static const char *const PATHS[] = {TINY, "tests/data/configs/deepseek-v2-lite.json"};
+  for (size_t i = 0; i < ARRAY_LEN(PATHS); i++) {
+    fixture_bytes a = fixture_plan(PATHS[i], NULL, NULL), b = fixture_plan(PATHS[i], "# nothing\n", NULL);
+    assert_int_equal(a.count, b.count);
+    assert_memory_equal(a.bytes, b.bytes, a.count);
+    free(a.bytes);
+    free(b.bytes);
+  }
+}
+
+static void the_digest_is_of_the_file(void **state) {
+  (void)state;
+  uint8_t written[16], found[16];
+  fixture_bytes file = fixture_plan(TINY, NULL, NULL), config = fixture_read(TINY);
+  memcpy(written, header(file)->digest, 16);
+  memset(file.bytes + offsetof(plan_header, digest), 0, 16);
+  emit_digest(file.bytes, file.count, found);
+  assert_memory_equal(written, found, 16);
+  emit_digest(config.bytes, config.count, found);
+  assert_memory_equal(header(file)->config_digest, found, 16);
+  free(file.bytes);
+  free(config.bytes);
+}
+
+/* Sizes and speed settings leave the numerics id alone; the four numeric keys and the model change it. */
+static void the_numerics_id_covers_what_changes_bits(void **state) {
+  (void)state;
+  static const char *const SAME[] = {"max_seqs: 3", "max_len: 64",          "kv_pages: 100",
+                                     "ladder: [5]", "max_batch_tokens: 64", "latent_norm_eps: hf"};
+  static const char *const OTHER[] = {"chunk_tokens: 512", "group_chunks: 4"};
+  fixture_bytes base = fixture_plan(TINY, NULL, NULL), moonlight = fixture_plan("tests/data/configs/moonlight.json", NULL, NULL),
+                moonlight_eps = fixture_plan("tests/data/configs/moonlight.json", "latent_norm_eps: config", NULL);
+  for (size_t i = 0; i < ARRAY_LEN(SAME); i++) {
+    fixture_bytes file = fixture_plan(TINY, SAME[i], NULL);
+    assert_memory_equal(header(file)->numerics_id, header(base)->numerics_id, 16);
+    free(file.bytes);
+  }
+  for (size_t i = 0; i < ARRAY_LEN(OTHER); i++) {
+    fixture_bytes file = fixture_plan(TINY, OTHER[i], NULL);
+    assert_memory_not_equal(header(file)->numerics_id, header(base)->numerics_id, 16);
+    free(file.bytes);
+  }
+  assert_memory_not_equal(header(moonlight)->numerics_id, header(base)->numerics_id, 16);
+  assert_memory_not_equal(header(moonlight)->numerics_id, header(moonlight_eps)->numerics_id, 16);
+  assert_true(header(moonlight)->model.latent_eps == 1e-6f);
+  assert_true(header(moonlight_eps)->model.latent_eps == 1e-5f);
+  free(base.bytes);
+  free(moonlight.bytes);
+  free(moonlight_eps.bytes);
+}
+
+/* Published parameter counts; a tensor too many or too few shows here. */
+static void real_sizes_plan_fast(void **state) {
+  (void)state;
+  static const struct {
+    const char *path;
+    uint64_t parameters;
+  } MODELS[] = {{"tests/data/configs/deepseek-v3.json", UINT64_C(671026419200)},
+                {"tests/data/configs/deepseek-v2.json", UINT64_C(235741434880)},
+                {"tests/data/configs/deepseek-v2-lite.json", UINT64_C(15706484224)},
+                {"tests/data/configs/moonlight.json", UINT64_C(15960110208)}};
+  for (size_t i = 0; i < ARRAY_LEN(MODELS); i++) {
+    clock_t start = clock();
+    fixture_bytes file = fixture_plan(MODELS[i].path, NULL, NULL);
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    const plan_tensor *tensors = table(file, header(file)->tensors);
+    uint64_t parameters = 0;
+    for (uint32_t t = 0; t < header(file)->tensors.count; t++)
+      parameters += (uint64_t)tensors[t].row_count * tensors[t].batches * tensors[t].cols;
+    if (parameters != MODELS[i].parameters) fail_msg("%s: %llu parameters", MODELS[i].path, (unsigned long long)parameters);
+    if (seconds > 5) fail_msg("%s took %.1f s", MODELS[i].path, seconds);
+    free(file.bytes);
+  }
+}
+
+static const plan_tensor *find_tensor(fixture_bytes file, const char *name, uint32_t nth) {
+  const plan_tensor *tensors = table(file, header(file)->tensors);
+  for (uint32_t i = 0; i < header(file)->tensors.count; i++)
+    if (strcmp(text(file, tensors[i].name), name) == 0 && nth-- == 0) return &tensors[i];
+  fail_msg("no tensor %s", name);
+  return NULL;
+}
+
+static void weights_are_cut_as_the_products_read_them(void **state) {
+  (void)state;
+  fixture_bytes file = fixture_plan(TINY, NULL, NULL);
+  const plan_tensor *q = find_tensor(file, "model.layers.2.self_attn.q_a_proj.weight", 0);
+  const plan_tensor *kv = find_tensor(file, "model.layers.2.self_attn.kv_a_proj_with_mqa.weight", 0);
+  assert_true(kv->offset == q->offset + 128 * 192 * 2); /* one product reads both */
+  const plan_tensor *uk = find_tensor(file, "model.layers.0.self_attn.kv_b_proj.weight", 0);
+  const plan_tensor *uv = find_tensor(file, "model.layers.0.self_attn.kv_b_proj.weight", 1);
+  assert_int_equal(uk->transform, TRANSFORM_TRANSPOSE);
+  assert_int_equal(uk->rows, 4 * (64 + 64));
+  assert_int_equal(uk->row0, 0);
+  assert_int_equal(uk->row_count, 64);
+  assert_int_equal(uk->row_step, 128);
+  assert_int_equal(uk->batches, 4);
+  assert_int_equal(uv->transform, TRANSFORM_COPY);
+  assert_int_equal(uv->row0, 64);
+  const plan_tensor *gate = find_tensor(file, "model.layers.3.mlp.experts.5.gate_proj.weight", 0);
+  const plan_tensor *up = find_tensor(file, "model.layers.3.mlp.experts.5.up_proj.weight", 0);
+  const plan_tensor *next = find_tensor(file, "model.layers.3.mlp.experts.6.gate_proj.weight", 0);
+  assert_true(up->offset == gate->offset + 64 * 192 * 2);
+  assert_true(next->offset == up->offset + 64 * 192 * 2);
+  assert_int_equal(find_tensor(file, "model.layers.1.mlp.gate.e_score_correction_bias", 0)->dtype, DTYPE_F32);
+  assert_int_equal(find_tensor(file, "lm_head.weight", 0)->rows, 768);
+  free(file.bytes);
+}
+
+/* The split attention stores single chunks while that is small, whole groups beyond. */
+static void long_contexts_fold_groups(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    uint32_t unit, units;
+  } CASES[] = {{TINY, "max_len: 1024", 1, 4},
+               {"tests/data/configs/deepseek-v2-lite.json", "max_len: 16384", 1, 64},
+               {"tests/data/configs/deepseek-v3.json", "{max_len: 163840, kv_pages: 4096}", 8, 80}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
+    const plan_op *ops = table(file, header(file)->ops);
+    uint32_t seen = 0;
+    for (uint32_t o = 0; o < header(file)->ops.count; o++) {
+      mla_attn_args a;
+      if (ops[o].kernel != OP_mla_attn) continue;
+      memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
+      bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
+      assert_int_equal(a.unit_chunks, is_split ? CASES[i].unit : 0);
+      assert_int_equal(a.units_max, is_split ? CASES[i].units : 0);
+      seen++;
+    }
+    assert_int_equal(seen, 2 * header(file)->model.layers);
+    free(file.bytes);
+  }
+}
+
+static void limits_are_checked_by_name(void **state) {
+  (void)state;
+  static const struct {
+    const char *deploy, *words;
+  } CASES[] = {{"max_len: 4096", "max_position_embeddings"},
+               {"{max_seqs: 64, max_batch_tokens: 63}", "max_batch_tokens"},
+               {"{max_seqs: 8, max_logit_rows: 7}", "max_logit_rows"},
+               {"{max_seqs: 8, max_batch_tokens: 16, max_logit_rows: 17}", "max_logit_rows"},
+               {"{max_seqs: 8, ladder: [1, 9]}", "ladder"},
+               {"{max_len: 640, kv_pages: 9}", "kv_pages: 10"},
+               {"{max_len: 640, kv_memory_bytes: 1MiB}", "max_len: 192"}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = {0};
+    fixture_expect(fixture_try_plan(TINY, CASES[i].deploy, NULL, &file), ERR_LIMIT, CASES[i].words);
+    assert_null(file.bytes);
+  }
+}
+
+static void what_does_not_fit_is_refused_with_a_setting_that_does(void **state) {
+  (void)state;
+  char text_of_fail[FAIL_TEXT_MAX], deploy[256];
+  fixture_bytes file = {0};
+  fixture_expect(fixture_try_plan(TINY, "{device_memory_bytes: 256MiB, kv_pages: 2048}", NULL, &file), ERR_LIMIT, "KV pages");
+  snprintf(text_of_fail, sizeof text_of_fail, "%s", fail_text());
+  const char *hint = strstr(text_of_fail, "kv_pages: ");
+  assert_non_null(hint);
+  unsigned pages = 0;
+  assert_int_equal(sscanf(hint, "kv_pages: %u fits", &pages), 1);
+  snprintf(deploy, sizeof deploy, "{device_memory_bytes: 256MiB, kv_pages: %u}", pages);
+  file = fixture_plan(TINY, deploy, NULL);
+  assert_true(header(file)->device_bytes <= (UINT64_C(256) << 20) / 10 * 9);
+  free(file.bytes);
+  snprintf(deploy, sizeof deploy, "{device_memory_bytes: 256MiB, kv_pages: %u}", pages + 8); /* 2 MiB more than the regions' alignment */
+  fixture_expect(fixture_try_plan(TINY, deploy, NULL, &file), ERR_LIMIT, "does not fit");
+  fixture_expect(fixture_try_plan(TINY, "device_memory_bytes: 48MiB", NULL, &file), ERR_LIMIT, "max_batch_tokens: ");
+  fixture_expect(fixture_try_plan(TINY, "device_memory_bytes: 4MiB", NULL, &file), ERR_LIMIT, "no setting fits");
+}
+
+static void free_memory_becomes_pages(void **state) {
+  (void)state;
+  fixture_bytes file = fixture_plan(TINY, "device_memory_bytes: 256MiB", NULL);
+  uint64_t budget = (UINT64_C(256) << 20) / 10 * 9;
+  assert_true(header(file)->device_bytes <= budget);
+  assert_true(header(file)->device_bytes + (4u << 20) > budget); /* within the alignment of two regions */
+  free(file.bytes);
+  file = fixture_plan(TINY, "{device_memory_bytes: 256GiB, max_seqs: 2, max_len: 128}", NULL);
+  assert_int_equal(header(file)->limits.kv_pages, 4); /* more would never be used */
+  free(file.bytes);
+  file = fixture_plan(TINY, "kv_memory_bytes: 100MiB", NULL);
+  assert_int_equal(header(file)->limits.kv_pages, (100u << 20) / (4 * 64 * 576 * 2));
+  free(file.bytes);
+}
+
+static uint32_t random_state = 12345;
+static uint32_t pick(uint32_t count) {
+  random_state = random_state * 1664525u + 1013904223u;
+  return (random_state >> 8) % count;
+}
+
+static void random_config(char *out, size_t bytes) {
+  bool v3 = pick(2);
+  uint32_t experts = 8 * (1 + pick(12)), top_k = 1 + pick(6), groups = (pick(2) && experts % 16 == 0) ? 4 : 1, heads = 1 + pick(130);
+  uint32_t q_lora = 64 * (1 + pick(8)), v = 64 * (1 + pick(3));
+  char q[32] = "null";
+  if (pick(3)) snprintf(q, sizeof q, "%u", q_lora);
+  snprintf(
+      out, bytes,
+      "{\"model_type\": \"deepseek_v%c\", \"vocab_size\": %u, \"hidden_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u, "
+      "\"q_lora_rank\": %s, \"kv_lora_rank\": %u, \"qk_nope_head_dim\": %u, \"qk_rope_head_dim\": %u, \"v_head_dim\": %u, "
+      "\"intermediate_size\": %u, \"n_routed_experts\": %u, \"num_experts_per_tok\": %u, \"n_shared_experts\": %u, "
+      "\"moe_intermediate_size\": %u, \"first_k_dense_replace\": %u, \"n_group\": %u, \"topk_group\": %u, \"topk_method\": \"%s\", "
+      "\"max_position_embeddings\": 100000, \"bos_token_id\": 0, \"eos_token_id\": 1}",
+      v3 ? '3' : '2', 8 * (1 + pick(500)), 64 * (1 + pick(20)), 1 + pick(5), heads, q, 256 * (1 + pick(2)), 64 * (1 + pick(3)),
+      32 * (1 + pick(2)), v, 64 * (1 + pick(20)), experts, top_k, pick(3), 64 * (1 + pick(8)), pick(4), groups, groups > 1 ? 3 : 1,
+      v3           ? "noaux_tc"
+      : groups > 1 ? "group_limited_greedy"
+                   : "greedy");
+}
+
+/* planner_make runs the checker, which shares no code with graph and placement: OK means that both agree. */
+static void random_models_agree_with_the_checker(void **state) {
+  (void)state;
+  for (uint32_t round = 0; round < 60; round++) {
+    char config[2048], deploy[256];
+    void *bytes = NULL;
+    size_t count = 0;
+    random_config(config, sizeof config);
+    uint32_t seqs = 1 + pick(100), batch = seqs + pick(3000), logits = seqs + pick(batch - seqs + 1);
+    snprintf(deploy, sizeof deploy,
+             "{max_seqs: %u, max_batch_tokens: %u, max_logit_rows: %u, max_len: %u, chunk_tokens: %u, group_chunks: %u}", seqs, batch,
+             logits, 2 + pick(20000), 64u << pick(6), 1u << pick(7));
+    const planner_input input = {.config = {config, strlen(config)}, .deploy = {deploy, strlen(deploy)}};
+    fail_clear();
+    if (planner_make(&input, &bytes, &count) != OK) fail_msg("round %u: %s\n%s\n%s", round, fail_text(), config, deploy);
+    free(bytes);
+  }
+}
+
+static void every_axis_has_one_guarantee(void **state) {
+  (void)state;
+  fixture_bytes file = fixture_plan(TINY, NULL, NULL);
+  const plan_guarantee *rows = table(file, header(file)->guarantees);
+  uint32_t excluded = 0;
+  assert_true(header(file)->guarantees.count >= 12);
+  for (uint32_t i = 0; i < header(file)->guarantees.count; i++) {
+    assert_true(strlen(text(file, rows[i].axis)) > 0 && strlen(text(file, rows[i].reason)) > 0);
+    excluded += rows[i].status == GUARANTEE_EXCLUDED;
+    for (uint32_t j = 0; j < i; j++) assert_string_not_equal(text(file, rows[i].axis), text(file, rows[j].axis));
+  }
+  assert_int_equal(excluded, 4);
+  free(file.bytes);
+}
+
+/* PLAN_FORMAT.md has one heading per struct with its size. */
+static void the_document_states_the_sizes(void **state) {
+  (void)state;
+#define SIZE(type) \
+  { #type, sizeof(type) }
+  static const struct {
+    const char *name;
+    size_t bytes;
+  } STRUCTS[] = {SIZE(plan_header), SIZE(plan_span),   SIZE(plan_region), SIZE(plan_model), SIZE(plan_limits),
+                 SIZE(plan_io),     SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),  SIZE(plan_kernel),
+                 SIZE(plan_op),     SIZE(plan_dim),    SIZE(plan_fixup),  SIZE(plan_gemm),  SIZE(plan_guarantee)};
+  fixture_bytes document = fixture_read("PLAN_FORMAT.md");
+  document.bytes[document.count - 1] = 0;
+  for (size_t i = 0; i < ARRAY_LEN(STRUCTS); i++) {
+    char heading[64];
+    snprintf(heading, sizeof heading, "### %s (%zu bytes)\n", STRUCTS[i].name, STRUCTS[i].bytes);
+    if (!strstr(document.bytes, heading)) fail_msg("PLAN_FORMAT.md lacks \"%s\"", heading);
+  }
+  free(document.bytes);
+}
+
+static int record(void) {
+  char *dump = dump_tiny();
+  FILE *file = fopen(GOLDEN, "wb");
+  if (!file || fputs(dump, file) < 0 || fclose(file) != 0) return 1;
+  free(dump);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_dump_is_golden),
+      cmocka_unit_test(same_inputs_same_bytes),
+      cmocka_unit_test(the_digest_is_of_the_file),
+      cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
+      cmocka_unit_test(real_sizes_plan_fast),
+      cmocka_unit_test(weights_are_cut_as_the_products_read_them),
+      cmocka_unit_test(long_contexts_fold_groups),
+      cmocka_unit_test(limits_are_checked_by_name),
+      cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),
+      cmocka_unit_test(free_memory_becomes_pages),
+      cmocka_unit_test(random_models_agree_with_the_checker),
+      cmocka_unit_test(every_axis_has_one_guarantee),
+      cmocka_unit_test(the_document_states_the_sizes),
+  };
+  if (argc == 2 && strcmp(argv[1], "--record") == 0) return record();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

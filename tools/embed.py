@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Turns text files into one C source that holds them as strings: embed.py -o OUT.c FILE...
+
+The table is declared in engine/kernel_sources.h. A text is embedded byte for byte; only printable ASCII, tab and newline
+are allowed, so that the C string has one spelling and the compiler's character set plays no part.
+"""
+import argparse
+import os
+import sys
+
+HEAD = """/* Written by tools/embed.py from kernels_src/. */
+#include "engine/kernel_sources.h"
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
+const kernel_source kernel_sources[] = {
+"""
+ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "?": "\\?"}  # \? keeps trigraphs out
+
+
+def c_string_lines(name, data):
+    try:
+        text = data.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise SystemExit("embed.py: %s: byte %d is not ASCII" % (name, error.start)) from None
+    bad = [c for c in text if not (" " <= c <= "~" or c in "\t\n")]
+    if bad:
+        raise SystemExit("embed.py: %s: control character %r" % (name, bad[0]))
+    lines = text.split("\n")
+    ends = ["\\n"] * (len(lines) - 1) + [""]
+    quoted = ['"%s%s"' % ("".join(ESCAPES.get(c, c) for c in line), end) for line, end in zip(lines, ends)]
+    return [line for line in quoted if line != '""'] or ['""']
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Embeds text files into a C source.")
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("files", nargs="+")
+    args = parser.parse_args()
+    parts = [HEAD]
+    for path in args.files:
+        with open(path, "rb") as file:
+            lines = c_string_lines(path, file.read())
+        parts.append('{"%s",\n%s},\n' % (os.path.basename(path), "\n".join(lines)))
+    parts.append("};\nconst size_t kernel_sources_count = %d;\n" % len(args.files))
+    os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
+    with open(args.output, "w", encoding="ascii", newline="\n") as file:
+        file.write("".join(parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

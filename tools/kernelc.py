@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Compiles every kernel with NVRTC for the SPEC values that plans use: kernelc.py [--nvrtc LIB] [--cubins DIR] [STEM...]
+
+No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error,
+on any warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have,
+and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA. The options are those of engine/jit.c.
+"""
+import argparse
+import ctypes
+import glob
+import os
+import re
+import struct
+import subprocess
+import sys
+
+OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "--fmad=false", "--ftz=false", "--prec-div=true",
+           "--prec-sqrt=true"]
+SHARED_BYTES_MAX = 232448
+STATIC_SHARED_BYTES_MAX = 49152
+RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
+HEADERS = ["abi.h", "num.h", "ptx.cuh", "reduce.cuh", "tile.cuh"]
+
+# stem -> SPEC_THREADS, as in the table of kernels_src/README.md
+SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128,
+          "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024}
+TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
+         (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
+TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
+
+
+def variants(stem):
+    """(SPEC values, dynamic shared bytes) of every variant worth checking."""
+    if stem in SIMPLE:
+        return [({"THREADS": SIMPLE[stem]}, 0)]
+    if stem == "mla_attn":
+        return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
+                for rank in (256, 512) for rope in (32, 64)]
+    return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
+            for n, rows, stages in TILES]
+
+
+class Nvrtc:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+
+    def call(self, name, *args):
+        return getattr(self.library, name)(*args)
+
+    def compile(self, name, texts, spec):
+        """(cubin or None, log)"""
+        spec_text = "".join("#define SPEC_%s %du\n" % item for item in spec.items())
+        headers = [(header, texts[header]) for header in HEADERS] + [("spec.cuh", spec_text)]
+        count = len(headers)
+        names = (ctypes.c_char_p * count)(*[header.encode() for header, _ in headers])
+        bodies = (ctypes.c_char_p * count)(*[text.encode() for _, text in headers])
+        program = ctypes.c_void_p()
+        if self.call("nvrtcCreateProgram", ctypes.byref(program), texts[name].encode(), name.encode(), count, bodies, names):
+            raise SystemExit("kernelc.py: nvrtcCreateProgram failed")
+        options = (ctypes.c_char_p * len(OPTIONS))(*[option.encode() for option in OPTIONS])
+        result = self.call("nvrtcCompileProgram", program, len(OPTIONS), options)
+        log = self.text(program, "nvrtcGetProgramLog")
+        cubin = None if result else self.bytes(program, "nvrtcGetCUBIN")
+        self.call("nvrtcDestroyProgram", ctypes.byref(program))
+        return cubin, log
+
+    def bytes(self, program, getter):
+        size = ctypes.c_size_t()
+        self.call(getter + "Size", program, ctypes.byref(size))
+        data = ctypes.create_string_buffer(max(size.value, 1))
+        self.call(getter, program, data)
+        return data.raw[:size.value]
+
+    def text(self, program, getter):
+        return self.bytes(program, getter).rstrip(b"\0").decode(errors="replace").strip()
+
+
+def resources(cubin, stem):
+    """(registers, local bytes, static shared bytes) of the one kernel in a cubin: ELF sections and its .nv.info records."""
+    table, = struct.unpack_from("<Q", cubin, 40)
+    entry_bytes, count, names_index = struct.unpack_from("<HHH", cubin, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * entry_bytes) for i in range(count)]
+    names_at = sections[names_index][4]
+    name_of = lambda s: cubin[names_at + s[0]:cubin.index(b"\0", names_at + s[0])].decode()
+    by_name = {name_of(s): s for s in sections}
+    shared, info = by_name.get(".nv.shared." + stem), by_name[".nv.info"]
+    registers = local = 0
+    at, end = info[4], info[4] + info[5]
+    while at < end:  # records: format, attribute, u16 size or value, then size bytes where format is 4
+        form, attribute, size = struct.unpack_from("<BBH", cubin, at)
+        if form == 4 and attribute == 0x2f:  # REGCOUNT: symbol, registers
+            registers = struct.unpack_from("<I", cubin, at + 8)[0]
+        if form == 4 and attribute in (0x11, 0x12, 0x23):  # FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE: symbol, bytes
+            local = max(local, struct.unpack_from("<I", cubin, at + 8)[0])
+        at += 4 + (size if form == 4 else 0)
+    return registers, local, max(shared[5] - RESERVED_SHARED_BYTES, 0) if shared else 0
+
+
+def disassemble(path, stem):
+    try:
+        listing = subprocess.run(["nvdisasm", path], capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        return None, []
+    count = len(re.findall(r"\bHGMMA", listing))
+    faults = ["no HGMMA"] if stem in TENSOR_CORE and count == 0 else []
+    faults += ["local memory access"] if re.search(r"\b(?:LDL|STL)\b", listing) else []
+    special = sorted(set(re.findall(r"\bMUFU\.(?:EX2|LG2|SIN|COS|TANH)\b", listing)))
+    return count, faults + ["special function " + name for name in special]
+
+
+def check(nvrtc, texts, stem, cubins):
+    failures = 0
+    for number, (spec, dynamic) in enumerate(variants(stem)):
+        label = "%-12s %s" % (stem, " ".join("%s=%d" % item for item in spec.items()))
+        cubin, log = nvrtc.compile(stem + ".cu", texts, spec)
+        if cubin is None:
+            print("FAIL %s\n%s" % (label, log))
+            failures += 1
+            continue
+        registers, local, static = resources(cubin, stem)
+        faults = [log] if log else []
+        faults += ["%d bytes of local memory" % local] if local else []
+        faults += ["too much shared memory"] if static + dynamic > SHARED_BYTES_MAX or static > STATIC_SHARED_BYTES_MAX else []
+        faults += ["too many registers"] if registers * spec["THREADS"] > 65536 else []
+        count = None
+        if cubins:
+            path = os.path.join(cubins, "%s.%d.cubin" % (stem, number))
+            with open(path, "wb") as file:
+                file.write(cubin)
+            count, found = disassemble(path, stem)
+            faults += found
+        print("%s %-66s %3d registers, shared %5d + %6d, local %d%s" % (
+            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d HGMMA" % count))
+        for fault in faults:
+            print("     " + fault)
+        failures += bool(faults)
+    return failures
+
+
+def find_nvrtc():
+    found = sorted(glob.glob("/usr/local/cuda*/lib*/libnvrtc.so*") + glob.glob("/usr/local/cuda*/targets/*/lib/libnvrtc.so*"))
+    return found[0] if found else "libnvrtc.so.13"
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Compiles every kernel with NVRTC and checks what comes out.")
+    parser.add_argument("--nvrtc", default=find_nvrtc(), help="path of libnvrtc.so")
+    parser.add_argument("--cubins", help="folder to keep the cubins in; nvdisasm looks at them if it is on PATH")
+    parser.add_argument("stems", nargs="*", help="kernels (default: all of kernels.def)")
+    args = parser.parse_args()
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels_src")
+    with open(os.path.join(folder, "kernels.def"), encoding="ascii") as file:
+        stems = args.stems or re.findall(r"^KERNEL\((\w+)\)", file.read(), re.M)
+    texts = {}
+    for name in HEADERS + [stem + ".cu" for stem in stems]:
+        with open(os.path.join(folder, name), encoding="ascii") as file:
+            texts[name] = file.read()
+    if args.cubins:
+        os.makedirs(args.cubins, exist_ok=True)
+    nvrtc = Nvrtc(args.nvrtc)
+    failures = sum(check(nvrtc, texts, stem, args.cubins) for stem in stems)
+    print("%d variants failed" % failures)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

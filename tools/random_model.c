@@ -1,0 +1,476 @@
+/* random_model.c - writes a Hugging Face model folder of random bf16 weights for a config.json (deepseek_v3, deepseek_v2).
+ *
+ *   random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer]
+ *
+ * Owns: tensor names and shapes of such checkpoints, the safetensors bytes. Must not know: the engine or the plan; tests and
+ * tools/oracle.py feed its output to both. A value is a function of (seed, tensor name, index) alone: the bytes do not
+ * depend on the machine, on --shards or on the other tensors. Scales keep activations near 1 and logits lively.
+ * --vocab-tokenizer adds a byte-level BPE tokenizer.json with as many tokens as the config's vocabulary.
+ * Read next: tests/oracle/README.md. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+#include "base.h"
+#include "limits.h"
+
+#define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 3u + 16u) + 8u)
+#define PATH_BYTES_MAX 4096u
+#define CHUNK_VALUES 32768u
+#define FIRST_BYTE_TOKEN 3u /* after begin, end and padding */
+
+typedef struct model_shape {
+  uint32_t layers, dense_layers, hidden, vocab, heads, q_lora, kv_lora, nope, rope, value;
+  uint32_t inter, moe_inter, experts, shared_experts;
+  bool router_bias, tied;
+  double routed_gain; /* of the routed experts' last matrix: undoes routed_scaling_factor, as training would */
+} model_shape;
+
+/* One tensor: a normal-like distribution round mean with the given deviation. rows 0: a vector of cols values. */
+typedef struct tensor {
+  char name[NAME_BYTES_MAX];
+  uint64_t rows, cols;
+  double mean, deviation;
+  bool fp32;
+} tensor;
+
+typedef struct model {
+  tensor *tensors; /* [count], in file order */
+  uint32_t count, count_max;
+} model;
+
+typedef struct options {
+  const char *config_path, *out_dir;
+  uint64_t seed;
+  uint32_t shards;
+  bool vocab_tokenizer;
+} options;
+
+/* ---- config.json ---- */
+
+/* Reads an integer field in [low, high]; an absent or null field gives absent when that is in range, else an error. */
+static status read_count(const json_t *config, const char *key, uint32_t low, uint32_t high, int64_t absent, uint32_t *out) {
+  const json_t *field = json_object_get(config, key);
+  json_int_t number = (json_int_t)absent;
+  if (field != NULL && !json_is_null(field)) {
+    if (!json_is_integer(field)) return FAIL(ERR_FORMAT, "config.json: expected an integer for \"%s\"", key);
+    number = json_integer_value(field);
+  }
+  if (number < (json_int_t)low || number > (json_int_t)high)
+    return FAIL(ERR_FORMAT, "config.json: expected \"%s\" between %" PRIu32 " and %" PRIu32 ", found %" JSON_INTEGER_FORMAT, key, low,
+                high, number);
+  *out = (uint32_t)number;
+  return OK;
+}
+
+static bool text_is(const json_t *config, const char *key, const char *wanted) {
+  const char *text = json_string_value(json_object_get(config, key));
+  return text != NULL && strcmp(text, wanted) == 0;
+}
+
+static status read_shape(const json_t *config, model_shape *shape) {
+  bool v3 = text_is(config, "model_type", "deepseek_v3");
+  if (!v3 && !text_is(config, "model_type", "deepseek_v2"))
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v3 or deepseek_v2");
+  if (json_object_get(config, "quantization_config") != NULL)
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected bf16 weights, found a quantization_config");
+  if (json_is_true(json_object_get(config, "attention_bias")))
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected attention_bias false, found true");
+  uint32_t moe_every;
+  TRY(read_count(config, "moe_layer_freq", 1, 1, 1, &moe_every));
+  TRY(read_count(config, "num_hidden_layers", 1, LAYERS_MAX, -1, &shape->layers));
+  TRY(read_count(config, "first_k_dense_replace", 0, LAYERS_MAX, 0, &shape->dense_layers));
+  TRY(read_count(config, "hidden_size", 1, HIDDEN_MAX, -1, &shape->hidden));
+  TRY(read_count(config, "vocab_size", 1, VOCAB_MAX, -1, &shape->vocab));
+  TRY(read_count(config, "num_attention_heads", 1, HEADS_MAX, -1, &shape->heads));
+  TRY(read_count(config, "q_lora_rank", 0, HIDDEN_MAX, 0, &shape->q_lora));
+  TRY(read_count(config, "kv_lora_rank", 1, KV_LORA_RANK_MAX, -1, &shape->kv_lora));
+  TRY(read_count(config, "qk_nope_head_dim", 1, 1024, -1, &shape->nope));
+  TRY(read_count(config, "qk_rope_head_dim", 1, ROPE_DIM_MAX, -1, &shape->rope));
+  TRY(read_count(config, "v_head_dim", 1, 1024, -1, &shape->value));
+  TRY(read_count(config, "intermediate_size", 1, 65536, -1, &shape->inter));
+  TRY(read_count(config, "n_routed_experts", 0, EXPERTS_MAX, 0, &shape->experts));
+  TRY(read_count(config, "n_shared_experts", 0, 16, 0, &shape->shared_experts));
+  TRY(read_count(config, "moe_intermediate_size", shape->experts > 0 ? 1 : 0, 65536, 0, &shape->moe_inter));
+  const json_t *factor = json_object_get(config, "routed_scaling_factor");
+  if (factor != NULL && !(json_number_value(factor) > 0.0))
+    return FAIL(ERR_FORMAT, "config.json: expected a positive routed_scaling_factor");
+  shape->routed_gain = factor != NULL && json_number_value(factor) > 1.0 ? 1.0 / json_number_value(factor) : 1.0;
+  shape->router_bias = text_is(config, "topk_method", "noaux_tc");
+  shape->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
+  return OK;
+}
+
+/* ---- the list of tensors ---- */
+
+__attribute__((format(printf, 2, 3))) static tensor *next_tensor(model *m, const char *format, ...) {
+  ASSERT(m->count < m->count_max);
+  tensor *t = &m->tensors[m->count++];
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(t->name, sizeof t->name, format, args);
+  va_end(args);
+  ASSERT(length > 0 && (size_t)length < sizeof t->name);
+  return t;
+}
+
+static void add_matrix(model *m, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain) {
+  tensor *t = next_tensor(m, "%s%s.weight", prefix, name);
+  t->rows = rows;
+  t->cols = cols;
+  t->deviation = gain / sqrt((double)cols);
+}
+
+static void add_norm(model *m, const char *prefix, const char *name, uint64_t cols) {
+  tensor *t = next_tensor(m, "%s%s.weight", prefix, name);
+  t->cols = cols;
+  t->mean = 1.0;
+  t->deviation = 0.1;
+}
+
+static void add_mlp(model *m, const char *prefix, uint64_t hidden, uint64_t inter, double gain) {
+  add_matrix(m, prefix, "gate_proj", inter, hidden, 1.0);
+  add_matrix(m, prefix, "up_proj", inter, hidden, 1.0);
+  add_matrix(m, prefix, "down_proj", hidden, inter, gain);
+}
+
+static void add_attention(model *m, const model_shape *s, const char *prefix) {
+  uint64_t q_rows = (uint64_t)s->heads * (s->nope + s->rope);
+  if (s->q_lora > 0) {
+    add_matrix(m, prefix, "q_a_proj", s->q_lora, s->hidden, 1.0);
+    add_norm(m, prefix, "q_a_layernorm", s->q_lora);
+    add_matrix(m, prefix, "q_b_proj", q_rows, s->q_lora, 1.0);
+  } else {
+    add_matrix(m, prefix, "q_proj", q_rows, s->hidden, 1.0);
+  }
+  add_matrix(m, prefix, "kv_a_proj_with_mqa", (uint64_t)s->kv_lora + s->rope, s->hidden, 1.0);
+  add_norm(m, prefix, "kv_a_layernorm", s->kv_lora);
+  add_matrix(m, prefix, "kv_b_proj", (uint64_t)s->heads * (s->nope + s->value), s->kv_lora, 1.0);
+  add_matrix(m, prefix, "o_proj", s->hidden, (uint64_t)s->heads * s->value, 1.0);
+}
+
+static void add_moe(model *m, const model_shape *s, const char *prefix) {
+  char expert_prefix[128];
+  add_matrix(m, prefix, "gate", s->experts, s->hidden, 1.0);
+  if (s->router_bias) {
+    tensor *bias = next_tensor(m, "%sgate.e_score_correction_bias", prefix);
+    bias->cols = s->experts;
+    bias->deviation = 0.05;
+    bias->fp32 = true;
+  }
+  for (uint32_t e = 0; e < s->experts; ++e) {
+    snprintf(expert_prefix, sizeof expert_prefix, "%sexperts.%" PRIu32 ".", prefix, e);
+    add_mlp(m, expert_prefix, s->hidden, s->moe_inter, s->routed_gain);
+  }
+  if (s->shared_experts > 0) {
+    snprintf(expert_prefix, sizeof expert_prefix, "%sshared_experts.", prefix);
+    add_mlp(m, expert_prefix, s->hidden, (uint64_t)s->moe_inter * s->shared_experts, 1.0);
+  }
+}
+
+static void list_tensors(model *m, const model_shape *s) {
+  char prefix[64];
+  add_matrix(m, "model.", "embed_tokens", s->vocab, s->hidden, 1.0);
+  m->tensors[0].deviation = 4.0; /* larger than what one layer adds, as in a trained model: router ties are then rare */
+  for (uint32_t layer = 0; layer < s->layers; ++layer) {
+    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
+    add_norm(m, prefix, "input_layernorm", s->hidden);
+    add_norm(m, prefix, "post_attention_layernorm", s->hidden);
+    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", layer);
+    add_attention(m, s, prefix);
+    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", layer);
+    if (layer < s->dense_layers || s->experts == 0)
+      add_mlp(m, prefix, s->hidden, s->inter, 1.0);
+    else
+      add_moe(m, s, prefix);
+  }
+  add_norm(m, "model.", "norm", s->hidden);
+  if (!s->tied) add_matrix(m, "", "lm_head", s->vocab, s->hidden, 2.0);
+}
+
+/* ---- values ---- */
+
+static uint64_t splitmix(uint64_t x) {
+  x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return x ^ (x >> 31);
+}
+
+/* The sum of four 16-bit uniforms, centred: between -131070 and 131070, standard deviation 65536 / sqrt(3). */
+static int32_t bell(uint64_t key, uint64_t index) {
+  uint64_t bits = splitmix(key + (index + 1) * UINT64_C(0x9e3779b97f4a7c15));
+  uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+  return (int32_t)sum - 2 * 65535;
+}
+
+static uint32_t float_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static uint16_t to_bf16(float value) { /* finite values only; nearest even */
+  uint32_t bits = float_bits(value);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static uint64_t value_count(const tensor *t) { return (t->rows > 0 ? t->rows : 1) * t->cols; }
+static uint64_t value_bytes(const tensor *t) { return value_count(t) * (t->fp32 ? 4 : 2); }
+
+static status write_values(FILE *file, const char *path, const tensor *t, uint64_t seed) {
+  static unsigned char bytes[CHUNK_VALUES * 4];
+  uint64_t key = XXH3_64bits_withSeed(t->name, strlen(t->name), seed);
+  uint64_t count = value_count(t);
+  double scale = t->deviation * sqrt(3.0) / 65536.0;
+  for (uint64_t start = 0; start < count; start += CHUNK_VALUES) {
+    uint64_t chunk = count - start < CHUNK_VALUES ? count - start : CHUNK_VALUES;
+    size_t fill = 0;
+    for (uint64_t i = 0; i < chunk; ++i) {
+      float value = (float)(t->mean + (double)bell(key, start + i) * scale);
+      uint32_t bits = t->fp32 ? float_bits(value) : to_bf16(value);
+      for (int byte = 0; byte < (t->fp32 ? 4 : 2); ++byte) bytes[fill++] = (unsigned char)(bits >> (8 * byte));
+    }
+    if (fwrite(bytes, 1, fill, file) != fill) return FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+  }
+  return OK;
+}
+
+/* ---- files ---- */
+
+static status join(char path[PATH_BYTES_MAX], const char *dir, const char *name) {
+  int length = snprintf(path, PATH_BYTES_MAX, "%s/%s", dir, name);
+  if (length < 0 || (size_t)length >= PATH_BYTES_MAX) return FAIL(ERR_LIMIT, "path too long: %s/%s", dir, name);
+  return OK;
+}
+
+static status write_json(const char *dir, const char *name, const json_t *json) {
+  char path[PATH_BYTES_MAX];
+  TRY(join(path, dir, name));
+  if (json == NULL || json_dump_file(json, path, JSON_INDENT(2)) != 0) return FAIL(ERR_IO, "%s: cannot write", path);
+  return OK;
+}
+
+/* The safetensors header of tensors [first, last), padded with spaces to a multiple of 8; the caller frees it. */
+static char *make_header(const model *m, uint32_t first, uint32_t last, uint64_t *bytes) {
+  json_t *header = json_object();
+  json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "pt"));
+  uint64_t offset = 0;
+  for (uint32_t i = first; i < last; ++i) {
+    const tensor *t = &m->tensors[i];
+    uint64_t end = offset + value_bytes(t);
+    json_t *shape = t->rows > 0 ? json_pack("[I,I]", (json_int_t)t->rows, (json_int_t)t->cols) : json_pack("[I]", (json_int_t)t->cols);
+    json_object_set_new(header, t->name, json_pack("{s:s,s:o,s:[I,I]}", "dtype", t->fp32 ? "F32" : "BF16", "shape", shape,
+                                                   "data_offsets", (json_int_t)offset, (json_int_t)end));
+    offset = end;
+  }
+  char *dumped = json_dumps(header, JSON_COMPACT);
+  json_decref(header);
+  ASSERT(dumped != NULL);
+  size_t length = strlen(dumped);
+  *bytes = align_up(length, 8);
+  char *padded = malloc((size_t)*bytes);
+  ASSERT(padded != NULL);
+  memset(padded, ' ', (size_t)*bytes);
+  memcpy(padded, dumped, length);
+  free(dumped);
+  return padded;
+}
+
+static status write_shard(const model *m, uint32_t first, uint32_t last, uint64_t seed, const char *path) {
+  FILE *file = fopen(path, "wb");
+  if (file == NULL) return FAIL(ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+  uint64_t header_bytes;
+  char *header = make_header(m, first, last, &header_bytes);
+  unsigned char length[8];
+  for (int i = 0; i < 8; ++i) length[i] = (unsigned char)(header_bytes >> (8 * i));
+  bool written = fwrite(length, 1, 8, file) == 8 && fwrite(header, 1, (size_t)header_bytes, file) == header_bytes;
+  free(header);
+  status s = written ? OK : FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+  for (uint32_t i = first; i < last && s == OK; ++i) s = write_values(file, path, &m->tensors[i], seed);
+  if (fclose(file) != 0 && s == OK) s = FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+  return s;
+}
+
+static status write_weights(const model *m, const options *o) {
+  char path[PATH_BYTES_MAX], name[64];
+  if (o->shards > m->count) return FAIL(ERR_USAGE, "expected at most %" PRIu32 " shards, one tensor each", m->count);
+  json_t *map = json_object();
+  uint64_t total = 0;
+  status s = OK;
+  for (uint32_t shard = 0; shard < o->shards && s == OK; ++shard) {
+    uint32_t first = (uint32_t)((uint64_t)m->count * shard / o->shards);
+    uint32_t last = (uint32_t)((uint64_t)m->count * (shard + 1) / o->shards);
+    if (o->shards == 1)
+      snprintf(name, sizeof name, "model.safetensors");
+    else
+      snprintf(name, sizeof name, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard + 1, o->shards);
+    for (uint32_t i = first; i < last; ++i) {
+      json_object_set_new(map, m->tensors[i].name, json_string(name));
+      total += value_bytes(&m->tensors[i]);
+    }
+    s = join(path, o->out_dir, name);
+    if (s == OK) s = write_shard(m, first, last, o->seed, path);
+  }
+  json_t *index = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
+  if (s == OK && o->shards > 1) s = write_json(o->out_dir, "model.safetensors.index.json", index);
+  json_decref(index);
+  return s;
+}
+
+/* ---- tokenizer.json ---- */
+
+/* The printable stand-in of a byte in byte-level BPE, as UTF-8: printable Latin-1 stands for itself, the others for
+ * U+0100 upward in order. */
+static void byte_symbol(uint32_t byte, char symbol[3]) {
+  uint32_t code = 256;
+  for (uint32_t b = 0; b <= byte; ++b) {
+    bool printable = (b >= 33 && b <= 126) || (b >= 161 && b != 173);
+    if (b == byte && printable) code = b;
+    if (b < byte && !printable) ++code;
+  }
+  size_t length = 0;
+  if (code < 128) {
+    symbol[length++] = (char)code;
+  } else {
+    symbol[length++] = (char)(0xc0 | code >> 6);
+    symbol[length++] = (char)(0x80 | (code & 0x3f));
+  }
+  symbol[length] = 0;
+}
+
+/* Ids: begin, end, padding; the 256 bytes; then pairs of bytes in a fixed shuffled order, each with its merge. */
+static status make_vocab(uint32_t vocab, json_t *ids, json_t *merges) {
+  if (vocab < FIRST_BYTE_TOKEN + 256 || vocab > FIRST_BYTE_TOKEN + 256 + 65536)
+    return FAIL(ERR_UNSUPPORTED, "--vocab-tokenizer: expected a vocabulary of 259 to 65795 tokens, found %" PRIu32, vocab);
+  char left[3], right[3], pair[8];
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    byte_symbol(byte, left);
+    json_object_set_new(ids, left, json_integer((json_int_t)(FIRST_BYTE_TOKEN + byte)));
+  }
+  for (uint32_t id = FIRST_BYTE_TOKEN + 256; id < vocab; ++id) {
+    uint32_t place = (id - FIRST_BYTE_TOKEN - 256) * 40503u & 0xffff; /* odd factor: every pair once */
+    byte_symbol(place >> 8, left);
+    byte_symbol(place & 0xff, right);
+    snprintf(pair, sizeof pair, "%s%s", left, right);
+    json_object_set_new(ids, pair, json_integer((json_int_t)id));
+    snprintf(pair, sizeof pair, "%s %s", left, right);
+    json_array_append_new(merges, json_string(pair));
+  }
+  return OK;
+}
+
+static status write_tokenizer(uint32_t vocab, const char *dir) {
+  static const char *const specials[FIRST_BYTE_TOKEN] = {"<begin>", "<end>", "<pad>"};
+  json_t *ids = json_object(), *merges = json_array(), *added = json_array();
+  for (uint32_t id = 0; id < FIRST_BYTE_TOKEN; ++id) {
+    json_object_set_new(ids, specials[id], json_integer((json_int_t)id));
+    json_array_append_new(added, json_pack("{s:i,s:s,s:b,s:b,s:b,s:b,s:b}", "id", (int)id, "content", specials[id], "single_word", 0,
+                                           "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
+  }
+  status s = make_vocab(vocab, ids, merges);
+  json_t *level = json_pack("{s:s,s:b,s:b,s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1);
+  json_t *bpe = json_pack("{s:s,s:n,s:n,s:n,s:n,s:b,s:b,s:b,s:o,s:o}", "type", "BPE", "dropout", "unk_token",
+                          "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", 0,
+                          "vocab", ids, "merges", merges);
+  json_t *tokenizer = json_pack("{s:s,s:n,s:n,s:o,s:n,s:O,s:O,s:o,s:o}", "version", "1.0", "truncation", "padding", "added_tokens",
+                                added, "normalizer", "pre_tokenizer", level, "post_processor", level, "decoder", level, "model", bpe);
+  if (s == OK) s = write_json(dir, "tokenizer.json", tokenizer);
+  json_decref(tokenizer);
+  json_t *settings = json_pack("{s:b,s:s,s:s,s:s}", "add_bos_token", 1, "bos_token", specials[0], "eos_token", specials[1],
+                               "tokenizer_class", "PreTrainedTokenizerFast");
+  if (s == OK) s = write_json(dir, "tokenizer_config.json", settings);
+  json_decref(settings);
+  return s;
+}
+
+/* ---- command line ---- */
+
+static status parse_number(const char *flag, const char *text, uint64_t low, uint64_t high, uint64_t *out) {
+  char *end = NULL;
+  errno = 0;
+  unsigned long long number = text != NULL ? strtoull(text, &end, 10) : 0;
+  if (text == NULL || text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || number < low || number > high)
+    return FAIL(ERR_USAGE, "%s: expected a number between %" PRIu64 " and %" PRIu64 ", found %s", flag, low, high,
+                text != NULL ? text : "nothing");
+  *out = number;
+  return OK;
+}
+
+static status parse_options(int argc, char **argv, options *o) {
+  *o = (options){.seed = 1, .shards = 1};
+  for (int i = 1; i < argc; ++i) {
+    uint64_t number = 0;
+    if (strcmp(argv[i], "--seed") == 0) {
+      TRY(parse_number(argv[i], argv[i + 1], 0, UINT64_MAX, &o->seed));
+      ++i;
+    } else if (strcmp(argv[i], "--shards") == 0) {
+      TRY(parse_number(argv[i], argv[i + 1], 1, 99999, &number));
+      o->shards = (uint32_t)number;
+      ++i;
+    } else if (strcmp(argv[i], "--vocab-tokenizer") == 0) {
+      o->vocab_tokenizer = true;
+    } else if (argv[i][0] == '-' || o->out_dir != NULL) {
+      return FAIL(ERR_USAGE, "unexpected argument %s", argv[i]);
+    } else if (o->config_path == NULL) {
+      o->config_path = argv[i];
+    } else {
+      o->out_dir = argv[i];
+    }
+  }
+  if (o->out_dir == NULL) return FAIL(ERR_USAGE, "usage: random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer]");
+  return OK;
+}
+
+static status copy_config(const char *text, size_t bytes, const char *dir) {
+  char path[PATH_BYTES_MAX];
+  TRY(join(path, dir, "config.json"));
+  FILE *file = fopen(path, "wb");
+  if (file == NULL) return FAIL(ERR_IO, "%s: cannot create: %s", path, strerror(errno));
+  bool written = fwrite(text, 1, bytes, file) == bytes;
+  if (fclose(file) != 0 || !written) return FAIL(ERR_IO, "%s: cannot write", path);
+  return OK;
+}
+
+static status make_folder(const json_t *config, const options *o, const char *text, size_t bytes) {
+  model_shape shape;
+  TRY(read_shape(config, &shape));
+  if (mkdir(o->out_dir, 0777) != 0 && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot create: %s", o->out_dir, strerror(errno));
+  TRY(copy_config(text, bytes, o->out_dir));
+  uint32_t tensors_max = shape.layers * (shape.experts * 3 + 16) + 8;
+  model m = {.tensors = calloc(tensors_max, sizeof(tensor)), .count_max = tensors_max};
+  ASSERT(m.tensors != NULL && tensors_max <= TENSORS_MAX);
+  list_tensors(&m, &shape);
+  status s = write_weights(&m, o);
+  free(m.tensors);
+  if (s == OK && o->vocab_tokenizer) s = write_tokenizer(shape.vocab, o->out_dir);
+  return s;
+}
+
+static status run(int argc, char **argv) {
+  static char text[FILE_CONFIG_BYTES_MAX];
+  options o;
+  TRY(parse_options(argc, argv, &o));
+  FILE *file = fopen(o.config_path, "rb");
+  if (file == NULL) return FAIL(ERR_IO, "%s: cannot open: %s", o.config_path, strerror(errno));
+  size_t bytes = fread(text, 1, sizeof text, file);
+  fclose(file);
+  if (bytes == sizeof text) return FAIL(ERR_LIMIT, "%s: expected less than %u bytes", o.config_path, FILE_CONFIG_BYTES_MAX);
+  json_error_t error;
+  json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  if (config == NULL) return FAIL(ERR_FORMAT, "%s: line %d: %s", o.config_path, error.line, error.text);
+  status s = make_folder(config, &o, text, bytes);
+  json_decref(config);
+  return s;
+}
+
+int main(int argc, char **argv) {
+  status s = run(argc, argv);
+  if (s != OK) fprintf(stderr, "random_model: %s\n", fail_text());
+  return fail_exit_code(s);
+}

@@ -1,0 +1,23 @@
+#!/bin/sh
+# setup.sh - installs what the build and the tests need, on Debian 12 or Ubuntu 24.04 and later.
+# As root it installs; otherwise it prints the command and stops with status 1. Does nothing when all is there.
+set -eu
+
+packages="gcc ninja-build python3 binutils libc6-dev libjansson-dev libfyaml-dev libpcre2-dev libzstd-dev libxxhash-dev libcmocka-dev"
+
+missing=""
+for package in $packages; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+  echo "setup.sh: these packages are missing; please run"
+  echo "  sudo apt-get install --no-install-recommends$missing"
+  exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+# shellcheck disable=SC2086
+apt-get -q install -y --no-install-recommends $missing

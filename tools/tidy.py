@@ -1,0 +1,431 @@
+#!/usr/bin/env python3
+"""Checks the house rules of STYLE.md that a machine can check: tidy.py [--root DIR] [--builddir DIR] [--self-test]
+
+Prints one "file:line: message" per breach and exits 1 if there is any. Each rule is one generator below, registered with
+@rule; --self-test plants a breach of every rule in a temporary tree and expects it to be reported, and no other message.
+"""
+import argparse
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# === Tables =================================================================================================================
+
+# A file of engine/ may include headers of earlier rows only, and its own. engine/cpu/ is one row whose headers are shared
+# inside the folder; planner/ sees the rows marked L0 and its own headers. A name covers its family: "exec" is also exec_state.h;
+# with an ending it means that one file.
+LAYERS = [
+    ("L0", "base"),
+    ("L0", "limits abi"),
+    ("L0", "fail num plan_format kernel_sources digest trig utf8 verbatim.h"),
+    ("L1", "cuda_api dynlib"),
+    ("L1", "gpu jit"),
+    ("L1", "gemm_lt"),
+    ("L1", "cpu/"),
+    ("L2", "plan arena kernels"),
+    ("L3", "safetensors"),
+    ("L3", "weights"),
+    ("L3", "exec"),
+    ("L4", "split_pattern bpe added_tokens"),
+    ("L4", "pretokenize"),
+    ("L4", "tokenizer_json"),
+    ("L4", "tokenizer pages items"),
+    ("L4", "request"),
+    ("L4", "schedule receipt"),
+    ("L4", "detokenizer"),
+    ("L4", "transcript"),
+    ("L5", "engine verbatim"),
+    ("L6", "cli"),
+    ("L6", "main"),
+]
+RANK_OF_PLANNER = 3  # planner/ sees LAYERS[:3]
+
+# Who may name what of CUDA: pattern, the file that owns it, the header that declares it.
+VENDOR_CALLS = [
+    (r"\bcu(?!BLAS)[A-Z]\w*", "driver calls", {"engine/gpu.c", "engine/cuda_api.h"}),
+    (r"\bnvrtc\w*", "NVRTC calls", {"engine/jit.c", "engine/cuda_api.h"}),
+    (r"\bcublasLt\w*", "cuBLASLt calls", {"engine/gemm_lt.c", "engine/cuda_api.h"}),
+]
+VENDOR_HEADER = r'#\s*include\s*[<"](?!cuda_api\.h)(?:cuda\w*|nvrtc|cublas\w*|nccl)\.h[>"]'
+
+KERNEL_BANS = [
+    (r"\b__(?:exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|tanh)f\s*\(", "special-function intrinsic"),
+    (r"\b__fdividef\s*\(|\b__saturatef\s*\(", "inexact division or clamp intrinsic"),
+    (r"\b(?:expf|exp2f|exp10f|expm1f|logf|log2f|log10f|log1pf|powf|sinf|cosf|tanf|tanhf|rsqrtf|erff)\s*\(",
+     "library function whose bits differ from the CPU's; use num.h"),
+    (r"\w+\.approx\b|\bdiv\.full\b", "approximate PTX instruction"),
+    (r"\bprintf\s*\(", "printf in a kernel"),
+    (r"\b__shfl(?:_up|_down|_xor)?\s*\(", "shuffle without a mask"),
+    (r"\b__shfl\w*_sync\s*\(\s*(?!(?:0xffffffffu?|FULL_WARP|WARP_ALL)\s*,)", "partial-mask shuffle"),
+    (r"\batomic(?:Add|Sub|Max|Min|Exch|CAS|And|Or|Xor|Inc|Dec)\w*\s*\(", "atomic: the order of its operands is not fixed"),
+    (r"\b(?:red|atom)\.(?:\w+\.)*(?:add|min|max|exch|cas|and|or|xor|inc|dec)\b", "PTX atomic or reduction"),
+]
+
+GETENV_OWNERS = r"engine/(?:main|cli_\w+)\.c"
+ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
+# Files that run after start-up: they own no memory but what the arenas gave them.
+RUN_TIME_FILES = r"engine/(?:exec|request|schedule|pages|sampler|trace)\.c|engine/cpu/(?!cpu_pool\.c)\w+\.c"
+
+FILE_LINES = {".c": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
+FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS = 70, 200, 140
+
+BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"(?i)\bfor now\b", "provisional wording")]
+BANNED_PATHS = r"(?<![\w.])/(home|root|Users)/\w"
+
+TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE NUMERICS.md
+PLAN_FORMAT.md README.md STYLE.md""".split())
+NOT_OURS = {".git", "build", "__pycache__"}
+
+# === The tree ===============================================================================================================
+
+COMMENT = r"//[^\n]*|/\*.*?\*/"
+LITERAL = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+class Tree:
+    """The files of a working tree, with and without what is not code."""
+
+    def __init__(self, root, builddir):
+        self.root, self.builddir = root, builddir
+        self.paths = sorted(self.known_to_git() or self.walk())
+        self.texts, self.codes = {}, {}
+
+    def known_to_git(self):
+        """Tracked and new files, without what git ignores; nothing where there is no git."""
+        if not os.path.exists(os.path.join(self.root, ".git")):
+            return []
+        try:
+            output = subprocess.run(["git", "-C", self.root, "ls-files", "-coz", "--exclude-standard"], capture_output=True,
+                                    text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return []
+        return {path for path in output.split("\0") if path and self.exists(path)}
+
+    def walk(self):
+        for folder, folders, files in os.walk(self.root):
+            folders[:] = [name for name in folders if name not in NOT_OURS]
+            for name in files:
+                if not name.endswith(".pyc"):
+                    yield os.path.relpath(os.path.join(folder, name), self.root)
+
+    def matching(self, pattern):
+        return [path for path in self.paths if re.fullmatch(pattern, path)]
+
+    def text(self, path):
+        if path not in self.texts:
+            with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as file:
+                self.texts[path] = file.read()
+        return self.texts[path]
+
+    def exists(self, path):
+        return os.path.exists(os.path.join(self.root, path))
+
+    def without_comments(self, path):
+        if path not in self.codes:
+            keep = lambda m: m.group(0) if m.group(0)[0] in "\"'" else blank(m)
+            self.codes[path] = re.sub(LITERAL + "|" + COMMENT, keep, self.text(path), flags=re.S)
+        return self.codes[path]
+
+    def bare_code(self, path):
+        """Without comments, literals and preprocessor lines; every line keeps its number."""
+        code = re.sub(LITERAL, blank, self.without_comments(path))
+        return re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", blank, code, flags=re.M)
+
+    def configure(self):
+        """The tree's own configure.py as a module: it holds the source lists."""
+        spec = importlib.util.spec_from_file_location("configure_of_tree", os.path.join(self.root, "configure.py"))
+        module = importlib.util.module_from_spec(spec)
+        sys.dont_write_bytecode = True
+        spec.loader.exec_module(module)
+        return module
+
+
+HOST = r"(?:engine|planner)/.*\.[ch]"
+C_FILES = r"(?:engine|planner|tests|tools)/.*\.[ch]"
+KERNEL_FILES = r"kernels_src/.*\.(?:cu|cuh|h)"
+CODE = r".*\.(?:c|h|cu|cuh|def|py|sh)|\.ci/run"
+RULES = []
+
+
+def rule(function):
+    RULES.append(function)
+    return function
+
+
+def find(pattern, code, path, message):
+    for match in re.finditer(pattern, code):
+        yield path, code.count("\n", 0, match.start()) + 1, "%s (%s)" % (message, match.group(0).strip())
+
+
+# === Layers and owners ======================================================================================================
+
+
+def stem_of(path):
+    inner = re.sub(r"^(?:engine|kernels_src)/", "", path)
+    return "cpu/" if inner.startswith("cpu/") else os.path.splitext(inner)[0]
+
+
+def row_of(path):
+    """(row of LAYERS, name in it) that a file of engine/ or kernels_src/ belongs to, or (None, None)."""
+    stem = stem_of(path)
+    rows = [(rank, name) for rank, (_, names) in enumerate(LAYERS) for name in names.split()]
+    families = [(rank, name) for rank, name in rows if stem.startswith(name + "_")]
+    exact = [row for row in rows if row[1] == os.path.basename(path)] + [row for row in rows if row[1] == stem]
+    return (exact + families + [(None, None)])[0]
+
+
+def resolve(tree, path, name):
+    for folder in (os.path.dirname(path), "", "engine", "planner", "kernels_src"):
+        candidate = os.path.normpath(os.path.join(folder, name))
+        if tree.exists(candidate):
+            return candidate
+    return None
+
+
+def include_error(path, target):
+    """What is wrong with path including target, or None."""
+    if os.path.splitext(path)[0] == os.path.splitext(target)[0] or target.endswith(".def"):
+        return None
+    in_planner, target_in_planner = path.startswith("planner/"), target.startswith("planner/")
+    if in_planner and target_in_planner:
+        return None
+    rank, name = (RANK_OF_PLANNER, "planner") if in_planner else row_of(path)
+    if rank is None:
+        return "%s is not in the layer table of tools/tidy.py" % path
+    if target_in_planner:  # only the command line drives the planner
+        return None if LAYERS[rank][0] == "L6" else "includes %s, which belongs to the planner" % target
+    target_rank, target_name = row_of(target)
+    if target_rank is None:
+        return "includes %s, which is not in the layer table" % target
+    if target_rank >= rank and target_name != name:
+        return "includes %s, which is not in a lower layer" % target
+    return None
+
+
+@rule
+def layers(tree):
+    for path in tree.matching(HOST):
+        for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', tree.without_comments(path), re.M):
+            line = tree.without_comments(path).count("\n", 0, match.start()) + 1
+            target = resolve(tree, path, match.group(1))
+            message = include_error(path, target) if target else "includes %s, which is not in the tree" % match.group(1)
+            if message:
+                yield path, line, message
+
+
+@rule
+def vendor_calls(tree):
+    for path in tree.matching(HOST):
+        code = tree.without_comments(path)
+        yield from find(VENDOR_HEADER, code, path, "vendor header; declare what is needed in our own")
+        for pattern, name, owners in VENDOR_CALLS:
+            if path not in owners:
+                yield from find(pattern, code, path, "%s belong to %s" % (name, " and ".join(sorted(owners))))
+
+
+@rule
+def environment(tree):
+    for path in tree.matching(HOST):
+        if not re.fullmatch(GETENV_OWNERS, path):
+            yield from find(r"\b(?:secure_)?getenv\b", tree.bare_code(path), path, "only the command line reads the environment")
+
+
+@rule
+def allocation(tree):
+    for path in tree.matching(RUN_TIME_FILES):
+        yield from find(ALLOCATION, tree.bare_code(path), path, "this file runs after start-up and allocates nothing")
+
+
+@rule
+def kernel_bans(tree):
+    for path in tree.matching(KERNEL_FILES):
+        code = tree.without_comments(path)
+        for pattern, message in KERNEL_BANS:
+            yield from find(pattern, code, path, message)
+
+
+# === Sizes and words ========================================================================================================
+
+
+@rule
+def sizes(tree):
+    for path in tree.matching(CODE):
+        lines = tree.text(path).split("\n")
+        limit = FILE_LINES.get(os.path.splitext(path)[1])
+        if limit and len(lines) - 1 > limit:
+            yield path, limit + 1, "file has %d lines, at most %d" % (len(lines) - 1, limit)
+        for number, line in enumerate(lines, 1):
+            if len(line) > LINE_COLUMNS:
+                yield path, number, "line has %d columns, at most %d" % (len(line), LINE_COLUMNS)
+            if line != line.rstrip() or "\t" in line:
+                yield path, number, "tab or space at the end of the line"
+
+
+def functions(code):
+    """(name, is_kernel, first line, last line) of every function of C or CUDA code without literals and preprocessor."""
+    stack, start, first = [], 0, 0
+    for match in re.finditer(r"[{};]", code):
+        inside = any(kind != "scope" for kind in stack)
+        if match.group(0) == "{":
+            item = code[start:match.start()]
+            kind = "block"
+            if not inside:
+                head = item.rstrip()
+                is_scope = ")" not in head and re.search(r"\bnamespace\b|\bextern\s*$", head)
+                kind = "scope" if is_scope else "function" if head.endswith(")") else "block"
+                first = start + len(item) - len(item.lstrip())
+            stack.append(kind)
+            if kind == "scope":
+                start = match.end()
+        elif match.group(0) == "}" and stack:
+            kind = stack.pop()
+            if not any(k != "scope" for k in stack):
+                head = code[first:match.start()]
+                if kind == "function":
+                    names = [n for n in re.findall(r"\b(\w+)\s*\(", head.split("{")[0]) if not n.startswith("__")]
+                    yield (names or ["?"])[0], "__global__" in head, code.count("\n", 0, first) + 1, \
+                        code.count("\n", 0, match.start()) + 1
+                start = match.end()
+        elif match.group(0) == ";" and not inside:
+            start = match.end()
+
+
+@rule
+def function_sizes(tree):
+    for path in tree.matching(C_FILES) + tree.matching(KERNEL_FILES):
+        for name, is_kernel, first, last in functions(tree.bare_code(path)):
+            limit = KERNEL_LINES if is_kernel else FUNCTION_LINES
+            if last - first + 1 > limit:
+                yield path, first, "%s has %d lines, at most %d" % (name, last - first + 1, limit)
+
+
+@rule
+def words(tree):
+    for path in tree.matching(CODE) + tree.matching(r"[^/]*\.md|(?:engine|planner|kernels_src|tools)/.*\.md"):
+        if path in ("tools/tidy.py", "tools/tidy_cases.py"):  # they must spell what they forbid
+            continue
+        for pattern, message in BANNED_WORDS + [(BANNED_PATHS, "a path of one machine")]:
+            yield from find(pattern, tree.text(path), path, message)
+
+
+@rule
+def opening_comment(tree):
+    for path in tree.matching(C_FILES) + tree.matching(r"kernels_src/.*\.(?:cu|cuh|h|def)"):
+        if not re.match(r"/\* (?:\S*/)?%s\b" % re.escape(os.path.basename(path)), tree.text(path)):
+            yield path, 1, "does not open with a comment that names the file and says what it owns"
+
+
+# === Completeness ===========================================================================================================
+
+
+@rule
+def kernel_table(tree):
+    table = "kernels_src/kernels.def"
+    if not tree.exists(table):
+        yield table, 1, "missing"
+        return
+    headings = "\n".join(re.findall(r"^#+ .*$", tree.text("NUMERICS.md"), re.M)) if tree.exists("NUMERICS.md") else ""
+    code = tree.without_comments(table)
+    for match in re.finditer(r"\bKERNEL\((\w+)", code):
+        stem, line = match.group(1), code.count("\n", 0, match.start()) + 1
+        for path in ("kernels_src/%s.cu", "engine/cpu/%s.c", "tests/kernel/test_%s.c"):
+            if not tree.exists(path % stem):
+                yield table, line, "kernel %s lacks %s" % (stem, path % stem)
+        if "`%s`" % stem not in headings:
+            yield table, line, "kernel %s has no section `%s` in NUMERICS.md" % (stem, stem)
+
+
+@rule
+def source_lists(tree):
+    configure = tree.configure()
+    listed = configure.all_sources() + ["kernels_src/" + name for name in configure.KERNEL_TEXTS]
+    for path in sorted({path for path in listed if listed.count(path) > 1}):
+        yield "configure.py", 1, "%s is listed twice" % path
+    for path in sorted(set(listed)):
+        if not tree.exists(path):
+            yield "configure.py", 1, "%s is listed but does not exist" % path
+    for path in tree.matching(r".*\.c|kernels_src/.*\.(?:cu|cuh|h)"):
+        if path not in listed:
+            yield path, 1, "is not listed in configure.py"
+
+
+@rule
+def top_level(tree):
+    for name in sorted({path.split("/")[0] for path in tree.paths}):
+        if name not in TOP_LEVEL:
+            yield name, 1, "is not an allowed entry of the top level (table in tools/tidy.py)"
+
+
+def symbol_prefixes(path):
+    stem = os.path.splitext(os.path.basename(path))[0]
+    if path.startswith("engine/cpu/"):
+        return ["cpu", re.sub("_(?:avx2|avx512|portable)$", "", stem)]
+    return [stem, "main"] if stem == "main" else [stem]
+
+
+@rule
+def symbols(tree):
+    """Skips objects that are missing or older than their source: the tests run after a build."""
+    for path in tree.matching(r"(?:engine|planner)/.*\.c"):
+        built = os.path.join(tree.root, tree.builddir, "obj", path[:-2] + ".o")
+        if not os.path.exists(built) or os.path.getmtime(built) < os.path.getmtime(os.path.join(tree.root, path)):
+            continue
+        output = subprocess.run(["nm", "-g", "--defined-only", built], capture_output=True, text=True, check=True).stdout
+        for symbol in [line.split()[-1] for line in output.splitlines() if line.strip()]:
+            if not any(symbol == p or symbol.startswith(p + "_") for p in symbol_prefixes(path)):
+                yield path, 1, "external symbol %s does not start with %s_" % (symbol, symbol_prefixes(path)[0])
+
+
+# === Running ================================================================================================================
+
+
+def breaches(root, builddir="build"):
+    tree = Tree(root, builddir)
+    return sorted({"%s:%d: %s" % found for check in RULES for found in check(tree)})
+
+
+def self_test():
+    spec = importlib.util.spec_from_file_location("tidy_cases", os.path.join(os.path.dirname(__file__), "tidy_cases.py"))
+    cases = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cases)
+    failures = 0
+    for name, changes, expected in cases.CASES:
+        with tempfile.TemporaryDirectory() as root:
+            cases.write_tree(root, changes)
+            found = breaches(root)
+        good = len(found) == 1 and re.search(expected, found[0]) if expected else not found
+        failures += not good
+        print("%s %s" % ("ok  " if good else "FAIL", name))
+        if not good:
+            print("  expected: %s\n  found: %s" % (expected or "nothing", found or "nothing"))
+    unplanted = {check.__name__ for check in RULES} - {name.split(":")[0] for name, _, _ in cases.CASES}
+    if unplanted:
+        print("FAIL rules without a planted breach: " + ", ".join(sorted(unplanted)))
+    print("%d cases, %d failed" % (len(cases.CASES), failures))
+    return 1 if failures or unplanted else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks the house rules.")
+    parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    parser.add_argument("--builddir", default="build")
+    parser.add_argument("--self-test", action="store_true")
+    args = parser.parse_args()
+    if args.self_test:
+        return self_test()
+    found = breaches(args.root, args.builddir)
+    for message in found:
+        print(message)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Planted breaches for tidy.py --self-test.
+
+TREE is a small tree without a breach. A case changes it and names what must be reported: (rule: what, {path: new text or a
+function of the old text, None to remove}, pattern of the one expected message, or None for no message).
+"""
+import os
+import shutil
+import subprocess
+
+CONFIGURE = '''
+KERNEL_TEXTS = ["abi.h", "scale.cu"]
+def all_sources():
+    return ["engine/fail.c", "engine/gpu.c", "engine/exec.c", "engine/main.c", "engine/cpu/scale.c", "planner/place.c",
+            "tests/kernel/test_scale.c"]
+'''
+TREE = {
+    "configure.py": CONFIGURE,
+    "README.md": "text\n",
+    "NUMERICS.md": "# Numerics\n## 1. `scale`\n",
+    "engine/base.h": "/* base.h - base. */\n",
+    "engine/fail.c": "/* fail.c - errors. */\n#include \"base.h\"\nint fail_count;\n",
+    "engine/gpu.h": "/* gpu.h - the GPU. */\n#include \"base.h\"\n",
+    "engine/gpu.c": "/* gpu.c - the GPU. */\n#include \"gpu.h\"\nvoid gpu_open(void) { cuInit(0); }\n",
+    "engine/exec.h": "/* exec.h - the loop. */\n",
+    "engine/exec.c": "/* exec.c - the loop. */\n#include \"exec.h\"\n#include \"gpu.h\"\nvoid exec_run(void) {}\n",
+    "engine/main.c": "/* main.c - the program. */\n#include \"../planner/place.h\"\nint main(void) { return !getenv(\"X\"); }\n",
+    "engine/cpu/scale.h": "/* scale.h - shared by the folder. */\n",
+    "engine/cpu/scale.c": "/* scale.c - scale. */\n#include \"scale.h\"\n#include \"kernels_src/abi.h\"\n",
+    "planner/place.h": "/* place.h - placement. */\n",
+    "planner/place.c": "/* place.c - placement. */\n#include \"place.h\"\n#include \"engine/base.h\"\n",
+    "kernels_src/abi.h": "/* abi.h - structs. */\n",
+    "kernels_src/kernels.def": "/* kernels.def - every op: KERNEL(stem). */\nKERNEL(scale)\n",
+    "kernels_src/scale.cu": "/* scale.cu - scale. */\n#include \"abi.h\"\nextern \"C\" __global__ void scale(float *x) {\n"
+                            "  x[0] = __shfl_xor_sync(0xffffffffu, x[0], 1); /* not __expf(x) */\n}\n",
+    "tests/kernel/test_scale.c": "/* test_scale.c - scale. */\nint main(void) { return 0; }\n",
+}
+
+
+def append(text):
+    return lambda old: old + text
+
+
+def long_function(lines, head="static void f(void) {\n"):
+    return append(head + "  ;\n" * (lines - 2) + "}\n")
+
+
+def write_tree(root, changes):
+    tree = dict(TREE)
+    objects = {}
+    for path, change in changes.items():
+        if path.endswith(".o"):
+            objects[path] = change
+        else:
+            tree[path] = change(tree.get(path, "")) if callable(change) else change
+    for path, text in tree.items():
+        if text is None:
+            continue
+        os.makedirs(os.path.dirname(os.path.join(root, path)) or root, exist_ok=True)
+        with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+            file.write(text)
+    for path, source in objects.items():
+        write_object(os.path.join(root, path), source)
+
+
+def write_object(path, source):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    compiler = shutil.which("cc") or shutil.which("clang")
+    subprocess.run([compiler, "-c", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
+
+
+EXEC, KERNEL, SCALE_CPU = "engine/exec.c", "kernels_src/scale.cu", "engine/cpu/scale.c"
+
+
+def in_kernel(line):
+    return {KERNEL: append("__device__ float f(float x) { return %s; }\n" % line)}
+
+
+CASES = [
+    ("clean tree", {}, None),
+    ("layers: upward include", {"engine/gpu.c": append('#include "exec.h"\n')}, r"engine/gpu.c:4: .*lower layer"),
+    ("layers: same layer", {"engine/gpu.c": append('#include "jit.h"\n'), "engine/jit.h": "/* jit.h - j. */\n"},
+     r"gpu.c:4: .*lower layer"),
+    ("layers: same family", {EXEC: append('#include "exec_state.h"\n'),
+                             "engine/exec_state.h": '/* exec_state.h - s. */\n#include "exec.h"\n'}, None),
+    ("layers: one header lower than its .c", {
+        "engine/verbatim.h": "/* verbatim.h - v. */\n",
+        "configure.py": CONFIGURE.replace('"engine/exec.c"', '"engine/exec.c", "engine/verbatim.c"'),
+        "engine/verbatim.c": '/* verbatim.c - v. */\n#include "verbatim.h"\n#include "exec.h"\n',
+        EXEC: append('#include "verbatim.h"\n')}, None),
+    ("layers: unknown file", {"engine/odd.h": '/* odd.h - odd. */\n#include "base.h"\n'}, r"odd.h:2: .*layer table"),
+    ("layers: missing header", {EXEC: append('#include "nowhere.h"\n')}, r"not in the tree"),
+    ("layers: planner sees the engine", {"planner/place.c": append('#include "engine/gpu.h"\n')}, r"place.c:4: .*lower layer"),
+    ("layers: cpu op sees exec", {SCALE_CPU: append('#include "engine/exec.h"\n')}, r"scale.c:4: .*lower layer"),
+    ("layers: engine sees the planner", {EXEC: append('#include "planner/place.h"\n')}, r"exec.c:5: .*the planner"),
+    ("layers: include in a comment", {EXEC: append('/*\n#include "nowhere.h"\n*/\n')}, None),
+    ("vendor_calls: driver", {EXEC: append("void exec_x(void) { cuInit(0); }\n")}, r"exec.c:5: driver calls"),
+    ("vendor_calls: library name in a text", {EXEC: append('static const char *s = "cuBLASLt";\n')}, None),
+    ("vendor_calls: NVRTC", {EXEC: append("static int nvrtcVersion;\n")}, r"exec.c:5: NVRTC"),
+    ("vendor_calls: cuBLASLt", {"engine/gpu.c": append("static int cublasLtCreate;\n")}, r"gpu.c:4: cuBLASLt"),
+    ("vendor_calls: header", {"planner/place.c": append("#include <cuda.h>\n")}, r"place.c:4: vendor header"),
+    ("environment: engine", {EXEC: append('static char *s(void) { return getenv("X"); }\n')}, r"exec.c:5: .*environment"),
+    ("allocation: at run time", {EXEC: append("static void *s(void) { return malloc(1); }\n")}, r"exec.c:5: .*allocates"),
+    ("allocation: of another thing", {EXEC: append("static void s(void) { a.free(); pool_malloc(1); }\n")}, None),
+    ("kernel_bans: __expf", in_kernel("__expf(x)"), r"scale.cu:6: special"),
+    ("kernel_bans: __sinf", in_kernel("__sinf(x)"), r"special"),
+    ("kernel_bans: __fdividef", in_kernel("__fdividef(x, x)"), r"inexact"),
+    ("kernel_bans: expf", in_kernel("expf(x)"), r"library function"),
+    ("kernel_bans: rsqrtf", in_kernel("rsqrtf(x)"), r"library function"),
+    ("kernel_bans: ex2.approx", in_kernel('asm_("ex2.approx.f32")'), r"approximate"),
+    ("kernel_bans: rcp.approx", in_kernel('asm_("rcp.approx.ftz.f32")'), r"approximate"),
+    ("kernel_bans: tanh.approx", in_kernel('asm_("tanh.approx.f32")'), r"approximate"),
+    ("kernel_bans: printf", in_kernel('printf("x")'), r"printf"),
+    ("kernel_bans: partial mask", in_kernel("__shfl_xor_sync(0xffffu, x, 1)"), r"partial-mask"),
+    ("kernel_bans: old shuffle", in_kernel("__shfl(x, 1)"), r"without a mask"),
+    ("kernel_bans: atomicAdd", in_kernel("atomicAdd(&x, x)"), r"atomic"),
+    ("kernel_bans: atomicMax", in_kernel("atomicMax_block(&x, x)"), r"atomic"),
+    ("kernel_bans: red", in_kernel('asm_("red.global.add.f32")'), r"PTX atomic"),
+    ("sizes: long file", {EXEC: append("\n" * 797)}, r"exec.c:801: file has 801"),
+    ("sizes: longest file", {EXEC: append("\n" * 796)}, None),
+    ("sizes: long header", {"engine/exec.h": append("\n" * 250)}, r"exec.h:251: file has 251"),
+    ("sizes: long line", {EXEC: append("/* %s */\n" % ("x" * 140))}, r"exec.c:5: line has 146"),
+    ("sizes: tab", {EXEC: append("\tint exec_x;\n")}, r"exec.c:5: tab"),
+    ("sizes: trailing space", {EXEC: append("int exec_x; \n")}, r"exec.c:5: tab or space"),
+    ("function_sizes: longest", {EXEC: long_function(70)}, None),
+    ("function_sizes: too long", {EXEC: long_function(71)}, r"exec.c:5: f has 71 lines"),
+    ("function_sizes: two-line head", {EXEC: long_function(71, "static void f(\n  int x) {\n")}, r"f has 72 lines"),
+    ("function_sizes: long table", {EXEC: long_function(90, "static int t[] = {\n")}, None),
+    ("function_sizes: kernel", {KERNEL: long_function(200, 'extern "C" __global__ void k(int x) {\n')}, None),
+    ("function_sizes: long kernel", {KERNEL: long_function(201, 'extern "C" __global__ void k(int x) {\n')}, r"k has 201"),
+    ("function_sizes: in a namespace", {KERNEL: append("namespace {\nvoid g() {\n" + "  ;\n" * 70 + "}\n}\n")}, r"g has 72"),
+    ("words: TODO", {EXEC: append("/* TODO */\n")}, r"exec.c:5: unfinished"),
+    ("words: for now", {"README.md": append("It works for now.\n")}, r"README.md:2: provisional"),
+    ("words: own path", {"README.md": append("See /ho" + "me/me/notes.\n")}, r"README.md:2: a path"),
+    ("words: other path", {"README.md": append("See /usr/home/x and tests/root/x.\n")}, None),
+    ("opening_comment: none", {"engine/exec.h": "int exec_x;\n"}, r"exec.h:1: does not open"),
+    ("opening_comment: wrong name", {EXEC: lambda old: old.replace("exec.c", "loop.c")}, r"exec.c:1: does not open"),
+    ("kernel_table: no kernel", {KERNEL: None, "configure.py": CONFIGURE.replace(', "scale.cu"', "")}, r"lacks kernels_src/scale"),
+    ("kernel_table: no CPU twin", {SCALE_CPU: None, "configure.py": CONFIGURE.replace('"engine/cpu/scale.c", ', "")},
+     r"lacks engine/cpu/scale.c"),
+    ("kernel_table: no test", {"tests/kernel/test_scale.c": None,
+                               "configure.py": CONFIGURE.replace('"tests/kernel/test_scale.c"', "")}, r"lacks tests/kernel"),
+    ("kernel_table: no section", {"NUMERICS.md": "# Numerics\n`scale` is in the text only.\n"}, r"no section `scale`"),
+    ("source_lists: unlisted", {"tests/unit/test_x.c": "/* test_x.c - x. */\n"}, r"tests/unit/test_x.c:1: is not listed"),
+    ("source_lists: unlisted kernel", {"kernels_src/b.cu": "/* b.cu - b. */\n"}, r"b.cu:1: is not listed"),
+    ("source_lists: gone", {"planner/place.c": None}, r"planner/place.c is listed but"),
+    ("source_lists: twice", {"configure.py": CONFIGURE.replace('"engine/gpu.c"', '"engine/gpu.c", "engine/gpu.c"')}, r"twice"),
+    ("top_level: stray file", {"notes.txt": "x\n"}, r"notes.txt:1: is not an allowed"),
+    ("symbols: good", {"build/obj/engine/exec.o": "void exec_run(void) {}\nstatic int x;\nint exec;\n"}, None),
+    ("symbols: bad", {"build/obj/engine/exec.o": "void run(void) {}\n"}, r"exec.c:1: external symbol run "),
+    ("symbols: bad CPU op", {"build/obj/engine/cpu/scale.o": "void stray(void) {}\n"}, r"scale.c:1: external symbol stray "),
+    ("symbols: CPU op", {"build/obj/engine/cpu/scale.o": "void cpu_scale(void) {}\nvoid scale_core_avx2(void) {}\n"}, None),
+    ("symbols: main", {"build/obj/engine/main.o": "int main(void) { return 0; }\n"}, None),
+]

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Compares the engine's tokenizer with the tokenizers library, id by id: tokenizer_compare.py [--builddir DIR] [--bench]
+
+The variants of tests/data/tokenizer/variants.json encode the cases of tests/unit/tokenizer_text.h and the explicit texts of
+texts.json with both. Any difference is printed with the text around it and exits 1. Needs the Python module tokenizers and
+build/tokenizer_ids. About 17 MB are compared; the library takes half a minute for them. Other modes:
+  --full        every variant on every case: about 96 MB, some minutes
+  --model DIR   compare DIR/tokenizer.json alone, on the cases and on this file
+  --bench       also print the encoding speed of both on the mixed text, one thread each
+  --record      write golden.txt: what test_tokenizer.c expects (needs the module xxhash)
+  --train       write tokenizer.json: byte-level BPE with DeepSeek-V3's splits, trained on the mixed text
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DATA = os.path.join(ROOT, "tests/data/tokenizer")
+CASES = ["points-%d" % i for i in range(5)] + ["mix-%d" % i for i in range(1, 5)]
+FLAGS = [(around, plain) for around in (False, True) for plain in (False, True)]
+POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar")  # between them they use every property that patterns may name
+VOCAB_SIZE = 3000
+DEEPSEEK_SPLITS = (
+    r"\p{N}{1,3}",
+    "[一-龥぀-ゟ゠-ヿ]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+    "\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+)
+
+
+class Ours:
+    """The engine's tokenizer, through tokenizer_ids."""
+
+    def __init__(self, builddir):
+        self.program = os.path.join(ROOT, builddir, "tokenizer_ids")
+        if not os.path.exists(self.program):
+            sys.exit("tokenizer_compare: %s is missing; hint: ninja all" % self.program)
+
+    def text(self, case):
+        return subprocess.run([self.program, "--text", case], stdout=subprocess.PIPE, check=True).stdout.decode()
+
+    def run(self, folder, text, around, plain, timed=False):
+        words = [folder] + ["around"] * around + ["plain"] * plain + ["time"] * timed
+        done = subprocess.run([self.program] + words, input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            sys.exit("tokenizer_compare: %s: %s" % (" ".join(words), done.stderr.decode(errors="replace")))
+        ids = [int.from_bytes(done.stdout[i:i + 4], "little") for i in range(0, len(done.stdout), 4)]
+        return ids, float(done.stderr) if timed else None
+
+
+def read_json(name):
+    with open(os.path.join(DATA, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_variant(folder, base, variant):
+    """A model directory of the base tokenizer with the variant's fields in place of its own."""
+    data = dict(base)
+    data.update(variant.get("root", {}))
+    data["model"] = dict(base["model"], **variant.get("model", {}))
+    with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+        json.dump(data, file, ensure_ascii=False)
+
+
+def library_ids(tokenizer, text, around, plain):
+    tokenizer.encode_special_tokens = plain
+    return tokenizer.encode(text, add_special_tokens=around).ids
+
+
+def explain(tokenizer, text, want, found):
+    at = next((i for i, (a, b) in enumerate(zip(want, found)) if a != b), min(len(want), len(found)))
+    start = len(tokenizer.decode(want[:at], skip_special_tokens=False))
+    print("  id %d of %d and %d: expected %s, found %s; about %r" %
+          (at, len(want), len(found), want[at:at + 5], found[at:at + 5], text[max(0, start - 20):start + 20]))
+
+
+def compare(ours, name, folder, texts, flags):
+    """Returns (differences, bytes compared)."""
+    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    different = total = 0
+    for label, text in texts:
+        for around, plain in flags:
+            want = library_ids(tokenizer, text, around, plain)
+            found, _ = ours.run(folder, text, around, plain)
+            total += len(text.encode())
+            if want != found:
+                different += 1
+                print("%s %s around=%s plain=%s differs" % (name, label, around, plain))
+                explain(tokenizer, text, want, found)
+    return different, total
+
+
+def bench(ours, name, folder, text):
+    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    _, ours_s = ours.run(folder, text, False, False, timed=True)
+    best_s = 1e9
+    for _ in range(3):
+        start = time.perf_counter()
+        tokenizer.encode(text)
+        best_s = min(best_s, time.perf_counter() - start)
+    megabytes = len(text.encode()) / 1e6
+    print("%s: %.2f MB, verbatim %.2f MB/s, tokenizers %.2f MB/s" % (name, megabytes, megabytes / ours_s, megabytes / best_s))
+
+
+def select(cases, *prefixes):
+    return [case for case in cases if case[0].startswith(prefixes)]
+
+
+def record(ours, base, variants, cases):
+    """One line a result: variant, case or "texts" (all explicit ones, one after the other), around, plain, number of ids,
+    XXH3-128 of the ids as int32."""
+    import xxhash
+    lines = []
+    for name, variant in variants.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_variant(folder, base, variant)
+            tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+        groups = [(label, [text], FLAGS[:2]) for label, text in select(cases, "mix-1", "mix-2")]
+        groups += [("texts", [text for _, text in select(cases, "#")], FLAGS)]
+        if name in POINT_VARIANTS:
+            groups += [(label, [text], FLAGS[:1]) for label, text in select(cases, "points-")]
+        for label, texts, flags in groups:
+            for around, plain in flags:
+                ids = [i for text in texts for i in library_ids(tokenizer, text, around, plain)]
+                digest = xxhash.xxh3_128_hexdigest(b"".join(i.to_bytes(4, "little") for i in ids))
+                lines.append("%s %s %d %d %d %s" % (name, label, around, plain, len(ids), digest))
+    with open(os.path.join(DATA, "golden.txt"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    print("golden.txt: %d lines" % len(lines))
+
+
+def train(ours):
+    tokenizer = Tokenizer(models.BPE())
+    splits = [pre_tokenizers.Split(Regex(p), behavior="isolated", invert=False) for p in DEEPSEEK_SPLITS]
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits + [byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"]
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, show_progress=False, special_tokens=special,
+                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    with open(__file__, encoding="utf-8") as file:
+        tokenizer.train_from_iterator([ours.text("mix-%d" % seed) for seed in range(1000, 1006)] + [file.read()] * 20, trainer)
+    tokenizer.add_tokens([
+        AddedToken("<｜User｜>", normalized=False), AddedToken("<｜Assistant｜>", normalized=False),
+        AddedToken("<think>", normalized=False), AddedToken("</think>", normalized=True), AddedToken("<thinking>", normalized=True),
+        AddedToken("<mask>", normalized=False, lstrip=True, rstrip=True), AddedToken("<|left|>", normalized=True, lstrip=True),
+        AddedToken("<|right|>", special=True, normalized=False, rstrip=True), AddedToken("aé<dup>", special=True, normalized=False),
+        AddedToken("<dup>", normalized=False), AddedToken("<｜tool▁calls▁begin｜>", special=True, normalized=False)])
+    path = os.path.join(DATA, "tokenizer.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(json.loads(tokenizer.to_str()), file, ensure_ascii=False, separators=(",", ":"))
+        file.write("\n")
+    print("tokenizer.json: %d tokens, %d bytes" % (tokenizer.get_vocab_size(), os.path.getsize(path)))
+
+
+def compare_all(ours, args, base, variants, cases):
+    different = total = 0
+    for name, variant in variants.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_variant(folder, base, variant)
+            results = [compare(ours, name, folder, select(cases, "mix-" if args.full else "mix-1"), FLAGS[:2]),
+                       compare(ours, name, folder, select(cases, "#"), FLAGS)]
+            if args.full or name == "deepseek":
+                results.append(compare(ours, name, folder, select(cases, "points-"), FLAGS[:1]))
+            if args.bench:
+                bench(ours, name, folder, "".join(text for _, text in select(cases, "mix-")))
+        different += sum(r[0] for r in results)
+        total += sum(r[1] for r in results)
+    print("%d variants, %.1f MB compared, %d different" % (len(variants), total / 1e6, different))
+    return 1 if different else 0
+
+
+def compare_model(ours, args, cases):
+    with open(__file__, encoding="utf-8") as file:
+        texts = cases + [("this file", file.read())]
+    different, total = compare(ours, args.model, args.model, texts, FLAGS[:2])
+    if args.bench:
+        bench(ours, args.model, args.model, "".join(text for _, text in select(cases, "mix-")))
+    print("%.1f MB compared, %d different" % (total / 1e6, different))
+    return 1 if different else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Compares the engine's tokenizer with the tokenizers library.")
+    parser.add_argument("--builddir", default="build")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--model", metavar="DIR")
+    parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--train", action="store_true")
+    args = parser.parse_args()
+    ours = Ours(args.builddir)
+    if args.train:
+        train(ours)
+        return 0
+    cases = [(case, ours.text(case)) for case in CASES] + [("#%d" % i, t) for i, t in enumerate(read_json("texts.json"))]
+    if args.model:
+        return compare_model(ours, args, cases)
+    base, variants = read_json("tokenizer.json"), read_json("variants.json")
+    if args.record:
+        record(ours, base, variants, cases)
+        return 0
+    return compare_all(ours, args, base, variants, cases)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
