@@ -241,17 +241,10 @@ status gpu_event_open(gpu *self, bool timed, gpu_event **out) {
   return OK;
 }
 
-static status refuse_cubin(const gpu *self, const gpu_kernel_config *config, unsigned int code) {
-  return FAIL(ERR_DEVICE, "kernel %s: the driver refuses the cubin: %s (%s); hint: NVRTC must not be newer than the driver's CUDA %u.%u",
-              config->name, error_name(self, code), error_text(self, code), self->info.driver_version / 1000,
-              self->info.driver_version % 1000 / 10);
-}
-
 /* Struct drift between host and kernel cannot survive this: the kernel's one parameter must have the host struct's size. */
 static status check_interface(const gpu *self, const gpu_kernel_config *config, cuda_library library, cuda_kernel *out) {
   unsigned int count = 0;
-  unsigned int code = self->api.cuLibraryGetKernelCount(&count, library); /* loading is lazy: a bad cubin may come out only here */
-  if (code != CUDA_OK) return refuse_cubin(self, config, code);
+  TRY(check(self, self->api.cuLibraryGetKernelCount(&count, library), "cuLibraryGetKernelCount"));
   if (count != 1) return FAIL(ERR_DEVICE, "cubin of %s: expected exactly 1 kernel, found %u", config->name, count);
   cuda_kernel kernel = NULL;
   TRY(check(self, self->api.cuLibraryEnumerateKernels(&kernel, 1, library), "cuLibraryEnumerateKernels"));
@@ -292,7 +285,10 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
   if (self->counters.kernels == KERNELS_MAX) return FAIL(ERR_LIMIT, "more than %u GPU kernels", KERNELS_MAX);
   cuda_library library = NULL;
   unsigned int code = self->api.cuLibraryLoadData(&library, config->cubin, NULL, NULL, 0, NULL, NULL, 0);
-  if (code != CUDA_OK) return refuse_cubin(self, config, code);
+  if (code != CUDA_OK)
+    return FAIL(ERR_DEVICE, "kernel %s: the driver refuses the cubin: %s (%s); hint: NVRTC must not be newer than the driver's CUDA %u.%u",
+                config->name, error_name(self, code), error_text(self, code), self->info.driver_version / 1000,
+                self->info.driver_version % 1000 / 10);
   self->libraries[self->counters.kernels++] = library;
   cuda_kernel kernel = NULL;
   TRY(check_interface(self, config, library, &kernel));

@@ -69,13 +69,13 @@ ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|po
 # Files that run after start-up: they own no memory but what the arenas gave them.
 RUN_TIME_FILES = r"engine/(?:exec|request|schedule|pages|sampler|trace)\.c|engine/cpu/(?!cpu_pool\.c)\w+\.c"
 
-FILE_LINES = {".c": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
+FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
 FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS = 70, 200, 140
 
 BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"(?i)\bfor now\b", "provisional wording")]
 BANNED_PATHS = r"(?<![\w.])/(home|root|Users)/\w"
 
-TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE NUMERICS.md
+TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE BENCHMARKS.md NUMERICS.md
 PLAN_FORMAT.md README.md STYLE.md""".split())
 NOT_OURS = {".git", "build", "__pycache__"}
 
@@ -148,9 +148,9 @@ class Tree:
 
 
 HOST = r"(?:engine|planner)/.*\.[ch]"
-C_FILES = r"(?:engine|planner|tests|tools)/.*\.[ch]"
+C_FILES = r"(?:engine|planner|tests|tools)/.*\.(?:[ch]|cpp|cuh)"
 KERNEL_FILES = r"kernels_src/.*\.(?:cu|cuh|h)"
-CODE = r".*\.(?:c|h|cu|cuh|def|py|sh)|\.ci/run"
+CODE = r".*\.(?:c|cpp|h|cu|cuh|def|py|sh)|\.ci/run"
 RULES = []
 
 
@@ -351,7 +351,7 @@ def source_lists(tree):
     for path in sorted(set(listed)):
         if not tree.exists(path):
             yield "configure.py", 1, "%s is listed but does not exist" % path
-    for path in tree.matching(r".*\.c|kernels_src/.*\.(?:cu|cuh|h)"):
+    for path in tree.matching(r".*\.c(?:pp)?|kernels_src/.*\.(?:cu|cuh|h)"):
         if path not in listed:
             yield path, 1, "is not listed in configure.py"
 
