@@ -70,6 +70,29 @@ gpu
 # Sources that tests need beside their own: folder of tests/ or name of a test -> paths.
 TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c"], "e2e": ["tests/e2e/e2e.c"]}
 
+# Kernels whose own text the tests in tests/kernel/ also run on the CPU (tests/emulator/README.md): stem -> the sets of SPEC
+# constants that its test launches.
+EMULATOR = "tests/emulator/emulator.cpp"
+EMULATED_KERNEL = "tests/emulator/kernel.cpp"
+EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
+    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
+    "moe_combine": 256, "sample": 1024, "row_digest": 1024}.items()}
+EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
+EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
+EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+
+# Copies of kernels broken on purpose, which the same tests must find different:
+# stem, number in its list above, text to break, edit for sed, what is wrong then.
+FLAWS = [
+    ("gemm", 1, "tile.cuh", "s/w + i \\* 2u, x + i \\* 2u/w + (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
+    ("gemm", 1, "tile.cuh", "s/COPY_WAIT(SPEC_STAGES - 3)/COPY_WAIT(SPEC_STAGES - 2)/", "reads a stage before it has come"),
+    ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
+    ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
+    ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
+    ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
+    ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
+]
+
 # Functions that a test replaces by its own __wrap_<function>: name of the test -> functions.
 TEST_WRAPS = {
     "test_control": ["cpu_mla_fold"],
@@ -90,11 +113,15 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla
 # of a file is part of its name and never leaks into another file.
 CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off"] + WARNINGS
 INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
+# Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
+CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
+            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-I.", "-Itests/emulator", "-Ikernels_src"]
 INSTRUCTION_SETS = {
     "_avx2": "-mavx2 -mfma -mf16c",
     "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c",
 }
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+# The macro is gcc's own; clang gets it by hand.
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-D__SANITIZE_ADDRESS__=1"]
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
 LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-lm"]
@@ -165,10 +192,10 @@ def fuzz_sources():
 
 
 def all_sources():
-    """Every .c that the build compiles from the tree; tools/tidy.py compares it with the tree."""
+    """Every .c and .cpp that the build compiles from the tree; tools/tidy.py compares it with the tree."""
     support = sorted({path for paths in TEST_SUPPORT.values() for path in paths})
     return (library_sources() + program_sources() + tool_sources() + test_sources() + gpu_test_sources() +
-            fuzz_sources() + support)
+            fuzz_sources() + support + [EMULATOR, EMULATED_KERNEL])
 
 
 class Variant:
@@ -195,22 +222,51 @@ class Variant:
         self.ninja.build(output, "ar", [self.object(source) for source in library_sources() + generated])
         return output
 
-    def binary(self, output, sources, library, libs=""):
+    def binary(self, output, sources, library, libs="", objects=()):
         extra = {"extra_libs": libs} if libs else {}
-        self.ninja.build(output, self.link_rule, [self.object(source) for source in sources] + [library], **extra)
+        self.ninja.build(output, self.link_rule, [self.object(source) for source in sources] + [*objects, library], **extra)
         return output
 
     def program(self, library):
         return [self.binary(self.root + "/verbatim", program_sources(), library)] if PROGRAM else []
 
-    def tests(self, folder, sources, library):
+    def tests(self, folder, sources, library, emulated=None):
+        """emulated: name of a test -> C++ objects linked to it as well."""
         outputs = []
         for source in sources:
             name = os.path.basename(source)[:-2]
             support = TEST_SUPPORT.get(source.split("/")[1], []) + TEST_SUPPORT.get(name, [])
-            libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in TEST_WRAPS.get(name, [])])
-            outputs.append(self.binary("%s/%s/%s" % (self.root, folder, name), [source] + support, library, libs))
+            objects = (emulated or {}).get(name, [])
+            libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in TEST_WRAPS.get(name, [])] +
+                            ["-l:libstdc++.a -static-libgcc"] * bool(objects))
+            outputs.append(self.binary("%s/%s/%s" % (self.root, folder, name), [source] + support, library, libs, objects))
         return outputs
+
+
+def write_emulator(ninja, build):
+    """Objects of the emulator and of every kernel in it; name of a kernel test -> what is linked to it."""
+    machine = build + "/obj/emulator/emulator.o"
+    forms = build + "/gen/ptx_forms.cuh"
+    ninja.build(forms, "excerpt", "kernels_src/ptx.cuh", lines=r"\|^#define PTX_SWIZZLED|,\|^NUM u64 ptx_operand|p")
+    ninja.build(machine, "cxx", EMULATOR, implicit=[forms])
+    linked = {}
+
+    def kernel(stem, spec, entry, folder, flaw="", implicit=()):
+        output = "%s/obj/emulator/%s.o" % (build, entry)
+        values = ["-DSPEC_%s=%du" % item for item in spec.items()]
+        ninja.build(output, "cxx_kernel", EMULATED_KERNEL, implicit=[forms, *implicit], stem=stem, entry=entry,
+                    text="%s/%s.cu" % (folder, stem), spec=values, flaw=flaw)
+        linked.setdefault("test_" + stem, [machine]).append(output)
+
+    for stem, specs in EMULATED.items():
+        for i, spec in enumerate(specs):
+            kernel(stem, spec, "emulated_%s_%d" % (stem, i), "kernels_src")
+    for i, (stem, number, text, edit, flaw) in enumerate(FLAWS):
+        folder = "%s/gen/flaw_%d" % (build, i)
+        copies = sorted({"%s/%s.cu" % (folder, stem), "%s/%s" % (folder, text)})
+        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem], stem=stem, folder=folder, edit=edit)
+        kernel(stem, EMULATED[stem][number], "broken_%d" % i, folder, flaw, copies)
+    return linked
 
 
 def write_rules(ninja, args):
@@ -220,6 +276,7 @@ def write_rules(ninja, args):
     ninja.variable("cflags", CFLAGS + INCLUDES)
     ninja.variable("sanitize", SANITIZE)
     ninja.variable("libs", LIBRARIES)
+    ninja.variable("cxxflags", CXXFLAGS)
     ninja.lines.append("")
     depfile = {"depfile": "$out.d", "deps": "gcc"}
     ninja.rule("cc", command="$cc -MMD -MF $out.d $cflags $isa -c $in -o $out", description="CC $out", **depfile)
@@ -231,6 +288,14 @@ def write_rules(ninja, args):
     ninja.rule("link", command="$cc -o $out $in $libs $extra_libs", description="LINK $out")
     ninja.rule("link_san", command="$cc $sanitize -o $out $in $libs $extra_libs", description="LINK $out")
     ninja.rule("link_fuzz", command="clang $sanitize -fsanitize=fuzzer -o $out $in $libs", description="LINK $out")
+    cxx = "g++ -MMD -MF $out.d $cxxflags -I$builddir/gen "
+    ninja.rule("cxx", command=cxx + "-c $in -o $out", description="CXX $out", **depfile)
+    ninja.rule("cxx_kernel", command=cxx + "$spec -D$stem=$entry -DEMULATED_ENTRY=$entry '-DEMULATED_STEM=\"$stem\"' "
+               "'-DEMULATED_TEXT=\"$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out",
+               description="CXX $out", **depfile)
+    ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
+    ninja.rule("break", command="cp kernels_src/$stem.cu $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
+               "! cmp -s $in $folder/$$(basename $in)", description="BREAK $out")
     ninja.rule("embed", command="python3 tools/embed.py -o $out $in", description="EMBED $out")
     ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(),
                description="CONFIGURE", generator="1")
@@ -267,7 +332,8 @@ def generate(args):
     library = plain.library(generated)
     program = plain.program(library)
     tools = [plain.binary("%s/%s" % (build, name), ["tools/%s.c" % name], library) for name in TOOLS]
-    tests = plain.tests("tests", test_sources(), library) + plain.tests("gpu_tests", gpu_test_sources(), library)
+    emulated = write_emulator(ninja, build)
+    tests = plain.tests("tests", test_sources(), library, emulated) + plain.tests("gpu_tests", gpu_test_sources(), library)
 
     ninja.comment("The same under AddressSanitizer and UndefinedBehaviorSanitizer")
     san = Variant(ninja, build, build + "/san", "cc_san", "link_san")

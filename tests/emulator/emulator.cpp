@@ -1,8 +1,9 @@
 /* emulator.cpp - one block of CUDA threads at a time, as fibers that are switched only where they must meet.
  *
  * Chosen to be unkind within the rules: shared memory starts as 0xff in every block and not on a multiple of 1024; the order in which
- * threads run changes from block to block; a multiplication happens at its wait, from what its operands hold then; an asynchronous copy
- * happens at its wait in one block and at once in the next. A breach of the rules ends the launch with a text.
+ * threads run changes from block to block; in one block asynchronous copies happen at their wait and multiplications at once, in
+ * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
+ * launch with a text.
  * The sum of products is h16_step_reference, NUMERICS.md "H16". Read next: README.md, kernels_src/ptx.cuh. */
 #include "emulator.h"
 #include "ptx.cuh"
@@ -16,7 +17,7 @@
 
 extern "C" f32 h16_step_reference(const bf16 a[16], const bf16 b[16], f32 c);
 
-static constexpr u32 THREADS_MAX = 1024, WARP = 32, WARPGROUP = 128, SHARED_BYTES_MAX = 232448, SHARED_START = 512;
+static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512;
 static constexpr size_t STACK_BYTES = 65536;
 
 emulator_index threadIdx, blockIdx, gridDim;
@@ -37,25 +38,33 @@ struct fiber {
   std::deque<std::vector<copy>> groups;
 };
 
-struct warp { meeting all; u64 in[WARP], out[WARP]; u32 address[WARP], matrix[WARP][4]; };
+/* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
+struct multiplication { u64 a, b; u32 n, quarter; bool across; f32 *d[WARP]; };
 
-struct multiplication { u64 a, b; u32 n; bool across; f32 *d[WARPGROUP]; };
-struct warpgroup { meeting all; multiplication next; std::vector<multiplication> open; std::deque<std::vector<multiplication>> groups; };
+struct warp {
+  meeting all;
+  u64 in[WARP], out[WARP];
+  u32 address[WARP], matrix[WARP][4];
+  multiplication next;
+  std::vector<multiplication> open;
+  std::deque<std::vector<multiplication>> groups;
+  u64 trace; /* of all multiplications of the block: the four warps of a warpgroup must agree */
+};
 
 static struct machine {
   const emulator_kernel *kernel;
   const void *args;
   u32 shared_bytes, blocks; /* blocks: run since the program began; decides the orders */
-  bool copies_at_once;
+  bool copies_at_once; /* and multiplications at their wait, or the other way round */
   u8 *stacks, *dynamic; /* dynamic: the one of shared and raw that the kernel asked the address of */
   const char *fault;
   u64 progress;
+  u32 ended; /* threads of this block */
   jmp_buf scheduler;
   fiber fibers[THREADS_MAX];
   meeting block;
   int any, block_any;
   warp warps[THREADS_MAX / WARP];
-  warpgroup warpgroups[THREADS_MAX / WARPGROUP];
 } m;
 
 /* === Fibers ============================================================================================================= */
@@ -96,6 +105,7 @@ static void body() {
       if (!group.empty()) fault("a thread ends with copies under way");
     if (!self.open.empty()) fault("a thread ends with copies that were not committed");
     self.done = true;
+    m.ended++;
     yield();
   }
 }
@@ -118,19 +128,26 @@ static void resume(u32 index) {
   start(m.fibers[index], index);
 }
 
-/* Runs the threads of a block until all have ended. Nobody able to run is a deadlock. */
-static void schedule(u32 threads) {
-  for (u32 left = threads; left > 0 && !m.fault;) {
-    const u64 before = m.progress;
-    left = 0;
-    for (u32 i = 0; i < threads && !m.fault; i++) {
+/* Runs a warp for as long as it can go without the others: the farther apart threads come, the more a missing barrier shows. */
+static void run_warp(u32 first, u32 threads) {
+  for (bool ran = true; ran && !m.fault;) {
+    ran = false;
+    for (u32 i = first; i < first + WARP && !m.fault; i++) {
       const u32 index = m.blocks % 3 == 0 ? i : m.blocks % 3 == 1 ? threads - 1 - i : i ^ 1;
       const fiber &f = m.fibers[index];
-      if (f.done) continue;
-      left++;
-      if (!f.waits_for || f.waits_for->generation != f.generation) resume(index);
+      if (f.done || (f.waits_for && f.waits_for->generation == f.generation)) continue;
+      resume(index);
+      ran = true;
     }
-    if (left > 0 && m.progress == before) m.fault = "threads wait for others that never come";
+  }
+}
+
+/* Runs the threads of a block until all have ended. Nobody able to run is a deadlock. */
+static void schedule(u32 threads) {
+  while (m.ended < threads && !m.fault) {
+    const u64 before = m.progress;
+    for (u32 first = 0; first < threads; first += WARP) run_warp(first, threads);
+    if (m.progress == before && !m.fault) m.fault = "threads wait for others that never come";
   }
 }
 
@@ -147,6 +164,8 @@ static int poison(dl_phdr_info *program, size_t, void *) {
 static void run_block(u32 threads) {
   dl_iterate_phdr(poison, nullptr);
   m.copies_at_once = m.blocks % 2;
+  m.ended = 0;
+  for (warp &w : m.warps) w.trace = 0;
   for (u32 i = 0; i < threads; i++) {
     fiber &f = m.fibers[i];
     f.done = false;
@@ -156,9 +175,10 @@ static void run_block(u32 threads) {
   schedule(threads);
   m.blocks++;
   bool clean = m.block.come == 0;
-  for (const warp &w : m.warps) clean = clean && w.all.come == 0;
-  for (const warpgroup &g : m.warpgroups) clean = clean && g.all.come == 0 && g.open.empty() && g.groups.empty();
+  for (const warp &w : m.warps) clean = clean && w.all.come == 0 && w.open.empty() && w.groups.empty();
   if (!clean && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
+  for (u32 w = 0; w < THREADS_MAX / WARP; w++)
+    if (m.warps[w].trace != m.warps[w / 4 * 4].trace && !m.fault) m.fault = "the warps of a warpgroup multiply differently";
 }
 
 static void run_grid(const emulator_kernel *kernel, const u32 *grid) {
@@ -176,11 +196,10 @@ static void reset() {
   m.fault = nullptr;
   m.block = {};
   m.any = m.block_any = 0;
-  for (warp &w : m.warps) w.all = {};
-  for (warpgroup &g : m.warpgroups) {
-    g.all = {};
-    g.open.clear();
-    g.groups.clear();
+  for (warp &w : m.warps) {
+    w.all = {};
+    w.open.clear();
+    w.groups.clear();
   }
   for (fiber &f : m.fibers) {
     f.started = false;
@@ -189,7 +208,8 @@ static void reset() {
 }
 
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args) {
-  if (kernel->threads > THREADS_MAX || shared_bytes > SHARED_BYTES_MAX) return "more threads or shared memory than a block may have";
+  if (kernel->threads > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
+  if (shared_bytes > SHARED_BYTES_MAX) return "more shared memory than a block may have";
   if (!m.stacks) {
     void *stacks = mmap(nullptr, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) return "no memory for the stacks";
@@ -325,7 +345,8 @@ void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
 
 /* One element of an operand: row `row` (of M or N), `k` of the 16. */
 static bf16 element(u64 operand, u32 row, u32 k, bool across) {
-  const u32 start = (u32)(operand & 0x3fffu) << 4, leading = (u32)(operand >> 16 & 0x3fffu) << 4, stride = (u32)(operand >> 32 & 0x3fffu) << 4;
+  const u32 start = (u32)(operand & 0x3fffu) << 4;
+  const u32 leading = (u32)(operand >> 16 & 0x3fffu) << 4, stride = (u32)(operand >> 32 & 0x3fffu) << 4;
   u32 address;
   if (operand >> 62 == 0)
     address = start + row / 8 * stride + row % 8 * 16 + k / 8 * leading + k % 8 * 2;
@@ -340,38 +361,43 @@ static bf16 element(u64 operand, u32 row, u32 k, bool across) {
 }
 
 static void multiply(const multiplication &job) {
-  bf16 a[64][16], b[256][16];
-  for (u32 i = 0; i < 64; i++)
-    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, i, k, false);
+  bf16 a[16][16], b[256][16];
+  for (u32 i = 0; i < 16; i++)
+    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, job.quarter * 16 + i, k, false);
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
-  for (u32 t = 0; t < WARPGROUP; t++)
+  for (u32 lane = 0; lane < WARP; lane++)
     for (u32 i = 0; i < job.n / 2; i++) {
-      const u32 row = 16 * (t / 32) + t % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
-      job.d[t][i] = h16_step_reference(a[row], b[column], job.d[t][i]);
+      const u32 row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      job.d[lane][i] = h16_step_reference(a[row], b[column], job.d[lane][i]);
     }
 }
 
+/* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
-  warpgroup &g = m.warpgroups[threadIdx.x / WARPGROUP];
-  if (g.all.come == 0) g.next = {a, b, n, across, {}};
-  if (g.next.a != a || g.next.b != b || g.next.n != n || g.next.across != across) fault("a warpgroup multiplies different operands");
-  g.next.d[threadIdx.x % WARPGROUP] = d;
-  meet(g.all, WARPGROUP, "multiplication", [&] { g.open.push_back(g.next); });
+  warp &self = m.warps[threadIdx.x / WARP];
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}};
+  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.across != across) fault("a warp multiplies different operands");
+  self.next.d[threadIdx.x % WARP] = d;
+  warp_meet(0, "multiplication", [](warp &w) {
+    w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);
+    if (m.copies_at_once)
+      w.open.push_back(w.next);
+    else
+      multiply(w.next);
+  });
 }
 
 void emulator_multiply_commit() {
-  warpgroup &g = m.warpgroups[threadIdx.x / WARPGROUP];
-  meet(g.all, WARPGROUP, "commit", [&] {
-    g.groups.push_back(g.open);
-    g.open.clear();
+  warp_meet(0, "commit", [](warp &w) {
+    w.groups.push_back(w.open);
+    w.open.clear();
   });
 }
 
 void emulator_multiply_wait(u32 left) {
-  warpgroup &g = m.warpgroups[threadIdx.x / WARPGROUP];
-  meet(g.all, WARPGROUP, "wait", [&] {
-    for (; g.groups.size() > left; g.groups.pop_front())
-      for (const multiplication &job : g.groups.front()) multiply(job);
+  warp_meet(left, "wait", [](warp &w) {
+    for (; w.groups.size() > w.in[0]; w.groups.pop_front())
+      for (const multiplication &job : w.groups.front()) multiply(job);
   });
 }

@@ -1,7 +1,7 @@
 /* ptx.cuh - stands in for kernels_src/ptx.cuh: the same functions, done by the machine of emulator.cpp.
  *
- * Has that file's include guard and is included first, so that the kernels' own include of it is empty. The forms of
- * operand descriptors are the same bits; emulator.cpp decodes them. Fences between proxies do nothing here. */
+ * Has that file's include guard and is included first, so that the kernels' own include of it is empty. The forms of operand
+ * descriptors are an excerpt of that file, made by the build; emulator.cpp decodes them. Fences do nothing here. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "cuda_c.h"
@@ -28,10 +28,7 @@ NUM void ptx_fence_async() {}
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
 
-#define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
-#define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
-#define PTX_PLAIN ((8ull << 32) | (8ull << 16))
-NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
+#include "ptx_forms.cuh" /* PTX_SWIZZLED, PTX_ACROSS, PTX_PLAIN, ptx_operand */
 
 NUM void ptx_hold(f32 &) {}
 NUM void ptx_multiply_fence() {}

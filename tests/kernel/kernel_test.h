@@ -1,9 +1,11 @@
-/* kernel_test.h - how every kernel is tested: one grid of cases, run by the CPU twin in every instruction set and by the GPU.
+/* kernel_test.h - how every kernel is tested: one grid of cases, run by the CPU twin in every instruction set, by the emulator and by
+ * the GPU.
  *
  * A test builds its cases in one memory image: buffers stand apart in poison (0xff: NaN as bf16 and as fp32), and what an op may
  * write is declared. The twin runs with one thread and with three, in every instruction set; all images must be equal, and
  * nothing but declared outputs may change. On a GPU the same initial image is uploaded, the kernel runs (twice), and the image
- * that comes back must equal the twin's in every byte. The outputs of all cases give one XXH3-128 digest, which must equal the
+ * that comes back must equal the twin's in every byte. The kernel's text does the same on the CPU in the emulator, which is
+ * not linked under the sanitizers: tests/emulator/README.md. The outputs of all cases give one XXH3-128 digest, which must equal the
  * line of the stem in tests/golden/kernels.txt; `--record FILE` writes that line from the GPU's outputs.
  * Needs nothing of the engine above the kernel table. Read next: test_rmsnorm.c. */
 #ifndef VERBATIM_KERNEL_TEST_H
@@ -44,7 +46,8 @@ void kernel_test_loose(kernel_test *test, const void *part, size_t bytes);
 /* Runs the case; pointers in args point into the image. Afterwards the image holds the result. */
 void kernel_test_run(kernel_test *test, const void *args, const kernel_variant *variants, u32 variant_count);
 
-/* main() of a kernel test: cases are run on the CPU, against the golden digest, and on the GPU if there is one. */
+/* main() of a kernel test: cases are run on the CPU, against the golden digest, on the GPU if there is one, and in the emulator if it is
+ * linked. */
 int kernel_test_main(int argc, char **argv, const char *stem, void (*run_all)(kernel_test *));
 
 /* |got - want| <= relative * |want| + absolute, or both NaN; prints and fails otherwise. */
