@@ -16,7 +16,7 @@ import sys
 
 ENGINE = """
 added_tokens arena bpe detokenizer digest dynlib exec exec_start fail gemm_lt gpu items jit kernels pages plan
-pretokenize receipt request safetensors schedule split_pattern tokenizer tokenizer_json transcript trig
+pretokenize receipt request safetensors schedule split_pattern tokenizer tokenizer_json tokenizer_tiktoken transcript trig
 verbatim weights
 """.split()
 
@@ -32,7 +32,7 @@ specialise
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_plan cli_probe cli_run cli_show main
+cli_files cli_plan cli_probe cli_run cli_show main
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
@@ -50,25 +50,26 @@ random_model tokenizer_ids
 TESTS = {
     "unit": """
 arena bpe check cpu_pool cuda_api deploy_config detokenizer dynlib fail gpu_driver h16 items jit model_config
-num pages place plan planner pretokenize profile receipt request safetensors tokenizer tokenizer_json trig
-weights
+num pages place plan planner pretokenize profile receipt request residual safetensors schedule tokenizer
+tokenizer_json tokenizer_tiktoken trig weights
 """.split(),
     "kernel": """
 embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
-control frozen golden hostile invariance oracle
+cli control fault frozen golden hostile invariance oracle
 """.split(),
 }
 
 # tests/gpu/test_<name>.c -> build/gpu_tests/test_<name>; they print SKIPPED where there is no GPU.
 GPU_TESTS = """
-gpu
+gpu library
 """.split()
 
 # Sources that tests need beside their own: folder of tests/ or name of a test -> paths.
-TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c"], "e2e": ["tests/e2e/e2e.c"]}
+TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c"], "e2e": ["tests/e2e/e2e.c"],
+                "test_library": ["tests/e2e/e2e.c"], "test_fault": ["engine/cli_run.c", "engine/cli_files.c"]}
 
 # Kernels whose own text the tests in tests/kernel/ also run on the CPU (tests/emulator/README.md): stem -> the sets of SPEC
 # constants that its test launches.
@@ -95,7 +96,10 @@ FLAWS = [
 
 # Functions that a test replaces by its own __wrap_<function>: name of the test -> functions.
 TEST_WRAPS = {
-    "test_control": ["cpu_mla_fold"],
+    "test_control": ["cpu_mla_fold", "cpu_kv_write"],
+    "test_fault": ["verbatim_open", "verbatim_step"],
+    "test_library": ["gemm_lt_open", "gemm_lt_run"],
+    "test_schedule": ["exec_fill", "exec_block_row", "exec_drop_pages", "exec_submit", "exec_wait"],
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
 }
@@ -193,7 +197,7 @@ def fuzz_sources():
 
 def all_sources():
     """Every .c and .cpp that the build compiles from the tree; tools/tidy.py compares it with the tree."""
-    support = sorted({path for paths in TEST_SUPPORT.values() for path in paths})
+    support = sorted({path for paths in TEST_SUPPORT.values() for path in paths} - set(program_sources()))
     return (library_sources() + program_sources() + tool_sources() + test_sources() + gpu_test_sources() +
             fuzz_sources() + support + [EMULATOR, EMULATED_KERNEL])
 

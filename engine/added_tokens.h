@@ -14,7 +14,8 @@ typedef struct added_token {
   const uint8_t *content;  /* [bytes] UTF-8, not empty; caller's, must outlive the set */
   uint32_t bytes;
   int32_t id;
-  bool is_special;         /* a control token: found only where the caller allows it */
+  bool is_special;         /* left out of the text that is shown */
+  bool is_control;         /* found only where the caller allows it; as a rule the special ones */
   bool is_normalized;      /* searched in a second pass, in what the first left */
   bool strips_left;        /* takes the white space before it along */
   bool strips_right;       /* ... and behind it */

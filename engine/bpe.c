@@ -64,12 +64,24 @@ static size_t table_size(size_t count) {
   return size;
 }
 
-static status build_pairs(bpe *b, const bpe_config *config) {
-  size_t size = table_size(config->merge_count);
+static status take_pairs(bpe *b, size_t count) {
+  size_t size = table_size(count);
   b->pairs = malloc(size * sizeof *b->pairs);
   if (b->pairs == NULL) return FAIL(ERR_LIMIT, "merges: out of memory");
   b->pair_mask = size - 1;
   for (size_t i = 0; i < size; i++) b->pairs[i] = (pair_slot){NONE, NONE, 0, NONE};
+  return OK;
+}
+
+/* Precondition: the pair is not in the table. */
+static void add_pair(bpe *b, pair_slot pair) {
+  size_t i = hash_pair(pair.left, pair.right, b->pair_mask);
+  while (b->pairs[i].left != NONE) i = (i + 1) & b->pair_mask;
+  b->pairs[i] = pair;
+}
+
+static status build_pairs(bpe *b, const bpe_config *config) {
+  TRY(take_pairs(b, config->merge_count));
   for (size_t rank = 0; rank < config->merge_count; rank++) {
     const bpe_merge *m = &config->merges[rank];
     ASSERT(m->left >= 0);
@@ -77,9 +89,7 @@ static status build_pairs(bpe *b, const bpe_config *config) {
     ASSERT(m->result >= 0);
     if (find_pair(b, m->left, m->right) != NULL)
       return FAIL(ERR_FORMAT, "merges: expected every pair once, found (%d, %d) again at rank %zu", (int)m->left, (int)m->right, rank);
-    size_t i = hash_pair(m->left, m->right, b->pair_mask);
-    while (b->pairs[i].left != NONE) i = (i + 1) & b->pair_mask;
-    b->pairs[i] = (pair_slot){m->left, m->right, (uint32_t)rank, m->result};
+    add_pair(b, (pair_slot){m->left, m->right, (uint32_t)rank, m->result});
   }
   return OK;
 }
@@ -110,6 +120,33 @@ static status build_words(bpe *b, const bpe_config *config) {
   return OK;
 }
 
+static int32_t find_word(const bpe *b, const uint8_t *bytes, size_t size) {
+  uint32_t word = b->word_slots[find_word_slot(b, bytes, size)];
+  return word == 0 ? NONE : b->word_ids[word - 1];
+}
+
+/* Every way to write a word as two. All splits of one word have its rank, so that of them the leftmost in a piece goes first. */
+static status build_word_pairs(bpe *b, const bpe_config *config) {
+  size_t count = 0;
+  ASSERT(b->word_slots != NULL);
+  for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
+    if (count > BPE_WORD_PAIRS_MAX)
+      return FAIL(ERR_LIMIT, "vocabulary: expected tokens that are two others in %u ways, found %zu", BPE_WORD_PAIRS_MAX, count);
+    if (pass == 1) TRY(take_pairs(b, count));
+    for (size_t i = 0; i < config->word_count; i++) {
+      const uint8_t *bytes = b->word_bytes[i];
+      for (size_t cut = 1; cut < b->word_sizes[i]; cut++) {
+        int32_t left = find_word(b, bytes, cut);
+        int32_t right = left == NONE ? NONE : find_word(b, bytes + cut, b->word_sizes[i] - cut);
+        if (right == NONE) continue;
+        if (pass == 0) count++;
+        else add_pair(b, (pair_slot){left, right, (uint32_t)b->word_ids[i], b->word_ids[i]});
+      }
+    }
+  }
+  return OK;
+}
+
 static status open_all(bpe *b, const bpe_config *config) {
   memcpy(b->byte_ids, config->byte_ids, sizeof b->byte_ids);
   b->piece_bytes_max = config->piece_bytes_max;
@@ -120,8 +157,8 @@ static status open_all(bpe *b, const bpe_config *config) {
   b->heap = malloc(2 * b->piece_bytes_max * sizeof *b->heap);
   if (b->cache == NULL || b->ids == NULL || b->before == NULL || b->after == NULL || b->heap == NULL)
     return FAIL(ERR_LIMIT, "merging: out of memory for pieces of %zu bytes", b->piece_bytes_max);
-  TRY(build_pairs(b, config));
-  return build_words(b, config);
+  TRY(build_words(b, config));
+  return config->ranks_words ? build_word_pairs(b, config) : build_pairs(b, config);
 }
 
 status bpe_open(bpe **out, const bpe_config *config) {
@@ -237,8 +274,8 @@ status bpe_encode(bpe *b, const uint8_t *piece, size_t bytes, int32_t *ids, size
     if (slot->bytes == bytes && memcmp(slot->piece, piece, bytes) == 0) return emit(slot->ids, slot->count, ids, ids_max, count);
   }
   if (b->word_slots != NULL) {
-    uint32_t word = b->word_slots[find_word_slot(b, piece, bytes)];
-    if (word != 0) return emit(&b->word_ids[word - 1], 1, ids, ids_max, count);
+    int32_t word = find_word(b, piece, bytes);
+    if (word != NONE) return emit(&word, 1, ids, ids_max, count);
   }
   merge_piece(b, piece, (int32_t)bytes);
   size_t found = 0;

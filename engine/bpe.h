@@ -9,6 +9,8 @@
 #define VERBATIM_BPE_H
 #include "base.h"
 
+#define BPE_WORD_PAIRS_MAX (1u << 22)
+
 typedef struct bpe bpe;
 
 typedef struct bpe_merge {
@@ -25,9 +27,13 @@ typedef struct bpe_config {
   const uint32_t *word_sizes;       /* [word_count] */
   const int32_t *word_ids;          /* [word_count] */
   size_t word_count;
+  /* The words are the merges: any two tokens whose bytes together are a word merge to it, the lowest id first. merges is ignored. */
+  bool ranks_words;
 } bpe_config;
 
-/* The word arrays must outlive the bpe; the others are copied. ERR_FORMAT for a pair given twice. */
+/* The word arrays must outlive the bpe; the others are copied. ERR_FORMAT for a pair or a word
+ * given twice, ERR_LIMIT for words that split in more than BPE_WORD_PAIRS_MAX ways. With ranks_words, opening looks up every split of
+ * every word. */
 status bpe_open(bpe **out, const bpe_config *config);
 void bpe_close(bpe *b); /* NULL is allowed */
 

@@ -3,6 +3,7 @@
  * Owns the arguments and the files of the subcommand; everything that decides something is planner/. Nothing is written before the plan
  * has been made and checked, and the file appears whole or not at all. Read next: planner/planner.h. */
 #include "cli.h"
+#include "cli_files.h"
 #include "base.h"
 #include "limits.h"
 #include "plan_format.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
@@ -77,7 +79,7 @@ static status read_text(const char *path, file_text *out) {
   fclose(file);
   if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
     free(text);
-    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read", path);
+    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: is it a file?", path);
     return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
   }
   *out = (file_text){text, bytes};
@@ -87,6 +89,10 @@ static status read_text(const char *path, file_text *out) {
 /* Whatever stands at the output's path, only a plan is replaced without being told to. */
 static status check_output(const plan_options *o) {
   char magic[8] = {0};
+  TRY(cli_files_check_output(o->output));
+  TRY(cli_files_check_apart(o->output, o->config, "the deployment"));
+  TRY(cli_files_check_apart(o->output, o->profile, "the profile"));
+  TRY(cli_files_check_model(o->output, o->model_dir));
   FILE *file = fopen(o->output, "rb");
   if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", o->output, strerror(errno));
   size_t bytes = fread(magic, 1, sizeof magic, file);
@@ -123,10 +129,12 @@ static status write_plan(const char *path, const void *bytes, size_t count) {
 
 static status make(const plan_options *o, file_text files[3]) {
   char config_path[PATH_BYTES_MAX];
+  struct stat info;
   void *plan = NULL;
   size_t bytes = 0;
   int length = snprintf(config_path, sizeof config_path, "%s/config.json", o->model_dir);
   if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", o->model_dir);
+  if (stat(config_path, &info) == 0 && !S_ISREG(info.st_mode)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
   TRY(read_text(config_path, &files[0]));
   if (o->config) TRY(read_text(o->config, &files[1]));
   if (o->profile) TRY(read_text(o->profile, &files[2]));

@@ -5,6 +5,7 @@
  * profile for `verbatim plan --profile`. A profile can only change speed: the engine compares again at every start.
  * Reads only the plan; needs the GPU. Read next: planner/profile.h, gemm_lt.h. */
 #include "cli.h"
+#include "cli_files.h"
 #include "gemm_lt.h"
 #include "gpu.h"
 #include "jit.h"
@@ -472,6 +473,8 @@ static status read_arguments(probe *self, int argc, char **argv) {
 }
 
 static status run(probe *self) {
+  TRY(cli_files_check_output(self->output_path));
+  TRY(cli_files_check_apart(self->output_path, self->plan_path, "the plan"));
   TRY(open_all(self));
   for (uint32_t i = 0; i < self->shape_count; i++) TRY(probe_shape(self, &self->shapes[i]));
   return write_profile(self);

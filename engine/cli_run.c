@@ -3,6 +3,7 @@
  * Owns the arguments of the subcommand, reading of prompts, output in the order of input, progress, accuracy. What is asked of the engine
  * goes through verbatim.h alone. Read next: items.h, transcript.h, receipt.h. */
 #include "cli.h"
+#include "cli_files.h"
 #include "detokenizer.h"
 #include "items.h"
 #include "limits.h"
@@ -83,8 +84,8 @@ typedef struct run {
   receipt receipt;
   bool receipt_open;
   int logits_fd;
-  bool logits_failed;
-  const char *refused;  /* id of the request that the engine did not take */
+  int logits_error;     /* errno of the first write that failed, or 0 */
+  const char *refused;  /* id of the request that the tokenizer or the engine did not take */
   detokenizer stream_state;
   uint64_t tokens_made, prompt_tokens;
   double started, progress_at;
@@ -174,7 +175,8 @@ static status parse_valued(run_options *o, const char *word, const char *value) 
   if (strcmp(word, "--temperature") == 0) {
     TRY(parse_real(word, value, &real));
     o->params.temperature = (float)real;
-    return OK;
+    if (real == 0 || o->params.temperature != 0) return OK;
+    return FAIL(ERR_USAGE, "%s: expected 0 or at least 0.001, found %s", word, value); /* what rounds to 0 is not greedy */
   }
   return FAIL(ERR_USAGE, "run: unknown option %s, hint: verbatim run --help", word);
 }
@@ -207,6 +209,7 @@ static status parse_arguments(run_options *o, int argc, char **argv) {
   if (positional < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR, hint: verbatim run --help");
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
+  if (o->stream && strcmp(o->output, "text") != 0) return FAIL(ERR_USAGE, "--stream: expected --output text, found %s", o->output);
   if (o->prompt_count && o->jsonl) return FAIL(ERR_USAGE, "run: prompts as arguments and --jsonl, expected one of them");
   return parse_device(o);
 }
@@ -223,14 +226,30 @@ static void choose_cache(run_options *o, char path[PATH_BYTES_MAX]) {
 
 /* === Prompts ================================================================================================================ */
 
-static status add_line(run *self, const char *line, size_t bytes, uint32_t number) {
+static status add_line(run *self, char *line, size_t bytes, uint32_t number) {
   const item_params *params = &self->options.params;
   if (bytes && line[bytes - 1] == '\n') bytes--;
   if (bytes && line[bytes - 1] == '\r') bytes--;
   if (bytes == 0) return OK;
+  line[bytes] = 0;
   if (self->options.jsonl) return items_add_json(&self->items, line, bytes, number, params);
-  if (self->options.ids) return items_add_ids(&self->items, line, params);
-  return items_add_text(&self->items, line, bytes, params);
+  if (!self->options.ids) return items_add_text(&self->items, line, bytes, params);
+  if (strlen(line) != bytes) return FAIL(ERR_USAGE, "--ids: line %u: expected token ids, found a NUL", number);
+  return items_add_ids(&self->items, line, params);
+}
+
+/* The next line with its end, and room for a NUL; *bytes is 0 behind the last. Not getline, which takes memory until there is none. */
+static status read_line(FILE *file, char **line, size_t *room, size_t *bytes) {
+  int c = 0;
+  for (*bytes = 0; c != '\n' && (c = getc_unlocked(file)) != EOF; (*line)[(*bytes)++] = (char)c) {
+    if (*bytes > ITEMS_LINE_BYTES_MAX) return FAIL(ERR_LIMIT, "prompts: a line has more than %u bytes", ITEMS_LINE_BYTES_MAX);
+    if (*bytes + 2 <= *room) continue;
+    char *grown = realloc(*line, 2 * *room + 4096);
+    if (!grown) return FAIL(ERR_LIMIT, "prompts: no memory");
+    *line = grown;
+    *room = 2 * *room + 4096;
+  }
+  return OK;
 }
 
 static status read_lines(run *self, const char *path) {
@@ -238,14 +257,13 @@ static status read_lines(run *self, const char *path) {
   FILE *file = standard ? stdin : fopen(path, "rb");
   if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   char *line = NULL;
-  size_t room = 0;
-  ssize_t bytes;
+  size_t room = 0, bytes = 0;
   status result = OK;
   uint32_t number = 0;
-  while (result == OK && (bytes = getline(&line, &room, file)) > 0) {
-    if ((size_t)bytes > ITEMS_LINE_BYTES_MAX) result = FAIL(ERR_LIMIT, "%s: line %u is too long", path, number + 1);
-    else result = add_line(self, line, (size_t)bytes, ++number);
-  }
+  do {
+    result = read_line(file, &line, &room, &bytes);
+    if (result == OK && bytes) result = add_line(self, line, bytes, ++number);
+  } while (result == OK && bytes);
   if (result == OK && ferror(file)) result = FAIL(ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
   free(line);
   if (!standard) fclose(file);
@@ -273,8 +291,10 @@ static status open_tokenizer(run *self) {
   char path[PATH_BYTES_MAX];
   for (uint32_t i = 0; i < self->items.count; i++) needed |= self->items.list[i].prompt != NULL;
   int length = snprintf(path, sizeof path, "%s/tokenizer.json", self->options.model_dir);
-  if (!needed && (self->options.ids || length < 0 || length >= PATH_BYTES_MAX || access(path, F_OK) != 0)) return OK;
-  return tokenizer_open(&self->tokenizer, self->options.model_dir);
+  if (needed || (!self->options.ids && length > 0 && length < PATH_BYTES_MAX && access(path, F_OK) == 0))
+    TRY(tokenizer_open(&self->tokenizer, self->options.model_dir));
+  self->options.stream = self->options.stream && self->tokenizer && !self->options.ids; /* ids are printed when all are made */
+  return OK;
 }
 
 static status encode(run *self, run_request *r) {
@@ -300,7 +320,7 @@ static void on_token(verbatim_request *request, uint32_t index) {
   char text[4096];
   size_t bytes = 0;
   self->tokens_made++;
-  if (!self->options.stream || !self->tokenizer) return;
+  if (!self->options.stream) return;
   if (request->finish == VERBATIM_STOP || tokenizer_is_special(self->tokenizer, request->tokens[index])) return;
   if (detokenizer_push(self->tokenizer, &self->stream_state, request->tokens[index], text, sizeof text, &bytes) != OK) return;
   fwrite(text, 1, bytes, stdout);
@@ -309,12 +329,14 @@ static void on_token(verbatim_request *request, uint32_t index) {
 
 static void on_logits(verbatim_request *request, uint32_t position, const float *row) {
   run_request *r = request->context;
+  if (r->run->logits_error) return;
   size_t bytes = r->run->info.vocab * sizeof *row, done = 0;
   off_t at = (off_t)((r->first_logit_row + position) * bytes);
   while (done < bytes) {
     ssize_t part = pwrite(r->run->logits_fd, (const uint8_t *)row + done, bytes - done, at + (off_t)done);
+    if (part < 0 && errno == EINTR) continue;
     if (part <= 0) {
-      r->run->logits_failed = true;
+      r->run->logits_error = part < 0 ? errno : EIO;
       return;
     }
     done += (size_t)part;
@@ -382,7 +404,7 @@ static void print_ids(const verbatim_request *request) {
 /* Text or ids of one request; with several, each is headed by its id. */
 static void print_text(run *self, const run_request *r, const char *text, size_t bytes) {
   if (self->items.count > 1) printf("[%s] ", r->item->id);
-  if (self->options.stream && self->tokenizer) {
+  if (self->options.stream) {
     char rest[16];
     size_t rest_bytes = 0;
     if (detokenizer_flush(&self->stream_state, rest, sizeof rest, &rest_bytes) == OK) fwrite(rest, 1, rest_bytes, stdout);
@@ -404,7 +426,7 @@ static status write_one(run *self, run_request *r) {
   TRY(result);
   uint32_t stop_count = verbatim_stop_ids(self->engine, &r->request, stops);
   receipt_add(&self->receipt, r->item->id, &r->request, stops, stop_count);
-  if (fflush(stdout) != 0) return FAIL(ERR_IO, "stdout: cannot be written: %s", strerror(errno));
+  if (fflush(stdout) != 0 || ferror(stdout)) return FAIL(ERR_IO, "stdout: cannot be written: %s", strerror(errno));
   return r->request.finish == VERBATIM_NONFINITE
              ? FAIL(ERR_MISMATCH, "request %s: the logits hold NaN or Inf after %u tokens, hint: are the weights damaged?", r->item->id,
                     r->request.token_count)
@@ -433,7 +455,9 @@ static status make_requests(run *self) {
     run_request *r = &self->requests[i];
     const item_params *p = &self->items.list[i].params;
     *r = (run_request){.item = &self->items.list[i], .run = self, .first_logit_row = logit_rows};
+    self->refused = r->item->id;
     TRY(encode(self, r));
+    self->refused = NULL;
     r->request.max_tokens = p->max_tokens;
     r->request.temperature = p->temperature;
     r->request.top_k = p->top_k;
@@ -512,16 +536,31 @@ static status run_all(run *self) {
   }
   show_progress(self, true);
   print_scores(self);
-  if (self->logits_failed) return FAIL(ERR_IO, "%s: could not be written whole", self->options.logits_path);
   digest result;
   char text[DIGEST_TEXT_BYTES];
   self->receipt_open = false;
   TRY(receipt_end(&self->receipt, &result));
   fprintf(stderr, "receipt %s\n", digest_text(result.bytes, text));
-  return failure;
+  if (!self->logits_error) return failure;
+  return FAIL(ERR_IO, "%s: could not be written whole: %s", self->options.logits_path, strerror(self->logits_error));
+}
+
+/* Before anything is read or written: no output may be an input, or the other output. */
+static status check_outputs(const run_options *o) {
+  const char *const outputs[] = {o->receipt_path, o->logits_path};
+  for (size_t i = 0; i < ARRAY_LEN(outputs); i++) {
+    TRY(cli_files_check_apart(outputs[i], o->plan_path, "the plan"));
+    TRY(cli_files_check_apart(outputs[i], o->jsonl, "the prompts"));
+    TRY(cli_files_check_apart(outputs[i], "/dev/stdin", "the prompts"));
+    TRY(cli_files_check_model(outputs[i], o->model_dir));
+  }
+  if (o->receipt_path && o->logits_path && strcmp(o->receipt_path, o->logits_path) == 0)
+    return FAIL(ERR_USAGE, "%s: expected two files for --receipt and --logits, found one", o->receipt_path);
+  return cli_files_check_apart(o->logits_path, o->receipt_path, "the receipt");
 }
 
 static status run_steps(run *self) {
+  TRY(check_outputs(&self->options));
   TRY(read_prompts(self));
   if (self->options.stream && self->items.count != 1) return FAIL(ERR_USAGE, "--stream: expected one prompt, found %u", self->items.count);
   TRY(open_tokenizer(self));
@@ -533,8 +572,7 @@ static status run_steps(run *self) {
 }
 
 static void close_run(run *self) {
-  digest ignored;
-  if (self->receipt_open) (void)receipt_end(&self->receipt, &ignored);
+  if (self->receipt_open) receipt_abandon(&self->receipt, fail_text());
   verbatim_close(self->engine);
   tokenizer_close(self->tokenizer);
   for (uint32_t i = 0; self->requests && i < self->items.count; i++) {
@@ -553,7 +591,7 @@ static void close_run(run *self) {
 int cli_run(int argc, char **argv) {
   char cache_path[PATH_BYTES_MAX];
   for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-    if (strcmp(argv[i], "--help") == 0) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       fputs(HELP, stdout);
       return 0;
     }

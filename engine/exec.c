@@ -3,8 +3,6 @@
  * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
  * is in exec_start.c, the shared state in exec_state.h. */
 #include "exec_state.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* === Memory ================================================================================================================= */
@@ -128,9 +126,7 @@ static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t 
   uint64_t workspace = exec_address(self, REGION_WORK, self->plan->header->gemm_workspace);
   status result = gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
                               (uint64_t)(uintptr_t)args->y, workspace);
-  if (result == OK) return;
-  fprintf(stderr, "verbatim: %s: %s\n", op->name, fail_text()); /* accepted at start-up, refused now: a device fault */
-  exit(fail_exit_code(result));
+  if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
 static void run_op(exec *self, const exec_op *op, uint32_t rows) {
@@ -163,7 +159,9 @@ static void copy_out(exec *self, void *target, uint64_t source, size_t bytes) {
   else memcpy(target, (const void *)(uintptr_t)source, bytes);
 }
 
-/* The image without the block table, which goes up row by row when it changes. */
+/* The image without the block table, which goes up row by row when it changes. The device reads host memory later than this. What it
+ * reads stays until then: an image is filled again when its parity's step has been waited for, and a row changes hands when
+ * a result of its owner has been waited for, which was computed behind the row's upload. */
 static void upload_inputs(exec *self, uint32_t parity, const uint32_t *rows, uint32_t row_count) {
   const plan_limits *limits = &self->plan->header->limits;
   uint64_t step = exec_address(self, REGION_STEP, 0), table = self->plan->header->io.block_table;
@@ -175,13 +173,12 @@ static void upload_inputs(exec *self, uint32_t parity, const uint32_t *rows, uin
     copy_in(self, step + table + rows[i] * row_bytes, exec_block_row(self, rows[i]), row_bytes);
 }
 
-static void poison_work(exec *self) {
-  const plan_region *work = &self->plan->regions[REGION_WORK];
-  uint64_t address = exec_address(self, REGION_WORK, 0);
-  if (self->options.device) gpu_fill32(self->options.device, self->stream, address, UINT32_MAX, work->bytes / 4);
-  else memset((void *)(uintptr_t)address, 0xff, work->bytes);
+static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
+  if (self->options.device) gpu_fill32(self->options.device, self->stream, address, UINT32_MAX, bytes / 4);
+  else memset((void *)(uintptr_t)address, 0xff, bytes);
 }
 
+/* The device has one set of results for both parities: the next step writes it behind this download. */
 static void download_results(exec *self, uint32_t parity) {
   const plan_header *header = self->plan->header;
   uint32_t rows = self->logit_rows[parity];
@@ -209,6 +206,16 @@ uint32_t *exec_block_row(exec *self, uint32_t slot) {
   return self->block_table + (uint64_t)slot * self->plan->header->limits.pages_per_seq;
 }
 
+void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
+  if (!self->options.poison) return;
+  const plan_model *model = &self->plan->header->model;
+  uint64_t page_bytes = 2ull * PAGE_TOKENS * (model->kv_lora_rank + model->rope_dim);
+  uint64_t layer_bytes = page_bytes * self->plan->header->limits.kv_pages;
+  for (uint32_t layer = 0; layer < model->layers; layer++)
+    for (uint32_t i = 0; i < count; i++)
+      poison_range(self, exec_address(self, REGION_KV, layer * layer_bytes + pages[i] * page_bytes), page_bytes);
+}
+
 /* The smallest ladder index that holds `tokens` rows, or rung_count. */
 static uint32_t rung_for(const exec *self, uint32_t tokens) {
   uint32_t rung = 0;
@@ -225,7 +232,7 @@ void exec_submit(exec *self, uint32_t parity, bool decode, const uint32_t *rows,
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
   ASSERT(!decode || head->logit_count == head->token_count);
   upload_inputs(self, parity, rows, row_count);
-  if (self->options.poison) poison_work(self);
+  if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
   if (rung == self->rung_count) exec_run_ops(self, head->token_count, head->logit_count);
   else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung], "decode graph");

@@ -59,6 +59,10 @@ exec_input exec_fill(exec *self, uint32_t parity);
  * that uses the slot is still to be waited for, and is given to the device by naming it in exec_submit. */
 uint32_t *exec_block_row(exec *self, uint32_t slot);
 
+/* KV pages whose rows no step to come may read. Under poison they are overwritten with NaN patterns, behind the steps submitted so
+ * far; otherwise nothing happens. */
+void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count);
+
 /* Runs the step of this parity. decode: every token row has a logits row, so that a ladder size may be used.
  * rows: slots whose block table rows changed. */
 void exec_submit(exec *self, uint32_t parity, bool decode, const uint32_t *rows, uint32_t row_count);

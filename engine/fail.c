@@ -17,6 +17,8 @@ status fail_record(status code, const char *file, int line, const char *format, 
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  for (char *c = text; *c; c++) /* what is quoted may come from a hostile file, and a terminal may read it */
+    if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f) *c = '?';
   snprintf(where, sizeof where, "%s:%d", file, line);
   return code;
 }

@@ -60,18 +60,28 @@ static status check(const gpu *self, unsigned int code, const char *call) {
   return FAIL(ERR_DEVICE, "%s failed on GPU %u: %s (%s)", call, self->info.index, error_name(self, code), error_text(self, code));
 }
 
-/* Work: a fault of the device is the end of the process. */
-static void require(gpu *self, unsigned int code, const char *op) {
-  if (code == CUDA_OK) return;
-  char what[FAIL_TEXT_MAX];
-  snprintf(what, sizeof what, "GPU fault found at %s: %s (%s)%s", op, error_name(self, code), error_text(self, code),
-           self->serial ? "" : "; an earlier op may be the cause");
+_Noreturn static void end_process(gpu *self, const char *what) {
   gpu_fault_hook *hook = self->hook;
   self->hook = NULL;
   if (hook) hook(self->hook_context, what);
   fprintf(stderr, "verbatim: %s\n", what);
   fflush(NULL);
   _Exit(fail_exit_code(ERR_DEVICE)); /* exit handlers would call into the faulted context */
+}
+
+/* Work: a fault of the device is the end of the process. */
+static void require(gpu *self, unsigned int code, const char *op) {
+  if (code == CUDA_OK) return;
+  char what[FAIL_TEXT_MAX];
+  snprintf(what, sizeof what, "GPU fault found at %s: %s (%s)%s", op, error_name(self, code), error_text(self, code),
+           self->serial ? "" : "; an earlier op may be the cause");
+  end_process(self, what);
+}
+
+void gpu_fault(gpu *self, const char *op, const char *cause) {
+  char what[FAIL_TEXT_MAX];
+  snprintf(what, sizeof what, "GPU fault found at %s: %s", op, cause);
+  end_process(self, what);
 }
 
 /* === Opening and closing =================================================================================================== */

@@ -61,6 +61,8 @@ gpu_counters gpu_count(const gpu *self);
 status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* as the driver sees it now */
 void gpu_bind(gpu *self); /* makes the context current on the calling thread */
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context);
+/* Ends the process as a fault of the device does: for libraries that work on the device and fail at op. */
+_Noreturn void gpu_fault(gpu *self, const char *op, const char *cause);
 /* serial: after every launch the stream is waited for, so that a fault names its op. Not inside a capture. */
 void gpu_set_serial(gpu *self, bool serial);
 void gpu_freeze(gpu *self);

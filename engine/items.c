@@ -138,9 +138,11 @@ static status read_id_list(const source *at, const json_t *value, int32_t *ids, 
   return OK;
 }
 
+/* bytes null: the text is one that ends at a NUL, and may hold none. */
 static status read_text(const source *at, const json_t *value, char **out, size_t *bytes) {
   if (!json_is_string(value)) return wrong(at, "text");
   size_t length = json_string_length(value);
+  if (!bytes && strlen(json_string_value(value)) != length) return wrong(at, "text without NUL");
   if (!(*out = copy_bytes(json_string_value(value), length))) return no_memory();
   if (bytes) *bytes = length;
   return OK;
@@ -175,7 +177,7 @@ static status read_param(const source *at, const json_t *value, item_params *out
   if (strcmp(at->key, "temperature") == 0) {
     TRY(read_number(at, value, &number));
     out->temperature = (float)number;
-    return OK;
+    return number == 0 || out->temperature != 0 ? OK : wrong(at, "0 or at least 0.001"); /* what rounds to 0 is not greedy */
   }
   if (strcmp(at->key, "ignore_eos") == 0) {
     if (!json_is_boolean(value)) return wrong(at, "true or false");
@@ -217,6 +219,8 @@ static status read_object(json_t *object, uint32_t line, item *out, json_t *echo
 
 status items_add_json(items *self, const char *line, size_t bytes, uint32_t line_number, const item_params *defaults) {
   if (bytes > ITEMS_LINE_BYTES_MAX) return FAIL(ERR_LIMIT, "line %u: more than %u bytes", line_number, ITEMS_LINE_BYTES_MAX);
+  if (bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
+    return FAIL(ERR_USAGE, "line %u: begins with a byte order mark; hint: save the file as UTF-8 without one", line_number);
   json_error_t error;
   json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
   if (!object) return FAIL(ERR_USAGE, "line %u: not JSON: %s (column %d)", line_number, error.text, error.column);

@@ -1,11 +1,15 @@
 /* main.c - the program `verbatim`: finds the subcommand and hands over. Read next: cli.h, cli_run.c. */
 #include "cli.h"
+#include "base.h"
 #include "dynlib.h"
 #include "verbatim.h"
 #include "plan_format.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct { const char *name, *what; int (*run)(int argc, char **argv); } COMMANDS[] = {
   {"plan", "make a plan from a model directory and a deployment file", cli_plan},
@@ -21,9 +25,15 @@ static void print_help(FILE *to) {
         "VERBATIM_LIBRARY_PATH: folders to search for the CUDA libraries first, separated by colons\n", to);
 }
 
-int main(int argc, char **argv) {
+/* A file opened while a standard descriptor is closed would take its number, and be written what was meant for the terminal. The
+ * descriptors are opened the wrong way round, so that using them is an error, as it was before. */
+static void occupy_descriptors(void) {
+  for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+    if (fcntl(i, F_GETFD) < 0 && open("/dev/null", i == STDIN_FILENO ? O_WRONLY : O_RDONLY) != i) abort();
+}
+
+static int run_command(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
-  dynlib_configure(getenv("VERBATIM_LIBRARY_PATH"), getenv("PATH"));
   for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
     if (strcmp(name, COMMANDS[i].name) == 0) return COMMANDS[i].run(argc - 1, argv + 1);
   if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
@@ -37,4 +47,13 @@ int main(int argc, char **argv) {
   if (*name) fprintf(stderr, "verbatim: no command \"%s\"\n", name);
   print_help(stderr);
   return 2;
+}
+
+int main(int argc, char **argv) {
+  occupy_descriptors();
+  dynlib_configure(getenv("VERBATIM_LIBRARY_PATH"), getenv("PATH"));
+  int code = run_command(argc, argv);
+  if (code != 0 || (fflush(stdout) == 0 && !ferror(stdout))) return code;
+  fprintf(stderr, "verbatim: stdout: cannot be written: %s\n", strerror(errno));
+  return fail_exit_code(ERR_IO);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define JIT_STACK_BYTES_MIN (32u << 10)
-#define JIT_STACK_BYTES_MAX (1u << 20)
+#define JIT_STACK_BYTES_MAX (128u << 20) /* address space: a repeated [..&&..] keeps its place for every code point of a run */
 
 struct pretokenizer {
   size_t count;

@@ -6,9 +6,10 @@
 #include <stdarg.h>
 #include <string.h>
 
+/* After a failed write nothing more is written: a receipt with a hole must not end in a digest line. */
 static void put_bytes(receipt *self, const char *text, size_t bytes) {
   digest_add(&self->state, text, bytes);
-  if (self->file && fwrite(text, 1, bytes, self->file) != bytes) self->failed = true;
+  if (self->file && !self->failed && fwrite(text, 1, bytes, self->file) != bytes) self->failed = true;
 }
 
 static void put(receipt *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -91,6 +92,7 @@ void receipt_add(receipt *self, const char *id, const verbatim_request *r, const
   put(self, "],");
   put_digest(self, "chain", r->chain);
   put(self, "}\n");
+  if (self->file && fflush(self->file) != 0) self->failed = true;
 }
 
 void receipt_fault(receipt *self, const char *what) {
@@ -101,11 +103,17 @@ void receipt_fault(receipt *self, const char *what) {
   fflush(self->file);
 }
 
+void receipt_abandon(receipt *self, const char *what) {
+  receipt_fault(self, what);
+  if (self->file) fclose(self->file);
+  self->file = NULL;
+}
+
 status receipt_end(receipt *self, digest *result) {
   *result = digest_end(&self->state);
   if (!self->file) return OK;
   char text[DIGEST_TEXT_BYTES];
-  if (fprintf(self->file, "{\"digest\":\"%s\"}\n", digest_text(result->bytes, text)) < 0) self->failed = true;
+  if (!self->failed && fprintf(self->file, "{\"digest\":\"%s\"}\n", digest_text(result->bytes, text)) < 0) self->failed = true;
   if (fclose(self->file) != 0) self->failed = true;
   self->file = NULL;
   return self->failed ? FAIL(ERR_IO, "receipt %s: could not be written whole, hint: is the disk full?", self->path) : OK;

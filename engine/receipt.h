@@ -25,11 +25,14 @@ typedef struct receipt_source { /* what the first line names */
 /* Creates the file (path null: none) and writes the first line. */
 status receipt_begin(receipt *self, const char *path, const receipt_source *source);
 
-/* One finished request. id: any text; stop_ids: as request_stop_ids gives them. */
+/* One finished request, whose line is in the file when this returns: a run that is killed loses no finished one.
+ * id: any text; stop_ids: as request_stop_ids gives them. */
 void receipt_add(receipt *self, const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count);
 
-/* After a fault: a line that says the run ended here; the receipt then has no digest line. */
+/* A line that says the run ended here; the receipt then has no digest line. receipt_fault leaves the file open, for a process that is
+ * about to end; receipt_abandon closes it. */
 void receipt_fault(receipt *self, const char *what);
+void receipt_abandon(receipt *self, const char *what);
 
 /* Writes the digest line, closes the file and returns the digest. ERR_IO: something could not be written. */
 status receipt_end(receipt *self, digest *result);

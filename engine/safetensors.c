@@ -71,6 +71,8 @@ static status read_tensor(const mapped_file *file, const char *name, const json_
   *tensor = (safetensor){.name = name, .dtype = json_string_value(json_object_get(entry, "dtype"))};
   if (strlen(name) >= NAME_BYTES_MAX)
     return FAIL(ERR_LIMIT, "%s: a tensor's name has %zu bytes, at most %u are allowed", file->name, strlen(name), NAME_BYTES_MAX - 1);
+  for (const char *c = name; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) return FAIL(ERR_FORMAT, "%s: tensor %s: control byte in its name", file->name, name);
   if (!json_is_object(entry) || json_object_size(entry) != 3 || !tensor->dtype)
     return FAIL(ERR_FORMAT, "%s: tensor %s: expected exactly dtype, shape and data_offsets", file->name, name);
   if (!dtype_bits(tensor->dtype)) return FAIL(ERR_UNSUPPORTED, "%s: tensor %s: unknown dtype %.16s", file->name, name, tensor->dtype);
@@ -160,7 +162,7 @@ static status map_file(const char *dir, mapped_file *file) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/%s", dir, file->name);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s/%s", dir, file->name);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place is refused, not waited for */
   if (fd < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   struct stat info;
   status result = OK;

@@ -59,9 +59,11 @@ static void admit(schedule *self) {
   }
 }
 
-/* The pages may be dealt again at once: a step that still uses them was submitted before any step of their next owner. */
+/* Slot and pages may be dealt again at once. A step in flight may still hold a row of this owner, which writes to its last page and
+ * to the slot's token; it was submitted before any step of the next owner, and the device runs steps in that order. */
 static void release(schedule *self, uint32_t slot) {
   sequence *s = &self->sequences[slot];
+  exec_drop_pages(self->machine, exec_block_row(self->machine, slot), s->page_count);
   pages_give(&self->pages, exec_block_row(self->machine, slot), s->page_count);
   s->request = NULL;
   uint32_t at = 0;
@@ -118,7 +120,8 @@ static void add_decode(builder *b, uint32_t slot) {
 }
 
 /* How many prompt tokens of the sequence go into this step. With logits rows for the whole prompt the last token takes a step of its
- * own: rows that choose nothing still write the slot's token, and must not meet the row that does. */
+ * own: rows that choose nothing still write the slot's token, in no order, and must not meet the row that does. What they wrote is
+ * never read: the slot's token is first read in the step after the one that chooses. */
 static uint32_t chunk_of(const builder *b, const sequence *s) {
   const plan_limits *limits = &b->self->plan->header->limits;
   uint32_t left = s->request->prompt_count - s->fed, logits_left = limits->max_logit_rows - b->logits;

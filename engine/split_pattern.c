@@ -51,7 +51,12 @@ static const range s_added[] = {
   {0x1F8C0, 0x1F8C1}, {0x1FA75, 0x1FA77}, {0x1FA87, 0x1FA89}, {0x1FA8F, 0x1FA8F}, {0x1FAAD, 0x1FAAF}, {0x1FABB, 0x1FABF},
   {0x1FAC6, 0x1FAC6}, {0x1FACE, 0x1FACF}, {0x1FADA, 0x1FADC}, {0x1FADF, 0x1FADF}, {0x1FAE8, 0x1FAE9}, {0x1FAF7, 0x1FAF8},
   {0x1FBCB, 0x1FBEF}};
-static const range han_added[] = {{0x2B739, 0x2B739}, {0x2EBF0, 0x2EE5D}, {0x31350, 0x323AF}};
+/* Script Han whole: ranges are tested faster than a script. */
+static const range han_ranges[] = {
+  {0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005}, {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B},
+  {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D}, {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1},
+  {0x20000, 0x2A6DF}, {0x2A700, 0x2B739}, {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2EBF0, 0x2EE5D},
+  {0x2F800, 0x2FA1D}, {0x30000, 0x3134A}, {0x31350, 0x323AF}};
 static const range n_added_in_17[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}};
 
 static const range space_ranges[] = {
@@ -82,7 +87,7 @@ static const property properties[] = {
   {"P", "\\p{P}", p_added, ARRAY_LEN(p_added), NULL},
   {"S", "\\p{S}", s_added, ARRAY_LEN(s_added), NULL},
   {"Z", "\\p{Z}", NULL, 0, NULL},
-  {"Han", "\\p{sc:Han}", han_added, ARRAY_LEN(han_added), NULL},
+  {"Han", "", han_ranges, ARRAY_LEN(han_ranges), NULL},
 };
 
 /* === The pass ================================================================================================ */
@@ -208,7 +213,6 @@ static status translate_class_item(reader *r, bool is_first) {
   }
   if (r->source[r->at] == '-' && !is_first && r->at + 1 < r->size && r->source[r->at + 1] != ']')
     return refuse(r, start, "a plain '-' inside a class");
-  if (r->source[r->at] == '&' && r->at + 1 < r->size && r->source[r->at + 1] == '&') return refuse(r, start, "'&&' in a class");
   uint32_t first = 0, last = 0;
   TRY(read_literal(r, "[", &first));
   if (r->at + 1 >= r->size || r->source[r->at] != '-' || r->source[r->at + 1] == ']') return put(r, "\\x{%X}", (unsigned)first);
@@ -218,13 +222,41 @@ static status translate_class_item(reader *r, bool is_first) {
   return put(r, "\\x{%X}-\\x{%X}", (unsigned)first, (unsigned)last);
 }
 
+static bool is_next(const reader *r, const char *text) {
+  size_t size = strlen(text);
+  return r->size - r->at >= size && memcmp(r->source + r->at, text, size) == 0;
+}
+
+/* "&&[^\\p{..}]" before the end of a class that was written from class_at on: PCRE2 has no intersection, so what the class matched
+ * is looked at once more. */
+static status translate_intersection(reader *r, size_t class_at) {
+  static const char behind[] = "](?<![", group[] = "(?:";
+  size_t start = r->at, class_bytes = r->used - class_at;
+  const property *p = NULL;
+  if (!is_next(r, "&&[^\\p{")) return refuse(r, start, "'&&' before anything but [^\\p{..}]");
+  r->at += strlen("&&[^\\p");
+  TRY(read_property(r, start, &p));
+  if (!is_next(r, "]]")) return refuse(r, start, "'&&' before anything but [^\\p{..}]");
+  r->at += 2;
+  TRY(put(r, "%s", group));
+  memmove(r->output + class_at + strlen(group), r->output + class_at, class_bytes);
+  memcpy(r->output + class_at, group, strlen(group));
+  TRY(put(r, "%s", behind));
+  TRY(put_property(r, p));
+  r->last = ITEM_SINGLE;
+  return put(r, "]))");
+}
+
 static status translate_class(reader *r) {
-  size_t start = r->at++;
+  size_t start = r->at++, class_at = r->used;
   bool negated = r->at < r->size && r->source[r->at] == '^';
   r->at += negated;
   TRY(put(r, negated ? "[^" : "["));
   if (r->at < r->size && r->source[r->at] == ']') return refuse(r, start, "an empty class");
-  for (bool is_first = true; r->at < r->size && r->source[r->at] != ']'; is_first = false) TRY(translate_class_item(r, is_first));
+  for (bool is_first = true; r->at < r->size && r->source[r->at] != ']'; is_first = false) {
+    if (is_next(r, "&&")) return negated || is_first ? refuse(r, r->at, "'&&' here") : translate_intersection(r, class_at);
+    TRY(translate_class_item(r, is_first));
+  }
   if (r->at >= r->size) return refuse(r, start, "a class without its ']'");
   r->at++;
   r->last = ITEM_SINGLE;
@@ -353,12 +385,24 @@ static status translate_single(reader *r) {
   return put(r, "\\x{%X}", (unsigned)c);
 }
 
+/* As it stands, each code point of a run of white space would be a start and would see the rest of the run. */
+static const char trailing_space[] = "\\s+$";
+
+static status put_trailing_space(reader *r) {
+  TRY(put(r, "(?<!["));
+  TRY(put_ranges(r, space_ranges, ARRAY_LEN(space_ranges)));
+  TRY(put(r, "])["));
+  TRY(put_ranges(r, space_ranges, ARRAY_LEN(space_ranges)));
+  return put(r, "]++$");
+}
+
 status split_pattern_translate(const char *source, size_t size, char *output, size_t output_max) {
   ASSERT(output_max > 0);
   if (size > SPLIT_PATTERN_BYTES_MAX)
     return FAIL(ERR_LIMIT, "split pattern: expected at most %u bytes, found %zu", SPLIT_PATTERN_BYTES_MAX, size);
   reader r = {.source = (const uint8_t *)source, .size = size, .output = output, .output_max = output_max};
   output[0] = 0;
+  if (size == strlen(trailing_space) && memcmp(source, trailing_space, size) == 0) return put_trailing_space(&r);
   while (r.at < r.size) {
     switch (r.source[r.at]) {
       case '[': TRY(translate_class(&r)); break;

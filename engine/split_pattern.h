@@ -5,12 +5,13 @@
  * whose every construct is known to mean the same in both, written out again in a form without room for interpretation, and
  * everything outside the grammar is refused by name.
  *   grammar   literals; escapes \r \n \t and of punctuation; \s \S; \p{..} \P{..} of the properties below; classes without
- *             nesting, intersection or POSIX names; (..) (?:..) (?=..) (?!..); (?i:..) around ASCII literals; |;
+ *             nesting or POSIX names; [..&&[^\p{..}]], the one intersection; (..) (?:..) (?=..) (?!..); (?i:..) around ASCII literals; |;
  *             * + ? {n} {n,} {n,m}, lazy or possessive for the first three; a group may be repeated by ? only, so that no
- *             repeat nests in another
+ *             repeat nests in another; the whole pattern \s+$
  *   \s \S     become the 25 White_Space code points (PCRE2 adds U+180E)
  *   \p{..}    becomes PCRE2's property plus the code points that Unicode 15 to 16 added to it
- *   \p{Han}   becomes \p{sc:Han} (PCRE2 means script extensions)
+ *   \p{Han}   becomes the code points of script Han (PCRE2 means script extensions)
+ *   &&        becomes (?:[..](?<![..])), which may be repeated
  * Includes base.h only. Read next: pretokenize.h. */
 #ifndef VERBATIM_SPLIT_PATTERN_H
 #define VERBATIM_SPLIT_PATTERN_H

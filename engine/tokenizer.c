@@ -1,7 +1,7 @@
 /* tokenizer.c - the order of encoding: added tokens, pieces, merges (see tokenizer.h).
  *
  * Follows the tokenizers library where it is peculiar: tokens that are "normalized" are searched in a second pass, inside
- * what the first pass left; a special token that may not be parsed still hides what it overlaps; white space that a
+ * what the first pass left; a control token that may not be parsed still hides what it overlaps; white space that a
  * token strips is dropped. Must not know JSON or regular expressions. */
 #include "tokenizer.h"
 #include "added_tokens.h"
@@ -9,6 +9,7 @@
 #include "limits.h"
 #include "pretokenize.h"
 #include "tokenizer_json.h"
+#include "tokenizer_tiktoken.h"
 #include "utf8.h"
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static digest digest_contents(const tokenizer_data *d) {
     add_u32(&state, (uint32_t)d->merges[i].right);
     add_u32(&state, (uint32_t)d->merges[i].result);
   }
-  add_u32(&state, d->ignores_merges);
+  add_u32(&state, (uint32_t)d->ignores_merges | (uint32_t)d->ranks_words << 1);
   add_u32(&state, d->split_count);
   for (uint32_t i = 0; i < d->split_count; i++) {
     add_u32(&state, (uint32_t)d->splits[i].kind);
@@ -80,7 +81,7 @@ static digest digest_contents(const tokenizer_data *d) {
     const added_token *a = &d->added[i];
     add_u32(&state, (uint32_t)a->id);
     add_u32(&state, (uint32_t)a->is_special | (uint32_t)a->is_normalized << 1 | (uint32_t)a->strips_left << 2 |
-                        (uint32_t)a->strips_right << 3);
+                        (uint32_t)a->strips_right << 3 | (uint32_t)(a->is_control != a->is_special) << 4);
     add_bytes(&state, a->content, a->bytes);
   }
   add_ids(&state, d->before, d->before_count);
@@ -113,7 +114,7 @@ static status build(tokenizer *t) {
   if (d->ignores_merges) TRY(list_words(t));
   bpe_config config = {.byte_ids = d->byte_ids, .merges = d->merges, .merge_count = d->merge_count,
                        .piece_bytes_max = TOKENIZER_TEXT_BYTES_MAX, .word_bytes = t->word_bytes, .word_sizes = t->word_sizes,
-                       .word_ids = t->word_ids, .word_count = t->word_count};
+                       .word_ids = t->word_ids, .word_count = t->word_count, .ranks_words = d->ranks_words};
   TRY(bpe_open(&t->bpe, &config));
   t->is_special = calloc(d->token_count, 1);
   if (t->is_special == NULL) return FAIL(ERR_LIMIT, "tokenizer: out of memory");
@@ -141,13 +142,20 @@ static status open_data(tokenizer **out, tokenizer_data *data) {
 
 status tokenizer_open(tokenizer **out, const char *model_dir) {
   tokenizer_data data = {0};
-  TRY(tokenizer_json_read(&data, model_dir));
+  if (tokenizer_tiktoken_is_in(model_dir)) TRY(tokenizer_tiktoken_read(&data, model_dir));
+  else TRY(tokenizer_json_read(&data, model_dir));
   return open_data(out, &data);
 }
 
 status tokenizer_open_memory(tokenizer **out, const char *json, size_t json_bytes, const char *config, size_t config_bytes) {
   tokenizer_data data = {0};
   TRY(tokenizer_json_parse(&data, json, json_bytes, config, config_bytes));
+  return open_data(out, &data);
+}
+
+status tokenizer_open_tiktoken(tokenizer **out, const char *model, size_t model_bytes, const char *config, size_t config_bytes) {
+  tokenizer_data data = {0};
+  TRY(tokenizer_tiktoken_parse(&data, model, model_bytes, config, config_bytes));
   return open_data(out, &data);
 }
 
@@ -210,7 +218,7 @@ static status encode_pass(encoding *e, int pass, const uint8_t *text, size_t byt
   while ((found = added_tokens_find(&e->t->passes[pass], text, bytes, search, &start)) != NULL) {
     size_t stop = start + found->bytes;
     search = stop;
-    if (found->is_special && !e->parse_special) continue;
+    if (found->is_control && !e->parse_special) continue;
     if (found->strips_left) start = strip_end(text, start); /* perhaps before done: then nothing lies between */
     if (found->strips_right) stop = strip_start(text, bytes, stop);
     if (start > done) TRY(encode_pass(e, pass + 1, text + done, start - done));

@@ -1,4 +1,4 @@
-/* tokenizer.h - text to token ids and back, exactly as the tokenizers library does it.
+/* tokenizer.h - text to token ids and back, exactly as the tokenizers library does it, or tiktoken for Kimi's models.
  *
  * Encoding: added tokens are cut out first, the rest is split into pieces (pretokenize.h), each piece is merged (bpe.h).
  * Everything is read and allocated at tokenizer_open: about 28 bytes for each of TOKENIZER_TEXT_BYTES_MAX plus the
@@ -14,11 +14,15 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Reads tokenizer.json and, when present, tokenizer_config.json of model_dir. Errors: see tokenizer_json.h and pretokenize.h. */
+/* Reads tokenizer.json and, when present, tokenizer_config.json of model_dir; where there is no tokenizer.json but a tiktoken.model, that
+ * and tokenizer_config.json. Errors: see tokenizer_json.h, tokenizer_tiktoken.h and pretokenize.h. */
 status tokenizer_open(tokenizer **out, const char *model_dir);
 
 /* The same from memory; config is NULL when there is no tokenizer_config.json. */
 status tokenizer_open_memory(tokenizer **out, const char *json, size_t json_bytes, const char *config, size_t config_bytes);
+
+/* From the bytes of tiktoken.model and of tokenizer_config.json. */
+status tokenizer_open_tiktoken(tokenizer **out, const char *model, size_t model_bytes, const char *config, size_t config_bytes);
 void tokenizer_close(tokenizer *t); /* NULL is allowed */
 
 /* Encodes text[0..bytes), which may hold NULs, to ids[0..ids_max), and their number to count.

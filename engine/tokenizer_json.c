@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BYTE_CHARS 324u /* code points of the byte alphabet: 256 bytes, 188 of them as themselves, 68 from U+0100 up */
 
@@ -176,6 +177,7 @@ static status read_added(tokenizer_data *data, json_t *entry, const json_t *voca
   TRY(get_bool(entry, where, "rstrip", &token->strips_right));
   TRY(get_bool(entry, where, "normalized", &token->is_normalized));
   TRY(get_bool(entry, where, "special", &token->is_special));
+  token->is_control = token->is_special;
   const json_t *id = json_object_get(entry, "id");
   const json_t *in_vocab = json_object_get(vocab, content);
   if (!json_is_integer(id)) return wrong_type(where, "id", "an integer", id);
@@ -484,7 +486,7 @@ static status read_config_token(const tokenizer_data *data, const json_t *vocab,
   const char *content = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
   if (content == NULL) return wrong_type(where, key, "a string, or an object with a content", value);
   int32_t found = find_token(data, vocab, content);
-  if (found < 0) return FAIL(ERR_FORMAT, "%s.%s: expected a token of tokenizer.json, found \"%.80s\"", where, key, content);
+  if (found < 0) return FAIL(ERR_FORMAT, "%s.%s: expected a token of the tokenizer, found \"%.80s\"", where, key, content);
   *id = found;
   return OK;
 }
@@ -499,7 +501,7 @@ static status read_config_add(const json_t *config, const char *key, const char 
   return adds ? add_around(ids, count, token) : OK;
 }
 
-static status read_config(tokenizer_data *data, const json_t *vocab, const json_t *config) {
+status tokenizer_json_config(tokenizer_data *data, const json_t *vocab, const json_t *config) {
   if (!json_is_object(config)) return FAIL(ERR_FORMAT, "tokenizer_config.json: expected an object");
   TRY(read_config_token(data, vocab, config, "bos_token", &data->bos));
   TRY(read_config_token(data, vocab, config, "eos_token", &data->eos));
@@ -509,7 +511,7 @@ static status read_config(tokenizer_data *data, const json_t *vocab, const json_
 
 /* === Whole files ============================================================================================= */
 
-static status load(const char *name, const char *text, size_t bytes, json_t **out) {
+status tokenizer_json_load(const char *name, const char *text, size_t bytes, json_t **out) {
   json_error_t error;
   if (bytes > TOKENIZER_FILE_BYTES_MAX)
     return FAIL(ERR_LIMIT, "%s: expected at most %u bytes, found %zu", name, TOKENIZER_FILE_BYTES_MAX, bytes);
@@ -547,14 +549,14 @@ static status read_root(tokenizer_data *data, json_t *root, const json_t *config
   TRY(read_pre_tokenizer(data, root));
   TRY(read_model(data, root));
   TRY(read_post_processor(data, root));
-  return config == NULL ? OK : read_config(data, json_object_get(json_object_get(root, "model"), "vocab"), config);
+  return config == NULL ? OK : tokenizer_json_config(data, json_object_get(json_object_get(root, "model"), "vocab"), config);
 }
 
 status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_bytes, const char *config, size_t config_bytes) {
   tokenizer_data built = {.bos = -1, .eos = -1};
   json_t *root = NULL, *config_root = NULL;
-  status s = load("tokenizer.json", json, json_bytes, &root);
-  if (s == OK && config != NULL) s = load("tokenizer_config.json", config, config_bytes, &config_root);
+  status s = tokenizer_json_load("tokenizer.json", json, json_bytes, &root);
+  if (s == OK && config != NULL) s = tokenizer_json_load("tokenizer_config.json", config, config_bytes, &config_root);
   if (s == OK) s = read_root(&built, root, config_root);
   json_decref(root);
   json_decref(config_root);
@@ -563,15 +565,18 @@ status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_
   return s;
 }
 
-/* Reads a whole file into *text, the caller's to free; *text stays NULL when is_optional and there is no such file. */
-static status read_file(const char *model_dir, const char *name, bool is_optional, char **text, size_t *bytes) {
+status tokenizer_json_read_file(const char *model_dir, const char *name, bool is_optional, char **text, size_t *bytes) {
   char path[4096];
   int wrote = snprintf(path, sizeof path, "%s/%s", model_dir, name);
   if (wrote < 0 || (size_t)wrote >= sizeof path) return FAIL(ERR_LIMIT, "%s: the path is longer than %zu bytes", name, sizeof path - 1);
+  struct stat info;
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return FAIL(ERR_IO, "%s: expected a regular file", path);
   errno = 0;
   FILE *file = fopen(path, "rb");
   if (file == NULL && is_optional && errno == ENOENT) return OK;
-  if (file == NULL) return FAIL(ERR_IO, "%s: cannot open it: %s; hint: a model directory holds tokenizer.json", path, strerror(errno));
+  if (file == NULL)
+    return FAIL(ERR_IO, "%s: cannot open it: %s; hint: a model directory holds tokenizer.json, or tiktoken.model and tokenizer_config.json",
+                path, strerror(errno));
   long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
   bool fits = size >= 0 && (unsigned long)size <= TOKENIZER_FILE_BYTES_MAX && fseek(file, 0, SEEK_SET) == 0;
   char *buffer = fits ? malloc((size_t)size + 1) : NULL;
@@ -591,8 +596,8 @@ static status read_file(const char *model_dir, const char *name, bool is_optiona
 status tokenizer_json_read(tokenizer_data *data, const char *model_dir) {
   char *json = NULL, *config = NULL;
   size_t json_bytes = 0, config_bytes = 0;
-  status s = read_file(model_dir, "tokenizer.json", false, &json, &json_bytes);
-  if (s == OK) s = read_file(model_dir, "tokenizer_config.json", true, &config, &config_bytes);
+  status s = tokenizer_json_read_file(model_dir, "tokenizer.json", false, &json, &json_bytes);
+  if (s == OK) s = tokenizer_json_read_file(model_dir, "tokenizer_config.json", true, &config, &config_bytes);
   if (s == OK) s = tokenizer_json_parse(data, json, json_bytes, config, config_bytes);
   free(json);
   free(config);

@@ -32,6 +32,7 @@ typedef struct tokenizer_data {
   bpe_merge *merges;       /* [merge_count] by rank */
   uint32_t merge_count;
   bool ignores_merges;
+  bool ranks_words;        /* tokens merge by their own ids, see bpe.h; merge_count is 0 */
   uint32_t split_count;
   pretokenize_split splits[PRETOKENIZE_SPLITS_MAX];
   added_token *added;      /* [added_count] in file order */
@@ -48,6 +49,13 @@ status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_
 
 /* The same, from the two files in model_dir. ERR_IO when tokenizer.json cannot be read. */
 status tokenizer_json_read(tokenizer_data *data, const char *model_dir);
+
+/* What tokenizer_tiktoken.c shares: one JSON text, the fields of tokenizer_config.json named above (vocab may be NULL: added tokens
+ * only), and a whole file of model_dir, the caller's to free; is_optional: *text stays as it is when there is no such file. */
+struct json_t;
+status tokenizer_json_load(const char *name, const char *text, size_t bytes, struct json_t **out);
+status tokenizer_json_config(tokenizer_data *data, const struct json_t *vocab, const struct json_t *config);
+status tokenizer_json_read_file(const char *model_dir, const char *name, bool is_optional, char **text, size_t *bytes);
 void tokenizer_json_free(tokenizer_data *data); /* a zeroed one is allowed */
 
 #endif

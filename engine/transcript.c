@@ -74,12 +74,17 @@ status transcript_json(FILE *to, const item *source, const verbatim_request *req
   failed |= json_object_set_new(line, "prompt_tokens", json_integer(request->prompt_count));
   if (text) failed |= json_object_set_new(line, "text", json_stringn(text, text_bytes));
   failed |= json_object_set_new(line, "tokens", token_list(request));
-  failed |= json_object_set_new(line, "logprobs", logprob_list(request));
   failed |= json_object_set_new(line, "finish", json_string(finishes[request->finish]));
   if (source->answer) failed |= json_object_set_new(line, "answer", json_string(source->answer));
   if (source->answer && text)
     failed |= json_object_set_new(line, "exact", json_boolean(transcript_matches(text, text_bytes, source->answer)));
-  if (!failed) failed = json_dumpf(line, to, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 || fputc('\n', to) == EOF;
+  json_t *list = logprob_list(request);
+  char *object = failed ? NULL : json_dumps(line, JSON_COMPACT), *logprobs = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(9));
+  failed |= !object || !logprobs; /* fp32 needs 9 digits, the caller's numbers keep theirs */
+  if (!failed) failed = fprintf(to, "%.*s,\"logprobs\":%s}\n", (int)strlen(object) - 1, object, logprobs) < 0;
+  free(object);
+  free(logprobs);
+  json_decref(list);
   json_decref(line);
   return failed ? FAIL(ERR_IO, "output of request %s could not be written", source->id) : OK;
 }

@@ -4,14 +4,19 @@
  * settle the one before, so that the device never waits for the host. Must not know the command line. */
 #include "verbatim.h"
 #include "arena.h"
+#include "digest.h"
 #include "exec.h"
 #include "plan.h"
 #include "safetensors.h"
 #include "schedule.h"
 #include "weights.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#define PATH_BYTES_MAX 4096
 
 struct verbatim {
   verbatim_config config;
@@ -70,9 +75,33 @@ static status load_weights(verbatim *self) {
   return OK;
 }
 
+/* A plan holds constants of config.json that no tensor's shape betrays (rope, scales, stop ids): the one beside the weights must be
+ * the one it was made from. A folder of weights alone has none. */
+static status check_config(const verbatim *self) {
+  char path[PATH_BYTES_MAX];
+  struct stat info;
+  int length = snprintf(path, sizeof path, "%s/config.json", self->config.model_dir);
+  if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", self->config.model_dir);
+  if (stat(path, &info) != 0 && errno == ENOENT) return OK;
+  FILE *file = S_ISREG(info.st_mode) ? fopen(path, "rb") : NULL;
+  if (!file) return FAIL(ERR_IO, "%s: cannot be opened as a regular file", path);
+  digest_state state;
+  digest_start(&state);
+  uint8_t part[4096];
+  for (size_t bytes; (bytes = fread(part, 1, sizeof part, file)) > 0;) digest_add(&state, part, bytes);
+  fclose(file);
+  const uint8_t *expected = self->plan.header->config_digest;
+  digest found = digest_end(&state);
+  if (memcmp(found.bytes, expected, DIGEST_BYTES) == 0) return OK;
+  char texts[2][DIGEST_TEXT_BYTES];
+  return FAIL(ERR_MISMATCH, "%s: expected digest %s, of which the plan was made, found %s; hint: plan again from this model", path,
+              digest_text(expected, texts[0]), digest_text(found.bytes, texts[1]));
+}
+
 static status start(verbatim *self) {
   const verbatim_config *c = &self->config;
   TRY(plan_open(&self->plan, c->plan_path));
+  TRY(check_config(self));
   TRY(open_device(self));
   exec_options machine = {.device = self->device, .pool = self->pool, .cache_dir = c->cache_dir, .direct = c->direct,
                           .poison = c->poison, .logits = c->logits};

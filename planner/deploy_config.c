@@ -25,7 +25,7 @@ static const key_row KEYS[] = {
     {"kv_pages", KIND_COUNT, FIELD(kv_pages), 1, KV_PAGES_MAX, NULL},
     {"kv_memory_bytes", KIND_BYTES, FIELD(kv_memory_bytes), 1, UINT64_C(1) << 48, NULL},
     {"memory_fraction", KIND_FRACTION, FIELD(memory_ppm), 1, 1000000, NULL},
-    {"device_memory_bytes", KIND_BYTES, FIELD(device_memory_bytes), 1, UINT64_C(1) << 48, NULL},
+    {"device_memory_bytes", KIND_BYTES, FIELD(device_memory_bytes), 1u << 20, UINT64_C(1) << 48, NULL},
     {"ladder", KIND_LADDER, FIELD(ladder), 1, BATCH_TOKENS_MAX, NULL},
     {"parity", KIND_CHOICE, SIZE_MAX, 0, 0, "strict"},
     {"latent_norm_eps", KIND_CHOICE, FIELD(latent_eps_of_config), 0, 0, "hf config"},

@@ -17,6 +17,7 @@ typedef struct graph {
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint32_t sampled, result, digest, cos_sin, kv;
+  uint32_t table;            /* the embedding */
   uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
 } graph;
 
@@ -470,21 +471,21 @@ static void add_io(graph *g) {
 
 static void add_embed(graph *g) {
   const plan_model *m = g->m;
-  uint32_t table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
+  g->table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
   embed_args a = {.hidden = m->hidden, .vocab = m->vocab};
   g->x = add_work(g, g->rows * m->hidden * 4, "x");
   g->delta = DRAFT_NONE;
   const draft_ref refs[] = {ARG(embed_args, step, g->step, 0), ARG(embed_args, token, g->token, 0), ARG(embed_args, sampled, g->sampled, 0),
-                            ARG(embed_args, table, table, 0), ARG(embed_args, x, g->x, 0)};
+                            ARG(embed_args, table, g->table, 0), ARG(embed_args, x, g->x, 0)};
   ADD_OP(g, OP_embed, "embed", a, refs, ROWS_TOKENS);
 }
 
-static uint32_t add_head(graph *g) {
+static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
   matrix h = add_matrix(g, g->logit_rows, m->hidden, 2, "final_norm");
   add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->delta, norm, h, m->hidden, m->norm_eps, true);
-  uint32_t weight = add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
+  uint32_t weight = is_tied ? g->table : add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
   matrix logits = add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
   add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_f32 = 1, .rows_kind = ROWS_LOGITS});
   row_digest_args digest = {.rows_kind = ROWS_LOGITS, .words = m->vocab, .stride = m->vocab};
@@ -499,7 +500,7 @@ static uint32_t add_head(graph *g) {
   return logits.buffer;
 }
 
-void graph_build(draft *plan, const profile *known) {
+void graph_build(draft *plan, const profile *known, bool is_tied) {
   graph *g = &(graph){.plan = plan, .known = known, .m = &plan->model, .l = &plan->limits, .layer = UINT32_MAX};
   ASSERT(g->l->split_rows_max >= 1 && g->l->split_rows_max <= g->l->max_batch_tokens);
   ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);
@@ -512,7 +513,7 @@ void graph_build(draft *plan, const profile *known) {
     add_feed_forward_block(g);
   }
   g->layer = UINT32_MAX;
-  uint32_t logits = add_head(g);
+  uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->sampled, g->result,   g->digest, logits, g->cos_sin};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");

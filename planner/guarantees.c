@@ -1,8 +1,9 @@
 /* guarantees.c - the table of guarantees.h.
  *
- * PROVEN: follows from the op definitions of NUMERICS.md, where the axis does not occur in any formula; tested as well.
+ * PROVEN: follows from the op definitions of NUMERICS.md, where the axis does not occur in any formula; tested as well. That a machine
+ * computes what NUMERICS.md says is not proven: for the tensor cores it is measured.
  * TESTED: holds by construction of both machines and is compared byte for byte by the tests, on the hardware they ran on.
- * EXCLUDED: not offered; a request that needs it is refused by name. */
+ * EXCLUDED: not offered: there is nothing to ask for it with. */
 #include "guarantees.h"
 
 static const struct {

@@ -17,7 +17,29 @@ typedef struct reader {
   model_config *config;
 } reader;
 
-enum family { FAMILY_V2, FAMILY_V3 };
+typedef struct family { /* what a model_type decides, and what HF takes for absent fields; -1: the field must be there */
+  const char *model_type, *architecture;
+  bool is_softmax;     /* router of deepseek_v2: softmax scores, no bias; else sigmoid scores and a bias */
+  bool is_dense;       /* no layer has experts */
+  bool is_tied;        /* the head is the embedding */
+  bool is_layer_typed; /* HF reads mlp_layer_types, by default one dense layer, and not first_k_dense_replace */
+  int32_t dense_layers, shared_experts, groups, top_groups;
+  double routed_scale, norm_eps;
+} family;
+
+static const family FAMILIES[] = {
+    {.model_type = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM", .is_softmax = true, .shared_experts = 2, .groups = -1,
+     .top_groups = -1, .routed_scale = 1, .norm_eps = 1e-6},
+    {.model_type = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM", .dense_layers = 3, .shared_experts = 1, .groups = 8,
+     .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
+    {.model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM", .dense_layers = 3, .shared_experts = 1, .groups = 8,
+     .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
+    {.model_type = "glm4_moe_lite", .architecture = "Glm4MoeLiteForCausalLM", .is_layer_typed = true, .dense_layers = 1,
+     .shared_experts = 1, .groups = 1, .top_groups = 1, .routed_scale = 1.8, .norm_eps = 1e-5},
+    {.model_type = "youtu", .architecture = "YoutuForCausalLM", .is_dense = true, .is_tied = true, .norm_eps = 1e-6},
+};
+
+#define FAMILY_NAMES "deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite and youtu"
 
 /* === Fields ============================================================================================================= */
 
@@ -28,19 +50,20 @@ static const char *const FIELDS_READ[] = {
     "topk_group", "topk_method", "scoring_func", "norm_topk_prob", "routed_scaling_factor", "rms_norm_eps", "rope_theta",
     "rope_scaling", "rope_parameters", "rope_interleave", "max_position_embeddings", "bos_token_id", "eos_token_id", "attention_bias",
     "mlp_bias", "hidden_act", "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "qk_head_dim", "ep_size",
-    "pretraining_tp",
+    "pretraining_tp", "mlp_layer_types", "partial_rotary_factor",
 };
 
 /* Training, bookkeeping, other programs' hints; and what HF derives itself (head_dim). */
 static const char *const FIELDS_IGNORED[] = {
-    "_name_or_path", "attention_dropout", "auto_map", "aux_loss_alpha", "head_dim", "initializer_range", "is_encoder_decoder",
-    "num_nextn_predict_layers", "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id",
-    "return_dict", "router_aux_loss_coef", "seq_aux", "transformers_version", "use_cache", "unsloth_version", "_attn_implementation",
+    "_name_or_path", "attention_dropout", "auto_map", "aux_loss_alpha", "embedding_initializer_range", "head_dim",
+    "initializer_range", "is_encoder_decoder", "num_mtp_layers", "num_nextn_predict_layers", "output_attentions",
+    "output_hidden_states", "output_router_logits", "pad_token_id", "return_dict", "router_aux_loss_coef", "seq_aux",
+    "transformers_version", "use_cache", "unsloth_version", "_attn_implementation",
 };
 
 static const char *const ROPE_FIELDS[] = {
     "type", "rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale",
-    "mscale_all_dim", "attention_factor", "truncate",
+    "mscale_all_dim", "attention_factor", "truncate", "partial_rotary_factor",
 };
 
 static bool is_among(const char *name, const char *const *names, size_t count) {
@@ -66,8 +89,10 @@ static status check_names(const reader *r) {
     if (is_among(name, FIELDS_READ, ARRAY_LEN(FIELDS_READ))) continue;
     if (!is_among(name, FIELDS_IGNORED, ARRAY_LEN(FIELDS_IGNORED)))
       return FAIL(ERR_UNSUPPORTED, "config.json: field \"%.64s\" is not known and could change the arithmetic; "
-                  "hint: only deepseek_v2 and deepseek_v3 models are supported", name);
-    list_add(r->config->ignored, "%s", name);
+                  "hint: the supported models are " FAMILY_NAMES, name);
+    bool is_prediction = strcmp(name, "num_mtp_layers") == 0 || strcmp(name, "num_nextn_predict_layers") == 0;
+    bool has_layers = is_prediction && json_integer_value(value) > 0;
+    list_add(r->config->ignored, has_layers ? "%s (the prediction layers behind the last layer are not used)" : "%s", name);
   }
   return OK;
 }
@@ -166,20 +191,31 @@ static status require_text(const reader *r, const char *name, const char *wanted
 
 /* === Groups of fields =================================================================================================== */
 
-static status read_family(const reader *r, enum family *out) {
+static status read_family(const reader *r, const family **out) {
   const char *type = NULL;
+  const family *f = NULL;
   TRY(read_text(r, "model_type", NULL, &type));
-  bool is_v3 = strcmp(type, "deepseek_v3") == 0;
-  if (!is_v3 && strcmp(type, "deepseek_v2") != 0)
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"model_type\" is \"%.64s\"; deepseek_v2 and deepseek_v3 are supported", type);
-  const char *wanted = is_v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM";
+  for (size_t i = 0; i < ARRAY_LEN(FAMILIES); i++)
+    if (strcmp(type, FAMILIES[i].model_type) == 0) f = &FAMILIES[i];
+  if (!f)
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"model_type\" is \"%.64s\"%s; " FAMILY_NAMES " are supported", type,
+                field(r, "text_config") ? ", a model inside another (\"text_config\")" : "");
   const json_t *names = field(r, "architectures");
   const char *found = json_string_value(json_array_get(names, 0));
   if (names && (json_array_size(names) != 1 || !found))
     return FAIL(ERR_FORMAT, "config.json: \"architectures\": expected a list of one name");
-  if (names && strcmp(found, wanted) != 0)
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"architectures\" is \"%.64s\", expected %s for this model_type", found, wanted);
-  *out = is_v3 ? FAMILY_V3 : FAMILY_V2;
+  if (names && strcmp(found, f->architecture) != 0)
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"architectures\" is \"%.64s\", expected %s for this model_type", found, f->architecture);
+  *out = f;
+  return OK;
+}
+
+/* Every rotated column is rotated. */
+static status require_whole_rope(const reader *r) {
+  double share = 1;
+  if (!field(r, "partial_rotary_factor")) return OK;
+  TRY(read_real(r, "partial_rotary_factor", 0, 1, 1, &share));
+  if (share != 1) return FAIL(ERR_UNSUPPORTED, "config.json: \"%spartial_rotary_factor\" is %g; only 1 is supported", r->prefix, share);
   return OK;
 }
 
@@ -190,7 +226,7 @@ static status require_fixed(const reader *r) {
     return FAIL(ERR_UNSUPPORTED, "config.json: \"quantization_config\" is set; quantised weights are not supported; hint: use a bf16 copy");
   TRY(require_flag(r, "attention_bias", false));
   TRY(require_flag(r, "mlp_bias", false));
-  TRY(require_flag(r, "tie_word_embeddings", false));
+  TRY(require_whole_rope(r));
   TRY(require_flag(r, "rope_interleave", true));
   TRY(require_text(r, "hidden_act", "silu"));
   TRY(require_text(r, "torch_dtype", "bfloat16"));
@@ -201,7 +237,15 @@ static status require_fixed(const reader *r) {
   return OK;
 }
 
-static status read_shape(const reader *r) {
+static status read_tie(const reader *r, const family *f) {
+  bool is_tied = false;
+  TRY(read_flag(r, "tie_word_embeddings", f->is_tied, &is_tied));
+  if (f->is_tied && !field(r, "tie_word_embeddings")) list_add(r->config->assumed, "tie_word_embeddings = true");
+  r->config->is_tied = is_tied;
+  return OK;
+}
+
+static status read_shape(const reader *r, const family *f) {
   plan_model *m = &r->config->plan;
   uint32_t same = 0;
   double eps = 0;
@@ -230,15 +274,15 @@ static status read_shape(const reader *r) {
                   m->nope_dim + m->rope_dim);
   }
   TRY(read_count(r, "max_position_embeddings", 1, 1u << 30, 1, -1, &r->config->max_position));
-  TRY(read_real(r, "rms_norm_eps", 1e-12, 0.1, 1e-6, &eps));
+  TRY(read_real(r, "rms_norm_eps", 1e-12, 0.1, f->norm_eps, &eps));
   m->norm_eps = (float)eps;
   return OK;
 }
 
-static status read_groups(const reader *r, enum family family) {
+static status read_groups(const reader *r, const family *f) {
   plan_model *m = &r->config->plan;
   const char *method = NULL;
-  bool is_v3 = family == FAMILY_V3;
+  bool is_v3 = !f->is_softmax;
   TRY(read_text(r, "topk_method", is_v3 ? "noaux_tc" : "greedy", &method));
   bool is_greedy = strcmp(method, "greedy") == 0;
   if (is_v3 ? strcmp(method, "noaux_tc") != 0 : !is_greedy && strcmp(method, "group_limited_greedy") != 0)
@@ -248,8 +292,8 @@ static status read_groups(const reader *r, enum family family) {
   m->top_groups = 1;
   m->group_mode = ROUTER_GROUP_NONE;
   if (is_greedy) return OK; /* groups, if named, are not used */
-  TRY(read_count(r, "n_group", 1, EXPERT_GROUPS_MAX, 1, is_v3 ? 8 : -1, &m->groups));
-  TRY(read_count(r, "topk_group", 1, EXPERT_GROUPS_MAX, 1, is_v3 ? 4 : -1, &m->top_groups));
+  TRY(read_count(r, "n_group", 1, EXPERT_GROUPS_MAX, 1, f->groups, &m->groups));
+  TRY(read_count(r, "topk_group", 1, EXPERT_GROUPS_MAX, 1, f->top_groups, &m->top_groups));
   if (m->experts % m->groups != 0)
     return FAIL(ERR_FORMAT, "config.json: \"n_routed_experts\" %u is not a multiple of \"n_group\" %u", m->experts, m->groups);
   if (m->top_groups > m->groups)
@@ -263,17 +307,51 @@ static status read_groups(const reader *r, enum family family) {
   return OK;
 }
 
-static status read_experts(const reader *r, enum family family) {
+/* The dense layers that mlp_layer_types lists before the others, all "sparse"; UINT32_MAX without the field. */
+static status read_layer_types(const reader *r, uint32_t *out) {
+  const json_t *types = field(r, "mlp_layer_types");
+  uint32_t dense = 0, layers = r->config->plan.layers;
+  *out = UINT32_MAX;
+  if (!types) return OK;
+  if (!json_is_array(types) || json_array_size(types) != layers)
+    return FAIL(ERR_FORMAT, "config.json: \"mlp_layer_types\": expected a list of \"num_hidden_layers\" = %u names", layers);
+  for (uint32_t i = 0; i < layers; i++) {
+    const char *type = json_string_value(json_array_get(types, i));
+    if (type && dense == i && strcmp(type, "dense") == 0) dense++;
+    else if (!type || strcmp(type, "sparse") != 0)
+      return FAIL(ERR_UNSUPPORTED, "config.json: \"mlp_layer_types\" is not some \"dense\" followed by \"sparse\" at layer %u", i);
+  }
+  *out = dense;
+  return OK;
+}
+
+static status read_dense_layers(const reader *r, const family *f) {
   plan_model *m = &r->config->plan;
-  bool is_v3 = family == FAMILY_V3;
+  uint32_t listed = UINT32_MAX;
+  TRY(read_layer_types(r, &listed));
+  bool is_list_alone = f->is_layer_typed && listed != UINT32_MAX && !field(r, "first_k_dense_replace");
+  if (is_list_alone) m->dense_layers = listed;
+  else TRY(read_count(r, "first_k_dense_replace", 0, LAYERS_MAX, 1, f->dense_layers, &m->dense_layers));
+  if (listed == UINT32_MAX) listed = f->is_layer_typed ? (uint32_t)f->dense_layers : m->dense_layers;
+  if (m->dense_layers != listed)
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"first_k_dense_replace\" is %u, but \"mlp_layer_types\"%s has %u dense layers",
+                m->dense_layers, field(r, "mlp_layer_types") ? "" : " is absent: HF", listed);
+  return OK;
+}
+
+static status read_experts(const reader *r, const family *f) {
+  plan_model *m = &r->config->plan;
+  bool is_v3 = !f->is_softmax;
   bool normalise = is_v3;
   double scale = 1;
-  TRY(read_count(r, "first_k_dense_replace", 0, LAYERS_MAX, 1, is_v3 ? 3 : 0, &m->dense_layers));
   const json_t *experts = json_object_get(r->object, "n_routed_experts");
-  if (!experts) return missing(r, "n_routed_experts");
+  if (f->is_dense && field(r, "n_routed_experts"))
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"n_routed_experts\" is set, but a model of this model_type has no experts");
+  if (!f->is_dense && !experts) return missing(r, "n_routed_experts");
+  if (!f->is_dense) TRY(read_dense_layers(r, f));
   m->scoring = is_v3 ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
   m->groups = m->top_groups = 1;
-  if (json_is_null(experts) || m->dense_layers >= m->layers) { /* no layer has experts */
+  if (f->is_dense || json_is_null(experts) || m->dense_layers >= m->layers) { /* no layer has experts */
     m->dense_layers = m->layers;
     m->routed_scale = 1;
     return OK;
@@ -285,10 +363,10 @@ static status read_experts(const reader *r, enum family family) {
     return FAIL(ERR_FORMAT, "config.json: \"num_experts_per_tok\" is %u, more than \"n_routed_experts\" %u", m->top_k, m->experts);
   TRY(read_count(r, "moe_intermediate_size", 64, 16 * HIDDEN_MAX, 64, -1, &m->moe_inter));
   if (json_object_get(r->object, "n_shared_experts") == NULL || field(r, "n_shared_experts"))
-    TRY(read_count(r, "n_shared_experts", 0, 16, 1, is_v3 ? 1 : 2, &m->shared_experts));
-  TRY(read_groups(r, family));
+    TRY(read_count(r, "n_shared_experts", 0, 16, 1, f->shared_experts, &m->shared_experts));
+  TRY(read_groups(r, f));
   TRY(read_flag(r, "norm_topk_prob", is_v3, &normalise));
-  TRY(read_real(r, "routed_scaling_factor", 1e-6, 1000, is_v3 ? 2.5 : 1.0, &scale));
+  TRY(read_real(r, "routed_scaling_factor", 1e-6, 1000, f->routed_scale, &scale));
   m->normalise = normalise;
   m->routed_scale = !is_v3 && normalise ? 1.0f : (float)scale; /* DeepSeek-V2 either normalises or scales */
   return OK;
@@ -354,6 +432,7 @@ static status read_rope_object(const reader *top, const char *name, const char *
     if (!is_among(key, ROPE_FIELDS, ARRAY_LEN(ROPE_FIELDS)))
       return FAIL(ERR_UNSUPPORTED, "config.json: field \"%s%.64s\" is not known and could change the arithmetic", prefix, key);
   const reader r = {object, prefix, top->config};
+  TRY(require_whole_rope(&r));
   TRY(read_text(&r, "rope_type", "", &kind));
   TRY(read_text(&r, "type", kind, &other));
   if (kind[0] == 0) kind = other;
@@ -393,13 +472,14 @@ static status read_rope(const reader *r) {
 
 static status read_all(const json_t *root, model_config *config) {
   const reader r = {root, "", config};
-  enum family family = FAMILY_V3;
+  const family *f = NULL;
   if (!json_is_object(root)) return FAIL(ERR_FORMAT, "config.json: expected an object, found %s", type_name(root));
-  TRY(read_family(&r, &family)); /* first, so that another model is named as such and not by its first odd field */
+  TRY(read_family(&r, &f)); /* first, so that another model is named as such and not by its first odd field */
   TRY(check_names(&r));
   TRY(require_fixed(&r));
-  TRY(read_shape(&r));
-  TRY(read_experts(&r, family));
+  TRY(read_tie(&r, f));
+  TRY(read_shape(&r, f));
+  TRY(read_experts(&r, f));
   TRY(read_specials(&r));
   return read_rope(&r);
 }

@@ -1,7 +1,8 @@
 /* model_config.h - config.json of a model folder, read and checked.
  *
- * Knows the fields of deepseek_v2 and deepseek_v3 as published and as HF transformers 5.17 writes them, and refuses by name what it
- * does not know: an unknown field might change the arithmetic. Knows nothing of plans' ops. Read next: rope.h, graph.h. */
+ * Knows the fields of deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite and youtu as published and as HF transformers 5.17 writes them,
+ * and refuses by name what it does not know: an unknown field might change the arithmetic. Knows nothing of plans' ops.
+ * Read next: rope.h, graph.h. */
 #ifndef VERBATIM_MODEL_CONFIG_H
 #define VERBATIM_MODEL_CONFIG_H
 #include "base.h"
@@ -12,7 +13,7 @@
 typedef struct model_config {
   plan_model plan;       /* complete but for latent_eps, which is a choice of the deployment */
   uint32_t max_position; /* tokens the model was made for */
-  uint32_t pad;
+  uint32_t is_tied;      /* the head reads the embedding; no constant of the plan's arithmetic */
   char ignored[MODEL_CONFIG_NOTE_BYTES]; /* "name, name": fields that do not change inference; "" if none */
   char assumed[MODEL_CONFIG_NOTE_BYTES]; /* "name = value, ...": absent fields and what was taken        */
 } model_config;

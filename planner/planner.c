@@ -103,6 +103,7 @@ static void add_notes(const sources *s, draft *plan) {
     draft_note(plan, note);
   }
   if (s->model.plan.eos_count == 0) draft_note(plan, "config.json: no eos_token_id: generation ends by length or by the ids of a request");
+  if (s->model.is_tied) draft_note(plan, "the head reads model.embed_tokens.weight (tie_word_embeddings: true)");
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
            s->deploy.latent_eps_of_config ? "config" : "hf");
   draft_note(plan, note);
@@ -116,7 +117,7 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
   plan->limits = *limits;
   TRY(resolve_ladder(&s->deploy, limits, plan));
-  graph_build(plan, &s->known);
+  graph_build(plan, &s->known, s->model.is_tied);
   guarantees_write(plan);
   add_notes(s, plan);
   place_plan(plan);

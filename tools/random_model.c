@@ -1,4 +1,4 @@
-/* random_model.c - writes a Hugging Face model folder of random bf16 weights for a config.json (deepseek_v3, deepseek_v2).
+/* random_model.c - writes a Hugging Face model folder of random bf16 weights for a config.json of a supported model_type.
  *
  *   random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer]
  *
@@ -75,9 +75,10 @@ static bool text_is(const json_t *config, const char *key, const char *wanted) {
 }
 
 static status read_shape(const json_t *config, model_shape *shape) {
-  bool v3 = text_is(config, "model_type", "deepseek_v3");
-  if (!v3 && !text_is(config, "model_type", "deepseek_v2"))
-    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v3 or deepseek_v2");
+  bool v2 = text_is(config, "model_type", "deepseek_v2"), glm = text_is(config, "model_type", "glm4_moe_lite");
+  bool youtu = text_is(config, "model_type", "youtu");
+  if (!v2 && !glm && !youtu && !text_is(config, "model_type", "deepseek_v3") && !text_is(config, "model_type", "kimi_k2"))
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite or youtu");
   if (json_object_get(config, "quantization_config") != NULL)
     return FAIL(ERR_UNSUPPORTED, "config.json: expected bf16 weights, found a quantization_config");
   if (json_is_true(json_object_get(config, "attention_bias")))
@@ -85,7 +86,7 @@ static status read_shape(const json_t *config, model_shape *shape) {
   uint32_t moe_every;
   TRY(read_count(config, "moe_layer_freq", 1, 1, 1, &moe_every));
   TRY(read_count(config, "num_hidden_layers", 1, LAYERS_MAX, -1, &shape->layers));
-  TRY(read_count(config, "first_k_dense_replace", 0, LAYERS_MAX, 0, &shape->dense_layers));
+  TRY(read_count(config, "first_k_dense_replace", 0, LAYERS_MAX, glm ? 1 : 0, &shape->dense_layers));
   TRY(read_count(config, "hidden_size", 1, HIDDEN_MAX, -1, &shape->hidden));
   TRY(read_count(config, "vocab_size", 1, VOCAB_MAX, -1, &shape->vocab));
   TRY(read_count(config, "num_attention_heads", 1, HEADS_MAX, -1, &shape->heads));
@@ -102,8 +103,9 @@ static status read_shape(const json_t *config, model_shape *shape) {
   if (factor != NULL && !(json_number_value(factor) > 0.0))
     return FAIL(ERR_FORMAT, "config.json: expected a positive routed_scaling_factor");
   shape->routed_gain = factor != NULL && json_number_value(factor) > 1.0 ? 1.0 / json_number_value(factor) : 1.0;
-  shape->router_bias = text_is(config, "topk_method", "noaux_tc");
-  shape->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
+  shape->router_bias = !v2;
+  const json_t *tied = json_object_get(config, "tie_word_embeddings");
+  shape->tied = tied != NULL ? json_is_true(tied) : youtu;
   return OK;
 }
 
@@ -177,7 +179,8 @@ static void add_moe(model *m, const model_shape *s, const char *prefix) {
 static void list_tensors(model *m, const model_shape *s) {
   char prefix[64];
   add_matrix(m, "model.", "embed_tokens", s->vocab, s->hidden, 1.0);
-  m->tensors[0].deviation = 4.0; /* larger than what one layer adds, as in a trained model: router ties are then rare */
+  if (s->tied) m->tensors[0].deviation = 2.0 / sqrt((double)s->hidden); /* as the head's */
+  else m->tensors[0].deviation = 4.0; /* larger than what one layer adds, as in a trained model: router ties are then rare */
   for (uint32_t layer = 0; layer < s->layers; ++layer) {
     snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
     add_norm(m, prefix, "input_layernorm", s->hidden);

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ OUTPUT_LINES_SHOWN = 120
 # The fake stack of gcc before 13.3 misaligns objects of more than 32 bytes' alignment (GCC bug 110027).
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
+
+ON_GPU_TOO = ["golden", "invariance"]  # end-to-end tests that run once more on the GPU
 
 
 class Test:
@@ -57,6 +60,7 @@ def all_tests(builddir):
     python = sys.executable
     tests = list(c_tests(builddir, "")) + list(c_tests(builddir + "/san", "san/"))
     tests += [Test("gpu/test_" + name, ["%s/gpu_tests/test_%s" % (builddir, name)]) for name in configure.GPU_TESTS]
+    tests += [Test("gpu/" + name, ["%s/tests/test_%s" % (builddir, name), "--device", "gpu"]) for name in ON_GPU_TOO]
     tests += [
         Test("check/tidy", [python, "tools/tidy.py", "--builddir", builddir], "check"),
         Test("check/tidy_self_test", [python, "tools/tidy.py", "--self-test"], "check"),
@@ -68,6 +72,8 @@ def all_tests(builddir):
              lacks_tokenizers),
     ]
     if builddir == "build":
+        clang = "./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja all tests"
+        tests.append(Test("check/clang", ["sh", "-c", clang], "check", lacks_clang))
         tests.append(Test("check/try", ["tools/try.sh"], "check", lacks_recording))
     return tests
 
@@ -78,6 +84,10 @@ def lacks_nvrtc():
     except OSError as error:
         return "no NVRTC: %s" % error
     return ""
+
+
+def lacks_clang():
+    return "" if shutil.which("clang") else "clang is not installed"
 
 
 def lacks_recording():

@@ -32,6 +32,7 @@ LAYERS = [
     ("L4", "split_pattern bpe added_tokens"),
     ("L4", "pretokenize"),
     ("L4", "tokenizer_json"),
+    ("L4", "tokenizer_tiktoken"),
     ("L4", "tokenizer pages items"),
     ("L4", "request"),
     ("L4", "schedule receipt"),

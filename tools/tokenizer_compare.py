@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Compares the engine's tokenizer with the tokenizers library, id by id: tokenizer_compare.py [--builddir DIR] [--bench]
+"""Compares the engine's tokenizer with the tokenizers library and with tiktoken, id by id: tokenizer_compare.py [--builddir DIR] [--bench]
 
 The variants of tests/data/tokenizer/variants.json encode the cases of tests/unit/tokenizer_text.h and the explicit texts of
-texts.json with both. Any difference is printed with the text around it and exits 1. Needs the Python module tokenizers and
-build/tokenizer_ids. About 17 MB are compared; the library takes half a minute for them. Other modes:
-  --full        every variant on every case: about 96 MB, some minutes
-  --model DIR   compare DIR/tokenizer.json alone, on the cases and on this file
+texts.json with both; so does the folder kimi, whose tiktoken.model tiktoken reads. Any difference is printed with the text around it
+and exits 1. Needs the Python modules tokenizers and tiktoken and build/tokenizer_ids. About 30 MB are compared; the libraries take a
+minute for them. Other modes:
+  --full        every variant on every case: about 140 MB, some minutes
+  --model DIR   compare the tokenizer in DIR alone, on the cases and on this file
   --bench       also print the encoding speed of both on the mixed text, one thread each
   --record      write golden.txt: what test_tokenizer.c expects (needs the module xxhash)
   --train       write tokenizer.json: byte-level BPE with DeepSeek-V3's splits, trained on the mixed text
+  --train-kimi  write kimi/: the same with Kimi's pattern, some tokens that no merge of two others gives, and some given by many
 """
 import argparse
+import base64
 import json
 import os
 import subprocess
@@ -25,7 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DATA = os.path.join(ROOT, "tests/data/tokenizer")
 CASES = ["points-%d" % i for i in range(5)] + ["mix-%d" % i for i in range(1, 5)]
 FLAGS = [(around, plain) for around in (False, True) for plain in (False, True)]
-POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar")  # between them they use every property that patterns may name
+POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar", "kimi")  # between them they use every property that patterns may name
 VOCAB_SIZE = 3000
 DEEPSEEK_SPLITS = (
     r"\p{N}{1,3}",
@@ -33,6 +36,52 @@ DEEPSEEK_SPLITS = (
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
     "\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 )
+
+KIMI_PATTERN = "|".join([
+    r"[\p{Han}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+KIMI_RESERVED = 256
+
+
+class Library:
+    """The tokenizers library on a folder with a tokenizer.json."""
+    name = "tokenizers"
+
+    def __init__(self, folder):
+        self.tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+
+    def ids(self, text, around, plain):
+        self.tokenizer.encode_special_tokens = plain
+        return self.tokenizer.encode(text, add_special_tokens=around).ids
+
+    def text(self, ids):
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+class Tiktoken:
+    """tiktoken on a folder with a tiktoken.model, set up as the code that comes with Kimi's models does."""
+    name = "tiktoken"
+
+    def __init__(self, folder):
+        import tiktoken
+        with open(os.path.join(folder, "tiktoken.model"), "rb") as file:  # tiktoken's own loader keeps copies by path
+            ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in file)}
+        with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
+            names = {int(i): entry["content"] for i, entry in json.load(file)["added_tokens_decoder"].items()}
+        special = {names.get(i, "<|reserved_token_%d|>" % i): i for i in range(len(ranks), len(ranks) + KIMI_RESERVED)}
+        self.encoding = tiktoken.Encoding(name="kimi", pat_str=KIMI_PATTERN, mergeable_ranks=ranks, special_tokens=special)
+
+    def ids(self, text, around, plain):
+        return self.encoding.encode_ordinary(text) if plain else self.encoding.encode(text, allowed_special="all")
+
+    def text(self, ids):
+        return self.encoding.decode(ids)
+
+
+def open_reference(folder):
+    return (Library if os.path.exists(os.path.join(folder, "tokenizer.json")) else Tiktoken)(folder)
 
 
 class Ours:
@@ -69,44 +118,47 @@ def write_variant(folder, base, variant):
         json.dump(data, file, ensure_ascii=False)
 
 
-def library_ids(tokenizer, text, around, plain):
-    tokenizer.encode_special_tokens = plain
-    return tokenizer.encode(text, add_special_tokens=around).ids
-
-
-def explain(tokenizer, text, want, found):
+def explain(reference, text, want, found):
     at = next((i for i, (a, b) in enumerate(zip(want, found)) if a != b), min(len(want), len(found)))
-    start = len(tokenizer.decode(want[:at], skip_special_tokens=False))
+    start = len(reference.text(want[:at]))
     print("  id %d of %d and %d: expected %s, found %s; about %r" %
           (at, len(want), len(found), want[at:at + 5], found[at:at + 5], text[max(0, start - 20):start + 20]))
 
 
 def compare(ours, name, folder, texts, flags):
     """Returns (differences, bytes compared)."""
-    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    reference = open_reference(folder)
     different = total = 0
     for label, text in texts:
         for around, plain in flags:
-            want = library_ids(tokenizer, text, around, plain)
+            want = reference.ids(text, around, plain)
             found, _ = ours.run(folder, text, around, plain)
             total += len(text.encode())
             if want != found:
                 different += 1
                 print("%s %s around=%s plain=%s differs" % (name, label, around, plain))
-                explain(tokenizer, text, want, found)
+                explain(reference, text, want, found)
     return different, total
 
 
 def bench(ours, name, folder, text):
-    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    reference = open_reference(folder)
     _, ours_s = ours.run(folder, text, False, False, timed=True)
     best_s = 1e9
     for _ in range(3):
         start = time.perf_counter()
-        tokenizer.encode(text)
+        reference.ids(text, False, False)
         best_s = min(best_s, time.perf_counter() - start)
     megabytes = len(text.encode()) / 1e6
-    print("%s: %.2f MB, verbatim %.2f MB/s, tokenizers %.2f MB/s" % (name, megabytes, megabytes / ours_s, megabytes / best_s))
+    print("%s: %.2f MB, verbatim %.2f MB/s, %s %.2f MB/s" % (name, megabytes, megabytes / ours_s, reference.name, megabytes / best_s))
+
+
+def place_variant(folder, base, variant):
+    """The model directory of a variant; None is kimi, which is committed as one."""
+    if variant is None:
+        return os.path.join(DATA, "kimi")
+    write_variant(folder, base, variant)
+    return folder
 
 
 def select(cases, *prefixes):
@@ -118,17 +170,16 @@ def record(ours, base, variants, cases):
     XXH3-128 of the ids as int32."""
     import xxhash
     lines = []
-    for name, variant in variants.items():
+    for name, variant in list(variants.items()) + [("kimi", None)]:
         with tempfile.TemporaryDirectory() as folder:
-            write_variant(folder, base, variant)
-            tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+            reference = open_reference(place_variant(folder, base, variant))
         groups = [(label, [text], FLAGS[:2]) for label, text in select(cases, "mix-1", "mix-2")]
         groups += [("texts", [text for _, text in select(cases, "#")], FLAGS)]
         if name in POINT_VARIANTS:
             groups += [(label, [text], FLAGS[:1]) for label, text in select(cases, "points-")]
         for label, texts, flags in groups:
             for around, plain in flags:
-                ids = [i for text in texts for i in library_ids(tokenizer, text, around, plain)]
+                ids = [i for text in texts for i in reference.ids(text, around, plain)]
                 digest = xxhash.xxh3_128_hexdigest(b"".join(i.to_bytes(4, "little") for i in ids))
                 lines.append("%s %s %d %d %d %s" % (name, label, around, plain, len(ids), digest))
     with open(os.path.join(DATA, "golden.txt"), "w", encoding="utf-8") as file:
@@ -160,20 +211,55 @@ def train(ours):
     print("tokenizer.json: %d tokens, %d bytes" % (tokenizer.get_vocab_size(), os.path.getsize(path)))
 
 
+def train_kimi(ours):
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(KIMI_PATTERN), behavior="isolated", invert=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, show_progress=False, max_token_length=100,
+                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer.train_from_iterator([ours.text("mix-%d" % seed) for seed in range(1000, 1006)], trainer)
+    alphabet, others = {}, 256
+    for byte in range(256):
+        is_itself = 0x21 <= byte <= 0x7E or 0xA1 <= byte <= 0xAC or 0xAE <= byte
+        alphabet[chr(byte if is_itself else others)] = byte
+        others += not is_itself
+    names = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    tokens = [bytes(alphabet[c] for c in name) for name, _ in names]
+    more = [b"a" * n for n in (2, 3, 5, 7, 11)] + [b" " * n for n in (2, 3, 4, 5, 7, 13)]
+    more += [b"aab", b"aba", b"baa", b"abab", b"babab", b"ba"]
+    more += ["漢漢漢".encode(), "é漢".encode(), "👍👍".encode(), b"qzqzq", b"\xA9a", "漢".encode()[1:], b"0000"]
+    tokens += [token for token in more if token not in tokens]
+    folder = os.path.join(DATA, "kimi")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "tiktoken.model"), "wb") as file:
+        file.writelines(b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
+    shown = ("<think>", "</think>", "<｜tool▁calls▁begin｜>")
+    special = ("[BOS]", "[EOS]", "<|im_end|>", "<｜User｜>", "<｜Assistant｜>", "<｜begin▁of▁sentence｜>", "<mask>", "<|left|>",
+               "aé<dup>", "<dup>")
+    config = {"added_tokens_decoder": {
+        str(len(tokens) + 2 * i): {"content": content, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
+                                   "special": content in special} for i, content in enumerate(special + shown)},
+        "additional_special_tokens": ["<|im_end|>"], "bos_token": "[BOS]", "eos_token": "[EOS]", "tokenizer_class": "TikTokenTokenizer"}
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file, ensure_ascii=False, indent=1)
+        file.write("\n")
+    print("kimi: %d tokens" % len(tokens))
+
+
 def compare_all(ours, args, base, variants, cases):
     different = total = 0
-    for name, variant in variants.items():
-        with tempfile.TemporaryDirectory() as folder:
-            write_variant(folder, base, variant)
+    for name, variant in list(variants.items()) + [("kimi", None)]:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = place_variant(temporary, base, variant)
             results = [compare(ours, name, folder, select(cases, "mix-" if args.full else "mix-1"), FLAGS[:2]),
                        compare(ours, name, folder, select(cases, "#"), FLAGS)]
-            if args.full or name == "deepseek":
+            if args.full or name in ("deepseek", "kimi"):
                 results.append(compare(ours, name, folder, select(cases, "points-"), FLAGS[:1]))
             if args.bench:
                 bench(ours, name, folder, "".join(text for _, text in select(cases, "mix-")))
         different += sum(r[0] for r in results)
         total += sum(r[1] for r in results)
-    print("%d variants, %.1f MB compared, %d different" % (len(variants), total / 1e6, different))
+    print("%d variants, %.1f MB compared, %d different" % (len(variants) + 1, total / 1e6, different))
     return 1 if different else 0
 
 
@@ -195,10 +281,14 @@ def main():
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--train-kimi", action="store_true")
     args = parser.parse_args()
     ours = Ours(args.builddir)
     if args.train:
         train(ours)
+        return 0
+    if args.train_kimi:
+        train_kimi(ours)
         return 0
     cases = [(case, ours.text(case)) for case in CASES] + [("#%d" % i, t) for i, t in enumerate(read_json("texts.json"))]
     if args.model:

@@ -1,6 +1,7 @@
 /* e2e.c - see e2e.h. */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "e2e.h"
+#include "engine/gpu.h"
 #include "engine/receipt.h"
 #include "planner/planner.h"
 #include <fcntl.h>
@@ -28,6 +29,13 @@ void e2e_begin(int argc, char **argv) {
   snprintf(build_folder, sizeof build_folder, "%.*s/..", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
   for (int i = 1; i + 1 < argc; i++)
     if (strcmp(argv[i], "--device") == 0) device = strcmp(argv[i + 1], "gpu") == 0 ? 0 : VERBATIM_DEVICE_CPU;
+  if (device == VERBATIM_DEVICE_CPU) return;
+  gpu *found = NULL;
+  if (gpu_open(0, &found) != OK) {
+    printf("SKIPPED: no GPU: %s\n", fail_text());
+    exit(0);
+  }
+  gpu_close(found);
 }
 
 int e2e_device(void) { return device; }

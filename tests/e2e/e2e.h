@@ -17,7 +17,8 @@ typedef struct e2e_model {
   char plan_path[E2E_PATH_MAX];
 } e2e_model;
 
-/* Reads --device from the arguments and remembers where the build's binaries are. Call first. */
+/* Reads --device from the arguments and remembers where the build's binaries are. Call first. Says SKIPPED and ends the process when a
+ * GPU is asked for and none is there. */
 void e2e_begin(int argc, char **argv);
 int e2e_device(void); /* as verbatim_config.device */
 

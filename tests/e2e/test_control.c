@@ -1,8 +1,9 @@
-/* test_control.c - the control of test_invariance.c: with a planted fault its comparison must fail.
+/* test_control.c - the controls of test_invariance.c: with a planted fault its comparisons must fail.
  *
- * Linked with --wrap=cpu_mla_fold. The faulty fold forgets the groups: level 1 runs over all chunks. That is the kind of error an
+ * Linked with --wrap for two ops. The faulty fold forgets the groups: level 1 runs over all chunks. That is the kind of error an
  * engine has when the order of a sum depends on how the work was cut: tokens computed in small steps (split, folded) and in
- * large ones (whole) then differ in their last bits, which nobody sees in the text. */
+ * large ones (whole) then differ in their last bits, which nobody sees in the text. The faulty kv_write leaves out a row, so that
+ * the attention reads what the page's last owner left there: poison makes NaN of it, where without poison nobody would notice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,21 @@ static const char DEPLOY[] =
 
 void __real_cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool);
 void __wrap_cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool);
-static bool faulty;
+void __real_cpu_kv_write(const kv_write_args *args, cpu_pool *pool);
+void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool);
+static bool faulty, forgetful;
+
+static const bf16 *last_layer; /* its KV rows: the highest address seen */
+
+/* Forgetful: of several tokens the last one's row is not written, in the last layer. */
+void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool) {
+  kv_write_args changed = *args;
+  step_in fewer = *args->step;
+  if (args->kv > last_layer) last_layer = args->kv;
+  if (forgetful && fewer.token_count > 1 && args->kv == last_layer) fewer.token_count--;
+  changed.step = &fewer;
+  __real_cpu_kv_write(&changed, pool);
+}
 
 void __wrap_cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool) {
   mla_fold_args changed = *args;
@@ -51,8 +66,49 @@ static void faulty_fold_is_caught(void **state) {
   assert_false(cuts_agree());
 }
 
+/* Two requests, one after the other on the same pages; the second with the faulty kv_write or the sound one. Returns how it ended, its
+ * chain in `chain`. */
+static enum verbatim_finish reuse_pages(bool poison, bool fault, uint8_t chain[16]) {
+  e2e_model model;
+  e2e_requests requests;
+  verbatim *engine;
+  last_layer = NULL;
+  e2e_make_model(&model, "tests/oracle/small-v3.json",
+                 "max_seqs: 1\nmax_batch_tokens: 64\nmax_len: 128\nkv_pages: 2\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1]\n");
+  e2e_requests_make(&requests, 4, 384, 60, 8); /* all but the first have 60 tokens */
+  verbatim_config config = {.plan_path = model.plan_path, .model_dir = model.model_dir, .device = VERBATIM_DEVICE_CPU, .threads = 2,
+                            .poison = poison};
+  assert_int_equal(verbatim_open(&engine, &config), 0);
+  for (uint32_t i = 1; i < 3; i++) {
+    bool busy = true;
+    forgetful = fault && i == 2;
+    requests.list[i].max_tokens = 5;
+    assert_int_equal(verbatim_submit(engine, &requests.list[i]), 0);
+    while (busy) assert_int_equal(verbatim_step(engine, &busy), 0);
+  }
+  forgetful = false;
+  verbatim_close(engine);
+  enum verbatim_finish finish = requests.list[2].finish;
+  memcpy(chain, requests.list[2].chain, 16);
+  e2e_requests_free(&requests);
+  e2e_remove(&model);
+  return finish;
+}
+
+static void stale_rows_are_caught_by_poison(void **state) {
+  (void)state;
+  uint8_t plain[16], poisoned[16], wrong[16];
+  assert_int_not_equal(reuse_pages(false, false, plain), VERBATIM_NONFINITE);
+  assert_int_not_equal(reuse_pages(true, false, poisoned), VERBATIM_NONFINITE);
+  assert_memory_equal(plain, poisoned, sizeof plain);
+  assert_int_not_equal(reuse_pages(false, true, wrong), VERBATIM_NONFINITE); /* finite, and wrong */
+  assert_memory_not_equal(plain, wrong, sizeof plain);
+  assert_int_equal(reuse_pages(true, true, wrong), VERBATIM_NONFINITE);
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sound_fold_agrees), cmocka_unit_test(faulty_fold_is_caught)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sound_fold_agrees), cmocka_unit_test(faulty_fold_is_caught),
+                                     cmocka_unit_test(stale_rows_are_caught_by_poison)};
   e2e_begin(argc, argv);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

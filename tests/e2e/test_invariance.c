@@ -60,6 +60,7 @@ static void check_all(const char *config_path) {
   c = base_config(), c.direct = c.poison = true, c.max_active = 9, c.chunk_tokens = 13, expect("direct, poison", &c, alone);
   c = base_config(), c.logits = true, expect("logits kept", &c, alone);
   c = base_config(), c.plan_path = other_plan, expect("other limits", &c, alone);
+  c = base_config(), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect("few pages, poison", &c, alone);
   c = base_config(), c.threads = 1, expect("one thread", &c, alone);
   c = base_config(), c.threads = 3, expect("three threads", &c, alone);
   e2e_remove(&model);

@@ -200,9 +200,9 @@ static float *our_logits(const golden *g, const char *from, const char *to) {
 /* ---- tests ---- */
 
 static void nearer_to_fp32_than_hf_bf16(void **state) {
-  const char *names[] = {"v3", "v2lite"};
+  const char *names[] = {"v3", "v2lite", "glm4-moe-lite", "youtu"};
   (void)state;
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
     golden g;
     golden_open(&g, names[i]);
     float *ours = our_logits(&g, NULL, NULL);
@@ -217,9 +217,11 @@ static void nearer_to_fp32_than_hf_bf16(void **state) {
 
 static void wrong_models_are_caught(void **state) {
   const char *edits[][3] = {{"v3", "\"mscale_all_dim\": 1.0", "\"mscale_all_dim\": 0.8"},
-                            {"v2lite", "\"routed_scaling_factor\": 1.0", "\"routed_scaling_factor\": 1.2"}};
+                            {"v2lite", "\"routed_scaling_factor\": 1.0", "\"routed_scaling_factor\": 1.2"},
+                            {"glm4-moe-lite", "\"routed_scaling_factor\": 1.8", "\"routed_scaling_factor\": 2.0"},
+                            {"youtu", "\"rope_theta\": 1600000.0", "\"rope_theta\": 1200000.0"}};
   (void)state;
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < sizeof edits / sizeof edits[0]; ++i) {
     golden g;
     golden_open(&g, edits[i][0]);
     float *ours = our_logits(&g, edits[i][1], edits[i][2]);

@@ -5,6 +5,7 @@
  * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
  * launch with a text.
  * The sum of products is h16_step_reference, NUMERICS.md "H16". Read next: README.md, kernels_src/ptx.cuh. */
+#undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"
 #include <deque>

@@ -2,6 +2,8 @@
  *   0 mod 3   a tokenizer.json: read, and opened when it is accepted
  *   1 mod 3   a split pattern, NUL, a text to split with it
  *   2 mod 3   a text for the committed tokenizer: what is encoded must decode to it, or to U+FFFD where it is not UTF-8
+ * but for 0xFE: lines of a tiktoken.model behind those of the 256 bytes, NUL, a tokenizer_config.json; and 0xFF: as 0xFE without the lines
+ * of the bytes.
  * With clang -fsanitize=fuzzer it is a fuzzer; with -DCORPUS_RUNNER a program that runs the files it is given. */
 #include "detokenizer.h"
 #include "pretokenize.h"
@@ -20,6 +22,32 @@ static void fuzz_json(const char *json, size_t bytes) {
   if (tokenizer_open_memory(&t, json, bytes, NULL, 0) == OK)
     ASSERT(tokenizer_encode(t, "ab1 <s>", 7, true, true, ids, ARRAY_LEN(ids), &count) == OK);
   tokenizer_close(t);
+}
+
+/* Every byte's token; at least 256 * 9 bytes. Returns the bytes written. */
+static size_t put_byte_lines(char *out) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  size_t used = 0;
+  for (unsigned b = 0; b < 256; b++)
+    used += (size_t)sprintf(out + used, "%c%c== %u\n", digits[b >> 2], digits[b << 4 & 63], b);
+  return used;
+}
+
+static void fuzz_tiktoken(const char *input, size_t bytes, bool has_bytes) {
+  const char *end = memchr(input, 0, bytes);
+  size_t line_bytes = end == NULL ? bytes : (size_t)(end - input), used = 0, count = 0;
+  char *model = malloc(4096 + line_bytes);
+  tokenizer *t = NULL;
+  int32_t ids[64];
+  ASSERT(model != NULL);
+  if (has_bytes) used = put_byte_lines(model);
+  memcpy(model + used, input, line_bytes);
+  const char *config = end == NULL ? "{\"tokenizer_class\":\"TikTokenTokenizer\",\"added_tokens_decoder\":{}}" : end + 1;
+  size_t config_bytes = end == NULL ? strlen(config) : bytes - line_bytes - 1;
+  if (tokenizer_open_tiktoken(&t, model, used + line_bytes, config, config_bytes) == OK)
+    ASSERT(tokenizer_encode(t, "ab1 [BOS]", 9, true, true, ids, ARRAY_LEN(ids), &count) == OK);
+  tokenizer_close(t);
+  free(model);
 }
 
 typedef struct cover {
@@ -83,7 +111,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ASSERT(rest != NULL);
   memcpy(rest, data + 1, size - 1);
   fail_clear();
-  if (data[0] % 3 == 0) fuzz_json(rest, size - 1);
+  if (data[0] >= 0xFE) fuzz_tiktoken(rest, size - 1, data[0] == 0xFE);
+  else if (data[0] % 3 == 0) fuzz_json(rest, size - 1);
   else if (data[0] % 3 == 1) fuzz_pattern(rest, size - 1);
   else fuzz_text(rest, size - 1);
   free(rest);

@@ -143,6 +143,64 @@ static void whole_words_come_first_when_asked(void **state) {
   }
 }
 
+/* tiktoken's rule, by its definition: of all neighbours whose bytes together are a word, those of the lowest id, the leftmost of them. */
+static size_t encode_by_definition(const char *const *words, size_t count, const char *piece, int32_t *ids) {
+  size_t bytes = strlen(piece), parts = bytes, starts[65];
+  for (size_t i = 0; i <= bytes; i++) starts[i] = i;
+  for (;;) {
+    size_t best = count, at = 0;
+    for (size_t i = 0; i + 1 < parts; i++)
+      for (size_t w = 0; w < best; w++)
+        if (strlen(words[w]) == starts[i + 2] - starts[i] && memcmp(words[w], piece + starts[i], starts[i + 2] - starts[i]) == 0)
+          best = w, at = i;
+    if (best == count) break;
+    for (size_t i = at + 1; i < parts; i++) starts[i] = starts[i + 1];
+    parts--;
+  }
+  for (size_t i = 0; i < parts; i++)
+    for (size_t w = 0; w < count; w++)
+      if (strlen(words[w]) == starts[i + 1] - starts[i] && memcmp(words[w], piece + starts[i], strlen(words[w])) == 0) ids[i] = (int32_t)w;
+  return parts;
+}
+
+/* Every piece of up to 10 of two letters, with words that several pairs give, of which some only one order of merging reaches. */
+static void ranked_words_merge_as_defined(void **state) {
+  (void)state;
+  static const char *const words[] = {"a", "b", "aa", "bab", "aaa", "ab", "aab", "ba", "abab", "aaaa", "bbbbb", "abb", "bbab"};
+  enum { COUNT = ARRAY_LEN(words) };
+  const uint8_t *bytes[COUNT];
+  uint32_t sizes[COUNT];
+  int32_t word_ids[COUNT], byte_ids[256] = {['a'] = 0, ['b'] = 1}, ids[16], want[16];
+  for (size_t w = 0; w < COUNT; w++)
+    bytes[w] = (const uint8_t *)words[w], sizes[w] = (uint32_t)strlen(words[w]), word_ids[w] = (int32_t)w;
+  bpe_config config = {.byte_ids = byte_ids, .piece_bytes_max = 16, .word_bytes = bytes, .word_sizes = sizes, .word_ids = word_ids,
+                       .word_count = COUNT, .ranks_words = true};
+  bpe *b = NULL;
+  size_t merged = 0;
+  assert_int_equal(bpe_open(&b, &config), OK);
+  for (uint32_t size = 1; size <= 10; size++) {
+    for (uint32_t bits = 0; bits < 1u << size; bits++) {
+      char piece[16] = "";
+      size_t count = 0, want_count = 1;
+      for (uint32_t i = 0; i < size; i++) piece[i] = (bits >> i & 1) != 0 ? 'b' : 'a';
+      bool is_word = false;
+      for (size_t w = 0; w < COUNT; w++)
+        if (strcmp(words[w], piece) == 0) want[0] = (int32_t)w, is_word = true;
+      if (!is_word) want_count = encode_by_definition(words, COUNT, piece, want);
+      assert_int_equal(bpe_encode(b, (const uint8_t *)piece, size, ids, 16, &count), OK);
+      if (count != want_count || memcmp(ids, want, count * sizeof *ids) != 0) fail_msg("\"%s\" differs", piece);
+      merged += count < size;
+    }
+  }
+  assert_true(merged > 1500);
+  bpe_close(b);
+  b = NULL;
+  bytes[3] = bytes[2], sizes[3] = sizes[2];
+  fail_clear();
+  assert_int_equal(bpe_open(&b, &config), ERR_FORMAT);
+  assert_null(b);
+}
+
 static void limits_and_duplicates_are_errors(void **state) {
   (void)state;
   int32_t byte_ids[256] = {0}, ids[2] = {-7, -7};
@@ -167,6 +225,7 @@ static void limits_and_duplicates_are_errors(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(equals_the_definition),
+    cmocka_unit_test(ranked_words_merge_as_defined),
     cmocka_unit_test(long_run_is_not_quadratic),
     cmocka_unit_test(whole_words_come_first_when_asked),
     cmocka_unit_test(limits_and_duplicates_are_errors),

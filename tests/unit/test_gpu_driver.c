@@ -238,8 +238,8 @@ static void hook_writes(void *context, const char *what) {
   if (write(pipe_end, what, strlen(what)) < 0) _exit(95);
 }
 
-static void a_fault_calls_the_hook_once_and_exits(void **state) {
-  (void)state;
+/* In a child: a failure of the driver, or of a library when `library`; text: what the hook was told. Returns the exit code. */
+static int fault_in_child(bool library, char *text, size_t text_bytes) {
   int ends[2];
   assert_int_equal(pipe(ends), 0);
   pid_t child = fork();
@@ -253,18 +253,32 @@ static void a_fault_calls_the_hook_once_and_exits(void **state) {
     gpu_upload(device, stream, 4096, &word, 4);
     if (fake->uploads != 1 || gpu_count(device).copies != 1) _exit(97);
     fake->fail_at = fake->calls + 1;
+    if (library) gpu_fault(device, "layer 3 o_proj", "cuBLASLt refuses n 64, k 64, 3 rows: status 13");
     gpu_sync(device, stream, "layer 3 o_proj");
     _exit(98);
   }
   int code = -1;
-  char text[512] = "";
   close(ends[1]);
-  ssize_t got = read(ends[0], text, sizeof text - 1);
+  ssize_t got = read(ends[0], text, text_bytes - 1);
   assert_true(got > 0);
+  text[got] = 0;
   assert_int_equal(waitpid(child, &code, 0), child);
-  assert_int_equal(WEXITSTATUS(code), fail_exit_code(ERR_DEVICE));
-  assert_non_null(strstr(text, "GPU fault found at layer 3 o_proj: FAKE_FAILURE (a failure)"));
   close(ends[0]);
+  return WEXITSTATUS(code);
+}
+
+static void a_fault_calls_the_hook_once_and_exits(void **state) {
+  (void)state;
+  char text[512];
+  assert_int_equal(fault_in_child(false, text, sizeof text), fail_exit_code(ERR_DEVICE));
+  assert_non_null(strstr(text, "GPU fault found at layer 3 o_proj: FAKE_FAILURE (a failure)"));
+}
+
+static void a_failing_library_is_a_fault_too(void **state) {
+  (void)state;
+  char text[512];
+  assert_int_equal(fault_in_child(true, text, sizeof text), fail_exit_code(ERR_DEVICE));
+  assert_string_equal(text, "GPU fault found at layer 3 o_proj: cuBLASLt refuses n 64, k 64, 3 rows: status 13");
 }
 
 int main(void) {
@@ -275,6 +289,7 @@ int main(void) {
       cmocka_unit_test_setup(unsuitable_kernels_are_refused, reset),
       cmocka_unit_test_setup(limits_are_errors, reset),
       cmocka_unit_test_setup(a_fault_calls_the_hook_once_and_exits, reset),
+      cmocka_unit_test_setup(a_failing_library_is_a_fault_too, reset),
   };
   return cmocka_run_group_tests(tests, build_driver, remove_driver);
 }

@@ -15,6 +15,9 @@
 #define V2 "tests/data/configs/deepseek-v2.json"
 #define V2_LITE "tests/data/configs/deepseek-v2-lite.json"
 #define MOONLIGHT "tests/data/configs/moonlight.json"
+#define KIMI "tests/data/configs/kimi-k2.json"
+#define GLM "tests/data/configs/glm-4.7-flash.json"
+#define YOUTU "tests/data/configs/youtu-2b.json"
 #define TINY "tests/data/configs/tiny.json"
 
 static status parse_text(const char *text, size_t bytes, model_config *out) {
@@ -82,6 +85,114 @@ static void real_models_are_read(void **state) {
   assert_true(m.norm_eps == 1e-5f);
 }
 
+static void more_families_are_read(void **state) {
+  (void)state;
+  plan_model m = parse_file(KIMI).plan;
+  assert_int_equal(m.experts, 384);
+  assert_int_equal(m.heads, 64);
+  assert_int_equal(m.scoring, ROUTER_SIGMOID);
+  assert_int_equal(m.group_mode, ROUTER_GROUP_NONE);
+  assert_true(m.routed_scale == 2.827f);
+  model_config c = parse_file(GLM);
+  assert_int_equal(c.plan.nope_dim, 192);
+  assert_int_equal(c.plan.v_dim, 256);
+  assert_int_equal(c.plan.dense_layers, 1);
+  assert_int_equal(c.plan.scoring, ROUTER_SIGMOID);
+  assert_int_equal(c.plan.normalise, 1);
+  assert_int_equal(c.plan.eos_count, 3);
+  assert_int_equal(c.plan.bos, UINT32_MAX);
+  assert_true(c.plan.norm_eps == 1e-5f);
+  assert_true(c.plan.rope_attention_factor == 1.0f);
+  assert_int_equal(c.is_tied, 0);
+  assert_non_null(strstr(c.ignored, "num_nextn_predict_layers (the prediction layers behind the last layer are not used)"));
+  c = parse_file(YOUTU);
+  assert_int_equal(c.plan.experts, 0);
+  assert_int_equal(c.plan.dense_layers, 32);
+  assert_int_equal(c.plan.q_lora_rank, 1536);
+  assert_int_equal(c.is_tied, 1);
+  assert_null(strstr(parse_file(KIMI).ignored, "prediction layers"));
+}
+
+/* A kimi_k2 model is a deepseek_v3 model: the name alone changes nothing. */
+static void kimi_k2_is_deepseek_v3(void **state) {
+  (void)state;
+  model_config v3 = {0}, kimi = parse_file(KIMI);
+  assert_int_equal(parse_changed(KIMI, "model_type", "\"deepseek_v3\"", &v3), OK);
+  assert_memory_equal(&v3, &kimi, sizeof v3);
+}
+
+static void absent_fields_follow_the_family(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(GLM, "n_group", NULL, &c), OK);
+  assert_int_equal(c.plan.groups, 1);
+  assert_non_null(strstr(c.assumed, "n_group = 1"));
+  assert_int_equal(parse_changed(GLM, "routed_scaling_factor", NULL, &c), OK);
+  assert_true(c.plan.routed_scale == 1.8f);
+  assert_int_equal(parse_changed(GLM, "rms_norm_eps", NULL, &c), OK);
+  assert_true(c.plan.norm_eps == 1e-5f);
+  assert_int_equal(parse_changed(KIMI, "rms_norm_eps", NULL, &c), OK);
+  assert_true(c.plan.norm_eps == 1e-6f);
+  assert_int_equal(parse_changed(GLM, "first_k_dense_replace", NULL, &c), OK);
+  assert_int_equal(c.plan.dense_layers, 1);
+  assert_int_equal(parse_changed(YOUTU, "tie_word_embeddings", NULL, &c), OK);
+  assert_int_equal(c.is_tied, 1);
+  assert_non_null(strstr(c.assumed, "tie_word_embeddings = true"));
+  assert_int_equal(parse_changed(YOUTU, "tie_word_embeddings", "false", &c), OK);
+  assert_int_equal(c.is_tied, 0);
+  assert_int_equal(parse_changed(V3, "tie_word_embeddings", NULL, &c), OK);
+  assert_int_equal(c.is_tied, 0);
+  assert_int_equal(parse_changed(V3, "tie_word_embeddings", "true", &c), OK);
+  assert_int_equal(c.is_tied, 1);
+  assert_int_equal(parse_changed(YOUTU, "n_routed_experts", "null", &c), OK);
+}
+
+/* mlp_layer_types of `dense` dense layers and `sparse` others, as JSON. */
+static const char *layer_types(uint32_t dense, uint32_t sparse) {
+  static char out[2048];
+  size_t at = 0;
+  for (uint32_t i = 0; i < dense + sparse; i++)
+    at += (size_t)snprintf(out + at, sizeof out - at, "%s\"%s\"", i ? ", " : "[", i < dense ? "dense" : "sparse");
+  snprintf(out + at, sizeof out - at, "]");
+  return out;
+}
+
+/* HF reads the list for glm4_moe_lite, and first_k_dense_replace for the others: where both are there they must agree. */
+static void dense_layers_may_be_listed(void **state) {
+  (void)state;
+  model_config c = {0};
+  assert_int_equal(parse_changed(GLM, "mlp_layer_types", layer_types(1, 46), &c), OK);
+  assert_int_equal(c.plan.dense_layers, 1);
+  fixture_expect(parse_changed(GLM, "mlp_layer_types", layer_types(2, 45), &c), ERR_UNSUPPORTED, "has 2 dense layers");
+  fixture_expect(parse_changed(GLM, "first_k_dense_replace", "3", &c), ERR_UNSUPPORTED, "is absent: HF has 1 dense layers");
+  fixture_expect(parse_changed(GLM, "mlp_layer_types", layer_types(1, 45), &c), ERR_FORMAT, "mlp_layer_types");
+  fixture_expect(parse_changed(GLM, "mlp_layer_types", "\"dense\"", &c), ERR_FORMAT, "mlp_layer_types");
+  fixture_expect(parse_changed(V3, "mlp_layer_types", layer_types(1, 60), &c), ERR_UNSUPPORTED, "has 1 dense layers");
+  assert_int_equal(parse_changed(V3, "mlp_layer_types", layer_types(3, 58), &c), OK);
+  fixture_bytes text = fixture_read(GLM);
+  json_t *root = json_loadb(text.bytes, text.count, 0, NULL);
+  free(text.bytes);
+  json_object_del(root, "first_k_dense_replace");
+  json_object_set_new(root, "num_hidden_layers", json_integer(4));
+  static const struct {
+    const char *types;
+    int dense; /* -1: refused */
+  } CASES[] = {{"[\"dense\", \"dense\", \"sparse\", \"sparse\"]", 2},   {"[\"sparse\", \"sparse\", \"sparse\", \"sparse\"]", 0},
+               {"[\"dense\", \"dense\", \"dense\", \"dense\"]", 4},     {"[\"sparse\", \"dense\", \"sparse\", \"sparse\"]", -1},
+               {"[\"dense\", \"sparse\", \"dense\", \"sparse\"]", -1},  {"[\"dense\", 1, \"sparse\", \"sparse\"]", -1},
+               {"[\"dense\", \"linear\", \"sparse\", \"sparse\"]", -1}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    json_object_set_new(root, "mlp_layer_types", json_loads(CASES[i].types, 0, NULL));
+    char *changed = json_dumps(root, 0);
+    status result = parse_text(changed, strlen(changed), &c);
+    free(changed);
+    if (CASES[i].dense < 0) fixture_expect(result, ERR_UNSUPPORTED, "mlp_layer_types");
+    else assert_int_equal(result, OK);
+    if (CASES[i].dense >= 0) assert_int_equal(c.plan.dense_layers, CASES[i].dense);
+  }
+  json_decref(root);
+}
+
 static void both_rope_spellings_are_the_same_model(void **state) {
   (void)state;
   plan_model old = parse_file(V3).plan, new = parse_file(V3_NEW).plan;
@@ -89,12 +200,12 @@ static void both_rope_spellings_are_the_same_model(void **state) {
 }
 
 /* HF's formulas with the C library's functions: rounded to fp32 the last bits of binary64 do not show. */
-static void check_rope(const char *path, double theta, double factor, double original, double mscale_all) {
+static void check_rope(const char *path, double theta, double factor, double original, double mscale_all, double beta_fast) {
   const double pi = acos(-1.0);
   plan_model m = parse_file(path).plan;
   double dim = m.rope_dim, low = 0, high = 0;
   if (factor > 0) {
-    low = fmax(floor(dim * log(original / (32 * 2 * pi)) / (2 * log(theta))), 0);
+    low = fmax(floor(dim * log(original / (beta_fast * 2 * pi)) / (2 * log(theta))), 0);
     high = fmin(ceil(dim * log(original / (1 * 2 * pi)) / (2 * log(theta))), dim - 1);
   }
   for (uint32_t i = 0; i < m.rope_dim / 2; i++) {
@@ -111,11 +222,27 @@ static void check_rope(const char *path, double theta, double factor, double ori
 
 static void rope_follows_hf(void **state) {
   (void)state;
-  check_rope(V3, 10000, 40, 4096, 1.0);
-  check_rope(V2_LITE, 10000, 40, 4096, 0.707);
-  check_rope(TINY, 10000, 4, 512, 1.0);
-  check_rope(MOONLIGHT, 50000, 0, 0, 0);
+  check_rope(V3, 10000, 40, 4096, 1.0, 32);
+  check_rope(V2_LITE, 10000, 40, 4096, 0.707, 32);
+  check_rope(TINY, 10000, 4, 512, 1.0, 32);
+  check_rope(MOONLIGHT, 50000, 0, 0, 0, 32);
+  check_rope(KIMI, 50000, 32, 4096, 1.0, 1);
+  check_rope(GLM, 1000000, 0, 0, 0, 32);
+  check_rope(YOUTU, 1600000, 0, 0, 0, 32);
   assert_true(fabsf(parse_file(V3).plan.softmax_scale_log2 - 0.19510110f) < 1e-6f); /* 192^-0.5 * 1.36888794^2 * log2(e) */
+}
+
+/* Equal betas leave a ramp one pair wide: whole numbers on both sides of the one correction index, here 19 and 20. Values of HF. */
+static void equal_betas_make_a_step(void **state) {
+  (void)state;
+  plan_model m = parse_file(KIMI).plan;
+  assert_true(m.inv_freq[19] == 0x1.a922780000000p-10f);
+  assert_true(m.inv_freq[20] == 0x1.2f2b100000000p-15f);
+  assert_true(fabsf(m.softmax_scale_log2 - 0.13086080f * 1.44269504f) < 1e-7f);
+  model_config c = {0};
+  fixture_expect(parse_changed(KIMI, "rope_scaling.beta_slow", "2", &c), ERR_FORMAT, "beta_fast");
+  assert_int_equal(parse_changed(KIMI, "rope_scaling.truncate", "false", &c), OK); /* low = high: a step of 0.001 */
+  assert_true(c.plan.inv_freq[19] == m.inv_freq[19] && c.plan.inv_freq[20] == m.inv_freq[20]);
 }
 
 static void mscale_rules(void **state) {
@@ -203,6 +330,23 @@ static void missing_fields_are_named(void **state) {
   }
 }
 
+static void missing_fields_of_more_families_are_named(void **state) {
+  (void)state;
+  static const char *const SHAPE[] = {"model_type",   "vocab_size",       "hidden_size",      "num_hidden_layers", "num_attention_heads",
+                                      "q_lora_rank",  "kv_lora_rank",     "qk_nope_head_dim", "qk_rope_head_dim",  "v_head_dim",
+                                      "intermediate_size", "max_position_embeddings"};
+  static const char *const EXPERTS[] = {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"};
+  static const char *const PATHS[] = {KIMI, GLM, YOUTU};
+  for (size_t p = 0; p < ARRAY_LEN(PATHS); p++)
+    for (size_t i = 0; i < ARRAY_LEN(SHAPE) + ARRAY_LEN(EXPERTS); i++) {
+      model_config c = {0};
+      const char *name = i < ARRAY_LEN(SHAPE) ? SHAPE[i] : EXPERTS[i - ARRAY_LEN(SHAPE)];
+      if (i >= ARRAY_LEN(SHAPE) && strcmp(PATHS[p], YOUTU) == 0) continue;
+      fixture_expect(parse_changed(PATHS[p], name, NULL, &c), ERR_FORMAT, name);
+      assert_non_null(strstr(fail_text(), "missing"));
+    }
+}
+
 /* Values that no field of that name may have. */
 static const struct {
   const char *name, *value;
@@ -264,7 +408,11 @@ static const struct {
     {"attention_bias", "true", ERR_UNSUPPORTED},
     {"mlp_bias", "true", ERR_UNSUPPORTED},
     {"hidden_act", "\"gelu\"", ERR_UNSUPPORTED},
-    {"tie_word_embeddings", "true", ERR_UNSUPPORTED},
+    {"tie_word_embeddings", "1", ERR_FORMAT},
+    {"partial_rotary_factor", "0.5", ERR_UNSUPPORTED},
+    {"partial_rotary_factor", "\"1\"", ERR_FORMAT},
+    {"rope_scaling.partial_rotary_factor", "0.25", ERR_UNSUPPORTED},
+    {"mlp_layer_types", "[\"dense\"]", ERR_FORMAT},
     {"torch_dtype", "\"float16\"", ERR_UNSUPPORTED},
     {"dtype", "\"float32\"", ERR_UNSUPPORTED},
     {"quantization_config", "{\"quant_method\": \"fp8\"}", ERR_UNSUPPORTED},
@@ -299,6 +447,44 @@ static void bad_values_are_named(void **state) {
     fixture_expect(parse_changed(V3, BAD[i].name, BAD[i].value, &c), BAD[i].code, dot ? dot + 1 : BAD[i].name);
     assert_int_equal(c.max_position, 12345); /* outputs are untouched on error */
   }
+}
+
+static const struct {
+  const char *path, *name, *value, *words;
+  status code;
+} BAD_OF_FAMILY[] = {
+    {KIMI, "architectures", "[\"KimiK2ForCausalLM\"]", "DeepseekV3ForCausalLM", ERR_UNSUPPORTED},
+    {KIMI, "quantization_config", "{\"quant_method\": \"fp8\"}", "quantization_config", ERR_UNSUPPORTED},
+    {KIMI, "q_lora_scale", "2.0", "q_lora_scale", ERR_UNSUPPORTED},
+    {GLM, "architectures", "[\"DeepseekV3ForCausalLM\"]", "Glm4MoeLiteForCausalLM", ERR_UNSUPPORTED},
+    {GLM, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},
+    {GLM, "rope_interleave", "false", "rope_interleave", ERR_UNSUPPORTED},
+    {GLM, "rope_parameters.partial_rotary_factor", "0.5", "partial_rotary_factor", ERR_UNSUPPORTED},
+    {GLM, "rope_parameters.rope_type", "\"longrope\"", "longrope", ERR_UNSUPPORTED},
+    {GLM, "rope_parameters.llama_4_scaling_beta", "0.1", "llama_4_scaling_beta", ERR_UNSUPPORTED},
+    {GLM, "topk_method", "\"greedy\"", "topk_method", ERR_UNSUPPORTED},
+    {GLM, "eos_token_id", "[154880]", "eos_token_id", ERR_FORMAT},
+    {GLM, "index_topk", "2048", "index_topk", ERR_UNSUPPORTED},
+    {YOUTU, "architectures", "[\"DeepseekV3ForCausalLM\"]", "YoutuForCausalLM", ERR_UNSUPPORTED},
+    {YOUTU, "n_routed_experts", "64", "n_routed_experts", ERR_UNSUPPORTED},
+    {YOUTU, "mlp_bias", "true", "mlp_bias", ERR_UNSUPPORTED},
+    {YOUTU, "rope_interleave", "false", "rope_interleave", ERR_UNSUPPORTED},
+    {YOUTU, "scale_emb", "12", "scale_emb", ERR_UNSUPPORTED},
+    {YOUTU, "tie_word_embeddings", "\"yes\"", "tie_word_embeddings", ERR_FORMAT},
+    {YOUTU, "model_type", "\"youtu_vl\"", "youtu_vl", ERR_UNSUPPORTED},
+};
+
+static void bad_values_of_more_families_are_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(BAD_OF_FAMILY); i++) {
+    model_config c = {.max_position = 12345};
+    fixture_expect(parse_changed(BAD_OF_FAMILY[i].path, BAD_OF_FAMILY[i].name, BAD_OF_FAMILY[i].value, &c), BAD_OF_FAMILY[i].code,
+                   BAD_OF_FAMILY[i].words);
+    assert_int_equal(c.max_position, 12345);
+  }
+  model_config c = {0};
+  static const char NESTED[] = "{\"model_type\": \"kimi_k25\", \"text_config\": {\"model_type\": \"kimi_k2\"}}";
+  fixture_expect(parse_text(NESTED, sizeof NESTED - 1, &c), ERR_UNSUPPORTED, "\"kimi_k25\", a model inside another (\"text_config\")");
 }
 
 static void damaged_text_is_an_error(void **state) {
@@ -343,15 +529,22 @@ static void every_bit_flip_is_read_or_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(real_models_are_read),
+      cmocka_unit_test(more_families_are_read),
+      cmocka_unit_test(kimi_k2_is_deepseek_v3),
+      cmocka_unit_test(absent_fields_follow_the_family),
+      cmocka_unit_test(dense_layers_may_be_listed),
       cmocka_unit_test(both_rope_spellings_are_the_same_model),
       cmocka_unit_test(rope_follows_hf),
+      cmocka_unit_test(equal_betas_make_a_step),
       cmocka_unit_test(mscale_rules),
       cmocka_unit_test(v2_scales_only_without_normalising),
       cmocka_unit_test(absent_fields_take_hf_defaults_and_say_so),
       cmocka_unit_test(eos_may_be_a_list),
       cmocka_unit_test(dense_models_have_no_experts),
       cmocka_unit_test(missing_fields_are_named),
+      cmocka_unit_test(missing_fields_of_more_families_are_named),
       cmocka_unit_test(bad_values_are_named),
+      cmocka_unit_test(bad_values_of_more_families_are_named),
       cmocka_unit_test(damaged_text_is_an_error),
       cmocka_unit_test(every_bit_flip_is_read_or_refused),
   };

@@ -121,7 +121,10 @@ static void real_sizes_plan_fast(void **state) {
   } MODELS[] = {{"tests/data/configs/deepseek-v3.json", UINT64_C(671026419200)},
                 {"tests/data/configs/deepseek-v2.json", UINT64_C(235741434880)},
                 {"tests/data/configs/deepseek-v2-lite.json", UINT64_C(15706484224)},
-                {"tests/data/configs/moonlight.json", UINT64_C(15960110208)}};
+                {"tests/data/configs/moonlight.json", UINT64_C(15960110208)},
+                {"tests/data/configs/kimi-k2.json", UINT64_C(1026408232448)},
+                {"tests/data/configs/glm-4.7-flash.json", UINT64_C(29943393920)},
+                {"tests/data/configs/youtu-2b.json", UINT64_C(1961560064)}};
   for (size_t i = 0; i < ARRAY_LEN(MODELS); i++) {
     clock_t start = clock();
     fixture_bytes file = fixture_plan(MODELS[i].path, NULL, NULL);
@@ -167,6 +170,76 @@ static void weights_are_cut_as_the_products_read_them(void **state) {
   assert_true(next->offset == up->offset + 64 * 192 * 2);
   assert_int_equal(find_tensor(file, "model.layers.1.mlp.gate.e_score_correction_bias", 0)->dtype, DTYPE_F32);
   assert_int_equal(find_tensor(file, "lm_head.weight", 0)->rows, 768);
+  free(file.bytes);
+}
+
+static bool has_tensor(fixture_bytes file, const char *name) {
+  const plan_tensor *tensors = table(file, header(file)->tensors);
+  for (uint32_t i = 0; i < header(file)->tensors.count; i++)
+    if (strcmp(text(file, tensors[i].name), name) == 0) return true;
+  return false;
+}
+
+/* Where the op called `name` finds the pointer at `args_offset`, in REGION_WEIGHTS. */
+static uint64_t weight_offset(fixture_bytes file, const char *name, size_t args_offset) {
+  const plan_op *ops = table(file, header(file)->ops);
+  const plan_fixup *fixups = table(file, header(file)->fixups);
+  for (uint32_t o = 0; o < header(file)->ops.count; o++)
+    for (uint32_t i = 0; i < ops[o].fixup_count && strcmp(text(file, ops[o].name), name) == 0; i++) {
+      const plan_fixup *f = &fixups[ops[o].first_fixup + i];
+      if (f->args_offset == args_offset && f->region == REGION_WEIGHTS) return f->offset;
+    }
+  fail_msg("no weight of op %s", name);
+  return 0;
+}
+
+static bool has_note(fixture_bytes file, const char *words) {
+  const uint32_t *notes = table(file, header(file)->notes);
+  for (uint32_t i = 0; i < header(file)->notes.count; i++)
+    if (strstr(text(file, notes[i]), words)) return true;
+  return false;
+}
+
+/* The plan of youtu-2b with tie_word_embeddings set to `value`. */
+static fixture_bytes youtu_plan(bool is_tied) {
+  fixture_bytes config = fixture_read("tests/data/configs/youtu-2b.json"), plan = {0};
+  config.bytes[config.count - 1] = 0;
+  char *place = strstr(config.bytes, "\"tie_word_embeddings\": true");
+  assert_non_null(place);
+  if (!is_tied) memcpy(place, "\"tie_word_embeddings\":false", 27);
+  const planner_input input = {.config = {config.bytes, config.count - 1}};
+  void *bytes = NULL;
+  fail_clear();
+  if (planner_make(&input, &bytes, &plan.count) != OK) fail_msg("%s", fail_text());
+  plan.bytes = bytes;
+  free(config.bytes);
+  return plan;
+}
+
+static void a_tied_head_reads_the_embedding(void **state) {
+  (void)state;
+  fixture_bytes tied = youtu_plan(true), own = youtu_plan(false);
+  assert_false(has_tensor(tied, "lm_head.weight"));
+  assert_true(has_tensor(own, "lm_head.weight"));
+  uint64_t table_at = weight_offset(tied, "embed", offsetof(embed_args, table));
+  assert_true(find_tensor(tied, "model.embed_tokens.weight", 0)->offset == table_at);
+  assert_true(weight_offset(tied, "lm_head", offsetof(gemm_args, w)) == table_at);
+  assert_true(weight_offset(own, "lm_head", offsetof(gemm_args, w)) == find_tensor(own, "lm_head.weight", 0)->offset);
+  assert_true(weight_offset(own, "lm_head", offsetof(gemm_args, w)) != table_at);
+  assert_memory_equal(header(tied)->numerics_id, header(own)->numerics_id, 16); /* where a weight lies is no arithmetic */
+  assert_int_equal(check_plan(tied.bytes, tied.count), OK);
+  assert_true(has_note(tied, "tie_word_embeddings"));
+  assert_false(has_note(own, "the head reads"));
+  free(tied.bytes);
+  free(own.bytes);
+}
+
+static void prediction_layers_are_left_out_and_noted(void **state) {
+  (void)state;
+  fixture_bytes file = fixture_plan("tests/data/configs/glm-4.7-flash.json", NULL, NULL);
+  assert_true(has_tensor(file, "model.layers.46.mlp.gate.e_score_correction_bias"));
+  assert_false(has_tensor(file, "model.layers.47.input_layernorm.weight"));
+  assert_true(has_note(file, "prediction layers behind the last layer"));
   free(file.bytes);
 }
 
@@ -259,17 +332,20 @@ static uint32_t pick(uint32_t count) {
 static void random_config(char *out, size_t bytes) {
   bool v3 = pick(2);
   uint32_t experts = 8 * (1 + pick(12)), top_k = 1 + pick(6), groups = (pick(2) && experts % 16 == 0) ? 4 : 1, heads = 1 + pick(130);
-  uint32_t q_lora = 64 * (1 + pick(8)), v = 64 * (1 + pick(3));
+  uint32_t q_lora = 64 * (1 + pick(8)), v = 64 * (1 + pick(4));
+  const char *v3_name = pick(2) ? "deepseek_v3" : "kimi_k2", *tied = pick(2) ? "true" : "false";
   char q[32] = "null";
   if (pick(3)) snprintf(q, sizeof q, "%u", q_lora);
   snprintf(
       out, bytes,
-      "{\"model_type\": \"deepseek_v%c\", \"vocab_size\": %u, \"hidden_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u, "
+      "{\"model_type\": \"%s\", \"tie_word_embeddings\": %s, "
+      "\"vocab_size\": %u, \"hidden_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u, "
       "\"q_lora_rank\": %s, \"kv_lora_rank\": %u, \"qk_nope_head_dim\": %u, \"qk_rope_head_dim\": %u, \"v_head_dim\": %u, "
       "\"intermediate_size\": %u, \"n_routed_experts\": %u, \"num_experts_per_tok\": %u, \"n_shared_experts\": %u, "
       "\"moe_intermediate_size\": %u, \"first_k_dense_replace\": %u, \"n_group\": %u, \"topk_group\": %u, \"topk_method\": \"%s\", "
       "\"max_position_embeddings\": 100000, \"bos_token_id\": 0, \"eos_token_id\": 1}",
-      v3 ? '3' : '2', 8 * (1 + pick(500)), 64 * (1 + pick(20)), 1 + pick(5), heads, q, 256 * (1 + pick(2)), 64 * (1 + pick(3)),
+      v3 ? v3_name : "deepseek_v2", tied,
+      8 * (1 + pick(500)), 64 * (1 + pick(20)), 1 + pick(5), heads, q, 256 * (1 + pick(2)), 64 * (1 + pick(3)),
       32 * (1 + pick(2)), v, 64 * (1 + pick(20)), experts, top_k, pick(3), 64 * (1 + pick(8)), pick(4), groups, groups > 1 ? 3 : 1,
       v3           ? "noaux_tc"
       : groups > 1 ? "group_limited_greedy"
@@ -347,6 +423,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
       cmocka_unit_test(real_sizes_plan_fast),
       cmocka_unit_test(weights_are_cut_as_the_products_read_them),
+      cmocka_unit_test(a_tied_head_reads_the_embedding),
+      cmocka_unit_test(prediction_layers_are_left_out_and_noted),
       cmocka_unit_test(long_contexts_fold_groups),
       cmocka_unit_test(limits_are_checked_by_name),
       cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),

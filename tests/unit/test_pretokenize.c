@@ -10,6 +10,7 @@
 #include "digest.h"
 #include "pretokenize.h"
 #include "split_pattern.h"
+#include "tokenizer_tiktoken.h"
 #include "tests/unit/tokenizer_text.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ static void properties_equal_the_library(void **state) {
     {"\\p{Nd}", 760, "7da3c0c75dc277958d28f7d4269fc6ec"},   {"\\p{P}", 855, "2929285e019672fde19bbe1728d2ffb0"},
     {"\\p{S}", 8514, "83e9e52a1affde00bf6a2d3c9be8f645"},   {"\\p{Z}", 19, "764f9e3de863ff41e18faecfce44ea02"},
     {"\\p{Han}", 99030, "e8227c4bc3f41a7c4c0146042850c9ce"}, {"\\s", 25, "aff1dc018dd58b4a76151ed503e2742d"},
+    {"[\\p{L}\\p{M}\\p{N}&&[^\\p{Han}]]", 46740, "697578eda2c4f2bc9e720dc721be76fe"},
     {NULL, 1924, "a5d02beb390e73827c1167dbab0ba49a"},
   };
   char *text = malloc((size_t)POINTS * 5 + 1);
@@ -102,7 +104,7 @@ static void properties_equal_the_library(void **state) {
 
 typedef struct pieces {
   const char *next;    /* pieces must follow one another without a gap */
-  size_t count;
+  size_t count, last_bytes;
   digest_state digest; /* over the sizes */
 } pieces;
 
@@ -112,6 +114,7 @@ static status add_piece(void *context, const char *piece, size_t bytes) {
   assert_true(bytes > 0);
   p->next = piece + bytes;
   p->count++;
+  p->last_bytes = bytes;
   digest_add(&p->digest, &bytes, sizeof bytes);
   return OK;
 }
@@ -128,7 +131,8 @@ static status split_all(const pretokenizer *p, const char *text, size_t bytes, s
 
 static void interpreter_equals_machine_code(void **state) {
   (void)state;
-  static const char *const patterns[] = {deepseek_words, gpt4o, pretokenize_gpt2_pattern, "\\p{N}{1,3}"};
+  static const char *const patterns[] = {deepseek_words, gpt4o, pretokenize_gpt2_pattern, "\\p{N}{1,3}", TOKENIZER_TIKTOKEN_PATTERN,
+                                         "\\s+$"};
   char *text = malloc(TEXT_MAX);
   assert_non_null(text);
   size_t bytes = tokenizer_text_make("mix-9", text);
@@ -140,7 +144,7 @@ static void interpreter_equals_machine_code(void **state) {
       assert_int_equal(split_all(p, text, bytes, &counts[jit], &sizes[jit]), OK);
       pretokenize_close(p);
     }
-    assert_true(counts[0] > 1000);
+    assert_true(counts[0] > (strcmp(patterns[i], "\\s+$") == 0 ? 0u : 1000u));
     assert_int_equal(counts[0], counts[1]);
     assert_memory_equal(&sizes[0], &sizes[1], sizeof sizes[0]);
   }
@@ -150,7 +154,7 @@ static void interpreter_equals_machine_code(void **state) {
 /* 4 MiB of one character and one of another kind behind it: a match that gives back the whole run must still be found. */
 static void long_runs_are_split(void **state) {
   (void)state;
-  static const char *const patterns[] = {deepseek_words, gpt4o, pretokenize_gpt2_pattern};
+  static const char *const patterns[] = {deepseek_words, gpt4o, pretokenize_gpt2_pattern, TOKENIZER_TIKTOKEN_PATTERN, "\\s+$"};
   static const char runs[] = " \nAa1!\001", ends[] = "x\n";
   char *text = malloc(TEXT_MAX);
   assert_non_null(text);
@@ -191,6 +195,23 @@ static void hopeless_match_ends(void **state) {
 
 /* === Grammar ================================================================================================= */
 
+static void white_space_at_the_end(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    size_t count, last_bytes;
+  } rows[] = {{"a b \t", 2, 2}, {"a b", 1, 3}, {" \n", 1, 2}, {"a \n b", 1, 5}, {"\xE3\x80\x80", 1, 3}, {"a\xE1\xA0\x8E", 1, 4}};
+  pretokenizer *p = open_one("\\s+$", true);
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    pieces all = {.next = rows[i].text};
+    digest_start(&all.digest);
+    assert_int_equal(pretokenize_run(p, rows[i].text, strlen(rows[i].text), add_piece, &all), OK);
+    assert_int_equal(all.count, rows[i].count);
+    assert_int_equal(all.last_bytes, rows[i].last_bytes);
+  }
+  pretokenize_close(p);
+}
+
 static void patterns_outside_the_grammar_are_refused(void **state) {
   (void)state;
   static const struct {
@@ -199,7 +220,7 @@ static void patterns_outside_the_grammar_are_refused(void **state) {
     {"\\d+", "this escape"},        {"\\bx", "this escape"},         {"\\x41", "this escape"},      {"a\\", "backslash at the end"},
     {"\\1", "this escape"},         {"\\Gx", "this escape"},         {"[\\w]", "this escape"},      {"[\\P{L}]", "this escape"},
     {"\\p{Greek}", "this property"}, {"\\p{^L}", "this property"},   {"\\pL", "without {name}"},    {"\\p{L", "without {name}"},
-    {"[[:alpha:]]", "unescaped"},   {"[a&&b]", "'&&'"},              {"[]a]", "empty class"},       {"[^]", "empty class"},
+    {"[[:alpha:]]", "unescaped"},   {"[a&&b]", "'&&' before"},             {"[]a]", "empty class"},       {"[^]", "empty class"},
     {"[abc", "without its ']'"},    {"[b-a]", "backwards"},          {"[\\s-z]", "range from a set"}, {"[a-c-e]", "plain '-'"},
     {"(?<=a)b", "kind of group"},   {"(?<!a)b", "kind of group"},    {"(?>a)", "kind of group"},    {"(?i)a", "kind of group"},
     {"(?#x)a", "kind of group"},    {"(a", "without its ')'"},       {"a)", "without its '('"},     {"(?i:a", "without its ')'"},
@@ -209,6 +230,9 @@ static void patterns_outside_the_grammar_are_refused(void **state) {
     {"a{3,1}", "backwards"},        {"a{2000}", "above 1000"},       {"a{x}", "without its count"}, {"a{2", "opens no repeat"},
     {".a", "unescaped"},            {"^a", "unescaped"},             {"a$", "unescaped"},           {"a]", "unescaped"},
     {"a}", "unescaped"},            {"a*", "empty string"},          {"a|", "empty string"},        {"", "empty string"},
+    {"[^a&&[^\\p{L}]]", "'&&' here"}, {"[&&[^\\p{L}]]", "'&&' here"}, {"[a&&[\\p{L}]]", "'&&' before"},
+    {"[a&&[^\\p{L}]b]", "'&&' before"}, {"[a&&[^\\p{L}x]]", "'&&' before"}, {"[a&&[^\\p{X}]]", "this property"},
+    {"[a&&[^\\p{L}", "'&&' before"}, {"\\s+$|a", "unescaped"},   {"\\s*$", "unescaped"},
   };
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     pretokenize_split split = pattern_split(rows[i].pattern);
@@ -229,6 +253,14 @@ static void patterns_are_written_out(void **state) {
   assert_string_equal(out, "(?:\\x{61}|[^\\x{5D}\\x{62}-\\x{64}\\x{D}])?\\x{2D}++(?!\\x{6F22})\\x{78}{2,3}(?:\\x{79})"
                            "[^\\x{9}-\\x{D}\\x{20}-\\x{20}\\x{85}-\\x{85}\\x{A0}-\\x{A0}\\x{1680}-\\x{1680}\\x{2000}-\\x{200A}"
                            "\\x{2028}-\\x{2029}\\x{202F}-\\x{202F}\\x{205F}-\\x{205F}\\x{3000}-\\x{3000}]");
+  static const char class[] = "x[ab&&[^\\p{Lt}]]*+";
+  assert_int_equal(split_pattern_translate(class, strlen(class), out, sizeof out), OK);
+  assert_string_equal(out, "\\x{78}(?:[\\x{61}\\x{62}](?<![\\p{Lt}]))*+");
+  size_t written_bytes = strlen(out);
+  for (size_t room = 1; room <= written_bytes; room++) {
+    fail_clear();
+    assert_int_equal(split_pattern_translate(class, strlen(class), out, room), ERR_LIMIT);
+  }
   fail_clear();
   assert_int_equal(split_pattern_translate("\\p{L}", 5, out, 300), ERR_LIMIT);
   fail_clear();
@@ -245,6 +277,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(properties_equal_the_library),     cmocka_unit_test(interpreter_equals_machine_code),
     cmocka_unit_test(long_runs_are_split),              cmocka_unit_test(hopeless_match_ends),
+    cmocka_unit_test(white_space_at_the_end),
     cmocka_unit_test(patterns_outside_the_grammar_are_refused), cmocka_unit_test(patterns_are_written_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

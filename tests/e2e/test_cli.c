@@ -1,0 +1,256 @@
+/* test_cli.c - the program among files, descriptors and signals: outputs that would destroy inputs, closed and full descriptors, pipes
+ * where files belong, lines without end, a run that is ended half-way. What is lost, what is kept and what is said.
+ * test_hostile.c has damaged contents. The first test is the control of the others: the same run succeeds. */
+#define _DEFAULT_SOURCE /* mkdtemp, usleep */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "e2e.h"
+#include "engine/base.h"
+
+static e2e_model tiny;
+static char program[E2E_PATH_MAX];
+
+/* Exit code of a shell command in the scratch folder, where V is the program, P the plan, M the model folder, R a quiet run of both. */
+static int shell(const char *command, char *text, size_t text_bytes) {
+  char script[8 * E2E_PATH_MAX];
+  int bytes = snprintf(script, sizeof script,
+                       "V=$(realpath '%s') && cd '%s' && P=plan && M=model && "
+                       "R=\"$V run plan model --device cpu --threads 1 --quiet --max-tokens 2\" && %s",
+                       program, tiny.folder, command);
+  assert_true(bytes > 0 && (size_t)bytes < sizeof script);
+  char sh[] = "/bin/sh", flag[] = "-c";
+  char *argv[] = {sh, flag, script, NULL};
+  return e2e_command(argv, text, text_bytes);
+}
+
+/* The command ends with the code, and among what it prints is the word. */
+static void expect(int code, const char *word, const char *command) {
+  char text[16384];
+  int found = shell(command, text, sizeof text);
+  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
+}
+
+/* As expect, and the one line printed is an error. */
+static void expect_error(int code, const char *word, const char *command) {
+  char text[16384];
+  int found = shell(command, text, sizeof text);
+  const char *newline = strchr(text, '\n');
+  if (found != code || strncmp(text, "verbatim: ", 10) != 0 || !strstr(text, word) || !newline || newline[1])
+    fail_msg("%s: expected %d and one line with \"%s\", found %d and \"%s\"", command, code, word, found, text);
+}
+
+static void sound_run(void **state) {
+  (void)state;
+  expect(0, "receipt ", "$R --receipt r --ids '1 2' '3, 4' && test $(wc -l < r) = 4 && tail -1 r | grep -q digest");
+  expect(0, "prompt_tokens\":2", "printf '1 2\\r\\n3,4\\n' | $R --ids --output jsonl");
+  expect(0, "digest", "V2=plan-2; $V plan $M -o $V2 --quiet && $V show $V2 --json | python3 -m json.tool");
+  expect(0, "usage: verbatim run", "$V run -h");
+}
+
+static void outputs_are_not_inputs(void **state) {
+  (void)state;
+  const char *before = "cp plan plan-c && cp model/model.safetensors w && ln -sf plan link && "
+                       "echo '{\"prompt_ids\":[1]}' > j && ln -f j j2";
+  static const char *const commands[] = {
+    "$R --ids 1 --receipt plan", "$R --ids 1 --logits link", "$R --ids 1 --logits model/model.safetensors",
+    "$R --ids 1 --receipt model/../model/config.json", "$R --jsonl j --receipt j", "$R --jsonl j --logits j2",
+    "$R --jsonl - --receipt j < j",
+    "touch a && ln -f a b && $R --ids 1 --receipt a --logits b",
+    "$V plan $M -o model/config.json --force", "$V plan $M --config j -o j2 --force", "$V probe plan -o link"};
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    char command[1024];
+    snprintf(command, sizeof command, "%s && %s", before, commands[i]);
+    expect_error(2, "would be overwritten", command);
+    expect(0, "", "cmp plan plan-c && cmp model/model.safetensors w && test -s model/config.json && test -s j");
+  }
+  expect_error(2, "two files", "rm -f same && $R --ids 1 --receipt same --logits same");
+}
+
+/* Not tried with a device: a program that fails here would replace it. */
+static void outputs_are_files(void **state) {
+  (void)state;
+  const char *const outputs[] = {"folder", "pipe"};
+  assert_int_equal(shell("mkdir -p folder && rm -f pipe && mkfifo pipe", (char[64]){0}, 64), 0);
+  for (size_t i = 0; i < ARRAY_LEN(outputs); i++) {
+    char command[256];
+    snprintf(command, sizeof command, "timeout 20 $V plan $M --force -o %s", outputs[i]);
+    expect_error(2, "regular file", command);
+    snprintf(command, sizeof command, "timeout 20 $V probe $P -o %s", outputs[i]);
+    expect_error(2, "regular file", command);
+  }
+  expect_error(2, "name of a file", "$V plan $M -o ''");
+}
+
+/* Nothing is waited for that never comes. */
+static void pipes_for_files(void **state) {
+  (void)state;
+  expect(0, "", "rm -rf pipe m2 && mkfifo pipe && mkdir m2");
+  expect_error(3, "regular file", "timeout 20 $V show pipe");
+  expect_error(3, "regular file", "timeout 20 $V run pipe $M --ids 1");
+  expect_error(3, "regular file", "timeout 20 $V run $M $P --ids 1");
+  static const char *const names[] = {"model.safetensors", "config.json", "model.safetensors.index.json"};
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    char command[512];
+    snprintf(command, sizeof command, "rm -rf m2 && cp -r $M m2 && rm -f m2/%s && mkfifo m2/%s && "
+                                      "timeout 20 $V run $P m2 --device cpu --ids 1", names[i], names[i]);
+    expect_error(3, "regular file", command);
+  }
+  expect_error(3, "regular file", "rm -rf m2 && mkdir m2 && mkfifo m2/config.json && timeout 20 $V plan m2 -o q");
+  expect_error(3, "regular file", "rm -rf m2 && cp -r $M m2 && mkfifo m2/tokenizer.json && timeout 20 $V run $P m2 --device cpu text");
+}
+
+static void closed_descriptors(void **state) {
+  (void)state;
+  expect_error(3, "stdout", "$R --ids 1 2 --receipt r >&-");
+  expect(0, "", "! grep -v '^{' r"); /* no output of the run in the receipt */
+  expect(0, "", "$R --ids 1 2 --receipt r 2>&- > out && test $(wc -l < r) = 4 && ! grep -v '^{' r");
+  expect_error(3, "cannot be read", "$R --ids <&-");
+}
+
+/* An output that cannot be written is never a success, and the receipt never looks complete. */
+static void full_disk(void **state) {
+  (void)state;
+  if (access("/dev/full", W_OK) != 0) {
+    print_message("SKIPPED: no /dev/full\n");
+    skip();
+  }
+  expect_error(3, "stdout", "$R --ids 1 2 3 --receipt r > /dev/full");
+  expect(0, "", "head -1 r | grep -q verbatim_receipt && tail -1 r | grep -q '^{\"fault\":\"stdout' && ! grep -q '^{\"digest' r");
+  expect_error(3, "stdout", "$R --ids 1 --output jsonl > /dev/full");
+  expect(3, "could not be written whole", "$R --ids 1 --receipt /dev/full");
+  expect(3, "No space left", "$R --ids 1 --receipt r --logits /dev/full");
+  expect(0, "", "tail -1 r | grep -q '^{\"digest'");
+  static const char *const commands[] = {"version", "help", "show $P", "show $P --json", "plan $M -o q", "run --help"};
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    char command[256];
+    snprintf(command, sizeof command, "$V %s > /dev/full", commands[i]);
+    expect_error(3, "cannot be written", command);
+  }
+}
+
+/* Requests that take long enough to be interrupted, the first of them short. */
+static pid_t start_long_run(const char *receipt_path) {
+  char items[2 * E2E_PATH_MAX];
+  snprintf(items, sizeof items, "%s/long", tiny.folder);
+  FILE *file = fopen(items, "wb");
+  assert_non_null(file);
+  for (int i = 0; i < 3; i++) fprintf(file, "{\"prompt_ids\":[%d],\"max_tokens\":4,\"ignore_eos\":true}\n", i);
+  for (int i = 0; i < 400; i++) fprintf(file, "{\"prompt_ids\":[%d],\"max_tokens\":120,\"ignore_eos\":true}\n", i % 300);
+  assert_int_equal(fclose(file), 0);
+  fflush(NULL);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child > 0) return child;
+  if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(126);
+  execl(program, program, "run", tiny.plan_path, tiny.model_dir, "--device", "cpu", "--threads", "1", "--batch", "1", "--jsonl", items,
+        "--receipt", receipt_path, (char *)NULL);
+  _exit(127);
+}
+
+static uint32_t count_lines(const char *path, char *text, size_t text_bytes) {
+  FILE *file = fopen(path, "rb");
+  size_t bytes = file ? fread(text, 1, text_bytes - 1, file) : 0;
+  uint32_t lines = 0;
+  if (file) fclose(file);
+  text[bytes] = 0;
+  for (size_t i = 0; i < bytes; i++) lines += text[i] == '\n';
+  return lines;
+}
+
+/* A run that is killed has what it finished in its receipt, which does not look complete. */
+static void interrupted(void **state) {
+  (void)state;
+  static const int signals[] = {SIGINT, SIGKILL};
+  static char text[1 << 20];
+  for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+    char path[2 * E2E_PATH_MAX];
+    int ended = 0;
+    snprintf(path, sizeof path, "%s/killed-%zu", tiny.folder, i);
+    pid_t child = start_long_run(path);
+    uint32_t lines = 0;
+    for (int wait = 0; wait < 2000 && (lines = count_lines(path, text, sizeof text)) < 4; wait++) usleep(10000);
+    assert_int_equal(kill(child, signals[i]), 0);
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFSIGNALED(ended));
+    assert_true(lines >= 4); /* the header and three requests, while the others were still to come */
+    assert_true(count_lines(path, text, sizeof text) >= lines);
+    assert_null(strstr(text, "{\"digest\":\""));
+    char *second = strchr(text, '\n') + 1;
+    assert_int_equal(strncmp(second, "{\"id\":\"0\"", 9), 0);
+    assert_non_null(strstr(second, "\"chain\":"));
+  }
+}
+
+static void closed_pipe(void **state) {
+  (void)state;
+  expect(0, "[0]", "for i in 1 2 3 4 5 6 7 8; do echo $i; done > n; $R --ids --receipt r < n 2> err | head -1");
+  expect(0, "", "! test -s err || grep -q '^receipt\\|^verbatim: ' err");
+}
+
+static void lines_without_end(void **state) {
+  (void)state;
+  expect_error(6, "33554432", "timeout 60 $R --jsonl /dev/zero");
+  expect_error(6, "33554432", "timeout 60 $R --ids < /dev/zero");
+  expect_error(2, "NUL", "printf '1 2\\0003\\n' | $R --ids");
+  expect_error(2, "token ids", "printf '1 2 x\\n' | $R --ids");
+  expect_error(3, "cannot be read", "$R --jsonl folder");
+}
+
+static void refused_items(void **state) {
+  (void)state;
+  static const struct { const char *line, *word; } cases[] = {
+    {"{\"prompt_ids\":[1],\"id\":\"a\\\\u0000b\"}", "NUL"}, {"{\"prompt_ids\":[1],\"answer\":\"a\\\\u0000b\"}", "NUL"},
+    {"\\357\\273\\277{\"prompt_ids\":[1]}", "byte order mark"}, {"{\"prompt_ids\":[1],\"temperature\":1e-50}", "0.001"},
+    {"{\"prompt_ids\":[1],\"id\":1.5}", "integer"}, {"{\"prompt_ids\":[999999]}", "token id"}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    char command[512];
+    snprintf(command, sizeof command, "printf '%s\\n' > j3 && $R --jsonl j3", cases[i].line);
+    expect_error(2, cases[i].word, command);
+  }
+  expect_error(2, "0.001", "$R --ids 1 --temperature 1e-50");
+  expect_error(2, "--output text", "$R --ids 1 --stream --output jsonl");
+  /* numbers that are only passed on keep their digits, and odd text stays JSON */
+  expect(0, "0.12345678901234566", "echo '{\"prompt_ids\":[1],\"score\":0.12345678901234566}' > j3 && $R --jsonl j3 --output jsonl");
+  expect(0, "\\u001b", "printf '{\"prompt_ids\":[1],\"id\":\"\\\\\\\\u001b[2J\\\\\\\\n\",\"x\":\"\\\\\\\\u0000\"}\\n' > j3 && "
+                       "$R --jsonl j3 --output jsonl 2> err | python3 -m json.tool --no-ensure-ascii");
+}
+
+/* Constants of config.json are in the plan; a folder whose config.json says otherwise is another model. */
+static void another_config(void **state) {
+  (void)state;
+  expect_error(8, "config.json", "rm -rf m2 && cp -r $M m2 && sed -i 's/}$/ }/' m2/config.json && "
+                                 "$V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1");
+  expect(0, "receipt", "rm m2/config.json && $V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1"); /* weights alone */
+  expect_error(2, "token id of 0 to", "rm -rf m2 && cp -r $M m2 && cp \"$OLDPWD\"/tests/tiny/tokenizer*.json m2 && "
+                                      "$V run $P m2 --device cpu --quiet --max-tokens 2 'a ship can win but'");
+}
+
+static void tiny_budget(void **state) {
+  (void)state;
+  expect_error(4, "device_memory_bytes", "echo 'device_memory_bytes: 1' > y && $V plan $M --config y -o q");
+  expect(6, "does not fit", "printf 'device_memory_bytes: 1MiB\\nmemory_fraction: 0.000001\\n' > y && $V plan $M --config y -o q");
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(sound_run), cmocka_unit_test(outputs_are_not_inputs), cmocka_unit_test(outputs_are_files),
+    cmocka_unit_test(pipes_for_files), cmocka_unit_test(closed_descriptors), cmocka_unit_test(full_disk), cmocka_unit_test(interrupted),
+    cmocka_unit_test(closed_pipe), cmocka_unit_test(lines_without_end), cmocka_unit_test(refused_items), cmocka_unit_test(another_config),
+    cmocka_unit_test(tiny_budget)};
+  e2e_begin(argc, argv);
+  e2e_binary("verbatim", program);
+  e2e_make_model(&tiny, "tests/oracle/small-v3.json", "max_seqs: 2\nmax_len: 128\nkv_pages: 4\n");
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  e2e_remove(&tiny);
+  return failed;
+}
