@@ -16,8 +16,8 @@ import sys
 
 ENGINE = """
 added_tokens arena bpe detokenizer digest dynlib exec exec_start fail gemm_lt gpu items jit kernels pages plan
-pretokenize receipt request safetensors schedule split_pattern tokenizer tokenizer_json tokenizer_tiktoken transcript trig
-verbatim weights
+pretokenize receipt request safetensors schedule special_file split_pattern tokenizer tokenizer_json tokenizer_tiktoken
+transcript trig verbatim weights
 """.split()
 
 CPU = """

@@ -7,6 +7,7 @@
 #include "base.h"
 #include "limits.h"
 #include "plan_format.h"
+#include "special_file.h"
 #include "planner/planner.h"
 #include "planner/print.h"
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
@@ -129,12 +129,11 @@ static status write_plan(const char *path, const void *bytes, size_t count) {
 
 static status make(const plan_options *o, file_text files[3]) {
   char config_path[PATH_BYTES_MAX];
-  struct stat info;
   void *plan = NULL;
   size_t bytes = 0;
   int length = snprintf(config_path, sizeof config_path, "%s/config.json", o->model_dir);
   if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", o->model_dir);
-  if (stat(config_path, &info) == 0 && !S_ISREG(info.st_mode)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
+  if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
   TRY(read_text(config_path, &files[0]));
   if (o->config) TRY(read_text(o->config, &files[1]));
   if (o->profile) TRY(read_text(o->profile, &files[2]));

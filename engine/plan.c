@@ -2,13 +2,13 @@
  * read through an offset before the offset is checked. Must not know how a plan is made or run. */
 #include "plan.h"
 #include "digest.h"
+#include "special_file.h"
 #include "kernels_src/abi.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define DEVICE_BYTES_MAX (1ull << 48) /* sums of offsets and sizes stay far from overflow */
 #define SHARED_BYTES_MAX 232448u      /* dynamic shared memory of a block on compute capability 9.0 */
@@ -383,8 +383,7 @@ status plan_view(const void *bytes, size_t byte_count, plan *view) {
 
 /* Reads rather than maps: a plan is small, and a file that shrinks under a mapping would kill the process. */
 static status read_whole(const char *path, void **bytes, size_t *byte_count) {
-  struct stat info;
-  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would be waited for */
+  if (special_file_at(path)) /* a pipe would be waited for */
     return FAIL(ERR_IO, "plan %s: expected a regular file; hint: the plan comes before the model folder", path);
   FILE *file = fopen(path, "rb");
   if (!file) return FAIL(ERR_IO, "plan %s: cannot be opened: %s", path, strerror(errno));

@@ -5,13 +5,13 @@
  * Must not know how ids are made from text. */
 #include "tokenizer_json.h"
 #include "limits.h"
+#include "special_file.h"
 #include "utf8.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define BYTE_CHARS 324u /* code points of the byte alphabet: 256 bytes, 188 of them as themselves, 68 from U+0100 up */
 
@@ -569,8 +569,7 @@ status tokenizer_json_read_file(const char *model_dir, const char *name, bool is
   char path[4096];
   int wrote = snprintf(path, sizeof path, "%s/%s", model_dir, name);
   if (wrote < 0 || (size_t)wrote >= sizeof path) return FAIL(ERR_LIMIT, "%s: the path is longer than %zu bytes", name, sizeof path - 1);
-  struct stat info;
-  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return FAIL(ERR_IO, "%s: expected a regular file", path);
+  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
   errno = 0;
   FILE *file = fopen(path, "rb");
   if (file == NULL && is_optional && errno == ENOENT) return OK;

@@ -9,12 +9,12 @@
 #include "plan.h"
 #include "safetensors.h"
 #include "schedule.h"
+#include "special_file.h"
 #include "weights.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define PATH_BYTES_MAX 4096
 
@@ -79,12 +79,11 @@ static status load_weights(verbatim *self) {
  * the one it was made from. A folder of weights alone has none. */
 static status check_config(const verbatim *self) {
   char path[PATH_BYTES_MAX];
-  struct stat info;
   int length = snprintf(path, sizeof path, "%s/config.json", self->config.model_dir);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", self->config.model_dir);
-  if (stat(path, &info) != 0 && errno == ENOENT) return OK;
-  FILE *file = S_ISREG(info.st_mode) ? fopen(path, "rb") : NULL;
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened as a regular file", path);
+  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
+  FILE *file = fopen(path, "rb");
+  if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   digest_state state;
   digest_start(&state);
   uint8_t part[4096];

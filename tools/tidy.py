@@ -20,7 +20,7 @@ import tempfile
 LAYERS = [
     ("L0", "base"),
     ("L0", "limits abi"),
-    ("L0", "fail num plan_format kernel_sources digest trig utf8 verbatim.h"),
+    ("L0", "fail num plan_format kernel_sources digest special_file trig utf8 verbatim.h"),
     ("L1", "cuda_api dynlib"),
     ("L1", "gpu jit"),
     ("L1", "gemm_lt"),

@@ -231,6 +231,7 @@ static void another_config(void **state) {
   expect_error(8, "config.json", "rm -rf m2 && cp -r $M m2 && sed -i 's/}$/ }/' m2/config.json && "
                                  "$V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1");
   expect(0, "receipt", "rm m2/config.json && $V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1"); /* weights alone */
+  expect_error(3, "plan/config.json", "$V run $P plan --device cpu --quiet --ids 1"); /* a file where the folder belongs */
   expect_error(2, "token id of 0 to", "rm -rf m2 && cp -r $M m2 && cp \"$OLDPWD\"/tests/tiny/tokenizer*.json m2 && "
                                       "$V run $P m2 --device cpu --quiet --max-tokens 2 'a ship can win but'");
 }

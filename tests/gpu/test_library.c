@@ -33,7 +33,7 @@ static int make_plan(const char *profile, const char *plan) {
                          arg("--force"), profile ? arg("--profile") : NULL, arg(profile), NULL}, output, sizeof output);
 }
 
-/* All chunk sizes from one row to a full step occur, so that every pinned range is used. */
+/* Prompt steps of up to 512 rows and decode steps of up to 64. */
 static int run(const char *plan, char *output, size_t bytes) {
   return call((char *[]){program, arg("run"), arg(plan), arg("tests/tiny"), arg("--jsonl"), arg("tests/tiny/items.jsonl"),
                          arg("--max-tokens"), arg("96"), arg("--output"), arg("jsonl"), arg("--device"), arg("gpu"), arg("--receipt"),
