@@ -10,36 +10,40 @@ Every source is listed by hand: a file that is in the tree but not here fails to
 """
 import argparse
 import os
+import re
 import sys
 
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena bpe detokenizer digest dynlib exec exec_start fail gemm_lt gpu items jit kernels pages plan
-pretokenize receipt request safetensors schedule special_file split_pattern tokenizer tokenizer_json tokenizer_tiktoken
-transcript trig verbatim weights
+added_tokens arena bpe detokenizer digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu items jit json_line kernels pages plan
+pretokenize receipt request safetensors schedule score_items score_report score_tokens special_file split_pattern
+staging stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig verbatim weights
 """.split()
 
 CPU = """
-cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
 moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
 """.split()
 
 PLANNER = """
-check check_access deploy_config draft emit graph guarantees model_config place planner print profile rope
-specialise
+check check_access check_values config_field config_rope deploy_config draft emit graph guarantees model_config place planner
+print profile rope specialise
 """.split()
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_files cli_plan cli_probe cli_run cli_show main
+cli_copy cli_engine cli_files cli_lines cli_options cli_plan cli_probe cli_run cli_sampling cli_score cli_show cli_stats main
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
-ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu tile.cuh
+abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
+ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tile.cuh
 """.split()
+
+# Shows how a program embeds the library: built from the public header and the shared library alone.
+EXAMPLE = "tests/examples/embed.c"
 
 # tools/<name>.c -> build/<name>
 TOOLS = """
@@ -49,16 +53,16 @@ random_model tokenizer_ids
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
 TESTS = {
     "unit": """
-arena bpe check cpu_pool cuda_api deploy_config detokenizer dynlib fail gpu_driver h16 items jit model_config
-num pages place plan planner pretokenize profile receipt request residual safetensors schedule tokenizer
-tokenizer_json tokenizer_tiktoken trig weights
+arena bpe check cli_stats config_rope cpu_pool cuda_api damage deploy_config detokenizer digest dynlib fail gpu_driver
+h16 items jit model_config num pages place plan planner pretokenize profile receipt request residual safetensors schedule score_items
+score_report score_tokens stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig weights
 """.split(),
     "kernel": """
-embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
-cli control fault frozen golden hostile invariance oracle
+checkpoint cli control engines fault frozen golden hostile invariance oracle requests score
 """.split(),
 }
 
@@ -68,8 +72,12 @@ gpu library
 """.split()
 
 # Sources that tests need beside their own: folder of tests/ or name of a test -> paths.
-TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c"], "e2e": ["tests/e2e/e2e.c"],
-                "test_library": ["tests/e2e/e2e.c"], "test_fault": ["engine/cli_run.c", "engine/cli_files.c"]}
+FORCE_ISA = "tests/kernel/force_isa.c"
+TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["tests/e2e/e2e.c"],
+                "test_h16": [FORCE_ISA], "test_invariance": [FORCE_ISA],
+                "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
+                "test_cli_stats": ["engine/cli_stats.c"],
+                "test_fault": ["engine/cli_%s.c" % name for name in ("run", "engine", "files", "lines", "options", "sampling", "stats")]}
 
 # Kernels whose own text the tests in tests/kernel/ also run on the CPU (tests/emulator/README.md): stem -> the sets of SPEC
 # constants that its test launches.
@@ -77,7 +85,7 @@ EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
-    "moe_combine": 256, "sample": 1024, "row_digest": 1024}.items()}
+    "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
@@ -92,21 +100,44 @@ FLAWS = [
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
     ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
+    ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
+    ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
+    ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),
+    ("adjust", 0, "adjust.cu", "\\#marks\\[i\\] = 0;#{n;d}", "no barrier between cleared marks and their use"),
+    ("sample", 0, "sample.cu", "s/key_of(logits\\[i\\], i) > key/key_of(logits[i], 0u) > key/",
+     "a rank that takes all equal logits for larger"),
+    ("sample", 0, "sample.cu", "s/write_top(h, row,/write_top(h, {a.adjusted + (u64)r * a.vocab, a.vocab, row.top, 0.0f},/",
+     "the likeliest tokens by adjusted logits"),
+    ("sample", 0, "sample.cu", "s/, top) >= bound/, top) > bound/", "min-p drops what it meets exactly"),
+    ("sample", 0, "sample.cu", "s/__syncthreads(); .. h.reduce has been read ..//",
+     "no barrier between two uses of a shared array"),
+    ("sample", 0, "sample.cu", "s/if (t == 0 \\&\\& param.target < 0)/if (t == 0)/", "a row that was only scored sets the next token"),
+    ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/num_fma(delta\\[at + i\\], a.delta_scale, again/num_fma(delta[at + i], 1.0f, again/",
+     "the second reading adds delta unscaled"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, 1.0f)/", "a result is not scaled"),
+    ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
+    ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
+    ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
 ]
 
-# Functions that a test replaces by its own __wrap_<function>: name of the test -> functions.
+# Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
+    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
     "test_control": ["cpu_mla_fold", "cpu_kv_write"],
-    "test_fault": ["verbatim_open", "verbatim_step"],
+    "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
-    "test_schedule": ["exec_fill", "exec_block_row", "exec_drop_pages", "exec_submit", "exec_wait"],
+    "test_requests": ["cpu_adjust"],
+    "test_schedule": ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait"],
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
+    "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],
 }
 
 # tests/fuzz/fuzz_<name>.c -> build/fuzz/fuzz_<name>, with clang's libFuzzer.
 FUZZERS = """
-config jsonl plan safetensors tokenizer
+config deploy jsonl plan profile safetensors safetensors_index score_jsonl split_pattern text
+tiktoken tokenizer_json
 """.split()
 
 # === Flags ==================================================================================================================
@@ -114,8 +145,9 @@ config jsonl plan safetensors tokenizer
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Wstrict-prototypes",
             "-Wmissing-prototypes", "-Werror"]
 # -ffp-contract=off: a fused multiply-add is always written, never inferred (NUMERICS.md). No -march: the instruction set
-# of a file is part of its name and never leaks into another file.
-CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off"] + WARNINGS
+# of a file is part of its name and never leaks into another file. One set of objects serves the program and the shared library,
+# which shows what verbatim.h marks and nothing else.
+CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden"] + WARNINGS
 INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
@@ -129,6 +161,16 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-o
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
 LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-lm"]
+# Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs.
+SHARED_LIBRARIES = ["-lxxhash", "-ljansson", "-lpcre2-8", "-lm"]
+
+PUBLIC_SOURCE, PUBLIC_HEADER = "engine/verbatim.c", "engine/verbatim.h"
+
+
+def soname():
+    """Carries major and minor version: before 1.0 every minor version may change the header."""
+    with open(PUBLIC_HEADER, encoding="utf-8") as file:
+        return "libverbatim.so." + re.search(r'#define VERBATIM_VERSION "(\d+\.\d+)\.', file.read()).group(1)
 
 
 class NinjaWriter:
@@ -199,7 +241,7 @@ def all_sources():
     """Every .c and .cpp that the build compiles from the tree; tools/tidy.py compares it with the tree."""
     support = sorted({path for paths in TEST_SUPPORT.values() for path in paths} - set(program_sources()))
     return (library_sources() + program_sources() + tool_sources() + test_sources() + gpu_test_sources() +
-            fuzz_sources() + support + [EMULATOR, EMULATED_KERNEL])
+            fuzz_sources() + support + [EMULATOR, EMULATED_KERNEL, EXAMPLE])
 
 
 class Variant:
@@ -226,6 +268,15 @@ class Variant:
         self.ninja.build(output, "ar", [self.object(source) for source in library_sources() + generated])
         return output
 
+    def shared(self, library):
+        """libverbatim.so, and the example that is linked to it: the public source, and what it needs of the library."""
+        output, link = "%s/%s" % (self.root, soname()), self.root + "/libverbatim.so"
+        self.ninja.build(output, "link_shared", [self.object(PUBLIC_SOURCE), library], soname=soname())
+        self.ninja.build(link, "symlink", output, target=soname())
+        example = self.root + "/embed_example"
+        self.ninja.build(example, "example", EXAMPLE, [link, self.builddir + "/include/verbatim.h"], folder=self.root)
+        return [link, example]
+
     def binary(self, output, sources, library, libs="", objects=()):
         extra = {"extra_libs": libs} if libs else {}
         self.ninja.build(output, self.link_rule, [self.object(source) for source in sources] + [*objects, library], **extra)
@@ -239,9 +290,11 @@ class Variant:
         outputs = []
         for source in sources:
             name = os.path.basename(source)[:-2]
-            support = TEST_SUPPORT.get(source.split("/")[1], []) + TEST_SUPPORT.get(name, [])
+            folder_of_source = source.split("/")[1]
+            support = TEST_SUPPORT.get(folder_of_source, []) + TEST_SUPPORT.get(name, [])
+            wraps = TEST_WRAPS.get(folder_of_source, []) + TEST_WRAPS.get(name, [])
             objects = (emulated or {}).get(name, [])
-            libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in TEST_WRAPS.get(name, [])] +
+            libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in wraps] +
                             ["-l:libstdc++.a -static-libgcc"] * bool(objects))
             outputs.append(self.binary("%s/%s/%s" % (self.root, folder, name), [source] + support, library, libs, objects))
         return outputs
@@ -291,6 +344,12 @@ def write_rules(ninja, args):
     ninja.rule("ar", command="rm -f $out && ar rcsD $out $in", description="AR $out")
     ninja.rule("link", command="$cc -o $out $in $libs $extra_libs", description="LINK $out")
     ninja.rule("link_san", command="$cc $sanitize -o $out $in $libs $extra_libs", description="LINK $out")
+    ninja.rule("link_shared", command="$cc -shared -Wl,-z,defs -Wl,-soname,$soname -o $out $in %s" % " ".join(SHARED_LIBRARIES),
+               description="LINK $out")
+    ninja.rule("symlink", command="ln -sf $target $out", description="LINK $out")
+    ninja.rule("copy", command="cp $in $out", description="COPY $out")
+    ninja.rule("example", command="$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I$builddir/include -o $out $in -L$folder -lverbatim "
+               "-Wl,-rpath,'$$ORIGIN'", description="EXAMPLE $out")
     ninja.rule("link_fuzz", command="clang $sanitize -fsanitize=fuzzer -o $out $in $libs", description="LINK $out")
     cxx = "g++ -MMD -MF $out.d $cxxflags -I$builddir/gen "
     ninja.rule("cxx", command=cxx + "-c $in -o $out", description="CXX $out", **depfile)
@@ -334,6 +393,8 @@ def generate(args):
     ninja.comment("The program, its library, tools and tests")
     plain = Variant(ninja, build, build, "cc", "link")
     library = plain.library(generated)
+    ninja.build(build + "/include/verbatim.h", "copy", PUBLIC_HEADER)
+    shared = plain.shared(library)
     program = plain.program(library)
     tools = [plain.binary("%s/%s" % (build, name), ["tools/%s.c" % name], library) for name in TOOLS]
     emulated = write_emulator(ninja, build)
@@ -349,11 +410,11 @@ def generate(args):
     if FUZZERS:
         fuzz = Variant(ninja, build, build + "/fuzz", "cc_fuzz", "link_fuzz")
         fuzz_library = fuzz.library(generated)
-        fuzz_all = [fuzz.binary("%s/fuzz/fuzz_%s" % (build, name), [source], fuzz_library)
+        fuzz_all = [fuzz.binary("%s/fuzz/fuzz_%s" % (build, name), [source] + TEST_SUPPORT.get("fuzz_" + name, []), fuzz_library)
                     for name, source in zip(FUZZERS, fuzz_sources())]
 
     ninja.comment("Names to build by")
-    default = [library] + program + tools
+    default = [library] + shared + program + tools
     ninja.build("all", "phony", default)
     ninja.build("tests", "phony", tests)
     ninja.build("san", "phony", san_all)

@@ -23,8 +23,11 @@ typedef enum status {
   ERR_MISMATCH = -7 /* two things that must agree do not (digests, bits)       */
 } status;
 
-/* Records the first cause since fail_clear and returns code. The text should say what was expected, what was found and,
- * after the word "hint:", what to do. At most FAIL_TEXT_MAX bytes are kept. Thread-safe: the first writer wins. */
+#define FAIL_TEXT_MAX 1024
+#define FAIL_WHERE_MAX 128
+
+/* Every thread has one record. FAIL stores the first cause since fail_clear in it and returns code. The text should say what was
+ * expected, what was found and, after the word "hint:", what to do. At most FAIL_TEXT_MAX bytes are kept. */
 status fail_record(status code, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void fail_clear(void);
@@ -33,7 +36,15 @@ const char *fail_where(void);  /* "file:line" of the recorded cause */
 int fail_exit_code(status s);  /* process exit code for a status: 0, or 2..8 */
 _Noreturn void fail_assert(const char *expression, const char *file, int line);
 
-#define FAIL_TEXT_MAX 1024
+/* A record on its way to another thread: a worker takes its own before it ends, and whoever waited for the worker records it as if the
+ * failure had been its own. Of several workers the caller chooses, by a rule that does not depend on their speed where it can. */
+typedef struct fail_cause {
+  status code; /* OK: nothing was recorded */
+  char text[FAIL_TEXT_MAX], where[FAIL_WHERE_MAX];
+} fail_cause;
+void fail_take(fail_cause *out);          /* moves this thread's record to *out; it is clear then        */
+status fail_give(const fail_cause *cause); /* returns cause->code; an earlier record of this thread is kept */
+
 #define FAIL(code, ...) fail_record((code), __FILE__, __LINE__, __VA_ARGS__)
 #define TRY(call)                       \
   do {                                  \

@@ -7,6 +7,8 @@
 int cli_plan(int argc, char **argv);
 int cli_show(int argc, char **argv);
 int cli_run(int argc, char **argv);
+int cli_score(int argc, char **argv);
 int cli_probe(int argc, char **argv);
+int cli_copy(int argc, char **argv); /* `verbatim probe --copy` */
 
 #endif

@@ -24,6 +24,11 @@ status cli_files_check_apart(const char *output, const char *other, const char *
   return FAIL(ERR_USAGE, "%s would be overwritten, but it is %s (%s); hint: write to another file", output, what, other);
 }
 
+static status check_two(const char *output, const char *other) {
+  if (output && other && strcmp(output, other) == 0) return FAIL(ERR_USAGE, "%s: expected two files for two outputs, found one", output);
+  return cli_files_check_apart(output, other, "another output");
+}
+
 static bool is_model_file(const char *name) {
   static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "tiktoken.model",
                                       "model.safetensors.index.json"};
@@ -46,4 +51,15 @@ status cli_files_check_model(const char *output, const char *model_dir) {
   }
   closedir(folder);
   return result;
+}
+
+status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir) {
+  for (size_t i = 0; i < count; i++) {
+    TRY(cli_files_check_apart(outputs[i], plan_path, "the plan"));
+    TRY(cli_files_check_apart(outputs[i], input, "the input"));
+    TRY(cli_files_check_apart(outputs[i], "/dev/stdin", "the input"));
+    TRY(cli_files_check_model(outputs[i], model_dir));
+    for (size_t j = 0; j < i; j++) TRY(check_two(outputs[i], outputs[j]));
+  }
+  return OK;
 }

@@ -13,4 +13,8 @@ status cli_files_check_apart(const char *output, const char *other, const char *
 /* The output is none of the files that are read from a model folder. ERR_USAGE. */
 status cli_files_check_model(const char *output, const char *model_dir);
 
+/* Before anything is read or written: none of the outputs (null: not asked for) is the plan, the input, a file of the model, or another of
+ * them. input: null, "-" or a path; stdin counts as an input, too. ERR_USAGE. */
+status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir);
+
 #endif

@@ -194,9 +194,10 @@ static void spread_pattern(probe *self, uint64_t target, uint64_t bytes) {
 static status open_all(probe *self) {
   TRY(plan_open(&self->plan, self->plan_path));
   TRY(collect_shapes(self));
-  TRY(gpu_open(self->device_index, &self->device));
-  TRY(jit_open(self->cache_dir, NULL, 0, &self->compiler));
-  TRY(gemm_lt_open(self->device, &self->library));
+  const dynlib_search libraries = {.folders = getenv("VERBATIM_LIBRARY_PATH"), .program_path = getenv("PATH")};
+  TRY(gpu_open(self->device_index, &libraries, &self->device));
+  TRY(jit_open(&libraries, self->cache_dir, NULL, 0, &self->compiler));
+  TRY(gemm_lt_open(self->device, &libraries, &self->library));
   TRY(gpu_stream_open(self->device, &self->stream));
   TRY(gpu_event_open(self->device, true, &self->first));
   TRY(gpu_event_open(self->device, true, &self->last));
@@ -443,8 +444,10 @@ static status write_profile(probe *self) {
 
 static const char help[] =
     "usage: verbatim probe PLAN -o PROFILE.json [--device N] [--cache-dir DIR]\n"
+    "       verbatim probe --copy MODEL_DIR [--threads N] [--device N] [--json]\n"
     "Measures which cuBLASLt algorithms give the bits of our gemm kernel for the plan's shapes, and how fast they are.\n"
-    "Use the result with: verbatim plan ... --profile PROFILE.json\n";
+    "Use the result with: verbatim plan ... --profile PROFILE.json\n"
+    "--copy measures how fast the model's files can reach the GPU; compare with verbatim run --stats.\n";
 
 static status read_arguments(probe *self, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
@@ -486,6 +489,8 @@ int cli_probe(int argc, char **argv) {
     fputs(help, stdout);
     return 0;
   }
+  for (int i = 1; i < argc; i++)
+    if (strcmp(argv[i], "--copy") == 0) return cli_copy(argc, argv);
   probe self = {0};
   status result = read_arguments(&self, argc, argv);
   if (result == OK) result = run(&self);

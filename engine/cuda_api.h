@@ -36,7 +36,8 @@ typedef unsigned long long cuda_address;
   X(cuDeviceGetAttribute, (int *value, unsigned int attribute, int device))                                     \
   X(cuDevicePrimaryCtxRetain, (cuda_context *context, int device))                                              \
   X(cuDevicePrimaryCtxRelease_v2, (int device))                                                                 \
-  X(cuCtxSetCurrent, (cuda_context context))                                                                    \
+  X(cuCtxPushCurrent_v2, (cuda_context context))                                                                \
+  X(cuCtxPopCurrent_v2, (cuda_context *context))                                                                \
   X(cuMemGetInfo_v2, (size_t *free_bytes, size_t *total_bytes))                                                 \
   X(cuMemAlloc_v2, (cuda_address *address, size_t bytes))                                                       \
   X(cuMemFree_v2, (cuda_address address))                                                                       \

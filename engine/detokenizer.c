@@ -35,16 +35,20 @@ static status push_byte(detokenizer *d, writer *w, uint8_t byte) {
   return was_alone ? OK : push_byte(d, w, byte); /* once: the byte is alone then */
 }
 
-status detokenizer_push(const tokenizer *t, detokenizer *d, int32_t id, char *out, size_t out_max, size_t *out_bytes) {
-  size_t bytes = 0;
-  const uint8_t *token = tokenizer_token_bytes(t, id, &bytes);
+status detokenizer_push_bytes(detokenizer *d, const uint8_t *bytes, size_t count, char *out, size_t out_max, size_t *out_bytes) {
   ASSERT(d->pending_bytes < 4);
   detokenizer next = *d;
   writer w = {out, out_max, 0};
-  for (size_t i = 0; token != NULL && i < bytes; i++) TRY(push_byte(&next, &w, token[i]));
+  for (size_t i = 0; i < count; i++) TRY(push_byte(&next, &w, bytes[i]));
   *d = next;
   *out_bytes = w.used;
   return OK;
+}
+
+status detokenizer_push(const tokenizer *t, detokenizer *d, int32_t id, char *out, size_t out_max, size_t *out_bytes) {
+  size_t bytes = 0;
+  const uint8_t *token = tokenizer_token_bytes(t, id, &bytes);
+  return detokenizer_push_bytes(d, token, token ? bytes : 0, out, out_max, out_bytes);
 }
 
 status detokenizer_flush(detokenizer *d, char *out, size_t out_max, size_t *out_bytes) {

@@ -14,9 +14,11 @@ typedef struct detokenizer {
   uint8_t pending_bytes; /* 0..3; a zeroed detokenizer is ready */
 } detokenizer;
 
-/* Writes the text that id completes to out[0..out_max), without a NUL, and its size (possibly 0) to out_bytes. Ids that are
- * no token of t add nothing. ERR_LIMIT when out_max is too small, with d and out_bytes untouched: 3 * (token bytes + 3) is
- * always enough. */
+/* Writes the text that bytes[0..count) complete to out[0..out_max), without a NUL, and its size (possibly 0) to out_bytes. ERR_LIMIT when
+ * out_max is too small, with d and out_bytes untouched: 3 * (count + 3) is always enough. */
+status detokenizer_push_bytes(detokenizer *d, const uint8_t *bytes, size_t count, char *out, size_t out_max, size_t *out_bytes);
+
+/* The same for the bytes of a token. Ids that are no token of t add nothing. */
 status detokenizer_push(const tokenizer *t, detokenizer *d, int32_t id, char *out, size_t out_max, size_t *out_bytes);
 
 /* Writes what an incomplete sequence at the end becomes (one U+FFFD: 3 bytes, or nothing) and makes d ready again. */

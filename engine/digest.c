@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include "digest.h"
+#include "digest_avx2.h"
 #include <string.h>
 
 _Static_assert(sizeof(XXH3_state_t) <= sizeof(digest_state) && _Alignof(digest_state) == 64, "room for the state");
@@ -20,7 +21,9 @@ digest digest_of(const void *data, size_t bytes) { return canonical(XXH3_128bits
 void digest_start(digest_state *state) { XXH3_128bits_reset((XXH3_state_t *)(void *)state->opaque); }
 
 void digest_add(digest_state *state, const void *data, size_t bytes) {
-  if (bytes) XXH3_128bits_update((XXH3_state_t *)(void *)state->opaque, data, bytes);
+  if (bytes == 0) return;
+  if (__builtin_cpu_supports("avx2")) digest_avx2_add(state->opaque, data, bytes);
+  else XXH3_128bits_update((XXH3_state_t *)(void *)state->opaque, data, bytes);
 }
 
 digest digest_end(const digest_state *state) {

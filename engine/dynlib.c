@@ -12,11 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIST_BYTES_MAX 8192u
 #define REASON_BYTES_MAX 256u
-
-static char configured_folders[LIST_BYTES_MAX];
-static char configured_programs[LIST_BYTES_MAX];
 
 static const char *const cuda_folders[] = {
     "/usr/local/cuda/lib64",
@@ -32,23 +28,11 @@ static const char *const cuda_folders[] = {
 static const char *const python_prefixes[] = {"/usr/local", "/usr", "/opt/*/.venv", "/opt/*"};
 
 typedef struct search {
+  dynlib_search where;
   const char *name;              /* library file being looked for */
   dynlib *found;
   char reason[REASON_BYTES_MAX]; /* why a file that exists did not load, or "" */
 } search;
-
-static void copy_list(char *target, const char *source) {
-  if (!source) return;
-  size_t bytes = strlen(source);
-  if (bytes >= LIST_BYTES_MAX) bytes = LIST_BYTES_MAX - 1; /* a PATH this long: its tail is not searched */
-  memcpy(target, source, bytes);
-  target[bytes] = 0;
-}
-
-void dynlib_configure(const char *folders, const char *program_path) {
-  copy_list(configured_folders, folders);
-  copy_list(configured_programs, program_path);
-}
 
 static bool try_path(search *s, const char *path) {
   /* NODELETE: NVIDIA's libraries leave threads, exit handlers and memory behind and must not be unmapped under them. */
@@ -82,10 +66,10 @@ static bool try_pattern(search *s, const char *pattern) {
   return found;
 }
 
-/* Calls fn for each entry of a colon-separated list; true as soon as fn is. Empty entries (the current folder) are skipped. */
+/* Calls fn for each entry of a colon-separated list or null; true as soon as fn is. Empty entries (the current folder) are skipped. */
 static bool each_entry(search *s, const char *list, bool (*fn)(search *, const char *)) {
   char entry[DYNLIB_PATH_MAX];
-  while (*list) {
+  while (list && *list) {
     size_t bytes = strcspn(list, ":");
     if (bytes > 0 && bytes < sizeof entry) {
       memcpy(entry, list, bytes);
@@ -129,21 +113,22 @@ static bool try_program_folder(search *s, const char *folder) {
 }
 
 static bool search_all(search *s) {
-  if (each_entry(s, configured_folders, try_folder)) return true;
+  if (each_entry(s, s->where.folders, try_folder)) return true;
   if (try_path(s, s->name)) return true;
   for (size_t i = 0; i < ARRAY_LEN(cuda_folders); i++)
     if (try_pattern(s, cuda_folders[i])) return true;
-  if (each_entry(s, configured_programs, try_program_folder)) return true;
+  if (each_entry(s, s->where.program_path, try_program_folder)) return true;
   for (size_t i = 0; i < ARRAY_LEN(python_prefixes); i++)
     if (try_prefix(s, python_prefixes[i])) return true;
   return false;
 }
 
-status dynlib_open(const char *const *names, const char *what, const char *hint, dynlib *out) {
+status dynlib_open(const dynlib_search *where, const char *const *names, const char *what, const char *hint, dynlib *out) {
   ASSERT(names && names[0]);
   ASSERT(out && !out->handle);
   dynlib found = {0};
   search s = {.found = &found};
+  if (where) s.where = *where;
   for (size_t i = 0; names[i]; i++) {
     s.name = names[i];
     if (search_all(&s)) {

@@ -13,14 +13,16 @@ static uint64_t lay_out(exec *self, uint8_t *block) {
   uint64_t at = 0;
   for (int parity = 0; parity < 2; parity++) {
     if (block) self->image[parity] = block + at;
-    at = align_up(at + self->plan->regions[REGION_STEP].bytes, 256);
+    at = align_up(at + header->io.block_table, 256);
     if (block) self->result[parity] = block + at;
     at = align_up(at + self->plan->regions[REGION_RESULT].bytes, 256);
     if (block && self->options.logits) self->logits[parity] = (float *)(void *)(block + at);
     if (self->options.logits) at = align_up(at + 4ull * header->limits.max_logit_rows * header->model.vocab, 256);
   }
   if (block) self->block_table = (uint32_t *)(void *)(block + at);
-  return at + 4ull * header->limits.max_seqs * header->limits.pages_per_seq;
+  at = align_up(at + 4ull * header->limits.max_seqs * header->limits.pages_per_seq, 256);
+  if (block) self->lists = (token_bias *)(void *)(block + at);
+  return at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs;
 }
 
 static status make_memory(exec *self, arena *host) {
@@ -35,11 +37,12 @@ static status make_memory(exec *self, arena *host) {
   }
   gpu *device = self->options.device;
   void *pinned;
-  self->pinned_bytes = image_bytes > 2 * EXEC_STAGING_HALF_BYTES ? image_bytes : 2 * EXEC_STAGING_HALF_BYTES;
+  self->pinned_bytes = image_bytes > EXEC_STAGING_BYTES ? image_bytes : EXEC_STAGING_BYTES;
   TRY(gpu_reserve(device, self->plan->header->device_bytes, &self->base));
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
   for (int i = 0; i < 2; i++) TRY(gpu_event_open(device, false, &self->done[i]));
+  for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
   self->pinned = pinned;
   lay_out(self, pinned);
   return OK;
@@ -77,7 +80,6 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
   self->rung_count = options->direct ? 0 : p->ladder_count;
   status result = make_memory(self, host);
   if (result == OK) result = resolve_ops(self, host);
-  if (result == OK && options->device) result = exec_start_kernels(self, host);
   if (result != OK) {
     exec_close(self);
     return result;
@@ -96,13 +98,21 @@ void exec_close(exec *self) {
 }
 
 weights_target exec_weights_target(exec *self) {
-  return (weights_target){.address = exec_address(self, REGION_WEIGHTS, 0), .device = self->options.device, .stream = self->stream,
-                          .event = {self->done[0], self->done[1]}, .staging = self->pinned,
-                          .staging_half_bytes = EXEC_STAGING_HALF_BYTES};
+  weights_target target = {.address = exec_address(self, REGION_WEIGHTS, 0)};
+  if (!self->options.device) {
+    target.threads = cpu_pool_threads(self->options.pool);
+    return target;
+  }
+  target.room = (staging_room){.device = self->options.device, .stream = self->stream, .memory = self->pinned,
+                               .slot_bytes = STAGING_SLOT_BYTES, .slot_count = STAGING_SLOTS_MAX};
+  memcpy(target.room.events, self->slot_read, sizeof self->slot_read);
+  return target;
 }
 
-uint64_t exec_pinned_bytes(const exec *self) { return self->pinned_bytes; }
-uint32_t exec_graph_count(const exec *self) { return self->graph_count; }
+exec_counts exec_count(const exec *self) {
+  return (exec_counts){.graphs = self->graph_count, .kernels_cached = self->kernels_cached,
+                       .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes};
+}
 
 /* === Ops ==================================================================================================================== */
 
@@ -159,18 +169,19 @@ static void copy_out(exec *self, void *target, uint64_t source, size_t bytes) {
   else memcpy(target, (const void *)(uintptr_t)source, bytes);
 }
 
-/* The image without the block table, which goes up row by row when it changes. The device reads host memory later than this. What it
- * reads stays until then: an image is filled again when its parity's step has been waited for, and a row changes hands when
- * a result of its owner has been waited for, which was computed behind the row's upload. */
-static void upload_inputs(exec *self, uint32_t parity, const uint32_t *rows, uint32_t row_count) {
-  const plan_limits *limits = &self->plan->header->limits;
-  uint64_t step = exec_address(self, REGION_STEP, 0), table = self->plan->header->io.block_table;
-  uint64_t row_bytes = 4ull * limits->pages_per_seq, table_end = table + row_bytes * limits->max_seqs;
-  uint64_t step_bytes = self->plan->regions[REGION_STEP].bytes;
-  if (table) copy_in(self, step, self->image[parity], table);
-  if (table_end < step_bytes) copy_in(self, step + table_end, self->image[parity] + table_end, step_bytes - table_end);
-  for (uint32_t i = 0; i < row_count; i++)
-    copy_in(self, step + table + rows[i] * row_bytes, exec_block_row(self, rows[i]), row_bytes);
+/* The image, and of block table and token lists what has changed. The device reads host memory later than this. What it reads stays until
+ * then: an image is filled again when its parity's step has been waited for, and a slot changes hands when a step that was submitted
+ * with its row and list, or later, has been waited for. */
+static void upload_inputs(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
+  const plan_io *io = &self->plan->header->io;
+  uint64_t step = exec_address(self, REGION_STEP, 0), row_bytes = 4ull * self->plan->header->limits.pages_per_seq;
+  copy_in(self, step, self->image[parity], io->block_table);
+  for (uint32_t i = 0; i < changed_count; i++) {
+    uint64_t slot = changed[i].slot, list_bytes = changed[i].list_count * sizeof(token_bias);
+    copy_in(self, step + io->block_table + slot * row_bytes, exec_block_row(self, changed[i].slot), row_bytes);
+    if (list_bytes)
+      copy_in(self, step + io->lists + slot * TOKEN_LIST_MAX * sizeof(token_bias), exec_list(self, changed[i].slot), list_bytes);
+  }
 }
 
 static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
@@ -178,14 +189,27 @@ static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
   else memset((void *)(uintptr_t)address, 0xff, bytes);
 }
 
-/* The device has one set of results for both parities: the next step writes it behind this download. */
-static void download_results(exec *self, uint32_t parity) {
-  const plan_header *header = self->plan->header;
-  uint32_t rows = self->logit_rows[parity];
+static bool wants_top(const exec *self, uint32_t parity, uint32_t rows) {
+  const sample_param *param = (const sample_param *)(const void *)(self->image[parity] + self->plan->header->io.sample);
+  for (uint32_t i = 0; i < rows; i++)
+    if (param[i].top_count) return true;
+  return false;
+}
+
+/* Results of the step's rows. The device has one set for both parities: the next step writes it behind this download. */
+static void download_results(exec *self, uint32_t parity, uint32_t rows) {
+  const plan_io *io = &self->plan->header->io;
+  const struct { uint64_t at, row_bytes; bool wanted; } tables[] = {
+    {io->result, sizeof(sample_result), true},
+    {io->digest, sizeof(uint64_t), true},
+    {io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX, wants_top(self, parity, rows)},
+  };
   if (rows == 0) return;
-  copy_out(self, self->result[parity], exec_address(self, REGION_RESULT, 0), self->plan->regions[REGION_RESULT].bytes);
+  for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+    if (tables[i].wanted)
+      copy_out(self, self->result[parity] + tables[i].at, exec_address(self, REGION_RESULT, tables[i].at), tables[i].row_bytes * rows);
   if (self->options.logits)
-    copy_out(self, self->logits[parity], exec_address(self, REGION_WORK, header->io.logits), 4ull * rows * header->model.vocab);
+    copy_out(self, self->logits[parity], exec_address(self, REGION_WORK, io->logits), 4ull * rows * self->plan->header->model.vocab);
 }
 
 /* === The step =============================================================================================================== */
@@ -194,7 +218,7 @@ exec_input exec_fill(exec *self, uint32_t parity) {
   ASSERT(parity < 2);
   const plan_io *io = &self->plan->header->io;
   uint8_t *image = self->image[parity];
-  if (self->options.poison) memset(image, 0xff, self->plan->regions[REGION_STEP].bytes);
+  if (self->options.poison) memset(image, 0xff, io->block_table);
   return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
                       .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
                       .tiles = (attn_tile *)(void *)(image + io->tiles), .logit_row = (uint32_t *)(void *)(image + io->logit_row),
@@ -206,14 +230,21 @@ uint32_t *exec_block_row(exec *self, uint32_t slot) {
   return self->block_table + (uint64_t)slot * self->plan->header->limits.pages_per_seq;
 }
 
+token_bias *exec_list(exec *self, uint32_t slot) {
+  ASSERT(slot < self->plan->header->limits.max_seqs);
+  return self->lists + (uint64_t)slot * TOKEN_LIST_MAX;
+}
+
 void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
   if (!self->options.poison) return;
   const plan_model *model = &self->plan->header->model;
   uint64_t page_bytes = 2ull * PAGE_TOKENS * (model->kv_lora_rank + model->rope_dim);
-  uint64_t layer_bytes = page_bytes * self->plan->header->limits.kv_pages;
+  uint64_t layer_bytes = page_bytes * self->plan->header->limits.kv_pages, ids_bytes = 4ull * PAGE_TOKENS;
   for (uint32_t layer = 0; layer < model->layers; layer++)
     for (uint32_t i = 0; i < count; i++)
       poison_range(self, exec_address(self, REGION_KV, layer * layer_bytes + pages[i] * page_bytes), page_bytes);
+  for (uint32_t i = 0; i < count; i++)
+    poison_range(self, exec_address(self, REGION_KV, self->plan->header->io.history + pages[i] * ids_bytes), ids_bytes);
 }
 
 /* The smallest ladder index that holds `tokens` rows, or rung_count. */
@@ -223,7 +254,7 @@ static uint32_t rung_for(const exec *self, uint32_t tokens) {
   return rung;
 }
 
-void exec_submit(exec *self, uint32_t parity, bool decode, const uint32_t *rows, uint32_t row_count) {
+void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
   ASSERT(parity < 2);
   const plan_limits *limits = &self->plan->header->limits;
   const step_in *head = (const step_in *)(const void *)(self->image[parity] + self->plan->header->io.step);
@@ -231,14 +262,13 @@ void exec_submit(exec *self, uint32_t parity, bool decode, const uint32_t *rows,
   ASSERT(head->logit_count <= limits->max_logit_rows);
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
   ASSERT(!decode || head->logit_count == head->token_count);
-  upload_inputs(self, parity, rows, row_count);
+  upload_inputs(self, parity, changed, changed_count);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
   if (rung == self->rung_count) exec_run_ops(self, head->token_count, head->logit_count);
   else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung], "decode graph");
   else exec_run_ops(self, self->plan->ladder[rung], self->plan->ladder[rung]);
-  self->logit_rows[parity] = head->logit_count;
-  download_results(self, parity);
+  download_results(self, parity, head->logit_count);
   if (self->options.device) gpu_record(self->options.device, self->stream, self->done[parity]);
 }
 
@@ -248,5 +278,6 @@ exec_results exec_wait(exec *self, uint32_t parity) {
   const plan_io *io = &self->plan->header->io;
   const uint8_t *image = self->result[parity];
   return (exec_results){.result = (const sample_result *)(const void *)(image + io->result),
+                        .top = (const top_logprob *)(const void *)(image + io->top),
                         .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[parity]};
 }

@@ -1,11 +1,12 @@
 /* exec_start.c - what happens once between the plan and the first step: kernels, tables, checks, graphs.
  *
- * Order: exec_open (exec.c: memory, arguments; then the kernels here), the caller loads the weights, then exec_start: tables, fills,
- * the check of library algorithms against our own kernel, warm-up, captures. Everything here may allocate; nothing after it does.
- * Declared in exec.h and exec_state.h; read exec.c next. */
+ * Order: exec_open (exec.c: memory, arguments), kernels, the caller loads the weights, tables and fills, the check of library
+ * algorithms against our own kernel, warm-up and captures. Everything here may allocate; nothing after it does.
+ * Declared in exec.h; read exec.c next. */
 #include "exec_state.h"
 #include "kernels_src/num.h"
 #include "trig.h"
+#include <math.h>
 #include <string.h>
 
 #define PROBE_ROWS 3u    /* row counts tried per library algorithm: least, middle, most */
@@ -24,6 +25,8 @@ static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *ker
   }
   jit_cubin_view cubin;
   TRY(jit_compile(self->compiler, row->name, specs, source->spec_count, &cubin));
+  if (cubin.from_cache) self->kernels_cached++;
+  else self->kernels_compiled++;
   gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size, .args_bytes = row->args_bytes,
                               .threads = source->threads, .shared_bytes = source->shared_bytes};
   return gpu_kernel_load(self->options.device, &config, kernel);
@@ -32,7 +35,7 @@ static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *ker
 static status make_kernels(exec *self, arena *host) {
   const plan *p = self->plan;
   void *kernels;
-  TRY(jit_open(self->options.cache_dir, NULL, 0, &self->compiler));
+  TRY(jit_open(self->options.libraries, self->options.cache_dir, NULL, 0, &self->compiler));
   TRY(arena_take(host, sizeof(gpu_kernel) * (p->kernel_count + 1ull), &kernels));
   self->kernels = kernels;
   for (uint32_t i = 0; i < p->kernel_count; i++) TRY(make_kernel(self, &p->kernels[i], &self->kernels[i]));
@@ -43,7 +46,7 @@ static status make_kernels(exec *self, arena *host) {
 static status prepare_library(exec *self, arena *host) {
   const plan *p = self->plan;
   if (p->gemm_count == 0) return OK;
-  TRY(gemm_lt_open(self->options.device, &self->library));
+  TRY(gemm_lt_open(self->options.device, self->options.libraries, &self->library));
   for (uint32_t i = 0; i < self->op_count; i++) {
     exec_op *op = &self->ops[i];
     void *prepared;
@@ -68,6 +71,7 @@ static status prepare_library(exec *self, arena *host) {
 }
 
 status exec_start_kernels(exec *self, arena *host) {
+  if (!self->options.device) return OK;
   TRY(make_kernels(self, host));
   return prepare_library(self, host);
 }
@@ -111,6 +115,24 @@ static void put_rope_table(exec *self) {
   }
 }
 
+/* The query scale of a position (NUMERICS.md, `q_rope`). */
+static float q_scale_at(const plan_model *model, uint32_t position) {
+  double steps = floor((double)position / (double)model->q_scale_length);
+  return (float)(1 + (double)model->q_scale_beta * trig_log(1 + steps));
+}
+
+static void put_q_scale_table(exec *self) {
+  const plan_header *header = self->plan->header;
+  enum { ROWS = 4096 };
+  float rows[ROWS];
+  if (header->model.q_scale_beta == 0) return;
+  for (uint32_t first = 0; first < header->limits.max_len; first += ROWS) {
+    uint32_t count = min_u32(ROWS, header->limits.max_len - first);
+    for (uint32_t i = 0; i < count; i++) rows[i] = q_scale_at(&header->model, first + i);
+    put(self, exec_address(self, REGION_TABLES, header->io.q_scale + 4ull * first), rows, 4ull * count);
+  }
+}
+
 /* Poison or zeros in everything a request must not depend on. A fresh mapping of the CPU machine is zero already. */
 static void fill_memory(exec *self) {
   static const uint32_t regions[] = {REGION_KV, REGION_STATE, REGION_STEP, REGION_RESULT, REGION_WORK};
@@ -124,6 +146,12 @@ static void fill_memory(exec *self) {
   if (self->options.device) memset(self->pinned, 0, self->pinned_bytes);
   memset(self->block_table, (int)(word & 0xff), 4ull * limits->max_seqs * limits->pages_per_seq);
   if (self->options.device) gpu_sync(self->options.device, self->stream, "start-up fills");
+}
+
+void exec_start_tables(exec *self) {
+  put_rope_table(self);
+  put_q_scale_table(self);
+  fill_memory(self);
 }
 
 /* === The check of library algorithms ======================================================================================== */
@@ -213,7 +241,8 @@ static bool seen_before(const exec *self, uint32_t op_index, uint32_t first_gemm
   return false;
 }
 
-static status check_library(exec *self) {
+status exec_start_library(exec *self) {
+  if (!self->options.device) return OK;
   for (uint32_t i = 0; i < self->op_count; i++) {
     const plan_op *op = self->ops[i].op;
     if (op->gemm_count == 0 || seen_before(self, i, op->first_gemm)) continue;
@@ -232,9 +261,8 @@ static void put_dummy_step(exec *self) {
   in.token[0] = 0;
   in.position[0] = in.seq[0] = in.logit_row[0] = 0;
   in.tiles[0] = (attn_tile){.row = 0, .count = 1, .seq = 0, .position = 0};
-  in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32};
-  gpu_upload(self->options.device, self->stream, exec_address(self, REGION_STEP, 0), self->image[0],
-             self->plan->regions[REGION_STEP].bytes);
+  in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
+  gpu_upload(self->options.device, self->stream, exec_address(self, REGION_STEP, 0), self->image[0], self->plan->header->io.block_table);
   uint32_t page = 0;
   gpu_fill32(self->options.device, self->stream, exec_address(self, REGION_STEP, self->plan->header->io.block_table), page, 1);
 }
@@ -273,11 +301,8 @@ static status capture_graphs(exec *self) {
   return OK;
 }
 
-status exec_start(exec *self) {
-  put_rope_table(self);
-  fill_memory(self);
+status exec_start_graphs(exec *self) {
   if (!self->options.device) return OK;
-  TRY(check_library(self));
   put_dummy_step(self);
   warm_up(self);
   TRY(capture_graphs(self));

@@ -6,7 +6,10 @@
 #include "jit.h"
 #include "kernels.h"
 
-#define EXEC_STAGING_HALF_BYTES (32ull << 20) /* weights pass through two of these; the steps' images use the space later */
+/* The least size of the pinned block: weights pass through it in slots, other uploads of the start in halves; the steps' images use the
+ * space later. */
+#define EXEC_STAGING_BYTES (STAGING_SLOTS_MAX * STAGING_SLOT_BYTES)
+#define EXEC_STAGING_HALF_BYTES (EXEC_STAGING_BYTES / 2)
 
 typedef struct exec_op { /* one op of the plan, resolved */
   const plan_op *op;
@@ -24,29 +27,27 @@ struct exec {
   exec_op *ops;
   uint32_t op_count;
   uint32_t rung_count;        /* ladder sizes in use: 0 with direct */
-  uint8_t *image[2];          /* STEP images; the block table part is unused */
+  uint8_t *image[2];          /* STEP up to the block table */
   uint8_t *result[2];         /* RESULT images */
   float *logits[2];           /* null without the option */
   uint32_t *block_table;      /* [max_seqs][pages_per_seq] */
-  uint32_t logit_rows[2];     /* of the submitted step */
+  token_bias *lists;          /* [max_seqs][TOKEN_LIST_MAX] */
   uint8_t *pinned;            /* the pinned block */
   uint64_t pinned_bytes;
   gpu_stream *stream;
   gpu_event *done[2];
+  gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
   gpu_graph *graphs[LADDER_MAX];
   jit *compiler;
   gemm_lt *library;
-  uint32_t graph_count;
+  uint32_t graph_count, kernels_cached, kernels_compiled;
 };
 
 /* Address of a byte of a region. */
 static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t offset) {
   return self->base + self->plan->regions[region].offset + offset;
 }
-
-/* Compiles and loads the kernels, opens the library of pinned algorithms (exec_start.c). GPU machine. */
-status exec_start_kernels(exec *self, arena *host);
 
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
 void exec_run_ops(exec *self, uint32_t token_rows, uint32_t logit_rows);

@@ -1,36 +1,44 @@
-/* fail.c - the one recorded error of a process (see base.h). No allocation; usable from any thread. */
+/* fail.c - the recorded error of each thread (see base.h). No allocation. */
 #include "base.h"
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_flag recorded = ATOMIC_FLAG_INIT;
-static char text[FAIL_TEXT_MAX];
-static char where[128];
+static _Thread_local fail_cause record;
 
 status fail_record(status code, const char *file, int line, const char *format, ...) {
   ASSERT(code < 0);
-  if (atomic_flag_test_and_set(&recorded)) return code;
+  if (record.code != OK) return code;
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  vsnprintf(record.text, sizeof record.text, format, args);
   va_end(args);
-  for (char *c = text; *c; c++) /* what is quoted may come from a hostile file, and a terminal may read it */
+  for (char *c = record.text; *c; c++) /* what is quoted may come from a hostile file, and a terminal may read it */
     if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f) *c = '?';
-  snprintf(where, sizeof where, "%s:%d", file, line);
+  snprintf(record.where, sizeof record.where, "%s:%d", file, line);
+  record.code = code;
   return code;
 }
 
 void fail_clear(void) {
-  text[0] = 0;
-  where[0] = 0;
-  atomic_flag_clear(&recorded);
+  record.code = OK;
+  record.text[0] = 0;
+  record.where[0] = 0;
 }
 
-const char *fail_text(void) { return text; }
-const char *fail_where(void) { return where; }
+void fail_take(fail_cause *out) {
+  *out = record;
+  fail_clear();
+}
+
+status fail_give(const fail_cause *cause) {
+  if (record.code == OK) record = *cause;
+  return cause->code;
+}
+
+const char *fail_text(void) { return record.text; }
+const char *fail_where(void) { return record.where; }
 
 int fail_exit_code(status s) { return s == OK ? 0 : 1 - (int)s; }
 

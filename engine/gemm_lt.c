@@ -32,9 +32,10 @@ static status check(unsigned int code, const char *call) {
   return FAIL(ERR_DEVICE, "%s: status %u", call, code);
 }
 
-static status open_library(gemm_lt *self) {
+static status open_library(gemm_lt *self, const dynlib_search *search) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
-  TRY(dynlib_open(names, "cuBLASLt", "install CUDA 13 or the Python wheel nvidia-cublas, or plan without --profile", &self->library));
+  TRY(dynlib_open(search, names, "cuBLASLt", "install CUDA 13 or the Python wheel nvidia-cublas, or plan without --profile",
+                  &self->library));
   cublaslt *API = &self->api;
   cublaslt_version *version = NULL;
   const dynlib_symbol symbols[] = {CUBLASLT_API(CUDA_API_SYMBOL){CUBLASLT_VERSION_SYMBOL, &version}};
@@ -43,13 +44,12 @@ static status open_library(gemm_lt *self) {
   return check(self->api.cublasLtCreate(&self->handle), "cublasLtCreate");
 }
 
-status gemm_lt_open(gpu *device, gemm_lt **out) {
+status gemm_lt_open(gpu *device, const dynlib_search *search, gemm_lt **out) {
   ASSERT(device && out);
   ASSERT(!gpu_frozen(device));
-  gpu_bind(device);
   gemm_lt *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "no memory for %zu bytes", sizeof *self);
-  status s = open_library(self);
+  status s = open_library(self, search);
   if (s != OK) {
     gemm_lt_close(self);
     return s;

@@ -7,6 +7,7 @@
 #ifndef VERBATIM_GEMM_LT_H
 #define VERBATIM_GEMM_LT_H
 #include "base.h"
+#include "dynlib.h"
 #include "gpu.h"
 
 typedef struct gemm_lt gemm_lt;
@@ -31,7 +32,7 @@ typedef struct gemm_lt_op {
 } gemm_lt_op;
 
 /* Opens the library and makes its handle on the current context. ERR_DEVICE: not found, or its interface is another. [start-up] */
-status gemm_lt_open(gpu *device, gemm_lt **out);
+status gemm_lt_open(gpu *device, const dynlib_search *search, gemm_lt **out);
 void gemm_lt_close(gemm_lt *self); /* before gpu_close; null is allowed */
 uint64_t gemm_lt_version(const gemm_lt *self);
 

@@ -30,7 +30,7 @@ struct gpu {
   gpu_counters counters;
   bool frozen, serial;
   cuda_stream capturing; /* the stream being captured, or null */
-  uint64_t reservation;
+  uint64_t reservation, reserved_bytes;
   void *pinned;
   gpu_fault_hook *hook;
   void *hook_context;
@@ -86,9 +86,9 @@ void gpu_fault(gpu *self, const char *op, const char *cause) {
 
 /* === Opening and closing =================================================================================================== */
 
-static status open_driver(gpu *self) {
+static status open_driver(gpu *self, const dynlib_search *search) {
   static const char *const names[] = {"libcuda.so.1", NULL};
-  TRY(dynlib_open(names, "NVIDIA driver", NO_DEVICE_HINT, &self->driver));
+  TRY(dynlib_open(search, names, "NVIDIA driver", NO_DEVICE_HINT, &self->driver));
   cuda_driver *API = &self->api;
   const dynlib_symbol symbols[] = {CUDA_DRIVER_API(CUDA_API_SYMBOL)};
   TRY(dynlib_resolve(&self->driver, symbols, ARRAY_LEN(symbols)));
@@ -137,18 +137,22 @@ static status describe_device(gpu *self, uint32_t index) {
   return read_attribute(self, CUDA_SHARED_BYTES_OPTIN, &info->shared_bytes_max);
 }
 
-static status open_all(gpu *self, uint32_t index) {
-  TRY(open_driver(self));
+static status open_all(gpu *self, uint32_t index, const dynlib_search *search) {
+  TRY(open_driver(self, search));
   TRY(describe_device(self, index));
-  TRY(check(self, self->api.cuDevicePrimaryCtxRetain(&self->context, self->device), "cuDevicePrimaryCtxRetain"));
-  return check(self, self->api.cuCtxSetCurrent(self->context), "cuCtxSetCurrent");
+  cuda_context context = NULL;
+  TRY(check(self, self->api.cuDevicePrimaryCtxRetain(&context, self->device), "cuDevicePrimaryCtxRetain"));
+  status s = check(self, self->api.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
+  if (s == OK) self->context = context;
+  else self->api.cuDevicePrimaryCtxRelease_v2(self->device);
+  return s;
 }
 
-status gpu_open(uint32_t index, gpu **out) {
+status gpu_open(uint32_t index, const dynlib_search *search, gpu **out) {
   ASSERT(out);
   gpu *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "no memory for %zu bytes", sizeof *self);
-  status s = open_all(self, index);
+  status s = open_all(self, index, search);
   if (s != OK) {
     gpu_close(self);
     return s;
@@ -162,7 +166,6 @@ void gpu_close(gpu *self) {
   if (!self) return;
   if (self->context) {
     const cuda_driver *api = &self->api;
-    api->cuCtxSetCurrent(self->context);
     for (uint64_t i = 0; i < self->counters.streams; i++) api->cuStreamSynchronize(self->streams[i]);
     for (uint64_t i = 0; i < self->counters.graphs; i++) api->cuGraphExecDestroy(self->graphs[i]);
     for (uint64_t i = 0; i < self->counters.kernels; i++) api->cuLibraryUnload(self->libraries[i]);
@@ -170,7 +173,8 @@ void gpu_close(gpu *self) {
     for (uint64_t i = 0; i < self->counters.streams; i++) api->cuStreamDestroy_v2(self->streams[i]);
     if (self->pinned) api->cuMemFreeHost(self->pinned);
     if (self->reservation) api->cuMemFree_v2(self->reservation);
-    api->cuCtxSetCurrent(NULL);
+    cuda_context popped = NULL;
+    api->cuCtxPopCurrent_v2(&popped);
     api->cuDevicePrimaryCtxRelease_v2(self->device);
   }
   dynlib_close(&self->driver);
@@ -182,7 +186,13 @@ gpu_counters gpu_count(const gpu *self) { return self->counters; }
 bool gpu_frozen(const gpu *self) { return self->frozen; }
 void gpu_freeze(gpu *self) { self->frozen = true; }
 void gpu_set_serial(gpu *self, bool serial) { self->serial = serial; }
-void gpu_bind(gpu *self) { require(self, self->api.cuCtxSetCurrent(self->context), "binding a thread"); }
+void gpu_bind(gpu *self) { require(self, self->api.cuCtxPushCurrent_v2(self->context), "binding a thread"); }
+
+void gpu_unbind(gpu *self) {
+  cuda_context popped = NULL;
+  require(self, self->api.cuCtxPopCurrent_v2(&popped), "unbinding a thread");
+  ASSERT(popped == self->context);
+}
 
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context) {
   self->hook = hook;
@@ -197,6 +207,8 @@ status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes) {
   return OK;
 }
 
+uint64_t gpu_reserved_bytes(const gpu *self) { return self->reserved_bytes; }
+
 /* === Start-up objects ====================================================================================================== */
 
 status gpu_reserve(gpu *self, uint64_t bytes, uint64_t *address) {
@@ -204,17 +216,18 @@ status gpu_reserve(gpu *self, uint64_t bytes, uint64_t *address) {
   ASSERT(!self->reservation);
   ASSERT(bytes > 0);
   cuda_address where = 0;
+  uint64_t free_bytes = 0, free_after = 0, total = 0;
+  TRY(gpu_memory(self, &free_bytes, &total));
   unsigned int code = self->api.cuMemAlloc_v2(&where, bytes);
-  if (code != CUDA_OK) {
-    uint64_t free_bytes = 0, total = 0;
-    TRY(gpu_memory(self, &free_bytes, &total));
+  if (code != CUDA_OK)
     return FAIL(ERR_DEVICE, "GPU %u cannot reserve %llu bytes: %llu of %llu are free (%s); hint: end other programs on the GPU or plan "
                 "with a smaller device_memory_bytes", self->info.index, (unsigned long long)bytes, (unsigned long long)free_bytes,
                 (unsigned long long)total, error_name(self, code));
-  }
   ASSERT(where % 256 == 0);
   self->reservation = where;
   self->counters.reservations++;
+  TRY(gpu_memory(self, &free_after, &total));
+  self->reserved_bytes = free_bytes > free_after ? free_bytes - free_after : 0;
   *address = where;
   return OK;
 }

@@ -6,11 +6,15 @@
  *   - Calls that put work on a stream, and waits, return nothing: when the device refuses or faults, the fault hook is called once (it
  *     saves what can be saved), the message goes to stderr, and the process ends with the exit code of ERR_DEVICE.
  *   - Device memory is named by address (uint64_t), the form in which it stands in the argument structs of abi.h.
- *   - A gpu is used by one thread at a time; a thread other than the one that opened it calls gpu_bind first.
+ *   - A gpu is used by one thread at a time, and only while it is bound to that thread: gpu_open binds it, gpu_unbind gives the thread
+ *     back the context it had before, gpu_bind binds it again, to whatever thread. So a program's own use of CUDA is left alone.
  * Knows nothing of plans, ops or kernels' meaning. Read next: jit.h. */
 #ifndef VERBATIM_GPU_H
 #define VERBATIM_GPU_H
 #include "base.h"
+#include "dynlib.h"
+
+#define GPU_GRANULARITY (2ull << 20) /* a reservation takes a multiple of this from the device */
 
 typedef struct gpu gpu;
 typedef struct gpu_stream gpu_stream; /* the driver's own stream handle, so that gemm_lt.c may pass it on */
@@ -52,14 +56,15 @@ typedef struct gpu_kernel {
 /* Called once, before the process ends because of a device fault. what: one line. */
 typedef void gpu_fault_hook(void *context, const char *what);
 
-/* Opens device `index` (0 ..), makes its primary context current on this thread. ERR_DEVICE: no driver, no such device,
- * compute capability other than 9.0, driver too old. */
-status gpu_open(uint32_t index, gpu **out);
-void gpu_close(gpu *self); /* releases everything; null is allowed */
+/* Opens device `index` (0 ..) and binds it: its primary context is current on this thread. search: where else the driver may be, or
+ * null. ERR_DEVICE: no driver, no such device, compute capability other than 9.0, driver too old. */
+status gpu_open(uint32_t index, const dynlib_search *search, gpu **out);
+void gpu_close(gpu *self); /* bound; releases everything and unbinds it; null is allowed */
 const gpu_info *gpu_describe(const gpu *self);
 gpu_counters gpu_count(const gpu *self);
-status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* as the driver sees it now */
-void gpu_bind(gpu *self); /* makes the context current on the calling thread */
+status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* of the device, as the driver sees it now */
+void gpu_bind(gpu *self); /* not bound yet */
+void gpu_unbind(gpu *self);
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context);
 /* Ends the process as a fault of the device does: for libraries that work on the device and fail at op. */
 _Noreturn void gpu_fault(gpu *self, const char *op, const char *cause);
@@ -71,6 +76,7 @@ bool gpu_frozen(const gpu *self);
 /* [start-up] The one device reservation and the one pinned host block. Once each; freed by gpu_close. The reservation is aligned
  * to 256 bytes, the pinned block to a page. Contents are undefined. ERR_DEVICE: not enough memory (says how much there is). */
 status gpu_reserve(gpu *self, uint64_t bytes, uint64_t *address);
+uint64_t gpu_reserved_bytes(const gpu *self); /* measured: by how much the driver's free memory fell with the reservation */
 status gpu_pin(gpu *self, size_t bytes, void **host);
 
 /* [start-up] Streams do not wait for each other or for the default stream. timed: the event can be used by gpu_elapsed_us. */

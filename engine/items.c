@@ -1,30 +1,19 @@
 /* items.c - see items.h. */
 #include "items.h"
+#include "json_line.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What others call sampling or request parameters and this program does not have. */
 static const char *const REFUSED[] = {
-  "stop", "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "typical_p", "top_a", "tfs",
-  "mirostat", "logit_bias", "max_new_tokens", "max_completion_tokens", "max_length", "min_tokens", "min_new_tokens", "do_sample",
-  "num_beams", "beams", "length_penalty", "no_repeat_ngram_size", "bad_words", "temp", "logprobs", "top_logprobs", "messages",
-  "stop_token_ids", "eos_token_id", "sampling_params", "seed_offset", "response_format", "guided_json", "grammar", "suffix", "echo",
+  "best_of", "typical_p", "top_a", "tfs", "mirostat", "max_new_tokens", "max_completion_tokens", "max_length", "min_tokens",
+  "min_new_tokens", "do_sample", "num_beams", "beams", "length_penalty", "no_repeat_ngram_size", "bad_words", "temp", "top_logprobs",
+  "prompt_logprobs", "allowed_token_ids", "messages", "stop_token_ids", "eos_token_id", "sampling_params", "seed_offset", "sample_index",
+  "response_format", "guided_json", "grammar", "suffix", "echo",
 };
-
-static status no_memory(void) { return FAIL(ERR_LIMIT, "prompts: no memory"); }
-
-static char *copy_bytes(const char *text, size_t bytes) {
-  char *copy = malloc(bytes + 1);
-  if (!copy) return NULL;
-  memcpy(copy, text, bytes);
-  copy[bytes] = 0;
-  return copy;
-}
 
 static void clear(item *self) {
   free(self->id);
@@ -33,6 +22,7 @@ static void clear(item *self) {
   free(self->task);
   free(self->answer);
   free(self->echo);
+  for (size_t i = 0; i < ARRAY_LEN(self->lists); i++) free(self->lists[i]);
   *self = (item){0};
 }
 
@@ -50,12 +40,12 @@ static status append(items *self, item *added) {
     uint32_t room = self->room ? 2 * self->room : 16;
     item *grown = realloc(self->list, room * sizeof *grown);
     if (grown) self->list = grown, self->room = room;
-    else result = no_memory();
+    else result = json_line_no_memory();
   }
   if (result == OK && !added->id) {
     char number[16];
     int bytes = snprintf(number, sizeof number, "%u", self->count);
-    if (!(added->id = copy_bytes(number, (size_t)bytes))) result = no_memory();
+    if (!(added->id = json_line_copy(number, (size_t)bytes))) result = json_line_no_memory();
   }
   if (result == OK) self->list[self->count++] = *added;
   else clear(added);
@@ -63,8 +53,8 @@ static status append(items *self, item *added) {
 }
 
 status items_add_text(items *self, const char *text, size_t bytes, const item_params *params) {
-  item made = {.params = *params, .prompt = copy_bytes(text, bytes), .prompt_bytes = bytes};
-  if (!made.prompt) return no_memory();
+  item made = {.params = *params, .prompt = json_line_copy(text, bytes), .prompt_bytes = bytes};
+  if (!made.prompt) return json_line_no_memory();
   return append(self, &made);
 }
 
@@ -72,7 +62,7 @@ status items_add_ids(items *self, const char *text, const item_params *params) {
   item made = {.params = *params};
   size_t room = strlen(text) / 2 + 1;
   made.ids = calloc(room, sizeof *made.ids);
-  if (!made.ids) return no_memory();
+  if (!made.ids) return json_line_no_memory();
   for (const char *at = text + strspn(text, " ,\t"); *at; at += strspn(at, " ,\t")) {
     char *end;
     errno = 0;
@@ -89,30 +79,8 @@ status items_add_ids(items *self, const char *text, const item_params *params) {
 
 /* === One JSON object ======================================================================================================== */
 
-typedef struct source { /* where a value comes from, for messages */
-  uint32_t line;
-  const char *key;
-} source;
-
-static status wrong(const source *at, const char *expected) {
-  return FAIL(ERR_USAGE, "line %u: \"%.64s\": expected %s", at->line, at->key, expected);
-}
-
-static status read_u32(const source *at, const json_t *value, uint32_t *out) {
-  if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > UINT32_MAX)
-    return wrong(at, "an integer of 0 to 4294967295");
-  *out = (uint32_t)json_integer_value(value);
-  return OK;
-}
-
-static status read_number(const source *at, const json_t *value, double *out) {
-  if (!json_is_number(value) || !isfinite(json_number_value(value))) return wrong(at, "a number");
-  *out = json_number_value(value);
-  return OK;
-}
-
 /* Seeds have 64 bits; JSON integers here have 63, so larger ones are written as text. */
-static status read_seed(const source *at, const json_t *value, uint64_t *out) {
+static status read_seed(const json_line_key *at, const json_t *value, uint64_t *out) {
   if (json_is_integer(value) && json_integer_value(value) >= 0) {
     *out = (uint64_t)json_integer_value(value);
     return OK;
@@ -121,112 +89,151 @@ static status read_seed(const source *at, const json_t *value, uint64_t *out) {
   char *end = NULL;
   errno = 0;
   unsigned long long seed = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
-  if (!end || *end || errno) return wrong(at, "an integer of 0 to 18446744073709551615 (text above 9223372036854775807)");
+  if (!end || *end || errno) return json_line_wrong(at, "an integer of 0 to 18446744073709551615 (text above 9223372036854775807)");
   *out = seed;
   return OK;
 }
 
-static status read_id_list(const source *at, const json_t *value, int32_t *ids, uint32_t room, uint32_t *count) {
-  if (!json_is_array(value) || json_array_size(value) > room) return wrong(at, "a list of token ids (not too long)");
-  for (size_t i = 0; i < json_array_size(value); i++) {
-    const json_t *id = json_array_get(value, i);
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-      return wrong(at, "token ids, integers of 0 or more");
-    ids[i] = (int32_t)json_integer_value(id);
-  }
-  *count = (uint32_t)json_array_size(value);
-  return OK;
-}
-
-/* bytes null: the text is one that ends at a NUL, and may hold none. */
-static status read_text(const source *at, const json_t *value, char **out, size_t *bytes) {
-  if (!json_is_string(value)) return wrong(at, "text");
-  size_t length = json_string_length(value);
-  if (!bytes && strlen(json_string_value(value)) != length) return wrong(at, "text without NUL");
-  if (!(*out = copy_bytes(json_string_value(value), length))) return no_memory();
-  if (bytes) *bytes = length;
-  return OK;
-}
-
-static status read_id(const source *at, const json_t *value, char **out) {
-  char number[32];
-  if (json_is_integer(value)) {
-    int bytes = snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    return (*out = copy_bytes(number, (size_t)bytes)) ? OK : no_memory();
-  }
-  if (!json_is_string(value) || json_string_length(value) > ITEMS_ID_BYTES_MAX)
-    return wrong(at, "an integer or a text of at most 256 bytes");
-  return read_text(at, value, out, NULL);
-}
-
-static status read_prompt_ids(const source *at, const json_t *value, item *out) {
-  size_t room = json_array_size(value);
-  if (!json_is_array(value) || room > UINT32_MAX) return wrong(at, "a list of token ids");
-  if (!(out->ids = calloc(room ? room : 1, sizeof *out->ids))) return no_memory();
-  return read_id_list(at, value, out->ids, (uint32_t)room, &out->id_count);
-}
-
-static status read_param(const source *at, const json_t *value, item_params *out, bool *known) {
+static status read_temperature(const json_line_key *at, const json_t *value, float *out) {
   double number = 0;
+  TRY(json_line_number(at, value, &number));
+  *out = (float)number;
+  return number == 0 || *out != 0 ? OK : json_line_wrong(at, "0 or at least 0.001"); /* what rounds to 0 is not greedy */
+}
+
+/* Known: the key is one of these. */
+static status read_number(const json_line_key *at, const json_t *value, item_params *out, bool *known) {
+  const struct { const char *name; uint32_t *target, least, most; const char *expected; } counts[] = {
+    {"max_tokens", &out->max_tokens, 0, UINT32_MAX, NULL}, {"top_k", &out->top_k, 0, UINT32_MAX, NULL},
+    {"n", &out->samples, 1, ITEMS_SAMPLES_MAX, "an integer of 1 to 128"},
+    {"logprobs", &out->top_logprobs, 0, VERBATIM_TOP_LOGPROBS_MAX, "an integer of 0 to 20"}};
+  const struct { const char *name; double *wide; float *narrow; } reals[] = {
+    {"top_p", &out->top_p, NULL}, {"min_p", &out->min_p, NULL}, {"repetition_penalty", NULL, &out->repetition_penalty},
+    {"presence_penalty", NULL, &out->presence_penalty}, {"frequency_penalty", NULL, &out->frequency_penalty}};
   *known = true;
-  if (strcmp(at->key, "max_tokens") == 0) return read_u32(at, value, &out->max_tokens);
-  if (strcmp(at->key, "top_k") == 0) return read_u32(at, value, &out->top_k);
-  if (strcmp(at->key, "top_p") == 0) return read_number(at, value, &out->top_p);
-  if (strcmp(at->key, "seed") == 0) return read_seed(at, value, &out->seed);
-  if (strcmp(at->key, "stop_ids") == 0) return read_id_list(at, value, out->stop_ids, VERBATIM_STOP_IDS_MAX, &out->stop_count);
-  if (strcmp(at->key, "temperature") == 0) {
-    TRY(read_number(at, value, &number));
-    out->temperature = (float)number;
-    return number == 0 || out->temperature != 0 ? OK : wrong(at, "0 or at least 0.001"); /* what rounds to 0 is not greedy */
+  for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+    if (strcmp(at->name, counts[i].name) != 0) continue;
+    TRY(json_line_u32(at, value, counts[i].target));
+    return *counts[i].target >= counts[i].least && *counts[i].target <= counts[i].most ? OK : json_line_wrong(at, counts[i].expected);
   }
-  if (strcmp(at->key, "ignore_eos") == 0) {
-    if (!json_is_boolean(value)) return wrong(at, "true or false");
-    out->ignore_eos = json_is_true(value);
+  for (size_t i = 0; i < ARRAY_LEN(reals); i++) {
+    double number = 0;
+    if (strcmp(at->name, reals[i].name) != 0) continue;
+    TRY(json_line_number(at, value, &number));
+    if (reals[i].wide) *reals[i].wide = number;
+    else *reals[i].narrow = (float)number;
     return OK;
   }
   *known = false;
   return OK;
 }
 
-static status read_key(const source *at, json_t *value, item *out, json_t *echo) {
-  if (strcmp(at->key, "prompt") == 0) return read_text(at, value, &out->prompt, &out->prompt_bytes);
-  if (strcmp(at->key, "prompt_ids") == 0) return read_prompt_ids(at, value, out);
-  if (strcmp(at->key, "id") == 0) return read_id(at, value, &out->id);
-  if (strcmp(at->key, "task") == 0) return read_text(at, value, &out->task, NULL);
-  if (strcmp(at->key, "answer") == 0) return read_text(at, value, &out->answer, NULL);
+/* One text or a list: an array of verbatim_text, and behind it the bytes they point to, which jansson has as UTF-8. */
+static status read_stop_texts(const json_line_key *at, const json_t *value, item *out) {
+  size_t count = json_is_array(value) ? json_array_size(value) : 1, bytes = 0;
+  if (count > VERBATIM_STOP_TEXTS_MAX) return json_line_wrong(at, "a text, or a list of at most 16");
+  for (size_t i = 0; i < count; i++) {
+    const json_t *text = json_is_array(value) ? json_array_get(value, i) : value;
+    size_t length = json_string_length(text);
+    if (!json_is_string(text) || length == 0 || length > VERBATIM_STOP_TEXT_BYTES_MAX)
+      return json_line_wrong(at, "a text of 1 to 256 bytes, or a list of such");
+    bytes += length;
+  }
+  verbatim_text *texts = malloc(count * sizeof *texts + bytes + 1);
+  if (!texts) return json_line_no_memory();
+  char *end = (char *)(texts + count);
+  for (size_t i = 0; i < count; i++) {
+    const json_t *text = json_is_array(value) ? json_array_get(value, i) : value;
+    texts[i] = (verbatim_text){.bytes = end, .count = json_string_length(text)};
+    memcpy(end, json_string_value(text), texts[i].count);
+    end += texts[i].count;
+  }
+  out->lists[0] = texts;
+  out->params.stop_texts = texts;
+  out->params.stop_text_count = (uint32_t)count;
+  return OK;
+}
+
+static status read_biases(const json_line_key *at, json_t *value, item *out) {
+  const char *key;
+  json_t *bias;
+  uint32_t count = 0;
+  if (!json_is_object(value) || json_object_size(value) > VERBATIM_BIASES_MAX)
+    return json_line_wrong(at, "an object of token ids and biases, at most 1024");
+  verbatim_bias *biases = malloc((json_object_size(value) + 1) * sizeof *biases);
+  if (!biases) return json_line_no_memory();
+  out->lists[1] = biases;
+  json_object_foreach(value, key, bias) {
+    char *end = NULL;
+    errno = 0;
+    long id = *key >= '0' && *key <= '9' ? strtol(key, &end, 10) : -1;
+    double number = 0;
+    if (!end || *end || errno || id > INT32_MAX) return json_line_wrong(at, "token ids as keys, like \"17\"");
+    TRY(json_line_number(at, bias, &number));
+    biases[count++] = (verbatim_bias){.token = (int32_t)id, .bias = (float)number};
+  }
+  out->params.biases = biases;
+  out->params.bias_count = count;
+  return OK;
+}
+
+static status read_allowed(const json_line_key *at, const json_t *value, item *out) {
+  int32_t *ids = NULL;
+  if (json_array_size(value) > VERBATIM_BIASES_MAX) return json_line_wrong(at, "a list of token ids, at most 1024");
+  TRY(json_line_new_ids(at, value, &ids, &out->params.allowed_count));
+  out->lists[2] = ids;
+  out->params.allowed_ids = ids;
+  return out->params.allowed_count ? OK : json_line_wrong(at, "at least one token id");
+}
+
+static status read_param(const json_line_key *at, json_t *value, item *owner, bool *known) {
+  item_params *out = &owner->params;
+  TRY(read_number(at, value, out, known));
+  if (*known) return OK;
+  *known = true;
+  if (strcmp(at->name, "temperature") == 0) return read_temperature(at, value, &out->temperature);
+  if (strcmp(at->name, "seed") == 0) return read_seed(at, value, &out->seed);
+  if (strcmp(at->name, "ignore_eos") == 0) return json_line_bool(at, value, &out->ignore_eos);
+  if (strcmp(at->name, "stop_ids") == 0) return json_line_ids(at, value, out->stop_ids, VERBATIM_STOP_IDS_MAX, &out->stop_count);
+  if (strcmp(at->name, "stop") == 0) return read_stop_texts(at, value, owner);
+  if (strcmp(at->name, "logit_bias") == 0) return read_biases(at, value, owner);
+  if (strcmp(at->name, "allowed_ids") == 0) return read_allowed(at, value, owner);
+  *known = false;
+  return OK;
+}
+
+static status read_key(const json_line_key *at, json_t *value, item *out, json_t *echo) {
+  if (strcmp(at->name, "prompt") == 0) return json_line_text(at, value, &out->prompt, &out->prompt_bytes);
+  if (strcmp(at->name, "prompt_ids") == 0) return json_line_new_ids(at, value, &out->ids, &out->id_count);
+  if (strcmp(at->name, "id") == 0) return json_line_id(at, value, &out->id);
+  if (strcmp(at->name, "task") == 0) return json_line_text(at, value, &out->task, NULL);
+  if (strcmp(at->name, "answer") == 0) return json_line_text(at, value, &out->answer, NULL);
   bool known;
-  TRY(read_param(at, value, &out->params, &known));
+  TRY(read_param(at, value, out, &known));
   if (known) return OK;
   for (size_t i = 0; i < ARRAY_LEN(REFUSED); i++)
-    if (strcmp(at->key, REFUSED[i]) == 0)
-      return FAIL(ERR_UNSUPPORTED, "line %u: \"%s\" is not supported, hint: remove it; ignoring it would change what is asked for",
-                  at->line, at->key);
-  return json_object_set(echo, at->key, value) == 0 ? OK : no_memory();
+    if (strcmp(at->name, REFUSED[i]) == 0) return json_line_unsupported(at);
+  return json_object_set(echo, at->name, value) == 0 ? OK : json_line_no_memory();
 }
 
 static status read_object(json_t *object, uint32_t line, item *out, json_t *echo) {
   const char *key;
   json_t *value;
-  if (!json_is_object(object)) return FAIL(ERR_USAGE, "line %u: expected a JSON object", line);
   json_object_foreach(object, key, value) {
-    source at = {.line = line, .key = key};
+    json_line_key at = {.line = line, .name = key};
     TRY(read_key(&at, value, out, echo));
   }
   if (!out->prompt == !out->ids) return FAIL(ERR_USAGE, "line %u: expected one of \"prompt\" and \"prompt_ids\"", line);
   if (json_object_size(echo) == 0) return OK;
-  return (out->echo = json_dumps(echo, JSON_COMPACT)) ? OK : no_memory();
+  return (out->echo = json_dumps(echo, JSON_COMPACT)) ? OK : json_line_no_memory();
 }
 
 status items_add_json(items *self, const char *line, size_t bytes, uint32_t line_number, const item_params *defaults) {
-  if (bytes > ITEMS_LINE_BYTES_MAX) return FAIL(ERR_LIMIT, "line %u: more than %u bytes", line_number, ITEMS_LINE_BYTES_MAX);
-  if (bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
-    return FAIL(ERR_USAGE, "line %u: begins with a byte order mark; hint: save the file as UTF-8 without one", line_number);
-  json_error_t error;
-  json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!object) return FAIL(ERR_USAGE, "line %u: not JSON: %s (column %d)", line_number, error.text, error.column);
+  json_t *object = NULL;
+  TRY(json_line_parse(line, bytes, line_number, &object));
   item made = {.params = *defaults};
   json_t *echo = json_object();
-  status result = echo ? read_object(object, line_number, &made, echo) : no_memory();
+  status result = echo ? read_object(object, line_number, &made, echo) : json_line_no_memory();
   json_decref(echo);
   json_decref(object);
   if (result == OK) return append(self, &made);

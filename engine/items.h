@@ -1,7 +1,9 @@
 /* items.h - what a user asks for: one prompt with its sampling parameters, from an argument or a line of JSONL.
  *
  * A line is one JSON object with exactly one of "prompt" (text) and "prompt_ids" (token ids), optionally "id" (text or integer), "task",
- * "answer" (text), and "max_tokens", "temperature", "top_k", "top_p", "seed", "stop_ids", "ignore_eos", which replace the defaults.
+ * "answer" (text), and what replaces the defaults: "max_tokens", "n" (samples), "temperature", "top_k", "top_p", "min_p",
+ * "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logprobs" (how many alternatives), "ignore_eos", "stop_ids",
+ * "stop" (a text or a list of them), "allowed_ids", "logit_bias" (an object: ids in decimal, and their biases).
  * Other keys are echoed into the output, except names that are sampling parameters elsewhere: those are refused, since ignoring
  * them would silently change what was asked. Knows nothing of the engine. */
 #ifndef VERBATIM_ITEMS_H
@@ -10,18 +12,22 @@
 #include "verbatim.h"
 
 #define ITEMS_MAX (1u << 22)
-#define ITEMS_LINE_BYTES_MAX (32u << 20)
-#define ITEMS_ID_BYTES_MAX 256u
+#define ITEMS_SAMPLES_MAX 128u
 
-typedef struct item_params {
-  uint32_t max_tokens, top_k;
-  float temperature;
-  uint32_t stop_count;
-  double top_p;
+typedef struct item_params { /* as in verbatim_request */
+  uint32_t max_tokens, samples, top_k, top_logprobs;
+  float temperature, repetition_penalty, presence_penalty, frequency_penalty;
+  double top_p, min_p;
   uint64_t seed;
   bool ignore_eos;
+  uint32_t stop_count, stop_text_count, bias_count, allowed_count;
+  const verbatim_text *stop_texts; /* these three: the item's, or the defaults' */
+  const verbatim_bias *biases;
+  const int32_t *allowed_ids;
   int32_t stop_ids[VERBATIM_STOP_IDS_MAX];
 } item_params;
+
+#define ITEMS_DEFAULTS ((item_params){.max_tokens = 128, .samples = 1, .repetition_penalty = 1, .top_p = 1})
 
 typedef struct item {
   char *id;            /* never null */
@@ -32,6 +38,7 @@ typedef struct item {
   char *task, *answer; /* null: none */
   char *echo;          /* compact JSON object of the other keys, or null */
   item_params params;
+  void *lists[3];      /* memory of its own stop texts, biases and allowed ids */
 } item;
 
 typedef struct items { /* a growing list; zeroed: empty */

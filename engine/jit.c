@@ -67,9 +67,9 @@ typedef struct unit { /* one thing to compile */
 
 /* === Opening and closing =================================================================================================== */
 
-static status open_library(jit *self) {
+static status open_library(jit *self, const dynlib_search *search) {
   static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
-  TRY(dynlib_open(names, "NVRTC", "install CUDA 13 or the Python wheel nvidia-cuda-nvrtc, or use --device cpu", &self->library));
+  TRY(dynlib_open(search, names, "NVRTC", "install CUDA 13 or the Python wheel nvidia-cuda-nvrtc, or use --device cpu", &self->library));
   nvrtc *API = &self->api;
   const dynlib_symbol symbols[] = {NVRTC_API(CUDA_API_SYMBOL)};
   TRY(dynlib_resolve(&self->library, symbols, ARRAY_LEN(symbols)));
@@ -117,13 +117,13 @@ static void open_cache(jit *self, const char *cache_dir) {
   memcpy(self->cache_dir, cache_dir, bytes + 1);
 }
 
-status jit_open(const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out) {
+status jit_open(const dynlib_search *search, const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out) {
   ASSERT(out);
   jit *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "no memory for %zu bytes", sizeof *self);
   self->sources = sources ? sources : kernel_sources;
   self->source_count = sources ? source_count : kernel_sources_count;
-  status s = open_library(self);
+  status s = open_library(self, search);
   if (s != OK) {
     jit_close(self);
     return s;

@@ -8,6 +8,7 @@
 #ifndef VERBATIM_JIT_H
 #define VERBATIM_JIT_H
 #include "base.h"
+#include "dynlib.h"
 #include "kernel_sources.h"
 
 typedef struct jit jit;
@@ -27,9 +28,9 @@ typedef struct jit_cubin_view {
 #define JIT_SPECS_MAX 32u
 #define JIT_SPEC_NAME_MAX 63u
 
-/* cache_dir: made if missing (with its parents); null: no cache. A cache that cannot be used is no error: see jit_note.
- * sources: null for the embedded kernel_sources. ERR_DEVICE: no usable NVRTC. */
-status jit_open(const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out);
+/* search: where else NVRTC may be, or null. cache_dir: made if missing (with its parents); null: no cache. A cache that cannot be used is
+ * no error: see jit_note. sources: null for the embedded kernel_sources. ERR_DEVICE: no usable NVRTC. */
+status jit_open(const dynlib_search *search, const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out);
 void jit_close(jit *self); /* null is allowed */
 void jit_version(const jit *self, int *major, int *minor); /* of NVRTC */
 const char *jit_note(const jit *self); /* "" or one line: why the cache is not in use */

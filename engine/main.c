@@ -1,7 +1,6 @@
 /* main.c - the program `verbatim`: finds the subcommand and hands over. Read next: cli.h, cli_run.c. */
 #include "cli.h"
 #include "base.h"
-#include "dynlib.h"
 #include "verbatim.h"
 #include "plan_format.h"
 #include <errno.h>
@@ -15,6 +14,7 @@ static const struct { const char *name, *what; int (*run)(int argc, char **argv)
   {"plan", "make a plan from a model directory and a deployment file", cli_plan},
   {"show", "tell what a plan holds: memory, kernels, guarantees", cli_show},
   {"run", "prompts in, tokens out, with a receipt", cli_run},
+  {"score", "log-probabilities of given continuations and texts", cli_score},
   {"probe", "measure which library algorithms of a GPU give our bits", cli_probe},
 };
 
@@ -51,7 +51,6 @@ static int run_command(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   occupy_descriptors();
-  dynlib_configure(getenv("VERBATIM_LIBRARY_PATH"), getenv("PATH"));
   int code = run_command(argc, argv);
   if (code != 0 || (fflush(stdout) == 0 && !ferror(stdout))) return code;
   fprintf(stderr, "verbatim: stdout: cannot be written: %s\n", strerror(errno));

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define DEVICE_BYTES_MAX (1ull << 48) /* sums of offsets and sizes stay far from overflow */
+#define ITEMS_MAX (1u << 20)          /* of a table: some times what the largest model needs, and checked in seconds */
 #define SHARED_BYTES_MAX 232448u      /* dynamic shared memory of a block on compute capability 9.0 */
 
 typedef struct kernel_abi {
@@ -36,13 +37,14 @@ enum {
   POINTERS_moe_combine = offsetof(moe_combine_args, hidden) / 8,
   POINTERS_sample = offsetof(sample_args, vocab) / 8,
   POINTERS_row_digest = offsetof(row_digest_args, rows_kind) / 8,
+  POINTERS_adjust = offsetof(adjust_args, vocab) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
   OPTIONAL_embed = 0,
   OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, x_out),
   OPTIONAL_kv_write = 0,
-  OPTIONAL_q_rope = 0,
+  OPTIONAL_q_rope = POINTER_BIT(q_rope_args, q_scale),
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, out) | POINTER_BIT(mla_attn_args, partial_o) |
                       POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),
@@ -54,6 +56,7 @@ enum {
   OPTIONAL_moe_combine = POINTER_BIT(moe_combine_args, shared),
   OPTIONAL_sample = 0,
   OPTIONAL_row_digest = 0,
+  OPTIONAL_adjust = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},
@@ -113,6 +116,8 @@ static status check_span(const check *c, const char *name, const plan_span *span
                          uint32_t *count) {
   if (span->item_bytes != item_bytes)
     return FAIL(ERR_FORMAT, "plan table %s: expected items of %zu bytes, found %u", name, item_bytes, span->item_bytes);
+  if (item_bytes > 1 && span->count > ITEMS_MAX)
+    return FAIL(ERR_LIMIT, "plan table %s: expected at most %u items, found %u", name, ITEMS_MAX, span->count);
   uint64_t bytes = (uint64_t)span->count * item_bytes;
   if (span->offset % 8 || span->offset < sizeof(plan_header) || span->offset > c->byte_count ||
       bytes > c->byte_count - span->offset)
@@ -182,6 +187,10 @@ static status check_model(const plan_model *m) {
   for (uint32_t i = 0; i < m->rope_dim / 2; i++)
     if (!isfinite(m->inv_freq[i])) return FAIL(ERR_FORMAT, "plan: inv_freq[%u] is not a number", i);
   if (!isfinite(m->rope_attention_factor)) return FAIL(ERR_FORMAT, "plan: rope_attention_factor is not a number");
+  if (!isfinite(m->embed_scale) || !isfinite(m->residual_scale) || !isfinite(m->head_scale))
+    return FAIL(ERR_FORMAT, "plan: a scale of the model is not a number");
+  if (!isfinite(m->q_scale_beta) || !isfinite(m->q_scale_length) || (m->q_scale_beta != 0 && !(m->q_scale_length >= 1)))
+    return FAIL(ERR_FORMAT, "plan: the scale of the query by position has no length");
   return OK;
 }
 
@@ -229,11 +238,15 @@ static status check_io(const check *c) {
     {"logit_row", io->logit_row, 4ull * l->max_logit_rows, REGION_STEP},
     {"sample", io->sample, sizeof(sample_param) * (uint64_t)l->max_logit_rows, REGION_STEP},
     {"block_table", io->block_table, 4ull * l->max_seqs * l->pages_per_seq, REGION_STEP},
+    {"lists", io->lists, sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)l->max_seqs, REGION_STEP},
     {"sampled", io->sampled, 4ull * l->max_seqs, REGION_STATE},
     {"result", io->result, sizeof(sample_result) * (uint64_t)l->max_logit_rows, REGION_RESULT},
     {"digest", io->digest, 8ull * l->max_logit_rows, REGION_RESULT},
+    {"top", io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX * (uint64_t)l->max_logit_rows, REGION_RESULT},
     {"logits", io->logits, 4ull * l->max_logit_rows * m->vocab, REGION_WORK},
     {"cos_sin", io->cos_sin, 4ull * l->max_len * m->rope_dim, REGION_TABLES},
+    {"q_scale", io->q_scale, m->q_scale_beta != 0 ? 4ull * l->max_len : 0, REGION_TABLES},
+    {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;
@@ -245,6 +258,8 @@ static status check_io(const check *c) {
       if (parts[j].region == parts[i].region && parts[j].offset < parts[i].offset + parts[i].bytes &&
           parts[i].offset < parts[j].offset + parts[j].bytes)
         return FAIL(ERR_FORMAT, "plan io %s and %s overlap", parts[j].name, parts[i].name);
+    if (parts[i].region == REGION_STEP && (parts[i].offset > io->block_table) != (parts[i].offset == io->lists))
+      return FAIL(ERR_FORMAT, "plan io %s: expected the block table and behind it the token lists last in the step region", parts[i].name);
   }
   return OK;
 }

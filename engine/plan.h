@@ -29,7 +29,7 @@ typedef struct plan {
 } plan;
 
 /* Checks bytes (8-byte aligned, kept by the caller as long as the view) and fills *view. ERR_FORMAT says what is wrong;
- * ERR_UNSUPPORTED for another format version. */
+ * ERR_UNSUPPORTED for another format version, ERR_LIMIT for tables larger than any model's. */
 status plan_view(const void *bytes, size_t byte_count, plan *view);
 
 /* Reads the file into memory and views it. Close with plan_close. */

@@ -10,8 +10,8 @@
 #include "limits.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 1u
-#define NUMERICS_VERSION "verbatim-numerics 1"
+#define PLAN_FORMAT_VERSION 2u
+#define NUMERICS_VERSION "verbatim-numerics 2"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
   uint64_t offset;
@@ -22,8 +22,8 @@ typedef struct plan_span { /* a table: count items from offset (bytes from the f
 /* Memory regions of the one device reservation. Region order is the order in memory. */
 enum plan_region_id {
   REGION_WEIGHTS = 0, /* tensors, read-only after start-up                                    */
-  REGION_TABLES = 1,  /* cos_sin, computed at start-up, read-only after                       */
-  REGION_KV = 2,      /* [layers][pages][64][kv_lora_rank + rope_dim] bf16                    */
+  REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after           */
+  REGION_KV = 2,      /* [layers][pages][64][kv_lora_rank + rope_dim] bf16, then history      */
   REGION_STATE = 3,   /* sampled tokens by slot: survives between steps                       */
   REGION_STEP = 4,    /* step inputs: one upload per step from the pinned block               */
   REGION_RESULT = 5,  /* step results: one download per step                                  */
@@ -47,7 +47,11 @@ typedef struct plan_model { /* what the engine needs to know of config.json */
   uint32_t bos, eos_count;                                /* bos UINT32_MAX: none       */
   uint32_t eos[EOS_MAX];
   float norm_eps, latent_eps, routed_scale, softmax_scale_log2;
-  float rope_attention_factor, pad;
+  float rope_attention_factor;
+  uint32_t rope_half_split;                               /* pairs of rope columns: see abi.h */
+  float embed_scale, residual_scale, head_scale;          /* 1: as if not there        */
+  float q_scale_beta, q_scale_length;                     /* query scale by position; beta 0: none */
+  uint32_t pad;
   float inv_freq[ROPE_DIM_MAX / 2];
 } plan_model;
 
@@ -73,12 +77,16 @@ typedef struct plan_io { /* byte offsets of what the host writes and reads, from
   uint64_t tiles;       /* STEP: attn_tile [max_batch_tokens]                */
   uint64_t logit_row;   /* STEP: u32 [max_logit_rows]                        */
   uint64_t sample;      /* STEP: sample_param [max_logit_rows]               */
-  uint64_t block_table; /* STEP: u32 [max_seqs][pages_per_seq]               */
+  uint64_t block_table; /* STEP: u32 [max_seqs][pages_per_seq]; with lists the last of STEP, sent by slot */
+  uint64_t lists;       /* STEP: token_bias [max_seqs][TOKEN_LIST_MAX]       */
   uint64_t sampled;     /* STATE: i32 [max_seqs]                             */
   uint64_t result;      /* RESULT: sample_result [max_logit_rows]            */
   uint64_t digest;      /* RESULT: u64 [max_logit_rows]                      */
+  uint64_t top;         /* RESULT: top_logprob [max_logit_rows][TOP_LOGPROBS_MAX] */
   uint64_t logits;      /* WORK: f32 [max_logit_rows][vocab]                 */
   uint64_t cos_sin;     /* TABLES: f32 [max_len][rope_dim / 2][2]            */
+  uint64_t q_scale;     /* TABLES: f32 [max_len]; 0 without it               */
+  uint64_t history;     /* KV: i32 [kv_pages][64]                            */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1 };
@@ -175,8 +183,8 @@ typedef struct plan_header {
   plan_span notes;          /* uint32_t strings: what the planner ignored or assumed        */
 } plan_header;
 
-_Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 272, "layout");
-_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 104 && sizeof(plan_tensor) == 48, "layout");
+_Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
+_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 136 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 88, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");

@@ -30,12 +30,12 @@ static void put_digest(receipt *self, const char *key, const uint8_t *bytes) {
 }
 
 /* A JSON string: what must be escaped is, as \u00xx; other bytes stay. */
-static void put_string(receipt *self, const char *text) {
+static void put_string(receipt *self, const char *text, size_t bytes) {
   put_bytes(self, "\"", 1);
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
+  for (size_t i = 0; i < bytes; i++) {
+    unsigned char c = (unsigned char)text[i];
     if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f) put(self, "\\u%04x", c);
-    else put_bytes(self, text, 1);
+    else put_bytes(self, &text[i], 1);
   }
   put_bytes(self, "\"", 1);
 }
@@ -46,8 +46,8 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
-static const char *finish_name(enum verbatim_finish finish) {
-  static const char *const names[] = {"running", "stop", "length", "nonfinite"};
+const char *receipt_finish_name(enum verbatim_finish finish) {
+  static const char *const names[] = {"running", "stop", "length", "nonfinite", "stop_text", "cancelled"};
   return names[finish];
 }
 
@@ -55,7 +55,7 @@ status receipt_begin(receipt *self, const char *path, const receipt_source *sour
   *self = (receipt){.path = path};
   digest_start(&self->state);
   if (path && !(self->file = fopen(path, "wb"))) return FAIL(ERR_IO, "receipt %s: cannot be written: %s", path, strerror(errno));
-  put(self, "{\"verbatim_receipt\":1,");
+  put(self, "{\"verbatim_receipt\":2,");
   put_digest(self, "numerics_id", source->numerics_id);
   put(self, ",");
   put_digest(self, "config", source->config_digest);
@@ -67,29 +67,76 @@ status receipt_begin(receipt *self, const char *path, const receipt_source *sour
   return OK;
 }
 
+static void put_stops(receipt *self, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+  put(self, ",\"stop_ids\":[");
+  for (uint32_t i = 0; i < stop_count; i++) put(self, "%s%" PRId32, i ? "," : "", stop_ids[i]);
+  put(self, "],\"stop_texts\":[");
+  for (uint32_t i = 0; i < r->stop_text_count; i++) {
+    put(self, "%s", i ? "," : "");
+    put_string(self, r->stop_texts[i].bytes, r->stop_texts[i].count);
+  }
+  put(self, "]");
+}
+
+static void put_list(receipt *self, const verbatim_request *r) {
+  token_bias list[TOKEN_LIST_MAX];
+  uint32_t count = request_list(r, list);
+  put(self, ",\"list\":[");
+  for (uint32_t i = 0; i < count; i++) put(self, "%s[%" PRId32 ",\"%08" PRIx32 "\"]", i ? "," : "", list[i].token, bits_of(list[i].bias));
+  put(self, "],\"list_only\":%s", r->allowed_count ? "true" : "false");
+}
+
 static void put_inputs(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
   digest prompt = digest_of(r->prompt, r->prompt_count * sizeof *r->prompt);
   put(self, "{\"id\":");
-  put_string(self, id);
+  put_string(self, id, strlen(id));
   put(self, ",\"prompt_count\":%" PRIu32 ",", r->prompt_count);
   put_digest(self, "prompt", prompt.bytes);
-  put(self, ",\"max_tokens\":%" PRIu32 ",\"temperature\":\"%08" PRIx32 "\",\"top_k\":%" PRIu32, r->max_tokens,
-      bits_of(r->temperature == 0.0f ? 0.0f : r->temperature), r->top_k);
-  put(self, ",\"top_p\":\"%09" PRIx64 "\",\"seed\":\"%016" PRIx64 "\",\"stop_ids\":[", request_top_p_fixed(r->top_p), r->seed);
-  for (uint32_t i = 0; i < stop_count; i++) put(self, "%s%" PRId32, i ? "," : "", stop_ids[i]);
-  put(self, "],");
+  put(self, ",\"max_tokens\":%" PRIu32 ",\"score_from\":%" PRIu32 ",\"top_logprobs\":%" PRIu32, r->max_tokens, r->score_from,
+      r->top_logprobs);
+  put(self, ",\"temperature\":\"%08" PRIx32 "\",\"top_k\":%" PRIu32 ",\"top_p\":\"%09" PRIx64 "\",\"min_p\":\"%016" PRIx64 "\"",
+      request_bits(r->temperature), r->top_k, request_top_p_fixed(r->top_p), request_wide_bits(r->min_p));
+  put(self, ",\"repetition_penalty\":\"%08" PRIx32 "\",\"presence_penalty\":\"%08" PRIx32 "\",\"frequency_penalty\":\"%08" PRIx32 "\"",
+      request_bits(r->repetition_penalty), request_bits(r->presence_penalty), request_bits(r->frequency_penalty));
+  put_list(self, r);
+  put(self, ",\"seed\":\"%016" PRIx64 "\",\"sample_index\":%" PRIu32, r->seed, r->sample_index);
+  put_stops(self, r, stop_ids, stop_count);
+  put(self, ",");
   put_digest(self, "request", r->request_digest);
 }
 
-void receipt_add(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
-  put_inputs(self, id, r, stop_ids, stop_count);
-  put(self, ",\"finish\":\"%s\",\"tokens\":[", finish_name(r->finish));
-  for (uint32_t i = 0; i < r->token_count; i++) put(self, "%s%" PRId32, i ? "," : "", r->tokens[i]);
+static void put_alternatives(receipt *self, const verbatim_alternative *list, uint32_t count, uint32_t each) {
+  put(self, "],\"alternatives\":[");
+  for (uint32_t i = 0; i < count && each; i++) {
+    put(self, "%s[", i ? "," : "");
+    for (uint32_t k = 0; k < each; k++, list++)
+      put(self, "%s[%" PRId32 ",\"%08" PRIx32 "\"]", k ? "," : "", list->id, bits_of(list->logprob));
+    put(self, "]");
+  }
+}
+
+static void put_tokens(receipt *self, const char *key, const verbatim_token *list, uint32_t count, const verbatim_alternative *alternatives,
+                       uint32_t each) {
+  put(self, ",\"%s\":{\"tokens\":[", key);
+  for (uint32_t i = 0; i < count; i++) put(self, "%s%" PRId32, i ? "," : "", list[i].id);
   put(self, "],\"logprobs\":[");
-  for (uint32_t i = 0; i < r->token_count; i++) put(self, "%s\"%08" PRIx32 "\"", i ? "," : "", bits_of(r->logprobs[i]));
+  for (uint32_t i = 0; i < count; i++) put(self, "%s\"%08" PRIx32 "\"", i ? "," : "", bits_of(list[i].logprob));
+  put(self, "],\"ranks\":[");
+  for (uint32_t i = 0; i < count; i++) put(self, "%s%" PRIu32, i ? "," : "", list[i].rank);
   put(self, "],\"logits\":[");
-  for (uint32_t i = 0; i < r->token_count; i++) put(self, "%s\"%016" PRIx64 "\"", i ? "," : "", r->digests[i]);
-  put(self, "],");
+  for (uint32_t i = 0; i < count; i++) put(self, "%s\"%016" PRIx64 "\"", i ? "," : "", list[i].digest);
+  put_alternatives(self, alternatives, count, each);
+  put(self, "]}");
+}
+
+void receipt_add(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+  const verbatim_alternative *made = r->top_logprobs ? r->alternatives + (uint64_t)r->score_count * r->top_logprobs : NULL;
+  put_inputs(self, id, r, stop_ids, stop_count);
+  put(self, ",\"finish\":\"%s\",\"stop_index\":%" PRIu32 ",\"text_bytes\":%" PRIu64, receipt_finish_name(r->finish), r->stop_index,
+      r->text_bytes);
+  put_tokens(self, "scored", r->scores, r->score_count, r->alternatives, r->top_logprobs);
+  put_tokens(self, "made", r->tokens, r->token_count, made, r->top_logprobs);
+  put(self, ",");
   put_digest(self, "chain", r->chain);
   put(self, "}\n");
   if (self->file && fflush(self->file) != 0) self->failed = true;
@@ -98,7 +145,7 @@ void receipt_add(receipt *self, const char *id, const verbatim_request *r, const
 void receipt_fault(receipt *self, const char *what) {
   if (!self->file) return;
   put(self, "{\"fault\":");
-  put_string(self, what);
+  put_string(self, what, strlen(what));
   put(self, "}\n");
   fflush(self->file);
 }

@@ -29,6 +29,9 @@ status receipt_begin(receipt *self, const char *path, const receipt_source *sour
  * id: any text; stop_ids: as request_stop_ids gives them. */
 void receipt_add(receipt *self, const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count);
 
+/* "stop", "length" and so on, as receipts have it. */
+const char *receipt_finish_name(enum verbatim_finish finish);
+
 /* A line that says the run ended here; the receipt then has no digest line. receipt_fault leaves the file open, for a process that is
  * about to end; receipt_abandon closes it. */
 void receipt_fault(receipt *self, const char *what);

@@ -1,31 +1,62 @@
-/* request.h - one request by itself: is it valid under a plan, what is its digest, how a result is added to it.
+/* request.h - one request by itself: is it valid under a model, what is its digest, how a result is added to it.
  *
- * Knows nothing of other requests, slots or steps. Read next: verbatim.h (the struct), schedule.h, receipt.h. */
+ * Knows nothing of other requests, slots or steps. Read next: verbatim.h (the struct), schedule.h, receipt.h, stop_text.h. */
 #ifndef VERBATIM_REQUEST_H
 #define VERBATIM_REQUEST_H
 #include "base.h"
 #include "digest.h"
 #include "kernels_src/abi.h"
 #include "plan.h"
+#include "stop_text.h"
+#include "tokenizer.h"
 #include "verbatim.h"
 
-/* ERR_USAGE or ERR_LIMIT names the field and what was expected. */
-status request_check(const plan *p, const verbatim_request *request, bool logits_on);
+typedef struct request_model { /* what requests are made to */
+  const plan *plan;
+  const uint8_t *weights_digest;   /* [DIGEST_BYTES] */
+  const tokenizer *tokenizer;      /* null: no text  */
+  const uint8_t *tokenizer_digest; /* [DIGEST_BYTES] */
+  bool logits;                     /* rows can be had */
+} request_model;
 
-/* KV pages the request needs: the last token made is never fed back. */
+/* ERR_USAGE or ERR_LIMIT names the field and what was expected. */
+status request_check(const request_model *m, const verbatim_request *request);
+
+/* Prompt tokens that are fed: all, or all but the last when nothing is made after it. */
+uint32_t request_fed(const verbatim_request *request);
+
+/* KV pages the request needs: the last token, made or of the prompt, is never fed. */
 uint32_t request_pages(const verbatim_request *request);
 
-/* Clears the outputs and starts the digest chain. weights: digest of the weights in use. */
-void request_start(const plan *p, const uint8_t weights[DIGEST_BYTES], verbatim_request *request);
+/* The first prompt position whose logits row is wanted; from there on all that are fed. request_fed(r) or more: none. */
+uint32_t request_logits_from(const verbatim_request *request);
 
-/* What the device needs to choose token number `index` of the request. */
-sample_param request_sample(const verbatim_request *request, uint32_t index, uint32_t slot);
+/* Clears the outputs and starts the digest chain. */
+void request_start(const request_model *m, verbatim_request *request);
 
-/* Adds one result (token, log-probability, digest of its logits row); sets finish when the request is done. */
-void request_push(const plan *p, verbatim_request *request, const sample_result *result, uint64_t logits_digest);
+/* The token list: ascending ids with their biases. list: room for TOKEN_LIST_MAX. Returns how many. */
+uint32_t request_list(const verbatim_request *request, token_bias *list);
+
+/* What the device needs to know of the logits row that gives the token at `position`: a prompt position means that no token is chosen. */
+sample_param request_sample(const verbatim_request *request, uint32_t position, uint32_t slot);
+
+/* The token at `position` is one of the prompt, and to be scored. */
+bool request_scores(const verbatim_request *request, uint32_t position);
+
+/* Adds one result: of the scored prompt tokens in order, then of the tokens made. top: [TOP_LOGPROBS_MAX]. text: of the tokens made
+ * before, which the caller moves on. Sets finish when the request is done. */
+void request_push(const request_model *m, verbatim_request *request, const stop_text *text, const sample_result *result,
+                  const top_logprob *top, uint64_t logits_digest);
+
+/* Shows the text that the token made last makes certain, or, without one (made false), the rest of what was held back. */
+void request_show(const request_model *m, verbatim_request *request, stop_text *text, bool made);
 
 /* top_p * 2^32 rounded to nearest, at least 1. */
 uint64_t request_top_p_fixed(double top_p);
+
+/* The bits of a number, of either zero those of +0. */
+uint32_t request_bits(float value);
+uint64_t request_wide_bits(double value);
 
 /* The ids that stop the request, ascending, without repeats: the model's own (unless ignored) and the given ones.
  * ids: room for EOS_MAX + VERBATIM_STOP_IDS_MAX. Returns how many. */

@@ -21,6 +21,7 @@ typedef struct mapped_file {
   const uint8_t *bytes;
   uint64_t byte_count;
   void *mapping; /* null when the bytes are the caller's */
+  int fd;        /* -1 then */
   json_t *header; /* owns the tensors' strings */
 } mapped_file;
 
@@ -29,6 +30,8 @@ struct safetensors {
   uint32_t file_count;
   safetensor *tensors;
   uint32_t tensor_count, tensor_room;
+  char **names; /* of tensors that are parts of others, a block for each of those */
+  uint32_t name_count;
 };
 
 static const struct { const char *name; uint32_t bits; } DTYPES[] = {
@@ -121,8 +124,8 @@ static status check_cover(const mapped_file *file, safetensor *tensors, uint32_t
 static status room_for(safetensors *set, size_t more) {
   if (more > TENSORS_MAX || set->tensor_count + more > TENSORS_MAX)
     return FAIL(ERR_LIMIT, "safetensors: more than %u tensors", TENSORS_MAX);
-  if (set->tensor_count + more <= set->tensor_room) return OK;
-  uint32_t room = set->tensor_count + (uint32_t)more;
+  if (set->tensor_count + more < set->tensor_room) return OK;
+  uint32_t room = set->tensor_count + (uint32_t)more + 1; /* a list of no tensors is not null */
   safetensor *grown = realloc(set->tensors, room * sizeof *grown);
   if (!grown) return FAIL(ERR_LIMIT, "safetensors: no memory for %u tensors", room);
   set->tensors = grown;
@@ -151,6 +154,7 @@ static status read_header(safetensors *set, mapped_file *file) {
   json_object_foreach(file->header, name, entry) {
     if (strcmp(name, "__metadata__") == 0) continue;
     TRY(read_tensor(file, name, entry, data, data_bytes, &set->tensors[first + count]));
+    set->tensors[first + count].file = (uint32_t)(file - set->files);
     count++;
   }
   TRY(check_cover(file, set->tensors + first, count, data, data_bytes));
@@ -173,8 +177,14 @@ static status map_file(const char *dir, mapped_file *file) {
     if (mapping == MAP_FAILED) result = FAIL(ERR_IO, "%s: cannot be mapped: %s", path, strerror(errno));
     else file->mapping = mapping, file->bytes = mapping, file->byte_count = (uint64_t)info.st_size;
   }
-  close(fd);
+  if (result == OK) file->fd = fd;
+  else close(fd);
   return result;
+}
+
+static void unmap_file(mapped_file *file) {
+  if (file->mapping) munmap(file->mapping, (size_t)file->byte_count);
+  if (file->fd >= 0) close(file->fd);
 }
 
 static char *copy_text(const char *text) {
@@ -189,7 +199,7 @@ static status add_file(safetensors *set, const char *name) {
   mapped_file *files = realloc(set->files, (set->file_count + 1) * sizeof *files);
   if (!files) return FAIL(ERR_LIMIT, "safetensors: no memory");
   set->files = files;
-  files[set->file_count] = (mapped_file){.name = copy_text(name)};
+  files[set->file_count] = (mapped_file){.name = copy_text(name), .fd = -1};
   if (!files[set->file_count].name) return FAIL(ERR_LIMIT, "safetensors: no memory");
   set->file_count++;
   return OK;
@@ -236,7 +246,7 @@ static status sort_tensors(safetensors *set) {
 }
 
 static status load_index(const char *dir, json_t **index) {
-  mapped_file file = {.name = (char *)(uintptr_t)INDEX_NAME};
+  mapped_file file = {.name = (char *)(uintptr_t)INDEX_NAME, .fd = -1};
   TRY(map_file(dir, &file));
   json_error_t error;
   status result = OK;
@@ -244,7 +254,7 @@ static status load_index(const char *dir, json_t **index) {
     result = FAIL(ERR_LIMIT, INDEX_NAME ": more than %u bytes", SAFETENSORS_HEADER_BYTES_MAX);
   else if (!(*index = json_loadb((const char *)file.bytes, (size_t)file.byte_count, JSON_REJECT_DUPLICATES, &error)))
     result = FAIL(ERR_FORMAT, INDEX_NAME ": not JSON: %s (line %d)", error.text, error.line);
-  munmap(file.mapping, (size_t)file.byte_count);
+  unmap_file(&file);
   return result;
 }
 
@@ -274,7 +284,74 @@ static status open_set(safetensors *set, const char *dir) {
   return result;
 }
 
+/* === Experts stored together ============================================================================================ */
+
+/* Some checkpoints (HF's of mistral4) keep the experts of a layer in two tensors: P.experts.gate_up_proj [experts][2 * inner][hidden],
+ * of each expert first the gate, and P.experts.down_proj [experts][hidden][inner]. They are listed by the names that others have:
+ * P.experts.N.gate_proj.weight and so on. */
+static const struct stack { const char *end; uint32_t parts; const char *names[2]; } STACKS[] = {
+  {".experts.gate_up_proj", 2, {"gate_proj", "up_proj"}}, {".experts.down_proj", 1, {"down_proj", NULL}},
+};
+
+static const struct stack *stack_of(const safetensor *tensor) {
+  size_t length = strlen(tensor->name);
+  for (size_t i = 0; i < ARRAY_LEN(STACKS); i++) {
+    size_t end = strlen(STACKS[i].end);
+    if (length < end || strcmp(tensor->name + length - end, STACKS[i].end) != 0) continue;
+    bool fits = tensor->rank == 3 && tensor->shape[0] > 0 && tensor->shape[0] <= EXPERTS_MAX && tensor->shape[1] % STACKS[i].parts == 0;
+    return fits ? &STACKS[i] : NULL;
+  }
+  return NULL;
+}
+
+static status add_names(safetensors *set, uint32_t count, char **block) {
+  char **grown = realloc(set->names, (set->name_count + 1ull) * sizeof *grown);
+  if (!grown) return FAIL(ERR_LIMIT, "safetensors: no memory");
+  set->names = grown;
+  grown[set->name_count] = malloc((size_t)count * NAME_BYTES_MAX);
+  if (!grown[set->name_count]) return FAIL(ERR_LIMIT, "safetensors: no memory");
+  *block = grown[set->name_count++];
+  return OK;
+}
+
+/* The first part takes the place of the whole, the others follow at the end. */
+static status split_stack(safetensors *set, uint32_t index, const struct stack *stack) {
+  const safetensor whole = set->tensors[index];
+  uint32_t count = (uint32_t)whole.shape[0] * stack->parts;
+  int stem = (int)(strrchr(whole.name, '.') - whole.name);
+  char *name = NULL;
+  TRY(room_for(set, count - 1));
+  TRY(add_names(set, count, &name));
+  for (uint32_t i = 0; i < count; i++, name += NAME_BYTES_MAX) {
+    safetensor *part = i == 0 ? &set->tensors[index] : &set->tensors[set->tensor_count++];
+    const char *end = stack->names[i % stack->parts];
+    int length = snprintf(name, NAME_BYTES_MAX, "%.*s.%u.%s.weight", stem, whole.name, i / stack->parts, end);
+    if (length < 0 || length >= (int)NAME_BYTES_MAX) return FAIL(ERR_LIMIT, "safetensors: the name of tensor %s is too long", whole.name);
+    *part = whole;
+    part->name = name;
+    part->rank = 2;
+    part->shape[0] = whole.shape[1] / stack->parts;
+    part->shape[1] = whole.shape[2];
+    part->shape[2] = 0;
+    part->bytes = whole.bytes / count;
+    part->data = whole.data + i * part->bytes;
+  }
+  return OK;
+}
+
+static status split_stacks(safetensors *set) {
+  uint32_t count = set->tensor_count;
+  for (uint32_t i = 0; i < count; i++) {
+    const struct stack *stack = stack_of(&set->tensors[i]);
+    if (stack) TRY(split_stack(set, i, stack));
+  }
+  return set->name_count > 0 ? sort_tensors(set) : OK;
+}
+
+/* === Opening ============================================================================================================ */
+
 static status finish_open(safetensors *made, status result, safetensors **set) {
+  if (result == OK) result = split_stacks(made);
   if (result != OK) safetensors_close(made);
   else *set = made;
   return result;
@@ -303,9 +380,11 @@ void safetensors_close(safetensors *set) {
   if (!set) return;
   for (uint32_t i = 0; i < set->file_count; i++) {
     json_decref(set->files[i].header);
-    if (set->files[i].mapping) munmap(set->files[i].mapping, (size_t)set->files[i].byte_count);
+    unmap_file(&set->files[i]);
     free(set->files[i].name);
   }
+  for (uint32_t i = 0; i < set->name_count; i++) free(set->names[i]);
+  free(set->names);
   free(set->files);
   free(set->tensors);
   free(set);
@@ -321,4 +400,22 @@ const safetensor *safetensors_at(const safetensors *set, uint32_t index) {
 const safetensor *safetensors_find(const safetensors *set, const char *name) {
   safetensor key = {.name = name};
   return set->tensor_count ? bsearch(&key, set->tensors, set->tensor_count, sizeof key, compare_name) : NULL;
+}
+
+status safetensors_read(const safetensors *set, const safetensor *tensor, uint64_t offset, void *out, size_t bytes) {
+  ASSERT(offset <= tensor->bytes && bytes <= tensor->bytes - offset);
+  const mapped_file *file = &set->files[tensor->file];
+  if (file->fd < 0) {
+    if (bytes) memcpy(out, tensor->data + offset, bytes);
+    return OK;
+  }
+  off_t at = (off_t)(tensor->data - file->bytes) + (off_t)offset;
+  for (size_t done = 0; done < bytes;) {
+    ssize_t part = pread(file->fd, (uint8_t *)out + done, bytes - done, at + (off_t)done);
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) return FAIL(ERR_IO, "%s: tensor %s cannot be read: %s", file->name, tensor->name, strerror(errno));
+    if (part == 0) return FAIL(ERR_IO, "%s: tensor %s: the file was cut while it was read", file->name, tensor->name);
+    done += (size_t)part;
+  }
+  return OK;
 }

@@ -2,7 +2,7 @@
  *
  * Files are mapped read-only after their headers have been checked whole: bounded, every offset inside the file, the data area
  * covered without hole or overlap, sizes equal to shape times dtype, no name twice in all files together.
- * Knows nothing of plans. Read next: weights.c. */
+ * Experts that a file keeps in one tensor are listed one by one. Knows nothing of plans. Read next: weights.c. */
 #ifndef VERBATIM_SAFETENSORS_H
 #define VERBATIM_SAFETENSORS_H
 #include "base.h"
@@ -17,6 +17,7 @@ typedef struct safetensor {
   uint64_t shape[SAFETENSORS_RANK_MAX];
   const uint8_t *data; /* in the mapping; aligned to 1 byte only */
   uint64_t bytes;
+  uint32_t file;     /* the set's own */
 } safetensor;
 
 typedef struct safetensors safetensors; /* a set of files */
@@ -31,5 +32,9 @@ void safetensors_close(safetensors *set); /* null: nothing */
 uint32_t safetensors_count(const safetensors *set);
 const safetensor *safetensors_at(const safetensors *set, uint32_t index); /* in the order of names */
 const safetensor *safetensors_find(const safetensors *set, const char *name); /* null: none */
+
+/* Copies bytes of a tensor's data, offset + bytes at most tensor->bytes. Reads the file, not the mapping: that costs no page faults, and a
+ * file that was cut since it was opened is an error instead of a signal. Any thread. ERR_IO. */
+status safetensors_read(const safetensors *set, const safetensor *tensor, uint64_t offset, void *out, size_t bytes);
 
 #endif

@@ -250,6 +250,12 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, bool
 uint32_t tokenizer_vocab_size(const tokenizer *t) { return t->data.token_count; }
 int32_t tokenizer_bos(const tokenizer *t) { return t->data.bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->data.eos; }
+
+size_t tokenizer_lead(const tokenizer *t, const int32_t **ids) {
+  *ids = t->data.before;
+  return t->data.before_count;
+}
+
 digest tokenizer_digest(const tokenizer *t) { return t->digest; }
 
 const uint8_t *tokenizer_token_bytes(const tokenizer *t, int32_t id, size_t *bytes) {

@@ -38,6 +38,9 @@ uint32_t tokenizer_vocab_size(const tokenizer *t); /* ids are 0 .. this - 1, add
 int32_t tokenizer_bos(const tokenizer *t);         /* -1: the model states none */
 int32_t tokenizer_eos(const tokenizer *t);
 
+/* The ids that add_special puts before a text, the tokenizer's: BOS, as a rule. Returns how many. */
+size_t tokenizer_lead(const tokenizer *t, const int32_t **ids);
+
 /* The bytes of a token, the tokenizer's. NULL when id is not a token: models pad their logits beyond the vocabulary. */
 const uint8_t *tokenizer_token_bytes(const tokenizer *t, int32_t id, size_t *bytes);
 bool tokenizer_is_special(const tokenizer *t, int32_t id);

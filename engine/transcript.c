@@ -1,6 +1,8 @@
 /* transcript.c - see transcript.h. */
 #include "transcript.h"
 #include "detokenizer.h"
+#include "receipt.h"
+#include "utf8.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +25,10 @@ status transcript_text(const tokenizer *t, const verbatim_request *request, char
   status result = grow(&made, &room, 64);
   for (uint32_t i = 0; i < count && result == OK; i++) {
     size_t token_bytes = 0;
-    if (tokenizer_is_special(t, request->tokens[i])) continue;
-    (void)tokenizer_token_bytes(t, request->tokens[i], &token_bytes);
+    if (tokenizer_is_special(t, request->tokens[i].id)) continue;
+    (void)tokenizer_token_bytes(t, request->tokens[i].id, &token_bytes);
     result = grow(&made, &room, used + 3 * (token_bytes + 3) + 8);
-    if (result == OK) result = detokenizer_push(t, &state, request->tokens[i], made + used, room - used, &added);
+    if (result == OK) result = detokenizer_push(t, &state, request->tokens[i].id, made + used, room - used, &added);
     if (result == OK) used += added;
   }
   if (result == OK) result = grow(&made, &room, used + 8);
@@ -36,6 +38,10 @@ status transcript_text(const tokenizer *t, const verbatim_request *request, char
     return result;
   }
   used += added;
+  if (request->finish == VERBATIM_STOP_TEXT) {
+    ASSERT(request->text_bytes <= used);
+    used = (size_t)request->text_bytes;
+  }
   made[used] = 0;
   *text = made;
   *bytes = used;
@@ -55,36 +61,74 @@ bool transcript_matches(const char *text, size_t bytes, const char *answer) {
 
 static json_t *token_list(const verbatim_request *request) {
   json_t *list = json_array();
-  for (uint32_t i = 0; i < request->token_count; i++) json_array_append_new(list, json_integer(request->tokens[i]));
+  for (uint32_t i = 0; i < request->token_count; i++) json_array_append_new(list, json_integer(request->tokens[i].id));
   return list;
 }
 
-static json_t *logprob_list(const verbatim_request *request) {
+static json_t *alternatives_of(const verbatim_request *request, const tokenizer *t, uint32_t index) {
+  const verbatim_alternative *from = request->alternatives + ((uint64_t)request->score_count + index) * request->top_logprobs;
   json_t *list = json_array();
-  for (uint32_t i = 0; i < request->token_count; i++) json_array_append_new(list, json_real((double)request->logprobs[i]));
+  for (uint32_t i = 0; i < request->top_logprobs; i++) {
+    json_t *one = json_object();
+    size_t bytes = 0;
+    const uint8_t *text = t && !tokenizer_is_special(t, from[i].id) ? tokenizer_token_bytes(t, from[i].id, &bytes) : NULL;
+    json_object_set_new(one, "id", json_integer(from[i].id));
+    json_object_set_new(one, "logprob", json_real((double)from[i].logprob));
+    if (text && utf8_valid_bytes(text, bytes) == bytes) json_object_set_new(one, "text", json_stringn((const char *)text, bytes));
+    json_array_append_new(list, one);
+  }
   return list;
 }
 
-status transcript_json(FILE *to, const item *source, const verbatim_request *request, const char *text, size_t text_bytes) {
-  static const char *const finishes[] = {"running", "stop", "length", "nonfinite"};
+/* What is known of each token, apart because of its digits: fp32 needs 9, the caller's numbers keep theirs. */
+static char *details(const verbatim_request *request, const tokenizer *t) {
+  json_t *object = json_object(), *logprobs = json_array(), *ranks = json_array(), *alternatives = json_array();
+  for (uint32_t i = 0; i < request->token_count; i++) {
+    json_array_append_new(logprobs, json_real((double)request->tokens[i].logprob));
+    json_array_append_new(ranks, json_integer(request->tokens[i].rank));
+    if (request->top_logprobs) json_array_append_new(alternatives, alternatives_of(request, t, i));
+  }
+  int failed = json_object_set_new(object, "logprobs", logprobs);
+  failed |= json_object_set_new(object, "ranks", ranks);
+  if (request->top_logprobs) failed |= json_object_set_new(object, "alternatives", alternatives);
+  else json_decref(alternatives);
+  char *text = failed ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+  json_decref(object);
+  return text;
+}
+
+static int set_finish(json_t *line, const verbatim_request *request) {
+  int failed = json_object_set_new(line, "finish", json_string(receipt_finish_name(request->finish)));
+  if (request->finish == VERBATIM_STOP)
+    failed |= json_object_set_new(line, "stop_reason", json_integer(request->tokens[request->token_count - 1].id));
+  if (request->finish == VERBATIM_STOP_TEXT) {
+    const verbatim_text *stop = &request->stop_texts[request->stop_index];
+    failed |= json_object_set_new(line, "stop_reason", json_stringn(stop->bytes, stop->count));
+  }
+  return failed;
+}
+
+status transcript_json(FILE *to, const item *source, const verbatim_request *request, const tokenizer *t, const char *text,
+                       size_t text_bytes) {
+  static const char *const own[] = {"logprobs", "ranks", "alternatives"};
   json_t *line = source->echo ? json_loads(source->echo, JSON_ALLOW_NUL, NULL) : json_object();
   int failed = !line;
+  for (size_t i = 0; i < ARRAY_LEN(own); i++) (void)json_object_del(line, own[i]);
   failed |= json_object_set_new(line, "id", json_string(source->id));
+  if (source->params.samples > 1) failed |= json_object_set_new(line, "index", json_integer(request->sample_index));
   if (source->task) failed |= json_object_set_new(line, "task", json_string(source->task));
   failed |= json_object_set_new(line, "prompt_tokens", json_integer(request->prompt_count));
   if (text) failed |= json_object_set_new(line, "text", json_stringn(text, text_bytes));
   failed |= json_object_set_new(line, "tokens", token_list(request));
-  failed |= json_object_set_new(line, "finish", json_string(finishes[request->finish]));
+  failed |= set_finish(line, request);
   if (source->answer) failed |= json_object_set_new(line, "answer", json_string(source->answer));
   if (source->answer && text)
     failed |= json_object_set_new(line, "exact", json_boolean(transcript_matches(text, text_bytes, source->answer)));
-  json_t *list = logprob_list(request);
-  char *object = failed ? NULL : json_dumps(line, JSON_COMPACT), *logprobs = json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(9));
-  failed |= !object || !logprobs; /* fp32 needs 9 digits, the caller's numbers keep theirs */
-  if (!failed) failed = fprintf(to, "%.*s,\"logprobs\":%s}\n", (int)strlen(object) - 1, object, logprobs) < 0;
+  char *object = failed ? NULL : json_dumps(line, JSON_COMPACT), *rest = details(request, text ? t : NULL);
+  failed |= !object || !rest;
+  if (!failed) failed = fprintf(to, "%.*s,%s\n", (int)strlen(object) - 1, object, rest + 1) < 0;
   free(object);
-  free(logprobs);
-  json_decref(list);
+  free(rest);
   json_decref(line);
   return failed ? FAIL(ERR_IO, "output of request %s could not be written", source->id) : OK;
 }

@@ -10,15 +10,17 @@
 #include "tokenizer.h"
 #include "verbatim.h"
 
-/* The text of the tokens made, without the stop id that ended them and without special tokens. *text is NUL-terminated (and may hold
- * NULs), to be freed by the caller. */
+/* The text of the tokens made, without the stop id or the stop text that ended them and without special tokens. *text is NUL-terminated
+ * (and may hold NULs), to be freed by the caller. */
 status transcript_text(const tokenizer *t, const verbatim_request *request, char **text, size_t *bytes);
 
 /* The text is the answer, but for blanks at both ends. */
 bool transcript_matches(const char *text, size_t bytes, const char *answer);
 
-/* Writes one line: the item's echoed keys, then id, task, prompt_tokens, text (if any), tokens, logprobs, finish, and answer and exact
- * for an item with an answer. text null: no tokenizer. */
-status transcript_json(FILE *to, const item *source, const verbatim_request *request, const char *text, size_t text_bytes);
+/* Writes one line: the item's echoed keys, then id, index (which sample, where there are several), task, prompt_tokens, text, tokens,
+ * finish, stop_reason (the stop id or the stop text), for an item with an answer that and exact, then of each token logprobs, ranks and, if
+ * asked for, alternatives: each a list of id, logprob and, where it is text by itself, text. t and text null: no text. */
+status transcript_json(FILE *to, const item *source, const verbatim_request *request, const tokenizer *t, const char *text,
+                       size_t text_bytes);
 
 #endif

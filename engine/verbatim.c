@@ -4,14 +4,18 @@
  * settle the one before, so that the device never waits for the host. Must not know the command line. */
 #include "verbatim.h"
 #include "arena.h"
+#include "clock.h"
 #include "digest.h"
 #include "exec.h"
 #include "plan.h"
 #include "safetensors.h"
 #include "schedule.h"
 #include "special_file.h"
+#include "stop_text.h"
+#include "tokenizer.h"
 #include "weights.h"
 #include <errno.h>
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +31,15 @@ struct verbatim {
   exec *machine;
   schedule schedule;
   weights_report weights;
+  tokenizer *tokenizer;  /* null without config.text */
+  digest vocabulary;     /* its digest, or zeros     */
+  request_model model;
   uint32_t parity;       /* of the next step                       */
   bool outstanding[2];   /* submitted and not settled              */
+  verbatim_stages stages;
+  verbatim_memory memory; /* without free_now */
   char device_name[128];
-  char note[512];
+  char note[1024];
 };
 
 /* === Start-up =============================================================================================================== */
@@ -46,11 +55,11 @@ static status open_cpu(verbatim *self) {
   return OK;
 }
 
-static status open_device(verbatim *self) {
+static status open_device(verbatim *self, const dynlib_search *libraries) {
   int index = self->config.device;
   if (index < VERBATIM_DEVICE_CPU) return FAIL(ERR_USAGE, "device: expected auto, cpu or a GPU's number, found %d", index);
   if (index == VERBATIM_DEVICE_CPU) return open_cpu(self);
-  status result = gpu_open(index < 0 ? 0 : (uint32_t)index, &self->device);
+  status result = gpu_open(index < 0 ? 0 : (uint32_t)index, libraries, &self->device);
   if (result == OK) {
     snprintf(self->device_name, sizeof self->device_name, "%s", gpu_describe(self->device)->name);
     gpu_on_fault(self->device, fault, self);
@@ -62,6 +71,11 @@ static status open_device(verbatim *self) {
   return open_cpu(self);
 }
 
+static status measure_memory(const verbatim *self, uint64_t *free_bytes) {
+  uint64_t total;
+  return self->device ? gpu_memory(self->device, free_bytes, &total) : OK;
+}
+
 static status load_weights(verbatim *self) {
   safetensors *set = NULL;
   weights_target target = exec_weights_target(self->machine);
@@ -69,9 +83,12 @@ static status load_weights(verbatim *self) {
   status result = weights_load(&self->plan, set, &target, self->config.on_progress, self->config.context, &self->weights);
   safetensors_close(set);
   TRY(result);
-  if (self->weights.unused_count && !self->note[0])
-    snprintf(self->note, sizeof self->note, "%u tensors of the model are not used, e.g. %s", self->weights.unused_count,
-             self->weights.unused_first);
+  self->stages.weights_bytes = self->weights.source_bytes;
+  self->stages.weights_threads = self->weights.threads;
+  char text[512];
+  size_t used = strlen(self->note);
+  weights_note(&self->weights, text, sizeof text);
+  if (*text) snprintf(self->note + used, sizeof self->note - used, "%s%s", used ? "; " : "", text);
   return OK;
 }
 
@@ -97,30 +114,88 @@ static status check_config(const verbatim *self) {
               digest_text(expected, texts[0]), digest_text(found.bytes, texts[1]));
 }
 
+static status open_text(verbatim *self) {
+  if (!self->config.text) return OK;
+  TRY(tokenizer_open(&self->tokenizer, self->config.model_dir));
+  self->vocabulary = tokenizer_digest(self->tokenizer);
+  return OK;
+}
+
+/* The seconds since *from, which becomes now. */
+static double lap(double *from) {
+  double before = *from;
+  *from = clock_seconds();
+  return *from - before;
+}
+
+static status start_machine(verbatim *self, const exec_options *options, double *from) {
+  verbatim_stages *stages = &self->stages;
+  TRY(exec_open(&self->machine, &self->plan, options, &self->host));
+  stages->memory = lap(from);
+  TRY(exec_start_kernels(self->machine, &self->host));
+  stages->kernels = lap(from);
+  TRY(load_weights(self));
+  stages->weights = lap(from);
+  exec_start_tables(self->machine);
+  stages->tables = lap(from);
+  TRY(exec_start_library(self->machine));
+  stages->library = lap(from);
+  TRY(exec_start_graphs(self->machine));
+  stages->graphs = lap(from);
+  stages->kernels_cached = exec_count(self->machine).kernels_cached;
+  stages->kernels_compiled = exec_count(self->machine).kernels_compiled;
+  return OK;
+}
+
 static status start(verbatim *self) {
   const verbatim_config *c = &self->config;
+  double begun = clock_seconds(), from = begun;
   TRY(plan_open(&self->plan, c->plan_path));
   TRY(check_config(self));
-  TRY(open_device(self));
-  exec_options machine = {.device = self->device, .pool = self->pool, .cache_dir = c->cache_dir, .direct = c->direct,
-                          .poison = c->poison, .logits = c->logits};
-  TRY(exec_open(&self->machine, &self->plan, &machine, &self->host));
-  TRY(load_weights(self));
-  TRY(exec_start(self->machine));
+  self->stages.plan = lap(&from);
+  TRY(open_text(self));
+  self->stages.text = lap(&from);
+  const dynlib_search libraries = {.folders = c->library_path, .program_path = c->program_path};
+  TRY(open_device(self, &libraries));
+  TRY(measure_memory(self, &self->memory.free_opened));
+  self->stages.device = lap(&from);
+  exec_options machine = {.device = self->device, .pool = self->pool, .libraries = &libraries, .cache_dir = c->cache_dir,
+                          .direct = c->direct, .poison = c->poison, .logits = c->logits};
+  TRY(start_machine(self, &machine, &from));
+  self->model = (request_model){.plan = &self->plan, .weights_digest = self->weights.digest.bytes, .tokenizer = self->tokenizer,
+                                .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits};
   schedule_options batching = {.max_active = c->max_active, .chunk_tokens = c->chunk_tokens, .slot_offset = c->slot_offset,
                                .shuffle_pages = c->shuffle_pages};
-  TRY(schedule_open(&self->schedule, &self->plan, self->machine, &batching, &self->host));
+  TRY(schedule_open(&self->schedule, &self->model, self->machine, &batching, &self->host));
   arena_freeze(&self->host);
   if (self->device) gpu_freeze(self->device);
+  TRY(measure_memory(self, &self->memory.free_ready));
+  self->stages.total = lap(&begun);
   return OK;
+}
+
+/* Every public function that computes or reaches the device does so between these two. The thread is the caller's: it may round
+ * another way, flush subnormals or have a CUDA context of its own, and all that is as before when the call is over. */
+static void enter(verbatim *self, fenv_t *callers) {
+  fegetenv(callers);
+  fesetenv(FE_DFL_ENV);
+  if (self->device) gpu_bind(self->device);
+}
+
+static void leave(verbatim *self, const fenv_t *callers) {
+  if (self->device) gpu_unbind(self->device);
+  fesetenv(callers);
 }
 
 int verbatim_open(verbatim **engine, const verbatim_config *config) {
   fail_clear();
   verbatim *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "no memory for the engine");
+  fenv_t callers;
   self->config = *config;
-  status result = start(self);
+  enter(self, &callers);
+  status result = start(self); /* gpu_open binds the device, and the threads of the CPU have our environment from here */
+  leave(self, &callers);
   if (result != OK) verbatim_close(self);
   else *engine = self;
   return result;
@@ -128,34 +203,68 @@ int verbatim_open(verbatim **engine, const verbatim_config *config) {
 
 void verbatim_close(verbatim *self) {
   if (!self) return;
+  fenv_t callers;
+  enter(self, &callers);
   exec_close(self->machine);
-  gpu_close(self->device);
+  gpu_close(self->device); /* and unbinds */
+  self->device = NULL;
+  leave(self, &callers);
   cpu_pool_close(self->pool);
   plan_close(&self->plan);
   arena_close(&self->host);
+  tokenizer_close(self->tokenizer);
   free(self);
+}
+
+static verbatim_memory describe_memory(const verbatim *self) {
+  verbatim_memory memory = self->memory;
+  if (!self->device) return memory;
+  memory.planned = align_up(self->plan.header->device_bytes, GPU_GRANULARITY);
+  memory.reserved = gpu_reserved_bytes(self->device);
+  memory.total = gpu_describe(self->device)->memory_bytes;
+  gpu_bind(self->device);
+  if (measure_memory(self, &memory.free_now) != OK) memory.free_now = 0; /* the device is lost, and the next step says so */
+  gpu_unbind(self->device);
+  return memory;
 }
 
 verbatim_info verbatim_describe(const verbatim *self) {
   const plan_header *h = self->plan.header;
+  exec_counts counts = exec_count(self->machine);
   verbatim_info info = {.device = self->device_name, .note = self->note, .vocab = h->model.vocab, .max_len = h->limits.max_len,
                         .max_seqs = h->limits.max_seqs, .bos = h->model.bos, .eos_count = h->model.eos_count, .eos = h->model.eos,
-                        .graph_count = exec_graph_count(self->machine), .device_bytes = h->device_bytes,
-                        .pinned_bytes = exec_pinned_bytes(self->machine), .host_bytes = self->host.taken_bytes};
+                        .graph_count = counts.graphs, .device_bytes = h->device_bytes, .pinned_bytes = counts.pinned_bytes,
+                        .host_bytes = self->host.taken_bytes, .stages = self->stages, .memory = describe_memory(self)};
   memcpy(info.numerics_id, h->numerics_id, sizeof info.numerics_id);
   memcpy(info.config_digest, h->config_digest, sizeof info.config_digest);
   memcpy(info.weights_digest, self->weights.digest.bytes, sizeof info.weights_digest);
+  memcpy(info.tokenizer_digest, self->vocabulary.bytes, sizeof info.tokenizer_digest);
   return info;
 }
 
 /* === Work =================================================================================================================== */
 
 int verbatim_submit(verbatim *self, verbatim_request *request) {
+  fenv_t callers;
   fail_clear();
-  TRY(request_check(&self->plan, request, self->config.logits));
-  request_start(&self->plan, self->weights.digest.bytes, request);
-  schedule_submit(&self->schedule, request);
-  return OK;
+  enter(self, &callers);
+  status result = request_check(&self->model, request);
+  if (result == OK) {
+    request_start(&self->model, request);
+    schedule_submit(&self->schedule, request);
+  }
+  leave(self, &callers);
+  return result;
+}
+
+int verbatim_cancel(verbatim *self, verbatim_request *request) {
+  fail_clear();
+  if (request->finish != VERBATIM_RUNNING) return OK;
+  fenv_t callers;
+  enter(self, &callers);
+  bool found = schedule_cancel(&self->schedule, request);
+  leave(self, &callers);
+  return found ? OK : FAIL(ERR_USAGE, "cancel: expected a request that was submitted to this engine, found another");
 }
 
 uint32_t verbatim_stop_ids(const verbatim *self, const verbatim_request *request, int32_t *ids) {
@@ -168,13 +277,74 @@ static void settle(verbatim *self, uint32_t parity) {
   self->outstanding[parity] = false;
 }
 
-int verbatim_step(verbatim *self, bool *busy) {
+int verbatim_poll(verbatim *self, bool *busy) {
   uint32_t parity = self->parity;
+  fenv_t callers;
+  fail_clear();
+  enter(self, &callers);
   self->outstanding[parity] = schedule_step(&self->schedule, parity);
   if (self->outstanding[parity]) self->parity ^= 1;
   settle(self, parity ^ 1);
+  leave(self, &callers);
   *busy = self->outstanding[parity] || !schedule_idle(&self->schedule);
   return OK;
 }
 
 const char *verbatim_error(void) { return fail_text(); }
+
+/* === Text =================================================================================================================== */
+
+static status check_text(const verbatim *self) {
+  return self->tokenizer ? OK : FAIL(ERR_USAGE, "text: expected an engine opened with config.text, found one without");
+}
+
+int verbatim_encode(verbatim *self, const char *text, size_t bytes, bool add_special, bool parse_special, int32_t *ids, size_t ids_max,
+                    size_t *count) {
+  fail_clear();
+  TRY(check_text(self));
+  return tokenizer_encode(self->tokenizer, text, bytes, add_special, parse_special, ids, ids_max, count);
+}
+
+typedef struct text_writer {
+  char *text;
+  size_t text_max, bytes; /* room; of the whole text so far */
+} text_writer;
+
+static void write_text(void *context, const char *text, size_t bytes) {
+  text_writer *w = context;
+  size_t room = w->bytes < w->text_max ? w->text_max - w->bytes : 0, written = bytes < room ? bytes : room;
+  if (written) memcpy(w->text + w->bytes, text, written);
+  w->bytes += bytes;
+}
+
+int verbatim_decode(const verbatim *self, const int32_t *ids, size_t count, char *text, size_t text_max, size_t *bytes) {
+  fail_clear();
+  TRY(check_text(self));
+  stop_text made = {0};
+  text_writer w = {.text = text, .text_max = text_max};
+  for (size_t i = 0; i < count; i++) stop_text_push(&made, self->tokenizer, (stop_text_set){0}, ids[i], UINT64_MAX, write_text, &w);
+  stop_text_flush(&made, write_text, &w);
+  *bytes = w.bytes;
+  return OK;
+}
+
+/* === Callers in other languages ============================================================================================= */
+
+_Static_assert((int)VERBATIM_ERR_USAGE == ERR_USAGE && (int)VERBATIM_ERR_IO == ERR_IO && (int)VERBATIM_ERR_FORMAT == ERR_FORMAT &&
+                   (int)VERBATIM_ERR_UNSUPPORTED == ERR_UNSUPPORTED && (int)VERBATIM_ERR_LIMIT == ERR_LIMIT &&
+                   (int)VERBATIM_ERR_DEVICE == ERR_DEVICE && (int)VERBATIM_ERR_MISMATCH == ERR_MISMATCH, "two lists of one thing");
+
+size_t verbatim_sizeof(const char *type) {
+#define SIZE(type) {#type, sizeof(type)}
+  static const struct {
+    const char *type;
+    size_t bytes;
+  } sizes[] = {SIZE(verbatim_config), SIZE(verbatim_info), SIZE(verbatim_stages), SIZE(verbatim_memory), SIZE(verbatim_request),
+               SIZE(verbatim_token),  SIZE(verbatim_text), SIZE(verbatim_bias),   SIZE(verbatim_alternative)};
+#undef SIZE
+  for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+    if (strcmp(type, sizes[i].type) == 0) return sizes[i].bytes;
+  return 0;
+}
+
+verbatim_request verbatim_request_defaults(void) { return VERBATIM_REQUEST_DEFAULTS; }

@@ -8,62 +8,7 @@
 #ifndef VERBATIM_ABI_H
 #define VERBATIM_ABI_H
 
-#ifdef __CUDACC_RTC__
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef int i32;
-typedef unsigned long long u64;
-typedef long long i64;
-#else
-#include <stdint.h>
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef int32_t i32;
-typedef uint64_t u64;
-typedef int64_t i64;
-#endif
-typedef float f32;
-typedef u16 bf16;
-
-#define PAGE_TOKENS 64u /* tokens of a KV page, and of a KV block of the attention */
-
-/* The head of the step inputs. Rows beyond these counts are padding: no op reads or writes them, except that a GEMM may
- * compute them into padding rows. */
-typedef struct step_in {
-  u32 token_count; /* T, 1 .. max_batch_tokens */
-  u32 logit_count; /* R, 0 .. max_logit_rows   */
-  u32 tile_count;  /* attention tiles          */
-  u32 seq_count;   /* sequences with tokens in this step (information only) */
-} step_in;
-
-/* Consecutive tokens of one sequence that share their KV reads. */
-typedef struct attn_tile {
-  u32 row;      /* first token row                                  */
-  u32 count;    /* tokens, 1 .. attn_tile_tokens of the plan        */
-  u32 seq;      /* row of the block table                           */
-  u32 position; /* absolute position of the first token             */
-} attn_tile;
-
-/* How the token of one logits row is chosen. */
-typedef struct sample_param {
-  u64 seed;
-  u64 top_p_fixed;  /* top_p * 2^32, 1 .. 2^32 (= off)            */
-  f32 temperature;  /* 0: greedy                                  */
-  u32 top_k;        /* 0: off                                     */
-  u32 position;     /* absolute position the chosen token will have */
-  u32 sample_index; /* which of the request's samples, 0 ..       */
-  u32 slot;         /* where the token is kept for the next step  */
-  u32 pad;
-} sample_param;
-
-typedef struct sample_result {
-  i32 token;
-  f32 logprob;      /* of the chosen token, at temperature 1      */
-  u32 nonfinite;    /* 1: a logit was NaN or Inf; token is 0 then */
-  u32 pad;
-} sample_result;
+#include "step.h"
 
 enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1 }; /* rows of an op: that count times rows_mul */
 
@@ -72,8 +17,13 @@ typedef struct embed_args {
   const i32 *token;    /* [T] id, or -1 - slot: take sampled[slot] */
   const i32 *sampled;  /* [max_seqs]                               */
   const bf16 *table;   /* [vocab][hidden]                          */
+  const u32 *position; /* [T]                                      */
+  const u32 *seq;      /* [T]                                      */
+  const u32 *block_table; /* [max_seqs][block_table_stride] page numbers */
   f32 *x;              /* [T][hidden] residual stream              */
-  u32 hidden, vocab;
+  i32 *history;        /* [pages][64] token ids, where their KV rows are */
+  u32 hidden, vocab, block_table_stride;
+  f32 scale;           /* of the embedding                         */
 } embed_args;
 
 typedef struct rmsnorm_args {
@@ -87,6 +37,8 @@ typedef struct rmsnorm_args {
   u32 rows_kind, dim;
   u32 x_stride, y_stride; /* elements */
   f32 eps;
+  f32 delta_scale;      /* of delta, before it is added                               */
+  f32 y_scale;          /* of the result                                              */
   u32 pad;
 } rmsnorm_args;
 
@@ -101,7 +53,7 @@ typedef struct kv_write_args {
   bf16 *kv;              /* [pages][64][kv_lora_rank + rope_dim] of this layer          */
   u32 src_stride, kv_lora_rank, rope_dim, block_table_stride;
   f32 eps;
-  u32 pad;
+  u32 half_split;        /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
 } kv_write_args;
 
 typedef struct q_rope_args {
@@ -109,9 +61,11 @@ typedef struct q_rope_args {
   const f32 *src;       /* [T][src_stride]: per head nope_dim columns, then rope_dim */
   const f32 *cos_sin;   /* [max_len][rope_dim / 2][2]                                */
   const u32 *position;  /* [T]                                                       */
+  const f32 *q_scale;   /* [max_len] of the whole query by position, or null         */
   bf16 *q_nope;         /* [T][heads][nope_dim]                                      */
   bf16 *q_latent;       /* [T][heads][kv_lora_rank + rope_dim]: the last rope_dim columns are written */
-  u32 src_stride, heads, nope_dim, rope_dim, kv_lora_rank, pad;
+  u32 src_stride, heads, nope_dim, rope_dim, kv_lora_rank;
+  u32 half_split;       /* as in kv_write_args */
 } q_rope_args;
 
 /* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b; fp32 or rounded once to bf16. */
@@ -210,12 +164,26 @@ typedef struct moe_combine_args {
   u32 hidden, top_k;
 } moe_combine_args;
 
+/* For rows with param.adjusted: the logits after penalties, token list and bans, in a row of their own. Others are left alone. */
+typedef struct adjust_args {
+  const step_in *step;
+  const f32 *logits;         /* [R][vocab]                              */
+  const sample_param *param; /* [R]                                     */
+  const token_bias *lists;   /* [max_seqs][TOKEN_LIST_MAX] by param.slot */
+  const i32 *history;        /* [pages][64]                             */
+  const u32 *block_table;    /* [max_seqs][block_table_stride]          */
+  f32 *adjusted;             /* [R][vocab]; -Inf: cannot be chosen      */
+  u32 vocab, block_table_stride;
+} adjust_args;
+
 typedef struct sample_args {
   const step_in *step;
   const f32 *logits;         /* [R][vocab]              */
+  const f32 *adjusted;       /* [R][vocab]              */
   const sample_param *param; /* [R]                     */
-  i32 *sampled;              /* [max_seqs]: sampled[param.slot] = token */
+  i32 *sampled;              /* [max_seqs]: sampled[param.slot] = token, unless it was scored */
   sample_result *result;     /* [R]                     */
+  top_logprob *top;          /* [R][TOP_LOGPROBS_MAX]: param.top_count are written */
   u32 vocab, pad;
 } sample_args;
 

@@ -25,8 +25,9 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void kv_write(const __grid
 
   for (u32 i = j; i < a.rope_dim / 2; i += SPEC_THREADS) {
     const float2 turn = ((const float2 *)a.cos_sin)[(u64)position * (a.rope_dim / 2) + i];
-    const f32 x = src[rank + 2 * i], y = src[rank + 2 * i + 1];
-    row[rank + 2 * i] = num_to_bf16(num_fma(x, turn.x, -num_mul(y, turn.y)));
-    row[rank + 2 * i + 1] = num_to_bf16(num_fma(x, turn.y, num_mul(y, turn.x)));
+    const u32 first = rank + (a.half_split ? i : 2 * i), second = rank + (a.half_split ? i + a.rope_dim / 2 : 2 * i + 1);
+    const f32 x = src[first], y = src[second];
+    row[first] = num_to_bf16(num_fma(x, turn.x, -num_mul(y, turn.y)));
+    row[second] = num_to_bf16(num_fma(x, turn.y, num_mul(y, turn.x)));
   }
 }

@@ -1,6 +1,7 @@
 /* rmsnorm.cu - adds delta to the residual stream, stores it, and normalises the row. NUMERICS.md, `rmsnorm`.
  *
- * v = x + delta (or x), x_out = v if given (it may be x itself: an element is read and written by one thread), y = bf16(v * r * w).
+ * v = x + delta * delta_scale (or x), x_out = v if given (it may be x itself: an element is read and written by one thread),
+ * y = bf16(v * r * w * y_scale).
  * The 256 partial sums are the 256 threads. x, delta, x_out [.][x_stride] fp32, weight [dim] bf16, y [rows][y_stride] bf16.
  * Grid: a block a row. Moves up to dim * (8 + 4 + 2) bytes a row, and reads v once more from L1 or L2. */
 #include "spec.cuh"
@@ -22,7 +23,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
     for (u32 b = 0; b < BATCH; b++) {
       const u32 i = i0 + b * SPEC_THREADS;
       v[b] = i < a.dim ? a.x[at + i] : 0.0f;
-      if (i < a.dim && a.delta) v[b] = num_add(v[b], a.delta[at + i]);
+      if (i < a.dim && a.delta) v[b] = num_fma(a.delta[at + i], a.delta_scale, v[b]);
     }
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
@@ -39,7 +40,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
   const f32 *delta = a.x_out ? nullptr : a.delta;
   bf16 *y = a.y + (u64)row * a.y_stride;
   for (u32 i = j; i < a.dim; i += SPEC_THREADS) {
-    const f32 v = delta ? num_add(again[at + i], delta[at + i]) : again[at + i];
-    y[i] = num_to_bf16(num_mul(num_mul(v, r), num_from_bf16(a.weight[i])));
+    const f32 v = delta ? num_fma(delta[at + i], a.delta_scale, again[at + i]) : again[at + i];
+    y[i] = num_to_bf16(num_mul(num_mul(num_mul(v, r), num_from_bf16(a.weight[i])), a.y_scale));
   }
 }

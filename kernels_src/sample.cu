@@ -1,10 +1,11 @@
-/* sample.cu - chooses the token of each logits row and gives its log-probability. NUMERICS.md, `sample`.
+/* sample.cu - chooses or scores the token of each logits row; its log-probability, its rank and the likeliest. NUMERICS.md, `sample`.
  *
- * logits [R][vocab] fp32, param and result [R]. A block a row; the 1024 partial sums of the softmax are the 1024 threads. The order
- * "(logit descending, index ascending)" is one integer key per logit, no two alike, so that top-k and top-p are each one
- * smallest key that stays: it is found digit by digit, from the top, with a histogram per warp. Weights and their sums are
- * integers: no order matters. Reads the row, from L2, 2 times for greedy, about twice more to draw, up to
- * 11 times per limit, of which few read more than logits. */
+ * logits, adjusted [R][vocab] fp32, param and result [R], top [R][TOP_LOGPROBS_MAX]. A block a row; the 1024 partial sums of the
+ * softmax are the 1024 threads. The order "(logit descending, index ascending)" is one integer key per logit, no two alike, so
+ * that every limit is one smallest key that stays: for top-k and top-p, and for the likeliest tokens, it is found digit by digit, from
+ * the top, with a histogram per warp. Weights and their sums are integers: no order matters. Reads the row, from L2, 2 times
+ * for greedy, about twice more to draw, once for the rank of another token than the likeliest, up to 11 times per limit, of which few
+ * read more than logits. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
@@ -33,6 +34,8 @@ typedef struct histogram {
 NUM u64 key_of(f32 logit, u32 i) {
   return ((u64)num_order(logit) << INDEX_BITS | ((1u << INDEX_BITS) - 1u - i)) << (KEY_BITS - 32u - INDEX_BITS);
 }
+
+NUM u32 index_of(u64 key) { return (1u << INDEX_BITS) - 1u - ((u32)(key >> (KEY_BITS - 32u - INDEX_BITS)) & ((1u << INDEX_BITS) - 1u)); }
 
 /* floor(exp((l - top) / temperature) * 2^40) */
 NUM u64 weight_of(const row_view &row, f32 logit) {
@@ -131,6 +134,7 @@ NUM u32 draw(histogram &h, const row_view &row, u64 cut, u64 random) {
   u32 begin = 0, end = row.count;
   u64 r = random;
   bool scaled = false;
+  __syncthreads(); /* h.reduce has been read */
   do { /* 32 pieces, each summed by a warp; the piece that holds r is cut up again */
     const u32 piece = (end - begin + WARPS - 1u) / WARPS;
     const u32 from = begin + warp * piece < end ? begin + warp * piece : end, to = from + piece < end ? from + piece : end;
@@ -170,10 +174,28 @@ NUM u64 raise_floor(histogram &h, const row_view &row, u64 cut, u64 sum, u64 tar
   return key > cut && sum_from(h, row, key) >= target ? key : cut;
 }
 
+/* The smallest key of a logit that min-p lets stay. The difference grows with the logit, rounded or not: search by halves. */
+NUM u64 min_p_cut(f32 top, f32 bound) {
+  u32 low = num_order(num_float(0xff800000u)), high = num_order(top);
+  if (num_order(bound) == low) return 0;
+#pragma unroll 1
+  while (low < high) {
+    const u32 middle = low + (high - low) / 2u;
+    const f32 logit = num_float(middle & 0x80000000u ? middle ^ 0x80000000u : ~middle);
+    if (num_sub(logit, top) >= bound) {
+      high = middle;
+    } else {
+      low = middle + 1u;
+    }
+  }
+  return (u64)low << (KEY_BITS - 32u);
+}
+
 /* The token at a temperature above 0. */
 NUM u32 choose(histogram &h, const row_view &row, const sample_param &p) {
-  u64 cut = 0;
-  if (p.top_k > 0 && p.top_k < row.count) cut = find_cut(h, row, 0, p.top_k, false);
+  u64 cut = p.top_k > 0 && p.top_k < row.count ? find_cut(h, row, 0, p.top_k, false) : 0;
+  const u64 likely = min_p_cut(row.top, p.min_p_bound);
+  cut = likely > cut ? likely : cut;
   if (p.top_p_fixed < 1ull << 32) {
     const u64 sum = sum_from(h, row, cut);
     const u64 limit = num_mulhi64(p.top_p_fixed, sum) << 32 | p.top_p_fixed * sum >> 32; /* the product has at most 91 bits */
@@ -183,12 +205,62 @@ NUM u32 choose(histogram &h, const row_view &row, const sample_param &p) {
   return draw(h, row, cut, num_philox(p.seed, p.position, p.sample_index));
 }
 
+/* The largest key of the row. */
+NUM u64 find_best(histogram &h, const f32 *logits, u32 count) {
+  u64 best = 0;
+#pragma unroll 4
+  for (u32 i = threadIdx.x; i < count; i += SPEC_THREADS) {
+    const u64 key = key_of(logits[i], i);
+    best = key > best ? key : best;
+  }
+  return reduce_max_block(best, h.reduce);
+}
+
+/* How many keys of the row are larger. */
+NUM u32 find_rank(histogram &h, const f32 *logits, u32 count, u64 key) {
+  u64 above = 0;
+#pragma unroll 4
+  for (u32 i = threadIdx.x; i < count; i += SPEC_THREADS) above += key_of(logits[i], i) > key;
+  return (u32)reduce_sum_block(above, h.reduce);
+}
+
+NUM f32 logprob_of(const row_view &row, f32 log_z, u32 i) { return num_sub(num_sub(row.logits[i], row.top), log_z); }
+
+/* The first `wanted` tokens of the order. Each warp lists its own; a token's place is how many of all listed stand before it. */
+NUM void write_top(histogram &h, const row_view &row, f32 log_z, u32 wanted, top_logprob *out) {
+  const u32 t = threadIdx.x, lane = t % 32u, warp = t / 32u;
+  const u64 cut = wanted < row.count ? find_cut(h, row, 0, wanted, false) : 0;
+  u32 mine = 0;
+  for (u32 base = t - lane; base < row.count; base += SPEC_THREADS) {
+    const u32 i = base + lane;
+    const u64 key = i < row.count ? key_of(row.logits[i], i) : 0;
+    const bool match = i < row.count && key >= cut;
+    const u32 all = __ballot_sync(WARP_ALL, match);
+    if (match) h.sum[warp][mine + (u32)__popc(all & ((1u << lane) - 1u))] = key;
+    mine += (u32)__popc(all);
+  }
+  if (lane == 0) h.members[warp][0] = mine;
+  __syncthreads();
+  if (lane < mine) {
+    const u64 key = h.sum[warp][lane];
+    u32 place = 0;
+#pragma unroll 1
+    for (u32 w = 0; w < WARPS; w++) {
+#pragma unroll 1
+      for (u32 k = 0; k < h.members[w][0]; k++) place += h.sum[w][k] > key;
+    }
+    out[place] = {(i32)index_of(key), logprob_of(row, log_z, index_of(key))};
+  }
+  if (t >= row.count && t < wanted) out[t] = {0, 0.0f};
+}
+
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void sample(const __grid_constant__ sample_args a) {
   __shared__ histogram h;
   __shared__ f32 tree[SPEC_THREADS];
   const u32 r = blockIdx.x, t = threadIdx.x;
   if (r >= a.step->logit_count) return;
   const f32 *logits = a.logits + (u64)r * a.vocab;
+  top_logprob *likeliest = a.top + (u64)r * TOP_LOGPROBS_MAX;
   const sample_param param = a.param[r];
 
   u32 nonfinite = 0;
@@ -201,24 +273,33 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void sample(const __grid_c
     best = key > best ? key : best;
   }
   if (__syncthreads_or((i32)nonfinite)) {
-    if (t == 0) {
-      a.sampled[param.slot] = 0;
-      a.result[r] = {0, 0.0f, 1, 0};
-    }
+    if (t == 0 && param.target < 0) a.sampled[param.slot] = 0;
+    if (t == 0) a.result[r] = {0, 0.0f, 1, 0};
+    if (t < param.top_count) likeliest[t] = {0, 0.0f};
     return;
   }
   best = reduce_max_block(best, h.reduce);
-  u32 token = (1u << INDEX_BITS) - 1u - ((u32)(best >> (KEY_BITS - 32u - INDEX_BITS)) & ((1u << INDEX_BITS) - 1u));
-  const f32 top = logits[token];
+  const row_view row = {logits, a.vocab, logits[index_of(best)], param.temperature};
 
   f32 p = 0.0f;
 #pragma unroll 2
-  for (u32 i = t; i < a.vocab; i += SPEC_THREADS) p = num_add(p, num_exp(num_sub(logits[i], top)));
+  for (u32 i = t; i < a.vocab; i += SPEC_THREADS) p = num_add(p, num_exp(num_sub(logits[i], row.top)));
   const f32 log_z = num_log(reduce_tree_block(p, tree));
 
-  if (param.temperature > 0.0f) token = choose(h, {logits, a.vocab, top, param.temperature}, param);
-  if (t == 0) {
-    a.sampled[param.slot] = (i32)token;
-    a.result[r] = {(i32)token, num_sub(num_sub(logits[token], top), log_z), 0, 0};
+  u32 token = index_of(best);
+  if (param.target >= 0) {
+    token = (u32)param.target;
+  } else {
+    row_view from = row; /* what it is chosen from */
+    if (param.adjusted) {
+      from.logits = a.adjusted + (u64)r * a.vocab;
+      token = index_of(find_best(h, from.logits, a.vocab));
+      from.top = from.logits[token];
+    }
+    if (param.temperature > 0.0f) token = choose(h, from, param);
+    if (t == 0) a.sampled[param.slot] = (i32)token;
   }
+  const u32 rank = token == index_of(best) ? 0 : find_rank(h, logits, a.vocab, key_of(logits[token], token));
+  if (t == 0) a.result[r] = {(i32)token, logprob_of(row, log_z, token), 0, rank};
+  if (param.top_count) write_top(h, row, log_z, param.top_count, likeliest);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "abi.h"
 #include "check_access.h"
+#include "check_values.h"
 #include "draft.h"
 #include "emit.h"
 
@@ -11,6 +12,11 @@
 #define NO_BUFFER UINT32_MAX
 #define ROW_COUNTS_MAX 64u
 #define ARGS_BYTES_MAX 256u
+
+/* Some times what the largest model needs, so that any bytes get their verdict in seconds. */
+#define BUFFERS_MAX 16384u
+#define PAIRS_MAX (UINT64_C(1) << 30)   /* of a buffer and a pointer */
+#define OP_RUNS_MAX (UINT64_C(1) << 22) /* ops of all simulated steps */
 
 typedef struct run { /* written bytes [start, end) of a buffer's row */
   uint64_t start, end;
@@ -93,6 +99,7 @@ static status check_header(const checker *c) {
   if (l->max_batch_tokens < 1 || l->max_batch_tokens > BATCH_TOKENS_MAX || l->max_logit_rows < 1 || l->max_logit_rows > BATCH_TOKENS_MAX ||
       l->kv_pages > KV_PAGES_MAX || c->h->model.layers < 1 || c->h->model.layers > LAYERS_MAX)
     return FAIL(ERR_FORMAT, "check: limits are out of range");
+  TRY(check_values_header(c->h));
   uint64_t end = 0;
   for (uint32_t i = 0; i < REGION_COUNT; i++) {
     const plan_region *r = &c->regions[i];
@@ -259,6 +266,7 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
     case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
     case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
+    case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
     default: return (wanted_grid){rows, 1, 1};
   }
 }
@@ -350,7 +358,7 @@ static status touch(checker *c, const plan_op *op, const check_access *a) {
     if (f->offset != place) return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
   }
   if (!a->is_write) c->is_read[home] = 1;
-  if (a->region == REGION_KV && base != op->layer * a->run_bytes)
+  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO && base != op->layer * a->run_bytes)
     return FAIL(ERR_FORMAT, "check: op %s uses another layer's KV rows", name);
   if (a->region == REGION_WEIGHTS) return check_weight(c, f->offset, a->run_bytes, a->type, name);
   return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
@@ -395,6 +403,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
     if (!accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
+  TRY(check_values_op(c->h, op, args, text(c, op->name)));
   done->kv_layers += op->kernel == OP_kv_write;
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
@@ -447,6 +456,8 @@ static status check_steps(checker *c) {
   add_count(&tokens, c->h->limits.max_batch_tokens);
   add_count(&logits, c->h->limits.max_logit_rows);
   if (tokens.count == ROW_COUNTS_MAX || logits.count == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
+  if ((uint64_t)tokens.count * (logits.count + 1) * c->h->ops.count > OP_RUNS_MAX)
+    return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
   for (uint32_t i = 0; i < tokens.count; i++) {
     TRY(run_step(c, tokens.values[i], 0));
     for (uint32_t j = 0; j < logits.count; j++)
@@ -460,6 +471,8 @@ static status check_steps(checker *c) {
 
 static status check_all(checker *c) {
   TRY(check_header(c));
+  if (c->h->buffers.count > BUFFERS_MAX || (uint64_t)c->h->buffers.count * c->h->fixups.count > PAIRS_MAX)
+    return FAIL(ERR_LIMIT, "check: %u buffers and %u pointers are more than a plan can need", c->h->buffers.count, c->h->fixups.count);
   TRY(check_buffers(c));
   TRY(check_tensors(c));
   TRY(check_kernels(c));

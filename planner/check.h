@@ -12,7 +12,8 @@
 #define VERBATIM_CHECK_H
 #include "base.h"
 
-/* bytes: a plan file, 8-byte aligned; any bytes are allowed. ERR_FORMAT names the op, buffer or table that breaks a rule. */
+/* bytes: a plan file, 8-byte aligned; any bytes are allowed. ERR_FORMAT names the op, buffer or table that breaks a rule. ERR_LIMIT: it is
+ * larger than any model's plan. */
 status check_plan(const void *bytes, size_t byte_count);
 
 #endif

@@ -59,12 +59,24 @@ static check_access *kv_pages(writer *w, size_t field, bool is_write, uint64_t r
 #define FIELD(type, name) offsetof(type##_args, name)
 #define IO(name) offsetof(plan_io, name)
 
+static void describe_block_table(writer *w, size_t field, uint32_t stride) {
+  fixed(w, field, false, REGION_STEP, IO(block_table), times(w->l->max_seqs, stride * UINT64_C(4)));
+}
+
+static void describe_history(writer *w, size_t field, bool is_write) {
+  fixed(w, field, is_write, REGION_KV, IO(history), times(w->l->kv_pages, PAGE_TOKENS * UINT64_C(4)));
+}
+
 static void describe_embed(writer *w, const embed_args *a) {
   uint64_t t = w->rows.tokens;
   fixed(w, FIELD(embed, token), false, REGION_STEP, IO(token), t * 4);
   fixed(w, FIELD(embed, sampled), false, REGION_STATE, IO(sampled), w->l->max_seqs * UINT64_C(4));
   weight(w, FIELD(embed, table), TYPE_BF16, times(a->vocab, a->hidden));
+  fixed(w, FIELD(embed, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(embed, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(embed, block_table), a->block_table_stride);
   table(w, FIELD(embed, x), true, TYPE_F32, t, a->hidden, a->hidden);
+  describe_history(w, FIELD(embed, history), true);
 }
 
 static uint64_t rows_of(const writer *w, uint32_t kind) { return kind == ROWS_LOGITS ? w->rows.logits : w->rows.tokens; }
@@ -81,10 +93,6 @@ static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
   x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
   weight(w, FIELD(rmsnorm, weight), TYPE_BF16, a->dim);
   table(w, FIELD(rmsnorm, y), true, TYPE_BF16, rows, a->y_stride, a->dim);
-}
-
-static void describe_block_table(writer *w, size_t field, uint32_t stride) {
-  fixed(w, field, false, REGION_STEP, IO(block_table), times(w->l->max_seqs, stride * UINT64_C(4)));
 }
 
 static void describe_cos_sin(writer *w, size_t field, uint32_t rope_dim) {
@@ -107,6 +115,7 @@ static void describe_q_rope(writer *w, const q_rope_args *a) {
   table(w, FIELD(q_rope, src), false, TYPE_F32, t, a->src_stride, times(a->heads, (uint64_t)a->nope_dim + a->rope_dim));
   describe_cos_sin(w, FIELD(q_rope, cos_sin), a->rope_dim);
   fixed(w, FIELD(q_rope, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(q_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
   uint64_t nope = times(a->heads, a->nope_dim);
   table(w, FIELD(q_rope, q_nope), true, TYPE_BF16, t, nope, nope);
   check_access *latent = table(w, FIELD(q_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
@@ -193,12 +202,24 @@ static void describe_moe_combine(writer *w, const moe_combine_args *a) {
   table(w, FIELD(moe_combine, out), true, TYPE_F32, t, a->hidden, a->hidden);
 }
 
+static void describe_adjust(writer *w, const adjust_args *a) {
+  uint64_t r = w->rows.logits;
+  table(w, FIELD(adjust, logits), false, TYPE_F32, r, a->vocab, a->vocab);
+  fixed(w, FIELD(adjust, param), false, REGION_STEP, IO(sample), r * sizeof(sample_param));
+  fixed(w, FIELD(adjust, lists), false, REGION_STEP, IO(lists), w->l->max_seqs * (TOKEN_LIST_MAX * sizeof(token_bias)));
+  describe_history(w, FIELD(adjust, history), false);
+  describe_block_table(w, FIELD(adjust, block_table), a->block_table_stride);
+  table(w, FIELD(adjust, adjusted), true, TYPE_F32, r, a->vocab, a->vocab);
+}
+
 static void describe_sample(writer *w, const sample_args *a) {
   uint64_t r = w->rows.logits;
   table(w, FIELD(sample, logits), false, TYPE_F32, r, a->vocab, a->vocab);
+  table(w, FIELD(sample, adjusted), false, TYPE_F32, r, a->vocab, a->vocab);
   fixed(w, FIELD(sample, param), false, REGION_STEP, IO(sample), r * sizeof(sample_param));
   fixed(w, FIELD(sample, sampled), true, REGION_STATE, IO(sampled), w->l->max_seqs * UINT64_C(4));
   fixed(w, FIELD(sample, result), true, REGION_RESULT, IO(result), r * sizeof(sample_result));
+  fixed(w, FIELD(sample, top), true, REGION_RESULT, IO(top), r * (TOP_LOGPROBS_MAX * sizeof(top_logprob)));
 }
 
 static void describe_row_digest(writer *w, const row_digest_args *a) {
@@ -240,6 +261,7 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;
     case OP_moe_combine: describe_moe_combine(&w, args); break;
     case OP_sample: describe_sample(&w, args); break;
+    case OP_adjust: describe_adjust(&w, args); break;
     case OP_row_digest: describe_row_digest(&w, args); break;
     default: return 0;
   }

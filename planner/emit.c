@@ -38,7 +38,8 @@ static plan_fixup *resolve_refs(draft *plan) {
 static void fill_io(draft *plan, plan_io *io) {
   uint64_t offsets[sizeof *io / 8];
   _Static_assert(sizeof offsets / 8 == sizeof plan->io_buffer / 4, "one buffer per field");
-  for (size_t i = 0; i < ARRAY_LEN(offsets); i++) offsets[i] = draft_buffer_at(plan, plan->io_buffer[i])->offset;
+  for (size_t i = 0; i < ARRAY_LEN(offsets); i++)
+    offsets[i] = plan->io_buffer[i] == DRAFT_NONE ? 0 : draft_buffer_at(plan, plan->io_buffer[i])->offset;
   memcpy(io, offsets, sizeof *io);
 }
 

@@ -16,7 +16,7 @@ typedef struct graph {
   uint64_t gemm_workspace_bytes;
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
-  uint32_t sampled, result, digest, cos_sin, kv;
+  uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t table;            /* the embedding */
   uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
 } graph;
@@ -136,7 +136,8 @@ static void add_op_rows(graph *g, op_call call) {
 
 static void add_norm(graph *g, const char *what, matrix x, uint32_t delta, uint32_t weight, matrix y, uint32_t dim, float eps,
                      bool is_final) {
-  rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps};
+  rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
+                    .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
   const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
                             ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
                             ARG(rmsnorm_args, x, x.buffer, x.offset),
@@ -210,10 +211,12 @@ static matrix add_queries(graph *g, matrix q) {
   matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
   matrix q_latent = add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
   q_rope_args a = {
-      .src_stride = q.stride, .heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank};
+      .src_stride = q.stride, .heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank,
+      .half_split = m->rope_half_split};
   const draft_ref refs[] = {ARG(q_rope_args, step, g->step, 0),         ARG(q_rope_args, src, q.buffer, q.offset),
                             ARG(q_rope_args, cos_sin, g->cos_sin, 0),   ARG(q_rope_args, position, g->position, 0),
-                            ARG(q_rope_args, q_nope, q_nope.buffer, 0), ARG(q_rope_args, q_latent, q_latent.buffer, 0)};
+                            ARG(q_rope_args, q_scale, g->q_scale, 0),   ARG(q_rope_args, q_nope, q_nope.buffer, 0),
+                            ARG(q_rope_args, q_latent, q_latent.buffer, 0)};
   ADD_OP(g, OP_q_rope, "q_rope", a, refs, ROWS_TOKENS);
   uint32_t w_uk = begin_weight(g, "w_uk");
   add_tensor(g, "self_attn.kv_b_proj.weight",
@@ -238,7 +241,7 @@ static void add_kv_write(graph *g, matrix kv) {
   const plan_model *m = g->m;
   uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
   kv_write_args a = {.src_stride = kv.stride, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
-                     .block_table_stride = g->l->pages_per_seq, .eps = m->latent_eps};
+                     .block_table_stride = g->l->pages_per_seq, .eps = m->latent_eps, .half_split = m->rope_half_split};
   const draft_ref refs[] = {ARG(kv_write_args, step, g->step, 0),
                             ARG(kv_write_args, src, kv.buffer, kv.offset),
                             ARG(kv_write_args, weight, norm, 0),
@@ -462,21 +465,27 @@ static void add_io(graph *g) {
   g->logit_row = add_fixed(g, REGION_STEP, results * 4, "logit_row");
   g->sample = add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   g->block_table = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
+  g->lists = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   g->sampled = add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");
   g->result = add_fixed(g, REGION_RESULT, results * sizeof(sample_result), "result");
   g->digest = add_fixed(g, REGION_RESULT, results * 8, "digest");
+  g->top = add_fixed(g, REGION_RESULT, results * TOP_LOGPROBS_MAX * sizeof(top_logprob), "top_logprobs");
   g->cos_sin = add_fixed(g, REGION_TABLES, (uint64_t)l->max_len * m->rope_dim * 4, "cos_sin");
+  g->q_scale = m->q_scale_beta != 0 ? add_fixed(g, REGION_TABLES, l->max_len * UINT64_C(4), "q_scale") : DRAFT_NONE;
   g->kv = add_fixed(g, REGION_KV, m->layers * kv_layer_bytes(g), "kv");
+  g->history = add_fixed(g, REGION_KV, (uint64_t)l->kv_pages * PAGE_TOKENS * 4, "history");
 }
 
 static void add_embed(graph *g) {
   const plan_model *m = g->m;
   g->table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
-  embed_args a = {.hidden = m->hidden, .vocab = m->vocab};
+  embed_args a = {.hidden = m->hidden, .vocab = m->vocab, .block_table_stride = g->l->pages_per_seq, .scale = m->embed_scale};
   g->x = add_work(g, g->rows * m->hidden * 4, "x");
   g->delta = DRAFT_NONE;
   const draft_ref refs[] = {ARG(embed_args, step, g->step, 0), ARG(embed_args, token, g->token, 0), ARG(embed_args, sampled, g->sampled, 0),
-                            ARG(embed_args, table, g->table, 0), ARG(embed_args, x, g->x, 0)};
+                            ARG(embed_args, table, g->table, 0), ARG(embed_args, position, g->position, 0), ARG(embed_args, seq, g->seq, 0),
+                            ARG(embed_args, block_table, g->block_table, 0), ARG(embed_args, x, g->x, 0),
+                            ARG(embed_args, history, g->history, 0)};
   ADD_OP(g, OP_embed, "embed", a, refs, ROWS_TOKENS);
 }
 
@@ -492,10 +501,18 @@ static uint32_t add_head(graph *g, bool is_tied) {
   const draft_ref digest_refs[] = {ARG(row_digest_args, step, g->step, 0), ARG(row_digest_args, x, logits.buffer, 0),
                                    ARG(row_digest_args, digest, g->digest, 0)};
   ADD_OP(g, OP_row_digest, "row_digest", digest, digest_refs, ROWS_LOGITS);
+  matrix adjusted = add_matrix(g, g->logit_rows, m->vocab, 4, "adjusted");
+  adjust_args adjust = {.vocab = m->vocab, .block_table_stride = g->l->pages_per_seq};
+  const draft_ref adjust_refs[] = {ARG(adjust_args, step, g->step, 0),          ARG(adjust_args, logits, logits.buffer, 0),
+                                   ARG(adjust_args, param, g->sample, 0),       ARG(adjust_args, lists, g->lists, 0),
+                                   ARG(adjust_args, history, g->history, 0),    ARG(adjust_args, block_table, g->block_table, 0),
+                                   ARG(adjust_args, adjusted, adjusted.buffer, 0)};
+  ADD_OP(g, OP_adjust, "adjust", adjust, adjust_refs, ROWS_LOGITS);
   sample_args sample = {.vocab = m->vocab};
   const draft_ref refs[] = {ARG(sample_args, step, g->step, 0), ARG(sample_args, logits, logits.buffer, 0),
-                            ARG(sample_args, param, g->sample, 0), ARG(sample_args, sampled, g->sampled, 0),
-                            ARG(sample_args, result, g->result, 0)};
+                            ARG(sample_args, adjusted, adjusted.buffer, 0), ARG(sample_args, param, g->sample, 0),
+                            ARG(sample_args, sampled, g->sampled, 0), ARG(sample_args, result, g->result, 0),
+                            ARG(sample_args, top, g->top, 0)};
   ADD_OP(g, OP_sample, "sample", sample, refs, ROWS_LOGITS);
   return logits.buffer;
 }
@@ -515,7 +532,7 @@ void graph_build(draft *plan, const profile *known, bool is_tied) {
   g->layer = UINT32_MAX;
   uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
-                         g->block_table, g->sampled, g->result,   g->digest, logits, g->cos_sin};
+                         g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

@@ -93,17 +93,25 @@ static status resolve_ladder(const deploy_config *d, const plan_limits *l, draft
 /* === Building =========================================================================================================== */
 
 static void add_notes(const sources *s, draft *plan) {
-  char note[MODEL_CONFIG_NOTE_BYTES + 64];
-  if (s->model.ignored[0]) {
-    snprintf(note, sizeof note, "config.json: without influence on inference: %s", s->model.ignored);
+  char note[CONFIG_FIELD_NOTE_BYTES + 64];
+  const config_notes *config = &s->model.notes;
+  if (s->model.is_nested) draft_note(plan, "config.json: the model is its \"text_config\"; what is around it (images, sound) is not run");
+  if (config->ignored[0]) {
+    snprintf(note, sizeof note, "config.json: without influence on inference: %s", config->ignored);
     draft_note(plan, note);
   }
-  if (s->model.assumed[0]) {
-    snprintf(note, sizeof note, "config.json: absent, taken as HF transformers does: %s", s->model.assumed);
+  if (config->assumed[0]) {
+    snprintf(note, sizeof note, "config.json: absent, taken as HF transformers does: %s", config->assumed);
     draft_note(plan, note);
   }
   if (s->model.plan.eos_count == 0) draft_note(plan, "config.json: no eos_token_id: generation ends by length or by the ids of a request");
   if (s->model.is_tied) draft_note(plan, "the head reads model.embed_tokens.weight (tie_word_embeddings: true)");
+  if (s->model.rope.kind == ROPE_LONG) {
+    snprintf(note, sizeof note, "longrope: the %s factors for every request, as max_len is %u and original_max_position_embeddings %g; HF "
+             "chooses by the length of a request", rope_is_long(&s->model.rope, plan->limits.max_len) ? "long" : "short",
+             plan->limits.max_len, s->model.rope.original_length);
+    draft_note(plan, note);
+  }
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
            s->deploy.latent_eps_of_config ? "config" : "hf");
   draft_note(plan, note);
@@ -113,7 +121,7 @@ static void add_notes(const sources *s, draft *plan) {
 static status build(const sources *s, const plan_limits *limits, draft *plan) {
   draft_init(plan);
   draft_text(plan, ""); /* reference 0 is the empty string */
-  plan->model = s->model.plan;
+  plan->model = model_config_plan(&s->model, limits->max_len);
   plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
   plan->limits = *limits;
   TRY(resolve_ladder(&s->deploy, limits, plan));

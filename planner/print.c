@@ -38,6 +38,16 @@ static uint64_t parameter_count(const plan_header *plan) {
   return count;
 }
 
+/* What most models have no use for. */
+static void print_scales(FILE *out, const plan_model *m) {
+  if (m->embed_scale != 1 || m->residual_scale != 1 || m->head_scale != 1)
+    fprintf(out, "scales         embedding %g, residual %g, head %g\n", (double)m->embed_scale, (double)m->residual_scale,
+            (double)m->head_scale);
+  if (m->q_scale_beta != 0)
+    fprintf(out, "query scale    1 + %g ln(1 + floor(position / %g))\n", (double)m->q_scale_beta, (double)m->q_scale_length);
+  if (m->rope_half_split) fprintf(out, "rope           pairs of halves (i, i + %u)\n", m->rope_dim / 2);
+}
+
 void print_summary(FILE *out, const plan_header *plan) {
   char size[32], hex[33];
   const plan_model *m = &plan->model;
@@ -48,6 +58,7 @@ void print_summary(FILE *out, const plan_header *plan) {
   if (m->experts)
     fprintf(out, "experts        %u, %u per token, %u shared; %s scores, %u of %u groups\n", m->experts, m->top_k, m->shared_experts,
             m->scoring ? "sigmoid" : "softmax", m->top_groups, m->groups);
+  print_scales(out, m);
   fprintf(out, "limits         %u sequences of %u tokens, %u tokens a step, %u logits rows\n", l->max_seqs, l->max_len, l->max_batch_tokens,
           l->max_logit_rows);
   fprintf(out, "attention      chunks of %u tokens, groups of %u chunks, split up to %u rows\n", l->chunk_tokens, l->group_chunks,

@@ -1,4 +1,5 @@
-/* rope.c - YaRN (Peng et al., 2023) as in HF transformers' rope utilities and DeepSeek's attention: see rope.h. */
+/* rope.c - YaRN (Peng et al., 2023) and LongRoPE (Ding et al., 2024) as in HF transformers' rope utilities and DeepSeek's attention:
+ * see rope.h. */
 #include "rope.h"
 #include <math.h>
 #include "base.h"
@@ -18,31 +19,41 @@ static double correction_index(const rope_config *config, double rotations, doub
 
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-void rope_inv_freq(const rope_config *config, uint32_t dim, float *out) {
-  ASSERT(dim % 2 == 0);
-  ASSERT(config->theta > 1);
-  double low = 0, high = 0;
-  if (config->yarn) {
-    low = correction_index(config, config->beta_fast, dim);
-    high = correction_index(config, config->beta_slow, dim);
-    if (config->truncate) {
-      low = floor(low);
-      high = ceil(high);
-    }
-    low = low < 0 ? 0 : low;
-    high = high > dim - 1 ? dim - 1 : high;
-    if (low == high) high += 0.001; /* a step instead of a division by zero */
+/* Tokens per radian of a pair. */
+static double period(const rope_config *config, uint32_t pair, uint32_t dim) { return trig_pow(config->theta, 2.0 * pair / dim); }
+
+static void yarn_inv_freq(const rope_config *config, uint32_t dim, float *out) {
+  double low = correction_index(config, config->beta_fast, dim), high = correction_index(config, config->beta_slow, dim);
+  if (config->truncate) {
+    low = floor(low);
+    high = ceil(high);
   }
+  low = low < 0 ? 0 : low;
+  high = high > dim - 1 ? dim - 1 : high;
+  if (low == high) high += 0.001; /* a step instead of a division by zero */
   for (uint32_t i = 0; i < dim / 2; i++) {
-    double base = 1 / trig_pow(config->theta, 2.0 * i / dim);
-    double slowed = config->yarn ? clamp((i - low) / (high - low), 0, 1) : 0;
-    out[i] = (float)(base / (config->yarn ? config->factor : 1) * slowed + base * (1 - slowed));
+    double base = 1 / period(config, i, dim), slowed = clamp((i - low) / (high - low), 0, 1);
+    out[i] = (float)(base / config->factor * slowed + base * (1 - slowed));
   }
 }
 
+void rope_inv_freq(const rope_config *config, uint32_t dim, uint32_t max_len, float *out) {
+  ASSERT(dim % 2 == 0 && dim <= ROPE_DIM_MAX);
+  ASSERT(config->theta > 1);
+  if (config->kind == ROPE_YARN) {
+    yarn_inv_freq(config, dim, out);
+    return;
+  }
+  const double *divisors = rope_is_long(config, max_len) ? config->long_factor : config->short_factor;
+  for (uint32_t i = 0; i < dim / 2; i++)
+    out[i] = (float)(1 / ((config->kind == ROPE_LONG ? divisors[i] : 1) * period(config, i, dim)));
+}
+
 float rope_attention_factor(const rope_config *config) {
-  if (!config->yarn) return 1;
+  if (config->kind == ROPE_PLAIN) return 1;
   if (config->attention_factor > 0) return (float)config->attention_factor;
+  if (config->kind == ROPE_LONG)
+    return config->factor <= 1 ? 1 : (float)sqrt(1 + trig_log(config->factor) / trig_log(config->original_length));
   if (config->mscale > 0 && config->mscale_all_dim > 0)
     return (float)(magnitude(config->factor, config->mscale) / magnitude(config->factor, config->mscale_all_dim));
   return (float)magnitude(config->factor, 1);
@@ -50,7 +61,7 @@ float rope_attention_factor(const rope_config *config) {
 
 float rope_scale_log2(const rope_config *config, uint32_t width) {
   double scale = 1 / sqrt((double)width);
-  if (config->yarn && config->mscale_all_dim > 0) {
+  if (config->kind == ROPE_YARN && config->mscale_all_dim > 0) {
     double m = magnitude(config->factor, config->mscale_all_dim);
     scale = scale * m * m;
   }

@@ -1,23 +1,34 @@
-/* rope.h - rotary frequencies and the scale factors that come with YaRN, as HF transformers defines them.
+/* rope.h - rotary frequencies and the scale factors that come with YaRN and LongRoPE, as HF transformers defines them.
  *
  * Everything is computed in binary64 with engine/trig.h, whose results do not depend on a libm, and rounded once to fp32. */
 #ifndef VERBATIM_ROPE_H
 #define VERBATIM_ROPE_H
+#include <stdbool.h>
 #include <stdint.h>
+#include "limits.h"
+
+enum rope_kind { ROPE_PLAIN = 0, ROPE_YARN = 1, ROPE_LONG = 2 };
 
 typedef struct rope_config {
   double theta;            /* > 1 */
-  uint32_t yarn;           /* 1: the fields below hold */
-  uint32_t truncate;       /* 1: the correction range is widened to whole indices */
-  double factor;           /* >= 1 */
-  double original_length;  /* tokens before the extension */
-  double beta_fast, beta_slow;
-  double mscale, mscale_all_dim; /* 0: not given */
-  double attention_factor; /* 0: not given; else it replaces the factor of cos and sin */
+  uint32_t kind;           /* of the fields below YaRN and LongRoPE use those named for them */
+  uint32_t truncate;       /* YaRN; 1: the correction range is widened to whole indices */
+  double factor;           /* both: how much longer sequences are now, >= 1; LongRoPE takes less for 1 */
+  double original_length;  /* both: tokens before the extension; more than 1 */
+  double beta_fast, beta_slow;   /* YaRN */
+  double mscale, mscale_all_dim; /* YaRN; 0: not given */
+  double attention_factor; /* both; 0: not given; else it replaces the factor of cos and sin */
+  double short_factor[ROPE_DIM_MAX / 2], long_factor[ROPE_DIM_MAX / 2]; /* LongRoPE: divisors of the frequencies */
 } rope_config;
 
-/* out[i], i < dim / 2: radians per token of the pair (2i, 2i + 1). dim is even. */
-void rope_inv_freq(const rope_config *config, uint32_t dim, float *out);
+/* LongRoPE has two sets of frequencies. Which one holds is decided by the longest sequence of a plan, not by a request's length as
+ * HF does: a token's KV row would then depend on tokens after it. */
+static inline bool rope_is_long(const rope_config *config, uint32_t max_len) {
+  return config->kind == ROPE_LONG && max_len > config->original_length;
+}
+
+/* out[i], i < dim / 2: radians per token of pair i, in plans of sequences up to max_len. dim is even. */
+void rope_inv_freq(const rope_config *config, uint32_t dim, uint32_t max_len, float *out);
 
 /* Factor of cos and sin. */
 float rope_attention_factor(const rope_config *config);

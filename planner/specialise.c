@@ -94,6 +94,8 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
   set_grid(choice, x, y, constant(1));
 }
 
+static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
+
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]) {
   ASSERT(kernel < OP_COUNT);
@@ -109,6 +111,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_silu_mul: choose_rows(choice, 256, per_rows(((const silu_mul_args *)args)->rows_mul, 1), constant(1)); break;
     case OP_router: choose_rows(choice, 128, per_rows(1, 4), constant(1)); break;
     case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;
+    case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
     case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(1)); break;
     default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break; /* rmsnorm, kv_write, q_rope, moe_combine */

@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -28,7 +29,8 @@ from safetensors import safe_open
 
 
 def random_model_command(program, config, folder, seed):
-    return [program, config, folder, "--seed", str(seed), "--vocab-tokenizer"]
+    command = [program, config, folder, "--seed", str(seed), "--vocab-tokenizer"]
+    return command + ["--stacked-experts"] * (read_json(config)["model_type"] == "mistral4")  # the only form that HF reads
 
 
 def plan_command(program, folder, deploy, plan):
@@ -42,10 +44,10 @@ def run_command(program, plan, folder, prompts, logits, machine):
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "oracle")
 DEPLOY = os.path.join(FOLDER, "deploy.yaml")
-MODELS = ["v3", "v3-noyarn", "v2lite", "v2", "moonlight", "kimi-k2", "glm4-moe-lite", "youtu"]
+MODELS = ["v3", "v3-noyarn", "v2lite", "v2", "moonlight", "kimi-k2", "glm4-moe-lite", "youtu", "minicpm3", "minicpm3-long", "mistral4"]
 LENGTHS = [7, 33, 64, 129, 257, 500]
 SEEDS = [1, 2, 3]
-GOLDEN_MODELS = ["v3", "v2lite", "glm4-moe-lite", "youtu"]
+GOLDEN_MODELS = ["v3", "v2lite", "glm4-moe-lite", "youtu", "minicpm3", "mistral4"]
 GOLDEN_LENGTHS = [7, 33, 60]
 
 
@@ -88,7 +90,7 @@ def make_model(args, config_path, name, seed):
 
 def loaded_tensor(state, name):
     """The tensor of a checkpoint name inside HF's state; HF 5 stacks the experts: gate_up_proj [experts, 2 inner, hidden]."""
-    if ".mlp.experts." not in name:
+    if name in state:
         return state[name]
     stem, rest = name.split(".mlp.experts.")
     expert, part = int(rest.split(".")[0]), rest.split(".")[1]
@@ -115,12 +117,25 @@ def assert_loaded(model, folder):
     return count
 
 
+def rope_of(config):
+    return config.get("rope_scaling") or config.get("rope_parameters") or {}
+
+
+def assert_same_list(config, lengths):
+    """HF takes LongRoPE's lists by the length of a prompt, Verbatim by max_len: they must agree on every prompt."""
+    with open(DEPLOY, encoding="utf-8") as file:
+        max_len = int(re.search(r"^max_len: (\d+)", file.read(), re.M)[1])
+    original = rope_of(config).get("original_max_position_embeddings")
+    if rope_of(config).get("type") == "longrope":
+        assert {n > original for n in lengths} == {max_len > original}, "prompts on both sides of the original length"
+
+
 def assert_scale(model, config):
     """The softmax scale holds the YaRN factor squared: older transformers forget it for deepseek_v2."""
     wanted = (config["qk_nope_head_dim"] + config["qk_rope_head_dim"]) ** -0.5
-    yarn = config.get("rope_scaling")
-    if yarn:
-        wanted *= (0.1 * yarn["mscale_all_dim"] * numpy.log(yarn["factor"]) + 1) ** 2
+    rope = rope_of(config)
+    if rope.get("type") == "yarn":
+        wanted *= (0.1 * rope["mscale_all_dim"] * numpy.log(rope["factor"]) + 1) ** 2
     for layer in model.model.layers:
         found = layer.self_attn.scaling
         assert abs(found - wanted) < 1e-6 * wanted, f"softmax scale {found}, expected {wanted}"
@@ -129,6 +144,7 @@ def assert_scale(model, config):
 @torch.no_grad()
 def hf_logits(folder, config, ids_of, dtype, device):
     """[positions, vocab] float64, sequences one after the other."""
+    assert_same_list(config, map(len, ids_of))
     kind = getattr(transformers, config["architectures"][0])
     settings = kind.config_class.from_dict({**config, "model_type": kind.config_class.model_type})  # kimi_k2 is deepseek_v3 to HF
     model = kind.from_pretrained(folder, config=settings, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
@@ -234,7 +250,7 @@ def compare(args):
 
 def record_golden(args):
     """tests/oracle/golden-NAME.{json,jsonl,f32} from small-NAME.json."""
-    for name in GOLDEN_MODELS:
+    for name in set(GOLDEN_MODELS) & set(args.models):
         config_path = os.path.join(FOLDER, f"small-{name}.json")
         config, folder = read_json(config_path), make_model(args, config_path, f"small-{name}", 1)
         ids_of = sequences(config["vocab_size"], GOLDEN_LENGTHS)

@@ -1,11 +1,14 @@
 /* random_model.c - writes a Hugging Face model folder of random bf16 weights for a config.json of a supported model_type.
  *
- *   random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer]
+ *   random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer] [--stacked-experts] [--prefix P] [--extras]
  *
  * Owns: tensor names and shapes of such checkpoints, the safetensors bytes. Must not know: the engine or the plan; tests and
- * tools/oracle.py feed its output to both. A value is a function of (seed, tensor name, index) alone: the bytes do not
- * depend on the machine, on --shards or on the other tensors. Scales keep activations near 1 and logits lively.
+ * tools/oracle.py feed its output to both. A value is a function of (seed, plain tensor name, index) alone: the bytes do
+ * not depend on the machine, on --shards (written side by side) or on the other tensors. Scales keep activations near 1 and logits lively.
  * --vocab-tokenizer adds a byte-level BPE tokenizer.json with as many tokens as the config's vocabulary.
+ * --stacked-experts writes the experts of a layer as two tensors, as HF keeps them for mistral4. --prefix writes the names of a model
+ * inside another: "language_model." before every name, or "model.language_model." in the place of "model.". --extras adds
+ * tensors that inference does not use: a prediction layer, old rotary frequencies, a picture's.
  * Read next: tests/oracle/README.md. */
 #include <errno.h>
 #include <inttypes.h>
@@ -16,11 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <xxhash.h>
 #include "base.h"
 #include "limits.h"
 
-#define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 3u + 16u) + 8u)
+#define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 3u + 17u) + 32u)
 #define PATH_BYTES_MAX 4096u
 #define CHUNK_VALUES 32768u
 #define FIRST_BYTE_TOKEN 3u /* after begin, end and padding */
@@ -30,26 +35,38 @@ typedef struct model_shape {
   uint32_t inter, moe_inter, experts, shared_experts;
   bool router_bias, tied;
   double routed_gain; /* of the routed experts' last matrix: undoes routed_scaling_factor, as training would */
+  double embed_scale; /* what the model multiplies the embedding by */
 } model_shape;
+
+enum stack { ALONE = 0, STACK_GATE_UP = 1, STACK_DOWN = 2 };
 
 /* One tensor: a normal-like distribution round mean with the given deviation. rows 0: a vector of cols values. */
 typedef struct tensor {
-  char name[NAME_BYTES_MAX];
+  char name[NAME_BYTES_MAX]; /* plain: values follow from it */
   uint64_t rows, cols;
   double mean, deviation;
   bool fp32;
+  enum stack stack; /* neighbours of one kind are one tensor of the file */
 } tensor;
+
+typedef struct entry { /* a tensor of the files: tensors [first, last) */
+  char name[NAME_BYTES_MAX];
+  uint32_t first, last, rank;
+  uint64_t shape[3];
+} entry;
 
 typedef struct model {
   tensor *tensors; /* [count], in file order */
-  uint32_t count, count_max;
+  entry *entries;  /* [entry_count] */
+  uint32_t count, count_max, entry_count;
 } model;
 
 typedef struct options {
   const char *config_path, *out_dir;
   uint64_t seed;
+  const char *prefix; /* "": plain names */
   uint32_t shards;
-  bool vocab_tokenizer;
+  bool vocab_tokenizer, stacked_experts, extras;
 } options;
 
 /* ---- config.json ---- */
@@ -76,9 +93,12 @@ static bool text_is(const json_t *config, const char *key, const char *wanted) {
 
 static status read_shape(const json_t *config, model_shape *shape) {
   bool v2 = text_is(config, "model_type", "deepseek_v2"), glm = text_is(config, "model_type", "glm4_moe_lite");
-  bool youtu = text_is(config, "model_type", "youtu");
-  if (!v2 && !glm && !youtu && !text_is(config, "model_type", "deepseek_v3") && !text_is(config, "model_type", "kimi_k2"))
-    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite or youtu");
+  bool youtu = text_is(config, "model_type", "youtu"), minicpm = text_is(config, "model_type", "minicpm3");
+  bool mistral = text_is(config, "model_type", "mistral4");
+  bool v3 = text_is(config, "model_type", "deepseek_v3") || text_is(config, "model_type", "kimi_k2");
+  if (!v2 && !v3 && !glm && !youtu && !minicpm && !mistral)
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite, youtu, minicpm3 or "
+                "mistral4");
   if (json_object_get(config, "quantization_config") != NULL)
     return FAIL(ERR_UNSUPPORTED, "config.json: expected bf16 weights, found a quantization_config");
   if (json_is_true(json_object_get(config, "attention_bias")))
@@ -94,7 +114,7 @@ static status read_shape(const json_t *config, model_shape *shape) {
   TRY(read_count(config, "kv_lora_rank", 1, KV_LORA_RANK_MAX, -1, &shape->kv_lora));
   TRY(read_count(config, "qk_nope_head_dim", 1, 1024, -1, &shape->nope));
   TRY(read_count(config, "qk_rope_head_dim", 1, ROPE_DIM_MAX, -1, &shape->rope));
-  TRY(read_count(config, "v_head_dim", 1, 1024, -1, &shape->value));
+  TRY(read_count(config, "v_head_dim", 1, 1024, minicpm ? (int64_t)(shape->hidden / shape->heads) : -1, &shape->value));
   TRY(read_count(config, "intermediate_size", 1, 65536, -1, &shape->inter));
   TRY(read_count(config, "n_routed_experts", 0, EXPERTS_MAX, 0, &shape->experts));
   TRY(read_count(config, "n_shared_experts", 0, 16, 0, &shape->shared_experts));
@@ -103,9 +123,12 @@ static status read_shape(const json_t *config, model_shape *shape) {
   if (factor != NULL && !(json_number_value(factor) > 0.0))
     return FAIL(ERR_FORMAT, "config.json: expected a positive routed_scaling_factor");
   shape->routed_gain = factor != NULL && json_number_value(factor) > 1.0 ? 1.0 / json_number_value(factor) : 1.0;
-  shape->router_bias = !v2;
+  const json_t *scale = json_object_get(config, "scale_emb");
+  if (scale != NULL && !(json_number_value(scale) > 0.0)) return FAIL(ERR_FORMAT, "config.json: expected a positive scale_emb");
+  shape->embed_scale = scale != NULL ? json_number_value(scale) : 1.0;
+  shape->router_bias = !v2 && !mistral;
   const json_t *tied = json_object_get(config, "tie_word_embeddings");
-  shape->tied = tied != NULL ? json_is_true(tied) : youtu;
+  shape->tied = tied != NULL ? json_is_true(tied) : youtu || minicpm;
   return OK;
 }
 
@@ -157,7 +180,24 @@ static void add_attention(model *m, const model_shape *s, const char *prefix) {
   add_matrix(m, prefix, "o_proj", s->hidden, (uint64_t)s->heads * s->value, 1.0);
 }
 
-static void add_moe(model *m, const model_shape *s, const char *prefix) {
+static void add_stacked(model *m, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain, enum stack stack) {
+  add_matrix(m, prefix, name, rows, cols, gain);
+  m->tensors[m->count - 1].stack = stack;
+}
+
+/* gate and up of every expert, then down of every expert. */
+static void add_stacked_experts(model *m, const model_shape *s, const char *prefix) {
+  char expert_prefix[128];
+  for (uint32_t i = 0; i < 2 * s->experts; ++i) {
+    bool is_down = i >= s->experts;
+    snprintf(expert_prefix, sizeof expert_prefix, "%sexperts.%" PRIu32 ".", prefix, i % s->experts);
+    if (is_down) add_stacked(m, expert_prefix, "down_proj", s->hidden, s->moe_inter, s->routed_gain, STACK_DOWN);
+    else add_stacked(m, expert_prefix, "gate_proj", s->moe_inter, s->hidden, 1.0, STACK_GATE_UP);
+    if (!is_down) add_stacked(m, expert_prefix, "up_proj", s->moe_inter, s->hidden, 1.0, STACK_GATE_UP);
+  }
+}
+
+static void add_moe(model *m, const model_shape *s, const char *prefix, bool is_stacked) {
   char expert_prefix[128];
   add_matrix(m, prefix, "gate", s->experts, s->hidden, 1.0);
   if (s->router_bias) {
@@ -166,7 +206,8 @@ static void add_moe(model *m, const model_shape *s, const char *prefix) {
     bias->deviation = 0.05;
     bias->fp32 = true;
   }
-  for (uint32_t e = 0; e < s->experts; ++e) {
+  if (is_stacked) add_stacked_experts(m, s, prefix);
+  for (uint32_t e = 0; e < s->experts && !is_stacked; ++e) {
     snprintf(expert_prefix, sizeof expert_prefix, "%sexperts.%" PRIu32 ".", prefix, e);
     add_mlp(m, expert_prefix, s->hidden, s->moe_inter, s->routed_gain);
   }
@@ -176,11 +217,38 @@ static void add_moe(model *m, const model_shape *s, const char *prefix) {
   }
 }
 
-static void list_tensors(model *m, const model_shape *s) {
+static void add_vector(model *m, const char *prefix, const char *name, uint64_t values) {
+  tensor *t = next_tensor(m, "%s%s", prefix, name);
+  t->cols = values;
+  t->deviation = 1.0;
+  t->fp32 = true;
+}
+
+/* What a checkpoint may hold beside the model. */
+static void add_extras(model *m, const model_shape *s) {
+  char prefix[64];
+  for (uint32_t layer = 0; layer < s->layers; ++layer) {
+    snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.rotary_emb.", layer);
+    add_vector(m, prefix, "inv_freq", s->rope / 2);
+  }
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", s->layers);
+  add_norm(m, prefix, "enorm", s->hidden);
+  add_norm(m, prefix, "hnorm", s->hidden);
+  add_matrix(m, prefix, "eh_proj", s->hidden, 2 * (uint64_t)s->hidden, 1.0);
+  add_norm(m, prefix, "shared_head.norm", s->hidden);
+  add_norm(m, prefix, "input_layernorm", s->hidden);
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", s->layers);
+  add_attention(m, s, prefix);
+  snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", s->layers);
+  add_mlp(m, prefix, s->hidden, s->inter, 1.0);
+  add_matrix(m, "vision_tower.", "patch_embed.proj", 64, 48, 1.0);
+}
+
+static void list_tensors(model *m, const model_shape *s, bool is_stacked) {
   char prefix[64];
   add_matrix(m, "model.", "embed_tokens", s->vocab, s->hidden, 1.0);
   if (s->tied) m->tensors[0].deviation = 2.0 / sqrt((double)s->hidden); /* as the head's */
-  else m->tensors[0].deviation = 4.0; /* larger than what one layer adds, as in a trained model: router ties are then rare */
+  else m->tensors[0].deviation = 4.0 / s->embed_scale; /* more than a layer adds, as in a trained model: router ties are then rare */
   for (uint32_t layer = 0; layer < s->layers; ++layer) {
     snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
     add_norm(m, prefix, "input_layernorm", s->hidden);
@@ -191,10 +259,41 @@ static void list_tensors(model *m, const model_shape *s) {
     if (layer < s->dense_layers || s->experts == 0)
       add_mlp(m, prefix, s->hidden, s->inter, 1.0);
     else
-      add_moe(m, s, prefix);
+      add_moe(m, s, prefix, is_stacked);
   }
   add_norm(m, "model.", "norm", s->hidden);
   if (!s->tied) add_matrix(m, "", "lm_head", s->vocab, s->hidden, 2.0);
+}
+
+/* ---- tensors of the files ---- */
+
+/* The name under which the files have a tensor. */
+static void file_name(const options *o, const char *plain, char out[NAME_BYTES_MAX]) {
+  bool replaces = strcmp(o->prefix, "model.language_model.") == 0, is_model = strncmp(plain, "model.", 6) == 0;
+  bool is_plain = strncmp(plain, "vision_tower.", 13) == 0 || (replaces && !is_model);
+  int length = snprintf(out, NAME_BYTES_MAX, "%s%s", is_plain ? "" : o->prefix, replaces && is_model ? plain + 6 : plain);
+  ASSERT(length > 0 && length < (int)NAME_BYTES_MAX);
+}
+
+static void list_entries(model *m, const model_shape *s, const options *o) {
+  for (uint32_t i = 0; i < m->count; i = m->entries[m->entry_count++].last) {
+    const tensor *t = &m->tensors[i];
+    entry *e = &m->entries[m->entry_count];
+    char plain[NAME_BYTES_MAX];
+    *e = (entry){.first = i, .last = i + 1, .rank = t->rows > 0 ? 2 : 1, .shape = {t->rows > 0 ? t->rows : t->cols, t->cols}};
+    memcpy(plain, t->name, sizeof plain);
+    while (t->stack != ALONE && e->last < m->count && m->tensors[e->last].stack == t->stack) e->last++;
+    if (t->stack != ALONE) {
+      e->rank = 3;
+      e->shape[0] = s->experts;
+      e->shape[1] = t->rows * (e->last - e->first) / s->experts;
+      e->shape[2] = t->cols;
+      char *end = strstr(plain, "experts.");
+      ASSERT(end != NULL);
+      strcpy(end, t->stack == STACK_DOWN ? "experts.down_proj" : "experts.gate_up_proj"); /* shorter than what it replaces */
+    }
+    file_name(o, plain, e->name);
+  }
 }
 
 /* ---- values ---- */
@@ -224,7 +323,12 @@ static uint16_t to_bf16(float value) { /* finite values only; nearest even */
 }
 
 static uint64_t value_count(const tensor *t) { return (t->rows > 0 ? t->rows : 1) * t->cols; }
-static uint64_t value_bytes(const tensor *t) { return value_count(t) * (t->fp32 ? 4 : 2); }
+
+static uint64_t entry_bytes(const model *m, const entry *e) {
+  uint64_t bytes = 0;
+  for (uint32_t i = e->first; i < e->last; ++i) bytes += value_count(&m->tensors[i]) * (m->tensors[i].fp32 ? 4 : 2);
+  return bytes;
+}
 
 static status write_values(FILE *file, const char *path, const tensor *t, uint64_t seed) {
   static unsigned char bytes[CHUNK_VALUES * 4];
@@ -259,17 +363,18 @@ static status write_json(const char *dir, const char *name, const json_t *json) 
   return OK;
 }
 
-/* The safetensors header of tensors [first, last), padded with spaces to a multiple of 8; the caller frees it. */
+/* The safetensors header of entries [first, last), padded with spaces to a multiple of 8; the caller frees it. */
 static char *make_header(const model *m, uint32_t first, uint32_t last, uint64_t *bytes) {
   json_t *header = json_object();
   json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "pt"));
   uint64_t offset = 0;
   for (uint32_t i = first; i < last; ++i) {
-    const tensor *t = &m->tensors[i];
-    uint64_t end = offset + value_bytes(t);
-    json_t *shape = t->rows > 0 ? json_pack("[I,I]", (json_int_t)t->rows, (json_int_t)t->cols) : json_pack("[I]", (json_int_t)t->cols);
-    json_object_set_new(header, t->name, json_pack("{s:s,s:o,s:[I,I]}", "dtype", t->fp32 ? "F32" : "BF16", "shape", shape,
-                                                   "data_offsets", (json_int_t)offset, (json_int_t)end));
+    const entry *e = &m->entries[i];
+    uint64_t end = offset + entry_bytes(m, e);
+    json_t *shape = json_array();
+    for (uint32_t d = 0; d < e->rank; ++d) json_array_append_new(shape, json_integer((json_int_t)e->shape[d]));
+    json_object_set_new(header, e->name, json_pack("{s:s,s:o,s:[I,I]}", "dtype", m->tensors[e->first].fp32 ? "F32" : "BF16", "shape",
+                                                   shape, "data_offsets", (json_int_t)offset, (json_int_t)end));
     offset = end;
   }
   char *dumped = json_dumps(header, JSON_COMPACT);
@@ -295,34 +400,66 @@ static status write_shard(const model *m, uint32_t first, uint32_t last, uint64_
   bool written = fwrite(length, 1, 8, file) == 8 && fwrite(header, 1, (size_t)header_bytes, file) == header_bytes;
   free(header);
   status s = written ? OK : FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
-  for (uint32_t i = first; i < last && s == OK; ++i) s = write_values(file, path, &m->tensors[i], seed);
+  uint32_t end = m->entries[last - 1].last;
+  for (uint32_t i = m->entries[first].first; i < end && s == OK; ++i) s = write_values(file, path, &m->tensors[i], seed);
   if (fclose(file) != 0 && s == OK) s = FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
   return s;
 }
 
+typedef struct shard {
+  uint32_t first, last; /* entries */
+  char path[PATH_BYTES_MAX];
+} shard;
+
+/* Writes shards one, one + step, ...; the end of a process of its own. */
+static _Noreturn void write_share(const model *m, const shard *shards, uint32_t count, uint32_t one, uint32_t step, uint64_t seed) {
+  status s = OK;
+  for (uint32_t i = one; i < count && s == OK; i += step) s = write_shard(m, shards[i].first, shards[i].last, seed, shards[i].path);
+  if (s != OK) fprintf(stderr, "random_model: %s\n", fail_text());
+  _exit(fail_exit_code(s));
+}
+
+/* Every core writes some of the shards. */
+static status write_shards(const model *m, const shard *shards, uint32_t count, uint64_t seed) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  uint32_t workers = min_u32(count, cores > 0 ? (uint32_t)cores : 1), started = 0;
+  int failed = 0;
+  for (; started < workers; started++) {
+    pid_t child = fork();
+    if (child == 0) write_share(m, shards, count, started, workers, seed);
+    if (child < 0) break;
+  }
+  for (uint32_t i = 0; i < started; i++) {
+    int result = 0;
+    failed |= wait(&result) < 0 || result != 0;
+  }
+  if (started < workers || failed) return FAIL(ERR_IO, "the weights could not be written whole");
+  return OK;
+}
+
 static status write_weights(const model *m, const options *o) {
-  char path[PATH_BYTES_MAX], name[64];
-  if (o->shards > m->count) return FAIL(ERR_USAGE, "expected at most %" PRIu32 " shards, one tensor each", m->count);
+  if (o->shards > m->entry_count) return FAIL(ERR_USAGE, "expected at most %" PRIu32 " shards, one tensor each", m->entry_count);
+  shard *shards = calloc(o->shards, sizeof *shards);
+  ASSERT(shards != NULL);
   json_t *map = json_object();
   uint64_t total = 0;
   status s = OK;
-  for (uint32_t shard = 0; shard < o->shards && s == OK; ++shard) {
-    uint32_t first = (uint32_t)((uint64_t)m->count * shard / o->shards);
-    uint32_t last = (uint32_t)((uint64_t)m->count * (shard + 1) / o->shards);
-    if (o->shards == 1)
-      snprintf(name, sizeof name, "model.safetensors");
-    else
-      snprintf(name, sizeof name, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard + 1, o->shards);
-    for (uint32_t i = first; i < last; ++i) {
-      json_object_set_new(map, m->tensors[i].name, json_string(name));
-      total += value_bytes(&m->tensors[i]);
+  for (uint32_t i = 0; i < o->shards && s == OK; ++i) {
+    char name[64] = "model.safetensors";
+    shards[i].first = (uint32_t)((uint64_t)m->entry_count * i / o->shards);
+    shards[i].last = (uint32_t)((uint64_t)m->entry_count * (i + 1) / o->shards);
+    if (o->shards > 1) snprintf(name, sizeof name, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", i + 1, o->shards);
+    s = join(shards[i].path, o->out_dir, name);
+    for (uint32_t t = shards[i].first; t < shards[i].last; ++t) {
+      json_object_set_new(map, m->entries[t].name, json_string(name));
+      total += entry_bytes(m, &m->entries[t]);
     }
-    s = join(path, o->out_dir, name);
-    if (s == OK) s = write_shard(m, first, last, o->seed, path);
   }
+  if (s == OK) s = write_shards(m, shards, o->shards, o->seed);
   json_t *index = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
   if (s == OK && o->shards > 1) s = write_json(o->out_dir, "model.safetensors.index.json", index);
   json_decref(index);
+  free(shards);
   return s;
 }
 
@@ -406,7 +543,7 @@ static status parse_number(const char *flag, const char *text, uint64_t low, uin
 }
 
 static status parse_options(int argc, char **argv, options *o) {
-  *o = (options){.seed = 1, .shards = 1};
+  *o = (options){.seed = 1, .shards = 1, .prefix = ""};
   for (int i = 1; i < argc; ++i) {
     uint64_t number = 0;
     if (strcmp(argv[i], "--seed") == 0) {
@@ -418,6 +555,12 @@ static status parse_options(int argc, char **argv, options *o) {
       ++i;
     } else if (strcmp(argv[i], "--vocab-tokenizer") == 0) {
       o->vocab_tokenizer = true;
+    } else if (strcmp(argv[i], "--stacked-experts") == 0) {
+      o->stacked_experts = true;
+    } else if (strcmp(argv[i], "--extras") == 0) {
+      o->extras = true;
+    } else if (strcmp(argv[i], "--prefix") == 0 && argv[i + 1] != NULL) {
+      o->prefix = argv[++i];
     } else if (argv[i][0] == '-' || o->out_dir != NULL) {
       return FAIL(ERR_USAGE, "unexpected argument %s", argv[i]);
     } else if (o->config_path == NULL) {
@@ -426,7 +569,8 @@ static status parse_options(int argc, char **argv, options *o) {
       o->out_dir = argv[i];
     }
   }
-  if (o->out_dir == NULL) return FAIL(ERR_USAGE, "usage: random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer]");
+  if (o->out_dir == NULL) return FAIL(ERR_USAGE, "usage: random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer] "
+                                             "[--stacked-experts] [--prefix P] [--extras]");
   return OK;
 }
 
@@ -442,15 +586,19 @@ static status copy_config(const char *text, size_t bytes, const char *dir) {
 
 static status make_folder(const json_t *config, const options *o, const char *text, size_t bytes) {
   model_shape shape;
-  TRY(read_shape(config, &shape));
+  const json_t *inner = json_object_get(config, "text_config");
+  TRY(read_shape(inner != NULL ? inner : config, &shape));
   if (mkdir(o->out_dir, 0777) != 0 && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot create: %s", o->out_dir, strerror(errno));
   TRY(copy_config(text, bytes, o->out_dir));
-  uint32_t tensors_max = shape.layers * (shape.experts * 3 + 16) + 8;
-  model m = {.tensors = calloc(tensors_max, sizeof(tensor)), .count_max = tensors_max};
-  ASSERT(m.tensors != NULL && tensors_max <= TENSORS_MAX);
-  list_tensors(&m, &shape);
+  uint32_t tensors_max = shape.layers * (shape.experts * 3 + 17) + 32;
+  model m = {.tensors = calloc(tensors_max, sizeof(tensor)), .entries = calloc(tensors_max, sizeof(entry)), .count_max = tensors_max};
+  ASSERT(m.tensors != NULL && m.entries != NULL && tensors_max <= TENSORS_MAX);
+  list_tensors(&m, &shape, o->stacked_experts);
+  if (o->extras) add_extras(&m, &shape);
+  list_entries(&m, &shape, o);
   status s = write_weights(&m, o);
   free(m.tensors);
+  free(m.entries);
   if (s == OK && o->vocab_tokenizer) s = write_tokenizer(shape.vocab, o->out_dir);
   return s;
 }

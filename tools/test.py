@@ -29,7 +29,9 @@ OUTPUT_LINES_SHOWN = 120
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
-ON_GPU_TOO = ["golden", "invariance"]  # end-to-end tests that run once more on the GPU
+FUZZ_SECONDS = 4  # for each target; tests/fuzz/README.md lists the long runs
+
+ON_GPU_TOO = ["engines", "golden", "invariance"]  # end-to-end tests that run once more on the GPU
 
 
 class Test:
@@ -65,6 +67,7 @@ def all_tests(builddir):
         Test("check/tidy", [python, "tools/tidy.py", "--builddir", builddir], "check"),
         Test("check/tidy_self_test", [python, "tools/tidy.py", "--self-test"], "check"),
         Test("check/build", [python, "tests/unit/test_build.py", "--builddir", builddir], "check"),
+        Test("check/libverbatim", [python, "tests/unit/test_libverbatim.py", "--builddir", builddir], "check"),
     ]
     tests += [
         Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
@@ -74,6 +77,8 @@ def all_tests(builddir):
     if builddir == "build":
         clang = "./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja all tests"
         tests.append(Test("check/clang", ["sh", "-c", clang], "check", lacks_clang))
+        fuzz = "ninja fuzz && tools/fuzz.py --seconds %d" % FUZZ_SECONDS
+        tests.append(Test("check/fuzz", ["sh", "-c", fuzz], "check", lacks_clang))
         tests.append(Test("check/try", ["tools/try.sh"], "check", lacks_recording))
     return tests
 

@@ -75,6 +75,11 @@ def in_kernel(line):
     return {KERNEL: append("__device__ float f(float x) { return %s; }\n" % line)}
 
 
+def in_reduce(line):
+    return {"kernels_src/reduce.cuh": "/* reduce.cuh - sums. */\n%s\n" % line,
+            "configure.py": CONFIGURE.replace('"scale.cu"', '"reduce.cuh", "scale.cu"')}
+
+
 CASES = [
     ("clean tree", {}, None),
     ("layers: upward include", {"engine/gpu.c": append('#include "exec.h"\n')}, r"engine/gpu.c:4: .*lower layer"),
@@ -92,6 +97,7 @@ CASES = [
     ("layers: planner sees the engine", {"planner/place.c": append('#include "engine/gpu.h"\n')}, r"place.c:4: .*lower layer"),
     ("layers: cpu op sees exec", {SCALE_CPU: append('#include "engine/exec.h"\n')}, r"scale.c:4: .*lower layer"),
     ("layers: engine sees the planner", {EXEC: append('#include "planner/place.h"\n')}, r"exec.c:5: .*the planner"),
+    ("layers: the program sees into the engine", {"engine/main.c": append('#include "exec.h"\n')}, r"main.c:4: .*verbatim.h alone"),
     ("layers: include in a comment", {EXEC: append('/*\n#include "nowhere.h"\n*/\n')}, None),
     ("vendor_calls: driver", {EXEC: append("void exec_x(void) { cuInit(0); }\n")}, r"exec.c:5: driver calls"),
     ("vendor_calls: library name in a text", {EXEC: append('static const char *s = "cuBLASLt";\n')}, None),
@@ -114,6 +120,13 @@ CASES = [
     ("kernel_bans: old shuffle", in_kernel("__shfl(x, 1)"), r"without a mask"),
     ("kernel_bans: atomicAdd", in_kernel("atomicAdd(&x, x)"), r"atomic"),
     ("kernel_bans: atomicMax", in_kernel("atomicMax_block(&x, x)"), r"atomic"),
+    ("kernel_bans: a count of integers", in_reduce("NUM void reduce_count(u32 *word) { atomicAdd(word, 1u); }"), None),
+    ("kernel_bans: a set of bits", in_reduce("NUM void reduce_mark(u32 *word, u32 bits) { atomicOr(word, bits); }"), None),
+    ("kernel_bans: a sum of floats", in_reduce("NUM void reduce_add(f32 *word) { atomicAdd(word, 1u); }"), r"reduce.cuh:2: atomic"),
+    ("kernel_bans: another sum", in_reduce("NUM void reduce_add(u32 *word, u32 x) { atomicAdd(word, x); }"), r"reduce.cuh:2: atomic"),
+    ("kernel_bans: another atomic", in_reduce("NUM u32 reduce_take(u32 *word) { return atomicAdd(word, 1u); }"), r"reduce.cuh:2: atomic"),
+    ("kernel_bans: a count elsewhere", {KERNEL: append("NUM void reduce_count(u32 *word) { atomicAdd(word, 1u); }\n")},
+     r"scale.cu:6: atomic"),
     ("kernel_bans: red", in_kernel('asm_("red.global.add.f32")'), r"PTX atomic"),
     ("sizes: long file", {EXEC: append("\n" * 797)}, r"exec.c:801: file has 801"),
     ("sizes: longest file", {EXEC: append("\n" * 796)}, None),

@@ -26,12 +26,8 @@ uint32_t cpu_pool_threads(const cpu_pool *pool);
  * caller at a time, and a task must not call it. */
 void cpu_pool_run(cpu_pool *pool, uint32_t count, cpu_task *fn, void *context);
 
-/* The instruction set in use: "avx512", "avx2" or "portable". */
+/* The instruction set in use, the best one of this processor: "avx512", "avx2" or "portable". */
 const char *cpu_isa(void);
-
-/* For tests: uses the named set from now on; null: the best one of this processor. ERR_UNSUPPORTED if it lacks it,
- * ERR_USAGE for other names. Not while ops run. */
-status cpu_isa_force(const char *name);
 
 /* The twins: cpu_<stem>(args, pool) computes what the kernel <stem> computes. Pointers in args are host addresses. */
 #define KERNEL(stem) void cpu_##stem(const stem##_args *args, cpu_pool *pool);

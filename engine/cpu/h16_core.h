@@ -42,7 +42,10 @@ typedef struct h16_core {
 
 extern const h16_core h16_avx512, h16_avx2, h16_portable;
 
-const h16_core *cpu_isa_core(void); /* the one in use */
+const h16_core *cpu_isa_core(void); /* the best one of this processor */
+
+/* For tests: the named one. ERR_UNSUPPORTED if this processor lacks it, ERR_USAGE for other names. */
+status cpu_isa_find(const char *name, const h16_core **core);
 
 /* The exact path of one lane: row i, column j, the step that starts at k. */
 f32 h16_exact(const h16_block *block, u32 columns, u32 i, u32 j, u32 k, f32 c);

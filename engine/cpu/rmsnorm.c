@@ -9,14 +9,14 @@ static void normalise_row(void *context, uint32_t row, void *scratch) {
   u64 source = (u64)(a->row_index ? a->row_index[row] : row) * a->x_stride;
   f32 *v = scratch;
   for (u32 i = 0; i < a->dim; i++) {
-    v[i] = a->delta ? num_add(a->x[source + i], a->delta[source + i]) : a->x[source + i]; /* R1.1 */
+    v[i] = a->delta ? num_fma(a->delta[source + i], a->delta_scale, a->x[source + i]) : a->x[source + i]; /* R1.1 */
   }
   if (a->x_out) {
     for (u32 i = 0; i < a->dim; i++) a->x_out[source + i] = v[i];
   }
   f32 r = rows_norm_factor(v, a->dim, a->eps);
   bf16 *y = a->y + (u64)row * a->y_stride;
-  for (u32 i = 0; i < a->dim; i++) y[i] = rows_norm_apply(v[i], r, a->weight[i]);
+  for (u32 i = 0; i < a->dim; i++) y[i] = rows_norm_apply(v[i], r, a->weight[i], a->y_scale);
 }
 
 void cpu_rmsnorm(const rmsnorm_args *args, cpu_pool *pool) {

@@ -27,15 +27,18 @@ static inline f32 rows_norm_factor(const f32 *v, u32 n, f32 eps) {
   return num_div(1.0f, num_sqrt(num_add(mean, eps)));
 }
 
-/* One normalised number (R1.8 to R1.10). */
-static inline bf16 rows_norm_apply(f32 v, f32 r, bf16 weight) { return num_to_bf16((v * r) * num_from_bf16(weight)); }
+/* One normalised number (R1.8 to R1.11). */
+static inline bf16 rows_norm_apply(f32 v, f32 r, bf16 weight, f32 scale) {
+  return num_to_bf16(((v * r) * num_from_bf16(weight)) * scale);
+}
 
-/* Rotates the pairs of `dim` columns (R3.2 to R3.4); cos_sin: [dim / 2][2] of the row's position. */
-static inline void rows_rotate(bf16 *out, const f32 *in, const f32 *cos_sin, u32 dim) {
+/* Rotates the pairs of `dim` columns and multiplies them by scale (R3.2 to R3.5); cos_sin: [dim / 2][2] of the row's position. */
+static inline void rows_rotate(bf16 *out, const f32 *in, const f32 *cos_sin, u32 dim, u32 half_split, f32 scale) {
   for (u32 i = 0; i < dim / 2; i++) {
-    f32 a = in[2 * i], b = in[2 * i + 1], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
-    out[2 * i] = num_to_bf16(num_fma(a, c, -(b * s)));
-    out[2 * i + 1] = num_to_bf16(num_fma(a, s, b * c));
+    u32 first = half_split ? i : 2 * i, second = half_split ? i + dim / 2 : 2 * i + 1;
+    f32 a = in[first], b = in[second], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+    out[first] = num_to_bf16(num_fma(a, c, -(b * s)) * scale);
+    out[second] = num_to_bf16(num_fma(a, s, b * c) * scale);
   }
 }
 

@@ -1,7 +1,8 @@
-/* sample.c - the CPU twin of sample: greedy choice or integer-weight sampling with top-k and top-p. NUMERICS.md "sample".
+/* sample.c - the CPU twin of sample: greedy choice, integer-weight sampling with min-p, top-k and top-p, or the score of a given token;
+ * then the rank and the likeliest tokens. NUMERICS.md "sample".
  *
  * What stays after a limit is a prefix of the order (logit descending, index ascending), written as a threshold: every
- * logit above it, and the first `equal` of those that equal it. Both limits are one search: the shortest prefix whose
+ * logit above it, and the first `equal` of those that equal it. Top-k and top-p are one search: the shortest prefix whose
  * weights (or ones, for top-k) reach a target, found digit by digit from sums per digit. */
 #include "cpu.h"
 #include "limits.h"
@@ -58,13 +59,17 @@ static u64 sum_weights(const sample_scratch *s, u32 n, const prefix *kept) {
 
 static u32 draw(const f32 *logit, u32 n, f32 largest, const sample_param *param, sample_scratch *s) {
   __extension__ typedef unsigned __int128 wide;
-  prefix kept = {.order = 0, .equal = n};
+  prefix kept = {.order = num_order(largest), .equal = n};
+  u32 likely = 0;
   for (u32 i = 0; i < n; i++) {
-    f32 weight = num_exp(num_div(num_sub(logit[i], largest), param->temperature)); /* R8.7 to R8.9 */
-    s->weight[i] = (u64)num_mul(weight, WEIGHT_ONE);
+    f32 below = num_sub(logit[i], largest); /* R8.7 */
+    s->weight[i] = (u64)num_mul(num_exp(num_div(below, param->temperature)), WEIGHT_ONE); /* R8.8, R8.9 */
     s->order[i] = num_order(logit[i]);
+    if (!(below >= param->min_p_bound)) continue;
+    kept.order = min_u32(kept.order, s->order[i]);
+    likely++;
   }
-  if (param->top_k > 0 && param->top_k < n) kept = shortest_prefix(s, n, kept, true, param->top_k);
+  if (param->top_k > 0 && param->top_k < likely) kept = shortest_prefix(s, n, kept, true, param->top_k);
   u64 limit = (u64)((wide)param->top_p_fixed * sum_weights(s, n, &kept) >> 32);
   kept = shortest_prefix(s, n, kept, false, limit > 1 ? limit : 1);
   u64 r = num_mulhi64(num_philox(param->seed, param->position, param->sample_index), sum_weights(s, n, &kept));
@@ -84,23 +89,64 @@ static bool all_finite(const f32 *logit, u32 n) {
   return !bad;
 }
 
+static u32 first_of(const f32 *logit, u32 n) {
+  u32 first = 0;
+  for (u32 i = 1; i < n; i++) first = num_order(logit[i]) > num_order(logit[first]) ? i : first;
+  return first;
+}
+
+static u32 choose(const sample_args *a, uint32_t row, sample_scratch *scratch) {
+  const sample_param *param = &a->param[row];
+  const f32 *from = (param->adjusted ? a->adjusted : a->logits) + (u64)row * a->vocab;
+  u32 first = first_of(from, a->vocab);
+  return param->temperature > 0.0f ? draw(from, a->vocab, from[first], param, scratch) : first;
+}
+
+static u32 rank_of(const f32 *logit, u32 n, u32 token) {
+  u32 rank = 0, order = num_order(logit[token]);
+  for (u32 i = 0; i < n; i++) rank += num_order(logit[i]) > order || (num_order(logit[i]) == order && i < token);
+  return rank;
+}
+
+/* R8.4 to R8.6 */
+static f32 logprob_of(f32 logit, f32 largest, f32 log_z) { return num_sub(num_sub(logit, largest), log_z); }
+
+static void write_top(const f32 *logit, u32 n, f32 largest, f32 log_z, u32 wanted, top_logprob *top) {
+  u32 index[TOP_LOGPROBS_MAX], count = 0;
+  ASSERT(wanted <= TOP_LOGPROBS_MAX);
+  for (u32 i = 0; i < n; i++) {
+    u32 place = count;
+    while (place > 0 && num_order(logit[i]) > num_order(logit[index[place - 1]])) place--;
+    if (place == wanted) continue;
+    count = count < wanted ? count + 1 : wanted;
+    for (u32 k = count - 1; k > place; k--) index[k] = index[k - 1];
+    index[place] = i;
+  }
+  for (u32 k = 0; k < wanted; k++) {
+    top[k] = (top_logprob){0};
+    if (k < count) top[k] = (top_logprob){.token = (i32)index[k], .logprob = logprob_of(logit[index[k]], largest, log_z)};
+  }
+}
+
 static void sample_row(void *context, uint32_t row, void *scratch) {
   const sample_args *a = context;
   const f32 *logit = a->logits + (u64)row * a->vocab;
   const sample_param *param = &a->param[row];
+  top_logprob *top = a->top + (u64)row * TOP_LOGPROBS_MAX;
   sample_result result = {.nonfinite = 1};
   if (all_finite(logit, a->vocab)) {
-    f32 p[PARTS] = {0};
-    u32 token = 0;
-    for (u32 i = 1; i < a->vocab; i++) token = num_order(logit[i]) > num_order(logit[token]) ? i : token;
-    f32 largest = logit[token];
+    f32 p[PARTS] = {0}, largest = logit[first_of(logit, a->vocab)];
     for (u32 i = 0; i < a->vocab; i++) p[i % PARTS] = num_add(p[i % PARTS], num_exp(num_sub(logit[i], largest))); /* R8.1 to R8.3 */
-    f32 z = rows_tree(p, PARTS);
-    if (param->temperature > 0.0f) token = draw(logit, a->vocab, largest, param, scratch);
-    f32 logprob = num_sub(num_sub(logit[token], largest), num_log(z)); /* R8.4 to R8.6 */
-    result = (sample_result){.token = (i32)token, .logprob = logprob};
+    f32 log_z = num_log(rows_tree(p, PARTS));
+    u32 token = param->target >= 0 ? (u32)param->target : choose(a, row, scratch);
+    ASSERT(token < a->vocab);
+    result = (sample_result){.token = (i32)token, .logprob = logprob_of(logit[token], largest, log_z)};
+    result.rank = rank_of(logit, a->vocab, token);
+    write_top(logit, a->vocab, largest, log_z, param->top_count, top);
+  } else {
+    for (u32 k = 0; k < param->top_count; k++) top[k] = (top_logprob){0};
   }
-  a->sampled[param->slot] = result.token;
+  if (param->target < 0) a->sampled[param->slot] = result.token;
   a->result[row] = result;
 }
 

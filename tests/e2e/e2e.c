@@ -31,7 +31,7 @@ void e2e_begin(int argc, char **argv) {
     if (strcmp(argv[i], "--device") == 0) device = strcmp(argv[i + 1], "gpu") == 0 ? 0 : VERBATIM_DEVICE_CPU;
   if (device == VERBATIM_DEVICE_CPU) return;
   gpu *found = NULL;
-  if (gpu_open(0, &found) != OK) {
+  if (gpu_open(0, NULL, &found) != OK) {
     printf("SKIPPED: no GPU: %s\n", fail_text());
     exit(0);
   }
@@ -103,16 +103,22 @@ void e2e_make_plan(const e2e_model *model, const char *name, const char *deploy,
   free(config);
 }
 
-void e2e_make_model(e2e_model *model, const char *config_path, const char *deploy) {
+static void make_model(e2e_model *model, const char *config_path, const char *deploy, const char *option) {
   char tool[E2E_PATH_MAX], output[2048];
   const char *base = getenv("TMPDIR");
   text_to(model->folder, "%s/%s", base ? base : "/tmp", "verbatim-e2e-XXXXXX");
   if (!mkdtemp(model->folder)) stop(model->folder);
   text_to(model->model_dir, "%s/%s", model->folder, "model");
   e2e_binary("random_model", tool);
-  char *argv[] = {tool, (char *)(uintptr_t)config_path, model->model_dir, NULL};
+  char *argv[] = {tool, (char *)(uintptr_t)config_path, model->model_dir, (char *)(uintptr_t)option, NULL};
   if (e2e_command(argv, output, sizeof output) != 0) stop(output);
   e2e_make_plan(model, "plan", deploy, model->plan_path);
+}
+
+void e2e_make_model(e2e_model *model, const char *config_path, const char *deploy) { make_model(model, config_path, deploy, NULL); }
+
+void e2e_make_text_model(e2e_model *model, const char *config_path, const char *deploy) {
+  make_model(model, config_path, deploy, "--vocab-tokenizer");
 }
 
 void e2e_remove(const e2e_model *model) {
@@ -128,24 +134,52 @@ static uint32_t scramble(uint64_t seed) {
   return (uint32_t)(z >> 33);
 }
 
+/* What request i asks for of each kind. The periods differ, so that many combinations come up. */
+static void ask(verbatim_request *q, uint32_t i, uint32_t vocab) {
+  verbatim_bias *biases = (verbatim_bias *)(uintptr_t)q->biases;
+  int32_t *allowed = (int32_t *)(uintptr_t)q->allowed_ids;
+  if (i % 3 == 1) q->temperature = 0.9f;
+  if (i % 3 == 2) q->temperature = 1.3f, q->top_k = 20, q->top_p = 0.9;
+  if (i % 5 == 3) q->min_p = 0.05;
+  if (i % 4 == 2) q->repetition_penalty = 1.5f, q->frequency_penalty = 2.0f;
+  if (i % 4 == 3) q->presence_penalty = i % 8 == 3 ? 4.0f : -4.0f;
+  if (i % 7 == 5) q->sample_index = i;
+  if (i % 11 < 4) q->top_logprobs = 1 + i % E2E_TOP;
+  if (i % 5 == 1) q->bias_count = 1 + i % E2E_LIST;
+  if (i % 13 == 6) q->allowed_count = 2 + i % (E2E_LIST - 1);
+  for (uint32_t k = 0; k < E2E_LIST; k++) { /* no token twice in a list */
+    biases[k] = (verbatim_bias){.token = (int32_t)((i + 31 * k) % vocab), .bias = (float)(scramble(i * 64ull + k) % 100) / 16 - 3};
+    allowed[k] = (int32_t)((i + 62 * k) % vocab);
+  }
+  if (i % 6 != 4 || q->prompt_count < 2) return;
+  q->score = true;
+  q->score_from = 1 + scramble(i * 8ull + 3) % (q->prompt_count - 1);
+  if (i % 4 == 2) q->max_tokens = 0;
+}
+
 void e2e_requests_make(e2e_requests *r, uint32_t count, uint32_t vocab, uint32_t prompt_max, uint32_t tokens_max) {
+  size_t most = (size_t)prompt_max + tokens_max;
   *r = (e2e_requests){.count = count, .list = calloc(count, sizeof *r->list), .ids = calloc(count, prompt_max * sizeof *r->ids),
-                      .outputs = calloc(count, tokens_max * 16ull)};
-  if (!r->list || !r->ids || !r->outputs) stop("memory");
+                      .outputs = calloc(count, most * sizeof *r->outputs),
+                      .alternatives = calloc(count, most * E2E_TOP * sizeof *r->alternatives),
+                      .biases = calloc(count, E2E_LIST * sizeof *r->biases), .allowed = calloc(count, E2E_LIST * sizeof *r->allowed)};
+  if (!r->list || !r->ids || !r->outputs || !r->alternatives || !r->biases || !r->allowed) stop("memory");
   for (uint32_t i = 0; i < count; i++) {
     int32_t *ids = r->ids + (size_t)i * prompt_max;
-    uint8_t *outputs = r->outputs + (size_t)i * tokens_max * 16;
     verbatim_request *q = &r->list[i];
-    *q = (verbatim_request){.prompt = ids, .top_p = 1.0, .seed = scramble(i * 8ull)};
+    *q = VERBATIM_REQUEST_DEFAULTS;
+    q->prompt = ids;
+    q->seed = scramble(i * 8ull);
     q->prompt_count = i < 4 ? (const uint32_t[]){1, prompt_max, 64, 65}[i] : 1 + scramble(i * 8ull + 1) % (i % 4 ? 40 : prompt_max);
     if (q->prompt_count > prompt_max) q->prompt_count = prompt_max;
     q->max_tokens = 1 + scramble(i * 8ull + 2) % tokens_max;
-    if (i % 3 == 1) q->temperature = 0.9f;
-    if (i % 3 == 2) q->temperature = 1.3f, q->top_k = 20, q->top_p = 0.9;
     for (uint32_t k = 0; k < q->prompt_count; k++) ids[k] = (int32_t)(scramble((uint64_t)i << 32 | k) % vocab);
-    q->digests = (uint64_t *)(void *)outputs;
-    q->tokens = (int32_t *)(void *)(outputs + 8ull * tokens_max);
-    q->logprobs = (float *)(void *)(outputs + 12ull * tokens_max);
+    q->tokens = r->outputs + i * most;
+    q->scores = q->tokens + tokens_max;
+    q->alternatives = r->alternatives + i * most * E2E_TOP;
+    q->biases = r->biases + (size_t)i * E2E_LIST;
+    q->allowed_ids = r->allowed + (size_t)i * E2E_LIST;
+    ask(q, i, vocab);
   }
 }
 
@@ -153,6 +187,9 @@ void e2e_requests_free(e2e_requests *r) {
   free(r->list);
   free(r->ids);
   free(r->outputs);
+  free(r->alternatives);
+  free(r->biases);
+  free(r->allowed);
 }
 
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count) {
@@ -163,7 +200,7 @@ digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t f
     if (verbatim_submit(engine, &requests->list[i]) != 0) stop("submit");
   bool busy = true;
   while (busy)
-    if (verbatim_step(engine, &busy) != 0) stop("step");
+    if (verbatim_poll(engine, &busy) != 0) stop("step");
   receipt paper;
   receipt_source source = {.numerics_id = info.numerics_id, .config_digest = info.config_digest, .weights_digest = info.weights_digest};
   if (receipt_begin(&paper, NULL, &source) != OK) stop("receipt");

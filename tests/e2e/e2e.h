@@ -25,8 +25,10 @@ int e2e_device(void); /* as verbatim_config.device */
 /* The path of a binary of the build ("verbatim", "random_model"). */
 void e2e_binary(const char *name, char path[E2E_PATH_MAX]);
 
-/* A random model of the config, in a new scratch folder, and its plan. Ends the process when that fails: no test can go on. */
+/* A random model of the config, in a new scratch folder, and its plan. Ends the process when that fails: no test can go on. The second
+ * also has a tokenizer, with a token for every id of the vocabulary. */
 void e2e_make_model(e2e_model *model, const char *config_path, const char *deploy);
+void e2e_make_text_model(e2e_model *model, const char *config_path, const char *deploy);
 
 /* A plan of the model under another deployment, as <folder>/<name>. */
 void e2e_make_plan(const e2e_model *model, const char *name, const char *deploy, char path[E2E_PATH_MAX]);
@@ -36,12 +38,17 @@ void e2e_remove(const e2e_model *model);
  * was ended by a signal. */
 int e2e_command(char *const argv[], char *output, size_t output_bytes);
 
-/* count requests of many lengths and sampling parameters, the same on every call; request i does not depend on count. */
+/* count requests of many lengths that ask for everything but text, the same on every call; request i does not depend on count. */
+#define E2E_TOP 3u
+#define E2E_LIST 12u
 typedef struct e2e_requests {
   uint32_t count;
   verbatim_request *list;
-  int32_t *ids;
-  uint8_t *outputs;
+  int32_t *ids;                       /* [count][prompt_max]                      */
+  verbatim_token *outputs;            /* [count][prompt_max + tokens_max]         */
+  verbatim_alternative *alternatives; /* [count][prompt_max + tokens_max][E2E_TOP] */
+  verbatim_bias *biases;              /* [count][E2E_LIST]                        */
+  int32_t *allowed;                   /* [count][E2E_LIST]                        */
 } e2e_requests;
 void e2e_requests_make(e2e_requests *requests, uint32_t count, uint32_t vocab, uint32_t prompt_max, uint32_t tokens_max);
 void e2e_requests_free(e2e_requests *requests);

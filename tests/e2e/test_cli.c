@@ -55,6 +55,37 @@ static void sound_run(void **state) {
   expect(0, "prompt_tokens\":2", "printf '1 2\\r\\n3,4\\n' | $R --ids --output jsonl");
   expect(0, "digest", "V2=plan-2; $V plan $M -o $V2 --quiet && $V show $V2 --json | python3 -m json.tool");
   expect(0, "usage: verbatim run", "$V run -h");
+  expect(0, "\"made_tokens\": 2,", "$R --receipt r --ids '1 2' && $R --receipt r2 --ids '1 2' --stats s && cmp r r2 && "
+                                   "python3 -m json.tool s");
+  expect(0, "weights", "$V run plan model --device cpu --verbose --max-tokens 2 --ids 1");
+}
+
+/* What the shipped model says, asked for in several ways. S: a quiet run of it; a stream is the text that comes at the end. */
+static void samples_and_stops(void **state) {
+  (void)state;
+  static const char tiny_run[] = "T=\"$OLDPWD/tests/tiny\" && S=\"$V run tiny $T --device cpu --threads 1 --quiet\"";
+  static const struct { const char *word, *command; } cases[] = {
+    {"", "$V plan $T --config $T/deploy.yaml -o tiny --force --quiet"},
+    {"\"stop_reason\":\"1\"", "$S 'sort: 3 1 2' --stop zz --stop 1 --output jsonl"},
+    {"same", "for stop in '' '--stop 1' '--stop x' '--stop =' '--stop 2=1' '--temperature 1 --stop 1'; do "
+             "$S 'sort: 3 1 2' $stop 2> e1 > a && $S 'sort: 3 1 2' $stop --stream 2> e2 > b && "
+             "cmp a b && cmp e1 e2 || exit 1; done; echo same"},
+    {"[0#1] ", "$S 'add: 1+2=' --n 2"},
+    {"\"index\":1", "$S 'add: 1+2=' --n 2 --output jsonl"},
+    {"\"id\":\"0#1\"", "$S 'add: 1+2=' --n 2 --temperature 1 --receipt r && cat r"},
+    {"three", "$S 'sort: 3 1 2' --n 3 --temperature 5 --ignore-eos --max-tokens 9 --output jsonl > a && "
+              "test $(sed 's/.*\"tokens\"//' a | sort -u | wc -l) = 3 && echo three"},
+    {"\"alternatives\":[[{\"id\":21,\"logprob\":", "$S 'add: 1+2=' --logprobs 3 --output jsonl"},
+    {"[5,\"c0000000\"],[21,\"41200000\"]", "$S 'add: 1+2=' --logit-bias 21=10 --logit-bias 5=-2 --receipt r && cat r"},
+    {"\"tokens\":[30,30]", "$S 'add: 1+2=' --allow-ids 30 --max-tokens 2 --output jsonl"},
+    {"\"finish\":\"stop_text\"", "echo '{\"prompt\":\"add: 1+2=\",\"stop\":[\"3\"],\"n\":2}' | $S --jsonl - --output jsonl"},
+    {"tokenizer\":\"", "$S --ids '5 6' --stop x --receipt r && cat r"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    char command[2048];
+    snprintf(command, sizeof command, "%s && %s", tiny_run, cases[i].command);
+    expect(0, cases[i].word, command);
+  }
 }
 
 static void outputs_are_not_inputs(void **state) {
@@ -65,7 +96,8 @@ static void outputs_are_not_inputs(void **state) {
     "$R --ids 1 --receipt plan", "$R --ids 1 --logits link", "$R --ids 1 --logits model/model.safetensors",
     "$R --ids 1 --receipt model/../model/config.json", "$R --jsonl j --receipt j", "$R --jsonl j --logits j2",
     "$R --jsonl - --receipt j < j",
-    "touch a && ln -f a b && $R --ids 1 --receipt a --logits b",
+    "touch a && ln -f a b && $R --ids 1 --receipt a --logits b", "$R --ids 1 --stats plan",
+    "touch a && ln -f a b && $R --ids 1 --stats a --receipt b",
     "$V plan $M -o model/config.json --force", "$V plan $M --config j -o j2 --force", "$V probe plan -o link"};
   for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
     char command[1024];
@@ -87,8 +119,11 @@ static void outputs_are_files(void **state) {
     expect_error(2, "regular file", command);
     snprintf(command, sizeof command, "timeout 20 $V probe $P -o %s", outputs[i]);
     expect_error(2, "regular file", command);
+    snprintf(command, sizeof command, "timeout 20 $R --ids 1 --stats %s", outputs[i]);
+    expect_error(2, "regular file", command);
   }
   expect_error(2, "name of a file", "$V plan $M -o ''");
+  expect_error(2, "expected two files", "rm -f new && $R --ids 1 --stats new --receipt new");
 }
 
 /* Nothing is waited for that never comes. */
@@ -242,12 +277,24 @@ static void tiny_budget(void **state) {
   expect(6, "does not fit", "printf 'device_memory_bytes: 1MiB\\nmemory_fraction: 0.000001\\n' > y && $V plan $M --config y -o q");
 }
 
+/* What it measures needs a GPU; what it refuses does not. */
+static void copy_baseline(void **state) {
+  (void)state;
+  expect_error(2, "expected a model folder", "$V probe --copy");
+  expect_error(2, "expected a number of 1 to 32, found \"33\"", "$V probe --copy $M --threads 33");
+  expect_error(2, "unexpected argument", "$V probe --copy $M more");
+  expect_error(3, "expected *.safetensors files, found none", "mkdir -p empty && $V probe --copy empty");
+  expect_error(3, "not a regular file", "rm -rf odd && mkdir odd && mkfifo odd/a.safetensors && timeout 20 $V probe --copy odd");
+  expect_error(7, "measures a GPU, and there is none to use", "$V probe --copy $M --device 1000");
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sound_run), cmocka_unit_test(outputs_are_not_inputs), cmocka_unit_test(outputs_are_files),
+    cmocka_unit_test(sound_run), cmocka_unit_test(samples_and_stops), cmocka_unit_test(outputs_are_not_inputs),
+    cmocka_unit_test(outputs_are_files),
     cmocka_unit_test(pipes_for_files), cmocka_unit_test(closed_descriptors), cmocka_unit_test(full_disk), cmocka_unit_test(interrupted),
     cmocka_unit_test(closed_pipe), cmocka_unit_test(lines_without_end), cmocka_unit_test(refused_items), cmocka_unit_test(another_config),
-    cmocka_unit_test(tiny_budget)};
+    cmocka_unit_test(tiny_budget), cmocka_unit_test(copy_baseline)};
   e2e_begin(argc, argv);
   e2e_binary("verbatim", program);
   e2e_make_model(&tiny, "tests/oracle/small-v3.json", "max_seqs: 2\nmax_len: 128\nkv_pages: 4\n");

@@ -84,7 +84,7 @@ static enum verbatim_finish reuse_pages(bool poison, bool fault, uint8_t chain[1
     forgetful = fault && i == 2;
     requests.list[i].max_tokens = 5;
     assert_int_equal(verbatim_submit(engine, &requests.list[i]), 0);
-    while (busy) assert_int_equal(verbatim_step(engine, &busy), 0);
+    while (busy) assert_int_equal(verbatim_poll(engine, &busy), 0);
   }
   forgetful = false;
   verbatim_close(engine);

@@ -1,6 +1,6 @@
 /* test_fault.c - `verbatim run` when the device fails in the midst of a run: what is finished is kept.
  *
- * Holds cli_run.c itself, with its calls of verbatim_open and verbatim_step wrapped: after a number of steps the engine's fault hook is
+ * Holds cli_run.c itself, with its calls of verbatim_open and verbatim_poll wrapped: after a number of steps the engine's fault hook is
  * called and the process ends as gpu.c ends it. The receipt then holds the first lines of the whole run's receipt, a line with
  * the fault and no digest; stdout holds the outputs of the same requests. tests/unit/test_gpu_driver.c shows that the hook is called for
  * failures of the driver and of libraries. */
@@ -24,9 +24,9 @@ static const char DEPLOY[] =
   "max_seqs: 2\nmax_batch_tokens: 32\nmax_len: 128\nkv_pages: 8\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2]\n";
 
 int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
-int __real_verbatim_step(verbatim *engine, bool *busy);
+int __real_verbatim_poll(verbatim *engine, bool *busy);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
-int __wrap_verbatim_step(verbatim *engine, bool *busy);
+int __wrap_verbatim_poll(verbatim *engine, bool *busy);
 
 static e2e_model model;
 static verbatim_config seen;
@@ -37,14 +37,14 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   return __real_verbatim_open(engine, config);
 }
 
-int __wrap_verbatim_step(verbatim *engine, bool *busy) {
+int __wrap_verbatim_poll(verbatim *engine, bool *busy) {
   if (steps_left == 0) {
     seen.on_fault(seen.context, "GPU fault found at layer 3 \"o_proj\": a test");
     fflush(NULL);
     _Exit(EXIT_CODE);
   }
   steps_left -= steps_left > 0;
-  return __real_verbatim_step(engine, busy);
+  return __real_verbatim_poll(engine, busy);
 }
 
 /* Runs six requests, two at a time, in a child; steps: until the fault, or -1. Fills the receipt's and stdout's texts. */

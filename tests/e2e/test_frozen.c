@@ -42,18 +42,25 @@ void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fd
 
 static e2e_model model;
 
+static void on_text(verbatim_request *r, const char *text, size_t bytes) { (void)r, (void)text, (void)bytes; }
+
 static void no_allocation_after_ready(void **state) {
   (void)state;
+  static const verbatim_text stop = {"e", 1};
   e2e_requests requests;
-  verbatim_config config = {.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
+  verbatim_config config = {.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2, .text = true};
   verbatim *engine;
   bool busy = true;
   e2e_requests_make(&requests, 12, 384, 100, 9);
+  for (uint32_t i = 0; i < requests.count; i++)
+    requests.list[i].stop_texts = &stop, requests.list[i].stop_text_count = 1, requests.list[i].on_text = on_text;
   trapped = trap = 0;
   assert_int_equal(verbatim_open(&engine, &config), 0);
   trap = 1;
   for (uint32_t i = 0; i < requests.count; i++) assert_int_equal(verbatim_submit(engine, &requests.list[i]), 0);
-  while (busy) assert_int_equal(verbatim_step(engine, &busy), 0);
+  assert_int_equal(verbatim_poll(engine, &busy), 0);
+  assert_int_equal(verbatim_cancel(engine, &requests.list[2]), 0);
+  while (busy) assert_int_equal(verbatim_poll(engine, &busy), 0);
   trap = 0;
   assert_int_equal(trapped, 0);
   for (uint32_t i = 0; i < requests.count; i++) assert_int_not_equal(requests.list[i].finish, VERBATIM_RUNNING);
@@ -76,7 +83,7 @@ static void the_trap_works(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(no_allocation_after_ready), cmocka_unit_test(the_trap_works)};
   e2e_begin(argc, argv);
-  e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
+  e2e_make_text_model(&model, "tests/oracle/small-v3.json", DEPLOY);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_remove(&model);
   return failed;

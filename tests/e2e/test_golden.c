@@ -27,6 +27,7 @@ typedef struct golden_case {
 
 static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96"};
 static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32"};
+static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32"};
 static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16"};
 static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16"};
 
@@ -114,6 +115,7 @@ static void tiny(void **state) {
   check(&TINY);
 }
 static void sampled(void **state) { (void)state, check(&SAMPLED); }
+static void asked(void **state) { (void)state, check(&ASKED); }
 static void v3(void **state) { (void)state, check(&V3); }
 static void v2lite(void **state) { (void)state, check(&V2LITE); }
 
@@ -143,8 +145,8 @@ static void control(void **state) {
 }
 
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(v3),
-                                     cmocka_unit_test(v2lite), cmocka_unit_test(control)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(asked),
+                                     cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(control)};
   e2e_begin(argc, argv);
   for (int i = 1; i + 1 < argc; i++)
     if (strcmp(argv[i], "--record") == 0) record_folder = argv[i + 1];

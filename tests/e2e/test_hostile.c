@@ -93,6 +93,22 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("temperature", "x", "--temperature", "nan");
   RUN_ERROR("top_p", "x", "--top-p", "0");
   RUN_ERROR("stop id", "x", "--stop-id", "100000");
+  RUN_ERROR("stop text", "x", "--stop", "");
+  RUN_ERROR("stop text", "x", "--stop", "\xff");
+  RUN_ERROR("min_p", "x", "--min-p", "-0.5");
+  RUN_ERROR("repetition_penalty", "x", "--repetition-penalty", "0");
+  RUN_ERROR("presence_penalty", "x", "--presence-penalty", "nan");
+  RUN_ERROR("frequency_penalty", "x", "--frequency-penalty", "17");
+  RUN_ERROR("ID=X", "x", "--logit-bias", "5");
+  RUN_ERROR("--logit-bias", "x", "--logit-bias", "=1");
+  RUN_ERROR("bias", "x", "--logit-bias", "5=1001");
+  RUN_ERROR("two biases", "x", "--logit-bias", "5=1", "--logit-bias", "5=1");
+  RUN_ERROR("allowed twice", "x", "--allow-ids", "5,5");
+  RUN_ERROR("--allow-ids", "x", "--allow-ids", "5;6");
+  RUN_ERROR("found none", "x", "--allow-ids", ", ");
+  RUN_ERROR("1 to 128", "x", "--n", "129");
+  RUN_ERROR("0 to 20", "x", "--logprobs", "21");
+  RUN_ERROR("one sample", "x", "--stream", "--n", "2");
   RUN_ERROR("UTF-8", "\xff\xfe");
   RUN_ERROR("unknown option", "x", "--frobnicate");
   RUN_ERROR("needs a value", "x", "--seed");
@@ -119,7 +135,10 @@ static void bad_jsonl(void **state) {
   (void)state;
   static const struct { const char *line, *word; } cases[] = {
     {"{\"prompt\":\"a\"", "not JSON"}, {"[]", "object"}, {"{}", "prompt"}, {"{\"prompt\":1}", "text"},
-    {"{\"prompt\":\"a\",\"prompt_ids\":[1]}", "one of"}, {"{\"prompt\":\"a\",\"repetition_penalty\":1.1}", "not supported"},
+    {"{\"prompt\":\"a\",\"prompt_ids\":[1]}", "one of"}, {"{\"prompt\":\"a\",\"typical_p\":0.5}", "not supported"},
+    {"{\"prompt\":\"a\",\"repetition_penalty\":99}", "repetition_penalty"},
+    {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":1,\"01\":2}}", "two biases"},
+    {"{\"prompt\":\"a\",\"allowed_ids\":[99999]}", "allowed id"}, {"{\"prompt\":\"a\",\"min_p\":2}", "min_p"},
     {"{\"prompt\":\"a\",\"prompt\":\"b\"}", "not JSON"}, {"{\"prompt_ids\":[-1]}", "token ids"}, {"{\"prompt_ids\":[]}", "empty"},
     {"{\"prompt\":\"a\",\"max_tokens\":1.5}", "integer"}, {"{\"prompt\":\"a\",\"seed\":-1}", "integer"},
     {"{\"prompt\":\"a\",\"temperature\":\"hot\"}", "number"}, {"{\"prompt\":\"\\ud800\"}", "not JSON"},
@@ -135,26 +154,28 @@ static void bad_jsonl(void **state) {
 typedef int action(char *text, size_t text_bytes);
 static int run_once(char *text, size_t text_bytes) { return run((const char *const[]){"add: 1+2=", NULL}, text, text_bytes); }
 
-/* Cuts the file at `cuts` places, and flips one bit at as many below flip_bytes; a cut must be an error, a flip an error or a sound run (a
- * letter of a comment changed). must_fail: a flip must be an error, too. */
-static void damage(const char *path, action *act, uint32_t cuts, size_t flip_bytes, bool must_fail) {
+/* Cuts the file at `cuts` places, and flips one bit at as many below flip_bytes. Either must be an error, or, where `may` says so, a sound
+ * run (a letter of a comment changed, a line of a deployment left away). */
+enum may_work { CUTS_MAY_WORK = 1, FLIPS_MAY_WORK = 2 };
+static void damage(const char *path, action *act, uint32_t cuts, size_t flip_bytes, int may) {
   size_t bytes;
   uint8_t *data = read_bytes(path, &bytes);
   char text[8192], what[64];
   if (flip_bytes == 0 || flip_bytes > bytes) flip_bytes = bytes;
   for (uint32_t i = 0; i < cuts; i++) {
-    size_t at = bytes / cuts * i;
+    size_t at = bytes * i / cuts;
     write_bytes(path, data, at);
     snprintf(what, sizeof what, "cut at byte %zu of %zu", at, bytes);
-    expect_error(act(text, sizeof text), text, what);
-    at = flip_bytes / cuts * i + i % 7;
+    int code = act(text, sizeof text);
+    if (code != 0 || !(may & CUTS_MAY_WORK)) expect_error(code, text, what);
+    at = flip_bytes * i / cuts + i % 7;
     if (at >= bytes) at = bytes - 1;
     data[at] ^= (uint8_t)(1u << (i % 8));
     write_bytes(path, data, bytes);
     data[at] ^= (uint8_t)(1u << (i % 8));
     snprintf(what, sizeof what, "bit flipped in byte %zu of %zu", at, bytes);
-    int code = act(text, sizeof text);
-    if (code != 0 || must_fail) expect_error(code, text, what);
+    code = act(text, sizeof text);
+    if (code != 0 || !(may & FLIPS_MAY_WORK)) expect_error(code, text, what);
   }
   write_bytes(path, data, bytes);
   free(data);
@@ -162,14 +183,14 @@ static void damage(const char *path, action *act, uint32_t cuts, size_t flip_byt
 
 static void damaged_plan(void **state) {
   (void)state;
-  damage(plan, run_once, 24, 0, true);
+  damage(plan, run_once, 24, 0, 0);
 }
 
 static void damaged_config(void **state) {
   (void)state;
   char path[E2E_PATH_MAX], text[8192];
   join(path, model, "config.json");
-  damage(path, make_plan, 24, 0, false);
+  damage(path, make_plan, 24, 0, FLIPS_MAY_WORK);
   assert_int_equal(make_plan(text, sizeof text), 0);
 }
 
@@ -177,14 +198,66 @@ static void damaged_weights(void **state) {
   (void)state;
   char path[E2E_PATH_MAX];
   join(path, model, "model.safetensors");
-  damage(path, run_once, 24, 6000, false);
+  damage(path, run_once, 24, 6000, FLIPS_MAY_WORK);
 }
 
 static void damaged_tokenizer(void **state) {
   (void)state;
   char path[E2E_PATH_MAX];
   join(path, model, "tokenizer.json");
-  damage(path, run_once, 24, 0, false);
+  damage(path, run_once, 24, 0, FLIPS_MAY_WORK);
+}
+
+/* Plans into a file of its own under the deployment and profile in the folder. */
+static int plan_under(char *text, size_t text_bytes) {
+  char deploy[E2E_PATH_MAX], known[E2E_PATH_MAX], other[E2E_PATH_MAX];
+  join(deploy, folder, "deploy");
+  join(known, folder, "profile");
+  join(other, folder, "other");
+  char *argv[] = {program, arg("plan"), model, arg("--config"), deploy, arg("--profile"), known, arg("-o"), other, arg("--force"), NULL};
+  return e2e_command(argv, text, text_bytes);
+}
+
+static void damaged_deployment_and_profile(void **state) {
+  (void)state;
+  static const char DEPLOY[] = "max_seqs: 8\nmax_batch_tokens: 64\nmax_len: 256 # tokens\nkv_pages: 16\nladder: [1, 2, 4, 8]\n";
+  static const char PROFILE[] =
+    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":1,\"rows_max\":4,\"algo\":[\"1\",\"0\","
+    "\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"use\":true}]}";
+  char path[E2E_PATH_MAX], text[8192];
+  join(path, folder, "profile");
+  write_bytes(path, PROFILE, sizeof PROFILE - 1);
+  join(path, folder, "deploy");
+  write_bytes(path, DEPLOY, sizeof DEPLOY - 1);
+  assert_int_equal(plan_under(text, sizeof text), 0);
+  damage(path, plan_under, 24, 0, CUTS_MAY_WORK | FLIPS_MAY_WORK);
+  join(path, folder, "profile");
+  damage(path, plan_under, 24, 0, FLIPS_MAY_WORK);
+  assert_int_equal(plan_under(text, sizeof text), 0);
+}
+
+/* An index that names files elsewhere is refused, also where those files are sound. */
+static void damaged_index(void **state) {
+  (void)state;
+  static const char *const NAMES[] = {"../model/1.safetensors", "./1.safetensors", "/1.safetensors", "", ".", "..", "2.safetensors",
+                                      "1.safetensors\\u0000", "model.safetensors.index.json"};
+  char index[E2E_PATH_MAX], whole[E2E_PATH_MAX], shard[E2E_PATH_MAX], line[256], text[8192];
+  join(index, model, "model.safetensors.index.json");
+  join(whole, model, "model.safetensors");
+  join(shard, model, "1.safetensors");
+  assert_int_equal(rename(whole, shard), 0);
+  for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+    snprintf(line, sizeof line, "{\"weight_map\":{\"lm_head.weight\":\"%s\"}}", NAMES[i]);
+    write_bytes(index, line, strlen(line));
+    int code = run_once(text, sizeof text);
+    expect_error(code, text, NAMES[i]);
+  }
+  snprintf(line, sizeof line, "{\"metadata\":{},\"weight_map\":{\"lm_head.weight\":\"1.safetensors\"}}");
+  write_bytes(index, line, strlen(line));
+  assert_int_equal(run_once(text, sizeof text), 0);
+  damage(index, run_once, 24, 0, FLIPS_MAY_WORK);
+  assert_int_equal(unlink(index), 0);
+  assert_int_equal(rename(shard, whole), 0);
 }
 
 static void missing_files(void **state) {
@@ -228,7 +301,8 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(sound_files_work), cmocka_unit_test(impossible_wishes), cmocka_unit_test(missing_gpu), cmocka_unit_test(bad_jsonl),
     cmocka_unit_test(damaged_plan), cmocka_unit_test(damaged_config), cmocka_unit_test(damaged_weights),
-    cmocka_unit_test(damaged_tokenizer), cmocka_unit_test(missing_files), cmocka_unit_test(wrong_model),
+    cmocka_unit_test(damaged_tokenizer), cmocka_unit_test(damaged_deployment_and_profile), cmocka_unit_test(damaged_index),
+    cmocka_unit_test(missing_files), cmocka_unit_test(wrong_model),
     cmocka_unit_test(sound_files_work)};
   e2e_begin(argc, argv);
   e2e_binary("verbatim", program);

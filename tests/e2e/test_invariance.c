@@ -1,7 +1,7 @@
 /* test_invariance.c - the same requests under every way of cutting the work: one receipt.
  *
  * Batches, slots, chunk cuts, pages, poison, direct launches or ladder sizes, other limits of the plan, threads, instruction sets,
- * both models' structures. test_control.c shows that a planted fault breaks exactly this comparison. */
+ * the models' structures. test_control.c shows that a planted fault breaks exactly this comparison. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include "e2e.h"
 #include "engine/base.h"
-#include "engine/cpu/cpu.h"
+#include "tests/kernel/force_isa.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define REQUESTS 14u /* instrumented code is slow */
@@ -63,6 +63,7 @@ static void check_all(const char *config_path) {
   c = base_config(), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect("few pages, poison", &c, alone);
   c = base_config(), c.threads = 1, expect("one thread", &c, alone);
   c = base_config(), c.threads = 3, expect("three threads", &c, alone);
+  c = base_config(), c.device = VERBATIM_DEVICE_CPU, expect("CPU", &c, alone);
   e2e_remove(&model);
 }
 
@@ -73,19 +74,21 @@ static void check_instruction_sets(const char *config_path) {
   c.device = VERBATIM_DEVICE_CPU;
   digest best = e2e_run(&c, &requests, 0, requests.count);
   for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
-    if (cpu_isa_force(sets[i]) != OK) {
+    if (force_isa(sets[i]) != OK) {
       print_message("SKIPPED: this processor lacks %s\n", sets[i]);
       fail_clear();
       continue;
     }
     expect(sets[i], &c, best);
   }
-  assert_int_equal(cpu_isa_force(NULL), OK);
+  assert_int_equal(force_isa(NULL), OK);
   e2e_remove(&model);
 }
 
 static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json"); }
 static void v2lite(void **state) { (void)state, check_all("tests/oracle/small-v2lite.json"); }
+static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json"); }
+static void mistral4(void **state) { (void)state, check_all("tests/oracle/small-mistral4.json"); }
 static void instruction_sets(void **state) { (void)state, check_instruction_sets("tests/oracle/small-v3.json"); }
 
 /* A request's outputs do not change when others come and go: here it is run in the midst of all, and then by itself in a new engine. */
@@ -104,8 +107,8 @@ static void one_of_many(void **state) {
 }
 
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(instruction_sets),
-                                     cmocka_unit_test(one_of_many)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(minicpm3),
+                                     cmocka_unit_test(mistral4), cmocka_unit_test(instruction_sets), cmocka_unit_test(one_of_many)};
   e2e_begin(argc, argv);
   e2e_requests_make(&requests, REQUESTS, 384, PROMPT_MAX, TOKENS_MAX);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,18 @@ static inline f32 __int_as_float(i32 bits) { return num_float((u32)bits); }
 static inline int __popc(u32 x) { return __builtin_popcount(x); }
 static inline int __ffs(i32 x) { return __builtin_ffs(x); }
 
+/* Fibers are never interrupted. */
+static inline u32 atomicAdd(u32 *word, u32 x) {
+  const u32 old = *word;
+  *word += x;
+  return old;
+}
+static inline u32 atomicOr(u32 *word, u32 x) {
+  const u32 old = *word;
+  *word |= x;
+  return old;
+}
+
 /* Every thread of the block, or of the warp, has to come. */
 int __syncthreads_or(int x);
 static inline void __syncthreads() { __syncthreads_or(0); }

@@ -1,43 +1,95 @@
-/* fuzz_plan.c - plan_view on any bytes. Half of the inputs get a correct size and digest first, so that the checks behind these two are
- * reached; an accepted view is read the way the engine reads it. */
-#include "engine/digest.h"
+/* fuzz_plan.c - plan files. What plan_view accepts is followed everywhere the engine and `verbatim show` follow it; what the checker
+ * accepts as well is run. Mutations start from plans that are made here, so that no seed ages with the format; most give the mutated plan
+ * its digest back, and half of those its numerics id. */
 #include "engine/plan.h"
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
+#include "planner/check.h"
+#include "planner/emit.h"
+#include "planner/planner.h"
+#include "planner/print.h"
+#include "tests/fuzz/plan_walk.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#define FRESH_EVERY 64u /* one mutation in so many starts from a made plan */
 
-static void sign(uint8_t *copy, size_t bytes) {
-  plan_header *h = (plan_header *)(void *)copy;
-  h->file_bytes = bytes;
-  memset(h->digest, 0, sizeof h->digest);
-  digest d = digest_of(copy, bytes);
-  memcpy(h->digest, d.bytes, sizeof h->digest);
+static const char *const CONFIGS[] = {"tests/data/configs/smallest.json", "tests/fuzz/seeds/config/dense.json"};
+static const char *const DEPLOYS[] = {"{max_seqs: 2, max_batch_tokens: 4, max_len: 128, kv_pages: 3, chunk_tokens: 64}",
+                                      "{max_seqs: 3, max_batch_tokens: 8, max_len: 64, ladder: [1, 3]}"};
+
+/* A sound plan in data; the bytes of it, or 0 when there is no room. */
+static size_t make(uint8_t *data, size_t room, unsigned seed) {
+  const char *deploy = DEPLOYS[seed / 2 % ARRAY_LEN(DEPLOYS)];
+  fuzz_text config = fuzz_read(CONFIGS[seed % ARRAY_LEN(CONFIGS)]);
+  const planner_input input = {.config = {config.text, config.bytes}, .deploy = {deploy, strlen(deploy)}};
+  void *made = NULL;
+  size_t bytes = 0;
+  ASSERT(planner_make(&input, &made, &bytes) == OK);
+  if (bytes <= room) memcpy(data, made, bytes);
+  free(made);
+  free(config.text);
+  return bytes <= room ? bytes : 0;
 }
 
-static uint64_t walk(const plan *p) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < p->tensor_count; i++) sum += strlen(plan_string(p, p->tensors[i].name)) + plan_tensor_bytes(&p->tensors[i]);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t room, unsigned seed) {
+  size_t made = seed % FRESH_EVERY == 0 || bytes < sizeof(plan_header) ? make(data, room, seed / FRESH_EVERY) : 0;
+  bytes = LLVMFuzzerMutate(data, made ? made : bytes, room);
+  if (bytes < sizeof(plan_header) || seed % 4 == 0) return bytes;
+  plan_header *h = (plan_header *)(void *)data;
+  if (seed % 2) emit_numerics_id(&h->model, &h->limits, h->numerics_id);
+  plan_walk_seal(data, bytes);
+  return bytes;
+}
+
+/* Reads everything that plan_view has promised. */
+static uint64_t follow(const plan *p) {
+  uint64_t sum = 0, weight_bytes = p->regions[REGION_WEIGHTS].bytes;
+  for (uint32_t i = 0; i < p->tensor_count; i++) {
+    const plan_tensor *t = &p->tensors[i];
+    ASSERT(t->offset <= weight_bytes && plan_tensor_bytes(t) <= weight_bytes - t->offset);
+    sum += strlen(plan_string(p, t->name));
+  }
+  for (uint32_t i = 0; i < p->buffer_count; i++) sum += strlen(plan_string(p, p->buffers[i].name));
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
+    const plan_kernel *k = &p->kernels[op->variant];
+    ASSERT(k->kernel == op->kernel && op->args_bytes == plan_args_bytes(op->kernel));
     sum += strlen(plan_string(p, op->name)) + plan_extent(&op->grid[0], 7);
     for (uint32_t b = 0; b < op->args_bytes; b++) sum += p->args[op->args_offset + b];
-    for (uint32_t f = 0; f < op->fixup_count; f++) sum += p->fixups[op->first_fixup + f].offset;
+    for (uint32_t f = 0; f < op->fixup_count; f++) {
+      const plan_fixup *fixup = &p->fixups[op->first_fixup + f];
+      ASSERT(fixup->args_offset / 8 < plan_pointer_count(op->kernel) && fixup->offset < p->regions[fixup->region].bytes);
+    }
     for (uint32_t g = 0; g < op->gemm_count; g++) sum += p->gemms[op->first_gemm + g].algo[7];
+    for (uint32_t s = 0; s < k->spec_count; s++) sum += strlen(plan_string(p, p->specs[k->first_spec + s].name));
   }
+  for (uint32_t i = 0; i < p->ladder_count; i++) ASSERT(p->ladder[i] > (i ? p->ladder[i - 1] : 0));
+  ASSERT(p->ladder_count == 0 || p->ladder[p->ladder_count - 1] <= p->header->limits.max_batch_tokens);
+  for (uint32_t i = 0; i < p->guarantee_count; i++) sum += strlen(plan_string(p, p->guarantees[i].reason));
+  for (uint32_t i = 0; i < p->note_count; i++) sum += strlen(plan_string(p, p->notes[i]));
   return sum;
+}
+
+static void show(const plan_header *header) {
+  static FILE *nowhere;
+  if (!nowhere) nowhere = fopen("/dev/null", "w");
+  ASSERT(nowhere != NULL);
+  print_summary(nowhere, header);
+  print_regions(nowhere, header);
+  print_memory(nowhere, header);
+  print_kernels(nowhere, header);
+  print_ops(nowhere, header);
+  print_guarantees(nowhere, header);
+  print_json(nowhere, header);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   plan view;
-  uint8_t *copy = malloc(bytes ? bytes : 1);
-  if (!copy) return 0;
-  memcpy(copy, data, bytes);
-  if (bytes >= sizeof(plan_header) && bytes % 2 == 0) sign(copy, bytes);
   fail_clear();
-  volatile uint64_t sum = 0;
-  if (plan_view(copy, bytes, &view) == OK) sum = walk(&view);
+  bool is_checked = fuzz_is_ok(check_plan(data, bytes)); /* any bytes are allowed */
+  fail_clear();
+  if (!fuzz_is_ok(plan_view(data, bytes, &view))) return 0;
+  volatile uint64_t sum = follow(&view);
   (void)sum;
-  free(copy);
+  show(view.header);
+  if (is_checked) (void)plan_walk_run(data, bytes);
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "engine/gemm_lt.h"
 #include "engine/gpu.h"
 #include "engine/jit.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ static status load(gpu *on, jit *with, const char *name, uint32_t args_bytes, ui
 
 static status open_device(void) {
   void *host = NULL;
-  TRY(gpu_open(0, &device));
-  TRY(jit_open(NULL, sources, ARRAY_LEN(sources), &compiler));
+  TRY(gpu_open(0, NULL, &device));
+  TRY(jit_open(NULL, NULL, sources, ARRAY_LEN(sources), &compiler));
   TRY(gpu_reserve(device, POOL_BYTES, &pool));
   TRY(gpu_pin(device, 1 << 20, &host));
   pinned = host;
@@ -149,7 +150,7 @@ static void absence_is_told_with_a_hint(void **state) {
   (void)state;
   fail_clear();
   gpu *none = NULL;
-  assert_int_equal(gpu_open(1000, &none), ERR_DEVICE);
+  assert_int_equal(gpu_open(1000, NULL, &none), ERR_DEVICE);
   assert_null(none);
   assert_non_null(strstr(fail_text(), "hint"));
   assert_non_null(strstr(fail_text(), "--device cpu"));
@@ -174,12 +175,34 @@ static void too_large_a_reservation_is_refused_with_figures(void **state) {
   need_gpu();
   gpu *second = NULL;
   uint64_t address = 1;
-  assert_int_equal(gpu_open(0, &second), OK); /* two openings of one device share its context */
+  assert_int_equal(gpu_open(0, NULL, &second), OK); /* two openings of one device share its context */
   assert_int_equal(gpu_reserve(second, 1ull << 50, &address), ERR_DEVICE);
   assert_int_equal(address, 1);
   assert_non_null(strstr(fail_text(), "1125899906842624 bytes"));
   gpu_close(second);
+}
+
+/* Writes a word on the device and reads it back, on a thread that is not the one of gpu_open. */
+static void *fill_elsewhere(void *argument) {
   gpu_bind(device);
+  gpu_fill32(device, stream, pool, 0x12345678, 1);
+  gpu_download(device, stream, pinned, pool, 4);
+  gpu_sync(device, stream, "a fill");
+  gpu_unbind(device);
+  return argument;
+}
+
+static void any_thread_uses_a_gpu_that_it_binds(void **state) {
+  (void)state;
+  need_gpu();
+  pthread_t user;
+  uint32_t word = 0;
+  gpu_unbind(device);
+  assert_int_equal(pthread_create(&user, NULL, fill_elsewhere, NULL), 0);
+  assert_int_equal(pthread_join(user, NULL), 0);
+  gpu_bind(device);
+  memcpy(&word, pinned, 4);
+  assert_int_equal(word, 0x12345678);
 }
 
 /* === Kernels =============================================================================================================== */
@@ -335,7 +358,7 @@ static void library_products_are_right_for_any_row_count(void **state) {
   (void)state;
   need_gpu();
   gemm_lt *lt = NULL;
-  if (gemm_lt_open(device, &lt) != OK) {
+  if (gemm_lt_open(device, NULL, &lt) != OK) {
     print_message("SKIPPED: %s\n", fail_text());
     skip();
   }
@@ -444,6 +467,7 @@ int main(void) {
       cmocka_unit_test(a_fault_calls_the_hook_and_ends_the_process),
       cmocka_unit_test(device_is_described),
       cmocka_unit_test(too_large_a_reservation_is_refused_with_figures),
+      cmocka_unit_test(any_thread_uses_a_gpu_that_it_binds),
       cmocka_unit_test(kernels_load_and_run),
       cmocka_unit_test(shared_memory_beyond_the_default_works),
       cmocka_unit_test(wrong_cubins_are_refused_by_name),

@@ -102,16 +102,16 @@ static void another_library_version_is_refused(void **state) {
 static gpu *device;
 static bool errs;
 
-status __real_gemm_lt_open(gpu *on, gemm_lt **out);
+status __real_gemm_lt_open(gpu *on, const dynlib_search *search, gemm_lt **out);
 status __real_gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t rows, uint64_t x, uint64_t w, uint64_t y,
                           uint64_t workspace);
-status __wrap_gemm_lt_open(gpu *on, gemm_lt **out);
+status __wrap_gemm_lt_open(gpu *on, const dynlib_search *search, gemm_lt **out);
 status __wrap_gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t rows, uint64_t x, uint64_t w, uint64_t y,
                           uint64_t workspace);
 
-status __wrap_gemm_lt_open(gpu *on, gemm_lt **out) {
+status __wrap_gemm_lt_open(gpu *on, const dynlib_search *search, gemm_lt **out) {
   device = on;
-  return __real_gemm_lt_open(on, out);
+  return __real_gemm_lt_open(on, search, out);
 }
 
 status __wrap_gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t rows, uint64_t x, uint64_t w, uint64_t y,

@@ -4,6 +4,7 @@
 #include "engine/digest.h"
 #include "engine/gpu.h"
 #include "tests/emulator/emulator.h"
+#include "tests/kernel/force_isa.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #define IMAGE_BYTES (48u << 20)
 #define GUARD_BYTES 256u
 #define KERNELS_MAX 16u
-#define FLAWS_MAX 4u
+#define FLAWS_MAX 8u
 #define GOLDEN "tests/golden/kernels.txt"
 
 enum byte_class { FIXED = 0, WRITTEN = 1, MEANINGLESS = 2 };
@@ -129,13 +130,13 @@ static void run_cpu(kernel_test *test, const void *args) {
   bool first = true;
   for (u32 i = 0; i < ARRAY_LEN(isas); i++) {
     if (test->executor != TWINS && i + 1 < ARRAY_LEN(isas)) continue;
-    if (cpu_isa_force(isas[i]) != OK) assert_int_equal(cpu_isa_force(NULL), OK);
+    if (force_isa(isas[i]) != OK) assert_int_equal(force_isa(NULL), OK);
     fail_clear();
     run_twin(test, args, test->three, isas[i], first);
     first = false;
     if (test->executor == TWINS) run_twin(test, args, test->one, isas[i], false);
   }
-  assert_int_equal(cpu_isa_force(NULL), OK);
+  assert_int_equal(force_isa(NULL), OK);
 }
 
 static gpu_kernel *load(kernel_test *test, const kernel_variant *v) {
@@ -291,12 +292,12 @@ static void golden_digest(void **state) {
 static void gpu_cases(void **state) {
   (void)state;
   char text[DIGEST_TEXT_BYTES];
-  if (gpu_open(0, &self.device) != OK) {
+  if (gpu_open(0, NULL, &self.device) != OK) {
     print_message("    SKIPPED: no GPU: %s GPU comparison\n", self.stem);
     fail_clear();
     skip();
   }
-  status s = jit_open(NULL, NULL, 0, &self.compiler);
+  status s = jit_open(NULL, NULL, NULL, 0, &self.compiler);
   if (s == OK) s = gpu_reserve(self.device, IMAGE_BYTES, &self.device_image);
   if (s == OK) s = gpu_stream_open(self.device, &self.stream);
   if (s != OK) print_error("%s: %s\n", self.stem, fail_text());

@@ -1,7 +1,8 @@
-/* test_kv_write.c - kv_write: rows land in their page and slot, nothing else of the KV memory changes; against the text and binary64. */
+/* test_kv_write.c - kv_write: rows land in their page and slot, nothing else of the KV memory changes; both forms of pairs; against
+ * the text and binary64. */
 #include "kernel_test.h"
 
-static void write_case(kernel_test *test, u32 tokens, u32 rank, u32 rope) {
+static void write_case(kernel_test *test, u32 tokens, u32 rank, u32 rope, u32 half_split) {
   cases c = {.state = tokens * 1000003u + rank + rope};
   enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
   u32 width = rank + rope, stride = width + 4;
@@ -32,6 +33,7 @@ static void write_case(kernel_test *test, u32 tokens, u32 rank, u32 rope) {
   args.rope_dim = rope;
   args.block_table_stride = STRIDE;
   args.eps = 1e-6f;
+  args.half_split = half_split;
   kernel_variant variants[] = {{.grid = {tokens, 1, 1}, .threads = 256}, {.grid = {tokens + 2, 1, 1}, .threads = 256}};
   kernel_test_run(test, &args, variants, 2);
   for (u32 t = 0; t < tokens; t++) {
@@ -45,13 +47,14 @@ static void write_case(kernel_test *test, u32 tokens, u32 rank, u32 rope) {
       assert_int_equal(row[i], num_to_bf16(in[i] * exact * num_from_bf16(weight[i])));
       kernel_test_near((double)num_from_bf16(row[i]), (double)in[i] * factor * (double)num_from_bf16(weight[i]), 0x1.02p-8, 1e-30);
     }
-    for (u32 i = 0; i < rope; i += 2) {
-      const f32 *pair = in + rank + i;
-      assert_int_equal(row[rank + i], num_to_bf16(fmaf(pair[0], turn[i], -(pair[1] * turn[i + 1]))));
-      assert_int_equal(row[rank + i + 1], num_to_bf16(fmaf(pair[0], turn[i + 1], pair[1] * turn[i])));
-      double a = (double)in[rank + i], b = (double)in[rank + i + 1], cosine = (double)turn[i], sine = (double)turn[i + 1];
-      kernel_test_near((double)num_from_bf16(row[rank + i]), a * cosine - b * sine, 0x1.02p-8, 1e-6);
-      kernel_test_near((double)num_from_bf16(row[rank + i + 1]), a * sine + b * cosine, 0x1.02p-8, 1e-6);
+    for (u32 i = 0; i < rope / 2; i++) {
+      u32 even = rank + (half_split ? i : 2 * i), odd = rank + (half_split ? i + rope / 2 : 2 * i + 1);
+      f32 a = in[even], b = in[odd], cosine = turn[2 * i], sine = turn[2 * i + 1];
+      assert_int_equal(row[even], num_to_bf16(fmaf(a, cosine, -(b * sine))));
+      assert_int_equal(row[odd], num_to_bf16(fmaf(a, sine, b * cosine)));
+      double x = (double)a * (double)cosine - (double)b * (double)sine, y = (double)a * (double)sine + (double)b * (double)cosine;
+      kernel_test_near((double)num_from_bf16(row[even]), x, 0x1.02p-8, 1e-6);
+      kernel_test_near((double)num_from_bf16(row[odd]), y, 0x1.02p-8, 1e-6);
     }
   }
 }
@@ -59,8 +62,11 @@ static void write_case(kernel_test *test, u32 tokens, u32 rank, u32 rope) {
 static void write_cases(kernel_test *test) {
   static const u32 tokens[] = {1, 2, 17, 64, 130};
   for (u32 i = 0; i < ARRAY_LEN(tokens); i++) {
-    write_case(test, tokens[i], 512, 64);
-    write_case(test, tokens[i], 256, 32);
+    for (u32 half_split = 0; half_split < 2; half_split++) {
+      write_case(test, tokens[i], 512, 64, half_split);
+      write_case(test, tokens[i], 256, 32, half_split);
+      write_case(test, tokens[i], 256, 64, half_split);
+    }
   }
 }
 

@@ -1,8 +1,11 @@
-/* test_rmsnorm.c - rmsnorm: with and without delta, x_out, row_index; strides; against the text and binary64. */
+/* test_rmsnorm.c - rmsnorm: with and without delta, x_out, row_index, scales; strides; against the text and binary64. */
 #include "kernel_test.h"
 #include <stdlib.h>
 
-typedef struct norm_shape { u32 rows, dim, x_gap, y_gap, delta, in_place, indexed, kind; f32 scale; } norm_shape;
+typedef struct norm_shape {
+  u32 rows, dim, x_gap, y_gap, delta, in_place, indexed, kind;
+  f32 scale, delta_scale, y_scale;
+} norm_shape;
 
 /* One large number a row, and many whose squares are lost when added to it one by one but not when added to each other first:
  * the order of the sum shows in several last places of the factor, and so in some of the bf16 results. */
@@ -42,13 +45,15 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   args.x_stride = x_stride;
   args.y_stride = y_stride;
   args.eps = 1e-6f;
+  args.delta_scale = s->delta_scale;
+  args.y_scale = s->y_scale;
   kernel_variant variants[] = {{.grid = {s->rows, 1, 1}, .threads = 256}, {.grid = {s->rows + 2, 1, 1}, .threads = 256}};
   kernel_test_run(test, &args, variants, 2);
   for (u32 r = 0; r < s->rows; r++) {
     size_t source = (size_t)(row_index ? row_index[r] : r) * x_stride;
     double sum = 0;
     for (u32 i = 0; i < s->dim; i++) {
-      if (delta) before[source + i] += delta[source + i];
+      if (delta) before[source + i] = fmaf(delta[source + i], args.delta_scale, before[source + i]);
       sum += (double)before[source + i] * (double)before[source + i];
     }
     double factor = 1 / sqrt(sum / s->dim + 1e-6);
@@ -56,8 +61,8 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
     for (u32 i = 0; i < s->dim; i++) {
       f32 v = before[source + i];
       if (s->in_place) assert_true(num_bits(x[source + i]) == num_bits(v));
-      assert_int_equal(y[r * y_stride + i], num_to_bf16(v * exact * num_from_bf16(weight[i])));
-      double want = (double)v * factor * (double)num_from_bf16(weight[i]);
+      assert_int_equal(y[r * y_stride + i], num_to_bf16(v * exact * num_from_bf16(weight[i]) * args.y_scale));
+      double want = (double)v * factor * (double)num_from_bf16(weight[i]) * (double)args.y_scale;
       kernel_test_near((double)num_from_bf16(y[r * y_stride + i]), want, 0x1.02p-8, 1e-30);
     }
   }
@@ -66,10 +71,12 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
 
 static void norm_cases(kernel_test *test) {
   static const norm_shape shapes[] = {
-      {1, 8, 0, 0, 0, 0, 0, 0, 1},       {2, 255, 1, 1, 1, 1, 0, 0, 1},  {3, 256, 0, 0, 1, 1, 0, 0, 100}, {1, 257, 3, 0, 1, 0, 0, 0, 1},
-      {5, 512, 64, 0, 0, 0, 0, 0, 1e-4f}, {64, 128, 0, 0, 1, 1, 0, 0, 1}, {7, 1536, 0, 0, 1, 1, 1, 1, 1}, {4, 2048, 0, 0, 1, 0, 1, 1, 1e6f},
-      {24, 7168, 0, 0, 0, 0, 0, 0, 0},
-      {2, 7168, 0, 0, 1, 1, 0, 0, 1},    {3, 1000, 0, 8, 0, 0, 0, 1, 1},
+      {1, 8, 0, 0, 0, 0, 0, 0, 1, 1, 1},        {2, 255, 1, 1, 1, 1, 0, 0, 1, 1, 1},  {3, 256, 0, 0, 1, 1, 0, 0, 100, 1, 1},
+      {1, 257, 3, 0, 1, 0, 0, 0, 1, 1, 1},      {5, 512, 64, 0, 0, 0, 0, 0, 1e-4f, 1, 1}, {64, 128, 0, 0, 1, 1, 0, 0, 1, 1, 1},
+      {7, 1536, 0, 0, 1, 1, 1, 1, 1, 1, 1},     {4, 2048, 0, 0, 1, 0, 1, 1, 1e6f, 1, 1}, {24, 7168, 0, 0, 0, 0, 0, 0, 0, 1, 1},
+      {2, 7168, 0, 0, 1, 1, 0, 0, 1, 1, 1},     {3, 1000, 0, 8, 0, 0, 0, 1, 1, 1, 1},
+      {3, 2560, 0, 0, 1, 1, 0, 0, 1, 0.17780070f, 1}, {4, 2560, 0, 0, 1, 0, 1, 1, 1, 0.17780070f, 0.1f},
+      {2, 257, 3, 1, 1, 1, 0, 0, 8, 3.7f, 1},   {5, 320, 0, 0, 0, 0, 1, 1, 1, 1, 0.3f},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) norm_case(test, &shapes[i]);
 }

@@ -101,7 +101,8 @@ static void router_cases(kernel_test *test) {
       {33, 64, 6, 1, 1, SOFTMAX, NONE, 0, 0, 0, 1.0f},  {4, 64, 6, 1, 1, SOFTMAX, NONE, 0, 1, 2, 1.0f},
       {3, 8, 2, 1, 1, SIGMOID, NONE, 1, 1, 0, 1.0f},    {2, 512, 16, 64, 16, SIGMOID, TOP2, 1, 1, 0, 1.0f},
       {9, 384, 8, 1, 1, SIGMOID, NONE, 1, 1, 5, 2.827f}, {7, 8, 4, 8, 4, SIGMOID, TOP2, 0, 1, 0, 1.0f},
-      {5, 33, 16, 1, 1, SOFTMAX, NONE, 1, 0, 1, 0.5f},
+      {5, 33, 16, 1, 1, SOFTMAX, NONE, 1, 0, 1, 0.5f},  {37, 128, 4, 8, 3, SOFTMAX, TOP2, 0, 1, 0, 1.5f},
+      {9, 128, 4, 8, 3, SOFTMAX, TOP2, 0, 1, 3, 1.5f},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) router_case(test, &shapes[i]);
 }

@@ -38,10 +38,10 @@ static inline status fixture_try_plan(const char *config_path, const char *deplo
 }
 
 static inline fixture_bytes fixture_plan(const char *config_path, const char *deploy, const char *device) {
-  fixture_bytes plan = {0};
-  status result = fixture_try_plan(config_path, deploy, device, &plan);
+  fixture_bytes made = {0};
+  status result = fixture_try_plan(config_path, deploy, device, &made);
   if (result != OK) fail_msg("%s: %s", config_path, fail_text());
-  return plan;
+  return made;
 }
 
 /* The last call must have given `code`, and the recorded text must hold `words`. */

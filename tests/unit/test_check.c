@@ -138,6 +138,23 @@ static void a_size_overflows(editable *e) {
   moe_gemm_args *a = args_of(e, find_op(e, "layer 1 experts gate_up"));
   a->experts = a->n = a->k = 0xffffffc0u;
 }
+static void pages_are_looked_for_elsewhere(editable *e) {
+  ((kv_write_args *)args_of(e, find_op(e, "layer 0 kv_write")))->block_table_stride--;
+}
+static void pages_of_another_row_are_read(editable *e) {
+  ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->block_table_stride--;
+}
+static void a_chunk_has_no_tokens(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->chunk_tokens = 0; }
+static void units_are_none(editable *e) { ((mla_fold_args *)args_of(e, find_op(e, "layer 0 mla_fold")))->unit_chunks = 0; }
+static void another_eps(editable *e) { ((rmsnorm_args *)args_of(e, find_op(e, "layer 0 input_norm")))->eps *= 2; }
+static void another_scale(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->scale_log2 *= 2; }
+static void another_choice_of_experts(editable *e) { ((router_args *)args_of(e, find_op(e, "layer 1 router")))->top_groups++; }
+static void a_bias_is_left_out(editable *e) {
+  find_fixup(e, find_op(e, "layer 1 router"), offsetof(router_args, bias))->args_offset = 0;
+}
+static void groups_do_not_divide(editable *e) { ((router_args *)args_of(e, find_op(e, "layer 1 router")))->groups++; }
+static void more_sequences_than_logits_rows(editable *e) { e->h->limits.max_seqs = e->h->limits.max_logit_rows + 1; }
+static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
 #define FAULT(name, words_) \
   { #name, name, words_ }
@@ -186,6 +203,17 @@ static const struct {
     FAULT(the_kv_pages_are_too_few, "alive"),
     FAULT(a_heads_count_is_absurd, NULL),
     FAULT(a_size_overflows, NULL),
+    FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
+    FAULT(pages_of_another_row_are_read, "block_table_stride"),
+    FAULT(a_chunk_has_no_tokens, "chunk_tokens"),
+    FAULT(units_are_none, "unit_chunks"),
+    FAULT(another_eps, "eps"),
+    FAULT(another_scale, "scale_log2"),
+    FAULT(another_choice_of_experts, "top_groups"),
+    FAULT(groups_do_not_divide, "groups"),
+    FAULT(a_bias_is_left_out, "presence of a bias"),
+    FAULT(more_sequences_than_logits_rows, "max_logit_rows"),
+    FAULT(tiles_are_too_large, "attn_tile_tokens"),
 };
 
 static void every_planted_fault_is_caught(void **state) {
@@ -226,6 +254,38 @@ static void truncated_plans_are_refused(void **state) {
   free(e.file.bytes);
 }
 
+/* Work that grows with the square of a table is refused, not done. */
+static void a_plan_of_any_size_gets_its_verdict(void **state) {
+  (void)state;
+  enum { MORE = 1u << 20 };
+  fixture_bytes file = fixture_plan(TINY, NULL, NULL);
+  char *larger = calloc(1, file.count + MORE);
+  assert_non_null(larger);
+  memcpy(larger, file.bytes, file.count);
+  plan_header *h = (void *)larger;
+  assert_int_equal(check_plan(larger, file.count + MORE), OK);
+  const plan_span sound = h->buffers;
+  h->buffers = (plan_span){.offset = align_up(file.count, 8), .count = 20000, .item_bytes = sizeof(plan_buffer)};
+  fail_clear();
+  assert_int_equal(check_plan(larger, file.count + MORE - 8), ERR_LIMIT);
+  h->buffers = sound;
+  h->ops = (plan_span){.offset = align_up(file.count, 8), .count = 10000, .item_bytes = sizeof(plan_op)};
+  plan_op *ops = (void *)(larger + h->ops.offset);
+  const plan_op *first = (const void *)(file.bytes + ((plan_header *)(void *)file.bytes)->ops.offset);
+  for (uint32_t i = 0; i < h->ops.count; i++) { /* the embedding again and again, under many row ranges */
+    ops[i] = *first;
+    ops[i].rows_min = ops[i].rows_max = 1 + i % 20;
+    ops[i].rows_kind = i % 2;
+    ops[i].fixup_count = 0;
+    ops[i].name = i % 3;
+  }
+  fail_clear();
+  status result = check_plan(larger, file.count + MORE);
+  if (result != ERR_LIMIT) fail_msg("code %d, \"%s\"", result, fail_text());
+  free(larger);
+  free(file.bytes);
+}
+
 /* Random damage to any byte ends in a verdict, not in a crash (the sanitizers watch). */
 static void random_damage_never_crashes(void **state) {
   (void)state;
@@ -250,6 +310,7 @@ int main(void) {
       cmocka_unit_test(every_planted_fault_is_caught),
       cmocka_unit_test(truncated_plans_are_refused),
       cmocka_unit_test(random_damage_never_crashes),
+      cmocka_unit_test(a_plan_of_any_size_gets_its_verdict),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

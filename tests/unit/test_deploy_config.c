@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <time.h>
 #include "planner/deploy_config.h"
 #include "planner_fixture.h"
 
@@ -167,6 +168,21 @@ static void hostile_text_is_an_error(void **state) {
   free(large);
 }
 
+/* Keys are not compared with one another: that would take a minute. */
+static void a_file_full_of_keys_is_refused_at_once(void **state) {
+  (void)state;
+  deploy_config c;
+  char *text = malloc(FILE_CONFIG_BYTES_MAX);
+  assert_non_null(text);
+  size_t used = 0;
+  for (unsigned i = 0; used + 16 < FILE_CONFIG_BYTES_MAX; i++) used += (size_t)sprintf(text + used, "k%u: 1\n", i);
+  clock_t begin = clock();
+  fail_clear();
+  fixture_expect(deploy_config_parse(text, used, &c), ERR_FORMAT, "\"k0\" is not known");
+  assert_true((clock() - begin) / CLOCKS_PER_SEC < 10);
+  free(text);
+}
+
 static void truncation_and_bit_flips_never_crash(void **state) {
   (void)state;
   static const char TEXT[] = "max_seqs: 64\nladder: [1, 2, 4]\nkv_memory_bytes: 20GiB\nparity: \"strict\"\n";
@@ -197,6 +213,7 @@ int main(void) {
       cmocka_unit_test(wrong_values_are_named),
       cmocka_unit_test(too_many_ladder_sizes),
       cmocka_unit_test(hostile_text_is_an_error),
+      cmocka_unit_test(a_file_full_of_keys_is_refused_at_once),
       cmocka_unit_test(truncation_and_bit_flips_never_crash),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

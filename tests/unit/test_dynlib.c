@@ -46,7 +46,6 @@ static int remove_tree(void **state) {
 static int reset(void **state) {
   (void)state;
   fail_clear();
-  dynlib_configure("", "");
   return 0;
 }
 
@@ -59,9 +58,9 @@ static void configured_folders_are_searched_in_order(void **state) {
   (void)state;
   char folders[256], expected[256];
   snprintf(folders, sizeof folders, "/nonexistent::%s/one:%s/two", root, root);
-  dynlib_configure(folders, NULL);
+  const dynlib_search search = {.folders = folders};
   dynlib library = {0};
-  assert_int_equal(dynlib_open(probe_1, "probe", "none", &library), OK);
+  assert_int_equal(dynlib_open(&search, probe_1, "probe", "none", &library), OK);
   snprintf(expected, sizeof expected, "%s/one/libvprobe.so.1", root);
   assert_string_equal(library.path, expected);
   int (*probe)(void) = NULL;
@@ -76,9 +75,9 @@ static void earlier_names_are_preferred_over_earlier_folders(void **state) {
   (void)state;
   char folders[256];
   snprintf(folders, sizeof folders, "%s/one:%s/two", root, root);
-  dynlib_configure(folders, NULL);
+  const dynlib_search search = {.folders = folders};
   dynlib library = {0};
-  assert_int_equal(dynlib_open(probe_2_or_1, "probe", "none", &library), OK);
+  assert_int_equal(dynlib_open(&search, probe_2_or_1, "probe", "none", &library), OK);
   assert_non_null(strstr(library.path, "/two/libvprobe.so.2"));
   dynlib_close(&library);
 }
@@ -86,12 +85,12 @@ static void earlier_names_are_preferred_over_earlier_folders(void **state) {
 static void wheels_beside_python_on_the_path_are_found(void **state) {
   (void)state;
   dynlib library = {0};
-  assert_int_equal(dynlib_open(wheel, "wheel", "none", &library), ERR_DEVICE); /* control: not found without the path */
+  assert_int_equal(dynlib_open(NULL, wheel, "wheel", "none", &library), ERR_DEVICE); /* control: not found without the path */
   fail_clear();
   char path[256];
   snprintf(path, sizeof path, "/nonexistent:%s/bin:%s/venv/bin", root, root);
-  dynlib_configure(NULL, path);
-  assert_int_equal(dynlib_open(wheel, "wheel", "none", &library), OK);
+  const dynlib_search search = {.program_path = path};
+  assert_int_equal(dynlib_open(&search, wheel, "wheel", "none", &library), OK);
   assert_non_null(strstr(library.path, "libvwheel.so.1"));
   dynlib_close(&library);
 }
@@ -102,9 +101,9 @@ static void wheels_behind_a_linked_python_are_found(void **state) {
   shell(format("ln -sf %s/venv/bin/python3 %s/bin/python3", root, root));
   char path[256];
   snprintf(path, sizeof path, "%s/bin", root);
-  dynlib_configure(NULL, path);
+  const dynlib_search search = {.program_path = path};
   dynlib library = {0};
-  assert_int_equal(dynlib_open(wheel, "wheel", "none", &library), OK);
+  assert_int_equal(dynlib_open(&search, wheel, "wheel", "none", &library), OK);
   dynlib_close(&library);
   shell(format("rm %s/bin/python3", root));
 }
@@ -112,7 +111,7 @@ static void wheels_behind_a_linked_python_are_found(void **state) {
 static void missing_library_is_named(void **state) {
   (void)state;
   dynlib library = {0};
-  assert_int_equal(dynlib_open(wheel, "wheel of tests", "buy one", &library), ERR_DEVICE);
+  assert_int_equal(dynlib_open(&(const dynlib_search){"", ""}, wheel, "wheel of tests", "buy one", &library), ERR_DEVICE);
   assert_non_null(strstr(fail_text(), "no wheel of tests: libvwheel.so.1 not found"));
   assert_non_null(strstr(fail_text(), "hint: buy one"));
   assert_null(library.handle);
@@ -122,9 +121,9 @@ static void damaged_library_is_told_apart_from_a_missing_one(void **state) {
   (void)state;
   char folders[256];
   snprintf(folders, sizeof folders, "%s/one", root);
-  dynlib_configure(folders, NULL);
+  const dynlib_search search = {.folders = folders};
   dynlib library = {0};
-  assert_int_equal(dynlib_open(broken, "probe", "none", &library), ERR_DEVICE);
+  assert_int_equal(dynlib_open(&search, broken, "probe", "none", &library), ERR_DEVICE);
   assert_non_null(strstr(fail_text(), "cannot be loaded"));
   assert_non_null(strstr(fail_text(), "libvbroken.so.1"));
 }
@@ -133,9 +132,9 @@ static void missing_symbol_is_named(void **state) {
   (void)state;
   char folders[256];
   snprintf(folders, sizeof folders, "%s/one", root);
-  dynlib_configure(folders, NULL);
+  const dynlib_search search = {.folders = folders};
   dynlib library = {0};
-  assert_int_equal(dynlib_open(probe_1, "probe", "none", &library), OK);
+  assert_int_equal(dynlib_open(&search, probe_1, "probe", "none", &library), OK);
   int (*probe)(void) = NULL;
   const dynlib_symbol symbols[] = {{"verbatim_absent", &probe}};
   assert_int_equal(dynlib_resolve(&library, symbols, 1), ERR_DEVICE);
@@ -150,10 +149,10 @@ static void overlong_lists_are_bounded(void **state) {
   assert_non_null(list);
   for (size_t i = 0; i < 100000; i++) list[i] = i % 5000 == 4999 ? ':' : 'a';
   list[100000] = 0;
-  dynlib_configure(list, list);
-  free(list);
+  const dynlib_search search = {list, list};
   dynlib library = {0};
-  assert_int_equal(dynlib_open(wheel, "wheel", "none", &library), ERR_DEVICE);
+  assert_int_equal(dynlib_open(&search, wheel, "wheel", "none", &library), ERR_DEVICE);
+  free(list);
 }
 
 int main(void) {

@@ -1,7 +1,8 @@
-/* test_gpu_driver.c - gpu.c against a stand-in driver that this test compiles: refusals, and every call failing in turn.
+/* test_gpu_driver.c - gpu.c against a stand-in driver that this test compiles: refusals, every call failing in turn, threads.
  *
- * The stand-in has every entry point of cuda_api.h, counts objects that are alive, and fails the call it is told to. So what a start-up
- * error leaves behind is tested without a GPU. It computes nothing; tests/gpu/test_gpu.c runs kernels. */
+ * The stand-in has every entry point of cuda_api.h, counts objects that are alive, keeps each thread's stack of contexts, and fails the
+ * call it is told to. So what a start-up error leaves behind, and what a thread of the caller's sees of us, is tested without a GPU. It
+ * computes nothing; tests/gpu/test_gpu.c runs kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include "engine/cuda_api.h"
 #include "engine/dynlib.h"
 #include "engine/gpu.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,25 +24,37 @@ typedef struct fake_state {
   int calls, fail_at; /* the call with this number fails, 0: none */
   int alive;          /* objects made and not released            */
   int uploads;
+  int unbound;        /* calls that need our context, on a thread where it is not current */
+  size_t used;        /* bytes of device memory */
   const char *kernel_name;
 } fake_state;
 
 #define STATE_TEXT                                                                                                  \
   "struct fake_state { int version, devices, major, minor, kernels, args_bytes, arg_count, local_bytes, threads_max;\n" \
-  "  int calls, fail_at, alive, uploads; const char *kernel_name; };\n"
-#define DEFAULT_TEXT(symbol, parameters) "__attribute__((weak)) unsigned int " #symbol #parameters " { CALL; return 0; }\n",
-#define MAKE(symbol, parameters, out) "unsigned int " symbol parameters " { CALL; fake.alive++; *" out " = (void *)64; return 0; }\n"
-#define FREE(symbol, parameters) "unsigned int " symbol parameters " { fake.alive--; return 0; }\n"
+  "  int calls, fail_at, alive, uploads, unbound; size_t used; const char *kernel_name; };\n"
+#define DEFAULT_TEXT(symbol, parameters) "__attribute__((weak)) unsigned int " #symbol #parameters " { WORK; return 0; }\n",
+#define MAKE(symbol, parameters, out) "unsigned int " symbol parameters " { WORK; fake.alive++; *" out " = (void *)64; return 0; }\n"
+#define FREE(symbol, parameters) "unsigned int " symbol parameters " { BOUND; fake.alive--; return 0; }\n"
+#define OUR_CONTEXT ((void *)64)
 
 static const char prelude[] =
     "#include <stddef.h>\n#include <stdlib.h>\n#include <string.h>\n" STATE_TEXT "extern struct fake_state fake;\n"
     "typedef void *cuda_context, *cuda_stream, *cuda_event, *cuda_library, *cuda_kernel, *cuda_function, *cuda_graph, *cuda_graph_exec;\n"
     "typedef unsigned long long cuda_address;\n"
-    "#define CALL do { if (++fake.calls == fake.fail_at) return 719; } while (0)\n";
+    "extern __thread void *contexts[8]; extern __thread int depth;\n"
+    "#define CALL do { if (++fake.calls == fake.fail_at) return 719; } while (0)\n"
+    "#define BOUND (fake.unbound += contexts[depth] != (void *)64)\n"
+    "#define WORK do { BOUND; CALL; } while (0)\n";
 static const char *const defaults[] = {prelude, CUDA_DRIVER_API(DEFAULT_TEXT) NULL};
 static const char *const behaviour[] = {
     prelude,
-    "struct fake_state fake;\n"
+    "struct fake_state fake; __thread void *contexts[8]; __thread int depth;\n"
+    "unsigned int cuCtxPushCurrent_v2(cuda_context c) { CALL; contexts[++depth] = c; return 0; }\n"
+    "unsigned int cuCtxPopCurrent_v2(cuda_context *c) { *c = contexts[depth--]; return 0; }\n"
+    "void *fake_current(void) { return contexts[depth]; }\n"
+    "unsigned int cuInit(unsigned int f) { CALL; return 0; }\n"
+    "unsigned int cuDevicePrimaryCtxRetain(cuda_context *c, int d) { CALL; fake.alive++; *c = (void *)64; return 0; }\n"
+    "unsigned int cuDevicePrimaryCtxRelease_v2(int d) { fake.alive--; return 0; }\n"
     "unsigned int cuGetErrorName(unsigned int c, const char **t) { *t = c == 719 ? \"FAKE_FAILURE\" : 0; return *t ? 0 : 1; }\n"
     "unsigned int cuGetErrorString(unsigned int c, const char **t) { *t = c == 719 ? \"a failure\" : 0; return *t ? 0 : 1; }\n"
     "unsigned int cuDriverGetVersion(int *v) { CALL; *v = fake.version; return 0; }\n"
@@ -48,13 +62,13 @@ static const char *const behaviour[] = {
     "unsigned int cuDeviceGet(int *d, int i) { CALL; *d = i; return 0; }\n"
     "unsigned int cuDeviceGetName(char *n, int b, int d) { CALL; strncpy(n, \"Fake GPU\", (size_t)b); return 0; }\n"
     "unsigned int cuDeviceTotalMem_v2(size_t *b, int d) { CALL; *b = 1u << 30; return 0; }\n"
-    "unsigned int cuMemGetInfo_v2(size_t *f, size_t *t) { CALL; *f = 12345; *t = 1u << 30; return 0; }\n"
+    "unsigned int cuMemGetInfo_v2(size_t *f, size_t *t) { WORK; *f = 12345678 - fake.used; *t = 1u << 30; return 0; }\n"
     "unsigned int cuDeviceGetAttribute(int *v, unsigned int a, int d) {\n"
     "  CALL; *v = a == 75 ? fake.major : a == 76 ? fake.minor : a == 97 ? 232448 : 100; return 0; }\n"
-    "unsigned int cuMemAlloc_v2(cuda_address *a, size_t b) { CALL; fake.alive++; *a = 4096; return 0; }\n"
-    "unsigned int cuMemHostAlloc(void **p, size_t b, unsigned int f) { CALL; *p = malloc(b); fake.alive++; return 0; }\n"
-    "unsigned int cuMemFreeHost(void *p) { free(p); fake.alive--; return 0; }\n"
-    "unsigned int cuMemcpyHtoDAsync_v2(cuda_address t, const void *s, size_t b, cuda_stream q) { CALL; fake.uploads++; return 0; }\n",
+    "unsigned int cuMemAlloc_v2(cuda_address *a, size_t b) { WORK; fake.alive++; fake.used += b; *a = 4096; return 0; }\n"
+    "unsigned int cuMemHostAlloc(void **p, size_t b, unsigned int f) { WORK; *p = malloc(b); fake.alive++; return 0; }\n"
+    "unsigned int cuMemFreeHost(void *p) { BOUND; free(p); fake.alive--; return 0; }\n"
+    "unsigned int cuMemcpyHtoDAsync_v2(cuda_address t, const void *s, size_t b, cuda_stream q) { WORK; fake.uploads++; return 0; }\n",
     /* a string of C has at most 4095 bytes */
     "unsigned int cuLibraryGetKernelCount(unsigned int *c, cuda_library l) { CALL; *c = (unsigned int)fake.kernels; return 0; }\n"
     "unsigned int cuLibraryEnumerateKernels(cuda_kernel *k, unsigned int n, cuda_library l) { CALL; *k = (void *)64; return 0; }\n"
@@ -64,7 +78,6 @@ static const char *const behaviour[] = {
     "unsigned int cuKernelGetAttribute(int *v, unsigned int a, cuda_kernel k, int d) {\n"
     "  CALL; *v = a == 3 ? fake.local_bytes : a == 0 ? fake.threads_max : 32; return 0; }\n"
     "unsigned int cuKernelGetFunction(cuda_function *f, cuda_kernel k) { CALL; *f = (void *)64; return 0; }\n"
-    MAKE("cuDevicePrimaryCtxRetain", "(cuda_context *c, int d)", "c") FREE("cuDevicePrimaryCtxRelease_v2", "(int d)")
     MAKE("cuStreamCreate", "(cuda_stream *s, unsigned int f)", "s") FREE("cuStreamDestroy_v2", "(cuda_stream s)")
     MAKE("cuEventCreate", "(cuda_event *e, unsigned int f)", "e") FREE("cuEventDestroy_v2", "(cuda_event e)")
     MAKE("cuLibraryLoadData", "(cuda_library *l, const void *c, unsigned *a, void **b, unsigned d, unsigned *e, void **f, unsigned g)", "l")
@@ -74,7 +87,10 @@ static const char *const behaviour[] = {
     FREE("cuGraphExecDestroy", "(cuda_graph_exec e)"), NULL};
 
 static char folder[] = "/tmp/verbatim-driver-XXXXXX";
+static const dynlib_search search = {.folders = folder};
 static fake_state *fake;
+static void *(*fake_current)(void);
+static unsigned int (*fake_push)(void *context), (*fake_pop)(void **context);
 
 static int write_texts(const char *name, const char *const *texts) {
   char path[128];
@@ -91,11 +107,12 @@ static int build_driver(void **state) {
   if (!mkdtemp(folder) || write_texts("a.c", defaults) != 0 || write_texts("b.c", behaviour) != 0) return -1;
   snprintf(command, sizeof command, "cd %s && cc -w -shared -fPIC -o libcuda.so.1 a.c b.c", folder);
   if (system(command) != 0) return -1;
-  dynlib_configure(folder, NULL);
   static const char *const names[] = {"libcuda.so.1", NULL};
   dynlib library = {0};
-  const dynlib_symbol symbols[] = {{"fake", &fake}};
-  return dynlib_open(names, "driver", "none", &library) == OK && dynlib_resolve(&library, symbols, 1) == OK ? 0 : -1;
+  const dynlib_symbol symbols[] = {{"fake", &fake}, {"fake_current", &fake_current}, {"cuCtxPushCurrent_v2", &fake_push},
+                                   {"cuCtxPopCurrent_v2", &fake_pop}};
+  if (dynlib_open(&search, names, "driver", "none", &library) != OK) return -1;
+  return dynlib_resolve(&library, symbols, ARRAY_LEN(symbols)) == OK ? 0 : -1;
 }
 
 static int remove_driver(void **state) {
@@ -115,7 +132,7 @@ static int reset(void **state) {
 
 /* Everything a start-up does, once. */
 static status start(gpu **out) {
-  TRY(gpu_open(1, out));
+  TRY(gpu_open(1, &search, out));
   uint64_t address = 0;
   void *host = NULL;
   gpu_stream *stream = NULL;
@@ -141,8 +158,10 @@ static void everything_made_is_released(void **state) {
   assert_int_equal(made.reservations + made.pins + made.streams + made.events + made.kernels + made.graphs, 6);
   assert_string_equal(gpu_describe(device)->name, "Fake GPU");
   assert_int_equal(gpu_describe(device)->index, 1);
+  assert_int_equal(gpu_reserved_bytes(device), 1 << 20); /* as the driver's free memory tells */
   gpu_close(device);
   assert_int_equal(fake->alive, 0);
+  assert_int_equal(fake->unbound, 0);
   gpu_close(NULL);
 }
 
@@ -158,6 +177,7 @@ static void every_failing_call_is_an_error_and_leaks_nothing(void **state) {
     bool reached = fake->calls >= call;
     gpu_close(device);
     assert_int_equal(fake->alive, 0);
+    assert_null(fake_current());
     if (!reached) {
       assert_int_equal(s, OK);
       break;
@@ -186,7 +206,7 @@ static void unsuitable_devices_are_refused(void **state) {
     fake->devices = cases[i].devices;
     fake->major = cases[i].major;
     fake->minor = cases[i].minor;
-    assert_int_equal(gpu_open(1, &device), ERR_DEVICE);
+    assert_int_equal(gpu_open(1, &search, &device), ERR_DEVICE);
     assert_null(device);
     if (!strstr(fail_text(), cases[i].expected)) fail_msg("%s", fail_text());
     assert_non_null(strstr(fail_text(), "hint:"));
@@ -224,11 +244,68 @@ static void limits_are_errors(void **state) {
   (void)state;
   gpu *device = NULL;
   gpu_stream *stream = NULL;
-  status s = gpu_open(0, &device);
+  status s = gpu_open(0, &search, &device);
   for (int i = 0; s == OK && i < 1000; i++) s = gpu_stream_open(device, &stream);
   assert_int_equal(s, ERR_LIMIT);
   gpu_close(device);
   assert_int_equal(fake->alive, 0);
+}
+
+/* === Threads and other users of CUDA ======================================================================================= */
+
+static void *use_and_close(void *argument) {
+  gpu *device = argument;
+  uint64_t free_bytes = 0, total = 0;
+  gpu_bind(device);
+  status s = gpu_memory(device, &free_bytes, &total);
+  gpu_close(device);
+  return s == OK && !fake_current() ? device : NULL;
+}
+
+static void any_thread_uses_a_gpu_that_it_binds(void **state) {
+  (void)state;
+  gpu *device = NULL;
+  pthread_t user;
+  void *good = NULL;
+  if (start(&device) != OK) fail_msg("%s", fail_text());
+  gpu_unbind(device);
+  assert_null(fake_current());
+  assert_int_equal(pthread_create(&user, NULL, use_and_close, device), 0);
+  assert_int_equal(pthread_join(user, &good), 0);
+  assert_non_null(good);
+  assert_int_equal(fake->unbound, 0);
+  assert_int_equal(fake->alive, 0);
+}
+
+static void work_on_an_unbound_thread_is_seen(void **state) { /* the control of the test above */
+  (void)state;
+  gpu *device = NULL;
+  uint64_t free_bytes = 0, total = 0;
+  assert_int_equal(gpu_open(0, &search, &device), OK);
+  gpu_unbind(device);
+  assert_int_equal(gpu_memory(device, &free_bytes, &total), OK);
+  assert_int_equal(fake->unbound, 1);
+  gpu_bind(device);
+  gpu_close(device);
+}
+
+static void the_callers_context_is_left_alone(void **state) {
+  (void)state;
+  int other_program;
+  void *theirs = &other_program, *popped = NULL;
+  gpu *device = NULL;
+  assert_int_equal(fake_push(theirs), 0);
+  if (start(&device) != OK) fail_msg("%s", fail_text());
+  assert_ptr_equal(fake_current(), OUR_CONTEXT);
+  gpu_unbind(device);
+  assert_ptr_equal(fake_current(), theirs);
+  gpu_bind(device);
+  gpu_close(device);
+  assert_ptr_equal(fake_current(), theirs);
+  fake->devices = 0;
+  assert_int_equal(gpu_open(0, &search, &device), ERR_DEVICE);
+  assert_ptr_equal(fake_current(), theirs);
+  assert_int_equal(fake_pop(&popped), 0);
 }
 
 /* === Faults of work end the process ======================================================================================== */
@@ -246,7 +323,7 @@ static int fault_in_child(bool library, char *text, size_t text_bytes) {
   if (child == 0) {
     gpu *device = NULL;
     gpu_stream *stream = NULL;
-    if (!freopen("/dev/null", "w", stderr) || gpu_open(0, &device) != OK || gpu_stream_open(device, &stream) != OK) _exit(96);
+    if (!freopen("/dev/null", "w", stderr) || gpu_open(0, &search, &device) != OK || gpu_stream_open(device, &stream) != OK) _exit(96);
     gpu_on_fault(device, hook_writes, &ends[1]);
     gpu_freeze(device);
     uint32_t word = 0;
@@ -274,6 +351,36 @@ static void a_fault_calls_the_hook_once_and_exits(void **state) {
   assert_non_null(strstr(text, "GPU fault found at layer 3 o_proj: FAKE_FAILURE (a failure)"));
 }
 
+static jmp_buf out_of_the_fault;
+static uint32_t hook_calls;
+
+static void hook_leaves(void *context, const char *what) {
+  (void)context, (void)what;
+  hook_calls++;
+  longjmp(out_of_the_fault, 1);
+}
+
+/* The engine's promise of on_fault: whoever jumps out of it goes on without the engine, and may open another. */
+static void a_hook_may_jump_out(void **state) {
+  (void)state;
+  gpu *device = NULL, *other = NULL;
+  gpu_stream *stream = NULL;
+  assert_int_equal(gpu_open(0, &search, &device), OK);
+  assert_int_equal(gpu_stream_open(device, &stream), OK);
+  gpu_on_fault(device, hook_leaves, NULL);
+  gpu_freeze(device);
+  hook_calls = 0;
+  if (setjmp(out_of_the_fault) == 0) {
+    fake->fail_at = fake->calls + 1;
+    gpu_sync(device, stream, "layer 3 o_proj");
+    fail_msg("the fault was not seen");
+  }
+  assert_int_equal(hook_calls, 1);
+  assert_int_equal(gpu_open(0, &search, &other), OK);
+  gpu_close(other);
+  gpu_close(device); /* not so with a real fault; here it frees what this test made */
+}
+
 static void a_failing_library_is_a_fault_too(void **state) {
   (void)state;
   char text[512];
@@ -288,6 +395,10 @@ int main(void) {
       cmocka_unit_test_setup(unsuitable_devices_are_refused, reset),
       cmocka_unit_test_setup(unsuitable_kernels_are_refused, reset),
       cmocka_unit_test_setup(limits_are_errors, reset),
+      cmocka_unit_test_setup(any_thread_uses_a_gpu_that_it_binds, reset),
+      cmocka_unit_test_setup(work_on_an_unbound_thread_is_seen, reset),
+      cmocka_unit_test_setup(the_callers_context_is_left_alone, reset),
+      cmocka_unit_test_setup(a_hook_may_jump_out, reset),
       cmocka_unit_test_setup(a_fault_calls_the_hook_once_and_exits, reset),
       cmocka_unit_test_setup(a_failing_library_is_a_fault_too, reset),
   };

@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/h16.h"
+#include "engine/cpu/h16_core.h"
 #include "tests/kernel/cases.h"
+#include "tests/kernel/force_isa.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -123,7 +124,7 @@ static void random_steps(void **state) {
         specials += (num_bits(want[i]) & 0x7fffffffu) == 0 || (num_bits(want[i]) & 0x7f800000u) == 0x7f800000u;
       }
       for (u32 isa = 0; isa < ARRAY_LEN(isas); isa++) {
-        if (cpu_isa_force(isas[isa]) != OK) continue;
+        if (force_isa(isas[isa]) != OK) continue;
         memcpy(got, start, sizeof got);
         h16_job job = {.x = x, .w = w, .y = got, .ldx = 16, .ldw = 16, .ldy = 32, .rows = 64, .n = 32, .k = 16, .continues = 1};
         h16_gemm(&job, scratch);
@@ -136,7 +137,7 @@ static void random_steps(void **state) {
     }
     printf("    kind %u: %u steps, %u results zero, Inf or NaN\n", kind, 490u * 2048u, specials);
   }
-  assert_int_equal(cpu_isa_force(NULL), OK);
+  assert_int_equal(force_isa(NULL), OK);
   fail_clear();
 }
 
@@ -166,7 +167,7 @@ static void check_shape(const shape *s, u32 kind, const char *isa) {
   job.k_major = s->k_major;
   job.k_rows = s->k_rows;
   job.continues = s->continues;
-  assert_int_equal(cpu_isa_force(isa), OK);
+  assert_int_equal(force_isa(isa), OK);
   h16_gemm(&job, scratch);
   bf16 *column = malloc(sizeof *column * s->k);
   for (u32 i = 0; i < s->rows; i++) {
@@ -199,7 +200,7 @@ static void awkward_shapes(void **state) {
   };
   static const u32 kinds[] = {CASES_NORMAL, CASES_ANY, CASES_SPECIAL};
   for (u32 isa = 0; isa < ARRAY_LEN(isas); isa++) {
-    if (cpu_isa_force(isas[isa]) != OK) {
+    if (force_isa(isas[isa]) != OK) {
       printf("    SKIPPED: this processor lacks %s\n", isas[isa]);
       continue;
     }
@@ -207,18 +208,19 @@ static void awkward_shapes(void **state) {
       for (u32 kind = 0; kind < ARRAY_LEN(kinds); kind++) check_shape(&shapes[i], kinds[kind], isas[isa]);
     }
   }
-  assert_int_equal(cpu_isa_force(NULL), OK);
+  assert_int_equal(force_isa(NULL), OK);
   fail_clear();
 }
 
 static void forcing_an_instruction_set(void **state) {
   (void)state;
-  assert_int_equal(cpu_isa_force("mmx"), ERR_USAGE);
+  assert_int_equal(force_isa("mmx"), ERR_USAGE);
   assert_string_not_equal(fail_text(), "");
   fail_clear();
-  assert_int_equal(cpu_isa_force("portable"), OK);
-  assert_string_equal(cpu_isa(), "portable");
-  assert_int_equal(cpu_isa_force(NULL), OK);
+  assert_int_equal(force_isa("portable"), OK);
+  assert_string_equal(cpu_isa_core()->isa, "portable");
+  assert_int_equal(force_isa(NULL), OK);
+  assert_string_equal(cpu_isa_core()->isa, cpu_isa());
 }
 
 int main(void) {

@@ -9,7 +9,9 @@
 #include <string.h>
 #include "engine/items.h"
 
-static const item_params DEFAULTS = {.max_tokens = 9, .top_p = 1.0, .seed = 3};
+static const verbatim_text DEFAULT_STOP = {"end", 3};
+static const item_params DEFAULTS = {.max_tokens = 9, .samples = 1, .top_p = 1.0, .repetition_penalty = 1, .seed = 3,
+                                     .stop_texts = &DEFAULT_STOP, .stop_text_count = 1};
 
 static status add(items *list, const char *line) {
   size_t bytes = strlen(line);
@@ -50,12 +52,56 @@ static void sound(void **state) {
   items_close(&list);
 }
 
+/* Everything that is asked of the engine; what a line does not say is as by default. */
+static void parameters(void **state) {
+  (void)state;
+  items list = {0};
+  static const char line[] =
+    "{\"prompt\":\"a\",\"n\":3,\"min_p\":0.05,\"repetition_penalty\":1.5,\"presence_penalty\":-2,\"frequency_penalty\":0.25,"
+    "\"logprobs\":20,\"stop\":[\"x\\u0000y\",\"\\u20ac\"],\"logit_bias\":{\"17\":-100,\"0\":2.5},\"allowed_ids\":[17,4]}";
+  assert_int_equal(add(&list, line), OK);
+  assert_int_equal(add(&list, "{\"prompt\":\"a\",\"stop\":\"one\"}"), OK);
+  assert_int_equal(add(&list, "{\"prompt\":\"a\"}"), OK);
+  assert_int_equal(add(&list, "{\"prompt\":\"a\",\"stop\":[],\"logit_bias\":{}}"), OK);
+  const item_params *a = &list.list[0].params, *b = &list.list[1].params, *c = &list.list[2].params, *d = &list.list[3].params;
+  assert_true(a->samples == 3 && a->min_p == 0.05 && a->repetition_penalty == 1.5f && a->presence_penalty == -2.0f);
+  assert_true(a->frequency_penalty == 0.25f && a->top_logprobs == 20 && a->top_p == 1.0 && a->max_tokens == 9);
+  assert_int_equal(a->stop_text_count, 2);
+  assert_int_equal(a->stop_texts[0].count, 3);
+  assert_memory_equal(a->stop_texts[0].bytes, "x\0y", 3);
+  assert_int_equal(a->stop_texts[1].count, 3);
+  assert_memory_equal(a->stop_texts[1].bytes, "\xe2\x82\xac", 3);
+  assert_int_equal(a->bias_count, 2);
+  assert_true(a->biases[0].token == 17 && a->biases[0].bias == -100.0f && a->biases[1].token == 0 && a->biases[1].bias == 2.5f);
+  assert_int_equal(a->allowed_count, 2);
+  assert_true(a->allowed_ids[0] == 17 && a->allowed_ids[1] == 4);
+  assert_int_equal(b->stop_text_count, 1);
+  assert_memory_equal(b->stop_texts[0].bytes, "one", 3);
+  assert_true(c->stop_texts == &DEFAULT_STOP && c->stop_text_count == 1 && c->samples == 1 && c->repetition_penalty == 1);
+  assert_true(d->stop_text_count == 0 && d->bias_count == 0);
+  items_close(&list);
+}
+
 static void refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {
     {"", "line 4"}, {"{", "not JSON"}, {"null", "not JSON"}, {"3", "not JSON"}, {"[1]", "object"}, {"{}", "one of"},
     {"{\"prompt\":[]}", "text"},
-    {"{\"prompt\":\"a\",\"n\":2}", "\"n\" is not supported"}, {"{\"prompt\":\"a\",\"stop\":\"x\"}", "not supported"},
+    {"{\"prompt\":\"a\",\"best_of\":2}", "\"best_of\" is not supported"}, {"{\"prompt\":\"a\",\"top_logprobs\":2}", "not supported"},
+    {"{\"prompt\":\"a\",\"n\":0}", "1 to 128"}, {"{\"prompt\":\"a\",\"n\":129}", "1 to 128"}, {"{\"prompt\":\"a\",\"n\":null}", "integer"},
+    {"{\"prompt\":\"a\",\"logprobs\":21}", "0 to 20"}, {"{\"prompt\":\"a\",\"logprobs\":true}", "integer"},
+    {"{\"prompt\":\"a\",\"min_p\":\"1\"}", "number"}, {"{\"prompt\":\"a\",\"repetition_penalty\":null}", "number"},
+    {"{\"prompt\":\"a\",\"stop\":\"\"}", "1 to 256"},
+    {"{\"prompt\":\"a\",\"stop\":[\"x\",3]}", "1 to 256"},
+    {"{\"prompt\":\"a\",\"stop\":null}", "text"},
+    {"{\"prompt\":\"a\",\"stop\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "at most 16"},
+    {"{\"prompt\":\"a\",\"logit_bias\":[]}", "object"}, {"{\"prompt\":\"a\",\"logit_bias\":{\"x\":1}}", "token ids"},
+    {"{\"prompt\":\"a\",\"logit_bias\":{\"-1\":1}}", "token ids"}, {"{\"prompt\":\"a\",\"logit_bias\":{\"1.5\":1}}", "token ids"},
+    {"{\"prompt\":\"a\",\"logit_bias\":{\"\":1}}", "token ids"}, {"{\"prompt\":\"a\",\"logit_bias\":{\"2147483648\":1}}", "token ids"},
+    {"{\"prompt\":\"a\",\"logit_bias\":{\"99999999999999999999\":1}}", "token ids"},
+    {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":\"x\"}}", "number"},
+    {"{\"prompt\":\"a\",\"allowed_ids\":[]}", "at least one"}, {"{\"prompt\":\"a\",\"allowed_ids\":7}", "list"},
+    {"{\"prompt\":\"a\",\"allowed_ids\":[-7]}", "token ids"},
     {"{\"prompt\":\"a\",\"max_tokens\":-1}", "integer"}, {"{\"prompt\":\"a\",\"max_tokens\":4294967296}", "integer"},
     {"{\"prompt\":\"a\",\"top_k\":true}", "integer"}, {"{\"prompt\":\"a\",\"top_p\":\"1\"}", "number"},
     {"{\"prompt\":\"a\",\"seed\":\"-1\"}", "integer"}, {"{\"prompt\":\"a\",\"seed\":\"1x\"}", "integer"},
@@ -97,7 +143,9 @@ static void many(void **state) {
 /* Every cut and every flipped bit of a line: read or refused, never followed outside. */
 static void damage(void **state) {
   (void)state;
-  char line[] = "{\"prompt\":\"hi\",\"id\":\"a\",\"max_tokens\":5,\"seed\":12,\"stop_ids\":[1,2],\"x\":{\"y\":[1]}}";
+  char line[] =
+    "{\"prompt\":\"hi\",\"id\":\"a\",\"max_tokens\":5,\"seed\":12,\"stop_ids\":[1,2],\"stop\":[\"a\"],\"logit_bias\":{\"7\":1},"
+    "\"allowed_ids\":[7],\"x\":{\"y\":[1]}}";
   items list = {0};
   size_t bytes = strlen(line);
   for (size_t cut = 0; cut < bytes; cut++) {
@@ -115,7 +163,7 @@ static void damage(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(refused), cmocka_unit_test(ids), cmocka_unit_test(many),
-                                     cmocka_unit_test(damage)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(parameters), cmocka_unit_test(refused),
+                                     cmocka_unit_test(ids), cmocka_unit_test(many), cmocka_unit_test(damage)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static char cache[64];
 static int find_nvrtc(void **state) {
   (void)state;
   jit *j = NULL;
-  have_nvrtc = jit_open(NULL, NULL, 0, &j) == OK;
+  have_nvrtc = jit_open(NULL, NULL, NULL, 0, &j) == OK;
   if (!have_nvrtc) print_message("SKIPPED: no NVRTC: kernels are not compiled (%s)\n", fail_text());
   jit_close(j);
   if (!mkdtemp(folder)) return -1;
@@ -62,7 +62,7 @@ static int reset(void **state) {
 static jit *open_probe(const char *cache_dir) {
   if (!have_nvrtc) skip();
   jit *j = NULL;
-  assert_int_equal(jit_open(cache_dir, PROBE_SOURCES, &j), OK);
+  assert_int_equal(jit_open(NULL, cache_dir, PROBE_SOURCES, &j), OK);
   return j;
 }
 
@@ -137,6 +137,7 @@ static const variant variants[] = {
     {"moe_combine", 1, {THREADS(256)}},
     {"sample", 1, {THREADS(1024)}},
     {"row_digest", 1, {THREADS(1024)}},
+    {"adjust", 1, {THREADS(512)}},
 };
 
 static void every_kernel_compiles_and_is_covered(void **state) {
@@ -148,7 +149,7 @@ static void every_kernel_compiles_and_is_covered(void **state) {
 #undef KERNEL
   };
   jit *j = NULL;
-  assert_int_equal(jit_open(NULL, NULL, 0, &j), OK);
+  assert_int_equal(jit_open(NULL, NULL, NULL, 0, &j), OK);
   for (size_t s = 0; s < ARRAY_LEN(stems); s++) {
     size_t tried = 0;
     for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
@@ -295,7 +296,7 @@ static void processes_publish_without_disturbing_each_other(void **state) {
       if (children[i] > 0) continue;
       jit *mine = NULL;
       jit_cubin_view view;
-      bool good = jit_open(cache, PROBE_SOURCES, &mine) == OK && jit_compile(mine, "probe", probe_spec, 1, &view) == OK &&
+      bool good = jit_open(NULL, cache, PROBE_SOURCES, &mine) == OK && jit_compile(mine, "probe", probe_spec, 1, &view) == OK &&
                   view.size == expected.size && memcmp(view.bytes, expected.bytes, view.size) == 0 && !jit_note(mine)[0];
       _exit(good ? 0 : 1);
     }
@@ -322,7 +323,7 @@ static void half_written_entries_are_never_published(void **state) {
       jit_cubin_view view;
       const struct rlimit limit = {.rlim_cur = 1000, .rlim_max = 1000};
       signal(SIGXFSZ, killed ? SIG_DFL : SIG_IGN);
-      if (jit_open(cache, PROBE_SOURCES, &j) != OK || setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+      if (jit_open(NULL, cache, PROBE_SOURCES, &j) != OK || setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
       bool good = jit_compile(j, "probe", probe_spec, 1, &view) == OK && strstr(jit_note(j), "cannot be written");
       _exit(good ? 0 : 1);
     }
@@ -347,7 +348,7 @@ static void key_of(const kernel_source *sources, size_t count, const char *kerne
   if (!have_nvrtc) skip();
   jit *j = NULL;
   jit_cubin_view view;
-  assert_int_equal(jit_open(NULL, sources, count, &j), OK);
+  assert_int_equal(jit_open(NULL, NULL, sources, count, &j), OK);
   if (jit_compile(j, kernel, specs, spec_count, &view) != OK) fail_msg("%s", fail_text());
   memcpy(key, view.key, 33);
   jit_close(j);

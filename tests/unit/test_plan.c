@@ -164,8 +164,15 @@ static void bad_span(plan_header *h, uint8_t *b) { (void)b, h->ops.count += 1u <
 static void bad_item(plan_header *h, uint8_t *b) { (void)b, h->tensors.item_bytes = 40; }
 static void bad_region(plan_header *h, uint8_t *b) { ((plan_region *)(void *)(b + h->regions.offset))[3].bytes = h->device_bytes + 256; }
 static void bad_io(plan_header *h, uint8_t *b) { (void)b, h->io.token = h->io.position; }
+static void bad_step(plan_header *h, uint8_t *b) { /* a table behind the token lists, where one less makes room */
+  (void)b;
+  h->limits.max_seqs--;
+  h->io.step = h->io.lists + sizeof(token_bias) * TOKEN_LIST_MAX * h->limits.max_seqs;
+}
 static void bad_pages(plan_header *h, uint8_t *b) { (void)b, h->limits.pages_per_seq--; }
 static void bad_eos(plan_header *h, uint8_t *b) { (void)b, h->model.eos[0] = h->model.vocab; }
+static void bad_scale(plan_header *h, uint8_t *b) { (void)b, memset(&h->model.head_scale, 0xff, 4); }
+static void bad_q_scale(plan_header *h, uint8_t *b) { (void)b, h->model.q_scale_beta = 0.1f; }
 static void bad_variant(plan_header *h, uint8_t *b) { op_at(h, b, 3)->variant = 60000; }
 static void bad_args(plan_header *h, uint8_t *b) { op_at(h, b, 3)->args_bytes += 8; }
 static void bad_rows(plan_header *h, uint8_t *b) { op_at(h, b, 3)->rows_min = op_at(h, b, 3)->rows_max + 1; }
@@ -180,7 +187,9 @@ static void planted_faults(void **state) {
   (void)state;
   static const struct { plant *fn; const char *word; } cases[] = {
     {bad_magic, "magic"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
-    {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},
+    {bad_step, "last in the step region"},
+    {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
+    {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},
     {bad_fixup, "pointer"}, {bad_target, "outside its region"}, {bad_missing, "missing"}, {bad_ladder, "ladder"},
     {bad_tensor, "slice"}, {bad_pointer, "not zero"},
   };
@@ -215,7 +224,7 @@ static void extents(void **state) {
 /* Pointers come first in every argument struct; the counts follow from abi.h. */
 static void pointer_counts(void **state) {
   (void)state;
-  static const uint32_t expected[] = {5, 7, 8, 6, 4, 9, 5, 3, 5, 5, 6, 6, 5, 3};
+  static const uint32_t expected[] = {9, 7, 8, 7, 4, 9, 5, 3, 5, 5, 6, 6, 7, 3, 7};
   for (uint32_t i = 0; i < ARRAY_LEN(expected); i++) assert_int_equal(plan_pointer_count(i), expected[i]);
 }
 

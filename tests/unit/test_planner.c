@@ -124,7 +124,10 @@ static void real_sizes_plan_fast(void **state) {
                 {"tests/data/configs/moonlight.json", UINT64_C(15960110208)},
                 {"tests/data/configs/kimi-k2.json", UINT64_C(1026408232448)},
                 {"tests/data/configs/glm-4.7-flash.json", UINT64_C(29943393920)},
-                {"tests/data/configs/youtu-2b.json", UINT64_C(1961560064)}};
+                {"tests/data/configs/youtu-2b.json", UINT64_C(1961560064)},
+                {"tests/data/configs/minicpm3-4b.json", UINT64_C(4073875968)},
+                {"tests/data/configs/mistral-small-4.json", UINT64_C(118972826624)},
+                {"tests/data/configs/kimi-k2.5.json", UINT64_C(1026408232448)}};
   for (size_t i = 0; i < ARRAY_LEN(MODELS); i++) {
     clock_t start = clock();
     fixture_bytes file = fixture_plan(MODELS[i].path, NULL, NULL);
@@ -200,14 +203,15 @@ static bool has_note(fixture_bytes file, const char *words) {
   return false;
 }
 
-/* The plan of youtu-2b with tie_word_embeddings set to `value`. */
-static fixture_bytes youtu_plan(bool is_tied) {
-  fixture_bytes config = fixture_read("tests/data/configs/youtu-2b.json"), plan = {0};
+/* A plan of the config at `path` with one text in it replaced by another as long. */
+static fixture_bytes edited_plan(const char *path, const char *from, const char *to, const char *deploy) {
+  fixture_bytes config = fixture_read(path), plan = {0};
   config.bytes[config.count - 1] = 0;
-  char *place = strstr(config.bytes, "\"tie_word_embeddings\": true");
+  char *place = strstr(config.bytes, from);
   assert_non_null(place);
-  if (!is_tied) memcpy(place, "\"tie_word_embeddings\":false", 27);
-  const planner_input input = {.config = {config.bytes, config.count - 1}};
+  assert_int_equal(strlen(from), strlen(to));
+  memcpy(place, to, strlen(to));
+  const planner_input input = {.config = {config.bytes, config.count - 1}, .deploy = {deploy, strlen(deploy)}};
   void *bytes = NULL;
   fail_clear();
   if (planner_make(&input, &bytes, &plan.count) != OK) fail_msg("%s", fail_text());
@@ -218,7 +222,9 @@ static fixture_bytes youtu_plan(bool is_tied) {
 
 static void a_tied_head_reads_the_embedding(void **state) {
   (void)state;
-  fixture_bytes tied = youtu_plan(true), own = youtu_plan(false);
+  static const char *const PATH = "tests/data/configs/youtu-2b.json", *const TIED = "\"tie_word_embeddings\": true";
+  fixture_bytes tied = edited_plan(PATH, TIED, TIED, "max_len: 64");
+  fixture_bytes own = edited_plan(PATH, TIED, "\"tie_word_embeddings\":false", "max_len: 64");
   assert_false(has_tensor(tied, "lm_head.weight"));
   assert_true(has_tensor(own, "lm_head.weight"));
   uint64_t table_at = weight_offset(tied, "embed", offsetof(embed_args, table));
@@ -232,6 +238,42 @@ static void a_tied_head_reads_the_embedding(void **state) {
   assert_false(has_note(own, "the head reads"));
   free(tied.bytes);
   free(own.bytes);
+}
+
+/* The frequencies of LongRoPE follow max_len, which is no part of the numerics id otherwise. */
+static void longrope_is_a_choice_of_the_plan(void **state) {
+  (void)state;
+  static const char *const DEPLOY[] = {"max_len: 64", "max_len: 4096", "max_len: 4097", "max_len: 8192"};
+  fixture_bytes plans[ARRAY_LEN(DEPLOY)];
+  for (size_t i = 0; i < ARRAY_LEN(DEPLOY); i++)
+    plans[i] = edited_plan("tests/data/configs/minicpm3-4b.json", "\"original_max_position_embeddings\": 32768",
+                           "\"original_max_position_embeddings\": 4096 ", DEPLOY[i]);
+  assert_memory_equal(header(plans[0])->numerics_id, header(plans[1])->numerics_id, 16);
+  assert_memory_equal(header(plans[2])->numerics_id, header(plans[3])->numerics_id, 16);
+  assert_memory_not_equal(header(plans[1])->numerics_id, header(plans[2])->numerics_id, 16);
+  assert_true(has_note(plans[1], "the short factors for every request, as max_len is 4096"));
+  assert_true(has_note(plans[2], "the long factors for every request, as max_len is 4097"));
+  for (size_t i = 0; i < ARRAY_LEN(DEPLOY); i++) free(plans[i].bytes);
+}
+
+static void a_query_scale_has_a_table(void **state) {
+  (void)state;
+  fixture_bytes scaled = fixture_plan("tests/data/configs/mistral-small-4.json", "max_len: 128", NULL);
+  fixture_bytes plain = fixture_plan(TINY, NULL, NULL);
+  const plan_op *ops = table(scaled, header(scaled)->ops);
+  const plan_fixup *fixups = table(scaled, header(scaled)->fixups);
+  uint32_t readers = 0;
+  assert_true(header(scaled)->io.q_scale != 0);
+  assert_int_equal(header(plain)->io.q_scale, 0);
+  for (uint32_t o = 0; o < header(scaled)->ops.count; o++)
+    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_q_rope; i++) {
+      const plan_fixup *f = &fixups[ops[o].first_fixup + i];
+      readers += f->args_offset == offsetof(q_rope_args, q_scale) && f->region == REGION_TABLES && f->offset == header(scaled)->io.q_scale;
+    }
+  assert_int_equal(readers, header(scaled)->model.layers);
+  assert_true(has_note(scaled, "\"text_config\""));
+  free(scaled.bytes);
+  free(plain.bytes);
 }
 
 static void prediction_layers_are_left_out_and_noted(void **state) {
@@ -424,6 +466,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(real_sizes_plan_fast),
       cmocka_unit_test(weights_are_cut_as_the_products_read_them),
       cmocka_unit_test(a_tied_head_reads_the_embedding),
+      cmocka_unit_test(longrope_is_a_choice_of_the_plan),
+      cmocka_unit_test(a_query_scale_has_a_table),
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
       cmocka_unit_test(long_contexts_fold_groups),
       cmocka_unit_test(limits_are_checked_by_name),

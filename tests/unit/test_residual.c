@@ -16,6 +16,7 @@
 #define SOURCES 11u
 #define DIM 300u
 #define STRIDE 304u
+#define DELTA_SCALE 0.35f
 #define UNTOUCHED 0xffc0ffeeu
 
 typedef struct buffers {
@@ -44,7 +45,7 @@ static void normalise(buffers *b, f32 *x_out, bool indexed, bool add) {
   const step_in step = {.token_count = indexed ? 20 : ROWS, .logit_count = indexed ? ROWS : 0};
   rmsnorm_args a = {.step = &step, .row_index = indexed ? index_of : NULL, .x = b->x, .delta = add ? delta : NULL, .x_out = x_out,
                     .weight = weight, .y = b->y, .rows_kind = indexed ? ROWS_LOGITS : ROWS_TOKENS, .dim = DIM, .x_stride = STRIDE,
-                    .y_stride = DIM, .eps = 1e-6f};
+                    .y_stride = DIM, .eps = 1e-6f, .delta_scale = DELTA_SCALE, .y_scale = 1};
   cpu_rmsnorm(&a, pool);
 }
 
@@ -64,7 +65,7 @@ static void check(bool indexed, bool add) {
   for (u32 source = 0; source < SOURCES; source++)
     for (u32 i = 0; i < STRIDE; i++) {
       u32 at = source * STRIDE + i, found = num_bits(apart.out[at]);
-      f32 sum = add ? num_add(start.x[at], delta[at]) : start.x[at];
+      f32 sum = add ? num_fma(delta[at], DELTA_SCALE, start.x[at]) : start.x[at];
       assert_int_equal(found, is_read(source, indexed) && i < DIM ? num_bits(sum) : UNTOUCHED);
     }
 }

@@ -209,9 +209,67 @@ static void shards(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+/* Experts kept together are listed one by one, with the bytes of their own. */
+static void stacked_experts(void **state) {
+  (void)state;
+  static const char HEADER[] = "{\"m.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[2,4,3],\"data_offsets\":[0,48]},"
+                               "\"m.mlp.experts.down_proj\":{\"dtype\":\"BF16\",\"shape\":[2,3,2],\"data_offsets\":[48,72]},"
+                               "\"m.mlp.shared_experts.gate_up_proj\":{\"dtype\":\"I8\",\"shape\":[1,2,1],\"data_offsets\":[72,74]}}";
+  static const struct {
+    const char *name;
+    uint64_t rows, cols, first;
+  } PARTS[] = {{"m.mlp.experts.0.gate_proj.weight", 2, 3, 0}, {"m.mlp.experts.0.up_proj.weight", 2, 3, 12},
+               {"m.mlp.experts.1.gate_proj.weight", 2, 3, 24}, {"m.mlp.experts.1.up_proj.weight", 2, 3, 36},
+               {"m.mlp.experts.0.down_proj.weight", 3, 2, 48}, {"m.mlp.experts.1.down_proj.weight", 3, 2, 60}};
+  file_bytes f = make(HEADER, 74);
+  safetensors *set;
+  assert_int_equal(safetensors_view(&set, f.bytes, f.count), OK);
+  assert_int_equal(safetensors_count(set), 7);
+  for (size_t i = 0; i < ARRAY_LEN(PARTS); i++) {
+    const safetensor *part = safetensors_find(set, PARTS[i].name);
+    uint8_t last = 0;
+    if (!part) fail_msg("no tensor %s", PARTS[i].name);
+    assert_int_equal(part->rank, 2);
+    assert_int_equal(part->shape[0], PARTS[i].rows);
+    assert_int_equal(part->shape[1], PARTS[i].cols);
+    assert_int_equal(part->bytes, 12);
+    assert_int_equal(part->data[0], PARTS[i].first);
+    assert_int_equal(safetensors_read(set, part, 11, &last, 1), OK);
+    assert_int_equal(last, PARTS[i].first + 11);
+  }
+  assert_non_null(safetensors_find(set, "m.mlp.shared_experts.gate_up_proj"));
+  assert_null(safetensors_find(set, "m.mlp.experts.gate_up_proj"));
+  for (uint32_t i = 1; i < safetensors_count(set); i++)
+    assert_true(strcmp(safetensors_at(set, i - 1)->name, safetensors_at(set, i)->name) < 0);
+  safetensors_close(set);
+}
+
+/* What is no stack of experts stays as it is; a name that comes twice in this way is an error. */
+static void other_shapes_are_not_stacks(void **state) {
+  (void)state;
+  static const char *const SHAPES[] = {"[2,4]", "[2,3,0]", "[0,4,3]", "[513,4,0]", "[2,2,2,0]"};
+  for (size_t i = 0; i < ARRAY_LEN(SHAPES); i++) {
+    char header[256];
+    uint32_t bytes = i == 0 ? 8 : 0;
+    snprintf(header, sizeof header, "{\"x.experts.gate_up_proj\":{\"dtype\":\"I8\",\"shape\":%s,\"data_offsets\":[0,%u]}}", SHAPES[i],
+             bytes);
+    file_bytes f = make(header, bytes);
+    safetensors *set;
+    assert_int_equal(safetensors_view(&set, f.bytes, f.count), OK);
+    assert_int_equal(safetensors_count(set), 1);
+    assert_non_null(safetensors_find(set, "x.experts.gate_up_proj"));
+    safetensors_close(set);
+  }
+  file_bytes twice = make("{\"x.experts.down_proj\":{\"dtype\":\"I8\",\"shape\":[1,2,2],\"data_offsets\":[0,4]},"
+                          "\"x.experts.0.down_proj.weight\":{\"dtype\":\"I8\",\"shape\":[2,2],\"data_offsets\":[4,8]}}", 8);
+  assert_int_equal(view(twice.bytes, twice.count), ERR_FORMAT);
+  assert_non_null(strstr(fail_text(), "x.experts.0.down_proj.weight"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(damaged_headers), cmocka_unit_test(header_sizes),
                                      cmocka_unit_test(every_cut), cmocka_unit_test(every_flip), cmocka_unit_test(deep_nesting),
-                                     cmocka_unit_test(shards)};
+                                     cmocka_unit_test(shards), cmocka_unit_test(stacked_experts),
+                                     cmocka_unit_test(other_shapes_are_not_stacks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* tokenizer_fixture.h - the committed tokenizer and its variants, for the tokenizer's tests and fuzzer.
+/* tokenizer_fixture.h - the committed tokenizer and its variants, for the tokenizer's tests.
  *
  * A variant replaces fields of tests/data/tokenizer/tokenizer.json by those that variants.json lists under its name. Paths are relative
  * to the root of the repository. Aborts when a file is missing or malformed: then there is nothing to test. */

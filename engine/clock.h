@@ -1,0 +1,13 @@
+/* clock.h - the time since some fixed moment, for figures that people read. No time enters a plan, a receipt or a decision.
+ * Includes libc only. */
+#ifndef VERBATIM_CLOCK_H
+#define VERBATIM_CLOCK_H
+#include <time.h>
+
+static inline double clock_seconds(void) { /* never goes back */
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+#endif

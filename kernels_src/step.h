@@ -1,0 +1,87 @@
+/* step.h - number types, and what the host gives to a step and takes from it: shared by the host (C11) and the kernels.
+ *
+ * The arrays of these structs lie in the plan's STEP and RESULT regions (plan_io). Every struct is a multiple of 8 bytes without
+ * implicit padding. Read next: abi.h. */
+#ifndef VERBATIM_STEP_H
+#define VERBATIM_STEP_H
+
+#ifdef __CUDACC_RTC__
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef int i32;
+typedef unsigned long long u64;
+typedef long long i64;
+#else
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef int32_t i32;
+typedef uint64_t u64;
+typedef int64_t i64;
+#endif
+typedef float f32;
+typedef u16 bf16;
+
+#define PAGE_TOKENS 64u      /* tokens of a KV page, and of a KV block of the attention */
+#define TOP_LOGPROBS_MAX 20u /* most alternatives reported beside a token               */
+#define TOKEN_LIST_MAX 1024u /* most entries of a request's list of biased or allowed tokens */
+#define ADJUST_SLICE 8192u   /* tokens of the vocabulary that a block of `adjust` takes */
+
+/* The head of the step inputs. Rows beyond these counts are padding: no op reads or writes them, except that a GEMM may
+ * compute them into padding rows. */
+typedef struct step_in {
+  u32 token_count; /* T, 1 .. max_batch_tokens */
+  u32 logit_count; /* R, 0 .. max_logit_rows   */
+  u32 tile_count;  /* attention tiles          */
+  u32 seq_count;   /* sequences with tokens in this step (information only) */
+} step_in;
+
+/* Consecutive tokens of one sequence that share their KV reads. */
+typedef struct attn_tile {
+  u32 row;      /* first token row                                  */
+  u32 count;    /* tokens, 1 .. attn_tile_tokens of the plan        */
+  u32 seq;      /* row of the block table                           */
+  u32 position; /* absolute position of the first token             */
+} attn_tile;
+
+/* How the token of one logits row is chosen, or which token is scored. */
+typedef struct sample_param {
+  u64 seed;
+  u64 top_p_fixed;  /* top_p * 2^32, 1 .. 2^32 (= off)            */
+  f32 temperature;  /* 0: greedy                                  */
+  f32 min_p_bound;  /* temperature * ln(min_p), at most 0: logits further below the largest are out; -Inf: off */
+  f32 repetition;   /* penalties of `adjust`: 1, 0 and 0 are off  */
+  f32 presence, frequency;
+  u32 top_k;        /* 0: off                                     */
+  u32 position;     /* absolute position the chosen token will have */
+  u32 sample_index; /* which of the request's samples, 0 ..       */
+  u32 slot;         /* where the token is kept for the next step; row of the block table and of the token lists */
+  u32 prompt_count; /* history before this position is the prompt */
+  i32 target;       /* -1: choose a token; else score this one    */
+  u32 top_count;    /* alternatives wanted, 0 .. TOP_LOGPROBS_MAX */
+  u32 adjusted;     /* 1: the token is chosen from the logits that `adjust` made of these */
+  u32 list_count;   /* entries of the slot's token list, 0 .. TOKEN_LIST_MAX */
+  u32 list_only;    /* 1: tokens that are not in the list cannot be chosen  */
+  u32 pad;
+} sample_param;
+
+typedef struct token_bias { /* entry of a token list; no token is in a list twice */
+  i32 token;
+  f32 bias;
+} token_bias;
+
+typedef struct sample_result {
+  i32 token;        /* chosen or scored                           */
+  f32 logprob;      /* of the token, at temperature 1, before any adjustment or limit */
+  u32 nonfinite;    /* 1: a logit was NaN or Inf; all else is 0 then */
+  u32 rank;         /* how many tokens stand before it by logit   */
+} sample_result;
+
+typedef struct top_logprob {
+  i32 token;
+  f32 logprob;
+} top_logprob;
+
+#endif

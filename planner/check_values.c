@@ -1,0 +1,201 @@
+/* check_values.c - see check_values.h. The header first, then one function per argument struct, in the order of kernels.def. */
+#include "check_values.h"
+#include <string.h>
+#include "abi.h"
+#include "draft.h"
+
+/* === The header ========================================================================================================= */
+
+static status in_range(const char *field, uint64_t value, uint64_t low, uint64_t high) {
+  if (value >= low && value <= high) return OK;
+  return FAIL(ERR_FORMAT, "check: %s is %llu, expected %llu to %llu", field, (unsigned long long)value, (unsigned long long)low,
+              (unsigned long long)high);
+}
+
+static status check_experts(const plan_model *m) {
+  if (m->experts == 0) return OK;
+  TRY(in_range("experts", m->experts, 1, EXPERTS_MAX));
+  TRY(in_range("groups", m->groups, 1, m->experts < EXPERT_GROUPS_MAX ? m->experts : EXPERT_GROUPS_MAX));
+  TRY(in_range("experts % groups", m->experts % m->groups, 0, 0));
+  TRY(in_range("top_groups", m->top_groups, 1, m->groups));
+  TRY(in_range("top_k", m->top_k, 1, m->experts / m->groups * m->top_groups));
+  TRY(in_range("top_k", m->top_k, 1, TOP_K_EXPERTS_MAX));
+  TRY(in_range("scoring", m->scoring, 0, ROUTER_SIGMOID));
+  TRY(in_range("group_mode", m->group_mode, 0, ROUTER_GROUP_TOP2));
+  if (m->group_mode == ROUTER_GROUP_TOP2) TRY(in_range("experts of a group", m->experts / m->groups, 2, EXPERTS_MAX));
+  return OK;
+}
+
+status check_values_header(const plan_header *h) {
+  const plan_model *m = &h->model;
+  const plan_limits *l = &h->limits;
+  TRY(in_range("vocab", m->vocab, 1, VOCAB_MAX));
+  TRY(in_range("heads", m->heads, 1, HEADS_MAX));
+  TRY(in_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
+  TRY(in_range("rope_dim", m->rope_dim, 2, ROPE_DIM_MAX));
+  TRY(in_range("rope_half_split", m->rope_half_split, 0, 1));
+  TRY(in_range("dense_layers", m->dense_layers, 0, m->layers));
+  TRY(check_experts(m));
+  TRY(in_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
+  TRY(in_range("max_len", l->max_len, 2, LENGTH_MAX));
+  TRY(in_range("max_logit_rows", l->max_logit_rows, l->max_seqs, l->max_batch_tokens));
+  TRY(in_range("pages_per_seq", l->pages_per_seq, div_up(l->max_len, PAGE_TOKENS), div_up(l->max_len, PAGE_TOKENS)));
+  TRY(in_range("chunk_tokens", l->chunk_tokens, PAGE_TOKENS, LENGTH_MAX));
+  TRY(in_range("chunk_tokens % 64", l->chunk_tokens % PAGE_TOKENS, 0, 0));
+  TRY(in_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
+  return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, max_u32(1, 64 / m->heads)); /* a tile's rows: tokens times heads */
+}
+
+/* === Ops ================================================================================================================ */
+
+typedef struct reader { /* the op in question */
+  const plan_model *m;
+  const plan_limits *l;
+  const char *name;
+} reader;
+
+static status same(const reader *r, const char *field, uint64_t found, uint64_t expected) {
+  if (found == expected) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: %s is %llu, expected %llu", r->name, field, (unsigned long long)found,
+              (unsigned long long)expected);
+}
+
+static status same_real(const reader *r, const char *field, float found, float expected) {
+  if (memcmp(&found, &expected, sizeof found) == 0) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: %s is %g, expected %g", r->name, field, (double)found, (double)expected);
+}
+
+#define SAME(field, expected) TRY(same(r, #field, a->field, (expected)))
+#define SAME_REAL(field, expected) TRY(same_real(r, #field, a->field, (expected)))
+
+static status check_embed(const reader *r, const embed_args *a) {
+  SAME(hidden, r->m->hidden);
+  SAME(vocab, r->m->vocab);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME_REAL(scale, r->m->embed_scale);
+  return OK;
+}
+
+static status check_rmsnorm(const reader *r, const rmsnorm_args *a) {
+  bool is_latent = memcmp(&a->eps, &r->m->latent_eps, sizeof a->eps) == 0;
+  if (!is_latent) SAME_REAL(eps, r->m->norm_eps);
+  SAME_REAL(delta_scale, r->m->residual_scale);
+  SAME_REAL(y_scale, a->rows_kind == ROWS_LOGITS ? r->m->head_scale : 1);
+  return OK;
+}
+
+static status check_kv_write(const reader *r, const kv_write_args *a) {
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(half_split, r->m->rope_half_split);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME_REAL(eps, r->m->latent_eps);
+  return OK;
+}
+
+static status check_q_rope(const reader *r, const q_rope_args *a) {
+  SAME(heads, r->m->heads);
+  SAME(nope_dim, r->m->nope_dim);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(half_split, r->m->rope_half_split);
+  return same(r, "the presence of q_scale", a->q_scale != NULL, r->m->q_scale_beta != 0);
+}
+
+static status check_gemm(const reader *r, const gemm_args *a) {
+  SAME(y_f32, a->y_f32 != 0);
+  return OK;
+}
+
+/* A unit of a split is a chunk or a group of them, and there are as many as the longest sequence has. */
+static status check_units(const reader *r, uint32_t unit_chunks, uint32_t units_max) {
+  if (unit_chunks != 1) TRY(same(r, "unit_chunks", unit_chunks, r->l->group_chunks));
+  return same(r, "units_max", units_max, div_up(r->l->max_len, (uint64_t)unit_chunks * r->l->chunk_tokens));
+}
+
+static status check_mla_attn(const reader *r, const mla_attn_args *a) {
+  SAME(heads, r->m->heads);
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(chunk_tokens, r->l->chunk_tokens);
+  SAME(group_chunks, r->l->group_chunks);
+  SAME_REAL(scale_log2, r->m->softmax_scale_log2);
+  return a->unit_chunks ? check_units(r, a->unit_chunks, a->units_max) : OK;
+}
+
+static status check_mla_fold(const reader *r, const mla_fold_args *a) {
+  SAME(heads, r->m->heads);
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(chunk_tokens, r->l->chunk_tokens);
+  SAME(group_chunks, r->l->group_chunks);
+  return check_units(r, a->unit_chunks, a->units_max);
+}
+
+static status check_router(const reader *r, const router_args *a) {
+  SAME(experts, r->m->experts);
+  SAME(top_k, r->m->top_k);
+  SAME(groups, r->m->groups);
+  SAME(top_groups, r->m->top_groups);
+  SAME(scoring, r->m->scoring);
+  SAME(group_mode, r->m->group_mode);
+  SAME(normalise, r->m->normalise);
+  SAME_REAL(scale, r->m->routed_scale);
+  return same(r, "the presence of a bias", a->bias != NULL, r->m->scoring == ROUTER_SIGMOID);
+}
+
+static status check_moe_sort(const reader *r, const moe_sort_args *a) {
+  SAME(experts, r->m->experts);
+  SAME(top_k, r->m->top_k);
+  return OK;
+}
+
+static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
+  SAME(experts, r->m->experts);
+  SAME(top_k, r->m->top_k);
+  return OK;
+}
+
+static status check_moe_combine(const reader *r, const moe_combine_args *a) {
+  SAME(hidden, r->m->hidden);
+  SAME(top_k, r->m->top_k);
+  return same(r, "the presence of a shared expert", a->shared != NULL, r->m->shared_experts != 0);
+}
+
+static status check_adjust(const reader *r, const adjust_args *a) {
+  SAME(vocab, r->m->vocab);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  return OK;
+}
+
+static status check_sample(const reader *r, const sample_args *a) {
+  SAME(vocab, r->m->vocab);
+  return OK;
+}
+
+static status check_row_digest(const reader *r, const row_digest_args *a) {
+  SAME(rows_kind, ROWS_LOGITS);
+  SAME(words, r->m->vocab);
+  return OK;
+}
+
+status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
+  const reader r = {&h->model, &h->limits, name};
+  switch (op->kernel) {
+    case OP_embed: return check_embed(&r, args);
+    case OP_rmsnorm: return check_rmsnorm(&r, args);
+    case OP_kv_write: return check_kv_write(&r, args);
+    case OP_q_rope: return check_q_rope(&r, args);
+    case OP_gemm: return check_gemm(&r, args);
+    case OP_mla_attn: return check_mla_attn(&r, args);
+    case OP_mla_fold: return check_mla_fold(&r, args);
+    case OP_router: return check_router(&r, args);
+    case OP_moe_sort: return check_moe_sort(&r, args);
+    case OP_moe_gemm: return check_moe_gemm(&r, args);
+    case OP_moe_combine: return check_moe_combine(&r, args);
+    case OP_adjust: return check_adjust(&r, args);
+    case OP_sample: return check_sample(&r, args);
+    case OP_row_digest: return check_row_digest(&r, args);
+    default: return OK; /* silu_mul: extents say it all */
+  }
+}

@@ -1,0 +1,75 @@
+/* fuzz_profile.c - device profiles. What is accepted holds sound entries that survive being written out and read again, and the planner
+ * makes a plan with them that the engine accepts. */
+#include "engine/plan.h"
+#include "fuzz.h"
+#include "planner/planner.h"
+#include "planner/profile.h"
+
+#define DEPLOY "{max_seqs: 2, max_batch_tokens: 256, max_len: 64}"
+#define ENTRY_BYTES 512u
+
+static void check_entries(const profile *p) {
+  ASSERT(p->count <= PROFILE_ENTRIES_MAX);
+  for (uint32_t i = 0; i < p->count; i++) {
+    const profile_entry *a = &p->entries[i];
+    ASSERT(a->n && a->k && a->y_f32 <= 1);
+    ASSERT(a->gemm.rows_min >= 1 && a->gemm.rows_min <= a->gemm.rows_max && a->gemm.rows_max <= BATCH_TOKENS_MAX);
+    ASSERT(a->gemm.workspace_bytes <= PROFILE_WORKSPACE_BYTES_MAX);
+    for (uint32_t j = 0; j < i; j++) {
+      const profile_entry *b = &p->entries[j];
+      bool is_one_shape = a->n == b->n && a->k == b->k && a->y_f32 == b->y_f32;
+      ASSERT(!is_one_shape || a->gemm.rows_max < b->gemm.rows_min || b->gemm.rows_max < a->gemm.rows_min);
+    }
+  }
+}
+
+/* The used entries as a profile; the caller's. */
+static char *write_profile(const profile *p) {
+  char *text = malloc(128 + (size_t)ENTRY_BYTES * p->count);
+  ASSERT(text != NULL);
+  unsigned long long version = p->count ? (unsigned long long)p->entries[0].gemm.library_version : 1;
+  size_t used = (size_t)sprintf(text, "{\"library_version\":%llu,\"entries\":[", version);
+  for (uint32_t i = 0; i < p->count; i++) {
+    const profile_entry *e = &p->entries[i];
+    used += (size_t)sprintf(text + used, "%s{\"n\":%u,\"k\":%u,\"out\":\"%s\",\"rows_min\":%u,\"rows_max\":%u,\"use\":true,"
+                            "\"workspace_bytes\":%llu,\"algo\":[", i ? "," : "", e->n, e->k, e->y_f32 ? "f32" : "bf16",
+                            e->gemm.rows_min, e->gemm.rows_max, (unsigned long long)e->gemm.workspace_bytes);
+    for (int w = 0; w < 8; w++) used += (size_t)sprintf(text + used, "%s\"%llx\"", w ? "," : "", (unsigned long long)e->gemm.algo[w]);
+    used += (size_t)sprintf(text + used, "]}");
+  }
+  sprintf(text + used, "]}");
+  return text;
+}
+
+static void plan_with(const char *text, size_t bytes) {
+  static fuzz_text config;
+  void *made = NULL;
+  size_t made_bytes = 0;
+  plan view;
+  if (!config.text) config = fuzz_read("tests/data/configs/smallest.json");
+  const planner_input input = {
+      .config = {config.text, config.bytes}, .deploy = {DEPLOY, sizeof DEPLOY - 1}, .profile = {text, bytes}};
+  ASSERT(planner_make(&input, &made, &made_bytes) == OK);
+  ASSERT(plan_view(made, made_bytes, &view) == OK);
+  free(made);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+  const char *text = (const char *)data;
+  profile p = {0}, again = {0};
+  fail_clear();
+  if (!fuzz_is_ok(profile_parse(text, bytes, &p))) {
+    ASSERT(p.entries == NULL && p.count == 0);
+    return 0;
+  }
+  check_entries(&p);
+  char *written = write_profile(&p);
+  ASSERT(profile_parse(written, strlen(written), &again) == OK);
+  ASSERT(again.count == p.count);
+  ASSERT(p.count == 0 || memcmp(p.entries, again.entries, p.count * sizeof *p.entries) == 0);
+  plan_with(text, bytes);
+  free(written);
+  profile_free(&again);
+  profile_free(&p);
+  return 0;
+}

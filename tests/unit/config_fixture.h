@@ -1,0 +1,63 @@
+/* config_fixture.h - configurations of real models, read as they are and with one field changed. Include after cmocka.h. */
+#ifndef VERBATIM_CONFIG_FIXTURE_H
+#define VERBATIM_CONFIG_FIXTURE_H
+#include <jansson.h>
+#include "planner/model_config.h"
+#include "planner_fixture.h"
+
+#define V3 "tests/data/configs/deepseek-v3.json"
+#define V3_NEW "tests/data/configs/deepseek-v3-hf5.json"
+#define V2 "tests/data/configs/deepseek-v2.json"
+#define V2_LITE "tests/data/configs/deepseek-v2-lite.json"
+#define MOONLIGHT "tests/data/configs/moonlight.json"
+#define KIMI "tests/data/configs/kimi-k2.json"
+#define GLM "tests/data/configs/glm-4.7-flash.json"
+#define YOUTU "tests/data/configs/youtu-2b.json"
+#define MINICPM "tests/data/configs/minicpm3-4b.json"
+#define MISTRAL "tests/data/configs/mistral-small-4.json"
+#define KIMI_NESTED "tests/data/configs/kimi-k2.5.json"
+#define TINY "tests/data/configs/tiny.json"
+
+static inline status parse_text(const char *text, size_t bytes, model_config *out) {
+  fail_clear();
+  return model_config_parse(text, bytes, out);
+}
+
+static inline model_config parse_file(const char *path) {
+  model_config config = {0};
+  fixture_bytes text = fixture_read(path);
+  status result = parse_text(text.bytes, text.count, &config);
+  free(text.bytes);
+  if (result != OK) fail_msg("%s: %s", path, fail_text());
+  return config;
+}
+
+/* The model with the frequencies of sequences as long as it was made for. */
+static inline plan_model plan_of(const model_config *c) { return model_config_plan(c, c->max_position); }
+
+static inline plan_model plan_of_file(const char *path) {
+  model_config c = parse_file(path);
+  return plan_of(&c);
+}
+
+/* The config at `path` with the field at `name` ("a", "a.b", ...) set to the JSON `value`, or removed when value is null. */
+static inline status parse_changed(const char *path, const char *name, const char *value, model_config *out) {
+  fixture_bytes text = fixture_read(path);
+  json_t *root = json_loadb(text.bytes, text.count, 0, NULL), *object = root;
+  char outer[64];
+  for (const char *dot; (dot = strchr(name, '.')); name = dot + 1) {
+    snprintf(outer, sizeof outer, "%.*s", (int)(dot - name), name);
+    object = json_object_get(object, outer);
+    assert_non_null(object);
+  }
+  if (value) assert_int_equal(json_object_set_new(object, name, json_loads(value, JSON_DECODE_ANY, NULL)), 0);
+  else json_object_del(object, name);
+  char *changed = json_dumps(root, 0);
+  status result = parse_text(changed, strlen(changed), out);
+  free(changed);
+  free(text.bytes);
+  json_decref(root);
+  return result;
+}
+
+#endif
