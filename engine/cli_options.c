@@ -34,8 +34,9 @@ status cli_options_u64(const char *name, const char *value, void *target) {
 
 status cli_options_real(const char *name, const char *value, void *target) {
   char *end;
+  errno = 0;
   double number = strtod(value, &end);
-  if (end == value || *end) return FAIL(ERR_USAGE, "%s: expected a number, found \"%s\"", name, value);
+  if (end == value || *end || errno) return FAIL(ERR_USAGE, "%s: expected a number, found \"%s\"", name, value);
   *(double *)target = number;
   return OK;
 }

@@ -257,12 +257,13 @@ static status write_one(run *self, run_request *r) {
 }
 
 /* Whatever is finished, in the order of input. A request with non-finite logits is reported, the others go on. */
-static status write_finished(run *self, status *first_failure) {
+static status write_finished(run *self, fail_cause *first) {
   while (self->written < self->request_count && self->requests[self->written].request.finish != VERBATIM_RUNNING) {
     status result = write_one(self, &self->requests[self->written]);
     self->written++;
-    if (result == ERR_MISMATCH) *first_failure = result;
-    else TRY(result);
+    if (result != ERR_MISMATCH) TRY(result);
+    else if (first->code == OK) fail_take(first); /* the next poll would clear it */
+    else fail_clear();
   }
   return OK;
 }
@@ -354,7 +355,7 @@ static status open_outputs(run *self) {
 }
 
 static status run_all(run *self) {
-  status failure = OK;
+  fail_cause failure = {0};
   bool busy = true;
   while (busy) {
     TRY((status)verbatim_poll(self->engine.engine, &busy));
@@ -364,7 +365,7 @@ static status run_all(run *self) {
   show_progress(self, true);
   print_scores(self);
   TRY(cli_engine_end(&self->engine));
-  if (!self->logits_error) return failure;
+  if (!self->logits_error) return failure.code == OK ? OK : fail_give(&failure);
   return FAIL(ERR_IO, "%s: could not be written whole: %s", self->options.logits_path, strerror(self->logits_error));
 }
 

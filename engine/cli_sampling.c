@@ -75,7 +75,8 @@ static status take_allowed(const char *name, const char *value, void *target) {
     char digits[16] = "";
     uint64_t id;
     if (self->params.allowed_count == VERBATIM_BIASES_MAX) return FAIL(ERR_LIMIT, "%s: at most %u", name, VERBATIM_BIASES_MAX);
-    memcpy(digits, at, length < sizeof digits ? length : sizeof digits - 1);
+    if (length >= sizeof digits) return FAIL(ERR_USAGE, "%s: expected token ids, found \"%.40s\"", name, at);
+    memcpy(digits, at, length);
     TRY(cli_options_integer(name, digits, VOCAB_MAX, &id));
     self->allowed_ids[self->params.allowed_count++] = (int32_t)id;
     at += length;

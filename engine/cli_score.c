@@ -219,15 +219,16 @@ static status write_one(score_run *self, const score_item *item, const score_ent
 }
 
 /* Whatever is finished, in the order of input. An item with non-finite logits is reported, the others go on. */
-static status write_finished(score_run *self, status *first_failure) {
+static status write_finished(score_run *self, fail_cause *first) {
   while (self->finished < self->request_count && self->requests[self->finished].finish != VERBATIM_RUNNING)
     self->tokens += self->requests[self->finished++].prompt_count;
   while (self->written < self->items.count) {
     const score_entry *entry = &self->entries[self->written];
     if (self->finished < entry->first_request + entry->request_count) return OK;
     status result = write_one(self, &self->items.list[self->written++], entry);
-    if (result == ERR_MISMATCH) *first_failure = result;
-    else TRY(result);
+    if (result != ERR_MISMATCH) TRY(result);
+    else if (first->code == OK) fail_take(first); /* the next poll would clear it */
+    else fail_clear();
   }
   return OK;
 }
@@ -249,7 +250,7 @@ static status write_summary(score_run *self) {
 /* === The run ================================================================================================================ */
 
 static status score_all(score_run *self) {
-  status failure = OK;
+  fail_cause failure = {0};
   bool busy = true;
   while (busy) {
     TRY((status)verbatim_poll(self->engine.engine, &busy));
@@ -259,7 +260,7 @@ static status score_all(score_run *self) {
   cli_engine_progress(&self->engine, self->finished, self->request_count, self->tokens, true);
   TRY(cli_engine_end(&self->engine));
   TRY(write_summary(self));
-  return failure;
+  return failure.code == OK ? OK : fail_give(&failure);
 }
 
 static status score_steps(score_run *self) {

@@ -12,7 +12,8 @@ static const char *const REFUSED[] = {
   "best_of", "typical_p", "top_a", "tfs", "mirostat", "max_new_tokens", "max_completion_tokens", "max_length", "min_tokens",
   "min_new_tokens", "do_sample", "num_beams", "beams", "length_penalty", "no_repeat_ngram_size", "bad_words", "temp", "top_logprobs",
   "prompt_logprobs", "allowed_token_ids", "messages", "stop_token_ids", "eos_token_id", "sampling_params", "seed_offset", "sample_index",
-  "response_format", "guided_json", "grammar", "suffix", "echo",
+  "response_format", "guided_json", "guided_regex", "guided_choice", "grammar", "suffix", "echo", "repeat_penalty", "stop_sequences",
+  "stop_strings", "num_return_sequences", "n_predict", "num_predict", "bad_words_ids", "use_beam_search",
 };
 
 static void clear(item *self) {

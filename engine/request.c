@@ -104,6 +104,7 @@ static status check_stops(const request_model *m, const verbatim_request *r) {
     const verbatim_text *text = &r->stop_texts[i];
     if (text->count == 0 || text->count > VERBATIM_STOP_TEXT_BYTES_MAX)
       return FAIL(ERR_USAGE, "request: stop text %u: expected 1 to %u bytes, found %zu", i, VERBATIM_STOP_TEXT_BYTES_MAX, text->count);
+    if (!text->bytes) return FAIL(ERR_USAGE, "request: stop text %u: expected text, found a null pointer", i);
     if (utf8_valid_bytes((const uint8_t *)text->bytes, text->count) != text->count)
       return FAIL(ERR_USAGE, "request: stop text %u: expected UTF-8", i);
   }
@@ -312,18 +313,28 @@ void request_push(const request_model *m, verbatim_request *r, const stop_text *
   }
 }
 
-/* A callback may have cancelled the request. */
+bool request_is_at(const verbatim_request *r, enum verbatim_finish finish, uint32_t token_count) {
+  return r->finish == finish && r->token_count == token_count;
+}
+
+typedef struct shown {
+  verbatim_request *request;
+  enum verbatim_finish finish;
+  uint32_t token_count;
+} shown;
+
 static void show(void *context, const char *text, size_t bytes) {
-  verbatim_request *r = context;
-  if (r->finish != VERBATIM_CANCELLED && bytes) r->on_text(r, text, bytes);
+  const shown *now = context;
+  if (bytes && request_is_at(now->request, now->finish, now->token_count)) now->request->on_text(now->request, text, bytes);
 }
 
 void request_show(const request_model *m, verbatim_request *r, stop_text *text, bool made) {
+  shown now = {.request = r, .finish = r->finish, .token_count = r->token_count};
   enum verbatim_finish finish = r->finish;
   if (!r->on_text && r->stop_text_count == 0) return;
   if (made && finish != VERBATIM_STOP) {
     uint64_t end = finish == VERBATIM_STOP_TEXT ? r->text_bytes : UINT64_MAX;
-    stop_text_push(text, m->tokenizer, stop_texts(r), r->tokens[r->token_count - 1].id, end, r->on_text ? show : NULL, r);
+    stop_text_push(text, m->tokenizer, stop_texts(r), r->tokens[r->token_count - 1].id, end, r->on_text ? show : NULL, &now);
   }
-  if (finish != VERBATIM_RUNNING && finish != VERBATIM_STOP_TEXT) stop_text_flush(text, r->on_text ? show : NULL, r);
+  if (finish != VERBATIM_RUNNING && finish != VERBATIM_STOP_TEXT) stop_text_flush(text, r->on_text ? show : NULL, &now);
 }

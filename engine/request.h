@@ -48,6 +48,9 @@ bool request_scores(const verbatim_request *request, uint32_t position);
 void request_push(const request_model *m, verbatim_request *request, const stop_text *text, const sample_result *result,
                   const top_logprob *top, uint64_t logits_digest);
 
+/* Still as it was with this finish and so many tokens: a callback may cancel a request, and submit it again. */
+bool request_is_at(const verbatim_request *request, enum verbatim_finish finish, uint32_t token_count);
+
 /* Shows the text that the token made last makes certain, or, without one (made false), the rest of what was held back. */
 void request_show(const request_model *m, verbatim_request *request, stop_text *text, bool made);
 

@@ -209,10 +209,11 @@ static void settle_row(schedule *self, const step_row *row, const exec_results *
   uint32_t before = request->token_count;
   request_push(self->model, request, &s->text, &results->result[index], results->top + (uint64_t)index * TOP_LOGPROBS_MAX,
                results->digest[index]);
+  enum verbatim_finish finish = request->finish;
   bool made = request->token_count > before;
-  if (request->finish != VERBATIM_RUNNING) release(self, row->slot);
+  if (finish != VERBATIM_RUNNING) release(self, row->slot);
   request_show(self->model, request, &s->text, made);
-  if (made && request->on_token && request->finish != VERBATIM_CANCELLED) request->on_token(request, before);
+  if (made && request->on_token && request_is_at(request, finish, before + 1)) request->on_token(request, before);
 }
 
 void schedule_settle(schedule *self, uint32_t parity) {

@@ -110,10 +110,10 @@ static int set_finish(json_t *line, const verbatim_request *request) {
 
 status transcript_json(FILE *to, const item *source, const verbatim_request *request, const tokenizer *t, const char *text,
                        size_t text_bytes) {
-  static const char *const own[] = {"logprobs", "ranks", "alternatives"};
+  static const char *const own[] = {"index", "text", "stop_reason", "exact", "logprobs", "ranks", "alternatives"};
   json_t *line = source->echo ? json_loads(source->echo, JSON_ALLOW_NUL, NULL) : json_object();
   int failed = !line;
-  for (size_t i = 0; i < ARRAY_LEN(own); i++) (void)json_object_del(line, own[i]);
+  for (size_t i = 0; i < ARRAY_LEN(own); i++) (void)json_object_del(line, own[i]); /* also where there is none to replace it */
   failed |= json_object_set_new(line, "id", json_string(source->id));
   if (source->params.samples > 1) failed |= json_object_set_new(line, "index", json_integer(request->sample_index));
   if (source->task) failed |= json_object_set_new(line, "task", json_string(source->task));

@@ -154,7 +154,7 @@ struct verbatim_request {
   float temperature;     /* 0: greedy; else 1e-3 .. 100                                              */
   uint32_t top_k;        /* 0: off                                                                   */
   double top_p;          /* above 0, at most 1 (off)                                                 */
-  double min_p;          /* 0 (off) .. 1: tokens less likely than this share of the likeliest are out */
+  double min_p;          /* 0: off; else 1e-30 .. 1: tokens less likely than this share of the likeliest are out */
   float repetition_penalty; /* 1: off; 1/16 .. 16; of tokens in the prompt or made                   */
   float presence_penalty, frequency_penalty; /* 0: off; -16 .. 16; of tokens made                    */
   const verbatim_bias *biases; /* [bias_count], at most VERBATIM_BIASES_MAX, -1000 .. 1000, no id twice */

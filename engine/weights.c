@@ -93,14 +93,20 @@ static void shape_text(const safetensor *tensor, char *text, size_t text_bytes) 
     at += (size_t)snprintf(text + at, text_bytes - at, "[%llu]", (unsigned long long)tensor->shape[i]);
 }
 
+/* Trainers that keep everything in bf16 write the router's bias so; as fp32 it is the same numbers. */
+static bool is_widened(const plan_tensor *use, const safetensor *tensor) {
+  return use->dtype == DTYPE_F32 && use->transform == TRANSFORM_COPY && strcmp(tensor->dtype, "BF16") == 0;
+}
+
 static status match(const plan_tensor *use, const safetensor *tensor) {
   bool same = tensor->rank == 2 ? tensor->shape[0] == use->rows && tensor->shape[1] == use->cols
                                 : tensor->rank == 1 && use->rows == 1 && tensor->shape[0] == use->cols;
-  if (same && strcmp(tensor->dtype, dtype_name(use->dtype)) == 0) return OK;
+  if (same && (strcmp(tensor->dtype, dtype_name(use->dtype)) == 0 || is_widened(use, tensor))) return OK;
   char found[SAFETENSORS_RANK_MAX * 24];
   shape_text(tensor, found, sizeof found);
-  return FAIL(ERR_FORMAT, "tensor %s: expected %s [%u][%u], found %s %s, hint: was the plan made from this model's config.json?",
-              tensor->name, dtype_name(use->dtype), use->rows, use->cols, tensor->dtype, found);
+  return FAIL(ERR_FORMAT, "tensor %s: expected %s [%u][%u], found %s %s, hint: %s", tensor->name, dtype_name(use->dtype), use->rows,
+              use->cols, tensor->dtype, found,
+              same ? "only bf16 checkpoints are supported" : "was the plan made from this model's config.json?");
 }
 
 static void add_use(loader *self, uint32_t use, const safetensor *tensor) {
@@ -197,13 +203,24 @@ static void transpose(const plan_tensor *t, const uint8_t *data, uint64_t col0, 
           memcpy(dest + (i * t->row_count + j) * item, data + (j * t->cols + col0 + i) * item, item);
 }
 
+/* fp32 from bf16. */
+static void widen(const uint8_t *data, uint64_t count, uint8_t *dest) {
+  for (uint64_t i = 0; i < count; i++) {
+    uint16_t half;
+    memcpy(&half, data + 2 * i, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    memcpy(dest + 4 * i, &bits, sizeof bits);
+  }
+}
+
 /* Writes `count` destination rows from row `first` on, counted through all batches. */
-static void fill_rows(const plan_tensor *t, const uint8_t *data, uint64_t first, uint64_t count, uint8_t *dest) {
-  uint64_t rows = rows_of_batch(t), source_row_bytes = (uint64_t)t->cols * plan_dtype_bytes(t->dtype);
+static void fill_rows(const plan_tensor *t, bool widens, const uint8_t *data, uint64_t first, uint64_t count, uint8_t *dest) {
+  uint64_t rows = rows_of_batch(t), source_row_bytes = (uint64_t)t->cols * (widens ? 2 : plan_dtype_bytes(t->dtype));
   while (count > 0) {
     uint64_t batch = first / rows, row = first % rows, part = rows - row < count ? rows - row : count;
     const uint8_t *batch_data = data + (t->row0 + batch * t->row_step) * source_row_bytes;
-    if (t->transform == TRANSFORM_COPY) memcpy(dest, batch_data + row * source_row_bytes, part * source_row_bytes);
+    if (widens) widen(batch_data + row * source_row_bytes, part * t->cols, dest);
+    else if (t->transform == TRANSFORM_COPY) memcpy(dest, batch_data + row * source_row_bytes, part * source_row_bytes);
     else transpose(t, batch_data, row, part, dest);
     dest += part * bytes_of_row(t);
     first += part;
@@ -224,7 +241,8 @@ static status read_digested(const loader *self, const source *s, uint64_t at, ui
 /* A source that becomes one tensor of the plan, unchanged, needs no memory on its way. */
 static bool is_copied_whole(const loader *self, const source *s) {
   const plan_tensor *t = &self->plan->tensors[s->first_use];
-  return self->next_use[s->first_use] == NONE && t->transform == TRANSFORM_COPY && t->batches == 1 && t->row_count == t->rows;
+  bool is_alone = self->next_use[s->first_use] == NONE && !is_widened(t, s->tensor);
+  return is_alone && t->transform == TRANSFORM_COPY && t->batches == 1 && t->row_count == t->rows;
 }
 
 static status load_whole(loader *self, const source *s, digest_state *state) {
@@ -243,8 +261,9 @@ static status load_whole(loader *self, const source *s, digest_state *state) {
 
 static status load_use(loader *self, const plan_tensor *t, const source *s, const uint8_t *data) {
   uint64_t rows = rows_of_batch(t) * t->batches, row_bytes = bytes_of_row(t), address = self->target->address + t->offset;
+  bool widens = is_widened(t, s->tensor);
   if (!self->target->room.device) {
-    fill_rows(t, data, 0, rows, (uint8_t *)(uintptr_t)address);
+    fill_rows(t, widens, data, 0, rows, (uint8_t *)(uintptr_t)address);
     return OK;
   }
   uint64_t slot_rows = self->target->room.slot_bytes / row_bytes;
@@ -253,7 +272,7 @@ static status load_use(loader *self, const plan_tensor *t, const source *s, cons
   for (uint64_t first = 0; first < rows; first += slot_rows) {
     uint64_t count = rows - first < slot_rows ? rows - first : slot_rows;
     uint8_t *slot = staging_take(&self->ring);
-    fill_rows(t, data, first, count, slot);
+    fill_rows(t, widens, data, first, count, slot);
     staging_put(&self->ring, slot, address + first * row_bytes, count * row_bytes);
   }
   return OK;

@@ -37,7 +37,8 @@ typedef struct weights_report {
 /* Called now and then with bytes written so far, and at the end with all; null: never. By the calling thread. */
 typedef void weights_progress(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* ERR_FORMAT: tensors are missing (named) or have another dtype or shape than the plan expects, or the files name them in two ways.
+/* A tensor that the plan wants in fp32 may be bf16 in the files: it is widened, and digested as it is there.
+ * ERR_FORMAT: tensors are missing (named) or have another dtype or shape than the plan expects, or the files name them in two ways.
  * ERR_IO: a file cannot be read. On return the uploads are done and all threads have ended. */
 status weights_load(const plan *p, const safetensors *set, const weights_target *target, weights_progress *progress, void *context,
                     weights_report *report);

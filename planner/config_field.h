@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include "base.h"
 
-#define CONFIG_FIELD_NOTE_BYTES 3840u /* more than all names that may be noted; a string of a plan holds 4096 */
+#define CONFIG_FIELD_NOTE_BYTES 4000u /* more than all names that may be noted; a string of a plan holds 4096 */
 
 typedef struct config_notes {
   char ignored[CONFIG_FIELD_NOTE_BYTES]; /* "name, name": fields that do not change inference; "" if none */

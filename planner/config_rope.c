@@ -76,7 +76,7 @@ static status read_yarn(const rope_reader *r) {
     return FAIL(ERR_FORMAT, "config.json: \"%sbeta_fast\" is less than \"beta_slow\"", r->fields.prefix);
   TRY(config_field_real(&r->fields, "mscale", 0, 100, 0, &rope->mscale));
   TRY(config_field_real(&r->fields, "mscale_all_dim", 0, 100, 0, &rope->mscale_all_dim));
-  TRY(config_field_real(&r->fields, "attention_factor", 0, 100, 0, &rope->attention_factor));
+  TRY(config_field_real(&r->fields, "attention_factor", 1e-3, 100, 0, &rope->attention_factor));
   TRY(config_field_flag(&r->fields, "truncate", true, &truncate));
   rope->truncate = truncate;
   rope->original_length = length;
@@ -89,7 +89,7 @@ static status read_long(const rope_reader *r) {
   uint32_t length = 0, pairs = r->model->rope_dim / 2;
   TRY(config_field_count(&r->fields, ORIGINAL, 2, LENGTH_LIMIT, 1, -1, &length));
   TRY(config_field_real(&r->fields, "factor", 1, 1e6, (double)r->max_position / length, &rope->factor));
-  TRY(config_field_real(&r->fields, "attention_factor", 0, 100, 0, &rope->attention_factor));
+  TRY(config_field_real(&r->fields, "attention_factor", 1e-3, 100, 0, &rope->attention_factor));
   TRY(config_field_reals(&r->fields, "short_factor", 1e-3, 1e6, pairs, rope->short_factor));
   TRY(config_field_reals(&r->fields, "long_factor", 1e-3, 1e6, pairs, rope->long_factor));
   rope->original_length = length;

@@ -62,6 +62,7 @@ static const char *const FIELDS_READ[] = {
     "rope_scaling", "rope_parameters", "rope_interleave", "max_position_embeddings", "bos_token_id", "eos_token_id", "attention_bias",
     "mlp_bias", "hidden_act", "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "qk_head_dim", "ep_size",
     "pretraining_tp", "mlp_layer_types", "partial_rotary_factor", "add_cross_attention", "pruned_heads", "sliding_window",
+    "use_sliding_window",
 };
 
 static const char *const FIELDS_OF_SCALES[] = {"scale_emb", "scale_depth", "dim_model_base"};
@@ -69,16 +70,18 @@ static const char *const FIELDS_OF_SCALES[] = {"scale_emb", "scale_depth", "dim_
 /* Training, bookkeeping, other programs' hints; what HF derives itself (head_dim); and its defaults of generation, which a request of ours
  * states itself. */
 static const char *const FIELDS_IGNORED[] = {
-    "_attn_implementation", "_name_or_path", "attention_dropout", "auto_map", "aux_loss_alpha", "bad_words_ids",
-    "begin_suppress_tokens", "chunk_size_feed_forward", "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty",
-    "do_sample", "early_stopping", "embedding_initializer_range", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty",
-    "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "head_dim", "id2label", "initializer_range", "is_decoder",
-    "is_encoder_decoder", "label2id", "length_penalty", "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+    "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_experts_implementation", "_name_or_path",
+    "attention_dropout", "auto_map", "aux_loss_alpha", "bad_words_ids", "begin_suppress_tokens", "chunk_size_feed_forward",
+    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "early_stopping",
+    "embedding_initializer_range", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task",
+    "forced_bos_token_id", "forced_eos_token_id", "head_dim", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
+    "label2id", "length_penalty", "max_length", "max_window_layers", "min_length", "no_repeat_ngram_size", "num_beam_groups",
     "num_beams", "num_mtp_layers", "num_nextn_predict_layers", "num_return_sequences", "output_attentions", "output_hidden_states",
     "output_router_logits", "output_scores", "pad_token_id", "prefix", "problem_type", "remove_invalid_values", "repetition_penalty",
     "return_dict", "return_dict_in_generate", "router_aux_loss_coef", "sep_token_id", "seq_aux", "suppress_tokens",
-    "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torchscript",
-    "transformers_version", "typical_p", "unsloth_version", "use_bfloat16", "use_cache",
+    "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p",
+    "torchscript", "transformers_version", "typical_p", "unk_token_id", "unsloth_fixed", "unsloth_version", "use_bfloat16",
+    "use_cache",
 };
 
 /* Of a model that has another one for its text: images, sound and the way there. */
@@ -93,7 +96,7 @@ static const char *const OUTER_FIELDS_IGNORED[] = {
 
 static status unknown(const config_reader *r, const char *name) {
   return FAIL(ERR_UNSUPPORTED, "config.json: field \"%s%.64s\" is not known and could change the arithmetic; "
-              "hint: the supported models are " FAMILY_NAMES, r->prefix, name);
+              "hint: if HF computes the same without it, remove it; the supported models are " FAMILY_NAMES, r->prefix, name);
 }
 
 static void note_ignored(const config_reader *r, const char *name, const json_t *value) {
@@ -153,6 +156,7 @@ static status require_fixed(const config_reader *r) {
   TRY(config_field_require_flag(r, "mlp_bias", false));
   TRY(config_field_require_flag(r, "add_cross_attention", false));
   TRY(config_field_require_text(r, "hidden_act", "silu"));
+  TRY(config_field_require_flag(r, "use_sliding_window", false));
   TRY(config_field_require_absent(r, "sliding_window"));
   if (heads && json_object_size(heads) + json_array_size(heads) > 0) return config_field_require_absent(r, "pruned_heads");
   for (size_t i = 0; i < ARRAY_LEN(ONES); i++)

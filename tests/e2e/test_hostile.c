@@ -105,6 +105,8 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("two biases", "x", "--logit-bias", "5=1", "--logit-bias", "5=1");
   RUN_ERROR("allowed twice", "x", "--allow-ids", "5,5");
   RUN_ERROR("--allow-ids", "x", "--allow-ids", "5;6");
+  RUN_ERROR("--allow-ids", "x", "--allow-ids", "0000000000000000005");
+  RUN_ERROR("temperature", "x", "--temperature", "1e-400");
   RUN_ERROR("found none", "x", "--allow-ids", ", ");
   RUN_ERROR("1 to 128", "x", "--n", "129");
   RUN_ERROR("0 to 20", "x", "--logprobs", "21");
@@ -199,6 +201,39 @@ static void damaged_weights(void **state) {
   char path[E2E_PATH_MAX];
   join(path, model, "model.safetensors");
   damage(path, run_once, 24, 6000, FLIPS_MAY_WORK);
+}
+
+/* The embedding of token 5 becomes NaN: whoever meets it ends in an error that is told when all others are done. */
+static void a_nonfinite_request_is_named_at_the_end(void **state) {
+  (void)state;
+  static const char RUN[] = "{\"prompt_ids\":[5],\"max_tokens\":2,\"id\":\"bad\"}\n"
+                            "{\"prompt_ids\":[6],\"max_tokens\":20,\"ignore_eos\":true}\n";
+  static const char SCORE[] = "{\"ids\":[5,6],\"id\":\"bad\"}\n{\"ids\":[6,7]}\n{\"ids\":[6,7,8]}\n{\"ids\":[6,7,8,9]}\n";
+  char path[E2E_PATH_MAX], items[E2E_PATH_MAX], text[16384];
+  join(path, model, "model.safetensors");
+  join(items, folder, "items");
+  size_t bytes, header = 0, from = 0, to = 0;
+  uint8_t *data = read_bytes(path, &bytes), *sound = read_bytes(path, &bytes);
+  memcpy(&header, data, 8);
+  char *at = strstr((char *)data + 8, "\"model.embed_tokens.weight\"");
+  assert_non_null(at);
+  at = strstr(at, "\"data_offsets\":[");
+  assert_int_equal(sscanf(at, "\"data_offsets\":[%zu,%zu]", &from, &to), 2);
+  size_t row = (to - from) / 768;
+  memset(data + 8 + header + from + 5 * row, 0xff, row);
+  write_bytes(path, data, bytes);
+  static const char *const commands[][2] = {{"run", RUN}, {"score", SCORE}};
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    char *argv[] = {program, arg(commands[i][0]), plan, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
+                    arg("--batch"), arg("1"), arg("--jsonl"), items, NULL};
+    write_bytes(items, commands[i][1], strlen(commands[i][1]));
+    assert_int_equal(e2e_command(argv, text, sizeof text), 8);
+    const char *said = strstr(text, "verbatim: ");
+    if (!said || !strstr(said, "bad: the logits hold NaN or Inf")) fail_msg("%s said: %s", commands[i][0], text);
+  }
+  write_bytes(path, sound, bytes);
+  free(sound);
+  free(data);
 }
 
 static void damaged_tokenizer(void **state) {
@@ -301,6 +336,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(sound_files_work), cmocka_unit_test(impossible_wishes), cmocka_unit_test(missing_gpu), cmocka_unit_test(bad_jsonl),
     cmocka_unit_test(damaged_plan), cmocka_unit_test(damaged_config), cmocka_unit_test(damaged_weights),
+    cmocka_unit_test(a_nonfinite_request_is_named_at_the_end),
     cmocka_unit_test(damaged_tokenizer), cmocka_unit_test(damaged_deployment_and_profile), cmocka_unit_test(damaged_index),
     cmocka_unit_test(missing_files), cmocka_unit_test(wrong_model),
     cmocka_unit_test(sound_files_work)};

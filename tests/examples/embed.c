@@ -1,7 +1,7 @@
 /* embed.c - a C program that embeds Verbatim: three prompts at once, one of them cancelled on its way.
  *
  * Needs verbatim.h and libverbatim.so, nothing else: cc embed.c -lverbatim. Arguments: PLAN MODEL_DIR [cpu]. The plan comes from
- * `verbatim plan`. tests/e2e/test_embedding.c runs it. Read next: engine/verbatim.h. */
+ * `verbatim plan`. tests/unit/test_libverbatim.py runs it. Read next: engine/verbatim.h. */
 #include <stdio.h>
 #include <string.h>
 #include <verbatim.h>

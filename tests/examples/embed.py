@@ -5,7 +5,7 @@
 
 Prints each position's likeliest next token and its logit, then the one token that the request made. The structs below are those of
 engine/verbatim.h, field by field; load() compares their sizes with the library's before it calls anything else.
-tests/unit/test_library.py compares every field, and what this program prints with what `verbatim run` says.
+tests/unit/test_libverbatim.py compares every field, and what this program prints with what `verbatim run` says.
 """
 import argparse
 import ctypes

@@ -88,6 +88,7 @@ static void refused(void **state) {
     {"", "line 4"}, {"{", "not JSON"}, {"null", "not JSON"}, {"3", "not JSON"}, {"[1]", "object"}, {"{}", "one of"},
     {"{\"prompt\":[]}", "text"},
     {"{\"prompt\":\"a\",\"best_of\":2}", "\"best_of\" is not supported"}, {"{\"prompt\":\"a\",\"top_logprobs\":2}", "not supported"},
+    {"{\"prompt\":\"a\",\"repeat_penalty\":1.1}", "not supported"}, {"{\"prompt\":\"a\",\"stop_sequences\":[\"x\"]}", "not supported"},
     {"{\"prompt\":\"a\",\"n\":0}", "1 to 128"}, {"{\"prompt\":\"a\",\"n\":129}", "1 to 128"}, {"{\"prompt\":\"a\",\"n\":null}", "integer"},
     {"{\"prompt\":\"a\",\"logprobs\":21}", "0 to 20"}, {"{\"prompt\":\"a\",\"logprobs\":true}", "integer"},
     {"{\"prompt\":\"a\",\"min_p\":\"1\"}", "number"}, {"{\"prompt\":\"a\",\"repetition_penalty\":null}", "number"},

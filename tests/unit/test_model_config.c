@@ -276,6 +276,22 @@ static void absent_fields_take_hf_defaults_and_say_so(void **state) {
   assert_null(strstr(c.notes.ignored, "hidden_size"));
 }
 
+/* What trainers and versions of HF leave in a file beside the model. */
+static void bookkeeping_is_passed_over(void **state) {
+  (void)state;
+  static const struct { const char *name, *value; } harmless[] = {
+      {"_attn_implementation_autoset", "true"}, {"_commit_hash", "null"},       {"_experts_implementation", "\"grouped_mm\""},
+      {"unsloth_fixed", "true"},                {"unk_token_id", "null"},       {"use_sliding_window", "false"},
+      {"max_window_layers", "28"},              {"sliding_window", "null"},     {"quantization_config", "null"},
+      {"rope_scaling", "null"},                 {"rope_parameters", "null"},    {"n_shared_experts", "null"},
+      {"routed_scaling_factor", "2"},           {"num_key_value_heads", "null"}, {"pruned_heads", "{}"},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(harmless); i++) {
+    model_config c = {0};
+    if (parse_changed(V3, harmless[i].name, harmless[i].value, &c) != OK) fail_msg("%s: %s", harmless[i].name, fail_text());
+  }
+}
+
 static void eos_may_be_a_list(void **state) {
   (void)state;
   model_config c = {0};
@@ -424,6 +440,7 @@ static const struct {
     {"rope_scaling.beta_fast", "0.1", ERR_FORMAT},
     {"rope_scaling.beta_slow", "0", ERR_FORMAT},
     {"rope_scaling.mscale", "-1", ERR_FORMAT},
+    {"rope_scaling.attention_factor", "0", ERR_FORMAT}, /* HF multiplies by it */
     {"rope_scaling.mscale_all_dim", "true", ERR_FORMAT},
     {"rope_scaling.rope_theta", "20000", ERR_FORMAT},
     {"rope_scaling.original_max_position_embeddings", "4096.5", ERR_FORMAT},
@@ -433,6 +450,8 @@ static const struct {
     {"rope_parameters", "{}", ERR_FORMAT},
     {"index_topk", "2048", ERR_UNSUPPORTED},
     {"sliding_window", "4096", ERR_UNSUPPORTED},
+    {"use_sliding_window", "true", ERR_UNSUPPORTED},
+    {"per_layer_config", "{\"1\": {\"skip\": [\"mlp\"]}}", ERR_UNSUPPORTED},
     {"scale_emb", "12", ERR_UNSUPPORTED},
     {"text_config", "{}", ERR_UNSUPPORTED},
 };
@@ -559,6 +578,7 @@ int main(void) {
       cmocka_unit_test(dense_layers_may_be_listed),
       cmocka_unit_test(v2_scales_only_without_normalising),
       cmocka_unit_test(absent_fields_take_hf_defaults_and_say_so),
+      cmocka_unit_test(bookkeeping_is_passed_over),
       cmocka_unit_test(eos_may_be_a_list),
       cmocka_unit_test(dense_models_have_no_experts),
       cmocka_unit_test(missing_fields_are_named),

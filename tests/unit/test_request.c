@@ -149,6 +149,7 @@ static void stops(void **state) {
   texts[1].count++;
   r = sound(), r.stop_texts = texts, r.stop_text_count = 2, expect_refused(r, ERR_USAGE, "stop text 1");
   texts[1].count = 0, expect_refused(r, ERR_USAGE, "stop text 1");
+  texts[1] = (verbatim_text){NULL, 1}, expect_refused(r, ERR_USAGE, "stop text 1");
   texts[1] = (verbatim_text){"\xc3", 1}, expect_refused(r, ERR_USAGE, "UTF-8");
   r = sound(), r.on_text = on_text, expect_sound(r);
   model.tokenizer = NULL, expect_refused(r, ERR_USAGE, "text");

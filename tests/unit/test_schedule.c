@@ -647,6 +647,33 @@ static void callbacks_may_cancel(void **state) {
   }
 }
 
+static void restarting_text(verbatim_request *r, const char *text, size_t bytes) {
+  (void)text, (void)bytes;
+  asked *a = r->context;
+  if (++calls != cancel_at) return;
+  if (r->finish == VERBATIM_RUNNING) assert_true(schedule_cancel(&s, r));
+  r->on_text = NULL;
+  a->tokens_seen = a->finish_order = 0;
+  submit(a);
+}
+
+/* A callback may cancel its request, or find it finished, and submit it again: what is called then is of the second time alone. */
+static void callbacks_may_submit_again(void **state) {
+  (void)state;
+  for (uint32_t max_tokens = 1; max_tokens < 12; max_tokens++) {
+    asked *a = ask(0, 20, max_tokens, false);
+    open_machine(false, &LIMITS, (schedule_options){0});
+    a->request.on_text = restarting_text;
+    cancel_at = max_tokens < 5 ? max_tokens : 5, calls = 0; /* one text for each token: of the last or one before */
+    submit(a);
+    run_out();
+    assert_int_equal(calls, cancel_at);
+    assert_true(is_right(a) && a->request.finish != VERBATIM_CANCELLED);
+    assert_int_equal(a->tokens_seen, a->request.token_count);
+    arena_close(&host);
+  }
+}
+
 /* === Text =================================================================================================================== */
 
 static void text_token(verbatim_request *r, uint32_t index) {
@@ -720,6 +747,7 @@ int main(void) {
                                      cmocka_unit_test(lookahead_is_dropped_and_the_slot_reused),
                                      cmocka_unit_test(cancelled_at_any_time), cmocka_unit_test(queued_requests_can_be_cancelled),
                                      cmocka_unit_test(what_is_on_its_way_stays), cmocka_unit_test(callbacks_may_cancel),
+                                     cmocka_unit_test(callbacks_may_submit_again),
                                      cmocka_unit_test(text_is_shown_in_order)};
   return cmocka_run_group_tests(tests, open_small, close_small);
 }

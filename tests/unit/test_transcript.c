@@ -68,6 +68,16 @@ static void lines(void **state) {
                             "[{\"id\":257,\"logprob\":-1.0,\"text\":\"abc\"},{\"id\":195,\"logprob\":-2.0}],"
                             "[{\"id\":7,\"logprob\":-1.0,\"text\":\"\\u0007\"},{\"id\":8,\"logprob\":-1.0,\"text\":\"\\b\"}]]}\n");
   json_decref(object);
+  char stale[] = "{\"text\":\"q\",\"index\":3,\"exact\":true,\"stop_reason\":1,\"finish\":\"stop\",\"kept\":1}";
+  r = finished(VERBATIM_LENGTH, 1);
+  source = (item){.id = id, .echo = stale, .params = {.samples = 1}};
+  object = json_of(&source, &r, NULL); /* what a line would say elsewhere, and this one does not, is not the caller's to say */
+  assert_string_equal(line, "{\"finish\":\"length\",\"kept\":1,\"id\":\"name\",\"prompt_tokens\":3,\"tokens\":[120],"
+                            "\"logprobs\":[-0.100000001],\"ranks\":[0]}\n");
+  json_decref(object);
+  r = finished(VERBATIM_STOP_TEXT, 3);
+  r.stop_texts = stops, r.stop_text_count = 2, r.top_logprobs = 2;
+  source = (item){.id = id, .params = {.samples = 5}};
   object = json_of(&source, &r, NULL); /* without text there is none of alternatives either */
   assert_null(json_object_get(object, "text"));
   assert_null(strstr(line, "abc"));

@@ -124,13 +124,16 @@ static void expect_refused(const char *shape, plan_tensor t, const char *word) {
 
 static void mismatches(void **state) {
   (void)state;
+  plan_tensor f32_file = {.name = VECTOR, .dtype = DTYPE_BF16, .rows = 1, .cols = COLS, .row_count = 1, .batches = 1};
   plan_tensor f32 = whole_matrix(0), missing = whole_matrix(0);
-  f32.dtype = DTYPE_F32;
+  f32.dtype = DTYPE_F32; /* widened where it is copied */
+  f32.transform = TRANSFORM_TRANSPOSE;
   missing.name = OTHER;
-  expect_refused("[70,12]", whole_matrix(0), "expected BF16 [12][70], found BF16 [70][12]");
+  expect_refused("[70,12]", whole_matrix(0), "expected BF16 [12][70], found BF16 [70][12], hint: was the plan");
   expect_refused("[840]", whole_matrix(0), "found BF16 [840]");
   expect_refused("[12,70,1]", whole_matrix(0), "found BF16 [12][70][1]");
   expect_refused("[12,70]", f32, "expected F32");
+  expect_refused("[12,70]", f32_file, "expected BF16 [1][70], found F32 [70], hint: only bf16 checkpoints");
   expect_refused("[12,70]", missing, "lack 1 tensors of the plan: other");
 }
 
@@ -208,16 +211,16 @@ static uint32_t random_below(uint32_t *state, uint32_t limit) {
   return (*state >> 8) % limit;
 }
 
-/* The definition of plan_format.h, one element at a time. */
-static void expect_use(many *m, const plan_tensor *t, const uint8_t *source) {
-  uint64_t item = plan_dtype_bytes(t->dtype), at = t->offset;
+/* The definition of plan_format.h, one element at a time. item: bytes of one in the file, the last of those in the plan. */
+static void expect_use(many *m, const plan_tensor *t, const uint8_t *source, uint64_t item) {
+  uint64_t plan_item = plan_dtype_bytes(t->dtype), at = t->offset;
   uint64_t outer = t->transform == TRANSFORM_COPY ? t->row_count : t->cols, inner = t->transform == TRANSFORM_COPY ? t->cols : t->row_count;
   for (uint64_t batch = 0; batch < t->batches; batch++)
     for (uint64_t i = 0; i < outer; i++)
-      for (uint64_t j = 0; j < inner; j++, at += item) {
+      for (uint64_t j = 0; j < inner; j++, at += plan_item) {
         uint64_t row = t->row0 + batch * t->row_step + (t->transform == TRANSFORM_COPY ? i : j);
         uint64_t col = t->transform == TRANSFORM_COPY ? j : i;
-        memcpy(m->expected + at, source + (row * t->cols + col) * item, item);
+        memcpy(m->expected + at + plan_item - item, source + (row * t->cols + col) * item, item);
       }
 }
 
@@ -227,7 +230,7 @@ static void add_use(many *m, plan_tensor t) {
   m->uses[m->use_count++] = t;
 }
 
-/* Sources of 2 bytes to many slots; every third is cut into slices or transposed, or both. */
+/* Sources of 2 bytes to many slots; every third is cut into slices or transposed, or both; some are fp32 in the plan alone. */
 static void plan_source(many *m, uint32_t i, uint32_t *state) {
   bool cut = i % 3 == 2;
   uint32_t batches = cut ? 1 + random_below(state, 5) : 1, nope = 1 + random_below(state, 40), value = 1 + random_below(state, 40);
@@ -236,6 +239,7 @@ static void plan_source(many *m, uint32_t i, uint32_t *state) {
   m->source_rows[i] = rows, m->source_cols[i] = cols, m->source_dtype[i] = i % 4 == 1 ? DTYPE_F32 : DTYPE_BF16;
   plan_tensor t = {.name = m->source_name[i], .dtype = m->source_dtype[i], .rows = rows, .cols = cols, .row_count = rows, .row_step = rows,
                    .batches = 1};
+  if (i % 8 == 5 && !cut) m->source_dtype[i] = DTYPE_BF16;
   if (!cut) {
     add_use(m, t);
     return;
@@ -296,7 +300,7 @@ static void make_many(many *m, const char *prefix) {
   assert_true(m->expected && m->memory);
   for (uint32_t i = 0, source = 0; i < m->use_count; i++) {
     if (i && m->uses[i].name != m->uses[i - 1].name) source++;
-    expect_use(m, &m->uses[i], m->data + m->source_at[source]);
+    expect_use(m, &m->uses[i], m->data + m->source_at[source], plan_dtype_bytes(m->source_dtype[source]));
   }
   expect_digest(m);
   fail_clear();
