@@ -17,8 +17,8 @@ import sys
 
 ENGINE = """
 added_tokens arena bpe detokenizer digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu items jit json_line kernels pages plan
-pretokenize receipt request safetensors schedule score_items score_report score_tokens special_file split_pattern
-staging stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig verbatim weights
+pretokenize receipt request safetensors schedule score_items score_report score_tokens special_file split_automaton
+split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig verbatim weights
 """.split()
 
 CPU = """
@@ -55,7 +55,7 @@ TESTS = {
     "unit": """
 arena bpe check cli_stats config_rope cpu_pool cuda_api damage deploy_config detokenizer digest dynlib fail gpu_driver
 h16 items jit model_config num pages place plan planner pretokenize profile receipt request residual safetensors schedule score_items
-score_report score_tokens stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig weights
+score_report score_tokens split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig weights
 """.split(),
     "kernel": """
 adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample

@@ -26,7 +26,9 @@ status added_tokens_open(added_tokens *set, const added_token *tokens, size_t co
     if (token.is_normalized != is_normalized) continue;
     set->tokens[set->count++] = token; /* count <= i */
     set->is_first[token.content[0]] = 1;
+    set->starts[token.content[0] + 1] = (uint32_t)set->count;
   }
+  for (size_t c = 1; c <= 256; c++) set->starts[c] = max_u32(set->starts[c], set->starts[c - 1]);
   return OK;
 }
 
@@ -45,21 +47,24 @@ static size_t lower_bound(const added_tokens *set, size_t low, size_t high, uint
   return low;
 }
 
-/* The longest content that text begins with; NULL when there is none. */
+/* The longest content that text begins with; NULL when there is none. Precondition: some content has its first byte. */
 static const added_token *match_prefix(const added_tokens *set, const uint8_t *text, size_t bytes) {
   const added_token *longest = NULL;
-  size_t low = 0, high = set->count;
-  for (uint32_t depth = 0; depth < bytes && low < high; depth++) {
+  size_t low = set->starts[text[0]], high = set->starts[text[0] + 1];
+  for (uint32_t depth = 1;; depth++) {
+    if (set->tokens[low].bytes == depth) longest = &set->tokens[low++]; /* a prefix sorts before what extends it */
+    if (low == high || depth == bytes) return longest;
     low = lower_bound(set, low, high, depth, text[depth]);
     high = lower_bound(set, low, high, depth, text[depth] + 1u);
-    if (low < high && set->tokens[low].bytes == depth + 1) longest = &set->tokens[low++]; /* a prefix sorts before what extends it */
+    if (low == high) return longest;
   }
-  return longest;
 }
 
 const added_token *added_tokens_find(const added_tokens *set, const uint8_t *text, size_t bytes, size_t from, size_t *start) {
-  for (size_t at = from; at < bytes; at++) {
-    if (!set->is_first[text[at]]) continue;
+  const uint8_t *is_first = set->is_first;
+  for (size_t at = set->count == 0 ? bytes : from; at < bytes; at++) {
+    while (bytes - at > 4 && !(is_first[text[at]] | is_first[text[at + 1]] | is_first[text[at + 2]] | is_first[text[at + 3]])) at += 4;
+    if (!is_first[text[at]]) continue;
     const added_token *found = match_prefix(set, text + at, bytes - at);
     if (found == NULL) continue;
     *start = at;

@@ -24,7 +24,8 @@ typedef struct added_token {
 typedef struct added_tokens {
   added_token *tokens;     /* [count] ascending by content */
   size_t count;
-  uint8_t is_first[256];   /* 1 for every first byte of a content */
+  uint32_t starts[257];    /* contents that begin with byte c are tokens[starts[c]] .. tokens[starts[c + 1]] */
+  uint8_t is_first[256];   /* 1: there is one */
 } added_tokens;
 
 /* Copies the tokens whose is_normalized equals the argument. ERR_FORMAT when any two have the same content. */

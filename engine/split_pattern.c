@@ -106,7 +106,10 @@ typedef struct reader {
   item last;
   uint32_t depth;
   bool is_lookaround[GROUP_DEPTH_MAX];
+  split_program *program;
 } reader;
+
+_Static_assert(GROUP_DEPTH_MAX + 2 <= SPLIT_PROGRAM_DEPTH_MAX, "the program has a group around the pattern, and (?i:..) in the last");
 
 static status refuse(const reader *r, size_t at, const char *what) {
   return FAIL(ERR_UNSUPPORTED, "split pattern: %s at byte %zu of \"%.*s\" is not supported; hint: see the grammar in split_pattern.h",
@@ -128,6 +131,12 @@ static __attribute__((format(printf, 2, 3))) status put(reader *r, const char *f
 static status put_ranges(reader *r, const range *ranges, size_t count) {
   for (size_t i = 0; i < count; i++) TRY(put(r, "\\x{%X}-\\x{%X}", (unsigned)ranges[i].first, (unsigned)ranges[i].last));
   return OK;
+}
+
+/* What was written from start on is one code point or class. */
+static void end_single(reader *r, size_t start) {
+  split_program_set(r->program, r->output, start, r->used - start, false);
+  r->last = ITEM_SINGLE;
 }
 
 static const property *find_property(const char *name, size_t size) {
@@ -243,8 +252,9 @@ static status translate_intersection(reader *r, size_t class_at) {
   memcpy(r->output + class_at, group, strlen(group));
   TRY(put(r, "%s", behind));
   TRY(put_property(r, p));
-  r->last = ITEM_SINGLE;
-  return put(r, "]))");
+  TRY(put(r, "]))"));
+  end_single(r, class_at);
+  return OK;
 }
 
 static status translate_class(reader *r) {
@@ -259,8 +269,9 @@ static status translate_class(reader *r) {
   }
   if (r->at >= r->size) return refuse(r, start, "a class without its ']'");
   r->at++;
-  r->last = ITEM_SINGLE;
-  return put(r, "]");
+  TRY(put(r, "]"));
+  end_single(r, class_at);
+  return OK;
 }
 
 /* "(?i:" was read. Only ASCII literals and | up to ")": every caseless equal of such text is one code point in both
@@ -269,12 +280,14 @@ static status translate_caseless(reader *r, size_t start) {
   static const char *const folded_pairs[] = {"ff", "fi", "fl", "ss", "st"};
   uint32_t before = 0;
   TRY(put(r, "(?i:"));
+  split_program_open(r->program, SPLIT_FORK);
   while (r->at < r->size && r->source[r->at] != ')') {
     uint32_t c = 0;
     if (r->source[r->at] == '|') {
       r->at++;
       before = 0;
       TRY(put(r, "|"));
+      split_program_alternative(r->program);
       continue;
     }
     TRY(read_literal(r, "()[]{}*+?.^$", &c));
@@ -284,10 +297,13 @@ static status translate_caseless(reader *r, size_t start) {
       if (before == (uint32_t)folded_pairs[i][0] && lower == (uint32_t)folded_pairs[i][1])
         return refuse(r, start, "(?i:..) around ff, fi, fl, ss or st");
     before = lower;
+    size_t written_at = r->used;
     TRY(put(r, "\\x{%X}", (unsigned)c));
+    split_program_set(r->program, r->output, written_at, r->used - written_at, true);
   }
   if (r->at >= r->size) return refuse(r, start, "a group without its ')'");
   r->at++;
+  split_program_close(r->program);
   r->last = ITEM_GROUP;
   return put(r, ")");
 }
@@ -306,6 +322,7 @@ static status open_group(reader *r) {
   r->is_lookaround[r->depth++] = is_lookaround;
   r->at += is_lookaround || is_plain ? 3 : 1;
   r->last = ITEM_NONE;
+  split_program_open(r->program, !is_lookaround ? SPLIT_FORK : p[2] == '=' ? SPLIT_SEES : SPLIT_LACKS);
   return put(r, is_lookaround ? (p[2] == '=' ? "(?=" : "(?!") : "(?:");
 }
 
@@ -313,6 +330,7 @@ static status close_group(reader *r) {
   if (r->depth == 0) return refuse(r, r->at, "a ')' without its '('");
   r->at++;
   r->last = r->is_lookaround[--r->depth] ? ITEM_NONE : ITEM_GROUP;
+  split_program_close(r->program);
   return put(r, ")");
 }
 
@@ -344,6 +362,7 @@ static status translate_braces(reader *r) {
   r->at++;
   if (has_high && high < low) return refuse(r, start, "a repeat count that runs backwards");
   if (r->at < r->size && (r->source[r->at] == '?' || r->source[r->at] == '+')) return refuse(r, start, "{..}? or {..}+");
+  split_program_repeat(r->program, low, !has_comma ? low : has_high ? high : SPLIT_PROGRAM_ENDLESS, SPLIT_GREEDY);
   if (has_high) return put(r, "{%u,%u}", (unsigned)low, (unsigned)high);
   return put(r, has_comma ? "{%u,}" : "{%u}", (unsigned)low);
 }
@@ -357,32 +376,38 @@ static status translate_repeat(reader *r) {
   if (c == '{') return translate_braces(r);
   r->at++;
   TRY(put(r, "%c", c));
-  if (r->at < r->size && (r->source[r->at] == '?' || r->source[r->at] == '+')) TRY(put(r, "%c", r->source[r->at++]));
+  split_repeat kind = SPLIT_GREEDY;
+  if (r->at < r->size && (r->source[r->at] == '?' || r->source[r->at] == '+')) {
+    kind = r->source[r->at] == '?' ? SPLIT_LAZY : SPLIT_POSSESSIVE;
+    TRY(put(r, "%c", r->source[r->at++]));
+  }
+  split_program_repeat(r->program, c == '+' ? 1 : 0, c == '?' ? 1 : SPLIT_PROGRAM_ENDLESS, kind);
   return OK;
 }
 
 /* \s \S \p{..} \P{..} outside a class, or a literal. */
 static status translate_single(reader *r) {
-  size_t start = r->at;
+  size_t start = r->at, written_at = r->used;
   uint8_t kind = r->source[r->at] == '\\' && r->at + 1 < r->size ? r->source[r->at + 1] : 0;
-  r->last = ITEM_SINGLE;
   if (kind == 's' || kind == 'S') {
     r->at += 2;
     TRY(put(r, kind == 's' ? "[" : "[^"));
     TRY(put_ranges(r, space_ranges, ARRAY_LEN(space_ranges)));
-    return put(r, "]");
-  }
-  if (kind == 'p' || kind == 'P') {
+    TRY(put(r, "]"));
+  } else if (kind == 'p' || kind == 'P') {
     const property *p = NULL;
     r->at += 2;
     TRY(read_property(r, start, &p));
     TRY(put(r, kind == 'p' ? "[" : "[^"));
     TRY(put_property(r, p));
-    return put(r, "]");
+    TRY(put(r, "]"));
+  } else {
+    uint32_t c = 0;
+    TRY(read_literal(r, "]{}.^$", &c));
+    TRY(put(r, "\\x{%X}", (unsigned)c));
   }
-  uint32_t c = 0;
-  TRY(read_literal(r, "]{}.^$", &c));
-  return put(r, "\\x{%X}", (unsigned)c);
+  end_single(r, written_at);
+  return OK;
 }
 
 /* As it stands, each code point of a run of white space would be a start and would see the rest of the run. */
@@ -396,39 +421,67 @@ static status put_trailing_space(reader *r) {
   return put(r, "]++$");
 }
 
-status split_pattern_translate(const char *source, size_t size, char *output, size_t output_max) {
-  ASSERT(output_max > 0);
-  if (size > SPLIT_PATTERN_BYTES_MAX)
-    return FAIL(ERR_LIMIT, "split pattern: expected at most %u bytes, found %zu", SPLIT_PATTERN_BYTES_MAX, size);
-  reader r = {.source = (const uint8_t *)source, .size = size, .output = output, .output_max = output_max};
-  output[0] = 0;
-  if (size == strlen(trailing_space) && memcmp(source, trailing_space, size) == 0) return put_trailing_space(&r);
-  while (r.at < r.size) {
-    switch (r.source[r.at]) {
-      case '[': TRY(translate_class(&r)); break;
-      case '(': TRY(open_group(&r)); break;
-      case ')': TRY(close_group(&r)); break;
+static status translate(reader *r) {
+  while (r->at < r->size) {
+    switch (r->source[r->at]) {
+      case '[': TRY(translate_class(r)); break;
+      case '(': TRY(open_group(r)); break;
+      case ')': TRY(close_group(r)); break;
       case '|':
-        r.at++;
-        r.last = ITEM_NONE;
-        TRY(put(&r, "|"));
+        r->at++;
+        r->last = ITEM_NONE;
+        split_program_alternative(r->program);
+        TRY(put(r, "|"));
         break;
       case '*':
       case '+':
       case '?':
-      case '{': TRY(translate_repeat(&r)); break;
-      default: TRY(translate_single(&r)); break;
+      case '{': TRY(translate_repeat(r)); break;
+      default: TRY(translate_single(r)); break;
     }
   }
-  if (r.depth != 0) return refuse(&r, r.size, "a group without its ')'");
+  return r->depth == 0 ? OK : refuse(r, r->size, "a group without its ')'");
+}
+
+status split_pattern_translate(const char *source, size_t size, char *output, size_t output_max, split_program *program) {
+  ASSERT(output_max > 0);
+  if (size > SPLIT_PATTERN_BYTES_MAX)
+    return FAIL(ERR_LIMIT, "split pattern: expected at most %u bytes, found %zu", SPLIT_PATTERN_BYTES_MAX, size);
+  reader r = {.source = (const uint8_t *)source, .size = size, .output = output, .output_max = output_max, .program = program};
+  output[0] = 0;
+  split_program_start(program);
+  if (size == strlen(trailing_space) && memcmp(source, trailing_space, size) == 0) {
+    program->is_whole = false;
+    return put_trailing_space(&r);
+  }
+  TRY(translate(&r));
+  split_program_end(program);
   return OK;
 }
 
-status split_pattern_digits(bool individual, char *output, size_t output_max) {
+status split_pattern_digits(bool individual, char *output, size_t output_max, split_program *program) {
   ASSERT(output_max > 0);
-  reader r = {.source = (const uint8_t *)"", .output = output, .output_max = output_max};
+  reader r = {.source = (const uint8_t *)"", .output = output, .output_max = output_max, .program = program};
+  split_program_start(program);
   TRY(put(&r, "["));
   TRY(put_property(&r, find_property("N", 1)));
   TRY(put_ranges(&r, n_added_in_17, ARRAY_LEN(n_added_in_17)));
-  return put(&r, individual ? "]" : "]+");
+  TRY(put(&r, "]"));
+  end_single(&r, 0);
+  if (!individual) {
+    TRY(put(&r, "+"));
+    split_program_repeat(program, 1, SPLIT_PROGRAM_ENDLESS, SPLIT_GREEDY);
+  }
+  split_program_end(program);
+  return OK;
+}
+
+status split_pattern_members(const char *written, const split_program *program, char *output, size_t output_max) {
+  ASSERT(program->is_whole);
+  reader r = {.source = (const uint8_t *)"", .output = output, .output_max = output_max};
+  for (uint32_t i = 0; i < program->set_count; i++) {
+    const split_set *set = &program->sets[i];
+    TRY(put(&r, set->is_caseless ? "(?=((?i:%.*s))?)" : "(?=(%.*s)?)", (int)set->bytes, written + set->at));
+  }
+  return OK;
 }

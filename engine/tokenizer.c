@@ -110,7 +110,7 @@ static status list_words(tokenizer *t) {
 static status build(tokenizer *t) {
   const tokenizer_data *d = &t->data;
   for (int pass = 0; pass < 2; pass++) TRY(added_tokens_open(&t->passes[pass], d->added, d->added_count, pass == 1));
-  TRY(pretokenize_open(&t->pretokenizer, d->splits, d->split_count, true));
+  TRY(pretokenize_open(&t->pretokenizer, d->splits, d->split_count, PRETOKENIZE_AUTOMATON));
   if (d->ignores_merges) TRY(list_words(t));
   bpe_config config = {.byte_ids = d->byte_ids, .merges = d->merges, .merge_count = d->merge_count,
                        .piece_bytes_max = TOKENIZER_TEXT_BYTES_MAX, .word_bytes = t->word_bytes, .word_sizes = t->word_sizes,

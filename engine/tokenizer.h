@@ -1,7 +1,7 @@
 /* tokenizer.h - text to token ids and back, exactly as the tokenizers library does it, or tiktoken for Kimi's models.
  *
  * Encoding: added tokens are cut out first, the rest is split into pieces (pretokenize.h), each piece is merged (bpe.h).
- * Everything is read and allocated at tokenizer_open: about 28 bytes for each of TOKENIZER_TEXT_BYTES_MAX plus the
+ * Everything is read and allocated at tokenizer_open: about 32 bytes for each of TOKENIZER_TEXT_BYTES_MAX plus the
  * vocabulary; untouched until a long piece needs it. Afterwards nothing allocates.
  * A tokenizer holds the scratch of one encoding: one tokenizer_encode at a time for it. The other functions only read.
  * Ids of decoded tokens are bytes, not text: detokenizer.h makes text of them. Read next: tokenizer.c, detokenizer.h. */

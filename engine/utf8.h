@@ -6,6 +6,7 @@
 #define VERBATIM_UTF8_H
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Looks at the sequence that starts at p. Returns
  *   1..4    a whole code point of that many bytes;
@@ -27,10 +28,26 @@ static inline int utf8_scan(const uint8_t *p, size_t size) {
   return need;
 }
 
+/* utf8_scan for what is common, from the first bytes, the first of all lowest: 2 or 3 for a whole code point of that size, else 0. */
+static inline int utf8_scan_quickly(uint64_t first) {
+  if ((first & 0xC0E0) == 0x80C0) return (first & 0x1E) != 0 ? 2 : 0;
+  uint64_t low = first & 0x200F; /* 0xE0 before a byte below 0xA0, 0xED before one that is not */
+  return (first & 0xC0C0F0) == 0x8080E0 && low != 0 && low != 0x200D ? 3 : 0;
+}
+
 /* Offset of the first byte that is not part of a whole code point; size when all of p is well formed. */
 static inline size_t utf8_valid_bytes(const uint8_t *p, size_t size) {
   size_t at = 0;
   while (at < size) {
+    uint64_t eight = 0x80;
+    if (size - at >= sizeof eight) {
+      memcpy(&eight, p + at, sizeof eight);
+      int step = (eight & 0x8080808080808080u) == 0 ? 8 : utf8_scan_quickly(eight);
+      if (step > 0) {
+        at += (size_t)step;
+        continue;
+      }
+    }
     int step = utf8_scan(p + at, size - at);
     if (step <= 0) return at;
     at += (size_t)step;

@@ -226,6 +226,27 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
   return 0;
 }
 
+/* What the kernel is built for, and the dynamic shared memory that it then uses. */
+static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
+  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
+    if ((n != 64 && n != 128) || (rows != 16 && rows != 64 && rows != 128) || stages < 3 || stages > 16 || k->threads != 2 * n)
+      return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
+                  (unsigned long long)rows, (unsigned long long)stages, k->threads);
+    shared = 1024 + stages * (n + rows) * 128;
+  }
+  if (k->kernel == OP_mla_attn) {
+    uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
+    if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
+      return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
+    shared = 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 1024;
+  }
+  if (k->shared_bytes != shared)
+    return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
+                (unsigned long long)shared);
+  return OK;
+}
+
 static status check_kernels(const checker *c) {
   for (uint32_t i = 0; i < c->h->kernels.count; i++) {
     const plan_kernel *k = &c->kernels[i];
@@ -234,6 +255,7 @@ static status check_kernels(const checker *c) {
       return FAIL(ERR_FORMAT, "check: kernel %u has blocks of %u threads, constant %u", i, k->threads, spec_of(c, k, "SPEC_THREADS"));
     if (k->shared_bytes > SHARED_BYTES_MAX)
       return FAIL(ERR_FORMAT, "check: kernel %u wants %u bytes of shared memory, at most %u", i, k->shared_bytes, SHARED_BYTES_MAX);
+    TRY(check_build(c, k, i));
   }
   return OK;
 }

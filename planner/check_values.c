@@ -104,7 +104,7 @@ static status check_q_rope(const reader *r, const q_rope_args *a) {
 
 static status check_gemm(const reader *r, const gemm_args *a) {
   SAME(y_f32, a->y_f32 != 0);
-  return OK;
+  return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
 }
 
 /* A unit of a split is a chunk or a group of them, and there are as many as the longest sequence has. */
@@ -153,7 +153,7 @@ static status check_moe_sort(const reader *r, const moe_sort_args *a) {
 static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
-  return OK;
+  return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
 static status check_moe_combine(const reader *r, const moe_combine_args *a) {

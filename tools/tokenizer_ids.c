@@ -3,7 +3,7 @@
  *   tokenizer_ids --text CASE                                     writes the text of a case of tests/unit/tokenizer_text.h
  *   tokenizer_ids MODEL_DIR [around] [plain] [time] < text > ids   writes int32 ids, little-endian
  *       around   with the ids that the model puts around a text      plain   special tokens in the text are text
- *       time     best of five encodings on stderr, in seconds
+ *       time     on stderr, in seconds of processor time: the first encoding, and the best of five more
  * Knows nothing of the library it is compared with. Read next: engine/tokenizer.h. */
 #include "tests/unit/tokenizer_text.h"
 #include "tokenizer.h"
@@ -20,14 +20,14 @@ static bool has_word(int count, char **words, const char *word) {
 
 static double now_s(void) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int write_text(const char *name, char *text) {
   size_t bytes = tokenizer_text_make(name, text);
   if (bytes == 0) {
-    fprintf(stderr, "tokenizer_ids: expected a case (points-0..4, mix-SEED), found \"%s\"\n", name);
+    fprintf(stderr, "tokenizer_ids: expected a case (points-0..4, mix-SEED, edge-SEED), found \"%s\"\n", name);
     return 1;
   }
   return fwrite(text, 1, bytes, stdout) == bytes ? 0 : 1;
@@ -38,15 +38,16 @@ static status write_ids(int argc, char **argv, char *text, int32_t *ids, size_t 
   TRY(tokenizer_open(&t, argv[1]));
   size_t bytes = fread(text, 1, TOKENIZER_TEXT_BYTES_MAX, stdin), count = 0;
   bool is_timed = has_word(argc, argv, "time");
-  double best_s = 1e9;
+  double first_s = 0, best_s = 1e9;
   status s = OK;
-  for (int i = 0; s == OK && i < (is_timed ? 5 : 1); i++) {
+  for (int i = 0; s == OK && i < (is_timed ? 6 : 1); i++) {
     double start_s = now_s();
     s = tokenizer_encode(t, text, bytes, has_word(argc, argv, "around"), !has_word(argc, argv, "plain"), ids, ids_max, &count);
     double used_s = now_s() - start_s;
-    if (used_s < best_s) best_s = used_s;
+    if (i == 0) first_s = used_s;
+    else if (used_s < best_s) best_s = used_s;
   }
-  if (s == OK && is_timed) fprintf(stderr, "%.6f\n", best_s);
+  if (s == OK && is_timed) fprintf(stderr, "%.6f %.6f\n", first_s, best_s);
   if (s == OK && fwrite(ids, sizeof *ids, count, stdout) != count) s = FAIL(ERR_IO, "stdout: cannot write %zu ids", count);
   tokenizer_close(t);
   return s;

@@ -1,5 +1,5 @@
 /* fuzz_split_pattern.c - a split pattern of a tokenizer.json, a NUL, and a text to split with it. The pieces of an accepted pattern cover
- * the text, and PCRE2's interpreter cuts the same ones as its machine code. */
+ * the text, and the automaton, PCRE2's machine code and its interpreter cut the same ones. */
 #include "engine/pretokenize.h"
 #include "engine/utf8.h"
 #include "fuzz.h"
@@ -21,11 +21,11 @@ static status take(void *context, const char *piece, size_t bytes) {
 }
 
 /* Whether the pattern is accepted and the text was split. */
-static bool split(const pretokenize_split *pattern, bool use_jit, const char *text, size_t bytes, pieces *out) {
+static bool split(const pretokenize_split *pattern, pretokenize_matcher matcher, const char *text, size_t bytes, pieces *out) {
   pretokenizer *p = NULL;
   out->next = text, out->count = 0;
   fail_clear();
-  if (!fuzz_is_ok(pretokenize_open(&p, pattern, 1, use_jit))) return false;
+  if (!fuzz_is_ok(pretokenize_open(&p, pattern, 1, matcher))) return false;
   status result = pretokenize_run(p, text, bytes, take, out);
   pretokenize_close(p);
   ASSERT(result == ERR_LIMIT || (result == OK && out->next == text + bytes));
@@ -33,14 +33,15 @@ static bool split(const pretokenize_split *pattern, bool use_jit, const char *te
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-  static pieces compiled, interpreted;
+  static pieces first, other;
   const char *pattern = (const char *)data, *end = memchr(data, 0, bytes);
   if (!end || bytes > PIECES_MAX || utf8_valid_bytes(data, bytes) != bytes) return 0;
   size_t pattern_bytes = (size_t)(end - pattern), text_bytes = bytes - pattern_bytes - 1;
   const pretokenize_split by = {PRETOKENIZE_PATTERN, pattern, pattern_bytes};
-  if (!split(&by, true, end + 1, text_bytes, &compiled)) return 0;
-  if (!split(&by, false, end + 1, text_bytes, &interpreted)) return 0; /* it reaches limits of its own */
-  ASSERT(compiled.count == interpreted.count);
-  ASSERT(memcmp(compiled.ends, interpreted.ends, compiled.count * sizeof *compiled.ends) == 0);
+  if (!split(&by, PRETOKENIZE_AUTOMATON, end + 1, text_bytes, &first)) return 0;
+  for (pretokenize_matcher matcher = PRETOKENIZE_PCRE2; matcher <= PRETOKENIZE_INTERPRETER; matcher++) {
+    if (!split(&by, matcher, end + 1, text_bytes, &other)) return 0; /* it reaches limits of its own */
+    ASSERT(first.count == other.count && memcmp(first.ends, other.ends, first.count * sizeof *first.ends) == 0);
+  }
   return 0;
 }

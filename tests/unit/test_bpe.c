@@ -9,13 +9,14 @@
 #include <string.h>
 
 #define TOKENS_MAX 64
-#define PIECE_MAX 200
+#define PIECE_MAX 600  /* well beyond what is merged as a short piece */
 
 typedef struct table {
   int32_t byte_ids[256];
   bpe_merge merges[TOKENS_MAX * 4];
   size_t merge_count;
-  char names[TOKENS_MAX][PIECE_MAX]; /* over the letters a, b, c */
+  size_t ranks[TOKENS_MAX][TOKENS_MAX]; /* of left, right; merge_count: no such pair */
+  char names[TOKENS_MAX][16];           /* over the letters a, b, c */
   int32_t token_count;
 } table;
 
@@ -26,7 +27,7 @@ static uint32_t next_random(uint64_t *state) {
 
 /* The token with the name left+right; a new one when there is none and room for it. -1: no room. */
 static int32_t find_or_add(table *t, int32_t left, int32_t right) {
-  char name[2 * PIECE_MAX];
+  char name[32];
   strcpy(name, t->names[left]);
   strcat(name, t->names[right]);
   if (strlen(name) >= 12) return -1;
@@ -37,8 +38,9 @@ static int32_t find_or_add(table *t, int32_t left, int32_t right) {
   return t->token_count++;
 }
 
-/* Random merges of known tokens; often several pairs give the same token, as in real vocabularies. */
-static void make_table(table *t, uint64_t *state) {
+/* Random merges of known tokens; often several pairs give the same token, as in real vocabularies. Shuffled, a merge may make a pair of
+ * lower rank. */
+static void make_table(table *t, uint64_t *state, bool is_shuffled) {
   memset(t, 0, sizeof *t);
   for (int i = 0; i < 3; i++) {
     t->names[i][0] = (char)('a' + i);
@@ -52,6 +54,15 @@ static void make_table(table *t, uint64_t *state) {
     m.result = is_known ? -1 : find_or_add(t, m.left, m.right);
     if (m.result >= 0) t->merges[t->merge_count++] = m;
   }
+  for (size_t i = t->merge_count; is_shuffled && i > 1; i--) {
+    size_t k = next_random(state) % i;
+    bpe_merge m = t->merges[k];
+    t->merges[k] = t->merges[i - 1];
+    t->merges[i - 1] = m;
+  }
+  for (int32_t left = 0; left < TOKENS_MAX; left++)
+    for (int32_t right = 0; right < TOKENS_MAX; right++) t->ranks[left][right] = t->merge_count;
+  for (size_t rank = 0; rank < t->merge_count; rank++) t->ranks[t->merges[rank].left][t->merges[rank].right] = rank;
 }
 
 static size_t merge_slowly(const table *t, const uint8_t *piece, size_t bytes, int32_t *ids) {
@@ -59,8 +70,7 @@ static size_t merge_slowly(const table *t, const uint8_t *piece, size_t bytes, i
   for (;;) {
     size_t best_rank = t->merge_count, best_at = 0;
     for (size_t at = 0; at + 1 < bytes; at++)
-      for (size_t rank = 0; rank < best_rank; rank++)
-        if (t->merges[rank].left == ids[at] && t->merges[rank].right == ids[at + 1]) best_rank = rank, best_at = at;
+      if (t->ranks[ids[at]][ids[at + 1]] < best_rank) best_rank = t->ranks[ids[at]][ids[at + 1]], best_at = at;
     if (best_rank == t->merge_count) return bytes;
     ids[best_at] = t->merges[best_rank].result;
     memmove(ids + best_at + 1, ids + best_at + 2, (bytes - best_at - 2) * sizeof *ids);
@@ -77,7 +87,7 @@ static void equals_the_definition(void **state) {
   uint64_t seed = 7;
   table t;
   for (int round = 0; round < 100; round++) {
-    make_table(&t, &seed);
+    make_table(&t, &seed, round % 2 == 1);
     bpe *b = NULL;
     bpe_config config = config_of(&t);
     assert_int_equal(bpe_open(&b, &config), OK);
@@ -85,8 +95,11 @@ static void equals_the_definition(void **state) {
       uint8_t piece[PIECE_MAX];
       int32_t want[PIECE_MAX], found[PIECE_MAX];
       size_t bytes = 1 + next_random(&seed) % (i % 4 == 0 ? PIECE_MAX : 12), count = 0;
-      uint32_t letters = 1 + next_random(&seed) % 3;
-      for (size_t k = 0; k < bytes; k++) piece[k] = (uint8_t)('a' + next_random(&seed) % letters);
+      uint32_t letters = 1 + next_random(&seed) % 3, run = 1 + next_random(&seed) % 3 * 20;
+      for (size_t k = 0; k < bytes; k++) {
+        piece[k] = (uint8_t)('a' + next_random(&seed) % letters);
+        if (k > 0 && next_random(&seed) % run != 0) piece[k] = piece[k - 1];
+      }
       size_t want_count = merge_slowly(&t, piece, bytes, want);
       for (int again = 0; again < 2; again++) { /* the second time short pieces come from the cache */
         assert_int_equal(bpe_encode(b, piece, bytes, found, PIECE_MAX, &count), OK);
@@ -123,6 +136,38 @@ static void long_run_is_not_quadratic(void **state) {
   free(piece);
 }
 
+/* Random bytes, and a merge for every two of them: a pass for each rank would take hours. */
+static void long_piece_without_repeats_is_not_quadratic(void **state) {
+  (void)state;
+  enum { BYTES = 1 << 20, PAIRS = 1 << 16 };
+  int32_t byte_ids[256], *ids = malloc(BYTES * sizeof *ids);
+  bpe_merge *merges = malloc(PAIRS * sizeof *merges);
+  uint8_t *piece = malloc(BYTES);
+  uint64_t seed = 9;
+  size_t count = 0, at = 0;
+  bpe *b = NULL;
+  assert_true(ids != NULL && merges != NULL && piece != NULL);
+  for (int32_t i = 0; i < 256; i++) byte_ids[i] = i;
+  for (int32_t i = 0; i < PAIRS; i++) merges[i * 25717 % PAIRS] = (bpe_merge){i >> 8, i & 255, 256 + i};
+  for (size_t i = 0; i < BYTES; i++) piece[i] = (uint8_t)next_random(&seed);
+  bpe_config config = {.byte_ids = byte_ids, .merges = merges, .merge_count = PAIRS, .piece_bytes_max = BYTES};
+  assert_int_equal(bpe_open(&b, &config), OK);
+  assert_int_equal(bpe_encode(b, piece, BYTES, ids, BYTES, &count), OK);
+  for (size_t i = 0; i < count; i++) {
+    if (ids[i] >= 256) {
+      assert_int_equal((ids[i] - 256) >> 8, piece[at++]);
+    } else {
+      assert_true(i == 0 || ids[i - 1] >= 256); /* two bytes side by side would have merged */
+    }
+    assert_int_equal(ids[i] & 255, piece[at++]);
+  }
+  assert_int_equal(at, BYTES);
+  bpe_close(b);
+  free(ids);
+  free(merges);
+  free(piece);
+}
+
 static void whole_words_come_first_when_asked(void **state) {
   (void)state;
   int32_t byte_ids[256] = {['a'] = 0, ['b'] = 1}, ids[4];
@@ -141,6 +186,46 @@ static void whole_words_come_first_when_asked(void **state) {
     assert_int_equal(ids[0], has_words ? 3 : 2);
     bpe_close(b);
   }
+}
+
+/* A word for each size up to 40, and each of them with every one of its bytes changed: all are told apart, in the vocabulary and in the
+ * cache, whose keys are made of parts that overlap. */
+static void pieces_that_differ_in_one_byte_are_told_apart(void **state) {
+  (void)state;
+  enum { SIZES = 40 };
+  static uint8_t letters[SIZES][SIZES];
+  const uint8_t *words[SIZES];
+  uint32_t sizes[SIZES];
+  int32_t word_ids[SIZES], byte_ids[256], ids[SIZES];
+  for (int32_t i = 0; i < 256; i++) byte_ids[i] = i;
+  for (uint32_t w = 0; w < SIZES; w++) {
+    for (uint32_t i = 0; i <= w; i++) letters[w][i] = (uint8_t)('a' + (w + i * i) % 26);
+    words[w] = letters[w], sizes[w] = w + 1, word_ids[w] = (int32_t)(1000 + w);
+  }
+  bpe_config config = {.byte_ids = byte_ids, .piece_bytes_max = SIZES, .word_bytes = words, .word_sizes = sizes, .word_ids = word_ids,
+                       .word_count = SIZES};
+  bpe *b = NULL;
+  size_t count = 0;
+  assert_int_equal(bpe_open(&b, &config), OK);
+  for (int again = 0; again < 2; again++) {
+    for (uint32_t w = 0; w < SIZES; w++) {
+      uint8_t *piece = malloc(sizes[w]); /* a block of its own, so that a read beyond it is seen */
+      assert_non_null(piece);
+      memcpy(piece, words[w], sizes[w]);
+      assert_int_equal(bpe_encode(b, piece, sizes[w], ids, SIZES, &count), OK);
+      assert_int_equal(count, 1);
+      assert_int_equal(ids[0], word_ids[w]);
+      for (uint32_t i = 0; i < sizes[w]; i++) {
+        piece[i] = (uint8_t)(words[w][i] ^ 0x80);
+        assert_int_equal(bpe_encode(b, piece, sizes[w], ids, SIZES, &count), OK);
+        assert_int_equal(count, sizes[w]);
+        for (uint32_t k = 0; k < count; k++) assert_int_equal(ids[k], piece[k]);
+        piece[i] = words[w][i];
+      }
+      free(piece);
+    }
+  }
+  bpe_close(b);
 }
 
 /* tiktoken's rule, by its definition: of all neighbours whose bytes together are a word, those of the lowest id, the leftmost of them. */
@@ -227,7 +312,9 @@ int main(void) {
     cmocka_unit_test(equals_the_definition),
     cmocka_unit_test(ranked_words_merge_as_defined),
     cmocka_unit_test(long_run_is_not_quadratic),
+    cmocka_unit_test(long_piece_without_repeats_is_not_quadratic),
     cmocka_unit_test(whole_words_come_first_when_asked),
+    cmocka_unit_test(pieces_that_differ_in_one_byte_are_told_apart),
     cmocka_unit_test(limits_and_duplicates_are_errors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,6 +138,16 @@ static void a_size_overflows(editable *e) {
   moe_gemm_args *a = args_of(e, find_op(e, "layer 1 experts gate_up"));
   a->experts = a->n = a->k = 0xffffffc0u;
 }
+static plan_spec *find_spec(const editable *e, const plan_op *op, const char *name) {
+  const plan_kernel *k = &e->kernels[op->variant];
+  for (uint32_t i = 0; i < k->spec_count; i++)
+    if (strcmp(text(e, e->specs[k->first_spec + i].name), name) == 0) return &e->specs[k->first_spec + i];
+  fail_msg("no constant %s", name);
+  return NULL;
+}
+static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_STAGES")->value++; }
+static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 32; }
+static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
   ((kv_write_args *)args_of(e, find_op(e, "layer 0 kv_write")))->block_table_stride--;
 }
@@ -203,6 +213,9 @@ static const struct {
     FAULT(the_kv_pages_are_too_few, "alive"),
     FAULT(a_heads_count_is_absurd, NULL),
     FAULT(a_size_overflows, NULL),
+    FAULT(a_stage_has_no_memory, "of shared memory and uses"),
+    FAULT(a_tile_is_unknown, "no tile"),
+    FAULT(kv_rows_are_others, "other KV rows"),
     FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
     FAULT(pages_of_another_row_are_read, "block_table_stride"),
     FAULT(a_chunk_has_no_tokens, "chunk_tokens"),

@@ -26,14 +26,16 @@ static const char gpt4o[] =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
   "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
+static const pretokenize_matcher matchers[] = {PRETOKENIZE_AUTOMATON, PRETOKENIZE_PCRE2, PRETOKENIZE_INTERPRETER};
+
 static pretokenize_split pattern_split(const char *pattern) {
   return (pretokenize_split){PRETOKENIZE_PATTERN, pattern, strlen(pattern)};
 }
 
-static pretokenizer *open_one(const char *pattern, bool use_jit) {
+static pretokenizer *open_one(const char *pattern, pretokenize_matcher matcher) {
   pretokenize_split split = pattern_split(pattern);
   pretokenizer *p = NULL;
-  assert_int_equal(pretokenize_open(&p, &split, 1, use_jit), OK);
+  assert_int_equal(pretokenize_open(&p, &split, 1, matcher), OK);
   return p;
 }
 
@@ -85,7 +87,7 @@ static void properties_equal_the_library(void **state) {
     pretokenizer *p = NULL;
     pretokenize_split split = {PRETOKENIZE_DIGIT, NULL, 0};
     if (rows[i].pattern != NULL) split = pattern_split(rows[i].pattern);
-    assert_int_equal(pretokenize_open(&p, &split, 1, true), OK);
+    assert_int_equal(pretokenize_open(&p, &split, 1, PRETOKENIZE_AUTOMATON), OK);
     memset(m.is_member, 0, POINTS);
     assert_int_equal(pretokenize_run(p, text, bytes, note_piece, &m), OK);
     pretokenize_close(p);
@@ -129,7 +131,7 @@ static status split_all(const pretokenizer *p, const char *text, size_t bytes, s
   return OK;
 }
 
-static void interpreter_equals_machine_code(void **state) {
+static void matchers_agree(void **state) {
   (void)state;
   static const char *const patterns[] = {deepseek_words, gpt4o, pretokenize_gpt2_pattern, "\\p{N}{1,3}", TOKENIZER_TIKTOKEN_PATTERN,
                                          "\\s+$"};
@@ -137,18 +139,35 @@ static void interpreter_equals_machine_code(void **state) {
   assert_non_null(text);
   size_t bytes = tokenizer_text_make("mix-9", text);
   for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
-    size_t counts[2] = {0, 0};
-    digest sizes[2];
-    for (int jit = 0; jit < 2; jit++) {
-      pretokenizer *p = open_one(patterns[i], jit == 1);
-      assert_int_equal(split_all(p, text, bytes, &counts[jit], &sizes[jit]), OK);
+    size_t counts[ARRAY_LEN(matchers)] = {0};
+    digest sizes[ARRAY_LEN(matchers)];
+    for (size_t m = 0; m < ARRAY_LEN(matchers); m++) {
+      pretokenizer *p = open_one(patterns[i], matchers[m]);
+      assert_int_equal(split_all(p, text, bytes, &counts[m], &sizes[m]), OK);
       pretokenize_close(p);
+      assert_int_equal(counts[m], counts[0]);
+      assert_memory_equal(&sizes[m], &sizes[0], sizeof sizes[0]);
     }
     assert_true(counts[0] > (strcmp(patterns[i], "\\s+$") == 0 ? 0u : 1000u));
-    assert_int_equal(counts[0], counts[1]);
-    assert_memory_equal(&sizes[0], &sizes[1], sizeof sizes[0]);
   }
   free(text);
+}
+
+/* What PCRE2 misses where it may look for a place to start first: the first with machine code only, the second without too. */
+static void every_start_is_tried(void **state) {
+  (void)state;
+  static const struct {
+    const char *pattern, *text;
+    size_t count;
+  } rows[] = {{"(?:a|)aa+aa", "aaaa aaaaa aaa", 4}, {"(?=1)a*1", "x1", 2}};
+  for (size_t i = 0; i < ARRAY_LEN(rows) * ARRAY_LEN(matchers); i++) {
+    size_t count = 0, row = i / ARRAY_LEN(matchers);
+    digest sizes;
+    pretokenizer *p = open_one(rows[row].pattern, matchers[i % ARRAY_LEN(matchers)]);
+    assert_int_equal(split_all(p, rows[row].text, strlen(rows[row].text), &count, &sizes), OK);
+    assert_int_equal(count, rows[row].count);
+    pretokenize_close(p);
+  }
 }
 
 /* 4 MiB of one character and one of another kind behind it: a match that gives back the whole run must still be found. */
@@ -158,8 +177,8 @@ static void long_runs_are_split(void **state) {
   static const char runs[] = " \nAa1!\001", ends[] = "x\n";
   char *text = malloc(TEXT_MAX);
   assert_non_null(text);
-  for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
-    pretokenizer *p = open_one(patterns[i], true);
+  for (size_t i = 0; i < 2 * ARRAY_LEN(patterns); i++) {
+    pretokenizer *p = open_one(patterns[i / 2], matchers[i % 2]);
     for (const char *run = runs; *run != 0; run++) {
       for (const char *end = ends; *end != 0; end++) {
         size_t count = 0;
@@ -176,19 +195,19 @@ static void long_runs_are_split(void **state) {
   free(text);
 }
 
-/* 2^40 ways to fail: the match limit ends it, with machine code and without. */
+/* 2^40 ways to fail: the match limit ends it, with machine code and without; the automaton goes all ways at once. */
 static void hopeless_match_ends(void **state) {
   (void)state;
   char pattern[512] = "", text[64];
   for (int i = 0; i < 40; i++) strcat(pattern, "(a|a)?");
   strcat(pattern, "\\p{N}"); /* a literal would be missed at once */
   memset(text, 'a', sizeof text);
-  for (int jit = 0; jit < 2; jit++) {
-    pretokenizer *p = open_one(pattern, jit == 1);
+  for (size_t m = 0; m < ARRAY_LEN(matchers); m++) {
+    pretokenizer *p = open_one(pattern, matchers[m]);
     size_t count = 0;
     digest sizes;
     fail_clear();
-    assert_int_equal(split_all(p, text, sizeof text, &count, &sizes), ERR_LIMIT);
+    assert_int_equal(split_all(p, text, sizeof text, &count, &sizes), matchers[m] == PRETOKENIZE_AUTOMATON ? OK : ERR_LIMIT);
     pretokenize_close(p);
   }
 }
@@ -201,7 +220,7 @@ static void white_space_at_the_end(void **state) {
     const char *text;
     size_t count, last_bytes;
   } rows[] = {{"a b \t", 2, 2}, {"a b", 1, 3}, {" \n", 1, 2}, {"a \n b", 1, 5}, {"\xE3\x80\x80", 1, 3}, {"a\xE1\xA0\x8E", 1, 4}};
-  pretokenizer *p = open_one("\\s+$", true);
+  pretokenizer *p = open_one("\\s+$", PRETOKENIZE_AUTOMATON);
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     pieces all = {.next = rows[i].text};
     digest_start(&all.digest);
@@ -238,7 +257,7 @@ static void patterns_outside_the_grammar_are_refused(void **state) {
     pretokenize_split split = pattern_split(rows[i].pattern);
     pretokenizer *p = NULL;
     fail_clear();
-    if (pretokenize_open(&p, &split, 1, true) != ERR_UNSUPPORTED) fail_msg("\"%s\" was not refused", rows[i].pattern);
+    if (pretokenize_open(&p, &split, 1, PRETOKENIZE_AUTOMATON) != ERR_UNSUPPORTED) fail_msg("\"%s\" was not refused", rows[i].pattern);
     if (strstr(fail_text(), rows[i].says) == NULL)
       fail_msg("\"%s\": \"%s\" does not say \"%s\"", rows[i].pattern, fail_text(), rows[i].says);
     assert_null(p);
@@ -248,35 +267,37 @@ static void patterns_outside_the_grammar_are_refused(void **state) {
 static void patterns_are_written_out(void **state) {
   (void)state;
   char out[4096];
+  split_program program;
   const char *const source = "(?:a|[^\\]b-d\\r])?\\-++(?!\xE6\xBC\xA2)x{2,3}(y)\\S";
-  assert_int_equal(split_pattern_translate(source, strlen(source), out, sizeof out), OK);
+  assert_int_equal(split_pattern_translate(source, strlen(source), out, sizeof out, &program), OK);
   assert_string_equal(out, "(?:\\x{61}|[^\\x{5D}\\x{62}-\\x{64}\\x{D}])?\\x{2D}++(?!\\x{6F22})\\x{78}{2,3}(?:\\x{79})"
                            "[^\\x{9}-\\x{D}\\x{20}-\\x{20}\\x{85}-\\x{85}\\x{A0}-\\x{A0}\\x{1680}-\\x{1680}\\x{2000}-\\x{200A}"
                            "\\x{2028}-\\x{2029}\\x{202F}-\\x{202F}\\x{205F}-\\x{205F}\\x{3000}-\\x{3000}]");
   static const char class[] = "x[ab&&[^\\p{Lt}]]*+";
-  assert_int_equal(split_pattern_translate(class, strlen(class), out, sizeof out), OK);
+  assert_int_equal(split_pattern_translate(class, strlen(class), out, sizeof out, &program), OK);
   assert_string_equal(out, "\\x{78}(?:[\\x{61}\\x{62}](?<![\\p{Lt}]))*+");
   size_t written_bytes = strlen(out);
   for (size_t room = 1; room <= written_bytes; room++) {
     fail_clear();
-    assert_int_equal(split_pattern_translate(class, strlen(class), out, room), ERR_LIMIT);
+    assert_int_equal(split_pattern_translate(class, strlen(class), out, room, &program), ERR_LIMIT);
   }
   fail_clear();
-  assert_int_equal(split_pattern_translate("\\p{L}", 5, out, 300), ERR_LIMIT);
+  assert_int_equal(split_pattern_translate("\\p{L}", 5, out, 300, &program), ERR_LIMIT);
   fail_clear();
   char *nested = malloc(SPLIT_PATTERN_BYTES_MAX + 1);
   assert_non_null(nested);
   memset(nested, '(', SPLIT_PATTERN_BYTES_MAX + 1);
-  assert_int_equal(split_pattern_translate(nested, SPLIT_PATTERN_BYTES_MAX, out, sizeof out), ERR_UNSUPPORTED);
+  assert_int_equal(split_pattern_translate(nested, SPLIT_PATTERN_BYTES_MAX, out, sizeof out, &program), ERR_UNSUPPORTED);
   fail_clear();
-  assert_int_equal(split_pattern_translate(nested, SPLIT_PATTERN_BYTES_MAX + 1, out, sizeof out), ERR_LIMIT);
+  assert_int_equal(split_pattern_translate(nested, SPLIT_PATTERN_BYTES_MAX + 1, out, sizeof out, &program), ERR_LIMIT);
   free(nested);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(properties_equal_the_library),     cmocka_unit_test(interpreter_equals_machine_code),
-    cmocka_unit_test(long_runs_are_split),              cmocka_unit_test(hopeless_match_ends),
+    cmocka_unit_test(properties_equal_the_library),     cmocka_unit_test(matchers_agree),
+    cmocka_unit_test(every_start_is_tried),    cmocka_unit_test(long_runs_are_split),
+    cmocka_unit_test(hopeless_match_ends),
     cmocka_unit_test(white_space_at_the_end),
     cmocka_unit_test(patterns_outside_the_grammar_are_refused), cmocka_unit_test(patterns_are_written_out),
   };

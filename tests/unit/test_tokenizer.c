@@ -13,6 +13,7 @@
 #include "tests/unit/tokenizer_fixture.h"
 #include "tests/unit/tokenizer_text.h"
 #include "tokenizer.h"
+#include "utf8.h"
 
 #define IDS_MAX (TOKENIZER_TEXT_BYTES_MAX + 8)
 
@@ -243,6 +244,21 @@ static void bad_utf8_is_located(void **state) {
   tokenizer_close(t);
 }
 
+/* Where more bytes follow, common code points are read all at once: alike for every three bytes. */
+static void utf8_is_read_alike_in_long_texts(void **state) {
+  (void)state;
+  uint8_t p[16];
+  size_t different = 0;
+  memset(p, 'x', sizeof p);
+  for (uint32_t three = 0x80; three < 1u << 24; three += (three & 0xFF) == 0xFF ? 0x81 : 1) { /* that begin with no ASCII */
+    p[0] = (uint8_t)three, p[1] = (uint8_t)(three >> 8), p[2] = (uint8_t)(three >> 16);
+    size_t at = 0;
+    for (int step = 1; at < sizeof p && step > 0; at += step > 0 ? (size_t)step : 0) step = utf8_scan(p + at, sizeof p - at);
+    different += utf8_valid_bytes(p, sizeof p) != at;
+  }
+  assert_int_equal(different, 0);
+}
+
 static void limits_are_errors(void **state) {
   (void)state;
   tokenizer *t = open_tree(fixture_variant("deepseek"), NULL);
@@ -325,7 +341,8 @@ int main(void) {
     cmocka_unit_test(ids_equal_the_library),        cmocka_unit_test(small_texts),
     cmocka_unit_test(overlapping_added_tokens),     cmocka_unit_test(config_decides_what_stands_around),
     cmocka_unit_test(decoding_gives_the_text_back),
-    cmocka_unit_test(bad_utf8_is_located),          cmocka_unit_test(limits_are_errors),
+    cmocka_unit_test(bad_utf8_is_located),          cmocka_unit_test(utf8_is_read_alike_in_long_texts),
+    cmocka_unit_test(limits_are_errors),
     cmocka_unit_test(encoding_does_not_allocate),   cmocka_unit_test(digest_covers_what_decides_ids),
     cmocka_unit_test(digest_ignores_spelling),
   };

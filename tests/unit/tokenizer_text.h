@@ -3,6 +3,7 @@
  * A case has a name; tokenizer_text_make writes its text:
  *   points-0 .. points-4   every code point of one fifth of Unicode, each in one of eight contexts
  *   mix-SEED               about 400 KB of samples in many scripts, code, runs, controls, random code points, special tokens
+ *   edge-SEED              about 400 KB of code points that split patterns tell apart, in any order, with runs short and long
  * Used by test_tokenizer.c and tools/tokenizer_ids.c; tools/tokenizer_compare.py feeds the texts to the library. */
 #ifndef VERBATIM_TOKENIZER_TEXT_H
 #define VERBATIM_TOKENIZER_TEXT_H
@@ -38,6 +39,13 @@ static const char *const tokenizer_text_samples[] = {
   "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<thinking>", "<think", "  <mask>  ",
   "\n<mask>\t\u3000", "<|left|>", " <|left|> ", "<|right|> \n", "<｜tool▁calls▁begin｜>", "<｜", "｜>", "aé<dup>", "<dup><dup>",
 };
+
+/* Case, marks, scripts, kinds of digit and space, what folds to ASCII, what Unicode versions differ in. */
+static const uint32_t tokenizer_text_edges[] = {
+  'a', 'b', 's', 'S', 'T', 't', 'r', 'E', 'v', 'm', 'L', 'l', 'D', '\'', '\'', ' ', ' ', ' ', '\t', '\r', '\n', '\n', '\v', 0x1, '/', '!',
+  '-', '1', '9', 0x85, 0xA0, 0xB2, 0xC4, 0xE9, 0x17F, 0x1C5, 0x301, 0x30F, 0x3B1, 0x410, 0x436, 0x5D0, 0x661, 0xE01, 0xE31, 0x180E, 0x2003,
+  0x2028, 0x200B, 0x200D, 0x2019, 0x212A, 0x2164, 0x3000, 0x3001, 0x3005, 0x3007, 0x3042, 0x30AB, 0x30FC, 0x4E00, 0x6F22, 0xAC00, 0xFF21,
+  0xFF11, 0xFE0F, 0x10400, 0x1F44D, 0x1F3FD, 0x20000, 0x31350, 0xE0001, 0x10FFFF};
 
 /* SplitMix64: one add and three mixes a number, the same everywhere. */
 static inline uint64_t tokenizer_text_random(uint64_t *state) {
@@ -112,11 +120,24 @@ static inline size_t tokenizer_text_make_mix(uint64_t seed, char *out) {
   return used;
 }
 
+static inline size_t tokenizer_text_make_edge(uint64_t seed, char *out) {
+  size_t edges = sizeof tokenizer_text_edges / sizeof *tokenizer_text_edges, used = 0;
+  uint64_t state = seed;
+  while (used < TOKENIZER_TEXT_MIX_BYTES) {
+    uint32_t c = tokenizer_text_edges[tokenizer_text_random(&state) % edges];
+    uint64_t r = tokenizer_text_random(&state);
+    uint64_t count = r % 4096 == 0 ? 1 + (r >> 16) % 9000 : r % 4 == 0 ? 1 + (r >> 16) % 5 : 1;
+    for (uint64_t i = 0; i < count; i++) used += tokenizer_text_put_point(out + used, c);
+  }
+  return used;
+}
+
 /* Writes the text of a case to out[TOKENIZER_TEXT_CASE_BYTES_MAX] and returns its size; 0: there is no such case. */
 static inline size_t tokenizer_text_make(const char *name, char *out) {
   if (strncmp(name, "points-", 7) == 0 && name[7] >= '0' && name[7] <= '4' && name[8] == 0)
     return tokenizer_text_make_points((uint32_t)(name[7] - '0'), out);
   if (strncmp(name, "mix-", 4) == 0 && name[4] != 0) return tokenizer_text_make_mix(strtoull(name + 4, NULL, 10), out);
+  if (strncmp(name, "edge-", 5) == 0 && name[5] != 0) return tokenizer_text_make_edge(strtoull(name + 5, NULL, 10), out);
   return 0;
 }
 
