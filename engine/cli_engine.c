@@ -4,6 +4,8 @@
 #include "clock.h"
 #include "digest.h"
 #include "limits.h"
+#include "plan.h"
+#include "planner/check.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +66,15 @@ static void on_loading(void *context, uint64_t done, uint64_t total) {
   fprintf(stderr, "\rloading weights: %" PRIu64 "/%" PRIu64 " MB%s", done / 1000000, total / 1000000, done == total ? "\n" : "");
 }
 
+/* Plans come from anywhere: what the planner asks of its own is asked of every one before the engine trusts it. */
+static status check_whole(const char *path) {
+  plan view;
+  TRY(plan_open(&view, path));
+  status result = check_plan(view.memory, (size_t)view.header->file_bytes);
+  plan_close(&view);
+  return result;
+}
+
 static void on_fault(void *context, const char *what) {
   cli_engine *self = context;
   if (self->receipt_open) receipt_fault(&self->receipt, what);
@@ -80,6 +91,7 @@ status cli_engine_open(cli_engine *self) {
   c->on_progress = on_loading;
   c->on_fault = on_fault;
   c->context = self;
+  TRY(check_whole(self->plan_path));
   TRY((status)verbatim_open(&self->engine, c));
   self->info = verbatim_describe(self->engine);
   if (self->quiet) return OK;
