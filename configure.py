@@ -16,9 +16,11 @@ import sys
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena bpe detokenizer digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu items jit json_line kernels pages plan
-pretokenize receipt request safetensors schedule score_items score_report score_tokens special_file split_automaton
-split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig verbatim weights
+added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
+digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite pages plan points pretokenize
+receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
+self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
+trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
@@ -33,7 +35,8 @@ print profile rope specialise
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_copy cli_engine cli_files cli_lines cli_options cli_plan cli_probe cli_run cli_sampling cli_score cli_show cli_stats main
+cli_audit cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines cli_options cli_output cli_plan cli_probe cli_run
+cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
@@ -41,6 +44,10 @@ KERNEL_TEXTS = """
 abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
 ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tile.cuh
 """.split()
+
+# The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
+SCHEDULE_FUZZ = ["tests/schedule/%s.c" % name for name in "ask case draw fuzz models run shrink trial".split()]
+SCHEDULE_FUZZ_MAIN = ["tests/schedule/schedule_fuzz.c", "engine/cli_options.c"]
 
 # Shows how a program embeds the library: built from the public header and the shared library alone.
 EXAMPLE = "tests/examples/embed.c"
@@ -53,16 +60,18 @@ random_model tokenizer_ids
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
 TESTS = {
     "unit": """
-arena bpe check cli_stats config_rope cpu_pool cuda_api damage deploy_config detokenizer digest dynlib fail gpu_driver
-h16 items jit model_config num pages place plan planner pretokenize profile receipt request residual safetensors schedule score_items
-score_report score_tokens split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken transcript trig weights
+arena audit_inputs bpe check cli_compare cli_stats cli_trace config_rope cpu_pool cuda_api damage deploy_config detokenizer
+diff_receipt diff_trace diff_values digest dynlib fail gpu_driver guarantee h16 items jit model_config num pages place plan planner points
+pretokenize profile receipt receipt_read request residual safetensors schedule schedule_pages schedule_random score_items score_report
+score_tokens self_check split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
 adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
-checkpoint cli control engines fault frozen golden hostile invariance oracle requests score
+audit checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
+scoring start_check trace verify weights_tree
 """.split(),
 }
 
@@ -73,11 +82,17 @@ gpu library
 
 # Sources that tests need beside their own: folder of tests/ or name of a test -> paths.
 FORCE_ISA = "tests/kernel/force_isa.c"
+RUN_COMMAND = ["engine/cli_%s.c" % name for name in "run engine files lines options output sampling stats terms trace".split()]
 TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["tests/e2e/e2e.c"],
-                "test_h16": [FORCE_ISA], "test_invariance": [FORCE_ISA],
+                "test_schedule": ["tests/unit/late_machine.c"], "test_schedule_pages": ["tests/unit/late_machine.c"],
+                "test_schedule_random": ["tests/unit/late_machine.c"],
+                "test_h16": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
                 "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
-                "test_cli_stats": ["engine/cli_stats.c"],
-                "test_fault": ["engine/cli_%s.c" % name for name in ("run", "engine", "files", "lines", "options", "sampling", "stats")]}
+                "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"], "test_cli_stats": ["engine/cli_stats.c"],
+                "test_cli_trace": ["engine/cli_%s.c" % name for name in ("trace", "files", "options")],
+                "test_hostile": ["tests/fuzz/plan_walk.c"], "test_schedules": SCHEDULE_FUZZ,
+                "test_diff": RUN_COMMAND + ["engine/cli_%s.c" % name for name in ("compare", "diff", "score")],
+                "test_fault": RUN_COMMAND, "test_start_check": RUN_COMMAND}
 
 # Kernels whose own text the tests in tests/kernel/ also run on the CPU (tests/emulator/README.md): stem -> the sets of SPEC
 # constants that its test launches.
@@ -121,23 +136,30 @@ FLAWS = [
     ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
 ]
 
+LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
+                "watch_step"]
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
-    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
-    "test_control": ["cpu_mla_fold", "cpu_kv_write"],
+    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
+    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm
+moe_combine""".split()],
+    "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
-    "test_requests": ["cpu_adjust"],
-    "test_schedule": ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait"],
+    "test_requests": ["cpu_adjust", "verbatim_open"],
+    "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
+    "test_schedules": ["cpu_kv_write", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
+    "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
+    "test_trace": ["cpu_silu_mul"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
     "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],
 }
 
 # tests/fuzz/fuzz_<name>.c -> build/fuzz/fuzz_<name>, with clang's libFuzzer.
 FUZZERS = """
-config deploy jsonl plan profile safetensors safetensors_index score_jsonl split_pattern text
-tiktoken tokenizer_json
+config deploy jsonl plan profile receipt safetensors safetensors_index score_jsonl split_pattern text tiktoken tokenizer_json trace
 """.split()
 
 # === Flags ==================================================================================================================
@@ -239,9 +261,9 @@ def fuzz_sources():
 
 def all_sources():
     """Every .c and .cpp that the build compiles from the tree; tools/tidy.py compares it with the tree."""
-    support = sorted({path for paths in TEST_SUPPORT.values() for path in paths} - set(program_sources()))
+    support = {path for paths in [*TEST_SUPPORT.values(), SCHEDULE_FUZZ_MAIN] for path in paths}
     return (library_sources() + program_sources() + tool_sources() + test_sources() + gpu_test_sources() +
-            fuzz_sources() + support + [EMULATOR, EMULATED_KERNEL, EXAMPLE])
+            fuzz_sources() + sorted(support - set(program_sources())) + [EMULATOR, EMULATED_KERNEL, EXAMPLE])
 
 
 class Variant:
@@ -323,6 +345,7 @@ def write_emulator(ninja, build):
         copies = sorted({"%s/%s.cu" % (folder, stem), "%s/%s" % (folder, text)})
         ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem], stem=stem, folder=folder, edit=edit)
         kernel(stem, EMULATED[stem][number], "broken_%d" % i, folder, flaw, copies)
+    linked["test_self_check"] = [machine] + [path for paths in linked.values() for path in paths if path != machine]
     return linked
 
 
@@ -397,13 +420,15 @@ def generate(args):
     shared = plain.shared(library)
     program = plain.program(library)
     tools = [plain.binary("%s/%s" % (build, name), ["tools/%s.c" % name], library) for name in TOOLS]
+    schedule_fuzz = plain.binary(build + "/schedule_fuzz", SCHEDULE_FUZZ_MAIN + SCHEDULE_FUZZ, library)
     emulated = write_emulator(ninja, build)
     tests = plain.tests("tests", test_sources(), library, emulated) + plain.tests("gpu_tests", gpu_test_sources(), library)
 
     ninja.comment("The same under AddressSanitizer and UndefinedBehaviorSanitizer")
     san = Variant(ninja, build, build + "/san", "cc_san", "link_san")
     san_library = san.library(generated)
-    san_all = [san_library] + san.program(san_library) + san.tests("tests", test_sources(), san_library)
+    san_fuzz = san.binary(build + "/san/schedule_fuzz", SCHEDULE_FUZZ_MAIN + SCHEDULE_FUZZ, san_library)
+    san_all = [san_library, san_fuzz] + san.program(san_library) + san.tests("tests", test_sources(), san_library)
 
     ninja.comment("Fuzzers (clang only, never built by default)")
     fuzz_all = []
@@ -414,7 +439,7 @@ def generate(args):
                     for name, source in zip(FUZZERS, fuzz_sources())]
 
     ninja.comment("Names to build by")
-    default = [library] + shared + program + tools
+    default = [library] + shared + program + tools + [schedule_fuzz]
     ninja.build("all", "phony", default)
     ninja.build("tests", "phony", tests)
     ninja.build("san", "phony", san_all)

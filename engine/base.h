@@ -44,6 +44,7 @@ typedef struct fail_cause {
 } fail_cause;
 void fail_take(fail_cause *out);          /* moves this thread's record to *out; it is clear then        */
 status fail_give(const fail_cause *cause); /* returns cause->code; an earlier record of this thread is kept */
+void fail_prefix(const char *name);        /* puts the name of a file before the recorded text that lacks it */
 
 #define FAIL(code, ...) fail_record((code), __FILE__, __LINE__, __VA_ARGS__)
 #define TRY(call)                       \

@@ -6,8 +6,12 @@
 
 int cli_plan(int argc, char **argv);
 int cli_show(int argc, char **argv);
+int cli_digest(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_score(int argc, char **argv);
+int cli_diff(int argc, char **argv);
+int cli_verify(int argc, char **argv);
+int cli_audit(int argc, char **argv);
 int cli_probe(int argc, char **argv);
 int cli_copy(int argc, char **argv); /* `verbatim probe --copy` */
 

@@ -4,15 +4,12 @@
 #include "clock.h"
 #include "digest.h"
 #include "limits.h"
-#include "plan.h"
-#include "planner/check.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PROGRESS_SECONDS_TERMINAL 0.5
 #define PROGRESS_SECONDS_FILE 10.0
 
 /* === Options ================================================================================================================ */
@@ -37,7 +34,8 @@ void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
     {"--stats", cli_options_text, &self->stats_path}, {"--verbose", NULL, &self->verbose},
     {"--quiet", NULL, &self->quiet}, {"--batch", cli_options_u32, &self->config.max_active},
     {"--chunk", cli_options_u32, &self->config.chunk_tokens}, {"--slot-offset", cli_options_u32, &self->config.slot_offset},
-    {"--shuffle-pages", cli_options_u64, &self->config.shuffle_pages}, {"--direct", NULL, &self->config.direct},
+    {"--shuffle-pages", cli_options_u64, &self->config.shuffle_pages},
+    {"--no-prefix-cache", NULL, &self->config.no_prefix_cache}, {"--direct", NULL, &self->config.direct},
     {"--poison", NULL, &self->config.poison}};
   self->config.device = VERBATIM_DEVICE_AUTO;
   size_t at = 0;
@@ -60,19 +58,7 @@ static void choose_cache(cli_engine *self) {
 
 static void on_loading(void *context, uint64_t done, uint64_t total) {
   cli_engine *self = context;
-  double time = clock_seconds();
-  if (self->quiet || !isatty(STDERR_FILENO) || (done < total && time - self->progress_at < PROGRESS_SECONDS_TERMINAL)) return;
-  self->progress_at = time;
-  fprintf(stderr, "\rloading weights: %" PRIu64 "/%" PRIu64 " MB%s", done / 1000000, total / 1000000, done == total ? "\n" : "");
-}
-
-/* Plans come from anywhere: what the planner asks of its own is asked of every one before the engine trusts it. */
-static status check_whole(const char *path) {
-  plan view;
-  TRY(plan_open(&view, path));
-  status result = check_plan(view.memory, (size_t)view.header->file_bytes);
-  plan_close(&view);
-  return result;
+  if (!self->quiet) cli_output_progress_bytes(&self->loading, "loading weights", done, total);
 }
 
 static void on_fault(void *context, const char *what) {
@@ -83,6 +69,7 @@ static void on_fault(void *context, const char *what) {
 status cli_engine_open(cli_engine *self) {
   verbatim_config *c = &self->config;
   if (self->stats_path) TRY(cli_files_check_output(self->stats_path));
+  c->timed = self->stats_path != NULL;
   choose_cache(self);
   c->library_path = getenv("VERBATIM_LIBRARY_PATH");
   c->program_path = getenv("PATH");
@@ -91,7 +78,6 @@ status cli_engine_open(cli_engine *self) {
   c->on_progress = on_loading;
   c->on_fault = on_fault;
   c->context = self;
-  TRY(check_whole(self->plan_path));
   TRY((status)verbatim_open(&self->engine, c));
   self->info = verbatim_describe(self->engine);
   if (self->quiet) return OK;
@@ -101,13 +87,13 @@ status cli_engine_open(cli_engine *self) {
 }
 
 status cli_engine_begin(cli_engine *self, const tokenizer *t) {
-  digest vocabulary;
-  receipt_source source = {.numerics_id = self->info.numerics_id, .config_digest = self->info.config_digest,
-                           .weights_digest = self->info.weights_digest};
-  if (t) {
-    vocabulary = tokenizer_digest(t);
-    source.tokenizer_digest = vocabulary.bytes;
-  }
+  if (!t) return cli_engine_begin_as(self, NULL);
+  digest vocabulary = tokenizer_digest(t);
+  return cli_engine_begin_as(self, vocabulary.bytes);
+}
+
+status cli_engine_begin_as(cli_engine *self, const uint8_t *vocabulary) {
+  const receipt_source source = {.info = &self->info, .tokenizer_digest = vocabulary};
   TRY(receipt_begin(&self->receipt, self->receipt_path, &source));
   self->receipt_open = true;
   self->started = self->progress_at = clock_seconds();
@@ -118,7 +104,7 @@ void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64
   bool terminal = isatty(STDERR_FILENO);
   double time = clock_seconds(), seconds = time - self->started;
   if (self->quiet) return;
-  if (!last && time - self->progress_at < (terminal ? PROGRESS_SECONDS_TERMINAL : PROGRESS_SECONDS_FILE)) return;
+  if (!last && time - self->progress_at < (terminal ? CLI_OUTPUT_PROGRESS_SECONDS : PROGRESS_SECONDS_FILE)) return;
   self->progress_at = time;
   fprintf(stderr, "%s%u/%u requests, %" PRIu64 " tokens, %.1f s, %.1f tokens/s%s", terminal ? "\r" : "", done, count, tokens, seconds,
           (double)tokens / (seconds > 0 ? seconds : 1), terminal && !last ? "" : "\n");
@@ -137,8 +123,10 @@ status cli_engine_end(cli_engine *self) {
   char text[DIGEST_TEXT_BYTES];
   self->done.seconds = clock_seconds() - self->started;
   verbatim_info ended = verbatim_describe(self->engine);
+  self->done.counters = verbatim_count(self->engine);
   self->receipt_open = false;
   TRY(receipt_end(&self->receipt, &self->receipt_digest));
+  fprintf(stderr, "numerics id %s\n", digest_text(self->info.numerics_id, text));
   fprintf(stderr, "receipt %s\n", digest_text(self->receipt_digest.bytes, text));
   cli_stats_check(&ended);
   return self->stats_path ? cli_stats_write(self->stats_path, &ended, &self->done) : OK;

@@ -5,6 +5,7 @@
 #define VERBATIM_CLI_ENGINE_H
 #include "base.h"
 #include "cli_options.h"
+#include "cli_output.h"
 #include "cli_stats.h"
 #include "receipt.h"
 #include "tokenizer.h"
@@ -17,13 +18,14 @@
   "  --device D          auto, cpu, gpu or gpu:N (auto)\n" \
   "  --threads N         of the CPU (all cores)\n" \
   "  --cache-dir DIR     compiled kernels (default: the user's cache folder); \"\" for none\n" \
-  "  --stats FILE        write the times of the start by stage, memory and token counts as JSON\n" \
+  "  --stats FILE        write the times of the start by stage, memory, counts of tokens and steps, and the gaps between steps as JSON\n" \
   "  --verbose           tell the stages of the start and the memory\n" \
   "  --quiet             no progress\n\n" \
   "How the work is cut; no value of these changes a bit of the output:\n" \
   "  --batch N           most sequences at once        --chunk N          most prompt tokens of a request in a step\n" \
   "  --slot-offset N     first slot                    --shuffle-pages S  deal the KV pages in an order made from S\n" \
-  "  --direct            launches, not graphs          --poison           NaN in all memory that must not matter\n"
+  "  --direct            launches, not graphs          --poison           NaN in all memory that must not matter\n" \
+  "  --no-prefix-cache   compute every prompt\n"
 
 typedef struct cli_engine {
   const char *plan_path, *model_dir, *receipt_path, *stats_path, *cache_dir; /* the first two by the subcommand */
@@ -35,6 +37,7 @@ typedef struct cli_engine {
   bool receipt_open;
   digest receipt_digest;  /* after cli_engine_end */
   double started, progress_at; /* seconds */
+  cli_output_progress loading;
   cli_stats_run done;     /* what cli_engine_add has seen */
   char cache_path[CLI_ENGINE_PATH_BYTES_MAX];
 } cli_engine;
@@ -46,6 +49,9 @@ status cli_engine_open(cli_engine *self);
 
 /* Starts the receipt, and the clock. t null: no text is read or written. */
 status cli_engine_begin(cli_engine *self, const tokenizer *t);
+
+/* The same by the tokenizer's digest, null: none. */
+status cli_engine_begin_as(cli_engine *self, const uint8_t *vocabulary);
 
 /* A line of progress on stderr when one is due, with its numbers: seldom, but at the end (`last`) always. */
 void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64_t tokens, bool last);

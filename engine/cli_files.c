@@ -6,14 +6,43 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
 
+static const char *base_of(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* The folder that the file is in, or would be in. False: the path is too long. */
+static bool folder_of(const char *path, char folder[PATH_BYTES_MAX]) {
+  int bytes = (int)(base_of(path) - path);
+  bool fits = snprintf(folder, PATH_BYTES_MAX, "%.*s.", bytes, path) < PATH_BYTES_MAX;
+  if (!fits) errno = ENAMETOOLONG;
+  return fits;
+}
+
+/* It is no folder, and the folder it is to be in is there: said before long work, not after. It may be a device. */
+static status check_place(const char *path) {
+  struct stat info;
+  char folder[PATH_BYTES_MAX];
+  if (!*path) return FAIL(ERR_USAGE, "expected the name of a file to write, found \"\"");
+  if (stat(path, &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) return OK;
+    return FAIL(ERR_USAGE, "%s is a folder, not a regular file; hint: give the name of a file to write", path);
+  }
+  bool is_new = errno == ENOENT;
+  if (is_new && !*base_of(path)) return FAIL(ERR_USAGE, "%s: expected the name of a file to write, found that of a folder", path);
+  if (is_new && folder_of(path, folder) && access(folder, W_OK | X_OK) == 0) return OK;
+  return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
 status cli_files_check_output(const char *path) {
   struct stat info;
-  if (!*path) return FAIL(ERR_USAGE, "expected the name of a file to write, found \"\"");
-  if (stat(path, &info) != 0) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-  if (!S_ISREG(info.st_mode)) return FAIL(ERR_USAGE, "%s is not a regular file; hint: give the name of a file to write", path);
+  TRY(check_place(path));
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    return FAIL(ERR_USAGE, "%s is not a regular file; hint: give the name of a file to write", path);
   return OK;
 }
 
@@ -24,8 +53,18 @@ status cli_files_check_apart(const char *output, const char *other, const char *
   return FAIL(ERR_USAGE, "%s would be overwritten, but it is %s (%s); hint: write to another file", output, what, other);
 }
 
+/* Two names of a file that is not there yet. */
+static bool is_one_to_be(const char *a, const char *b) {
+  char folders[2][PATH_BYTES_MAX];
+  struct stat x, y;
+  if (stat(a, &x) == 0 || stat(b, &y) == 0 || strcmp(base_of(a), base_of(b)) != 0) return false;
+  if (!folder_of(a, folders[0]) || !folder_of(b, folders[1]) || stat(folders[0], &x) != 0 || stat(folders[1], &y) != 0) return false;
+  return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static status check_two(const char *output, const char *other) {
-  if (output && other && strcmp(output, other) == 0) return FAIL(ERR_USAGE, "%s: expected two files for two outputs, found one", output);
+  if (output && other && (strcmp(output, other) == 0 || is_one_to_be(output, other)))
+    return FAIL(ERR_USAGE, "%s: expected two files for two outputs, found one", output);
   return cli_files_check_apart(output, other, "another output");
 }
 
@@ -55,6 +94,7 @@ status cli_files_check_model(const char *output, const char *model_dir) {
 
 status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir) {
   for (size_t i = 0; i < count; i++) {
+    if (outputs[i]) TRY(check_place(outputs[i]));
     TRY(cli_files_check_apart(outputs[i], plan_path, "the plan"));
     TRY(cli_files_check_apart(outputs[i], input, "the input"));
     TRY(cli_files_check_apart(outputs[i], "/dev/stdin", "the input"));

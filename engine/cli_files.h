@@ -4,7 +4,8 @@
 #define VERBATIM_CLI_FILES_H
 #include "base.h"
 
-/* An output that appears whole under its name: absent, or a regular file, which will be replaced. ERR_USAGE, ERR_IO. */
+/* An output that appears whole under its name: absent, in a folder that is there, or a regular file, which will be replaced. ERR_USAGE,
+ * ERR_IO. */
 status cli_files_check_output(const char *path);
 
 /* The two are not the same regular file. ERR_USAGE, which calls the second one `what`. Either may be null or absent. */
@@ -13,8 +14,8 @@ status cli_files_check_apart(const char *output, const char *other, const char *
 /* The output is none of the files that are read from a model folder. ERR_USAGE. */
 status cli_files_check_model(const char *output, const char *model_dir);
 
-/* Before anything is read or written: none of the outputs (null: not asked for) is the plan, the input, a file of the model, or another of
- * them. input: null, "-" or a path; stdin counts as an input, too. ERR_USAGE. */
+/* Before anything is read or written: each of the outputs (null: not asked for) can be, and none is the plan, the input, a file of the
+ * model, or another of them. input: null, "-" or a path; stdin counts as an input, too. ERR_USAGE, ERR_IO. */
 status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir);
 
 #endif

@@ -41,6 +41,23 @@ status cli_options_real(const char *name, const char *value, void *target) {
   return OK;
 }
 
+status cli_options_range(const char *name, const char *text, size_t bytes, uint32_t most, uint32_t *first, uint32_t *last) {
+  char copy[32];
+  uint64_t from, to;
+  if (bytes >= sizeof copy) return FAIL(ERR_USAGE, "%s: expected a number or a range like 0-63, found \"%.40s\"", name, text);
+  memcpy(copy, text, bytes);
+  copy[bytes] = 0;
+  char *dash = strchr(copy, '-');
+  if (dash) *dash = 0;
+  TRY(cli_options_integer(name, copy, most, &from));
+  to = from;
+  if (dash) TRY(cli_options_integer(name, dash + 1, most, &to));
+  if (from > to) return FAIL(ERR_USAGE, "%s: expected an ascending range, found \"%.*s\"", name, (int)bytes, text);
+  *first = (uint32_t)from;
+  *last = (uint32_t)to;
+  return OK;
+}
+
 status cli_options_parse(const cli_option *options, int argc, char **argv, const char **words, uint32_t *word_count) {
   bool options_end = false;
   for (int i = 1; i < argc; i++) {

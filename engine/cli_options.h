@@ -18,6 +18,9 @@ status cli_options_real(const char *name, const char *value, void *target);
 /* An integer of 0 to most. */
 status cli_options_integer(const char *name, const char *value, uint64_t most, uint64_t *out);
 
+/* "N" or "N-M", M at least N and at most `most`: the first `bytes` of text. ERR_USAGE. */
+status cli_options_range(const char *name, const char *text, size_t bytes, uint32_t most, uint32_t *first, uint32_t *last);
+
 /* Reads argv[1..argc): options of the table, which ends with a row without a name, and other words (also "-", and everything behind
  * "--") to words[0..*word_count), which has room for argc. argv[0] names the subcommand in errors. */
 status cli_options_parse(const cli_option *options, int argc, char **argv, const char **words, uint32_t *word_count);

@@ -7,9 +7,12 @@
 #include "cli_files.h"
 #include "cli_lines.h"
 #include "cli_options.h"
+#include "cli_output.h"
 #include "cli_sampling.h"
+#include "cli_trace.h"
 #include "items.h"
 #include "json_line.h"
+#include "nonfinite.h"
 #include "tokenizer.h"
 #include "transcript.h"
 #include "verbatim.h"
@@ -30,15 +33,15 @@ static const char HELP[] =
   "  --jsonl FILE        one JSON object per line: \"prompt\" or \"prompt_ids\", optionally \"id\", \"task\", \"answer\" and, instead of\n"
   "                      the options below, \"max_tokens\", \"n\", \"temperature\", \"top_k\", \"top_p\", \"min_p\",\n"
   "                      \"repetition_penalty\", \"presence_penalty\", \"frequency_penalty\", \"logit_bias\" ({\"ID\": X}),\n"
-  "                      \"allowed_ids\", \"seed\", \"stop\" (a text or a list), \"stop_ids\", \"ignore_eos\", \"logprobs\";\n"
-  "                      - is stdin\n"
+  "                      \"allowed_ids\", \"seed\", \"stop\" (a text or a list), \"stop_ids\", \"ignore_eos\", \"logprobs\",\n"
+  "                      \"require\" (a list), \"deadline_seconds\"; - is stdin\n"
   "  --ids               prompts are token ids, and so is the output\n"
   "  --no-bos            do not add the begin-of-sequence token to text\n"
   CLI_SAMPLING_HELP
   "  --output text|jsonl form of the output (text)\n"
   "  --stream            print text as it is made (one prompt)\n"
-  "  --logits FILE       write fp32 logits of every prompt position, [positions][vocab], in the order of input\n"
-  CLI_ENGINE_HELP;
+  "  --logits FILE       write fp32 logits of every prompt position, [positions][vocab], in the order of input\n";
+static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
 
 typedef struct run_options {
   const char *jsonl, *logits_path, *output;
@@ -49,6 +52,7 @@ typedef struct run_options {
 } run_options;
 
 typedef struct run_request { /* a sample of an item on its way; the engine writes into its arrays */
+  cli_trace_request trace; /* first: the request's context is this struct */
   verbatim_request request;
   const item *item;
   struct run *run;
@@ -64,6 +68,7 @@ typedef struct task_score {
 typedef struct run {
   run_options options;
   cli_sampling sampling;
+  cli_trace trace;
   cli_engine engine;
   items items;
   tokenizer *tokenizer; /* null: ids only */
@@ -83,11 +88,12 @@ typedef struct run {
 static status parse_arguments(run *self, int argc, char **argv) {
   run_options *o = &self->options;
   uint32_t count = 0;
-  cli_option table[48] = {
+  cli_option table[64] = {
     {"--jsonl", cli_options_text, &o->jsonl}, {"--logits", cli_options_text, &o->logits_path},
     {"--output", cli_options_text, &o->output}, {"--ids", NULL, &o->ids}, {"--no-bos", NULL, &o->no_bos},
     {"--stream", NULL, &o->stream}};
   cli_sampling_options(&self->sampling, table, ARRAY_LEN(table));
+  cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
   if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR, hint: verbatim run --help");
@@ -99,7 +105,7 @@ static status parse_arguments(run *self, int argc, char **argv) {
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->stream && strcmp(o->output, "text") != 0) return FAIL(ERR_USAGE, "--stream: expected --output text, found %s", o->output);
   if (o->prompt_count && o->jsonl) return FAIL(ERR_USAGE, "run: prompts as arguments and --jsonl, expected one of them");
-  return OK;
+  return cli_trace_check(&self->trace);
 }
 
 /* === Prompts ================================================================================================================ */
@@ -236,23 +242,29 @@ static void print_text(run *self, const run_request *r, const char *text, size_t
   if (text && !self->options.stream) fwrite(text, 1, bytes, stdout);
   else if (!text) print_ids(&r->request);
   putchar('\n');
+  if (r->request.finish != VERBATIM_DEADLINE) return;
+  fputs("item ", stderr);
+  cli_output_plain(stderr, name_of(r, name));
+  fprintf(stderr, ": its deadline came after %u tokens\n", r->request.token_count);
 }
 
 static status write_one(run *self, run_request *r) {
-  char *text = NULL, name[NAME_ROOM];
+  char *text = NULL, name[NAME_ROOM], fault[NONFINITE_TEXT_BYTES];
   size_t bytes = 0;
   if (self->tokenizer && !self->options.ids) TRY(transcript_text(self->tokenizer, &r->request, &text, &bytes));
   status result = OK;
-  if (strcmp(self->options.output, "jsonl") == 0) result = transcript_json(stdout, r->item, &r->request, self->tokenizer, text, bytes);
+  if (strcmp(self->options.output, "jsonl") == 0) result = transcript_json(stdout, self->engine.info.numerics_id, r->item, &r->request,
+                                                                       self->tokenizer, text, bytes);
   else print_text(self, r, text, bytes);
   if (r->item->answer && text) score(self, r->item, transcript_matches(text, bytes, r->item->answer));
   free(text);
   TRY(result);
   cli_engine_add(&self->engine, name_of(r, name), &r->request);
-  if (fflush(stdout) != 0 || ferror(stdout)) return FAIL(ERR_IO, "stdout: cannot be written: %s", strerror(errno));
+  cli_trace_add(&r->trace, name, &r->request);
+  TRY(cli_output_flush());
   return r->request.finish == VERBATIM_NONFINITE
-             ? FAIL(ERR_MISMATCH, "request %s: the logits hold NaN or Inf after %u tokens, hint: are the weights damaged?", r->item->id,
-                    r->request.token_count)
+             ? FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf after %u tokens%s, hint: are the weights damaged?", name,
+                    r->request.token_count, nonfinite_text(&r->request, fault))
              : OK;
 }
 
@@ -291,6 +303,9 @@ static void set_params(run *self, const item_params *p, verbatim_request *r) {
   r->stop_texts = p->stop_texts;
   r->stop_text_count = p->stop_text_count;
   r->ignore_eos = p->ignore_eos;
+  r->deadline_seconds = p->deadline_seconds;
+  r->required = p->required;
+  r->required_count = p->required_count;
   r->on_token = on_token;
   r->on_text = self->options.stream ? on_text : NULL;
 }
@@ -304,6 +319,7 @@ static status make_samples(run *self, const item *from, uint64_t *logit_rows) {
     set_params(self, &from->params, &r->request);
     r->request.sample_index = i;
     r->request.context = r;
+    cli_trace_watch(&self->trace, &r->trace, &r->request);
     if (i == 0) TRY(encode(self, r));
     if (i == 0 && self->options.logits_path) r->request.on_logits = on_logits;
     r->request.prompt = first->request.prompt;
@@ -348,6 +364,7 @@ static status submit_requests(run *self) {
 
 static status open_outputs(run *self) {
   const run_options *o = &self->options;
+  TRY(cli_trace_begin(&self->trace, &self->engine.info));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
   if (!o->logits_path) return OK;
   self->logits_fd = open(o->logits_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -359,23 +376,27 @@ static status run_all(run *self) {
   bool busy = true;
   while (busy) {
     TRY((status)verbatim_poll(self->engine.engine, &busy));
+    TRY(cli_trace_failure(&self->trace));
     TRY(write_finished(self, &failure));
     show_progress(self, false);
   }
   show_progress(self, true);
   print_scores(self);
   TRY(cli_engine_end(&self->engine));
+  TRY(cli_trace_end(&self->trace));
   if (!self->logits_error) return failure.code == OK ? OK : fail_give(&failure);
   return FAIL(ERR_IO, "%s: could not be written whole: %s", self->options.logits_path, strerror(self->logits_error));
 }
 
 static status run_steps(run *self) {
-  const char *const outputs[] = {self->engine.receipt_path, self->options.logits_path, self->engine.stats_path};
+  const char *const outputs[] = {self->engine.receipt_path, self->options.logits_path, self->engine.stats_path,
+                                 self->trace.path};
   TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->options.jsonl, self->engine.model_dir));
   TRY(read_prompts(self));
   TRY(open_tokenizer(self));
   TRY(make_requests(self));
   self->engine.config.logits = self->options.logits_path != NULL;
+  self->engine.config.trace = self->trace.path != NULL;
   TRY(cli_engine_open(&self->engine));
   TRY(submit_requests(self));
   TRY(open_outputs(self));
@@ -386,10 +407,12 @@ static void close_run(run *self) {
   cli_engine_close(&self->engine);
   tokenizer_close(self->tokenizer);
   for (uint32_t i = 0; i < self->request_count; i++) {
+    cli_trace_release(&self->requests[i].trace);
     free(self->requests[i].made_ids);
     free(self->requests[i].request.tokens);
     free(self->requests[i].request.alternatives);
   }
+  cli_trace_close(&self->trace);
   free(self->requests);
   free(self->scores);
   items_close(&self->items);
@@ -400,6 +423,7 @@ static void close_run(run *self) {
 int cli_run(int argc, char **argv) {
   if (cli_options_ask_help(argc, argv)) {
     fputs(HELP, stdout);
+    fputs(MORE_HELP, stdout);
     return 0;
   }
   run self = {.logits_fd = -1};
@@ -407,8 +431,11 @@ int cli_run(int argc, char **argv) {
   self.options.words = calloc((size_t)argc, sizeof *self.options.words);
   status result = self.options.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
   if (result == OK) result = run_steps(&self);
-  if (result != OK && self.refused) fprintf(stderr, "verbatim: item %s: %s\n", self.refused, fail_text());
-  else if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
+  if (result != OK) {
+    fputs(self.refused ? "verbatim: item " : "verbatim: ", stderr);
+    cli_output_plain(stderr, self.refused ? self.refused : "");
+    fprintf(stderr, "%s%s\n", self.refused ? ": " : "", fail_text());
+  }
   close_run(&self);
   return fail_exit_code(result);
 }

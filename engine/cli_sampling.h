@@ -1,8 +1,10 @@
-/* cli_sampling.h - the options that say how tokens are chosen and where they end, as the defaults of items. Read next: items.h. */
+/* cli_sampling.h - the options that say how tokens are chosen, where they end and on what terms, as the defaults of items. Read next:
+ * items.h. */
 #ifndef VERBATIM_CLI_SAMPLING_H
 #define VERBATIM_CLI_SAMPLING_H
 #include "base.h"
 #include "cli_options.h"
+#include "cli_terms.h"
 #include "items.h"
 
 #define CLI_SAMPLING_HELP \
@@ -20,13 +22,15 @@
   "  --stop TEXT         ends before this text; may be repeated\n" \
   "  --stop-id ID        ends with this token; may be repeated\n" \
   "  --ignore-eos        the model's own stop tokens do not stop\n" \
-  "  --logprobs K        also tell the K likeliest tokens at every place, 0 to 20 (0)\n"
+  "  --logprobs K        also tell the K likeliest tokens at every place, 0 to 20 (0)\n" \
+  CLI_TERMS_HELP
 
 typedef struct cli_sampling {
   item_params params; /* points into the lists below */
   verbatim_text stop_texts[VERBATIM_STOP_TEXTS_MAX];
   verbatim_bias biases[VERBATIM_BIASES_MAX];
   int32_t allowed_ids[VERBATIM_BIASES_MAX];
+  cli_terms terms;
 } cli_sampling;
 
 /* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. self stays where it is. */

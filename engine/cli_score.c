@@ -7,6 +7,10 @@
 #include "cli_files.h"
 #include "cli_lines.h"
 #include "cli_options.h"
+#include "cli_output.h"
+#include "cli_terms.h"
+#include "cli_trace.h"
+#include "nonfinite.h"
 #include "score_items.h"
 #include "score_report.h"
 #include "score_tokens.h"
@@ -29,7 +33,8 @@ static const char HELP[] =
   "  {\"context\": TEXT, \"continuations\": [TEXT, ...]}       a choice; with \"answer\": INDEX, accuracy too\n"
   "  {\"text\": TEXT}                                        a text as a whole, for perplexities\n"
   "  \"context_ids\", \"continuation_ids\", \"continuations_ids\" and \"ids\" are the same in token ids\n"
-  "  Optional: \"id\"; \"task\", by which the summary is grouped. Other keys are copied to the output.\n\n"
+  "  Optional: \"id\"; \"task\", by which the summary is grouped; \"require\" (a list) and \"deadline_seconds\" instead of the options.\n"
+  "  Other keys are copied to the output.\n\n"
   "Tokens are those of lm-evaluation-harness. White space that ends a context moves to the continuation; the continuation's tokens\n"
   "are those of both texts encoded as one, without as many as the context has. A context begins with what the tokenizer puts before\n"
   "a text, as in `verbatim run`: the model was trained so. The first token of a whole text, or of a continuation without a context,\n"
@@ -39,6 +44,8 @@ static const char HELP[] =
   "Out comes a line for each, in order: \"logprob\", \"token_count\", \"is_greedy\" (each token has the largest logit), \"bytes\",\n"
   "and for each token \"tokens\", \"logprobs\", \"ranks\", \"alternatives\"; of a list all this under \"choices\", then \"best\",\n"
   "\"best_norm\" and with an answer \"acc\", \"acc_norm\"; of a whole text also \"words\" and \"windows\".\n"
+  "Each line has \"numerics_id\". What was not scored to its end has \"finish\" (nonfinite, deadline) and, of nonfinite, \"fault\":\n"
+  "op, layer and position where NaN or Inf began.\n"
   "Sums are binary64, token by token. A choice's best is the largest sum, best_norm the largest per byte of the continuation, not\n"
   "counting white space at its front.\n\n"
   "  --jsonl FILE        the items; - is stdin (-)\n"
@@ -46,7 +53,8 @@ static const char HELP[] =
   "  --logprobs K        also the K likeliest tokens in each one's place, 0 to 20 (0)\n"
   "  --output jsonl|text form of the output (jsonl)\n"
   "  --summary FILE      write accuracies and perplexities as JSON, beside printing them\n"
-  CLI_ENGINE_HELP;
+  CLI_TERMS_HELP;
+static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
 
 typedef struct score_options {
   const char *jsonl, *output, *summary_path;
@@ -61,12 +69,16 @@ typedef struct score_entry { /* an item's share of the lists and of the requests
 
 typedef struct score_run {
   score_options options;
+  cli_terms terms;
+  score_terms defaults;   /* of items */
+  cli_trace trace;
   cli_engine engine;
   score_items items;
   tokenizer *tokenizer;   /* null: all items are ids */
   score_tokens *lists;    /* [list_count], one for each part of each item */
   score_entry *entries;   /* [items.count] */
   verbatim_request *requests; /* [request_count], items in order, parts or windows in order */
+  cli_trace_request *traces;  /* [request_count] */
   score_result *results;  /* of one item: [most parts] */
   uint32_t list_count, request_count;
   uint32_t finished;      /* requests: a prefix */
@@ -82,10 +94,13 @@ typedef struct score_run {
 static status parse_arguments(score_run *self, int argc, char **argv) {
   score_options *o = &self->options;
   uint32_t count = 0;
-  cli_option table[24] = {
+  cli_option table[40] = {
     {"--jsonl", cli_options_text, &o->jsonl}, {"--output", cli_options_text, &o->output},
     {"--summary", cli_options_text, &o->summary_path}, {"--no-bos", NULL, &o->no_bos},
     {"--logprobs", cli_options_u32, &o->top_logprobs}};
+  cli_terms_options(&self->terms, &self->defaults.required_count, &self->defaults.deadline_seconds, table, ARRAY_LEN(table));
+  self->defaults.required = self->terms.required;
+  cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
   if (count != 2) return FAIL(ERR_USAGE, "score: expected PLAN MODEL_DIR, found %u words, hint: verbatim score --help", count);
@@ -97,12 +112,12 @@ static status parse_arguments(score_run *self, int argc, char **argv) {
     return FAIL(ERR_USAGE, "--logprobs: expected 0 to %u, found %u", VERBATIM_TOP_LOGPROBS_MAX, o->top_logprobs);
   if (strcmp(o->jsonl, "-") == 0 && isatty(STDIN_FILENO))
     return FAIL(ERR_USAGE, "score: no items, hint: --jsonl FILE, or pipe lines in");
-  return OK;
+  return cli_trace_check(&self->trace);
 }
 
 static status add_line(void *context, char *line, size_t bytes, uint32_t number) {
   score_run *self = context;
-  return score_items_add(&self->items, line, bytes, number);
+  return score_items_add(&self->items, line, bytes, number, &self->defaults);
 }
 
 static status read_items(score_run *self) {
@@ -154,11 +169,13 @@ static status count_requests(score_run *self) {
     if (count > REQUESTS_MAX) return FAIL(ERR_LIMIT, "items: more than %u continuations and windows", REQUESTS_MAX);
   }
   self->requests = calloc(count, sizeof *self->requests);
+  self->traces = calloc(count, sizeof *self->traces);
   self->request_count = (uint32_t)count;
-  return self->requests ? OK : FAIL(ERR_LIMIT, "requests: no memory");
+  return self->requests && self->traces ? OK : FAIL(ERR_LIMIT, "requests: no memory");
 }
 
-static status submit(score_run *self, const int32_t *ids, uint32_t count, uint32_t from, verbatim_request *request) {
+static status submit(score_run *self, const score_terms *terms, const int32_t *ids, uint32_t count, uint32_t from,
+                     verbatim_request *request) {
   *request = VERBATIM_REQUEST_DEFAULTS;
   request->prompt = ids;
   request->prompt_count = count;
@@ -166,6 +183,11 @@ static status submit(score_run *self, const int32_t *ids, uint32_t count, uint32
   request->score = true;
   request->score_from = from;
   request->top_logprobs = self->options.top_logprobs;
+  request->required = terms->required;
+  request->required_count = terms->required_count;
+  request->deadline_seconds = terms->deadline_seconds;
+  request->context = &self->traces[request - self->requests];
+  cli_trace_watch(&self->trace, request->context, request);
   request->scores = calloc(count - from, sizeof *request->scores);
   request->alternatives = calloc((uint64_t)(count - from) * request->top_logprobs + 1, sizeof *request->alternatives);
   if (!request->scores || !request->alternatives) return FAIL(ERR_LIMIT, "requests: no memory");
@@ -182,7 +204,7 @@ static status submit_all(score_run *self) {
       const score_tokens *list = &self->lists[entry->first_list + (is_whole(item) ? 0 : k)];
       score_window window = {.count = list->count, .from = list->from};
       if (is_whole(item)) window = score_tokens_window(list->count, self->engine.info.max_len, k);
-      TRY(submit(self, list->ids + window.first, window.count, window.from, &self->requests[entry->first_request + k]));
+      TRY(submit(self, &item->terms, list->ids + window.first, window.count, window.from, &self->requests[entry->first_request + k]));
     }
     self->refused = NULL;
   }
@@ -199,47 +221,57 @@ static void add_to_receipt(score_run *self, const score_item *item, const score_
     if (item->is_list || entry->request_count > 1) snprintf(name, sizeof name, "%s#%u", item->id, k);
     else snprintf(name, sizeof name, "%s", item->id);
     cli_engine_add(&self->engine, name, request);
+    cli_trace_add(request->context, name, request);
   }
 }
 
-static status write_one(score_run *self, const score_item *item, const score_entry *entry) {
+/* *failed: null, or the first of the item's requests that was not scored to its end. */
+static status write_one(score_run *self, const score_item *item, const score_entry *entry, const verbatim_request **failed) {
   const verbatim_request *requests = self->requests + entry->first_request;
-  bool is_finite = true;
+  *failed = NULL;
   for (uint32_t i = 0; i < item->part_count; i++) {
     self->results[i] = is_whole(item) ? score_report_result(requests, entry->request_count) : score_report_result(&requests[i], 1);
-    is_finite = is_finite && self->results[i].is_finite;
+    if (!*failed) *failed = self->results[i].failed;
   }
   if (strcmp(self->options.output, "jsonl") == 0)
-    TRY(score_report_json(stdout, item, self->results, requests, entry->request_count));
+    TRY(score_report_json(stdout, self->engine.info.numerics_id, item, self->results, requests, entry->request_count));
   else TRY(score_report_text(stdout, item, self->results));
   TRY(score_report_add(&self->summary, item, self->results));
   add_to_receipt(self, item, entry);
-  if (fflush(stdout) != 0 || ferror(stdout)) return FAIL(ERR_IO, "stdout: cannot be written: %s", strerror(errno));
-  return is_finite ? OK : FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf, hint: are the weights damaged?", item->id);
+  return cli_output_flush();
 }
 
-/* Whatever is finished, in the order of input. An item with non-finite logits is reported, the others go on. */
+static status tell(const score_item *item, const verbatim_request *failed) {
+  char fault[NONFINITE_TEXT_BYTES];
+  if (failed->finish == VERBATIM_DEADLINE) return FAIL(ERR_LIMIT, "item %s: its deadline came before it was scored", item->id);
+  return FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf%s, hint: are the weights damaged?", item->id,
+              nonfinite_text(failed, fault));
+}
+
+/* Whatever is finished, in the order of input. An item that was not scored is reported, the others go on. */
 static status write_finished(score_run *self, fail_cause *first) {
   while (self->finished < self->request_count && self->requests[self->finished].finish != VERBATIM_RUNNING)
     self->tokens += self->requests[self->finished++].prompt_count;
   while (self->written < self->items.count) {
     const score_entry *entry = &self->entries[self->written];
     if (self->finished < entry->first_request + entry->request_count) return OK;
-    status result = write_one(self, &self->items.list[self->written++], entry);
-    if (result != ERR_MISMATCH) TRY(result);
-    else if (first->code == OK) fail_take(first); /* the next poll would clear it */
-    else fail_clear();
+    const score_item *item = &self->items.list[self->written++];
+    const verbatim_request *failed;
+    TRY(write_one(self, item, entry, &failed));
+    if (!failed || first->code != OK) continue;
+    (void)tell(item, failed);
+    fail_take(first); /* the next poll would clear it */
   }
   return OK;
 }
 
 static status write_summary(score_run *self) {
-  char text[DIGEST_TEXT_BYTES];
+  char text[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES];
   score_report_print(&self->summary, stderr);
   if (!self->summary_file) return OK;
-  json_t *object = json_pack("{s:I, s:I, s:s, s:o}", "items", (json_int_t)self->items.count, "requests", (json_int_t)self->request_count,
-                             "receipt", digest_text(self->engine.receipt_digest.bytes, text), "tasks",
-                             score_report_object(&self->summary));
+  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:o}", "numerics_id", digest_text(self->engine.info.numerics_id, numerics), "items",
+                             (json_int_t)self->items.count, "requests", (json_int_t)self->request_count, "receipt",
+                             digest_text(self->engine.receipt_digest.bytes, text), "tasks", score_report_object(&self->summary));
   bool good = object && json_dumpf(object, self->summary_file, JSON_INDENT(2)) == 0 && putc('\n', self->summary_file) != EOF;
   json_decref(object);
   good = fclose(self->summary_file) == 0 && good;
@@ -254,24 +286,28 @@ static status score_all(score_run *self) {
   bool busy = true;
   while (busy) {
     TRY((status)verbatim_poll(self->engine.engine, &busy));
+    TRY(cli_trace_failure(&self->trace));
     TRY(write_finished(self, &failure));
     cli_engine_progress(&self->engine, self->finished, self->request_count, self->tokens, false);
   }
   cli_engine_progress(&self->engine, self->finished, self->request_count, self->tokens, true);
   TRY(cli_engine_end(&self->engine));
+  TRY(cli_trace_end(&self->trace));
   TRY(write_summary(self));
   return failure.code == OK ? OK : fail_give(&failure);
 }
 
 static status score_steps(score_run *self) {
   const char *summary_path = self->options.summary_path;
-  const char *const outputs[] = {self->engine.receipt_path, summary_path, self->engine.stats_path};
+  const char *const outputs[] = {self->engine.receipt_path, summary_path, self->engine.stats_path, self->trace.path};
   TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->options.jsonl, self->engine.model_dir));
   TRY(read_items(self));
   TRY(make_lists(self));
+  self->engine.config.trace = self->trace.path != NULL;
   TRY(cli_engine_open(&self->engine));
   TRY(count_requests(self));
   TRY(submit_all(self));
+  TRY(cli_trace_begin(&self->trace, &self->engine.info));
   TRY(cli_engine_begin(&self->engine, self->tokenizer));
   if (summary_path && !(self->summary_file = fopen(summary_path, "wb")))
     return FAIL(ERR_IO, "%s: cannot be written: %s", summary_path, strerror(errno));
@@ -281,12 +317,15 @@ static status score_steps(score_run *self) {
 static void close_score(score_run *self) {
   cli_engine_close(&self->engine);
   tokenizer_close(self->tokenizer);
-  for (uint32_t i = 0; self->requests && i < self->request_count; i++) {
+  for (uint32_t i = 0; self->requests && self->traces && i < self->request_count; i++) {
+    cli_trace_release(&self->traces[i]);
     free(self->requests[i].scores);
     free(self->requests[i].alternatives);
   }
   for (uint32_t i = 0; i < self->list_count; i++) score_tokens_close(&self->lists[i]);
+  cli_trace_close(&self->trace);
   free(self->requests);
+  free(self->traces);
   free(self->lists);
   free(self->entries);
   free(self->results);
@@ -299,14 +338,18 @@ static void close_score(score_run *self) {
 int cli_score(int argc, char **argv) {
   if (cli_options_ask_help(argc, argv)) {
     fputs(HELP, stdout);
+    fputs(MORE_HELP, stdout);
     return 0;
   }
   score_run self = {.options = {.jsonl = "-", .output = "jsonl"}};
   self.options.words = calloc((size_t)argc, sizeof *self.options.words);
   status result = self.options.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
   if (result == OK) result = score_steps(&self);
-  if (result != OK && self.refused) fprintf(stderr, "verbatim: item %s: %s\n", self.refused, fail_text());
-  else if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
+  if (result != OK) {
+    fputs(self.refused ? "verbatim: item " : "verbatim: ", stderr);
+    cli_output_plain(stderr, self.refused ? self.refused : "");
+    fprintf(stderr, "%s%s\n", self.refused ? ": " : "", fail_text());
+  }
   close_score(&self);
   return fail_exit_code(result);
 }

@@ -1,5 +1,6 @@
 /* cli_stats.c - see cli_stats.h. Owns the words and the JSON; every figure comes from verbatim_describe or from the caller. */
 #include "cli_stats.h"
+#include "digest.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -82,14 +83,35 @@ static json_t *memory_json(const verbatim_info *info) {
                    (json_int_t)info->host_bytes);
 }
 
+/* The gap in microseconds below which this share of all gaps is; the bins' upper ends. */
+static uint32_t gap_us_below(const verbatim_counters *c, double share) {
+  uint64_t seen = 0;
+  uint32_t bin = 0;
+  for (; bin + 1 < VERBATIM_GAP_BINS && (double)(seen += c->gap_bins[bin]) < share * (double)c->gaps; bin++) continue;
+  return bin + 1;
+}
+
+static json_t *counters_json(const verbatim_counters *c) {
+  json_t *gap = c->gaps ? json_pack("{s:I, s:f, s:i, s:i}", "steps", (json_int_t)c->gaps, "mean_us", c->gap_us / (double)c->gaps,
+                                    "median_below_us", (int)gap_us_below(c, 0.5), "p99_below_us", (int)gap_us_below(c, 0.99))
+                        : json_null();
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "steps", (json_int_t)c->steps, "decode_steps",
+                   (json_int_t)c->decode_steps, "mixed_steps", (json_int_t)c->mixed_steps, "token_rows", (json_int_t)c->token_rows,
+                   "reused_tokens", (json_int_t)c->reused_tokens, "recomputed_tokens", (json_int_t)c->recomputed_tokens, "admissions",
+                   (json_int_t)c->admissions, "preemptions", (json_int_t)c->preemptions, "cancellations", (json_int_t)c->cancellations,
+                   "deadlines", (json_int_t)c->deadlines, "evicted_pages", (json_int_t)c->evicted_pages, "most_sequences",
+                   (int)c->most_sequences, "gap", gap);
+}
+
 status cli_stats_write(const char *path, const verbatim_info *info, const cli_stats_run *run) {
+  char digits[DIGEST_TEXT_BYTES];
   uint64_t tokens = run->prompt_tokens + run->made_tokens;
   json_t *work = json_pack("{s:i, s:I, s:I, s:f, s:f, s:f}", "requests", (int)run->requests, "prompt_tokens",
                            (json_int_t)run->prompt_tokens, "made_tokens", (json_int_t)run->made_tokens, "seconds", run->seconds,
                            "made_tokens_per_s", rate((double)run->made_tokens, run->seconds), "tokens_per_s",
                            rate((double)tokens, run->seconds));
-  json_t *root = json_pack("{s:s, s:o, s:o, s:o}", "device", info->device, "start", stages_json(info), "memory", memory_json(info),
-                           "run", work);
+  json_t *root = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "numerics_id", digest_text(info->numerics_id, digits), "device", info->device,
+                           "start", stages_json(info), "memory", memory_json(info), "run", work, "steps", counters_json(&run->counters));
   status result = root ? OK : FAIL(ERR_LIMIT, "no memory for the figures of --stats");
   if (root && json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0)
     result = FAIL(ERR_IO, "%s: cannot be written", path);

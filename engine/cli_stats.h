@@ -11,6 +11,7 @@ typedef struct cli_stats_run { /* from the first submitted request to the last t
   uint64_t prompt_tokens; /* computed before the first token of a request: prefill */
   uint64_t made_tokens;   /* decode */
   double seconds;
+  verbatim_counters counters; /* at the end */
 } cli_stats_run;
 
 /* One line, or with verbose every stage and the memory. */

@@ -1,4 +1,5 @@
-/* clock.h - the time since some fixed moment, for figures that people read. No time enters a plan, a receipt or a decision.
+/* clock.h - the time since some fixed moment, for figures that people read and for the deadlines of requests. No time enters a plan, or
+ * changes a bit of what a request yields before its deadline.
  * Includes libc only. */
 #ifndef VERBATIM_CLOCK_H
 #define VERBATIM_CLOCK_H

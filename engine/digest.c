@@ -18,6 +18,8 @@ static digest canonical(XXH128_hash_t hash) {
 
 digest digest_of(const void *data, size_t bytes) { return canonical(XXH3_128bits(data, bytes)); }
 
+digest digest_of_seeded(const void *data, size_t bytes, uint64_t seed) { return canonical(XXH3_128bits_withSeed(data, bytes, seed)); }
+
 void digest_start(digest_state *state) { XXH3_128bits_reset((XXH3_state_t *)(void *)state->opaque); }
 
 void digest_add(digest_state *state, const void *data, size_t bytes) {

@@ -16,6 +16,7 @@ typedef struct digest { uint8_t bytes[DIGEST_BYTES]; } digest;
 typedef struct digest_state { _Alignas(64) uint8_t opaque[576]; } digest_state;
 
 digest digest_of(const void *data, size_t bytes);
+digest digest_of_seeded(const void *data, size_t bytes, uint64_t seed); /* for tables in memory: not stored, not compared elsewhere */
 void digest_start(digest_state *state);
 void digest_add(digest_state *state, const void *data, size_t bytes);
 digest digest_end(const digest_state *state); /* may be called many times */

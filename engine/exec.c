@@ -5,6 +5,8 @@
 #include "exec_state.h"
 #include <string.h>
 
+#define COPY_GAP_BYTES 4096u
+
 /* === Memory ================================================================================================================= */
 
 /* Lays the host's images out in one block; counts only while block is null. */
@@ -22,7 +24,10 @@ static uint64_t lay_out(exec *self, uint8_t *block) {
   if (block) self->block_table = (uint32_t *)(void *)(block + at);
   at = align_up(at + 4ull * header->limits.max_seqs * header->limits.pages_per_seq, 256);
   if (block) self->lists = (token_bias *)(void *)(block + at);
-  return at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs;
+  at = align_up(at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs, 256);
+  if (!self->options.device) return at;
+  if (block) self->scratch = block + at;
+  return at + EXEC_SCRATCH_BYTES;
 }
 
 static status make_memory(exec *self, arena *host) {
@@ -41,31 +46,49 @@ static status make_memory(exec *self, arena *host) {
   TRY(gpu_reserve(device, self->plan->header->device_bytes, &self->base));
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
-  for (int i = 0; i < 2; i++) TRY(gpu_event_open(device, false, &self->done[i]));
+  TRY(gpu_stream_open(device, &self->up));
+  TRY(gpu_stream_open(device, &self->down));
+  gpu_event **const events[] = {self->done, self->uploaded, self->computed};
+  for (int i = 0; i < 6; i++) TRY(gpu_event_open(device, false, &events[i / 2][i % 2]));
   for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
+  for (uint32_t i = 0; i < EXEC_TIMED_STEPS && self->options.timed; i++) {
+    TRY(gpu_event_open(device, true, &self->ops_begin[i]));
+    TRY(gpu_event_open(device, true, &self->ops_end[i]));
+  }
   self->pinned = pinned;
   lay_out(self, pinned);
   return OK;
 }
 
+static status make_pending(exec *self, arena *host) {
+  uint64_t slots = self->plan->header->limits.max_seqs;
+  for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(exec_slot) * slots, &self->pending[i]));
+  return arena_take(host, sizeof(uint64_t) * slots, &self->row_sent);
+}
+
 /* === Arguments ================================================================================================================= */
+
+static status make_args(const exec *self, const plan_op *op, uint32_t parity, arena *host, void **out) {
+  TRY(arena_take(host, op->args_bytes, out));
+  memcpy(*out, self->plan->args + op->args_offset, op->args_bytes);
+  for (uint32_t i = 0; i < op->fixup_count; i++) {
+    const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
+    uint64_t address = exec_address(self, exec_region(fixup->region, parity), fixup->offset);
+    memcpy((uint8_t *)*out + fixup->args_offset, &address, sizeof address);
+  }
+  return OK;
+}
 
 static status resolve_ops(exec *self, arena *host) {
   const plan *p = self->plan;
-  void *ops, *args;
+  void *ops;
   TRY(arena_take(host, sizeof(exec_op) * (p->op_count + 1ull), &ops));
   self->ops = ops;
   self->op_count = p->op_count;
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
-    TRY(arena_take(host, op->args_bytes, &args));
-    memcpy(args, p->args + op->args_offset, op->args_bytes);
-    for (uint32_t f = 0; f < op->fixup_count; f++) {
-      const plan_fixup *fixup = &p->fixups[op->first_fixup + f];
-      uint64_t address = exec_address(self, fixup->region, fixup->offset);
-      memcpy((uint8_t *)args + fixup->args_offset, &address, sizeof address);
-    }
-    self->ops[i] = (exec_op){.op = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel), .args = args};
+    self->ops[i] = (exec_op){.op = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
+    for (uint32_t parity = 0; parity < 2; parity++) TRY(make_args(self, op, parity, host, &self->ops[i].args[parity]));
     ASSERT(self->ops[i].row->args_bytes == op->args_bytes);
   }
   return OK;
@@ -77,8 +100,10 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
   exec *self = memory;
   self->plan = p;
   self->options = *options;
+  self->options.timed &= options->device != NULL;
   self->rung_count = options->direct ? 0 : p->ladder_count;
   status result = make_memory(self, host);
+  if (result == OK) result = make_pending(self, host);
   if (result == OK) result = resolve_ops(self, host);
   if (result != OK) {
     exec_close(self);
@@ -90,7 +115,9 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
 
 void exec_close(exec *self) {
   if (!self) return;
-  if (self->stream) gpu_sync(self->options.device, self->stream, "end of the run");
+  gpu_stream *const streams[] = {self->up, self->stream, self->down};
+  for (size_t i = 0; i < ARRAY_LEN(streams); i++)
+    if (streams[i]) gpu_sync(self->options.device, streams[i], "end of the run");
   gemm_lt_close(self->library);
   jit_close(self->compiler);
   self->library = NULL;
@@ -111,15 +138,22 @@ weights_target exec_weights_target(exec *self) {
 
 exec_counts exec_count(const exec *self) {
   return (exec_counts){.graphs = self->graph_count, .kernels_cached = self->kernels_cached,
-                       .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes};
+                       .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes,
+                       .nvrtc_version = self->nvrtc_version, .gaps = self->gaps,
+                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0};
+}
+
+const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
+  *count = self->loaded ? self->plan->kernel_count : 0;
+  return self->loaded;
 }
 
 /* === Ops ==================================================================================================================== */
 
-void exec_launch_own(exec *self, const exec_op *op, uint32_t rows) {
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows) {
   uint32_t grid[3];
   for (int i = 0; i < 3; i++) grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
-  gpu_launch(self->options.device, self->stream, op->kernel, op->name, grid, op->args);
+  gpu_launch(self->options.device, self->stream, op->kernel, op->name, grid, op->args[parity]);
 }
 
 /* The pinned library algorithm for this row count, or null. */
@@ -132,56 +166,106 @@ static gemm_lt_op *library_choice(const exec *self, const exec_op *op, uint32_t 
 }
 
 static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows) {
-  const gemm_args *args = op->args;
+  const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
   uint64_t workspace = exec_address(self, REGION_WORK, self->plan->header->gemm_workspace);
   status result = gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
                               (uint64_t)(uintptr_t)args->y, workspace);
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
-static void run_op(exec *self, const exec_op *op, uint32_t rows) {
+static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows) {
   if (!self->options.device) {
-    op->row->run_cpu(op->args, self->options.pool);
+    op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
   gemm_lt_op *lt = library_choice(self, op, rows);
   if (lt) run_library(self, op, lt, rows);
-  else exec_launch_own(self, op, rows);
+  else exec_launch_own(self, op, parity, rows);
 }
 
-void exec_run_ops(exec *self, uint32_t token_rows, uint32_t logit_rows) {
+/* Launch rows of an op, 0 when it does not run for these. */
+static uint32_t rows_of(const exec_op *op, uint32_t token_rows, uint32_t logit_rows) {
+  uint32_t rows = op->op->rows_kind == ROWS_TOKENS ? token_rows : logit_rows;
+  return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
+}
+
+void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
   for (uint32_t i = 0; i < self->op_count; i++) {
-    const exec_op *op = &self->ops[i];
-    uint32_t rows = op->op->rows_kind == ROWS_TOKENS ? token_rows : logit_rows;
-    if (rows && rows >= op->op->rows_min && rows <= op->op->rows_max) run_op(self, op, rows);
+    uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
+    if (rows) run_op(self, &self->ops[i], parity, rows);
   }
 }
 
 /* === Copies ================================================================================================================= */
 
-static void copy_in(exec *self, uint64_t target, const void *source, size_t bytes) {
-  if (self->options.device) gpu_upload(self->options.device, self->stream, target, source, bytes);
+static void copy_in(exec *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes) {
+  if (self->options.device) gpu_upload(self->options.device, stream, target, source, bytes);
   else memcpy((void *)(uintptr_t)target, source, bytes);
 }
 
-static void copy_out(exec *self, void *target, uint64_t source, size_t bytes) {
-  if (self->options.device) gpu_download(self->options.device, self->stream, target, source, bytes);
+static void copy_out(exec *self, gpu_stream *stream, void *target, uint64_t source, size_t bytes) {
+  if (self->options.device) gpu_download(self->options.device, stream, target, source, bytes);
   else memcpy(target, (const void *)(uintptr_t)source, bytes);
 }
 
-/* The image, and of block table and token lists what has changed. The device reads host memory later than this. What it reads stays until
- * then: an image is filled again when its parity's step has been waited for, and a slot changes hands when a step that was submitted
- * with its row and list, or later, has been waited for. */
-static void upload_inputs(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
+typedef struct table { uint64_t at, bytes; } table; /* part of a region that is used */
+
+/* Tables in the order of memory that are near enough to be copied as one with what lies between them: one copy costs as much as these
+ * bytes. Returns how many, and their bytes. */
+static size_t near_tables(const table *tables, size_t count, uint64_t *bytes) {
+  size_t last = 0;
+  while (last + 1 < count && tables[last + 1].at - tables[last].at - tables[last].bytes <= COPY_GAP_BYTES) last++;
+  *bytes = tables[last].at + tables[last].bytes - tables[0].at;
+  return last + 1;
+}
+
+static void upload_image(exec *self, uint32_t parity) {
   const plan_io *io = &self->plan->header->io;
-  uint64_t step = exec_address(self, REGION_STEP, 0), row_bytes = 4ull * self->plan->header->limits.pages_per_seq;
-  copy_in(self, step, self->image[parity], io->block_table);
-  for (uint32_t i = 0; i < changed_count; i++) {
-    uint64_t slot = changed[i].slot, list_bytes = changed[i].list_count * sizeof(token_bias);
-    copy_in(self, step + io->block_table + slot * row_bytes, exec_block_row(self, changed[i].slot), row_bytes);
-    if (list_bytes)
-      copy_in(self, step + io->lists + slot * TOKEN_LIST_MAX * sizeof(token_bias), exec_list(self, changed[i].slot), list_bytes);
+  const uint8_t *image = self->image[parity];
+  const step_in *head = (const step_in *)(const void *)(image + io->step);
+  uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, parity), 0), bytes;
+  const table tables[] = {{io->step, sizeof *head}, {io->logit_row, 4ull * head->logit_count},
+                          {io->sample, sizeof(sample_param) * head->logit_count}, {io->token, 4 * rows}, {io->position, 4 * rows},
+                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * head->tile_count}};
+  if (self->options.poison) copy_in(self, self->up, step, image, io->block_table);
+  for (size_t i = 0; i < ARRAY_LEN(tables) && !self->options.poison;) {
+    const table *first = &tables[i];
+    i += near_tables(first, ARRAY_LEN(tables) - i, &bytes);
+    copy_in(self, self->up, step + first->at, image + first->at, bytes);
   }
+}
+
+static void add_pending(exec *self, uint32_t parity, exec_slot changed) {
+  exec_slot *list = self->pending[parity];
+  uint32_t at = 0;
+  while (at < self->pending_count[parity] && list[at].slot != changed.slot) at++;
+  if (at == self->pending_count[parity]) list[self->pending_count[parity]++] = changed;
+  else list[at].list_count = max_u32(list[at].list_count, changed.list_count);
+}
+
+static void upload_row(exec *self, uint32_t parity, const exec_slot *changed) {
+  const plan_io *io = &self->plan->header->io;
+  uint64_t row_bytes = 4ull * self->plan->header->limits.pages_per_seq, list_stride = TOKEN_LIST_MAX * sizeof(token_bias);
+  uint64_t slot = changed->slot, step = exec_address(self, exec_region(REGION_STEP, parity), 0);
+  uint64_t list_bytes = changed->list_count * sizeof(token_bias);
+  copy_in(self, self->up, step + io->block_table + slot * row_bytes, exec_block_row(self, changed->slot), row_bytes);
+  if (list_bytes) copy_in(self, self->up, step + io->lists + slot * list_stride, exec_list(self, changed->slot), list_bytes);
+  self->row_sent[slot] = self->submitted + 1;
+}
+
+/* Of the image what the step uses, and of block table and token lists what this parity does not have yet. The step before of this
+ * parity has been waited for, and those of the other use another image: so this may go on beside them. The device reads host memory later
+ * than this. What it reads stays until then: an image is filled again when its parity's step has been waited for, and a slot changes
+ * hands when exec_row_was_read says so. */
+static void upload_inputs(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
+  for (uint32_t i = 0; i < changed_count; i++)
+    for (uint32_t other = 0; other < 2; other++) add_pending(self, other, changed[i]);
+  upload_image(self, parity);
+  for (uint32_t i = 0; i < self->pending_count[parity]; i++) upload_row(self, parity, &self->pending[parity][i]);
+  self->pending_count[parity] = 0;
+  if (!self->options.device) return;
+  gpu_record(self->options.device, self->up, self->uploaded[parity]);
+  gpu_wait(self->options.device, self->stream, self->uploaded[parity]);
 }
 
 static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
@@ -196,20 +280,26 @@ static bool wants_top(const exec *self, uint32_t parity, uint32_t rows) {
   return false;
 }
 
-/* Results of the step's rows. The device has one set for both parities: the next step writes it behind this download. */
+/* Results of the step's rows, beside the ops of the next step. Logits are read before these, which overwrite them. */
 static void download_results(exec *self, uint32_t parity, uint32_t rows) {
   const plan_io *io = &self->plan->header->io;
-  const struct { uint64_t at, row_bytes; bool wanted; } tables[] = {
-    {io->result, sizeof(sample_result), true},
-    {io->digest, sizeof(uint64_t), true},
-    {io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX, wants_top(self, parity, rows)},
-  };
-  if (rows == 0) return;
-  for (size_t i = 0; i < ARRAY_LEN(tables); i++)
-    if (tables[i].wanted)
-      copy_out(self, self->result[parity] + tables[i].at, exec_address(self, REGION_RESULT, tables[i].at), tables[i].row_bytes * rows);
-  if (self->options.logits)
-    copy_out(self, self->logits[parity], exec_address(self, REGION_WORK, io->logits), 4ull * rows * self->plan->header->model.vocab);
+  const table tables[] = {{io->result, sizeof(sample_result) * rows}, {io->digest, sizeof(uint64_t) * rows},
+                          {io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX * rows}};
+  uint64_t source = exec_address(self, exec_region(REGION_RESULT, parity), 0), bytes;
+  size_t count = ARRAY_LEN(tables) - !wants_top(self, parity, rows);
+  if (self->options.logits && rows)
+    copy_out(self, self->stream, self->logits[parity], exec_address(self, REGION_WORK, io->logits),
+             4ull * rows * self->plan->header->model.vocab);
+  if (self->options.device) {
+    gpu_record(self->options.device, self->stream, self->computed[parity]);
+    gpu_wait(self->options.device, self->down, self->computed[parity]);
+  }
+  for (size_t i = 0; i < count && rows;) {
+    const table *first = &tables[i];
+    i += near_tables(first, count - i, &bytes);
+    copy_out(self, self->down, self->result[parity] + first->at, source + first->at, bytes);
+  }
+  if (self->options.device) gpu_record(self->options.device, self->down, self->done[parity]);
 }
 
 /* === The step =============================================================================================================== */
@@ -254,30 +344,146 @@ static uint32_t rung_for(const exec *self, uint32_t tokens) {
   return rung;
 }
 
-void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
+/* What comes before the ops of a step. Returns its head. */
+static const step_in *begin_step(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
   ASSERT(parity < 2);
   const plan_limits *limits = &self->plan->header->limits;
   const step_in *head = (const step_in *)(const void *)(self->image[parity] + self->plan->header->io.step);
   ASSERT(head->token_count >= 1 && head->token_count <= limits->max_batch_tokens);
   ASSERT(head->logit_count <= limits->max_logit_rows);
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
-  ASSERT(!decode || head->logit_count == head->token_count);
   upload_inputs(self, parity, changed, changed_count);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
-  uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
-  if (rung == self->rung_count) exec_run_ops(self, head->token_count, head->logit_count);
-  else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung], "decode graph");
-  else exec_run_ops(self, self->plan->ladder[rung], self->plan->ladder[rung]);
+  return head;
+}
+
+static void end_step(exec *self, uint32_t parity, const step_in *head) {
   download_results(self, parity, head->logit_count);
-  if (self->options.device) gpu_record(self->options.device, self->stream, self->done[parity]);
+  self->submitted++;
+}
+
+/* Between the steps' inputs and their ops, and between these and the results. */
+static void mark(exec *self, gpu_event *const events[EXEC_TIMED_STEPS]) {
+  if (self->options.timed) gpu_record(self->options.device, self->stream, events[self->submitted % EXEC_TIMED_STEPS]);
+}
+
+void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
+  uint64_t step = self->submitted;
+  self->is_marked[step % EXEC_TIMED_STEPS] = true;
+  self->is_chained[step % EXEC_TIMED_STEPS] = step > self->waited && self->is_marked[(step - 1) % EXEC_TIMED_STEPS];
+  const step_in *head = begin_step(self, parity, changed, changed_count);
+  ASSERT(!decode || head->logit_count == head->token_count);
+  uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
+  mark(self, self->ops_begin);
+  if (rung == self->rung_count) exec_run_ops(self, parity, head->token_count, head->logit_count);
+  else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung][parity], "decode graph");
+  else exec_run_ops(self, parity, self->plan->ladder[rung], self->plan->ladder[rung]);
+  mark(self, self->ops_end);
+  end_step(self, parity, head);
+}
+
+/* Before the step that is being waited for. */
+static void measure_gap(exec *self) {
+  uint64_t step = self->waited;
+  if (!self->options.timed || !self->is_chained[step % EXEC_TIMED_STEPS]) return;
+  double us = gpu_elapsed_us(self->options.device, self->ops_end[(step - 1) % EXEC_TIMED_STEPS], self->ops_begin[step % EXEC_TIMED_STEPS]);
+  self->gaps.count++;
+  self->gaps.sum_us += us;
+  self->gaps.bins[us < VERBATIM_GAP_BINS - 1 ? (uint32_t)us : VERBATIM_GAP_BINS - 1]++;
+}
+
+bool exec_row_was_read(const exec *self, uint32_t slot) {
+  ASSERT(slot < self->plan->header->limits.max_seqs);
+  return self->row_sent[slot] <= self->waited;
 }
 
 exec_results exec_wait(exec *self, uint32_t parity) {
   ASSERT(parity < 2);
   if (self->options.device) gpu_event_sync(self->options.device, self->done[parity], "step");
+  measure_gap(self);
+  self->waited++;
   const plan_io *io = &self->plan->header->io;
   const uint8_t *image = self->result[parity];
   return (exec_results){.result = (const sample_result *)(const void *)(image + io->result),
                         .top = (const top_logprob *)(const void *)(image + io->top),
                         .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[parity]};
+}
+
+/* === Looking in ============================================================================================================= */
+
+static void wait_for(exec *self, const char *what) {
+  if (self->options.device) gpu_sync(self->options.device, self->stream, what);
+}
+
+void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
+  const step_in *head = begin_step(self, parity, changed, changed_count);
+  self->is_marked[self->submitted % EXEC_TIMED_STEPS] = self->is_chained[self->submitted % EXEC_TIMED_STEPS] = false;
+  for (uint32_t i = 0; i < self->op_count; i++) {
+    uint32_t rows = rows_of(&self->ops[i], head->token_count, head->logit_count);
+    if (!rows) continue;
+    run_op(self, &self->ops[i], parity, rows);
+    wait_for(self, self->ops[i].name);
+    see(context, i);
+  }
+  end_step(self, parity, head);
+}
+
+void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+  ASSERT(op < self->op_count);
+  uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
+  ASSERT(rows > 0);
+  run_op(self, &self->ops[op], 0, rows);
+  wait_for(self, self->ops[op].name);
+}
+
+static uint64_t address_inside(const exec *self, uint32_t region, uint64_t offset, uint64_t bytes) {
+  ASSERT(region < REGION_COUNT && offset <= self->plan->regions[region].bytes && bytes <= self->plan->regions[region].bytes - offset);
+  return exec_address(self, region, offset);
+}
+
+static uint64_t piece_of(const exec *self, uint64_t bytes) {
+  return self->options.device && bytes > EXEC_SCRATCH_BYTES ? EXEC_SCRATCH_BYTES : bytes;
+}
+
+void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes) {
+  uint64_t source = address_inside(self, region, offset, bytes);
+  for (uint64_t at = 0, piece; at < bytes; at += piece) {
+    piece = piece_of(self, bytes - at);
+    uint8_t *target = (uint8_t *)to + at;
+    copy_out(self, self->stream, self->options.device ? self->scratch : target, source + at, piece);
+    wait_for(self, "reading memory");
+    if (self->options.device) memcpy(target, self->scratch, piece);
+  }
+}
+
+void exec_write(exec *self, uint32_t region, uint64_t offset, const void *from, uint64_t bytes) {
+  uint64_t target = address_inside(self, region, offset, bytes);
+  for (uint64_t at = 0, piece; at < bytes; at += piece) {
+    piece = piece_of(self, bytes - at);
+    const uint8_t *source = (const uint8_t *)from + at;
+    if (self->options.device) memcpy(self->scratch, source, piece);
+    copy_in(self, self->stream, target + at, self->options.device ? self->scratch : source, piece);
+    wait_for(self, "writing memory");
+  }
+}
+
+/* Rows that are neighbours in memory are one copy, and all that the scratch holds is waited for once. */
+void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to) {
+  uint64_t room = row_bytes ? piece_of(self, UINT64_MAX) / row_bytes : 0;
+  for (uint32_t first = 0, many; first < count; first += many) {
+    uint8_t *target = (uint8_t *)to + first * row_bytes;
+    many = room > 1 ? (uint32_t)(room < count - first ? room : count - first) : 1;
+    if (room <= 1) {
+      exec_read(self, region, offsets[first], target, row_bytes);
+      continue;
+    }
+    uint8_t *landing = self->options.device ? self->scratch : target;
+    for (uint32_t i = 0, run; i < many; i += run) {
+      const uint64_t *offset = offsets + first + i;
+      for (run = 1; i + run < many && offset[run] == offset[run - 1] + row_bytes;) run++;
+      copy_out(self, self->stream, landing + i * row_bytes, address_inside(self, region, *offset, run * row_bytes), run * row_bytes);
+    }
+    wait_for(self, "reading rows");
+    if (self->options.device) memcpy(target, self->scratch, many * row_bytes);
+  }
 }

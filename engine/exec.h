@@ -12,6 +12,7 @@
 #include "kernels_src/abi.h"
 #include "arena.h"
 #include "plan.h"
+#include "verbatim.h"
 #include "weights.h"
 
 typedef struct exec exec;
@@ -24,6 +25,7 @@ typedef struct exec_options {
   bool direct;           /* no graphs, exact row counts instead of ladder sizes                      */
   bool poison;           /* NaN patterns in all memory that must not matter                          */
   bool logits;           /* results carry the logits rows                                            */
+  bool timed;            /* exec_count tells the gaps between steps                                  */
 } exec_options;
 
 /* What the caller fills; arrays as in plan_io, bounds as in plan_limits. */
@@ -43,15 +45,30 @@ typedef struct exec_results { /* of the step last submitted with this parity; va
   const float *logits;         /* [logit_count][vocab]; null without the option             */
 } exec_results;
 
-typedef struct exec_slot { /* one that has a new owner */
+typedef struct exec_slot { /* one that has a new owner, or whose row has grown */
   uint32_t slot;
   uint32_t list_count; /* entries of its token list, 0: none */
 } exec_slot;
 
+/* From the end of a step's ops to the beginning of the next one's, where the host had submitted that in time: what it takes to bring
+ * results down and inputs up, and whatever else keeps the device from working. */
+typedef struct exec_gaps {
+  uint64_t count;
+  double sum_us;
+  uint32_t bins[VERBATIM_GAP_BINS]; /* by whole microseconds, the last: or more */
+} exec_gaps;
+
 typedef struct exec_counts {
   uint32_t graphs, kernels_cached, kernels_compiled; /* GPU machine, else 0                          */
-  uint64_t pinned_bytes;
+  uint32_t nvrtc_version; /* 1000 * major + 10 * minor */
+  uint64_t cublaslt_version, pinned_bytes;
+  exec_gaps gaps;
 } exec_counts;
+
+/* The regions of a step's parity in place of those that plans name. */
+static inline uint32_t exec_region(uint32_t region, uint32_t parity) {
+  return region == REGION_STEP && parity ? REGION_STEP_ODD : region == REGION_RESULT && parity ? REGION_RESULT_ODD : region;
+}
 
 /* The start, in this order; all of it may allocate, nothing behind it does. open makes memory and arguments. On error everything made is
  * released by exec_close, which takes null and half-made ones. */
@@ -60,6 +77,10 @@ void exec_close(exec *self);
 
 /* Compiles and loads the kernels, opens the library of pinned algorithms. Nothing to do on the CPU machine. */
 status exec_start_kernels(exec *self, arena *host);
+
+/* Before the weights are loaded: the device's reservation is the probes' memory. Runs the probes of self_check.h by every kernel of the
+ * plan, on the CPU machine by every op of it. ERR_MISMATCH names the probe that this machine answers otherwise. */
+status exec_start_check(exec *self);
 
 /* Where weights_load puts the weights. Valid until exec_start_tables. */
 weights_target exec_weights_target(exec *self);
@@ -75,14 +96,19 @@ status exec_start_graphs(exec *self);
 
 exec_counts exec_count(const exec *self);
 
+/* The machine code that is loaded, in the plan's order; none on the CPU machine. */
+const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count);
+
 /* The input image of a parity (0 or 1); free to fill once the parity's last step has been waited for. Under poison it is
  * overwritten with NaN patterns by this call. */
 exec_input exec_fill(exec *self, uint32_t parity);
 
-/* Block table row of a slot, [pages_per_seq], and its token list, [TOKEN_LIST_MAX]. One image for both parities: they are given to the
- * device by naming the slot in exec_submit, and may be changed again when that step has been waited for. */
+/* Block table row of a slot, [pages_per_seq], and its token list, [TOKEN_LIST_MAX]. They are given to the device by naming the slot in
+ * exec_submit, with that step and the next one of the other parity. More may be written behind what they hold at any time; what they
+ * hold may be changed when exec_row_was_read says so, which it does at the latest when no step is under way. */
 uint32_t *exec_block_row(exec *self, uint32_t slot);
 token_bias *exec_list(exec *self, uint32_t slot);
+bool exec_row_was_read(const exec *self, uint32_t slot);
 
 /* Pages whose rows no step to come may read. Under poison they are overwritten with NaN patterns, behind the steps submitted so
  * far; otherwise nothing happens. */
@@ -94,5 +120,20 @@ void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *chan
 
 /* Waits for the step last submitted with this parity. */
 exec_results exec_wait(exec *self, uint32_t parity);
+
+/* In place of exec_submit: runs the step op by op, by direct launches, and calls see after every op that ran, when its results are there.
+ * Ends with the step's end. */
+typedef void exec_see(void *context, uint32_t op);
+void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context);
+
+/* Inside see, and while no step is under way: copies of the machine's memory, by region. They wait. read_rows: count rows of row_bytes from
+ * their offsets, to one behind the other. */
+void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes);
+void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to);
+void exec_write(exec *self, uint32_t region, uint64_t offset, const void *from, uint64_t bytes);
+
+/* As these: one op of the plan alone, with whatever its inputs hold, the step's head among them. The launch rows of its kind must be in its
+ * range. */
+void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows);
 
 #endif

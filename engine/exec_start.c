@@ -1,12 +1,16 @@
 /* exec_start.c - what happens once between the plan and the first step: kernels, tables, checks, graphs.
  *
- * Order: exec_open (exec.c: memory, arguments), kernels, the caller loads the weights, tables and fills, the check of library
- * algorithms against our own kernel, warm-up and captures. Everything here may allocate; nothing after it does.
+ * Order: exec_open (exec.c: memory, arguments), kernels, the self-check, the caller loads the weights, tables and fills, the check of
+ * library algorithms against our own kernel, warm-up and captures. Everything here may allocate; nothing after it does.
  * Declared in exec.h; read exec.c next. */
 #include "exec_state.h"
+#include "digest.h"
 #include "kernels_src/num.h"
+#include "self_check.h"
 #include "trig.h"
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PROBE_ROWS 3u    /* row counts tried per library algorithm: least, middle, most */
@@ -14,7 +18,7 @@
 
 /* === Kernels =============================================================================================================== */
 
-static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *kernel) {
+static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *kernel, verbatim_kernel *loaded) {
   jit_spec specs[JIT_SPECS_MAX];
   const kernel_row *row = kernels_row(source->kernel);
   if (source->spec_count > JIT_SPECS_MAX)
@@ -25,6 +29,9 @@ static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *ker
   }
   jit_cubin_view cubin;
   TRY(jit_compile(self->compiler, row->name, specs, source->spec_count, &cubin));
+  digest code = digest_of(cubin.bytes, cubin.size);
+  loaded->name = row->name;
+  memcpy(loaded->digest, code.bytes, DIGEST_BYTES);
   if (cubin.from_cache) self->kernels_cached++;
   else self->kernels_compiled++;
   gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size, .args_bytes = row->args_bytes,
@@ -34,11 +41,16 @@ static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *ker
 
 static status make_kernels(exec *self, arena *host) {
   const plan *p = self->plan;
-  void *kernels;
+  void *kernels, *loaded;
+  int major, minor;
   TRY(jit_open(self->options.libraries, self->options.cache_dir, NULL, 0, &self->compiler));
+  jit_version(self->compiler, &major, &minor);
+  self->nvrtc_version = (uint32_t)(1000 * major + 10 * minor);
   TRY(arena_take(host, sizeof(gpu_kernel) * (p->kernel_count + 1ull), &kernels));
+  TRY(arena_take(host, sizeof(verbatim_kernel) * (p->kernel_count + 1ull), &loaded));
   self->kernels = kernels;
-  for (uint32_t i = 0; i < p->kernel_count; i++) TRY(make_kernel(self, &p->kernels[i], &self->kernels[i]));
+  self->loaded = loaded;
+  for (uint32_t i = 0; i < p->kernel_count; i++) TRY(make_kernel(self, &p->kernels[i], &self->kernels[i], &self->loaded[i]));
   for (uint32_t i = 0; i < p->op_count; i++) self->ops[i].kernel = &self->kernels[p->ops[i].variant];
   return OK;
 }
@@ -51,7 +63,7 @@ static status prepare_library(exec *self, arena *host) {
     exec_op *op = &self->ops[i];
     void *prepared;
     if (op->op->gemm_count == 0) continue;
-    const gemm_args *args = op->args;
+    const gemm_args *args = op->args[0];
     if (args->batches != 1) return FAIL(ERR_FORMAT, "plan op %s: a batched gemm has library algorithms", op->name);
     TRY(arena_take(host, sizeof(gemm_lt_op) * op->op->gemm_count, &prepared));
     op->lt = prepared;
@@ -74,6 +86,113 @@ status exec_start_kernels(exec *self, arena *host) {
   if (!self->options.device) return OK;
   TRY(make_kernels(self, host));
   return prepare_library(self, host);
+}
+
+/* === The self-check ========================================================================================================= */
+
+_Static_assert(2 * SELF_CHECK_BYTES <= EXEC_STAGING_BYTES, "an image on its way up and one on its way down");
+
+static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char *name) {
+  for (uint32_t i = 0; i < kernel->spec_count; i++) {
+    const plan_spec *spec = &p->specs[kernel->first_spec + i];
+    if (strcmp(plan_string(p, spec->name), name) == 0 && spec->value > 0) return spec->value;
+  }
+  return 1;
+}
+
+/* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */
+static void name_variant(const exec *self, const plan_kernel *kernel, char *text, size_t text_bytes) {
+  const char *name = kernels_row(kernel->kernel)->name;
+  int used = self->options.device ? snprintf(text, text_bytes, "kernel %s", name)
+                                  : snprintf(text, text_bytes, "the CPU's %s, %s", name, cpu_isa());
+  for (uint32_t i = 0; i < kernel->spec_count && self->options.device && used >= 0 && (size_t)used < text_bytes; i++) {
+    const plan_spec *spec = &self->plan->specs[kernel->first_spec + i];
+    int more = snprintf(text + used, text_bytes - (size_t)used, ", %s %u", plan_string(self->plan, spec->name), spec->value);
+    used = more < 0 ? more : used + more;
+  }
+}
+
+static void name_machine(const exec *self, const gpu *device, char *text, size_t text_bytes) {
+  if (!device) {
+    snprintf(text, text_bytes, "this processor");
+    return;
+  }
+  const gpu_info *info = gpu_describe(device);
+  snprintf(text, text_bytes, "%s (driver for CUDA %u.%u, NVRTC %u.%u)", info->name, info->driver_version / 1000,
+           info->driver_version % 1000 / 10, self->nvrtc_version / 1000, self->nvrtc_version % 1000 / 10);
+}
+
+/* The refusal. what: the probe and its variant; by: who computed it. */
+static status refuse(const exec *self, const char *what, const gpu *by, digest expected, digest found) {
+  static const char gpu_hint[] = "the driver or NVRTC may have changed, or the GPU is broken; --device cpu starts without it";
+  static const char cpu_hint[] = "a compiler that does not keep to IEEE-754, or a broken processor; build as configure.py does";
+  char machine[160], texts[3][DIGEST_TEXT_BYTES];
+  name_machine(self, by, machine, sizeof machine);
+  return FAIL(ERR_MISMATCH, "self-check: %s: expected digest %s, found %s: %s does not compute numerics id %s; hint: %s", what,
+              digest_text(expected.bytes, texts[0]), digest_text(found.bytes, texts[1]), machine,
+              digest_text(self->plan->header->numerics_id, texts[2]), by ? gpu_hint : cpu_hint);
+}
+
+/* Runs the probe; image: SELF_CHECK_BYTES that the host can write, and on the CPU machine the ops too. Returns where the result is. */
+static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t index, uint8_t *image, self_check_launch *launch) {
+  const plan_kernel *kernel = &self->plan->kernels[variant];
+  gpu *device = self->options.device;
+  if (!device) {
+    self_check_build(index, image, (uint64_t)(uintptr_t)image, launch);
+    kernels_row(kernel->kernel)->run_cpu(launch->args, self->options.pool);
+    return image;
+  }
+  uint32_t grid[3];
+  self_check_build(index, image, self->base, launch);
+  self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"), grid);
+  gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);
+  gpu_launch(device, self->stream, &self->kernels[variant], "self-check", grid, launch->args);
+  gpu_download(device, self->stream, image + SELF_CHECK_BYTES, self->base, launch->judged_bytes);
+  gpu_sync(device, self->stream, "self-check");
+  return image + SELF_CHECK_BYTES;
+}
+
+static status check_variant(exec *self, uint32_t variant, uint8_t *image) {
+  const plan_kernel *kernel = &self->plan->kernels[variant];
+  uint32_t probes = 0;
+  for (uint32_t i = 0; i < self_check_count(); i++) {
+    self_check_launch launch;
+    if (!self_check_is_for(i, kernel->kernel, &self->plan->header->model)) continue;
+    probes++;
+    const uint8_t *result = run_self_check(self, variant, i, image, &launch);
+    digest expected = self_check_answer(i), found = self_check_digest(&launch, result);
+    if (memcmp(expected.bytes, found.bytes, DIGEST_BYTES) == 0) continue;
+    char text[384], name[256];
+    name_variant(self, kernel, name, sizeof name);
+    snprintf(text, sizeof text, "probe \"%s\" of op %s (%s)", launch.probe, kernels_row(kernel->kernel)->name, name);
+    return refuse(self, text, self->options.device, expected, found);
+  }
+  if (probes) return OK;
+  return FAIL(ERR_UNSUPPORTED, "self-check: no probe of op %s for kv_lora_rank %u and rope_dim %u", kernels_row(kernel->kernel)->name,
+              self->plan->header->model.kv_lora_rank, self->plan->header->model.rope_dim);
+}
+
+/* On the CPU machine all variants of an op are one function. */
+static bool checked_before(const exec *self, uint32_t variant) {
+  for (uint32_t i = 0; i < variant && !self->options.device; i++)
+    if (self->plan->kernels[i].kernel == self->plan->kernels[variant].kernel) return true;
+  return false;
+}
+
+status exec_start_check(exec *self) {
+  digest expected = self_check_tables_answer(), found = self_check_tables();
+  if (memcmp(expected.bytes, found.bytes, DIGEST_BYTES) != 0)
+    return refuse(self, "probe of the tables of op q_rope (the host's trigonometry)", NULL, expected, found);
+  if (self->options.device && self->plan->header->device_bytes < SELF_CHECK_BYTES)
+    return FAIL(ERR_FORMAT, "plan: expected at least %u bytes of device memory, as the planner rounds to, found %llu", SELF_CHECK_BYTES,
+                (unsigned long long)self->plan->header->device_bytes);
+  uint8_t *own = self->options.device ? NULL : aligned_alloc(256, SELF_CHECK_BYTES), *image = own ? own : self->pinned;
+  if (!image) return FAIL(ERR_LIMIT, "self-check: no memory for %u bytes", SELF_CHECK_BYTES);
+  status result = OK;
+  for (uint32_t i = 0; i < self->plan->kernel_count && result == OK; i++)
+    if (!checked_before(self, i)) result = check_variant(self, i, image);
+  free(own);
+  return result;
 }
 
 /* === Tables and fills ======================================================================================================= */
@@ -135,7 +254,7 @@ static void put_q_scale_table(exec *self) {
 
 /* Poison or zeros in everything a request must not depend on. A fresh mapping of the CPU machine is zero already. */
 static void fill_memory(exec *self) {
-  static const uint32_t regions[] = {REGION_KV, REGION_STATE, REGION_STEP, REGION_RESULT, REGION_WORK};
+  static const uint32_t regions[] = {REGION_KV, REGION_STATE, REGION_STEP, REGION_STEP_ODD, REGION_RESULT, REGION_RESULT_ODD, REGION_WORK};
   uint32_t word = self->options.poison ? UINT32_MAX : 0;
   for (size_t i = 0; i < ARRAY_LEN(regions); i++) {
     uint64_t bytes = self->plan->regions[regions[i]].bytes, address = exec_address(self, regions[i], 0);
@@ -177,7 +296,7 @@ static void probe_run(const probe *p, gemm_lt_op *lt, uint8_t *y, status *result
   gpu *device = p->self->options.device;
   uint64_t target = (uint64_t)(uintptr_t)p->args->y;
   gpu_fill32(device, p->self->stream, target, UINT32_MAX, p->y_bytes / 4);
-  if (!lt) exec_launch_own(p->self, p->op, p->rows);
+  if (!lt) exec_launch_own(p->self, p->op, 0, p->rows);
   else
     *result = gemm_lt_run(p->self->library, lt, p->self->stream, p->rows, (uint64_t)(uintptr_t)p->args->x,
                           (uint64_t)(uintptr_t)p->args->w, target,
@@ -214,7 +333,7 @@ static uint32_t probe_rows_max(const gemm_args *args) {
 }
 
 static status check_pin(exec *self, const exec_op *op, const plan_gemm *pin, gemm_lt_op *lt) {
-  const gemm_args *args = op->args;
+  const gemm_args *args = op->args[0];
   const plan_limits *limits = &self->plan->header->limits;
   uint32_t most = op->op->rows_kind == ROWS_TOKENS ? limits->max_batch_tokens : limits->max_logit_rows;
   most = min_u32(min_u32(most, pin->rows_max), probe_rows_max(args));
@@ -231,9 +350,9 @@ static status check_pin(exec *self, const exec_op *op, const plan_gemm *pin, gem
 
 /* Ops of one shape share an algorithm; the first of them is checked (its weights are the model's own). */
 static bool seen_before(const exec *self, uint32_t op_index, uint32_t first_gemm) {
-  const gemm_args *args = self->ops[op_index].args;
+  const gemm_args *args = self->ops[op_index].args[0];
   for (uint32_t i = 0; i < op_index; i++) {
-    const gemm_args *other = self->ops[i].args;
+    const gemm_args *other = self->ops[i].args[0];
     if (self->ops[i].op->gemm_count && self->ops[i].op->first_gemm == first_gemm && other->n == args->n && other->k == args->k &&
         other->ldx == args->ldx && other->ldy == args->ldy)
       return true;
@@ -254,17 +373,21 @@ status exec_start_library(exec *self) {
 
 /* === Warm-up and graphs ===================================================================================================== */
 
-/* A step of one token, at the start of page 0: what the warm-up and the captures run on. */
+/* A step of one token, at the start of page 0, for both parities: what the warm-up and the captures run on. */
 static void put_dummy_step(exec *self) {
-  exec_input in = exec_fill(self, 0);
-  *in.head = (step_in){.token_count = 1, .logit_count = 1, .tile_count = 1, .seq_count = 1};
-  in.token[0] = 0;
-  in.position[0] = in.seq[0] = in.logit_row[0] = 0;
-  in.tiles[0] = (attn_tile){.row = 0, .count = 1, .seq = 0, .position = 0};
-  in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
-  gpu_upload(self->options.device, self->stream, exec_address(self, REGION_STEP, 0), self->image[0], self->plan->header->io.block_table);
+  const plan_io *io = &self->plan->header->io;
   uint32_t page = 0;
-  gpu_fill32(self->options.device, self->stream, exec_address(self, REGION_STEP, self->plan->header->io.block_table), page, 1);
+  for (uint32_t parity = 0; parity < 2; parity++) {
+    exec_input in = exec_fill(self, parity);
+    uint32_t region = exec_region(REGION_STEP, parity);
+    *in.head = (step_in){.token_count = 1, .logit_count = 1, .tile_count = 1, .seq_count = 1};
+    in.token[0] = 0;
+    in.position[0] = in.seq[0] = in.logit_row[0] = 0;
+    in.tiles[0] = (attn_tile){.row = 0, .count = 1, .seq = 0, .position = 0};
+    in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
+    gpu_upload(self->options.device, self->stream, exec_address(self, region, 0), self->image[parity], io->block_table);
+    gpu_fill32(self->options.device, self->stream, exec_address(self, region, io->block_table), page, 1);
+  }
 }
 
 static uint32_t add_class(uint32_t *classes, uint32_t count, uint32_t rows, uint32_t most) {
@@ -284,20 +407,19 @@ static void warm_up(exec *self) {
   count = add_class(classes, count, most, most);
   for (uint32_t i = 0; i < self->op_count; i++) count = add_class(classes, count, p->ops[i].rows_min, most);
   for (uint32_t i = 0; i < p->gemm_count; i++) count = add_class(classes, count, p->gemms[i].rows_min, most);
-  for (uint32_t i = 0; i < count; i++) exec_run_ops(self, classes[i], min_u32(classes[i], p->header->limits.max_logit_rows));
+  for (uint32_t i = 0; i < count; i++) exec_run_ops(self, 0, classes[i], min_u32(classes[i], p->header->limits.max_logit_rows));
   gpu_sync(self->options.device, self->stream, "warm-up");
 }
 
-static status capture_graphs(exec *self) {
+static status capture_graph(exec *self, uint32_t rung, uint32_t parity) {
   gpu *device = self->options.device;
-  for (uint32_t i = 0; i < self->rung_count; i++) {
-    TRY(gpu_capture_begin(device, self->stream));
-    exec_run_ops(self, self->plan->ladder[i], self->plan->ladder[i]);
-    TRY(gpu_capture_end(device, self->stream, &self->graphs[i]));
-    gpu_graph_launch(device, self->stream, self->graphs[i], "first run of a graph");
-    gpu_sync(device, self->stream, "first run of a graph");
-    self->graph_count++;
-  }
+  gpu_graph **graph = &self->graphs[rung][parity];
+  TRY(gpu_capture_begin(device, self->stream));
+  exec_run_ops(self, parity, self->plan->ladder[rung], self->plan->ladder[rung]);
+  TRY(gpu_capture_end(device, self->stream, graph));
+  gpu_graph_launch(device, self->stream, *graph, "first run of a graph");
+  gpu_sync(device, self->stream, "first run of a graph");
+  self->graph_count++;
   return OK;
 }
 
@@ -305,7 +427,7 @@ status exec_start_graphs(exec *self) {
   if (!self->options.device) return OK;
   put_dummy_step(self);
   warm_up(self);
-  TRY(capture_graphs(self));
+  for (uint32_t i = 0; i < 2 * self->rung_count; i++) TRY(capture_graph(self, i / 2, i % 2));
   fill_memory(self); /* what the dummy step left behind */
   jit_close(self->compiler);
   self->compiler = NULL;

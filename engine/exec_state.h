@@ -11,11 +11,16 @@
 #define EXEC_STAGING_BYTES (STAGING_SLOTS_MAX * STAGING_SLOT_BYTES)
 #define EXEC_STAGING_HALF_BYTES (EXEC_STAGING_BYTES / 2)
 
+/* What exec_read and exec_write copy at a time: long enough for the bus, and less than the staging takes anyway. */
+#define EXEC_SCRATCH_BYTES (4ull << 20)
+
+#define EXEC_TIMED_STEPS 4u /* more than are under way */
+
 typedef struct exec_op { /* one op of the plan, resolved */
   const plan_op *op;
   const char *name;
   const kernel_row *row;
-  void *args;             /* with addresses */
+  void *args[2];          /* with addresses, by the parity of the step */
   const gpu_kernel *kernel; /* GPU machine */
   gemm_lt_op *lt;         /* [op->gemm_count], GPU machine */
 } exec_op;
@@ -32,16 +37,28 @@ struct exec {
   float *logits[2];           /* null without the option */
   uint32_t *block_table;      /* [max_seqs][pages_per_seq] */
   token_bias *lists;          /* [max_seqs][TOKEN_LIST_MAX] */
+  exec_slot *pending[2];      /* [max_seqs] rows and lists that the image of a parity does not have yet */
+  uint32_t pending_count[2];
+  uint64_t *row_sent;         /* [max_seqs] how many steps were submitted when the slot's row last went up */
+  uint8_t *scratch;           /* EXEC_SCRATCH_BYTES of exec_read and exec_write; GPU machine */
   uint8_t *pinned;            /* the pinned block */
   uint64_t pinned_bytes;
-  gpu_stream *stream;
+  gpu_stream *stream;         /* ops, in the order of submission */
+  gpu_stream *up, *down;      /* inputs before their step, results behind it: beside the ops of other steps */
+  gpu_event *uploaded[2], *computed[2];
   gpu_event *done[2];
+  gpu_event *ops_begin[EXEC_TIMED_STEPS], *ops_end[EXEC_TIMED_STEPS]; /* by step; with options.timed */
+  uint64_t submitted, waited;  /* steps */
+  bool is_marked[EXEC_TIMED_STEPS];  /* has these events */
+  bool is_chained[EXEC_TIMED_STEPS]; /* so has the step before, which was under way when it was submitted */
+  exec_gaps gaps;
   gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
-  gpu_graph *graphs[LADDER_MAX];
+  gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;
-  uint32_t graph_count, kernels_cached, kernels_compiled;
+  verbatim_kernel *loaded;    /* [plan kernels] what is in them */
+  uint32_t graph_count, kernels_cached, kernels_compiled, nvrtc_version;
 };
 
 /* Address of a byte of a region. */
@@ -50,9 +67,9 @@ static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t 
 }
 
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
-void exec_run_ops(exec *self, uint32_t token_rows, uint32_t logit_rows);
+void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows);
 
 /* One op by our own kernel, never by a library (exec.c). GPU machine. */
-void exec_launch_own(exec *self, const exec_op *op, uint32_t rows);
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows);
 
 #endif

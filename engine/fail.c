@@ -37,6 +37,14 @@ status fail_give(const fail_cause *cause) {
   return cause->code;
 }
 
+void fail_prefix(const char *name) {
+  if (record.code == OK || strstr(record.text, name)) return;
+  const fail_cause cause = record;
+  fail_clear();
+  (void)fail_record(cause.code, "", 0, "%s: %s", name, cause.text);
+  memcpy(record.where, cause.where, sizeof record.where);
+}
+
 const char *fail_text(void) { return record.text; }
 const char *fail_where(void) { return record.where; }
 

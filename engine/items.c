@@ -14,6 +14,7 @@ static const char *const REFUSED[] = {
   "prompt_logprobs", "allowed_token_ids", "messages", "stop_token_ids", "eos_token_id", "sampling_params", "seed_offset", "sample_index",
   "response_format", "guided_json", "guided_regex", "guided_choice", "grammar", "suffix", "echo", "repeat_penalty", "stop_sequences",
   "stop_strings", "num_return_sequences", "n_predict", "num_predict", "bad_words_ids", "use_beam_search",
+  "deadline", "timeout", "max_time",
 };
 
 static void clear(item *self) {
@@ -187,6 +188,14 @@ static status read_allowed(const json_line_key *at, const json_t *value, item *o
   return out->params.allowed_count ? OK : json_line_wrong(at, "at least one token id");
 }
 
+static status read_required(const json_line_key *at, const json_t *value, item *out) {
+  const char **names = NULL;
+  TRY(json_line_new_names(at, value, VERBATIM_REQUIRED_MAX, &names, &out->params.required_count));
+  out->lists[3] = names;
+  out->params.required = names;
+  return OK;
+}
+
 static status read_param(const json_line_key *at, json_t *value, item *owner, bool *known) {
   item_params *out = &owner->params;
   TRY(read_number(at, value, out, known));
@@ -199,6 +208,8 @@ static status read_param(const json_line_key *at, json_t *value, item *owner, bo
   if (strcmp(at->name, "stop") == 0) return read_stop_texts(at, value, owner);
   if (strcmp(at->name, "logit_bias") == 0) return read_biases(at, value, owner);
   if (strcmp(at->name, "allowed_ids") == 0) return read_allowed(at, value, owner);
+  if (strcmp(at->name, "deadline_seconds") == 0) return json_line_seconds(at, value, &out->deadline_seconds);
+  if (strcmp(at->name, "require") == 0) return read_required(at, value, owner);
   *known = false;
   return OK;
 }

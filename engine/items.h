@@ -3,7 +3,8 @@
  * A line is one JSON object with exactly one of "prompt" (text) and "prompt_ids" (token ids), optionally "id" (text or integer), "task",
  * "answer" (text), and what replaces the defaults: "max_tokens", "n" (samples), "temperature", "top_k", "top_p", "min_p",
  * "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logprobs" (how many alternatives), "ignore_eos", "stop_ids",
- * "stop" (a text or a list of them), "allowed_ids", "logit_bias" (an object: ids in decimal, and their biases).
+ * "stop" (a text or a list of them), "allowed_ids", "logit_bias" (an object: ids in decimal, and their biases), "deadline_seconds",
+ * "require" (a list of axes of the plan's guarantees).
  * Other keys are echoed into the output, except names that are sampling parameters elsewhere: those are refused, since ignoring
  * them would silently change what was asked. Knows nothing of the engine. */
 #ifndef VERBATIM_ITEMS_H
@@ -17,13 +18,14 @@
 typedef struct item_params { /* as in verbatim_request */
   uint32_t max_tokens, samples, top_k, top_logprobs;
   float temperature, repetition_penalty, presence_penalty, frequency_penalty;
-  double top_p, min_p;
+  double top_p, min_p, deadline_seconds;
   uint64_t seed;
   bool ignore_eos;
-  uint32_t stop_count, stop_text_count, bias_count, allowed_count;
-  const verbatim_text *stop_texts; /* these three: the item's, or the defaults' */
+  uint32_t stop_count, stop_text_count, bias_count, allowed_count, required_count;
+  const verbatim_text *stop_texts; /* these four: the item's, or the defaults' */
   const verbatim_bias *biases;
   const int32_t *allowed_ids;
+  const char *const *required;
   int32_t stop_ids[VERBATIM_STOP_IDS_MAX];
 } item_params;
 
@@ -38,7 +40,7 @@ typedef struct item {
   char *task, *answer; /* null: none */
   char *echo;          /* compact JSON object of the other keys, or null */
   item_params params;
-  void *lists[3];      /* memory of its own stop texts, biases and allowed ids */
+  void *lists[4];      /* memory of its own stop texts, biases, allowed ids and required axes */
 } item;
 
 typedef struct items { /* a growing list; zeroed: empty */

@@ -52,6 +52,14 @@ status json_line_number(const json_line_key *at, const json_t *value, double *ou
   return OK;
 }
 
+status json_line_seconds(const json_line_key *at, const json_t *value, double *out) {
+  double seconds = 0;
+  TRY(json_line_number(at, value, &seconds));
+  if (seconds < 0) return json_line_wrong(at, "a number of seconds, 0 or more");
+  *out = seconds;
+  return OK;
+}
+
 status json_line_bool(const json_line_key *at, const json_t *value, bool *out) {
   if (!json_is_boolean(value)) return json_line_wrong(at, "true or false");
   *out = json_is_true(value);
@@ -79,6 +87,29 @@ status json_line_new_ids(const json_line_key *at, const json_t *value, int32_t *
   if (result == OK) *out = ids;
   else free(ids);
   return result;
+}
+
+status json_line_new_names(const json_line_key *at, const json_t *value, uint32_t room, const char ***out, uint32_t *count) {
+  size_t found = json_array_size(value), bytes = 0;
+  if (!json_is_array(value) || found > room) return json_line_wrong(at, "a list of names (not too long)");
+  for (size_t i = 0; i < found; i++) {
+    const json_t *name = json_array_get(value, i);
+    if (!json_is_string(name) || strlen(json_string_value(name)) != json_string_length(name))
+      return json_line_wrong(at, "names, texts without NUL");
+    bytes += json_string_length(name) + 1;
+  }
+  const char **names = malloc(found * sizeof *names + bytes + 1);
+  if (!names) return json_line_no_memory();
+  char *end = (char *)(names + found);
+  for (size_t i = 0; i < found; i++) {
+    size_t length = json_string_length(json_array_get(value, i)) + 1;
+    memcpy(end, json_string_value(json_array_get(value, i)), length);
+    names[i] = end;
+    end += length;
+  }
+  *out = names;
+  *count = (uint32_t)found;
+  return OK;
 }
 
 status json_line_text(const json_line_key *at, const json_t *value, char **out, size_t *bytes) {

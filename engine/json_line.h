@@ -25,6 +25,7 @@ status json_line_no_memory(void);
 
 status json_line_u32(const json_line_key *at, const json_t *value, uint32_t *out);
 status json_line_number(const json_line_key *at, const json_t *value, double *out); /* finite */
+status json_line_seconds(const json_line_key *at, const json_t *value, double *out); /* finite, 0 or more */
 status json_line_bool(const json_line_key *at, const json_t *value, bool *out);
 
 /* A list of at most `room` token ids, 0 to INT32_MAX. */
@@ -32,6 +33,9 @@ status json_line_ids(const json_line_key *at, const json_t *value, int32_t *ids,
 
 /* The same into new memory, the caller's, also for an empty list. */
 status json_line_new_ids(const json_line_key *at, const json_t *value, int32_t **ids, uint32_t *count);
+
+/* A list of at most `room` texts without NUL, into one new block, the caller's, also for an empty list: the pointers, then the bytes. */
+status json_line_new_names(const json_line_key *at, const json_t *value, uint32_t room, const char ***out, uint32_t *count);
 
 /* Text into new memory, the caller's, with a NUL behind it. bytes null: the text is one that ends at a NUL, and may hold none. */
 status json_line_text(const json_line_key *at, const json_t *value, char **out, size_t *bytes);

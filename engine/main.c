@@ -15,6 +15,10 @@ static const struct { const char *name, *what; int (*run)(int argc, char **argv)
   {"show", "tell what a plan holds: memory, kernels, guarantees", cli_show},
   {"run", "prompts in, tokens out, with a receipt", cli_run},
   {"score", "log-probabilities of given continuations and texts", cli_score},
+  {"diff", "where two runs part, by their receipts or traces", cli_diff},
+  {"verify", "run the requests of a receipt again, and compare", cli_verify},
+  {"audit", "compute recorded rows of a trace again, op by op, and compare", cli_audit},
+  {"digest", "the digest of a model's weights, tensor by tensor", cli_digest},
   {"probe", "measure which library algorithms of a GPU give our bits", cli_probe},
 };
 

@@ -219,6 +219,9 @@ static status check_regions(const check *c) {
                   (unsigned long long)r->bytes, (unsigned long long)r->offset, (unsigned long long)h->device_bytes);
     end = r->offset + r->bytes;
   }
+  const plan_region *all = c->view->regions;
+  if (all[REGION_STEP_ODD].bytes != all[REGION_STEP].bytes || all[REGION_RESULT_ODD].bytes != all[REGION_RESULT].bytes)
+    return FAIL(ERR_FORMAT, "plan: the regions of odd steps are not of the size of those of even ones");
   if (h->gemm_workspace > c->view->regions[REGION_WORK].bytes ||
       h->gemm_workspace_bytes > c->view->regions[REGION_WORK].bytes - h->gemm_workspace)
     return FAIL(ERR_FORMAT, "plan: the library workspace does not lie inside the work region");
@@ -316,6 +319,8 @@ static status check_fixups(const check *c, const plan_op *op, const char *name) 
                   f->args_offset, abi->name);
     if (f->region >= REGION_COUNT || f->offset >= c->view->regions[f->region].bytes)
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u points outside its region", name, i);
+    if (f->region == REGION_STEP_ODD || f->region == REGION_RESULT_ODD)
+      return FAIL(ERR_FORMAT, "plan op %s: fixup %u names a region of odd steps, which take the place of those of even ones", name, i);
     set |= 1u << (f->args_offset / 8);
   }
   const uint8_t *args = c->view->args + op->args_offset;
@@ -430,6 +435,7 @@ status plan_open(plan *view, const char *path) {
   status result = plan_view(bytes, byte_count, view);
   if (result != OK) {
     free(bytes);
+    fail_prefix(path);
     return result;
   }
   view->memory = bytes;

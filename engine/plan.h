@@ -2,7 +2,7 @@
  *
  * plan_view proves of any bytes that everything the engine follows stays inside them: spans, strings, indices, offsets into
  * regions, argument sizes, pointer fields. It does not prove that ops compute something sensible; the digest guards against
- * accidents, and `verbatim show --check` runs the planner's own checker. Read next: plan_format.h, exec.h. */
+ * accidents, and verbatim_open runs the planner's own checker beside it. Read next: plan_format.h, exec.h. */
 #ifndef VERBATIM_PLAN_H
 #define VERBATIM_PLAN_H
 #include "base.h"

@@ -10,7 +10,7 @@
 #include "limits.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 2u
+#define PLAN_FORMAT_VERSION 3u
 #define NUMERICS_VERSION "verbatim-numerics 2"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
@@ -25,10 +25,12 @@ enum plan_region_id {
   REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after           */
   REGION_KV = 2,      /* [layers][pages][64][kv_lora_rank + rope_dim] bf16, then history      */
   REGION_STATE = 3,   /* sampled tokens by slot: survives between steps                       */
-  REGION_STEP = 4,    /* step inputs: one upload per step from the pinned block               */
-  REGION_RESULT = 5,  /* step results: one download per step                                  */
-  REGION_WORK = 6,    /* activations and workspaces: meaningless between steps, may be poison */
-  REGION_COUNT = 7
+  REGION_STEP = 4,    /* inputs of the even steps, uploaded while the step before runs        */
+  REGION_RESULT = 5,  /* results of the even steps, downloaded while the next step runs       */
+  REGION_STEP_ODD = 6, /* the same of the odd steps: ops name the even ones, and are given these instead */
+  REGION_RESULT_ODD = 7,
+  REGION_WORK = 8,    /* activations and workspaces: meaningless between steps, may be poison */
+  REGION_COUNT = 9
 };
 
 typedef struct plan_region {
@@ -156,7 +158,7 @@ typedef struct plan_gemm { /* a cuBLASLt algorithm found to be in the H16 class 
 
 enum plan_guarantee_status { GUARANTEE_PROVEN = 0, GUARANTEE_TESTED = 1, GUARANTEE_EXCLUDED = 2 };
 typedef struct plan_guarantee {
-  uint32_t axis;   /* string, e.g. "batch composition" */
+  uint32_t axis;   /* string, e.g. "chunk_cut" */
   uint32_t status;
   uint32_t reason; /* string */
   uint32_t pad;

@@ -1,5 +1,6 @@
 /* request.c - see request.h. Checks, then what is asked of the device, then the digest chain and the results. */
 #include "request.h"
+#include "guarantee.h"
 #include "trig.h"
 #include "utf8.h"
 #include <math.h>
@@ -12,12 +13,17 @@
 #define REPETITION_MAX 16.0f
 #define PENALTY_MAX 16.0f
 #define BIAS_MAX 1000.0f
+#define DEADLINE_SECONDS_MAX 1e9
 
 _Static_assert(VERBATIM_BIASES_MAX == TOKEN_LIST_MAX && VERBATIM_TOP_LOGPROBS_MAX == TOP_LOGPROBS_MAX, "one limit");
 
 /* === Checks ================================================================================================================= */
 
 uint32_t request_fed(const verbatim_request *r) { return r->max_tokens ? r->prompt_count : r->prompt_count - 1; }
+
+int32_t request_token(const verbatim_request *r, uint32_t position) {
+  return position < r->prompt_count ? r->prompt[position] : r->tokens[position - r->prompt_count].id;
+}
 
 uint32_t request_pages(const verbatim_request *r) {
   return (uint32_t)div_up((uint64_t)r->prompt_count + r->max_tokens - 1, PAGE_TOKENS);
@@ -121,7 +127,11 @@ status request_check(const request_model *m, const verbatim_request *r) {
   TRY(check_lists(r, vocab));
   TRY(check_stops(m, r));
   if (r->on_logits && !m->logits) return FAIL(ERR_USAGE, "request: it wants logits of an engine opened without them");
-  return OK;
+  if ((r->on_trace || r->on_values) && !m->trace) return FAIL(ERR_USAGE, "request: it wants the rows of an engine opened without trace");
+  if (!r->on_values != !r->wants_values) return FAIL(ERR_USAGE, "request: on_values and wants_values: expected both or neither");
+  if (!(r->deadline_seconds >= 0 && r->deadline_seconds <= DEADLINE_SECONDS_MAX))
+    return FAIL(ERR_USAGE, "request: deadline_seconds: expected 0 to %g, found %g", DEADLINE_SECONDS_MAX, r->deadline_seconds);
+  return guarantee_check(m->plan, r->required, r->required_count);
 }
 
 /* === What is asked for ====================================================================================================== */
@@ -249,6 +259,10 @@ void request_start(const request_model *m, verbatim_request *r) {
   r->score_count = r->token_count = r->stop_index = 0;
   r->text_bytes = 0;
   r->finish = VERBATIM_RUNNING;
+  r->fault_op = "";
+  r->fault_layer = UINT32_MAX;
+  r->fault_position = r->row_most = 0;
+  r->row_next = request_logits_from(r);
 }
 
 static void extend_chain(verbatim_request *r, uint32_t position, const verbatim_token *token, const verbatim_alternative *alternatives) {
@@ -294,11 +308,7 @@ static void finish_made(const request_model *m, verbatim_request *r, const stop_
 void request_push(const request_model *m, verbatim_request *r, const stop_text *text, const sample_result *result,
                   const top_logprob *top, uint64_t logits_digest) {
   bool is_score = r->score_count < score_total(r);
-  ASSERT(r->finish == VERBATIM_RUNNING && (is_score || r->token_count < r->max_tokens));
-  if (result->nonfinite) {
-    r->finish = VERBATIM_NONFINITE;
-    return;
-  }
+  ASSERT(r->finish == VERBATIM_RUNNING && !result->nonfinite && (is_score || r->token_count < r->max_tokens));
   uint64_t index = (uint64_t)r->score_count + r->token_count;
   verbatim_token *token = is_score ? &r->scores[r->score_count] : &r->tokens[r->token_count];
   verbatim_alternative *alternatives = r->top_logprobs ? r->alternatives + index * r->top_logprobs : NULL;
@@ -311,6 +321,13 @@ void request_push(const request_model *m, verbatim_request *r, const stop_text *
   } else if (++r->score_count == score_total(r) && r->max_tokens == 0) {
     r->finish = VERBATIM_LENGTH;
   }
+}
+
+void request_break(const request_model *m, verbatim_request *r, uint32_t op, uint32_t position) {
+  r->finish = VERBATIM_NONFINITE;
+  r->fault_op = op == UINT32_MAX ? "not found again" : plan_string(m->plan, m->plan->ops[op].name);
+  r->fault_layer = op == UINT32_MAX ? UINT32_MAX : m->plan->ops[op].layer;
+  r->fault_position = position;
 }
 
 bool request_is_at(const verbatim_request *r, enum verbatim_finish finish, uint32_t token_count) {
@@ -337,4 +354,9 @@ void request_show(const request_model *m, verbatim_request *r, stop_text *text, 
     stop_text_push(text, m->tokenizer, stop_texts(r), r->tokens[r->token_count - 1].id, end, r->on_text ? show : NULL, &now);
   }
   if (finish != VERBATIM_RUNNING && finish != VERBATIM_STOP_TEXT) stop_text_flush(text, r->on_text ? show : NULL, &now);
+}
+
+void request_repeat_text(const request_model *m, const verbatim_request *r, stop_text *text) {
+  if (!r->on_text && r->stop_text_count == 0) return;
+  for (uint32_t i = 0; i < r->token_count; i++) stop_text_push(text, m->tokenizer, stop_texts(r), r->tokens[i].id, UINT64_MAX, NULL, NULL);
 }

@@ -17,6 +17,7 @@ typedef struct request_model { /* what requests are made to */
   const tokenizer *tokenizer;      /* null: no text  */
   const uint8_t *tokenizer_digest; /* [DIGEST_BYTES] */
   bool logits;                     /* rows can be had */
+  bool trace;                      /* and rows of points */
 } request_model;
 
 /* ERR_USAGE or ERR_LIMIT names the field and what was expected. */
@@ -24,6 +25,9 @@ status request_check(const request_model *m, const verbatim_request *request);
 
 /* Prompt tokens that are fed: all, or all but the last when nothing is made after it. */
 uint32_t request_fed(const verbatim_request *request);
+
+/* The id at a position of the prompt, or of a token made. */
+int32_t request_token(const verbatim_request *request, uint32_t position);
 
 /* KV pages the request needs: the last token, made or of the prompt, is never fed. */
 uint32_t request_pages(const verbatim_request *request);
@@ -48,11 +52,18 @@ bool request_scores(const verbatim_request *request, uint32_t position);
 void request_push(const request_model *m, verbatim_request *request, const stop_text *text, const sample_result *result,
                   const top_logprob *top, uint64_t logits_digest);
 
+/* Ends a request whose logits are not finite: the op of the plan that made the first number that is not, UINT32_MAX when none was found
+ * again, and the token it belongs to. */
+void request_break(const request_model *m, verbatim_request *request, uint32_t op, uint32_t position);
+
 /* Still as it was with this finish and so many tokens: a callback may cancel a request, and submit it again. */
 bool request_is_at(const verbatim_request *request, enum verbatim_finish finish, uint32_t token_count);
 
 /* Shows the text that the token made last makes certain, or, without one (made false), the rest of what was held back. */
 void request_show(const request_model *m, verbatim_request *request, stop_text *text, bool made);
+
+/* Brings the text of a request that goes on after a preemption to where it was; what was shown is not shown again. */
+void request_repeat_text(const request_model *m, const verbatim_request *request, stop_text *text);
 
 /* top_p * 2^32 rounded to nearest, at least 1. */
 uint64_t request_top_p_fixed(double top_p);

@@ -1,6 +1,7 @@
 /* score_items.c - see score_items.h. */
 #include "score_items.h"
 #include "json_line.h"
+#include "verbatim.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 static const char *const REFUSED[] = {
   "prompt", "prompt_ids", "completion", "choices", "max_tokens", "temperature", "top_k", "top_p", "min_p", "logit_bias", "allowed_ids",
   "repetition_penalty", "presence_penalty", "frequency_penalty", "stop", "n", "logprobs", "top_logprobs", "messages", "echo",
+  "deadline", "timeout", "max_time",
 };
 
 typedef enum form { CONTEXT, CONTEXT_IDS, TEXT, IDS, ONE, ONE_IDS, SEVERAL, SEVERAL_IDS, FORM_COUNT } form;
@@ -28,6 +30,7 @@ static void clear(score_item *self) {
   clear_part(&self->context);
   for (uint32_t i = 0; i < self->part_count; i++) clear_part(&self->parts[i]);
   free(self->parts);
+  free(self->required);
 }
 
 void score_items_close(score_items *self) {
@@ -83,10 +86,18 @@ static status read_answer(const json_line_key *at, const json_t *value, score_it
   return OK;
 }
 
+static status read_required(const json_line_key *at, const json_t *value, score_item *out) {
+  TRY(json_line_new_names(at, value, VERBATIM_REQUIRED_MAX, &out->required, &out->terms.required_count));
+  out->terms.required = out->required;
+  return OK;
+}
+
 static status read_key(const json_line_key *at, json_t *value, score_item *out, json_t *echo) {
   if (strcmp(at->name, "id") == 0) return json_line_id(at, value, &out->id);
   if (strcmp(at->name, "task") == 0) return json_line_text(at, value, &out->task, NULL);
   if (strcmp(at->name, "answer") == 0) return read_answer(at, value, out);
+  if (strcmp(at->name, "deadline_seconds") == 0) return json_line_seconds(at, value, &out->terms.deadline_seconds);
+  if (strcmp(at->name, "require") == 0) return read_required(at, value, out);
   for (form i = 0; i < FORM_COUNT; i++) {
     if (strcmp(at->name, FORM_KEYS[i]) != 0) continue;
     return i <= CONTEXT_IDS ? read_part(at, value, i == CONTEXT_IDS, &out->context) : read_parts(at, value, i, out);
@@ -137,10 +148,10 @@ static status append(score_items *self, score_item *added) {
   return OK;
 }
 
-status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number) {
+status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number, const score_terms *defaults) {
   json_t *object = NULL;
   TRY(json_line_parse(line, bytes, line_number, &object));
-  score_item made = {.line = line_number, .answer = -1};
+  score_item made = {.line = line_number, .answer = -1, .terms = *defaults};
   json_t *echo = json_object();
   status result = echo ? read_object(object, &made, echo) : json_line_no_memory();
   json_decref(echo);

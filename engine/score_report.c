@@ -1,6 +1,9 @@
 /* score_report.c - see score_report.h. Results, then lines, then the summary. */
 #include "score_report.h"
+#include "digest.h"
 #include "json_line.h"
+#include "nonfinite.h"
+#include "receipt.h"
 #include "score_tokens.h"
 #include <inttypes.h>
 #include <math.h>
@@ -13,9 +16,9 @@
 /* === Results ================================================================================================================ */
 
 score_result score_report_result(const verbatim_request *requests, uint32_t request_count) {
-  score_result result = {.is_greedy = true, .is_finite = true};
+  score_result result = {.is_greedy = true};
   for (uint32_t r = 0; r < request_count; r++) {
-    if (requests[r].finish == VERBATIM_NONFINITE) return (score_result){0};
+    if (requests[r].finish != VERBATIM_LENGTH) return (score_result){.failed = &requests[r]};
     result.token_count += requests[r].score_count;
     for (uint32_t i = 0; i < requests[r].score_count; i++) {
       result.logprob += (double)requests[r].scores[i].logprob;
@@ -25,14 +28,14 @@ score_result score_report_result(const verbatim_request *requests, uint32_t requ
   return result;
 }
 
-static bool all_finite(const score_item *item, const score_result *results) {
+static bool all_scored(const score_item *item, const score_result *results) {
   for (uint32_t i = 0; i < item->part_count; i++)
-    if (!results[i].is_finite) return false;
+    if (results[i].failed) return false;
   return true;
 }
 
 int32_t score_report_best(const score_item *item, const score_result *results) {
-  if (!all_finite(item, results)) return -1;
+  if (!all_scored(item, results)) return -1;
   uint32_t best = 0;
   for (uint32_t i = 1; i < item->part_count; i++)
     if (results[i].logprob > results[best].logprob) best = i;
@@ -44,7 +47,7 @@ static double per_byte(const score_item *item, const score_result *results, uint
 }
 
 int32_t score_report_best_norm(const score_item *item, const score_result *results) {
-  if (!all_finite(item, results) || !item->parts[0].text) return -1;
+  if (!all_scored(item, results) || !item->parts[0].text) return -1;
   uint32_t best = 0;
   for (uint32_t i = 1; i < item->part_count; i++)
     if (per_byte(item, results, i) > per_byte(item, results, best)) best = i;
@@ -88,11 +91,21 @@ static void put_column(FILE *to, const char *key, column kind, const verbatim_re
   putc(']', to);
 }
 
+/* How the request ended, and where NaN or Inf began. */
+static void put_failure(FILE *to, const verbatim_request *failed) {
+  json_t *fault = nonfinite_json(failed);
+  fprintf(to, "\"finish\":\"%s\"", receipt_finish_name(failed->finish));
+  if (!fault) return;
+  fputs(",\"fault\":", to);
+  json_dumpf(fault, to, JSON_COMPACT);
+  json_decref(fault);
+}
+
 /* The members that tell of one part, without braces and the first comma. */
 static void put_part(FILE *to, const score_item *item, uint32_t part, const score_result *result, const verbatim_request *requests,
                      uint32_t request_count) {
-  if (!result->is_finite) {
-    fputs("\"finish\":\"nonfinite\"", to);
+  if (result->failed) {
+    put_failure(to, result->failed);
     return;
   }
   fputs("\"logprob\":", to);
@@ -128,13 +141,15 @@ static void put_choices(FILE *to, const score_item *item, const score_result *re
   put_best(to, "best_norm", "acc_norm", score_report_best_norm(item, results), item->answer);
 }
 
-status score_report_json(FILE *to, const score_item *item, const score_result *results, const verbatim_request *requests,
-                         uint32_t request_count) {
+status score_report_json(FILE *to, const uint8_t *numerics_id, const score_item *item, const score_result *results,
+                         const verbatim_request *requests, uint32_t request_count) {
   static const char *const own[] = {"logprob", "token_count", "is_greedy", "bytes", "words", "windows", "tokens", "logprobs", "ranks",
-                                    "alternatives", "finish", "best", "acc", "best_norm", "acc_norm"};
+                                    "alternatives", "finish", "fault", "best", "acc", "best_norm", "acc_norm"};
+  char digits[DIGEST_TEXT_BYTES];
   json_t *line = item->echo ? json_loads(item->echo, JSON_ALLOW_NUL, NULL) : json_object();
   for (size_t i = 0; i < ARRAY_LEN(own); i++) json_object_del(line, own[i]); /* of two members of one name a reader takes either */
   int failed = json_object_set_new(line, "id", json_string(item->id));
+  failed |= json_object_set_new(line, "numerics_id", json_string(digest_text(numerics_id, digits)));
   if (item->task) failed |= json_object_set_new(line, "task", json_string(item->task));
   char *head = failed ? NULL : json_dumps(line, JSON_COMPACT);
   json_decref(line);
@@ -148,8 +163,10 @@ status score_report_json(FILE *to, const score_item *item, const score_result *r
 }
 
 static void print_part(FILE *to, const score_result *r) {
-  if (r->is_finite) fprintf(to, "%.6f  %" PRIu32 " tokens%s\n", r->logprob, r->token_count, r->is_greedy ? "  greedy" : "");
-  else fputs("NaN or Inf in the logits\n", to);
+  char text[NONFINITE_TEXT_BYTES];
+  if (!r->failed) fprintf(to, "%.6f  %" PRIu32 " tokens%s\n", r->logprob, r->token_count, r->is_greedy ? "  greedy" : "");
+  else if (r->failed->finish != VERBATIM_NONFINITE) fprintf(to, "ended: %s\n", receipt_finish_name(r->failed->finish));
+  else fprintf(to, "NaN or Inf in the logits%s\n", nonfinite_text(r->failed, text));
 }
 
 status score_report_text(FILE *to, const score_item *item, const score_result *results) {
@@ -221,7 +238,7 @@ status score_report_add(score_summary *self, const score_item *item, const score
   score_task *task = find_task(self, item->task ? item->task : "all");
   if (!task) return json_line_no_memory();
   task->items++;
-  if (!all_finite(item, results)) {
+  if (!all_scored(item, results)) {
     task->failed++;
     return OK;
   }
@@ -259,7 +276,7 @@ void score_report_print(const score_summary *self, FILE *to) {
     print_perplexity(to, "token_perplexity", t->whole_sum, t->whole_tokens, "tokens of texts");
     print_perplexity(to, "word_perplexity", t->whole_sum, has_text ? t->whole_words : 0, "words");
     print_perplexity(to, "byte_perplexity", t->whole_sum, has_text ? t->whole_bytes : 0, "bytes");
-    if (t->failed) fprintf(to, "  %-16s %10" PRIu32 "  NaN or Inf in the logits\n", "failed", t->failed);
+    if (t->failed) fprintf(to, "  %-16s %10" PRIu32 "  NaN or Inf in the logits, or out of time\n", "failed", t->failed);
   }
 }
 

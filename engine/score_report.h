@@ -15,21 +15,21 @@ typedef struct score_result { /* of one part of an item */
   double logprob;       /* of all its scored tokens */
   uint32_t token_count;
   bool is_greedy;       /* every token is the one of the largest logit */
-  bool is_finite;       /* false: the logits held NaN or Inf, and the other fields mean nothing */
+  const verbatim_request *failed; /* null, or the first request that was not scored to its end: the other fields mean nothing */
 } score_result;
 
 /* Of the finished requests that scored one part, in order. */
 score_result score_report_result(const verbatim_request *requests, uint32_t request_count);
 
-/* The part with the largest log-probability, or with the largest one per byte; the first such one. -1: one of them is not finite, or the
+/* The part with the largest log-probability, or with the largest one per byte; the first such one. -1: one of them has failed, or the
  * parts are ids, which have no bytes. */
 int32_t score_report_best(const score_item *item, const score_result *results);
 int32_t score_report_best_norm(const score_item *item, const score_result *results);
 
-/* Writes one line, of JSON: the item's echoed keys, then id, task, and what came out; or some lines for people. requests: of a list one
- * for each part, else all those of the one part. ERR_IO. */
-status score_report_json(FILE *to, const score_item *item, const score_result *results, const verbatim_request *requests,
-                         uint32_t request_count);
+/* Writes one line, of JSON: the item's echoed keys, then id, numerics_id, task, and what came out; or some lines for people. numerics_id:
+ * the 16 bytes of verbatim_info. requests: of a list one for each part, else all those of the one part. ERR_IO. */
+status score_report_json(FILE *to, const uint8_t *numerics_id, const score_item *item, const score_result *results,
+                         const verbatim_request *requests, uint32_t request_count);
 status score_report_text(FILE *to, const score_item *item, const score_result *results);
 
 typedef struct score_mean { /* running; zeroed: of nothing */
@@ -39,7 +39,7 @@ typedef struct score_mean { /* running; zeroed: of nothing */
 
 typedef struct score_task {
   char *name;
-  uint32_t items, failed;        /* failed: not finite, in no other figure */
+  uint32_t items, failed;        /* failed: not scored to the end, in no other figure */
   score_mean acc, acc_norm;      /* of lists with an answer: the best is it */
   score_mean pair_logprob, pair_greedy; /* of every continuation without an answer beside it */
   double pair_sum, whole_sum;    /* log-probabilities */

@@ -1,6 +1,8 @@
 /* transcript.c - see transcript.h. */
 #include "transcript.h"
 #include "detokenizer.h"
+#include "digest.h"
+#include "nonfinite.h"
 #include "receipt.h"
 #include "utf8.h"
 #include <jansson.h>
@@ -105,16 +107,20 @@ static int set_finish(json_t *line, const verbatim_request *request) {
     const verbatim_text *stop = &request->stop_texts[request->stop_index];
     failed |= json_object_set_new(line, "stop_reason", json_stringn(stop->bytes, stop->count));
   }
+  json_t *fault = nonfinite_json(request);
+  if (fault) failed |= json_object_set_new(line, "fault", fault);
   return failed;
 }
 
-status transcript_json(FILE *to, const item *source, const verbatim_request *request, const tokenizer *t, const char *text,
-                       size_t text_bytes) {
-  static const char *const own[] = {"index", "text", "stop_reason", "exact", "logprobs", "ranks", "alternatives"};
+status transcript_json(FILE *to, const uint8_t *numerics_id, const item *source, const verbatim_request *request, const tokenizer *t,
+                       const char *text, size_t text_bytes) {
+  static const char *const own[] = {"index", "text", "stop_reason", "fault", "exact", "logprobs", "ranks", "alternatives"};
+  char digits[DIGEST_TEXT_BYTES];
   json_t *line = source->echo ? json_loads(source->echo, JSON_ALLOW_NUL, NULL) : json_object();
   int failed = !line;
   for (size_t i = 0; i < ARRAY_LEN(own); i++) (void)json_object_del(line, own[i]); /* also where there is none to replace it */
   failed |= json_object_set_new(line, "id", json_string(source->id));
+  failed |= json_object_set_new(line, "numerics_id", json_string(digest_text(numerics_id, digits)));
   if (source->params.samples > 1) failed |= json_object_set_new(line, "index", json_integer(request->sample_index));
   if (source->task) failed |= json_object_set_new(line, "task", json_string(source->task));
   failed |= json_object_set_new(line, "prompt_tokens", json_integer(request->prompt_count));

@@ -17,10 +17,11 @@ status transcript_text(const tokenizer *t, const verbatim_request *request, char
 /* The text is the answer, but for blanks at both ends. */
 bool transcript_matches(const char *text, size_t bytes, const char *answer);
 
-/* Writes one line: the item's echoed keys, then id, index (which sample, where there are several), task, prompt_tokens, text, tokens,
- * finish, stop_reason (the stop id or the stop text), for an item with an answer that and exact, then of each token logprobs, ranks and, if
- * asked for, alternatives: each a list of id, logprob and, where it is text by itself, text. t and text null: no text. */
-status transcript_json(FILE *to, const item *source, const verbatim_request *request, const tokenizer *t, const char *text,
-                       size_t text_bytes);
+/* Writes one line: the item's echoed keys, then id, numerics_id, index (which sample, where there are several), task, prompt_tokens, text,
+ * tokens, finish, stop_reason (the stop id or the stop text), fault (where NaN or Inf began: op, layer, position), for an item with an
+ * answer that and exact, then of each token logprobs, ranks and, if asked for, alternatives: each a list of id, logprob and, where it is
+ * text by itself, text. t and text null: no text. numerics_id: the 16 bytes of verbatim_info. */
+status transcript_json(FILE *to, const uint8_t *numerics_id, const item *source, const verbatim_request *request, const tokenizer *t,
+                       const char *text, size_t text_bytes);
 
 #endif

@@ -13,7 +13,9 @@
 #include "special_file.h"
 #include "stop_text.h"
 #include "tokenizer.h"
+#include "watch.h"
 #include "weights.h"
+#include "planner/check.h"
 #include <errno.h>
 #include <fenv.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@ struct verbatim {
   gpu *device;
   cpu_pool *pool;
   exec *machine;
+  watch *watch;
   schedule schedule;
   weights_report weights;
   tokenizer *tokenizer;  /* null without config.text */
@@ -133,6 +136,7 @@ static status start_machine(verbatim *self, const exec_options *options, double 
   TRY(exec_open(&self->machine, &self->plan, options, &self->host));
   stages->memory = lap(from);
   TRY(exec_start_kernels(self->machine, &self->host));
+  TRY(exec_start_check(self->machine));
   stages->kernels = lap(from);
   TRY(load_weights(self));
   stages->weights = lap(from);
@@ -151,6 +155,7 @@ static status start(verbatim *self) {
   const verbatim_config *c = &self->config;
   double begun = clock_seconds(), from = begun;
   TRY(plan_open(&self->plan, c->plan_path));
+  TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes)); /* plans come from anywhere */
   TRY(check_config(self));
   self->stages.plan = lap(&from);
   TRY(open_text(self));
@@ -160,13 +165,14 @@ static status start(verbatim *self) {
   TRY(measure_memory(self, &self->memory.free_opened));
   self->stages.device = lap(&from);
   exec_options machine = {.device = self->device, .pool = self->pool, .libraries = &libraries, .cache_dir = c->cache_dir,
-                          .direct = c->direct, .poison = c->poison, .logits = c->logits};
+                          .direct = c->direct, .poison = c->poison, .logits = c->logits, .timed = c->timed};
   TRY(start_machine(self, &machine, &from));
   self->model = (request_model){.plan = &self->plan, .weights_digest = self->weights.digest.bytes, .tokenizer = self->tokenizer,
-                                .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits};
+                                .tokenizer_digest = self->vocabulary.bytes, .logits = c->logits, .trace = c->trace};
   schedule_options batching = {.max_active = c->max_active, .chunk_tokens = c->chunk_tokens, .slot_offset = c->slot_offset,
-                               .shuffle_pages = c->shuffle_pages};
-  TRY(schedule_open(&self->schedule, &self->model, self->machine, &batching, &self->host));
+                               .shuffle_pages = c->shuffle_pages, .no_prefix_cache = c->no_prefix_cache, .trace = c->trace};
+  TRY(watch_open(&self->watch, &self->plan, self->machine, c->trace, &self->host));
+  TRY(schedule_open(&self->schedule, &self->model, self->machine, self->watch, &batching, &self->host));
   arena_freeze(&self->host);
   if (self->device) gpu_freeze(self->device);
   TRY(measure_memory(self, &self->memory.free_ready));
@@ -234,12 +240,29 @@ verbatim_info verbatim_describe(const verbatim *self) {
   verbatim_info info = {.device = self->device_name, .note = self->note, .vocab = h->model.vocab, .max_len = h->limits.max_len,
                         .max_seqs = h->limits.max_seqs, .bos = h->model.bos, .eos_count = h->model.eos_count, .eos = h->model.eos,
                         .graph_count = counts.graphs, .device_bytes = h->device_bytes, .pinned_bytes = counts.pinned_bytes,
-                        .host_bytes = self->host.taken_bytes, .stages = self->stages, .memory = describe_memory(self)};
+                        .host_bytes = self->host.taken_bytes, .stages = self->stages, .memory = describe_memory(self),
+                        .nvrtc_version = counts.nvrtc_version, .cublaslt_version = counts.cublaslt_version};
+  if (self->device) info.driver_version = gpu_describe(self->device)->driver_version;
+  if (self->config.trace) {
+    info.points = watch_points(self->watch)->list;
+    info.point_count = watch_points(self->watch)->count;
+  }
+  info.kernels = exec_kernels(self->machine, &info.kernel_count);
+  memcpy(info.plan_digest, h->digest, sizeof info.plan_digest);
   memcpy(info.numerics_id, h->numerics_id, sizeof info.numerics_id);
   memcpy(info.config_digest, h->config_digest, sizeof info.config_digest);
   memcpy(info.weights_digest, self->weights.digest.bytes, sizeof info.weights_digest);
   memcpy(info.tokenizer_digest, self->vocabulary.bytes, sizeof info.tokenizer_digest);
   return info;
+}
+
+verbatim_counters verbatim_count(const verbatim *self) {
+  verbatim_counters counters = self->schedule.counters;
+  exec_gaps gaps = exec_count(self->machine).gaps;
+  counters.gaps = gaps.count;
+  counters.gap_us = gaps.sum_us;
+  memcpy(counters.gap_bins, gaps.bins, sizeof counters.gap_bins);
+  return counters;
 }
 
 /* === Work =================================================================================================================== */
@@ -282,9 +305,11 @@ int verbatim_poll(verbatim *self, bool *busy) {
   fenv_t callers;
   fail_clear();
   enter(self, &callers);
+  schedule_expire(&self->schedule);
   self->outstanding[parity] = schedule_step(&self->schedule, parity);
   if (self->outstanding[parity]) self->parity ^= 1;
   settle(self, parity ^ 1);
+  if (self->config.trace) settle(self, parity); /* or a request that has ended would show one row more */
   leave(self, &callers);
   *busy = self->outstanding[parity] || !schedule_idle(&self->schedule);
   return OK;
@@ -340,7 +365,8 @@ size_t verbatim_sizeof(const char *type) {
     const char *type;
     size_t bytes;
   } sizes[] = {SIZE(verbatim_config), SIZE(verbatim_info), SIZE(verbatim_stages), SIZE(verbatim_memory), SIZE(verbatim_request),
-               SIZE(verbatim_token),  SIZE(verbatim_text), SIZE(verbatim_bias),   SIZE(verbatim_alternative)};
+               SIZE(verbatim_token),  SIZE(verbatim_text), SIZE(verbatim_bias),   SIZE(verbatim_alternative),
+               SIZE(verbatim_counters), SIZE(verbatim_kernel), SIZE(verbatim_point)};
 #undef SIZE
   for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
     if (strcmp(type, sizes[i].type) == 0) return sizes[i].bytes;

@@ -33,6 +33,8 @@ extern "C" {
 #define VERBATIM_STOP_TEXT_BYTES_MAX 256u
 #define VERBATIM_TOP_LOGPROBS_MAX 20u
 #define VERBATIM_BIASES_MAX 1024u
+#define VERBATIM_REQUIRED_MAX 32u
+#define VERBATIM_GAP_BINS 64u
 
 typedef struct verbatim verbatim; /* an engine */
 
@@ -58,13 +60,17 @@ typedef struct verbatim_config { /* strings are read during verbatim_open only *
   const char *program_path; /* PATH: the libraries of NVIDIA's wheels beside a python3 found on it are used too; may be null */
   bool logits;           /* requests may ask for logits rows                                      */
   bool text;             /* opens the model's tokenizer: stop texts, on_text, verbatim_encode and verbatim_decode */
+  bool trace;            /* requests may ask for on_trace and on_values: steps run op by op, and are slow; no prompt token is taken from the
+                            prefix cache */
   /* How the work is cut. None of these changes a bit; they exist for measurements and for tests of just that. */
   uint32_t max_active;   /* sequences at once; 0: the plan's limit                                */
   uint32_t chunk_tokens; /* most prompt tokens of one request in a step; 0: the plan's limit      */
   uint32_t slot_offset;  /* the first slot taken                                                  */
   uint64_t shuffle_pages; /* not 0: KV pages are dealt in an order made from this seed            */
+  bool no_prefix_cache;  /* every prompt token is computed, also where its KV row is there from an earlier request */
   bool direct;           /* launches instead of captured graphs                                   */
   bool poison;           /* NaN patterns in all memory that must not matter                       */
+  bool timed;            /* GPU: verbatim_count tells the gaps between steps                      */
   void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes); /* of loading; may be null */
   void (*on_fault)(void *context, const char *what); /* once, before a fault of the GPU ends the process; may be null */
   void *context;
@@ -94,12 +100,46 @@ typedef struct verbatim_memory { /* of the GPU, in bytes; all 0 on the CPU machi
   uint64_t free_now;    /* when asked: free_ready, unless another program uses the GPU    */
 } verbatim_memory;
 
+typedef struct verbatim_kernel { /* machine code that is loaded */
+  const char *name;
+  uint8_t digest[16];
+} verbatim_kernel;
+
+typedef struct verbatim_point { /* a row of numbers that an op makes of every token: see on_trace */
+  const char *name;      /* of the op and, where it makes several, of which: "layer 3 o_proj"      */
+  uint32_t layer;        /* UINT32_MAX: none                                                       */
+  uint32_t kernel;       /* row of kernels.def                                                     */
+  uint32_t type;         /* enum verbatim_point_type                                               */
+  uint32_t count;        /* numbers in the row                                                     */
+  bool of_logits;        /* only tokens with a logits row have it                                  */
+} verbatim_point;
+enum verbatim_point_type { VERBATIM_POINT_BF16 = 0, VERBATIM_POINT_F32 = 1, VERBATIM_POINT_U32 = 2 };
+
+typedef struct verbatim_counters { /* since verbatim_open: what really happened. No bit of a request depends on any of it. */
+  uint64_t steps, decode_steps, mixed_steps; /* mixed: with decoding and prompt tokens        */
+  uint64_t token_rows;       /* computed                                                      */
+  uint64_t reused_tokens;    /* taken from the prefix cache instead                           */
+  uint64_t recomputed_tokens; /* token rows that had been computed before a preemption        */
+  uint64_t admissions, preemptions, cancellations, deadlines, evicted_pages;
+  uint64_t gaps;             /* with config.timed: steps that were submitted while the one before was under way */
+  double gap_us;             /* of these, from the end of the ops of one to the beginning of the next one's: sum */
+  uint32_t gap_bins[VERBATIM_GAP_BINS]; /* how many by whole microseconds, the last: or more    */
+  uint32_t most_sequences;   /* in one step                                                   */
+  uint32_t pad;
+} verbatim_counters;
+
 typedef struct verbatim_info { /* strings live as long as the engine */
   const char *device;  /* e.g. "NVIDIA H200" or "CPU, 8 threads, avx512" */
   const char *note;    /* "" or what the user should know of this start   */
   uint8_t numerics_id[16], weights_digest[16]; /* all that a request's bits depend on, beside the request */
   uint8_t config_digest[16]; /* of the config.json the plan was made from */
   uint8_t tokenizer_digest[16]; /* zeros without config.text */
+  uint8_t plan_digest[16];
+  uint32_t driver_version, nvrtc_version; /* 1000 * major + 10 * minor; 0 on the CPU machine */
+  uint64_t cublaslt_version; /* 0: no product is computed by it */
+  uint32_t kernel_count, point_count;
+  const verbatim_kernel *kernels; /* [kernel_count], in the plan's order */
+  const verbatim_point *points;   /* [point_count], in the order of computation; 0 without config.trace */
   uint32_t vocab, max_len, max_seqs;
   uint32_t bos;        /* UINT32_MAX: none */
   uint32_t eos_count;
@@ -116,7 +156,8 @@ enum verbatim_finish {
   VERBATIM_LENGTH = 2,    /* max_tokens were made; or max_tokens is 0 and the prompt is scored */
   VERBATIM_NONFINITE = 3, /* the logits held NaN or Inf; the tokens before are valid          */
   VERBATIM_STOP_TEXT = 4, /* the text of the tokens holds a stop text, which ends in the last token */
-  VERBATIM_CANCELLED = 5  /* by verbatim_cancel; the tokens before are valid                  */
+  VERBATIM_CANCELLED = 5, /* by verbatim_cancel; the tokens before are valid                  */
+  VERBATIM_DEADLINE = 6   /* its time was over; the tokens before are valid                   */
 };
 
 typedef struct verbatim_text { /* UTF-8, not NUL-terminated */
@@ -169,12 +210,25 @@ struct verbatim_request {
                                       bytes; of the made tokens' text; needs config.text             */
   uint32_t stop_text_count;
   bool ignore_eos;       /* the model's own stop ids do not stop                                     */
-  /* Callbacks, each may be null. They run inside verbatim_poll and may submit and cancel, but not poll or close. */
+  double deadline_seconds; /* from verbatim_submit on, then its finish is VERBATIM_DEADLINE; 0: none. Not part of the request's digest */
+  const char *const *required; /* [required_count], at most VERBATIM_REQUIRED_MAX: axes of the plan's guarantees ("prefix_hit") that the
+                              request needs; refused by name when the plan excludes or lacks one. Not part of the request's digest */
+  uint32_t required_count;
+  /* Callbacks, each may be null. They run inside verbatim_poll and may submit and cancel, but not poll or close. They leave the
+   * thread's rounding mode and CUDA context as they find them. */
   void (*on_token)(verbatim_request *request, uint32_t index); /* after tokens[index] is set; once finish is set, the last call */
   void (*on_text)(verbatim_request *request, const char *text, size_t bytes); /* the made text, as far as no stop text can begin in it
-                            any more; before on_token of the token that makes it certain; all of it unless cancelled; needs config.text */
+                            any more; before on_token of the token that makes it certain; all of it unless cancelled or late; needs
+                            config.text */
   void (*on_logits)(verbatim_request *request, uint32_t position, const float *row); /* for every prompt position, in order, but for
                             the last with max_tokens 0; row: [vocab], valid during the call; needs config.logits */
+  void (*on_trace)(verbatim_request *request, uint32_t position, const uint64_t *digests); /* after every step, of each of the request's
+                            token rows in it: [point_count], NUMERICS.md `row_digest` of the row of each point, 0 where it has none; needs
+                            config.trace. Rows that are computed again come again, with the same digests or, of_logits, 0. It, and
+                            the next two, may not submit or cancel */
+  bool (*wants_values)(const verbatim_request *request, uint32_t position, uint32_t point);
+  void (*on_values)(verbatim_request *request, uint32_t position, uint32_t point, const void *row, size_t bytes); /* the row itself, where
+                            wants_values says so; before the on_trace of its step; valid during the call; needs config.trace */
   void *context;         /* the caller's                                                             */
   /* Outputs, in the caller's memory. */
   verbatim_token *scores; /* [prompt_count - score_from] with score, else unused                     */
@@ -184,10 +238,17 @@ struct verbatim_request {
   uint64_t text_bytes;   /* VERBATIM_STOP_TEXT: of the made text, before the stop text               */
   uint32_t stop_index;   /* VERBATIM_STOP_TEXT: which of stop_texts                                  */
   enum verbatim_finish finish;
+  const char *fault_op;  /* VERBATIM_NONFINITE: the first op that made NaN or Inf of the request, "layer 3 o_proj"; else "".
+                            Lives as long as the engine */
+  uint32_t fault_layer;  /* its layer, UINT32_MAX: none                                              */
+  uint32_t fault_position; /* the first token whose row holds one there                              */
   uint8_t request_digest[16]; /* see PLAN_FORMAT.md, "Receipts"                                      */
   uint8_t chain[16];
   /* The engine's own. */
   verbatim_request *next;
+  double submitted_at;   /* seconds                                                                  */
+  uint32_t row_next;     /* the next position whose logits row is awaited                            */
+  uint32_t row_most;     /* token rows that were ever computed or reused: how far a preempted request had come */
 };
 
 #define VERBATIM_REQUEST_DEFAULTS ((verbatim_request){.max_tokens = 1, .top_p = 1, .repetition_penalty = 1})
@@ -198,6 +259,7 @@ struct verbatim_request {
 int verbatim_open(verbatim **engine, const verbatim_config *config);
 void verbatim_close(verbatim *engine); /* null: nothing. Unfinished requests stay VERBATIM_RUNNING. */
 verbatim_info verbatim_describe(const verbatim *engine);
+verbatim_counters verbatim_count(const verbatim *engine);
 
 /* Queues a request, which stays where it is, and is not submitted again, until it is finished. An error leaves the engine as it was; the
  * text names what is wrong with the request. */

@@ -37,6 +37,7 @@ typedef struct loader {
   uint64_t sent_bytes, total_bytes;
   staging ring;             /* GPU machine                                          */
   weights_progress *progress;
+  weights_visit *visit;     /* null: the sources are loaded; else they are only read */
   void *context;
 } loader;
 
@@ -278,15 +279,27 @@ static status load_use(loader *self, const plan_tensor *t, const source *s, cons
   return OK;
 }
 
+static status take_room(scratch *memory, const source *s, uint64_t bytes) {
+  if (memory->room >= bytes) return OK;
+  free(memory->bytes);
+  *memory = (scratch){.bytes = malloc(bytes)};
+  if (!memory->bytes) return FAIL(ERR_LIMIT, "tensor %s: no memory for %llu bytes", s->name, (unsigned long long)bytes);
+  memory->room = bytes;
+  return OK;
+}
+
+static status read_only(loader *self, const source *s, scratch *memory, digest_state *state) {
+  TRY(take_room(memory, s, READ_BYTES));
+  for (uint64_t at = 0; at < s->tensor->bytes; at += READ_BYTES) {
+    uint64_t part = s->tensor->bytes - at < READ_BYTES ? s->tensor->bytes - at : READ_BYTES;
+    TRY(read_digested(self, s, at, memory->bytes, part, state));
+  }
+  return OK;
+}
+
 /* Slices and transposes: the whole source is read before its parts are written. */
 static status load_parts(loader *self, const source *s, scratch *memory, digest_state *state) {
-  if (memory->room < s->tensor->bytes) {
-    free(memory->bytes);
-    *memory = (scratch){.bytes = malloc(s->tensor->bytes)};
-    if (!memory->bytes)
-      return FAIL(ERR_LIMIT, "tensor %s: no memory for %llu bytes", s->name, (unsigned long long)s->tensor->bytes);
-    memory->room = s->tensor->bytes;
-  }
+  TRY(take_room(memory, s, s->tensor->bytes));
   TRY(read_digested(self, s, 0, memory->bytes, s->tensor->bytes, state));
   for (uint32_t use = s->first_use; use != NONE; use = self->next_use[use])
     TRY(load_use(self, &self->plan->tensors[use], s, memory->bytes));
@@ -296,7 +309,8 @@ static status load_parts(loader *self, const source *s, scratch *memory, digest_
 static status load_source(loader *self, source *s, scratch *memory) {
   digest_state state;
   digest_start(&state);
-  if (is_copied_whole(self, s)) TRY(load_whole(self, s, &state));
+  if (self->visit) TRY(read_only(self, s, memory, &state));
+  else if (is_copied_whole(self, s)) TRY(load_whole(self, s, &state));
   else TRY(load_parts(self, s, memory, &state));
   s->digest = digest_end(&state);
   return OK;
@@ -427,32 +441,46 @@ static status load(loader *self, weights_report *report) {
   TRY(match_all(self, naming));
   TRY(check_head(self, naming));
   TRY(sort_sources(self));
+  for (uint32_t i = 0; i < self->source_count; i++) made.source_bytes += self->sources[i].tensor->bytes;
+  if (self->visit) self->total_bytes = made.source_bytes;
   TRY(load_all(self, &made.threads));
   made.digest = combine(self);
   made.naming = naming->text;
   made.source_count = self->source_count;
-  for (uint32_t i = 0; i < self->source_count; i++) made.source_bytes += self->sources[i].tensor->bytes;
   count_unused(self, naming, &made);
+  for (uint32_t i = 0; self->visit && i < self->source_count; i++)
+    self->visit(self->context, self->sources[i].name, self->sources[i].tensor, &self->sources[i].digest);
   *report = made;
   return OK;
 }
 
+static status run(loader *self, weights_report *report) {
+  size_t uses = self->plan->tensor_count + 1ull, tensors = safetensors_count(self->set) + 1ull;
+  self->sources = calloc(uses, sizeof *self->sources);
+  self->next_use = calloc(uses, sizeof *self->next_use);
+  self->order = calloc(uses, sizeof *self->order);
+  self->source_of = malloc(tensors * sizeof *self->source_of);
+  bool has_memory = self->sources && self->next_use && self->order && self->source_of;
+  if (has_memory) memset(self->source_of, 0xff, tensors * sizeof *self->source_of); /* NONE */
+  status result = has_memory ? load(self, report) : FAIL(ERR_LIMIT, "weights: no memory");
+  free(self->sources);
+  free(self->next_use);
+  free(self->order);
+  free(self->source_of);
+  return result;
+}
+
 status weights_load(const plan *p, const safetensors *set, const weights_target *target, weights_progress *progress, void *context,
                     weights_report *report) {
-  size_t uses = p->tensor_count + 1ull, tensors = safetensors_count(set) + 1ull;
   loader self = {.plan = p, .set = set, .target = target, .progress = progress, .context = context};
-  self.sources = calloc(uses, sizeof *self.sources);
-  self.next_use = calloc(uses, sizeof *self.next_use);
-  self.order = calloc(uses, sizeof *self.order);
-  self.source_of = malloc(tensors * sizeof *self.source_of);
-  bool has_memory = self.sources && self.next_use && self.order && self.source_of;
-  if (has_memory) memset(self.source_of, 0xff, tensors * sizeof *self.source_of); /* NONE */
-  status result = has_memory ? load(&self, report) : FAIL(ERR_LIMIT, "weights: no memory");
-  free(self.sources);
-  free(self.next_use);
-  free(self.order);
-  free(self.source_of);
-  return result;
+  return run(&self, report);
+}
+
+status weights_digest(const plan *p, const safetensors *set, uint32_t threads, weights_progress *progress, weights_visit *visit,
+                      void *context, weights_report *report) {
+  const weights_target nowhere = {.threads = threads};
+  loader self = {.plan = p, .set = set, .target = &nowhere, .progress = progress, .visit = visit, .context = context};
+  return run(&self, report);
 }
 
 void weights_note(const weights_report *report, char *text, size_t text_bytes) {

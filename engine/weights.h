@@ -43,6 +43,14 @@ typedef void weights_progress(void *context, uint64_t done_bytes, uint64_t total
 status weights_load(const plan *p, const safetensors *set, const weights_target *target, weights_progress *progress, void *context,
                     weights_report *report);
 
+/* Called for every source tensor, in the order in which the digest takes them. name: the plan's; data: the digest of the tensor's bytes. */
+typedef void weights_visit(void *context, const char *name, const safetensor *tensor, const digest *data);
+
+/* The digest without the loading: the same tensors are matched and read, nothing is written. visit is called at the end, by the calling
+ * thread. Errors are those of weights_load. */
+status weights_digest(const plan *p, const safetensors *set, uint32_t threads, weights_progress *progress, weights_visit *visit,
+                      void *context, weights_report *report);
+
 /* What the user should know of it, one line without an end: "" when the plan uses all tensors, under their plain names. */
 void weights_note(const weights_report *report, char *text, size_t text_bytes);
 

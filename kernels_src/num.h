@@ -113,9 +113,11 @@ NUM f32 num_log(f32 x) {
 NUM f32 num_sigmoid(f32 x) { return num_div(1.0f, num_add(1.0f, num_exp(-x))); }
 NUM f32 num_silu(f32 x) { return num_div(x, num_add(1.0f, num_exp(-x))); }
 
-/* Maps a float to a u32 whose order is the total order of the floats: -Inf < ... < -0 = +0 < ... < +Inf. */
+/* Maps a float to a u32 whose order is the total order of the floats: -Inf < ... < -0 = +0 < ... < +Inf < NaN, of which there is one: a
+ * choice never passes it by. */
 NUM u32 num_order(f32 x) {
   u32 u = num_bits(num_add(x, 0.0f)); /* -0 becomes +0 */
+  if ((u & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
   return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 

@@ -108,6 +108,9 @@ static status check_header(const checker *c) {
       return FAIL(ERR_FORMAT, "check: region %u does not lie in order inside the reservation", i);
     end = r->offset + r->bytes;
   }
+  const plan_region *all = c->regions;
+  if (all[REGION_STEP_ODD].bytes != all[REGION_STEP].bytes || all[REGION_RESULT_ODD].bytes != all[REGION_RESULT].bytes)
+    return FAIL(ERR_FORMAT, "check: the regions of odd steps are not of the size of those of even ones");
   return OK;
 }
 

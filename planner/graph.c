@@ -458,12 +458,12 @@ static void add_io(graph *g) {
   const plan_limits *l = g->l;
   uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
   g->step = add_fixed(g, REGION_STEP, sizeof(step_in), "step");
+  g->logit_row = add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are one upload: they are short */
+  g->sample = add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   g->token = add_fixed(g, REGION_STEP, tokens * 4, "token");
   g->position = add_fixed(g, REGION_STEP, tokens * 4, "position");
   g->seq = add_fixed(g, REGION_STEP, tokens * 4, "seq");
   g->tiles = add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "tiles");
-  g->logit_row = add_fixed(g, REGION_STEP, results * 4, "logit_row");
-  g->sample = add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   g->block_table = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   g->sampled = add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");

@@ -6,37 +6,81 @@
  * EXCLUDED: not offered: there is nothing to ask for it with. */
 #include "guarantees.h"
 
-static const struct {
-  const char *axis;
-  uint32_t status;
-  const char *reason;
-} TABLE[] = {
-    {"batch composition", GUARANTEE_PROVEN,
-     "no formula of a row reads another request's row; every sum has one order that is independent of the row count"},
-    {"slot and row position", GUARANTEE_PROVEN, "rows and slots choose addresses, never operands or orders"},
-    {"padding and ladder size", GUARANTEE_PROVEN,
-     "row counts are read from the step; padding rows are never read into a result and may hold any bits"},
-    {"prompt chunk cuts", GUARANTEE_PROVEN,
-     "attention blocks, chunks and groups lie at absolute positions; every query takes the absorbed form"},
-    {"page placement", GUARANTEE_PROVEN, "the block table chooses addresses; order follows positions"},
-    {"kernel tiles and alternatives", GUARANTEE_PROVEN,
-     "the tensor-core chain has one order over k whatever tile or operand side computes it"},
-    {"graph replay or direct launch", GUARANTEE_TESTED, "the same kernels with the same arguments"},
-    {"restart", GUARANTEE_TESTED, "plan, weights and tables are functions of files; nothing is tuned at start-up"},
-    {"library products", GUARANTEE_TESTED, "pinned algorithms are compared bit for bit with our kernel on a probe at every start-up"},
-    {"CPU equals GPU", GUARANTEE_TESTED,
-     "the tensor-core rule is measured, the CPU recomputes it exactly; every op is compared byte for byte"},
-    {"CPU threads and instruction set", GUARANTEE_TESTED,
-     "threads split independent results; every instruction set gives the reference's bits"},
-    {"prefix cache hits", GUARANTEE_EXCLUDED, "there is no prefix cache: every request computes its own rows"},
-    {"preemption", GUARANTEE_EXCLUDED, "there is none: a request is admitted when all its pages are free"},
-    {"several GPUs", GUARANTEE_EXCLUDED, "a plan is for one device"},
-    {"fast prefill", GUARANTEE_EXCLUDED, "the unabsorbed form would give prefill and decode different bits; parity is strict"},
+/* In the order of the rows. Each test fails when its axis changes a bit. */
+#define INVARIANCE "tests/e2e/test_invariance.c"
+#define SCHEDULES "tests/e2e/test_schedules.c"
+static const guarantees_proof PROOFS[] = {
+    {"batch", INVARIANCE, "v3"},
+    {"slot", INVARIANCE, "v3"},
+    {"padding", INVARIANCE, "v3"},
+    {"chunk_cut", INVARIANCE, "v3"},
+    {"prefix_hit", SCHEDULES, "every_receipt_is_the_one_alone"},
+    {"page_placement", INVARIANCE, "v3"},
+    {"preemption", SCHEDULES, "every_receipt_is_the_one_alone"},
+    {"kernel_tiles", INVARIANCE, "v3"},
+    {"graph_or_direct", INVARIANCE, "v3"},
+    {"scoring", "tests/e2e/test_scoring.c", "made_and_given_tokens_are_alike"},
+    {"restart", "tests/e2e/test_golden.c", "tiny"},
+    {"cpu_is_gpu", "tests/e2e/test_golden.c", "v3"},
+    {"cpu_threads", INVARIANCE, "instruction_sets"},
+    {"library_algorithm", "tests/gpu/test_library.c", "pinned_products_give_the_same_receipt"},
+    {"driver", "tests/e2e/test_start_check.c", "one_wrong_bit_of_any_op_is_refused"},
+    {"gpu_count", NULL, NULL},
+    {"fast_prefill", NULL, NULL},
+    {"speculation", NULL, NULL},
 };
 
+const guarantees_proof *guarantees_proofs(uint32_t *count) {
+  *count = ARRAY_LEN(PROOFS);
+  return PROOFS;
+}
+
+/* Adds the next row. */
+static void add(draft *plan, const char *axis, enum plan_guarantee_status kind, uint32_t reason) {
+  plan_guarantee row = {.axis = draft_text(plan, axis), .status = kind, .reason = reason};
+  *(plan_guarantee *)draft_append(&plan->guarantees, 1) = row;
+}
+
+static void proven(draft *plan, const char *axis, const char *reason) { add(plan, axis, GUARANTEE_PROVEN, draft_text(plan, reason)); }
+static void tested(draft *plan, const char *axis, const char *reason) { add(plan, axis, GUARANTEE_TESTED, draft_text(plan, reason)); }
+static void excluded(draft *plan, const char *axis, const char *reason) { add(plan, axis, GUARANTEE_EXCLUDED, draft_text(plan, reason)); }
+
+static void write_work(draft *plan) {
+  const plan_limits *l = &plan->limits;
+  proven(plan, "batch", "no formula of a row reads another request's row; every sum has one order, whatever the number of rows");
+  proven(plan, "slot", "rows and slots choose addresses, never operands or orders");
+  add(plan, "padding", GUARANTEE_PROVEN,
+      draft_string(plan, "row counts are read from the step; rows that fill it up to one of the %u ladder sizes are never read into a "
+                   "result, and may hold any bits", plan->ladder.count));
+  add(plan, "chunk_cut", GUARANTEE_PROVEN,
+      draft_string(plan, "attention chunks of %u tokens and groups of %u chunks lie at absolute positions; every query takes the absorbed "
+                   "form", l->chunk_tokens, l->group_chunks));
+  proven(plan, "prefix_hit", "a KV row is a function of the tokens up to its own; a page of 64 rows is reused where the chained XXH3-128 "
+         "of all ids up to its end, under a seed drawn at every start, is equal: but for a collision of such digests");
+  proven(plan, "page_placement", "the block table chooses addresses; order follows positions");
+  proven(plan, "preemption", "rows that were given up are computed anew from the tokens, prompt and made, of which they are functions");
+}
+
+static void write_machine(draft *plan) {
+  proven(plan, "kernel_tiles", "the tensor-core chain has one order over k, whatever tile or operand side computes it");
+  add(plan, "graph_or_direct", GUARANTEE_TESTED,
+      draft_string(plan, "%u captured graphs replay the kernels that are launched otherwise, with the same arguments", plan->ladder.count));
+  proven(plan, "scoring", "a logits row is a function of the tokens before it, made or given, and gives both log-probabilities");
+  tested(plan, "restart", "plan, weights and tables are functions of files; nothing is tuned at start-up");
+  tested(plan, "cpu_is_gpu", "the tensor-core rule is measured, the CPU recomputes it exactly; every op is compared byte for byte");
+  tested(plan, "cpu_threads", "threads split independent results; every instruction set gives the reference's bits");
+  if (plan->gemms.count)
+    add(plan, "library_algorithm", GUARANTEE_TESTED,
+        draft_string(plan, "each of %u pinned algorithms is compared bit for bit with our kernel on a probe at every start",
+                     plan->gemms.count));
+  else tested(plan, "library_algorithm", "none is pinned: the library is not used");
+  tested(plan, "driver", "known answers are computed at every start: a driver or compiler that gives other bits is refused");
+}
+
 void guarantees_write(draft *plan) {
-  for (size_t i = 0; i < ARRAY_LEN(TABLE); i++) {
-    plan_guarantee row = {.axis = draft_text(plan, TABLE[i].axis), .status = TABLE[i].status, .reason = draft_text(plan, TABLE[i].reason)};
-    *(plan_guarantee *)draft_append(&plan->guarantees, 1) = row;
-  }
+  write_work(plan);
+  write_machine(plan);
+  excluded(plan, "gpu_count", "a plan is for one device: a sum that is divided over several has another order");
+  excluded(plan, "fast_prefill", "the unabsorbed form would give prefill and decode different bits; parity is strict");
+  excluded(plan, "speculation", "there is no draft model: every token is made by a step of its own");
 }

@@ -86,13 +86,21 @@ static uint64_t place_work(draft *plan) {
   return bytes;
 }
 
+static uint64_t region_bytes(draft *plan, uint32_t region) {
+  switch (region) {
+    case REGION_WORK: return place_work(plan);
+    case REGION_STEP_ODD: return plan->regions[REGION_STEP].bytes;
+    case REGION_RESULT_ODD: return plan->regions[REGION_RESULT].bytes;
+    default: return place_in_order(plan, region);
+  }
+}
+
 void place_plan(draft *plan) {
   uint64_t offset = 0;
   for (uint32_t id = 0; id < REGION_COUNT; id++) {
     bool is_large = id == REGION_WEIGHTS || id == REGION_KV || id == REGION_WORK;
     offset = align_up(offset, is_large ? PLACE_REGION_ALIGNMENT : PLACE_ALIGNMENT);
-    uint64_t bytes = id == REGION_WORK ? place_work(plan) : place_in_order(plan, id);
-    plan->regions[id] = (plan_region){.id = id, .offset = offset, .bytes = align_up(bytes, PLACE_ALIGNMENT)};
+    plan->regions[id] = (plan_region){.id = id, .offset = offset, .bytes = align_up(region_bytes(plan, id), PLACE_ALIGNMENT)};
     offset += plan->regions[id].bytes;
   }
   plan->device_bytes = align_up(offset, PLACE_REGION_ALIGNMENT);

@@ -204,7 +204,8 @@ static status refuse(const sources *s, const draft *plan) {
               "  budget                   %10.3f GiB  (memory_fraction of device_memory_bytes)\n"
               "hint: %s",
               gib(r[REGION_WEIGHTS].bytes), gib(r[REGION_KV].bytes), plan->limits.kv_pages, gib(r[REGION_WORK].bytes),
-              gib(r[REGION_TABLES].bytes + r[REGION_STATE].bytes + r[REGION_STEP].bytes + r[REGION_RESULT].bytes), gib(plan->device_bytes),
+              gib(r[REGION_TABLES].bytes + r[REGION_STATE].bytes + 2 * (r[REGION_STEP].bytes + r[REGION_RESULT].bytes)),
+              gib(plan->device_bytes),
               gib(s->budget_bytes), hint);
 }
 

@@ -5,7 +5,8 @@
 #include "base.h"
 #include "draft.h"
 
-static const char *const REGION_NAMES[REGION_COUNT] = {"weights", "tables", "kv", "state", "step", "result", "work"};
+static const char *const REGION_NAMES[REGION_COUNT] = {
+  "weights", "tables", "kv", "state", "step", "result", "step_odd", "result_odd", "work"};
 static const char *const STATUS_NAMES[] = {"PROVEN", "TESTED", "EXCLUDED"};
 static const char *const OP_NAMES[] = {
 #define KERNEL(stem) #stem,
@@ -105,9 +106,9 @@ void print_kernels(FILE *out, const plan_header *plan) {
 void print_guarantees(FILE *out, const plan_header *plan) {
   const plan_guarantee *rows = items(plan, plan->guarantees);
   const uint32_t *notes = items(plan, plan->notes);
-  fprintf(out, "\nGuarantees: the bits of a request do not depend on\n");
+  fprintf(out, "\nGuarantees: the bits of a request do not depend on\n  %-17s  %-8s  why\n", "axis", "status");
   for (uint32_t i = 0; i < plan->guarantees.count; i++)
-    fprintf(out, "  %-8s  %-30s  %s\n", STATUS_NAMES[rows[i].status], text(plan, rows[i].axis), text(plan, rows[i].reason));
+    fprintf(out, "  %-17s  %-8s  %s\n", text(plan, rows[i].axis), STATUS_NAMES[rows[i].status], text(plan, rows[i].reason));
   fprintf(out, "\nNotes\n");
   for (uint32_t i = 0; i < plan->notes.count; i++) fprintf(out, "  %s\n", text(plan, notes[i]));
 }

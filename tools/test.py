@@ -29,9 +29,11 @@ OUTPUT_LINES_SHOWN = 120
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
+SCHEDULE_SECONDS = 60  # of random schedules; tests/schedule/README.md
 FUZZ_SECONDS = 4  # for each target; tests/fuzz/README.md lists the long runs
 
-ON_GPU_TOO = ["engines", "golden", "invariance"]  # end-to-end tests that run once more on the GPU
+ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "nonfinite", "schedules", "scoring", "start_check", "trace",
+              "verify"]  # end-to-end tests that run once more on the GPU
 
 
 class Test:
@@ -74,12 +76,15 @@ def all_tests(builddir):
         Test("check/tokenizer_compare", [python, "tools/tokenizer_compare.py", "--builddir", builddir], "check",
              lacks_tokenizers),
     ]
+    tests.append(Test("check/schedule_fuzz", ["%s/schedule_fuzz" % builddir, "--seconds", str(SCHEDULE_SECONDS)], "check"))
     if builddir == "build":
         clang = "./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja all tests"
         tests.append(Test("check/clang", ["sh", "-c", clang], "check", lacks_clang))
         fuzz = "ninja fuzz && tools/fuzz.py --seconds %d" % FUZZ_SECONDS
         tests.append(Test("check/fuzz", ["sh", "-c", fuzz], "check", lacks_clang))
         tests.append(Test("check/try", ["tools/try.sh"], "check", lacks_recording))
+        tests.append(Test("check/controls", [python, "tools/controls.py", "--quick"], "check"))
+        tests.append(Test("check/controls_self_test", [python, "tools/controls.py", "--self-test"], "check"))
     return tests
 
 

@@ -1,6 +1,6 @@
 /* router.c - the CPU twin of router: scores, group limit, the top experts in a total order, their weights. NUMERICS.md "router".
  *
- * NaN scores order by their bits like any other float (`order`), so that the choice stays a fixed function of the bits. */
+ * A NaN is the largest score (`order`): its expert is chosen, and the request ends. */
 #include "cpu.h"
 #include "limits.h"
 #include "rows.h"

@@ -75,30 +75,54 @@ int e2e_command(char *const argv[], char *output, size_t output_bytes) {
   return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
 }
 
-static char *read_file(const char *path, size_t *bytes) {
+int e2e_shell(const e2e_model *model, const char *setup, const char *command, char *output, size_t output_bytes) {
+  char script[8 * E2E_PATH_MAX], program[E2E_PATH_MAX], sh[] = "/bin/sh", flag[] = "-c";
+  e2e_binary("verbatim", program);
+  int bytes = snprintf(script, sizeof script, "V=$(realpath '%s') && TINY=$(realpath tests/tiny) && cd '%s' && %s%s", program,
+                       model->folder, setup, command);
+  if (bytes < 0 || (size_t)bytes >= sizeof script) stop("command too long");
+  return e2e_command((char *[]){sh, flag, script, NULL}, output, output_bytes);
+}
+
+FILE *e2e_open(const e2e_model *model, const char *name, const char *mode) {
+  char path[E2E_PATH_MAX];
+  text_to(path, "%s/%s", model->folder, name);
+  FILE *file = fopen(path, mode);
+  if (!file) stop(path);
+  return file;
+}
+
+char *e2e_read_file(const char *path, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   if (!file) stop(path);
   fseek(file, 0, SEEK_END);
   long size = ftell(file);
   rewind(file);
-  char *text = malloc((size_t)size + 1);
+  char *text = size < 0 ? NULL : malloc((size_t)size + 1);
   if (!text || fread(text, 1, (size_t)size, file) != (size_t)size) stop(path);
+  text[size] = 0;
   fclose(file);
-  *bytes = (size_t)size;
+  if (bytes) *bytes = (size_t)size;
   return text;
 }
+
+static void write_bytes(const char *path, const void *memory, size_t bytes) {
+  FILE *file = fopen(path, "wb");
+  if (!file || fwrite(memory, 1, bytes, file) != bytes || fclose(file) != 0) stop(path);
+}
+
+void e2e_write_file(const char *path, const char *text) { write_bytes(path, text, strlen(text)); }
 
 void e2e_make_plan(const e2e_model *model, const char *name, const char *deploy, char path[E2E_PATH_MAX]) {
   char config_path[E2E_PATH_MAX];
   size_t config_bytes, plan_bytes;
   void *plan_memory;
   text_to(config_path, "%s/%s", model->model_dir, "config.json");
-  char *config = read_file(config_path, &config_bytes);
+  char *config = e2e_read_file(config_path, &config_bytes);
   planner_input input = {.config = {config, config_bytes}, .deploy = {deploy, strlen(deploy)}};
   if (planner_make(&input, &plan_memory, &plan_bytes) != OK) stop("plan");
   text_to(path, "%s/%s", model->folder, name);
-  FILE *file = fopen(path, "wb");
-  if (!file || fwrite(plan_memory, 1, plan_bytes, file) != plan_bytes || fclose(file) != 0) stop(path);
+  write_bytes(path, plan_memory, plan_bytes);
   free(plan_memory);
   free(config);
 }
@@ -202,7 +226,7 @@ digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t f
   while (busy)
     if (verbatim_poll(engine, &busy) != 0) stop("step");
   receipt paper;
-  receipt_source source = {.numerics_id = info.numerics_id, .config_digest = info.config_digest, .weights_digest = info.weights_digest};
+  const receipt_source source = {.info = &info};
   if (receipt_begin(&paper, NULL, &source) != OK) stop("receipt");
   for (uint32_t i = first; i < first + count; i++) {
     char id[16];
@@ -216,4 +240,11 @@ digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t f
   if (receipt_end(&paper, &result) != OK) stop("receipt");
   verbatim_close(engine);
   return result;
+}
+
+char *e2e_without_machine(char *text) {
+  char *second = strchr(text, '\n'), *third = second ? strchr(second + 1, '\n') : NULL;
+  if (!third || strncmp(second + 1, "{\"machine\":{", 12) != 0) stop("a receipt whose second line is not the machine's");
+  memmove(second, third, strlen(third) + 1);
+  return text;
 }

@@ -6,6 +6,7 @@
 #define VERBATIM_E2E_H
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "engine/digest.h"
 #include "engine/verbatim.h"
 
@@ -38,6 +39,17 @@ void e2e_remove(const e2e_model *model);
  * was ended by a signal. */
 int e2e_command(char *const argv[], char *output, size_t output_bytes);
 
+/* The same of a shell command in the model's scratch folder, behind `setup` ("X=1 && ", or empty): V is the program, TINY the folder of the
+ * shipped model. */
+int e2e_shell(const e2e_model *model, const char *setup, const char *command, char *output, size_t output_bytes);
+
+/* A file of the model's scratch folder. Ends the process when it cannot be opened, as the next two do. */
+FILE *e2e_open(const e2e_model *model, const char *name, const char *mode);
+
+/* A whole file: NUL-terminated, the caller's to free; bytes may be null. */
+char *e2e_read_file(const char *path, size_t *bytes);
+void e2e_write_file(const char *path, const char *text);
+
 /* count requests of many lengths that ask for everything but text, the same on every call; request i does not depend on count. */
 #define E2E_TOP 3u
 #define E2E_LIST 12u
@@ -55,5 +67,8 @@ void e2e_requests_free(e2e_requests *requests);
 
 /* Opens an engine, runs the requests [first, first + count) and returns the receipt's digest. */
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count);
+
+/* Cuts the line of the machine, the second, out of a receipt's text: what stays is the same wherever it was made. Returns the text. */
+char *e2e_without_machine(char *text);
 
 #endif

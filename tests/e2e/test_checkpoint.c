@@ -32,22 +32,6 @@ typedef struct form {
 static char scratch[E2E_PATH_MAX];
 static char *arg(const char *text) { return (char *)(uintptr_t)text; }
 
-static void write_file(const char *path, const char *text) {
-  FILE *file = fopen(path, "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-  assert_int_equal(fclose(file), 0);
-}
-
-static char *read_file(const char *path) {
-  FILE *file = fopen(path, "rb");
-  char *text = calloc(1, 1u << 20);
-  assert_true(file && text);
-  assert_true(fread(text, 1, (1u << 20) - 1, file) > 0);
-  fclose(file);
-  return text;
-}
-
 static void must(char *const argv[], char *output, size_t output_bytes) {
   int code = e2e_command(argv, output, output_bytes);
   if (code != 0) print_error("%s %s ended with %d:\n%s\n", argv[0], argv[1], code, output);
@@ -75,12 +59,12 @@ static char *run_form(const char *config, const form *f, const char *field, doub
   for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) snprintf(paths[i], sizeof paths[i], "%s/%s", scratch, NAMES[i]);
   must((char *[]){arg("/bin/rm"), arg("-rf"), paths[1], paths[4], NULL}, output, sizeof output);
   write_config(config, f->outer, field, number, paths[0]);
-  write_file(paths[3], ITEMS);
+  e2e_write_file(paths[3], ITEMS);
   char *make[OPTIONS_MAX + 6] = {tool, paths[0], paths[1], arg("--seed"), arg(seed)};
   for (size_t i = 0; i < OPTIONS_MAX && f->options[i]; i++) make[5 + i] = arg(f->options[i]);
   must(make, output, sizeof output);
   snprintf(output, sizeof output, "%s/deploy.yaml", scratch);
-  write_file(output, DEPLOY);
+  e2e_write_file(output, DEPLOY);
   must((char *[]){arg(program), arg("plan"), paths[1], arg("--config"), arg(output), arg("-o"), paths[2], arg("--force"), NULL}, output,
        sizeof output);
   must((char *[]){arg(program), arg("run"), paths[2], paths[1], arg("--jsonl"), paths[3], arg("--device"),
@@ -88,16 +72,16 @@ static char *run_form(const char *config, const form *f, const char *field, doub
        sizeof output);
   if (f->note && !strstr(output, f->note)) fail_msg("no note \"%s\" in:\n%s", f->note, output);
   if (!f->note && strstr(output, "tensors")) fail_msg("a note of tensors in:\n%s", output);
-  return read_file(paths[4]);
+  return e2e_read_file(paths[4], NULL);
 }
 
-/* A receipt without the digest of config.json, and so without that of the receipt, which is its last line. */
+/* A receipt without the digest of config.json, and so without that of the receipt, which is its last line; and without the machine. */
 static char *without_config(char *receipt) {
   char *place = strstr(receipt, "\"config\":\""), *last = strstr(receipt, "{\"digest\":");
   assert_true(place && last);
   memset(place + 10, 'x', 32);
   *last = 0;
-  return receipt;
+  return e2e_without_machine(receipt);
 }
 
 static void check_forms(const char *config, const form *forms, size_t count) {

@@ -22,15 +22,8 @@ static char program[E2E_PATH_MAX];
 
 /* Exit code of a shell command in the scratch folder, where V is the program, P the plan, M the model folder, R a quiet run of both. */
 static int shell(const char *command, char *text, size_t text_bytes) {
-  char script[8 * E2E_PATH_MAX];
-  int bytes = snprintf(script, sizeof script,
-                       "V=$(realpath '%s') && cd '%s' && P=plan && M=model && "
-                       "R=\"$V run plan model --device cpu --threads 1 --quiet --max-tokens 2\" && %s",
-                       program, tiny.folder, command);
-  assert_true(bytes > 0 && (size_t)bytes < sizeof script);
-  char sh[] = "/bin/sh", flag[] = "-c";
-  char *argv[] = {sh, flag, script, NULL};
-  return e2e_command(argv, text, text_bytes);
+  static const char setup[] = "P=plan && M=model && R=\"$V run plan model --device cpu --threads 1 --quiet --max-tokens 2\" && ";
+  return e2e_shell(&tiny, setup, command, text, text_bytes);
 }
 
 /* The command ends with the code, and among what it prints is the word. */
@@ -51,13 +44,52 @@ static void expect_error(int code, const char *word, const char *command) {
 
 static void sound_run(void **state) {
   (void)state;
-  expect(0, "receipt ", "$R --receipt r --ids '1 2' '3, 4' && test $(wc -l < r) = 4 && tail -1 r | grep -q digest");
+  expect(0, "receipt ", "$R --receipt r --ids '1 2' '3, 4' && test $(wc -l < r) = 5 && tail -1 r | grep -q digest");
   expect(0, "prompt_tokens\":2", "printf '1 2\\r\\n3,4\\n' | $R --ids --output jsonl");
   expect(0, "digest", "V2=plan-2; $V plan $M -o $V2 --quiet && $V show $V2 --json | python3 -m json.tool");
   expect(0, "usage: verbatim run", "$V run -h");
   expect(0, "\"made_tokens\": 2,", "$R --receipt r --ids '1 2' && $R --receipt r2 --ids '1 2' --stats s && cmp r r2 && "
                                    "python3 -m json.tool s");
   expect(0, "weights", "$V run plan model --device cpu --verbose --max-tokens 2 --ids 1");
+}
+
+/* Whatever is written says by which numerics it was computed. The control is a plan of others: its id is not found. */
+static void every_output_names_the_numerics(void **state) {
+  (void)state;
+  static const char start[] = "N=$($V show $P | sed -n 's/^numerics id *//p') && S=\"$V score plan model --device cpu --quiet\" && "
+                              "echo '{\"ids\":[1,2]}' > j";
+  static const char *const commands[] = {
+    "test ${#N} = 32 && $V show $P --json | grep -q \"\\\"numerics_id\\\": \\\"$N\\\"\"",
+    "$R --ids '1 2' 2>&1 > out | grep -qx \"numerics id $N\"",
+    "$R --ids '1 2' --output jsonl | grep -q \"\\\"numerics_id\\\":\\\"$N\\\"\"",
+    "$R --ids '1 2' --stats s && grep -q \"\\\"numerics_id\\\": \\\"$N\\\"\" s",
+    "$S --jsonl j --summary s 2> err | grep -q \"\\\"numerics_id\\\":\\\"$N\\\"\" && grep -q $N s && grep -qx \"numerics id $N\" err",
+    "$S --jsonl j --output text 2>&1 | grep -qx \"numerics id $N\"",
+    "echo 'group_chunks: 4' > y && $V plan $M --config y -o q --force --quiet && ! $V show q | grep -q $N",
+    "$V run q model --device cpu --quiet --ids 1 --output jsonl > out 2>&1 && grep -q numerics_id out && ! grep -q $N out"};
+  for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    char command[2048];
+    snprintf(command, sizeof command, "%s && %s", start, commands[i]);
+    expect(0, "", command);
+  }
+}
+
+/* What a request requires and by when it must end change what is taken, and no bit. */
+static void terms(void **state) {
+  (void)state;
+  expect(0, "", "$R --ids '1 2' --receipt r && $R --ids '1 2' --receipt r2 --require batch --require prefix_hit --deadline 1e6 && "
+                "cmp r r2");
+  expect(0, "", "echo '{\"prompt_ids\":[1,2],\"id\":\"0\",\"require\":[\"slot\"],\"deadline_seconds\":1e6}' > j4 && "
+                "$R --jsonl j4 --receipt r2 && cmp r r2");
+  expect_error(5, "excludes: a plan is for one device", "$R --ids 1 --require gpu_count");
+  expect_error(5, "item 0: request: it requires", "echo '{\"ids\":[1,2],\"require\":[\"gpu_count\"]}' > j4 && "
+                                                  "$V score plan model --device cpu --quiet --jsonl j4");
+  expect_error(2, "expected one of the plan's: batch, slot,", "echo '{\"ids\":[1,2]}' > j4 && "
+                                                              "$V score plan model --device cpu --quiet --jsonl j4 --require batches");
+  expect(0, "\"finish\":\"deadline\"", "$R --ids 1 --ignore-eos --max-tokens 100 --deadline 0.000001 --output jsonl");
+  expect(0, "item 0: its deadline came after ", "$R --ids 1 --ignore-eos --max-tokens 100 --deadline 0.000001");
+  expect(6, "item 0: its deadline came", "$V score plan model --device cpu --quiet --jsonl j4 --deadline 0.000001 --summary s > out");
+  expect(0, "", "grep -q '\"finish\":\"deadline\"' out && grep -q '\"failed\": 1' s");
 }
 
 /* What the shipped model says, asked for in several ways. S: a quiet run of it; a stream is the text that comes at the end. */
@@ -124,6 +156,26 @@ static void outputs_are_files(void **state) {
   }
   expect_error(2, "name of a file", "$V plan $M -o ''");
   expect_error(2, "expected two files", "rm -f new && $R --ids 1 --stats new --receipt new");
+  expect_error(2, "expected two files", "rm -f new && $R --ids 1 --trace new --receipt folder/../new"); /* the same, not there yet */
+  expect_error(2, "expected two files", "rm -f new && ln -sfn . link && $R --ids 1 --logits new --receipt link/new");
+  expect(0, "", "rm -f new folder/new && $R --ids 1 --logits new --receipt folder/new && test -s new && test -s folder/new");
+}
+
+/* Where an output cannot be is said before the model is read, and no other output has been touched. */
+static void outputs_have_a_place(void **state) {
+  (void)state;
+  static const char *const options[] = {"--receipt", "--logits", "--stats", "--trace"};
+  for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+    char command[256];
+    snprintf(command, sizeof command, "$V run $P nothing --ids 1 %s nowhere/new", options[i]);
+    expect_error(3, "nowhere/new: cannot be written: No such file", command);
+    snprintf(command, sizeof command, "mkdir -p folder && $V run $P nothing --ids 1 %s folder", options[i]);
+    expect_error(2, "folder is a folder, not a regular file", command);
+    snprintf(command, sizeof command, "$V run $P nothing --ids 1 %s absent/", options[i]);
+    expect_error(2, "found that of a folder", command);
+  }
+  expect_error(3, "nothing/", "$V run $P nothing --ids 1 --receipt new"); /* that the model is not there comes after */
+  expect(0, "", "echo kept > r && ! $R --ids 1 --trace r --receipt nowhere/r && grep -q kept r");
 }
 
 /* Nothing is waited for that never comes. */
@@ -148,7 +200,7 @@ static void closed_descriptors(void **state) {
   (void)state;
   expect_error(3, "stdout", "$R --ids 1 2 --receipt r >&-");
   expect(0, "", "! grep -v '^{' r"); /* no output of the run in the receipt */
-  expect(0, "", "$R --ids 1 2 --receipt r 2>&- > out && test $(wc -l < r) = 4 && ! grep -v '^{' r");
+  expect(0, "", "$R --ids 1 2 --receipt r 2>&- > out && test $(wc -l < r) = 5 && ! grep -v '^{' r");
   expect_error(3, "cannot be read", "$R --ids <&-");
 }
 
@@ -213,16 +265,16 @@ static void interrupted(void **state) {
     snprintf(path, sizeof path, "%s/killed-%zu", tiny.folder, i);
     pid_t child = start_long_run(path);
     uint32_t lines = 0;
-    for (int wait = 0; wait < 2000 && (lines = count_lines(path, text, sizeof text)) < 4; wait++) usleep(10000);
+    for (int wait = 0; wait < 2000 && (lines = count_lines(path, text, sizeof text)) < 5; wait++) usleep(10000);
     assert_int_equal(kill(child, signals[i]), 0);
     assert_int_equal(waitpid(child, &ended, 0), child);
     assert_true(WIFSIGNALED(ended));
-    assert_true(lines >= 4); /* the header and three requests, while the others were still to come */
+    assert_true(lines >= 5); /* two lines of head and three requests, while the others were still to come */
     assert_true(count_lines(path, text, sizeof text) >= lines);
     assert_null(strstr(text, "{\"digest\":\""));
-    char *second = strchr(text, '\n') + 1;
-    assert_int_equal(strncmp(second, "{\"id\":\"0\"", 9), 0);
-    assert_non_null(strstr(second, "\"chain\":"));
+    char *third = strchr(strchr(text, '\n') + 1, '\n') + 1;
+    assert_int_equal(strncmp(third, "{\"id\":\"0\"", 9), 0);
+    assert_non_null(strstr(third, "\"chain\":"));
   }
 }
 
@@ -290,8 +342,9 @@ static void copy_baseline(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sound_run), cmocka_unit_test(samples_and_stops), cmocka_unit_test(outputs_are_not_inputs),
-    cmocka_unit_test(outputs_are_files),
+    cmocka_unit_test(sound_run), cmocka_unit_test(every_output_names_the_numerics), cmocka_unit_test(terms),
+    cmocka_unit_test(samples_and_stops), cmocka_unit_test(outputs_are_not_inputs),
+    cmocka_unit_test(outputs_are_files), cmocka_unit_test(outputs_have_a_place),
     cmocka_unit_test(pipes_for_files), cmocka_unit_test(closed_descriptors), cmocka_unit_test(full_disk), cmocka_unit_test(interrupted),
     cmocka_unit_test(closed_pipe), cmocka_unit_test(lines_without_end), cmocka_unit_test(refused_items), cmocka_unit_test(another_config),
     cmocka_unit_test(tiny_budget), cmocka_unit_test(copy_baseline)};

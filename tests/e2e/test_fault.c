@@ -86,7 +86,7 @@ static void finished_requests_are_kept(void **state) {
   static const char fault[] = "{\"fault\":\"GPU fault found at layer 3 \\u0022o_proj\\u0022: a test\"}\n";
   uint32_t kept_before = 0, grew = 0;
   assert_int_equal(run(-1, whole, whole_output), 0);
-  assert_int_equal(lines_of(whole), 8); /* head, six requests, digest */
+  assert_int_equal(lines_of(whole), 9); /* head, machine, six requests, digest */
   assert_int_equal(lines_of(whole_output), 6);
   for (int steps = 0, code; (code = run(steps, cut, output)) != 0; steps++) { /* until the run ends before the fault */
     assert_int_equal(code, EXIT_CODE);
@@ -94,7 +94,7 @@ static void finished_requests_are_kept(void **state) {
     assert_true(bytes > tail);
     assert_string_equal(cut + bytes - tail, fault);
     assert_memory_equal(cut, whole, bytes - tail);
-    uint32_t kept = lines_of(cut) - 2; /* without head and fault */
+    uint32_t kept = lines_of(cut) - 3; /* without head, machine and fault */
     assert_int_equal(lines_of(output), kept);
     assert_memory_equal(output, whole_output, strlen(output));
     assert_true(kept >= kept_before);

@@ -75,12 +75,14 @@ static char *read_text(const char *path) {
   return text;
 }
 
-/* Says which line differs first. */
+/* All but the line of the machine. Says which line differs first. */
 static void compare(const char *name, char *expected, char *found) {
   uint32_t line = 1;
+  e2e_without_machine(expected);
+  e2e_without_machine(found);
   for (size_t i = 0; expected[i] || found[i]; i++) {
     if (expected[i] != found[i]) fail_msg("%s.receipt: line %u differs from what was made here", name, line);
-    line += expected[i] == '\n';
+    line += expected[i] == '\n' ? line == 1 ? 2 : 1 : 0; /* the second is cut out */
   }
 }
 

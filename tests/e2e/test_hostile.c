@@ -12,8 +12,10 @@
 #include <unistd.h>
 #include "e2e.h"
 #include "engine/base.h"
+#include "engine/plan.h"
+#include "tests/fuzz/plan_walk.h"
 
-static char program[E2E_PATH_MAX], folder[E2E_PATH_MAX], model[E2E_PATH_MAX], plan[E2E_PATH_MAX];
+static char program[E2E_PATH_MAX], folder[E2E_PATH_MAX], model[E2E_PATH_MAX], plan_path[E2E_PATH_MAX];
 
 static char *arg(const char *text) { return (char *)(uintptr_t)text; }
 
@@ -44,7 +46,7 @@ static void write_bytes(const char *path, const void *data, size_t bytes) {
 
 /* Exit code of `verbatim run` on one prompt; text: what it printed. */
 static int run(const char *const extra[], char *text, size_t text_bytes) {
-  char *argv[24] = {program, arg("run"), plan, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
+  char *argv[24] = {program, arg("run"), plan_path, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
                     arg("--max-tokens"), arg("2")};
   size_t count = 11;
   for (size_t i = 0; extra[i]; i++) argv[count++] = arg(extra[i]);
@@ -52,7 +54,7 @@ static int run(const char *const extra[], char *text, size_t text_bytes) {
 }
 
 static int make_plan(char *text, size_t text_bytes) {
-  char *argv[] = {program, arg("plan"), model, arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), plan, arg("--force"), NULL};
+  char *argv[] = {program, arg("plan"), model, arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), plan_path, arg("--force"), NULL};
   return e2e_command(argv, text, text_bytes);
 }
 
@@ -111,6 +113,10 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("1 to 128", "x", "--n", "129");
   RUN_ERROR("0 to 20", "x", "--logprobs", "21");
   RUN_ERROR("one sample", "x", "--stream", "--n", "2");
+  RUN_ERROR("which this plan excludes: a plan is for one device", "x", "--require", "batch", "--require", "gpu_count");
+  RUN_ERROR("expected one of the plan's: batch, slot", "x", "--require", "batches");
+  RUN_ERROR("--deadline", "x", "--deadline", "-1");
+  RUN_ERROR("--deadline", "x", "--deadline", "nan");
   RUN_ERROR("UTF-8", "\xff\xfe");
   RUN_ERROR("unknown option", "x", "--frobnicate");
   RUN_ERROR("needs a value", "x", "--seed");
@@ -142,6 +148,8 @@ static void bad_jsonl(void **state) {
     {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":1,\"01\":2}}", "two biases"},
     {"{\"prompt\":\"a\",\"allowed_ids\":[99999]}", "allowed id"}, {"{\"prompt\":\"a\",\"min_p\":2}", "min_p"},
     {"{\"prompt\":\"a\",\"prompt\":\"b\"}", "not JSON"}, {"{\"prompt_ids\":[-1]}", "token ids"}, {"{\"prompt_ids\":[]}", "empty"},
+    {"{\"prompt\":\"a\",\"require\":[\"speculation\"]}", "excludes"}, {"{\"prompt\":\"a\",\"require\":\"batch\"}", "list of names"},
+    {"{\"prompt\":\"a\",\"deadline_seconds\":-3}", "0 or more"},
     {"{\"prompt\":\"a\",\"max_tokens\":1.5}", "integer"}, {"{\"prompt\":\"a\",\"seed\":-1}", "integer"},
     {"{\"prompt\":\"a\",\"temperature\":\"hot\"}", "number"}, {"{\"prompt\":\"\\ud800\"}", "not JSON"},
   };
@@ -185,7 +193,46 @@ static void damage(const char *path, action *act, uint32_t cuts, size_t flip_byt
 
 static void damaged_plan(void **state) {
   (void)state;
-  damage(plan, run_once, 24, 0, 0);
+  damage(plan_path, run_once, 24, 0, 0);
+}
+
+/* A plan that someone changed and sealed again: every access stays inside its region, but an op reads or writes what is not its own. The
+ * engine itself refuses it, whoever opens it; plan_view, which looks at bounds alone, does not. The control is the same plan unchanged. */
+static void wrong_accesses_are_refused_by_the_engine(void **state) {
+  (void)state;
+  size_t bytes, refused = 0;
+  uint8_t *data = read_bytes(plan_path, &bytes);
+  char path[E2E_PATH_MAX], text[8192];
+  join(path, folder, "changed");
+  const verbatim_config config = {.plan_path = path, .model_dir = model, .device = VERBATIM_DEVICE_CPU, .threads = 1};
+  verbatim *engine = NULL;
+  plan view;
+  assert_int_equal(plan_view(data, bytes, &view), OK);
+  write_bytes(path, data, bytes);
+  if (verbatim_open(&engine, &config) != 0) fail_msg("%s", verbatim_error());
+  verbatim_close(engine);
+  for (uint32_t i = 0; i < view.op_count; i += 1 + view.op_count / 12) {
+    plan_fixup *fixup = (plan_fixup *)(uintptr_t)&view.fixups[view.ops[i].first_fixup + view.ops[i].fixup_count - 1], sound = *fixup;
+    plan changed;
+    fixup->region = REGION_WORK;
+    fixup->offset = 256 * (uint64_t)(i + 1);
+    plan_walk_seal(data, bytes);
+    fail_clear();
+    if (plan_view(data, bytes, &changed) == OK) { /* else it is refused for a simpler reason */
+      write_bytes(path, data, bytes);
+      engine = NULL;
+      int result = verbatim_open(&engine, &config);
+      if (result != VERBATIM_ERR_FORMAT || engine) fail_msg("op %u: expected a refusal, found %d: %s", i, result, verbatim_error());
+      refused++;
+    }
+    *fixup = sound;
+  }
+  assert_true(refused >= 6);
+  char *argv[] = {program, arg("run"), path, model, arg("--device"), arg("cpu"), arg("--quiet"), arg("--ids"), arg("5"), NULL};
+  int code = e2e_command(argv, text, sizeof text); /* the last one, given to the program */
+  expect_error(code, text, "a sealed plan");
+  assert_int_equal(code, 4);
+  free(data);
 }
 
 static void damaged_config(void **state) {
@@ -224,12 +271,13 @@ static void a_nonfinite_request_is_named_at_the_end(void **state) {
   write_bytes(path, data, bytes);
   static const char *const commands[][2] = {{"run", RUN}, {"score", SCORE}};
   for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
-    char *argv[] = {program, arg(commands[i][0]), plan, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
+    char *argv[] = {program, arg(commands[i][0]), plan_path, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
                     arg("--batch"), arg("1"), arg("--jsonl"), items, NULL};
     write_bytes(items, commands[i][1], strlen(commands[i][1]));
     assert_int_equal(e2e_command(argv, text, sizeof text), 8);
     const char *said = strstr(text, "verbatim: ");
-    if (!said || !strstr(said, "bad: the logits hold NaN or Inf")) fail_msg("%s said: %s", commands[i][0], text);
+    if (!said || !strstr(said, "bad: the logits hold NaN or Inf") || !strstr(said, ", made first by embed at position 0"))
+      fail_msg("%s said: %s", commands[i][0], text);
   }
   write_bytes(path, sound, bytes);
   free(sound);
@@ -315,7 +363,8 @@ static void wrong_model(void **state) {
   e2e_model other;
   e2e_make_model(&other, "tests/oracle/small-v3.json", "max_seqs: 2\nmax_len: 128\nkv_pages: 4\n");
   char text[8192];
-  char *argv[] = {program, arg("run"), plan, other.model_dir, arg("--device"), arg("cpu"), arg("--quiet"), arg("--ids"), arg("5"), NULL};
+  char *argv[] = {program, arg("run"), plan_path, other.model_dir, arg("--device"), arg("cpu"), arg("--quiet"), arg("--ids"), arg("5"),
+                  NULL};
   int code = e2e_command(argv, text, sizeof text);
   expect_error(code, text, "weights of another model");
   assert_non_null(strstr(text, "expected"));
@@ -335,7 +384,8 @@ static void copy_file(const char *name) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(sound_files_work), cmocka_unit_test(impossible_wishes), cmocka_unit_test(missing_gpu), cmocka_unit_test(bad_jsonl),
-    cmocka_unit_test(damaged_plan), cmocka_unit_test(damaged_config), cmocka_unit_test(damaged_weights),
+    cmocka_unit_test(damaged_plan), cmocka_unit_test(wrong_accesses_are_refused_by_the_engine),
+    cmocka_unit_test(damaged_config), cmocka_unit_test(damaged_weights),
     cmocka_unit_test(a_nonfinite_request_is_named_at_the_end),
     cmocka_unit_test(damaged_tokenizer), cmocka_unit_test(damaged_deployment_and_profile), cmocka_unit_test(damaged_index),
     cmocka_unit_test(missing_files), cmocka_unit_test(wrong_model),
@@ -344,7 +394,7 @@ int main(int argc, char **argv) {
   e2e_binary("verbatim", program);
   snprintf(folder, sizeof folder, "/tmp/verbatim-hostile-%ld", (long)getpid());
   join(model, folder, "model");
-  join(plan, folder, "plan");
+  join(plan_path, folder, "plan");
   if (mkdir(folder, 0700) != 0 || mkdir(model, 0700) != 0) return 1;
   static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
   for (size_t i = 0; i < ARRAY_LEN(names); i++) copy_file(names[i]);

@@ -14,7 +14,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char
                     c_uint8, c_uint32, c_uint64, c_void_p)
 
 DEVICES = {"auto": -1, "cpu": -2, "gpu": 0}
-FINISHES = ["running", "stop", "length", "nonfinite", "stop text", "cancelled"]
+FINISHES = ["running", "stop", "length", "nonfinite", "stop text", "cancelled", "deadline"]
 
 
 class Config(Structure):
@@ -22,8 +22,9 @@ class Config(Structure):
     ON_FAULT = CFUNCTYPE(None, c_void_p, c_char_p)
     _fields_ = [("plan_path", c_char_p), ("model_dir", c_char_p), ("device", c_int), ("threads", c_uint32), ("cache_dir", c_char_p),
                 ("library_path", c_char_p), ("program_path", c_char_p), ("logits", c_bool), ("text", c_bool),
-                ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32), ("shuffle_pages", c_uint64),
-                ("direct", c_bool), ("poison", c_bool), ("on_progress", ON_PROGRESS), ("on_fault", ON_FAULT), ("context", c_void_p)]
+                ("trace", c_bool), ("max_active", c_uint32), ("chunk_tokens", c_uint32), ("slot_offset", c_uint32),
+                ("shuffle_pages", c_uint64), ("no_prefix_cache", c_bool), ("direct", c_bool), ("poison", c_bool), ("timed", c_bool),
+                ("on_progress", ON_PROGRESS), ("on_fault", ON_FAULT), ("context", c_void_p)]
 
 
 class Stages(Structure):
@@ -36,9 +37,28 @@ class Memory(Structure):
     _fields_ = [(name, c_uint64) for name in ("planned", "reserved", "total", "free_opened", "free_ready", "free_now")]
 
 
+class Kernel(Structure):
+    _fields_ = [("name", c_char_p), ("digest", c_uint8 * 16)]
+
+
+class Point(Structure):
+    _fields_ = [("name", c_char_p), ("layer", c_uint32), ("kernel", c_uint32), ("type", c_uint32), ("count", c_uint32),
+                ("of_logits", c_bool)]
+
+
+class Counters(Structure):
+    _fields_ = [(name, c_uint64) for name in (
+        "steps", "decode_steps", "mixed_steps", "token_rows", "reused_tokens", "recomputed_tokens", "admissions", "preemptions",
+        "cancellations", "deadlines", "evicted_pages", "gaps")] + [
+        ("gap_us", c_double), ("gap_bins", c_uint32 * 64), ("most_sequences", c_uint32), ("pad", c_uint32)]
+
+
 class Info(Structure):
     _fields_ = [("device", c_char_p), ("note", c_char_p), ("numerics_id", c_uint8 * 16), ("weights_digest", c_uint8 * 16),
-                ("config_digest", c_uint8 * 16), ("tokenizer_digest", c_uint8 * 16), ("vocab", c_uint32), ("max_len", c_uint32),
+                ("config_digest", c_uint8 * 16), ("tokenizer_digest", c_uint8 * 16), ("plan_digest", c_uint8 * 16),
+                ("driver_version", c_uint32), ("nvrtc_version", c_uint32), ("cublaslt_version", c_uint64), ("kernel_count", c_uint32),
+                ("point_count", c_uint32), ("kernels", POINTER(Kernel)), ("points", POINTER(Point)),
+                ("vocab", c_uint32), ("max_len", c_uint32),
                 ("max_seqs", c_uint32), ("bos", c_uint32), ("eos_count", c_uint32), ("eos", POINTER(c_uint32)),
                 ("graph_count", c_uint32), ("device_bytes", c_uint64), ("pinned_bytes", c_uint64), ("host_bytes", c_uint64),
                 ("stages", Stages), ("memory", Memory)]
@@ -67,20 +87,26 @@ class Request(Structure):
 Request.ON_TOKEN = CFUNCTYPE(None, POINTER(Request), c_uint32)
 Request.ON_TEXT = CFUNCTYPE(None, POINTER(Request), POINTER(c_char), c_size_t)
 Request.ON_LOGITS = CFUNCTYPE(None, POINTER(Request), c_uint32, POINTER(c_float))
+Request.ON_TRACE = CFUNCTYPE(None, POINTER(Request), c_uint32, POINTER(c_uint64))
+Request.WANTS_VALUES = CFUNCTYPE(c_bool, POINTER(Request), c_uint32, c_uint32)
+Request.ON_VALUES = CFUNCTYPE(None, POINTER(Request), c_uint32, c_uint32, c_void_p, c_size_t)
 Request._fields_ = [
     ("prompt", POINTER(c_int32)), ("prompt_count", c_uint32), ("max_tokens", c_uint32), ("score", c_bool), ("score_from", c_uint32),
     ("top_logprobs", c_uint32), ("temperature", c_float), ("top_k", c_uint32), ("top_p", c_double), ("min_p", c_double),
     ("repetition_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float), ("biases", POINTER(Bias)),
     ("bias_count", c_uint32), ("allowed_ids", POINTER(c_int32)), ("allowed_count", c_uint32), ("seed", c_uint64),
     ("sample_index", c_uint32), ("stop_ids", POINTER(c_int32)), ("stop_count", c_uint32), ("stop_texts", POINTER(Text)),
-    ("stop_text_count", c_uint32), ("ignore_eos", c_bool), ("on_token", Request.ON_TOKEN), ("on_text", Request.ON_TEXT),
-    ("on_logits", Request.ON_LOGITS), ("context", c_void_p),
+    ("stop_text_count", c_uint32), ("ignore_eos", c_bool), ("deadline_seconds", c_double), ("required", POINTER(c_char_p)),
+    ("required_count", c_uint32), ("on_token", Request.ON_TOKEN), ("on_text", Request.ON_TEXT), ("on_logits", Request.ON_LOGITS),
+    ("on_trace", Request.ON_TRACE), ("wants_values", Request.WANTS_VALUES), ("on_values", Request.ON_VALUES), ("context", c_void_p),
     ("scores", POINTER(Token)), ("tokens", POINTER(Token)), ("alternatives", POINTER(Alternative)), ("score_count", c_uint32),
     ("token_count", c_uint32), ("text_bytes", c_uint64), ("stop_index", c_uint32), ("finish", c_int),
-    ("request_digest", c_uint8 * 16), ("chain", c_uint8 * 16), ("next", c_void_p)]
+    ("fault_op", c_char_p), ("fault_layer", c_uint32), ("fault_position", c_uint32), ("request_digest", c_uint8 * 16),
+    ("chain", c_uint8 * 16), ("next", c_void_p), ("submitted_at", c_double), ("row_next", c_uint32), ("row_most", c_uint32)]
 
 STRUCTS = {"verbatim_config": Config, "verbatim_stages": Stages, "verbatim_memory": Memory, "verbatim_info": Info, "verbatim_text": Text,
-           "verbatim_bias": Bias, "verbatim_token": Token, "verbatim_alternative": Alternative, "verbatim_request": Request}
+           "verbatim_bias": Bias, "verbatim_token": Token, "verbatim_alternative": Alternative, "verbatim_request": Request,
+           "verbatim_kernel": Kernel, "verbatim_point": Point, "verbatim_counters": Counters}
 
 
 def load(path):
@@ -95,6 +121,7 @@ def load(path):
     library.verbatim_open.argtypes = [POINTER(c_void_p), POINTER(Config)]
     library.verbatim_close.argtypes = [c_void_p]
     library.verbatim_describe.argtypes, library.verbatim_describe.restype = [c_void_p], Info
+    library.verbatim_count.argtypes, library.verbatim_count.restype = [c_void_p], Counters
     library.verbatim_submit.argtypes = [c_void_p, POINTER(Request)]
     library.verbatim_poll.argtypes = [c_void_p, POINTER(c_bool)]
     library.verbatim_request_defaults.restype = Request

@@ -1,6 +1,7 @@
 /* fuzz_jsonl.c - a line of prompts, as `verbatim run --jsonl` reads it. What is accepted lies inside the stated ranges, is the same for its
  * keys in another order, and is taken or refused by the check that every request passes; an error adds nothing. */
 #include "engine/items.h"
+#include "engine/json_line.h"
 #include "engine/request.h"
 #include "engine/utf8.h"
 #include "fuzz.h"
@@ -18,6 +19,8 @@ static void check_item(const item *i) {
   for (uint32_t n = 0; n < p->stop_count; n++) ASSERT(p->stop_ids[n] >= 0);
   for (uint32_t n = 0; n < p->allowed_count; n++) ASSERT(p->allowed_ids[n] >= 0);
   for (uint32_t n = 0; n < p->bias_count; n++) ASSERT(p->biases[n].token >= 0 && !isnan(p->biases[n].bias));
+  ASSERT(p->deadline_seconds >= 0 && !isinf(p->deadline_seconds) && p->required_count <= VERBATIM_REQUIRED_MAX);
+  for (uint32_t n = 0; n < p->required_count; n++) ASSERT(strlen(p->required[n]) < JSON_LINE_BYTES_MAX);
   for (uint32_t n = 0; n < p->stop_text_count; n++) {
     const verbatim_text *text = &p->stop_texts[n];
     ASSERT(text->count >= 1 && text->count <= VERBATIM_STOP_TEXT_BYTES_MAX);
@@ -45,6 +48,7 @@ static void check_request(const item *i) {
   r.frequency_penalty = p->frequency_penalty, r.biases = p->biases, r.bias_count = p->bias_count, r.allowed_ids = p->allowed_ids;
   r.allowed_count = p->allowed_count, r.stop_ids = p->stop_ids, r.stop_count = p->stop_count, r.stop_texts = p->stop_texts;
   r.stop_text_count = p->stop_text_count, r.tokens = r.scores = tokens, r.alternatives = alternatives;
+  r.deadline_seconds = p->deadline_seconds, r.required = p->required, r.required_count = p->required_count;
   if (!fuzz_is_ok(request_check(&model, &r))) return;
   token_bias list[TOKEN_LIST_MAX];
   uint32_t count = request_list(&r, list);

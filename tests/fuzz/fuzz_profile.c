@@ -1,8 +1,7 @@
 /* fuzz_profile.c - device profiles. What is accepted holds sound entries that survive being written out and read again, and the planner
  * makes a plan with them that the engine accepts. */
-#include "engine/plan.h"
 #include "fuzz.h"
-#include "planner/planner.h"
+#include "make_plan.h"
 #include "planner/profile.h"
 
 #define DEPLOY "{max_seqs: 2, max_batch_tokens: 256, max_len: 64}"
@@ -41,19 +40,6 @@ static char *write_profile(const profile *p) {
   return text;
 }
 
-static void plan_with(const char *text, size_t bytes) {
-  static fuzz_text config;
-  void *made = NULL;
-  size_t made_bytes = 0;
-  plan view;
-  if (!config.text) config = fuzz_read("tests/data/configs/smallest.json");
-  const planner_input input = {
-      .config = {config.text, config.bytes}, .deploy = {DEPLOY, sizeof DEPLOY - 1}, .profile = {text, bytes}};
-  ASSERT(planner_make(&input, &made, &made_bytes) == OK);
-  ASSERT(plan_view(made, made_bytes, &view) == OK);
-  free(made);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   const char *text = (const char *)data;
   profile p = {0}, again = {0};
@@ -67,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   ASSERT(profile_parse(written, strlen(written), &again) == OK);
   ASSERT(again.count == p.count);
   ASSERT(p.count == 0 || memcmp(p.entries, again.entries, p.count * sizeof *p.entries) == 0);
-  plan_with(text, bytes);
+  ASSERT(make_plan((planner_text){DEPLOY, sizeof DEPLOY - 1}, (planner_text){text, bytes}) == OK);
   free(written);
   profile_free(&again);
   profile_free(&p);

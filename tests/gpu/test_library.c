@@ -77,7 +77,7 @@ static void pinned_products_give_the_same_receipt(void **state) {
   assert_null(strstr(output, " 0 library pins"));
   assert_int_equal(run(plans[PINNED], output, sizeof output), 0);
   char *found = read_file(receipt);
-  assert_string_equal(expected, found);
+  assert_string_equal(e2e_without_machine(expected), e2e_without_machine(found));
   free(profile);
   free(expected);
   free(found);

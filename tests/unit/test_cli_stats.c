@@ -17,7 +17,8 @@
 
 static verbatim_info sound(void) {
   return (verbatim_info){
-    .device = "NVIDIA H200", .note = "", .graph_count = 7, .device_bytes = 4 * GIB - 5, .pinned_bytes = 64 << 20, .host_bytes = 1000,
+    .device = "NVIDIA H200", .note = "", .numerics_id = {0xc0, [15] = 0x0f}, .graph_count = 7, .device_bytes = 4 * GIB - 5,
+    .pinned_bytes = 64 << 20, .host_bytes = 1000,
     .stages = {.plan = 0.25, .weights = 0.5, .total = 2, .kernels_cached = 3, .kernels_compiled = 4, .weights_threads = 15,
                .weights_bytes = 4000000000ull},
     .memory = {.planned = 4 * GIB, .reserved = 4 * GIB, .total = 100 * GIB, .free_opened = 99 * GIB, .free_ready = 93 * GIB,
@@ -105,6 +106,7 @@ static void the_json_holds_every_figure(void **state) {
   verbatim_info info = sound();
   info.memory.free_now -= 1;
   json_t *root = written(&info), *memory = json_object_get(root, "memory"), *start = json_object_get(root, "start");
+  assert_string_equal(json_string_value(json_object_get(root, "numerics_id")), "c000000000000000000000000000000f");
   assert_int_equal(number(memory, "gpu", "planned_bytes"), 4 * GIB);
   assert_int_equal(number(memory, "gpu", "plan_bytes"), 4 * GIB - 5);
   assert_int_equal(number(memory, "gpu", "reserved_bytes"), 4 * GIB);

@@ -13,16 +13,12 @@ static tokenizer *small; /* ids 0..255 are the bytes of that value */
 
 static int open_small(void **state) {
   (void)state;
-  char *json = fixture_dump(fixture_small());
-  status s = tokenizer_open_memory(&small, json, strlen(json), NULL, 0);
-  free(json);
-  return (int)s;
+  return fixture_open(fixture_small(), &small);
 }
 
 static int close_small(void **state) {
   (void)state;
-  tokenizer_close(small);
-  return 0;
+  return fixture_close(small);
 }
 
 /* Pushes bytes one token each; checks that every piece is whole UTF-8 by itself. */

@@ -116,6 +116,20 @@ static void an_earlier_cause_is_kept_by_give(void **state) {
   assert_string_equal(fail_text(), "expected a file, found 7; hint: give one");
 }
 
+static void a_file_is_named_once(void **state) {
+  (void)state;
+  fail_prefix("a.plan"); /* nothing was recorded */
+  assert_string_equal(fail_text(), "");
+  assert_int_equal(open_nothing(), ERR_IO);
+  fail_prefix("a.plan");
+  assert_string_equal(fail_text(), "a.plan: expected a file, found 7; hint: give one");
+  fail_prefix("a.plan");
+  assert_string_equal(fail_text(), "a.plan: expected a file, found 7; hint: give one");
+  assert_non_null(strstr(fail_where(), "test_fail.c:"));
+  assert_int_equal(FAIL(ERR_LIMIT, "a later consequence"), ERR_LIMIT);
+  assert_string_equal(fail_text(), "a.plan: expected a file, found 7; hint: give one");
+}
+
 static void exit_codes_are_distinct(void **state) {
   (void)state;
   const status all[] = {OK, ERR_USAGE, ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT, ERR_DEVICE, ERR_MISMATCH};
@@ -150,7 +164,7 @@ int main(void) {
     cmocka_unit_test_setup(clear_makes_room, clear),          cmocka_unit_test_setup(try_returns_at_once, clear),
     cmocka_unit_test_setup(long_text_is_cut, clear),          cmocka_unit_test_setup(exit_codes_are_distinct, clear),
     cmocka_unit_test_setup(threads_do_not_mix, clear),        cmocka_unit_test_setup(a_cause_is_handed_over, clear),
-    cmocka_unit_test_setup(an_earlier_cause_is_kept_by_give, clear),
+    cmocka_unit_test_setup(an_earlier_cause_is_kept_by_give, clear), cmocka_unit_test_setup(a_file_is_named_once, clear),
     cmocka_unit_test_setup(assertion_stops_the_process, clear),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,8 +10,10 @@
 #include "engine/items.h"
 
 static const verbatim_text DEFAULT_STOP = {"end", 3};
+static const char *const DEFAULT_AXIS = "batch";
 static const item_params DEFAULTS = {.max_tokens = 9, .samples = 1, .top_p = 1.0, .repetition_penalty = 1, .seed = 3,
-                                     .stop_texts = &DEFAULT_STOP, .stop_text_count = 1};
+                                     .stop_texts = &DEFAULT_STOP, .stop_text_count = 1, .required = &DEFAULT_AXIS, .required_count = 1,
+                                     .deadline_seconds = 7};
 
 static status add(items *list, const char *line) {
   size_t bytes = strlen(line);
@@ -82,6 +84,23 @@ static void parameters(void **state) {
   items_close(&list);
 }
 
+/* On what terms a request is taken: a line's list takes the place of the default one, also when it is empty. */
+static void terms(void **state) {
+  (void)state;
+  items list = {0};
+  assert_int_equal(add(&list, "{\"prompt\":\"a\",\"require\":[\"prefix_hit\",\"\",\"\\u20ac\"],\"deadline_seconds\":0.25}"), OK);
+  assert_int_equal(add(&list, "{\"prompt\":\"a\",\"require\":[],\"deadline_seconds\":0}"), OK);
+  assert_int_equal(add(&list, "{\"prompt\":\"a\"}"), OK);
+  const item_params *a = &list.list[0].params, *b = &list.list[1].params, *c = &list.list[2].params;
+  assert_int_equal(a->required_count, 3);
+  assert_string_equal(a->required[0], "prefix_hit");
+  assert_string_equal(a->required[1], "");
+  assert_string_equal(a->required[2], "\xe2\x82\xac");
+  assert_true(a->deadline_seconds == 0.25 && b->deadline_seconds == 0 && b->required_count == 0);
+  assert_true(c->deadline_seconds == 7 && c->required == &DEFAULT_AXIS && c->required_count == 1);
+  items_close(&list);
+}
+
 static void refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {
@@ -96,6 +115,11 @@ static void refused(void **state) {
     {"{\"prompt\":\"a\",\"stop\":[\"x\",3]}", "1 to 256"},
     {"{\"prompt\":\"a\",\"stop\":null}", "text"},
     {"{\"prompt\":\"a\",\"stop\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "at most 16"},
+    {"{\"prompt\":\"a\",\"require\":\"batch\"}", "list of names"}, {"{\"prompt\":\"a\",\"require\":[1]}", "names"},
+    {"{\"prompt\":\"a\",\"require\":[\"a\\u0000\"]}", "without NUL"},
+    {"{\"prompt\":\"a\",\"require\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3]}", "not too long"},
+    {"{\"prompt\":\"a\",\"deadline_seconds\":-1}", "0 or more"}, {"{\"prompt\":\"a\",\"deadline_seconds\":\"1\"}", "number"},
+    {"{\"prompt\":\"a\",\"deadline_seconds\":1e999}", "not JSON"}, {"{\"prompt\":\"a\",\"timeout\":1}", "not supported"},
     {"{\"prompt\":\"a\",\"logit_bias\":[]}", "object"}, {"{\"prompt\":\"a\",\"logit_bias\":{\"x\":1}}", "token ids"},
     {"{\"prompt\":\"a\",\"logit_bias\":{\"-1\":1}}", "token ids"}, {"{\"prompt\":\"a\",\"logit_bias\":{\"1.5\":1}}", "token ids"},
     {"{\"prompt\":\"a\",\"logit_bias\":{\"\":1}}", "token ids"}, {"{\"prompt\":\"a\",\"logit_bias\":{\"2147483648\":1}}", "token ids"},
@@ -146,7 +170,7 @@ static void damage(void **state) {
   (void)state;
   char line[] =
     "{\"prompt\":\"hi\",\"id\":\"a\",\"max_tokens\":5,\"seed\":12,\"stop_ids\":[1,2],\"stop\":[\"a\"],\"logit_bias\":{\"7\":1},"
-    "\"allowed_ids\":[7],\"x\":{\"y\":[1]}}";
+    "\"allowed_ids\":[7],\"require\":[\"a\",\"b\"],\"deadline_seconds\":2,\"x\":{\"y\":[1]}}";
   items list = {0};
   size_t bytes = strlen(line);
   for (size_t cut = 0; cut < bytes; cut++) {
@@ -164,7 +188,7 @@ static void damage(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(parameters), cmocka_unit_test(refused),
-                                     cmocka_unit_test(ids), cmocka_unit_test(many), cmocka_unit_test(damage)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(parameters), cmocka_unit_test(terms),
+                                     cmocka_unit_test(refused), cmocka_unit_test(ids), cmocka_unit_test(many), cmocka_unit_test(damage)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

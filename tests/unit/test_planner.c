@@ -1,7 +1,7 @@
 /* test_planner.c - whole plans: the golden dump, byte identity, real sizes, random models, limits and the memory refusal.
  *
  * tests/plan/tiny.show.txt is the dump of the shipped model's shape under tests/tiny/deploy.yaml; `test_planner --record`, run in the
- * repository's root, writes it anew after a wanted change. */
+ * repository's root, writes it anew after a wanted change, and the example of PLAN_FORMAT.md too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include "planner/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
+#include "planner/guarantees.h"
 #include "planner/print.h"
 #include "planner_fixture.h"
 
@@ -413,18 +414,85 @@ static void random_models_agree_with_the_checker(void **state) {
   }
 }
 
+static const plan_guarantee *guarantee_of(fixture_bytes file, const char *axis) {
+  const plan_guarantee *rows = table(file, header(file)->guarantees);
+  for (uint32_t i = 0; i < header(file)->guarantees.count; i++)
+    if (strcmp(text(file, rows[i].axis), axis) == 0) return &rows[i];
+  fail_msg("no axis %s", axis);
+  return NULL;
+}
+
 static void every_axis_has_one_guarantee(void **state) {
   (void)state;
+  static const char *const AXES[] = {"batch", "slot", "padding", "chunk_cut", "prefix_hit", "page_placement", "preemption", "kernel_tiles",
+                                     "graph_or_direct", "scoring", "restart", "cpu_is_gpu", "cpu_threads", "library_algorithm", "driver",
+                                     "gpu_count", "fast_prefill", "speculation"};
+  fixture_bytes file = fixture_plan(TINY, NULL, NULL), document = fixture_read("PLAN_FORMAT.md");
+  const plan_guarantee *rows = table(file, header(file)->guarantees);
+  document.bytes[document.count - 1] = 0;
+  assert_int_equal(header(file)->guarantees.count, ARRAY_LEN(AXES));
+  for (uint32_t i = 0; i < ARRAY_LEN(AXES); i++) {
+    char row[64];
+    assert_string_equal(text(file, rows[i].axis), AXES[i]);
+    assert_true(strlen(text(file, rows[i].reason)) > 0);
+    assert_int_equal(rows[i].status == GUARANTEE_EXCLUDED, i >= 15);
+    snprintf(row, sizeof row, "\n| `%s` | %s |", AXES[i], (const char *[]){"PROVEN", "TESTED", "EXCLUDED"}[rows[i].status]);
+    if (!strstr(document.bytes, row)) fail_msg("PLAN_FORMAT.md lacks the row \"%s\"", row + 1);
+  }
+  free(document.bytes);
+  free(file.bytes);
+}
+
+/* Two plans that differ in what the reasons state. */
+static void reasons_are_of_the_plan(void **state) {
+  (void)state;
+  static const char pinned[] =
+    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":1,\"rows_max\":4,"
+    "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"use\":true}]}";
+  fixture_bytes a = fixture_plan(TINY, "max_seqs: 4\nladder: [1, 3]\nchunk_tokens: 64\ngroup_chunks: 2\n", NULL);
+  fixture_bytes b = fixture_plan(TINY, "max_seqs: 64\n", pinned);
+  const struct { fixture_bytes file; const char *axis, *words; } cases[] = {
+    {a, "graph_or_direct", "2 captured graphs"}, {b, "graph_or_direct", "7 captured graphs"}, {a, "padding", "one of the 2 ladder sizes"},
+    {a, "chunk_cut", "chunks of 64 tokens and groups of 2 chunks"}, {b, "chunk_cut", "chunks of 256 tokens and groups of 8 chunks"},
+    {a, "library_algorithm", "none is pinned"}, {b, "library_algorithm", "each of 1 pinned algorithms"}};
+  assert_int_equal(header(b)->gemms.count, 1);
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    const char *reason = text(cases[i].file, guarantee_of(cases[i].file, cases[i].axis)->reason);
+    if (!strstr(reason, cases[i].words)) fail_msg("%s: expected \"%s\" in \"%s\"", cases[i].axis, cases[i].words, reason);
+  }
+  free(a.bytes);
+  free(b.bytes);
+}
+
+/* Does the file run a test of this name? */
+static bool has_test(const char *path, const char *name) {
+  char word[128];
+  FILE *file = fopen(path, "rb");
+  if (!file) return false;
+  fclose(file);
+  fixture_bytes source = fixture_read(path);
+  source.bytes[source.count - 1] = 0;
+  snprintf(word, sizeof word, "cmocka_unit_test(%s)", name);
+  bool found = strstr(source.bytes, word) != NULL;
+  free(source.bytes);
+  return found;
+}
+
+static void every_promise_has_a_test(void **state) {
+  (void)state;
+  uint32_t count = 0;
   fixture_bytes file = fixture_plan(TINY, NULL, NULL);
   const plan_guarantee *rows = table(file, header(file)->guarantees);
-  uint32_t excluded = 0;
-  assert_true(header(file)->guarantees.count >= 12);
-  for (uint32_t i = 0; i < header(file)->guarantees.count; i++) {
-    assert_true(strlen(text(file, rows[i].axis)) > 0 && strlen(text(file, rows[i].reason)) > 0);
-    excluded += rows[i].status == GUARANTEE_EXCLUDED;
-    for (uint32_t j = 0; j < i; j++) assert_string_not_equal(text(file, rows[i].axis), text(file, rows[j].axis));
+  const guarantees_proof *proofs = guarantees_proofs(&count);
+  assert_int_equal(count, header(file)->guarantees.count);
+  for (uint32_t i = 0; i < count; i++) {
+    const guarantees_proof *proof = &proofs[i];
+    assert_string_equal(proof->axis, text(file, rows[i].axis));
+    assert_int_equal(proof->file == NULL, rows[i].status == GUARANTEE_EXCLUDED);
+    if (proof->file && !has_test(proof->file, proof->test)) fail_msg("%s: %s has no test %s", proof->axis, proof->file, proof->test);
   }
-  assert_int_equal(excluded, 4);
+  assert_false(has_test(proofs[0].file, "absent")); /* the control: such a row would be seen */
+  assert_false(has_test("tests/unit/absent.c", proofs[0].test));
   free(file.bytes);
 }
 
@@ -449,12 +517,58 @@ static void the_document_states_the_sizes(void **state) {
   free(document.bytes);
 }
 
+/* Its example is the start of the shipped model's plan. */
+static void the_document_shows_a_plans_bytes(void **state) {
+  (void)state;
+  char *deploy = deploy_text();
+  fixture_bytes document = fixture_read("PLAN_FORMAT.md"), file = fixture_plan("tests/tiny/config.json", deploy, NULL);
+  document.bytes[document.count - 1] = 0;
+  for (uint32_t at = 0; at < 272; at += 16) {
+    char line[64];
+    int used = snprintf(line, sizeof line, "\n%08x:", at);
+    for (uint32_t i = 0; i < 16; i++)
+      used += snprintf(line + used, sizeof line - (size_t)used, "%s%02x", i % 2 ? "" : " ", (unsigned)(unsigned char)file.bytes[at + i]);
+    if (!strstr(document.bytes, line)) fail_msg("PLAN_FORMAT.md lacks the line%s", line);
+  }
+  free(document.bytes);
+  free(file.bytes);
+  free(deploy);
+}
+
+/* The same bytes into the document, in the place of those that it has. */
+static int record_bytes(void) {
+  char *deploy = deploy_text();
+  fixture_bytes document = fixture_read("PLAN_FORMAT.md"), file = fixture_plan("tests/tiny/config.json", deploy, NULL);
+  const size_t count = document.count;
+  document.bytes[count - 1] = 0;
+  for (uint32_t at = 0; at < 272; at += 16) {
+    char start[16], line[72];
+    snprintf(start, sizeof start, "\n%08x: ", at);
+    char *place = strstr(document.bytes, start);
+    if (!place) return 1;
+    int used = 0;
+    for (uint32_t i = 0; i < 16; i++)
+      used += snprintf(line + used, sizeof line - (size_t)used, "%02x%s", (unsigned)(unsigned char)file.bytes[at + i], i % 2 ? " " : "");
+    used += snprintf(line + used, sizeof line - (size_t)used, " ");
+    for (uint32_t i = 0; i < 16; i++) line[used++] = file.bytes[at + i] >= ' ' && file.bytes[at + i] < 0x7f ? file.bytes[at + i] : '.';
+    memcpy(place + strlen(start), line, (size_t)used);
+  }
+  document.bytes[count - 1] = '\n';
+  FILE *out = fopen("PLAN_FORMAT.md", "wb");
+  bool good = out && fwrite(document.bytes, 1, count, out) == count;
+  if (out) good = fclose(out) == 0 && good;
+  free(document.bytes);
+  free(file.bytes);
+  free(deploy);
+  return good ? 0 : 1;
+}
+
 static int record(void) {
   char *dump = dump_tiny();
   FILE *file = fopen(GOLDEN, "wb");
   if (!file || fputs(dump, file) < 0 || fclose(file) != 0) return 1;
   free(dump);
-  return 0;
+  return record_bytes();
 }
 
 int main(int argc, char **argv) {
@@ -475,7 +589,10 @@ int main(int argc, char **argv) {
       cmocka_unit_test(free_memory_becomes_pages),
       cmocka_unit_test(random_models_agree_with_the_checker),
       cmocka_unit_test(every_axis_has_one_guarantee),
+      cmocka_unit_test(reasons_are_of_the_plan),
+      cmocka_unit_test(every_promise_has_a_test),
       cmocka_unit_test(the_document_states_the_sizes),
+      cmocka_unit_test(the_document_shows_a_plans_bytes),
   };
   if (argc == 2 && strcmp(argv[1], "--record") == 0) return record();
   return cmocka_run_group_tests(tests, NULL, NULL);

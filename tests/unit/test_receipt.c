@@ -1,4 +1,5 @@
-/* test_receipt.c - the receipt's text to the byte, and that each input of a request and each result changes it. */
+/* test_receipt.c - the receipt's text to the byte; each input of a request and each result changes its digest, the machine and the order
+ * of requests do not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,48 +10,38 @@
 #include <string.h>
 #include <unistd.h>
 #include "engine/receipt.h"
+#include "receipt_fixture.h"
 
-static const uint8_t ID[16] = {1, 2, 3}, CONFIG[16] = {4}, WEIGHTS[16] = {0xff};
-static const int32_t PROMPT[] = {7, 8, 9}, STOPS[] = {1, 30};
+static const uint8_t ID[16] = {1, 2, 3};
 
-typedef struct made {
-  verbatim_request request;
-  verbatim_token tokens[2], scores[1];
-  verbatim_alternative alternatives[6];
-  verbatim_bias biases[2];
-  verbatim_text stop_texts[2];
-} made;
-
-static void make(made *m) {
-  *m = (made){.tokens = {{.id = 5, .logprob = -0.5f, .digest = 0x123456789abcdef0ull}, {.id = 1, .logprob = -1.0f, .rank = 3, .digest = 1}},
-              .scores = {{.id = 9, .logprob = -2.0f, .rank = 7, .digest = 2}},
-              .alternatives = {{1, -1.0f}, {2, -2.0f}, {3, -0.5f}, {4, -2.0f}, {5, -1.0f}, {6, -0.5f}},
-              .biases = {{8, -1.0f}, {6, 0.5f}}, .stop_texts = {{"a\"", 2}, {"\n\0\xc3\xa9", 4}}};
-  m->request = (verbatim_request){.prompt = PROMPT, .prompt_count = 3, .max_tokens = 4, .score = true, .score_from = 2, .top_logprobs = 2,
-                                  .temperature = 1.0f, .top_k = 2, .top_p = 0.5, .min_p = 0.5, .repetition_penalty = 1.0f,
-                                  .presence_penalty = -0.0f, .frequency_penalty = 2.0f, .biases = m->biases, .bias_count = 2,
-                                  .seed = 255, .sample_index = 6, .stop_texts = m->stop_texts, .stop_text_count = 2,
-                                  .scores = m->scores, .tokens = m->tokens, .alternatives = m->alternatives, .score_count = 1,
-                                  .token_count = 2, .finish = VERBATIM_STOP};
-  memset(m->request.chain, 0xab, 16);
-  memset(m->request.request_digest, 0xcd, 16);
-}
-
-static digest write_receipt(const char *path, const char *id, const made *m, const uint8_t *vocabulary) {
+static digest write_receipt(const char *path, const char *id, const fixture *m, const uint8_t *vocabulary) {
   receipt r;
-  receipt_source source = {.numerics_id = ID, .config_digest = CONFIG, .weights_digest = WEIGHTS, .tokenizer_digest = vocabulary};
+  const receipt_source source = {.info = &FIXTURE_INFO, .tokenizer_digest = vocabulary};
   digest result;
   assert_int_equal(receipt_begin(&r, path, &source), OK);
-  receipt_add(&r, id, &m->request, STOPS, 2);
+  receipt_add(&r, id, &m->request, FIXTURE_STOPS, 2);
   assert_int_equal(receipt_end(&r, &result), OK);
   return result;
 }
 
+/* Of a receipt of one request, as PLAN_FORMAT.md has it: the first line's bytes, 1 as a u64, the digest of the third line. */
+static digest digest_by_hand(const char *text) {
+  static const uint8_t one[8] = {1};
+  const char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
+  digest request = digest_of(third, strlen(third));
+  digest_state state;
+  digest_start(&state);
+  digest_add(&state, text, (size_t)(second - text));
+  digest_add(&state, one, sizeof one);
+  digest_add(&state, request.bytes, sizeof request.bytes);
+  return digest_end(&state);
+}
+
 static void text(void **state) {
   (void)state;
-  char path[64], found[8192], expected[8192], prompt[33], whole[33];
-  made m;
-  make(&m);
+  char path[64], found[8192], expected[8192], whole[33];
+  fixture m;
+  fixture_make(&m);
   snprintf(path, sizeof path, "/tmp/verbatim-receipt-%ld", (long)getpid());
   digest d = write_receipt(path, "a \"b\"\n\\", &m, NULL);
   FILE *file = fopen(path, "rb");
@@ -58,23 +49,25 @@ static void text(void **state) {
   found[fread(found, 1, sizeof found - 1, file)] = 0;
   fclose(file);
   unlink(path);
-  snprintf(expected, sizeof expected,
-           "{\"verbatim_receipt\":2,\"numerics_id\":\"01020300000000000000000000000000\",\"config\":\"04000000000000000000000000000000\","
+  snprintf(expected, sizeof expected, "%s",
+           "{\"verbatim_receipt\":3,\"numerics_id\":\"01020300000000000000000000000000\",\"config\":\"04000000000000000000000000000000\","
            "\"weights\":\"ff000000000000000000000000000000\",\"tokenizer\":null}\n"
-           "{\"id\":\"a \\u0022b\\u0022\\u000a\\u005c\",\"prompt_count\":3,\"prompt\":\"%s\",\"max_tokens\":4,\"score_from\":2,"
+           "{\"machine\":{\"plan\":\"10000000000000000000000000000000\",\"version\":\"" VERBATIM_VERSION "\","
+           "\"device\":\"A \\u0022GPU\\u0022\",\"driver\":13000,\"nvrtc\":13010,\"cublaslt\":130002,\"kernels\":["
+           "[\"gemm\",\"aa000000000000000000000000000000\"],[\"rms\\u0022norm\",\"00bb0000000000000000000000000000\"]]}}\n"
+           "{\"id\":\"a \\u0022b\\u0022\\u000a\\u005c\",\"prompt_count\":3,\"prompt\":[7,8,9],\"max_tokens\":4,\"score_from\":2,"
            "\"top_logprobs\":2,\"temperature\":\"3f800000\",\"top_k\":2,\"top_p\":\"080000000\",\"min_p\":\"3fe0000000000000\","
            "\"repetition_penalty\":\"3f800000\",\"presence_penalty\":\"00000000\",\"frequency_penalty\":\"40000000\","
            "\"list\":[[6,\"3f000000\"],[8,\"bf800000\"]],\"list_only\":false,\"seed\":\"00000000000000ff\",\"sample_index\":6,"
            "\"stop_ids\":[1,30],\"stop_texts\":[\"a\\u0022\",\"\\u000a\\u0000\xc3\xa9\"],"
-           "\"request\":\"cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd\",\"finish\":\"stop\",\"stop_index\":0,\"text_bytes\":0,"
+           "\"request\":\"cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd\",\"finish\":\"stop\",\"stop_index\":0,\"text_bytes\":0,\"fault\":null,"
            "\"scored\":{\"tokens\":[9],\"logprobs\":[\"c0000000\"],\"ranks\":[7],\"logits\":[\"0000000000000002\"],"
            "\"alternatives\":[[[1,\"bf800000\"],[2,\"c0000000\"]]]},"
            "\"made\":{\"tokens\":[5,1],\"logprobs\":[\"bf000000\",\"bf800000\"],\"ranks\":[0,3],"
            "\"logits\":[\"123456789abcdef0\",\"0000000000000001\"],"
            "\"alternatives\":[[[3,\"bf000000\"],[4,\"c0000000\"]],[[5,\"bf800000\"],[6,\"bf000000\"]]]},"
-           "\"chain\":\"abababababababababababababababab\"}\n",
-           digest_text(digest_of(PROMPT, sizeof PROMPT).bytes, prompt));
-  digest expected_digest = digest_of(expected, strlen(expected));
+           "\"chain\":\"abababababababababababababababab\"}\n");
+  digest expected_digest = digest_by_hand(expected);
   assert_memory_equal(d.bytes, expected_digest.bytes, DIGEST_BYTES);
   size_t used = strlen(expected);
   snprintf(expected + used, sizeof expected - used, "{\"digest\":\"%s\"}\n", digest_text(d.bytes, whole));
@@ -83,16 +76,16 @@ static void text(void **state) {
 
 static void everything_counts(void **state) {
   (void)state;
-  made m;
+  fixture m;
   static const int32_t allowed[] = {6, 8};
   digest seen[40];
   uint32_t count = 0;
-  make(&m);
+  fixture_make(&m);
   seen[count++] = write_receipt(NULL, "x", &m, NULL);
   seen[count++] = write_receipt(NULL, "y", &m, NULL);
   seen[count++] = write_receipt(NULL, "x", &m, ID);
-  for (int what = 0; what < 27; what++) {
-    make(&m);
+  for (int what = 0; what < 32; what++) {
+    fixture_make(&m);
     verbatim_request *r = &m.request;
     if (what == 0) m.tokens[1].id = 2;
     if (what == 1) m.tokens[0].logprob = -0.50000006f;
@@ -121,29 +114,126 @@ static void everything_counts(void **state) {
     if (what == 24) r->finish = VERBATIM_STOP_TEXT;
     if (what == 25) r->finish = VERBATIM_CANCELLED;
     if (what == 26) r->top_logprobs = 1;
+    if (what == 27) r->finish = VERBATIM_DEADLINE;
+    if (what >= 28) r->finish = VERBATIM_NONFINITE, r->fault_op = "a", r->fault_layer = 1, r->fault_position = 2;
+    if (what == 29) r->fault_op = "b";
+    if (what == 30) r->fault_layer = UINT32_MAX;
+    if (what == 31) r->fault_position = 3;
     seen[count++] = write_receipt(NULL, "x", &m, NULL);
   }
   for (uint32_t i = 0; i < count; i++)
     for (uint32_t j = 0; j < i; j++) assert_memory_not_equal(seen[i].bytes, seen[j].bytes, DIGEST_BYTES);
 }
 
+/* Where NaN or Inf began is told with nonfinite alone; without a layer it has none. */
+static void faults(void **state) {
+  (void)state;
+  fixture m;
+  char *line;
+  size_t bytes;
+  fixture_make(&m);
+  m.request.fault_op = "layer 3 \"x\"", m.request.fault_layer = 3, m.request.fault_position = 17;
+  assert_int_equal(receipt_line("x", &m.request, FIXTURE_STOPS, 2, &line, &bytes), OK);
+  assert_non_null(strstr(line, "\"text_bytes\":0,\"fault\":null,\"scored\""));
+  free(line);
+  m.request.finish = VERBATIM_NONFINITE;
+  assert_int_equal(receipt_line("x", &m.request, FIXTURE_STOPS, 2, &line, &bytes), OK);
+  assert_non_null(strstr(line, ",\"fault\":{\"op\":\"layer 3 \\u0022x\\u0022\",\"layer\":3,\"position\":17},"));
+  assert_int_equal(bytes, strlen(line));
+  free(line);
+  m.request.fault_layer = UINT32_MAX;
+  assert_int_equal(receipt_line("x", &m.request, FIXTURE_STOPS, 2, &line, &bytes), OK);
+  assert_non_null(strstr(line, "\"layer\":null,"));
+  free(line);
+}
+
+static digest digest_of_all(const char *const ids[], uint32_t count, const verbatim_info *info) {
+  receipt r;
+  const receipt_source source = {.info = info};
+  fixture m;
+  digest result;
+  fixture_make(&m);
+  assert_int_equal(receipt_begin(&r, NULL, &source), OK);
+  for (uint32_t i = 0; i < count; i++) receipt_add(&r, ids[i], &m.request, FIXTURE_STOPS, 2);
+  assert_int_equal(receipt_end(&r, &result), OK);
+  return result;
+}
+
+/* The order is nothing; how often a line is there is something, also an even number of times. */
+static void order_and_machine_do_not_count(void **state) {
+  (void)state;
+  static const char *const LISTS[][5] = {{"a", "b", "c"}, {"c", "a", "b"}, {"a", "b"}, {"a", "b", "c", "c", "c"},
+                                         {"a", "b", "b", "b", "c"}};
+  static const uint32_t COUNTS[] = {3, 3, 2, 5, 5};
+  digest all[5];
+  for (uint32_t i = 0; i < 5; i++) all[i] = digest_of_all(LISTS[i], COUNTS[i], &FIXTURE_INFO);
+  assert_memory_equal(all[0].bytes, all[1].bytes, DIGEST_BYTES);
+  for (uint32_t i = 0; i < 5; i++)
+    for (uint32_t k = 0; k < i; k++)
+      if (i != 1 || k != 0) assert_memory_not_equal(all[i].bytes, all[k].bytes, DIGEST_BYTES);
+  verbatim_info other = {.device = "CPU", .numerics_id = {1, 2, 3}, .config_digest = {4}, .weights_digest = {0xff}};
+  digest elsewhere = digest_of_all(LISTS[0], 3, &other);
+  assert_memory_equal(all[0].bytes, elsewhere.bytes, DIGEST_BYTES);
+  other.weights_digest[15] = 1; /* the control: what the first line names counts */
+  elsewhere = digest_of_all(LISTS[0], 3, &other);
+  assert_memory_not_equal(all[0].bytes, elsewhere.bytes, DIGEST_BYTES);
+}
+
+/* Sums carry from the last byte to the first, and over it. */
+static void sums_carry(void **state) {
+  (void)state;
+  receipt_sum sum = {0};
+  digest all_ones, one = {{0}};
+  memset(all_ones.bytes, 0xff, DIGEST_BYTES);
+  one.bytes[15] = 1;
+  receipt_sum_add(&sum, &all_ones);
+  receipt_sum_add(&sum, &all_ones);
+  assert_int_equal(sum.total[15], 0xfe);
+  assert_int_equal(sum.total[0], 0xff);
+  receipt_sum_add(&sum, &one);
+  receipt_sum_add(&sum, &one);
+  static const uint8_t zero[DIGEST_BYTES];
+  assert_memory_equal(sum.total, zero, DIGEST_BYTES);
+  assert_int_equal(sum.lines, 4);
+}
+
+/* What an error quotes may be no UTF-8: it is written so that a reader of JSON takes it. */
+static void faults_of_any_bytes(void **state) {
+  (void)state;
+  char path[64], found[4096];
+  receipt r;
+  const receipt_source source = {.info = &FIXTURE_INFO};
+  snprintf(path, sizeof path, "/tmp/verbatim-receipt-fault-%ld", (long)getpid());
+  assert_int_equal(receipt_begin(&r, path, &source), OK);
+  receipt_fault(&r, "\xc3\xa9");
+  receipt_abandon(&r, "\xff\xc3\xa9");
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  found[fread(found, 1, sizeof found - 1, file)] = 0;
+  fclose(file);
+  unlink(path);
+  assert_non_null(strstr(found, "{\"fault\":\"\xc3\xa9\"}\n{\"fault\":\"\\u00ff\\u00c3\\u00a9\"}\n"));
+}
+
 static void unwritable(void **state) {
   (void)state;
   receipt r;
-  receipt_source source = {.numerics_id = ID, .config_digest = CONFIG, .weights_digest = WEIGHTS};
+  const receipt_source source = {.info = &FIXTURE_INFO};
   fail_clear();
   assert_int_equal(receipt_begin(&r, "/nonexistent/receipt", &source), ERR_IO);
   if (access("/dev/full", W_OK) != 0) return;
   digest d;
-  made m;
-  make(&m);
+  fixture m;
+  fixture_make(&m);
   fail_clear();
   assert_int_equal(receipt_begin(&r, "/dev/full", &source), OK);
-  receipt_add(&r, "x", &m.request, STOPS, 2);
+  receipt_add(&r, "x", &m.request, FIXTURE_STOPS, 2);
   assert_int_equal(receipt_end(&r, &d), ERR_IO); /* a full disk is noticed */
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(text), cmocka_unit_test(everything_counts), cmocka_unit_test(unwritable)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(text), cmocka_unit_test(everything_counts), cmocka_unit_test(faults),
+                                     cmocka_unit_test(order_and_machine_do_not_count), cmocka_unit_test(sums_carry),
+                                     cmocka_unit_test(faults_of_any_bytes), cmocka_unit_test(unwritable)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

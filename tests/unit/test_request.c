@@ -9,7 +9,8 @@
 #include "tests/unit/tokenizer_fixture.h"
 
 static plan_header header;
-static plan view = {.header = &header};
+static const plan_op op = {.name = 1, .layer = 3};
+static plan view = {.header = &header, .ops = &op, .op_count = 1, .strings = "\0layer 3 o_proj"};
 static uint8_t weights[16] = {9}, vocabulary[16] = {3};
 static tokenizer *small; /* ids 0..255 are bytes */
 static request_model model = {.plan = &view, .weights_digest = weights, .tokenizer_digest = vocabulary};
@@ -49,6 +50,31 @@ static void expect_sound(verbatim_request r) {
 
 static void on_logits(verbatim_request *request, uint32_t position, const float *row) { (void)request, (void)position, (void)row; }
 static void on_text(verbatim_request *request, const char *text, size_t bytes) { (void)request, (void)text, (void)bytes; }
+
+static void on_trace(verbatim_request *request, uint32_t position, const uint64_t *digests) {
+  (void)request, (void)position, (void)digests;
+}
+static bool wants(const verbatim_request *request, uint32_t position, uint32_t point) { return (void)request, (void)position, point == 0; }
+static void on_values(verbatim_request *request, uint32_t position, uint32_t point, const void *row, size_t bytes) {
+  (void)request, (void)position, (void)point, (void)row, (void)bytes;
+}
+
+static void terms(void **state) {
+  (void)state;
+  static const char *const axes[] = {"sea_level"};
+  verbatim_request r = sound();
+  r.deadline_seconds = 0.5, expect_sound(r);
+  r.deadline_seconds = -1, expect_refused(r, ERR_USAGE, "deadline_seconds");
+  r.deadline_seconds = (double)NAN, expect_refused(r, ERR_USAGE, "deadline_seconds");
+  r.deadline_seconds = (double)INFINITY, expect_refused(r, ERR_USAGE, "deadline_seconds");
+  r = sound(), r.required = axes, r.required_count = 1, expect_refused(r, ERR_USAGE, "sea_level");
+  r = sound(), r.on_trace = on_trace, expect_refused(r, ERR_USAGE, "without trace");
+  r = sound(), r.on_values = on_values, r.wants_values = wants, expect_refused(r, ERR_USAGE, "without trace");
+  model.trace = true;
+  r.on_trace = on_trace, expect_sound(r);
+  r.wants_values = NULL, expect_refused(r, ERR_USAGE, "wants_values");
+  model.trace = false;
+}
 
 static void sizes(void **state) {
   (void)state;
@@ -342,9 +368,14 @@ static void results(void **state) {
 
   r = sound();
   request_start(&model, &r);
-  push(&r, (sample_result){.nonfinite = 1}, 1);
+  assert_true(*r.fault_op == 0 && r.fault_layer == UINT32_MAX && r.fault_position == 0);
+  request_break(&model, &r, 0, 5);
   assert_int_equal(r.finish, VERBATIM_NONFINITE);
   assert_int_equal(r.token_count, 0);
+  assert_string_equal(r.fault_op, "layer 3 o_proj");
+  assert_true(r.fault_layer == 3 && r.fault_position == 5);
+  request_break(&model, &r, UINT32_MAX, UINT32_MAX);
+  assert_string_equal(r.fault_op, "not found again");
 }
 
 /* Scores come first, in order, then tokens; alternatives stand in the same order, one row each. */
@@ -372,11 +403,6 @@ static void scores_and_alternatives(void **state) {
   push(&r, (sample_result){.token = 3}, 1);
   assert_int_equal(r.finish, VERBATIM_LENGTH);
   assert_true(r.score_count == 1 && r.token_count == 0);
-  r = sound(), r.score = true, r.score_from = 1;
-  request_start(&model, &r);
-  push(&r, (sample_result){.nonfinite = 1}, 1);
-  assert_int_equal(r.finish, VERBATIM_NONFINITE);
-  assert_int_equal(r.score_count, 0);
 }
 
 static char shown[64];
@@ -414,21 +440,18 @@ static void texts(void **state) {
 
 static int open_small(void **state) {
   (void)state;
-  char *json = fixture_dump(fixture_small());
-  status s = tokenizer_open_memory(&small, json, strlen(json), NULL, 0);
-  free(json);
-  return (int)s;
+  return fixture_open(fixture_small(), &small);
 }
 
 static int close_small(void **state) {
   (void)state;
-  tokenizer_close(small);
-  return 0;
+  return fixture_close(small);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(sizes), cmocka_unit_test(scoring), cmocka_unit_test(choices), cmocka_unit_test(lists), cmocka_unit_test(stops),
+    cmocka_unit_test(sizes), cmocka_unit_test(terms), cmocka_unit_test(scoring), cmocka_unit_test(choices), cmocka_unit_test(lists),
+    cmocka_unit_test(stops),
     cmocka_unit_test(fixed_point), cmocka_unit_test(stop_ids), cmocka_unit_test(token_lists), cmocka_unit_test(sampling),
     cmocka_unit_test(prompt_rows), cmocka_unit_test(start_digest), cmocka_unit_test(results), cmocka_unit_test(scores_and_alternatives),
     cmocka_unit_test(texts)};

@@ -9,12 +9,15 @@
 #include <string.h>
 #include "engine/score_items.h"
 
+static const char *const DEFAULT_AXIS = "batch";
+static const score_terms DEFAULTS = {.required = &DEFAULT_AXIS, .required_count = 1, .deadline_seconds = 7};
+
 static status add(score_items *list, const char *line, size_t bytes) {
   char *copy = malloc(bytes ? bytes : 1); /* exactly as long, for the sanitizers */
   assert_non_null(copy);
   memcpy(copy, line, bytes);
   fail_clear();
-  status result = score_items_add(list, copy, bytes, 4);
+  status result = score_items_add(list, copy, bytes, 4, &DEFAULTS);
   free(copy);
   return result;
 }
@@ -53,6 +56,21 @@ static void sound(void **state) {
   score_items_close(&list);
 }
 
+static void terms(void **state) {
+  (void)state;
+  static const char *const lines[] = {"{\"text\":\"a\",\"require\":[\"scoring\",\"slot\"],\"deadline_seconds\":2.5}",
+                                      "{\"text\":\"a\",\"require\":[],\"deadline_seconds\":0}", "{\"text\":\"a\"}"};
+  score_items list = {0};
+  for (size_t i = 0; i < ARRAY_LEN(lines); i++) assert_int_equal(add(&list, lines[i], strlen(lines[i])), OK);
+  const score_terms *a = &list.list[0].terms, *b = &list.list[1].terms, *c = &list.list[2].terms;
+  assert_true(a->required_count == 2 && a->deadline_seconds == 2.5 && !list.list[0].echo);
+  assert_string_equal(a->required[0], "scoring");
+  assert_string_equal(a->required[1], "slot");
+  assert_true(b->required_count == 0 && b->deadline_seconds == 0);
+  assert_true(c->required == &DEFAULT_AXIS && c->required_count == 1 && c->deadline_seconds == 7 && !list.list[2].required);
+  score_items_close(&list);
+}
+
 static void refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {
@@ -85,7 +103,8 @@ static void refused(void **state) {
     {"{\"context\":\"a\",\"continuations\":[\"b\"],\"answer\":-1}", "integer"},
     {"{\"context\":\"a\",\"continuations\":[\"b\"],\"answer\":4294967295}", "index of a continuation"},
     {"{\"text\":\"a\",\"id\":[1]}", "\"id\": expected"}, {"{\"text\":\"a\",\"id\":\"a\\u0000\"}", "NUL"},
-    {"{\"text\":\"a\",\"task\":3}", "\"task\": expected text"},
+    {"{\"text\":\"a\",\"task\":3}", "\"task\": expected text"}, {"{\"text\":\"a\",\"require\":{}}", "list of names"},
+    {"{\"text\":\"a\",\"require\":[null]}", "names"}, {"{\"text\":\"a\",\"deadline_seconds\":-0.5}", "0 or more"},
     {"{\"text\":\"a\",\"temperature\":0.5}", "\"temperature\" is not supported"}, {"{\"text\":\"a\",\"prompt\":\"b\"}", "not supported"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     score_items list = {0};
@@ -102,7 +121,7 @@ static void damage(void **state) {
   (void)state;
   static const char *const lines[] = {
     "{\"context\":\"a\\u00fc\",\"continuations\":[\"b\",\"c\"],\"answer\":1,\"id\":\"i\",\"task\":\"t\",\"x\":{\"y\":[1.5]}}",
-    "{\"context_ids\":[1,2],\"continuations_ids\":[[3],[4,5]]}"};
+    "{\"context_ids\":[1,2],\"continuations_ids\":[[3],[4,5]],\"require\":[\"a\",\"b\"],\"deadline_seconds\":1}"};
   uint32_t taken = 0;
   for (size_t n = 0; n < ARRAY_LEN(lines); n++) {
     char line[256];
@@ -143,7 +162,7 @@ static void sizes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(refused), cmocka_unit_test(damage),
-                                     cmocka_unit_test(sizes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(terms), cmocka_unit_test(refused),
+                                     cmocka_unit_test(damage), cmocka_unit_test(sizes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,16 +24,12 @@ static int open_small(void **state) {
   json_array_append_new(json_object_get(root, "added_tokens"),
                         json_pack("{s:i,s:s,s:b,s:b,s:b,s:b,s:b}", "id", LONG_TOKEN, "content", long_token, "single_word", 0, "lstrip", 0,
                                   "rstrip", 0, "normalized", 0, "special", 0));
-  char *json = fixture_dump(root);
-  status s = tokenizer_open_memory(&small, json, strlen(json), NULL, 0);
-  free(json);
-  return (int)s;
+  return fixture_open(root, &small);
 }
 
 static int close_small(void **state) {
   (void)state;
-  tokenizer_close(small);
-  return 0;
+  return fixture_close(small);
 }
 
 typedef struct shown {

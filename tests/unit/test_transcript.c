@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "engine/nonfinite.h"
 #include "engine/transcript.h"
 #include "tests/unit/tokenizer_fixture.h"
 
@@ -33,12 +34,15 @@ static void texts(void **state) {
   }
 }
 
+static const uint8_t NUMERICS_ID[16] = {0xc0, [15] = 0x0f};
+#define ID "\"id\":\"name\",\"numerics_id\":\"c000000000000000000000000000000f\","
+
 static char line[4096];
 
 static json_t *json_of(const item *source, const verbatim_request *r, const char *text) {
   FILE *file = tmpfile();
   assert_non_null(file);
-  assert_int_equal(transcript_json(file, source, r, small, text, text ? strlen(text) : 0), OK);
+  assert_int_equal(transcript_json(file, NUMERICS_ID, source, r, small, text, text ? strlen(text) : 0), OK);
   rewind(file);
   line[fread(line, 1, sizeof line - 1, file)] = 0;
   fclose(file);
@@ -54,25 +58,25 @@ static void lines(void **state) {
   item source = {.id = id, .echo = echo, .params = {.samples = 1}};
   verbatim_request r = finished(VERBATIM_STOP, 2);
   json_t *object = json_of(&source, &r, "x");
-  assert_string_equal(line, "{\"real\":0.12345678901234566,\"id\":\"name\",\"prompt_tokens\":3,\"text\":\"x\",\"tokens\":[120,259],"
+  assert_string_equal(line, "{\"real\":0.12345678901234566," ID "\"prompt_tokens\":3,\"text\":\"x\",\"tokens\":[120,259],"
                             "\"finish\":\"stop\",\"stop_reason\":259,\"logprobs\":[-0.100000001,-1.0],\"ranks\":[0,5]}\n");
   json_decref(object);
   r = finished(VERBATIM_STOP_TEXT, 3);
   r.stop_texts = stops, r.stop_text_count = 2, r.stop_index = 1, r.sample_index = 4, r.top_logprobs = 2;
   source = (item){.id = id, .params = {.samples = 5}};
   object = json_of(&source, &r, "xa");
-  assert_string_equal(line, "{\"id\":\"name\",\"index\":4,\"prompt_tokens\":3,\"text\":\"xa\",\"tokens\":[120,259,257],"
+  assert_string_equal(line, "{" ID "\"index\":4,\"prompt_tokens\":3,\"text\":\"xa\",\"tokens\":[120,259,257],"
                             "\"finish\":\"stop_text\","
                             "\"stop_reason\":\"bc\\\"\",\"logprobs\":[-0.100000001,-1.0,0.0],\"ranks\":[0,5,0],\"alternatives\":["
                             "[{\"id\":120,\"logprob\":-0.100000001,\"text\":\"x\"},{\"id\":259,\"logprob\":-3.0}],"
                             "[{\"id\":257,\"logprob\":-1.0,\"text\":\"abc\"},{\"id\":195,\"logprob\":-2.0}],"
                             "[{\"id\":7,\"logprob\":-1.0,\"text\":\"\\u0007\"},{\"id\":8,\"logprob\":-1.0,\"text\":\"\\b\"}]]}\n");
   json_decref(object);
-  char stale[] = "{\"text\":\"q\",\"index\":3,\"exact\":true,\"stop_reason\":1,\"finish\":\"stop\",\"kept\":1}";
+  char stale[] = "{\"text\":\"q\",\"index\":3,\"exact\":true,\"stop_reason\":1,\"fault\":{\"op\":\"x\"},\"finish\":\"stop\",\"kept\":1}";
   r = finished(VERBATIM_LENGTH, 1);
   source = (item){.id = id, .echo = stale, .params = {.samples = 1}};
   object = json_of(&source, &r, NULL); /* what a line would say elsewhere, and this one does not, is not the caller's to say */
-  assert_string_equal(line, "{\"finish\":\"length\",\"kept\":1,\"id\":\"name\",\"prompt_tokens\":3,\"tokens\":[120],"
+  assert_string_equal(line, "{\"finish\":\"length\",\"kept\":1," ID "\"prompt_tokens\":3,\"tokens\":[120],"
                             "\"logprobs\":[-0.100000001],\"ranks\":[0]}\n");
   json_decref(object);
   r = finished(VERBATIM_STOP_TEXT, 3);
@@ -84,21 +88,40 @@ static void lines(void **state) {
   json_decref(object);
 }
 
+/* Where NaN or Inf began is told as far as it is known, and of no other ending. */
+static void faults(void **state) {
+  (void)state;
+  static const struct { enum verbatim_finish finish; const char *op; uint32_t layer; const char *json, *text; } cases[] = {
+    {VERBATIM_NONFINITE, "layer 3 o_proj", 3, ",\"fault\":{\"op\":\"layer 3 o_proj\",\"layer\":3,\"position\":17},",
+     ", made first by layer 3 o_proj at position 17"},
+    {VERBATIM_NONFINITE, "lm_head", UINT32_MAX, ",\"fault\":{\"op\":\"lm_head\",\"layer\":null,\"position\":17},",
+     ", made first by lm_head at position 17"},
+    {VERBATIM_NONFINITE, "", UINT32_MAX, NULL, ""},
+    {VERBATIM_NONFINITE, NULL, 0, NULL, ""},
+    {VERBATIM_LENGTH, "lm_head", 0, NULL, ""}};
+  char id[] = "name", echo[] = "{\"numerics_id\":\"another\",\"fault\":1}", words[NONFINITE_TEXT_BYTES];
+  item source = {.id = id, .echo = echo, .params = {.samples = 1}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    verbatim_request r = finished(cases[i].finish, 1);
+    r.fault_op = cases[i].op, r.fault_layer = cases[i].layer, r.fault_position = 17;
+    json_decref(json_of(&source, &r, NULL));
+    assert_non_null(strstr(line, "\"numerics_id\":\"c000000000000000000000000000000f\""));
+    if (cases[i].json ? !strstr(line, cases[i].json) : strstr(line, "fault") != NULL) fail_msg("case %zu: %s", i, line);
+    assert_string_equal(nonfinite_text(&r, words), cases[i].text);
+  }
+}
+
 static int open_small(void **state) {
   (void)state;
-  char *json = fixture_dump(fixture_small());
-  status s = tokenizer_open_memory(&small, json, strlen(json), NULL, 0);
-  free(json);
-  return (int)s;
+  return fixture_open(fixture_small(), &small);
 }
 
 static int close_small(void **state) {
   (void)state;
-  tokenizer_close(small);
-  return 0;
+  return fixture_close(small);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(lines)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(texts), cmocka_unit_test(lines), cmocka_unit_test(faults)};
   return cmocka_run_group_tests(tests, open_small, close_small);
 }

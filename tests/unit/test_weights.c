@@ -113,6 +113,49 @@ static void digests(void **state) {
   assert_memory_not_equal(a.bytes, other.bytes, DIGEST_BYTES);
 }
 
+typedef struct visits {
+  uint32_t count;
+  char names[4][16];
+  digest data[4];
+} visits;
+
+static void visit(void *context, const char *name, const safetensor *tensor, const digest *data) {
+  visits *v = context;
+  assert_true(v->count < 4 && tensor->bytes > 0);
+  snprintf(v->names[v->count], sizeof v->names[0], "%s", name);
+  v->data[v->count++] = *data;
+}
+
+/* The same digest without the loading, from what each tensor holds; errors are the same, and then nothing is told. */
+static void reading_gives_the_digest_of_loading(void **state) {
+  (void)state;
+  static fixture f;
+  make(&f, "[12,70]", 3);
+  plan_tensor t[3] = {whole_matrix(0), whole_matrix(8192), {.name = VECTOR, .dtype = DTYPE_F32, .rows = 1, .cols = COLS, .row_count = 1,
+                                                            .batches = 1, .offset = 32768}};
+  t[1].row_count = 3, t[1].transform = TRANSFORM_TRANSPOSE;
+  weights_report loaded, read;
+  visits seen = {0};
+  assert_int_equal(load(&f, t, 3, &loaded), OK);
+  plan_header header = {.model = {.layers = 2}};
+  plan p = {.header = &header, .tensors = t, .tensor_count = 3, .strings = STRINGS};
+  memset(f.memory, 0x5a, sizeof f.memory);
+  assert_int_equal(weights_digest(&p, f.set, 2, NULL, visit, &seen, &read), OK);
+  assert_memory_equal(read.digest.bytes, loaded.digest.bytes, DIGEST_BYTES);
+  for (size_t i = 0; i < sizeof f.memory; i++) assert_int_equal(f.memory[i], 0x5a);
+  assert_true(seen.count == 2 && read.source_count == 2 && read.source_bytes == loaded.source_bytes && read.unused_count == 1);
+  assert_string_equal(seen.names[0], "matrix");
+  assert_string_equal(seen.names[1], "vector");
+  digest matrix = digest_of(f.matrix, 2 * ROWS * COLS), vector = digest_of(f.vector, 4 * COLS);
+  assert_memory_equal(seen.data[0].bytes, matrix.bytes, DIGEST_BYTES);
+  assert_memory_equal(seen.data[1].bytes, vector.bytes, DIGEST_BYTES);
+  t[0].name = OTHER;
+  fail_clear();
+  assert_int_equal(weights_digest(&p, f.set, 2, NULL, visit, &seen, &read), ERR_FORMAT);
+  assert_int_equal(seen.count, 2);
+  safetensors_close(f.set);
+}
+
 static void expect_refused(const char *shape, plan_tensor t, const char *word) {
   static fixture f;
   weights_report report;
@@ -527,7 +570,7 @@ int main(void) {
     cmocka_unit_test(neither_threads_nor_slots_change_a_byte), cmocka_unit_test(a_row_larger_than_a_slot_is_refused),
     cmocka_unit_test(a_file_cut_after_opening_is_an_error), cmocka_unit_test(nested_models_have_the_same_digest),
     cmocka_unit_test(two_namings_are_refused), cmocka_unit_test(another_head_of_a_tied_model_is_refused),
-    cmocka_unit_test(unused_tensors_are_told_by_kind),
+    cmocka_unit_test(unused_tensors_are_told_by_kind), cmocka_unit_test(reading_gives_the_digest_of_loading),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

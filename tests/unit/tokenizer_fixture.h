@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "engine/tokenizer.h"
 
 #define FIXTURE_DIR "tests/data/tokenizer"
 
@@ -39,6 +40,19 @@ static inline char *fixture_dump(json_t *tree) {
   char *text = fixture_check(json_dumps(tree, JSON_COMPACT), "memory");
   json_decref(tree);
   return text;
+}
+
+/* The parts of a group's set-up and tear-down: opens the tree's tokenizer, taking over the tree, and closes it. Return 0, or the error. */
+static inline int fixture_open(json_t *tree, tokenizer **out) {
+  char *json = fixture_dump(tree);
+  status result = tokenizer_open_memory(out, json, strlen(json), NULL, 0);
+  free(json);
+  return (int)result;
+}
+
+static inline int fixture_close(tokenizer *opened) {
+  tokenizer_close(opened);
+  return 0;
 }
 
 /* A complete tokenizer.json of about 5 KB: the 256 bytes, three merges, four added tokens, DeepSeek-V3's first split. */

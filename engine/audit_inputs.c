@@ -1,0 +1,247 @@
+/* audit_inputs.c - see audit_inputs.h. Reads a plan as the engine does, by its arguments and fixups; the buffers' table is for people. */
+#include "audit_inputs.h"
+#include "kernels.h"
+#include <string.h>
+
+#define READS_MAX 4u
+
+typedef struct read_run { /* what an op reads of row 0 by one pointer: segments from the pointer on */
+  uint32_t args_offset, segments;
+  uint64_t row_stride, segment_stride, segment_bytes;
+} read_run;
+
+typedef struct search {
+  const plan *plan;
+  const points *points;
+  uint32_t *best_op; /* [points->count]: of the alternatives that make it, AUDIT_NONE before it is met */
+} search;
+
+static const void *args_of(const plan *p, uint32_t op) { return p->args + p->ops[op].args_offset; }
+
+/* === What an op reads ======================================================================================================= */
+
+#define RUN(type, field, stride, bytes) \
+  (read_run) { .args_offset = (uint32_t)offsetof(type, field), .segments = 1, .row_stride = (stride), .segment_bytes = (bytes) }
+
+static uint32_t reads_of_norm(const rmsnorm_args *a, read_run *out) {
+  out[0] = RUN(rmsnorm_args, x, 4ull * a->x_stride, 4ull * a->dim);
+  out[1] = RUN(rmsnorm_args, delta, 4ull * a->x_stride, 4ull * a->dim);
+  return 2;
+}
+
+static uint32_t reads_of_gemm(const gemm_args *a, read_run *out) {
+  *out = RUN(gemm_args, x, 2ull * a->ldx, 2ull * a->k);
+  out->segments = a->batches;
+  out->segment_stride = 2 * a->x_batch;
+  return 1;
+}
+
+static uint32_t reads_of_attn(const mla_attn_args *a, read_run *out) {
+  uint64_t row = 2ull * (a->kv_lora_rank + a->rope_dim);
+  out[0] = RUN(mla_attn_args, q, row * a->heads, row * a->heads);
+  out[1] = RUN(mla_attn_args, kv, row, row);
+  return 2;
+}
+
+static uint32_t reads_of_combine(const moe_combine_args *a, read_run *out) {
+  out[0] = RUN(moe_combine_args, y, 4ull * a->hidden, 4ull * a->hidden);
+  out[1] = RUN(moe_combine_args, topk_weight, 4ull * a->top_k, 4ull * a->top_k);
+  out[2] = RUN(moe_combine_args, shared, 4ull * a->hidden, 4ull * a->hidden);
+  return 3;
+}
+
+/* Rows of activations and of the KV table: what comes from weights, tables, the step's inputs or an op without points is not listed. */
+static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
+  const void *args = args_of(p, op);
+  switch (p->ops[op].kernel) {
+    case KERNEL_rmsnorm: return reads_of_norm(args, out);
+    case KERNEL_gemm: return reads_of_gemm(args, out);
+    case KERNEL_mla_attn: return reads_of_attn(args, out);
+    case KERNEL_moe_combine: return reads_of_combine(args, out);
+    case KERNEL_kv_write: {
+      const kv_write_args *a = args;
+      *out = RUN(kv_write_args, src, 4ull * a->src_stride, 4ull * (a->kv_lora_rank + a->rope_dim));
+      return 1;
+    }
+    case KERNEL_q_rope: {
+      const q_rope_args *a = args;
+      *out = RUN(q_rope_args, src, 4ull * a->src_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
+      return 1;
+    }
+    case KERNEL_silu_mul: {
+      const silu_mul_args *a = args;
+      *out = RUN(silu_mul_args, gate_up, 8ull * a->inter, 8ull * a->inter);
+      return 1;
+    }
+    case KERNEL_router: {
+      const router_args *a = args;
+      *out = RUN(router_args, logits, 4ull * a->experts, 4ull * a->experts);
+      return 1;
+    }
+    case KERNEL_moe_sort: {
+      const moe_sort_args *a = args;
+      *out = RUN(moe_sort_args, topk_id, 4ull * a->top_k, 4ull * a->top_k);
+      return 1;
+    }
+    case KERNEL_moe_gemm: {
+      const moe_gemm_args *a = args;
+      *out = RUN(moe_gemm_args, x, 2ull * a->ldx, 2ull * a->k);
+      return 1;
+    }
+    default: return 0; /* embed: ids; mla_fold: what the split attention before it leaves */
+  }
+}
+
+static const plan_fixup *find_fixup(const plan *p, uint32_t op, uint32_t args_offset) {
+  const plan_op *o = &p->ops[op];
+  for (uint32_t i = 0; i < o->fixup_count; i++)
+    if (p->fixups[o->first_fixup + i].args_offset == args_offset) return &p->fixups[o->first_fixup + i];
+  return NULL;
+}
+
+/* === Who wrote it =========================================================================================================== */
+
+/* Bytes of the point's row 0 from this one on that lie in one segment; 0: it is outside. */
+static uint64_t bytes_from(const point_place *place, uint32_t region, uint64_t offset) {
+  if (place->region != region || offset < place->offset) return 0;
+  uint64_t at = offset - place->offset, segment = place->segment_stride ? at / place->segment_stride : 0;
+  uint64_t inside = at - segment * place->segment_stride;
+  return segment < place->segments && inside < place->segment_bytes ? place->segment_bytes - inside : 0;
+}
+
+static bool makes(const points *all, uint32_t op, uint32_t point) {
+  for (uint32_t i = all->first_of_op[op]; i < all->first_of_op[op + 1]; i++)
+    if (all->of_op[i] == point) return true;
+  return false;
+}
+
+/* The point that an op before `op` wrote last at this byte, or AUDIT_NONE. What the op's own alternatives make comes after it. */
+static uint32_t last_writer(const search *s, uint32_t op, uint32_t region, uint64_t offset) {
+  uint32_t found = AUDIT_NONE;
+  for (uint32_t i = 0; i < s->points->count; i++) {
+    if (s->points->first_op[i] >= op || bytes_from(&s->points->places[i], region, offset) == 0 || makes(s->points, op, i)) continue;
+    if (found == AUDIT_NONE || s->points->first_op[i] >= s->points->first_op[found]) found = i;
+  }
+  return found;
+}
+
+static status add_input(audit_list *list, uint32_t point) {
+  for (uint32_t i = 0; i < list->count; i++)
+    if (list->point[i] == point) return OK;
+  if (list->count == AUDIT_INPUTS_MAX) return FAIL(ERR_FORMAT, "plan: an op reads more than %u points", AUDIT_INPUTS_MAX);
+  list->point[list->count++] = point;
+  return OK;
+}
+
+static status find_inputs(const search *s, uint32_t op, audit_list *list) {
+  read_run runs[READS_MAX];
+  const char *name = plan_string(s->plan, s->plan->ops[op].name);
+  for (uint32_t r = 0, count = reads_of(s->plan, op, runs); r < count; r++) {
+    const plan_fixup *fixup = find_fixup(s->plan, op, runs[r].args_offset);
+    if (!fixup) continue; /* no delta, no shared expert */
+    for (uint32_t segment = 0; segment < runs[r].segments; segment++) {
+      uint64_t at = fixup->offset + segment * runs[r].segment_stride, end = at + runs[r].segment_bytes;
+      while (at < end) {
+        uint32_t point = last_writer(s, op, fixup->region, at);
+        if (point == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: op %s reads what no op before it wrote", name);
+        const point_place *place = &s->points->places[point];
+        if (place->row_stride != runs[r].row_stride)
+          return FAIL(ERR_FORMAT, "plan: op %s reads rows %llu bytes apart, expected %llu as %s has them", name,
+                      (unsigned long long)runs[r].row_stride, (unsigned long long)place->row_stride, s->points->list[point].name);
+        TRY(add_input(list, point));
+        at += bytes_from(place, fixup->region, at);
+      }
+    }
+  }
+  return OK;
+}
+
+/* === Ops ==================================================================================================================== */
+
+/* The nearest op of this kernel before, in the layer. */
+static uint32_t op_before(const plan *p, uint32_t op, uint32_t kernel) {
+  for (uint32_t i = op; i-- > 0 && p->ops[i].layer == p->ops[op].layer;)
+    if (p->ops[i].kernel == kernel) return i;
+  return AUDIT_NONE;
+}
+
+static bool has_pairs(const search *s, const audit_list *list) {
+  for (uint32_t i = 0; i < list->count; i++)
+    if (s->points->places[list->point[i]].rows == POINT_PAIRS) return true;
+  return false;
+}
+
+static bool has_kv(const search *s, const audit_list *list) {
+  for (uint32_t i = 0; i < list->count; i++)
+    if (s->points->places[list->point[i]].rows == POINT_KV) return true;
+  return false;
+}
+
+static status describe(const search *s, uint32_t op, audit_op *out) {
+  const plan *p = s->plan;
+  const plan_limits *limits = &p->header->limits;
+  *out = (audit_op){.op = op, .prior = AUDIT_NONE, .rows_max = min_u32(p->ops[op].rows_max, limits->max_batch_tokens)};
+  for (uint32_t i = s->points->first_of_op[op]; i < s->points->first_of_op[op + 1]; i++) TRY(add_input(&out->made, s->points->of_op[i]));
+  TRY(find_inputs(s, op, &out->inputs));
+  bool is_fold = p->ops[op].kernel == KERNEL_mla_fold, of_pairs = has_pairs(s, &out->made) || has_pairs(s, &out->inputs);
+  if (is_fold || of_pairs) {
+    out->prior = op_before(p, op, is_fold ? (uint32_t)KERNEL_mla_attn : (uint32_t)KERNEL_moe_sort);
+    if (out->prior == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: nothing leaves what op %s reads", plan_string(p, p->ops[op].name));
+    TRY(find_inputs(s, out->prior, &out->prior_inputs));
+    out->rows_max = min_u32(out->rows_max, p->ops[out->prior].rows_max);
+  }
+  out->reads_kv = has_kv(s, &out->inputs) || has_kv(s, &out->prior_inputs);
+  out->of_logits = p->ops[op].rows_kind == ROWS_LOGITS;
+  if (out->of_logits) out->rows_max = min_u32(out->rows_max, limits->max_logit_rows);
+  return OK;
+}
+
+static void choose_ops(search *s) {
+  const plan_op *ops = s->plan->ops;
+  memset(s->best_op, 0xff, s->points->count * sizeof *s->best_op);
+  for (uint32_t op = 0; op < s->plan->op_count; op++) {
+    for (uint32_t i = s->points->first_of_op[op]; i < s->points->first_of_op[op + 1]; i++) {
+      uint32_t *best = &s->best_op[s->points->of_op[i]];
+      if (*best == AUDIT_NONE || ops[op].rows_max > ops[*best].rows_max) *best = op;
+    }
+  }
+}
+
+status audit_inputs_open(audit_inputs *self, const plan *p, const points *all, arena *host) {
+  search s = {.plan = p, .points = all};
+  audit_op *ops;
+  uint32_t *op_of, count = 0;
+  TRY(arena_take(host, sizeof(uint32_t) * (all->count + 1ull), &s.best_op));
+  TRY(arena_take(host, sizeof(uint32_t) * (all->count + 1ull), &op_of));
+  TRY(arena_take(host, sizeof(audit_op) * (all->count + 1ull), &ops)); /* every one makes a point */
+  memset(op_of, 0xff, all->count * sizeof *op_of);
+  choose_ops(&s);
+  for (uint32_t op = 0; op < p->op_count; op++) {
+    if (all->first_of_op[op] == all->first_of_op[op + 1] || s.best_op[all->of_op[all->first_of_op[op]]] != op) continue;
+    if (p->ops[op].kernel == KERNEL_adjust) continue; /* its inputs are the request's */
+    TRY(describe(&s, op, &ops[count]));
+    for (uint32_t i = 0; i < ops[count].made.count; i++) op_of[ops[count].made.point[i]] = count;
+    count++;
+  }
+  *self = (audit_inputs){.count = count, .ops = ops, .point_count = all->count, .op_of = op_of};
+  return OK;
+}
+
+double audit_inputs_flops(const plan *p, const audit_op *op, uint32_t position) {
+  uint32_t at = p->ops[op->op].kernel == KERNEL_mla_fold ? op->prior : op->op;
+  switch (p->ops[at].kernel) {
+    case KERNEL_gemm: {
+      const gemm_args *a = args_of(p, at);
+      return 2.0 * a->n * a->k * a->batches;
+    }
+    case KERNEL_moe_gemm: {
+      const moe_gemm_args *a = args_of(p, at);
+      return 2.0 * a->n * a->k * a->top_k;
+    }
+    case KERNEL_mla_attn: {
+      const mla_attn_args *a = args_of(p, at);
+      return 2.0 * a->heads * (position + 1.0) * (2.0 * a->kv_lora_rank + a->rope_dim);
+    }
+    default: return 0;
+  }
+}

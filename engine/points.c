@@ -1,0 +1,299 @@
+/* points.c - see points.h. One function per op that makes points, in the order of kernels.def. */
+#include "points.h"
+#include <stdio.h>
+#include <string.h>
+#include "kernels.h"
+#include "num.h"
+
+#define OF_ONE_OP_MAX 2u /* points */
+
+typedef struct maker {
+  const plan *plan;
+  arena *host;
+  uint32_t op;          /* at hand */
+  uint32_t count, made; /* points; entries of of_op */
+  uint32_t attention;   /* the first of the mla_attn ops met last, or UINT32_MAX */
+  uint32_t top_k;       /* of the moe_sort met last, 0: none */
+  uint64_t pair_row;    /* where it leaves its pairs */
+  verbatim_point *list; /* room for OF_ONE_OP_MAX an op, and so the others */
+  point_place *places;
+  uint32_t *first_op, *first_of_op, *of_op;
+} maker;
+
+typedef struct output { /* one of an op, in numbers of its type; what is 0 is 1, but for the first two */
+  size_t field;         /* its pointer in the arguments     */
+  uint64_t first;       /* column of row 0                  */
+  enum point_rows rows;
+  uint32_t type;
+  uint64_t row_stride, columns;
+  uint64_t segments, segment_stride;
+  uint32_t pairs;
+  const char *what;     /* behind the op's name, or null    */
+} output;
+
+static uint64_t number_bytes(uint32_t type) { return type == VERBATIM_POINT_BF16 ? 2 : 4; }
+
+uint64_t points_row_bytes(const verbatim_point *point) { return point->count * number_bytes(point->type); }
+
+uint64_t points_row_digest(const verbatim_point *point, const void *row) {
+  uint64_t sum = 0;
+  if (point->type == VERBATIM_POINT_BF16) {
+    const uint16_t *word = row;
+    for (uint32_t i = 0; i < point->count; i++) sum += num_digest_word(i, word[i]);
+  } else {
+    const uint32_t *word = row;
+    for (uint32_t i = 0; i < point->count; i++) sum += num_digest_word(i, word[i]);
+  }
+  return sum;
+}
+
+/* === Places ================================================================================================================= */
+
+/* A plan comes from a file: products of its numbers may not fit. */
+static uint64_t times(uint64_t a, uint64_t b) {
+  uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+static uint64_t plus(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static const plan_op *op_of(const maker *m) { return &m->plan->ops[m->op]; }
+static const char *name_of(const maker *m) { return plan_string(m->plan, op_of(m)->name); }
+
+static const plan_fixup *find_pointer(const maker *m, size_t field) {
+  const plan_op *op = op_of(m);
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (m->plan->fixups[op->first_fixup + i].args_offset == field) return &m->plan->fixups[op->first_fixup + i];
+  return NULL;
+}
+
+static uint64_t row_count(const maker *m, enum point_rows rows, uint32_t pairs) {
+  const plan_limits *l = &m->plan->header->limits;
+  if (rows == POINT_LOGITS) return l->max_logit_rows;
+  return rows == POINT_KV ? (uint64_t)l->kv_pages * PAGE_TOKENS : (uint64_t)l->max_batch_tokens * pairs;
+}
+
+static status check_inside(const maker *m, uint32_t region, uint64_t offset, uint64_t bytes) {
+  if (offset > m->plan->regions[region].bytes || bytes > m->plan->regions[region].bytes - offset)
+    return FAIL(ERR_FORMAT, "plan op %s: expected rows inside region %u, found %llu bytes at %llu", name_of(m), region,
+                (unsigned long long)bytes, (unsigned long long)offset);
+  return OK;
+}
+
+static status find_place(const maker *m, const output *o, const plan_fixup *f, point_place *place) {
+  uint64_t size = number_bytes(o->type), segment_stride = times(o->segment_stride, size), segment_bytes = times(o->columns, size);
+  uint64_t numbers = times(times(o->columns, o->segments), o->pairs), stride = times(o->row_stride, size);
+  uint64_t span = plus(times(o->segments - 1, segment_stride), segment_bytes), rows = row_count(m, o->rows, o->pairs);
+  uint32_t region = o->rows == POINT_KV ? REGION_KV : REGION_WORK;
+  if (f->region != region || numbers == 0 || numbers > UINT32_MAX || o->segments > UINT32_MAX || rows == 0)
+    return FAIL(ERR_FORMAT, "plan op %s: expected rows of numbers in region %u, found %llu numbers in region %u", name_of(m), region,
+                (unsigned long long)numbers, f->region);
+  *place = (point_place){.rows = o->rows, .region = region, .offset = plus(f->offset, times(o->first, size)), .row_stride = stride,
+                         .segments = (uint32_t)o->segments, .pairs = o->pairs, .segment_stride = o->segments > 1 ? segment_stride : 0,
+                         .segment_bytes = segment_bytes, .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0};
+  return check_inside(m, region, place->offset, plus(times(rows - 1, stride), span));
+}
+
+/* === Points ================================================================================================================= */
+
+static status make_name(maker *m, const char *what, const char **name) {
+  const plan_op *op = m->attention == UINT32_MAX || op_of(m)->kernel != KERNEL_mla_fold ? op_of(m) : &m->plan->ops[m->attention];
+  const char *text = plan_string(m->plan, op->name);
+  *name = text;
+  if (!what) return OK;
+  size_t bytes = strlen(text) + strlen(what) + 2;
+  void *memory;
+  TRY(arena_take(m->host, bytes, &memory));
+  snprintf(memory, bytes, "%s %s", text, what);
+  *name = memory;
+  return OK;
+}
+
+static bool is_same_place(const point_place *a, const point_place *b) {
+  return a->rows == b->rows && a->region == b->region && a->offset == b->offset && a->row_stride == b->row_stride &&
+         a->segments == b->segments && a->pairs == b->pairs && a->segment_stride == b->segment_stride &&
+         a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row;
+}
+
+/* Alternatives stand side by side: theirs are among the last points. */
+static uint32_t find_point(const maker *m, const char *name) {
+  for (uint32_t i = m->count; i > 0 && i + OF_ONE_OP_MAX > m->count; i--)
+    if (strcmp(m->list[i - 1].name, name) == 0) return i - 1;
+  return m->count;
+}
+
+static status add(maker *m, output o) {
+  const plan_fixup *f = find_pointer(m, o.field);
+  point_place place;
+  const char *name;
+  if (!f) return OK;
+  if (o.segments == 0) o.segments = 1;
+  if (o.pairs == 0) o.pairs = 1;
+  TRY(find_place(m, &o, f, &place));
+  TRY(make_name(m, o.what, &name));
+  uint32_t number = find_point(m, name), is_attention = op_of(m)->kernel == KERNEL_mla_attn || op_of(m)->kernel == KERNEL_mla_fold;
+  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = is_attention ? (uint32_t)KERNEL_mla_attn : op_of(m)->kernel,
+                          .type = o.type, .count = (uint32_t)(o.columns * o.segments * o.pairs), .of_logits = o.rows == POINT_LOGITS};
+  if (number == m->count) {
+    m->list[number] = point;
+    m->places[number] = place;
+    m->first_op[number] = is_attention && m->attention != UINT32_MAX ? m->attention : m->op;
+    m->count++;
+  } else if (!is_same_place(&m->places[number], &place) || m->list[number].type != point.type || m->list[number].layer != point.layer) {
+    return FAIL(ERR_FORMAT, "plan op %s: its alternatives do not write the same rows", name_of(m));
+  }
+  m->of_op[m->made++] = number;
+  return OK;
+}
+
+/* The rows that a pointer names are pairs in sorted order: their latest writer says so. */
+static bool reads_pairs(const maker *m, size_t field) {
+  const plan_fixup *f = find_pointer(m, field);
+  if (!f || f->region != REGION_WORK) return false;
+  for (uint32_t i = m->count; i > 0; i--)
+    if (m->places[i - 1].region == REGION_WORK && m->places[i - 1].offset == f->offset) return m->places[i - 1].rows == POINT_PAIRS;
+  return false;
+}
+
+static status check_pairs(const maker *m, uint32_t top_k) {
+  if (m->top_k == 0 || top_k != m->top_k)
+    return FAIL(ERR_FORMAT, "plan op %s: expected %u rows of a token, as moe_sort orders, found %u", name_of(m), m->top_k, top_k);
+  return OK;
+}
+
+/* === Ops ==================================================================================================================== */
+
+#define FIELD(type, name) .field = offsetof(type##_args, name)
+
+static status add_embed(maker *m, const embed_args *a) {
+  return add(m, (output){FIELD(embed, x), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
+}
+
+static status add_rmsnorm(maker *m, const rmsnorm_args *a) {
+  TRY(add(m, (output){FIELD(rmsnorm, x_out), .type = VERBATIM_POINT_F32, .row_stride = a->x_stride, .columns = a->dim, .what = "x"}));
+  return add(m, (output){FIELD(rmsnorm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS, .type = VERBATIM_POINT_BF16,
+                         .row_stride = a->y_stride, .columns = a->dim});
+}
+
+static status add_kv_write(maker *m, const kv_write_args *a) {
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  return add(m, (output){FIELD(kv_write, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = columns, .columns = columns});
+}
+
+static status add_q_rope(maker *m, const q_rope_args *a) {
+  uint64_t nope = (uint64_t)a->heads * a->nope_dim, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  TRY(add(m, (output){FIELD(q_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
+  return add(m, (output){FIELD(q_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
+                         .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"});
+}
+
+static status add_gemm(maker *m, const gemm_args *a) {
+  return add(m, (output){FIELD(gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
+                         .type = a->y_f32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16, .row_stride = a->ldy, .columns = a->n,
+                         .segments = a->batches, .segment_stride = a->y_batch});
+}
+
+static status add_attention(maker *m, size_t field, uint32_t heads, uint32_t kv_lora_rank) {
+  uint64_t columns = (uint64_t)heads * kv_lora_rank;
+  return add(m, (output){.field = field, .type = VERBATIM_POINT_BF16, .row_stride = columns, .columns = columns});
+}
+
+static status add_mla_attn(maker *m, const mla_attn_args *a) {
+  bool is_next = m->op > 0 && op_of(m)[-1].kernel == KERNEL_mla_attn && op_of(m)[-1].layer == op_of(m)->layer;
+  if (!is_next) m->attention = m->op;
+  return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
+}
+
+static status add_silu_mul(maker *m, const silu_mul_args *a) {
+  output o = {FIELD(silu_mul, y), .type = VERBATIM_POINT_BF16, .row_stride = a->inter, .columns = a->inter};
+  if (a->rows_mul != 1 || reads_pairs(m, offsetof(silu_mul_args, gate_up))) {
+    TRY(check_pairs(m, a->rows_mul));
+    o.rows = POINT_PAIRS;
+    o.pairs = a->rows_mul;
+  }
+  return add(m, o);
+}
+
+static status add_router(maker *m, const router_args *a) {
+  output o = {FIELD(router, topk_id), .type = VERBATIM_POINT_U32, .row_stride = a->top_k, .columns = a->top_k, .what = "topk_id"};
+  TRY(add(m, o));
+  o.field = offsetof(router_args, topk_weight);
+  o.type = VERBATIM_POINT_F32;
+  o.what = "topk_weight";
+  return add(m, o);
+}
+
+static status note_moe_sort(maker *m, const moe_sort_args *a) {
+  const plan_fixup *f = find_pointer(m, offsetof(moe_sort_args, pair_row));
+  if (!f || f->region != REGION_WORK || a->top_k == 0 || a->top_k > TOP_K_EXPERTS_MAX)
+    return FAIL(ERR_FORMAT, "plan op %s: expected 1 to %u rows of a token, listed in region %u, found %u", name_of(m), TOP_K_EXPERTS_MAX,
+                REGION_WORK, a->top_k);
+  m->top_k = a->top_k;
+  m->pair_row = f->offset;
+  return check_inside(m, REGION_WORK, f->offset, 4 * row_count(m, POINT_PAIRS, a->top_k));
+}
+
+static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
+  TRY(check_pairs(m, a->top_k));
+  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = VERBATIM_POINT_F32, .row_stride = a->n, .columns = a->n,
+                         .pairs = a->top_k});
+}
+
+static status add_moe_combine(maker *m, const moe_combine_args *a) {
+  return add(m, (output){FIELD(moe_combine, out), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
+}
+
+static status add_adjust(maker *m, const adjust_args *a) {
+  return add(m, (output){FIELD(adjust, adjusted), .rows = POINT_LOGITS, .type = VERBATIM_POINT_F32, .row_stride = a->vocab,
+                         .columns = a->vocab});
+}
+
+static status add_op(maker *m) {
+  const void *args = m->plan->args + op_of(m)->args_offset;
+  switch ((enum kernel_id)op_of(m)->kernel) {
+    case KERNEL_embed: return add_embed(m, args);
+    case KERNEL_rmsnorm: return add_rmsnorm(m, args);
+    case KERNEL_kv_write: return add_kv_write(m, args);
+    case KERNEL_q_rope: return add_q_rope(m, args);
+    case KERNEL_gemm: return add_gemm(m, args);
+    case KERNEL_mla_attn: return add_mla_attn(m, args);
+    case KERNEL_mla_fold: {
+      const mla_fold_args *a = args;
+      return add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank);
+    }
+    case KERNEL_silu_mul: return add_silu_mul(m, args);
+    case KERNEL_router: return add_router(m, args);
+    case KERNEL_moe_sort: return note_moe_sort(m, args);
+    case KERNEL_moe_gemm: return add_moe_gemm(m, args);
+    case KERNEL_moe_combine: return add_moe_combine(m, args);
+    case KERNEL_adjust: return add_adjust(m, args);
+    case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
+  }
+  return OK;
+}
+
+status points_open(points *self, const plan *p, arena *host) {
+  maker m = {.plan = p, .host = host, .attention = UINT32_MAX};
+  uint64_t most = (uint64_t)OF_ONE_OP_MAX * p->op_count;
+  void *list, *places, *first_op, *first_of_op, *of_op;
+  TRY(arena_take(host, most * sizeof *m.list, &list));
+  TRY(arena_take(host, most * sizeof *m.places, &places));
+  TRY(arena_take(host, most * sizeof *m.first_op, &first_op));
+  TRY(arena_take(host, (p->op_count + 1ull) * sizeof *m.first_of_op, &first_of_op));
+  TRY(arena_take(host, most * sizeof *m.of_op, &of_op));
+  m.list = list, m.places = places, m.first_op = first_op, m.first_of_op = first_of_op, m.of_op = of_op;
+  for (m.op = 0; m.op < p->op_count; m.op++) {
+    m.first_of_op[m.op] = m.made;
+    TRY(add_op(&m));
+  }
+  m.first_of_op[p->op_count] = m.made;
+  *self = (points){.count = m.count, .list = m.list, .places = m.places, .first_op = m.first_op, .first_of_op = m.first_of_op,
+                   .of_op = m.of_op};
+  for (uint32_t i = 0; i < m.count; i++) {
+    uint64_t bytes = points_row_bytes(&m.list[i]);
+    if (bytes > self->row_bytes_max) self->row_bytes_max = bytes;
+  }
+  return OK;
+}

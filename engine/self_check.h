@@ -1,0 +1,45 @@
+/* self_check.h - the start-up self-check: small fixed probes of every op, and the digest each must give.
+ *
+ * A probe is one launch of one op. Its inputs follow from a formula of integers, its shapes go over the edges of tiles, blocks and pages,
+ * and all that no op may read is poison. Everything lies in one image, and the known answer is the digest of the whole image afterwards:
+ * of the results, and of all that must still be as it was. Bits do not depend on the machine, a kernel's tiles or the number of threads,
+ * so that one answer serves every way of computing the op; it is part of what the numerics id stands for.
+ * Knows nothing of machines: exec_start.c runs the probes. Read next: self_check.def, self_check_cases.c. */
+#ifndef VERBATIM_SELF_CHECK_H
+#define VERBATIM_SELF_CHECK_H
+#include "base.h"
+#include "digest.h"
+#include "plan.h"
+
+#define SELF_CHECK_BYTES (1u << 20)     /* the image of a probe, and what its kernel scribbles on behind it */
+#define SELF_CHECK_ARGS_WORDS 16u       /* the largest argument struct, in 8 bytes */
+
+typedef struct self_check_launch {
+  const char *probe;     /* "batches, bf16"                                                               */
+  uint32_t kernel;       /* row of kernels.def                                                            */
+  uint32_t grid_items[3]; /* of the kernel: see self_check_grid                                           */
+  uint32_t grid_more;    /* blocks in y besides                                                           */
+  uint64_t judged_bytes; /* of the image: goes to the machine and comes back; behind it is scratch memory */
+  uint64_t args[SELF_CHECK_ARGS_WORDS]; /* the op's argument struct                                       */
+} self_check_launch;
+
+uint32_t self_check_count(void);
+
+/* Whether the probe is one of the kernel's, for models of these dimensions. index < self_check_count(). */
+bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model);
+
+/* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: where the machine will have the image. */
+void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);
+
+/* The grid of a kernel that takes tile_n columns and tile_rows rows a block; 1 and 1 for kernels without tiles. */
+void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, uint32_t grid[3]);
+
+/* The known answer of the probe, and the digest of an image. */
+digest self_check_answer(uint32_t index);
+digest self_check_digest(const self_check_launch *launch, const uint8_t *image);
+
+/* The digest of what the host computes of trigonometry and logarithms for the tables of `q_rope`, and its known answer. */
+digest self_check_tables(void);
+digest self_check_tables_answer(void);
+
+#endif

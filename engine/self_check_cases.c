@@ -1,0 +1,527 @@
+/* self_check_cases.c - what each probe of the self-check holds: inputs, shapes and the one launch (see self_check.h).
+ *
+ * Numbers come from integers alone, so that every machine makes the same inputs. Counts are as small as they can be while going over the
+ * edges that matter: a block's threads, a tile, a page, a chunk, a slice. Every row that a step does not have is poison, NaN as bf16 and
+ * as fp32, and so is every gap. Changing anything here changes answers in self_check.def. Read next: abi.h, NUMERICS.md. */
+#include "self_check_cases.h"
+#include "num.h"
+#include <float.h>
+
+/* === Images ================================================================================================================= */
+
+/* A buffer of the image, full of poison, with poison behind it. */
+static void *take(self_check_image *image, uint64_t bytes) {
+  uint64_t at = image->used;
+  image->used = align_up(at + bytes + 64, 256);
+  ASSERT(image->used <= SELF_CHECK_BYTES);
+  memset(image->bytes + at, 0xff, image->used - at);
+  return image->bytes + at;
+}
+
+static const step_in *take_step(self_check_image *image, u32 tokens, u32 logits, u32 tiles) {
+  step_in *step = take(image, sizeof *step);
+  *step = (step_in){.token_count = tokens, .logit_count = logits, .tile_count = tiles, .seq_count = 1};
+  return step;
+}
+
+/* The end of what is judged: what is taken from here on is scratch memory. */
+static void end_judged(self_check_image *image) { image->launch->judged_bytes = image->used; }
+
+/* Rows behind the step's own are launched as well: a grid may be larger than the step. */
+static void set_launch(self_check_image *image, const void *args, size_t args_bytes, u32 x, u32 y, u32 z) {
+  u32 *items = image->launch->grid_items;
+  items[0] = x;
+  items[1] = y;
+  items[2] = z;
+  memcpy(image->launch->args, args, args_bytes);
+}
+
+#define LAUNCH(image, args, x, y, z) set_launch((image), &(args), sizeof(args), (x), (y), (z))
+
+/* === Numbers ================================================================================================================ */
+
+static u64 random_bits(self_check_image *image) { /* splitmix64 */
+  u64 z = (image->random += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static u32 random_below(self_check_image *image, u32 limit) { return (u32)((random_bits(image) >> 32) * limit >> 32); }
+
+/* Both signs, exponents from `low` on; some are ties of the rounding to bf16, some zeros, some subnormal. */
+static void fill_f32(self_check_image *image, f32 *out, u32 count, i32 low, u32 exponents) {
+  for (u32 i = 0; i < count; i++) {
+    u64 r = random_bits(image);
+    u32 sign = (u32)(r >> 63) << 31, fraction = r & 0x7fffff, field = (u32)(127 + low) + (u32)(r >> 40 & 0xffff) % exponents;
+    switch (r >> 24 & 63) {
+      case 0: fraction = (fraction & ~0xffffu) | 0x8000u; break;
+      case 1: field = fraction = 0; break;
+      case 2: field = 0; break;
+      default: break;
+    }
+    out[i] = num_float(sign | field << 23 | fraction);
+  }
+}
+
+static void fill_bf16(self_check_image *image, bf16 *out, u32 count, i32 low, u32 exponents) {
+  for (u32 i = 0; i < count; i++) {
+    u64 r = random_bits(image);
+    u32 field = (u32)(127 + low) + (u32)(r >> 40 & 0xffff) % exponents;
+    out[i] = (bf16)((r >> 63) << 15 | field << 7 | (r & 127));
+  }
+}
+
+/* One large number a row, and many whose squares are lost when they are added to it one by one but not when they are added to each
+ * other first: the order of a sum of squares shows. */
+static void fill_spiky(self_check_image *image, f32 *out, u32 count, u32 row) {
+  for (u32 i = 0; i < count; i++) {
+    u64 r = random_bits(image);
+    out[i] = i % row == 0 ? 1.0f : num_float((u32)(r >> 63) << 31 | 114u << 23 | 0x340000u | (u32)(r & 0x3ffff)); /* near 1.4 * 2^-13 */
+  }
+}
+
+enum product_kind { PRODUCT_PLAIN, PRODUCT_WIDE, PRODUCT_CANCELLING, PRODUCT_SUBNORMAL, PRODUCT_ZEROS, PRODUCT_LONGEST, PRODUCT_KINDS };
+
+static bf16 pack(u64 r, i32 exponent) { return (bf16)((r >> 63) << 15 | (u32)(127 + exponent) << 7 | (r & 127)); }
+
+/* k numbers of one operand's row; side 0: x, 1: w. The corners of the tensor-core rule: terms that are cut, sums that cancel but for a
+ * last bit, subnormal factors, zeros of both signs, the longest significands. */
+static void fill_product(self_check_image *image, bf16 *out, u32 k, u32 kind, u32 side) {
+  for (u32 i = 0; i < k; i++) {
+    u64 r = random_bits(image);
+    i32 spread = (i32)(r >> 16 & 0xffff);
+    switch (kind) {
+      case PRODUCT_WIDE: out[i] = pack(r, spread % 81 - 40); break;
+      case PRODUCT_SUBNORMAL: out[i] = pack(r, side ? spread % 60 - 40 : spread % 4 - 127); break;
+      case PRODUCT_ZEROS: out[i] = r >> 8 & 3 ? (bf16)((r >> 63) << 15) : pack(r, spread % 9 - 8); break;
+      case PRODUCT_LONGEST: out[i] = pack((u64)(r >> 60 == 0) << 63 | 127, 0); break;
+      default: out[i] = pack(r, spread % 9 - 8); break;
+    }
+    if (kind == PRODUCT_CANCELLING && i % 2) out[i] = (bf16)(out[i - 1] ^ (side ? 0 : 0x8000u) ^ (r >> 8 & 7 ? 0 : 1));
+  }
+}
+
+/* One step of products below 2^-133, the least E of the rule, then zeros: sums that are subnormal. */
+static void fill_least(self_check_image *image, bf16 *out, u32 k, u32 side) {
+  memset(out, 0, k * 2ull);
+  for (u32 i = 0; i < 16; i++) {
+    u64 r = random_bits(image);
+    out[i] = pack(r, side ? -12 - (i32)(r >> 16 & 15) : -127);
+  }
+}
+
+/* Positions of three tokens, of sequences 2, 0 and 2, over the end of a page; block table rows of three pages. */
+#define PLACED 3u
+#define PLACED_PAGES 9u
+static void take_places(self_check_image *image, const u32 **position, const u32 **seq, const u32 **block_table) {
+  static const u32 positions[PLACED] = {63, 130, 64}, seqs[PLACED] = {2, 0, 2};
+  u32 *out[] = {take(image, (PLACED + 1) * 4), take(image, (PLACED + 1) * 4), take(image, PLACED_PAGES * 4)};
+  memcpy(out[0], positions, sizeof positions);
+  memcpy(out[1], seqs, sizeof seqs);
+  for (u32 i = 0; i < PLACED_PAGES; i++) out[2][i] = (i * 5 + 2) % PLACED_PAGES;
+  *position = out[0];
+  *seq = out[1];
+  *block_table = out[2];
+}
+
+/* === Rows =================================================================================================================== */
+
+/* Forms 0 and 1: without a scale, with one. */
+void self_check_cases_embed(self_check_image *image) {
+  enum { HIDDEN = 1032, VOCAB = 5, SLOTS = 2, PADDED = PLACED + 1 }; /* 129 pieces of 16 bytes for 128 threads */
+  embed_args a = {.step = take_step(image, PLACED, 0, 0), .hidden = HIDDEN, .vocab = VOCAB, .block_table_stride = 3};
+  i32 *token = take(image, PADDED * 4), *sampled = take(image, SLOTS * 4);
+  bf16 *table = take(image, VOCAB * HIDDEN * 2);
+  take_places(image, &a.position, &a.seq, &a.block_table);
+  token[0] = VOCAB - 1;
+  token[1] = -2; /* what slot 1 chose */
+  token[2] = 0;
+  sampled[0] = 1;
+  sampled[1] = 3;
+  fill_bf16(image, table, VOCAB * HIDDEN, -127, 254);
+  a.token = token;
+  a.sampled = sampled;
+  a.table = table;
+  a.x = take(image, PADDED * HIDDEN * 4);
+  a.history = take(image, PLACED_PAGES * PAGE_TOKENS * 4);
+  a.scale = image->form ? 0.3f : 1.0f;
+  LAUNCH(image, a, PADDED, 1, 1);
+}
+
+/* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. */
+void self_check_cases_rmsnorm(self_check_image *image) {
+  enum { ROWS = 3, PADDED = ROWS + 1, SOURCES = 7 };
+  const bool in_place = image->form == 0, indexed = image->form == 1;
+  const u32 dim = in_place ? 600 : 1100, gap = in_place ? 12 : 0, stride = dim + gap, sources = indexed ? SOURCES : PADDED;
+  rmsnorm_args a = {.step = take_step(image, indexed ? SOURCES : ROWS, indexed ? ROWS : 0, 0), .dim = dim, .x_stride = stride,
+                    .y_stride = stride, .eps = 1e-6f, .delta_scale = indexed ? 0.7f : 1, .y_scale = indexed ? 1.3f : 1};
+  f32 *x = take(image, (u64)sources * stride * 4), *delta = take(image, (u64)sources * stride * 4);
+  bf16 *weight = take(image, dim * 2ull);
+  u32 *row_index = take(image, PADDED * 4);
+  for (u32 row = 0; row < (indexed ? SOURCES : ROWS); row++) {
+    if (in_place) fill_f32(image, x + row * stride, dim, -4, 8);
+    else fill_spiky(image, x + row * stride, dim, dim);
+    fill_f32(image, delta + row * stride, dim, in_place ? -4 : -30, 8);
+  }
+  fill_bf16(image, weight, dim, -2, 3);
+  for (u32 i = 0; i < ROWS; i++) row_index[i] = SOURCES - 1 - 2 * i;
+  a.rows_kind = indexed ? ROWS_LOGITS : ROWS_TOKENS;
+  a.row_index = indexed ? row_index : NULL;
+  a.x = x;
+  a.x_out = in_place ? x : NULL;
+  a.delta = image->form == 2 ? NULL : delta;
+  a.weight = weight;
+  a.y = take(image, PADDED * stride * 2ull);
+  LAUNCH(image, a, PADDED, 1, 1);
+}
+
+/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves. */
+void self_check_cases_kv_write(self_check_image *image) {
+  const u32 rank = image->form ? 256 : 512, rope = image->form ? 32 : 64, stride = rank + rope + 8, length = 131;
+  kv_write_args a = {.step = take_step(image, PLACED, 0, 0), .src_stride = stride, .kv_lora_rank = rank, .rope_dim = rope,
+                     .block_table_stride = 3, .eps = 1e-6f, .half_split = image->form};
+  f32 *src = take(image, (PLACED + 1) * stride * 4ull), *cos_sin = take(image, (u64)length * rope * 4);
+  bf16 *weight = take(image, rank * 2ull);
+  take_places(image, &a.position, &a.seq, &a.block_table);
+  for (u32 t = 0; t < PLACED; t++) {
+    fill_spiky(image, src + t * stride, rank, rank);
+    fill_f32(image, src + t * stride + rank, rope, -4, 8);
+  }
+  fill_f32(image, cos_sin, length * rope, -8, 8);
+  fill_bf16(image, weight, rank, -2, 3);
+  a.src = src;
+  a.cos_sin = cos_sin;
+  a.weight = weight;
+  a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);
+  LAUNCH(image, a, PLACED + 1, 1, 1);
+}
+
+/* Form 0: pairs of neighbours, without a scale. 1: pairs of halves, a scale of the query. */
+void self_check_cases_q_rope(self_check_image *image) {
+  enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
+  const u32 nope = image->form ? 64 : 128, rope = image->form ? 32 : 64, rank = 256, stride = HEADS * (nope + rope) + 4;
+  q_rope_args a = {.step = take_step(image, PLACED, 0, 0), .src_stride = stride, .heads = HEADS, .nope_dim = nope, .rope_dim = rope,
+                   .kv_lora_rank = rank, .half_split = image->form};
+  const u32 *seq, *block_table;
+  f32 *src = take(image, (PLACED + 1) * stride * 4ull), *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
+  take_places(image, &a.position, &seq, &block_table);
+  fill_f32(image, src, PLACED * stride, -6, 10);
+  fill_f32(image, cos_sin, LENGTH * rope, -8, 8);
+  fill_f32(image, scale, LENGTH, 0, 1);
+  a.src = src;
+  a.cos_sin = cos_sin;
+  a.q_scale = image->form ? scale : NULL;
+  a.q_nope = take(image, (PLACED + 1) * HEADS * nope * 2ull);
+  a.q_latent = take(image, (PLACED + 1) * HEADS * (u64)(rank + rope) * 2);
+  LAUNCH(image, a, PLACED + 1, 1, 1);
+}
+
+void self_check_cases_silu_mul(self_check_image *image) {
+  enum { TOKENS = 2, ROWS_MUL = 2, ROWS = TOKENS * ROWS_MUL, INTER = 1028 }; /* 257 quads for 256 threads */
+  silu_mul_args a = {.step = take_step(image, TOKENS, 0, 0), .rows_mul = ROWS_MUL, .inter = INTER};
+  f32 *gate_up = take(image, (ROWS + 1) * 2 * INTER * 4);
+  fill_f32(image, gate_up, ROWS * 2 * INTER, -10, 18); /* gates up to 255: both ends of the exponential */
+  a.gate_up = gate_up;
+  a.y = take(image, (ROWS + 1) * INTER * 2);
+  LAUNCH(image, a, ROWS + 1, 1, 1);
+}
+
+void self_check_cases_row_digest(self_check_image *image) {
+  enum { ROWS = 2, WORDS = 1100, STRIDE = 1104 };
+  row_digest_args a = {.step = take_step(image, 1, ROWS, 0), .rows_kind = ROWS_LOGITS, .words = WORDS, .stride = STRIDE};
+  u32 *x = take(image, (ROWS + 1) * STRIDE * 4);
+  for (u32 i = 0; i < ROWS * STRIDE; i++) x[i] = (u32)random_bits(image);
+  a.x = x;
+  a.digest = take(image, (ROWS + 1) * 8);
+  LAUNCH(image, a, ROWS + 1, 1, 1);
+}
+
+/* === Products =============================================================================================================== */
+
+/* Form 0: fp32, nine blocks of k for a ring of eight, gaps between rows. 1: bf16 by logits rows, two batches. 2: fp32, subnormal sums. */
+void self_check_cases_gemm(self_check_image *image) {
+  enum { ROWS = 17, N = 72 }; /* over the edges of the tiles of 16 and 64 */
+  const bool batched = image->form == 1, least = image->form == 2;
+  const u32 k = image->form ? 64 : 576, batches = batched ? 2 : 1, gap = image->form ? 0 : 8, padded = ROWS + 1;
+  gemm_args a = {.step = take_step(image, batched ? 1 : ROWS, batched ? ROWS : 0, 0), .ldx = k + gap, .ldy = N + gap, .n = N, .k = k,
+                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_f32 = !batched};
+  a.x_batch = (u64)padded * a.ldx;
+  a.w_batch = (u64)N * k;
+  a.y_batch = (u64)padded * a.ldy;
+  bf16 *x = take(image, batches * a.x_batch * 2), *w = take(image, batches * a.w_batch * 2);
+  for (u32 b = 0; b < batches; b++) {
+    for (u32 i = 0; i < ROWS; i++) fill_product(image, x + b * a.x_batch + (u64)i * a.ldx, k, i % PRODUCT_KINDS, 0);
+    for (u32 i = 0; i < N; i++) fill_product(image, w + b * a.w_batch + (u64)i * k, k, i % PRODUCT_KINDS, 1);
+  }
+  for (u32 i = 0; i < ROWS && least; i++) fill_least(image, x + (u64)i * a.ldx, k, 0);
+  for (u32 i = 0; i < N && least; i++) fill_least(image, w + (u64)i * k, k, 1);
+  a.x = x;
+  a.w = w;
+  a.y = take(image, batches * a.y_batch * (a.y_f32 ? 4 : 2));
+  LAUNCH(image, a, N, ROWS + 128, batches); /* whatever the tile, there is a block that has no row */
+}
+
+/* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. */
+void self_check_cases_moe_gemm(self_check_image *image) {
+  enum { EXPERTS = 5, TOKENS = 10, TOP_K = 2, PAIRS = TOKENS * TOP_K };
+  static const u32 first[EXPERTS + 1] = {0, 0, 17, 17, 18, PAIRS};
+  const u32 n = image->form ? 24 : 72, k = image->form ? 576 : 64, rows = image->form ? PAIRS : TOKENS;
+  moe_gemm_args a = {.step = take_step(image, TOKENS, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K};
+  u32 *expert_first = take(image, sizeof first), *row_token = take(image, (PAIRS + 1) * 4);
+  bf16 *x = take(image, (u64)(rows + 1) * a.ldx * 2), *w = take(image, (u64)EXPERTS * n * k * 2);
+  memcpy(expert_first, first, sizeof first);
+  for (u32 i = 0; i < PAIRS; i++) row_token[i] = i * 3 % TOKENS;
+  for (u32 i = 0; i < rows; i++) fill_product(image, x + (u64)i * a.ldx, k, i % PRODUCT_KINDS, 0);
+  for (u32 i = 0; i < EXPERTS * n; i++) fill_product(image, w + (u64)i * k, k, i % PRODUCT_KINDS, 1);
+  a.expert_first = expert_first;
+  a.row_token = image->form ? NULL : row_token;
+  a.x = x;
+  a.w = w;
+  a.y = take(image, (PAIRS + 1) * n * 4ull);
+  image->launch->grid_more = EXPERTS;
+  LAUNCH(image, a, n, PAIRS, 1);
+}
+
+/* === Experts ================================================================================================================ */
+
+/* Form 0: sigmoid, groups by their two best, bias, normalised; logits that tie. 1: softmax, no groups. 2: softmax, groups by their
+ * best, unnormalised. */
+void self_check_cases_router(self_check_image *image) {
+  enum { TOKENS = 5 }; /* four tokens a block */
+  static const router_args forms[] = {
+    {.experts = 64, .top_k = 8, .groups = 8, .top_groups = 4, .scoring = ROUTER_SIGMOID, .group_mode = ROUTER_GROUP_TOP2, .normalise = 1,
+     .scale = 2.5f},
+    {.experts = 33, .top_k = 6, .groups = 1, .top_groups = 1, .scoring = ROUTER_SOFTMAX, .group_mode = ROUTER_GROUP_NONE, .normalise = 1,
+     .scale = 1},
+    {.experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = ROUTER_SOFTMAX, .group_mode = ROUTER_GROUP_MAX,
+     .scale = 16},
+  };
+  router_args a = forms[image->form];
+  a.step = take_step(image, TOKENS, 0, 0);
+  f32 *logits = take(image, (TOKENS + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
+  fill_f32(image, logits, TOKENS * a.experts, -3, 6);
+  for (u32 i = 0; i < TOKENS * a.experts && image->form == 0; i++)
+    if (random_below(image, 2)) logits[i] = (f32)random_below(image, 4) * 0.5f;
+  for (u32 i = 0; i < a.experts; i++) bias[i] = (f32)random_below(image, 3) * 0.25f;
+  a.logits = logits;
+  a.bias = image->form == 0 ? bias : NULL;
+  a.topk_id = take(image, (TOKENS + 1) * a.top_k * 4ull);
+  a.topk_weight = take(image, (TOKENS + 1) * a.top_k * 4ull);
+  LAUNCH(image, a, (u32)div_up(TOKENS, 4) + 1, 1, 1);
+}
+
+void self_check_cases_moe_sort(self_check_image *image) {
+  enum { TOKENS = 200, TOP_K = 6, PAIRS = TOKENS * TOP_K, EXPERTS = 64 }; /* more pairs than threads */
+  moe_sort_args a = {.step = take_step(image, TOKENS, 0, 0), .experts = EXPERTS, .top_k = TOP_K};
+  u32 *id = take(image, (PAIRS + TOP_K) * 4);
+  for (u32 t = 0; t < TOKENS; t++) /* ascending and distinct; the first experts have most tokens, some have none */
+    for (u32 k = 0; k < TOP_K; k++)
+      id[t * TOP_K + k] = k == 0 ? random_below(image, 3) : id[t * TOP_K + k - 1] + 1 + random_below(image, t % 2 ? 2 : 11);
+  a.topk_id = id;
+  a.expert_first = take(image, (EXPERTS + 1) * 4);
+  a.row_token = take(image, (PAIRS + TOP_K) * 4);
+  a.pair_row = take(image, (PAIRS + TOP_K) * 4);
+  LAUNCH(image, a, 1, 1, 1);
+}
+
+/* Form 0: with a shared expert. 1: without. */
+void self_check_cases_moe_combine(self_check_image *image) {
+  enum { TOKENS = 3, TOP_K = 5, PAIRS = TOKENS * TOP_K, HIDDEN = 1028 }; /* 257 quads for 256 threads */
+  moe_combine_args a = {.step = take_step(image, TOKENS, 0, 0), .hidden = HIDDEN, .top_k = TOP_K};
+  f32 *y = take(image, PAIRS * HIDDEN * 4), *weight = take(image, (PAIRS + TOP_K) * 4), *shared = take(image, (TOKENS + 1) * HIDDEN * 4);
+  u32 *pair_row = take(image, (PAIRS + TOP_K) * 4);
+  fill_f32(image, y, PAIRS * HIDDEN, -6, 10);
+  fill_f32(image, weight, PAIRS, -3, 4);
+  fill_f32(image, shared, TOKENS * HIDDEN, -6, 10);
+  for (u32 i = 0; i < PAIRS; i++) pair_row[i] = (i * 7 + 3) % PAIRS;
+  a.y = y;
+  a.pair_row = pair_row;
+  a.topk_weight = weight;
+  a.shared = image->form ? NULL : shared;
+  a.out = take(image, (TOKENS + 1) * HIDDEN * 4);
+  LAUNCH(image, a, TOKENS + 1, 1, 1);
+}
+
+/* === Attention ============================================================================================================== */
+
+#define ATTN_SEQS 2u
+#define ATTN_STRIDE 3u /* pages of a sequence */
+#define ATTN_PAGES 5u
+#define ATTN_HEADS 3u
+#define ATTN_TILES 3u
+#define ATTN_TOKENS 4u
+#define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
+
+/* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, so that maxima move. */
+static const bf16 *take_kv(self_check_image *image, const u32 *block_table) {
+  static const u32 length[ATTN_SEQS] = {129, 64};
+  u32 columns = image->kv_lora_rank + image->rope_dim;
+  bf16 *kv = take(image, (u64)ATTN_PAGES * PAGE_TOKENS * columns * 2);
+  for (u32 seq = 0; seq < ATTN_SEQS; seq++)
+    for (u32 i = 0; i < length[seq]; i++) {
+      u64 row = (u64)block_table[seq * ATTN_STRIDE + i / PAGE_TOKENS] * PAGE_TOKENS + i % PAGE_TOKENS;
+      fill_bf16(image, kv + row * columns, columns, i % 37 == 5 ? -3 : -6, 6);
+    }
+  return kv;
+}
+
+/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: split into units of a group. */
+void self_check_cases_mla_attn(self_check_image *image) {
+  static const attn_tile tile[ATTN_TILES] = {{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
+                                             {.row = 2, .count = 1, .seq = 1, .position = 63},
+                                             {.row = 3, .count = 1, .seq = 1, .position = 20}};
+  const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
+  mla_attn_args a = {.step = take_step(image, ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_lora_rank = rank,
+                     .rope_dim = image->rope_dim, .block_table_stride = ATTN_STRIDE, .chunk_tokens = PAGE_TOKENS, .group_chunks = 2,
+                     .unit_chunks = image->form ? 2 : 0, .units_max = image->form ? 3 : 1, .scale_log2 = 0x1.2p-4f};
+  attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
+  bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
+  u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
+  memcpy(tiles, tile, sizeof tile);
+  for (u32 i = 0; i < ATTN_SEQS * ATTN_STRIDE; i++) block_table[i] = (i * 2 + 3) % ATTN_PAGES; /* the last row of seq 1 is not used */
+  fill_bf16(image, q, ATTN_TOKENS * ATTN_HEADS * columns, -5, 6);
+  a.tiles = tiles;
+  a.q = q;
+  a.block_table = block_table;
+  a.kv = take_kv(image, block_table);
+  if (image->form) {
+    a.partial_o = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * rank * 4);
+    a.partial_ml = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * 8);
+  } else {
+    a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
+    end_judged(image);
+    a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
+  }
+  LAUNCH(image, a, ATTN_GRID, 1, 1);
+}
+
+/* Form 0: units of a chunk, groups of two. 1: units of a group of three. */
+void self_check_cases_mla_fold(self_check_image *image) {
+  enum { TOKENS = 3, HEADS = 2, UNITS = 5 };
+  const u32 rank = image->form ? 256 : 512, unit_chunks = image->form ? 3 : 1, unit_tokens = unit_chunks * PAGE_TOKENS;
+  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .chunk_tokens = PAGE_TOKENS,
+                     .group_chunks = image->form ? 3 : 2, .unit_chunks = unit_chunks, .units_max = UNITS};
+  u32 *position = take(image, (TOKENS + 1) * 4);
+  f32 *o = take(image, (u64)TOKENS * UNITS * HEADS * rank * 4), *ml = take(image, TOKENS * UNITS * HEADS * 8);
+  position[0] = UNITS * unit_tokens - 1;
+  position[1] = unit_tokens - 1;
+  position[2] = 2 * unit_tokens;
+  for (u32 t = 0; t < TOKENS; t++)
+    for (u32 u = 0; u <= position[t] / unit_tokens; u++)
+      for (u32 h = 0; h < HEADS; h++) {
+        u64 at = ((u64)t * UNITS + u) * HEADS + h;
+        ml[2 * at] = (f32)random_below(image, h ? 4 : 160) - 20.0f; /* close, or so far apart that a factor is 0 at times */
+        ml[2 * at + 1] = 1.0f + (f32)random_below(image, 1u << 20) * 0x1p-15f;
+        fill_f32(image, o + at * rank, rank, -6, 12);
+      }
+  a.position = position;
+  a.partial_o = o;
+  a.partial_ml = ml;
+  a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
+  LAUNCH(image, a, TOKENS + 1, HEADS, 1);
+}
+
+/* === Tokens ================================================================================================================= */
+
+static const sample_param PLAIN = {.top_p_fixed = 1ull << 32, .repetition = 1, .min_p_bound = -INFINITY, .target = -1, .prompt_count = 1};
+
+/* Ten ways to choose or score a token, one a row. */
+#define SAMPLE_ROWS 10u
+static void choose_params(sample_param *param, u32 vocab) {
+  for (u32 i = 0; i < SAMPLE_ROWS; i++) {
+    param[i] = PLAIN;
+    param[i].seed = 0x0123456789abcdefu * (i + 1);
+    param[i].position = 1001 + i;
+    param[i].sample_index = i % 3;
+    param[i].slot = (i + 4) % SAMPLE_ROWS;
+    param[i].temperature = i ? 1.0f : 0;
+    param[i].top_count = i % 3 == 0 ? TOP_LOGPROBS_MAX : i % 3;
+  }
+  param[2].temperature = 0.7f;
+  param[2].top_k = 40;
+  param[2].top_p_fixed = 0xe6666666u;
+  param[3].min_p_bound = -1; /* met exactly, by many */
+  param[4].temperature = 0;
+  param[1].adjusted = param[4].adjusted = param[5].adjusted = 1;
+  param[5].top_p_fixed = 0x80000000u;
+  param[5].temperature = 3;
+  param[6].target = (i32)vocab - 2;
+  param[8].top_p_fixed = 0x60000000u;
+  param[9].target = 1;
+}
+
+/* Form 0: more logits than threads: ties, adjusted rows with bans, a scored row, a flat one, one with NaN that is drawn from and one
+ * with Inf that is scored. 1: fewer logits than alternatives. */
+void self_check_cases_sample(self_check_image *image) {
+  const u32 vocab = image->form ? 8 : 1100, numbers = SAMPLE_ROWS * vocab;
+  sample_args a = {.step = take_step(image, 1, SAMPLE_ROWS, 0), .vocab = vocab};
+  f32 *logits = take(image, (SAMPLE_ROWS + 1) * vocab * 4ull), *adjusted = take(image, (SAMPLE_ROWS + 1) * vocab * 4ull);
+  sample_param *param = take(image, (SAMPLE_ROWS + 1) * sizeof *param);
+  for (u32 i = 0; i < numbers; i++) { /* -8 .. 8; rows 0 and 3 on a coarse grid, row 8 flat */
+    i32 n = (i32)random_below(image, 1u << 24) - (1 << 23);
+    logits[i] = i < vocab || i / vocab == 3 ? (f32)(n >> 21) : i / vocab == 8 ? 2.5f : (f32)n * 0x1p-20f;
+    adjusted[i] = random_below(image, 3) ? logits[i] + (f32)(n & 7) * 0.25f : -INFINITY;
+  }
+  adjusted[4 * vocab + 1] = adjusted[4 * vocab + 5] = FLT_MAX;
+  logits[7 * vocab + vocab / 2] = num_float(0x7fc00000u);
+  logits[9 * vocab] = -INFINITY;
+  choose_params(param, vocab);
+  a.logits = logits;
+  a.adjusted = adjusted;
+  a.param = param;
+  a.sampled = take(image, SAMPLE_ROWS * 4);
+  a.result = take(image, (SAMPLE_ROWS + 1) * sizeof *a.result);
+  a.top = take(image, (SAMPLE_ROWS + 1) * TOP_LOGPROBS_MAX * sizeof *a.top);
+  LAUNCH(image, a, SAMPLE_ROWS + 1, 1, 1);
+}
+
+/* Rows: penalties of both kinds over a history of three pages; none; only listed tokens, logits at the ends of fp32; a bias list. */
+#define ADJUST_ROWS 4u
+static void choose_adjustments(sample_param *param) {
+  for (u32 i = 0; i < ADJUST_ROWS; i++) {
+    param[i] = PLAIN;
+    param[i].slot = (i + 1) % ADJUST_ROWS;
+    param[i].adjusted = i != 1;
+    param[i].position = 130 + i;
+    param[i].prompt_count = 70;
+  }
+  param[0].repetition = 1.3f;
+  param[0].presence = 0.7f;
+  param[0].frequency = 0.1f;
+  param[2].list_count = 5;
+  param[2].list_only = 1;
+  param[2].presence = -2;
+  param[3].list_count = 40;
+  param[3].repetition = 0.5f;
+  param[3].frequency = -1.5f;
+}
+
+void self_check_cases_adjust(self_check_image *image) {
+  enum { VOCAB = ADJUST_SLICE + 8, STRIDE = 3, PAGES = ADJUST_ROWS * STRIDE };
+  adjust_args a = {.step = take_step(image, 1, ADJUST_ROWS, 0), .vocab = VOCAB, .block_table_stride = STRIDE};
+  f32 *logits = take(image, (ADJUST_ROWS + 1) * VOCAB * 4ull);
+  sample_param *param = take(image, (ADJUST_ROWS + 1) * sizeof *param);
+  token_bias *lists = take(image, ADJUST_ROWS * TOKEN_LIST_MAX * sizeof *lists);
+  i32 *history = take(image, PAGES * PAGE_TOKENS * 4);
+  u32 *block_table = take(image, PAGES * 4);
+  fill_f32(image, logits, ADJUST_ROWS * VOCAB, -4, 9);
+  for (u32 i = 0; i < 64; i++) logits[2 * VOCAB + i] = i % 2 ? FLT_MAX : -FLT_MAX;
+  for (u32 i = 0; i < PAGES * PAGE_TOKENS; i++) /* most ids are near the slices' ends and come again and again */
+    history[i] = (i32)(i % 3 ? ADJUST_SLICE - 6 + random_below(image, 14) : random_below(image, VOCAB));
+  for (u32 i = 0; i < PAGES; i++) block_table[i] = PAGES - 1 - i;
+  choose_adjustments(param);
+  for (u32 r = 0; r < ADJUST_ROWS; r++)
+    for (u32 i = 0; i < param[r].list_count; i++) {
+      token_bias *entry = lists + (u64)param[r].slot * TOKEN_LIST_MAX + i;
+      entry->token = (i32)(param[r].list_count > 8 ? (ADJUST_SLICE - 20 + i) % VOCAB : i * 3);
+      entry->bias = i % 4 ? (f32)i * 0.37f - 3.0f : 0;
+    }
+  a.logits = logits;
+  a.param = param;
+  a.lists = lists;
+  a.history = history;
+  a.block_table = block_table;
+  a.adjusted = take(image, (ADJUST_ROWS + 1) * VOCAB * 4ull);
+  LAUNCH(image, a, ADJUST_ROWS + 1, (u32)div_up(VOCAB, ADJUST_SLICE), 1);
+}

@@ -1,0 +1,22 @@
+/* self_check_cases.h - what self_check.c and self_check_cases.c share: an image under construction. Private to these two. */
+#ifndef VERBATIM_SELF_CHECK_CASES_H
+#define VERBATIM_SELF_CHECK_CASES_H
+#include "self_check.h"
+
+typedef struct self_check_image {
+  uint8_t *bytes;   /* SELF_CHECK_BYTES */
+  uint64_t used;
+  uint64_t random;  /* state of the generator */
+  uint32_t form;    /* which of the op's probes */
+  uint32_t kv_lora_rank, rope_dim; /* 0 where the probe is for all models */
+  self_check_launch *launch;       /* grid, judged_bytes, args with addresses of the image */
+} self_check_image;
+
+typedef void self_check_build_case(self_check_image *image);
+
+/* self_check_cases_<stem>: the probes of an op. */
+#define KERNEL(stem) self_check_build_case self_check_cases_##stem;
+#include "../kernels_src/kernels.def"
+#undef KERNEL
+
+#endif

@@ -1,0 +1,48 @@
+/* run.h - plays a case on real engines and judges it: what a request yielded must be what it yields alone.
+ *
+ * Alone is: an engine of another plan of the same numerics id, with one slot, a step that takes the whole prompt, no prefix cache and
+ * sound memory, where requests run one after the other. Such engines are kept, the last few, since opening one costs more than a case.
+ * A run_stage serves one process. Read next: case.h, ask.h. */
+#ifndef VERBATIM_RUN_H
+#define VERBATIM_RUN_H
+#include "ask.h"
+#include "models.h"
+
+#define RUN_REFERENCES 6u
+
+typedef struct run_counts { /* what really happened; sums over engines of schedules, not those of requests alone */
+  uint64_t cases, schedules, requests; /* requests: compared with themselves alone */
+  uint64_t restarts;                   /* engines closed with requests under way, which began again in the next */
+  uint64_t cut;                        /* of the requests: cancelled or past their deadline */
+  verbatim_counters engine;
+} run_counts;
+
+typedef struct run_outcome {
+  bool failed;     /* the contract is broken */
+  uint32_t request;
+  char what[ASK_WHAT_MAX];
+} run_outcome;
+
+typedef struct run_reference {
+  char model_dir[MODELS_PATH_MAX];
+  int64_t chunk, groups, len;
+  uint64_t used; /* when last */
+  verbatim *engine;
+} run_reference;
+
+typedef struct run_stage {
+  models models;
+  int device, alone_device; /* as verbatim_config.device */
+  const char *cache_dir;    /* of compiled kernels, or null */
+  const char *program_path; /* as verbatim_config.program_path, or null */
+  run_reference references[RUN_REFERENCES];
+  uint64_t uses;
+} run_stage;
+
+/* ERR_...: the case could not be played (no such model, a plan that is refused); outcome is then unchanged. Adds to counts. */
+status run_case(run_stage *stage, const schedule_case *c, run_outcome *outcome, run_counts *counts);
+void run_close(run_stage *stage);
+
+void run_add_counts(run_counts *sum, const run_counts *more);
+
+#endif

@@ -1,0 +1,530 @@
+#!/usr/bin/env python3
+"""Plants faults in copies of the sources and sees what finds them: controls.py [--quick | --check] [--fault NAME]... [--jobs N]
+
+tests/controls/faults.toml holds the faults, DETECTORS below what should find them, tests/controls/README.md the matrix of both, which a
+run without options writes anew. Every detector runs on the sound build first: one that fails there proves nothing.
+
+  --check    compares with the matrix that is there, and leaves it
+  --quick    of each fault only the cheapest detector that found it by the matrix that is there, and every detector once
+  --fault    only this fault; prints its row. May be given again
+  --list     prints the faults and stops
+  --self-test  plants what is no fault, a fault that crashes, and edits that do not apply or compile: none may pass for found
+
+The tree is never touched: a fault has a folder of links in build/controls/, with the changed files in place of theirs. Only objects made
+from those files are compiled again; the rest is the build's ("ninja all tests" goes first). Exit status: 0; 1 when a fault is found by
+nothing, an edit no longer applies or compiles, the sound build fails, or the matrix differs; 2 for usage.
+"""
+import argparse
+import concurrent.futures
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(ROOT, "tools")]
+from controls_build import Broken, Ninja, Variant  # noqa: E402
+
+FAULTS, README = "tests/controls/faults.toml", "tests/controls/README.md"
+BEGIN, END = "<!-- tools/controls.py writes from here -->", "<!-- to here -->"
+TIMEOUT_S, PROGRAM_TIMEOUT_S = 240, 120  # of a test, of another program
+YES, NO, NOT_APPLICABLE, CRASH, TIMEOUT = "yes", "no", "n.a.", "crash", "timeout"
+# What ends a program in place of a comparison: a signal or an assertion, in it or in a program that it runs.
+CRASH_MARKS = (r"^ended by signal|Test failed with exception|programmer error:|^\S*verbatim \w+ ended with -1:|"
+               r"the process ended in the midst")
+MISMATCH_EXIT = 8  # fail_exit_code(ERR_MISMATCH)
+
+
+def load_module(name):
+    """tools/<name>.py under another name: Python has a package called test."""
+    spec = importlib.util.spec_from_file_location("tools_" + name, os.path.join(ROOT, "tools", name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+test = load_module("test")
+
+# === Detectors: test programs ===============================================================================================
+
+
+class Outcome:
+    """text: what in the detector found it, or what happened instead."""
+
+    def __init__(self, word, text=""):
+        self.word, self.text, self.seconds = word, text, 0.0
+
+
+class Case:
+    """A fault, or none, in front of a detector. variant: with the self-check off; checked: with it, as shipped."""
+
+    def __init__(self, fault, variant, checked, scene):
+        self.name = fault["name"] if fault else "none"
+        self.fault, self.variant, self.checked, self.scene = fault, variant, checked, scene
+        self.lock, self.recorded = threading.Lock(), None
+
+
+def run_tests(variant, names):
+    """Test programs one after the other, until one finds something."""
+    outcome = Outcome(NOT_APPLICABLE)
+    for name in names:
+        if variant.lacks_fault("tests/" + name):
+            continue
+        variant.program("verbatim")
+        command = ["env", "TMPDIR=%s/%s/tmp" % (ROOT, variant.folder), variant.program("tests/" + name)]
+        outcome = judge_test(name, test.run(test.Test(name, command), TIMEOUT_S))
+        if outcome.word != NO:
+            return outcome
+    return outcome
+
+
+def judge_test(name, result):
+    if "\nstopped after" in result.output:
+        return Outcome(TIMEOUT, name)
+    crash = re.search(CRASH_MARKS, result.output, re.M)
+    if crash:
+        return Outcome(CRASH, "%s: %s" % (name, result.output[crash.start():].split("\n")[0]))
+    if not result.failed:
+        return Outcome(NO)
+    cases = dict.fromkeys(re.findall(r"^\[  FAILED  \] (\w+)$", result.output, re.M))
+    cases.pop("gpu_cases", None)  # runs on some machines only
+    return Outcome(YES, "%s: %s" % (name, ", ".join(cases) or "ended in the midst of a case"))
+
+
+def kernel_tests(fault):
+    """The tests of the ops whose twin is changed; the product's parts belong to the ops that multiply."""
+    stems = [os.path.splitext(os.path.basename(edit["file"]))[0] for edit in fault["edits"]]
+    stems = ["gemm" if stem.startswith("h16") else stem for stem in stems]
+    return sorted({"test_" + stem for stem in stems if stem in test.configure.TESTS["kernel"]})
+
+
+def detect_kernels(case):
+    names = kernel_tests(case.fault) if case.fault else ["test_" + name for name in test.configure.TESTS["kernel"]]
+    return run_tests(case.variant, names)
+
+
+def detect_with(*names):
+    return lambda case: run_tests(case.variant, names)
+
+
+# === Detectors: programs ====================================================================================================
+
+DEPLOY = """max_seqs: 8
+max_batch_tokens: 256
+max_len: 640
+kv_pages: 10
+chunk_tokens: 64
+group_chunks: 2
+ladder: [1, 2, 4, 8]
+"""
+CONFIG = "tests/controls/model.json"
+VOCAB = 384
+
+
+class Scene:
+    """A random model, its plan and requests, made by the sound build when first asked for."""
+
+    def __init__(self, ninja):
+        self.builddir, self.folder = ninja.builddir, ninja.scratch + "/scene"
+        self.lock, self.ready = threading.Lock(), False
+        self.model, self.plan = self.folder + "/model", self.folder + "/plan"
+        self.requests, self.few = self.folder + "/requests.jsonl", self.folder + "/few.jsonl"
+
+    def sound(self, name):
+        return "%s/%s" % (self.builddir, name)
+
+    def prepare(self):
+        with self.lock:
+            if self.ready:
+                return
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.makedirs(self.folder)
+            with open(self.folder + "/deploy.yaml", "w", encoding="ascii") as file:
+                file.write(DEPLOY)
+            write_requests(self.requests, 28, 500, 40)
+            write_requests(self.few, 8, 150, 12)
+            for words in ([self.sound("random_model"), CONFIG, self.model],
+                          [self.sound("verbatim"), "plan", self.model, "--config", self.folder + "/deploy.yaml", "-o", self.plan]):
+                code, output = call(words)
+                if code != 0:
+                    raise Broken("%s: exit %s: %s" % (" ".join(words), code, output))
+            self.ready = True
+
+
+def write_requests(path, count, prompt_max, tokens_max):
+    """Prompts of a few blocks of 64 tokens each, in many orders, and an odd rest: prefixes that are shared, and blocks that only look so.
+    The last requests have short prompts and long answers, and outgrow the pages."""
+    state = 1
+
+    def below(limit):
+        nonlocal state
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (state >> 33) % limit
+
+    blocks = [[3 + below(VOCAB - 3) for _ in range(64)] for _ in range(3)]
+    with open(path, "w", encoding="ascii") as file:
+        for i in range(count):
+            grows = i >= 20
+            length = 50 + below(12) if grows else 1 + below(prompt_max if i % 3 == 0 else prompt_max // 2)
+            prompt = sum((blocks[below(3)] for _ in range(length // 64)), [])
+            prompt += [3 + below(VOCAB - 3) for _ in range(length % 64)]
+            request = {"id": "c%02d" % i, "prompt_ids": prompt, "max_tokens": 90 * grows + 1 + below(tokens_max),
+                       "ignore_eos": True, "logprobs": i % 3}
+            if i % 4:
+                request.update({"temperature": 1.0, "seed": i, "top_k": [0, 20, 60][i % 3], "top_p": 0.95})
+            if i % 5 == 2:
+                request.update({"repetition_penalty": 1.2, "frequency_penalty": 0.3, "presence_penalty": 0.2})
+            if i % 5 == 3:
+                request["logit_bias"] = {str(below(VOCAB)): 3.0, str(VOCAB // 2): -2.0}
+            file.write(json.dumps({key: value for key, value in request.items() if value != 0}) + "\n")
+
+
+def call(words):
+    """(exit code, "timeout" or the negative number of a signal; output)."""
+    process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    try:
+        output = process.communicate(timeout=PROGRAM_TIMEOUT_S)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return TIMEOUT, ""
+    return process.returncode, output.decode("utf-8", "replace")
+
+
+def judge_program(words, code_found, proof=""):
+    """code_found: the exit code that says that bits are wrong, proof: what the output then holds. NO is exit 0; all else is no finding."""
+    code, output = call(words)
+    name = "%s %s" % (os.path.basename(words[0]), words[1]) if os.path.basename(words[0]) == "verbatim" else os.path.basename(words[0])
+    if code == TIMEOUT:
+        return Outcome(TIMEOUT, name)
+    if code == 0:
+        return Outcome(NO)
+    mark = re.search(CRASH_MARKS, output, re.M)
+    if "it did not come to an end" in output:
+        return Outcome(TIMEOUT, name)
+    if code != code_found or mark or not re.search(proof, output, re.M):
+        return Outcome(CRASH, "%s: exit %d: %s" % (name, code, " ".join(output[mark.start() if mark else -300:].split())[:300]))
+    return Outcome(YES)
+
+
+def run_words(case, variant, requests, *more):
+    scene = case.scene
+    scene.prepare()
+    return [variant.program("verbatim"), "run", scene.plan, scene.model, "--jsonl", requests, "--output", "jsonl", "--device", "cpu",
+            "--threads", "2", "--quiet", *more]
+
+
+def detect_self_check(case):
+    if case.checked.lacks_fault("verbatim"):
+        return Outcome(NOT_APPLICABLE)
+    words = run_words(case, case.checked, case.scene.few, "--batch", "1")
+    code, output = call(words)
+    probe = re.search(r'self-check: (probe "[^"]*" of op \w+)', output)
+    if probe and code == MISMATCH_EXIT:
+        return Outcome(YES, probe.group(1))
+    return Outcome(NO) if code == 0 or code == MISMATCH_EXIT else judge_program(words, None)
+
+
+def record(case, path):
+    """A receipt of requests that share steps and pages, once. NaN in the logits is refused, and then there is none."""
+    with case.lock:
+        if case.recorded is None:
+            stats = path + ".stats"
+            words = run_words(case, case.variant, case.scene.requests, "--receipt", path, "--stats", stats)
+            case.recorded = judge_program(words, MISMATCH_EXIT)
+            if not case.fault and case.recorded.word == NO:
+                expect_witnesses(stats)
+        return case.recorded
+
+
+def expect_witnesses(path):
+    """Of the sound build: a run without preemption shows nothing about it."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        steps = json.load(file)["steps"]
+    for name in ("mixed_steps", "reused_tokens", "preemptions", "evicted_pages"):
+        if not steps[name]:
+            raise Broken("the requests that write_requests makes lead to no %s any more" % name)
+
+
+def detect_verify(elsewhere):
+    """The receipt of the faulty build, verified by itself, or elsewhere: by the sound one."""
+
+    def run(case):
+        if case.variant.lacks_fault("verbatim"):
+            return Outcome(NOT_APPLICABLE)
+        receipt = case.variant.folder + "/receipt"
+        made = record(case, receipt)
+        if made.word != NO:
+            return Outcome(made.word, made.text)
+        program = case.scene.sound("verbatim") if elsewhere else case.variant.program("verbatim")
+        return judge_program([program, "verify", receipt, case.scene.plan, case.scene.model, "--device", "cpu", "--quiet"], MISMATCH_EXIT)
+
+    return run
+
+
+def detect_audit(case):
+    """A trace of the faulty build, its ops computed again by the sound one."""
+    if case.variant.lacks_fault("verbatim"):
+        return Outcome(NOT_APPLICABLE)
+    trace = case.variant.folder + "/audit.trace"
+    made = judge_program(run_words(case, case.variant, case.scene.few, "--trace", trace, "--trace-values", "all"), MISMATCH_EXIT)
+    if made.word != NO:
+        return made
+    return judge_program([case.scene.sound("verbatim"), "audit", trace, case.scene.plan, case.scene.model, "--quiet"], MISMATCH_EXIT)
+
+
+def detect_fuzz(case):
+    if case.variant.lacks_fault("schedule_fuzz"):
+        return Outcome(NOT_APPLICABLE)
+    models = case.scene.builddir + "/controls/models"
+    return judge_program([case.variant.program("schedule_fuzz"), "--schedules", "40", "--seed", "1", "--jobs", "1", "--shrink-seconds", "0",
+                          "--case-seconds", "60", "--model-dir-cache", models], 1, r"^FAILED: r\d+: ")
+
+
+class Detector:
+    """run(case) -> Outcome; of the sound build too, where case.fault is None."""
+
+    def __init__(self, name, run):
+        self.name, self.run = name, run
+
+
+# Cheap ones first: --quick takes the first that finds a fault. tests/controls/README.md says what each is.
+DETECTORS = [
+    Detector("self-check", detect_self_check),
+    Detector("scheduler", detect_with("test_pages", "test_schedule_pages", "test_schedule")),
+    Detector("kernels", detect_kernels),
+    Detector("audit", detect_audit),
+    Detector("verify here", detect_verify(False)),
+    Detector("verify elsewhere", detect_verify(True)),
+    Detector("fuzzer", detect_fuzz),
+    Detector("golden", detect_with("test_golden")),
+    Detector("requests", detect_with("test_requests")),
+    Detector("invariance", detect_with("test_invariance")),
+]
+
+# === The matrix =============================================================================================================
+
+
+def load_faults():
+    """The faults, and the edits that turn the self-check off."""
+    with open(os.path.join(ROOT, FAULTS), "rb") as file:
+        table = tomllib.load(file)
+    faults = table["fault"]
+    names = [fault["name"] for fault in faults]
+    for fault in faults:
+        if set(fault) != {"name", "what", "gpu", "edits"} or any(set(edit) != {"file", "find", "replace"} for edit in fault["edits"]):
+            raise Broken("%s: %s: expected name, what, gpu and edits of file, find, replace" % (FAULTS, fault.get("name")))
+        if names.count(fault["name"]) > 1 or fault["name"] == "none":
+            raise Broken("%s: %s is there twice" % (FAULTS, fault["name"]))
+    return faults, table["self_check_off"]
+
+
+def matrix_text(faults, rows):
+    """The part of README.md between the marks. rows: name of a fault, or "none" -> name of a detector -> Outcome."""
+    names = [detector.name for detector in DETECTORS]
+    lines = ["", "| fault | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for name in ["none"] + [fault["name"] for fault in faults]:
+        label = "no fault" if name == "none" else "`%s`" % name
+        lines.append("| %s | " % label + " | ".join(rows[name][column].word for column in names) + " |")
+    lines += ["", "What each is, where a GPU implementation gets the same wrong, and the tests that find it:", ""]
+    for fault in faults:
+        outcomes = [(column, rows[fault["name"]][column]) for column in names]
+        found = [column + (" (%s)" % outcome.text if outcome.text else "") for column, outcome in outcomes if outcome.word == YES]
+        lines.append("- `%s`: %s. *GPU:* %s. *Found by:* %s." % (fault["name"], fault["what"], fault["gpu"], "; ".join(found) or "nothing"))
+    return "\n".join(lines + ["", ""])
+
+
+def split_readme():
+    with open(os.path.join(ROOT, README), encoding="utf-8") as file:
+        text = file.read()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise Broken("%s: expected the lines %s and %s once" % (README, BEGIN, END))
+    before, rest = text.split(BEGIN)
+    middle, after = rest.split(END)
+    return before + BEGIN + "\n", middle[1:], END + after
+
+
+def committed_matrix():
+    """name of a fault -> name of a detector -> word."""
+    table = [[cell.strip().strip("`") for cell in line.strip("|").split("|")]
+             for line in split_readme()[1].split("\n") if line.startswith("| ")]
+    if not table:
+        raise Broken("%s holds no matrix; hint: tools/controls.py" % README)
+    return {row[0]: dict(zip(table[0][1:], row[1:])) for row in table[1:]}
+
+
+# === Running ================================================================================================================
+
+
+def run_pair(case, detector):
+    begin = time.monotonic()
+    outcome = detector.run(case)
+    outcome.seconds = time.monotonic() - begin
+    return case.name, detector.name, outcome
+
+
+def make_cases(ninja, faults, off):
+    """name -> Case. The sound ones tell the others which programs have a fault."""
+    scene, sound, checked = Scene(ninja), Variant(ninja, "none", off), Variant(ninja, "none-checked", [])
+    cases = {"none": Case(None, sound, checked, scene)}
+    for fault in faults:
+        cases[fault["name"]] = Case(fault, Variant(ninja, fault["name"], off + fault["edits"], sound),
+                                    Variant(ninja, fault["name"] + "-checked", fault["edits"], checked), scene)
+    return cases
+
+
+def run_all(cases, pairs, jobs):
+    """pairs: [(name of a case, detector)]. Returns name -> name of a detector -> Outcome, and what is broken."""
+    rows, broken = {name: {} for name in cases}, {}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(run_pair, cases[name], detector) for name, detector in pairs]):
+            try:
+                name, column, outcome = future.result()
+            except Broken as error:
+                broken[str(error)] = True
+                continue
+            rows[name][column] = outcome
+            print("%-8s %-26s %-17s %6.1f s  %s" % (outcome.word, name, column, outcome.seconds, outcome.text), flush=True)
+    return rows, list(broken)
+
+
+def choose_pairs(faults, quick):
+    """What to run. --quick: the sound build is what the suite runs anyway."""
+    if not quick:
+        return [(name, detector) for name in ["none"] + [fault["name"] for fault in faults] for detector in DETECTORS]
+    matrix, pairs = committed_matrix(), []
+    for fault in faults:
+        words = matrix.get(fault["name"], {})
+        finders = [detector for detector in DETECTORS if words.get(detector.name) == YES]
+        if not finders:
+            raise Broken("%s has no row in %s that finds it; hint: tools/controls.py" % (fault["name"], README))
+        unused = [detector for detector in finders if detector not in [used for _, used in pairs]]
+        pairs += [(fault["name"], detector) for detector in dict.fromkeys(finders[:1] + unused[:1])]
+    return pairs
+
+
+def complaints(rows, quick):
+    """What is wrong with the outcomes. quick: all of them are known to find something."""
+    for column, outcome in rows.get("none", {}).items():
+        if outcome.word != NO:
+            yield "the sound build fails in %s: %s %s" % (column, outcome.word, outcome.text)
+    for name, row in rows.items():
+        for column, outcome in row.items():
+            if quick and outcome.word != YES:
+                yield "%s does not find %s any more; hint: tools/controls.py" % (column, name)
+        if name != "none" and not any(outcome.word == YES for outcome in row.values()):
+            yield "%s is found by nothing: %s" % (name, ", ".join("%s %s" % (c, o.word) for c, o in row.items()))
+
+
+def settle_readme(text, check):
+    """Writes the matrix, or says how it differs."""
+    before, middle, after = split_readme()
+    if middle == text:
+        return []
+    if not check:
+        with open(os.path.join(ROOT, README), "w", encoding="utf-8") as file:
+            file.write(before + text + after)
+        return []
+    old, new = middle.split("\n"), text.split("\n")
+    return ["%s differs; hint: tools/controls.py" % README] + ["- " + line for line in old if line not in new] + \
+        ["+ " + line for line in new if line not in old]
+
+
+# Edits of one op, and what one detector must make of each: a word, or the beginning of what is broken.
+SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/silu_mul.c", "num_to_bf16(num_silu(gate[i]) * up[i]);"
+SELF_TEST = [
+    ("wrong", SELF_TEST_FIND, "num_to_bf16(up[i] * up[i]);", YES),
+    ("harmless", SELF_TEST_FIND, "num_to_bf16(up[i] * num_silu(gate[i]));", NO),
+    ("crashing", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[(u64)i << 44]) * up[i]);", CRASH),
+    ("asserting", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[i]) * up[i]);\n  ASSERT(row > row);", CRASH),
+    ("outdated", "num_to_bf16(num_silu(gate[i]) / up[i]);", "", "outdated: expected this text once"),
+    ("ambiguous", "gate", "up", "ambiguous: expected this text once"),
+    ("uncompiled", SELF_TEST_FIND, "nothing;", "uncompiled: cc"),
+]
+
+
+def self_test(ninja, off):
+    """How many of SELF_TEST come out otherwise."""
+    failures = 0
+    faults = [{"name": name, "edits": [{"file": SELF_TEST_FILE, "find": find, "replace": replace}]} for name, find, replace, _ in SELF_TEST]
+    cases, kernels = make_cases(ninja, faults, off), [detector for detector in DETECTORS if detector.name == "kernels"][0]
+    for name, _, _, expected in SELF_TEST:
+        try:
+            found = kernels.run(cases[name]).word
+        except Broken as error:
+            found = str(error)
+        good = found == expected if expected in (YES, NO, CRASH) else found.startswith(expected)
+        failures += not good
+        print("%s %s: %s" % ("ok  " if good else "FAIL", name, found.split("\n")[0][:100]))
+    print("%d cases, %d failed" % (len(SELF_TEST), failures))
+    return failures
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Plants faults and sees what finds them.")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--quick", action="store_true",
+                      help="of each fault only the cheapest detector that is known to find it, and every detector once")
+    mode.add_argument("--check", action="store_true", help="compare with the matrix in %s instead of writing it" % README)
+    mode.add_argument("--self-test", action="store_true", help="what is no fault must not pass for a fault that is found")
+    mode.add_argument("--list", action="store_true", help="print the faults and stop")
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME", help="only this fault; the matrix stays as it is")
+    parser.add_argument("--json", metavar="FILE", help="also write the outcomes as JSON")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--builddir", default="build")
+    args = parser.parse_args()
+    faults, off = load_faults()
+    unknown = set(args.fault) - {fault["name"] for fault in faults}
+    if unknown:
+        parser.error("no fault is called %s; hint: --list" % ", ".join(sorted(unknown)))
+    return args, [fault for fault in faults if not args.fault or fault["name"] in args.fault], off
+
+
+def main():
+    args, faults, off = parse_arguments()
+    if args.list:
+        print("\n".join("%-28s %s" % (fault["name"], fault["what"]) for fault in faults))
+        return 0
+    os.chdir(ROOT)
+    ninja = Ninja(args.builddir)
+    try:
+        if args.self_test:
+            return 1 if self_test(ninja, off) else 0
+        return run(ninja, args, faults, off)
+    finally:
+        shutil.rmtree(ninja.scratch, ignore_errors=True)
+
+
+def run(ninja, args, faults, off):
+    """The exit status."""
+    if args.json:
+        open(args.json, "w", encoding="utf-8").close()  # fails now rather than at the end
+    pairs = choose_pairs(faults, args.quick)
+    rows, wrong = run_all(make_cases(ninja, faults, off), pairs, args.jobs)
+    wrong += complaints({name: row for name, row in rows.items() if row}, args.quick)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({name: {c: {"outcome": o.word, "by": o.text, "seconds": round(o.seconds, 3)} for c, o in row.items()}
+                       for name, row in rows.items()}, file, indent=1)
+            file.write("\n")
+    if not wrong and not args.quick and not args.fault:
+        wrong = settle_readme(matrix_text(faults, rows), args.check)
+    print("\n".join(wrong + ["%d faults, %s" % (len(faults), "%d complaints" % len(wrong) if wrong else "each is found")]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Broken as error:
+        print("controls.py: %s" % error, file=sys.stderr)
+        sys.exit(1)
