@@ -48,6 +48,9 @@ typedef struct cli_trace_request { /* what was collected of one request; from ze
   uint32_t row_count, row_room;
   cli_trace_value *values; /* [value_count], as they came */
   uint32_t value_count, value_room;
+  bool is_other;        /* a row that came again had other bits: the first such */
+  uint32_t other_position, other_point;
+  uint64_t other_digest;
 } cli_trace_request;
 
 /* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. */
@@ -62,7 +65,8 @@ status cli_trace_begin(cli_trace *self, const verbatim_info *info);
 /* Sets the request's callbacks; its context must be a struct that begins with r, or r. Nothing to do when it is off. */
 void cli_trace_watch(cli_trace *self, cli_trace_request *r, verbatim_request *request);
 
-/* What went wrong in a callback: to be asked after every verbatim_poll. ERR_LIMIT, ERR_MISMATCH. */
+/* What went wrong in a callback or in cli_trace_add: to be asked after every verbatim_poll. ERR_LIMIT, ERR_MISMATCH: a row that was
+ * computed again had other bits, and the request is not one that ended by NaN or Inf, beside which rows may be anything (NUMERICS.md). */
 status cli_trace_failure(const cli_trace *self);
 
 /* Writes a finished request under this name and releases what was collected. */

@@ -49,17 +49,8 @@ static status compare_heads(diff_receipt *self, const receipt_read files[2]) {
   return OK;
 }
 
-/* The reader's words, with the name of the file in front. */
-static status open_named(receipt_read *file, const char *path) {
-  fail_cause cause;
-  status result = receipt_read_open(file, path);
-  if (result == OK) return OK;
-  fail_take(&cause);
-  return strstr(cause.text, path) ? fail_give(&cause) : FAIL(result, "%s: %s", path, cause.text);
-}
-
 static status compare(diff_receipt *self, receipt_read files[2], const char *const paths[2]) {
-  for (int i = 0; i < 2; i++) TRY(open_named(&files[i], paths[i]));
+  for (int i = 0; i < 2; i++) TRY(receipt_read_open(&files[i], paths[i]));
   TRY(compare_heads(self, files));
   for (int i = 0; i < 2; i++) TRY(list_requests(&files[i], &self->requests[i]));
   TRY(diff_requests_match(&self->requests[0], &self->requests[1]));

@@ -81,6 +81,14 @@ static void fill_spiky(self_check_image *image, f32 *out, u32 count, u32 row) {
   }
 }
 
+/* What a term of a sum is multiplied by: of four terms that follow each other two cancel and two are small, and how many of the small
+ * ones' bits are left depends on what they were added to. The order of the sum shows, even in bf16; also that of the reversed sum, as
+ * the cancelling ones are neighbours. */
+static f32 order_share(u32 term, u32 column) {
+  static const f32 shares[] = {1.0f, -1.0f, 0x1p-19f, 0x1p-20f};
+  return shares[(term + column) % ARRAY_LEN(shares)];
+}
+
 enum product_kind { PRODUCT_PLAIN, PRODUCT_WIDE, PRODUCT_CANCELLING, PRODUCT_SUBNORMAL, PRODUCT_ZEROS, PRODUCT_LONGEST, PRODUCT_KINDS };
 
 static bf16 pack(u64 r, i32 exponent) { return (bf16)((r >> 63) << 15 | (u32)(127 + exponent) << 7 | (r & 127)); }
@@ -111,14 +119,21 @@ static void fill_least(self_check_image *image, bf16 *out, u32 k, u32 side) {
   }
 }
 
-/* Positions of three tokens, of sequences 2, 0 and 2, over the end of a page; block table rows of three pages. */
 #define PLACED 3u
 #define PLACED_PAGES 9u
-static void take_places(self_check_image *image, const u32 **position, const u32 **seq, const u32 **block_table) {
-  static const u32 positions[PLACED] = {63, 130, 64}, seqs[PLACED] = {2, 0, 2};
-  u32 *out[] = {take(image, (PLACED + 1) * 4), take(image, (PLACED + 1) * 4), take(image, PLACED_PAGES * 4)};
-  memcpy(out[0], positions, sizeof positions);
-  memcpy(out[1], seqs, sizeof seqs);
+typedef struct places { /* of a step's tokens, each in front of the page's end or behind it */
+  u32 count, position[6], seq[6];
+} places;
+
+static const places few_places = {PLACED, {63, 130, 64}, {2, 0, 2}};
+/* Every row at a page's end stands behind a row of another sequence. */
+static const places mixed_places = {6, {130, 63, 127, 64, 128, 63}, {0, 2, 1, 2, 1, 0}};
+
+/* Block table rows of three pages for three sequences. */
+static void take_places(self_check_image *image, const places *p, const u32 **position, const u32 **seq, const u32 **block_table) {
+  u32 *out[] = {take(image, (p->count + 1) * 4), take(image, (p->count + 1) * 4), take(image, PLACED_PAGES * 4)};
+  memcpy(out[0], p->position, p->count * sizeof *p->position);
+  memcpy(out[1], p->seq, p->count * sizeof *p->seq);
   for (u32 i = 0; i < PLACED_PAGES; i++) out[2][i] = (i * 5 + 2) % PLACED_PAGES;
   *position = out[0];
   *seq = out[1];
@@ -133,7 +148,7 @@ void self_check_cases_embed(self_check_image *image) {
   embed_args a = {.step = take_step(image, PLACED, 0, 0), .hidden = HIDDEN, .vocab = VOCAB, .block_table_stride = 3};
   i32 *token = take(image, PADDED * 4), *sampled = take(image, SLOTS * 4);
   bf16 *table = take(image, VOCAB * HIDDEN * 2);
-  take_places(image, &a.position, &a.seq, &a.block_table);
+  take_places(image, &few_places, &a.position, &a.seq, &a.block_table);
   token[0] = VOCAB - 1;
   token[1] = -2; /* what slot 1 chose */
   token[2] = 0;
@@ -149,42 +164,46 @@ void self_check_cases_embed(self_check_image *image) {
   LAUNCH(image, a, PADDED, 1, 1);
 }
 
-/* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. */
+/* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. 3: stores
+ * without adding; more than 8 rows, and behind them no poison but larger numbers, as a step of more rows leaves them. */
 void self_check_cases_rmsnorm(self_check_image *image) {
-  enum { ROWS = 3, PADDED = ROWS + 1, SOURCES = 7 };
-  const bool in_place = image->form == 0, indexed = image->form == 1;
-  const u32 dim = in_place ? 600 : 1100, gap = in_place ? 12 : 0, stride = dim + gap, sources = indexed ? SOURCES : PADDED;
-  rmsnorm_args a = {.step = take_step(image, indexed ? SOURCES : ROWS, indexed ? ROWS : 0, 0), .dim = dim, .x_stride = stride,
+  enum { SOURCES = 7 };
+  const bool gaps = image->form == 0, indexed = image->form == 1, older = image->form == 3, in_place = gaps || older;
+  const u32 rows = older ? 11 : 3, padded = rows + 1;
+  const u32 dim = gaps ? 600 : older ? 2048 : 1100, gap = gaps ? 12 : 0, stride = dim + gap, sources = indexed ? SOURCES : padded;
+  rmsnorm_args a = {.step = take_step(image, indexed ? SOURCES : rows, indexed ? rows : 0, 0), .dim = dim, .x_stride = stride,
                     .y_stride = stride, .eps = 1e-6f, .delta_scale = indexed ? 0.7f : 1, .y_scale = indexed ? 1.3f : 1};
-  f32 *x = take(image, (u64)sources * stride * 4), *delta = take(image, (u64)sources * stride * 4);
+  f32 *x = take(image, (u64)sources * stride * 4), *delta = take(image, older ? 0 : (u64)sources * stride * 4);
   bf16 *weight = take(image, dim * 2ull);
-  u32 *row_index = take(image, PADDED * 4);
-  for (u32 row = 0; row < (indexed ? SOURCES : ROWS); row++) {
-    if (in_place) fill_f32(image, x + row * stride, dim, -4, 8);
+  u32 *row_index = take(image, padded * 4);
+  for (u32 row = 0; row < (indexed ? SOURCES : rows); row++) {
+    if (gaps) fill_f32(image, x + row * stride, dim, -4, 8);
     else fill_spiky(image, x + row * stride, dim, dim);
-    fill_f32(image, delta + row * stride, dim, in_place ? -4 : -30, 8);
+    if (!older) fill_f32(image, delta + row * stride, dim, gaps ? -4 : -30, 8);
   }
   fill_bf16(image, weight, dim, -2, 3);
-  for (u32 i = 0; i < ROWS; i++) row_index[i] = SOURCES - 1 - 2 * i;
+  if (older) fill_f32(image, x + rows * stride, dim, 2, 4);
+  for (u32 i = 0; i < rows && !older; i++) row_index[i] = SOURCES - 1 - 2 * i;
   a.rows_kind = indexed ? ROWS_LOGITS : ROWS_TOKENS;
   a.row_index = indexed ? row_index : NULL;
   a.x = x;
   a.x_out = in_place ? x : NULL;
-  a.delta = image->form == 2 ? NULL : delta;
+  a.delta = image->form < 2 ? delta : NULL;
   a.weight = weight;
-  a.y = take(image, PADDED * stride * 2ull);
-  LAUNCH(image, a, PADDED, 1, 1);
+  a.y = take(image, padded * stride * 2ull);
+  LAUNCH(image, a, padded, 1, 1);
 }
 
-/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves. */
+/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves. 2: rows of three sequences in turn. */
 void self_check_cases_kv_write(self_check_image *image) {
   const u32 rank = image->form ? 256 : 512, rope = image->form ? 32 : 64, stride = rank + rope + 8, length = 131;
-  kv_write_args a = {.step = take_step(image, PLACED, 0, 0), .src_stride = stride, .kv_lora_rank = rank, .rope_dim = rope,
-                     .block_table_stride = 3, .eps = 1e-6f, .half_split = image->form};
-  f32 *src = take(image, (PLACED + 1) * stride * 4ull), *cos_sin = take(image, (u64)length * rope * 4);
+  const places *placed = image->form == 2 ? &mixed_places : &few_places;
+  kv_write_args a = {.step = take_step(image, placed->count, 0, 0), .src_stride = stride, .kv_lora_rank = rank, .rope_dim = rope,
+                     .block_table_stride = 3, .eps = 1e-6f, .half_split = image->form == 1};
+  f32 *src = take(image, (placed->count + 1) * stride * 4ull), *cos_sin = take(image, (u64)length * rope * 4);
   bf16 *weight = take(image, rank * 2ull);
-  take_places(image, &a.position, &a.seq, &a.block_table);
-  for (u32 t = 0; t < PLACED; t++) {
+  take_places(image, placed, &a.position, &a.seq, &a.block_table);
+  for (u32 t = 0; t < placed->count; t++) {
     fill_spiky(image, src + t * stride, rank, rank);
     fill_f32(image, src + t * stride + rank, rope, -4, 8);
   }
@@ -194,7 +213,7 @@ void self_check_cases_kv_write(self_check_image *image) {
   a.cos_sin = cos_sin;
   a.weight = weight;
   a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);
-  LAUNCH(image, a, PLACED + 1, 1, 1);
+  LAUNCH(image, a, placed->count + 1, 1, 1);
 }
 
 /* Form 0: pairs of neighbours, without a scale. 1: pairs of halves, a scale of the query. */
@@ -205,7 +224,7 @@ void self_check_cases_q_rope(self_check_image *image) {
                    .kv_lora_rank = rank, .half_split = image->form};
   const u32 *seq, *block_table;
   f32 *src = take(image, (PLACED + 1) * stride * 4ull), *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
-  take_places(image, &a.position, &seq, &block_table);
+  take_places(image, &few_places, &a.position, &seq, &block_table);
   fill_f32(image, src, PLACED * stride, -6, 10);
   fill_f32(image, cos_sin, LENGTH * rope, -8, 8);
   fill_f32(image, scale, LENGTH, 0, 1);
@@ -239,54 +258,64 @@ void self_check_cases_row_digest(self_check_image *image) {
 
 /* === Products =============================================================================================================== */
 
-/* Form 0: fp32, nine blocks of k for a ring of eight, gaps between rows. 1: bf16 by logits rows, two batches. 2: fp32, subnormal sums. */
+/* quick: kinds that a fast path of the CPU computes as well, for larger shapes. */
+static u32 kind_of(u32 row, bool quick) { return quick ? (row % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN) : row % PRODUCT_KINDS; }
+
+/* Form 0: fp32, nine blocks of k for a ring of eight, gaps between rows. 1: bf16 by logits rows, two batches. 2: fp32, subnormal sums.
+ * 3: few rows and a k that a library would split. 4: more rows than the largest tile. Columns go over the edge of 64 where they can. */
 void self_check_cases_gemm(self_check_image *image) {
-  enum { ROWS = 17, N = 72 }; /* over the edges of the tiles of 16 and 64 */
-  const bool batched = image->form == 1, least = image->form == 2;
-  const u32 k = image->form ? 64 : 576, batches = batched ? 2 : 1, gap = image->form ? 0 : 8, padded = ROWS + 1;
-  gemm_args a = {.step = take_step(image, batched ? 1 : ROWS, batched ? ROWS : 0, 0), .ldx = k + gap, .ldy = N + gap, .n = N, .k = k,
+  static const struct { u32 rows, n, k, gap; } shapes[] = {
+    {17, 72, 576, 8}, {17, 72, 64, 0}, {17, 72, 64, 0}, {5, 40, 1024, 8}, {133, 24, 64, 8}};
+  const bool batched = image->form == 1, least = image->form == 2, quick = image->form > 2;
+  const u32 rows = shapes[image->form].rows, n = shapes[image->form].n, k = shapes[image->form].k, gap = shapes[image->form].gap;
+  const u32 batches = batched ? 2 : 1, padded = rows + 1;
+  gemm_args a = {.step = take_step(image, batched ? 1 : rows, batched ? rows : 0, 0), .ldx = k + gap, .ldy = n + gap, .n = n, .k = k,
                  .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_f32 = !batched};
   a.x_batch = (u64)padded * a.ldx;
-  a.w_batch = (u64)N * k;
+  a.w_batch = (u64)n * k;
   a.y_batch = (u64)padded * a.ldy;
   bf16 *x = take(image, batches * a.x_batch * 2), *w = take(image, batches * a.w_batch * 2);
   for (u32 b = 0; b < batches; b++) {
-    for (u32 i = 0; i < ROWS; i++) fill_product(image, x + b * a.x_batch + (u64)i * a.ldx, k, i % PRODUCT_KINDS, 0);
-    for (u32 i = 0; i < N; i++) fill_product(image, w + b * a.w_batch + (u64)i * k, k, i % PRODUCT_KINDS, 1);
+    for (u32 i = 0; i < rows; i++) fill_product(image, x + b * a.x_batch + (u64)i * a.ldx, k, kind_of(i, quick), 0);
+    for (u32 i = 0; i < n; i++) fill_product(image, w + b * a.w_batch + (u64)i * k, k, kind_of(i, quick), 1);
   }
-  for (u32 i = 0; i < ROWS && least; i++) fill_least(image, x + (u64)i * a.ldx, k, 0);
-  for (u32 i = 0; i < N && least; i++) fill_least(image, w + (u64)i * k, k, 1);
+  for (u32 i = 0; i < rows && least; i++) fill_least(image, x + (u64)i * a.ldx, k, 0);
+  for (u32 i = 0; i < n && least; i++) fill_least(image, w + (u64)i * k, k, 1);
   a.x = x;
   a.w = w;
   a.y = take(image, batches * a.y_batch * (a.y_f32 ? 4 : 2));
-  LAUNCH(image, a, N, ROWS + 128, batches); /* whatever the tile, there is a block that has no row */
+  LAUNCH(image, a, n, rows + 128, batches); /* whatever the tile, there is a block that has no row */
 }
 
-/* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. */
+/* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. 2: an expert with more rows than
+ * the largest tile, behind and before others. */
 void self_check_cases_moe_gemm(self_check_image *image) {
-  enum { EXPERTS = 5, TOKENS = 10, TOP_K = 2, PAIRS = TOKENS * TOP_K };
-  static const u32 first[EXPERTS + 1] = {0, 0, 17, 17, 18, PAIRS};
-  const u32 n = image->form ? 24 : 72, k = image->form ? 576 : 64, rows = image->form ? PAIRS : TOKENS;
-  moe_gemm_args a = {.step = take_step(image, TOKENS, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K};
-  u32 *expert_first = take(image, sizeof first), *row_token = take(image, (PAIRS + 1) * 4);
+  enum { EXPERTS = 5, TOP_K = 2 };
+  static const struct { u32 tokens, n, k, first[EXPERTS + 1]; } shapes[] = {
+    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}}};
+  const u32 tokens = shapes[image->form].tokens, n = shapes[image->form].n, k = shapes[image->form].k, pairs = tokens * TOP_K;
+  const bool gathered = image->form != 1, quick = image->form == 2;
+  const u32 rows = gathered ? tokens : pairs;
+  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K};
+  u32 *expert_first = take(image, sizeof shapes->first), *row_token = take(image, (pairs + 1) * 4);
   bf16 *x = take(image, (u64)(rows + 1) * a.ldx * 2), *w = take(image, (u64)EXPERTS * n * k * 2);
-  memcpy(expert_first, first, sizeof first);
-  for (u32 i = 0; i < PAIRS; i++) row_token[i] = i * 3 % TOKENS;
-  for (u32 i = 0; i < rows; i++) fill_product(image, x + (u64)i * a.ldx, k, i % PRODUCT_KINDS, 0);
-  for (u32 i = 0; i < EXPERTS * n; i++) fill_product(image, w + (u64)i * k, k, i % PRODUCT_KINDS, 1);
+  memcpy(expert_first, shapes[image->form].first, sizeof shapes->first);
+  for (u32 i = 0; i < pairs; i++) row_token[i] = i * (quick ? 7 : 3) % tokens;
+  for (u32 i = 0; i < rows; i++) fill_product(image, x + (u64)i * a.ldx, k, kind_of(i, quick), 0);
+  for (u32 i = 0; i < EXPERTS * n; i++) fill_product(image, w + (u64)i * k, k, kind_of(i, quick), 1);
   a.expert_first = expert_first;
-  a.row_token = image->form ? NULL : row_token;
+  a.row_token = gathered ? row_token : NULL;
   a.x = x;
   a.w = w;
-  a.y = take(image, (PAIRS + 1) * n * 4ull);
+  a.y = take(image, (pairs + 1) * n * 4ull);
   image->launch->grid_more = EXPERTS;
-  LAUNCH(image, a, n, PAIRS, 1);
+  LAUNCH(image, a, n, pairs, 1);
 }
 
 /* === Experts ================================================================================================================ */
 
 /* Form 0: sigmoid, groups by their two best, bias, normalised; logits that tie. 1: softmax, no groups. 2: softmax, groups by their
- * best, unnormalised. */
+ * best, unnormalised. 3: as 0, of so few different numbers that the last expert chosen, and the last group, tie with others. */
 void self_check_cases_router(self_check_image *image) {
   enum { TOKENS = 5 }; /* four tokens a block */
   static const router_args forms[] = {
@@ -297,15 +326,17 @@ void self_check_cases_router(self_check_image *image) {
     {.experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = ROUTER_SOFTMAX, .group_mode = ROUTER_GROUP_MAX,
      .scale = 16},
   };
-  router_args a = forms[image->form];
+  const bool tied = image->form == 3;
+  router_args a = forms[tied ? 0 : image->form];
   a.step = take_step(image, TOKENS, 0, 0);
   f32 *logits = take(image, (TOKENS + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
   fill_f32(image, logits, TOKENS * a.experts, -3, 6);
   for (u32 i = 0; i < TOKENS * a.experts && image->form == 0; i++)
     if (random_below(image, 2)) logits[i] = (f32)random_below(image, 4) * 0.5f;
-  for (u32 i = 0; i < a.experts; i++) bias[i] = (f32)random_below(image, 3) * 0.25f;
+  for (u32 i = 0; i < TOKENS * a.experts && tied; i++) logits[i] = (f32)random_below(image, i / a.experts + 1) * 0.5f;
+  for (u32 i = 0; i < a.experts; i++) bias[i] = tied ? 0.25f : (f32)random_below(image, 3) * 0.25f;
   a.logits = logits;
-  a.bias = image->form == 0 ? bias : NULL;
+  a.bias = image->form == 0 || tied ? bias : NULL;
   a.topk_id = take(image, (TOKENS + 1) * a.top_k * 4ull);
   a.topk_weight = take(image, (TOKENS + 1) * a.top_k * 4ull);
   LAUNCH(image, a, (u32)div_up(TOKENS, 4) + 1, 1, 1);
@@ -351,6 +382,7 @@ void self_check_cases_moe_combine(self_check_image *image) {
 #define ATTN_HEADS 3u
 #define ATTN_TILES 3u
 #define ATTN_TOKENS 4u
+#define ATTN_LAST 266u /* last position of the longest query */
 #define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
 
 /* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, so that maxima move. */
@@ -366,26 +398,52 @@ static const bf16 *take_kv(self_check_image *image, const u32 *block_table) {
   return kv;
 }
 
-/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: split into units of a group. */
+/* All pages in one sequence, each the first one's rows times what order_share gives its chunk; columns of rope are the same in all. A
+ * query that is zero but there weighs all pages alike. */
+static const bf16 *take_ordered_kv(self_check_image *image, const u32 *block_table) {
+  const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
+  bf16 *kv = take(image, (u64)ATTN_PAGES * PAGE_TOKENS * columns * 2), *first = kv + (u64)block_table[0] * PAGE_TOKENS * columns;
+  fill_bf16(image, first, PAGE_TOKENS * columns, -6, 6);
+  for (u32 page = ATTN_PAGES; page-- > 0;) /* the first one last */
+    for (u32 i = 0; i < (page + 1 < ATTN_PAGES ? PAGE_TOKENS : ATTN_LAST % PAGE_TOKENS + 1) * columns; i++) {
+      f32 share = i % columns < rank ? order_share(page, i % columns) : 1.0f;
+      kv[(u64)block_table[page] * PAGE_TOKENS * columns + i] = num_to_bf16(num_from_bf16(first[i]) * share);
+    }
+  return kv;
+}
+
+static void fill_queries(self_check_image *image, bf16 *q, bool ordered) {
+  const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
+  fill_bf16(image, q, ATTN_TOKENS * ATTN_HEADS * columns, -5, 6);
+  for (u32 i = 0; i < ATTN_TOKENS * ATTN_HEADS && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
+}
+
+/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: split into units of a group. 2: split into units
+ * of a chunk, which is two pages. 3: whole; five chunks, in three groups, whose order shows. */
 void self_check_cases_mla_attn(self_check_image *image) {
-  static const attn_tile tile[ATTN_TILES] = {{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
-                                             {.row = 2, .count = 1, .seq = 1, .position = 63},
-                                             {.row = 3, .count = 1, .seq = 1, .position = 20}};
+  static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
+                                                {.row = 2, .count = 1, .seq = 1, .position = 63},
+                                                {.row = 3, .count = 1, .seq = 1, .position = 20}},
+                                               {{.row = 0, .count = 2, .seq = 0, .position = 255},
+                                                {.row = 2, .count = 1, .seq = 0, .position = ATTN_LAST},
+                                                {.row = 3, .count = 1, .seq = 0, .position = 191}}};
+  const bool split = image->form == 1 || image->form == 2, ordered = image->form == 3;
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
   mla_attn_args a = {.step = take_step(image, ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_lora_rank = rank,
-                     .rope_dim = image->rope_dim, .block_table_stride = ATTN_STRIDE, .chunk_tokens = PAGE_TOKENS, .group_chunks = 2,
-                     .unit_chunks = image->form ? 2 : 0, .units_max = image->form ? 3 : 1, .scale_log2 = 0x1.2p-4f};
+                     .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
+                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2,
+                     .unit_chunks = split ? (image->form == 1 ? 2 : 1) : 0, .units_max = split ? 3 : 1, .scale_log2 = 0x1.2p-4f};
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
-  memcpy(tiles, tile, sizeof tile);
+  memcpy(tiles, tile[ordered], sizeof tile[ordered]);
   for (u32 i = 0; i < ATTN_SEQS * ATTN_STRIDE; i++) block_table[i] = (i * 2 + 3) % ATTN_PAGES; /* the last row of seq 1 is not used */
-  fill_bf16(image, q, ATTN_TOKENS * ATTN_HEADS * columns, -5, 6);
+  fill_queries(image, q, ordered);
   a.tiles = tiles;
   a.q = q;
   a.block_table = block_table;
-  a.kv = take_kv(image, block_table);
-  if (image->form) {
+  a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table);
+  if (split) {
     a.partial_o = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * rank * 4);
     a.partial_ml = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * 8);
   } else {
@@ -396,24 +454,34 @@ void self_check_cases_mla_attn(self_check_image *image) {
   LAUNCH(image, a, ATTN_GRID, 1, 1);
 }
 
-/* Form 0: units of a chunk, groups of two. 1: units of a group of three. */
+/* (m, l, O) of a unit. Maxima are close, or so far apart that a factor is 0 at times. */
+static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 maxima) {
+  ml[0] = (f32)random_below(image, maxima) - 20.0f;
+  ml[1] = 1.0f + (f32)random_below(image, 1u << 20) * 0x1p-15f;
+  fill_f32(image, o, rank, -6, 12);
+}
+
+/* Form 0: units of a chunk, groups of two. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows. */
 void self_check_cases_mla_fold(self_check_image *image) {
-  enum { TOKENS = 3, HEADS = 2, UNITS = 5 };
-  const u32 rank = image->form ? 256 : 512, unit_chunks = image->form ? 3 : 1, unit_tokens = unit_chunks * PAGE_TOKENS;
+  enum { TOKENS = 3, HEADS = 2 };
+  const bool ordered = image->form == 2;
+  const u32 rank = image->form ? 256 : 512, unit_chunks = image->form == 1 ? 3 : 1, units = ordered ? 8 : 5,
+            unit_tokens = unit_chunks * PAGE_TOKENS;
   mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .chunk_tokens = PAGE_TOKENS,
-                     .group_chunks = image->form ? 3 : 2, .unit_chunks = unit_chunks, .units_max = UNITS};
+                     .group_chunks = image->form ? 3 : 2, .unit_chunks = unit_chunks, .units_max = units};
   u32 *position = take(image, (TOKENS + 1) * 4);
-  f32 *o = take(image, (u64)TOKENS * UNITS * HEADS * rank * 4), *ml = take(image, TOKENS * UNITS * HEADS * 8);
-  position[0] = UNITS * unit_tokens - 1;
-  position[1] = unit_tokens - 1;
-  position[2] = 2 * unit_tokens;
+  f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4), *ml = take(image, TOKENS * units * HEADS * 8);
+  f32 whole[256] = {0};
+  if (ordered) fill_f32(image, whole, rank, 0, 1);
+  position[0] = units * unit_tokens - 1;
+  position[1] = (ordered ? 4 : 1) * unit_tokens - 1;
+  position[2] = (ordered ? 6 : 2) * unit_tokens;
   for (u32 t = 0; t < TOKENS; t++)
     for (u32 u = 0; u <= position[t] / unit_tokens; u++)
       for (u32 h = 0; h < HEADS; h++) {
-        u64 at = ((u64)t * UNITS + u) * HEADS + h;
-        ml[2 * at] = (f32)random_below(image, h ? 4 : 160) - 20.0f; /* close, or so far apart that a factor is 0 at times */
-        ml[2 * at + 1] = 1.0f + (f32)random_below(image, 1u << 20) * 0x1p-15f;
-        fill_f32(image, o + at * rank, rank, -6, 12);
+        u64 at = ((u64)t * units + u) * HEADS + h;
+        fill_unit(image, o + at * rank, ml + 2 * at, rank, ordered || h ? 4 : 160);
+        for (u32 i = 0; i < rank && ordered; i++) o[at * rank + i] = order_share(u, i) * whole[i] / (f32)(1u << (u32)(ml[2 * at] + 20.0f));
       }
   a.position = position;
   a.partial_o = o;

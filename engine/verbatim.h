@@ -81,7 +81,7 @@ typedef struct verbatim_stages { /* what the start took, in seconds and in this 
   double text;    /* the tokenizer, with config.text                          */
   double device;  /* the driver and its context, or the threads of the CPU    */
   double memory;  /* the reservation, the pinned block, the ops' arguments    */
-  double kernels; /* from the cache or compiled, and loaded                   */
+  double kernels; /* from the cache or compiled, loaded, and self-checked      */
   double weights; /* from the files to the device                             */
   double tables;  /* computed tables, and fills                               */
   double library; /* the check of pinned library algorithms                   */

@@ -300,7 +300,7 @@ class Detector:
 # Cheap ones first: --quick takes the first that finds a fault. tests/controls/README.md says what each is.
 DETECTORS = [
     Detector("self-check", detect_self_check),
-    Detector("scheduler", detect_with("test_pages", "test_schedule_pages", "test_schedule")),
+    Detector("scheduler", detect_with("test_pages", "test_schedule_pages", "test_schedule", "test_schedule_random")),
     Detector("kernels", detect_kernels),
     Detector("audit", detect_audit),
     Detector("verify here", detect_verify(False)),

@@ -19,13 +19,17 @@
 #define REQUESTS 66u
 #endif
 #define PROMPT_MAX 150u
+#define LONG 1u /* the request with a prompt of LONG_TOKENS */
+#define LONG_TOKENS 420u
 #define TOKENS_MAX 12u
 
-/* Small chunks and groups: contexts of 150 tokens then span several of each. */
-static const char DEPLOY[] =
-  "max_seqs: 64\nmax_batch_tokens: 256\nmax_len: 192\nkv_pages: 200\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2, 4, 8, 16, 32, 64]\n";
-static const char OTHER_LIMITS[] =
-  "max_seqs: 5\nmax_batch_tokens: 33\nmax_len: 320\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [3]\n";
+/* Two plans of one numerics, with small chunks and groups: the long context is of seven chunks in four groups, or of four in two. */
+#define LIMITS "max_seqs: 64\nmax_batch_tokens: 256\nmax_len: 448\nkv_pages: 200\nladder: [1, 2, 4, 8, 16, 32, 64]\n"
+#define OTHER_LIMITS "max_seqs: 5\nmax_batch_tokens: 33\nmax_len: 512\nkv_pages: 16\nladder: [3]\n"
+#define CHUNKS_64 "chunk_tokens: 64\ngroup_chunks: 2\n"
+#define CHUNKS_128 "chunk_tokens: 128\ngroup_chunks: 2\n" /* steps end within them */
+typedef struct deploy { const char *plan, *other; } deploy;
+static const deploy DEPLOY_64 = {LIMITS CHUNKS_64, OTHER_LIMITS CHUNKS_64}, DEPLOY_128 = {LIMITS CHUNKS_128, OTHER_LIMITS CHUNKS_128};
 
 static e2e_model model;
 static e2e_requests requests;
@@ -43,10 +47,10 @@ static verbatim_config base_config(void) {
   return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
 }
 
-static void check_all(const char *config_path) {
+static void check_all(const char *config_path, deploy d) {
   char other_plan[E2E_PATH_MAX];
-  e2e_make_model(&model, config_path, DEPLOY);
-  e2e_make_plan(&model, "other", OTHER_LIMITS, other_plan);
+  e2e_make_model(&model, config_path, d.plan);
+  e2e_make_plan(&model, "other", d.other, other_plan);
   verbatim_config c = base_config();
   c.max_active = 1;
   digest alone = e2e_run(&c, &requests, 0, requests.count);
@@ -69,7 +73,7 @@ static void check_all(const char *config_path) {
 
 static void check_instruction_sets(const char *config_path) {
   static const char *const sets[] = {"avx512", "avx2", "portable"};
-  e2e_make_model(&model, config_path, DEPLOY);
+  e2e_make_model(&model, config_path, DEPLOY_64.plan);
   verbatim_config c = base_config();
   c.device = VERBATIM_DEVICE_CPU;
   digest best = e2e_run(&c, &requests, 0, requests.count);
@@ -85,16 +89,16 @@ static void check_instruction_sets(const char *config_path) {
   e2e_remove(&model);
 }
 
-static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json"); }
-static void v2lite(void **state) { (void)state, check_all("tests/oracle/small-v2lite.json"); }
-static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json"); }
-static void mistral4(void **state) { (void)state, check_all("tests/oracle/small-mistral4.json"); }
+static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json", DEPLOY_64); }
+static void v2lite(void **state) { (void)state, check_all("tests/oracle/small-v2lite.json", DEPLOY_128); }
+static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json", DEPLOY_64); }
+static void mistral4(void **state) { (void)state, check_all("tests/oracle/small-mistral4.json", DEPLOY_64); }
 static void instruction_sets(void **state) { (void)state, check_instruction_sets("tests/oracle/small-v3.json"); }
 
 /* A request's outputs do not change when others come and go: here it is run in the midst of all, and then by itself in a new engine. */
 static void one_of_many(void **state) {
   (void)state;
-  e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
+  e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY_64.plan);
   verbatim_config c = base_config();
   (void)e2e_run(&c, &requests, 0, requests.count);
   for (uint32_t i = 0; i < requests.count; i += requests.count / 5) {
@@ -106,11 +110,26 @@ static void one_of_many(void **state) {
   e2e_remove(&model);
 }
 
+/* One long prompt, whose tokens all show; the others are cut, as most of the time would be theirs. */
+static void make_requests(void) {
+  e2e_requests_make(&requests, REQUESTS, 384, LONG_TOKENS, TOKENS_MAX);
+  for (uint32_t i = 0; i < REQUESTS; i++) {
+    verbatim_request *r = &requests.list[i];
+    if (i != LONG && r->prompt_count > PROMPT_MAX) r->prompt_count = 2 + r->prompt_count % (PROMPT_MAX - 1);
+    if (r->score) r->score_from = min_u32(r->score_from, r->prompt_count - 1);
+  }
+  verbatim_request *r = &requests.list[LONG];
+  ASSERT(r->prompt_count == LONG_TOKENS);
+  r->max_tokens = TOKENS_MAX;
+  r->score = r->ignore_eos = true;
+  r->score_from = 1;
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(minicpm3),
                                      cmocka_unit_test(mistral4), cmocka_unit_test(instruction_sets), cmocka_unit_test(one_of_many)};
   e2e_begin(argc, argv);
-  e2e_requests_make(&requests, REQUESTS, 384, PROMPT_MAX, TOKENS_MAX);
+  make_requests();
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_requests_free(&requests);
   return failed;

@@ -97,6 +97,9 @@ static void draw_prompt(drawer *d, case_request *r, uint32_t number) {
     r->parts[r->part_count++] = (case_part){.seed = t->parts[0].seed, .count = between(d, 1, 70)};
   } else if (number && chance(d, 15)) { /* the next turn of a conversation */
     r->parts[r->part_count++] = (case_part){.is_answer = true, .seed = below(d, number), .count = (uint32_t)d->c->len};
+  } else if (chance(d, 20)) { /* pages of few texts in any order: equal ones behind others that are not */
+    r->part_count = between(d, 1, 3);
+    for (uint32_t i = 0; i < r->part_count; i++) r->parts[i] = (case_part){.seed = between(d, 1, 3), .count = PAGE};
   } else if (chance(d, 85)) {
     memcpy(r->parts, t->parts, sizeof t->parts);
     r->part_count = t->count;

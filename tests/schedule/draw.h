@@ -1,6 +1,7 @@
 /* draw.h - random cases of the schedule fuzzer, each a function of its seed. What is drawn is chosen to make a scheduler's life hard:
- * prompts from a tree of prefixes that end on, before and behind the borders of pages, few pages, small steps, several samples of a prompt,
- * answers that come back as prompts, cancellations and deadlines at any time, engines closed in the midst. Read next: case.h. */
+ * prompts from a tree of prefixes that end on, before and behind the borders of pages, the same pages in another order, few pages, small
+ * steps, several samples of a prompt, answers that come back as prompts, cancellations and deadlines at any time, engines closed in the
+ * midst. Read next: case.h. */
 #ifndef VERBATIM_DRAW_H
 #define VERBATIM_DRAW_H
 #include "case.h"

@@ -48,10 +48,21 @@ static void spoil_tile(uint32_t p, const attn_tile *t) {
   for (uint32_t i = 0; i < t->count; i++) *spoilt_row(p, t->seq, t->position + i) = spoilt;
 }
 
-static uint64_t context_of(uint32_t p, uint32_t seq, uint32_t position) {
+static uint64_t *context_row(uint32_t p, uint32_t seq, uint32_t position) { return late.context + (kv_row(p, seq, position) - late.kv); }
+
+/* Of the first count rows. One that was computed behind others than these spoils what follows. */
+static uint64_t context_of(uint32_t p, uint32_t seq, uint32_t count) {
   uint64_t sum = 1;
-  for (uint32_t i = 0; i <= position; i++) sum = mix(sum, *kv_row(p, seq, i));
+  for (uint32_t i = 0; i < count; i++) {
+    sum = mix(sum, *kv_row(p, seq, i));
+    if (*context_row(p, seq, i) != sum) sum = mix(sum, DROPPED);
+  }
   return sum;
+}
+
+static void write_row(uint32_t p, uint32_t seq, uint32_t position, int32_t id) {
+  *kv_row(p, seq, position) = id;
+  *context_row(p, seq, position) = mix(context_of(p, seq, position), id);
 }
 
 static void check_tiles(const image *in) {
@@ -73,7 +84,7 @@ static void run_row(const image *in, uint32_t parity, uint32_t r) {
   const sample_param *param = &in->sample[r];
   assert_true(row < in->head.token_count && param->slot == in->seq[row]);
   assert_int_equal(param->position, in->position[row] + 1);
-  uint64_t sum = context_of(parity, in->seq[row], in->position[row]);
+  uint64_t sum = context_of(parity, in->seq[row], in->position[row] + 1);
   sample_result *result = &late.result[parity][r];
   *result = result_of(sum, param->target, late.list[parity][param->slot], param->list_count);
   bool is_bad_row = *kv_row(parity, in->seq[row], in->position[row]) == WEAK;
@@ -107,7 +118,7 @@ static void run_oldest(void) {
   check_tiles(in);
   int32_t ids[TOKENS];
   for (uint32_t i = 0; i < in->head.token_count; i++) ids[i] = in->token[i] < 0 ? late.sampled[-1 - in->token[i]] : in->token[i];
-  for (uint32_t i = 0; i < in->head.token_count; i++) *kv_row(parity, in->seq[i], in->position[i]) = ids[i];
+  for (uint32_t i = 0; i < in->head.token_count; i++) write_row(parity, in->seq[i], in->position[i], ids[i]);
   for (uint32_t i = 0; i < in->head.tile_count; i++) spoil_tile(parity, &in->tiles[i]);
   for (uint32_t r = in->head.logit_count; r-- > 0;) run_row(in, parity, r); /* any order may be */
   for (uint32_t i = 0; i < step.dropped_count; i++) drop_page(step.dropped[i]);

@@ -1,9 +1,9 @@
 /* late_machine.h - a machine for the scheduler's tests, in the place of exec.h's: link with --wrap for its functions and for watch_step.
  *
  * It is late: host memory is read, and steps run, only when a result is waited for, as late as any device may. Its model's token is a
- * function of all token ids that the KV pages hold for the sequence and of the slot's token list, so that one wrong page, row, slot, list,
- * token or overwritten input changes what a request gets. What is not finite spreads as in the attention. There is one of it, as of the
- * engine of a process that tests it. */
+ * function of all token ids that the KV pages hold for the sequence, of what was before each when it was computed, and of the slot's token
+ * list, so that one wrong page, row, slot, list, token or overwritten input changes what a request gets. What is not finite spreads as in
+ * the attention. There is one of it, as of the engine of a process that tests it. */
 #ifndef VERBATIM_TESTS_LATE_MACHINE_H
 #define VERBATIM_TESTS_LATE_MACHINE_H
 #include <setjmp.h>
@@ -54,6 +54,7 @@ typedef struct late_machine {
   queued_step queue[4];
   uint32_t queued;
   int32_t kv[PAGES_MAX * 64], sampled[SEQS];
+  uint64_t context[PAGES_MAX * 64]; /* of each KV row: the sum over those before it, and itself, when it was computed */
   uint8_t spoilt[PAGES_MAX * 64]; /* KV rows that are not finite */
   sample_result result[2][LOGITS];
   top_logprob top[2][LOGITS][TOP_LOGPROBS_MAX];

@@ -91,24 +91,35 @@ static void rows_of_a_request(void **state) {
   }
 }
 
-/* The control of rows that come again: any other bit is told, and nothing more is collected. */
+/* The control of rows that come again: another bit is told when the request has ended, but not where NaN or Inf is the end. */
 static void other_bits_are_told(void **state) {
   (void)state;
-  cli_trace trace = {.path = path, .memory_mib = 1, .points = POINTS, .point_count = 2};
-  cli_trace_request r = {0};
-  verbatim_request request = {.context = &r};
-  uint64_t digests[2] = {1, 2};
-  cli_trace_watch(&trace, &r, &request);
-  request.on_trace(&request, 0, digests);
-  request.on_trace(&request, 0, (uint64_t[2]){1, 0}); /* logits are made once */
-  assert_int_equal(cli_trace_failure(&trace), OK);
-  request.on_trace(&request, 0, (uint64_t[2]){1, 3});
-  assert_int_equal(cli_trace_failure(&trace), ERR_MISMATCH);
-  assert_non_null(strstr(fail_text(), "position 0, \"lm_head\", 0000000000000002, then 0000000000000003"));
-  request.on_trace(&request, 1, digests);
-  assert_int_equal(r.row_count, 1);
-  cli_trace_release(&r);
-  fail_clear();
+  for (int broken = 0; broken < 2; broken++) {
+    static int32_t prompt[2];
+    cli_trace trace = {.path = path, .memory_mib = 1, .points = POINTS, .point_count = 2};
+    cli_trace_request r = {0};
+    verbatim_request request = {.context = &r, .prompt = prompt, .prompt_count = 2};
+    const verbatim_info info = {.points = POINTS, .point_count = 2};
+    uint64_t digests[2] = {1, 2};
+    assert_int_equal(cli_trace_begin(&trace, &info), OK);
+    cli_trace_watch(&trace, &r, &request);
+    request.on_trace(&request, 0, digests);
+    request.on_trace(&request, 0, (uint64_t[2]){1, 0}); /* logits are made once */
+    assert_false(r.is_other);
+    request.on_trace(&request, 0, (uint64_t[2]){1, 3});
+    request.on_trace(&request, 0, (uint64_t[2]){4, 4});
+    request.on_trace(&request, 1, digests);
+    assert_int_equal(r.row_count, 2);
+    assert_int_equal(cli_trace_failure(&trace), OK);
+    request.finish = broken ? VERBATIM_NONFINITE : VERBATIM_LENGTH;
+    cli_trace_add(&r, "a", &request);
+    assert_int_equal(cli_trace_failure(&trace), broken ? OK : ERR_MISMATCH);
+    if (!broken) assert_non_null(strstr(fail_text(), "position 0, \"lm_head\", 0000000000000002, then 0000000000000003"));
+    fail_clear();
+    assert_int_equal(cli_trace_end(&trace), broken ? OK : ERR_MISMATCH);
+    cli_trace_close(&trace);
+    fail_clear();
+  }
 }
 
 static void off_is_off(void **state) {

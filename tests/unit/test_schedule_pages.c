@@ -5,12 +5,13 @@
 
 /* === Prefixes and preemption ================================================================================================ */
 
-/* Like ask_all, but prompts begin alike: with one of three prefixes, whose length is near the ends of pages. */
+/* Like ask_all, but prompts begin alike: with one of three prefixes, whose length is near the ends of pages. Behind their first page the
+ * three go on with the same tokens: equal pages of unequal contexts, which must not be taken for each other. */
 static asked *ask_alike(uint32_t i) {
   static const uint32_t shared[] = {0, 63, 64, 65, 127, 128, 129, 140};
   asked *a = ask_all(i);
   uint32_t count = min_u32(shared[i * 5 % ARRAY_LEN(shared)], a->request.prompt_count);
-  for (uint32_t k = 0; k < count; k++) a->prompt[k] = (int32_t)(mix(i % 3, (int32_t)k) >> 9) & 31;
+  for (uint32_t k = 0; k < count; k++) a->prompt[k] = (int32_t)(mix(k < 64 ? i % 3 : 3, (int32_t)k) >> 9) & 31;
   return a;
 }
 
@@ -78,11 +79,12 @@ static void preempted_requests_go_on(void **state) {
       submit(a);
     }
     const verbatim_request *oldest = NULL;
-    while (step()) {
+    for (uint32_t n = 0; n < STEPS_MAX && step(); n++) {
       for (uint32_t i = 0; i < 12 && oldest && oldest->finish == VERBATIM_RUNNING; i++)
         if (&asks[i].request == oldest) assert_true(batching.sequences[batching.order[0]].request == oldest);
       oldest = batching.active_count && batching.order[0] < SEQS ? batching.sequences[batching.order[0]].request : NULL;
     }
+    assert_true(schedule_idle(&batching));
     assert_int_equal(pages_available(&batching.pages), limits.kv_pages);
     for (uint32_t i = 0; i < 12; i++) {
       const verbatim_request *r = &asks[i].request;
@@ -101,13 +103,14 @@ static void nobody_waits_for_a_long_prompt(void **state) {
   (void)state;
   open_machine(false, &LIMITS, (schedule_options){0});
   for (uint32_t i = 0; i < 3; i++) ask(i, 4, 60, false)->request.ignore_eos = true, submit(&asks[i]);
-  while (asks[2].request.token_count < 2) step();
+  for (uint32_t n = 0; n < STEPS_MAX && asks[2].request.token_count < 2; n++) step();
+  assert_int_equal(asks[2].request.token_count, 2);
   submit(ask(3, 190, 2, false));
   submit(ask(4, 20, 2, false));
   uint32_t before[3], steps = 0;
   for (uint32_t i = 0; i < 3; i++) before[i] = asks[i].request.token_count;
   while (asks[3].request.token_count == 0 && steps < 100) {
-    steps += step();
+    step(), steps++;
     for (uint32_t i = 0; i < 3; i++) assert_in_range(asks[i].request.token_count, before[i] + steps - 1, before[i] + steps);
   }
   assert_in_range(steps, 9, 14); /* 190 tokens in steps that have 21 left */
@@ -161,6 +164,25 @@ static void a_broken_request_ends_alone(void **state) {
   }
 }
 
+/* What is not finite spreads within a tile, and a tile ends with its page: others may read all pages before it, though their owner was
+ * cancelled before its fault was seen. */
+static void a_broken_token_spoils_no_page_before_its_own(void **state) {
+  (void)state;
+  open_machine(false, &LIMITS, (schedule_options){.chunk_tokens = 7}); /* a chunk begins at 63 */
+  submit(ask(0, 80, 2, false));
+  asks[0].prompt[64] = BROKEN;
+  for (uint32_t n = 0; n < STEPS_MAX && batching.sequences[0].fed < 70; n++) step();
+  assert_true(schedule_cancel(&batching, &asks[0].request));
+  run_out();
+  ask(1, 80, 2, false);
+  memcpy(asks[1].prompt, asks[0].prompt, 64 * sizeof *asks[1].prompt);
+  submit(&asks[1]);
+  run_out();
+  assert_int_equal(batching.counters.reused_tokens, 64);
+  assert_true(is_right(&asks[1]) && asks[1].request.finish != VERBATIM_NONFINITE);
+  arena_close(&late_host);
+}
+
 static void count_row(verbatim_request *r, uint32_t position, const uint64_t *digests) {
   asked *a = r->context;
   (void)digests;
@@ -198,6 +220,7 @@ int main(void) {
                                      cmocka_unit_test(nobody_waits_for_a_long_prompt),
                                      cmocka_unit_test(late_requests_end),
                                      cmocka_unit_test(a_broken_request_ends_alone),
+                                     cmocka_unit_test(a_broken_token_spoils_no_page_before_its_own),
                                      cmocka_unit_test(traced_rows_are_all_rows)};
   return cmocka_run_group_tests(tests, open_small, close_small);
 }
