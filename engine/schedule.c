@@ -117,11 +117,11 @@ static void give_vacated_slots(schedule *self) {
 /* === Admission and ends ===================================================================================================== */
 
 /* There are pages for what is known of it, and one for every sequence that grows beside it: else admission would lead to preemption
- * at once. Alone every request fits. */
+ * at once. Alone every request fits. What it shares is looked up only where it decides. */
 static bool fits(const schedule *self, const verbatim_request *request) {
-  uint32_t known = request_fed(request) + request->token_count;
-  uint64_t wanted = schedule_pages_wanted(request, known) - schedule_pages_shared(self, request, known);
-  return schedule_pages_promised(self) + wanted + self->active_count <= pages_available(&self->pages) || self->active_count == 0;
+  uint64_t wanted = schedule_pages_wanted(request, request_fed(request) + request->token_count);
+  uint64_t needed = schedule_pages_promised(self) + wanted + self->active_count, available = pages_available(&self->pages);
+  return self->active_count == 0 || needed <= available || needed - schedule_pages_shared(self, request) <= available;
 }
 
 /* First come, first served: a request that does not fit yet keeps later ones waiting. */

@@ -21,9 +21,6 @@ static digest next_key(const schedule *self, const digest *before, const verbati
   return digest_of_seeded(&content, sizeof content, self->key_seed);
 }
 
-/* Rows that need not be computed when they are there: what follows gives awaited logits. */
-static uint32_t most_reused(const verbatim_request *request, uint32_t known) { return min_u32(request->row_next, known - 1); }
-
 void schedule_pages_dirty(schedule *self, uint32_t slot) {
   sequence *s = &self->sequences[slot];
   if (s->is_dirty) return;
@@ -49,8 +46,7 @@ static void append(schedule *self, uint32_t slot, uint32_t number) {
 void schedule_pages_adopt(schedule *self, uint32_t slot) {
   sequence *s = &self->sequences[slot];
   if (self->options.no_prefix_cache) return;
-  uint32_t most = most_reused(s->request, s->known);
-  while (s->fed == s->page_count * PAGE_TOKENS && s->named == s->page_count && s->fed + PAGE_TOKENS <= most) {
+  while (s->fed == s->page_count * PAGE_TOKENS && s->named == s->page_count && s->fed + PAGE_TOKENS <= s->request->row_next) {
     digest key = next_key(self, &s->key, s->request, s->page_count);
     uint32_t number = pages_find(&self->pages, &key);
     if (number == PAGES_NONE) return;
@@ -92,8 +88,8 @@ void schedule_pages_release(schedule *self, uint32_t slot) {
     if (pages_give(&self->pages, row[s->page_count - 1])) exec_drop_pages(self->machine, &row[s->page_count - 1], 1);
 }
 
-uint32_t schedule_pages_shared(const schedule *self, const verbatim_request *request, uint32_t known) {
-  uint32_t shared = 0, full = self->options.no_prefix_cache ? 0 : most_reused(request, known) / PAGE_TOKENS;
+uint32_t schedule_pages_shared(const schedule *self, const verbatim_request *request) {
+  uint32_t shared = 0, full = self->options.no_prefix_cache ? 0 : request->row_next / PAGE_TOKENS;
   digest key = self->root;
   for (uint32_t i = 0; i < full; i++) {
     key = next_key(self, &key, request, i);

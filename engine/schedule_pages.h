@@ -26,8 +26,8 @@ void schedule_pages_release(schedule *self, uint32_t slot);
 /* Pages for the tokens known of a request, and for the next one if there can be one. */
 uint32_t schedule_pages_wanted(const verbatim_request *request, uint32_t known);
 
-/* How many of these pages are there, and in use: more users of them cost nothing. */
-uint32_t schedule_pages_shared(const schedule *self, const verbatim_request *request, uint32_t known);
+/* Of the pages before the first awaited logits row, how many are there and in use: more users of them cost nothing. */
+uint32_t schedule_pages_shared(const schedule *self, const verbatim_request *request);
 
 /* What admitted sequences want and do not have yet. */
 uint64_t schedule_pages_promised(const schedule *self);

@@ -130,6 +130,8 @@ static void order_is_total(void **state) {
   static const f32 ascending[] = {-INFINITY, -0x1.fffffep127f, -1.0f, -0x1p-126f, -0x1p-149f, 0.0f, 0x1p-149f, 1.0f, INFINITY};
   for (u32 i = 1; i < ARRAY_LEN(ascending); i++) assert_true(num_order(ascending[i - 1]) < num_order(ascending[i]));
   assert_true(num_order(-0.0f) == num_order(0.0f));
+  static const u32 not_numbers[] = {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc00000u, 0xffffffffu};
+  for (u32 i = 0; i < ARRAY_LEN(not_numbers); i++) assert_true(num_order(num_float(not_numbers[i])) == UINT32_MAX); /* above all */
   for (u32 u = 1; u < 0x7f800000u; u += 65537) {
     assert_true(num_order(num_float(u)) > num_order(num_float(u - 1)));
     assert_true(num_order(num_float(u | 0x80000000u)) < num_order(num_float((u - 1) | 0x80000000u)));
