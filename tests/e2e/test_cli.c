@@ -238,6 +238,7 @@ static pid_t start_long_run(const char *receipt_path) {
   pid_t child = fork();
   assert_true(child >= 0);
   if (child > 0) return child;
+  signal(SIGINT, SIG_DFL); /* a shell hands it down ignored to what runs in its background */
   if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(126);
   execl(program, program, "run", tiny.plan_path, tiny.model_dir, "--device", "cpu", "--threads", "1", "--batch", "1", "--jsonl", items,
         "--receipt", receipt_path, (char *)NULL);
