@@ -48,8 +48,19 @@ status gemm_lt_check(gemm_lt *self, gemm_lt_op *op, uint32_t rows, uint64_t *wor
 status gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t rows, uint64_t x, uint64_t w, uint64_t y,
                    uint64_t workspace);
 
-/* Algorithms without split-K that the library's heuristic offers for `rows` rows and at most workspace_max bytes, best first. [start-up] */
+/* What an algorithm is, in the library's numbers. split_k > 1 or a reduction: it adds partial sums in another order. */
+typedef struct gemm_lt_config {
+  uint32_t id, tile, stages, split_k, reduction, swizzle, custom, cluster;
+} gemm_lt_config;
+gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo);
+
+/* Algorithms for `rows` rows and at most workspace_max bytes, each once, the first algos_max of them. [start-up]
+ * candidates: what the library's heuristic offers under several preferences, split-K included.
+ * enumerate: every configuration that it knows: tile, stages, custom option, then clusters, swizzles, split-K of those it accepts. It
+ * asks the library some 100,000 questions. */
 status gemm_lt_candidates(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
                           uint32_t algos_max, uint32_t *count);
+status gemm_lt_enumerate(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
+                         uint32_t algos_max, uint32_t *count);
 
 #endif
