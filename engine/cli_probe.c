@@ -1,4 +1,4 @@
-/* cli_probe.c - `verbatim probe`: which cuBLASLt algorithms give the numerics' bits on this machine, and how fast they and our gemm kernel are.
+/* cli_probe.c - `verbatim probe`: which cuBLASLt algorithms give our bits on this machine, and how fast they and our kernel are.
  *
  * For every GEMM shape of some plans and every range of row counts: every configuration that the library knows is guessed at a few row
  * counts, the fast ones at both ends of the range, the fastest of those are compared with our kernel bit for bit on random inputs, twice,
@@ -141,9 +141,9 @@ static void collect_guessed(probe *self, const range *r) {
     if (self->pool[i].kept) add_guessed(self, &self->pool[i].algo);
   for (int end = 0; end < 2; end++) {
     uint32_t count = 0;
-    if (gemm_lt_candidates(self->library, &self->product->lt, r->rows[end], CLI_PROBE_WORKSPACE_BYTES, self->offered, POOL_MAX, &count) != OK)
-      continue;
-    for (uint32_t i = 0; i < count; i++) add_guessed(self, &self->offered[i]);
+    const status asked = gemm_lt_candidates(self->library, &self->product->lt, r->rows[end], CLI_PROBE_WORKSPACE_BYTES, self->offered,
+                                            POOL_MAX, &count);
+    for (uint32_t i = 0; asked == OK && i < count; i++) add_guessed(self, &self->offered[i]);
   }
   fail_clear(); /* a shape that the library does not know is no error here */
 }

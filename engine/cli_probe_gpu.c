@@ -98,8 +98,8 @@ bool cli_probe_gpu_has(const cli_probe_gpu *self, const cli_probe_product *produ
 
 /* === Setting up ============================================================================================================ */
 
-static status load_kernel(cli_probe_gpu *self, uint32_t id, const jit_spec *specs, uint32_t spec_count, uint32_t threads, uint32_t shared_bytes,
-                          gpu_kernel *out) {
+static status load_kernel(cli_probe_gpu *self, uint32_t id, const jit_spec *specs, uint32_t spec_count, uint32_t threads,
+                          uint32_t shared_bytes, gpu_kernel *out) {
   const kernel_row *row = kernels_row(id);
   jit_cubin_view cubin;
   TRY(jit_compile(self->compiler, row->name, specs, spec_count, &cubin));

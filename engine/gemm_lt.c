@@ -293,8 +293,9 @@ status gemm_lt_enumerate(gemm_lt *self, const gemm_lt_shape *shape, uint32_t row
   for (int i = 0; i < found; i++) {
     capability can;
     uint64_t algo[LT_ALGO_WORDS] = {0};
-    if (self->api.cublasLtMatmulAlgoInit(self->handle, LT_COMPUTE_F32, LT_TYPE_F32, LT_TYPE_BF16, LT_TYPE_BF16, y, y, ids[i], algo) != LT_OK)
-      continue;
+    const unsigned int code = self->api.cublasLtMatmulAlgoInit(self->handle, LT_COMPUTE_F32, LT_TYPE_F32, LT_TYPE_BF16, LT_TYPE_BF16, y, y,
+                                                               ids[i], algo);
+    if (code != LT_OK) continue;
     read_capability(self, algo, &can);
     for (uint32_t tile = 0; tile < can.tile_count; tile++)
       for (uint32_t stage = 0; stage < can.stage_count; stage++)
