@@ -45,6 +45,9 @@ abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine
 ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tile.cuh
 """.split()
 
+# Profiles of GPUs, compiled in likewise.
+PROFILES = ["nvidia-h200"]
+
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
 SCHEDULE_FUZZ = ["tests/schedule/%s.c" % name for name in "ask case draw fuzz models run shrink trial".split()]
 SCHEDULE_FUZZ_MAIN = ["tests/schedule/schedule_fuzz.c", "engine/cli_options.c"]
@@ -382,7 +385,7 @@ def write_rules(ninja, args):
     ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
     ninja.rule("break", command="cp kernels_src/$stem.cu $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
                "! cmp -s $in $folder/$$(basename $in)", description="BREAK $out")
-    ninja.rule("embed", command="python3 tools/embed.py -o $out $in", description="EMBED $out")
+    ninja.rule("embed", command="python3 tools/embed.py -o $out --table $table --header $header $in", description="EMBED $out")
     ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(),
                description="CONFIGURE", generator="1")
     ninja.rule("run_tests", command="python3 tools/test.py --builddir $builddir", description="TEST", pool="console")
@@ -407,10 +410,11 @@ def generate(args):
     ninja.lines.append("# Written by configure.py; edit that instead.")
     write_rules(ninja, args)
     ninja.comment("Generated sources and this file")
-    generated = []
-    if KERNEL_TEXTS:
-        generated = [build + "/gen/kernel_sources.c"]
-        ninja.build(generated, "embed", ["kernels_src/" + name for name in KERNEL_TEXTS], implicit=["tools/embed.py"])
+    generated = [build + "/gen/kernel_sources.c", build + "/gen/profile_shipped.c"]
+    ninja.build(generated[0], "embed", ["kernels_src/" + name for name in KERNEL_TEXTS], implicit=["tools/embed.py"],
+                table="kernel_sources", header="engine/kernel_sources.h")
+    ninja.build(generated[1], "embed", ["planner/profiles/%s.json" % name for name in PROFILES], implicit=["tools/embed.py"],
+                table="profile_shipped", header="planner/profile_shipped.h")
     ninja.build(output_path(args), "configure", implicit=["configure.py"])
 
     ninja.comment("The program, its library, tools and tests")

@@ -9,6 +9,7 @@
 #include "plan_format.h"
 #include "special_file.h"
 #include "planner/planner.h"
+#include "planner/profile_shipped.h"
 #include "planner/print.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +21,11 @@
 #define PATH_BYTES_MAX 4096
 
 static const char HELP[] =
-  "usage: verbatim plan MODEL_DIR -o FILE [--config FILE] [--profile FILE] [--force] [--quiet]\n\n"
+  "usage: verbatim plan MODEL_DIR -o FILE [--config FILE] [--profile FILE|none] [--force] [--quiet]\n\n"
   "  -o FILE          the plan to write; an earlier plan is replaced\n"
   "  --config FILE    deployment (YAML or JSON); without it the defaults below\n"
-  "  --profile FILE   what `verbatim probe` measured: library algorithms to pin\n"
+  "  --profile FILE   what `verbatim probe` measured: library algorithms to pin, which the engine then demands; none: no library\n"
+  "                   without it: the shipped profile of the H200, whose algorithms the engine leaves out where it cannot use them\n"
   "  --force          replace FILE even if it is not a plan\n"
   "  --quiet          no summary\n\n"
   "Keys of the deployment:\n"
@@ -91,7 +93,7 @@ static status check_output(const plan_options *o) {
   char magic[8] = {0};
   TRY(cli_files_check_output(o->output));
   TRY(cli_files_check_apart(o->output, o->config, "the deployment"));
-  TRY(cli_files_check_apart(o->output, o->profile, "the profile"));
+  if (o->profile && strcmp(o->profile, "none") != 0) TRY(cli_files_check_apart(o->output, o->profile, "the profile"));
   TRY(cli_files_check_model(o->output, o->model_dir));
   FILE *file = fopen(o->output, "rb");
   if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", o->output, strerror(errno));
@@ -136,9 +138,15 @@ static status make(const plan_options *o, file_text files[3]) {
   if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
   TRY(read_text(config_path, &files[0]));
   if (o->config) TRY(read_text(o->config, &files[1]));
-  if (o->profile) TRY(read_text(o->profile, &files[2]));
+  const bool is_shipped = !o->profile, is_file = o->profile && strcmp(o->profile, "none") != 0;
+  if (is_file) TRY(read_text(o->profile, &files[2]));
   TRY(check_output(o));
-  const planner_input input = {{files[0].text, files[0].bytes}, {files[1].text, files[1].bytes}, {files[2].text, files[2].bytes}};
+  planner_input input = {.config = {files[0].text, files[0].bytes}, .deploy = {files[1].text, files[1].bytes},
+                         .profile = {files[2].text, files[2].bytes}};
+  if (is_shipped) {
+    input.shipped = profile_shipped[0].name;
+    input.profile = (planner_text){profile_shipped[0].text, strlen(profile_shipped[0].text)};
+  }
   TRY(planner_make(&input, &plan, &bytes));
   status result = write_plan(o->output, plan, bytes);
   if (result == OK && !o->quiet) {

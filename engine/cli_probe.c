@@ -1,10 +1,10 @@
 /* cli_probe.c - `verbatim probe`: which cuBLASLt algorithms give our bits on this machine, and how fast they and our kernel are.
  *
- * For every GEMM shape of some plans and every range of row counts: every configuration that the library knows is guessed at a few row
- * counts, the fast ones at both ends of the range, the fastest of those are compared with our kernel bit for bit on random inputs, twice,
- * and timed. The fastest that agrees goes into a profile for `verbatim plan --profile`, and beside it, marked, the fastest that does not,
- * for measuring what agreement costs. A profile can only change speed: the engine compares again at every start.
- * Read next: cli_probe_gpu.h, planner/profile.h. */
+ * For every GEMM shape of some plans and every range of row counts: the library's configurations are guessed at a few row counts, every
+ * tile first, then all around the fast ones; those again at both ends of the range; the fastest are compared with our kernel bit for bit
+ * on random inputs, twice, and timed. The fastest that agrees goes into a profile for `verbatim plan --profile`, and beside it, marked,
+ * the fastest that does not, for measuring what agreement costs. A profile can only change speed: the engine compares again at every
+ * start. Read next: cli_probe_gpu.h, planner/profile.h. */
 #include "cli.h"
 #include "cli_files.h"
 #include "cli_probe_gpu.h"
@@ -16,15 +16,16 @@
 #include <string.h>
 
 #define PLANS_MAX 16u
-#define POOL_MAX 16384u      /* configurations of one shape */
+#define POOL_MAX 8192u       /* configurations of one shape */
+#define IDS_MAX 8u           /* algorithms that the library offers */
+#define NEAR_MAX 16u         /* tiles around which everything is tried */
 #define GUESSED_MAX 1024u    /* of them, guessed for a range */
 #define FINALISTS_MAX 16u    /* of them, timed */
 #define FAST_PLAIN 40u       /* kept of each row count where all are guessed: without split-K */
 #define FAST_SPLIT 12u       /* and with it */
-#define CERTIFIED 4u         /* finalists of each end of a range that give our bits */
+#define CERTIFIED 3u         /* finalists of each end of a range that give our bits */
 #define OTHERS 2u            /* and that do not */
 #define TRIES_MAX 32u        /* comparisons at each end */
-#define SLOW 4.0             /* a configuration this much slower than the best is not guessed at more rows */
 #define NOISE 0.98           /* what is faster by less than 2 % is not used */
 
 typedef struct candidate {
@@ -36,9 +37,12 @@ typedef struct candidate {
 
 typedef struct pool_entry {
   gemm_lt_algo algo;
-  double guess;              /* at the row count guessed last; INFINITY: does not run there */
-  bool kept, plain;
+  gemm_lt_config config;
+  double guess;              /* at the row count under way; NAN: not yet, INFINITY: does not run there */
+  bool is_kept;
 } pool_entry;
+
+static bool is_plain(gemm_lt_config config) { return config.split_k <= 1 && config.reduction == 0; }
 
 typedef struct range {
   uint32_t rows[2];
@@ -50,7 +54,7 @@ typedef struct probe {
   gemm_lt *library;
   const cli_probe_product *product;
   pool_entry *pool;          /* [POOL_MAX] */
-  uint32_t pool_count;
+  uint32_t pool_count, guesses;
   gemm_lt_algo *offered;     /* [POOL_MAX], scratch */
   candidate *guessed;        /* [GUESSED_MAX] */
   candidate *finalists;      /* [FINALISTS_MAX] */
@@ -64,21 +68,31 @@ typedef struct probe {
 
 /* === The pool of a shape =================================================================================================== */
 
-static status fill_pool(probe *self) {
-  uint32_t count = 0;
-  const gemm_lt_shape *lt = &self->product->lt;
-  static const uint32_t rows[] = {16, 1024};
-  self->pool_count = 0;
-  for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
-    TRY(gemm_lt_enumerate(self->library, lt, rows[r], CLI_PROBE_WORKSPACE_BYTES, self->offered, POOL_MAX, &count));
-    for (uint32_t i = 0; i < count; i++) {
-      uint32_t at = 0;
-      while (at < self->pool_count && memcmp(self->pool[at].algo.words, self->offered[i].words, sizeof self->offered[i].words) != 0) at++;
-      if (at < self->pool_count || at == POOL_MAX) continue;
-      const gemm_lt_config config = gemm_lt_config_of(self->library, &self->offered[i]);
-      self->pool[self->pool_count++] = (pool_entry){.algo = self->offered[i], .plain = config.split_k <= 1 && config.reduction == 0};
-    }
+static void add_to_pool(probe *self, const gemm_lt_algo *algos, uint32_t count) {
+  for (uint32_t i = 0; i < count && self->pool_count < POOL_MAX; i++) {
+    uint32_t at = 0;
+    while (at < self->pool_count && memcmp(self->pool[at].algo.words, algos[i].words, sizeof algos[i].words) != 0) at++;
+    if (at < self->pool_count) continue;
+    const gemm_lt_config config = gemm_lt_config_of(self->library, &algos[i]);
+    self->pool[self->pool_count++] = (pool_entry){.algo = algos[i], .config = config, .guess = NAN};
   }
+}
+
+/* Every tile of the algorithms that the library offers for some row count. The others that it knows are older kernels, which it never
+ * offers on this GPU: cuBLASLt 13.1 has 17 of them, the fastest took 1.5 times as long (11.8 us, 7.0 us: n 3648, k 2048, 16 rows). */
+static status add_tiles(probe *self, uint32_t rows) {
+  const gemm_lt_shape *lt = &self->product->lt;
+  uint32_t ids[IDS_MAX], id_count = 0, count = 0;
+  for (uint32_t i = 0; i < self->pool_count && id_count < IDS_MAX; i++) {
+    const pool_entry like = self->pool[i];
+    uint32_t at = 0;
+    while (at < id_count && ids[at] != like.config.id) at++;
+    if (at < id_count) continue;
+    ids[id_count++] = like.config.id;
+    if (gemm_lt_list(self->library, lt, rows, CLI_PROBE_WORKSPACE_BYTES, GEMM_LT_TILES, &like.algo, self->offered, POOL_MAX, &count) == OK)
+      add_to_pool(self, self->offered, count);
+  }
+  fail_clear();
   return OK;
 }
 
@@ -87,36 +101,68 @@ static int compare_guesses(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void guess_pool_entry(probe *self, pool_entry *entry, uint32_t rows) {
-  gemm_lt_op op;
-  uint64_t bytes = 0;
-  entry->guess = INFINITY;
-  if (gemm_lt_prepare(self->library, &self->product->lt, &entry->algo, &op) != OK) return;
-  if (gemm_lt_check(self->library, &op, rows, &bytes) != OK || bytes > CLI_PROBE_WORKSPACE_BYTES) return;
-  op.algo.workspace_bytes = bytes;
-  double us = 0;
-  if (cli_probe_gpu_guess(self->gpu, &op, &us) == OK) entry->guess = us;
+/* Guesses those that have not been at this row count, and sorts all. */
+static void guess_pool(probe *self, uint32_t rows) {
+  for (uint32_t i = 0; i < self->pool_count; i++) {
+    pool_entry *entry = &self->pool[i];
+    gemm_lt_op op;
+    uint64_t bytes = 0;
+    double us = INFINITY;
+    if (!isnan(entry->guess)) continue;
+    entry->guess = INFINITY;
+    if (gemm_lt_prepare(self->library, &self->product->lt, &entry->algo, &op) != OK) continue;
+    if (gemm_lt_check(self->library, &op, rows, &bytes) != OK || bytes > CLI_PROBE_WORKSPACE_BYTES) continue;
+    op.algo.workspace_bytes = bytes;
+    if (cli_probe_gpu_guess(self->gpu, &op, &us) == OK) entry->guess = us;
+    self->guesses++;
+  }
+  fail_clear();
+  qsort(self->pool, self->pool_count, sizeof *self->pool, compare_guesses);
 }
 
-/* Guesses all at a few row counts and keeps the fast ones of each. */
-static status guess_pool(probe *self) {
+/* Adds what is near the fastest so far, each tile and number of stages once; or the split-K of the fastest without. */
+static void extend_pool(probe *self, uint32_t rows, gemm_lt_list_kind kind) {
+  gemm_lt_algo fast[NEAR_MAX];
+  gemm_lt_config configs[NEAR_MAX];
+  uint32_t kept = 0, count = 0;
+  for (uint32_t i = 0; i < self->pool_count && kept < NEAR_MAX && self->pool[i].guess < INFINITY; i++) {
+    const gemm_lt_config c = self->pool[i].config;
+    bool is_new = is_plain(c);
+    for (uint32_t k = 0; k < kept && is_new; k++)
+      is_new = configs[k].id != c.id || configs[k].tile != c.tile || configs[k].stages != c.stages;
+    if (!is_new) continue;
+    configs[kept] = c;
+    fast[kept++] = self->pool[i].algo;
+  }
+  for (uint32_t k = 0; k < kept; k++)
+    if (gemm_lt_list(self->library, &self->product->lt, rows, CLI_PROBE_WORKSPACE_BYTES, kind, &fast[k], self->offered, POOL_MAX,
+                     &count) == OK)
+      add_to_pool(self, self->offered, count);
+  fail_clear();
+}
+
+/* Guesses at a few row counts and keeps the fast ones of each. */
+static status search_pool(probe *self) {
   static const uint32_t anchors[] = {16, 128, 1024};
+  self->pool_count = self->guesses = 0;
+  for (uint32_t rows = 1; rows <= 4096; rows *= 2) {
+    uint32_t count = 0;
+    if (gemm_lt_offered(self->library, &self->product->lt, rows, CLI_PROBE_WORKSPACE_BYTES, self->offered, POOL_MAX, &count) == OK)
+      add_to_pool(self, self->offered, count);
+  }
   for (size_t a = 0; a < ARRAY_LEN(anchors) && (a == 0 || anchors[a] <= self->product->rows_max); a++) {
     const uint32_t rows = min_u32(anchors[a], self->product->rows_max);
-    const double limit = a ? SLOW * self->pool[0].guess : INFINITY;
     TRY(cli_probe_gpu_begin(self->gpu, self->product, rows));
-    for (uint32_t i = 0; i < self->pool_count; i++) {
-      pool_entry *entry = &self->pool[i];
-      if (a == 2 && entry->guess > limit && entry->guess < INFINITY) entry->guess = INFINITY;
-      else guess_pool_entry(self, entry, rows);
-    }
-    fail_clear();
-    qsort(self->pool, self->pool_count, sizeof *self->pool, compare_guesses);
+    for (uint32_t i = 0; i < self->pool_count; i++) self->pool[i].guess = NAN;
+    TRY(add_tiles(self, rows));
+    guess_pool(self, rows);
+    extend_pool(self, rows, GEMM_LT_NEAR);
+    guess_pool(self, rows);
+    extend_pool(self, rows, GEMM_LT_SPLITS);
+    guess_pool(self, rows);
     uint32_t plain = 0, split = 0;
-    for (uint32_t i = 0; i < self->pool_count && self->pool[i].guess < INFINITY; i++) {
-      pool_entry *entry = &self->pool[i];
-      if (entry->plain ? plain++ < FAST_PLAIN : split++ < FAST_SPLIT) entry->kept = true;
-    }
+    for (uint32_t i = 0; i < self->pool_count && self->pool[i].guess < INFINITY; i++)
+      if (is_plain(self->pool[i].config) ? plain++ < FAST_PLAIN : split++ < FAST_SPLIT) self->pool[i].is_kept = true;
   }
   return OK;
 }
@@ -130,19 +176,18 @@ static void add_guessed(probe *self, const gemm_lt_algo *algo) {
   candidate *c = &self->guessed[at];
   *c = (candidate){0};
   if (gemm_lt_prepare(self->library, &self->product->lt, algo, &c->op) != OK) return;
-  const gemm_lt_config config = gemm_lt_config_of(self->library, algo);
-  c->plain = config.split_k <= 1 && config.reduction == 0;
+  c->plain = is_plain(gemm_lt_config_of(self->library, algo));
   self->guessed_count++;
 }
 
 static void collect_guessed(probe *self, const range *r) {
   self->guessed_count = 0;
   for (uint32_t i = 0; i < self->pool_count; i++)
-    if (self->pool[i].kept) add_guessed(self, &self->pool[i].algo);
+    if (self->pool[i].is_kept) add_guessed(self, &self->pool[i].algo);
   for (int end = 0; end < 2; end++) {
     uint32_t count = 0;
-    const status asked = gemm_lt_candidates(self->library, &self->product->lt, r->rows[end], CLI_PROBE_WORKSPACE_BYTES, self->offered,
-                                            POOL_MAX, &count);
+    const status asked = gemm_lt_offered(self->library, &self->product->lt, r->rows[end], CLI_PROBE_WORKSPACE_BYTES, self->offered,
+                                         POOL_MAX, &count);
     for (uint32_t i = 0; asked == OK && i < count; i++) add_guessed(self, &self->offered[i]);
   }
   fail_clear(); /* a shape that the library does not know is no error here */
@@ -313,11 +358,9 @@ static status probe_range(probe *self, range *r) {
 }
 
 static status probe_product(probe *self) {
-  static const uint32_t lasts[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  static const uint32_t lasts[] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
   const double begin = clock_seconds();
-  TRY(fill_pool(self));
-  const double filled = clock_seconds();
-  TRY(guess_pool(self));
+  TRY(search_pool(self));
   const double guessed = clock_seconds();
   uint32_t first = 1;
   for (size_t i = 0; i < ARRAY_LEN(lasts) && first <= self->product->rows_max; i++) {
@@ -326,8 +369,8 @@ static status probe_product(probe *self) {
     if (!cli_probe_gpu_has(self->gpu, self->product, r.rows[0]) || !cli_probe_gpu_has(self->gpu, self->product, r.rows[1])) continue;
     TRY(probe_range(self, &r));
   }
-  fprintf(stderr, "n %u k %u: %u configurations found in %.1f s, guessed in %.1f s, the fast ones measured in %.1f s\n",
-          self->product->lt.n, self->product->lt.k, self->pool_count, filled - begin, guessed - filled, clock_seconds() - guessed);
+  fprintf(stderr, "n %u k %u: %u configurations, %u guesses in %.1f s, the fast ones measured in %.1f s\n", self->product->lt.n,
+          self->product->lt.k, self->pool_count, self->guesses, guessed - begin, clock_seconds() - guessed);
   return OK;
 }
 

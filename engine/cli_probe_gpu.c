@@ -345,7 +345,7 @@ static status capture(cli_probe_gpu *self, gemm_lt_op *op, uint64_t calls, gpu_g
 
 status cli_probe_gpu_time(cli_probe_gpu *self, gemm_lt_op *op, double *us) {
   double samples[REPLAYS];
-  const uint64_t copies = copy_count(self->product), calls = copies > 1 ? copies : 2;
+  const uint64_t calls = copy_count(self->product);
   gpu_graph *graph = NULL;
   TRY(capture(self, op, calls, &graph));
   gpu_graph_launch(self->device, self->stream, graph, "a timing"); /* warms up */

@@ -149,8 +149,6 @@ typedef lt_heuristic lt_result;
                                      lt_preference preference, int wanted, lt_result *results, int *found))     \
   X(cublasLtMatmulAlgoCheck, (lt_handle handle, lt_desc desc, lt_layout a, lt_layout b, lt_layout c, lt_layout d, \
                               const lt_algo *algo, lt_result *result))                                          \
-  X(cublasLtMatmulAlgoGetIds, (lt_handle handle, unsigned int compute, unsigned int scale_type, unsigned int a, unsigned int b, \
-                               unsigned int c, unsigned int d, int wanted, int *ids, int *found))               \
   X(cublasLtMatmulAlgoInit, (lt_handle handle, unsigned int compute, unsigned int scale_type, unsigned int a, unsigned int b, \
                              unsigned int c, unsigned int d, int id, lt_algo *algo))                            \
   X(cublasLtMatmulAlgoCapGetAttribute, (const lt_algo *algo, unsigned int attribute, void *value, size_t bytes, size_t *written)) \

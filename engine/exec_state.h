@@ -22,8 +22,14 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const kernel_row *row;
   void *args[2];          /* with addresses, by the parity of the step */
   const gpu_kernel *kernel; /* GPU machine */
-  gemm_lt_op *lt;         /* [op->gemm_count], GPU machine */
+  struct exec_choice *choices; /* [choice_count] library algorithms in use, GPU machine */
+  uint32_t choice_count;
 } exec_op;
+
+typedef struct exec_choice {
+  const plan_gemm *pin;
+  gemm_lt_op lt;
+} exec_choice;
 
 struct exec {
   const plan *plan;
@@ -57,6 +63,8 @@ struct exec {
   gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;
+  uint64_t library_workspace; /* address */
+  char left_out[320];
   verbatim_kernel *loaded;    /* [plan kernels] what is in them */
   uint32_t graph_count, kernels_cached, kernels_compiled, nvrtc_version;
 };

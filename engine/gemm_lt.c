@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define HEURISTIC_MAX 64     /* answers of the library to one question */
-#define IDS_MAX 64           /* algorithms; 18 in cuBLASLt 13.1 */
 #define CAPABILITY_MAX 1024u /* tiles or numbers of stages of one algorithm */
 #define CUSTOM_MAX 15u       /* custom options tried */
+#define SPLIT_MAX 16u        /* parts of k tried */
 #define POINTER_ALIGNMENT 16u /* what gemm_lt_run promises of x, w and y */
 
 typedef struct cublaslt {
@@ -192,8 +192,8 @@ static status list_heuristic(listing *list, uint64_t workspace_max, uint32_t red
   return OK;
 }
 
-status gemm_lt_candidates(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
-                          uint32_t algos_max, uint32_t *count) {
+status gemm_lt_offered(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
+                       uint32_t algos_max, uint32_t *count) {
   gemm_lt_op op = {.shape = *shape};
   listing list = {.self = self, .op = &op, .workspace_max = workspace_max, .algos = algos, .algos_max = algos_max};
   TRY(describe(self, &op));
@@ -253,12 +253,9 @@ static void set(const listing *list, uint64_t *algo, unsigned int attribute, uin
   else list->self->api.cublasLtMatmulAlgoConfigSetAttribute(algo, attribute, &value, sizeof value);
 }
 
-static void list_splits(listing *list, const capability *can, const uint64_t *base) {
-  static const uint32_t splits[] = {2, 3, 4, 5, 6, 8, 12, 16};
-  uint64_t algo[LT_ALGO_WORDS];
-  memcpy(algo, base, sizeof algo);
-  for (size_t i = 0; i < ARRAY_LEN(splits); i++) {
-    set(list, algo, LT_CONFIG_SPLIT_K, splits[i]);
+static void list_splits(listing *list, const capability *can, uint64_t *algo) {
+  for (uint32_t split = 2; split <= SPLIT_MAX && can->splits_k; split++) {
+    set(list, algo, LT_CONFIG_SPLIT_K, split);
     for (uint32_t reduction = 1; reduction <= LT_REDUCTION_ALL; reduction <<= 1) {
       if (!(can->reductions & reduction)) continue;
       set(list, algo, LT_CONFIG_REDUCTION, reduction);
@@ -267,45 +264,54 @@ static void list_splits(listing *list, const capability *can, const uint64_t *ba
   }
 }
 
-/* What goes with one tile, number of stages and custom option. */
-static void list_variants(listing *list, const capability *can, const uint64_t *base) {
-  uint64_t algo[LT_ALGO_WORDS];
-  for (uint32_t swizzle = 0; swizzle <= min_u32(can->swizzles, 1); swizzle++) {
-    memcpy(algo, base, sizeof algo);
-    set(list, algo, LT_CONFIG_SWIZZLE, swizzle);
-    for (uint32_t cluster = LT_CLUSTER_FIRST - 1; cluster <= LT_CLUSTER_LAST; cluster++) {
-      set(list, algo, LT_CONFIG_CLUSTER, cluster < LT_CLUSTER_FIRST ? 0 : cluster);
-      if (try_algo(list, algo) && can->splits_k && swizzle == 0) list_splits(list, can, algo);
+static void list_near(listing *list, const capability *can, uint64_t *algo) {
+  for (uint32_t custom = 0; custom <= can->custom_max; custom++) {
+    set(list, algo, LT_CONFIG_CUSTOM, custom);
+    for (uint32_t swizzle = 0; swizzle <= min_u32(can->swizzles, 1); swizzle++) {
+      set(list, algo, LT_CONFIG_SWIZZLE, swizzle);
+      for (uint32_t cluster = LT_CLUSTER_FIRST; cluster <= LT_CLUSTER_LAST; cluster++) {
+        set(list, algo, LT_CONFIG_CLUSTER, cluster);
+        try_algo(list, algo);
+      }
     }
   }
 }
 
-status gemm_lt_enumerate(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
-                         uint32_t algos_max, uint32_t *count) {
+static void list_tiles(listing *list, const capability *can, uint64_t *algo) {
+  static const uint32_t clusters[] = {LT_CLUSTER_FIRST, LT_CLUSTER_FIRST + 1, LT_CLUSTER_FIRST + 3}; /* 1x1, 2x1, 1x2 */
+  for (uint32_t tile = 0; tile < can->tile_count; tile++)
+    for (uint32_t stage = 0; stage < can->stage_count; stage++) {
+      bool is_good = false;
+      set(list, algo, LT_CONFIG_TILE, can->tiles[tile]);
+      set(list, algo, LT_CONFIG_STAGES, can->stages[stage]);
+      for (uint32_t custom = 0; custom <= can->custom_max && !is_good; custom++) {
+        set(list, algo, LT_CONFIG_CUSTOM, custom);
+        for (size_t i = 0; i < ARRAY_LEN(clusters); i++) {
+          set(list, algo, LT_CONFIG_CLUSTER, clusters[i]);
+          is_good |= try_algo(list, algo);
+        }
+      }
+    }
+}
+
+status gemm_lt_list(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_list_kind kind,
+                    const gemm_lt_algo *like, gemm_lt_algo *algos, uint32_t algos_max, uint32_t *count) {
   gemm_lt_op op = {.shape = *shape};
   listing list = {.self = self, .op = &op, .workspace_max = workspace_max, .algos = algos, .algos_max = algos_max};
   const unsigned int y = shape->y_f32 ? LT_TYPE_F32 : LT_TYPE_BF16;
-  int ids[IDS_MAX], found = 0;
+  const gemm_lt_config config = gemm_lt_config_of(self, like);
+  uint64_t algo[LT_ALGO_WORDS];
+  capability can;
   TRY(describe(self, &op));
   TRY(set_rows(self, &op, rows));
-  TRY(check(self->api.cublasLtMatmulAlgoGetIds(self->handle, LT_COMPUTE_F32, LT_TYPE_F32, LT_TYPE_BF16, LT_TYPE_BF16, y, y, IDS_MAX, ids,
-                                               &found), "cublasLtMatmulAlgoGetIds"));
-  for (int i = 0; i < found; i++) {
-    capability can;
-    uint64_t algo[LT_ALGO_WORDS] = {0};
-    const unsigned int code = self->api.cublasLtMatmulAlgoInit(self->handle, LT_COMPUTE_F32, LT_TYPE_F32, LT_TYPE_BF16, LT_TYPE_BF16, y, y,
-                                                               ids[i], algo);
-    if (code != LT_OK) continue;
-    read_capability(self, algo, &can);
-    for (uint32_t tile = 0; tile < can.tile_count; tile++)
-      for (uint32_t stage = 0; stage < can.stage_count; stage++)
-        for (uint32_t custom = 0; custom <= can.custom_max; custom++) {
-          set(&list, algo, LT_CONFIG_TILE, can.tiles[tile]);
-          set(&list, algo, LT_CONFIG_STAGES, can.stages[stage]);
-          set(&list, algo, LT_CONFIG_CUSTOM, custom);
-          list_variants(&list, &can, algo);
-        }
-  }
+  memcpy(algo, like->words, sizeof algo);
+  if (kind == GEMM_LT_TILES)
+    TRY(check(self->api.cublasLtMatmulAlgoInit(self->handle, LT_COMPUTE_F32, LT_TYPE_F32, LT_TYPE_BF16, LT_TYPE_BF16, y, y, (int)config.id,
+                                               algo), "cublasLtMatmulAlgoInit"));
+  read_capability(self, algo, &can);
+  if (kind == GEMM_LT_TILES) list_tiles(&list, &can, algo);
+  else if (kind == GEMM_LT_NEAR) list_near(&list, &can, algo);
+  else list_splits(&list, &can, algo);
   *count = list.count;
   return OK;
 }

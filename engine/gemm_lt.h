@@ -55,12 +55,14 @@ typedef struct gemm_lt_config {
 gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo);
 
 /* Algorithms for `rows` rows and at most workspace_max bytes, each once, the first algos_max of them. [start-up]
- * candidates: what the library's heuristic offers under several preferences, split-K included.
- * enumerate: every configuration that it knows: tile, stages, custom option, then clusters, swizzles, split-K of those it accepts. It
- * asks the library some 100,000 questions. */
-status gemm_lt_candidates(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
-                          uint32_t algos_max, uint32_t *count);
-status gemm_lt_enumerate(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
-                         uint32_t algos_max, uint32_t *count);
+ * offered: what the library's heuristic answers under several preferences, split-K included.
+ * tiles: of the algorithm's id every tile and number of stages, each with the first custom option that the library accepts, a few clusters.
+ * near: every custom option and cluster with the algorithm's tile and stages.
+ * splits: the algorithm with every split-K that it can. */
+typedef enum gemm_lt_list_kind { GEMM_LT_TILES, GEMM_LT_NEAR, GEMM_LT_SPLITS } gemm_lt_list_kind;
+status gemm_lt_offered(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
+                       uint32_t algos_max, uint32_t *count);
+status gemm_lt_list(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_list_kind kind,
+                    const gemm_lt_algo *like, gemm_lt_algo *algos, uint32_t algos_max, uint32_t *count);
 
 #endif

@@ -363,8 +363,9 @@ static status check_op(const check *c, const plan_op *op) {
 static status check_rest(const check *c) {
   const plan *v = c->view;
   for (uint32_t i = 0; i < v->gemm_count; i++)
-    if (v->gemms[i].rows_min > v->gemms[i].rows_max || v->gemms[i].workspace_bytes > c->header->gemm_workspace_bytes)
-      return FAIL(ERR_FORMAT, "plan library algorithm %u: its row range is empty or its workspace too large", i);
+    if (v->gemms[i].rows_min > v->gemms[i].rows_max || v->gemms[i].workspace_bytes > c->header->gemm_workspace_bytes ||
+        v->gemms[i].is_optional > 1)
+      return FAIL(ERR_FORMAT, "plan library algorithm %u: its row range is empty, its workspace too large, or is_optional not 0 or 1", i);
   for (uint32_t i = 0; i < v->guarantee_count; i++) {
     TRY(check_string(c, "a guarantee's axis", v->guarantees[i].axis));
     TRY(check_string(c, "a guarantee's reason", v->guarantees[i].reason));

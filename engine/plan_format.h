@@ -10,7 +10,7 @@
 #include "limits.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 3u
+#define PLAN_FORMAT_VERSION 4u
 #define NUMERICS_VERSION "verbatim-numerics 2"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
@@ -154,6 +154,8 @@ typedef struct plan_gemm { /* a cuBLASLt algorithm found to be in the H16 class 
   uint64_t algo[8];          /* cublasLtMatmulAlgo_t                */
   uint64_t workspace_bytes;
   uint64_t library_version;  /* cublasLtGetVersion it is valid for  */
+  uint32_t is_optional;      /* 1: without that library, our kernel; 0: the engine does not start */
+  uint32_t pad;
 } plan_gemm;
 
 enum plan_guarantee_status { GUARANTEE_PROVEN = 0, GUARANTEE_TESTED = 1, GUARANTEE_EXCLUDED = 2 };
@@ -188,7 +190,7 @@ typedef struct plan_header {
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
 _Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 136 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
-_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 88, "layout");
+_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
 #endif

@@ -79,6 +79,11 @@ static status measure_memory(const verbatim *self, uint64_t *free_bytes) {
   return self->device ? gpu_memory(self->device, free_bytes, &total) : OK;
 }
 
+static void add_note(verbatim *self, const char *text) {
+  size_t used = strlen(self->note);
+  if (text && *text) snprintf(self->note + used, sizeof self->note - used, "%s%s", used ? "; " : "", text);
+}
+
 static status load_weights(verbatim *self) {
   safetensors *set = NULL;
   weights_target target = exec_weights_target(self->machine);
@@ -89,9 +94,8 @@ static status load_weights(verbatim *self) {
   self->stages.weights_bytes = self->weights.source_bytes;
   self->stages.weights_threads = self->weights.threads;
   char text[512];
-  size_t used = strlen(self->note);
   weights_note(&self->weights, text, sizeof text);
-  if (*text) snprintf(self->note + used, sizeof self->note - used, "%s%s", used ? "; " : "", text);
+  add_note(self, text);
   return OK;
 }
 
@@ -143,6 +147,7 @@ static status start_machine(verbatim *self, const exec_options *options, double 
   exec_start_tables(self->machine);
   stages->tables = lap(from);
   TRY(exec_start_library(self->machine));
+  add_note(self, exec_count(self->machine).left_out);
   stages->library = lap(from);
   TRY(exec_start_graphs(self->machine));
   stages->graphs = lap(from);

@@ -30,7 +30,8 @@ static char *write_profile(const profile *p) {
   size_t used = (size_t)sprintf(text, "{\"library_version\":%llu,\"entries\":[", version);
   for (uint32_t i = 0; i < p->count; i++) {
     const profile_entry *e = &p->entries[i];
-    used += (size_t)sprintf(text + used, "%s{\"n\":%u,\"k\":%u,\"out\":\"%s\",\"rows_min\":%u,\"rows_max\":%u,\"use\":true,"
+    used += (size_t)sprintf(text + used, "%s{\"n\":%u,\"k\":%u,\"out\":\"%s\",\"rows_min\":%u,\"rows_max\":%u,"
+                            "\"certified\":true,\"use\":true,"
                             "\"workspace_bytes\":%llu,\"algo\":[", i ? "," : "", e->n, e->k, e->y_f32 ? "f32" : "bf16",
                             e->gemm.rows_min, e->gemm.rows_max, (unsigned long long)e->gemm.workspace_bytes);
     for (int w = 0; w < 8; w++) used += (size_t)sprintf(text + used, "%s\"%llx\"", w ? "," : "", (unsigned long long)e->gemm.algo[w]);
