@@ -91,6 +91,7 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
  * Run the same work once before: libraries load their code at first use, which a capture forbids. */
 status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);
+void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the one made last, when no run of it is under way */
 
 /* Work. op names it in a fault message. grid: blocks in x, y, z; a grid with a zero extent launches nothing. args: args_bytes, read
  * during the call. Host memory of copies is the pinned block (other memory works but makes the copy wait). */
