@@ -16,10 +16,11 @@ import sys
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step bpe
-detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite pages plan points pretokenize
-receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
-self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
+added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step
+bpe detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_start fail
+gemm_lt gpu guarantee items jit json_line kernels nonfinite pages plan points pretokenize receipt receipt_compare
+receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases
+special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
 trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
@@ -35,8 +36,9 @@ print profile rope specialise
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_audit cli_bench cli_bench_report cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines cli_options cli_output cli_plan cli_probe cli_run
-cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
+cli_audit cli_bench cli_bench_report cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines cli_options
+cli_output cli_plan cli_probe cli_roofline cli_run cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify
+main
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.

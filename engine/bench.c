@@ -64,6 +64,8 @@ static status start_machine(bench *self) {
 static void describe(bench *self) {
   exec_counts counts = exec_count(self->machine);
   bench_report *r = &self->report;
+  r->bytes_per_s = self->options.bytes_per_s > 0 ? self->options.bytes_per_s : self->device ? BENCH_BYTES_PER_S : 0;
+  r->flops_per_s = self->options.flops_per_s > 0 ? self->options.flops_per_s : self->device ? BENCH_FLOPS_PER_S : 0;
   r->graphs = counts.graphs;
   r->nvrtc_version = counts.nvrtc_version;
   r->cublaslt_version = counts.cublaslt_version;
@@ -119,6 +121,7 @@ static status take_memory(bench *self) {
 
 static status run(bench *self) {
   self->random = SEED;
+  self->report.stages.plan = self->options.plan_seconds;
   TRY(choose_sizes(self));
   TRY(take_memory(self));
   bench_say(self, "starting");

@@ -27,13 +27,14 @@ typedef struct bench_list {
 
 typedef struct bench_options {
   const plan *plan;
+  double plan_seconds;            /* that opening it took                                  */
   int device;                     /* as in verbatim_config                                 */
   uint32_t threads;               /* CPU machine, 0: all cores                             */
   const char *cache_dir, *library_path, *program_path; /* as in verbatim_config            */
   bench_list rows, contexts;      /* of the ops; contexts also of the steps                */
   const char *op;                 /* only ops of these names, and no steps; null: all      */
   bool no_ops;                    /* only steps                                            */
-  double bytes_per_s, flops_per_s; /* of the floors                                        */
+  double bytes_per_s, flops_per_s; /* of the floors, 0: those of the GPU below, none on the CPU  */
   void (*on_progress)(void *context, const char *what); /* may be null                     */
   void *context;
 } bench_options;
@@ -71,6 +72,7 @@ typedef struct bench_report {
   bool is_gpu;
   uint32_t driver_version, nvrtc_version; /* as in verbatim_info */
   uint64_t cublaslt_version;
+  double bytes_per_s, flops_per_s; /* of the floors, 0: not known */
   verbatim_stages stages;         /* text and weights: none */
   uint32_t graphs;
   double fill_seconds;            /* random weights and KV rows */

@@ -134,6 +134,6 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
 }
 
 double bench_cost_floor_us(uint64_t bytes, double flops, double bytes_per_s, double flops_per_s) {
-  double moving = 1e6 * (double)bytes / bytes_per_s, computing = 1e6 * flops / flops_per_s;
+  double moving = bytes_per_s > 0 ? 1e6 * (double)bytes / bytes_per_s : 0, computing = flops_per_s > 0 ? 1e6 * flops / flops_per_s : 0;
   return moving > computing ? moving : computing;
 }

@@ -25,7 +25,7 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
 
 static inline uint64_t bench_cost_bytes(const bench_cost *cost) { return cost->weight_bytes + cost->kv_bytes + cost->activation_bytes; }
 
-/* The time below which no machine of these rates can be, in microseconds. */
+/* The time below which no machine of these rates can be, in microseconds. A rate of 0 is not known, and no limit. */
 double bench_cost_floor_us(uint64_t bytes, double flops, double bytes_per_s, double flops_per_s);
 
 #endif

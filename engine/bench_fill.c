@@ -1,7 +1,7 @@
 /* bench_fill.c - random numbers where a model and its past would be.
  *
- * Multipliers of a power budget and of a router are as in a trained model: never zero, never equal. Matrices are normal with deviation 0.02, so that
- * a product of some thousand columns of a normed row is about 1; norm weights are about 1, biases about 0; KV rows as a normed latent.
+ * Power and routing depend on them: none is zero, no two rows are equal. Matrices are normal with deviation 0.02, so that a product of some
+ * thousand columns of a normed row is about 1; norm weights are about 1, biases about 0; KV rows are as a normed latent.
  * A pattern is written over and over: its length has no factor in common with a row's but 8, so that no two rows of a matrix are equal. */
 #include "bench_state.h"
 #include "kernels_src/num.h"

@@ -43,7 +43,7 @@ static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context) {
 }
 
 static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
-  const bench_options *o = &self->options;
+  const bench_report *r = &self->report;
   uint32_t steps = self->device ? STEPS_GPU : STEPS_CPU;
   char what[96];
   snprintf(what, sizeof what, "steps of %u sequences, context %u", batch, context);
@@ -61,7 +61,7 @@ static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
       (bench_decode){.batch = batch, .context = context, .steps = steps, .step_us = 1e6 * seconds / steps,
                      .gap_us = gaps ? (after.sum_us - before.sum_us) / (double)gaps : 0, .tokens_per_s = batch * steps / seconds,
                      .cost = cost, .ops_us = sum_of_ops(self, batch, context),
-                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, cost.flops, o->bytes_per_s, o->flops_per_s)};
+                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, cost.flops, r->bytes_per_s, r->flops_per_s)};
 }
 
 static void measure_decodes(bench *self) {
@@ -126,7 +126,7 @@ static bench_cost cost_of_prompts(bench *self, prompts p) {
 }
 
 static void measure_prefill(bench *self, uint32_t count, uint32_t tokens) {
-  const bench_options *o = &self->options;
+  const bench_report *r = &self->report;
   const prompts all = {.count = count, .tokens = tokens};
   double best = 0;
   prompts done = all;
@@ -143,7 +143,7 @@ static void measure_prefill(bench *self, uint32_t count, uint32_t tokens) {
   self->report.prefills[self->report.prefill_count++] =
       (bench_prefill){.prompts = count, .tokens = tokens, .steps = done.steps, .us = 1e6 * best, .cost = cost,
                       .tokens_per_s = (double)count * tokens / best,
-                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, cost.flops, o->bytes_per_s, o->flops_per_s)};
+                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, cost.flops, r->bytes_per_s, r->flops_per_s)};
 }
 
 status bench_model_measure(bench *self) {

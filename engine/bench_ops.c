@@ -2,7 +2,8 @@
  * in a step.
  *
  * The instances are timed behind the last of them in a step that runs op by op: then their inputs are what a step leaves there, and experts
- * have the tokens that the last layer's router gives them. Those that read other places of the work region are not timed: what lies there now is another op's. */
+ * have the tokens that the last layer's router gives them. Instances that read other places of the work region are left out: what lies
+ * there now is another op's. */
 #include "bench_state.h"
 #include "kernels.h"
 #include <stdio.h>
@@ -81,6 +82,7 @@ static group *group_for(sweep *s, uint32_t index) {
   group *added = &s->groups[s->group_count++];
   *added = (group){.first = index, .is_wanted = !only || is_listed(only, short_name(p, &p->ops[index]))};
   if (!s->is_first && !is_attention(&p->ops[index])) added->is_wanted = false;
+  if (s->logit_rows != s->token_rows && p->ops[index].rows_kind == ROWS_LOGITS) added->is_wanted = false; /* of another row count */
   return added;
 }
 
@@ -144,7 +146,7 @@ static uint32_t choose_launches(const bench *self, const group *g, double launch
 
 static status time_group(sweep *s, const group *g, const bench_cost *cost, uint32_t experts_used) {
   bench *self = s->bench;
-  const bench_options *o = &self->options;
+  const bench_report *r = &self->report;
   const plan_op *op = &self->plan->ops[g->last];
   exec_bench_list list = {.ops = g->ops, .count = g->count, .launches = min_u32(g->count, LAUNCHES_FEWEST), .token_rows = s->token_rows,
                           .logit_rows = s->logit_rows};
@@ -159,7 +161,7 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
                     .context = is_attention(op) ? s->context : 0, .instances = g->instances, .timed = min_u32(g->count, list.launches),
                     .launches = list.launches, .us = us[replays / 2] / list.launches, .us_least = us[0] / list.launches,
                     .cost = *cost, .experts_used = op->kernel == KERNEL_moe_gemm ? experts_used : 0,
-                    .floor_us = bench_cost_floor_us(bench_cost_bytes(cost), cost->flops, o->bytes_per_s, o->flops_per_s)};
+                    .floor_us = bench_cost_floor_us(bench_cost_bytes(cost), cost->flops, r->bytes_per_s, r->flops_per_s)};
   snprintf(out->name, sizeof out->name, "%s", short_name(self->plan, op));
   name_variant(self, op, out->rows, out->variant, sizeof out->variant);
   return OK;

@@ -8,6 +8,7 @@
 #include "cli_files.h"
 #include "cli_options.h"
 #include "cli_output.h"
+#include "clock.h"
 #include "limits.h"
 #include "planner/check.h"
 #include <stdio.h>
@@ -22,18 +23,18 @@ static const char HELP[] =
   "stdout.\n\n"
   "  --json FILE         everything, machine-readable\n"
   "  --roofline FILE     the ops as a picture (SVG): work for each byte against speed, under the machine's two limits\n"
-  "  --op NAME[,NAME]    only ops whose name, without its layer, is NAME or begins with that word; no whole steps\n"
+  "  --op NAME[,NAME]    only ops whose name, without its layer, is NAME or begins with that word; no steps\n"
   "  --no-ops            only whole steps and prompts\n"
-  "  --rows N[,N]        of the ops (1,8,16,32,64 and max_batch_tokens): up to max_seqs, one for each decoding sequence; else prompts\n"
+  "  --rows N[,N]        of the ops (1,8,16,32,64, max_batch_tokens): up to max_seqs of as many sequences that decode; else prompts\n"
   "  --context N[,N]     tokens of each sequence (ops 1024,8192; steps 128,1024); sizes that do not fit the KV pages are left out\n"
-  "  --gb-per-s X        of the floors (4300)\n"
-  "  --tflop-per-s X     of the floors (790)\n"
+  "  --gb-per-s X        of the floors (4300 on a GPU; none on a CPU)\n"
+  "  --tflop-per-s X     of the floors (790 on a GPU; none on a CPU)\n"
   "  --device D          gpu, gpu:N, or cpu with few repetitions (gpu)\n"
   "  --threads N         of the CPU (all cores)\n"
   "  --cache-dir DIR     compiled kernels (default: the user's cache folder); \"\" for none\n"
   "  --quiet             no progress\n\n"
-  "An op's time is that of all its instances over the layers in one graph, median of 31 replays; its floor is the least time for the bytes\n"
-  "it must move and for its FLOPs. Of experts, those count that this step's tokens have. A step's floor counts weights and KV rows.\n";
+  "An op's time is that of all its instances over the layers in one graph, median of 31 replays; its floor is the least time for the\n"
+  "bytes it must move and for its FLOPs. Of experts, those count that the step's tokens have. A step's floor counts weights and KV rows.\n";
 
 typedef struct bench_command {
   bench_options options;
@@ -68,7 +69,7 @@ static status take_rate(const char *name, const char *value, void *target) {
 
 static status read_arguments(bench_command *self, int argc, char **argv) {
   bench_options *o = &self->options;
-  double gb_per_s = BENCH_BYTES_PER_S * 1e-9, tflop_per_s = BENCH_FLOPS_PER_S * 1e-12;
+  double gb_per_s = 0, tflop_per_s = 0;
   const cli_option table[] = {{"--json", cli_options_text, &self->json_path}, {"--roofline", cli_options_text, &self->roofline_path},
                               {"--op", cli_options_text, &o->op},             {"--no-ops", NULL, &o->no_ops},
                               {"--rows", take_list, &o->rows},                {"--context", take_list, &o->contexts},
@@ -99,19 +100,22 @@ static void on_progress(void *context, const char *what) {
 static status run(bench_command *self) {
   const char *const outputs[] = {self->json_path, self->roofline_path};
   TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plan_path, NULL, NULL));
+  double from = clock_seconds();
   TRY(plan_open(&self->plan, self->plan_path));
   TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes));
   bench_options *o = &self->options;
   o->plan = &self->plan;
+  o->plan_seconds = clock_seconds() - from;
   o->cache_dir = cli_files_cache(self->cache_dir, self->cache_path, sizeof self->cache_path);
   o->library_path = getenv("VERBATIM_LIBRARY_PATH");
   o->program_path = getenv("PATH");
   o->on_progress = on_progress;
   o->context = self;
   TRY(bench_open(&self->bench, o));
-  const cli_bench_report report = {.plan = &self->plan, .options = o, .results = bench_results(self->bench)};
+  const cli_bench_report report = {.plan = &self->plan, .results = bench_results(self->bench)};
   cli_bench_report_print(&report);
   if (self->json_path) TRY(cli_bench_report_json(&report, self->json_path));
+  if (self->roofline_path) TRY(cli_bench_report_roofline(&report, self->roofline_path));
   return cli_output_flush();
 }
 

@@ -7,7 +7,6 @@
 
 typedef struct cli_bench_report {
   const plan *plan;
-  const bench_options *options;
   const bench_report *results;
 } cli_bench_report;
 
@@ -16,5 +15,8 @@ void cli_bench_report_print(const cli_bench_report *self);
 
 /* One object. ERR_IO: the file cannot be written. */
 status cli_bench_report_json(const cli_bench_report *self, const char *path);
+
+/* The ops with floating-point work, one point for each row count and context (SVG). ERR_IO, ERR_LIMIT. */
+status cli_bench_report_roofline(const cli_bench_report *self, const char *path);
 
 #endif

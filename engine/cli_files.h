@@ -18,8 +18,8 @@ status cli_files_check_model(const char *output, const char *model_dir);
  * model, or another of them. input: null, "-" or a path; stdin counts as an input, too. ERR_USAGE, ERR_IO. */
 status cli_files_check_outputs(const char *const *outputs, size_t count, const char *plan_path, const char *input, const char *model_dir);
 
-/* Where compiled kernels are kept: as asked, "" for nowhere, which is null; null: the user's cache folder, as desktop systems define it, its
- * name in room. */
+/* Where compiled kernels are kept: as asked, "" for nowhere, which is null; null: the user's cache folder, as desktop systems define it,
+ * its name in room. */
 const char *cli_files_cache(const char *asked, char *room, size_t room_bytes);
 
 #endif
