@@ -44,21 +44,24 @@ static void print_op(const bench_report *r, const bench_op *op) {
   printf("%-18s %6u %8s %5u %10.2f %9.3f %9.4f %8.1f %9.1f", op->name, op->rows, context, op->instances, op->us,
          1e-6 * (double)bench_cost_bytes(&op->cost), 1e-9 * op->cost.flops, gb_per_s(&op->cost, op->us),
          flop_rate(r, op->cost.flops, op->us));
-  if (has_floors(r)) printf(" %9.2f %7.2f", op->floor_us, ratio(op->us, op->floor_us));
+  if (has_floors(r)) printf(" %9.2f %7.2f%s", op->floor_us, ratio(op->us, op->floor_us), op->is_cached ? "*" : " ");
   printf("  %s %s", op->kernel, op->variant);
   if (op->experts_used) printf(", %u experts", op->experts_used);
   printf("\n");
 }
 
 static void print_ops(const bench_report *r) {
+  bool cached = false;
   if (!r->op_count) return;
   printf("\n%-18s %6s %8s %5s %10s %9s %9s %8s %9s", "op", "rows", "context", "times", "us", "MB", "GFLOP", "GB/s",
          flop_unit(r));
-  printf("%s  kernel\n", has_floors(r) ? "  floor us   ratio" : "");
+  printf("%s  kernel\n", has_floors(r) ? "  floor us   ratio " : "");
   for (uint32_t i = 0; i < r->op_count; i++) {
     if (i && r->ops[i].rows != r->ops[i - 1].rows && !r->ops[i].context) printf("\n");
     print_op(r, &r->ops[i]);
+    cached |= r->ops[i].is_cached;
   }
+  if (cached) printf("* weights and KV rows of all that is timed fit the L2 cache; in a step they come from memory\n");
 }
 
 static void print_decodes(const bench_report *r) {
@@ -152,11 +155,11 @@ static json_t *cost_json(const bench_cost *c) {
 static json_t *op_json(const bench_op *op) {
   json_t *context = op->context ? json_integer(op->context) : json_null();
   json_t *experts = op->experts_used ? json_integer(op->experts_used) : json_null();
-  return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "op", op->name, "kernel",
+  return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:f, s:f, s:b, s:o, s:f, s:f, s:f, s:f}", "op", op->name, "kernel",
                    op->kernel, "variant", op->variant, "rows", (int)op->rows, "context", context, "instances", (int)op->instances,
                    "instances_timed", (int)op->timed, "launches", (int)op->launches, "experts_used", experts, "us", op->us, "us_least",
-                   op->us_least, "cost", cost_json(&op->cost), "floor_us", op->floor_us, "gb_per_s", gb_per_s(&op->cost, op->us),
-                   "tflop_per_s", tflop_per_s(op->cost.flops, op->us), "ratio", ratio(op->us, op->floor_us));
+                   op->us_least, "is_cached", (int)op->is_cached, "cost", cost_json(&op->cost), "floor_us", op->floor_us, "gb_per_s",
+                   gb_per_s(&op->cost, op->us), "tflop_per_s", tflop_per_s(op->cost.flops, op->us), "ratio", ratio(op->us, op->floor_us));
 }
 
 static json_t *decode_json(const bench_decode *d) {
