@@ -43,7 +43,7 @@ static void everything_is_measured(void **state) {
   expect(0, "", "j all \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [768 * 192 * 2]\"");
   expect(0, "", "j all \"assert [x['cost']['kv_bytes'] for x in o if x['op'] == 'mla_attn'] == [2 * 100 * 1152, 100 * 1152]\"");
   expect(0, "", "j all \"assert [x['instances'] for x in o if x['op'] in ('qkv_a', 'router', 'gate_up')] == [1, 4, 3] * 2\"");
-  expect(0, "", "j all \"e = [x for x in o if x['kernel'] == 'moe_gemm']; assert len(e) == 4 and all(2 <= x['experts_used'] <= 8 and "
+  expect(0, "", "j all \"e = [x for x in o if x['kernel'] == 'moe_gemm']; assert len(e) == 4 and all(2 <= x['experts_used'] <= min(8, 2 * x['rows']) and "
                 "x['cost']['weight_bytes'] == x['experts_used'] * 2 * 64 * 192 * (2 if 'gate' in x['op'] else 1) for x in e)\"");
   expect(0, "", "j all \"assert {(x['batch'], x['context']) for x in d['decode']} == {(1, 100), (4, 100), (8, 100)}\"");
   expect(0, "", "j all \"assert all(abs(x['tokens_per_s'] * x['step_us'] / x['batch'] / 1e6 - 1) < 1e-3 for x in d['decode'])\"");
@@ -56,6 +56,7 @@ static void a_choice_is_kept(void **state) {
   (void)state;
   expect(0, "", "$B --rows 1 --op experts,o_proj --json some --gb-per-s 10 --tflop-per-s 1e6 > table && ! grep -q 'decode' table");
   expect(0, "", "j some \"assert [x['op'] for x in o] == ['o_proj', 'experts gate_up', 'experts silu_mul', 'experts down']\"");
+  expect(0, "", "j some \"assert [x['experts_used'] for x in o] == [None, 2, None, 2]\""); /* of one token, as many as it takes */
   expect(0, "", "j some \"assert d['decode'] == [] and all(abs(x['floor_us'] / sum(v for k, v in x['cost'].items() if 'bytes' in k) "
                 "* 1e4 - 1) < 1e-3 for x in o)\"");
   expect(0, "", "$B --no-ops --context 10 --json steps > table && j steps \"assert o == [] and len(d['decode']) == 3\"");
