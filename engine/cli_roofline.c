@@ -17,7 +17,7 @@
 #define RADIUS 3.5
 #define FONT 10.0
 #define LETTER 6.2        /* width of one, on average and rather more */
-#define RINGS 24
+#define RINGS 40
 #define RING_STEP 9.0
 #define TIE_FROM 22.0     /* from here on a label is tied to its point */
 

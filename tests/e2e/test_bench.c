@@ -43,7 +43,8 @@ static void everything_is_measured(void **state) {
   expect(0, "", "j all \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [768 * 192 * 2]\"");
   expect(0, "", "j all \"assert [x['cost']['kv_bytes'] for x in o if x['op'] == 'mla_attn'] == [2 * 100 * 1152, 100 * 1152]\"");
   expect(0, "", "j all \"assert [x['instances'] for x in o if x['op'] in ('qkv_a', 'router', 'gate_up')] == [1, 4, 3] * 2\"");
-  expect(0, "", "j all \"e = [x for x in o if x['kernel'] == 'moe_gemm']; assert len(e) == 4 and all(2 <= x['experts_used'] <= min(8, 2 * x['rows']) and "
+  expect(0, "", "j all \"e = [x for x in o if x['kernel'] == 'moe_gemm']; assert len(e) == 4 and "
+                "all(2 <= x['experts_used'] <= min(8, 2 * x['rows']) and "
                 "x['cost']['weight_bytes'] == x['experts_used'] * 2 * 64 * 192 * (2 if 'gate' in x['op'] else 1) for x in e)\"");
   expect(0, "", "j all \"assert {(x['batch'], x['context']) for x in d['decode']} == {(1, 100), (4, 100), (8, 100)}\"");
   expect(0, "", "j all \"assert all(abs(x['tokens_per_s'] * x['step_us'] / x['batch'] / 1e6 - 1) < 1e-3 for x in d['decode'])\"");

@@ -52,8 +52,8 @@ static void write_it(const cli_roofline *p) {
 static void many_points_are_legible(void **state) {
   (void)state;
   for (uint32_t i = 0; i < POINTS; i++) {
-    points[i] = (cli_roofline_point){.family = i % CLI_ROOFLINE_FAMILIES, .flops_per_byte = pow(10, (i * 37 % POINTS) / 60.0 - 1),
-                                     .flops_per_s = pow(10, 9 + (i * 71 % POINTS) / 40.0), .detail = "1 us"};
+    points[i] = (cli_roofline_point){.family = i % CLI_ROOFLINE_FAMILIES, .flops_per_byte = pow(10, (i * 37 % POINTS) / 70.0 - 1),
+                                     .flops_per_s = pow(10, 9 + (i * 71 % POINTS) / 50.0), .detail = "1 us"};
     snprintf(points[i].label, sizeof points[i].label, "experts gate_up %u", i);
   }
   cli_roofline p = picture("Ops", POINTS);
