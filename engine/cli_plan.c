@@ -41,11 +41,6 @@ typedef struct plan_options {
   bool force, quiet, help;
 } plan_options;
 
-typedef struct file_text {
-  char *text; /* null: not read */
-  size_t bytes;
-} file_text;
-
 static status take_value(int argc, char **argv, int *at, const char **out) {
   if (*at + 1 >= argc) return FAIL(ERR_USAGE, "%s: expected a value after it; hint: verbatim plan --help", argv[*at]);
   *out = argv[++*at];
@@ -68,23 +63,6 @@ static status read_options(int argc, char **argv, plan_options *o) {
   if (o->help) return OK;
   if (!o->model_dir) return FAIL(ERR_USAGE, "expected a model folder; hint: verbatim plan --help");
   if (!o->output) return FAIL(ERR_USAGE, "expected -o FILE; hint: verbatim plan --help");
-  return OK;
-}
-
-static status read_text(const char *path, file_text *out) {
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-  char *text = malloc(FILE_CONFIG_BYTES_MAX + 1);
-  ASSERT(text != NULL);
-  size_t bytes = fread(text, 1, FILE_CONFIG_BYTES_MAX + 1, file);
-  bool is_bad = ferror(file) != 0;
-  fclose(file);
-  if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
-    free(text);
-    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: is it a file?", path);
-    return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
-  }
-  *out = (file_text){text, bytes};
   return OK;
 }
 
@@ -129,6 +107,11 @@ static status write_plan(const char *path, const void *bytes, size_t count) {
   return result;
 }
 
+typedef struct file_text {
+  char *text; /* null: not read */
+  size_t bytes;
+} file_text;
+
 static status make(const plan_options *o, file_text files[3]) {
   char config_path[PATH_BYTES_MAX];
   void *plan = NULL;
@@ -136,10 +119,10 @@ static status make(const plan_options *o, file_text files[3]) {
   int length = snprintf(config_path, sizeof config_path, "%s/config.json", o->model_dir);
   if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", o->model_dir);
   if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
-  TRY(read_text(config_path, &files[0]));
-  if (o->config) TRY(read_text(o->config, &files[1]));
+  TRY(cli_files_read_config(config_path, &files[0].text, &files[0].bytes));
+  if (o->config) TRY(cli_files_read_config(o->config, &files[1].text, &files[1].bytes));
   const bool is_shipped = !o->profile, is_file = o->profile && strcmp(o->profile, "none") != 0;
-  if (is_file) TRY(read_text(o->profile, &files[2]));
+  if (is_file) TRY(cli_files_read_config(o->profile, &files[2].text, &files[2].bytes));
   TRY(check_output(o));
   planner_input input = {.config = {files[0].text, files[0].bytes}, .deploy = {files[1].text, files[1].bytes},
                          .profile = {files[2].text, files[2].bytes}};

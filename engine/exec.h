@@ -17,11 +17,6 @@
 
 typedef struct exec exec;
 
-typedef struct exec_pin { /* a library algorithm for every product of this shape, by row range */
-  uint32_t n, k, y_f32, pad;
-  plan_gemm gemm;
-} exec_pin;
-
 typedef struct exec_options {
   gpu *device;           /* null: the CPU machine                                                    */
   cpu_pool *pool;        /* CPU machine                                                              */
@@ -31,8 +26,8 @@ typedef struct exec_options {
   bool poison;           /* NaN patterns in all memory that must not matter                          */
   bool logits;           /* results carry the logits rows                                            */
   bool timed;            /* exec_count tells the gaps between steps                                  */
-  const exec_pin *unchecked; /* [unchecked_count] in place of the plan's pins, the first that fits; their bits are compared with nothing and
-                            * may not be the numerics'. For measuring what the guarantees cost, never for requests. Kept by the caller. */
+  const plan_product *unchecked; /* [unchecked_count] in place of the plan's pins, the first that fits; nothing checks their bits, which may
+                            * not be the numerics'. For measuring what the guarantees cost, never for requests. Kept by the caller. */
   uint32_t unchecked_count;
 } exec_options;
 

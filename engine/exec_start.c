@@ -99,7 +99,7 @@ static status add_choice(exec *self, exec_op *op, const plan_gemm *pin) {
   return OK;
 }
 
-static bool fits(const exec_op *op, const exec_pin *pin) {
+static bool fits(const exec_op *op, const plan_product *pin) {
   const gemm_args *args = op->args[0];
   return op->op->kernel == KERNEL_gemm && args->batches == 1 && args->n == pin->n && args->k == pin->k && args->y_f32 == pin->y_f32 &&
          pin->gemm.rows_min <= op->op->rows_max && pin->gemm.rows_max >= op->op->rows_min;

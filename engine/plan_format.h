@@ -158,6 +158,11 @@ typedef struct plan_gemm { /* a cuBLASLt algorithm found to be in the H16 class 
   uint32_t pad;
 } plan_gemm;
 
+typedef struct plan_product { /* not in plans: an algorithm for all products of a shape, as profiles have them */
+  uint32_t n, k, y_f32, pad;
+  plan_gemm gemm;
+} plan_product;
+
 enum plan_guarantee_status { GUARANTEE_PROVEN = 0, GUARANTEE_TESTED = 1, GUARANTEE_EXCLUDED = 2 };
 typedef struct plan_guarantee {
   uint32_t axis;   /* string, e.g. "chunk_cut" */

@@ -39,9 +39,9 @@ static status read_flag(const json_t *entry, size_t index, const char *name, boo
   return OK;
 }
 
-static status read_entry(const json_t *entry, size_t index, uint64_t library_version, profile_entry *out, bool *use, bool *certified) {
+static status read_entry(const json_t *entry, size_t index, uint64_t library_version, plan_product *out, bool *use, bool *certified) {
   uint64_t n = 0, k = 0, rows_min = 0, rows_max = 0;
-  profile_entry read = {0};
+  plan_product read = {0};
   const char *type = json_string_value(json_object_get(entry, "out"));
   if (!json_is_object(entry)) return FAIL(ERR_FORMAT, "profile: entry %zu is no object", index);
   TRY(read_flag(entry, index, "use", use));
@@ -65,9 +65,9 @@ static status read_entry(const json_t *entry, size_t index, uint64_t library_ver
 }
 
 /* Ranges of one shape must not overlap: which algorithm runs would depend on the order of the file. */
-static status check_overlap(const profile_entry *entries, uint32_t count, const profile_entry *entry, size_t index) {
+static status check_overlap(const plan_product *entries, uint32_t count, const plan_product *entry, size_t index) {
   for (uint32_t i = 0; i < count; i++) {
-    const profile_entry *other = &entries[i];
+    const plan_product *other = &entries[i];
     if (other->n == entry->n && other->k == entry->k && other->y_f32 == entry->y_f32 && other->gemm.rows_min <= entry->gemm.rows_max &&
         entry->gemm.rows_min <= other->gemm.rows_max)
       return FAIL(ERR_FORMAT, "profile: entry %zu: its rows overlap those of another entry for n %u, k %u", index, entry->n, entry->k);
@@ -89,11 +89,11 @@ static status read_entries(const json_t *root, profile *self) {
   self->others = calloc(json_array_size(entries) + 1, sizeof *self->others);
   ASSERT(self->entries && self->others);
   json_array_foreach((json_t *)entries, index, item) {
-    profile_entry entry;
+    plan_product entry;
     bool use = false, certified = false;
     TRY(read_entry(item, index, version, &entry, &use, &certified));
     if (!use) continue;
-    profile_entry *kind = certified ? self->entries : self->others;
+    plan_product *kind = certified ? self->entries : self->others;
     uint32_t *count = certified ? &self->count : &self->other_count;
     TRY(check_overlap(kind, *count, &entry, index));
     kind[(*count)++] = entry;
@@ -122,6 +122,7 @@ void profile_free(profile *self) {
 
 void profile_make_optional(profile *self) {
   for (uint32_t i = 0; i < self->count; i++) self->entries[i].gemm.is_optional = 1;
+  for (uint32_t i = 0; i < self->other_count; i++) self->others[i].gemm.is_optional = 1;
 }
 
 static uint32_t find_run(const draft *plan, const plan_gemm *run, uint32_t count) {
@@ -135,7 +136,7 @@ void profile_pin(const profile *self, draft *plan, uint32_t n, uint32_t k, uint3
                  uint32_t *first, uint32_t *count, uint64_t *workspace_bytes) {
   uint32_t start = plan->gemms.count;
   for (uint32_t i = 0; i < self->count; i++) {
-    const profile_entry *entry = &self->entries[i];
+    const plan_product *entry = &self->entries[i];
     if (entry->n != n || entry->k != k || entry->y_f32 != y_f32) continue;
     plan_gemm pin = entry->gemm;
     pin.rows_min = max_u32(pin.rows_min, rows_min);

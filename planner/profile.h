@@ -12,14 +12,9 @@
 #define PROFILE_ENTRIES_MAX 4096u
 #define PROFILE_WORKSPACE_BYTES_MAX (UINT64_C(1) << 30)
 
-typedef struct profile_entry {
-  uint32_t n, k, y_f32, pad;
-  plan_gemm gemm;
-} profile_entry;
-
 typedef struct profile { /* zeroed: nothing is known */
-  profile_entry *entries; /* [count] those with "use" and "certified" true                       */
-  profile_entry *others;  /* [other_count] "use" true, "certified" false: for measuring, never pins */
+  plan_product *entries; /* [count] those with "use" and "certified" true                       */
+  plan_product *others;  /* [other_count] "use" true, "certified" false: for measuring, never pins */
   uint32_t count, other_count;
 } profile;
 

@@ -10,12 +10,12 @@
 static void check_entries(const profile *p) {
   ASSERT(p->count <= PROFILE_ENTRIES_MAX);
   for (uint32_t i = 0; i < p->count; i++) {
-    const profile_entry *a = &p->entries[i];
+    const plan_product *a = &p->entries[i];
     ASSERT(a->n && a->k && a->y_f32 <= 1);
     ASSERT(a->gemm.rows_min >= 1 && a->gemm.rows_min <= a->gemm.rows_max && a->gemm.rows_max <= BATCH_TOKENS_MAX);
     ASSERT(a->gemm.workspace_bytes <= PROFILE_WORKSPACE_BYTES_MAX);
     for (uint32_t j = 0; j < i; j++) {
-      const profile_entry *b = &p->entries[j];
+      const plan_product *b = &p->entries[j];
       bool is_one_shape = a->n == b->n && a->k == b->k && a->y_f32 == b->y_f32;
       ASSERT(!is_one_shape || a->gemm.rows_max < b->gemm.rows_min || b->gemm.rows_max < a->gemm.rows_min);
     }
@@ -29,7 +29,7 @@ static char *write_profile(const profile *p) {
   unsigned long long version = p->count ? (unsigned long long)p->entries[0].gemm.library_version : 1;
   size_t used = (size_t)sprintf(text, "{\"library_version\":%llu,\"entries\":[", version);
   for (uint32_t i = 0; i < p->count; i++) {
-    const profile_entry *e = &p->entries[i];
+    const plan_product *e = &p->entries[i];
     used += (size_t)sprintf(text + used, "%s{\"n\":%u,\"k\":%u,\"out\":\"%s\",\"rows_min\":%u,\"rows_max\":%u,"
                             "\"certified\":true,\"use\":true,"
                             "\"workspace_bytes\":%llu,\"algo\":[", i ? "," : "", e->n, e->k, e->y_f32 ? "f32" : "bf16",
