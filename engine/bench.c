@@ -123,6 +123,7 @@ static status run(bench *self) {
   self->random = SEED;
   self->report.stages.plan = self->options.plan_seconds;
   TRY(choose_sizes(self));
+  TRY(bench_ops_check(self));
   TRY(take_memory(self));
   bench_say(self, "starting");
   TRY(start_machine(self));

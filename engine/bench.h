@@ -66,7 +66,7 @@ typedef struct bench_decode { /* steps of `batch` sequences that have `context` 
 
 typedef struct bench_prefill {
   uint32_t prompts, tokens, steps; /* tokens of one prompt */
-  double us, tokens_per_s, floor_us; /* until the last one's first token */
+  double us, tokens_per_s, floor_us; /* until the last one's first token, best of three (CPU: one) */
   bench_cost cost;
 } bench_prefill;
 

@@ -45,14 +45,37 @@ static const char *short_name(const plan *p, const plan_op *op) {
   return rest ? rest + 1 : name;
 }
 
-/* name is one of the list's, or begins with one of them as a word. */
-static bool is_listed(const char *list, const char *name) {
-  for (const char *at = list, *end; at; at = *end ? end + 1 : NULL) {
-    end = at + strcspn(at, ",");
-    size_t bytes = (size_t)(end - at);
-    if (bytes && strncmp(name, at, bytes) == 0 && (name[bytes] == 0 || name[bytes] == ' ')) return true;
-  }
+/* The next name of a list with commas at *list, which moves behind it; its bytes. Null: there is none. */
+static const char *next_name(const char **list, size_t *bytes) {
+  const char *name = *list;
+  if (!name) return NULL;
+  *bytes = strcspn(name, ",");
+  *list = name[*bytes] ? name + *bytes + 1 : NULL;
+  return name;
+}
+
+/* The op's name is this one, or begins with it as a word. */
+static bool has_name(const char *op, const char *name, size_t bytes) {
+  return bytes && strncmp(op, name, bytes) == 0 && (op[bytes] == 0 || op[bytes] == ' ');
+}
+
+static bool is_listed(const char *list, const char *op) {
+  size_t bytes;
+  for (const char *name; (name = next_name(&list, &bytes)) != NULL;)
+    if (has_name(op, name, bytes)) return true;
   return false;
+}
+
+status bench_ops_check(const bench *self) {
+  const plan *p = self->plan;
+  const char *list = self->options.op, *name;
+  for (size_t bytes; (name = next_name(&list, &bytes)) != NULL;) {
+    uint32_t i = 0;
+    while (i < p->op_count && !has_name(short_name(p, &p->ops[i]), name, bytes)) i++;
+    if (i == p->op_count)
+      return FAIL(ERR_USAGE, "bench: expected names of ops, found \"%.*s\"; hint: verbatim show PLAN --ops", (int)bytes, name);
+  }
+  return OK;
 }
 
 /* === Groups ================================================================================================================= */
@@ -261,26 +284,28 @@ static status sweep_rows(sweep *s, uint32_t rows, uint32_t context) {
   return s->result;
 }
 
-static status sweep_all(sweep *s) {
+/* The contexts that fit the KV pages; where none does, the longest. */
+static status sweep_contexts(sweep *s, uint32_t rows) {
   bench *self = s->bench;
-  const bench_list *rows = &self->rows, *contexts = &self->op_contexts;
-  for (uint32_t r = 0; r < rows->count; r++) {
-    s->is_first = true;
-    for (uint32_t c = 0; c < contexts->count; c++) {
-      uint32_t seqs = sequences_for(self, rows->values[r], contexts->values[c]);
-      if (!bench_step_fits(self, seqs, contexts->values[c])) continue;
-      TRY(sweep_rows(s, rows->values[r], contexts->values[c]));
-      s->is_first = false;
-    }
-    if (s->is_first) { /* the longest that fits */
-      uint32_t pages = self->plan->header->limits.kv_pages / min_u32(rows->values[r], self->plan->header->limits.max_seqs);
-      uint32_t context = min_u32(pages * PAGE_TOKENS, contexts->values[0]);
-      if (context && bench_step_fits(self, sequences_for(self, rows->values[r], context), context))
-        TRY(sweep_rows(s, rows->values[r], context));
-    }
+  const plan_limits *limits = &self->plan->header->limits;
+  const bench_list *contexts = &self->op_contexts;
+  s->is_first = true;
+  for (uint32_t i = 0; i < contexts->count; i++) {
+    uint32_t context = contexts->values[i];
+    if (!bench_step_fits(self, sequences_for(self, rows, context), context)) continue;
+    TRY(sweep_rows(s, rows, context));
+    s->is_first = false;
   }
-  if (s->timed) return OK;
-  return FAIL(ERR_USAGE, "bench: expected the name of an op, found \"%s\"; hint: verbatim show PLAN --ops", self->options.op);
+  if (!s->is_first) return OK;
+  uint32_t context = min_u32(limits->kv_pages / min_u32(rows, limits->max_seqs) * PAGE_TOKENS, contexts->values[0]);
+  bool fits = context && bench_step_fits(self, sequences_for(self, rows, context), context);
+  return fits ? sweep_rows(s, rows, context) : OK;
+}
+
+static status sweep_all(sweep *s) {
+  const bench_list *rows = &s->bench->rows;
+  for (uint32_t i = 0; i < rows->count; i++) TRY(sweep_contexts(s, rows->values[i]));
+  return s->timed ? OK : FAIL(ERR_USAGE, "bench: none of these ops runs at these row counts and contexts");
 }
 
 status bench_ops_measure(bench *self) {

@@ -47,7 +47,8 @@ void bench_step_submit(bench *self, uint32_t parity, bool decode);
 typedef void bench_step_see(bench *self, void *context, uint32_t op, const bench_cost *cost, uint32_t experts_used);
 bench_cost bench_step_watch(bench *self, bench_step_see *see, void *context);
 
-/* bench_ops.c, bench_model.c: measure and add to the report. */
+/* bench_ops.c, bench_model.c: measure and add to the report. check: every name asked for is an op's; before the start. */
+status bench_ops_check(const bench *self);
 status bench_ops_measure(bench *self);
 status bench_model_measure(bench *self);
 
