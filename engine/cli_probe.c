@@ -445,12 +445,8 @@ static status read_arguments(probe *self, int argc, char **argv) {
 
 static status check_outputs(const probe *self) {
   const char *const outputs[] = {self->output_path, self->json_path};
-  for (size_t o = 0; o < ARRAY_LEN(outputs); o++) {
-    if (!outputs[o]) continue;
-    TRY(cli_files_check_output(outputs[o]));
-    for (uint32_t i = 0; i < self->plan_count; i++) TRY(cli_files_check_apart(outputs[o], self->plans[i], "the plan"));
-  }
-  return self->json_path ? cli_files_check_apart(self->json_path, self->output_path, "the profile") : OK;
+  for (uint32_t i = 0; i < self->plan_count; i++) TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plans[i], NULL, NULL));
+  return OK;
 }
 
 static void print_means(const probe *self) {
