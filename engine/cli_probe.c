@@ -445,6 +445,7 @@ static status read_arguments(probe *self, int argc, char **argv) {
 
 static status check_outputs(const probe *self) {
   const char *const outputs[] = {self->output_path, self->json_path};
+  TRY(cli_files_check_output(self->output_path)); /* it appears whole */
   for (uint32_t i = 0; i < self->plan_count; i++) TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plans[i], NULL, NULL));
   return OK;
 }
