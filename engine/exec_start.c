@@ -1,7 +1,7 @@
 /* exec_start.c - what happens once between the plan and the first step: kernels, tables, checks, graphs.
  *
  * Order: exec_open (exec.c: memory, arguments), kernels, the self-check, the caller loads the weights, tables and fills, the check of
- * library algorithms against our own kernel, warm-up and captures. Everything here may allocate; nothing after it does.
+ * library algorithms against our own kernel (exec_library.c), warm-up and captures. Everything here may allocate; nothing after it does.
  * Declared in exec.h; read exec.c next. */
 #include "exec_state.h"
 #include "digest.h"
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBE_ROWS 3u    /* row counts tried per library algorithm: least, middle, most */
 #define ROW_CLASSES_MAX 64u
 
 /* === Kernels =============================================================================================================== */
@@ -55,97 +54,10 @@ static status make_kernels(exec *self, arena *host) {
   return OK;
 }
 
-/* === Library algorithms ===================================================================================================== */
-
-/* ERR_DEVICE: this library cannot run it here. */
-static status prepare_pin(exec *self, const exec_op *op, const plan_gemm *pin, gemm_lt_op *lt) {
-  const gemm_args *args = op->args[0];
-  if (pin->library_version != gemm_lt_version(self->library))
-    return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu, hint: run `verbatim probe` and plan again",
-                op->name, (unsigned long long)pin->library_version, (unsigned long long)gemm_lt_version(self->library));
-  const gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
-  gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
-  memcpy(algo.words, pin->algo, sizeof algo.words);
-  TRY(gemm_lt_prepare(self->library, &shape, &algo, lt));
-  const uint32_t rows[] = {max_u32(pin->rows_min, op->op->rows_min), min_u32(pin->rows_max, op->op->rows_max)};
-  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-    uint64_t workspace_bytes = 0;
-    TRY(gemm_lt_check(self->library, lt, rows[i], &workspace_bytes));
-    if (workspace_bytes > pin->workspace_bytes)
-      return FAIL(ERR_DEVICE, "%s: cuBLASLt %llu wants %llu bytes of workspace, the plan has %llu", op->name,
-                  (unsigned long long)gemm_lt_version(self->library), (unsigned long long)workspace_bytes,
-                  (unsigned long long)pin->workspace_bytes);
-  }
-  return OK;
-}
-
-/* Of an optional pin that cannot be used here the cause is kept, the first one. */
-static status leave_out(exec *self, status cause, bool is_optional) {
-  if (cause == OK || !is_optional) return cause;
-  if (!*self->left_out)
-    snprintf(self->left_out, sizeof self->left_out, "products of the library are computed by our kernel, with the same bits: %.200s",
-             fail_text());
-  fail_clear();
-  return OK;
-}
-
-static status add_choice(exec *self, exec_op *op, const plan_gemm *pin) {
-  exec_choice *choice = &op->choices[op->choice_count];
-  const status found = prepare_pin(self, op, pin, &choice->lt);
-  TRY(leave_out(self, found, pin->is_optional));
-  if (found != OK) return OK;
-  choice->pin = pin;
-  op->choice_count++;
-  return OK;
-}
-
-static bool fits(const exec_op *op, const plan_product *pin) {
-  const gemm_args *args = op->args[0];
-  return op->op->kernel == KERNEL_gemm && args->batches == 1 && args->n == pin->n && args->k == pin->k && args->y_f32 == pin->y_f32 &&
-         pin->gemm.rows_min <= op->op->rows_max && pin->gemm.rows_max >= op->op->rows_min;
-}
-
-static status choose_unchecked(exec *self, exec_op *op, arena *host) {
-  const exec_options *o = &self->options;
-  void *choices;
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < o->unchecked_count; i++) count += fits(op, &o->unchecked[i]);
-  if (count == 0) return OK;
-  TRY(arena_take(host, sizeof(exec_choice) * count, &choices));
-  op->choices = choices;
-  for (uint32_t i = 0; i < o->unchecked_count; i++)
-    if (fits(op, &o->unchecked[i])) TRY(add_choice(self, op, &o->unchecked[i].gemm));
-  return OK;
-}
-
-static status choose_pinned(exec *self, exec_op *op, arena *host) {
-  void *choices;
-  if (op->op->gemm_count == 0) return OK;
-  if (((const gemm_args *)op->args[0])->batches != 1)
-    return FAIL(ERR_FORMAT, "plan op %s: a batched gemm has library algorithms", op->name);
-  TRY(arena_take(host, sizeof(exec_choice) * op->op->gemm_count, &choices));
-  op->choices = choices;
-  for (uint32_t i = 0; i < op->op->gemm_count; i++) TRY(add_choice(self, op, &self->plan->gemms[op->op->first_gemm + i]));
-  return OK;
-}
-
-static status prepare_library(exec *self, arena *host) {
-  const plan *p = self->plan;
-  const exec_options *o = &self->options;
-  if (p->gemm_count == 0 && o->unchecked_count == 0) return OK;
-  bool is_optional = o->unchecked_count == 0;
-  for (uint32_t i = 0; i < p->gemm_count; i++) is_optional &= p->gemms[i].is_optional;
-  const status opened = gemm_lt_open(o->device, o->libraries, &self->library);
-  TRY(leave_out(self, opened, is_optional));
-  for (uint32_t i = 0; i < self->op_count && opened == OK; i++)
-    TRY(o->unchecked_count ? choose_unchecked(self, &self->ops[i], host) : choose_pinned(self, &self->ops[i], host));
-  return OK;
-}
-
 status exec_start_kernels(exec *self, arena *host) {
   if (!self->options.device) return OK;
   TRY(make_kernels(self, host));
-  return prepare_library(self, host);
+  return exec_library_open(self, host);
 }
 
 /* === The self-check ========================================================================================================= */
@@ -333,103 +245,7 @@ void exec_start_tables(exec *self) {
   fill_memory(self);
 }
 
-/* === The check of library algorithms ======================================================================================== */
-
-/* Lively bf16 numbers: both signs, exponents from 2^-8 to 2^1, all significands. */
-static bf16 probe_value(uint64_t index) {
-  uint64_t z = (index + 1) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return (bf16)((z >> 63) << 15 | (119 + (z >> 32) % 10) << 7 | (z & 127));
-}
-
-typedef struct probe {
-  exec *self;
-  const exec_op *op;
-  const gemm_args *args;
-  uint32_t rows;
-  uint64_t x_bytes, y_bytes;
-} probe;
-
-/* Runs one side and brings y to the host. */
-static void probe_run(const probe *p, gemm_lt_op *lt, uint8_t *y, status *result) {
-  gpu *device = p->self->options.device;
-  uint64_t target = (uint64_t)(uintptr_t)p->args->y;
-  gpu_fill32(device, p->self->stream, target, UINT32_MAX, p->y_bytes / 4);
-  if (!lt) exec_launch_own(p->self, p->op, 0, p->rows);
-  else
-    *result = gemm_lt_run(p->self->library, lt, p->self->stream, p->rows, (uint64_t)(uintptr_t)p->args->x,
-                          (uint64_t)(uintptr_t)p->args->w, target,
-                          p->self->library_workspace);
-  gpu_download(device, p->self->stream, y, target, p->y_bytes);
-  gpu_sync(device, p->self->stream, "check of a library algorithm");
-}
-
-static status probe_rows(const probe *p, gemm_lt_op *lt) {
-  exec *self = p->self;
-  step_in head = {.token_count = p->rows, .logit_count = p->rows};
-  uint8_t *ours = self->pinned, *theirs = self->pinned + EXEC_STAGING_HALF_BYTES;
-  put(self, (uint64_t)(uintptr_t)p->args->step, &head, sizeof head);
-  bf16 *x = (bf16 *)(void *)self->pinned;
-  for (uint64_t i = 0; i < p->x_bytes / 2; i++) x[i] = probe_value(i);
-  gpu_upload(self->options.device, self->stream, (uint64_t)(uintptr_t)p->args->x, x, p->x_bytes);
-  gpu_sync(self->options.device, self->stream, "check of a library algorithm");
-  status result = OK;
-  probe_run(p, NULL, ours, &result);
-  probe_run(p, lt, theirs, &result);
-  TRY(result);
-  uint64_t item = p->args->y_f32 ? 4 : 2;
-  for (uint32_t row = 0; row < p->rows; row++)
-    if (memcmp(ours + row * p->args->ldy * item, theirs + row * p->args->ldy * item, p->args->n * item) != 0)
-      return FAIL(ERR_MISMATCH, "%s (n %u, k %u, %u rows): cuBLASLt %llu does not give the bits of our gemm, hint: plan --profile none",
-                  p->op->name, p->args->n, p->args->k, p->rows, (unsigned long long)gemm_lt_version(self->library));
-  return OK;
-}
-
-/* Rows that fit the staging halves. */
-static uint32_t probe_rows_max(const gemm_args *args) {
-  uint64_t x_row = 2ull * args->ldx, y_row = (args->y_f32 ? 4ull : 2ull) * args->ldy;
-  return (uint32_t)(EXEC_STAGING_HALF_BYTES / (x_row > y_row ? x_row : y_row));
-}
-
-static status check_choice(exec *self, const exec_op *op, exec_choice *choice) {
-  const plan_gemm *pin = choice->pin;
-  const gemm_args *args = op->args[0];
-  const plan_limits *limits = &self->plan->header->limits;
-  uint32_t most = op->op->rows_kind == ROWS_TOKENS ? limits->max_batch_tokens : limits->max_logit_rows;
-  most = min_u32(min_u32(most, pin->rows_max), probe_rows_max(args));
-  uint32_t rows[PROBE_ROWS] = {pin->rows_min ? pin->rows_min : 1, pin->rows_min + (most - min_u32(most, pin->rows_min)) / 2, most};
-  for (uint32_t i = 0; i < PROBE_ROWS; i++) {
-    if (rows[i] == 0 || rows[i] > most || (i && rows[i] == rows[i - 1])) continue;
-    probe p = {.self = self, .op = op, .args = args, .rows = rows[i]};
-    p.x_bytes = 2ull * ((rows[i] - 1ull) * args->ldx + args->k);
-    p.y_bytes = (args->y_f32 ? 4ull : 2ull) * ((rows[i] - 1ull) * args->ldy + args->n);
-    TRY(probe_rows(&p, &choice->lt));
-  }
-  return OK;
-}
-
-/* Ops of one shape share an algorithm; the first of them is checked (its weights are the model's own). */
-static bool seen_before(const exec *self, uint32_t op_index, uint32_t first_gemm) {
-  const gemm_args *args = self->ops[op_index].args[0];
-  for (uint32_t i = 0; i < op_index; i++) {
-    const gemm_args *other = self->ops[i].args[0];
-    if (self->ops[i].choice_count && self->ops[i].op->first_gemm == first_gemm && other->n == args->n && other->k == args->k &&
-        other->ldx == args->ldx && other->ldy == args->ldy)
-      return true;
-  }
-  return false;
-}
-
-status exec_start_library(exec *self) {
-  if (!self->options.device || self->options.unchecked_count) return OK;
-  for (uint32_t i = 0; i < self->op_count; i++) {
-    exec_op *op = &self->ops[i];
-    if (op->choice_count == 0 || seen_before(self, i, op->op->first_gemm)) continue;
-    for (uint32_t c = 0; c < op->choice_count; c++) TRY(check_choice(self, op, &op->choices[c]));
-  }
-  return OK;
-}
+status exec_start_library(exec *self) { return exec_library_check(self); }
 
 /* === Warm-up and graphs ===================================================================================================== */
 
@@ -466,9 +282,8 @@ static void warm_up(exec *self) {
   count = add_class(classes, count, 1, most);
   count = add_class(classes, count, most, most);
   for (uint32_t i = 0; i < self->op_count; i++) count = add_class(classes, count, p->ops[i].rows_min, most);
-  for (uint32_t i = 0; i < self->op_count; i++)
-    for (uint32_t c = 0; c < self->ops[i].choice_count; c++)
-      count = add_class(classes, count, max_u32(self->ops[i].choices[c].pin->rows_min, p->ops[i].rows_min), most);
+  for (uint32_t i = 0; i < self->options.unchecked_count; i++) /* the check has run the others */
+    count = add_class(classes, count, self->options.unchecked[i].gemm.rows_min, most);
   for (uint32_t i = 0; i < count; i++) exec_run_ops(self, 0, classes[i], min_u32(classes[i], p->header->limits.max_logit_rows));
   gpu_sync(self->options.device, self->stream, "warm-up");
 }

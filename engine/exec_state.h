@@ -83,4 +83,8 @@ void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_ro
 /* One op by our own kernel, never by a library (exec.c). GPU machine. */
 void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows);
 
+/* The library algorithms (exec_library.c): those that run here are chosen, and later compared with our kernel. GPU machine. */
+status exec_library_open(exec *self, arena *host);
+status exec_library_check(exec *self);
+
 #endif
