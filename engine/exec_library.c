@@ -140,10 +140,10 @@ static status digest_rows(const check *c, gemm_lt_op *lt, uint32_t rows, uint64_
   else
     TRY(gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w, y,
                     self->library_workspace));
-  row_digest_args digest = {.rows_kind = ROWS_TOKENS, .words = words, .stride = stride, .step = args->step};
-  memcpy(&digest.x, &y, sizeof digest.x);
-  memcpy(&digest.digest, &c->digests, sizeof digest.digest);
-  gpu_launch(device, self->stream, c->digest, "check of a library algorithm", (const uint32_t[3]){rows, 1, 1}, &digest);
+  row_digest_args wanted = {.rows_kind = ROWS_TOKENS, .words = words, .stride = stride, .step = args->step};
+  memcpy(&wanted.x, &y, sizeof wanted.x);
+  memcpy(&wanted.digest, &c->digests, sizeof wanted.digest);
+  gpu_launch(device, self->stream, c->digest, "check of a library algorithm", (const uint32_t[3]){rows, 1, 1}, &wanted);
   gpu_download(device, self->stream, digests, c->digests, 8ull * rows);
   gpu_sync(device, self->stream, "check of a library algorithm");
   return OK;
