@@ -2,16 +2,27 @@
 #include "cli_bench_tax.h"
 #include "cli_files.h"
 #include "planner/profile.h"
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-typedef struct steps { /* of a bench, which is closed before the next one takes the device's memory */
-  bench_decode *decodes;
-  uint32_t decode_count, prefill_count;
+#define DECODES_MAX (BENCH_LIST_MAX * BENCH_LIST_MAX)
+
+typedef struct steps {
+  bench_decode decodes[DECODES_MAX];
   bench_prefill prefills[BENCH_PREFILLS_MAX];
+  uint32_t decode_count, prefill_count;
 } steps;
+
+typedef struct answer { /* of a measuring process */
+  status result;
+  char text[512];
+  steps steps;
+} answer;
 
 /* Those that do not give our bits first: where there is one, it is faster than what does. */
 static status read_products(const char *path, plan_product **products, uint32_t *count) {
@@ -35,21 +46,60 @@ static status read_products(const char *path, plan_product **products, uint32_t 
   return *count ? OK : FAIL(ERR_USAGE, "%s: expected a profile with entries that are used, found none", path);
 }
 
+static status measure_here(const bench_options *options, steps *out) {
+  bench *opened = NULL;
+  TRY(bench_open(&opened, options));
+  const bench_report *r = bench_results(opened);
+  out->decode_count = min_u32(r->decode_count, DECODES_MAX);
+  out->prefill_count = r->prefill_count;
+  memcpy(out->decodes, r->decodes, out->decode_count * sizeof *out->decodes);
+  memcpy(out->prefills, r->prefills, sizeof out->prefills);
+  bench_close(opened);
+  return OK;
+}
+
+static bool move_all(int descriptor, void *bytes, size_t count, bool writes) {
+  for (char *at = bytes; count > 0;) {
+    const ssize_t part = writes ? write(descriptor, at, count) : read(descriptor, at, count);
+    if (part < 0 && errno == EINTR) continue;
+    if (part <= 0) return false;
+    at += part;
+    count -= (size_t)part;
+  }
+  return true;
+}
+
+static _Noreturn void measure_in_child(const bench_options *options, int descriptor) {
+  answer a = {0};
+  a.result = measure_here(options, &a.steps);
+  if (a.result != OK) snprintf(a.text, sizeof a.text, "%s", fail_text());
+  move_all(descriptor, &a, sizeof a, true);
+  _exit(0);
+}
+
+/* In a process of its own: the second engine of a process would find the first one's context and libraries. */
 static status measure(const bench_options *options, const plan_product *products, uint32_t count, steps *out) {
   bench_options o = *options;
-  bench *opened = NULL;
+  int ends[2];
   o.no_ops = true;
   o.unchecked = products;
   o.unchecked_count = count;
-  TRY(bench_open(&opened, &o));
-  const bench_report *r = bench_results(opened);
-  out->decodes = malloc((r->decode_count + 1u) * sizeof *out->decodes);
-  if (out->decodes) memcpy(out->decodes, r->decodes, r->decode_count * sizeof *out->decodes);
-  memcpy(out->prefills, r->prefills, sizeof out->prefills);
-  out->decode_count = r->decode_count;
-  out->prefill_count = r->prefill_count;
-  bench_close(opened);
-  return out->decodes ? OK : FAIL(ERR_LIMIT, "bench: no memory for figures");
+  fflush(stdout);
+  if (pipe(ends) != 0) return FAIL(ERR_IO, "bench: no pipe: %s", strerror(errno));
+  const pid_t child = fork();
+  if (child == 0) measure_in_child(&o, ends[1]);
+  close(ends[1]);
+  static const char lost[] = "bench: the measuring process ended early";
+  answer a = {.result = ERR_DEVICE};
+  if (child < 0 || !move_all(ends[0], &a, sizeof a, false)) {
+    a.result = ERR_DEVICE;
+    memcpy(a.text, lost, sizeof lost);
+  }
+  close(ends[0]);
+  if (child > 0) waitpid(child, NULL, 0);
+  if (a.result != OK) return FAIL(a.result, "%s", a.text);
+  *out = a.steps;
+  return OK;
 }
 
 static void print_row(const char *what, uint32_t count, uint32_t tokens, double ours, double theirs, json_t *list) {
@@ -86,8 +136,6 @@ status cli_bench_tax_run(const bench_options *options, const char *profile_path,
   if (result == OK) result = measure(options, NULL, 0, &ours);
   if (result == OK) result = measure(options, products, count, &theirs);
   if (result == OK) result = print_both(&ours, &theirs, json_path);
-  free(ours.decodes);
-  free(theirs.decodes);
   free(products);
   return result;
 }

@@ -21,11 +21,14 @@
 #define NEAR_MAX 16u         /* tiles around which everything is tried */
 #define GUESSED_MAX 1024u    /* of them, guessed for a range */
 #define FINALISTS_MAX 16u    /* of them, timed */
-#define FAST_PLAIN 40u       /* kept of each row count where all are guessed: without split-K */
+#define FAST_PLAIN 24u       /* kept of each row count where all are guessed: without split-K */
 #define FAST_SPLIT 12u       /* and with it */
 #define CERTIFIED 3u         /* finalists of each end of a range that give our bits */
 #define OTHERS 2u            /* and that do not */
 #define TRIES_MAX 32u        /* comparisons at each end */
+#define INNER 3u             /* row counts tried between the ends of a range that is divided */
+#define PART_ROWS_MIN 31u    /* ranges of fewer rows are not */
+#define LOSS 1.06            /* nor those where one algorithm loses less at both ends together */
 #define NOISE 0.98           /* what is faster by less than 2 % is not used */
 
 typedef struct candidate {
@@ -346,15 +349,64 @@ static status report_point(probe *self, const range *r, int end, const candidate
   return OK;
 }
 
+static candidate *fastest_at(probe *self, int end) {
+  candidate *best = NULL;
+  for (uint32_t i = 0; i < self->finalist_count; i++) {
+    candidate *c = &self->finalists[i];
+    if (c->certified && mean(c->us) < INFINITY && (!best || c->us[end] < best->us[end])) best = c;
+  }
+  return best;
+}
+
+/* A tile that fills the GPU once at the end of a range may waste half of it at the beginning. Where the fastest at both ends lose much
+ * at the other end, each gets a part: they are timed in between, and the border is put where the sum of logarithms is least. False: one
+ * for the whole range. */
+static bool divide(probe *self, const range *r, const candidate *whole, range parts[2], candidate chosen[2]) {
+  const candidate *const ends[] = {fastest_at(self, 0), fastest_at(self, 1)};
+  uint32_t rows[INNER];
+  double us[2][INNER] = {{0}};
+  if (!whole || r->rows[1] - r->rows[0] < PART_ROWS_MIN) return false;
+  if (whole->us[0] * whole->us[1] < LOSS * ends[0]->us[0] * ends[1]->us[1]) return false;
+  for (uint32_t i = 0; i < INNER; i++) {
+    rows[i] = r->rows[0] + (r->rows[1] - r->rows[0]) * (i + 1) / (INNER + 1);
+    if (cli_probe_gpu_begin(self->gpu, self->product, rows[i]) != OK) return false;
+    for (int e = 0; e < 2; e++) {
+      gemm_lt_op op = ends[e]->op;
+      if (!cli_probe_gpu_agrees(self->gpu, &op) || cli_probe_gpu_time(self->gpu, &op, &us[e][i]) != OK) return false;
+    }
+  }
+  uint32_t border = 0; /* how many inner points the first has */
+  double least_sum = INFINITY;
+  for (uint32_t b = 0; b <= INNER; b++) {
+    double sum = 0;
+    for (uint32_t i = 0; i < INNER; i++) sum += log(us[i < b ? 0 : 1][i]);
+    if (sum < least_sum) least_sum = sum, border = b;
+  }
+  if (border == 0) return false;
+  const uint32_t last = rows[border - 1];
+  for (int e = 0; e < 2; e++) chosen[e] = *ends[e], parts[e] = *r;
+  parts[0].rows[1] = last;
+  parts[1].rows[0] = last + 1;
+  chosen[0].us[1] = us[0][border - 1];
+  chosen[1].us[0] = border < INNER ? us[1][border] : ends[1]->us[1];
+  return serves(self, &chosen[0].op, r->rows[0], last, 1) && serves(self, &chosen[1].op, last + 1, r->rows[1], 1);
+}
+
 static status probe_range(probe *self, range *r) {
   TRY(find_finalists(self, r));
-  candidate *certified = fastest(self, r, true), *other = fastest(self, r, false);
-  const bool use = certified && mean(certified->us) < NOISE * mean(r->own_us);
-  const double ours = use ? mean(certified->us) : mean(r->own_us);
-  if (certified) TRY(add_entry(self, r, certified, use));
-  if (other && mean(other->us) < NOISE * ours) TRY(add_entry(self, r, other, true));
-  TRY(report_point(self, r, 0, use ? certified : NULL));
-  return r->rows[0] == r->rows[1] ? OK : report_point(self, r, 1, use ? certified : NULL);
+  candidate *certified = fastest(self, r, true), *other = fastest(self, r, false), chosen[2];
+  range parts[2];
+  const bool is_divided = divide(self, r, certified, parts, chosen);
+  fail_clear();
+  const double theirs = is_divided ? sqrt(chosen[0].us[0] * chosen[1].us[1]) : certified ? mean(certified->us) : INFINITY;
+  const bool use = theirs < NOISE * mean(r->own_us);
+  if (is_divided)
+    for (int e = 0; e < 2; e++) TRY(add_entry(self, &parts[e], &chosen[e], use));
+  else if (certified) TRY(add_entry(self, r, certified, use));
+  if (other && mean(other->us) < NOISE * (use ? theirs : mean(r->own_us))) TRY(add_entry(self, r, other, true));
+  const candidate *const used[] = {is_divided ? &chosen[0] : certified, is_divided ? &chosen[1] : certified};
+  TRY(report_point(self, r, 0, use ? used[0] : NULL));
+  return r->rows[0] == r->rows[1] ? OK : report_point(self, r, 1, use ? used[1] : NULL);
 }
 
 static status probe_product(probe *self) {
