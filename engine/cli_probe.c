@@ -341,8 +341,8 @@ static status report_point(probe *self, const range *r, int end, const candidate
   self->logs[large][0] += log(own / all_us);
   self->logs[large][1] += log(ours / all_us);
   self->log_counts[large]++;
-  json_t *point = json_pack("{s:i, s:i, s:s, s:i, s:f, s:b}", "n", (int)lt->n, "k", (int)lt->k, "out", lt->y_f32 ? "f32" : "bf16", "rows",
-                            (int)r->rows[end], "own_us", own, "library", used != NULL);
+  json_t *point = json_pack("{s:i, s:i, s:s, s:i, s:f, s:f, s:b}", "n", (int)lt->n, "k", (int)lt->k, "out", lt->y_f32 ? "f32" : "bf16",
+                            "rows", (int)r->rows[end], "own_us", own, "used_us", ours, "library", used != NULL);
   if (point && class_us < INFINITY) json_object_set_new(point, "class_us", json_real(class_us));
   if (point && all_us < INFINITY) json_object_set_new(point, "all_us", json_real(all_us));
   if (!point || json_array_append_new(self->points, point) != 0) return FAIL(ERR_LIMIT, "no memory for a figure");
