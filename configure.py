@@ -17,8 +17,8 @@ import sys
 
 ENGINE = """
 added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
-digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite pages plan points pretokenize
-receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
+digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points
+pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
 self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
 trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
@@ -42,7 +42,7 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
-ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tile.cuh
+ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.

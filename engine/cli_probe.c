@@ -244,9 +244,9 @@ static status run_own(probe *self, const shape *s, uint32_t rows, uint64_t copy)
   memcpy(&args.y, &self->y, sizeof args.y);
   args.ldx = s->lt.ldx;
   args.ldy = s->lt.ldy;
-  uint32_t grid[3];
-  for (int i = 0; i < 3; i++) grid[i] = (uint32_t)plan_extent(&op->grid[i], rows);
-  gpu_launch(self->device, self->stream, kernel, plan_string(&self->plan, op->name), grid, &args);
+  gpu_work work = {.kernel = kernel, .op = plan_string(&self->plan, op->name), .args = &args};
+  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->grid[i], rows);
+  gpu_launch(self->device, self->stream, &work);
   return OK;
 }
 
@@ -271,7 +271,8 @@ static status digest_run(probe *self, const shape *s, gemm_lt_op *op, uint32_t r
   memcpy(&args.step, &self->step, sizeof args.step);
   memcpy(&args.x, &self->y, sizeof args.x);
   memcpy(&args.digest, &self->digests, sizeof args.digest);
-  gpu_launch(self->device, self->stream, &self->digest, "row_digest", (const uint32_t[3]){rows, 1, 1}, &args);
+  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {rows, 1, 1}, .args = &args};
+  gpu_launch(self->device, self->stream, &work);
   gpu_download(self->device, self->stream, digests, self->digests, 8ull * rows);
   gpu_sync(self->device, self->stream, op ? "a library algorithm" : "our gemm kernel");
   return OK;

@@ -3,6 +3,7 @@
  * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
  * is in exec_start.c, the shared state in exec_state.h. */
 #include "exec_state.h"
+#include "op_maps.h"
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
@@ -150,10 +151,22 @@ const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
 
 /* === Ops ==================================================================================================================== */
 
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows) {
-  uint32_t grid[3];
-  for (int i = 0; i < 3; i++) grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
-  gpu_launch(self->options.device, self->stream, op->kernel, op->name, grid, op->args[parity]);
+bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
+                    tensor_maps *maps) {
+  tensor_shape shapes[2];
+  if (!op_maps_taken(specs, spec_count)) return false;
+  op_maps(kernel, specs, spec_count, args, rows, shapes);
+  gpu_tensor(self->options.device, &shapes[0], kernels_row(kernel)->name, &maps->w);
+  gpu_tensor(self->options.device, &shapes[1], kernels_row(kernel)->name, &maps->x);
+  return true;
+}
+
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps) {
+  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = overlaps};
+  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
+  tensor_maps maps;
+  if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], rows, &maps)) work.maps = &maps;
+  gpu_launch(self->options.device, self->stream, &work);
 }
 
 /* The pinned library algorithm for this row count, or null. */
@@ -173,14 +186,15 @@ static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t 
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
-static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows) {
+/* overlaps: what stands before it on the stream is an op of the same step. */
+static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps) {
   if (!self->options.device) {
     op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
   gemm_lt_op *lt = library_choice(self, op, rows);
   if (lt) run_library(self, op, lt, rows);
-  else exec_launch_own(self, op, parity, rows);
+  else exec_launch_own(self, op, parity, rows, overlaps);
 }
 
 /* Launch rows of an op, 0 when it does not run for these. */
@@ -190,9 +204,12 @@ static uint32_t rows_of(const exec_op *op, uint32_t token_rows, uint32_t logit_r
 }
 
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
+  bool overlaps = false;
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
-    if (rows) run_op(self, &self->ops[i], parity, rows);
+    if (!rows) continue;
+    run_op(self, &self->ops[i], parity, rows, overlaps);
+    overlaps = true;
   }
 }
 
@@ -421,7 +438,7 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], head->token_count, head->logit_count);
     if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows);
+    run_op(self, &self->ops[i], parity, rows, false);
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
@@ -432,7 +449,7 @@ void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit
   ASSERT(op < self->op_count);
   uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
   ASSERT(rows > 0);
-  run_op(self, &self->ops[op], 0, rows);
+  run_op(self, &self->ops[op], 0, rows, false);
   wait_for(self, self->ops[op].name);
 }
 

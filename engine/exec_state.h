@@ -22,6 +22,8 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const kernel_row *row;
   void *args[2];          /* with addresses, by the parity of the step */
   const gpu_kernel *kernel; /* GPU machine */
+  const jit_spec *specs;    /* [spec_count] of the kernel, GPU machine */
+  uint32_t spec_count;
   gemm_lt_op *lt;         /* [op->gemm_count], GPU machine */
 } exec_op;
 
@@ -54,6 +56,7 @@ struct exec {
   exec_gaps gaps;
   gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
+  const jit_spec **specs;     /* [plan kernels] their constants */
   gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;
@@ -69,7 +72,11 @@ static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t 
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows);
 
-/* One op by our own kernel, never by a library (exec.c). GPU machine. */
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows);
+/* Makes the maps of a launch, if a kernel of these constants takes maps (exec.c). GPU machine. */
+bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
+                    tensor_maps *maps);
+
+/* One op by our own kernel, never by a library (exec.c). overlaps: see gpu_work. GPU machine. */
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps);
 
 #endif
