@@ -29,7 +29,7 @@ moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
 """.split()
 
 PLANNER = """
-check check_access check_values config_field config_rope deploy_config draft emit graph guarantees model_config place planner
+check check_access check_branches check_values config_field config_rope deploy_config draft emit graph guarantees model_config place planner
 print profile rope specialise
 """.split()
 

@@ -47,10 +47,13 @@ static status make_memory(exec *self, arena *host) {
   TRY(gpu_reserve(device, self->plan->header->device_bytes, &self->base));
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
+  TRY(gpu_stream_open(device, &self->side));
   TRY(gpu_stream_open(device, &self->up));
   TRY(gpu_stream_open(device, &self->down));
   gpu_event **const events[] = {self->done, self->uploaded, self->computed};
   for (int i = 0; i < 6; i++) TRY(gpu_event_open(device, false, &events[i / 2][i % 2]));
+  TRY(gpu_event_open(device, false, &self->forked));
+  TRY(gpu_event_open(device, false, &self->joined));
   for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
   for (uint32_t i = 0; i < EXEC_TIMED_STEPS && self->options.timed; i++) {
     TRY(gpu_event_open(device, true, &self->ops_begin[i]));
@@ -161,12 +164,12 @@ bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t
   return true;
 }
 
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps) {
-  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = overlaps};
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
+  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
   for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
   tensor_maps maps;
   if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], rows, &maps)) work.maps = &maps;
-  gpu_launch(self->options.device, self->stream, &work);
+  gpu_launch(self->options.device, lane.stream, &work);
 }
 
 /* The pinned library algorithm for this row count, or null. */
@@ -178,23 +181,22 @@ static gemm_lt_op *library_choice(const exec *self, const exec_op *op, uint32_t 
   return NULL;
 }
 
-static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows) {
+static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows, gpu_stream *stream) {
   const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
   uint64_t workspace = exec_address(self, REGION_WORK, self->plan->header->gemm_workspace);
-  status result = gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
+  status result = gemm_lt_run(self->library, lt, stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
                               (uint64_t)(uintptr_t)args->y, workspace);
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
-/* overlaps: what stands before it on the stream is an op of the same step. */
-static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps) {
+static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
   if (!self->options.device) {
     op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
   gemm_lt_op *lt = library_choice(self, op, rows);
-  if (lt) run_library(self, op, lt, rows);
-  else exec_launch_own(self, op, parity, rows, overlaps);
+  if (lt) run_library(self, op, lt, rows, lane.stream);
+  else exec_launch_own(self, op, parity, rows, lane);
 }
 
 /* Launch rows of an op, 0 when it does not run for these. */
@@ -203,13 +205,34 @@ static uint32_t rows_of(const exec_op *op, uint32_t token_rows, uint32_t logit_r
   return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
 }
 
+/* The lane of the next op of this branch. An op overlaps with the one before it on its stream, if that is an op of the same step and
+ * the two streams do not meet between them. */
+static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, exec_lane *side_lane) {
+  gpu *device = self->options.device;
+  bool forks = branch == BRANCH_SIDE && !side_lane->stream, joins = branch == BRANCH_JOIN && side_lane->stream;
+  if (forks) {
+    gpu_record(device, main_lane->stream, self->forked);
+    gpu_wait(device, self->side, self->forked);
+    *side_lane = (exec_lane){.stream = self->side};
+  }
+  if (joins) {
+    gpu_record(device, side_lane->stream, self->joined);
+    gpu_wait(device, main_lane->stream, self->joined);
+    *side_lane = (exec_lane){0};
+    main_lane->overlaps = false;
+  }
+  exec_lane *lane = branch == BRANCH_SIDE ? side_lane : main_lane, chosen = *lane;
+  lane->overlaps = true;
+  return chosen;
+}
+
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
-  bool overlaps = false;
+  exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
+  bool branches = self->options.device && token_rows <= self->plan->header->limits.split_rows_max;
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
     if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows, overlaps);
-    overlaps = true;
+    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].op->branch : BRANCH_MAIN, &main_lane, &side_lane));
   }
 }
 
@@ -438,7 +461,7 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], head->token_count, head->logit_count);
     if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows, false);
+    run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
@@ -449,7 +472,7 @@ void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit
   ASSERT(op < self->op_count);
   uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
   ASSERT(rows > 0);
-  run_op(self, &self->ops[op], 0, rows, false);
+  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream});
   wait_for(self, self->ops[op].name);
 }
 

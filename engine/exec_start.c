@@ -309,7 +309,7 @@ static void probe_run(const probe *p, gemm_lt_op *lt, uint8_t *y, status *result
   gpu *device = p->self->options.device;
   uint64_t target = (uint64_t)(uintptr_t)p->args->y;
   gpu_fill32(device, p->self->stream, target, UINT32_MAX, p->y_bytes / 4);
-  if (!lt) exec_launch_own(p->self, p->op, 0, p->rows, false);
+  if (!lt) exec_launch_own(p->self, p->op, 0, p->rows, (exec_lane){.stream = p->self->stream});
   else
     *result = gemm_lt_run(p->self->library, lt, p->self->stream, p->rows, (uint64_t)(uintptr_t)p->args->x,
                           (uint64_t)(uintptr_t)p->args->w, target,

@@ -46,6 +46,8 @@ struct exec {
   uint8_t *pinned;            /* the pinned block */
   uint64_t pinned_bytes;
   gpu_stream *stream;         /* ops, in the order of submission */
+  gpu_stream *side;           /* ops of a step that run beside those of `stream`: BRANCH_SIDE */
+  gpu_event *forked, *joined; /* the two part, and meet again */
   gpu_stream *up, *down;      /* inputs before their step, results behind it: beside the ops of other steps */
   gpu_event *uploaded[2], *computed[2];
   gpu_event *done[2];
@@ -76,7 +78,12 @@ void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t log
 bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
                     tensor_maps *maps);
 
-/* One op by our own kernel, never by a library (exec.c). overlaps: see gpu_work. GPU machine. */
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps);
+typedef struct exec_lane { /* where an op goes */
+  gpu_stream *stream;
+  bool overlaps; /* see gpu_work */
+} exec_lane;
+
+/* One op by our own kernel, never by a library (exec.c). GPU machine. */
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane);
 
 #endif
