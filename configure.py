@@ -16,11 +16,12 @@ import sys
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
-digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points
-pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens
-self_check self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json
-tokenizer_tiktoken trace_reader trace_writer transcript trig verbatim watch weights weights_tree
+added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step bpe
+detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_start fail gemm_lt
+gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points pretokenize receipt receipt_compare receipt_read
+request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases special_file
+split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_reader
+trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
@@ -35,8 +36,9 @@ print profile rope specialise
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_audit cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines cli_options cli_output cli_plan cli_probe cli_run
-cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
+cli_audit cli_bench cli_bench_report cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines cli_options
+cli_output cli_plan cli_probe cli_roofline cli_run cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify
+main
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
@@ -60,17 +62,18 @@ random_model tokenizer_ids
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
 TESTS = {
     "unit": """
-arena audit_inputs bpe check cli_compare cli_stats cli_trace config_rope cpu_pool cuda_api damage deploy_config detokenizer
-diff_receipt diff_trace diff_values digest dynlib fail gpu_driver guarantee h16 items jit model_config num pages place plan planner points
-pretokenize profile receipt receipt_read request residual safetensors schedule schedule_pages schedule_random score_items score_report
-score_tokens self_check split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
+arena audit_inputs bench_cost bpe check cli_compare cli_roofline cli_stats cli_trace config_rope cpu_pool cuda_api damage
+deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib fail gpu_driver guarantee h16 items jit
+model_config num pages place plan planner points pretokenize profile receipt receipt_read request residual safetensors
+schedule schedule_pages schedule_random score_items score_report score_tokens self_check split_automaton stop_text tokenizer
+tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
 adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
-audit checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
+audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
 scoring start_check trace verify weights_tree
 """.split(),
 }
@@ -88,7 +91,8 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
                 "test_schedule_random": ["tests/unit/late_machine.c"],
                 "test_h16": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
                 "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
-                "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"], "test_cli_stats": ["engine/cli_stats.c"],
+                "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"],
+                "test_cli_roofline": ["engine/cli_roofline.c"], "test_cli_stats": ["engine/cli_stats.c"],
                 "test_cli_trace": ["engine/cli_%s.c" % name for name in ("trace", "files", "options")],
                 "test_hostile": ["tests/fuzz/plan_walk.c"], "test_schedules": SCHEDULE_FUZZ,
                 "test_diff": RUN_COMMAND + ["engine/cli_%s.c" % name for name in ("compare", "diff", "score")],

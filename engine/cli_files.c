@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,7 +80,7 @@ static bool is_model_file(const char *name) {
 }
 
 status cli_files_check_model(const char *output, const char *model_dir) {
-  DIR *folder = output ? opendir(model_dir) : NULL;
+  DIR *folder = output && model_dir ? opendir(model_dir) : NULL;
   if (!folder) return OK; /* whoever reads the model says so */
   status result = OK;
   for (const struct dirent *entry; result == OK && (entry = readdir(folder)) != NULL;) {
@@ -102,4 +103,13 @@ status cli_files_check_outputs(const char *const *outputs, size_t count, const c
     for (size_t j = 0; j < i; j++) TRY(check_two(outputs[i], outputs[j]));
   }
   return OK;
+}
+
+const char *cli_files_cache(const char *asked, char *room, size_t room_bytes) {
+  const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int length = 0;
+  if (asked) return *asked ? asked : NULL;
+  if (base && *base == '/') length = snprintf(room, room_bytes, "%s/verbatim", base);
+  else if (home && *home) length = snprintf(room, room_bytes, "%s/.cache/verbatim", home);
+  return length > 0 && (size_t)length < room_bytes ? room : NULL;
 }

@@ -468,11 +468,15 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
   end_step(self, parity, head);
 }
 
-void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {
   ASSERT(op < self->op_count);
   uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
   ASSERT(rows > 0);
-  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream});
+  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream, .overlaps = overlaps});
+}
+
+void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+  exec_run_op(self, op, token_rows, logit_rows, false);
   wait_for(self, self->ops[op].name);
 }
 

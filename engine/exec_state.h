@@ -1,4 +1,4 @@
-/* exec_state.h - what exec.c and exec_start.c share: the state of the machine that runs a plan. Private to these two. */
+/* exec_state.h - what exec.c, exec_start.c and exec_bench.c share: the state of the machine that runs a plan. Private to these. */
 #ifndef VERBATIM_EXEC_STATE_H
 #define VERBATIM_EXEC_STATE_H
 #include "exec.h"
@@ -82,6 +82,10 @@ typedef struct exec_lane { /* where an op goes */
   gpu_stream *stream;
   bool overlaps; /* see gpu_work */
 } exec_lane;
+
+/* Puts one op on the stream with the inputs of parity 0, or computes it (exec.c). The launch rows of its kind must be in its range.
+ * overlaps: see gpu_work. */
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps);
 
 /* One op by our own kernel, never by a library (exec.c). GPU machine. */
 void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane);

@@ -165,6 +165,23 @@ static void everything_made_is_released(void **state) {
   gpu_close(NULL);
 }
 
+static void a_graph_dropped_is_released_once(void **state) {
+  (void)state;
+  gpu *device = NULL;
+  gpu_stream *stream = NULL;
+  gpu_graph *graphs[2] = {NULL};
+  if (gpu_open(1, &search, &device) != OK || gpu_stream_open(device, &stream) != OK) fail_msg("%s", fail_text());
+  int before = fake->alive;
+  for (int i = 0; i < 2; i++)
+    if (gpu_capture_begin(device, stream) != OK || gpu_capture_end(device, stream, &graphs[i]) != OK) fail_msg("%s", fail_text());
+  assert_int_equal(fake->alive, before + 2);
+  gpu_graph_drop(device, graphs[1]);
+  assert_int_equal(fake->alive, before + 1);
+  assert_int_equal(gpu_count(device).graphs, 1);
+  gpu_close(device);
+  assert_int_equal(fake->alive, 0);
+}
+
 /* Each call of the driver fails once: an error that names the call, nothing left behind. */
 static void every_failing_call_is_an_error_and_leaks_nothing(void **state) {
   (void)state;
@@ -391,6 +408,7 @@ static void a_failing_library_is_a_fault_too(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(everything_made_is_released, reset),
+      cmocka_unit_test_setup(a_graph_dropped_is_released_once, reset),
       cmocka_unit_test_setup(every_failing_call_is_an_error_and_leaks_nothing, reset),
       cmocka_unit_test_setup(unsuitable_devices_are_refused, reset),
       cmocka_unit_test_setup(unsuitable_kernels_are_refused, reset),
