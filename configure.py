@@ -16,12 +16,12 @@ import sys
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step
-bpe detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_library exec_start fail
-gemm_lt gpu guarantee items jit json_line kernels nonfinite pages plan points pretokenize receipt receipt_compare
-receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases
-special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
-trace_reader trace_writer transcript trig verbatim watch weights weights_tree
+added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step bpe
+detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_library exec_start fail gemm_lt
+gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points pretokenize receipt receipt_compare receipt_read
+request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases special_file
+split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_reader
+trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
@@ -30,7 +30,7 @@ moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
 """.split()
 
 PLANNER = """
-check check_access check_values config_field config_rope deploy_config draft emit graph guarantees model_config place planner
+check check_access check_branches check_values config_field config_rope deploy_config draft emit graph guarantees model_config place planner
 print profile rope specialise
 """.split()
 
@@ -44,7 +44,7 @@ cli_trace cli_verify main
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
-ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tile.cuh
+ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # Profiles of GPUs, compiled in likewise.

@@ -107,10 +107,7 @@ static status choose_sizes(bench *self) {
 
 static status take_memory(bench *self) {
   const plan_limits *limits = &self->plan->header->limits;
-  uint64_t sizes = (uint64_t)BENCH_LIST_MAX * (BENCH_LIST_MAX + 1);
-  self->ops_max = self->rows.count * (self->plan->op_count + 8 * self->op_contexts.count);
-  self->decodes_max = (uint32_t)sizes;
-  TRY(arena_take(&self->host, self->ops_max * sizeof *self->report.ops, &self->report.ops));
+  self->decodes_max = self->step_contexts.count * BENCH_BATCHES_MAX;
   TRY(arena_take(&self->host, self->decodes_max * sizeof *self->report.decodes, &self->report.decodes));
   TRY(arena_take(&self->host, limits->kv_pages * sizeof *self->pages, &self->pages));
   TRY(arena_take(&self->host, limits->max_seqs * sizeof *self->changed, &self->changed));
@@ -150,6 +147,7 @@ void bench_close(bench *self) {
   exec_close(self->machine);
   gpu_close(self->device);
   cpu_pool_close(self->pool);
+  free(self->report.ops);
   arena_close(&self->host);
   free(self);
 }

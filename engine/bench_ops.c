@@ -173,6 +173,18 @@ static bool is_cached(const bench *self, uint32_t timed, const bench_cost *cost)
   return self->device && read > cost->activation_bytes && timed * read <= gpu_describe(self->device)->l2_bytes;
 }
 
+/* Room for one more. */
+static status grow_report(bench *self) {
+  bench_report *r = &self->report;
+  if (r->op_count < self->ops_max) return OK;
+  uint32_t most = self->ops_max + 256;
+  bench_op *ops = realloc(r->ops, most * sizeof *ops);
+  if (!ops) return FAIL(ERR_LIMIT, "bench: no memory for the figures of %u ops", most);
+  r->ops = ops;
+  self->ops_max = most;
+  return OK;
+}
+
 static status time_group(sweep *s, const group *g, const bench_cost *cost, uint32_t experts_used) {
   bench *self = s->bench;
   const bench_report *r = &self->report;
@@ -184,7 +196,7 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
   list.launches = choose_launches(self, g, exec_bench_once(&self->timer, &list) / list.launches);
   TRY(exec_bench_time(&self->timer, &list, replays, us));
   qsort(us, replays, sizeof *us, compare_times);
-  ASSERT(self->report.op_count < self->ops_max);
+  TRY(grow_report(self));
   bench_op *out = &self->report.ops[self->report.op_count++];
   *out = (bench_op){.kernel = kernels_row(op->kernel)->name, .rows = bench_rows(op, s->token_rows, s->logit_rows),
                     .context = is_attention(op) ? s->context : 0, .instances = g->instances, .timed = min_u32(g->count, list.launches),

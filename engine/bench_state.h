@@ -6,6 +6,9 @@
 #include "exec.h"
 #include "exec_bench.h"
 
+#define BENCH_BATCHES_MAX 7u /* of decode steps: 1, 4, 16, ... and max_seqs */
+_Static_assert(SEQS_MAX <= 1u << 2 * (BENCH_BATCHES_MAX - 2), "powers of four, and the last");
+
 struct bench {
   bench_options options;
   const plan *plan;

@@ -81,6 +81,7 @@ typedef struct watch_state {
 static uint32_t count_experts(bench *self, const plan_op *op) {
   const moe_sort_args *args = (const void *)(self->plan->args + op->args_offset);
   uint32_t first[EXPERTS_MAX + 1], used = 0;
+  ASSERT(args->experts <= EXPERTS_MAX);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
     if (fixup->args_offset == offsetof(moe_sort_args, expert_first))

@@ -67,6 +67,7 @@ typedef struct probe {
   uint32_t log_counts[2];
   const char *plans[PLANS_MAX], *output_path, *json_path, *cache_dir;
   uint32_t plan_count, device_index;
+  bool offered_only;
 } probe;
 
 /* === The pool of a shape =================================================================================================== */
@@ -157,11 +158,13 @@ static status search_pool(probe *self) {
     const uint32_t rows = min_u32(anchors[a], self->product->rows_max);
     TRY(cli_probe_gpu_begin(self->gpu, self->product, rows));
     for (uint32_t i = 0; i < self->pool_count; i++) self->pool[i].guess = NAN;
-    TRY(add_tiles(self, rows));
-    guess_pool(self, rows);
-    extend_pool(self, rows, GEMM_LT_NEAR);
-    guess_pool(self, rows);
-    extend_pool(self, rows, GEMM_LT_SPLITS);
+    if (!self->offered_only) {
+      TRY(add_tiles(self, rows));
+      guess_pool(self, rows);
+      extend_pool(self, rows, GEMM_LT_NEAR);
+      guess_pool(self, rows);
+      extend_pool(self, rows, GEMM_LT_SPLITS);
+    }
     guess_pool(self, rows);
     uint32_t plain = 0, split = 0;
     for (uint32_t i = 0; i < self->pool_count && self->pool[i].guess < INFINITY; i++)
@@ -460,9 +463,10 @@ static status write_list(probe *self, const char *path, const char *name, const 
 }
 
 static const char help[] =
-    "usage: verbatim probe PLAN... -o PROFILE.json [--json FIGURES.json] [--device N] [--cache-dir DIR]\n"
+    "usage: verbatim probe PLAN... -o PROFILE.json [--json FIGURES.json] [--offered] [--device N] [--cache-dir DIR]\n"
     "       verbatim probe --copy MODEL_DIR [--threads N] [--device N] [--json]\n"
     "Measures which cuBLASLt algorithms give the bits of our gemm kernel for the plans' shapes, and how fast they are.\n"
+    "--offered tries only what the library's heuristic offers: less, and faster.\n"
     "Use the result with: verbatim plan ... --profile PROFILE.json\n"
     "--copy measures how fast the model's files can reach the GPU; compare with verbatim run --stats.\n";
 
@@ -484,6 +488,7 @@ static status read_arguments(probe *self, int argc, char **argv) {
     if (!strcmp(word, "-o")) self->output_path = value;
     else if (!strcmp(word, "--json")) self->json_path = value;
     else if (!strcmp(word, "--cache-dir")) self->cache_dir = value;
+    else if (!strcmp(word, "--offered")) self->offered_only = true;
     else if (!strcmp(word, "--device")) TRY(read_device(self, value));
     else if (word[0] == '-') return FAIL(ERR_USAGE, "probe: unexpected argument \"%.80s\"; hint: verbatim probe --help", word);
     else if (self->plan_count == PLANS_MAX) return FAIL(ERR_USAGE, "probe: more than %u plans", PLANS_MAX);

@@ -4,6 +4,7 @@
 #include "dynlib.h"
 #include "jit.h"
 #include "kernels.h"
+#include "op_maps.h"
 #include "plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct cli_probe_gpu {
   uint32_t product_count, rows_max;
   const cli_probe_product *product; /* of the measurements under way */
   uint32_t rows;
+  bool overlaps;                              /* the next launch is behind one of ours in a graph, as in a step */
   uint64_t step, x, w, y, digests, workspace; /* device addresses */
   uint64_t w_bytes;                           /* room for the copies of one product's weights */
   step_in *host_step;                         /* pinned: the step, then digests of our kernel, then of the library, then the pattern */
@@ -108,17 +110,22 @@ static status load_kernel(cli_probe_gpu *self, uint32_t id, const jit_spec *spec
   return gpu_kernel_load(self->device, &config, out);
 }
 
+static uint32_t read_specs(const source *from, uint32_t variant, jit_spec specs[JIT_SPECS_MAX]) {
+  const plan_kernel *kernel = &from->plan.kernels[variant];
+  for (uint32_t i = 0; i < kernel->spec_count; i++) {
+    const plan_spec *spec = &from->plan.specs[kernel->first_spec + i];
+    specs[i] = (jit_spec){.name = plan_string(&from->plan, spec->name), .value = spec->value};
+  }
+  return kernel->spec_count;
+}
+
 static status variant_of(cli_probe_gpu *self, const source *from, uint32_t variant, const gpu_kernel **out) {
   gpu_kernel *made = &from->kernels[variant];
   const plan_kernel *wanted = &from->plan.kernels[variant];
   jit_spec specs[JIT_SPECS_MAX];
   if (wanted->spec_count > JIT_SPECS_MAX) return FAIL(ERR_FORMAT, "plan: a kernel with %u constants", wanted->spec_count);
-  for (uint32_t i = 0; i < wanted->spec_count; i++) {
-    const plan_spec *spec = &from->plan.specs[wanted->first_spec + i];
-    specs[i] = (jit_spec){.name = plan_string(&from->plan, spec->name), .value = spec->value};
-  }
-  if (!made->function)
-    TRY(load_kernel(self, wanted->kernel, specs, wanted->spec_count, wanted->threads, wanted->shared_bytes, made));
+  const uint32_t count = read_specs(from, variant, specs);
+  if (!made->function) TRY(load_kernel(self, wanted->kernel, specs, count, wanted->threads, wanted->shared_bytes, made));
   *out = made;
   return OK;
 }
@@ -248,6 +255,18 @@ const gpu_info *cli_probe_gpu_info(const cli_probe_gpu *self) { return gpu_descr
 
 /* === Running =============================================================================================================== */
 
+/* False: a kernel of these constants takes no maps. */
+static bool make_maps(cli_probe_gpu *self, const source *from, const plan_op *op, const gemm_args *args, tensor_maps *maps) {
+  jit_spec specs[JIT_SPECS_MAX];
+  tensor_shape shapes[2];
+  const uint32_t count = read_specs(from, op->variant, specs);
+  if (!op_maps_taken(specs, count)) return false;
+  op_maps(KERNEL_gemm, specs, count, args, self->rows, shapes);
+  gpu_tensor(self->device, &shapes[0], "gemm", &maps->w);
+  gpu_tensor(self->device, &shapes[1], "gemm", &maps->x);
+  return true;
+}
+
 static status run_own(cli_probe_gpu *self, uint64_t w) {
   uint32_t at = 0;
   const plan_op *op = own_op(self, self->product, self->rows, &at);
@@ -262,9 +281,11 @@ static status run_own(cli_probe_gpu *self, uint64_t w) {
   memcpy(&args.y, &self->y, sizeof args.y);
   args.ldx = self->product->lt.ldx;
   args.ldy = self->product->lt.ldy;
-  uint32_t grid[3];
-  for (int i = 0; i < 3; i++) grid[i] = (uint32_t)plan_extent(&op->grid[i], self->rows);
-  gpu_launch(self->device, self->stream, kernel, plan_string(&from->plan, op->name), grid, &args);
+  gpu_work work = {.kernel = kernel, .op = plan_string(&from->plan, op->name), .args = &args, .overlaps = self->overlaps};
+  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->grid[i], self->rows);
+  tensor_maps maps;
+  if (make_maps(self, from, op, &args, &maps)) work.maps = &maps;
+  gpu_launch(self->device, self->stream, &work);
   return OK;
 }
 
@@ -283,7 +304,8 @@ static status digest_run(cli_probe_gpu *self, gemm_lt_op *op, uint64_t *digests)
   memcpy(&args.step, &self->step, sizeof args.step);
   memcpy(&args.x, &self->y, sizeof args.x);
   memcpy(&args.digest, &self->digests, sizeof args.digest);
-  gpu_launch(self->device, self->stream, &self->digest, "row_digest", (const uint32_t[3]){self->rows, 1, 1}, &args);
+  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {self->rows, 1, 1}, .args = &args};
+  gpu_launch(self->device, self->stream, &work);
   gpu_download(self->device, self->stream, digests, self->digests, 8ull * self->rows);
   gpu_sync(self->device, self->stream, op ? "a library algorithm" : "our gemm kernel");
   return OK;
@@ -335,7 +357,11 @@ static status capture(cli_probe_gpu *self, gemm_lt_op *op, uint64_t calls, gpu_g
   TRY(run_once(self, op, 0)); /* code is loaded outside a capture */
   TRY(gpu_capture_begin(self->device, self->stream));
   status result = OK;
-  for (uint64_t i = 0; i < calls && result == OK; i++) result = run_once(self, op, i % copy_count(self->product));
+  for (uint64_t i = 0; i < calls && result == OK; i++) {
+    self->overlaps = i > 0;
+    result = run_once(self, op, i % copy_count(self->product));
+  }
+  self->overlaps = false;
   gpu_graph *made = NULL;
   TRY(gpu_capture_end(self->device, self->stream, &made));
   if (result == OK) *graph = made;

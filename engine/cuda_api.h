@@ -24,6 +24,21 @@ typedef struct CUgraph_st *cuda_graph;
 typedef struct CUgraphExec_st *cuda_graph_exec;
 typedef unsigned long long cuda_address;
 
+typedef struct cuda_attribute { /* CUlaunchAttribute */
+  unsigned int id, pad;
+  int value[16];
+} cuda_attribute;
+typedef struct cuda_launch_config { /* CUlaunchConfig */
+  unsigned int grid[3], block[3], shared_bytes;
+  cuda_stream stream;
+  cuda_attribute *attributes;
+  unsigned int attribute_count;
+} cuda_launch_config;
+#ifndef CUDA_API_VENDOR_TYPES /* the test replaces these by the vendor's, whose structs have no tags */
+typedef cuda_launch_config cuda_launch;
+typedef uint64_t cuda_tensor_map; /* 16 of them, aligned to 128 bytes */
+#endif
+
 #define CUDA_DRIVER_API(X)                                                                                      \
   X(cuGetErrorName, (unsigned int code, const char **text))                                                     \
   X(cuGetErrorString, (unsigned int code, const char **text))                                                   \
@@ -69,9 +84,11 @@ typedef unsigned long long cuda_address;
   X(cuKernelGetAttribute, (int *value, unsigned int attribute, cuda_kernel kernel, int device))                 \
   X(cuKernelSetAttribute, (unsigned int attribute, int value, cuda_kernel kernel, int device))                  \
   X(cuKernelGetFunction, (cuda_function *function, cuda_kernel kernel))                                         \
-  X(cuLaunchKernel, (cuda_function function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,     \
-                     unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,     \
-                     cuda_stream stream, void **parameters, void **extra))                                      \
+  X(cuLaunchKernelEx, (const cuda_launch *config, cuda_function function, void **parameters, void **extra))     \
+  X(cuTensorMapEncodeTiled, (cuda_tensor_map *map, unsigned int type, unsigned int rank, void *address,         \
+                             const uint64_t *extent, const uint64_t *stride_bytes, const unsigned int *box,     \
+                             const unsigned int *element_strides, unsigned int interleave, unsigned int swizzle, \
+                             unsigned int l2_promotion, unsigned int out_of_bounds))                            \
   X(cuGraphInstantiateWithFlags, (cuda_graph_exec *exec, cuda_graph graph, unsigned long long flags))           \
   X(cuGraphDestroy, (cuda_graph graph))                                                                         \
   X(cuGraphExecDestroy, (cuda_graph_exec exec))                                                                 \
@@ -94,7 +111,11 @@ enum cuda_constant {
   CUDA_STREAM_APART = 1,            /* CU_STREAM_NON_BLOCKING                              */
   CUDA_EVENT_TIMED = 0,             /* CU_EVENT_DEFAULT                                    */
   CUDA_EVENT_UNTIMED = 2,           /* CU_EVENT_DISABLE_TIMING                             */
-  CUDA_CAPTURE_THREAD = 1           /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL                 */
+  CUDA_CAPTURE_THREAD = 1,          /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL                 */
+  CUDA_LAUNCH_OVERLAPS = 6,         /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+  CUDA_TENSOR_BF16 = 9,             /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16                    */
+  CUDA_TENSOR_SWIZZLE_128 = 3,      /* CU_TENSOR_MAP_SWIZZLE_128B                          */
+  CUDA_TENSOR_L2_256 = 3            /* CU_TENSOR_MAP_L2_PROMOTION_L2_256B                  */
 };
 
 /* === NVRTC: libnvrtc.so ==================================================================================================== */

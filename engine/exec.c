@@ -3,6 +3,7 @@
  * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
  * is in exec_start.c, the shared state in exec_state.h. */
 #include "exec_state.h"
+#include "op_maps.h"
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
@@ -59,10 +60,13 @@ static status make_memory(exec *self, arena *host) {
   self->library_workspace = self->base + workspace;
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
+  TRY(gpu_stream_open(device, &self->side));
   TRY(gpu_stream_open(device, &self->up));
   TRY(gpu_stream_open(device, &self->down));
   gpu_event **const events[] = {self->done, self->uploaded, self->computed};
   for (int i = 0; i < 6; i++) TRY(gpu_event_open(device, false, &events[i / 2][i % 2]));
+  TRY(gpu_event_open(device, false, &self->forked));
+  TRY(gpu_event_open(device, false, &self->joined));
   for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
   for (uint32_t i = 0; i < EXEC_TIMED_STEPS && self->options.timed; i++) {
     TRY(gpu_event_open(device, true, &self->ops_begin[i]));
@@ -164,10 +168,22 @@ const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
 
 /* === Ops ==================================================================================================================== */
 
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows) {
-  uint32_t grid[3];
-  for (int i = 0; i < 3; i++) grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
-  gpu_launch(self->options.device, self->stream, op->kernel, op->name, grid, op->args[parity]);
+bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
+                    tensor_maps *maps) {
+  tensor_shape shapes[2];
+  if (!op_maps_taken(specs, spec_count)) return false;
+  op_maps(kernel, specs, spec_count, args, rows, shapes);
+  gpu_tensor(self->options.device, &shapes[0], kernels_row(kernel)->name, &maps->w);
+  gpu_tensor(self->options.device, &shapes[1], kernels_row(kernel)->name, &maps->x);
+  return true;
+}
+
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
+  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
+  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
+  tensor_maps maps;
+  if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], rows, &maps)) work.maps = &maps;
+  gpu_launch(self->options.device, lane.stream, &work);
 }
 
 /* The library algorithm for this row count, or null. */
@@ -177,21 +193,22 @@ static gemm_lt_op *library_choice(const exec_op *op, uint32_t rows) {
   return NULL;
 }
 
-static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows) {
+static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows, gpu_stream *stream) {
   const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
-  status result = gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
+  status result = gemm_lt_run(self->library, lt, stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
                               (uint64_t)(uintptr_t)args->y, self->library_workspace);
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
-static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows) {
+static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
   if (!self->options.device) {
     op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
   gemm_lt_op *lt = library_choice(op, rows);
-  if (lt) run_library(self, op, lt, rows);
-  else exec_launch_own(self, op, parity, rows);
+  /* There is one workspace, for the main stream. */
+  if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
+  else exec_launch_own(self, op, parity, rows, lane);
 }
 
 /* Launch rows of an op, 0 when it does not run for these. */
@@ -200,10 +217,34 @@ static uint32_t rows_of(const exec_op *op, uint32_t token_rows, uint32_t logit_r
   return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
 }
 
+/* The lane of the next op of this branch. An op overlaps with the one before it on its stream, if that is an op of the same step and
+ * the two streams do not meet between them. */
+static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, exec_lane *side_lane) {
+  gpu *device = self->options.device;
+  bool forks = branch == BRANCH_SIDE && !side_lane->stream, joins = branch == BRANCH_JOIN && side_lane->stream;
+  if (forks) {
+    gpu_record(device, main_lane->stream, self->forked);
+    gpu_wait(device, self->side, self->forked);
+    *side_lane = (exec_lane){.stream = self->side};
+  }
+  if (joins) {
+    gpu_record(device, side_lane->stream, self->joined);
+    gpu_wait(device, main_lane->stream, self->joined);
+    *side_lane = (exec_lane){0};
+    main_lane->overlaps = false;
+  }
+  exec_lane *lane = branch == BRANCH_SIDE ? side_lane : main_lane, chosen = *lane;
+  lane->overlaps = true;
+  return chosen;
+}
+
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
+  exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
+  bool branches = self->options.device && token_rows <= self->plan->header->limits.split_rows_max;
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
-    if (rows) run_op(self, &self->ops[i], parity, rows);
+    if (!rows) continue;
+    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].op->branch : BRANCH_MAIN, &main_lane, &side_lane));
   }
 }
 
@@ -432,22 +473,22 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], head->token_count, head->logit_count);
     if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows);
+    run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
   end_step(self, parity, head);
 }
 
-void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {
   ASSERT(op < self->op_count);
   uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
   ASSERT(rows > 0);
-  run_op(self, &self->ops[op], 0, rows);
+  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream, .overlaps = overlaps});
 }
 
 void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
-  exec_run_op(self, op, token_rows, logit_rows);
+  exec_run_op(self, op, token_rows, logit_rows, false);
   wait_for(self, self->ops[op].name);
 }
 

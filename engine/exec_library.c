@@ -92,8 +92,14 @@ status exec_library_open(exec *self, arena *host) {
   for (uint32_t i = 0; i < p->gemm_count; i++) is_optional &= p->gemms[i].is_optional;
   const status opened = gemm_lt_open(o->device, o->libraries, &self->library);
   TRY(leave_out(self, opened, is_optional));
-  for (uint32_t i = 0; i < self->op_count && opened == OK; i++)
+  uint32_t chosen = 0;
+  for (uint32_t i = 0; i < self->op_count && opened == OK; i++) {
     TRY(o->unchecked_count ? choose_unchecked(self, &self->ops[i], host) : choose_pinned(self, &self->ops[i], host));
+    chosen += self->ops[i].choice_count;
+  }
+  if (chosen > 0) return OK;
+  gemm_lt_close(self->library); /* no product is computed by it */
+  self->library = NULL;
   return OK;
 }
 
@@ -136,14 +142,15 @@ static status digest_rows(const check *c, gemm_lt_op *lt, uint32_t rows, uint64_
   const uint64_t y = (uint64_t)(uintptr_t)args->y;
   const uint32_t words = args->y_f32 ? args->n : args->n / 2, stride = args->y_f32 ? args->ldy : args->ldy / 2;
   gpu_fill32(device, self->stream, y, UINT32_MAX, (rows - 1ull) * stride + words);
-  if (!lt) exec_launch_own(self, c->op, 0, rows);
+  if (!lt) exec_launch_own(self, c->op, 0, rows, (exec_lane){.stream = self->stream});
   else
     TRY(gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w, y,
                     self->library_workspace));
   row_digest_args wanted = {.rows_kind = ROWS_TOKENS, .words = words, .stride = stride, .step = args->step};
   memcpy(&wanted.x, &y, sizeof wanted.x);
   memcpy(&wanted.digest, &c->digests, sizeof wanted.digest);
-  gpu_launch(device, self->stream, c->digest, "check of a library algorithm", (const uint32_t[3]){rows, 1, 1}, &wanted);
+  const gpu_work work = {.kernel = c->digest, .op = "check of a library algorithm", .grid = {rows, 1, 1}, .args = &wanted};
+  gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, digests, c->digests, 8ull * rows);
   gpu_sync(device, self->stream, "check of a library algorithm");
   return OK;

@@ -4,6 +4,7 @@
  * library algorithms against our own kernel (exec_library.c), warm-up and captures. Everything here may allocate; nothing after it does.
  * Declared in exec.h; read exec.c next. */
 #include "exec_state.h"
+#include "op_maps.h"
 #include "digest.h"
 #include "kernels_src/num.h"
 #include "self_check.h"
@@ -17,8 +18,7 @@
 
 /* === Kernels =============================================================================================================== */
 
-static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *kernel, verbatim_kernel *loaded) {
-  jit_spec specs[JIT_SPECS_MAX];
+static status make_kernel(exec *self, const plan_kernel *source, jit_spec *specs, gpu_kernel *kernel, verbatim_kernel *loaded) {
   const kernel_row *row = kernels_row(source->kernel);
   if (source->spec_count > JIT_SPECS_MAX)
     return FAIL(ERR_FORMAT, "plan: kernel %s has %u constants, at most %u", row->name, source->spec_count, JIT_SPECS_MAX);
@@ -34,23 +34,34 @@ static status make_kernel(exec *self, const plan_kernel *source, gpu_kernel *ker
   if (cubin.from_cache) self->kernels_cached++;
   else self->kernels_compiled++;
   gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size, .args_bytes = row->args_bytes,
+                              .takes_maps = op_maps_taken(specs, source->spec_count),
                               .threads = source->threads, .shared_bytes = source->shared_bytes};
   return gpu_kernel_load(self->options.device, &config, kernel);
 }
 
 static status make_kernels(exec *self, arena *host) {
   const plan *p = self->plan;
-  void *kernels, *loaded;
+  void *kernels, *loaded, *specs;
   int major, minor;
   TRY(jit_open(self->options.libraries, self->options.cache_dir, NULL, 0, &self->compiler));
   jit_version(self->compiler, &major, &minor);
   self->nvrtc_version = (uint32_t)(1000 * major + 10 * minor);
   TRY(arena_take(host, sizeof(gpu_kernel) * (p->kernel_count + 1ull), &kernels));
   TRY(arena_take(host, sizeof(verbatim_kernel) * (p->kernel_count + 1ull), &loaded));
+  TRY(arena_take(host, sizeof(jit_spec *) * (p->kernel_count + 1ull), &specs));
+  self->specs = specs;
   self->kernels = kernels;
   self->loaded = loaded;
-  for (uint32_t i = 0; i < p->kernel_count; i++) TRY(make_kernel(self, &p->kernels[i], &self->kernels[i], &self->loaded[i]));
-  for (uint32_t i = 0; i < p->op_count; i++) self->ops[i].kernel = &self->kernels[p->ops[i].variant];
+  for (uint32_t i = 0; i < p->kernel_count; i++) {
+    TRY(arena_take(host, sizeof(jit_spec) * (p->kernels[i].spec_count + 1ull), &specs));
+    self->specs[i] = specs;
+    TRY(make_kernel(self, &p->kernels[i], specs, &self->kernels[i], &self->loaded[i]));
+  }
+  for (uint32_t i = 0; i < p->op_count; i++) {
+    self->ops[i].kernel = &self->kernels[p->ops[i].variant];
+    self->ops[i].specs = self->specs[p->ops[i].variant];
+    self->ops[i].spec_count = p->kernels[p->ops[i].variant].spec_count;
+  }
   return OK;
 }
 
@@ -114,11 +125,13 @@ static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t inde
     kernels_row(kernel->kernel)->run_cpu(launch->args, self->options.pool);
     return image;
   }
-  uint32_t grid[3];
+  gpu_work work = {.kernel = &self->kernels[variant], .op = "self-check", .args = launch->args};
+  tensor_maps maps;
   self_check_build(index, image, self->base, launch);
-  self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"), grid);
+  self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"), work.grid);
+  if (exec_make_maps(self, kernel->kernel, self->specs[variant], kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
   gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);
-  gpu_launch(device, self->stream, &self->kernels[variant], "self-check", grid, launch->args);
+  gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, image + SELF_CHECK_BYTES, self->base, launch->judged_bytes);
   gpu_sync(device, self->stream, "self-check");
   return image + SELF_CHECK_BYTES;

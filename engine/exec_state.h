@@ -22,6 +22,8 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const kernel_row *row;
   void *args[2];          /* with addresses, by the parity of the step */
   const gpu_kernel *kernel; /* GPU machine */
+  const jit_spec *specs;    /* [spec_count] of the kernel, GPU machine */
+  uint32_t spec_count;
   struct exec_choice *choices; /* [choice_count] library algorithms in use, GPU machine */
   uint32_t choice_count;
 } exec_op;
@@ -50,6 +52,8 @@ struct exec {
   uint8_t *pinned;            /* the pinned block */
   uint64_t pinned_bytes;
   gpu_stream *stream;         /* ops, in the order of submission */
+  gpu_stream *side;           /* ops of a step that run beside those of `stream`: BRANCH_SIDE */
+  gpu_event *forked, *joined; /* the two part, and meet again */
   gpu_stream *up, *down;      /* inputs before their step, results behind it: beside the ops of other steps */
   gpu_event *uploaded[2], *computed[2];
   gpu_event *done[2];
@@ -60,6 +64,7 @@ struct exec {
   exec_gaps gaps;
   gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
+  const jit_spec **specs;     /* [plan kernels] their constants */
   gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;
@@ -77,11 +82,21 @@ static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t 
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows);
 
-/* Puts one op on the stream with the inputs of parity 0, or computes it (exec.c). The launch rows of its kind must be in its range. */
-void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows);
+/* Makes the maps of a launch, if a kernel of these constants takes maps (exec.c). GPU machine. */
+bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
+                    tensor_maps *maps);
+
+typedef struct exec_lane { /* where an op goes */
+  gpu_stream *stream;
+  bool overlaps; /* see gpu_work */
+} exec_lane;
+
+/* Puts one op on the stream with the inputs of parity 0, or computes it (exec.c). The launch rows of its kind must be in its range.
+ * overlaps: see gpu_work. */
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps);
 
 /* One op by our own kernel, never by a library (exec.c). GPU machine. */
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows);
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane);
 
 /* The library algorithms (exec_library.c): those that run here are chosen, and later compared with our kernel. GPU machine. */
 status exec_library_open(exec *self, arena *host);

@@ -264,7 +264,7 @@ status gpu_event_open(gpu *self, bool timed, gpu_event **out) {
   return OK;
 }
 
-/* Struct drift between host and kernel cannot survive this: the kernel's one parameter must have the host struct's size. */
+/* Struct drift between host and kernel cannot survive this: the kernel's parameters must have the host structs' sizes. */
 static status check_interface(const gpu *self, const gpu_kernel_config *config, cuda_library library, cuda_kernel *out) {
   unsigned int count = 0;
   TRY(check(self, self->api.cuLibraryGetKernelCount(&count, library), "cuLibraryGetKernelCount"));
@@ -278,8 +278,15 @@ static status check_interface(const gpu *self, const gpu_kernel_config *config, 
   TRY(check(self, self->api.cuKernelGetParamInfo(kernel, 0, &offset, &bytes), "cuKernelGetParamInfo"));
   if (bytes != config->args_bytes)
     return FAIL(ERR_DEVICE, "kernel %s: expected an argument struct of %u bytes, found %zu", config->name, config->args_bytes, bytes);
-  if (self->api.cuKernelGetParamInfo(kernel, 1, &offset, &bytes) != CUDA_INVALID_VALUE)
-    return FAIL(ERR_DEVICE, "kernel %s: expected 1 parameter, found more", config->name);
+  unsigned int parameters = 1;
+  if (config->takes_maps) {
+    TRY(check(self, self->api.cuKernelGetParamInfo(kernel, 1, &offset, &bytes), "cuKernelGetParamInfo"));
+    if (bytes != sizeof(tensor_maps))
+      return FAIL(ERR_DEVICE, "kernel %s: expected tensor maps of %zu bytes, found %zu", config->name, sizeof(tensor_maps), bytes);
+    parameters = 2;
+  }
+  if (self->api.cuKernelGetParamInfo(kernel, parameters, &offset, &bytes) != CUDA_INVALID_VALUE)
+    return FAIL(ERR_DEVICE, "kernel %s: expected %u parameters, found more", config->name, parameters);
   *out = kernel;
   return OK;
 }
@@ -316,7 +323,7 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
   cuda_kernel kernel = NULL;
   TRY(check_interface(self, config, library, &kernel));
   gpu_kernel made = {.name = config->name, .args_bytes = config->args_bytes, .threads = config->threads,
-                     .shared_bytes = config->shared_bytes};
+                     .shared_bytes = config->shared_bytes, .takes_maps = config->takes_maps};
   TRY(check_resources(self, config, kernel, &made.registers));
   cuda_function function = NULL; /* also loads the code now rather than at the first launch */
   TRY(check(self, self->api.cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
@@ -366,15 +373,31 @@ static void finish(gpu *self, gpu_stream *stream, const char *op) {
   if (self->serial && !self->capturing) require(self, self->api.cuStreamSynchronize((cuda_stream)stream), op);
 }
 
-void gpu_launch(gpu *self, gpu_stream *stream, const gpu_kernel *kernel, const char *op, const uint32_t grid[3], const void *args) {
-  ASSERT(kernel->function && args);
-  if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return;
-  void *parameters[1];
-  memcpy(&parameters[0], &args, sizeof args); /* the driver only reads it, though its type does not say so */
-  require(self, self->api.cuLaunchKernel((cuda_function)kernel->function, grid[0], grid[1], grid[2], kernel->threads, 1, 1,
-                                         kernel->shared_bytes, (cuda_stream)stream, parameters, NULL), op);
+void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out) {
+  static const unsigned int element_strides[3] = {1, 1, 1};
+  void *address;
+  memcpy(&address, &shape->address, sizeof address);
+  require(self, self->api.cuTensorMapEncodeTiled((cuda_tensor_map *)out->words, CUDA_TENSOR_BF16, shape->dims, address,
+                                                 (const uint64_t *)shape->extent, (const uint64_t *)shape->stride_bytes + 1, shape->box,
+                                                 element_strides, 0, shape->swizzled ? CUDA_TENSOR_SWIZZLE_128 : 0, CUDA_TENSOR_L2_256, 0),
+          op);
+}
+
+void gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work) {
+  const gpu_kernel *kernel = work->kernel;
+  ASSERT(kernel->function && work->args);
+  ASSERT(kernel->takes_maps == (work->maps != NULL));
+  if (work->grid[0] == 0 || work->grid[1] == 0 || work->grid[2] == 0) return;
+  void *parameters[2]; /* the driver only reads them, though its type does not say so */
+  memcpy(&parameters[0], &work->args, sizeof work->args);
+  memcpy(&parameters[1], &work->maps, sizeof work->maps);
+  cuda_attribute overlaps = {.id = CUDA_LAUNCH_OVERLAPS, .value = {1}};
+  cuda_launch config = {.block = {kernel->threads, 1, 1}, .shared_bytes = kernel->shared_bytes, .stream = (cuda_stream)stream,
+                        .attributes = &overlaps, .attribute_count = work->overlaps};
+  memcpy(config.grid, work->grid, sizeof config.grid);
+  require(self, self->api.cuLaunchKernelEx(&config, (cuda_function)kernel->function, parameters, NULL), work->op);
   self->counters.launches++;
-  finish(self, stream, op);
+  finish(self, stream, work->op);
 }
 
 void gpu_graph_launch(gpu *self, gpu_stream *stream, gpu_graph *graph, const char *op) {

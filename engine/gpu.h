@@ -13,6 +13,7 @@
 #define VERBATIM_GPU_H
 #include "base.h"
 #include "dynlib.h"
+#include "kernels_src/tensor_map.h"
 
 #define GPU_GRANULARITY (2ull << 20) /* a reservation takes a multiple of this from the device */
 
@@ -41,7 +42,8 @@ typedef struct gpu_kernel_config {
   const char *name;      /* entry point, for the check and for messages; must outlive the kernel */
   const void *cubin;     /* machine code for sm_90a; read during the call only                   */
   size_t cubin_bytes;
-  uint32_t args_bytes;   /* size of the one by-value argument struct       */
+  uint32_t args_bytes;   /* size of the by-value argument struct           */
+  bool takes_maps;       /* its second parameter is a tensor_maps          */
   uint32_t threads;      /* block size, 1 .. 1024                          */
   uint32_t shared_bytes; /* dynamic shared memory, .. info.shared_bytes_max */
 } gpu_kernel_config;
@@ -51,7 +53,17 @@ typedef struct gpu_kernel {
   const char *name;
   uint32_t args_bytes, threads, shared_bytes;
   uint32_t registers;    /* per thread, for people             */
+  bool takes_maps;
 } gpu_kernel;
+
+typedef struct gpu_work { /* one launch of a kernel */
+  const gpu_kernel *kernel;
+  const char *op;          /* names it in a fault message                                */
+  uint32_t grid[3];        /* blocks in x, y, z; with a zero extent nothing is launched  */
+  const void *args;        /* args_bytes, read during the call                           */
+  const tensor_maps *maps; /* of a kernel that takes them, read during the call          */
+  bool overlaps;           /* may start while the kernel before it on the stream still runs, and waits itself (ptx_grid_wait) */
+} gpu_work;
 
 /* Called once, before the process ends because of a device fault. what: one line. */
 typedef void gpu_fault_hook(void *context, const char *what);
@@ -83,7 +95,7 @@ status gpu_pin(gpu *self, size_t bytes, void **host);
 status gpu_stream_open(gpu *self, gpu_stream **out);
 status gpu_event_open(gpu *self, bool timed, gpu_event **out);
 
-/* [start-up] Loads a cubin that holds exactly one kernel, named as configured, which takes one parameter of args_bytes and uses no
+/* [start-up] Loads a cubin that holds exactly one kernel, named as configured, which takes its arguments (and maps) and uses no
  * local memory; anything else is ERR_DEVICE. */
 status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *out);
 
@@ -93,9 +105,11 @@ status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);
 void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the one made last, when no run of it is under way */
 
-/* Work. op names it in a fault message. grid: blocks in x, y, z; a grid with a zero extent launches nothing. args: args_bytes, read
- * during the call. Host memory of copies is the pinned block (other memory works but makes the copy wait). */
-void gpu_launch(gpu *self, gpu_stream *stream, const gpu_kernel *kernel, const char *op, const uint32_t grid[3], const void *args);
+/* The driver's description of a matrix. op names what it is for, should the driver refuse it (a fault). */
+void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out);
+
+/* Work. Host memory of copies is the pinned block (other memory works but makes the copy wait). */
+void gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work);
 void gpu_graph_launch(gpu *self, gpu_stream *stream, gpu_graph *graph, const char *op);
 void gpu_upload(gpu *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes);
 void gpu_download(gpu *self, gpu_stream *stream, void *target, uint64_t source, size_t bytes);

@@ -344,6 +344,7 @@ static status check_op(const check *c, const plan_op *op) {
       (uint64_t)op->args_offset + op->args_bytes > c->header->args.count)
     return FAIL(ERR_FORMAT, "plan op %s: expected %u argument bytes inside the table, found %u at %u", name,
                 KERNELS[op->kernel].args_bytes, op->args_bytes, op->args_offset);
+  if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
   if (op->rows_kind > ROWS_LOGITS || op->rows_min > op->rows_max)
     return FAIL(ERR_FORMAT, "plan op %s: rows of kind %u from %u to %u", name, op->rows_kind, op->rows_min, op->rows_max);
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||

@@ -129,6 +129,10 @@ typedef struct plan_dim { /* grid extent = min(cap or infinity, constant + ceil(
   uint32_t constant, rows_mul, rows_div, cap;
 } plan_dim;
 
+/* Ops of the side branch need nothing of the main ops that stand between them and the next op that joins, nor these of them: in steps of
+ * at most split_rows_max token rows the two may run beside each other. */
+enum plan_branch { BRANCH_MAIN = 0, BRANCH_SIDE = 1, BRANCH_JOIN = 2 };
+
 typedef struct plan_op {
   uint32_t kernel;                 /* index in kernels.def: what is computed                 */
   uint32_t variant;                /* index in the plan's kernel table: how the GPU does it  */
@@ -139,7 +143,7 @@ typedef struct plan_op {
   uint32_t first_gemm, gemm_count; /* pinned library algorithms by row range, else our kernel */
   uint32_t args_offset, args_bytes; /* in the args blob                                      */
   uint32_t first_fixup, fixup_count;
-  uint32_t pad;
+  uint32_t branch;                 /* enum plan_branch */
   plan_dim grid[3];
 } plan_op;
 

@@ -21,6 +21,7 @@ static void *take(self_check_image *image, uint64_t bytes) {
 static const step_in *take_step(self_check_image *image, u32 tokens, u32 logits, u32 tiles) {
   step_in *step = take(image, sizeof *step);
   *step = (step_in){.token_count = tokens, .logit_count = logits, .tile_count = tiles, .seq_count = 1};
+  image->launch->rows = tokens > logits ? tokens : logits;
   return step;
 }
 

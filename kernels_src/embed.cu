@@ -4,7 +4,7 @@
  * not have seen yet. table [vocab][hidden] bf16, x [T][hidden] fp32; hidden a multiple of 8. Grid: a block a token row.
  * Moves hidden * 6 bytes a row. */
 #include "spec.cuh"
-#include "num.h"
+#include "ptx.cuh"
 
 /* The two bf16 of a word, the lower half first. */
 NUM float2 widen(u32 pair, f32 scale) {
@@ -12,6 +12,8 @@ NUM float2 widen(u32 pair, f32 scale) {
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void embed(const __grid_constant__ embed_args a) {
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 t = blockIdx.x;
   if (t >= a.step->token_count) return;
   const i32 token = a.token[t];

@@ -9,6 +9,8 @@
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_constant__ gemm_args a) {
   extern __shared__ u8 shared[];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 count = a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count;
   const u32 n0 = blockIdx.x * SPEC_TILE_N, row0 = blockIdx.y * SPEC_TILE_ROWS, batch = blockIdx.z;
   if (row0 >= count) return;

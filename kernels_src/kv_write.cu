@@ -10,6 +10,8 @@ static_assert(SPEC_THREADS == 256, "the number of partial sums is part of the re
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void kv_write(const __grid_constant__ kv_write_args a) {
   __shared__ f32 shared[SPEC_THREADS];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 t = blockIdx.x, j = threadIdx.x, rank = a.kv_lora_rank;
   if (t >= a.step->token_count) return;
   const f32 *src = a.src + (u64)t * a.src_stride;

@@ -309,6 +309,8 @@ NUM void attend(const mla_attn_args &a, const item &it, u8 *shared, u32 base) {
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_attn(const __grid_constant__ mla_attn_args a) {
   extern __shared__ u8 raw[];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 base = (ptx_shared(raw) + 1023u) & ~1023u;
   u8 *shared = raw + (base - ptx_shared(raw));
   if (threadIdx.x < 64u) ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u; /* before attend's fences */

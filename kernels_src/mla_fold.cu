@@ -21,6 +21,8 @@ NUM fold fold_step(fold a, fold b) {
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_fold(const __grid_constant__ mla_fold_args a) {
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 t = blockIdx.x, head = blockIdx.y;
   if (t >= a.step->token_count) return;
   const u32 units = a.position[t] / (a.unit_chunks * a.chunk_tokens) + 1, per_group = a.group_chunks / a.unit_chunks;

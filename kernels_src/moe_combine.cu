@@ -3,9 +3,11 @@
  * y [T * top_k][hidden] fp32 in sorted order, pair_row and topk_weight [T][top_k] in ascending expert id, shared and out
  * [T][hidden] fp32; hidden a multiple of 4. Grid: a block a token. Moves hidden * 4 * (top_k + 2) bytes a token. */
 #include "spec.cuh"
-#include "num.h"
+#include "ptx.cuh"
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_combine(const __grid_constant__ moe_combine_args a) {
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 t = blockIdx.x;
   if (t >= a.step->token_count) return;
   const u32 *rows = a.pair_row + (u64)t * a.top_k;

@@ -25,6 +25,8 @@ NUM peers find_peers(const u32 *topk_id, u32 pair, u32 end) {
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_sort(const __grid_constant__ moe_sort_args a) {
   __shared__ u16 counts[32][EXPERTS_MAX]; /* of a piece: at most 65536 / 32 tokens; then how many lie before it */
   __shared__ u32 first[EXPERTS_MAX], warp_total[32];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 t = threadIdx.x, lane = t % 32u, warp = t / 32u;
   const u32 pairs = a.step->token_count * a.top_k, piece = (pairs + 1023u) / 1024u * 32u;
   const u32 begin = warp * piece < pairs ? warp * piece : pairs, end = begin + piece < pairs ? begin + piece : pairs;

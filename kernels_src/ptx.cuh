@@ -1,11 +1,13 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * Copies (cp.async), fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core
- * multiply of a warpgroup (wgmma, m64nNk16, bf16 in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says
- * what one wgmma computes. Read next: tile.cuh, mla_attn.cu. */
+ * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences between the
+ * ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
+ * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
+ * Read next: tile.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
+#include "tensor_map.h"
 
 #define WARP_ALL 0xffffffffu
 
@@ -13,6 +15,12 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 /* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
+
+/* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
+ * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (only
+ * weights and tables may be read before it). ptx_grid_next: from this block's side the kernel behind may start. */
+NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /* Copies 16 bytes from global to shared memory without waiting; bytes = 0 reads nothing and writes zeros. */
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {
@@ -25,6 +33,69 @@ NUM void ptx_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory")
 /* After a thread's writes to shared memory (cp.async that has been waited for included) and before the barrier that hands
  * them to wgmma. */
 NUM void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* Barriers in shared memory (8 bytes, aligned). A phase ends when `arrivals` threads have arrived and all bytes that were announced
+ * have come; phases have parity 0, 1, 0, ... ptx_barrier_wait returns when the phase of that parity has ended: at once for parity 1 on
+ * a fresh barrier. After ptx_barrier_init: ptx_barrier_ready by the same thread, then a block barrier. */
+NUM void ptx_barrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+NUM void ptx_barrier_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+NUM void ptx_barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+/* Arrives and announces bytes of copies that will come on this barrier. */
+NUM void ptx_barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+NUM void ptx_barrier_wait(u32 barrier, u32 parity) {
+  asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra END;\nbra AGAIN;\nEND:\n}"
+               ::"r"(barrier), "r"(parity) : "memory");
+}
+/* This thread's cp.async copies so far count as one arrival of the phase when they have come (which the barrier's count includes). */
+NUM void ptx_barrier_arrive_copies(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
+NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+
+/* Registers of each thread of the calling warpgroup from here on: n a multiple of 8, 24 .. 240. More are waited for. */
+#define PTX_REGISTERS_LESS(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
+#define PTX_REGISTERS_MORE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
+
+/* How long L2 should keep what a copy reads: for data used once, and for data that many blocks read. */
+NUM u64 ptx_once() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+NUM u64 ptx_often() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/* One thread copies `bytes` (a multiple of 16, like both addresses) and the barrier's phase counts them. */
+NUM void ptx_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+               ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
+/* One thread copies the box of the map that starts at column c, row r (and at matrix m): box rows of box columns, swizzled as the map
+ * says; what lies outside the matrix comes as zeros and counts. shared: a multiple of 128, for swizzled boxes of 1024. */
+NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "l"(policy) : "memory");
+}
+NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5}], [%2], %6;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "l"(policy) : "memory");
+}
+NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+/* Brings `bytes` (a multiple of 16, like the address) into L2. */
+NUM void ptx_prefetch(const void *global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {

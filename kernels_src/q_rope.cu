@@ -5,9 +5,11 @@
  * [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written. Grid: a block a token, a warp a head.
  * Moves heads * (nope_dim + rope_dim) * 6 bytes a token. */
 #include "spec.cuh"
-#include "num.h"
+#include "ptx.cuh"
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void q_rope(const __grid_constant__ q_rope_args a) {
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 t = blockIdx.x, lane = threadIdx.x % 32u;
   if (t >= a.step->token_count) return;
   const u32 position = a.position[t];

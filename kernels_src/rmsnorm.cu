@@ -12,6 +12,8 @@ static_assert(SPEC_THREADS == 256, "the number of partial sums is part of the re
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
   __shared__ f32 shared[SPEC_THREADS];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 row = blockIdx.x, j = threadIdx.x;
   if (row >= (a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count)) return;
   const u64 at = (u64)(a.row_index ? a.row_index[row] : row) * a.x_stride;

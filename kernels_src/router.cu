@@ -76,6 +76,8 @@ NUM u64 choose_groups(const router_args &a, const f32 *choice) {
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void router(const __grid_constant__ router_args a) {
   __shared__ f32 score_of[TOKENS][EXPERTS_MAX], choice_of[TOKENS][EXPERTS_MAX];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, t = blockIdx.x * TOKENS + warp;
   if (t >= a.step->token_count) return; /* a whole warp; only warps work together here */
   f32 *score = score_of[warp], *choice = choice_of[warp];

@@ -7,6 +7,8 @@
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void row_digest(const __grid_constant__ row_digest_args a) {
   __shared__ u64 shared[32];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 row = blockIdx.x;
   if (row >= (a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count)) return;
   const u32 *x = a.x + (u64)row * a.stride;

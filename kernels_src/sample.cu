@@ -257,6 +257,8 @@ NUM void write_top(histogram &h, const row_view &row, f32 log_z, u32 wanted, top
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void sample(const __grid_constant__ sample_args a) {
   __shared__ histogram h;
   __shared__ f32 tree[SPEC_THREADS];
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 r = blockIdx.x, t = threadIdx.x;
   if (r >= a.step->logit_count) return;
   const f32 *logits = a.logits + (u64)r * a.vocab;

@@ -8,6 +8,8 @@
 NUM f32 gated(f32 gate, f32 up) { return num_mul(num_silu(gate), up); }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void silu_mul(const __grid_constant__ silu_mul_args a) {
+  ptx_grid_next();
+  ptx_grid_wait();
   const u32 row = blockIdx.x, quads = a.inter / 4u;
   if (row >= a.step->token_count * a.rows_mul) return;
   const float4 *gate = (const float4 *)(a.gate_up + (u64)row * 2u * a.inter), *up = gate + quads;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "abi.h"
 #include "check_access.h"
+#include "check_branches.h"
 #include "check_values.h"
 #include "draft.h"
 #include "emit.h"
@@ -204,6 +205,7 @@ static status check_op_tables(checker *c, uint32_t index) {
       op->args_bytes > ARGS_BYTES_MAX || (uint64_t)op->first_gemm + op->gemm_count > c->h->gemms.count)
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
   uint32_t most = op->rows_kind == ROWS_LOGITS ? c->h->limits.max_logit_rows : c->h->limits.max_batch_tokens;
+  if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
   if (op->rows_kind > ROWS_LOGITS || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
@@ -502,7 +504,9 @@ static status check_all(checker *c) {
   TRY(check_tensors(c));
   TRY(check_kernels(c));
   for (uint32_t i = 0; i < c->h->ops.count; i++) TRY(check_op_tables(c, i));
-  return check_steps(c);
+  TRY(check_steps(c));
+  return check_branches(&(branches_plan){.header = c->h, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers, .homes = c->homes,
+                                         .args = c->bytes + c->h->args.offset, .strings = c->strings});
 }
 
 static void *table_of(uint32_t count, size_t item_bytes) {

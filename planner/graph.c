@@ -19,6 +19,7 @@ typedef struct graph {
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t table;            /* the embedding */
   uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
+  uint32_t branch;           /* of the ops that are added: enum plan_branch        */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -106,7 +107,8 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   uint32_t index = plan->ops.count;
   plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
                 .rows_kind = call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
-                .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count};
+                .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count,
+                .branch = g->branch};
   memcpy(op.grid, choice->grid, sizeof op.grid);
   memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
   for (size_t i = 0; i < call->ref_count; i++) {
@@ -338,28 +340,40 @@ static void add_attention_block(graph *g) {
 
 /* === Feed-forward ======================================================================================================= */
 
-/* gate and up as one product, silu, down; prefix: "mlp" or "mlp.shared_experts". Returns fp32 [rows][hidden]. */
-static matrix add_mlp(graph *g, matrix h, const char *prefix, const char *label, uint32_t inter) {
+typedef struct mlp { /* a dense feed-forward part: its weights */
+  const char *label;
+  uint32_t inter, gate_up, down;
+} mlp;
+
+/* prefix: "mlp" or "mlp.shared_experts". */
+static mlp add_mlp_weights(graph *g, const char *prefix, const char *label, uint32_t inter) {
   const plan_model *m = g->m;
   char name[NAME_BYTES_MAX], what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up weight", label);
-  uint32_t w_gate_up = begin_weight(g, what);
+  mlp part = {.label = label, .inter = inter, .gate_up = begin_weight(g, what)};
   snprintf(name, sizeof name, "%s.gate_proj.weight", prefix);
   add_tensor(g, name, whole(inter, m->hidden));
   snprintf(name, sizeof name, "%s.up_proj.weight", prefix);
   add_tensor(g, name, whole(inter, m->hidden));
   snprintf(what, sizeof what, "%sdown weight", label);
   snprintf(name, sizeof name, "%s.down_proj.weight", prefix);
-  uint32_t w_down = add_weight(g, what, name, m->hidden, inter);
-  snprintf(what, sizeof what, "%sgate_up", label);
-  matrix gate_up = add_matrix(g, g->rows, 2 * inter, 4, what);
-  add_gemm(g, what, h, w_gate_up, gate_up, (gemm_args){.n = 2 * inter, .k = m->hidden, .y_f32 = 1});
-  snprintf(what, sizeof what, "%ssilu_mul", label);
-  matrix activated = add_matrix(g, g->rows, inter, 2, what);
+  part.down = add_weight(g, what, name, m->hidden, inter);
+  return part;
+}
+
+/* gate and up as one product, silu, down. Returns fp32 [rows][hidden]. */
+static matrix add_mlp(graph *g, matrix h, const mlp *part) {
+  const plan_model *m = g->m;
+  char what[NAME_BYTES_MAX];
+  snprintf(what, sizeof what, "%sgate_up", part->label);
+  matrix gate_up = add_matrix(g, g->rows, 2 * part->inter, 4, what);
+  add_gemm(g, what, h, part->gate_up, gate_up, (gemm_args){.n = 2 * part->inter, .k = m->hidden, .y_f32 = 1});
+  snprintf(what, sizeof what, "%ssilu_mul", part->label);
+  matrix activated = add_matrix(g, g->rows, part->inter, 2, what);
   add_silu(g, what, gate_up, activated, 1);
-  snprintf(what, sizeof what, "%sdown", label);
+  snprintf(what, sizeof what, "%sdown", part->label);
   matrix out = add_matrix(g, g->rows, m->hidden, 4, what);
-  add_gemm(g, what, activated, w_down, out, (gemm_args){.n = m->hidden, .k = inter, .y_f32 = 1});
+  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = m->hidden, .k = part->inter, .y_f32 = 1});
   return out;
 }
 
@@ -367,16 +381,25 @@ typedef struct routing { /* buffers of the router's decisions */
   uint32_t topk_id, topk_weight, expert_first, row_token, pair_row;
 } routing;
 
-static routing add_router(graph *g, matrix h) {
+typedef struct moe { /* the weights of a layer with experts */
+  uint32_t router, bias, gate_up, down; /* bias: DRAFT_NONE without it */
+  mlp shared;
+} moe;
+
+static void add_router_weights(graph *g, moe *w) {
+  const plan_model *m = g->m;
+  w->router = add_weight(g, "router weight", "mlp.gate.weight", m->experts, m->hidden);
+  w->bias = DRAFT_NONE;
+  if (!model_config_has_bias(m)) return;
+  plan_tensor tensor = whole(1, m->experts);
+  tensor.dtype = DTYPE_F32;
+  w->bias = begin_weight(g, "router bias");
+  add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
+}
+
+static routing add_router(graph *g, matrix h, uint32_t weight, uint32_t bias) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
-  uint32_t weight = add_weight(g, "router weight", "mlp.gate.weight", m->experts, m->hidden), bias = DRAFT_NONE;
-  if (model_config_has_bias(m)) {
-    plan_tensor tensor = whole(1, m->experts);
-    tensor.dtype = DTYPE_F32;
-    bias = begin_weight(g, "router bias");
-    add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
-  }
   matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
   add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_f32 = 1});
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
@@ -422,33 +445,59 @@ static void add_expert_weights(graph *g, uint32_t *gate_up, uint32_t *down) {
   }
 }
 
+/* The op that is added next waits for the ops of the side branch, the first of which is `first`. What ops between these use lives as long
+ * as the branches are apart: no byte of one is used again for the other. */
+static void join_side(graph *g, uint32_t first) {
+  g->branch = BRANCH_JOIN;
+  for (uint32_t i = 0; i < g->plan->buffers.count; i++) {
+    plan_buffer *b = draft_buffer_at(g->plan, i);
+    if (b->region != REGION_WORK || b->first_op == UINT32_MAX || b->last_op < first) continue;
+    b->first_op = min_u32(b->first_op, first);
+    b->last_op = g->plan->ops.count;
+  }
+}
+
+/* The shared experts need nothing of the routing: they run beside it and the experts. */
 static void add_moe(graph *g, matrix h) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
-  uint32_t w_gate_up = 0, w_down = 0, shared = DRAFT_NONE;
-  routing r = add_router(g, h);
-  add_expert_weights(g, &w_gate_up, &w_down);
+  uint32_t shared = DRAFT_NONE, side = g->plan->ops.count;
+  moe w = {0};
+  add_router_weights(g, &w);
+  add_expert_weights(g, &w.gate_up, &w.down);
+  if (m->shared_experts) {
+    w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
+    g->branch = BRANCH_SIDE;
+    shared = add_mlp(g, h, &w.shared).buffer;
+    g->branch = BRANCH_MAIN;
+  }
+  routing r = add_router(g, h, w.router, w.bias);
   matrix gate_up = add_matrix(g, pairs, 2 * m->moe_inter, 4, "experts gate_up");
-  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w_gate_up, gate_up, m->hidden);
+  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, gate_up, m->hidden);
   matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts silu_mul");
   add_silu(g, "experts silu_mul", gate_up, activated, m->top_k);
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
-  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w_down, y, m->moe_inter);
-  if (m->shared_experts) shared = add_mlp(g, h, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter).buffer;
+  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, m->moe_inter);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "moe_delta");
   moe_combine_args a = {.hidden = m->hidden, .top_k = m->top_k};
   const draft_ref refs[] = {ARG(moe_combine_args, step, g->step, 0),          ARG(moe_combine_args, y, y.buffer, 0),
                             ARG(moe_combine_args, pair_row, r.pair_row, 0),   ARG(moe_combine_args, topk_weight, r.topk_weight, 0),
                             ARG(moe_combine_args, shared, shared, 0),         ARG(moe_combine_args, out, delta.buffer, 0)};
+  if (m->shared_experts) join_side(g, side);
   ADD_OP(g, OP_moe_combine, "moe_combine", a, refs, ROWS_TOKENS);
+  g->branch = BRANCH_MAIN;
   g->delta = delta.buffer;
 }
 
 static void add_feed_forward_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "post_norm", "post_attention_layernorm.weight");
-  if (g->layer < m->dense_layers) g->delta = add_mlp(g, h, "mlp", "", m->inter).buffer;
-  else add_moe(g, h);
+  if (g->layer >= m->dense_layers) {
+    add_moe(g, h);
+    return;
+  }
+  mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
+  g->delta = add_mlp(g, h, &dense).buffer;
 }
 
 /* === Ends =============================================================================================================== */

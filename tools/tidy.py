@@ -19,14 +19,14 @@ import tempfile
 # with an ending it means that one file.
 LAYERS = [
     ("L0", "base"),
-    ("L0", "limits abi"),
+    ("L0", "limits abi tensor_map"),
     ("L0", "fail num plan_format kernel_sources digest special_file trig utf8 clock verbatim.h"),
     ("L1", "cuda_api dynlib"),
     ("L1", "gpu jit"),
     ("L1", "gemm_lt"),
     ("L1", "cpu/"),
     ("L2", "plan arena kernels staging"),
-    ("L3", "safetensors points self_check"),
+    ("L3", "safetensors points self_check op_maps"),
     ("L3", "weights"),
     ("L3", "weights_tree"),
     ("L3", "exec"),

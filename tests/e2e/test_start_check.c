@@ -64,18 +64,18 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
   }
 RESULTS(WRAP)
 
-void __real_gpu_launch(gpu *self, gpu_stream *stream, const gpu_kernel *kernel, const char *op, const uint32_t grid[3], const void *args);
-void __wrap_gpu_launch(gpu *self, gpu_stream *stream, const gpu_kernel *kernel, const char *op, const uint32_t grid[3], const void *args);
-void __wrap_gpu_launch(gpu *self, gpu_stream *stream, const gpu_kernel *kernel, const char *op, const uint32_t grid[3], const void *args) {
+void __real_gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work);
+void __wrap_gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work);
+void __wrap_gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work) {
   static const size_t results[KERNEL_COUNT] = {
 #define OFFSET(stem, result) [KERNEL_##stem] = offsetof(stem##_args, result),
     RESULTS(OFFSET)
 #undef OFFSET
   };
-  __real_gpu_launch(self, stream, kernel, op, grid, args);
-  if (kernels_find(kernel->name) != victim) return;
+  __real_gpu_launch(self, stream, work);
+  if (kernels_find(work->kernel->name) != victim) return;
   uint64_t address;
-  memcpy(&address, (const uint8_t *)args + results[victim], sizeof address);
+  memcpy(&address, (const uint8_t *)work->args + results[victim], sizeof address);
   flip(self, stream, address);
 }
 

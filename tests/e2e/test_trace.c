@@ -327,8 +327,8 @@ void __wrap_cpu_silu_mul(const silu_mul_args *args, cpu_pool *pool) {
 static void a_planted_bit_shows_from_its_op_on(void **state) {
   (void)state;
   const struct { uint32_t call, row; const char *name; bool sorted; } cases[] = {
-      {0, 0, "layer 0 silu_mul", false},  {0, 77, "layer 0 silu_mul", false},        {2, 149, "layer 1 shared silu_mul", false},
-      {4, 20, "layer 2 shared silu_mul", false}, {1, 33, "layer 1 experts silu_mul", true}, {3, 250, "layer 2 experts silu_mul", true}};
+      {0, 0, "layer 0 silu_mul", false},  {0, 77, "layer 0 silu_mul", false},        {1, 149, "layer 1 shared silu_mul", false},
+      {3, 20, "layer 2 shared silu_mul", false}, {2, 33, "layer 1 experts silu_mul", true}, {4, 250, "layer 2 experts silu_mul", true}};
   trace sound;
   e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
   verbatim_config c = base_config();

@@ -10,6 +10,7 @@
 #include "ptx.cuh"
 #include <deque>
 #include <link.h>
+#include <map>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <thread>
@@ -28,6 +29,16 @@ alignas(1024) thread_local u8 shared[SHARED_BYTES_MAX], raw[SHARED_BYTES_MAX]; /
 struct meeting { u32 come, generation; const char *what; };
 
 struct copy { u32 shared; const void *global; u32 bytes; };
+
+/* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies that are under way land when somebody waits. */
+struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; };
+struct barrier {
+  u32 arrivals, left;
+  i64 bytes;
+  u32 waiting;
+  meeting phase;
+  std::vector<bulk> open;
+};
 
 struct fiber {
   jmp_buf at;
@@ -55,6 +66,7 @@ struct warp {
 static struct machine {
   const emulator_kernel *kernel;
   const void *args;
+  const tensor_maps *maps;
   u32 shared_bytes, blocks; /* blocks: run since the program began; decides the orders */
   bool copies_at_once; /* and multiplications at their wait, or the other way round */
   u8 *stacks, *dynamic; /* dynamic: the one of shared and raw that the kernel asked the address of */
@@ -63,7 +75,8 @@ static struct machine {
   u32 ended; /* threads of this block */
   jmp_buf scheduler;
   fiber fibers[THREADS_MAX];
-  meeting block;
+  meeting block, some[16];
+  std::map<u32, barrier> barriers; /* by shared address, of this block */
   int any, block_any;
   warp warps[THREADS_MAX / WARP];
 } m;
@@ -101,7 +114,7 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
 static void body() {
   for (;;) {
     fiber &self = m.fibers[threadIdx.x];
-    m.kernel->entry(m.args);
+    m.kernel->entry(m.args, m.maps);
     for (const auto &group : self.groups)
       if (!group.empty()) fault("a thread ends with copies under way");
     if (!self.open.empty()) fault("a thread ends with copies that were not committed");
@@ -166,6 +179,7 @@ static void run_block(u32 threads) {
   dl_iterate_phdr(poison, nullptr);
   m.copies_at_once = m.blocks % 2;
   m.ended = 0;
+  m.barriers.clear();
   for (warp &w : m.warps) w.trace = 0;
   for (u32 i = 0; i < threads; i++) {
     fiber &f = m.fibers[i];
@@ -176,6 +190,8 @@ static void run_block(u32 threads) {
   schedule(threads);
   m.blocks++;
   bool clean = m.block.come == 0;
+  for (const meeting &some : m.some) clean = clean && some.come == 0;
+  for (const auto &each : m.barriers) clean = clean && each.second.open.empty() && each.second.bytes == 0;
   for (const warp &w : m.warps) clean = clean && w.all.come == 0 && w.open.empty() && w.groups.empty();
   if (!clean && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
   for (u32 w = 0; w < THREADS_MAX / WARP; w++)
@@ -196,6 +212,7 @@ static void run_grid(const emulator_kernel *kernel, const u32 *grid) {
 static void reset() {
   m.fault = nullptr;
   m.block = {};
+  for (meeting &some : m.some) some = {};
   m.any = m.block_any = 0;
   for (warp &w : m.warps) {
     w.all = {};
@@ -208,7 +225,7 @@ static void reset() {
   }
 }
 
-const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args) {
+const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args, const tensor_maps *maps) {
   if (kernel->threads > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
   if (shared_bytes > SHARED_BYTES_MAX) return "more shared memory than a block may have";
   if (!m.stacks) {
@@ -219,6 +236,7 @@ const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 s
   reset();
   m.kernel = kernel;
   m.args = args;
+  m.maps = maps;
   m.shared_bytes = shared_bytes;
   m.dynamic = nullptr;
   std::thread(run_grid, kernel, grid).join();
@@ -325,6 +343,119 @@ void emulator_copy_wait(u32 left) {
   fiber &self = m.fibers[threadIdx.x];
   for (; self.groups.size() > left; self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
+}
+
+/* === Barriers in shared memory, and the copies that they count ========================================================== */
+
+static barrier &barrier_at(u32 address) {
+  shared_at(address, 8);
+  const auto found = m.barriers.find(address);
+  if (found == m.barriers.end()) fault("a barrier that was not initialised");
+  return found->second;
+}
+
+static void end_phase(barrier &b) {
+  if (b.left > 0 || b.bytes != 0) return;
+  b.left = b.arrivals;
+  b.phase.generation++;
+}
+
+static void land(barrier &b) {
+  for (const bulk &c : b.open) {
+    for (u32 i = 0; i < c.bytes; i += 16) {
+      u32 to = c.shared + i;
+      if (c.swizzled) to ^= (to >> 7 & 7) << 4;
+      u8 *at = shared_at(to, 16);
+      if (c.global) memcpy(at, static_cast<const u8 *>(c.global) + i, 16);
+      else memset(at, 0, 16);
+    }
+    b.bytes -= c.bytes;
+  }
+  b.open.clear();
+}
+
+void emulator_barrier_init(u32 address, u32 arrivals) {
+  shared_at(address, 8);
+  if (arrivals == 0) fault("a barrier of no arrivals");
+  m.barriers[address] = {arrivals, arrivals, 0, 0, {}, {}};
+}
+
+void emulator_barrier_arrive(u32 address, u32 bytes) {
+  barrier &b = barrier_at(address);
+  if (b.left == 0) fault("more arrivals at a barrier than it has");
+  b.left--;
+  b.bytes += bytes;
+  if (m.copies_at_once || b.waiting) land(b);
+  end_phase(b);
+}
+
+/* The thread's copies have to come first: here they land at once. */
+void emulator_barrier_arrive_copies(u32 address) {
+  fiber &self = m.fibers[threadIdx.x];
+  emulator_copy_commit();
+  for (; !self.groups.empty(); self.groups.pop_front())
+    for (const copy &c : self.groups.front()) land(c);
+  emulator_barrier_arrive(address, 0);
+}
+
+void emulator_barrier_wait(u32 address, u32 parity) {
+  barrier &b = barrier_at(address);
+  while ((b.phase.generation & 1) == parity) {
+    land(b);
+    end_phase(b);
+    if ((b.phase.generation & 1) != parity) break;
+    fiber &self = m.fibers[threadIdx.x];
+    b.waiting++;
+    self.waits_for = &b.phase;
+    self.generation = b.phase.generation;
+    yield();
+    self.waits_for = nullptr;
+    b.waiting--;
+  }
+}
+
+static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
+  barrier &b = barrier_at(address);
+  b.open.push_back({to, from, bytes, swizzled});
+  if (!m.copies_at_once && !b.waiting) return;
+  land(b);
+  end_phase(b);
+}
+
+void emulator_copy_bulk(u32 to, const void *from, u32 bytes, u32 address) {
+  if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) fault("a bulk copy that is not aligned");
+  start_bulk(to, from, bytes, false, address);
+}
+
+void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 address) {
+  tensor_shape s;
+  memcpy(&s, map, sizeof s);
+  if (dims != s.dims) fault("a box of another number of dimensions than its map");
+  if (to % (s.swizzled ? 1024u : 128u) != 0) fault("a box that is not aligned");
+  const u32 row_bytes = s.box[0] * 2, matrices = dims == 3 ? s.box[2] : 1;
+  if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % 8 != 0) fault("a box whose rows are no whole pieces");
+  for (u32 i = 0; i < matrices; i++)
+    for (u32 r = 0; r < s.box[1]; r++)
+      for (u32 c = 0; c < s.box[0]; c += 8) {
+        const u64 column = at[0] + c, row = at[1] + r, matrix = at[2] + i;
+        const bool inside = column < s.extent[0] && row < s.extent[1] && (dims == 2 || matrix < s.extent[2]);
+        const u64 from = s.address + column * 2 + row * s.stride_bytes[1] + (dims == 3 ? matrix * s.stride_bytes[2] : 0);
+        start_bulk(to + ((i * s.box[1] + r) * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled,
+                   address);
+      }
+}
+
+void emulator_warps(u32 number, u32 threads, bool wait) {
+  if (number < 1 || number > 15 || threads % WARP != 0) fault("a barrier of some warps that does not exist");
+  meeting &some = m.some[number];
+  if (wait) {
+    meet(some, threads, "barrier of some warps", [] {});
+    return;
+  }
+  if (some.come == 0) some.what = "barrier of some warps";
+  if (++some.come < threads) return;
+  some.come = 0;
+  some.generation++;
 }
 
 /* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */

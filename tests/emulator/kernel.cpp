@@ -5,8 +5,11 @@
 #include "ptx.cuh" /* before the text: its own include of this name is empty then */
 #include EMULATED_TEXT
 
-template <class A> static void call(void (*kernel)(A), const void *args) { kernel(*static_cast<const A *>(args)); }
-static void entry(const void *args) { call(EMULATED_ENTRY, args); }
+template <class A> static void call(void (*kernel)(A), const void *args, const tensor_maps *) { kernel(*static_cast<const A *>(args)); }
+template <class A> static void call(void (*kernel)(A, const tensor_maps), const void *args, const tensor_maps *maps) {
+  kernel(*static_cast<const A *>(args), *maps);
+}
+static void entry(const void *args, const tensor_maps *maps) { call(EMULATED_ENTRY, args, maps); }
 
 static emulator_kernel self = {EMULATED_STEM, EMULATED_SPEC, EMULATED_FLAW, SPEC_THREADS, entry, nullptr};
 [[maybe_unused]] static const bool added = (emulator_add(&self), true);

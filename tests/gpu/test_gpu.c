@@ -88,7 +88,7 @@ static int fault_child(const char *path, bool serial) {
     gpu_on_fault(device, save_receipt, context);
     gpu_set_serial(device, serial);
     add_args args = {.x = pool, .y = pool, .count = 1};
-    gpu_launch(device, stream, &kernel, "layer 7 fault", (const uint32_t[3]){1, 1, 1}, &args);
+    gpu_launch(device, stream, &(gpu_work){.kernel = &kernel, .op = "layer 7 fault", .grid = {1, 1, 1}, .args = &args});
     if (serial) _exit(98); /* must not be reached */
     gpu_sync(device, stream, "step 3");
     _exit(97);
@@ -213,7 +213,7 @@ static void check_add(const gpu_kernel *kernel, uint32_t count, uint32_t value) 
   gpu_fill32(device, stream, pool + 65536, UINT32_MAX, count + 1);
   gpu_upload(device, stream, pool, host, 4 * count);
   add_args args = {.x = pool, .y = pool + 65536, .count = count, .value = value};
-  gpu_launch(device, stream, kernel, "add", (const uint32_t[3]){(uint32_t)div_up(count, 64), 1, 1}, &args);
+  gpu_launch(device, stream, &(gpu_work){.kernel = kernel, .op = "add", .grid = {(uint32_t)div_up(count, 64), 1, 1}, .args = &args});
   memset(&args, 0, sizeof args); /* the arguments were read during the call */
   gpu_download(device, stream, host, pool + 65536, 4 * count + 4);
   gpu_sync(device, stream, "add");
@@ -230,7 +230,7 @@ static void kernels_load_and_run(void **state) {
   check_add(&kernel, 1000, 5);
   check_add(&kernel, 1, 6);
   uint64_t before = gpu_count(device).launches;
-  gpu_launch(device, stream, &kernel, "nothing", (const uint32_t[3]){0, 1, 1}, &kernel);
+  gpu_launch(device, stream, &(gpu_work){.kernel = &kernel, .op = "nothing", .grid = {0, 1, 1}, .args = &kernel});
   assert_int_equal(gpu_count(device).launches, before);
 }
 
@@ -240,7 +240,7 @@ static void shared_memory_beyond_the_default_works(void **state) {
   gpu_kernel kernel;
   assert_int_equal(load(device, compiler, "large", sizeof(add_args), 128, 200000, &kernel), OK);
   add_args args = {.x = pool, .y = pool, .value = 11};
-  gpu_launch(device, stream, &kernel, "large", (const uint32_t[3]){1, 1, 1}, &args);
+  gpu_launch(device, stream, &(gpu_work){.kernel = &kernel, .op = "large", .grid = {1, 1, 1}, .args = &args});
   gpu_download(device, stream, pinned, pool, 4);
   gpu_sync(device, stream, "large");
   assert_int_equal(*(uint32_t *)(void *)pinned, 49999 + 11);
@@ -290,7 +290,7 @@ static void captured_work_replays(void **state) {
   add_args args = {.x = pool, .y = pool, .count = 64, .value = 3};
   gpu_fill32(device, stream, pool, 0, 64);
   assert_int_equal(gpu_capture_begin(device, stream), OK);
-  for (int i = 0; i < 5; i++) gpu_launch(device, stream, &kernel, "add", (const uint32_t[3]){1, 1, 1}, &args);
+  for (int i = 0; i < 5; i++) gpu_launch(device, stream, &(gpu_work){.kernel = &kernel, .op = "add", .grid = {1, 1, 1}, .args = &args});
   assert_int_equal(gpu_capture_end(device, stream, &graph), OK);
   uint32_t *host = (uint32_t *)(void *)pinned;
   gpu_download(device, stream, host, pool, 256);

@@ -17,6 +17,8 @@
 #include "planner/planner.h"
 #include "tests/e2e/e2e.h"
 
+#define FILE_BYTES_MAX (16u << 20)
+
 enum { PLAIN, PINNED, WRONG, OPTIONAL, STALE, FILES };
 static char program[E2E_PATH_MAX], folder[256], plans[FILES][512], profiles[FILES][512], receipt[512];
 
@@ -45,9 +47,10 @@ static int run(const char *plan, char *output, size_t bytes) {
 static char *read_file(const char *path) {
   FILE *file = fopen(path, "rb");
   assert_non_null(file);
-  char *text = calloc(1, 1u << 20);
+  char *text = calloc(1, FILE_BYTES_MAX);
   assert_non_null(text);
-  assert_true(fread(text, 1, (1u << 20) - 1, file) > 0);
+  const size_t bytes = fread(text, 1, FILE_BYTES_MAX - 1, file);
+  assert_true(bytes > 0 && bytes < FILE_BYTES_MAX - 1); /* whole */
   fclose(file);
   return text;
 }
@@ -86,7 +89,7 @@ static void pinned_products_give_the_same_receipt(void **state) {
   assert_int_equal(make_plan(NULL, plans[PLAIN]), 0);
   assert_int_equal(run(plans[PLAIN], output, sizeof output), 0);
   char *expected = read_file(receipt);
-  assert_int_equal(call((char *[]){program, arg("probe"), plans[PLAIN], arg("-o"), profiles[PINNED], NULL}, output, sizeof output), 0);
+  assert_int_equal(call((char *[]){program, arg("probe"), plans[PLAIN], arg("--offered"), arg("-o"), profiles[PINNED], NULL}, output, sizeof output), 0);
   char *profile = read_file(profiles[PINNED]);
   use_all(profile);
   write_file(profiles[PINNED], profile);

@@ -19,7 +19,7 @@ enum byte_class { FIXED = 0, WRITTEN = 1, MEANINGLESS = 2 };
 enum executor { TWINS, GPU, EMULATOR }; /* what the cases are run by; beside GPU and EMULATOR the twin runs once, to compare */
 
 typedef struct loose_range { size_t at, bytes; } loose_range;
-typedef struct loaded_kernel { jit_spec spec[4]; u32 spec_count, threads, shared_bytes; gpu_kernel kernel; } loaded_kernel;
+typedef struct loaded_kernel { jit_spec spec[KERNEL_SPECS_MAX]; u32 spec_count, threads, shared_bytes; gpu_kernel kernel; } loaded_kernel;
 
 struct kernel_test {
   const char *stem, *record, *record_steps;
@@ -143,12 +143,13 @@ static gpu_kernel *load(kernel_test *test, const kernel_variant *v) {
   for (u32 i = 0; i < test->kernel_count; i++) {
     loaded_kernel *k = &test->kernel[i];
     bool same = k->spec_count == v->spec_count && k->threads == v->threads && k->shared_bytes == v->shared_bytes;
-    for (u32 s = 0; s < v->spec_count && same; s++) same = k->spec[s].value == v->spec[s].value;
+    for (u32 s = 0; s < v->spec_count && same; s++)
+      same = k->spec[s].value == v->spec[s].value && strcmp(k->spec[s].name, v->spec[s].name) == 0;
     if (same) return &k->kernel;
   }
   ASSERT(test->kernel_count < KERNELS_MAX);
   loaded_kernel *k = &test->kernel[test->kernel_count++];
-  jit_spec spec[5] = {{"SPEC_THREADS", v->threads}};
+  jit_spec spec[KERNEL_SPECS_MAX + 1] = {{"SPEC_THREADS", v->threads}};
   *k = (loaded_kernel){.spec_count = v->spec_count, .threads = v->threads, .shared_bytes = v->shared_bytes};
   for (u32 s = 0; s < v->spec_count; s++) spec[s + 1] = k->spec[s] = v->spec[s];
   jit_cubin_view cubin;
@@ -159,6 +160,7 @@ static gpu_kernel *load(kernel_test *test, const kernel_variant *v) {
     config.cubin_bytes = cubin.size;
     config.threads = v->threads;
     config.shared_bytes = v->shared_bytes;
+    config.takes_maps = op_maps_taken(v->spec, v->spec_count);
     s = gpu_kernel_load(test->device, &config, &k->kernel);
   }
   if (s != OK) print_error("%s: %s\n", test->stem, fail_text());
@@ -179,10 +181,18 @@ static void run_gpu(kernel_test *test, const void *args, const kernel_variant *v
   u64 words[64];
   ASSERT(kernels_row(test->id)->args_bytes <= sizeof words);
   relocate(test, args, words, kernels_row(test->id)->args_bytes);
-  const gpu_kernel *kernel = load(test, v);
+  gpu_work work = {.kernel = load(test, v), .op = test->stem, .grid = {v->grid[0], v->grid[1], v->grid[2]}, .args = words};
+  tensor_maps maps;
+  if (work.kernel->takes_maps) {
+    tensor_shape shapes[2];
+    op_maps(test->id, v->spec, v->spec_count, words, v->rows, shapes);
+    gpu_tensor(test->device, &shapes[0], test->stem, &maps.w);
+    gpu_tensor(test->device, &shapes[1], test->stem, &maps.x);
+    work.maps = &maps;
+  }
   for (u32 run = 0; run < 2; run++) {
     gpu_upload(test->device, test->stream, test->device_image, test->initial, test->used);
-    gpu_launch(test->device, test->stream, kernel, test->stem, v->grid, words);
+    gpu_launch(test->device, test->stream, &work);
     gpu_download(test->device, test->stream, test->image, test->device_image, test->used);
     gpu_sync(test->device, test->stream, test->stem);
     settle_loose(test, test->image);
@@ -196,9 +206,18 @@ static bool is_found(const kernel_test *test, const emulator_kernel *kernel) {
   return found;
 }
 
+static void emulate_maps(const kernel_test *test, const void *args, const kernel_variant *v, tensor_maps *maps) {
+  tensor_shape shapes[2];
+  op_maps(test->id, v->spec, v->spec_count, args, v->rows, shapes);
+  memcpy(&maps->w, &shapes[0], sizeof shapes[0]);
+  memcpy(&maps->x, &shapes[1], sizeof shapes[1]);
+}
+
 static void run_emulated(kernel_test *test, const void *args, const kernel_variant *v, const emulator_kernel *kernel) {
   memcpy(test->image, test->initial, test->used);
-  const char *fault = emulator_run(kernel, v->grid, v->shared_bytes, args);
+  tensor_maps maps = {0};
+  if (op_maps_taken(v->spec, v->spec_count)) emulate_maps(test, args, v, &maps);
+  const char *fault = emulator_run(kernel, v->grid, v->shared_bytes, args, &maps);
   settle_loose(test, test->image);
   if (kernel->flaw[0]) {
     if (!fault && difference(test, test->image, test->first, true) == test->used) return;

@@ -17,15 +17,19 @@
 #include <cmocka.h>
 #include "engine/jit.h"
 #include "engine/kernels.h"
+#include "engine/op_maps.h"
 #include "tests/kernel/cases.h"
 
 typedef struct kernel_test kernel_test;
 
+#define KERNEL_SPECS_MAX 8u
+
 typedef struct kernel_variant { /* one way of launching the kernel */
-  jit_spec spec[4];             /* besides SPEC_THREADS            */
+  jit_spec spec[KERNEL_SPECS_MAX]; /* besides SPEC_THREADS         */
   u32 spec_count;
   u32 grid[3];
   u32 threads, shared_bytes;
+  u32 rows;                     /* launch rows, of a variant that takes maps */
 } kernel_variant;
 
 /* Starts a case: all buffers are forgotten, the image is poison. */

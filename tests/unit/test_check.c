@@ -164,6 +164,17 @@ static void a_bias_is_left_out(editable *e) {
 }
 static void groups_do_not_divide(editable *e) { ((router_args *)args_of(e, find_op(e, "layer 1 router")))->groups++; }
 static void more_sequences_than_logits_rows(editable *e) { e->h->limits.max_seqs = e->h->limits.max_logit_rows + 1; }
+static void nothing_waits_for_the_side(editable *e) {
+  for (uint32_t i = 0; i < e->h->ops.count; i++)
+    if (e->ops[i].branch == BRANCH_JOIN) e->ops[i].branch = BRANCH_MAIN;
+}
+static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 router")->branch = BRANCH_SIDE; }
+static void a_buffer_is_free_beside_the_side(editable *e) {
+  plan_buffer *b = find_buffer(e, "layer 1 shared gate_up");
+  while (b->last_op > 0 && e->ops[b->last_op].branch != BRANCH_SIDE) b->last_op--;
+}
+static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 kv_write")->branch = BRANCH_SIDE; }
+static void a_branch_is_unknown(editable *e) { find_op(e, "layer 1 router")->branch = 3; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
 #define FAULT(name, words_) \
@@ -227,6 +238,11 @@ static const struct {
     FAULT(a_bias_is_left_out, "presence of a bias"),
     FAULT(more_sequences_than_logits_rows, "max_logit_rows"),
     FAULT(tiles_are_too_large, "attn_tile_tokens"),
+    FAULT(nothing_waits_for_the_side, "another branch runs beside it"),
+    FAULT(branches_share_a_buffer, "may run beside each other"),
+    FAULT(a_buffer_is_free_beside_the_side, "is not alive while"),
+    FAULT(the_side_writes_pages, "more than weights and activations"),
+    FAULT(a_branch_is_unknown, "no branch"),
 };
 
 static void every_planted_fault_is_caught(void **state) {

@@ -24,6 +24,8 @@ typedef cublasLtMatmulDesc_t lt_desc;
 typedef cublasLtMatmulPreference_t lt_preference;
 typedef cublasLtMatmulAlgo_t lt_algo;
 typedef cublasLtMatmulHeuristicResult_t lt_result;
+typedef CUlaunchConfig cuda_launch;
+typedef CUtensorMap cuda_tensor_map;
 #endif
 #endif
 #include "engine/cuda_api.h"
@@ -52,6 +54,17 @@ SAME_PLACE(state, state)
 SAME_PLACE(wavesCount, waves)
 SAME_PLACE(reserved, reserved)
 
+
+_Static_assert(sizeof(CUlaunchConfig) == sizeof(cuda_launch_config), "launch");
+_Static_assert(offsetof(CUlaunchConfig, blockDimX) == offsetof(cuda_launch_config, block), "block");
+_Static_assert(offsetof(CUlaunchConfig, sharedMemBytes) == offsetof(cuda_launch_config, shared_bytes), "shared memory");
+_Static_assert(offsetof(CUlaunchConfig, hStream) == offsetof(cuda_launch_config, stream), "stream");
+_Static_assert(offsetof(CUlaunchConfig, attrs) == offsetof(cuda_launch_config, attributes), "attributes");
+_Static_assert(offsetof(CUlaunchConfig, numAttrs) == offsetof(cuda_launch_config, attribute_count), "count");
+_Static_assert(sizeof(CUlaunchAttribute) == sizeof(cuda_attribute), "attribute");
+_Static_assert(offsetof(CUlaunchAttribute, value) == offsetof(cuda_attribute, value), "value");
+_Static_assert(sizeof(CUtensorMap) == 128, "tensor map");
+
 typedef struct constant {
   const char *name;
   long long ours, theirs;
@@ -75,6 +88,10 @@ static const constant constants[] = {
     CONSTANT(CUDA_EVENT_TIMED, CU_EVENT_DEFAULT),
     CONSTANT(CUDA_EVENT_UNTIMED, CU_EVENT_DISABLE_TIMING),
     CONSTANT(CUDA_CAPTURE_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+    CONSTANT(CUDA_LAUNCH_OVERLAPS, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION),
+    CONSTANT(CUDA_TENSOR_BF16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
+    CONSTANT(CUDA_TENSOR_SWIZZLE_128, CU_TENSOR_MAP_SWIZZLE_128B),
+    CONSTANT(CUDA_TENSOR_L2_256, CU_TENSOR_MAP_L2_PROMOTION_L2_256B),
     CONSTANT(LT_OK, CUBLAS_STATUS_SUCCESS),
     CONSTANT(LT_TYPE_F32, CUDA_R_32F),
     CONSTANT(LT_TYPE_BF16, CUDA_R_16BF),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "engine/kernels.h"
+#include "engine/op_maps.h"
 #include "engine/self_check.h"
 #include "kernels_src/num.h"
 #include "tests/emulator/emulator.h"
@@ -124,6 +125,23 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   return stages ? 1024 + stages * (spec_of(kernel, "TILE_N=") + spec_of(kernel, "TILE_ROWS=")) * 128 : 0;
 }
 
+/* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
+static void make_maps(const emulator_kernel *kernel, const self_check_launch *launch, tensor_maps *maps) {
+  static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_TILE_K", "SPEC_STAGES"};
+  jit_spec specs[ARRAY_LEN(names)];
+  tensor_shape shapes[2] = {0};
+  for (uint32_t i = 0; i < ARRAY_LEN(names); i++) {
+    char key[64];
+    snprintf(key, sizeof key, "%s=", names[i]);
+    specs[i] = (jit_spec){names[i], spec_of(kernel, key)};
+  }
+  memset(maps, 0, sizeof *maps);
+  if (!op_maps_taken(specs, ARRAY_LEN(specs))) return;
+  op_maps(launch->kernel, specs, ARRAY_LEN(specs), launch->args, launch->rows, shapes);
+  memcpy(&maps->w, &shapes[0], sizeof shapes[0]);
+  memcpy(&maps->x, &shapes[1], sizeof shapes[1]);
+}
+
 /* How many of the kernel's probes it answers, and how many it was asked. */
 static uint32_t emulate(const emulator_kernel *kernel, uint32_t *asked) {
   plan_model model = {.kv_lora_rank = spec_of(kernel, "RANK="), .rope_dim = spec_of(kernel, "ROPE_DIM=")};
@@ -136,7 +154,9 @@ static uint32_t emulate(const emulator_kernel *kernel, uint32_t *asked) {
     ++*asked;
     self_check_build(i, image, (uint64_t)(uintptr_t)image, &launch);
     self_check_grid(&launch, tile_n ? tile_n : 1, tile_rows ? tile_rows : 1, grid);
-    const char *fault = emulator_run(kernel, grid, shared_bytes_of(kernel), launch.args);
+    tensor_maps maps;
+    make_maps(kernel, &launch, &maps);
+    const char *fault = emulator_run(kernel, grid, shared_bytes_of(kernel), launch.args, &maps);
     if (fault && !kernel->flaw[0]) print_error("%s %s, probe %s: %s\n", kernel->stem, kernel->spec, launch.probe, fault);
     right += !fault && agrees(i, self_check_digest(&launch, image), kernel->flaw[0] ? NULL : kernel->spec);
   }

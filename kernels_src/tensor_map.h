@@ -1,0 +1,35 @@
+/* tensor_map.h - the driver's description of a matrix in memory, by which one thread copies whole boxes of it.
+ *
+ * A kernel variant with SPEC_MAPS > 0 takes tensor_maps as its second parameter; engine/op_maps.c says what each map describes. Shared
+ * by the host (C11) and the kernels (CUDA C under NVRTC). */
+#ifndef VERBATIM_TENSOR_MAP_H
+#define VERBATIM_TENSOR_MAP_H
+#include "step.h"
+
+/* Filled by cuTensorMapEncodeTiled, and by nobody else. */
+typedef struct tensor_map {
+#ifdef __cplusplus
+  alignas(128) u64 words[16];
+#else
+  _Alignas(128) u64 words[16];
+#endif
+} tensor_map;
+
+/* What the host says of a matrix, or of several behind each other: bf16 numbers, dims 2 or 3, the columns first. The emulator of the
+ * tests takes it as the map itself. */
+typedef struct tensor_shape {
+  u64 address;         /* a multiple of 16                                          */
+  u64 extent[3];       /* columns, rows, matrices                                   */
+  u64 stride_bytes[3]; /* [0] 2; of a row, of a matrix: multiples of 16             */
+  u32 box[3];          /* what one copy takes, each .. 256; columns 64 when swizzled */
+  u32 dims;
+  u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are exchanged by the row's number modulo 8 */
+  u32 pad;
+} tensor_shape;
+
+typedef struct tensor_maps {
+  tensor_map w; /* the operand that a step only reads: weights, KV rows */
+  tensor_map x; /* the operand that an op of this step made             */
+} tensor_maps;
+
+#endif
