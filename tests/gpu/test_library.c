@@ -89,7 +89,8 @@ static void pinned_products_give_the_same_receipt(void **state) {
   assert_int_equal(make_plan(NULL, plans[PLAIN]), 0);
   assert_int_equal(run(plans[PLAIN], output, sizeof output), 0);
   char *expected = read_file(receipt);
-  assert_int_equal(call((char *[]){program, arg("probe"), plans[PLAIN], arg("--offered"), arg("-o"), profiles[PINNED], NULL}, output, sizeof output), 0);
+  assert_int_equal(call((char *[]){program, arg("probe"), plans[PLAIN], arg("--offered"), arg("-o"), profiles[PINNED], NULL}, output,
+                        sizeof output), 0);
   char *profile = read_file(profiles[PINNED]);
   use_all(profile);
   write_file(profiles[PINNED], profile);
