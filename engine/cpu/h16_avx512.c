@@ -210,4 +210,6 @@ static void run(const h16_block *block) {
   }
 }
 
-const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run};
+static void weigh(const f32 *t, f32 m, bf16 *p) { h16_weigh(t, m, p); }
+
+const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, weigh};

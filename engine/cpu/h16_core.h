@@ -1,4 +1,5 @@
-/* h16_core.h - what one instruction set must give to h16.c: packing of w panels and the chain over a packed block.
+/* h16_core.h - what one instruction set must give to h16.c: packing of w panels and the chain over a packed block; and to mla_attn.c:
+ * the weights of a row.
  *
  * A block is up to 64 k of one panel. An operand's exponent is kept in 16 bits: e(v) for normal numbers, H16_NONE for
  * zeros, H16_WILD for subnormals, Inf and NaN, so that sums stay in 16 bits and say what they met:
@@ -10,6 +11,7 @@
 #ifndef VERBATIM_H16_CORE_H
 #define VERBATIM_H16_CORE_H
 #include "h16.h"
+#include "num.h"
 
 #define H16_BLOCK_K 64u
 #define H16_COLUMNS_MAX 32u
@@ -38,6 +40,7 @@ typedef struct h16_core {
   /* Packs w[0 .. k_rows)[j] of columns 0 .. n-1; the other columns and rows are zero. */
   void (*pack_k_major)(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_rows, u32 k);
   void (*run)(const h16_block *block);
+  void (*weigh)(const f32 *t, f32 m, bf16 *p); /* PAGE_TOKENS numbers of a row of the attention, see h16_weigh */
 } h16_core;
 
 extern const h16_core h16_avx512, h16_avx2, h16_portable;
@@ -54,6 +57,11 @@ static inline int16_t h16_exponent(bf16 v) {
   u32 field = (v >> 7) & 255u;
   if ((v & 0x7fffu) == 0) return H16_NONE;
   return field == 0 || field == 255 ? (int16_t)H16_WILD : (int16_t)((i32)field - 127);
+}
+
+/* p[j] = bf16(exp2_bf16(t[j] - m)) (NUMERICS.md "mla_attn", R4.3, R4.4): one text, of which every file makes its own instructions. */
+static inline void h16_weigh(const f32 *t, f32 m, bf16 *p) {
+  for (u32 j = 0; j < PAGE_TOKENS; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m)));
 }
 
 #endif
