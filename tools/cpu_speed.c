@@ -102,7 +102,10 @@ static bf16 *random_numbers(u64 count, f32 scale) {
 }
 
 int main(int argc, char **argv) {
-  static const struct { const char *name; one_call *call; } ops[] = {{"gemm", call_gemm}, {"moe_gemm", call_moe_gemm}, {"mla_attn", call_mla_attn}};
+  static const struct {
+    const char *name;
+    one_call *call;
+  } ops[] = {{"gemm", call_gemm}, {"moe_gemm", call_moe_gemm}, {"mla_attn", call_mla_attn}};
   static const u32 rows[] = {1, 4, 16, 64};
   static speed s;
   double single[ARRAY_LEN(ops)][ARRAY_LEN(rows)] = {{0}};
