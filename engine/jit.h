@@ -41,7 +41,7 @@ void jit_close(jit *self); /* null is allowed */
 void jit_version(const jit *self, int *major, int *minor); /* of NVRTC */
 const char *jit_note(const jit *self); /* "" or one line: why the cache is not in use */
 
-/* The cubins of `count` kernels, in their order, from the cache or compiled: by as many threads as there are cores, each compilation by one.
+/* The cubins of `count` kernels, in their order, from the cache or compiled by as many threads as there are cores, each by one.
  * ERR_FORMAT: no such source or a bad spec name. ERR_DEVICE: the compiler refused; the text ends with its log. Of several errors the
  * first request's is reported, and out is untouched. */
 status jit_compile_all(jit *self, const jit_request *requests, uint32_t count, jit_cubin_view *out);

@@ -97,6 +97,6 @@ static void run(const h16_block *block) {
   }
 }
 
-static void weigh(const f32 *t, f32 m, bf16 *p) { h16_weigh(t, m, p); }
+CORE_ROWS
 
-const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, weigh};
+const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};

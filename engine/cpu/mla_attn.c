@@ -8,7 +8,7 @@
 #include "h16_core.h"
 
 #define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */
-#define ITEM_HEADS_MIN 2u  /* packing a panel takes as long as two rows of it */
+#define PACK_ROWS 2u       /* packing a panel takes as long as this many rows of it */
 
 typedef struct attn_run {
   mla_attn_args a;
@@ -184,18 +184,31 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   }
 }
 
-/* Items that have anything to do, with this many heads each. */
-static u64 count_items(const mla_attn_args *a, u32 item_heads) {
+/* (tile, unit) pairs that have anything to do. */
+static u64 count_units(const mla_attn_args *a) {
   u64 count = 0, unit_tokens = a->unit_chunks ? (u64)a->unit_chunks * a->chunk_tokens : UINT64_MAX;
   for (u32 i = 0; i < a->step->tile_count; i++) count += (a->tiles[i].position + a->tiles[i].count - 1) / unit_tokens + 1;
-  return count * div_up(a->heads, item_heads);
+  return count;
+}
+
+/* What a step takes with this many heads in an item, in rows of a panel: a thread's items, and half of one to wait for the last thread. */
+static double cost_of(u64 units, u32 heads, u32 item_heads, u32 threads) {
+  double items = (double)(units * div_up(heads, item_heads)) / threads;
+  return ((items > 1 ? items : 1) + 0.5) * (item_heads + PACK_ROWS);
+}
+
+static u32 heads_of_items(const mla_attn_args *a, u32 threads) {
+  u64 units = count_units(a);
+  u32 best = ITEM_HEADS_MAX;
+  for (u32 heads = best / 2; heads > 0; heads /= 2)
+    if (cost_of(units, a->heads, heads, threads) < cost_of(units, a->heads, best, threads)) best = heads;
+  return best;
 }
 
 void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
-  attn_run run = {.a = *args, .core = cpu_isa_core(), .item_heads = ITEM_HEADS_MAX};
+  attn_run run = {.a = *args, .core = cpu_isa_core(), .item_heads = heads_of_items(args, cpu_pool_threads(pool))};
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
   ASSERT(args->group_chunks > 0 && (args->unit_chunks <= 1 || args->unit_chunks == args->group_chunks));
-  while (run.item_heads > ITEM_HEADS_MIN && count_items(args, run.item_heads) < cpu_pool_threads(pool)) run.item_heads /= 2;
   run.head_groups = (u32)div_up(args->heads, run.item_heads);
   run.units = args->unit_chunks ? args->units_max : 1;
   cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
