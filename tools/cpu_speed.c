@@ -3,7 +3,8 @@
  *
  *   cpu_speed [most threads]     default: every core
  *
- * Every call takes other weights, so that they come from memory as in a model. Best of several calls. */
+ * Every call takes other weights, so that they come from memory as in a model; `read` is how many GB/s of them the threads can read at all,
+ * which is the most GFLOP/s that one row can have. Best of several calls. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ typedef struct speed {
   attn_tile tiles[ROWS_MAX];
 } speed;
 
-typedef double one_call(speed *s, u32 rows, u32 layer); /* FLOP */
+typedef double one_call(speed *s, u32 rows, u32 layer); /* what it did: FLOP */
 
 static double call_gemm(speed *s, u32 rows, u32 layer) {
   gemm_args a = {.step = &s->step, .x = s->x, .w = s->w + (u64)layer * QUERY_COLUMNS * HIDDEN, .y = s->y, .ldx = HIDDEN,
@@ -59,6 +60,31 @@ static double call_mla_attn(speed *s, u32 rows, u32 layer) {
                      .rope_dim = ROPE, .block_table_stride = PAGES, .chunk_tokens = 256, .group_chunks = 16, .scale_log2 = 0.1f};
   cpu_mla_attn(&a, s->pool);
   return 2.0 * rows * HEADS * CONTEXT * (2 * RANK + ROPE);
+}
+
+#define READ_BYTES (1u << 20) /* an item's */
+
+typedef struct read_job {
+  const u64 *from;
+  _Atomic u64 sum; /* or nothing would be read */
+} read_job;
+
+static void read_item(void *context, uint32_t index, void *scratch) {
+  read_job *job = context;
+  (void)scratch;
+  const u64 *word = job->from + (u64)index * (READ_BYTES / 8);
+  u64 sum[8] = {0};
+  for (u32 i = 0; i < READ_BYTES / 8; i += 8)
+    for (u32 j = 0; j < 8; j++) sum[j] ^= word[i + j];
+  for (u32 j = 0; j < 8; j++) job->sum += sum[j];
+}
+
+static double call_read(speed *s, u32 rows, u32 layer) { /* bytes */
+  u64 bytes = 2ull * EXPERTS * GATE_UP * HIDDEN;
+  read_job job = {.from = (const u64 *)(const void *)(s->experts + (u64)layer * EXPERTS * GATE_UP * HIDDEN)};
+  (void)rows;
+  cpu_pool_run(s->pool, (u32)(bytes / READ_BYTES), read_item, &job);
+  return (double)bytes;
 }
 
 static void set_rows(speed *s, u32 rows) {
@@ -131,6 +157,7 @@ int main(int argc, char **argv) {
         fflush(stdout);
       }
     }
+    printf("\n%7u read     %7.1f GB/s", threads, measure(&s, call_read, 1));
     cpu_pool_close(s.pool);
   }
   printf("\n");
