@@ -22,17 +22,17 @@ typedef struct pool_thread {
 #define SPIN_PAUSES 64 /* between two looks at the clock */
 
 struct cpu_pool {
-  _Alignas(64) atomic_uint next;  /* first item nobody has taken: a cache line of its own, as all threads write it  */
-  _Alignas(64) atomic_uint working; /* pool threads that have not yet left the job                                 */
-  _Alignas(64) atomic_uint job;   /* number of the current job; what is below belongs to it before it is counted up */
+  _Alignas(64) atomic_uint next;    /* first item nobody has taken: all threads write it, so it has a cache line of its own */
+  _Alignas(64) atomic_uint working; /* pool threads that have not yet left the job, likewise                                */
+  _Alignas(64) atomic_uint job;     /* number of the current job; the next four are written before it is counted up         */
   cpu_task *fn;
   void *context;
   uint32_t count;
   bool stop;
-  pthread_mutex_t lock;           /* of those who sleep: job and working change under it while somebody might      */
-  pthread_cond_t work, done;
-  atomic_uint sleepers;           /* pool threads that wait for work                                               */
+  atomic_uint sleepers;             /* pool threads that no longer look for work                                            */
   atomic_bool caller_sleeps;
+  pthread_mutex_t lock;             /* only those who sleep, and who wakes them, take it                                    */
+  pthread_cond_t work, done;
   uint32_t threads;
   uint32_t started; /* threads that run, thread 0 included */
   bool spins;       /* every thread has a core             */
