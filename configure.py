@@ -59,7 +59,7 @@ EXAMPLE = "tests/examples/embed.c"
 
 # tools/<name>.c -> build/<name>
 TOOLS = """
-random_model tokenizer_ids
+cpu_speed random_model tokenizer_ids
 """.split()
 
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>

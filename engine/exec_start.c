@@ -18,25 +18,34 @@
 
 /* === Kernels =============================================================================================================== */
 
-static status make_kernel(exec *self, const plan_kernel *source, jit_spec *specs, gpu_kernel *kernel, verbatim_kernel *loaded) {
+static status load_kernel(exec *self, uint32_t index, const jit_cubin_view *cubin) {
+  const plan_kernel *source = &self->plan->kernels[index];
   const kernel_row *row = kernels_row(source->kernel);
-  if (source->spec_count > JIT_SPECS_MAX)
-    return FAIL(ERR_FORMAT, "plan: kernel %s has %u constants, at most %u", row->name, source->spec_count, JIT_SPECS_MAX);
-  for (uint32_t i = 0; i < source->spec_count; i++) {
-    const plan_spec *spec = &self->plan->specs[source->first_spec + i];
-    specs[i] = (jit_spec){.name = plan_string(self->plan, spec->name), .value = spec->value};
-  }
-  jit_cubin_view cubin;
-  TRY(jit_compile(self->compiler, row->name, specs, source->spec_count, &cubin));
-  digest code = digest_of(cubin.bytes, cubin.size);
-  loaded->name = row->name;
-  memcpy(loaded->digest, code.bytes, DIGEST_BYTES);
-  if (cubin.from_cache) self->kernels_cached++;
+  digest code = digest_of(cubin->bytes, cubin->size);
+  self->loaded[index].name = row->name;
+  memcpy(self->loaded[index].digest, code.bytes, DIGEST_BYTES);
+  if (cubin->from_cache) self->kernels_cached++;
   else self->kernels_compiled++;
-  gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size, .args_bytes = row->args_bytes,
-                              .takes_maps = op_maps_taken(specs, source->spec_count),
+  gpu_kernel_config config = {.name = row->name, .cubin = cubin->bytes, .cubin_bytes = cubin->size, .args_bytes = row->args_bytes,
+                              .takes_maps = op_maps_taken(self->specs + source->first_spec, source->spec_count),
                               .threads = source->threads, .shared_bytes = source->shared_bytes};
-  return gpu_kernel_load(self->options.device, &config, kernel);
+  return gpu_kernel_load(self->options.device, &config, &self->kernels[index]);
+}
+
+/* requests, specs, cubins: room for the plan's kernels and constants. */
+static status compile_kernels(exec *self, jit_request *requests, jit_spec *specs, jit_cubin_view *cubins) {
+  const plan *p = self->plan;
+  if (!requests || !cubins) return FAIL(ERR_LIMIT, "no memory for a list of %u kernels", p->kernel_count);
+  for (uint32_t i = 0; i < p->spec_count; i++)
+    specs[i] = (jit_spec){.name = plan_string(p, p->specs[i].name), .value = p->specs[i].value};
+  for (uint32_t i = 0; i < p->kernel_count; i++) {
+    const plan_kernel *source = &p->kernels[i];
+    requests[i] = (jit_request){.kernel = kernels_row(source->kernel)->name, .specs = specs + source->first_spec,
+                                .spec_count = source->spec_count};
+  }
+  TRY(jit_compile_all(self->compiler, requests, p->kernel_count, cubins));
+  for (uint32_t i = 0; i < p->kernel_count; i++) TRY(load_kernel(self, i, &cubins[i]));
+  return OK;
 }
 
 static status make_kernels(exec *self, arena *host) {
@@ -48,19 +57,21 @@ static status make_kernels(exec *self, arena *host) {
   self->nvrtc_version = (uint32_t)(1000 * major + 10 * minor);
   TRY(arena_take(host, sizeof(gpu_kernel) * (p->kernel_count + 1ull), &kernels));
   TRY(arena_take(host, sizeof(verbatim_kernel) * (p->kernel_count + 1ull), &loaded));
-  TRY(arena_take(host, sizeof(jit_spec *) * (p->kernel_count + 1ull), &specs));
+  TRY(arena_take(host, sizeof(jit_spec) * (p->spec_count + 1ull), &specs));
   self->specs = specs;
   self->kernels = kernels;
   self->loaded = loaded;
-  for (uint32_t i = 0; i < p->kernel_count; i++) {
-    TRY(arena_take(host, sizeof(jit_spec) * (p->kernels[i].spec_count + 1ull), &specs));
-    self->specs[i] = specs;
-    TRY(make_kernel(self, &p->kernels[i], specs, &self->kernels[i], &self->loaded[i]));
-  }
+  jit_request *requests = calloc(p->kernel_count + 1ull, sizeof *requests);
+  jit_cubin_view *cubins = calloc(p->kernel_count + 1ull, sizeof *cubins);
+  status result = compile_kernels(self, requests, specs, cubins);
+  free(cubins);
+  free(requests);
+  TRY(result);
   for (uint32_t i = 0; i < p->op_count; i++) {
+    const plan_kernel *source = &p->kernels[p->ops[i].variant];
     self->ops[i].kernel = &self->kernels[p->ops[i].variant];
-    self->ops[i].specs = self->specs[p->ops[i].variant];
-    self->ops[i].spec_count = p->kernels[p->ops[i].variant].spec_count;
+    self->ops[i].specs = self->specs + source->first_spec;
+    self->ops[i].spec_count = source->spec_count;
   }
   return OK;
 }
@@ -129,7 +140,8 @@ static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t inde
   tensor_maps maps;
   self_check_build(index, image, self->base, launch);
   self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"), work.grid);
-  if (exec_make_maps(self, kernel->kernel, self->specs[variant], kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
+  const jit_spec *specs = self->specs + kernel->first_spec;
+  if (exec_make_maps(self, kernel->kernel, specs, kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
   gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);
   gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, image + SELF_CHECK_BYTES, self->base, launch->judged_bytes);
@@ -307,8 +319,6 @@ static status capture_graph(exec *self, uint32_t rung, uint32_t parity) {
   TRY(gpu_capture_begin(device, self->stream));
   exec_run_ops(self, parity, self->plan->ladder[rung], self->plan->ladder[rung]);
   TRY(gpu_capture_end(device, self->stream, graph));
-  gpu_graph_launch(device, self->stream, *graph, "first run of a graph");
-  gpu_sync(device, self->stream, "first run of a graph");
   self->graph_count++;
   return OK;
 }
@@ -318,6 +328,7 @@ status exec_start_graphs(exec *self) {
   put_dummy_step(self);
   warm_up(self);
   for (uint32_t i = 0; i < 2 * self->rung_count; i++) TRY(capture_graph(self, i / 2, i % 2));
+  gpu_sync(self->options.device, self->stream, "the upload of graphs");
   fill_memory(self); /* what the dummy step left behind */
   jit_close(self->compiler);
   self->compiler = NULL;

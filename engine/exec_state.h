@@ -64,7 +64,7 @@ struct exec {
   exec_gaps gaps;
   gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
-  const jit_spec **specs;     /* [plan kernels] their constants */
+  const jit_spec *specs;      /* [plan specs] their constants   */
   gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;

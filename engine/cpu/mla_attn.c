@@ -5,17 +5,20 @@
  * takes no part in chunks and blocks that lie wholly beyond its position. Read next: h16.h, attn_state.h, mla_fold.c. */
 #include "attn_state.h"
 #include "cpu.h"
-#include "h16.h"
+#include "h16_core.h"
 
-#define ITEM_HEADS 16u /* more would share packed KV panels further but leave threads idle */
+#define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */
+#define PACK_ROWS 2u       /* packing a panel takes as long as this many rows of it */
 
 typedef struct attn_run {
   mla_attn_args a;
-  u32 head_groups, units;
+  const h16_core *core;
+  u32 item_heads, head_groups, units;
 } attn_run;
 
 typedef struct attn_item {
   const mla_attn_args *a;
+  const h16_core *core;
   const u32 *pages;       /* block table row of the sequence     */
   u32 rows, heads;        /* rows = tokens * heads of this group */
   u32 last_position;      /* of the last row                     */
@@ -54,12 +57,24 @@ static void weigh_block(attn_item *item, u32 row) {
     for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m))); /* R4.3, R4.4 */
+  item->core->weigh(t, m, p); /* what t holds beyond the valid ones means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 
+/* l of the rows from `first` on: the weights as columns, the ones as the one row, since a product does not know its factors' order. */
+static void add_weights(attn_item *item, u32 first) {
+  bf16 one[PAGE_TOKENS];
+  f32 l[H16_ROWS];
+  for (u32 j = 0; j < PAGE_TOKENS; j++) one[j] = 0x3f80;
+  for (u32 i = first; i < item->rows; i++) l[i] = item->chunk[i].l;
+  h16_job sum = {.x = one, .w = item->p + first * PAGE_TOKENS, .ldw = PAGE_TOKENS, .rows = 1, .n = item->rows - first, .k = PAGE_TOKENS};
+  sum.y = l + first;
+  sum.continues = 1;
+  h16_gemm(&sum, item->product);
+  for (u32 i = first; i < item->rows; i++) item->chunk[i].l = l[i];
+}
+
 static void run_block(attn_item *item, u32 block) {
-  static const bf16 one = 0x3f80;
   const mla_attn_args *a = item->a;
   u32 width = a->kv_lora_rank + a->rope_dim, first = first_reaching(item, (u64)block * PAGE_TOKENS);
   const bf16 *kv = a->kv + (u64)item->pages[block] * PAGE_TOKENS * width;
@@ -81,11 +96,7 @@ static void run_block(attn_item *item, u32 block) {
   sum.y = item->chunk[first].o;
   sum.ldy = sizeof(attn_row) / sizeof(f32);
   h16_gemm(&sum, item->product);
-  sum.w = &one;
-  sum.ldw = 0;
-  sum.n = 1;
-  sum.y = &item->chunk[first].l;
-  h16_gemm(&sum, item->product);
+  add_weights(item, first);
 }
 
 /* item->chunk of the rows that reach the chunk. */
@@ -151,10 +162,11 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   attn_item *item = scratch;
   u32 unit = index % run->units, rest = index / run->units;
   const attn_tile *tile = &a->tiles[rest / run->head_groups];
-  u32 head = rest % run->head_groups * ITEM_HEADS;
+  u32 head = rest % run->head_groups * run->item_heads;
   item->a = a;
+  item->core = run->core;
   item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
-  item->heads = min_u32(ITEM_HEADS, a->heads - head);
+  item->heads = min_u32(run->item_heads, a->heads - head);
   u32 step = H16_ROWS / item->heads;
   for (u32 token = 0; token < tile->count; token += step) {
     u32 tokens = min_u32(step, tile->count - token);
@@ -172,10 +184,32 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   }
 }
 
+/* (tile, unit) pairs that have anything to do. */
+static u64 count_units(const mla_attn_args *a) {
+  u64 count = 0, unit_tokens = a->unit_chunks ? (u64)a->unit_chunks * a->chunk_tokens : UINT64_MAX;
+  for (u32 i = 0; i < a->step->tile_count; i++) count += (a->tiles[i].position + a->tiles[i].count - 1) / unit_tokens + 1;
+  return count;
+}
+
+/* What a step takes with this many heads in an item, in rows of a panel: a thread's items, and half of one to wait for the last thread. */
+static double cost_of(u64 units, u32 heads, u32 item_heads, u32 threads) {
+  double items = (double)(units * div_up(heads, item_heads)) / threads;
+  return ((items > 1 ? items : 1) + 0.5) * (item_heads + PACK_ROWS);
+}
+
+static u32 heads_of_items(const mla_attn_args *a, u32 threads) {
+  u64 units = count_units(a);
+  u32 best = ITEM_HEADS_MAX;
+  for (u32 heads = best / 2; heads > 0; heads /= 2)
+    if (cost_of(units, a->heads, heads, threads) < cost_of(units, a->heads, best, threads)) best = heads;
+  return best;
+}
+
 void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
-  attn_run run = {.a = *args, .head_groups = (u32)div_up(args->heads, ITEM_HEADS)};
+  attn_run run = {.a = *args, .core = cpu_isa_core(), .item_heads = heads_of_items(args, cpu_pool_threads(pool))};
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
   ASSERT(args->group_chunks > 0 && (args->unit_chunks <= 1 || args->unit_chunks == args->group_chunks));
+  run.head_groups = (u32)div_up(args->heads, run.item_heads);
   run.units = args->unit_chunks ? args->units_max : 1;
   cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
 }

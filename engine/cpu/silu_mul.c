@@ -1,16 +1,25 @@
-/* silu_mul.c - the CPU twin of silu_mul: bf16(silu(gate) * up). NUMERICS.md "silu_mul". */
+/* silu_mul.c - the CPU twin of silu_mul: bf16(silu(gate) * up), an item a slice of a row. NUMERICS.md "silu_mul" (R5.1 to R5.5). */
 #include "cpu.h"
-#include "num.h"
+#include "h16_core.h"
 
-static void multiply_row(void *context, uint32_t row, void *scratch) {
-  const silu_mul_args *a = context;
+#define SLICE 512u /* columns: a step of one row is work for several threads */
+
+typedef struct silu_run {
+  silu_mul_args a;
+  const h16_core *core;
+  u32 slices;
+} silu_run;
+
+static void multiply_slice(void *context, uint32_t index, void *scratch) {
+  const silu_run *run = context;
+  const silu_mul_args *a = &run->a;
   (void)scratch;
-  const f32 *gate = a->gate_up + (u64)row * 2 * a->inter, *up = gate + a->inter;
-  bf16 *y = a->y + (u64)row * a->inter;
-  for (u32 i = 0; i < a->inter; i++) y[i] = num_to_bf16(num_silu(gate[i]) * up[i]); /* R5.1 to R5.5 */
+  u64 row = index / run->slices, first = (u64)(index % run->slices) * SLICE;
+  const f32 *gate = a->gate_up + row * 2 * a->inter + first;
+  run->core->silu_mul(gate, gate + a->inter, min_u32(SLICE, a->inter - (u32)first), a->y + row * a->inter + first);
 }
 
 void cpu_silu_mul(const silu_mul_args *args, cpu_pool *pool) {
-  silu_mul_args a = *args;
-  cpu_pool_run(pool, a.step->token_count * a.rows_mul, multiply_row, &a);
+  silu_run run = {.a = *args, .core = cpu_isa_core(), .slices = (u32)div_up(args->inter, SLICE)};
+  cpu_pool_run(pool, args->step->token_count * args->rows_mul * run.slices, multiply_slice, &run);
 }

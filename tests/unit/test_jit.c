@@ -430,6 +430,57 @@ static void compile_errors_carry_the_log(void **state) {
   jit_close(j);
 }
 
+/* === Many at once ========================================================================================================== */
+
+#define MANY 12u
+
+static void many_come_in_their_order(void **state) {
+  (void)state;
+  jit_spec specs[MANY];
+  jit_request requests[MANY];
+  jit_cubin_view all[MANY], one;
+  for (uint32_t i = 0; i < MANY; i++) {
+    specs[i] = (jit_spec){"SPEC_VALUE", 1000 + i};
+    requests[i] = (jit_request){i % 4 == 3 ? "other" : "probe", &specs[i], 1};
+  }
+  jit *alone = open_probe(NULL), *j = open_probe(cache);
+  for (int hit = 0; hit < 2; hit++) { /* compiled, then from the folder */
+    assert_int_equal(jit_compile_all(j, requests, MANY, all), OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+      assert_int_equal(all[i].from_cache, hit);
+      assert_int_equal(jit_compile(alone, requests[i].kernel, requests[i].specs, 1, &one), OK);
+      assert_int_equal(all[i].size, one.size);
+      assert_memory_equal(all[i].bytes, one.bytes, one.size);
+      assert_string_equal(all[i].key, one.key);
+    }
+    assert_int_equal(count_entries(), MANY);
+    assert_string_equal(jit_note(j), "");
+  }
+  assert_int_equal(jit_compile_all(j, NULL, 0, all), OK);
+  jit_close(j);
+  jit_close(alone);
+}
+
+/* Whichever thread fails first. */
+static void the_first_requests_error_is_reported(void **state) {
+  (void)state;
+  jit *j = open_probe(NULL);
+  jit_cubin_view all[MANY] = {{.size = 99}};
+  jit_spec none = {"SPEC_OTHER", 1};
+  for (uint32_t wrong = 0; wrong + 1 < MANY; wrong++) {
+    jit_request requests[MANY];
+    for (uint32_t i = 0; i < MANY; i++) requests[i] = (jit_request){i > wrong ? "wrong" : "probe", probe_spec, 1};
+    requests[wrong].specs = &none; /* its text takes longer to be refused than the others' */
+    fail_clear();
+    assert_int_equal(jit_compile_all(j, requests, MANY, all), ERR_DEVICE);
+    assert_non_null(strstr(fail_text(), "kernel probe"));
+    assert_null(strstr(fail_text(), "undeclared_thing"));
+    assert_int_equal(all[0].size, 99);
+  }
+  fail_clear();
+  jit_close(j);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(every_kernel_compiles_and_is_covered, reset),
@@ -444,6 +495,8 @@ int main(void) {
       cmocka_unit_test_setup(key_depends_on_every_input, reset),
       cmocka_unit_test_setup(bad_requests_are_refused_by_name, reset),
       cmocka_unit_test_setup(compile_errors_carry_the_log, reset),
+      cmocka_unit_test_setup(many_come_in_their_order, reset),
+      cmocka_unit_test_setup(the_first_requests_error_is_reported, reset),
   };
   return cmocka_run_group_tests(tests, find_nvrtc, remove_folder);
 }
