@@ -189,9 +189,12 @@ static status add_q_rope(maker *m, const q_rope_args *a) {
                          .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"});
 }
 
+static uint32_t type_of(uint32_t y_kind) { return y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16; }
+static uint32_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
+
 static status add_gemm(maker *m, const gemm_args *a) {
   return add(m, (output){FIELD(gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
-                         .type = a->y_f32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16, .row_stride = a->ldy, .columns = a->n,
+                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind),
                          .segments = a->batches, .segment_stride = a->y_batch});
 }
 
@@ -237,7 +240,8 @@ static status note_moe_sort(maker *m, const moe_sort_args *a) {
 
 static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
   TRY(check_pairs(m, a->top_k));
-  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = VERBATIM_POINT_F32, .row_stride = a->n, .columns = a->n,
+  uint32_t columns = columns_of(a->n, a->y_kind);
+  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns, .columns = columns,
                          .pairs = a->top_k});
 }
 

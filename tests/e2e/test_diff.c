@@ -145,9 +145,9 @@ void __wrap_cpu_q_rope(const q_rope_args *a, cpu_pool *pool) {
 void __wrap_cpu_gemm(const gemm_args *a, cpu_pool *pool) {
   __real_cpu_gemm(a, pool);
   if (!is_due(KERNEL_gemm)) return;
-  uint64_t row = a->rows_kind == ROWS_LOGITS ? plant.logit : plant.row, e = element_of((uint64_t)a->n * a->batches);
-  uint64_t at = e / a->n * a->y_batch + row * a->ldy + e % a->n;
-  if (a->y_f32) flip_word((float *)a->y + at);
+  uint64_t row = a->rows_kind == ROWS_LOGITS ? plant.logit : plant.row, n = a->y_kind == Y_SILU ? a->n / 2 : a->n;
+  uint64_t e = element_of(n * a->batches), at = e / n * a->y_batch + row * a->ldy + e % n;
+  if (a->y_kind == Y_F32) flip_word((float *)a->y + at);
   else flip_half((bf16 *)a->y + at);
 }
 
@@ -189,7 +189,9 @@ void __wrap_cpu_moe_sort(const moe_sort_args *a, cpu_pool *pool) {
 
 void __wrap_cpu_moe_gemm(const moe_gemm_args *a, cpu_pool *pool) {
   __real_cpu_moe_gemm(a, pool);
-  if (is_due(KERNEL_moe_gemm)) flip_word(a->y + pair_element(a->n));
+  if (!is_due(KERNEL_moe_gemm)) return;
+  if (a->y_kind == Y_F32) flip_word((float *)a->y + pair_element(a->n));
+  else flip_half((bf16 *)a->y + pair_element(a->n / 2));
 }
 
 void __wrap_cpu_moe_combine(const moe_combine_args *a, cpu_pool *pool) {
