@@ -148,15 +148,6 @@ static status add(maker *m, output o) {
   return OK;
 }
 
-/* The rows that a pointer names are pairs in sorted order: their latest writer says so. */
-static bool reads_pairs(const maker *m, size_t field) {
-  const plan_fixup *f = find_pointer(m, field);
-  if (!f || f->region != REGION_WORK) return false;
-  for (uint32_t i = m->count; i > 0; i--)
-    if (m->places[i - 1].region == REGION_WORK && m->places[i - 1].offset == f->offset) return m->places[i - 1].rows == POINT_PAIRS;
-  return false;
-}
-
 static status check_pairs(const maker *m, uint32_t top_k) {
   if (m->top_k == 0 || top_k != m->top_k)
     return FAIL(ERR_FORMAT, "plan op %s: expected %u rows of a token, as moe_sort orders, found %u", name_of(m), m->top_k, top_k);
@@ -209,16 +200,6 @@ static status add_mla_attn(maker *m, const mla_attn_args *a) {
   return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
 }
 
-static status add_silu_mul(maker *m, const silu_mul_args *a) {
-  output o = {FIELD(silu_mul, y), .type = VERBATIM_POINT_BF16, .row_stride = a->inter, .columns = a->inter};
-  if (a->rows_mul != 1 || reads_pairs(m, offsetof(silu_mul_args, gate_up))) {
-    TRY(check_pairs(m, a->rows_mul));
-    o.rows = POINT_PAIRS;
-    o.pairs = a->rows_mul;
-  }
-  return add(m, o);
-}
-
 static status add_router(maker *m, const router_args *a) {
   output o = {FIELD(router, topk_id), .type = VERBATIM_POINT_U32, .row_stride = a->top_k, .columns = a->top_k, .what = "topk_id"};
   TRY(add(m, o));
@@ -267,7 +248,6 @@ static status add_op(maker *m) {
       const mla_fold_args *a = args;
       return add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank);
     }
-    case KERNEL_silu_mul: return add_silu_mul(m, args);
     case KERNEL_router: return add_router(m, args);
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);

@@ -164,12 +164,6 @@ static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
 }
 
-static void describe_silu_mul(writer *w, const silu_mul_args *a) {
-  uint64_t rows = times(w->rows.tokens, a->rows_mul);
-  table(w, FIELD(silu_mul, gate_up), false, TYPE_F32, rows, a->inter * UINT64_C(2), a->inter * UINT64_C(2));
-  table(w, FIELD(silu_mul, y), true, TYPE_BF16, rows, a->inter, a->inter);
-}
-
 static void describe_router(writer *w, const router_args *a) {
   uint64_t t = w->rows.tokens;
   table(w, FIELD(router, logits), false, TYPE_F32, t, a->experts, a->experts);
@@ -259,7 +253,6 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_gemm: describe_gemm(&w, args); break;
     case OP_mla_attn: describe_mla_attn(&w, args); break;
     case OP_mla_fold: describe_mla_fold(&w, args); break;
-    case OP_silu_mul: describe_silu_mul(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;

@@ -159,6 +159,8 @@ static status check_moe_sort(const reader *r, const moe_sort_args *a) {
 static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
+  TRY(same(r, "a result of experts rounded once", a->y_kind == Y_BF16, 0));
+  TRY(check_y_kind(r, a->y_kind, a->n));
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
@@ -202,6 +204,6 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);
-    default: return OK; /* silu_mul: extents say it all */
+    default: return OK;
   }
 }
