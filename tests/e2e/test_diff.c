@@ -392,7 +392,15 @@ static bool has_result(uint32_t op, uint32_t out) {
   return false;
 }
 
-/* Every op of layers 0 (dense) and 2 (experts, the last) and of none, each alternative in a step that takes it. */
+/* Whether another alternative of the op runs in one of the steps. */
+static bool is_alternative(uint32_t op) {
+  bool found = false;
+  for (uint32_t i = 0; i < known.op_count; i++)
+    for (enum size size = ALONE; size < SIZES; size++) found = found || (known.ops[i].name == known.ops[op].name && runs_in(i, size));
+  return found;
+}
+
+/* Every op of layers 0 (dense) and 2 (experts, the last) and of none, each alternative that one of the steps takes. */
 static void every_op_is_named(void **state) {
   (void)state;
   uint32_t seen[KERNEL_COUNT] = {0}, found = 0;
@@ -406,7 +414,8 @@ static void every_op_is_named(void **state) {
     if (o->layer != UINT32_MAX && o->layer != 0 && o->layer != 2) continue;
     enum size size = ALONE;
     while (size < SIZES && !runs_in(op, size)) size++;
-    if (size == SIZES) fail_msg("%s runs in no step", plan_string(&known, o->name));
+    if (size == SIZES && !is_alternative(op)) fail_msg("%s runs in no step", plan_string(&known, o->name));
+    if (size == SIZES) continue;
     for (uint32_t out = 0; out < results_of(op); out++) {
       if (!has_result(op, out)) continue;
       expect_found(op, out, size);
