@@ -262,7 +262,8 @@ void self_check_cases_gemm(self_check_image *image) {
   const u32 rows = shapes[image->form].rows, n = shapes[image->form].n, k = shapes[image->form].k, gap = shapes[image->form].gap;
   const u32 batches = batched ? 2 : 1, padded = rows + 1;
   gemm_args a = {.step = take_step(image, batched ? 1 : rows, batched ? rows : 0, 0), .ldx = k + gap, .ldy = n + gap, .n = n, .k = k,
-                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_kind = batched ? Y_BF16 : image->form == 5 ? Y_SILU : Y_F32};
+                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS,
+                 .y_kind = batched ? Y_BF16 : image->form == 5 ? Y_SILU : Y_F32};
   a.x_batch = (u64)padded * a.ldx;
   a.w_batch = (u64)n * k;
   a.y_batch = (u64)padded * a.ldy;
@@ -284,7 +285,8 @@ void self_check_cases_gemm(self_check_image *image) {
 void self_check_cases_moe_gemm(self_check_image *image) {
   enum { EXPERTS = 5, TOP_K = 2 };
   static const struct { u32 tokens, n, k, first[EXPERTS + 1]; } shapes[] = {
-    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}}, {10, 144, 64, {0, 0, 17, 17, 18, 20}}};
+    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}},
+    {10, 144, 64, {0, 0, 17, 17, 18, 20}}};
   const u32 tokens = shapes[image->form].tokens, n = shapes[image->form].n, k = shapes[image->form].k, pairs = tokens * TOP_K;
   const bool gathered = image->form != 1, quick = image->form == 2;
   const u32 rows = gathered ? tokens : pairs;

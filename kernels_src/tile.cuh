@@ -21,7 +21,8 @@ static_assert(SPEC_STAGES >= 3 && SPEC_STAGES <= 16, "one stage being read, one 
 #define TILE_ACCUMULATORS (SPEC_TILE_ROWS / 2)
 #define TILE_HALF (SPEC_TILE_N / 2u)
 #define TILE_PITCH (SPEC_TILE_N * 2u + 16u) /* bytes of a row of the bf16 result in shared memory; the 16 keep banks apart */
-static_assert(SPEC_TILE_ROWS * TILE_PITCH <= SPEC_STAGES * TILE_STAGE_BYTES && SPEC_TILE_ROWS * TILE_HALF * 4u <= SPEC_STAGES * TILE_STAGE_BYTES,
+static_assert(SPEC_TILE_ROWS * TILE_PITCH <= SPEC_STAGES * TILE_STAGE_BYTES &&
+                SPEC_TILE_ROWS * TILE_HALF * 4u <= SPEC_STAGES * TILE_STAGE_BYTES,
               "results take the ring's place");
 
 /* What one thread copies: 16 bytes of each of these rows per 64 k. bytes 0: the row does not exist. */

@@ -18,7 +18,8 @@ typedef struct few_shape {
   uint32_t rows_max, rows, k_blocks, shared_bytes;
 } few_shape;
 
-static const few_shape FEW[] = {{1, 1, 2, 110 << 10}, {8, 8, 2, 110 << 10}, {16, 16, 2, 110 << 10}, {32, 32, 2, 110 << 10}, {64, 64, 2, 150 << 10}};
+static const few_shape FEW[] = {
+    {1, 1, 2, 110 << 10}, {8, 8, 2, 110 << 10}, {16, 16, 2, 110 << 10}, {32, 32, 2, 110 << 10}, {64, 64, 2, 150 << 10}};
 
 static plan_dim constant(uint32_t count) { return (plan_dim){.constant = count}; }
 static plan_dim per_rows(uint32_t mul, uint32_t div) { return (plan_dim){.rows_mul = mul, .rows_div = div}; }

@@ -15,7 +15,7 @@ static u32 few_bytes(const u32 tile[4]) {
   return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 + max_u32(behind, exchange);
 }
 
-/* The number of blocks is free: one, some, more than there are tiles. Many rows in tiles of one are left out: they take the emulator long. */
+/* The number of blocks is free: one, some, more than there are tiles. Many rows in tiles of one are left out: the emulator takes long. */
 static u32 make_few(kernel_variant *variants, u32 rows) {
   u32 count = 0;
   for (u32 i = 0; i < ARRAY_LEN(FEW); i++) {
