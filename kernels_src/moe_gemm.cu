@@ -38,8 +38,8 @@ NUM moe_tile find_tile(const u32 *expert_first, u32 experts, u32 index) {
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a) {
   extern __shared__ u8 shared[];
-  ptx_grid_next();
   ptx_grid_wait();
+  ptx_grid_next(); /* after the wait: see moe_gemm_few.cuh */
   const moe_tile tile = find_tile(a.expert_first, a.experts, blockIdx.y);
   if (tile.rows == 0) return;
 

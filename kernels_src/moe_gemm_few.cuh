@@ -1,7 +1,8 @@
 /* moe_gemm_few.cuh - the form of moe_gemm for few rows an expert (few.cuh).
  *
  * Each expert has ceil(its rows / SPEC_TILE_ROWS) tiles of token rows, and each of these all tiles of n columns, dealt in turn to the
- * blocks of any grid: a block finds them from expert_first. Token rows are gathered by boxes of one row. maps.w: k, n and experts of w
+ * blocks of any grid: a block finds them from expert_first. Without row_token, x is what another moe_gemm of the step made, which every
+ * form of it lets be followed only after its own wait: expert_first is complete then, and weights are copied before the wait. Token rows are gathered by boxes of one row. maps.w: k, n and experts of w
  * as in gemm_few.cuh; maps.x: k and rows of x, boxes of 64 x 1. Moves the weights of the experts in use once for each of their tiles of
  * token rows. */
 #ifndef VERBATIM_MOE_GEMM_FEW_CUH
@@ -23,7 +24,7 @@ NUM u32 few_tiles(const few_deal &d, u32 expert) {
 
 /* By all threads, once. */
 NUM few_deal few_make_deal(u32 *first, const u32 *expert_first, u32 experts) {
-  for (u32 i = threadIdx.x; i <= experts; i += SPEC_THREADS) first[i] = expert_first[i];
+  for (u32 i = threadIdx.x; i <= experts; i += SPEC_THREADS) first[i] = ptx_load_fresh(expert_first + i);
   __syncthreads();
   few_deal d = {first, experts, (experts + 31u) / 32u, 0, 0};
   for (u32 i = 0; i < d.share; i++) d.own += few_tiles(d, threadIdx.x % 32u * d.share + i);
@@ -71,15 +72,16 @@ NUM void few_gather_x(few_ring &r, const tensor_map *map, const few_expert &e, c
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a,
                                                                     const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  ptx_grid_next();
   few_ring ring = few_start(shared);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height;
   const u32 begin = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), step = gridDim.x * gridDim.y * gridDim.z;
-  ptx_grid_wait();
+  if (a.row_token) ptx_grid_wait();
+  ptx_grid_next(); /* the kernel behind starts when all that was before this one is complete */
   const few_deal deal = few_make_deal((u32 *)(shared + (ring.base - ptx_shared(shared)) + FEW_END), a.expert_first, a.experts);
   const u32 tiles = few_deal_tiles(deal) * across;
+  if (warp != FEW_W_WARP && !a.row_token) ptx_grid_wait();
   for (u32 tile = begin; tile < tiles; tile += step) {
     const few_expert e = few_find(deal, tile / across);
     const u32 n0 = tile % across * height;

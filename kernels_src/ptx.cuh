@@ -97,6 +97,13 @@ NUM void ptx_prefetch(const void *global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
+/* Reads past L1, which knows nothing of what was written since this kernel started. */
+NUM u32 ptx_load_fresh(const u32 *p) {
+  u32 x;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
