@@ -17,7 +17,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height, tiles = across * a.batches;
   const u32 first = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), step = gridDim.x * gridDim.y * gridDim.z;
-  const u32 *count = a.rows_kind == ROWS_TOKENS ? &a.step->token_count : &a.step->logit_count;
+  const u32 *count_at = a.rows_kind == ROWS_TOKENS ? &a.step->token_count : &a.step->logit_count;
   if (warp == FEW_W_WARP) {
     if (threadIdx.x % 32u != 0) return;
     u32 row0 = 0;
@@ -26,11 +26,12 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
         few_copy_w(ring, &maps.w, tile % across * height, tile / across * (1u + is_silu), blocks);
       if (row0 == 0) ptx_grid_wait();
       row0 += SPEC_TILE_ROWS;
-    } while (row0 < *count);
+    } while (row0 < *count_at);
     return;
   }
   if (warp == FEW_X_WARP && threadIdx.x % 32u != 0) return;
   ptx_grid_wait();
+  const u32 count = *count_at; /* on its way while the product runs */
   u32 row0 = 0;
   do {
     for (u32 tile = first; tile < tiles; tile += step) {
@@ -42,11 +43,11 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
       }
       f32 acc[FEW_ACCUMULATORS];
       few_product(acc, ring, blocks);
-      const u32 rows = few_least(SPEC_TILE_ROWS, *count - few_least(*count, row0));
+      const u32 rows = few_least(SPEC_TILE_ROWS, count - few_least(count, row0));
       few_store(acc, a.y_kind, a.y, batch * a.y_batch + (u64)row0 * a.ldy, a.ldy, rows, tile % across * height, columns, ring, shared);
     }
     row0 += SPEC_TILE_ROWS;
-  } while (row0 < *count);
+  } while (row0 < count);
 }
 
 #endif

@@ -11,24 +11,24 @@ typedef struct gemm_run {
   u32 rows, row_tiles, column_tiles;
 } gemm_run;
 
+static void multiply(h16_job job, f32 *tile, void *scratch) {
+  job.y = tile;
+  h16_gemm(&job, scratch);
+}
+
 static void run_tile(void *context, uint32_t index, void *scratch) {
   const gemm_run *run = context;
   const gemm_args *a = &run->a;
   u32 j0 = index % run->column_tiles * TILE_COLUMNS, rest = index / run->column_tiles;
   u32 i0 = rest % run->row_tiles * H16_ROWS, batch = rest / run->row_tiles;
-  f32 *tile = (f32 *)((char *)scratch + H16_SCRATCH_BYTES);
+  f32 *tile = (f32 *)((char *)scratch + H16_SCRATCH_BYTES), *up = tile + H16_ROWS * TILE_COLUMNS;
   h16_job job = {.x = a->x + batch * a->x_batch + (u64)i0 * a->ldx, .ldx = a->ldx, .ldw = a->k, .ldy = TILE_COLUMNS, .k = a->k};
   job.w = a->w + batch * a->w_batch + (u64)j0 * a->k;
   job.rows = min_u32(H16_ROWS, run->rows - i0);
   job.n = min_u32(TILE_COLUMNS, run->columns - j0);
-  job.y = tile;
-  h16_gemm(&job, scratch);
-  f32 *up = tile + H16_ROWS * TILE_COLUMNS;
-  if (a->y_kind == Y_SILU) {
-    job.w += (u64)run->columns * a->k;
-    job.y = up;
-    h16_gemm(&job, scratch);
-  }
+  multiply(job, tile, scratch);
+  job.w += (u64)run->columns * a->k;
+  if (a->y_kind == Y_SILU) multiply(job, up, scratch);
   for (u32 i = 0; i < job.rows; i++) {
     u64 target = batch * a->y_batch + (u64)(i0 + i) * a->ldy + j0;
     for (u32 j = 0; j < job.n; j++) {
