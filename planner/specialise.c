@@ -12,14 +12,17 @@ typedef struct tile_shape { /* of gemm and moe_gemm: the product's part that one
 
 static const tile_shape MANY = {128, 128, 4};
 
-/* Their form for few rows: launch rows it is for, rows of a tile, blocks of 64 k in a stage, bytes of shared memory. The next op's ring
- * fills while this one drains, so that two rings should fit a multiprocessor. */
+/* Their form for few rows: launch rows it is for (for moe_gemm from two tokens on: rows of an expert), rows of a tile, bytes of a stage of
+ * both operands, bytes of shared memory: both at most. */
 typedef struct few_shape {
-  uint32_t rows_max, rows, k_blocks, shared_bytes;
+  uint32_t rows_max, rows, stage_bytes, shared_bytes;
 } few_shape;
 
 static const few_shape FEW[] = {
-    {1, 1, 2, 110 << 10}, {8, 8, 2, 110 << 10}, {16, 16, 2, 110 << 10}, {32, 32, 2, 110 << 10}, {64, 64, 2, 150 << 10}};
+    {1, 1, 20 << 10, 150 << 10}, {8, 8, 20 << 10, 150 << 10}, {16, 16, 20 << 10, 150 << 10}, {32, 32, 20 << 10, 220 << 10},
+    {64, 64, 24 << 10, 220 << 10}};
+static const few_shape FEW_OF_EXPERT[] = {
+    {1, 1, 20 << 10, 150 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, 220 << 10}};
 
 static plan_dim constant(uint32_t count) { return (plan_dim){.constant = count}; }
 static plan_dim per_rows(uint32_t mul, uint32_t div) { return (plan_dim){.rows_mul = mul, .rows_div = div}; }
@@ -66,21 +69,24 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu) {
 
 /* Shared memory of few.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
  * and up rows meet in. */
-static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t stages) {
-  uint32_t behind = (64 - tile_n) * 128, exchange = tile_n / 2 * max_u32(few->rows, 8) * 4, block = stages * few->k_blocks * 128;
+static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages) {
+  uint32_t behind = (64 - tile_n) * 128, exchange = tile_n / 2 * max_u32(few->rows, 8) * 4, block = stages * k_blocks * 128;
   return 2048 + (uint32_t)align_up(block * few->rows, 1024) + block * tile_n + max_u32(behind, exchange);
 }
 
-static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, uint32_t more_bytes) {
-  uint32_t stages = 2;
-  while (stages < 63 && few_bytes(few, tile_n, stages + 1) + more_bytes <= few->shared_bytes) stages++;
+/* blocks_of_64: k of all tiles that a multiprocessor walks over; a ring that holds them all is large enough. */
+static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, uint64_t blocks_of_64, uint32_t more_bytes) {
+  uint32_t stages = 2, k_blocks = 16;
+  while (k_blocks > 1 && k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes) k_blocks /= 2;
+  while (stages < 63 && stages * k_blocks < blocks_of_64 && few_bytes(few, tile_n, k_blocks, stages + 1) + more_bytes <= few->shared_bytes)
+    stages++;
   set_threads(choice, 192);
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", tile_n);
   add_spec(choice, "SPEC_TILE_ROWS", few->rows);
-  add_spec(choice, "SPEC_K_BLOCKS", few->k_blocks);
+  add_spec(choice, "SPEC_K_BLOCKS", k_blocks);
   add_spec(choice, "SPEC_STAGES", stages);
-  choice->shared_bytes = few_bytes(few, tile_n, stages) + more_bytes;
+  choice->shared_bytes = few_bytes(few, tile_n, k_blocks, stages) + more_bytes;
 }
 
 /* Starts the choice for the rows up to `last` behind the choices so far; null if there are none left. */
@@ -100,7 +106,7 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
   for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
     specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
     if (!few) continue;
-    set_few(few, &FEW[i], tile_n, 0);
+    set_few(few, &FEW[i], tile_n, div_up(tiles, SPECIALISE_BLOCKS) * (a->k / 64), 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
   specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
@@ -112,7 +118,6 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
 
 /* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are. */
 static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  static const few_shape FEW_OF_EXPERT[] = {{1, 1, 2, 220 << 10}, {8, 8, 2, 220 << 10}, {4, 16, 2, 220 << 10}, {16, 32, 2, 220 << 10}};
   const bool silu = a->y_kind == Y_SILU;
   const uint32_t columns = silu ? a->n / 2 : a->n;
   uint32_t count = 0, next = rows_min;
@@ -121,7 +126,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     const uint64_t last = shape->rows <= 8 ? shape->rows_max : (uint64_t)shape->rows_max * a->experts / a->top_k;
     specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
     if (!few) continue;
-    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, (a->experts + 1) * 4);
+    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, UINT32_MAX, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
   specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
