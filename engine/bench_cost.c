@@ -40,8 +40,11 @@ static bench_cost q_rope_cost(const scope *s, const q_rope_args *a) {
                       .flops = 3.0 * (double)s->rows * a->heads * a->rope_dim};
 }
 
+/* Of a row of a product's result with n weight rows. */
+static uint64_t result_bytes(uint32_t n, uint32_t y_kind) { return y_kind == Y_F32 ? n * 4ull : y_kind == Y_BF16 ? n * 2ull : n; }
+
 static bench_cost gemm_cost(const scope *s, const gemm_args *a) {
-  uint64_t product = (uint64_t)a->n * a->k * a->batches, row = a->k * 2ull + a->n * (a->y_f32 ? 4ull : 2ull);
+  uint64_t product = (uint64_t)a->n * a->k * a->batches, row = a->k * 2ull + result_bytes(a->n, a->y_kind);
   return (bench_cost){.weight_bytes = product * 2, .activation_bytes = s->rows * a->batches * row,
                       .flops = 2.0 * (double)s->rows * (double)product};
 }
@@ -68,11 +71,6 @@ static bench_cost mla_fold_cost(const scope *s, const mla_fold_args *a) {
   return (bench_cost){.activation_bytes = numbers * 4 + s->rows * a->heads * a->kv_lora_rank * 2, .flops = 2.0 * (double)numbers};
 }
 
-static bench_cost silu_mul_cost(const scope *s, const silu_mul_args *a) {
-  uint64_t elements = s->rows * a->rows_mul * a->inter;
-  return (bench_cost){.activation_bytes = elements * 10, .flops = 4.0 * (double)elements};
-}
-
 static bench_cost router_cost(const scope *s, const router_args *a) {
   uint64_t bias = has_pointer(s, offsetof(router_args, bias)) ? 4ull * a->experts : 0;
   return (bench_cost){.weight_bytes = bias, .activation_bytes = s->rows * (a->experts * 4ull + a->top_k * 8ull),
@@ -87,7 +85,8 @@ static bench_cost moe_sort_cost(const scope *s, const moe_sort_args *a) {
 static bench_cost moe_gemm_cost(const scope *s, const moe_gemm_args *a) {
   uint64_t pairs = s->rows * a->top_k, read = has_pointer(s, offsetof(moe_gemm_args, row_token)) ? s->rows : pairs;
   return (bench_cost){.weight_bytes = (uint64_t)s->step->experts_used * a->n * a->k * 2,
-                      .activation_bytes = read * a->k * 2 + pairs * a->n * 4, .flops = 2.0 * (double)pairs * a->n * a->k};
+                      .activation_bytes = read * a->k * 2 + pairs * result_bytes(a->n, a->y_kind),
+                      .flops = 2.0 * (double)pairs * a->n * a->k};
 }
 
 static bench_cost moe_combine_cost(const scope *s, const moe_combine_args *a) {
@@ -120,7 +119,6 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_gemm: return gemm_cost(&s, args);
     case KERNEL_mla_attn: return mla_attn_cost(&s, args);
     case KERNEL_mla_fold: return mla_fold_cost(&s, args);
-    case KERNEL_silu_mul: return silu_mul_cost(&s, args);
     case KERNEL_router: return router_cost(&s, args);
     case KERNEL_moe_sort: return moe_sort_cost(&s, args);
     case KERNEL_moe_gemm: return moe_gemm_cost(&s, args);

@@ -53,7 +53,7 @@ static const gemm_args *args_of(const source *from, const plan_op *op) {
 static bool has_shape(const source *from, const plan_op *op, const gemm_lt_shape *lt) {
   if (op->kernel != KERNEL_gemm) return false;
   const gemm_args *args = args_of(from, op);
-  return args->batches == 1 && args->n == lt->n && args->k == lt->k && args->y_f32 == lt->y_f32;
+  return args->batches == 1 && args->n == lt->n && args->k == lt->k && args->y_kind == (lt->y_f32 ? Y_F32 : Y_BF16);
 }
 
 static uint32_t rows_limit(const source *from, uint32_t rows_kind) {
@@ -64,7 +64,7 @@ static uint32_t rows_limit(const source *from, uint32_t rows_kind) {
 static status collect(cli_probe_gpu *self, const source *from) {
   for (uint32_t i = 0; i < from->plan.op_count; i++) {
     const plan_op *op = &from->plan.ops[i];
-    if (op->kernel != KERNEL_gemm || args_of(from, op)->batches != 1) continue;
+    if (op->kernel != KERNEL_gemm || args_of(from, op)->batches != 1 || args_of(from, op)->y_kind == Y_SILU) continue;
     const gemm_args *args = args_of(from, op);
     uint32_t at = 0;
     while (at < self->product_count && !has_shape(from, op, &self->products[at].lt)) at++;
@@ -72,7 +72,7 @@ static status collect(cli_probe_gpu *self, const source *from) {
     cli_probe_product *p = &self->products[at];
     if (at == self->product_count) {
       self->product_count++;
-      p->lt = (gemm_lt_shape){.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
+      p->lt = (gemm_lt_shape){.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_kind == Y_F32};
     }
     p->rows_max = max_u32(p->rows_max, min_u32(op->rows_max, rows_limit(from, op->rows_kind)));
     self->rows_max = max_u32(self->rows_max, p->rows_max);

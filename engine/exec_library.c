@@ -18,7 +18,7 @@ static status prepare_pin(exec *self, const exec_op *op, const plan_gemm *pin, g
   if (pin->library_version != gemm_lt_version(self->library))
     return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu, hint: run `verbatim probe` and plan again",
                 op->name, (unsigned long long)pin->library_version, (unsigned long long)gemm_lt_version(self->library));
-  const gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
+  const gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_kind == Y_F32};
   gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
   memcpy(algo.words, pin->algo, sizeof algo.words);
   TRY(gemm_lt_prepare(self->library, &shape, &algo, lt));
@@ -56,7 +56,8 @@ static status add_choice(exec *self, exec_op *op, const plan_gemm *pin) {
 
 static bool fits(const exec_op *op, const plan_product *pin) {
   const gemm_args *args = op->args[0];
-  return op->op->kernel == KERNEL_gemm && args->batches == 1 && args->n == pin->n && args->k == pin->k && args->y_f32 == pin->y_f32 &&
+  return op->op->kernel == KERNEL_gemm && args->batches == 1 && args->n == pin->n && args->k == pin->k &&
+         args->y_kind == (pin->y_f32 ? Y_F32 : Y_BF16) &&
          pin->gemm.rows_min <= op->op->rows_max && pin->gemm.rows_max >= op->op->rows_min;
 }
 
@@ -140,7 +141,7 @@ static status digest_rows(const check *c, gemm_lt_op *lt, uint32_t rows, uint64_
   gpu *device = self->options.device;
   const gemm_args *args = c->args;
   const uint64_t y = (uint64_t)(uintptr_t)args->y;
-  const uint32_t words = args->y_f32 ? args->n : args->n / 2, stride = args->y_f32 ? args->ldy : args->ldy / 2;
+  const uint32_t words = args->y_kind == Y_F32 ? args->n : args->n / 2, stride = args->y_kind == Y_F32 ? args->ldy : args->ldy / 2;
   gpu_fill32(device, self->stream, y, UINT32_MAX, (rows - 1ull) * stride + words);
   if (!lt) exec_launch_own(self, c->op, 0, rows, (exec_lane){.stream = self->stream});
   else

@@ -68,18 +68,24 @@ typedef struct q_rope_args {
   u32 half_split;       /* as in kv_write_args */
 } q_rope_args;
 
-/* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b; fp32 or rounded once to bf16. */
+enum y_kind { /* what a product stores */
+  Y_BF16 = 0, /* rounded once                                                                          */
+  Y_F32 = 1,
+  Y_SILU = 2, /* bf16(silu(gate) * up): the first n / 2 rows of w are the gate, the others the up projection; y has n / 2 columns */
+};
+
+/* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b, as y_kind says. */
 typedef struct gemm_args {
   const step_in *step;
   const bf16 *x;          /* [batch][rows][ldx], k contiguous  */
   const bf16 *w;          /* [batch][n][k], k contiguous       */
-  void *y;                /* [batch][rows][ldy] f32 or bf16    */
+  void *y;                /* [batch][rows][ldy]                */
   u64 x_batch, w_batch, y_batch; /* elements between batches   */
   u32 ldx, ldy;           /* elements between rows             */
-  u32 n, k;               /* k a multiple of 64, n of 8        */
-  u32 batches;
+  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU) */
+  u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
-  u32 y_f32;              /* 1: y is f32, 0: bf16              */
+  u32 y_kind;
   u32 pad;
 } gemm_args;
 
@@ -111,13 +117,6 @@ typedef struct mla_fold_args {
   u32 heads, kv_lora_rank, chunk_tokens, group_chunks, unit_chunks, units_max;
 } mla_fold_args;
 
-typedef struct silu_mul_args {
-  const step_in *step;
-  const f32 *gate_up; /* [rows][2 * inter]: gate columns, then up columns */
-  bf16 *y;            /* [rows][inter]                                    */
-  u32 rows_mul, inter; /* rows = T * rows_mul                             */
-} silu_mul_args;
-
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };
 
@@ -143,15 +142,16 @@ typedef struct moe_sort_args {
   u32 experts, top_k;
 } moe_sort_args;
 
-/* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), fp32. */
+/* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), as y_kind says. */
 typedef struct moe_gemm_args {
   const step_in *step;
   const u32 *expert_first; /* [experts + 1]           */
   const u32 *row_token;    /* [T * top_k] or null     */
   const bf16 *x;           /* [.][ldx]                */
   const bf16 *w;           /* [experts][n][k]         */
-  f32 *y;                  /* [T * top_k][n]          */
-  u32 ldx, n, k, experts, top_k, pad;
+  void *y;                 /* [T * top_k][n], n / 2 for Y_SILU */
+  u32 ldx, n, k, experts, top_k;
+  u32 y_kind;              /* Y_F32 or Y_SILU         */
 } moe_gemm_args;
 
 typedef struct moe_combine_args {

@@ -40,7 +40,7 @@ typedef double one_call(speed *s, u32 rows, u32 layer); /* what it did: FLOP */
 
 static double call_gemm(speed *s, u32 rows, u32 layer) {
   gemm_args a = {.step = &s->step, .x = s->x, .w = s->w + (u64)layer * QUERY_COLUMNS * HIDDEN, .y = s->y, .ldx = HIDDEN,
-                 .ldy = QUERY_COLUMNS, .n = QUERY_COLUMNS, .k = HIDDEN, .batches = 1, .y_f32 = 1};
+                 .ldy = QUERY_COLUMNS, .n = QUERY_COLUMNS, .k = HIDDEN, .batches = 1, .y_kind = Y_F32};
   cpu_gemm(&a, s->pool);
   return 2.0 * rows * QUERY_COLUMNS * HIDDEN;
 }
@@ -48,7 +48,7 @@ static double call_gemm(speed *s, u32 rows, u32 layer) {
 static double call_moe_gemm(speed *s, u32 rows, u32 layer) {
   moe_gemm_args a = {.step = &s->step, .expert_first = s->expert_first, .row_token = s->row_token, .x = s->x, .y = s->y,
                      .w = s->experts + (u64)layer * EXPERTS * GATE_UP * HIDDEN, .ldx = HIDDEN, .n = GATE_UP, .k = HIDDEN,
-                     .experts = EXPERTS, .top_k = TOP_K};
+                     .experts = EXPERTS, .top_k = TOP_K, .y_kind = Y_F32};
   cpu_moe_gemm(&a, s->pool);
   return 2.0 * rows * TOP_K * GATE_UP * HIDDEN;
 }

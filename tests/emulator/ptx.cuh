@@ -50,6 +50,7 @@ NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 ba
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_prefetch(const void *, u32) {}
+NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }
