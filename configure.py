@@ -100,7 +100,7 @@ EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
-    "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
+    "moe_combine": 256, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
@@ -119,14 +119,17 @@ FLAWS = [
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),
     ("adjust", 0, "adjust.cu", "\\#marks\\[i\\] = 0;#{n;d}", "no barrier between cleared marks and their use"),
-    ("sample", 0, "sample.cu", "s/key_of(logits\\[i\\], i) > key/key_of(logits[i], 0u) > key/",
+    ("sample", 0, "sample.cu", "s/key_at(row, n) > key/(key_at(row, n) | 0x3fffffu) > key/",
      "a rank that takes all equal logits for larger"),
-    ("sample", 0, "sample.cu", "s/write_top(h, row,/write_top(h, {a.adjusted + (u64)r * a.vocab, a.vocab, row.top, 0.0f},/",
+    ("sample", 0, "sample.cu", "s/a.logits + (u64)r . a.vocab, false/a.adjusted + (u64)r * a.vocab, true/",
      "the likeliest tokens by adjusted logits"),
     ("sample", 0, "sample.cu", "s/, top) >= bound/, top) > bound/", "min-p drops what it meets exactly"),
-    ("sample", 0, "sample.cu", "s/__syncthreads(); .. h.reduce has been read ..//",
-     "no barrier between two uses of a shared array"),
-    ("sample", 0, "sample.cu", "s/if (t == 0 \\&\\& param.target < 0)/if (t == 0)/", "a row that was only scored sets the next token"),
+    ("sample", 0, "sample.cu", "s/  row.turn ^= 1u;//", "one block tells all before another has read what it told last"),
+    ("sample", 0, "sample.cu", "s/row.rank . WIDTH + t\\], 0/t * KERNEL_CLUSTER + row.rank], 0/",
+     "partial sums in another order"),
+    ("row_digest", 0, "row_digest.cu", "\\#parts\\[rank\\], 0#{n;d}", "block 0 does not wait for the others"),
+    ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i32)token/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i32)token/",
+     "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/num_fma(delta\\[at + i\\], a.delta_scale, again/num_fma(delta[at + i], 1.0f, again/",
      "the second reading adds delta unscaled"),

@@ -271,7 +271,7 @@ static status digest_run(probe *self, const shape *s, gemm_lt_op *op, uint32_t r
   memcpy(&args.step, &self->step, sizeof args.step);
   memcpy(&args.x, &self->y, sizeof args.x);
   memcpy(&args.digest, &self->digests, sizeof args.digest);
-  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {rows, 1, 1}, .args = &args};
+  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {rows, ROW_BLOCKS, 1}, .args = &args};
   gpu_launch(self->device, self->stream, &work);
   gpu_download(self->device, self->stream, digests, self->digests, 8ull * rows);
   gpu_sync(self->device, self->stream, op ? "a library algorithm" : "our gemm kernel");

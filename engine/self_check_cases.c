@@ -254,7 +254,7 @@ void self_check_cases_row_digest(self_check_image *image) {
   for (u32 i = 0; i < ROWS * STRIDE; i++) x[i] = (u32)random_bits(image);
   a.x = x;
   a.digest = take(image, (ROWS + 1) * 8);
-  LAUNCH(image, a, ROWS + 1, 1, 1);
+  LAUNCH(image, a, ROWS + 1, ROW_BLOCKS, 1);
 }
 
 /* === Products =============================================================================================================== */
@@ -542,7 +542,7 @@ void self_check_cases_sample(self_check_image *image) {
   a.sampled = take(image, SAMPLE_ROWS * 4);
   a.result = take(image, (SAMPLE_ROWS + 1) * sizeof *a.result);
   a.top = take(image, (SAMPLE_ROWS + 1) * TOP_LOGPROBS_MAX * sizeof *a.top);
-  LAUNCH(image, a, SAMPLE_ROWS + 1, 1, 1);
+  LAUNCH(image, a, SAMPLE_ROWS + 1, ROW_BLOCKS, 1);
 }
 
 /* Rows: penalties of both kinds over a history of three pages; none; only listed tokens, logits at the ends of fp32; a bias list. */

@@ -244,6 +244,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
     shared = 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 1024;
   }
+  if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
                 (unsigned long long)shared);
@@ -292,6 +293,8 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
     case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
+    case OP_sample:
+    case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
     default: return (wanted_grid){rows, 1, 1};
   }
 }

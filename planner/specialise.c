@@ -113,7 +113,10 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
-    case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(1)); break;
+      choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));
+      choice->shared_bytes = SAMPLE_PART_BYTES(((const sample_args *)args)->vocab);
+      break;
+    case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(ROW_BLOCKS)); break;
     default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break; /* rmsnorm, kv_write, q_rope, moe_combine */
   }
   return 1;

@@ -135,7 +135,7 @@ static const variant variants[] = {
     {"moe_sort", 1, {THREADS(1024)}},
     {"moe_gemm", TILES(64, 64, 4)},
     {"moe_combine", 1, {THREADS(256)}},
-    {"sample", 1, {THREADS(1024)}},
+    {"sample", 1, {THREADS(512)}},
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
 };
