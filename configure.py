@@ -24,7 +24,7 @@ trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold
 moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
 """.split()
 
@@ -41,7 +41,7 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
+abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_gemm.cu moe_sort.cu num.h
 ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
@@ -66,7 +66,7 @@ pretokenize profile receipt receipt_read request residual safetensors schedule s
 score_tokens self_check split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+adjust embed gemm kv_write mla_attn mla_fold moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
@@ -99,8 +99,9 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
-    "moe_combine": 256, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+    "embed": 128, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
+    "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+EMULATED["rmsnorm"] = [{"THREADS": 256, "HELD": held} for held in (2, 8, 32)]
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
@@ -113,7 +114,7 @@ FLAWS = [
     ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
-    ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
+    ("rmsnorm", 0, "reduce.cuh", "s/w < s; w++) q.w. = num_add(q.w., q.w + s.)/w < s; w++) q[w] = num_add(q[2 * w], q[2 * w + 1])/", "neighbours first in the tree"),
     ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
@@ -131,9 +132,10 @@ FLAWS = [
     ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i32)token/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i32)token/",
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/num_fma(delta\\[at + i\\], a.delta_scale, again/num_fma(delta[at + i], 1.0f, again/",
-     "the second reading adds delta unscaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, 1.0f)/", "a result is not scaled"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
+    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
     ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
     ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
@@ -144,8 +146,7 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
-    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm
-moe_combine""".split()],
+    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm""".split()],
     "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_fault": ["verbatim_open", "verbatim_poll"],

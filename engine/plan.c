@@ -34,7 +34,6 @@ enum {
   POINTERS_router = offsetof(router_args, experts) / 8,
   POINTERS_moe_sort = offsetof(moe_sort_args, experts) / 8,
   POINTERS_moe_gemm = offsetof(moe_gemm_args, ldx) / 8,
-  POINTERS_moe_combine = offsetof(moe_combine_args, hidden) / 8,
   POINTERS_sample = offsetof(sample_args, vocab) / 8,
   POINTERS_row_digest = offsetof(row_digest_args, rows_kind) / 8,
   POINTERS_adjust = offsetof(adjust_args, vocab) / 8,
@@ -42,7 +41,8 @@ enum {
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
   OPTIONAL_embed = 0,
-  OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, x_out),
+  OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
+                     POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
   OPTIONAL_kv_write = 0,
   OPTIONAL_q_rope = POINTER_BIT(q_rope_args, q_scale),
   OPTIONAL_gemm = 0,
@@ -53,7 +53,6 @@ enum {
   OPTIONAL_router = POINTER_BIT(router_args, bias),
   OPTIONAL_moe_sort = 0,
   OPTIONAL_moe_gemm = POINTER_BIT(moe_gemm_args, row_token),
-  OPTIONAL_moe_combine = POINTER_BIT(moe_combine_args, shared),
   OPTIONAL_sample = 0,
   OPTIONAL_row_digest = 0,
   OPTIONAL_adjust = 0,

@@ -171,7 +171,10 @@ static status add_embed(maker *m, const embed_args *a) {
   return add(m, (output){FIELD(embed, x), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
 }
 
+static status check_pairs(const maker *m, uint32_t top_k);
+
 static status add_rmsnorm(maker *m, const rmsnorm_args *a) {
+  if (a->top_k) TRY(check_pairs(m, a->top_k));
   TRY(add(m, (output){FIELD(rmsnorm, x_out), .type = VERBATIM_POINT_F32, .row_stride = a->x_stride, .columns = a->dim, .what = "x"}));
   return add(m, (output){FIELD(rmsnorm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS, .type = VERBATIM_POINT_BF16,
                          .row_stride = a->y_stride, .columns = a->dim});
@@ -241,10 +244,6 @@ static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
                          .pairs = a->top_k});
 }
 
-static status add_moe_combine(maker *m, const moe_combine_args *a) {
-  return add(m, (output){FIELD(moe_combine, out), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
-}
-
 static status add_adjust(maker *m, const adjust_args *a) {
   return add(m, (output){FIELD(adjust, adjusted), .rows = POINT_LOGITS, .type = VERBATIM_POINT_F32, .row_stride = a->vocab,
                          .columns = a->vocab});
@@ -267,7 +266,6 @@ static status add_op(maker *m) {
     case KERNEL_router: return add_router(m, args);
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
-    case KERNEL_moe_combine: return add_moe_combine(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }

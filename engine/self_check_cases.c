@@ -165,10 +165,43 @@ void self_check_cases_embed(self_check_image *image) {
   LAUNCH(image, a, PADDED, 1, 1);
 }
 
+/* Form 4: adds experts and the shared one in place. 5: experts alone, to rows named by an index, scaled. More experts than eight. */
+static void build_norm_of_experts(self_check_image *image) {
+  enum { TOKENS = 3, TOP_K = 9, PAIRS = TOKENS * TOP_K, DIM = 1028 };
+  const bool indexed = image->form == 5;
+  rmsnorm_args a = {.step = take_step(image, TOKENS, indexed ? TOKENS : 0, 0), .rows_kind = indexed ? ROWS_LOGITS : ROWS_TOKENS, .dim = DIM,
+                    .x_stride = DIM, .y_stride = DIM, .eps = 1e-6f, .delta_scale = indexed ? 0.7f : 1, .y_scale = 1, .top_k = TOP_K};
+  f32 *x = take(image, (TOKENS + 1) * DIM * 4), *experts = take(image, PAIRS * DIM * 4), *weight = take(image, (PAIRS + TOP_K) * 4);
+  f32 *shared = take(image, (TOKENS + 1) * DIM * 4);
+  u32 *pair_row = take(image, (PAIRS + TOP_K) * 4), *row_index = take(image, (TOKENS + 1) * 4);
+  bf16 *norm = take(image, DIM * 2);
+  fill_f32(image, x, TOKENS * DIM, -6, 10);
+  fill_f32(image, experts, PAIRS * DIM, -6, 10);
+  fill_f32(image, weight, PAIRS, -3, 4);
+  fill_f32(image, shared, TOKENS * DIM, -6, 10);
+  fill_bf16(image, norm, DIM, -2, 3);
+  for (u32 i = 0; i < PAIRS; i++) pair_row[i] = (i * 7 + 3) % PAIRS;
+  for (u32 i = 0; i < TOKENS; i++) row_index[i] = TOKENS - 1 - i;
+  a.row_index = indexed ? row_index : NULL;
+  a.x = x;
+  a.x_out = indexed ? NULL : x;
+  a.delta = indexed ? NULL : shared;
+  a.experts = experts;
+  a.pair_row = pair_row;
+  a.topk_weight = weight;
+  a.weight = norm;
+  a.y = take(image, (TOKENS + 1) * DIM * 2);
+  LAUNCH(image, a, TOKENS + 1, 1, 1);
+}
+
 /* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. 3: stores
  * without adding; more than 8 rows, and behind them no poison but larger numbers, as a step of more rows leaves them. */
 void self_check_cases_rmsnorm(self_check_image *image) {
   enum { SOURCES = 7 };
+  if (image->form > 3) {
+    build_norm_of_experts(image);
+    return;
+  }
   const bool gaps = image->form == 0, indexed = image->form == 1, older = image->form == 3, in_place = gaps || older;
   const u32 rows = older ? 11 : 3, padded = rows + 1;
   const u32 dim = gaps ? 600 : older ? 2048 : 1100, gap = gaps ? 12 : 0, stride = dim + gap, sources = indexed ? SOURCES : padded;
@@ -355,24 +388,6 @@ void self_check_cases_moe_sort(self_check_image *image) {
   a.row_token = take(image, (PAIRS + TOP_K) * 4);
   a.pair_row = take(image, (PAIRS + TOP_K) * 4);
   LAUNCH(image, a, 1, 1, 1);
-}
-
-/* Form 0: with a shared expert. 1: without. */
-void self_check_cases_moe_combine(self_check_image *image) {
-  enum { TOKENS = 3, TOP_K = 5, PAIRS = TOKENS * TOP_K, HIDDEN = 1028 }; /* 257 quads for 256 threads */
-  moe_combine_args a = {.step = take_step(image, TOKENS, 0, 0), .hidden = HIDDEN, .top_k = TOP_K};
-  f32 *y = take(image, PAIRS * HIDDEN * 4), *weight = take(image, (PAIRS + TOP_K) * 4), *shared = take(image, (TOKENS + 1) * HIDDEN * 4);
-  u32 *pair_row = take(image, (PAIRS + TOP_K) * 4);
-  fill_f32(image, y, PAIRS * HIDDEN, -6, 10);
-  fill_f32(image, weight, PAIRS, -3, 4);
-  fill_f32(image, shared, TOKENS * HIDDEN, -6, 10);
-  for (u32 i = 0; i < PAIRS; i++) pair_row[i] = (i * 7 + 3) % PAIRS;
-  a.y = y;
-  a.pair_row = pair_row;
-  a.topk_weight = weight;
-  a.shared = image->form ? NULL : shared;
-  a.out = take(image, (TOKENS + 1) * HIDDEN * 4);
-  LAUNCH(image, a, TOKENS + 1, 1, 1);
 }
 
 /* === Attention ============================================================================================================== */

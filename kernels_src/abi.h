@@ -30,7 +30,10 @@ typedef struct rmsnorm_args {
   const step_in *step;
   const u32 *row_index; /* [rows] row of x and delta to read, or null: the row itself */
   const f32 *x;         /* [.][x_stride]                                              */
-  const f32 *delta;     /* [.][x_stride] added first, or null                         */
+  const f32 *delta;     /* [.][x_stride] added first, or null; with experts: the shared one's, or null */
+  const f32 *experts;   /* [T * top_k][dim] sorted rows, weighed and added first; or null, as the next two */
+  const u32 *pair_row;  /* [T][top_k] sorted row of a token's k-th expert             */
+  const f32 *topk_weight; /* [T][top_k]                                               */
   f32 *x_out;           /* [.][x_stride] x + delta at the row read, or null           */
   const bf16 *weight;   /* [dim]                                                      */
   bf16 *y;              /* [rows][y_stride]                                           */
@@ -39,7 +42,7 @@ typedef struct rmsnorm_args {
   f32 eps;
   f32 delta_scale;      /* of delta, before it is added                               */
   f32 y_scale;          /* of the result                                              */
-  u32 pad;
+  u32 top_k;            /* 0 without experts                                          */
 } rmsnorm_args;
 
 typedef struct kv_write_args {
@@ -153,16 +156,6 @@ typedef struct moe_gemm_args {
   f32 *y;                  /* [T * top_k][n]          */
   u32 ldx, n, k, experts, top_k, pad;
 } moe_gemm_args;
-
-typedef struct moe_combine_args {
-  const step_in *step;
-  const f32 *y;           /* [T * top_k][hidden] sorted rows */
-  const u32 *pair_row;    /* [T][top_k]                      */
-  const f32 *topk_weight; /* [T][top_k]                      */
-  const f32 *shared;      /* [T][hidden] or null             */
-  f32 *out;               /* [T][hidden]                     */
-  u32 hidden, top_k;
-} moe_combine_args;
 
 /* For rows with param.adjusted: the logits after penalties, token list and bans, in a row of their own. Others are left alone. */
 typedef struct adjust_args {

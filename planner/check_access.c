@@ -88,6 +88,9 @@ static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
   index->must_be_null = a->rows_kind != ROWS_LOGITS;
   table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
   table(w, FIELD(rmsnorm, delta), false, TYPE_F32, source_rows, a->x_stride, a->dim)->is_optional = 1;
+  table(w, FIELD(rmsnorm, experts), false, TYPE_F32, times(source_rows, a->top_k), a->dim, a->dim)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, pair_row), false, TYPE_U32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
   x_out->is_optional = 1;
   x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
@@ -193,15 +196,6 @@ static void describe_moe_gemm(writer *w, const moe_gemm_args *a, bool is_gathere
   table(w, FIELD(moe_gemm, y), true, TYPE_F32, pairs, a->n, a->n);
 }
 
-static void describe_moe_combine(writer *w, const moe_combine_args *a) {
-  uint64_t t = w->rows.tokens;
-  table(w, FIELD(moe_combine, y), false, TYPE_F32, times(t, a->top_k), a->hidden, a->hidden);
-  table(w, FIELD(moe_combine, pair_row), false, TYPE_U32, t, a->top_k, a->top_k);
-  table(w, FIELD(moe_combine, topk_weight), false, TYPE_F32, t, a->top_k, a->top_k);
-  table(w, FIELD(moe_combine, shared), false, TYPE_F32, t, a->hidden, a->hidden)->is_optional = 1;
-  table(w, FIELD(moe_combine, out), true, TYPE_F32, t, a->hidden, a->hidden);
-}
-
 static void describe_adjust(writer *w, const adjust_args *a) {
   uint64_t r = w->rows.logits;
   table(w, FIELD(adjust, logits), false, TYPE_F32, r, a->vocab, a->vocab);
@@ -259,7 +253,6 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;
-    case OP_moe_combine: describe_moe_combine(&w, args); break;
     case OP_sample: describe_sample(&w, args); break;
     case OP_adjust: describe_adjust(&w, args); break;
     case OP_row_digest: describe_row_digest(&w, args); break;

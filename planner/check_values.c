@@ -80,6 +80,10 @@ static status check_rmsnorm(const reader *r, const rmsnorm_args *a) {
   bool is_latent = memcmp(&a->eps, &r->m->latent_eps, sizeof a->eps) == 0;
   if (!is_latent) SAME_REAL(eps, r->m->norm_eps);
   SAME_REAL(delta_scale, r->m->residual_scale);
+  if (a->top_k) {
+    SAME(top_k, r->m->top_k);
+    TRY(same(r, "the presence of a shared expert", a->delta != NULL, r->m->shared_experts != 0));
+  }
   SAME_REAL(y_scale, a->rows_kind == ROWS_LOGITS ? r->m->head_scale : 1);
   return OK;
 }
@@ -156,12 +160,6 @@ static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
-static status check_moe_combine(const reader *r, const moe_combine_args *a) {
-  SAME(hidden, r->m->hidden);
-  SAME(top_k, r->m->top_k);
-  return same(r, "the presence of a shared expert", a->shared != NULL, r->m->shared_experts != 0);
-}
-
 static status check_adjust(const reader *r, const adjust_args *a) {
   SAME(vocab, r->m->vocab);
   SAME(block_table_stride, r->l->pages_per_seq);
@@ -192,7 +190,6 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_router: return check_router(&r, args);
     case OP_moe_sort: return check_moe_sort(&r, args);
     case OP_moe_gemm: return check_moe_gemm(&r, args);
-    case OP_moe_combine: return check_moe_combine(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);

@@ -6,6 +6,12 @@
 #include "model_config.h"
 #include "specialise.h"
 
+typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
+  uint32_t delta, experts, pair_row, topk_weight;
+} addend;
+
+static const addend NOTHING = {DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+
 typedef struct graph {
   draft *plan;
   const profile *known;
@@ -18,7 +24,8 @@ typedef struct graph {
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t table;            /* the embedding */
-  uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
+  uint32_t x;                /* residual stream */
+  addend adds;               /* to it, by the next norm */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -134,15 +141,20 @@ static void add_op_rows(graph *g, op_call call) {
                              .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
                              .rows_max = (kind_) == ROWS_LOGITS ? (g)->l->max_logit_rows : (g)->l->max_batch_tokens})
 
-static void add_norm(graph *g, const char *what, matrix x, uint32_t delta, uint32_t weight, matrix y, uint32_t dim, float eps,
+static void add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps,
                      bool is_final) {
   rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
                     .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
+  bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
+  if (adds.experts != DRAFT_NONE) a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
                             ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
                             ARG(rmsnorm_args, x, x.buffer, x.offset),
-                            ARG(rmsnorm_args, delta, delta, 0),
-                            ARG(rmsnorm_args, x_out, delta == DRAFT_NONE || is_final ? DRAFT_NONE : x.buffer, x.offset),
+                            ARG(rmsnorm_args, delta, adds.delta, 0),
+                            ARG(rmsnorm_args, experts, adds.experts, 0),
+                            ARG(rmsnorm_args, pair_row, adds.pair_row, 0),
+                            ARG(rmsnorm_args, topk_weight, adds.topk_weight, 0),
+                            ARG(rmsnorm_args, x_out, adds_nothing || is_final ? DRAFT_NONE : x.buffer, x.offset),
                             ARG(rmsnorm_args, weight, weight, 0),
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
   ADD_OP(g, OP_rmsnorm, what, a, refs, a.rows_kind);
@@ -155,8 +167,8 @@ static matrix add_block_norm(graph *g, const char *what, const char *name) {
   snprintf(weight_name, sizeof weight_name, "%s weight", what);
   uint32_t weight = add_weight(g, weight_name, name, 1, m->hidden);
   matrix h = add_matrix(g, g->rows, m->hidden, 2, what);
-  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->delta, weight, h, m->hidden, m->norm_eps, false);
-  g->delta = DRAFT_NONE;
+  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->adds, weight, h, m->hidden, m->norm_eps, false);
+  g->adds = NOTHING;
   return h;
 }
 
@@ -197,7 +209,7 @@ static projections add_projections(graph *g, matrix h) {
   if (m->q_lora_rank == 0) return p;
   uint32_t norm = add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
   matrix q_a = add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
-  add_norm(g, "q_a_norm", both, DRAFT_NONE, norm, q_a, m->q_lora_rank, m->latent_eps, false);
+  add_norm(g, "q_a_norm", both, NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
   uint32_t q_b = add_weight(g, "q_b weight", "self_attn.q_b_proj.weight", q_columns, m->q_lora_rank);
   p.q = add_matrix(g, g->rows, q_columns, 4, "q");
   add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_f32 = 1});
@@ -333,7 +345,7 @@ static void add_attention_block(graph *g) {
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
   add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_f32 = 1});
-  g->delta = delta.buffer;
+  g->adds.delta = delta.buffer;
 }
 
 /* === Feed-forward ======================================================================================================= */
@@ -435,19 +447,13 @@ static void add_moe(graph *g, matrix h) {
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
   add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w_down, y, m->moe_inter);
   if (m->shared_experts) shared = add_mlp(g, h, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter).buffer;
-  matrix delta = add_matrix(g, g->rows, m->hidden, 4, "moe_delta");
-  moe_combine_args a = {.hidden = m->hidden, .top_k = m->top_k};
-  const draft_ref refs[] = {ARG(moe_combine_args, step, g->step, 0),          ARG(moe_combine_args, y, y.buffer, 0),
-                            ARG(moe_combine_args, pair_row, r.pair_row, 0),   ARG(moe_combine_args, topk_weight, r.topk_weight, 0),
-                            ARG(moe_combine_args, shared, shared, 0),         ARG(moe_combine_args, out, delta.buffer, 0)};
-  ADD_OP(g, OP_moe_combine, "moe_combine", a, refs, ROWS_TOKENS);
-  g->delta = delta.buffer;
+  g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 
 static void add_feed_forward_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "post_norm", "post_attention_layernorm.weight");
-  if (g->layer < m->dense_layers) g->delta = add_mlp(g, h, "mlp", "", m->inter).buffer;
+  if (g->layer < m->dense_layers) g->adds.delta = add_mlp(g, h, "mlp", "", m->inter).buffer;
   else add_moe(g, h);
 }
 
@@ -481,7 +487,7 @@ static void add_embed(graph *g) {
   g->table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
   embed_args a = {.hidden = m->hidden, .vocab = m->vocab, .block_table_stride = g->l->pages_per_seq, .scale = m->embed_scale};
   g->x = add_work(g, g->rows * m->hidden * 4, "x");
-  g->delta = DRAFT_NONE;
+  g->adds = NOTHING;
   const draft_ref refs[] = {ARG(embed_args, step, g->step, 0), ARG(embed_args, token, g->token, 0), ARG(embed_args, sampled, g->sampled, 0),
                             ARG(embed_args, table, g->table, 0), ARG(embed_args, position, g->position, 0), ARG(embed_args, seq, g->seq, 0),
                             ARG(embed_args, block_table, g->block_table, 0), ARG(embed_args, x, g->x, 0),
@@ -493,7 +499,7 @@ static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
   matrix h = add_matrix(g, g->logit_rows, m->hidden, 2, "final_norm");
-  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->delta, norm, h, m->hidden, m->norm_eps, true);
+  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->adds, norm, h, m->hidden, m->norm_eps, true);
   uint32_t weight = is_tied ? g->table : add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
   matrix logits = add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
   add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_f32 = 1, .rows_kind = ROWS_LOGITS});

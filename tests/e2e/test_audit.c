@@ -60,7 +60,6 @@ WRAP(mla_fold, a->out)
 WRAP(silu_mul, a->y)
 WRAP(router, a->topk_weight)
 WRAP(moe_gemm, a->y)
-WRAP(moe_combine, a->out)
 
 /* === Recording ============================================================================================================== */
 
@@ -323,7 +322,7 @@ static void a_flipped_bit_is_named(void **state) {
     {"layer 2 kv_write", 2, 0, 0}, {"layer 0 q_rope q_nope", 1, 8, 2}, {"layer 2 q_rope q_latent", 2, 7, 1}, {"layer 1 qkv_a", 0, 40, 9},
     {"layer 2 absorb", 0, 64, 511}, {"layer 1 mla_attn", 0, 70, 77}, {"layer 2 mla_attn", 2, 21, 1}, {"layer 0 silu_mul", 1, 2, 3},
     {"layer 2 experts silu_mul", 0, 12, 60}, {"layer 1 router topk_weight", 0, 5, 1}, {"layer 1 router topk_id", 0, 6, 0},
-    {"layer 1 experts gate_up", 1, 10, 70}, {"layer 1 experts down", 2, 3, 128}, {"layer 2 moe_combine", 0, 1, 0}, {"final_norm", 0, 71, 4},
+    {"layer 1 experts gate_up", 1, 10, 70}, {"layer 1 experts down", 2, 3, 128}, {"layer 2 post_norm", 0, 1, 0}, {"final_norm", 0, 71, 4},
     {"lm_head", 1, 9, 383}};
   (void)state;
   for (size_t i = 0; i < ARRAY_LEN(faults); i += STRIDE) {
@@ -404,7 +403,7 @@ static void missing_inputs_are_not_covered(void **state) {
 /* An op that was broken while the run was recorded: it differs, and no other one does. */
 static void a_broken_op_is_named(void **state) {
   static const uint32_t ops[] = {KERNEL_embed,    KERNEL_rmsnorm,  KERNEL_kv_write, KERNEL_q_rope,   KERNEL_gemm,       KERNEL_mla_attn,
-                                 KERNEL_mla_fold, KERNEL_silu_mul, KERNEL_router,   KERNEL_moe_gemm, KERNEL_moe_combine};
+                                 KERNEL_mla_fold, KERNEL_silu_mul, KERNEL_router,   KERNEL_moe_gemm};
   (void)state;
   for (size_t i = 0; i < ARRAY_LEN(ops); i += STRIDE) {
     uint32_t kind = ops[i] == KERNEL_mla_fold ? (uint32_t)KERNEL_mla_attn : ops[i]; /* one point */
@@ -544,15 +543,15 @@ static void the_command_tells(void **state) {
   expect_command(0, "0 differ.\nCoverage: 100.00 % of ", "$V audit trace plan model --layer 0-2");
   expect_command(0, "\"different\": 0,", "$V audit trace plan model --json > j && python3 -m json.tool j");
   expect_command(0, "same", "$V show plan | grep -q $(grep -o '[0-9a-f]\\{32\\}' j) && grep -q numerics_id j && echo same");
-  uint32_t point = find_point("layer 2 moe_combine");
+  uint32_t point = find_point("layer 2 experts down");
   flip_number(0, 44, point, 2, true);
   write_tape(UINT32_MAX, 0);
-  expect_command(mismatch, "First difference: request r0, position 44, layer 2 moe_combine, number 2: recorded ",
+  expect_command(mismatch, "First difference: request r0, position 44, layer 2 experts down, number 2: recorded ",
                  "$V audit trace plan model");
-  expect_command(mismatch, "differs: layer 2 moe_combine: 1 of ", "$V audit trace plan model 2>/dev/null");
-  expect_command(mismatch, "rows differ, first request r0, position 44, layer 2 moe_combine", "$V audit trace plan model 2>&1 >/dev/null");
+  expect_command(mismatch, "differs: layer 2 experts down: 1 of ", "$V audit trace plan model 2>/dev/null");
+  expect_command(mismatch, "rows differ, first request r0, position 44, layer 2 experts down", "$V audit trace plan model 2>&1 >/dev/null");
   expect_command(mismatch, "\"ulps\": 1,", "$V audit trace plan model --json 2>/dev/null");
-  expect_command(0, "0 differ", "$V audit trace plan model --op moe_combine --position 43");
+  expect_command(0, "0 differ", "$V audit trace plan model --op \"experts down\" --position 43");
   flip_number(0, 44, point, 2, true);
   write_tape(find_point("layer 1 mla_attn"), 7);
   expect_command(0, "not covered: layer 1 v_up: 3 rows, needs layer 1 mla_attn at position 7", "$V audit trace plan model");

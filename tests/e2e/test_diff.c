@@ -192,11 +192,6 @@ void __wrap_cpu_moe_gemm(const moe_gemm_args *a, cpu_pool *pool) {
   if (is_due(KERNEL_moe_gemm)) flip_word(a->y + pair_element(a->n));
 }
 
-void __wrap_cpu_moe_combine(const moe_combine_args *a, cpu_pool *pool) {
-  __real_cpu_moe_combine(a, pool);
-  if (is_due(KERNEL_moe_combine)) flip_word(a->out + (uint64_t)plant.row * a->hidden + element_of(a->hidden));
-}
-
 void __wrap_cpu_adjust(const adjust_args *a, cpu_pool *pool) {
   __real_cpu_adjust(a, pool);
   if (is_due(KERNEL_adjust)) flip_word(a->adjusted + (uint64_t)plant.logit * a->vocab + element_of(a->vocab));

@@ -197,7 +197,7 @@ static void inputs_have_their_names(void **state) {
   EXPECT(op_of(&s, "layer 1 mla_attn")->inputs, "layer 1 absorb", "layer 1 q_rope q_latent", "layer 1 kv_write");
   EXPECT(op_of(&s, "layer 1 experts gate_up")->inputs, "layer 1 post_norm");
   EXPECT(op_of(&s, "layer 1 experts gate_up")->prior_inputs, "layer 1 router topk_id");
-  EXPECT(op_of(&s, "layer 1 moe_combine")->inputs, "layer 1 experts down", "layer 1 router topk_weight", "layer 1 shared down");
+  EXPECT(op_of(&s, "layer 2 input_norm")->inputs, "layer 1 post_norm x", "layer 1 shared down", "layer 1 experts down", "layer 1 router topk_weight");
   assert_int_equal(op_of(&s, "embed")->inputs.count, 0);
   assert_true(op_of(&s, "layer 1 mla_attn")->reads_kv && !op_of(&s, "layer 1 kv_write")->reads_kv);
   assert_int_equal(op_of(&s, "layer 1 mla_attn")->prior, AUDIT_NONE);

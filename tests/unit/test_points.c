@@ -219,7 +219,7 @@ static void names_say_what_they_are(void **state) {
   static const char *const LAYER[] = {
       "input_norm x", "input_norm", "qkv_a", "q_a_norm", "q_b", "q_rope q_nope", "q_rope q_latent", "absorb", "kv_write", "mla_attn",
       "v_up", "o_proj", "post_norm x", "post_norm", "router_logits", "router topk_id", "router topk_weight", "experts gate_up",
-      "experts silu_mul", "experts down", "shared gate_up", "shared silu_mul", "shared down", "moe_combine"};
+      "experts silu_mul", "experts down", "shared gate_up", "shared silu_mul", "shared down"};
   subject s = open_subject("small-v3", BOTH);
   uint32_t first = find_point(&s, "layer 1 input_norm x");
   for (uint32_t i = 0; i < ARRAY_LEN(LAYER); i++) {
