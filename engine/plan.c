@@ -50,7 +50,8 @@ enum {
                       POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),
   OPTIONAL_mla_fold = 0,
   OPTIONAL_silu_mul = 0,
-  OPTIONAL_router = POINTER_BIT(router_args, bias),
+  OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
+                    POINTER_BIT(router_args, pair_row),
   OPTIONAL_moe_sort = 0,
   OPTIONAL_moe_gemm = POINTER_BIT(moe_gemm_args, row_token),
   OPTIONAL_sample = 0,

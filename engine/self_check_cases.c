@@ -360,20 +360,27 @@ void self_check_cases_router(self_check_image *image) {
     {.experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = ROUTER_SOFTMAX, .group_mode = ROUTER_GROUP_MAX,
      .scale = 16},
   };
-  const bool tied = image->form == 3;
-  router_args a = forms[tied ? 0 : image->form];
-  a.step = take_step(image, TOKENS, 0, 0);
-  f32 *logits = take(image, (TOKENS + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
-  fill_f32(image, logits, TOKENS * a.experts, -3, 6);
-  for (u32 i = 0; i < TOKENS * a.experts && image->form == 0; i++)
+  const bool tied = image->form == 3, sorts = image->form == 4; /* 4: tokens of softmax in one block, and their pairs sorted */
+  router_args a = forms[tied ? 0 : sorts ? 1 : image->form];
+  const u32 tokens = sorts ? 40 : TOKENS;
+  a.step = take_step(image, tokens, 0, 0);
+  f32 *logits = take(image, (tokens + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
+  fill_f32(image, logits, tokens * a.experts, -3, 6);
+  for (u32 i = 0; i < tokens * a.experts && image->form == 0; i++)
     if (random_below(image, 2)) logits[i] = (f32)random_below(image, 4) * 0.5f;
-  for (u32 i = 0; i < TOKENS * a.experts && tied; i++) logits[i] = (f32)random_below(image, i / a.experts + 1) * 0.5f;
+  for (u32 i = 0; i < tokens * a.experts && tied; i++) logits[i] = (f32)random_below(image, i / a.experts + 1) * 0.5f;
   for (u32 i = 0; i < a.experts; i++) bias[i] = tied ? 0.25f : (f32)random_below(image, 3) * 0.25f;
   a.logits = logits;
   a.bias = image->form == 0 || tied ? bias : NULL;
-  a.topk_id = take(image, (TOKENS + 1) * a.top_k * 4ull);
-  a.topk_weight = take(image, (TOKENS + 1) * a.top_k * 4ull);
-  LAUNCH(image, a, (u32)div_up(TOKENS, 4) + 1, 1, 1);
+  a.topk_id = take(image, (tokens + 1) * a.top_k * 4ull);
+  a.topk_weight = take(image, (tokens + 1) * a.top_k * 4ull);
+  a.sorts = sorts;
+  if (sorts) {
+    a.expert_first = take(image, (a.experts + 1) * 4ull);
+    a.row_token = take(image, (tokens + 1) * a.top_k * 4ull);
+    a.pair_row = take(image, (tokens + 1) * a.top_k * 4ull);
+  }
+  LAUNCH(image, a, (u32)div_up(tokens, 4) + 1, 1, 1);
 }
 
 void self_check_cases_moe_sort(self_check_image *image) {

@@ -130,10 +130,14 @@ typedef struct router_args {
   const f32 *bias;   /* [experts] added for the choice, or null */
   u32 *topk_id;      /* [T][top_k] ascending expert id    */
   f32 *topk_weight;  /* [T][top_k]                        */
+  u32 *expert_first; /* these three as moe_sort leaves them, or null */
+  u32 *row_token;
+  u32 *pair_row;
   u32 experts, top_k, groups, top_groups;
   u32 scoring, group_mode;
   u32 normalise;     /* 1: weights divided by their sum + 1e-20 */
   f32 scale;         /* then multiplied by this           */
+  u32 sorts, pad;    /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
 } router_args;
 
 /* Orders the T * K (token, slot) pairs by expert, then token. */

@@ -290,7 +290,7 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
     case OP_mla_attn: return (wanted_grid){1, 1, 1}; /* blocks stride over the items */
     case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
     case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
-    case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
+    case OP_router: return (wanted_grid){1, 1, 1}; /* warps stride over the tokens */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
     case OP_sample:

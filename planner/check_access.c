@@ -177,6 +177,10 @@ static void describe_router(writer *w, const router_args *a) {
   w->out[w->count - 1].is_optional = 1;
   table(w, FIELD(router, topk_id), true, TYPE_U32, t, a->top_k, a->top_k);
   table(w, FIELD(router, topk_weight), true, TYPE_F32, t, a->top_k, a->top_k);
+  uint64_t experts = (uint64_t)a->experts + 1;
+  table(w, FIELD(router, expert_first), true, TYPE_U32, 1, experts, experts)->must_be_null = !a->sorts;
+  table(w, FIELD(router, row_token), true, TYPE_U32, times(t, a->top_k), 1, 1)->must_be_null = !a->sorts;
+  table(w, FIELD(router, pair_row), true, TYPE_U32, t, a->top_k, a->top_k)->must_be_null = !a->sorts;
 }
 
 static void describe_moe_sort(writer *w, const moe_sort_args *a) {

@@ -52,6 +52,7 @@ typedef struct reader { /* the op in question */
   const plan_model *m;
   const plan_limits *l;
   const char *name;
+  uint32_t rows_max; /* it is run for */
 } reader;
 
 static status same(const reader *r, const char *field, uint64_t found, uint64_t expected) {
@@ -137,6 +138,10 @@ static status check_mla_fold(const reader *r, const mla_fold_args *a) {
 }
 
 static status check_router(const reader *r, const router_args *a) {
+  if (a->sorts) {
+    SAME(sorts, 1);
+    TRY(in_range("rows of a router that sorts", r->rows_max, 1, ROUTER_SORTS_MAX));
+  }
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
   SAME(groups, r->m->groups);
@@ -178,7 +183,7 @@ static status check_row_digest(const reader *r, const row_digest_args *a) {
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->limits, name};
+  const reader r = {&h->model, &h->limits, name, op->rows_max};
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);

@@ -397,13 +397,27 @@ static routing add_router(graph *g, matrix h) {
   router_args a = {.experts = m->experts, .top_k = m->top_k, .groups = m->groups, .top_groups = m->top_groups, .scoring = m->scoring,
                    .group_mode = m->group_mode, .normalise = m->normalise, .scale = m->routed_scale};
   const draft_ref refs[] = {ARG(router_args, step, g->step, 0), ARG(router_args, logits, logits.buffer, 0), ARG(router_args, bias, bias, 0),
-                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0)};
-  ADD_OP(g, OP_router, "router", a, refs, ROWS_TOKENS);
+                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0),
+                            ARG(router_args, expert_first, r.expert_first, 0), ARG(router_args, row_token, r.row_token, 0),
+                            ARG(router_args, pair_row, r.pair_row, 0)};
+  op_call call = {.kernel = OP_router, .what = "router", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
+  if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as an op of its own: audits run it alone */
+    a.sorts = 1;
+    add_op_rows(g, call);
+    call.rows_min = ROUTER_SORTS_MAX + 1;
+  }
+  a.sorts = 0;
+  call.rows_max = g->l->max_batch_tokens;
+  call.ref_count -= 3;
+  add_op_rows(g, call);
   moe_sort_args sort = {.experts = m->experts, .top_k = m->top_k};
   const draft_ref sort_refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r.topk_id, 0),
                                  ARG(moe_sort_args, expert_first, r.expert_first, 0), ARG(moe_sort_args, row_token, r.row_token, 0),
                                  ARG(moe_sort_args, pair_row, r.pair_row, 0)};
-  ADD_OP(g, OP_moe_sort, "moe_sort", sort, sort_refs, ROWS_TOKENS);
+  add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = "moe_sort", .args = &sort, .args_bytes = sizeof sort, .refs = sort_refs,
+                           .ref_count = ARRAY_LEN(sort_refs), .rows_kind = ROWS_TOKENS, .rows_min = call.rows_min,
+                           .rows_max = call.rows_max});
   return r;
 }
 

@@ -118,7 +118,10 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
     case OP_silu_mul: choose_rows(choice, 256, per_rows(((const silu_mul_args *)args)->rows_mul, 1), constant(1)); break;
-    case OP_router: choose_rows(choice, 128, per_rows(1, 4), constant(1)); break;
+    case OP_router:
+      if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
+      else choose_rows(choice, 128, per_rows(1, 4), constant(1));
+      break;
     case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:

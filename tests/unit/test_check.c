@@ -65,7 +65,7 @@ static void *args_of(const editable *e, const plan_op *op) { return e->file.byte
 
 /* === Faults ============================================================================================================= */
 
-static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 experts down")->offset = find_buffer(e, "x")->offset; }
+static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 attn_delta")->offset = find_buffer(e, "x")->offset; }
 static void a_buffer_leaves_its_region(editable *e) { find_buffer(e, "x")->bytes += UINT64_C(1) << 40; }
 static void a_buffer_is_too_short(editable *e) { find_buffer(e, "layer 0 qkv_a")->bytes -= 256; }
 static void a_buffer_dies_early(editable *e) { find_buffer(e, "layer 0 q_latent")->last_op--; }
