@@ -11,7 +11,7 @@
 
 static_assert(SPEC_THREADS == 256, "the number of partial sums is part of the result");
 #define PIECE (SPEC_HELD * SPEC_THREADS)
-#define BATCH (SPEC_HELD <= 8u ? 8u : SPEC_HELD <= 16u ? 4u : 1u) /* experts whose rows are under way together */
+#define BATCH (SPEC_HELD <= 8u ? 8u : SPEC_HELD <= 16u ? 4u : 2u) /* experts whose rows are under way together */
 
 /* The row read: where it is, and lane k's expert, the k-th of the token. */
 typedef struct row_source {
@@ -38,9 +38,8 @@ NUM void add_experts(const rmsnorm_args &a, const row_source &s, u32 first, f32 
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
       const f32 w = __shfl_sync(WARP_ALL, s.pair_weight, (k0 + b) % 32u);
-      if (k0 + b >= a.top_k) break;
 #pragma unroll
-      for (u32 e = 0; e < SPEC_HELD; e++) sum[e] = num_fma(w, y[b][e], sum[e]);
+      for (u32 e = 0; e < SPEC_HELD; e++) sum[e] = k0 + b < a.top_k ? num_fma(w, y[b][e], sum[e]) : sum[e];
     }
   }
 }
@@ -69,7 +68,7 @@ NUM bf16 normalised(const rmsnorm_args &a, f32 v, f32 r, bf16 weight) {
   return num_to_bf16(num_mul(num_mul(num_mul(v, r), num_from_bf16(weight)), a.y_scale));
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
   __shared__ f32 shared[SPEC_THREADS];
   ptx_grid_next();
   const u32 row = blockIdx.x, j = threadIdx.x, lane = j % 32u;
@@ -91,9 +90,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
     for (u32 e = 0; e < SPEC_HELD; e++) {
       const u32 i = first + e * SPEC_THREADS;
       if (first == j) held[e] = v[e];
-      if (i >= a.dim) break;
-      p = num_fma(v[e], v[e], p);
-      if (a.x_out) a.x_out[s.at + i] = v[e];
+      if (i < a.dim) p = num_fma(v[e], v[e], p);
+      if (i < a.dim && a.x_out) a.x_out[s.at + i] = v[e];
     }
   }
   const f32 sum = reduce_tree_block(p, shared);
