@@ -24,8 +24,8 @@ trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold
-moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_fold
+moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample silu_mul
 """.split()
 
 PLANNER = """
@@ -41,8 +41,8 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_gemm.cu moe_sort.cu num.h
-ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu embed.cu gemm.cu mla_attn.cu mla_fold.cu moe_gemm.cu moe_sort.cu num.h
+ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
@@ -66,7 +66,7 @@ pretokenize profile receipt receipt_read request residual safetensors schedule s
 score_tokens self_check split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust embed gemm kv_write mla_attn mla_fold moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+adjust embed gemm mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
@@ -99,7 +99,7 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "moe_sort": 1024,
+    "embed": 128, "qkv_rope": 256, "mla_fold": 128, "silu_mul": 256, "moe_sort": 1024,
     "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": 256, "HELD": held} for held in (2, 8, 32)]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
@@ -140,9 +140,9 @@ FLAWS = [
     ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
      "a pair stands before itself"),
     ("router", 0, "router.cu", "\\#lane = t % 32u, warp = t / 32u;#{n;d}", "pairs are sorted before all tokens have chosen"),
-    ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
-    ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
-    ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/", "pairs of halves are not told apart"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
@@ -150,14 +150,14 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
-    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm""".split()],
-    "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
+    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm qkv_rope gemm mla_attn mla_fold silu_mul router moe_gemm""".split()],
+    "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
-    "test_schedules": ["cpu_kv_write", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
+    "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
     "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
     "test_trace": ["cpu_silu_mul"],

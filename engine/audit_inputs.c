@@ -52,15 +52,11 @@ static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
     case KERNEL_rmsnorm: return reads_of_norm(args, out);
     case KERNEL_gemm: return reads_of_gemm(args, out);
     case KERNEL_mla_attn: return reads_of_attn(args, out);
-    case KERNEL_kv_write: {
-      const kv_write_args *a = args;
-      *out = RUN(kv_write_args, src, 4ull * a->src_stride, 4ull * (a->kv_lora_rank + a->rope_dim));
-      return 1;
-    }
-    case KERNEL_q_rope: {
-      const q_rope_args *a = args;
-      *out = RUN(q_rope_args, src, 4ull * a->src_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
-      return 1;
+    case KERNEL_qkv_rope: {
+      const qkv_rope_args *a = args;
+      out[0] = RUN(qkv_rope_args, q, 4ull * a->q_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
+      out[1] = RUN(qkv_rope_args, kv_in, 4ull * a->kv_in_stride, 4ull * (a->kv_lora_rank + a->rope_dim));
+      return 2;
     }
     case KERNEL_silu_mul: {
       const silu_mul_args *a = args;

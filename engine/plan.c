@@ -25,8 +25,7 @@ typedef struct kernel_abi {
 enum {
   POINTERS_embed = offsetof(embed_args, hidden) / 8,
   POINTERS_rmsnorm = offsetof(rmsnorm_args, rows_kind) / 8,
-  POINTERS_kv_write = offsetof(kv_write_args, src_stride) / 8,
-  POINTERS_q_rope = offsetof(q_rope_args, src_stride) / 8,
+  POINTERS_qkv_rope = offsetof(qkv_rope_args, q_stride) / 8,
   POINTERS_gemm = offsetof(gemm_args, x_batch) / 8,
   POINTERS_mla_attn = offsetof(mla_attn_args, heads) / 8,
   POINTERS_mla_fold = offsetof(mla_fold_args, heads) / 8,
@@ -43,8 +42,7 @@ enum {
   OPTIONAL_embed = 0,
   OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
                      POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
-  OPTIONAL_kv_write = 0,
-  OPTIONAL_q_rope = POINTER_BIT(q_rope_args, q_scale),
+  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale),
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, out) | POINTER_BIT(mla_attn_args, partial_o) |
                       POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),

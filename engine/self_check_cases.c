@@ -228,46 +228,37 @@ void self_check_cases_rmsnorm(self_check_image *image) {
   LAUNCH(image, a, padded, 1, 1);
 }
 
-/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves. 2: rows of three sequences in turn. */
-void self_check_cases_kv_write(self_check_image *image) {
-  const u32 rank = image->form ? 256 : 512, rope = image->form ? 32 : 64, stride = rank + rope + 8, length = 131;
+/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves, a scale of the query. 2: rows of three
+ * sequences in turn. */
+void self_check_cases_qkv_rope(self_check_image *image) {
+  enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
+  const bool small = image->form > 0;
+  const u32 rank = small ? 256 : 512, rope = small ? 32 : 64, nope = small ? 64 : 128;
   const places *placed = image->form == 2 ? &mixed_places : &few_places;
-  kv_write_args a = {.step = take_step(image, placed->count, 0, 0), .src_stride = stride, .kv_lora_rank = rank, .rope_dim = rope,
-                     .block_table_stride = 3, .eps = 1e-6f, .half_split = image->form == 1};
-  f32 *src = take(image, (placed->count + 1) * stride * 4ull), *cos_sin = take(image, (u64)length * rope * 4);
+  qkv_rope_args a = {.step = take_step(image, placed->count, 0, 0), .q_stride = HEADS * (nope + rope) + 4, .kv_in_stride = rank + rope + 8,
+                     .heads = HEADS, .nope_dim = nope, .rope_dim = rope, .kv_lora_rank = rank, .block_table_stride = 3, .eps = 1e-6f,
+                     .half_split = image->form == 1};
+  f32 *q = take(image, (placed->count + 1) * a.q_stride * 4ull), *kv_in = take(image, (placed->count + 1) * a.kv_in_stride * 4ull);
+  f32 *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
   bf16 *weight = take(image, rank * 2ull);
   take_places(image, placed, &a.position, &a.seq, &a.block_table);
+  fill_f32(image, q, placed->count * a.q_stride, -6, 10);
   for (u32 t = 0; t < placed->count; t++) {
-    fill_spiky(image, src + t * stride, rank, rank);
-    fill_f32(image, src + t * stride + rank, rope, -4, 8);
+    fill_spiky(image, kv_in + t * a.kv_in_stride, rank, rank);
+    fill_f32(image, kv_in + t * a.kv_in_stride + rank, rope, -4, 8);
   }
-  fill_f32(image, cos_sin, length * rope, -8, 8);
-  fill_bf16(image, weight, rank, -2, 3);
-  a.src = src;
-  a.cos_sin = cos_sin;
-  a.weight = weight;
-  a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);
-  LAUNCH(image, a, placed->count + 1, 1, 1);
-}
-
-/* Form 0: pairs of neighbours, without a scale. 1: pairs of halves, a scale of the query. */
-void self_check_cases_q_rope(self_check_image *image) {
-  enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
-  const u32 nope = image->form ? 64 : 128, rope = image->form ? 32 : 64, rank = 256, stride = HEADS * (nope + rope) + 4;
-  q_rope_args a = {.step = take_step(image, PLACED, 0, 0), .src_stride = stride, .heads = HEADS, .nope_dim = nope, .rope_dim = rope,
-                   .kv_lora_rank = rank, .half_split = image->form};
-  const u32 *seq, *block_table;
-  f32 *src = take(image, (PLACED + 1) * stride * 4ull), *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
-  take_places(image, &few_places, &a.position, &seq, &block_table);
-  fill_f32(image, src, PLACED * stride, -6, 10);
   fill_f32(image, cos_sin, LENGTH * rope, -8, 8);
   fill_f32(image, scale, LENGTH, 0, 1);
-  a.src = src;
+  fill_bf16(image, weight, rank, -2, 3);
+  a.q = q;
+  a.kv_in = kv_in;
   a.cos_sin = cos_sin;
-  a.q_scale = image->form ? scale : NULL;
-  a.q_nope = take(image, (PLACED + 1) * HEADS * nope * 2ull);
-  a.q_latent = take(image, (PLACED + 1) * HEADS * (u64)(rank + rope) * 2);
-  LAUNCH(image, a, PLACED + 1, 1, 1);
+  a.q_scale = image->form == 1 ? scale : NULL;
+  a.weight = weight;
+  a.q_nope = take(image, (placed->count + 1) * HEADS * nope * 2ull);
+  a.q_latent = take(image, (placed->count + 1) * HEADS * (u64)(rank + rope) * 2);
+  a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);
+  LAUNCH(image, a, placed->count + 1, 3, 1);
 }
 
 void self_check_cases_silu_mul(self_check_image *image) {

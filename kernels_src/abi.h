@@ -45,31 +45,23 @@ typedef struct rmsnorm_args {
   u32 top_k;            /* 0 without experts                                          */
 } rmsnorm_args;
 
-typedef struct kv_write_args {
+typedef struct qkv_rope_args {
   const step_in *step;
-  const f32 *src;        /* [T][src_stride]: kv_lora_rank latent columns, then rope_dim */
-  const bf16 *weight;    /* [kv_lora_rank] kv_a_layernorm                               */
-  const f32 *cos_sin;    /* [max_len][rope_dim / 2][2]                                  */
-  const u32 *position;   /* [T]                                                         */
-  const u32 *seq;        /* [T]                                                         */
-  const u32 *block_table; /* [max_seqs][block_table_stride] page numbers                */
-  bf16 *kv;              /* [pages][64][kv_lora_rank + rope_dim] of this layer          */
-  u32 src_stride, kv_lora_rank, rope_dim, block_table_stride;
+  const f32 *q;          /* [T][q_stride]: per head nope_dim columns, then rope_dim         */
+  const f32 *kv_in;      /* [T][kv_in_stride]: kv_lora_rank latent columns, then rope_dim   */
+  const bf16 *weight;    /* [kv_lora_rank] kv_a_layernorm                                   */
+  const f32 *cos_sin;    /* [max_len][rope_dim / 2][2]                                      */
+  const u32 *position;   /* [T]                                                             */
+  const u32 *seq;        /* [T]                                                             */
+  const u32 *block_table; /* [max_seqs][block_table_stride] page numbers                    */
+  const f32 *q_scale;    /* [max_len] of the whole query by position, or null               */
+  bf16 *q_nope;          /* [T][heads][nope_dim]                                            */
+  bf16 *q_latent;        /* [T][heads][kv_lora_rank + rope_dim]: the last rope_dim columns are written */
+  bf16 *kv;              /* [pages][64][kv_lora_rank + rope_dim] of this layer              */
+  u32 q_stride, kv_in_stride, heads, nope_dim, rope_dim, kv_lora_rank, block_table_stride;
   f32 eps;
-  u32 half_split;        /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
-} kv_write_args;
-
-typedef struct q_rope_args {
-  const step_in *step;
-  const f32 *src;       /* [T][src_stride]: per head nope_dim columns, then rope_dim */
-  const f32 *cos_sin;   /* [max_len][rope_dim / 2][2]                                */
-  const u32 *position;  /* [T]                                                       */
-  const f32 *q_scale;   /* [max_len] of the whole query by position, or null         */
-  bf16 *q_nope;         /* [T][heads][nope_dim]                                      */
-  bf16 *q_latent;       /* [T][heads][kv_lora_rank + rope_dim]: the last rope_dim columns are written */
-  u32 src_stride, heads, nope_dim, rope_dim, kv_lora_rank;
-  u32 half_split;       /* as in kv_write_args */
-} q_rope_args;
+  u32 half_split, pad;   /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
+} qkv_rope_args;
 
 /* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b; fp32 or rounded once to bf16. */
 typedef struct gemm_args {

@@ -290,6 +290,7 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
     case OP_mla_attn: return (wanted_grid){1, 1, 1}; /* blocks stride over the items */
     case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
     case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
+    case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
     case OP_router: return (wanted_grid){1, 1, 1}; /* warps stride over the tokens */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
@@ -432,7 +433,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
-  done->kv_layers += op->kernel == OP_kv_write;
+  done->kv_layers += op->kernel == OP_qkv_rope;
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
   return OK;

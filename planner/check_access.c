@@ -102,29 +102,22 @@ static void describe_cos_sin(writer *w, size_t field, uint32_t rope_dim) {
   fixed(w, field, false, REGION_TABLES, IO(cos_sin), times(w->l->max_len, rope_dim * UINT64_C(4)));
 }
 
-static void describe_kv_write(writer *w, const kv_write_args *a) {
-  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  table(w, FIELD(kv_write, src), false, TYPE_F32, t, a->src_stride, row);
-  weight(w, FIELD(kv_write, weight), TYPE_BF16, a->kv_lora_rank);
-  describe_cos_sin(w, FIELD(kv_write, cos_sin), a->rope_dim);
-  fixed(w, FIELD(kv_write, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(kv_write, seq), false, REGION_STEP, IO(seq), t * 4);
-  describe_block_table(w, FIELD(kv_write, block_table), a->block_table_stride);
-  kv_pages(w, FIELD(kv_write, kv), true, row);
-}
-
-static void describe_q_rope(writer *w, const q_rope_args *a) {
-  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  table(w, FIELD(q_rope, src), false, TYPE_F32, t, a->src_stride, times(a->heads, (uint64_t)a->nope_dim + a->rope_dim));
-  describe_cos_sin(w, FIELD(q_rope, cos_sin), a->rope_dim);
-  fixed(w, FIELD(q_rope, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(q_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
-  uint64_t nope = times(a->heads, a->nope_dim);
-  table(w, FIELD(q_rope, q_nope), true, TYPE_BF16, t, nope, nope);
-  check_access *latent = table(w, FIELD(q_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
+static void describe_qkv_rope(writer *w, const qkv_rope_args *a) {
+  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, nope = times(a->heads, a->nope_dim);
+  table(w, FIELD(qkv_rope, q), false, TYPE_F32, t, a->q_stride, times(a->heads, (uint64_t)a->nope_dim + a->rope_dim));
+  table(w, FIELD(qkv_rope, kv_in), false, TYPE_F32, t, a->kv_in_stride, row);
+  weight(w, FIELD(qkv_rope, weight), TYPE_BF16, a->kv_lora_rank);
+  describe_cos_sin(w, FIELD(qkv_rope, cos_sin), a->rope_dim);
+  fixed(w, FIELD(qkv_rope, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(qkv_rope, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(qkv_rope, block_table), a->block_table_stride);
+  fixed(w, FIELD(qkv_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
+  table(w, FIELD(qkv_rope, q_nope), true, TYPE_BF16, t, nope, nope);
+  check_access *latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
   latent->start = a->kv_lora_rank * UINT64_C(2);
   latent->batches = a->heads;
   latent->batch_stride = row * 2;
+  kv_pages(w, FIELD(qkv_rope, kv), true, row);
 }
 
 static void describe_gemm(writer *w, const gemm_args *a) {
@@ -248,8 +241,7 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
   switch (kernel) {
     case OP_embed: describe_embed(&w, args); break;
     case OP_rmsnorm: describe_rmsnorm(&w, args); break;
-    case OP_kv_write: describe_kv_write(&w, args); break;
-    case OP_q_rope: describe_q_rope(&w, args); break;
+    case OP_qkv_rope: describe_qkv_rope(&w, args); break;
     case OP_gemm: describe_gemm(&w, args); break;
     case OP_mla_attn: describe_mla_attn(&w, args); break;
     case OP_mla_fold: describe_mla_fold(&w, args); break;

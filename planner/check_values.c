@@ -89,21 +89,14 @@ static status check_rmsnorm(const reader *r, const rmsnorm_args *a) {
   return OK;
 }
 
-static status check_kv_write(const reader *r, const kv_write_args *a) {
-  SAME(kv_lora_rank, r->m->kv_lora_rank);
-  SAME(rope_dim, r->m->rope_dim);
-  SAME(half_split, r->m->rope_half_split);
-  SAME(block_table_stride, r->l->pages_per_seq);
-  SAME_REAL(eps, r->m->latent_eps);
-  return OK;
-}
-
-static status check_q_rope(const reader *r, const q_rope_args *a) {
+static status check_qkv_rope(const reader *r, const qkv_rope_args *a) {
   SAME(heads, r->m->heads);
   SAME(nope_dim, r->m->nope_dim);
   SAME(rope_dim, r->m->rope_dim);
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(half_split, r->m->rope_half_split);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME_REAL(eps, r->m->latent_eps);
   return same(r, "the presence of q_scale", a->q_scale != NULL, r->m->q_scale_beta != 0);
 }
 
@@ -187,8 +180,7 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);
-    case OP_kv_write: return check_kv_write(&r, args);
-    case OP_q_rope: return check_q_rope(&r, args);
+    case OP_qkv_rope: return check_qkv_rope(&r, args);
     case OP_gemm: return check_gemm(&r, args);
     case OP_mla_attn: return check_mla_attn(&r, args);
     case OP_mla_fold: return check_mla_fold(&r, args);

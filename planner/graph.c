@@ -190,7 +190,7 @@ static void add_silu(graph *g, const char *what, matrix gate_up, matrix y, uint3
 
 /* === Attention ========================================================================================================== */
 
-typedef struct projections { /* fp32 sources of q_rope and kv_write */
+typedef struct projections { /* fp32 sources of qkv_rope */
   matrix q, kv;
 } projections;
 
@@ -216,20 +216,16 @@ static projections add_projections(graph *g, matrix h) {
   return p;
 }
 
-/* The queries in latent form: rotated columns by q_rope, the others through W_uk. */
-static matrix add_queries(graph *g, matrix q) {
+static uint64_t kv_layer_bytes(const graph *g) {
+  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
+}
+
+/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk. */
+static matrix add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
   matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
   matrix q_latent = add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
-  q_rope_args a = {
-      .src_stride = q.stride, .heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank,
-      .half_split = m->rope_half_split};
-  const draft_ref refs[] = {ARG(q_rope_args, step, g->step, 0),         ARG(q_rope_args, src, q.buffer, q.offset),
-                            ARG(q_rope_args, cos_sin, g->cos_sin, 0),   ARG(q_rope_args, position, g->position, 0),
-                            ARG(q_rope_args, q_scale, g->q_scale, 0),   ARG(q_rope_args, q_nope, q_nope.buffer, 0),
-                            ARG(q_rope_args, q_latent, q_latent.buffer, 0)};
-  ADD_OP(g, OP_q_rope, "q_rope", a, refs, ROWS_TOKENS);
   uint32_t w_uk = begin_weight(g, "w_uk");
   add_tensor(g, "self_attn.kv_b_proj.weight",
              (plan_tensor){.dtype = DTYPE_BF16,
@@ -239,30 +235,27 @@ static matrix add_queries(graph *g, matrix q) {
                            .row_step = m->nope_dim + m->v_dim,
                            .batches = m->heads,
                            .transform = TRANSFORM_TRANSPOSE});
+  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
+  qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = m->heads, .nope_dim = m->nope_dim,
+                     .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
+                     .eps = m->latent_eps, .half_split = m->rope_half_split};
+  const draft_ref refs[] = {ARG(qkv_rope_args, step, g->step, 0),
+                            ARG(qkv_rope_args, q, p.q.buffer, p.q.offset),
+                            ARG(qkv_rope_args, kv_in, p.kv.buffer, p.kv.offset),
+                            ARG(qkv_rope_args, weight, norm, 0),
+                            ARG(qkv_rope_args, cos_sin, g->cos_sin, 0),
+                            ARG(qkv_rope_args, position, g->position, 0),
+                            ARG(qkv_rope_args, seq, g->seq, 0),
+                            ARG(qkv_rope_args, block_table, g->block_table, 0),
+                            ARG(qkv_rope_args, q_scale, g->q_scale, 0),
+                            ARG(qkv_rope_args, q_nope, q_nope.buffer, 0),
+                            ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
+                            ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
+  ADD_OP(g, OP_qkv_rope, "qkv_rope", a, refs, ROWS_TOKENS);
   add_gemm(g, "absorb", q_nope, w_uk, q_latent,
            (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
                        .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row});
   return q_latent;
-}
-
-static uint64_t kv_layer_bytes(const graph *g) {
-  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
-}
-
-static void add_kv_write(graph *g, matrix kv) {
-  const plan_model *m = g->m;
-  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
-  kv_write_args a = {.src_stride = kv.stride, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
-                     .block_table_stride = g->l->pages_per_seq, .eps = m->latent_eps, .half_split = m->rope_half_split};
-  const draft_ref refs[] = {ARG(kv_write_args, step, g->step, 0),
-                            ARG(kv_write_args, src, kv.buffer, kv.offset),
-                            ARG(kv_write_args, weight, norm, 0),
-                            ARG(kv_write_args, cos_sin, g->cos_sin, 0),
-                            ARG(kv_write_args, position, g->position, 0),
-                            ARG(kv_write_args, seq, g->seq, 0),
-                            ARG(kv_write_args, block_table, g->block_table, 0),
-                            ARG(kv_write_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
-  ADD_OP(g, OP_kv_write, "kv_write", a, refs, ROWS_TOKENS);
 }
 
 typedef struct attn_buffers { /* DRAFT_NONE: not for this form */
@@ -331,8 +324,7 @@ static void add_attention_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
-  matrix q_latent = add_queries(g, p.q);
-  add_kv_write(g, p.kv);
+  matrix q_latent = add_queries(g, p);
   matrix latent = add_attention(g, q_latent);
   uint32_t w_uv = begin_weight(g, "w_uv");
   add_tensor(g, "self_attn.kv_b_proj.weight",

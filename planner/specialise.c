@@ -117,6 +117,9 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
+    case OP_qkv_rope:
+      choose_rows(choice, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(((const qkv_rope_args *)args)->heads, 8)));
+      break;
     case OP_silu_mul: choose_rows(choice, 256, per_rows(((const silu_mul_args *)args)->rows_mul, 1), constant(1)); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
@@ -129,7 +132,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
       choice->shared_bytes = SAMPLE_PART_BYTES(((const sample_args *)args)->vocab);
       break;
     case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(ROW_BLOCKS)); break;
-    default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break; /* kv_write, q_rope */
+    default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break;
   }
   return 1;
 }

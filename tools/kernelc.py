@@ -22,7 +22,7 @@ RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory
 HEADERS = ["abi.h", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256,
+SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "silu_mul": 256,
           "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]

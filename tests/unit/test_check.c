@@ -90,7 +90,7 @@ static void split_and_whole_are_mixed_up(editable *e) {
   plan_op *whole = find_op(e, "layer 0 mla_attn");
   ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
 }
-static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
+static void a_row_stride_is_wrong(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 3 qkv_rope")))->kv_in_stride += 8; }
 static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_f32 = 0; }
 static void rows_are_too_many(editable *e) {
   plan_op *op = find_op(e, "layer 1 experts silu_mul");
@@ -104,11 +104,11 @@ static void a_weight_is_not_read(editable *e) {
   find_fixup(e, find_op(e, "layer 2 input_norm"), offsetof(rmsnorm_args, weight))->offset =
       find_buffer(e, "layer 1 input_norm weight")->offset;
 }
-static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 kv_write"), offsetof(kv_write_args, kv))->offset = 0; }
+static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 qkv_rope"), offsetof(qkv_rope_args, kv))->offset = 0; }
 static void positions_for_sequences(editable *e) {
-  find_fixup(e, find_op(e, "layer 0 kv_write"), offsetof(kv_write_args, seq))->offset = e->h->io.position;
+  find_fixup(e, find_op(e, "layer 0 qkv_rope"), offsetof(qkv_rope_args, seq))->offset = e->h->io.position;
 }
-static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 q_rope"), 0)->offset += 256; }
+static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 qkv_rope"), 0)->offset += 256; }
 static void a_result_goes_to_the_inputs(editable *e) {
   find_fixup(e, find_op(e, "sample"), offsetof(sample_args, result))->region = REGION_STEP;
 }
@@ -119,7 +119,7 @@ static void an_op_writes_what_it_reads(editable *e) {
 }
 static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
 static void a_grid_is_too_small(editable *e) { find_op(e, "lm_head")->grid[0].constant--; }
-static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 q_rope")->grid[0].cap = 511; }
+static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")->grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
 static void scratch_is_too_small(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 200; }
@@ -127,7 +127,7 @@ static void too_much_shared_memory(editable *e) { e->kernels[find_op(e, "layer 0
 static void threads_differ(editable *e) { e->kernels[0].threads = 64; }
 static void the_numerics_id_is_wrong(editable *e) { e->h->limits.chunk_tokens = 128; }
 static void a_layer_writes_no_kv(editable *e) {
-  plan_op *op = find_op(e, "layer 2 kv_write");
+  plan_op *op = find_op(e, "layer 2 qkv_rope");
   op->rows_max = 100;
 }
 static void no_token_is_chosen(editable *e) { find_op(e, "sample")->rows_min = 2; }
@@ -149,7 +149,7 @@ static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 
 static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 32; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
-  ((kv_write_args *)args_of(e, find_op(e, "layer 0 kv_write")))->block_table_stride--;
+  ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->block_table_stride--;
 }
 static void pages_of_another_row_are_read(editable *e) {
   ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->block_table_stride--;

@@ -123,8 +123,7 @@ typedef struct variant {
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
     {"rmsnorm", 2, {THREADS(256), {"SPEC_HELD", 8}}},
-    {"kv_write", 1, {THREADS(256)}},
-    {"q_rope", 1, {THREADS(256)}},
+    {"qkv_rope", 1, {THREADS(256)}},
     {"gemm", TILES(64, 16, 4)},
     {"gemm", TILES(128, 128, 4)},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},

@@ -218,7 +218,7 @@ static void the_list_knows_no_limits(void **state) {
 static void names_say_what_they_are(void **state) {
   (void)state;
   static const char *const LAYER[] = {
-      "input_norm x", "input_norm", "qkv_a", "q_a_norm", "q_b", "q_rope q_nope", "q_rope q_latent", "absorb", "kv_write", "mla_attn",
+      "input_norm x", "input_norm", "qkv_a", "q_a_norm", "q_b", "qkv_rope q_nope", "qkv_rope q_latent", "qkv_rope kv", "absorb", "mla_attn",
       "v_up", "o_proj", "post_norm x", "post_norm", "router_logits", "router topk_id", "router topk_weight", "experts gate_up",
       "experts silu_mul", "experts down", "shared gate_up", "shared silu_mul", "shared down"};
   subject s = open_subject("small-v3", BOTH);
