@@ -18,8 +18,9 @@ import sys
 ENGINE = """
 added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
 digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points
-pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
-self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
+pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens
+self_check self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json
+tokenizer_tiktoken
 trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
@@ -130,7 +131,7 @@ FLAWS = [
     ("sample", 0, "sample.cu", "s/row.rank . WIDTH + t\\], 0/row.rank % 7u * WIDTH + t], 0/",
      "two blocks write the same partial sums"),
     ("row_digest", 0, "row_digest.cu", "\\#parts\\[rank\\], 0#{n;d}", "block 0 does not wait for the others"),
-    ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i32)token/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i32)token/",
+    ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
@@ -140,7 +141,8 @@ FLAWS = [
     ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
      "a pair stands before itself"),
     ("router", 0, "router.cu", "\\#lane = t % 32u, warp = t / 32u;#{n;d}", "pairs are sorted before all tokens have chosen"),
-    ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/", "pairs of halves are not told apart"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
+     "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
 ]

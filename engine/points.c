@@ -185,7 +185,8 @@ static status add_qkv_rope(maker *m, const qkv_rope_args *a) {
   TRY(add(m, (output){FIELD(qkv_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
   TRY(add(m, (output){FIELD(qkv_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
                       .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"}));
-  return add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row, .what = "kv"});
+  return add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row,
+                         .what = "kv"});
 }
 
 static status add_gemm(maker *m, const gemm_args *a) {

@@ -1,8 +1,8 @@
 /* qkv_rope.cu - splits the query heads and writes the KV row of each token, all that has positions rotated. NUMERICS.md, `qkv_rope`.
  *
  * q [T][q_stride] fp32, per head nope_dim columns, then rope_dim; kv_in [T][kv_in_stride] fp32, latent columns, then rope_dim. q_nope
- * [T][heads][nope_dim] bf16; of q_latent [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written; kv [pages][64]
- * [kv_lora_rank + rope_dim] bf16 of this layer: the row's place comes from the token's sequence and position, its contents from nothing
+ * [T][heads][nope_dim] bf16; of q_latent [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written; kv [pages]
+ * [64][kv_lora_rank + rope_dim] bf16 of this layer: the row's place comes from the token's sequence and position, its contents from nothing
  * but the token. The 256 partial sums of the norm are 256 threads. Grid: rows, 1 + ceil(heads / 8): the first block of a token
  * writes the KV row, the others have a warp a head; one block does both. Moves heads * (nope_dim + rope_dim) * 6 bytes and
  * (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound it: the rest is read before the wait. */

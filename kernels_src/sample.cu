@@ -387,8 +387,8 @@ NUM u32 choose(row_part &row, const sample_param &p) {
 
 /* === The likeliest ====================================================================================================== */
 
-/* The first `wanted` tokens of the order. Each warp lists its own, each block in block 0, where a token's place is how many of all listed stand
- * before it. logits: of the row, in global memory. */
+/* The first `wanted` tokens of the order. Each warp lists its own, each block in block 0, where a token's place is how many of all
+ * listed stand before it. logits: of the row, in global memory. */
 NUM void write_top(row_part &row, const f32 *logits, f32 log_z, u32 wanted, top_logprob *out) {
   const u32 t = threadIdx.x, lane = t % 32u, from = t / 32u; /* a warp; then a block */
   shared_state &s = *row.s;

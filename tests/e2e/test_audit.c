@@ -318,7 +318,8 @@ static void sound_runs_are_covered_and_equal(void **state) {
 static void a_flipped_bit_is_named(void **state) {
   static const struct { const char *point; uint32_t request, position, number; } faults[] = {
     {"embed", 0, 3, 5}, {"layer 1 input_norm x", 1, 0, 127}, {"layer 2 post_norm", 0, 69, 0}, {"layer 1 qkv_rope kv", 0, 65, 300},
-    {"layer 2 qkv_rope kv", 2, 0, 0}, {"layer 0 qkv_rope q_nope", 1, 8, 2}, {"layer 2 qkv_rope q_latent", 2, 7, 1}, {"layer 1 qkv_a", 0, 40, 9},
+    {"layer 2 qkv_rope kv", 2, 0, 0}, {"layer 0 qkv_rope q_nope", 1, 8, 2}, {"layer 2 qkv_rope q_latent", 2, 7, 1},
+    {"layer 1 qkv_a", 0, 40, 9},
     {"layer 2 absorb", 0, 64, 511}, {"layer 1 mla_attn", 0, 70, 77}, {"layer 2 mla_attn", 2, 21, 1}, {"layer 0 silu_mul", 1, 2, 3},
     {"layer 2 experts silu_mul", 0, 12, 60}, {"layer 1 router topk_weight", 0, 5, 1}, {"layer 1 router topk_id", 0, 6, 0},
     {"layer 1 experts gate_up", 1, 10, 70}, {"layer 1 experts down", 2, 3, 128}, {"layer 2 post_norm", 0, 1, 0}, {"final_norm", 0, 71, 4},

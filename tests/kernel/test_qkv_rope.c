@@ -1,5 +1,6 @@
-/* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated behind the latent ones, which stay; KV rows land in their page and
- * slot, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; against the text and binary64. */
+/* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated behind the latent ones, which stay; KV rows land in their page
+ * and slot, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; against the text and
+ * binary64. */
 #include "kernel_test.h"
 
 enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };

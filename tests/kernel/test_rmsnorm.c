@@ -74,7 +74,8 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   if (s->top_k) take_experts(test, &c, &args, s->indexed ? s->rows * 2 : s->rows);
   kernel_variant variants[3];
   for (u32 i = 0; i < 3; i++)
-    variants[i] = (kernel_variant){.grid = {s->rows + i, 1, 1}, .threads = 256, .spec = {{"SPEC_HELD", i == 0 ? 2 : i == 1 ? 8 : 32}}, .spec_count = 1};
+    variants[i] = (kernel_variant){
+        .grid = {s->rows + i, 1, 1}, .threads = 256, .spec = {{"SPEC_HELD", i == 0 ? 2 : i == 1 ? 8 : 32}}, .spec_count = 1};
   kernel_test_run(test, &args, variants, 3);
   for (u32 r = 0; r < s->rows; r++) {
     size_t token = row_index ? row_index[r] : r, source = token * x_stride;

@@ -197,7 +197,8 @@ static void inputs_have_their_names(void **state) {
   EXPECT(op_of(&s, "layer 1 mla_attn")->inputs, "layer 1 absorb", "layer 1 qkv_rope q_latent", "layer 1 qkv_rope kv");
   EXPECT(op_of(&s, "layer 1 experts gate_up")->inputs, "layer 1 post_norm");
   EXPECT(op_of(&s, "layer 1 experts gate_up")->prior_inputs, "layer 1 router topk_id");
-  EXPECT(op_of(&s, "layer 2 input_norm")->inputs, "layer 1 post_norm x", "layer 1 shared down", "layer 1 experts down", "layer 1 router topk_weight");
+  EXPECT(op_of(&s, "layer 2 input_norm")->inputs, "layer 1 post_norm x", "layer 1 shared down", "layer 1 experts down",
+         "layer 1 router topk_weight");
   assert_int_equal(op_of(&s, "embed")->inputs.count, 0);
   assert_true(op_of(&s, "layer 1 mla_attn")->reads_kv && !op_of(&s, "layer 1 qkv_rope kv")->reads_kv);
   assert_int_equal(op_of(&s, "layer 1 mla_attn")->prior, AUDIT_NONE);

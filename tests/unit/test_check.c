@@ -207,7 +207,7 @@ static const struct {
     FAULT(too_much_shared_memory, "shared memory"),
     FAULT(threads_differ, "threads"),
     FAULT(the_numerics_id_is_wrong, "numerics id"),
-    FAULT(a_layer_writes_no_kv, "leaves something out"),
+    FAULT(a_layer_writes_no_kv, "before anything is written to it"),
     FAULT(no_token_is_chosen, "leaves something out"),
     FAULT(a_variant_is_of_another_kernel, "names no kernel"),
     FAULT(the_kv_pages_are_too_few, "alive"),
