@@ -25,8 +25,8 @@ trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
-moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm
+router row_digest sample
 """.split()
 
 PLANNER = """
@@ -43,8 +43,8 @@ cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu few.cuh gemm.cu gemm_few.cuh kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_gemm_few.cuh
-moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu embed.cu few.cuh gemm.cu gemm_few.cuh mla_attn.cu mla_fold.cu moe_gemm.cu moe_gemm_few.cuh moe_sort.cu num.h
+ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -72,7 +72,7 @@ schedule schedule_pages schedule_random score_items score_report score_tokens se
 tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+adjust embed gemm mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
@@ -105,8 +105,9 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "router": 128, "moe_sort": 1024,
-    "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
+    "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+EMULATED["rmsnorm"] = [{"THREADS": 256, "HELD": held} for held in (2, 8, 32)]
+EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
@@ -132,27 +133,35 @@ FLAWS = [
     ("moe_gemm", 7, "moe_gemm_few.cuh", "s/row_token ? row_token.e.row + row. : /row_token ? e.row : /", "token rows are not gathered"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
-    ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
+    ("rmsnorm", 0, "reduce.cuh", "\\#shared.t. = p;#{n;d}", "no barrier before the tree"),
     ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),
     ("adjust", 0, "adjust.cu", "\\#marks\\[i\\] = 0;#{n;d}", "no barrier between cleared marks and their use"),
-    ("sample", 0, "sample.cu", "s/key_of(logits\\[i\\], i) > key/key_of(logits[i], 0u) > key/",
+    ("sample", 0, "sample.cu", "s/key_at(row, n) > key/(key_at(row, n) | 0x3fffffu) > key/",
      "a rank that takes all equal logits for larger"),
-    ("sample", 0, "sample.cu", "s/write_top(h, row,/write_top(h, {a.adjusted + (u64)r * a.vocab, a.vocab, row.top, 0.0f},/",
+    ("sample", 0, "sample.cu", "s/a.logits + (u64)r . a.vocab, false/a.adjusted + (u64)r * a.vocab, true/",
      "the likeliest tokens by adjusted logits"),
     ("sample", 0, "sample.cu", "s/, top) >= bound/, top) > bound/", "min-p drops what it meets exactly"),
-    ("sample", 0, "sample.cu", "s/__syncthreads(); .. h.reduce has been read ..//",
-     "no barrier between two uses of a shared array"),
-    ("sample", 0, "sample.cu", "s/if (t == 0 \\&\\& param.target < 0)/if (t == 0)/", "a row that was only scored sets the next token"),
+    ("sample", 0, "sample.cu", "s/  row.turn ^= 1u;//", "one block tells all before another has read what it told last"),
+    ("sample", 0, "sample.cu", "s/row.rank . WIDTH + t\\], 0/row.rank % 7u * WIDTH + t], 0/",
+     "two blocks write the same partial sums"),
+    ("row_digest", 0, "row_digest.cu", "\\#parts\\[rank\\], 0#{n;d}", "block 0 does not wait for the others"),
+    ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
+     "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/num_fma(delta\\[at + i\\], a.delta_scale, again/num_fma(delta[at + i], 1.0f, again/",
-     "the second reading adds delta unscaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, 1.0f)/", "a result is not scaled"),
-    ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
-    ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
-    ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
+    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
+    ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
+     "a pair stands before itself"),
+    ("router", 0, "router.cu", "\\#lane = t % 32u, warp = t / 32u;#{n;d}", "pairs are sorted before all tokens have chosen"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
+     "pairs of halves are not told apart"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
@@ -160,15 +169,14 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
-    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold router moe_gemm
-moe_combine""".split()],
-    "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
+    "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
+    "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
-    "test_schedules": ["cpu_kv_write", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
+    "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
     "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
     "test_trace": ["cpu_gemm", "cpu_moe_gemm"],

@@ -21,23 +21,19 @@ static bench_cost embed_cost(const scope *s, const embed_args *a) {
                       .flops = (double)(s->rows * a->hidden)};
 }
 
+/* What the experts of a token left counts as read row by row; of top_k 0 there is none. */
 static bench_cost rmsnorm_cost(const scope *s, const rmsnorm_args *a) {
   bool adds = has_pointer(s, offsetof(rmsnorm_args, delta)), keeps = has_pointer(s, offsetof(rmsnorm_args, x_out));
   uint64_t elements = s->rows * a->dim;
-  return (bench_cost){.weight_bytes = 2ull * a->dim, .activation_bytes = elements * (4 + 4u * adds + 4u * keeps + 2),
-                      .flops = (double)elements * (4 + 2 * adds)};
+  return (bench_cost){.weight_bytes = 2ull * a->dim,
+                      .activation_bytes = elements * (4 + 4u * adds + 4u * keeps + 4u * a->top_k + 2) + s->rows * a->top_k * 8ull,
+                      .flops = (double)elements * (4 + 2 * (adds || a->top_k) + 2.0 * a->top_k + (adds && a->top_k))};
 }
 
-static bench_cost kv_write_cost(const scope *s, const kv_write_args *a) {
-  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  return (bench_cost){.weight_bytes = 2ull * a->kv_lora_rank, .activation_bytes = s->rows * (columns * 6 + a->rope_dim * 4ull + 8),
-                      .flops = (double)s->rows * (4.0 * a->kv_lora_rank + 3.0 * a->rope_dim)};
-}
-
-static bench_cost q_rope_cost(const scope *s, const q_rope_args *a) {
-  uint64_t columns = (uint64_t)a->heads * (a->nope_dim + a->rope_dim);
-  return (bench_cost){.activation_bytes = s->rows * (columns * 6 + a->rope_dim * 4ull + 4),
-                      .flops = 3.0 * (double)s->rows * a->heads * a->rope_dim};
+static bench_cost qkv_rope_cost(const scope *s, const qkv_rope_args *a) {
+  uint64_t kv = (uint64_t)a->kv_lora_rank + a->rope_dim, q = (uint64_t)a->heads * (a->nope_dim + a->rope_dim);
+  return (bench_cost){.weight_bytes = 2ull * a->kv_lora_rank, .activation_bytes = s->rows * ((kv + q) * 6 + a->rope_dim * 4ull + 8),
+                      .flops = (double)s->rows * (4.0 * a->kv_lora_rank + 3.0 * a->rope_dim * (1 + a->heads))};
 }
 
 /* Of a row of a product's result with n weight rows. */
@@ -73,7 +69,8 @@ static bench_cost mla_fold_cost(const scope *s, const mla_fold_args *a) {
 
 static bench_cost router_cost(const scope *s, const router_args *a) {
   uint64_t bias = has_pointer(s, offsetof(router_args, bias)) ? 4ull * a->experts : 0;
-  return (bench_cost){.weight_bytes = bias, .activation_bytes = s->rows * (a->experts * 4ull + a->top_k * 8ull),
+  uint64_t sorted = a->sorts ? s->rows * a->top_k * 8 + (a->experts + 1ull) * 4 : 0;
+  return (bench_cost){.weight_bytes = bias, .activation_bytes = s->rows * (a->experts * 4ull + a->top_k * 8ull) + sorted,
                       .flops = 3.0 * (double)s->rows * a->experts};
 }
 
@@ -87,12 +84,6 @@ static bench_cost moe_gemm_cost(const scope *s, const moe_gemm_args *a) {
   return (bench_cost){.weight_bytes = (uint64_t)s->step->experts_used * a->n * a->k * 2,
                       .activation_bytes = read * a->k * 2 + pairs * result_bytes(a->n, a->y_kind),
                       .flops = 2.0 * (double)pairs * a->n * a->k};
-}
-
-static bench_cost moe_combine_cost(const scope *s, const moe_combine_args *a) {
-  bool adds = has_pointer(s, offsetof(moe_combine_args, shared));
-  return (bench_cost){.activation_bytes = s->rows * ((a->top_k + 1ull + adds) * a->hidden * 4 + a->top_k * 8ull),
-                      .flops = (double)s->rows * a->hidden * (2.0 * a->top_k + adds)};
 }
 
 /* Greedy rows: the largest logit, and the sum of exponentials for its probability. */
@@ -114,15 +105,13 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
   switch ((enum kernel_id)op->kernel) {
     case KERNEL_embed: return embed_cost(&s, args);
     case KERNEL_rmsnorm: return rmsnorm_cost(&s, args);
-    case KERNEL_kv_write: return kv_write_cost(&s, args);
-    case KERNEL_q_rope: return q_rope_cost(&s, args);
+    case KERNEL_qkv_rope: return qkv_rope_cost(&s, args);
     case KERNEL_gemm: return gemm_cost(&s, args);
     case KERNEL_mla_attn: return mla_attn_cost(&s, args);
     case KERNEL_mla_fold: return mla_fold_cost(&s, args);
     case KERNEL_router: return router_cost(&s, args);
     case KERNEL_moe_sort: return moe_sort_cost(&s, args);
     case KERNEL_moe_gemm: return moe_gemm_cost(&s, args);
-    case KERNEL_moe_combine: return moe_combine_cost(&s, args);
     case KERNEL_sample: return sample_cost(&s, args);
     case KERNEL_row_digest: return row_digest_cost(&s, args);
     case KERNEL_adjust: return adjust_cost(&s);

@@ -179,7 +179,7 @@ static bool checked_before(const exec *self, uint32_t variant) {
 status exec_start_check(exec *self) {
   digest expected = self_check_tables_answer(), found = self_check_tables();
   if (memcmp(expected.bytes, found.bytes, DIGEST_BYTES) != 0)
-    return refuse(self, "probe of the tables of op q_rope (the host's trigonometry)", NULL, expected, found);
+    return refuse(self, "probe of the tables of op qkv_rope (the host's trigonometry)", NULL, expected, found);
   if (self->options.device && self->plan->header->device_bytes < SELF_CHECK_BYTES)
     return FAIL(ERR_FORMAT, "plan: expected at least %u bytes of device memory, as the planner rounds to, found %llu", SELF_CHECK_BYTES,
                 (unsigned long long)self->plan->header->device_bytes);
@@ -208,7 +208,7 @@ static void put(exec *self, uint64_t address, const void *source, uint64_t bytes
   }
 }
 
-/* One row of the cos_sin table (NUMERICS.md, `q_rope`). */
+/* One row of the cos_sin table (NUMERICS.md, `qkv_rope`). */
 static void rope_row(const plan_model *model, uint32_t position, float *row) {
   for (uint32_t i = 0; i < model->rope_dim / 2; i++) {
     float angle = (float)position * model->inv_freq[i];
@@ -231,7 +231,7 @@ static void put_rope_table(exec *self) {
   }
 }
 
-/* The query scale of a position (NUMERICS.md, `q_rope`). */
+/* The query scale of a position (NUMERICS.md, `qkv_rope`). */
 static float q_scale_at(const plan_model *model, uint32_t position) {
   double steps = floor((double)position / (double)model->q_scale_length);
   return (float)(1 + (double)model->q_scale_beta * trig_log(1 + steps));

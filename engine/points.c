@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "num.h"
 
-#define OF_ONE_OP_MAX 2u /* points */
+#define OF_ONE_OP_MAX 3u /* points */
 
 typedef struct maker {
   const plan *plan;
@@ -162,22 +162,22 @@ static status add_embed(maker *m, const embed_args *a) {
   return add(m, (output){FIELD(embed, x), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
 }
 
+static status check_pairs(const maker *m, uint32_t top_k);
+
 static status add_rmsnorm(maker *m, const rmsnorm_args *a) {
+  if (a->top_k) TRY(check_pairs(m, a->top_k));
   TRY(add(m, (output){FIELD(rmsnorm, x_out), .type = VERBATIM_POINT_F32, .row_stride = a->x_stride, .columns = a->dim, .what = "x"}));
   return add(m, (output){FIELD(rmsnorm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS, .type = VERBATIM_POINT_BF16,
                          .row_stride = a->y_stride, .columns = a->dim});
 }
 
-static status add_kv_write(maker *m, const kv_write_args *a) {
-  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  return add(m, (output){FIELD(kv_write, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = columns, .columns = columns});
-}
-
-static status add_q_rope(maker *m, const q_rope_args *a) {
+static status add_qkv_rope(maker *m, const qkv_rope_args *a) {
   uint64_t nope = (uint64_t)a->heads * a->nope_dim, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  TRY(add(m, (output){FIELD(q_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
-  return add(m, (output){FIELD(q_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
-                         .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"});
+  TRY(add(m, (output){FIELD(qkv_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
+  TRY(add(m, (output){FIELD(qkv_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
+                      .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"}));
+  return add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row,
+                         .what = "kv"});
 }
 
 static uint32_t type_of(uint32_t y_kind) { return y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16; }
@@ -226,10 +226,6 @@ static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
                          .pairs = a->top_k});
 }
 
-static status add_moe_combine(maker *m, const moe_combine_args *a) {
-  return add(m, (output){FIELD(moe_combine, out), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
-}
-
 static status add_adjust(maker *m, const adjust_args *a) {
   return add(m, (output){FIELD(adjust, adjusted), .rows = POINT_LOGITS, .type = VERBATIM_POINT_F32, .row_stride = a->vocab,
                          .columns = a->vocab});
@@ -240,8 +236,7 @@ static status add_op(maker *m) {
   switch ((enum kernel_id)op_of(m)->kernel) {
     case KERNEL_embed: return add_embed(m, args);
     case KERNEL_rmsnorm: return add_rmsnorm(m, args);
-    case KERNEL_kv_write: return add_kv_write(m, args);
-    case KERNEL_q_rope: return add_q_rope(m, args);
+    case KERNEL_qkv_rope: return add_qkv_rope(m, args);
     case KERNEL_gemm: return add_gemm(m, args);
     case KERNEL_mla_attn: return add_mla_attn(m, args);
     case KERNEL_mla_fold: {
@@ -251,7 +246,6 @@ static status add_op(maker *m) {
     case KERNEL_router: return add_router(m, args);
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
-    case KERNEL_moe_combine: return add_moe_combine(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }

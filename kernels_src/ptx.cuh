@@ -1,8 +1,8 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences between the
- * ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
- * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
+ * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory,
+ * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma,
+ * m64nNk16, bf16 in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
  * Read next: tile.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
@@ -17,10 +17,22 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
- * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (only
- * weights and tables may be read before it). ptx_grid_next: from this block's side the kernel behind may start. */
+ * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
+ * tables and the step's inputs may be read before it), and no block ends without it: the kernel behind waits for this one alone.
+ * ptx_grid_next: from this block's side the kernel behind may start. */
 NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/* Blocks of a cluster: `shared` in the block of that rank, to be read or written; and a barrier of all their threads, which every block
+ * passes before it touches another's memory, so that it is there, and before it ends while others may touch its own. */
+template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) {
+  u64 there;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(shared), "r"(rank));
+  return (T *)there;
+}
+NUM void ptx_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 
 /* Copies 16 bytes from global to shared memory without waiting; bytes = 0 reads nothing and writes zeros. */
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {

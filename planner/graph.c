@@ -6,6 +6,12 @@
 #include "model_config.h"
 #include "specialise.h"
 
+typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
+  uint32_t delta, experts, pair_row, topk_weight;
+} addend;
+
+static const addend NOTHING = {DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+
 typedef struct graph {
   draft *plan;
   const profile *known;
@@ -18,8 +24,9 @@ typedef struct graph {
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t table;            /* the embedding */
-  uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
-  uint32_t branch;           /* of the ops that are added: enum plan_branch        */
+  uint32_t x;                /* residual stream */
+  addend adds;               /* to it, by the next norm */
+  uint32_t branch;           /* of the ops that are added: enum plan_branch */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -136,15 +143,20 @@ static void add_op_rows(graph *g, op_call call) {
                              .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
                              .rows_max = (kind_) == ROWS_LOGITS ? (g)->l->max_logit_rows : (g)->l->max_batch_tokens})
 
-static void add_norm(graph *g, const char *what, matrix x, uint32_t delta, uint32_t weight, matrix y, uint32_t dim, float eps,
+static void add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps,
                      bool is_final) {
   rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
                     .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
+  bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
+  if (adds.experts != DRAFT_NONE) a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
                             ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
                             ARG(rmsnorm_args, x, x.buffer, x.offset),
-                            ARG(rmsnorm_args, delta, delta, 0),
-                            ARG(rmsnorm_args, x_out, delta == DRAFT_NONE || is_final ? DRAFT_NONE : x.buffer, x.offset),
+                            ARG(rmsnorm_args, delta, adds.delta, 0),
+                            ARG(rmsnorm_args, experts, adds.experts, 0),
+                            ARG(rmsnorm_args, pair_row, adds.pair_row, 0),
+                            ARG(rmsnorm_args, topk_weight, adds.topk_weight, 0),
+                            ARG(rmsnorm_args, x_out, adds_nothing || is_final ? DRAFT_NONE : x.buffer, x.offset),
                             ARG(rmsnorm_args, weight, weight, 0),
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
   ADD_OP(g, OP_rmsnorm, what, a, refs, a.rows_kind);
@@ -157,8 +169,8 @@ static matrix add_block_norm(graph *g, const char *what, const char *name) {
   snprintf(weight_name, sizeof weight_name, "%s weight", what);
   uint32_t weight = add_weight(g, weight_name, name, 1, m->hidden);
   matrix h = add_matrix(g, g->rows, m->hidden, 2, what);
-  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->delta, weight, h, m->hidden, m->norm_eps, false);
-  g->delta = DRAFT_NONE;
+  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->adds, weight, h, m->hidden, m->norm_eps, false);
+  g->adds = NOTHING;
   return h;
 }
 
@@ -173,7 +185,7 @@ static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matr
 
 /* === Attention ========================================================================================================== */
 
-typedef struct projections { /* fp32 sources of q_rope and kv_write */
+typedef struct projections { /* fp32 sources of qkv_rope */
   matrix q, kv;
 } projections;
 
@@ -192,27 +204,23 @@ static projections add_projections(graph *g, matrix h) {
   if (m->q_lora_rank == 0) return p;
   uint32_t norm = add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
   matrix q_a = add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
-  add_norm(g, "q_a_norm", both, DRAFT_NONE, norm, q_a, m->q_lora_rank, m->latent_eps, false);
+  add_norm(g, "q_a_norm", both, NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
   uint32_t q_b = add_weight(g, "q_b weight", "self_attn.q_b_proj.weight", q_columns, m->q_lora_rank);
   p.q = add_matrix(g, g->rows, q_columns, 4, "q");
   add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_kind = Y_F32});
   return p;
 }
 
-/* The queries in latent form: rotated columns by q_rope, the others through W_uk. */
-static matrix add_queries(graph *g, matrix q) {
+static uint64_t kv_layer_bytes(const graph *g) {
+  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
+}
+
+/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk. */
+static matrix add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
   matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
   matrix q_latent = add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
-  q_rope_args a = {
-      .src_stride = q.stride, .heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank,
-      .half_split = m->rope_half_split};
-  const draft_ref refs[] = {ARG(q_rope_args, step, g->step, 0),         ARG(q_rope_args, src, q.buffer, q.offset),
-                            ARG(q_rope_args, cos_sin, g->cos_sin, 0),   ARG(q_rope_args, position, g->position, 0),
-                            ARG(q_rope_args, q_scale, g->q_scale, 0),   ARG(q_rope_args, q_nope, q_nope.buffer, 0),
-                            ARG(q_rope_args, q_latent, q_latent.buffer, 0)};
-  ADD_OP(g, OP_q_rope, "q_rope", a, refs, ROWS_TOKENS);
   uint32_t w_uk = begin_weight(g, "w_uk");
   add_tensor(g, "self_attn.kv_b_proj.weight",
              (plan_tensor){.dtype = DTYPE_BF16,
@@ -222,30 +230,27 @@ static matrix add_queries(graph *g, matrix q) {
                            .row_step = m->nope_dim + m->v_dim,
                            .batches = m->heads,
                            .transform = TRANSFORM_TRANSPOSE});
+  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
+  qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = m->heads, .nope_dim = m->nope_dim,
+                     .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
+                     .eps = m->latent_eps, .half_split = m->rope_half_split};
+  const draft_ref refs[] = {ARG(qkv_rope_args, step, g->step, 0),
+                            ARG(qkv_rope_args, q, p.q.buffer, p.q.offset),
+                            ARG(qkv_rope_args, kv_in, p.kv.buffer, p.kv.offset),
+                            ARG(qkv_rope_args, weight, norm, 0),
+                            ARG(qkv_rope_args, cos_sin, g->cos_sin, 0),
+                            ARG(qkv_rope_args, position, g->position, 0),
+                            ARG(qkv_rope_args, seq, g->seq, 0),
+                            ARG(qkv_rope_args, block_table, g->block_table, 0),
+                            ARG(qkv_rope_args, q_scale, g->q_scale, 0),
+                            ARG(qkv_rope_args, q_nope, q_nope.buffer, 0),
+                            ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
+                            ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
+  ADD_OP(g, OP_qkv_rope, "qkv_rope", a, refs, ROWS_TOKENS);
   add_gemm(g, "absorb", q_nope, w_uk, q_latent,
            (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
                        .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row});
   return q_latent;
-}
-
-static uint64_t kv_layer_bytes(const graph *g) {
-  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
-}
-
-static void add_kv_write(graph *g, matrix kv) {
-  const plan_model *m = g->m;
-  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
-  kv_write_args a = {.src_stride = kv.stride, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
-                     .block_table_stride = g->l->pages_per_seq, .eps = m->latent_eps, .half_split = m->rope_half_split};
-  const draft_ref refs[] = {ARG(kv_write_args, step, g->step, 0),
-                            ARG(kv_write_args, src, kv.buffer, kv.offset),
-                            ARG(kv_write_args, weight, norm, 0),
-                            ARG(kv_write_args, cos_sin, g->cos_sin, 0),
-                            ARG(kv_write_args, position, g->position, 0),
-                            ARG(kv_write_args, seq, g->seq, 0),
-                            ARG(kv_write_args, block_table, g->block_table, 0),
-                            ARG(kv_write_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
-  ADD_OP(g, OP_kv_write, "kv_write", a, refs, ROWS_TOKENS);
 }
 
 typedef struct attn_buffers { /* DRAFT_NONE: not for this form */
@@ -314,8 +319,7 @@ static void add_attention_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
-  matrix q_latent = add_queries(g, p.q);
-  add_kv_write(g, p.kv);
+  matrix q_latent = add_queries(g, p);
   matrix latent = add_attention(g, q_latent);
   uint32_t w_uv = begin_weight(g, "w_uv");
   add_tensor(g, "self_attn.kv_b_proj.weight",
@@ -328,7 +332,7 @@ static void add_attention_block(graph *g) {
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
   add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_kind = Y_F32});
-  g->delta = delta.buffer;
+  g->adds.delta = delta.buffer;
 }
 
 /* === Feed-forward ======================================================================================================= */
@@ -398,13 +402,27 @@ static routing add_router(graph *g, matrix h, uint32_t weight, uint32_t bias) {
   router_args a = {.experts = m->experts, .top_k = m->top_k, .groups = m->groups, .top_groups = m->top_groups, .scoring = m->scoring,
                    .group_mode = m->group_mode, .normalise = m->normalise, .scale = m->routed_scale};
   const draft_ref refs[] = {ARG(router_args, step, g->step, 0), ARG(router_args, logits, logits.buffer, 0), ARG(router_args, bias, bias, 0),
-                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0)};
-  ADD_OP(g, OP_router, "router", a, refs, ROWS_TOKENS);
+                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0),
+                            ARG(router_args, expert_first, r.expert_first, 0), ARG(router_args, row_token, r.row_token, 0),
+                            ARG(router_args, pair_row, r.pair_row, 0)};
+  op_call call = {.kernel = OP_router, .what = "router", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
+  if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as an op of its own: audits run it alone */
+    a.sorts = 1;
+    add_op_rows(g, call);
+    call.rows_min = ROUTER_SORTS_MAX + 1;
+  }
+  a.sorts = 0;
+  call.rows_max = g->l->max_batch_tokens;
+  call.ref_count -= 3;
+  add_op_rows(g, call);
   moe_sort_args sort = {.experts = m->experts, .top_k = m->top_k};
   const draft_ref sort_refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r.topk_id, 0),
                                  ARG(moe_sort_args, expert_first, r.expert_first, 0), ARG(moe_sort_args, row_token, r.row_token, 0),
                                  ARG(moe_sort_args, pair_row, r.pair_row, 0)};
-  ADD_OP(g, OP_moe_sort, "moe_sort", sort, sort_refs, ROWS_TOKENS);
+  add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = "moe_sort", .args = &sort, .args_bytes = sizeof sort, .refs = sort_refs,
+                           .ref_count = ARRAY_LEN(sort_refs), .rows_kind = ROWS_TOKENS, .rows_min = call.rows_min,
+                           .rows_max = call.rows_max});
   return r;
 }
 
@@ -457,9 +475,10 @@ static void add_moe(graph *g, matrix h) {
   moe w = {0};
   add_router_weights(g, &w);
   add_expert_weights(g, &w.gate_up, &w.down);
+  bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
   if (m->shared_experts) {
     w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
-    g->branch = BRANCH_SIDE;
+    g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
     shared = add_mlp(g, h, &w.shared).buffer;
     g->branch = BRANCH_MAIN;
   }
@@ -468,15 +487,8 @@ static void add_moe(graph *g, matrix h) {
   add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, activated, (moe_gemm_args){.n = 2 * m->moe_inter, .y_kind = Y_SILU});
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
   add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, (moe_gemm_args){.n = m->hidden, .y_kind = Y_F32});
-  matrix delta = add_matrix(g, g->rows, m->hidden, 4, "moe_delta");
-  moe_combine_args a = {.hidden = m->hidden, .top_k = m->top_k};
-  const draft_ref refs[] = {ARG(moe_combine_args, step, g->step, 0),          ARG(moe_combine_args, y, y.buffer, 0),
-                            ARG(moe_combine_args, pair_row, r.pair_row, 0),   ARG(moe_combine_args, topk_weight, r.topk_weight, 0),
-                            ARG(moe_combine_args, shared, shared, 0),         ARG(moe_combine_args, out, delta.buffer, 0)};
-  if (m->shared_experts) join_side(g, side);
-  ADD_OP(g, OP_moe_combine, "moe_combine", a, refs, ROWS_TOKENS);
-  g->branch = BRANCH_MAIN;
-  g->delta = delta.buffer;
+  if (beside) join_side(g, side); /* with the next norm, which adds all of it */
+  g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 
 static void add_feed_forward_block(graph *g) {
@@ -487,7 +499,7 @@ static void add_feed_forward_block(graph *g) {
     return;
   }
   mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
-  g->delta = add_mlp(g, h, &dense).buffer;
+  g->adds.delta = add_mlp(g, h, &dense).buffer;
 }
 
 /* === Ends =============================================================================================================== */
@@ -520,7 +532,7 @@ static void add_embed(graph *g) {
   g->table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
   embed_args a = {.hidden = m->hidden, .vocab = m->vocab, .block_table_stride = g->l->pages_per_seq, .scale = m->embed_scale};
   g->x = add_work(g, g->rows * m->hidden * 4, "x");
-  g->delta = DRAFT_NONE;
+  g->adds = NOTHING;
   const draft_ref refs[] = {ARG(embed_args, step, g->step, 0), ARG(embed_args, token, g->token, 0), ARG(embed_args, sampled, g->sampled, 0),
                             ARG(embed_args, table, g->table, 0), ARG(embed_args, position, g->position, 0), ARG(embed_args, seq, g->seq, 0),
                             ARG(embed_args, block_table, g->block_table, 0), ARG(embed_args, x, g->x, 0),
@@ -532,7 +544,7 @@ static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
   matrix h = add_matrix(g, g->logit_rows, m->hidden, 2, "final_norm");
-  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->delta, norm, h, m->hidden, m->norm_eps, true);
+  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->adds, norm, h, m->hidden, m->norm_eps, true);
   uint32_t weight = is_tied ? g->table : add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
   matrix logits = add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
   add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});

@@ -154,6 +154,14 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
   set_grid(choice, x, y, constant(1));
 }
 
+/* Enough registers for the row, up to 8192 elements. */
+static void choose_rmsnorm(const rmsnorm_args *a, specialise_choice *choice) {
+  uint32_t held = 2;
+  while (held < 32 && held * 256 < a->dim) held *= 2;
+  choose_rows(choice, 256, per_rows(1, 1), constant(1));
+  add_spec(choice, "SPEC_HELD", held);
+}
+
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
 
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
@@ -166,14 +174,24 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
+    case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
-    case OP_router: choose_rows(choice, 128, per_rows(1, 4), constant(1)); break;
+    case OP_qkv_rope:
+      choose_rows(choice, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(((const qkv_rope_args *)args)->heads, 8)));
+      break;
+    case OP_router:
+      if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
+      else choose_rows(choice, 128, per_rows(1, 4), constant(1));
+      break;
     case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
-    case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(1)); break;
-    default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break; /* rmsnorm, kv_write, q_rope, moe_combine */
+      choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));
+      choice->shared_bytes = SAMPLE_PART_BYTES(((const sample_args *)args)->vocab);
+      break;
+    case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(ROW_BLOCKS)); break;
+    default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break;
   }
   return 1;
 }

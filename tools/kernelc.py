@@ -22,8 +22,7 @@ RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory
 HEADERS = ["abi.h", "few.cuh", "gemm_few.cuh", "moe_gemm_few.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "router": 128,
-          "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}
+SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
 FEW = [(n, rows, 2, 6) for rows in (1, 8, 16, 32, 64) for n in (8, 16, 24, 48, 64)] + [(16, 1, 4, 6), (64, 32, 4, 4)]
@@ -38,6 +37,10 @@ def few_bytes(n, rows, blocks, stages):
 
 def variants(stem):
     """(SPEC values, dynamic shared bytes) of every variant worth checking."""
+    if stem == "router":
+        return [({"THREADS": threads}, 0) for threads in (128, 512)]
+    if stem == "rmsnorm":
+        return [({"THREADS": 256, "HELD": held}, 0) for held in (2, 4, 8, 16, 32)]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":

@@ -45,7 +45,7 @@ static const struct { uint32_t tokens, logits; const char *sound; } SIZE[SIZES] 
 
 /* === The plant ============================================================================================================== */
 
-enum { OUT_FIRST, OUT_SECOND }; /* of ops with two results */
+enum { OUT_FIRST, OUT_SECOND, OUT_THIRD }; /* of ops with several results */
 
 static struct {
   bool is_on;
@@ -122,20 +122,18 @@ void __wrap_cpu_rmsnorm(const rmsnorm_args *a, cpu_pool *pool) {
   else flip_half(a->y + (uint64_t)row * a->y_stride + element_of(a->dim));
 }
 
-void __wrap_cpu_kv_write(const kv_write_args *a, cpu_pool *pool) {
-  __real_cpu_kv_write(a, pool);
-  if (!is_due(KERNEL_kv_write)) return;
-  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim, position = a->position[plant.row];
-  uint64_t page = a->block_table[a->seq[plant.row] * a->block_table_stride + position / 64];
-  flip_half(a->kv + (page * 64 + position % 64) * columns + element_of(columns));
-}
-
-void __wrap_cpu_q_rope(const q_rope_args *a, cpu_pool *pool) {
-  __real_cpu_q_rope(a, pool);
-  if (!is_due(KERNEL_q_rope)) return;
+void __wrap_cpu_qkv_rope(const qkv_rope_args *a, cpu_pool *pool) {
+  __real_cpu_qkv_rope(a, pool);
+  if (!is_due(KERNEL_qkv_rope)) return;
   if (plant.out == OUT_FIRST) {
     uint64_t count = (uint64_t)a->heads * a->nope_dim;
     flip_half(a->q_nope + plant.row * count + element_of(count));
+    return;
+  }
+  if (plant.out == OUT_THIRD) {
+    uint64_t width = (uint64_t)a->kv_lora_rank + a->rope_dim, position = a->position[plant.row];
+    uint64_t page = a->block_table[a->seq[plant.row] * a->block_table_stride + position / 64];
+    flip_half(a->kv + (page * 64 + position % 64) * width + element_of(width));
     return;
   }
   uint64_t e = element_of((uint64_t)a->heads * a->rope_dim), columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
@@ -186,11 +184,6 @@ void __wrap_cpu_moe_gemm(const moe_gemm_args *a, cpu_pool *pool) {
   if (!is_due(KERNEL_moe_gemm)) return;
   if (a->y_kind == Y_F32) flip_word((float *)a->y + pair_element(a->n));
   else flip_half((bf16 *)a->y + pair_element(a->n / 2));
-}
-
-void __wrap_cpu_moe_combine(const moe_combine_args *a, cpu_pool *pool) {
-  __real_cpu_moe_combine(a, pool);
-  if (is_due(KERNEL_moe_combine)) flip_word(a->out + (uint64_t)plant.row * a->hidden + element_of(a->hidden));
 }
 
 void __wrap_cpu_adjust(const adjust_args *a, cpu_pool *pool) {
@@ -331,7 +324,7 @@ static const char *result_name(uint32_t op, uint32_t out, char name[128]) {
   const char *text = plan_string(&known, o->kernel == KERNEL_mla_fold ? known.ops[op - 1].name : o->name), *what = "";
   if (o->layer != UINT32_MAX) text = strchr(strchr(text, ' ') + 1, ' ') + 1;
   if (o->kernel == KERNEL_rmsnorm && out == OUT_FIRST) what = " x";
-  if (o->kernel == KERNEL_q_rope) what = out == OUT_FIRST ? " q_nope" : " q_latent";
+  if (o->kernel == KERNEL_qkv_rope) what = out == OUT_FIRST ? " q_nope" : out == OUT_THIRD ? " kv" : " q_latent";
   if (o->kernel == KERNEL_router) what = out == OUT_FIRST ? " topk_id" : " topk_weight";
   snprintf(name, 128, "%s%s", text, what);
   return name;
@@ -376,7 +369,8 @@ static void expect_found(uint32_t op, uint32_t out, enum size size) {
 
 static uint32_t results_of(uint32_t op) {
   switch ((enum kernel_id)known.ops[op].kernel) {
-    case KERNEL_q_rope: case KERNEL_router: return 2;
+    case KERNEL_qkv_rope: return 3;
+    case KERNEL_router: return 2;
     case KERNEL_rmsnorm: return 2;
     case KERNEL_moe_sort: case KERNEL_sample: case KERNEL_row_digest: return 0;
     default: return 1;
@@ -616,7 +610,7 @@ static bool wants_beginning(const verbatim_point *p, uint32_t position) {
   return found && position == 3;
 }
 static bool wants_audit(const verbatim_point *p, uint32_t position) {
-  bool is_kv = is_layer(p, 1) && p->kernel == KERNEL_kv_write;
+  bool is_kv = is_layer(p, 1) && strstr(p->name, "qkv_rope kv");
   return ((is_layer(p, 1) || is_layer(p, 0)) && position == 3) || (is_kv && position < 3);
 }
 static bool wants_audit_first(const verbatim_point *p, uint32_t position) {

@@ -24,12 +24,16 @@ void emulator_barrier_wait(u32 barrier, u32 parity);
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 barrier);
+void emulator_cluster_sync();
+void *emulator_cluster_map(void *p, u32 rank);
 
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
+NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
+template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) { return static_cast<T *>(emulator_cluster_map(shared, rank)); }
 
 NUM void ptx_barrier_init(u32 barrier, u32 arrivals) { emulator_barrier_init(barrier, arrivals); }
 NUM void ptx_barrier_ready() {}

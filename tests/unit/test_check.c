@@ -72,7 +72,7 @@ static void *args_of(const editable *e, const plan_op *op) { return e->file.byte
 
 /* === Faults ============================================================================================================= */
 
-static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 moe_delta")->offset = find_buffer(e, "x")->offset; }
+static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 attn_delta")->offset = find_buffer(e, "x")->offset; }
 static void a_buffer_leaves_its_region(editable *e) { find_buffer(e, "x")->bytes += UINT64_C(1) << 40; }
 static void a_buffer_is_too_short(editable *e) { find_buffer(e, "layer 0 qkv_a")->bytes -= 256; }
 static void a_buffer_dies_early(editable *e) { find_buffer(e, "layer 0 q_latent")->last_op--; }
@@ -97,7 +97,7 @@ static void split_and_whole_are_mixed_up(editable *e) {
   plan_op *whole = find_op(e, "layer 0 mla_attn");
   ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
 }
-static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
+static void a_row_stride_is_wrong(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 3 qkv_rope")))->kv_in_stride += 8; }
 static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_kind = Y_BF16; }
 static void rows_are_too_many(editable *e) {
   plan_op *op = find_op(e, "layer 1 experts gate_up"); /* without row_token it takes a row of x for every pair */
@@ -112,11 +112,11 @@ static void a_weight_is_not_read(editable *e) {
   find_fixup(e, find_op(e, "layer 2 input_norm"), offsetof(rmsnorm_args, weight))->offset =
       find_buffer(e, "layer 1 input_norm weight")->offset;
 }
-static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 kv_write"), offsetof(kv_write_args, kv))->offset = 0; }
+static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 qkv_rope"), offsetof(qkv_rope_args, kv))->offset = 0; }
 static void positions_for_sequences(editable *e) {
-  find_fixup(e, find_op(e, "layer 0 kv_write"), offsetof(kv_write_args, seq))->offset = e->h->io.position;
+  find_fixup(e, find_op(e, "layer 0 qkv_rope"), offsetof(qkv_rope_args, seq))->offset = e->h->io.position;
 }
-static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 q_rope"), 0)->offset += 256; }
+static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 qkv_rope"), 0)->offset += 256; }
 static void a_result_goes_to_the_inputs(editable *e) {
   find_fixup(e, find_op(e, "sample"), offsetof(sample_args, result))->region = REGION_STEP;
 }
@@ -127,7 +127,7 @@ static void an_op_writes_what_it_reads(editable *e) {
 }
 static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
 static void a_grid_is_too_small(editable *e) { last_op(e, "layer 0 o_proj")->grid[0].constant--; }
-static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 q_rope")->grid[0].cap = 511; }
+static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")->grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
 static void scratch_is_too_small(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 200; }
@@ -135,7 +135,7 @@ static void too_much_shared_memory(editable *e) { e->kernels[find_op(e, "layer 0
 static void threads_differ(editable *e) { e->kernels[0].threads = 64; }
 static void the_numerics_id_is_wrong(editable *e) { e->h->limits.chunk_tokens = 128; }
 static void a_layer_writes_no_kv(editable *e) {
-  plan_op *op = find_op(e, "layer 2 kv_write");
+  plan_op *op = find_op(e, "layer 2 qkv_rope");
   op->rows_max = 100;
 }
 static void no_token_is_chosen(editable *e) { find_op(e, "sample")->rows_min = 2; }
@@ -157,7 +157,7 @@ static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 
 static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 24; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
-  ((kv_write_args *)args_of(e, find_op(e, "layer 0 kv_write")))->block_table_stride--;
+  ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->block_table_stride--;
 }
 static void pages_of_another_row_are_read(editable *e) {
   ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->block_table_stride--;
@@ -181,7 +181,7 @@ static void a_buffer_is_free_beside_the_side(editable *e) {
   plan_buffer *b = find_buffer(e, "layer 1 shared gate_up");
   while (b->last_op > 0 && e->ops[b->last_op].branch != BRANCH_SIDE) b->last_op--;
 }
-static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 kv_write")->branch = BRANCH_SIDE; }
+static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 qkv_rope")->branch = BRANCH_SIDE; }
 static void a_branch_is_unknown(editable *e) { find_op(e, "layer 1 router")->branch = 3; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
@@ -226,7 +226,7 @@ static const struct {
     FAULT(too_much_shared_memory, "shared memory"),
     FAULT(threads_differ, "threads"),
     FAULT(the_numerics_id_is_wrong, "numerics id"),
-    FAULT(a_layer_writes_no_kv, "leaves something out"),
+    FAULT(a_layer_writes_no_kv, "before anything is written to it"),
     FAULT(no_token_is_chosen, "leaves something out"),
     FAULT(a_variant_is_of_another_kernel, "names no kernel"),
     FAULT(the_kv_pages_are_too_few, "alive"),

@@ -122,9 +122,8 @@ typedef struct variant {
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
-    {"rmsnorm", 1, {THREADS(256)}},
-    {"kv_write", 1, {THREADS(256)}},
-    {"q_rope", 1, {THREADS(256)}},
+    {"rmsnorm", 2, {THREADS(256), {"SPEC_HELD", 8}}},
+    {"qkv_rope", 1, {THREADS(256)}},
     {"gemm", TILES(64, 16, 4)},
     {"gemm", TILES(128, 128, 4)},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
@@ -133,8 +132,7 @@ static const variant variants[] = {
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
     {"moe_gemm", TILES(64, 64, 4)},
-    {"moe_combine", 1, {THREADS(256)}},
-    {"sample", 1, {THREADS(1024)}},
+    {"sample", 1, {THREADS(512)}},
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
 };

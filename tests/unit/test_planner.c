@@ -267,9 +267,10 @@ static void a_query_scale_has_a_table(void **state) {
   assert_true(header(scaled)->io.q_scale != 0);
   assert_int_equal(header(plain)->io.q_scale, 0);
   for (uint32_t o = 0; o < header(scaled)->ops.count; o++)
-    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_q_rope; i++) {
+    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_qkv_rope; i++) {
       const plan_fixup *f = &fixups[ops[o].first_fixup + i];
-      readers += f->args_offset == offsetof(q_rope_args, q_scale) && f->region == REGION_TABLES && f->offset == header(scaled)->io.q_scale;
+      readers += f->args_offset == offsetof(qkv_rope_args, q_scale) && f->region == REGION_TABLES &&
+                 f->offset == header(scaled)->io.q_scale;
     }
   assert_int_equal(readers, header(scaled)->model.layers);
   assert_true(has_note(scaled, "\"text_config\""));
