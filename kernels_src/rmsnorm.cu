@@ -6,8 +6,8 @@
  * SPEC_HELD: elements of the row that a thread keeps in registers; what lies behind those of all threads is read again. The squares are
  * added up by the first 256 threads, as many as there are partial sums, from shared memory. Grid: a block a row. Moves up to
  * dim * (8 + 4 + 2 + 4 * top_k) bytes a row; for few rows what counts is one round trip to L2 after the wait, one more from pair_row to the
- * experts' rows, and little code. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and a
- * shared one 3.7 to 3.8 us; 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
+ * experts' rows, and little code. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and
+ * a shared one 3.7 to 3.8 us; 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
