@@ -7,7 +7,8 @@
  * key that stays: for top-k and top-p, and for the likeliest tokens, it is found digit by digit, from the top, with a histogram per
  * warp. Weights and their sums are integers: no order matters. Moves vocab * 4 bytes a row, once more each for the logits and the
  * adjusted ones of an adjusted row. Dynamic shared memory: SAMPLE_PART_BYTES(vocab). On an H200, rows of 102,400 in a chain of
- * launches, one and 64 of them: greedy 7.3 and 25 us, drawn 24 and 94, top-k 50 68 and 251, top-p 0.9 102 and 397, the likeliest 20 62 and 226;
+ * launches, one and 64 of them: greedy 7.3 and 25 us, drawn 24 and 94, top-k 50 68 and 251, top-p 0.9 102 and 397, the likeliest 20 62 and
+ * 226;
  * one block a row took 53 and 54, 118 and 120, 326 and 429, 532 and 646, 310 and 347. */
 #include "spec.cuh"
 #include "reduce.cuh"
