@@ -14,21 +14,24 @@ NUM f32 reduce_tree_warp(f32 p) {
   return __shfl_sync(WARP_ALL, p, 0);
 }
 
-/* tree(p, SPEC_THREADS) of the block's values, by one barrier: every warp does the whole tree. shared: [SPEC_THREADS], not read by anyone
- * since the last barrier. */
-NUM f32 reduce_tree_block(f32 p, f32 *shared) {
-  const u32 t = threadIdx.x;
-  f32 q[SPEC_THREADS / 32];
-  shared[t] = p;
-  __syncthreads();
+/* tree(p, N) of what lies in shared memory; every warp does the whole tree. */
+template <u32 N> NUM f32 reduce_tree_shared(const f32 *shared) {
+  f32 q[N / 32];
 #pragma unroll
-  for (u32 w = 0; w < SPEC_THREADS / 32; w++) q[w] = shared[t % 32 + 32 * w];
+  for (u32 w = 0; w < N / 32; w++) q[w] = shared[threadIdx.x % 32 + 32 * w];
 #pragma unroll
-  for (u32 s = SPEC_THREADS / 64; s > 0; s /= 2) {
+  for (u32 s = N / 64; s > 0; s /= 2) {
 #pragma unroll
     for (u32 w = 0; w < s; w++) q[w] = num_add(q[w], q[w + s]);
   }
   return reduce_tree_warp(q[0]);
+}
+
+/* tree(p, SPEC_THREADS) of the block's values. shared: [SPEC_THREADS], not read by anyone since the last barrier. */
+NUM f32 reduce_tree_block(f32 p, f32 *shared) {
+  shared[threadIdx.x] = p;
+  __syncthreads();
+  return reduce_tree_shared<SPEC_THREADS>(shared);
 }
 
 NUM u64 reduce_max_warp(u64 x) {

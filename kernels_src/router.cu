@@ -4,7 +4,8 @@
  * order (score descending, index ascending). A warp a token; lane j holds experts j, j + 32, ...
  * Grid: ceil(tokens / warps of a block). With a.sorts one block takes all tokens, ROUTER_SORTS_MAX at most, and sorts the pairs as moe_sort
  * does: each expert has a bit of every token, so that places are counts of bits. Moves experts * 4 bytes a token; a launch and
- * one round trip to L2 bound it. */
+ * one round trip to L2 bound it. In a chain of overlapping launches on an H200, 64 experts, top 6: 3.1 us, with the sort 3.5 us at 1 row
+ * and 3.9 us at 16; a second token for each warp takes 2.9 us more, which is why more tokens have a sort of their own. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
@@ -14,7 +15,7 @@ static_assert(SPEC_THREADS == 128 || SPEC_THREADS == 512, "many tokens, or few")
 #define TOP_K_MAX 32u
 #define EXPERTS_PER_LANE (EXPERTS_MAX / 32u)
 #define GROUPS_PER_LANE 2u /* at most 64 groups */
-#define MARKS (ROUTER_SORTS_MAX / 32u)
+#define MARKS ((ROUTER_SORTS_MAX + 31u) / 32u)
 #define EXPERTS_PER_THREAD (EXPERTS_MAX / SPEC_THREADS)
 
 typedef struct shared_state {

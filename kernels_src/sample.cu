@@ -6,7 +6,10 @@
  * The order "(logit descending, index ascending)" is one integer key per logit, no two alike, so that every limit is one smallest
  * key that stays: for top-k and top-p, and for the likeliest tokens, it is found digit by digit, from the top, with a histogram per
  * warp. Weights and their sums are integers: no order matters. Moves vocab * 4 bytes a row, once more each for the logits and the
- * adjusted ones of an adjusted row. Dynamic shared memory: 4 * WIDTH * ceil(vocab / 1024) bytes. */
+ * adjusted ones of an adjusted row. Dynamic shared memory: SAMPLE_PART_BYTES(vocab). On an H200, rows of 102,400 in a chain of
+ * launches, one and 64 of them: greedy 7.3 and 25 us, drawn 24 and 94, top-k 50 68 and 251, top-p 0.9 102 and 397, the likeliest 20 62 and
+ * 226;
+ * one block a row took 53 and 54, 118 and 120, 326 and 429, 532 and 646, 310 and 347. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
@@ -52,6 +55,7 @@ typedef struct row_part {
   shared_state *s;
   const f32 *logits; /* in shared memory */
   u32 count, vocab, rank; /* count: of the part, with what lies beyond the row */
+  u32 groups; /* that hold a logit in the thread's column, t % WIDTH */
   f32 top, temperature;
   u32 turn; /* of what lies twice */
 } row_part;
@@ -110,19 +114,36 @@ NUM u64 tell_sum(row_part &row, u64 x) {
 
 /* === The row ============================================================================================================ */
 
+/* Rows that begin at multiples of 16 bytes: all of the part is under way at once. A warp takes a group. */
+NUM void copy_part(const row_part &row, f32 *part, const f32 *from) {
+  for (u32 n = threadIdx.x * 4u; n < row.count; n += SPEC_THREADS * 4u) {
+    const u32 i = index_at(row, n);
+    ptx_copy16(ptx_shared(part + n), from + (i < row.vocab ? i : 0), i < row.vocab ? 16u : 0);
+  }
+  ptx_copy_commit();
+  PTX_COPY_WAIT(0);
+}
+
 /* The block's part of a row into its shared memory. The largest key of the row, or NO_NUMBER. -Inf is no number but in adjusted rows. */
 NUM u64 load_part(row_part &row, f32 *part, const f32 *from, bool adjusted) {
-  u64 best = 0;
-#pragma unroll 8
-  for (u32 n = threadIdx.x; n < row.count; n += SPEC_THREADS) {
-    const u32 i = index_at(row, n);
-    if (i >= row.vocab) continue;
-    const f32 logit = from[i];
-    part[n] = logit;
-    const u64 key = !adjusted && (num_bits(logit) & 0x7f800000u) == 0x7f800000u ? NO_NUMBER : key_of(logit, i);
-    best = key > best ? key : best;
+  const u32 first = threadIdx.x / WIDTH, column = row.rank * WIDTH + threadIdx.x % WIDTH;
+  f32 top = num_float(0xff800000u), zero = 0.0f; /* zero: NaN behind a number that is none */
+  u32 at = first;
+  if (row.vocab % 4u == 0) {
+    copy_part(row, part, from);
+  } else {
+    for (u32 g = first; g < row.groups; g += SPEC_THREADS / WIDTH) part[g * WIDTH + threadIdx.x % WIDTH] = from[g * PARTIALS + column];
   }
-  return tell_max(row, best);
+  __syncthreads();
+#pragma unroll 4
+  for (u32 g = first; g < row.groups; g += SPEC_THREADS / WIDTH) {
+    const f32 logit = part[g * WIDTH + threadIdx.x % WIDTH];
+    zero = num_fma(logit, 0.0f, zero);
+    at = logit > top ? g : at;
+    top = logit > top ? logit : top;
+  }
+  const u64 best = first < row.groups ? key_of(top, at * PARTIALS + column) : 0;
+  return tell_max(row, !adjusted && zero != 0.0f ? NO_NUMBER : best);
 }
 
 /* log(Z), of use in block 0 alone. The chains of the block's columns, a tile of groups at a time: while four warps add up
@@ -131,30 +152,28 @@ NUM f32 log_sum(row_part &row) {
   shared_state &s = *row.s;
   const u32 t = threadIdx.x;
   f32 p = 0.0f;
-  for (u32 first = 0, turn = 0; first < row.count; first += TILE, turn ^= 1u) {
+  for (u32 first = 0, turn = 0; first < row.count / WIDTH; first += TILE / WIDTH, turn ^= 1u) {
 #pragma unroll
     for (u32 k = 0; k < TILE; k += SPEC_THREADS) {
-      const u32 n = first + k + t;
-      s.tile[turn][k + t] = n < row.count && index_at(row, n) < row.vocab ? num_exp(num_sub(row.logits[n], row.top)) : 0.0f;
+      const u32 n = first * WIDTH + k + t;
+      s.tile[turn][k + t] = n / WIDTH < row.groups ? num_exp(num_sub(row.logits[n], row.top)) : 0.0f;
     }
     __syncthreads();
     if (t < WIDTH) {
 #pragma unroll
-      for (u32 k = 0; k < TILE; k += WIDTH) {
-        const u32 n = first + k + t;
-        if (n < row.count && index_at(row, n) < row.vocab) p = num_add(p, s.tile[turn][k + t]);
-      }
+      for (u32 k = 0; k < TILE / WIDTH; k++)
+        if (first + k < row.groups) p = num_add(p, s.tile[turn][k * WIDTH + t]);
     }
   }
   if (t < WIDTH) *ptx_cluster_map(&s.partial[row.rank * WIDTH + t], 0) = p;
   ptx_cluster_sync();
   if (row.rank > 0) return 0.0f;
 #pragma unroll
-  for (u32 step = PARTIALS / 2; step >= 32; step /= 2) {
+  for (u32 step = PARTIALS / 2; step > WIDTH; step /= 2) {
     if (t < step) s.partial[t] = num_add(s.partial[t], s.partial[t + step]);
     __syncthreads();
   }
-  return num_log(reduce_tree_warp(s.partial[t % 32u]));
+  return num_log(reduce_tree_shared<2 * WIDTH>(s.partial));
 }
 
 /* How many keys of the row are larger. */
@@ -457,7 +476,8 @@ void sample(const __grid_constant__ sample_args a) {
   const f32 *logits = a.logits + (u64)r * a.vocab;
   top_logprob *likeliest = a.top + (u64)r * TOP_LOGPROBS_MAX;
   const u32 count = (a.vocab + PARTIALS - 1u) / PARTIALS * WIDTH;
-  row_part row = {&s, part, count, a.vocab, blockIdx.y, 0.0f, param.temperature, 0};
+  const u32 column = blockIdx.y * WIDTH + t % WIDTH, groups = a.vocab > column ? (a.vocab - column + PARTIALS - 1u) / PARTIALS : 0;
+  row_part row = {&s, part, count, a.vocab, blockIdx.y, groups, 0.0f, param.temperature, 0};
   const bool writes = row.rank == 0 && t == 0;
 
   const u64 best = load_part(row, part, logits, false);

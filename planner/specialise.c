@@ -156,9 +156,9 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
 
 /* Enough registers for the row, up to 8192 elements. */
 static void choose_rmsnorm(const rmsnorm_args *a, specialise_choice *choice) {
-  uint32_t held = 2;
-  while (held < 32 && held * 256 < a->dim) held *= 2;
-  choose_rows(choice, 256, per_rows(1, 1), constant(1));
+  uint32_t held = 1;
+  while (held < 8 && held * 1024 < a->dim) held *= 2;
+  choose_rows(choice, 1024, per_rows(1, 1), constant(1));
   add_spec(choice, "SPEC_HELD", held);
 }
 

@@ -40,7 +40,7 @@ def variants(stem):
     if stem == "router":
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
-        return [({"THREADS": 256, "HELD": held}, 0) for held in (2, 4, 8, 16, 32)]
+        return [({"THREADS": 1024, "HELD": held}, 0) for held in (1, 2, 4, 8)]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":

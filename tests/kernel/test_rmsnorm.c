@@ -75,7 +75,7 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   kernel_variant variants[3];
   for (u32 i = 0; i < 3; i++)
     variants[i] = (kernel_variant){
-        .grid = {s->rows + i, 1, 1}, .threads = 256, .spec = {{"SPEC_HELD", i == 0 ? 2 : i == 1 ? 8 : 32}}, .spec_count = 1};
+        .grid = {s->rows + i, 1, 1}, .threads = 1024, .spec = {{"SPEC_HELD", i == 0 ? 1 : i == 1 ? 2 : 8}}, .spec_count = 1};
   kernel_test_run(test, &args, variants, 3);
   for (u32 r = 0; r < s->rows; r++) {
     size_t token = row_index ? row_index[r] : r, source = token * x_stride;

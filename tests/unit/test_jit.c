@@ -122,7 +122,7 @@ typedef struct variant {
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
-    {"rmsnorm", 2, {THREADS(256), {"SPEC_HELD", 8}}},
+    {"rmsnorm", 2, {THREADS(1024), {"SPEC_HELD", 2}}},
     {"qkv_rope", 1, {THREADS(256)}},
     {"gemm", TILES(64, 16, 4)},
     {"gemm", TILES(128, 128, 4)},
