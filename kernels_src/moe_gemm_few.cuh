@@ -2,9 +2,9 @@
  *
  * Each expert has ceil(its rows / SPEC_TILE_ROWS) tiles of token rows, and each of these all tiles of n columns, dealt in turn to the
  * blocks of any grid: a block finds them from expert_first. Without row_token, x is what another moe_gemm of the step made, which every
- * form of it lets be followed only after its own wait: expert_first is complete then, and weights are copied before the wait. Token rows are gathered by boxes of one row. maps.w: k, n and experts of w
- * as in gemm_few.cuh; maps.x: k and rows of x, boxes of 64 x 1. Moves the weights of the experts in use once for each of their tiles of
- * token rows. */
+ * form of it lets be followed only after its own wait: expert_first is complete then, and weights are copied before the wait. Token rows
+ * are gathered by boxes of one row. maps.w: k, n and experts of w as in gemm_few.cuh; maps.x: k and rows of x, boxes of 64 x 1. Moves
+ * the weights of the experts in use once for each of their tiles of token rows. */
 #ifndef VERBATIM_MOE_GEMM_FEW_CUH
 #define VERBATIM_MOE_GEMM_FEW_CUH
 #include "few.cuh"

@@ -70,7 +70,7 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu) {
 /* Shared memory of few.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
  * and up rows meet in. */
 static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages) {
-  uint32_t behind = (64 - tile_n) * 128, exchange = tile_n / 2 * max_u32(few->rows, 8) * 4, block = stages * k_blocks * 128;
+  uint32_t behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * max_u32(few->rows, 8) * 4, block = stages * k_blocks * 128;
   return 2048 + (uint32_t)align_up(block * few->rows, 1024) + block * tile_n + max_u32(behind, exchange);
 }
 

@@ -32,7 +32,7 @@ TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 def few_bytes(n, rows, blocks, stages):
     """Dynamic shared memory of few.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
-    return 2048 + ring_x + stages * blocks * n * 128 + max(n // 2 * max(rows, 8) * 4, (64 - n) * 128)
+    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128)
 
 
 def few_tiles():

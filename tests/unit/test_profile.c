@@ -64,7 +64,8 @@ static void wrong_entries_are_named(void **state) {
   }
 }
 
-/* The shipped model's qkv_a is [704][192] with an fp32 result, in four layers and four alternatives that see these rows; w_uk is batched and never pinned. */
+/* The shipped model's qkv_a is [704][192] with an fp32 result, in four layers, and four alternatives see its rows; w_uk is batched and
+ * never pinned. */
 static void pins_follow_shape_and_rows(void **state) {
   (void)state;
   const char *text =
