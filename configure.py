@@ -128,7 +128,7 @@ FLAWS = [
     ("gemm", 6, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
     ("gemm", 6, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
     ("gemm", 6, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
-    ("moe_gemm", 7, "few.cuh", "s/column < rows \\&\\& n0/column <= rows \\&\\& n0/", "rows of the next expert are stored"),
+    ("moe_gemm", 7, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
     ("moe_gemm", 7, "moe_gemm_few.cuh", "s/count \\* rows \\* 128u/count * 128u/", "only one token row is waited for"),
     ("moe_gemm", 7, "moe_gemm_few.cuh", "s/row_token ? row_token.e.row + row. : /row_token ? e.row : /", "token rows are not gathered"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),

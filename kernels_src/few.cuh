@@ -25,7 +25,8 @@ static_assert(SPEC_K_BLOCKS >= 1 && SPEC_K_BLOCKS <= 16 && SPEC_THREADS == 192 &
 #define FEW_X_RING ((SPEC_STAGES * SPEC_K_BLOCKS * FEW_X_BLOCK + 1023u) & ~1023u)
 #define FEW_W_RING (SPEC_STAGES * SPEC_K_BLOCKS * FEW_W_BLOCK)
 #define FEW_HALF (SPEC_TILE_N / 2u) /* of Y_SILU: so many gate rows, then the up rows that belong to them */
-#define FEW_EXCHANGE (FEW_HALF * FEW_COLUMNS * 4u)
+#define FEW_PITCH (SPEC_TILE_N + 4u) /* of a token's sums in shared memory; the 4 keep banks apart */
+#define FEW_EXCHANGE (FEW_PITCH * FEW_COLUMNS * 4u)
 #define FEW_BEHIND ((64u - SPEC_TILE_N) * 128u) /* what the operand's missing rows read behind the last stage */
 #define FEW_TAIL (FEW_EXCHANGE > FEW_BEHIND ? FEW_EXCHANGE : FEW_BEHIND)
 #define FEW_END (1024u + FEW_X_RING + FEW_W_RING + FEW_TAIL) /* from few_base on */
@@ -136,19 +137,18 @@ NUM void few_product(f32 (&acc)[FEW_ACCUMULATORS], few_ring &r, u32 blocks) {
 NUM u32 few_row(u32 i) { return threadIdx.x / 32u * 16u + threadIdx.x % 32u / 4u + i / 2u % 2u * 8u; }
 NUM u32 few_column(u32 i) { return i / 4u * 8u + threadIdx.x % 4u * 2u + i % 2u; }
 
-/* Gate and up rows of a tile lie in different threads: they meet in shared memory, behind the ring. */
+/* Gate and up rows of a tile lie in different threads: they meet in shared memory behind the ring, where all threads share the work. */
 NUM void few_store_silu(const f32 (&acc)[FEW_ACCUMULATORS], bf16 *y, u64 ldy, u32 rows, u32 n0, u32 n, const few_ring &r, u8 *shared) {
-  f32 *up = (f32 *)(shared + (r.base - ptx_shared(shared)) + 1024u + FEW_X_RING + FEW_W_RING);
+  f32 *sums = (f32 *)(shared + (r.base - ptx_shared(shared)) + 1024u + FEW_X_RING + FEW_W_RING);
   ptx_warps_sync(1, 128); /* the last tile's have been read */
 #pragma unroll
   for (u32 i = 0; i < FEW_ACCUMULATORS; i++)
-    if (few_row(i) >= FEW_HALF && few_row(i) < SPEC_TILE_N) up[(few_row(i) - FEW_HALF) * FEW_COLUMNS + few_column(i)] = acc[i];
+    if (few_row(i) < SPEC_TILE_N) sums[few_column(i) * FEW_PITCH + few_row(i)] = acc[i];
   ptx_warps_sync(1, 128); /* this tile's are there */
-#pragma unroll
-  for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
-    const u32 row = few_row(i), column = few_column(i);
-    if (row < FEW_HALF && column < rows && n0 + row < n)
-      y[column * ldy + n0 + row] = num_to_bf16(num_mul(num_silu(acc[i]), up[row * FEW_COLUMNS + column]));
+  for (u32 i = threadIdx.x; i < rows * FEW_HALF; i += 128u) {
+    const u32 column = i / FEW_HALF, row = i % FEW_HALF;
+    const f32 *gate = sums + column * FEW_PITCH + row;
+    if (n0 + row < n) y[column * ldy + n0 + row] = num_to_bf16(num_mul(num_silu(gate[0]), gate[FEW_HALF]));
   }
 }
 

@@ -3,7 +3,18 @@
  * Grid: any number of blocks, one a multiprocessor is best; the tiles of n columns and all batches are dealt in turn. Rows beyond
  * SPEC_TILE_ROWS take another round over the weights. maps.w: k, n and batches of w, boxes of 64 x SPEC_TILE_N; for Y_SILU gate and
  * up are two matrices, and a box takes half of the rows from each. maps.x: k, launch rows and batches of x, boxes of 64 x
- * SPEC_TILE_ROWS. Moves n * k * 2 bytes of weights, each once; the weights before the end of the kernel before this one. */
+ * SPEC_TILE_ROWS. Moves n * k * 2 bytes of weights, each once, and as many of them as the ring holds before the end of the kernel
+ * before this one. Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch (1.6 us) and the chain (18 cycles for 16 k).
+ *
+ * On an H200 (CUDA 13.0, driver 580), in a graph of overlapping calls over other weights, us at 1, 8 and 32 rows, in brackets the floor
+ * and cuBLASLt's best of its first 24 algorithms, split-K included, at 1 and 32 rows:
+ *   2048 x 2048 3.8, 3.9, 4.6 (2.0; 5.8, 5.7)           3648 x 2048 4.8, 5.5, 5.8 (3.5; 6.3, 6.5)
+ *   2048 x 10944 12.6, 12.3, 13.6 (10.4; 14.4, 15.4)    21888 x 2048 21.5, 21.9, 22.9 (20.9; 23.8, 24.7)
+ *   2112 x 7168 9.0, 9.0, 9.9 (7.0; 11.6, 12.1)         24576 x 1536 17.9, 18.4, 19.6 (17.6; 19.8, 20.7)
+ *   7168 x 16384 56.0, 55.9, 55.8 (54.6; 60.7, 63.9)    129280 x 7168 428, 431, 439 (431; 407, 422)
+ * At 64 rows 13.4 us for 2112 x 7168, 20.9 for 24576 x 1536, 58.2 for 7168 x 16384.
+ * Lost: stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two blocks share a multiprocessor (there 4.8 us).
+ * Weights tiled anew, so that a stage is one contiguous piece, were 5 to 8 % faster in a run of their own, and are a second layout. */
 #ifndef VERBATIM_GEMM_FEW_CUH
 #define VERBATIM_GEMM_FEW_CUH
 #include "few.cuh"

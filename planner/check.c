@@ -238,7 +238,7 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32 && rows != 64) || stages < 2 || stages > 63 ||
       blocks < 1 || blocks > 16 || k->threads != 192 || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
-  uint64_t behind = (64 - n) * 128, exchange = n / 2 * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
+  uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
   return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
          (k->kernel == OP_moe_gemm ? of_experts : 0);
 }

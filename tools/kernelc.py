@@ -25,14 +25,21 @@ HEADERS = ["abi.h", "few.cuh", "gemm_few.cuh", "moe_gemm_few.cuh", "num.h", "ptx
 SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
-FEW = [(n, rows, 2, 6) for rows in (1, 8, 16, 32, 64) for n in (8, 16, 24, 48, 64)] + [(16, 1, 4, 6), (64, 32, 4, 4)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 
 
 def few_bytes(n, rows, blocks, stages):
     """Dynamic shared memory of few.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
-    return 2048 + ring_x + stages * blocks * n * 128 + max(n // 2 * max(rows, 8) * 4, (64 - n) * 128)
+    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128)
+
+
+def few_tiles():
+    """As planner/specialise.c chooses them: stages of 28 KiB, 220 KiB in all."""
+    for rows in (1, 8, 16, 32, 64):
+        for n in range(8, 72, 8):
+            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= (28 << 10) or blocks == 1)
+            yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
 
 
 def variants(stem):
@@ -47,7 +54,7 @@ def variants(stem):
         return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
                 for rank in (256, 512) for rope in (32, 64)]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
-            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in FEW]
+            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     return few + [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
                   for n, rows, stages in TILES]
 

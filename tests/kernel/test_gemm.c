@@ -11,7 +11,7 @@ typedef struct gemm_shape { u32 rows, n, k, batches, y_kind, kind, x_gap, y_gap,
 static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}, {64, 64, 2, 2}};
 
 static u32 few_bytes(const u32 tile[4]) {
-  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = tile[0] / 2 * columns * 4;
+  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;
   return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 + max_u32(behind, exchange);
 }
 

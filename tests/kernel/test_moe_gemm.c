@@ -6,7 +6,7 @@ typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew, is_
 static const u32 FEW[][4] = {{16, 1, 2, 3}, {64, 1, 3, 2}, {24, 8, 2, 2}, {64, 16, 1, 3}, {48, 32, 2, 3}, {8, 64, 1, 2}};
 
 static u32 few_bytes(const u32 tile[4], u32 experts) {
-  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = tile[0] / 2 * columns * 4;
+  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;
   return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 +
          max_u32(behind, exchange) + (experts + 1) * 4;
 }

@@ -124,7 +124,7 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
-    uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = n / 2 * max_u32(rows, 8) * 4;
+    uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
     return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + 65 * 4;
   }
   return stages ? 1024 + stages * (spec_of(kernel, "TILE_N=") + spec_of(kernel, "TILE_ROWS=")) * 128 : 0;
