@@ -100,7 +100,7 @@ typedef struct mla_attn_args {
   f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
   f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise                 */
   attn_part *parts;       /* [T]; likewise                                        */
-  f32 *scratch;           /* GPU: fold state, [grid][2][64][kv_lora_rank + 2]     */
+  f32 *scratch;           /* GPU: fold state, [grid][attn_scratch_floats]          */
   u32 heads, kv_lora_rank, rope_dim, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */

@@ -30,6 +30,10 @@ typedef struct attn_extent { /* of a tile */
 NUM u32 attn_pass_rows(u32 heads) { return heads <= 8 ? 8 : heads <= 16 ? 16 : heads <= 32 ? 32 : 64; }
 NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(heads) / heads; }
 
+/* Whether the form for few heads takes it, and what a block then keeps in `scratch`: two states of a pass. */
+NUM u32 attn_is_narrow(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32; }
+NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return 2 * rows * (kv_lora_rank + (rows == 64 ? 2 : 128)); }
+
 NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {
   const u32 last = tile.position + tile.count - 1, tokens = attn_pass_tokens(a->heads);
   const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, (tile.count + tokens - 1) / tokens};

@@ -252,7 +252,7 @@ NUM void attend(const mla_attn_args &a, const attn_piece &it, u8 *shared, u32 ba
   saved level1, level2; /* the group's fold so far, the groups' fold so far */
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    f32 *state = a.scratch + (u64)blockIdx.x * 2u * 64u * (SPEC_KV_LORA_RANK + 2u) + h * 512u + threadIdx.x * 2u;
+    f32 *state = a.scratch + (u64)blockIdx.x * attn_scratch_floats(64u, SPEC_KV_LORA_RANK) + h * 512u + threadIdx.x * 2u;
     level1.at[h] = state;
     level2.at[h] = state + 64u * SPEC_KV_LORA_RANK;
   }

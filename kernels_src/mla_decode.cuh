@@ -442,6 +442,7 @@ NUM void fold_chunk(state &r, const f32 (&o)[OUT_BOXES][ROWS / 2u], const f32 (&
  * the chunks before of 32 rows, which would take too many registers. */
 #define STATE_PAIRS (OUT_BOXES * ROWS / 4u + OWN)
 #define CHUNKS_IN_MEMORY (ROWS == 32u)
+static_assert(OUT_GROUPS * STATE_PAIRS * 512u <= 2u * ROWS * (SPEC_KV_LORA_RANK + 128u), "two states are scratch");
 
 /* What waits left, r right. */
 NUM void fold_saved(state &r, const float2 *t) {
@@ -521,7 +522,7 @@ NUM void output(const mla_attn_args &a, const share_block *share, const u8 *shar
   f32 o[OUT_BOXES][ROWS / 2u], l[ROWS / 2u], m[OWN];
   state r;
   clear(o, l);
-  float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * 2u * 64u * (SPEC_KV_LORA_RANK + 2u)) + group * STATE_PAIRS * 256u;
+  float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(ROWS, SPEC_KV_LORA_RANK)) + group * STATE_PAIRS * 256u;
   groups += threadIdx.x % 128u;
   float2 *chunks = groups + STATE_PAIRS * 128u;
   ptx_grid_wait();

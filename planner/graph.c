@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 #include "model_config.h"
 #include "specialise.h"
 
@@ -299,9 +300,11 @@ static matrix add_attention(graph *g, matrix q_latent) {
   mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                      .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2};
   attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
-  b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * 2 * 64 * (m->kv_lora_rank + 2) * 4, "attn_scratch");
   estimate(m, &a);
-  if (l->split_rows_max < l->max_batch_tokens) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
+  bool has_whole = l->split_rows_max < l->max_batch_tokens;
+  uint32_t rows = has_whole || m->heads > 32 ? 64 : attn_pass_rows(m->heads);
+  b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * attn_scratch_floats(rows, m->kv_lora_rank) * 4, "attn_scratch");
+  if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
   a.slots_max = count_slots(g);
   b.partial_o = add_work(g, (uint64_t)a.slots_max * m->heads * m->kv_lora_rank * 4, "partial_o");
   b.partial_ml = add_work(g, (uint64_t)a.slots_max * m->heads * 2 * 4, "partial_ml");

@@ -5,6 +5,7 @@
 #include "specialise.h"
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 
 typedef struct tile_shape { /* of gemm and moe_gemm: the product's part that one block computes */
   uint32_t n, rows, stages;
@@ -80,7 +81,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
 /* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time: mla_attn.cu, whose shared memory holds Q,
  * two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics and the cut. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
-  bool is_narrow = a->slots_max > 0 && a->heads <= 32;
+  bool is_narrow = attn_is_narrow(a);
   plan_dim x = per_rows((uint32_t)div_up(a->heads, 64), 1);
   x.cap = SPECIALISE_ATTN_CTAS;
   if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
@@ -88,7 +89,7 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   if (is_narrow) add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  if (is_narrow) add_spec(choice, "SPEC_ROWS", a->heads <= 8 ? 8 : a->heads <= 16 ? 16 : 32);
+  if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
   choice->shared_bytes = is_narrow ? 232448 : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
   set_grid(choice, x, constant(1), constant(1));
 }
