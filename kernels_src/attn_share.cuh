@@ -172,7 +172,8 @@ NUM attn_found share_look(const attn_share *share, const mla_attn_args &a, u32 n
     const u32 before = pieces + own_end - own, hit = __ballot_sync(WARP_ALL, before <= wanted && wanted < before + own);
     if (hit) {
       const u32 from = (u32)__ffs((i32)hit) - 1u;
-      return {i + from, __shfl_sync(WARP_ALL, of_full ? wanted - before : sum.full, from), slots + __shfl_sync(WARP_ALL, slot_end - sum.slots, from)};
+      const u32 own_nth = __shfl_sync(WARP_ALL, of_full ? wanted - before : sum.full, from);
+      return {i + from, own_nth, slots + __shfl_sync(WARP_ALL, slot_end - sum.slots, from)};
     }
     pieces += __shfl_sync(WARP_ALL, own_end, 31);
     slots += __shfl_sync(WARP_ALL, slot_end, 31);

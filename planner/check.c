@@ -243,9 +243,10 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
     uint64_t of_pass = spec_of(c, k, "SPEC_ROWS");
-    if (spec_of(c, k, "SPEC_MAPS") && ((of_pass != 8 && of_pass != 16 && of_pass != 32) || of_pass < c->h->model.heads || k->threads != 512))
+    bool is_narrow = spec_of(c, k, "SPEC_MAPS") != 0, is_sound = of_pass == 8 || of_pass == 16 || of_pass == 32;
+    if (is_narrow && (!is_sound || of_pass < c->h->model.heads || k->threads != 512))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
-    shared = of_pass ? SHARED_BYTES_MAX : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
+    shared = is_narrow ? SHARED_BYTES_MAX : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
   }
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
