@@ -43,14 +43,21 @@ NUM u32 share_sum(u32 x) {
   return x;
 }
 
-/* Prices the choices. extents: of all tiles in `lists`, or null. */
+/* Until the pieces are listed, `lists` holds the tiles' extents. */
+NUM void list_extent(attn_lists *lists, u32 i, attn_extent e) {
+  lists->first[i] = e.chunks;
+  lists->slot[i] = e.blocks * e.passes;
+  lists->key[i] = e.count;
+}
+NUM attn_extent listed_extent(const attn_lists *lists, u32 i) { return {lists->first[i], lists->slot[i], lists->key[i], 1u}; }
+
 NUM void share_price(attn_share *share, const attn_lists *lists, const mla_attn_args &a) {
   for (u32 choice = threadIdx.x / 32u; choice < ATTN_CUTS; choice += SHARE_WARPS) {
     const u32 piece = attn_cut_piece(choice, a.group_chunks);
     attn_sum sum = {0, 0, 0, 0, 0, 0};
     if (piece)
       for (u32 i = threadIdx.x % 32u; i < share->tiles; i += 32u)
-        attn_sum_add(&sum, &a, lists ? attn_extent{lists->first[i], lists->slot[i], lists->key[i], 1u} : attn_extent_of(&a, a.tiles[i]), piece);
+        attn_sum_add(&sum, &a, lists ? listed_extent(lists, i) : attn_extent_of(&a, a.tiles[i]), piece);
     attn_sum all = {share_sum(sum.blocks), share_sum(sum.full), share_sum(sum.rests), share_sum(sum.rest_blocks), sum.rest_largest,
                     share_sum(sum.slots)};
 #pragma unroll
@@ -74,8 +81,7 @@ NUM void share_number(attn_share *share, attn_lists *lists, const mla_attn_args 
 #pragma unroll
   for (u32 i = 0; i < SHARE_EACH; i++) {
     sums[i] = {0, 0, 0, 0, 0, 0};
-    if (tile + i < share->tiles)
-      attn_sum_add(&sums[i], &a, {lists->first[tile + i], lists->slot[tile + i], lists->key[tile + i], 1u}, piece);
+    if (tile + i < share->tiles) attn_sum_add(&sums[i], &a, listed_extent(lists, tile + i), piece);
     own[0] += sums[i].full;
     own[1] += sums[i].slots;
     own[2] += sums[i].rests;
@@ -132,12 +138,7 @@ NUM void share_make(attn_share *share, attn_lists *lists, const mla_attn_args &a
   }
   __syncthreads();
   if (tiles > ATTN_CUT_TILES) return;
-  for (u32 i = threadIdx.x; i < tiles && lists; i += SPEC_THREADS) { /* extents, where the lists will be */
-    const attn_extent e = attn_extent_of(&a, a.tiles[i]);
-    lists->first[i] = e.chunks;
-    lists->slot[i] = e.blocks * e.passes;
-    lists->key[i] = e.count;
-  }
+  for (u32 i = threadIdx.x; i < tiles && lists; i += SPEC_THREADS) list_extent(lists, i, attn_extent_of(&a, a.tiles[i]));
   if (lists) __syncthreads();
   share_price(share, lists, a);
   __syncthreads();

@@ -305,13 +305,13 @@ NUM void attend(const mla_attn_args &a, const attn_piece &it, u8 *shared, u32 ba
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_attn(const __grid_constant__ mla_attn_args a) {
   extern __shared__ u8 raw[];
   ptx_grid_next();
-  ptx_grid_wait();
   const u32 base = (ptx_shared(raw) + 1023u) & ~1023u;
   u8 *shared = raw + (base - ptx_shared(raw));
   if (threadIdx.x < 64u) ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u; /* before attend's fences */
 
   attn_share *share = (attn_share *)(shared + AT_SHARE);
   share_make(share, nullptr, a);
+  ptx_grid_wait();
   if (blockIdx.x == 0 && threadIdx.x < 32u) share_parts(share, a);
   for (u32 round = 0; share_nth(round) < share_count(share, a); round++)
     attend(a, share_piece(share, nullptr, a, share_nth(round)), shared, base);
