@@ -127,7 +127,7 @@ FLAWS = [
      "a maximum is taken before it is there"),
     ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, p.cut)/(in_group == 0)/", "a unit goes on from the one before"),
     ("mla_fold", 0, "mla_fold.cu", "s/__syncthreads(); .. the groups have been read ..//", "groups are overwritten before they are read"),
-    ("mla_fold", 0, "mla_fold.cu", "s/per_group = attn_group_units(part.piece_chunks, a.group_chunks)/per_group = 1u/",
+    ("mla_fold", 0, "mla_fold.cu", "s/nth < per_group \\&\\& unit + 1u/nth < 1u \\&\\& unit + 1u/",
      "units are folded without their groups"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
