@@ -30,7 +30,7 @@ NUM fold fold_step(fold a, fold b) {
 }
 
 /* Units 0 .. count - 1 of a token and head in order, per_group to a group; at, step: the row of unit 0, and from one to the next. */
-NUM fold fold_units(const mla_fold_args &a, u64 at, u64 step, u32 count, u32 per_group, u32 column) {
+NUM fold fold_units(const mla_fold_args &a, u32 at, u32 step, u32 count, u32 per_group, u32 column) {
   fold all, group;
   u32 nth = 0; /* in its group */
   for (u32 from = 0; from < count; from += AT_ONCE) {
@@ -38,9 +38,9 @@ NUM fold fold_units(const mla_fold_args &a, u64 at, u64 step, u32 count, u32 per
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
       if (from + i >= count) break;
-      const u64 row = at + (from + i) * step;
+      const u32 row = at + (from + i) * step;
       const float2 ml = ((const float2 *)a.partial_ml)[row];
-      next[i] = {ml.x, ml.y, *(const float4 *)(a.partial_o + row * a.kv_lora_rank + column)};
+      next[i] = {ml.x, ml.y, *(const float4 *)(a.partial_o + (u64)row * a.kv_lora_rank + column)};
     }
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
@@ -88,27 +88,26 @@ NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exist
   const u32 token = find_token(b.cut, nth / (a.heads * slices)), head = nth / slices % a.heads, column = nth % slices * SLICE + lane * 4u;
   const attn_part part = b.parts[token];
   const u32 per_group = attn_group_units(part.piece_chunks, a.group_chunks);
-  const u64 at = (u64)part.first * a.heads + head, step = (u64)part.step * a.heads;
+  const u32 at = part.first * a.heads + head, step = part.step * a.heads;
   bf16 *to = a.out + ((u64)token * a.heads + head) * a.kv_lora_rank + column;
-  if (lanes == 1u) {
-    store_out(to, fold_units(a, at, step, part.units, per_group, column));
-    return;
-  }
   fold all;
   for (u32 from = 0; from < most; from += lanes * per_group) {
-    const u32 unit = from + warp % lanes * per_group;
-    if (exists && unit < part.units)
-      b.groups[warp][lane] =
-          fold_units(a, at + unit * step, step, part.units - unit < per_group ? part.units - unit : per_group, per_group, column);
+    const u32 unit = from + warp % lanes * per_group, left = part.units - unit;
+    fold own;
+    const u32 count = lanes > 1u && left > per_group ? per_group : left;
+    if (exists && unit < part.units) own = fold_units(a, at + unit * step, step, count, per_group, column);
+    all = lanes == 1u ? own : all;
+    if (lanes == 1u) break;
+    b.groups[warp][lane] = own;
     __syncthreads();
     for (u32 i = 0; i < lanes && from + i * per_group < part.units && warp % lanes == 0; i++)
-      all = from + i == 0 ? b.groups[warp][lane] : fold_step(all, b.groups[warp + i][lane]);
+      all = from + i == 0 ? own : fold_step(all, b.groups[warp + i][lane]);
     __syncthreads(); /* the groups have been read */
   }
   if (exists && warp % lanes == 0) store_out(to, all);
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS, 3) void mla_fold(const __grid_constant__ mla_fold_args a) {
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 2) void mla_fold(const __grid_constant__ mla_fold_args a) {
   __shared__ fold_block b;
   ptx_grid_next();
   const u32 tokens = a.step->token_count, warp = threadIdx.x / 32u;
@@ -134,7 +133,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 3) void mla_fold(const __g
   if (most == 0) return;
   for (u32 i = 0; i < (tokens + 31u) / 32u; i++) cut += (u32)__popc(b.cut[i]);
   per_group = attn_group_units(b.parts[find_token(b.cut, 0)].piece_chunks, a.group_chunks); /* the same for all */
-  while (most > 2u * AT_ONCE && lanes * per_group < most && lanes < WARPS) lanes *= 2u;
+  while (most > AT_ONCE && lanes * per_group < most && lanes < WARPS) lanes *= 2u;
   const u32 slices = cut * a.heads * (a.kv_lora_rank / SLICE), at_once = WARPS / lanes;
   for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
     const bool exists = i + warp / lanes < slices;

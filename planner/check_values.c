@@ -107,7 +107,7 @@ static status check_gemm(const reader *r, const gemm_args *a) {
   return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
 }
 
-#define SLOTS_MAX (1u << 24)
+#define SLOTS_MAX (1u << 24) /* times HEADS_MAX rows: numbered by 32 bits */
 #define ESTIMATE_MAX 1000000u /* nanoseconds: sums over a step's tiles stay far below 2^64 */
 
 static status check_mla_attn(const reader *r, const mla_attn_args *a) {
