@@ -121,7 +121,7 @@ FLAWS = [
     ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),
     ("mla_attn", 8, "decode_scores.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//",
      "KV rows are used before they have come"),
-    ("mla_attn", 8, "decode_scores.cuh", "s/ clear_rows(shared, at, / clear_rows(shared, at, 1u + /",
+    ("mla_attn", 8, "decode_scores.cuh", "s/clear_rows(shared, at, last/clear_rows(shared, at, 1u + last/",
      "a row beyond the last position is not zero"),
     ("mla_attn", 8, "decode_scores.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX/if (nth > 1u) ptx_barrier_wait(base + MAX/",
      "a maximum is taken before it is there"),
