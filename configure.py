@@ -43,8 +43,9 @@ cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu few.cuh gemm.cu gemm_few.cuh mla_attn.cu mla_fold.cu moe_gemm.cu moe_gemm_few.cuh moe_sort.cu num.h
-ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu attn_cut.h attn_share.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh
+gemm.cu gemm_few.cuh mla_attn.cu mla_decode.cuh mla_fold.cu moe_gemm.cu moe_gemm_few.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu
+reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -105,7 +106,7 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+    "embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": 1024, "HELD": held} for held in (1, 2, 8)]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
@@ -116,6 +117,8 @@ for stem, tiles in FEW.items():
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
+    (256, 32, 8), (256, 64, 8), (512, 64, 8), (256, 64, 16), (512, 64, 16), (256, 64, 32), (512, 32, 32), (512, 64, 32))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -135,6 +138,17 @@ FLAWS = [
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
     ("rmsnorm", 0, "rmsnorm.cu", "\\#partial.j. = p;#{n;d}", "no barrier before the tree"),
     ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
+    ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//",
+     "KV rows are used before they have come"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/clear_rows(shared, at, last/clear_rows(shared, at, 1u + last/",
+     "a row beyond the last position is not zero"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX/if (nth > 1u) ptx_barrier_wait(base + MAX/",
+     "a maximum is taken before it is there"),
+    ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, p.cut)/(in_group == 0)/", "a unit goes on from the one before"),
+    ("mla_fold", 0, "mla_fold.cu", "s/__syncthreads(); .. the groups have been read ..//", "groups are overwritten before they are read"),
+    ("mla_fold", 0, "mla_fold.cu", "s/nth < per_group \\&\\& unit + 1u/nth < 1u \\&\\& unit + 1u/",
+     "units are folded without their groups"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),
@@ -371,7 +385,9 @@ def write_emulator(ninja, build):
     for i, (stem, number, text, edit, flaw) in enumerate(FLAWS):
         folder = "%s/gen/flaw_%d" % (build, i)
         copies = sorted({"%s/%s.cu" % (folder, stem), "%s/%s" % (folder, text)})
-        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem], stem=stem, folder=folder, edit=edit)
+        headers = ["kernels_src/" + name for name in KERNEL_TEXTS if name.endswith(".cuh")]
+        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem, *headers], stem=stem, folder=folder,
+                    edit=edit)
         kernel(stem, EMULATED[stem][number], "broken_%d" % i, folder, flaw, copies)
     linked["test_self_check"] = [machine] + [path for paths in linked.values() for path in paths if path != machine]
     return linked
@@ -408,7 +424,7 @@ def write_rules(ninja, args):
                "'-DEMULATED_TEXT=\"$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out",
                description="CXX $out", **depfile)
     ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
-    ninja.rule("break", command="cp kernels_src/$stem.cu $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
+    ninja.rule("break", command="cp kernels_src/$stem.cu kernels_src/*.cuh $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
                "! cmp -s $in $folder/$$(basename $in)", description="BREAK $out")
     ninja.rule("embed", command="python3 tools/embed.py -o $out --table $table --header $header $in", description="EMBED $out")
     ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(),

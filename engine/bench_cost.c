@@ -45,26 +45,17 @@ static bench_cost gemm_cost(const scope *s, const gemm_args *a) {
                       .flops = 2.0 * (double)s->rows * (double)product};
 }
 
-/* Partial results that the rows' contexts are cut into. */
-static uint64_t partials(const scope *s, uint32_t chunk_tokens, uint32_t unit_chunks) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < s->step->token_count; i++)
-    sum += div_up(div_up(s->step->position[i] + 1ull, chunk_tokens), unit_chunks);
-  return sum;
-}
-
+/* Partial results count for nothing: how a context is cut is the kernel's affair. */
 static bench_cost mla_attn_cost(const scope *s, const mla_attn_args *a) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim, seen = 0;
-  uint64_t out = a->unit_chunks ? partials(s, a->chunk_tokens, a->unit_chunks) * a->heads * (a->kv_lora_rank + 2ull) * 4
-                                : s->rows * a->heads * a->kv_lora_rank * 2;
   for (uint32_t i = 0; i < s->step->token_count; i++) seen += s->step->position[i] + 1ull;
-  return (bench_cost){.kv_bytes = s->step->kv_rows * columns * 2, .activation_bytes = s->rows * a->heads * columns * 2 + out,
+  return (bench_cost){.kv_bytes = s->step->kv_rows * columns * 2,
+                      .activation_bytes = s->rows * a->heads * (columns + a->kv_lora_rank) * 2,
                       .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->kv_lora_rank)};
 }
 
 static bench_cost mla_fold_cost(const scope *s, const mla_fold_args *a) {
-  uint64_t units = partials(s, a->chunk_tokens, a->unit_chunks), numbers = units * a->heads * (a->kv_lora_rank + 2ull);
-  return (bench_cost){.activation_bytes = numbers * 4 + s->rows * a->heads * a->kv_lora_rank * 2, .flops = 2.0 * (double)numbers};
+  return (bench_cost){.activation_bytes = s->rows * a->heads * a->kv_lora_rank * 2};
 }
 
 static bench_cost router_cost(const scope *s, const router_args *a) {

@@ -1,6 +1,8 @@
 /* op_maps.c - see op_maps.h. One function per kernel that takes maps; box sizes stand in the kernels' head comments. */
 #include "op_maps.h"
 #include "kernels.h"
+#include "kernels_src/abi.h"
+#include "limits.h"
 #include <string.h>
 
 typedef struct build { /* a kernel variant and its constants */
@@ -48,12 +50,26 @@ static void map_moe_gemm(const build *b, const moe_gemm_args *a, tensor_shape sh
   shapes[1].dims = value_of(b, "SPEC_TILE_ROWS") == 1 ? 3 : 2;
 }
 
+/* mla_decode.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's pages do. */
+static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  tensor_shape common = {.extent = {columns, 0, 1}, .stride_bytes = {2, 2 * columns, 0}, .box = {64, 0, 1}, .dims = 2, .swizzled = 1};
+  shapes[0] = shapes[1] = common;
+  shapes[0].address = (uint64_t)(uintptr_t)a->kv;
+  shapes[0].extent[1] = (uint64_t)KV_PAGES_MAX * PAGE_TOKENS;
+  shapes[0].box[1] = PAGE_TOKENS;
+  shapes[1].address = (uint64_t)(uintptr_t)a->q;
+  shapes[1].extent[1] = (uint64_t)rows * a->heads;
+  shapes[1].box[1] = box_rows;
+}
+
 void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows, tensor_shape shapes[2]) {
   const build b = {specs, spec_count, rows};
   memset(shapes, 0, 2 * sizeof shapes[0]);
   switch (kernel) {
     case KERNEL_gemm: map_gemm(&b, args, shapes); break;
     case KERNEL_moe_gemm: map_moe_gemm(&b, args, shapes); break;
+    case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
     default: ASSERT(kernel < KERNEL_COUNT && false);
   }
 }

@@ -43,8 +43,7 @@ enum {
                      POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
   OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale),
   OPTIONAL_gemm = 0,
-  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, out) | POINTER_BIT(mla_attn_args, partial_o) |
-                      POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),
+  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, parts),
   OPTIONAL_mla_fold = 0,
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),

@@ -258,7 +258,11 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
-    shared = 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 1024;
+    uint64_t of_pass = spec_of(c, k, "SPEC_ROWS");
+    bool is_narrow = spec_of(c, k, "SPEC_MAPS") != 0, is_sound = of_pass == 8 || of_pass == 16 || of_pass == 32;
+    if (is_narrow && (!is_sound || of_pass < c->h->model.heads || k->threads != 512))
+      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
+    shared = is_narrow ? SHARED_BYTES_MAX : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
   }
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->shared_bytes != shared)
@@ -306,8 +310,8 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
       if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
       if (strides) return (wanted_grid){1, 1, 1};
       return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
-    case OP_mla_attn: return (wanted_grid){1, 1, 1}; /* blocks stride over the items */
-    case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
+    case OP_mla_attn:
+    case OP_mla_fold: return (wanted_grid){1, 1, 1}; /* blocks stride over the work */
     case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
     case OP_router: return (wanted_grid){1, 1, 1}; /* warps stride over the tokens */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};

@@ -5,6 +5,7 @@
 #include "specialise.h"
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 
 typedef struct tile_shape { /* of gemm and moe_gemm: the product's part that one block computes */
   uint32_t n, rows, stages;
@@ -137,16 +138,27 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   return count;
 }
 
+/* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time: mla_attn.cu, whose shared memory holds Q,
+ * two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics and the cut. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
-  uint32_t units = a->unit_chunks ? a->units_max : 1;
-  plan_dim x = per_rows((uint32_t)div_up(a->heads, 64) * units, 1);
+  bool is_narrow = attn_is_narrow(a);
+  plan_dim x = per_rows((uint32_t)div_up(a->heads, 64), 1);
   x.cap = SPECIALISE_ATTN_CTAS;
-  set_threads(choice, 256);
+  if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
+  set_threads(choice, is_narrow ? 512 : 256);
+  if (is_narrow) add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  /* Q and two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics: see the head of mla_attn.cu. */
-  choice->shared_bytes = 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 1024;
+  if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
+  choice->shared_bytes = is_narrow ? 232448 : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
   set_grid(choice, x, constant(1), constant(1));
+}
+
+/* A block for 128 columns of a token and head, as of a token of many groups. */
+static plan_dim fold_blocks(const mla_fold_args *a) {
+  plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
+  x.cap = SPECIALISE_FOLD_CTAS;
+  return x;
 }
 
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
@@ -176,7 +188,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
+    case OP_mla_fold: choose_rows(choice, 256, fold_blocks(args), constant(1)); break;
     case OP_qkv_rope:
       choose_rows(choice, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(((const qkv_rope_args *)args)->heads, 8)));
       break;

@@ -19,10 +19,11 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = ["abi.h", "few.cuh", "gemm_few.cuh", "moe_gemm_few.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
+HEADERS = """abi.h attn_cut.h attn_share.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh gemm_few.cuh
+mla_decode.cuh moe_gemm_few.cuh num.h ptx.cuh reduce.cuh step.h tensor_map.h tile.cuh""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
+SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
@@ -51,8 +52,9 @@ def variants(stem):
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
-        return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
-                for rank in (256, 512) for rope in (32, 64)]
+        sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+        wide = [({"THREADS": 256, **size}, 1024 + 3 * 8192 * -(-sum(size.values()) // 64) + 8192 + 2048) for size in sizes]
+        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX) for size in sizes for rows in (8, 16, 32)]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     return few + [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
