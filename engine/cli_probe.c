@@ -69,7 +69,7 @@ static const gemm_args *args_of(const probe *self, const plan_op *op) {
 static bool has_shape(const probe *self, const plan_op *op, const shape *s) {
   if (op->kernel != KERNEL_gemm) return false;
   const gemm_args *args = args_of(self, op);
-  return args->batches == 1 && args->n == s->lt.n && args->k == s->lt.k && args->y_f32 == s->lt.y_f32;
+  return args->batches == 1 && args->n == s->lt.n && args->k == s->lt.k && (args->y_kind == Y_F32) == (s->lt.y_f32 != 0);
 }
 
 static uint32_t rows_limit(const probe *self, uint32_t rows_kind) {
@@ -88,7 +88,7 @@ static status collect_shapes(probe *self) {
     shape *s = &self->shapes[at];
     if (at == self->shape_count) {
       self->shape_count++;
-      s->lt = (gemm_lt_shape){.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
+      s->lt = (gemm_lt_shape){.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_kind == Y_F32};
     }
     s->rows_max = max_u32(s->rows_max, min_u32(op->rows_max, rows_limit(self, op->rows_kind)));
     self->rows_max = max_u32(self->rows_max, s->rows_max);

@@ -84,7 +84,7 @@ static status prepare_library(exec *self, arena *host) {
         return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu, hint: run `verbatim probe` "
                     "and plan again", op->name, (unsigned long long)pin->library_version,
                     (unsigned long long)gemm_lt_version(self->library));
-      gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
+      gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_kind == Y_F32};
       gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
       memcpy(algo.words, pin->algo, sizeof algo.words);
       TRY(gemm_lt_prepare(self->library, &shape, &algo, &op->lt[g]));
@@ -331,7 +331,7 @@ static status probe_rows(const probe *p, gemm_lt_op *lt) {
   probe_run(p, NULL, ours, &result);
   probe_run(p, lt, theirs, &result);
   TRY(result);
-  uint64_t item = p->args->y_f32 ? 4 : 2;
+  uint64_t item = p->args->y_kind == Y_F32 ? 4 : 2;
   for (uint32_t row = 0; row < p->rows; row++)
     if (memcmp(ours + row * p->args->ldy * item, theirs + row * p->args->ldy * item, p->args->n * item) != 0)
       return FAIL(ERR_MISMATCH, "%s (n %u, k %u, %u rows): cuBLASLt %llu does not give the bits of our gemm, hint: plan without --profile",
@@ -341,7 +341,7 @@ static status probe_rows(const probe *p, gemm_lt_op *lt) {
 
 /* Rows that fit the staging halves. */
 static uint32_t probe_rows_max(const gemm_args *args) {
-  uint64_t x_row = 2ull * args->ldx, y_row = (args->y_f32 ? 4ull : 2ull) * args->ldy;
+  uint64_t x_row = 2ull * args->ldx, y_row = (args->y_kind == Y_F32 ? 4ull : 2ull) * args->ldy;
   return (uint32_t)(EXEC_STAGING_HALF_BYTES / (x_row > y_row ? x_row : y_row));
 }
 
@@ -355,7 +355,7 @@ static status check_pin(exec *self, const exec_op *op, const plan_gemm *pin, gem
     if (rows[i] == 0 || rows[i] > most || (i && rows[i] == rows[i - 1])) continue;
     probe p = {.self = self, .op = op, .args = args, .rows = rows[i]};
     p.x_bytes = 2ull * ((rows[i] - 1ull) * args->ldx + args->k);
-    p.y_bytes = (args->y_f32 ? 4ull : 2ull) * ((rows[i] - 1ull) * args->ldy + args->n);
+    p.y_bytes = (args->y_kind == Y_F32 ? 4ull : 2ull) * ((rows[i] - 1ull) * args->ldy + args->n);
     TRY(probe_rows(&p, lt));
   }
   return OK;

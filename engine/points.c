@@ -191,7 +191,7 @@ static status add_q_rope(maker *m, const q_rope_args *a) {
 
 static status add_gemm(maker *m, const gemm_args *a) {
   return add(m, (output){FIELD(gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
-                         .type = a->y_f32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16, .row_stride = a->ldy, .columns = a->n,
+                         .type = a->y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16, .row_stride = a->ldy, .columns = a->n,
                          .segments = a->batches, .segment_stride = a->y_batch});
 }
 

@@ -271,7 +271,7 @@ void self_check_cases_gemm(self_check_image *image) {
   const u32 rows = shapes[image->form].rows, n = shapes[image->form].n, k = shapes[image->form].k, gap = shapes[image->form].gap;
   const u32 batches = batched ? 2 : 1, padded = rows + 1;
   gemm_args a = {.step = take_step(image, batched ? 1 : rows, batched ? rows : 0, 0), .ldx = k + gap, .ldy = n + gap, .n = n, .k = k,
-                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_f32 = !batched};
+                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_kind = batched ? Y_BF16 : Y_F32};
   a.x_batch = (u64)padded * a.ldx;
   a.w_batch = (u64)n * k;
   a.y_batch = (u64)padded * a.ldy;
@@ -284,7 +284,7 @@ void self_check_cases_gemm(self_check_image *image) {
   for (u32 i = 0; i < n && least; i++) fill_least(image, w + (u64)i * k, k, 1);
   a.x = x;
   a.w = w;
-  a.y = take(image, batches * a.y_batch * (a.y_f32 ? 4 : 2));
+  a.y = take(image, batches * a.y_batch * (a.y_kind == Y_F32 ? 4 : 2));
   LAUNCH(image, a, n, rows + 128, batches); /* whatever the tile, there is a block that has no row */
 }
 
@@ -297,7 +297,7 @@ void self_check_cases_moe_gemm(self_check_image *image) {
   const u32 tokens = shapes[image->form].tokens, n = shapes[image->form].n, k = shapes[image->form].k, pairs = tokens * TOP_K;
   const bool gathered = image->form != 1, quick = image->form == 2;
   const u32 rows = gathered ? tokens : pairs;
-  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K};
+  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K, .y_kind = Y_F32};
   u32 *expert_first = take(image, sizeof shapes->first), *row_token = take(image, (pairs + 1) * 4);
   bf16 *x = take(image, (u64)(rows + 1) * a.ldx * 2), *w = take(image, (u64)EXPERTS * n * k * 2);
   memcpy(expert_first, shapes[image->form].first, sizeof shapes->first);

@@ -10,6 +10,11 @@
 
 #include "step.h"
 
+enum y_kind { /* of a product's result */
+  Y_BF16 = 0, /* rounded once                                                                                     */
+  Y_F32 = 1,
+  Y_SILU = 2  /* y[row][i] = bf16(silu(gate_i) * up_i): w has n = 2 * inter rows, the gate's first, y has inter columns */
+};
 enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1 }; /* rows of an op: that count times rows_mul */
 
 typedef struct embed_args {
@@ -68,7 +73,7 @@ typedef struct q_rope_args {
   u32 half_split;       /* as in kv_write_args */
 } q_rope_args;
 
-/* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b; fp32 or rounded once to bf16. */
+/* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b, as y_kind says. */
 typedef struct gemm_args {
   const step_in *step;
   const bf16 *x;          /* [batch][rows][ldx], k contiguous  */
@@ -79,7 +84,7 @@ typedef struct gemm_args {
   u32 n, k;               /* k a multiple of 64, n of 8        */
   u32 batches;
   u32 rows_kind;
-  u32 y_f32;              /* 1: y is f32, 0: bf16              */
+  u32 y_kind;             /* enum y_kind                       */
   u32 pad;
 } gemm_args;
 
@@ -143,15 +148,16 @@ typedef struct moe_sort_args {
   u32 experts, top_k;
 } moe_sort_args;
 
-/* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), fp32. */
+/* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), as y_kind says. */
 typedef struct moe_gemm_args {
   const step_in *step;
   const u32 *expert_first; /* [experts + 1]           */
   const u32 *row_token;    /* [T * top_k] or null     */
   const bf16 *x;           /* [.][ldx]                */
   const bf16 *w;           /* [experts][n][k]         */
-  f32 *y;                  /* [T * top_k][n]          */
-  u32 ldx, n, k, experts, top_k, pad;
+  void *y;                 /* [T * top_k][columns]    */
+  u32 ldx, n, k, experts, top_k;
+  u32 y_kind;              /* enum y_kind             */
 } moe_gemm_args;
 
 typedef struct moe_combine_args {

@@ -5,6 +5,9 @@
  * threads. A block whose rows all lie beyond the step's count returns at once; others read no row beyond it and write none.
  * Moves n * k * 2 bytes of weights per row of blocks, and rows * k * 2 bytes of x per column of blocks (from L2). */
 #include "spec.cuh"
+#ifdef SPEC_CLUSTER
+#include "gemm_many.cuh"
+#else
 #include "tile.cuh"
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_constant__ gemm_args a) {
@@ -29,8 +32,9 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
   tile_product(acc, source, ring, a.k);
 
   const u64 y = batch * a.y_batch + (u64)row0 * a.ldy;
-  if (a.y_f32)
+  if (a.y_kind == Y_F32)
     tile_store_f32(acc, (f32 *)a.y + y, a.ldy, rows, n0, a.n);
   else
     tile_store_bf16(acc, (bf16 *)a.y + y, a.ldy, rows, n0, a.n, ring, shared);
 }
+#endif

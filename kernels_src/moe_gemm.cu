@@ -5,6 +5,9 @@
  * SPEC_TILE_ROWS sorted rows: each expert has ceil(rows of it / SPEC_TILE_ROWS) of them, dealt in expert order, and
  * blocks beyond the last return. Experts without rows cost nothing. Moves each used expert's weights once per tile. */
 #include "spec.cuh"
+#ifdef SPEC_CLUSTER
+#include "moe_gemm_many.cuh"
+#else
 #include "tile.cuh"
 #include "reduce.cuh"
 
@@ -50,5 +53,6 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid
   }
   f32 acc[TILE_ACCUMULATORS];
   tile_product(acc, source, tile_ring(shared), a.k);
-  tile_store_f32(acc, a.y + (u64)tile.row * a.n, a.n, tile.rows, n0, a.n);
+  tile_store_f32(acc, (f32 *)a.y + (u64)tile.row * a.n, a.n, tile.rows, n0, a.n);
 }
+#endif

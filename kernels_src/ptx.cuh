@@ -55,6 +55,21 @@ NUM void ptx_barrier_arrive_copies(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+/* A cluster: blocks that run at the same time and reach each other's shared memory. This block's number in it; an arrival at the barrier
+ * that lies at the same place in block `rank`; a barrier of all threads of all its blocks. */
+NUM u32 ptx_cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}"
+               ::"r"(barrier), "r"(rank) : "memory");
+}
+NUM void ptx_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
@@ -90,6 +105,13 @@ NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u3
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
                "[%0], [%1, {%3, %4, %5}], [%2], %6;"
                ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "l"(policy) : "memory");
+}
+/* The same into every block of the cluster whose bit is set in `blocks`, at the same place in its shared memory and counted by its own
+ * barrier there. */
+NUM void ptx_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5}], [%2], %6, %7;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "h"((u16)blocks), "l"(policy) : "memory");
 }
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 /* Brings `bytes` (a multiple of 16, like the address) into L2. */
@@ -130,29 +152,46 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 /* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
  * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). */
-#define PTX_D0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define PTX_D1 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define PTX_D2 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define PTX_D3 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define PTX_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define PTX_D16 PTX_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_D24 PTX_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define PTX_D32 PTX_D24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define PTX_D40 PTX_D32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define PTX_D48 PTX_D40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define PTX_D56 PTX_D48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define PTX_D64 PTX_D56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define PTX_D72 PTX_D64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define PTX_D80 PTX_D72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define PTX_D88 PTX_D80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define PTX_D96 PTX_D88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define PTX_D104 PTX_D96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define PTX_D112 PTX_D104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define PTX_D120 PTX_D112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define PTX_D128 PTX_D120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define PTX_OUT4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define PTX_OUT16(i) PTX_OUT4(i), PTX_OUT4(i + 4), PTX_OUT4(i + 8), PTX_OUT4(i + 12)
+#define PTX_OUT8(i) PTX_OUT4(i), PTX_OUT4(i + 4)
+#define PTX_OUT16(i) PTX_OUT8(i), PTX_OUT8(i + 8)
 #define PTX_OUT32(i) PTX_OUT16(i), PTX_OUT16(i + 16)
+#define PTX_OUT64(i) PTX_OUT32(i), PTX_OUT32(i + 32)
 #define PTX_MULTIPLY(name, n, registers, across, a_at, b_at, ...)                                                              \
   NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, " a_at ", " b_at                   \
                  ", 1, 1, 1, 0, " across ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
   }
 PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4", "%5", PTX_OUT4(0))
-PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
-PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0", "%16", "%17", PTX_OUT16(0))
-PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0", "%32", "%33", PTX_OUT32(0))
-PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
-             PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
+PTX_MULTIPLY(ptx_multiply, 16, PTX_D8, "0", "%8", "%9", PTX_OUT8(0))
+PTX_MULTIPLY(ptx_multiply, 32, PTX_D16, "0", "%16", "%17", PTX_OUT16(0))
+PTX_MULTIPLY(ptx_multiply, 48, PTX_D24, "0", "%24", "%25", PTX_OUT16(0), PTX_OUT8(16))
+PTX_MULTIPLY(ptx_multiply, 64, PTX_D32, "0", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply, 80, PTX_D40, "0", "%40", "%41", PTX_OUT32(0), PTX_OUT8(32))
+PTX_MULTIPLY(ptx_multiply, 96, PTX_D48, "0", "%48", "%49", PTX_OUT32(0), PTX_OUT16(32))
+PTX_MULTIPLY(ptx_multiply, 112, PTX_D56, "0", "%56", "%57", PTX_OUT32(0), PTX_OUT16(32), PTX_OUT8(48))
+PTX_MULTIPLY(ptx_multiply, 128, PTX_D64, "0", "%64", "%65", PTX_OUT64(0))
+PTX_MULTIPLY(ptx_multiply, 160, PTX_D80, "0", "%80", "%81", PTX_OUT64(0), PTX_OUT16(64))
+PTX_MULTIPLY(ptx_multiply, 192, PTX_D96, "0", "%96", "%97", PTX_OUT64(0), PTX_OUT32(64))
+PTX_MULTIPLY(ptx_multiply, 224, PTX_D112, "0", "%112", "%113", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
+PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
+PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D64, "1", "%64", "%65", PTX_OUT64(0))
+PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D128, "1", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
 
 #endif

@@ -126,7 +126,7 @@ static void describe_q_rope(writer *w, const q_rope_args *a) {
 
 static void describe_gemm(writer *w, const gemm_args *a) {
   uint64_t rows = rows_of(w, a->rows_kind);
-  uint32_t type = a->y_f32 ? TYPE_F32 : TYPE_BF16;
+  uint32_t type = a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16;
   check_access *x = table(w, FIELD(gemm, x), false, TYPE_BF16, rows, a->ldx, a->k);
   x->batches = a->batches;
   x->batch_stride = times(a->x_batch, 2);

@@ -103,7 +103,7 @@ static status check_q_rope(const reader *r, const q_rope_args *a) {
 }
 
 static status check_gemm(const reader *r, const gemm_args *a) {
-  SAME(y_f32, a->y_f32 != 0);
+  if (a->y_kind > Y_F32) return same(r, "y_kind", a->y_kind, Y_F32);
   return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
 }
 

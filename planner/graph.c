@@ -117,7 +117,7 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   op.fixup_count = plan->refs.count - op.first_fixup;
   const gemm_args *gemm = call->args;
   if (call->kernel == OP_gemm && gemm->batches == 1)
-    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_f32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
+    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_kind == Y_F32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
                 &g->gemm_workspace_bytes);
   *(plan_op *)draft_append(&plan->ops, 1) = op;
 }
@@ -192,7 +192,7 @@ static projections add_projections(graph *g, matrix h) {
   add_tensor(g, m->q_lora_rank ? "self_attn.q_a_proj.weight" : "self_attn.q_proj.weight", whole(first, m->hidden));
   add_tensor(g, "self_attn.kv_a_proj_with_mqa.weight", whole(m->kv_lora_rank + m->rope_dim, m->hidden));
   matrix both = add_matrix(g, g->rows, n, 4, "qkv_a");
-  add_gemm(g, "qkv_a", h, weight, both, (gemm_args){.n = n, .k = m->hidden, .y_f32 = 1});
+  add_gemm(g, "qkv_a", h, weight, both, (gemm_args){.n = n, .k = m->hidden, .y_kind = Y_F32});
   projections p = {both, {both.buffer, n, (uint64_t)first * 4}};
   if (m->q_lora_rank == 0) return p;
   uint32_t norm = add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
@@ -200,7 +200,7 @@ static projections add_projections(graph *g, matrix h) {
   add_norm(g, "q_a_norm", both, DRAFT_NONE, norm, q_a, m->q_lora_rank, m->latent_eps, false);
   uint32_t q_b = add_weight(g, "q_b weight", "self_attn.q_b_proj.weight", q_columns, m->q_lora_rank);
   p.q = add_matrix(g, g->rows, q_columns, 4, "q");
-  add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_f32 = 1});
+  add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_kind = Y_F32});
   return p;
 }
 
@@ -332,7 +332,7 @@ static void add_attention_block(graph *g) {
                        .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim});
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
-  add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_f32 = 1});
+  add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_kind = Y_F32});
   g->delta = delta.buffer;
 }
 
@@ -353,13 +353,13 @@ static matrix add_mlp(graph *g, matrix h, const char *prefix, const char *label,
   uint32_t w_down = add_weight(g, what, name, m->hidden, inter);
   snprintf(what, sizeof what, "%sgate_up", label);
   matrix gate_up = add_matrix(g, g->rows, 2 * inter, 4, what);
-  add_gemm(g, what, h, w_gate_up, gate_up, (gemm_args){.n = 2 * inter, .k = m->hidden, .y_f32 = 1});
+  add_gemm(g, what, h, w_gate_up, gate_up, (gemm_args){.n = 2 * inter, .k = m->hidden, .y_kind = Y_F32});
   snprintf(what, sizeof what, "%ssilu_mul", label);
   matrix activated = add_matrix(g, g->rows, inter, 2, what);
   add_silu(g, what, gate_up, activated, 1);
   snprintf(what, sizeof what, "%sdown", label);
   matrix out = add_matrix(g, g->rows, m->hidden, 4, what);
-  add_gemm(g, what, activated, w_down, out, (gemm_args){.n = m->hidden, .k = inter, .y_f32 = 1});
+  add_gemm(g, what, activated, w_down, out, (gemm_args){.n = m->hidden, .k = inter, .y_kind = Y_F32});
   return out;
 }
 
@@ -378,7 +378,7 @@ static routing add_router(graph *g, matrix h) {
     add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
   }
   matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
-  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_f32 = 1});
+  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32});
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
                add_work(g, (uint64_t)(m->experts + 1) * 4, "expert_first"), add_work(g, pairs * 4, "row_token"),
                add_work(g, pairs * 4, "pair_row")};
@@ -397,7 +397,7 @@ static routing add_router(graph *g, matrix h) {
 
 static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, matrix x, uint32_t weight, matrix y,
                          uint32_t k) {
-  moe_gemm_args a = {.ldx = x.stride, .n = y.stride, .k = k, .experts = g->m->experts, .top_k = g->m->top_k};
+  moe_gemm_args a = {.ldx = x.stride, .n = y.stride, .k = k, .experts = g->m->experts, .top_k = g->m->top_k, .y_kind = Y_F32};
   const draft_ref refs[] = {ARG(moe_gemm_args, step, g->step, 0), ARG(moe_gemm_args, expert_first, r->expert_first, 0),
                             ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x.buffer, x.offset),
                             ARG(moe_gemm_args, w, weight, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
@@ -496,7 +496,7 @@ static uint32_t add_head(graph *g, bool is_tied) {
   add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->delta, norm, h, m->hidden, m->norm_eps, true);
   uint32_t weight = is_tied ? g->table : add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
   matrix logits = add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
-  add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_f32 = 1, .rows_kind = ROWS_LOGITS});
+  add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});
   row_digest_args digest = {.rows_kind = ROWS_LOGITS, .words = m->vocab, .stride = m->vocab};
   const draft_ref digest_refs[] = {ARG(row_digest_args, step, g->step, 0), ARG(row_digest_args, x, logits.buffer, 0),
                                    ARG(row_digest_args, digest, g->digest, 0)};

@@ -26,7 +26,7 @@ static void run_tile(void *context, uint32_t index, void *scratch) {
     u64 target = batch * a->y_batch + (u64)(i0 + i) * a->ldy + j0;
     for (u32 j = 0; j < job.n; j++) {
       f32 v = tile[i * TILE_COLUMNS + j];
-      if (a->y_f32)
+      if (a->y_kind == Y_F32)
         ((f32 *)a->y)[target + j] = v;
       else
         ((bf16 *)a->y)[target + j] = num_to_bf16(v); /* R2.1 */

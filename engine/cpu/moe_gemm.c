@@ -20,7 +20,7 @@ static void run_tile(void *context, uint32_t index, void *scratch) {
   job.x = a->row_token ? a->x : a->x + (u64)first * a->ldx;
   job.x_row = a->row_token ? a->row_token + first : NULL;
   job.w = a->w + ((u64)expert * a->n + j0) * a->k;
-  job.y = a->y + (u64)first * a->n + j0;
+  job.y = (f32 *)a->y + (u64)first * a->n + j0;
   h16_gemm(&job, scratch);
 }
 

@@ -147,7 +147,7 @@ void __wrap_cpu_gemm(const gemm_args *a, cpu_pool *pool) {
   if (!is_due(KERNEL_gemm)) return;
   uint64_t row = a->rows_kind == ROWS_LOGITS ? plant.logit : plant.row, e = element_of((uint64_t)a->n * a->batches);
   uint64_t at = e / a->n * a->y_batch + row * a->ldy + e % a->n;
-  if (a->y_f32) flip_word((float *)a->y + at);
+  if (a->y_kind == Y_F32) flip_word((float *)a->y + at);
   else flip_half((bf16 *)a->y + at);
 }
 

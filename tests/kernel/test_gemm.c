@@ -5,6 +5,7 @@
 
 typedef struct gemm_shape { u32 rows, n, k, batches, y_f32, kind, x_gap, y_gap, logits; } gemm_shape;
 
+#define VARIANTS 12
 #define TILE_BYTES(n, rows, stages) (1024 + (stages) * ((n) + (rows)) * 128)
 
 static u32 make_variants(kernel_variant *variants, u32 rows, u32 n, u32 batches) {
@@ -18,7 +19,16 @@ static u32 make_variants(kernel_variant *variants, u32 rows, u32 n, u32 batches)
     variants[i].threads = 2 * tile_n;
     variants[i].shared_bytes = TILE_BYTES(tile_n, tile_rows, stages);
   }
-  return ARRAY_LEN(tiles);
+  static const u32 many[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}};
+  for (u32 i = 0; i < ARRAY_LEN(many); i++) {
+    kernel_variant *v = &variants[ARRAY_LEN(tiles) + i];
+    u32 tile_n = many[i][0], tile_rows = many[i][1], stages = many[i][2], warpgroups = tile_n == 64 ? 1 : 2;
+    *v = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages},
+                           {"SPEC_CLUSTER", many[i][3]}}, .spec_count = 5, .grid = {3 + 2 * i, 1, 1}, .rows = rows};
+    v->threads = 128 * (1 + warpgroups);
+    v->shared_bytes = TILE_BYTES(tile_n, tile_rows, stages) + warpgroups * 8192 + 128;
+  }
+  return ARRAY_LEN(tiles) + ARRAY_LEN(many);
 }
 
 static void keep_gaps(kernel_test *test, const gemm_shape *s, u8 *y, u32 padded, u32 ldy) {
@@ -47,8 +57,8 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   args.w_batch = (u64)s->n * s->k;
   args.y_batch = (u64)padded * ldy;
   args.rows_kind = s->logits ? ROWS_LOGITS : ROWS_TOKENS;
-  args.y_f32 = s->y_f32;
-  kernel_variant variants[8];
+  args.y_kind = s->y_f32 ? Y_F32 : Y_BF16;
+  kernel_variant variants[VARIANTS];
   kernel_test_run(test, &args, variants, make_variants(variants, s->rows, s->n, s->batches));
   for (u32 check = 0; check < 300; check++) {
     u32 b = cases_below(&c, s->batches), i = cases_below(&c, s->rows), j = cases_below(&c, s->n);
@@ -73,8 +83,8 @@ static void step_cases(kernel_test *test) {
     memset(x, 0, 64 * 64 * 2);
     memset(w, 0, 64 * 64 * 2);
     for (u32 i = 0; i < 64; i++) cases_step(first + i, x + 64 * i, w + 64 * i);
-    gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = 64, .ldy = 64, .n = 64, .k = 64, .batches = 1, .y_f32 = 1};
-    kernel_variant variants[8];
+    gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = 64, .ldy = 64, .n = 64, .k = 64, .batches = 1, .y_kind = Y_F32};
+    kernel_variant variants[VARIANTS];
     u32 count = make_variants(variants, 64, 64, 1);
     kernel_test_loose(test, y, 64 * 64 * 4);
     kernel_test_run(test, &args, variants, count);

@@ -14,7 +14,16 @@ static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
     variants[i].threads = 2 * tile_n;
     variants[i].shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128;
   }
-  return ARRAY_LEN(tiles);
+  static const u32 many[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}};
+  for (u32 i = 0; i < ARRAY_LEN(many); i++) {
+    kernel_variant *v = &variants[ARRAY_LEN(tiles) + i];
+    u32 tile_n = many[i][0], tile_rows = many[i][1], stages = many[i][2], warpgroups = tile_n == 64 ? 1 : 2;
+    *v = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages},
+                           {"SPEC_CLUSTER", many[i][3]}}, .spec_count = 5, .grid = {3 + 2 * i, 1, 1}, .rows = s->tokens};
+    v->threads = 128 * (1 + warpgroups);
+    v->shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128 + warpgroups * 8192 + 128 + 4104;
+  }
+  return ARRAY_LEN(tiles) + ARRAY_LEN(many);
 }
 
 /* Deals the sorted rows to experts; with skew most go to one. */
@@ -38,7 +47,7 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
   for (u32 p = 0; p < pairs; p++) row_token[p] = cases_below(&c, s->tokens);
   for (u32 i = 0; i < rows; i++) cases_fill(&c, CASES_NORMAL, 0, x + (size_t)i * ldx, s->k);
   for (u32 i = 0; i < s->experts * s->n; i++) cases_fill(&c, CASES_NORMAL, 1, w + (size_t)i * s->k, s->k);
-  moe_gemm_args args = {.step = step, .expert_first = first, .row_token = s->gathered ? row_token : NULL, .x = x, .w = w, .y = y};
+  moe_gemm_args args = {.step = step, .expert_first = first, .row_token = s->gathered ? row_token : NULL, .x = x, .w = w, .y = y, .y_kind = Y_F32};
   args.ldx = ldx;
   args.n = s->n;
   args.k = s->k;

@@ -91,7 +91,7 @@ static void split_and_whole_are_mixed_up(editable *e) {
   ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
 }
 static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
-static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_f32 = 0; }
+static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_kind = Y_BF16; }
 static void rows_are_too_many(editable *e) {
   plan_op *op = find_op(e, "layer 1 experts silu_mul");
   ((silu_mul_args *)args_of(e, op))->rows_mul = op->grid[0].rows_mul = 3;

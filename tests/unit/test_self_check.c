@@ -225,7 +225,7 @@ static digest multiply_by(const rule *r, uint32_t index) {
     uint64_t at = batch * g->y_batch + (uint64_t)row * g->ldy + column;
     float c = 0;
     for (uint32_t k = 0; k < g->k; k += r->pairs) c = step_by(r, x + k, w + k, c);
-    if (g->y_f32) ((float *)g->y)[at] = c;
+    if (g->y_kind == Y_F32) ((float *)g->y)[at] = c;
     else ((bf16 *)g->y)[at] = num_to_bf16(c);
   }
   return self_check_digest(&launch, image);
