@@ -104,7 +104,7 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster}
-        for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 1), (64, 128, 3, 1))]
+        for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 1), (64, 128, 3, 1), (128, 256, 3, 2), (256, 128, 2, 2))]
 EMULATED["gemm"] += MANY
 EMULATED["moe_gemm"] += MANY
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]

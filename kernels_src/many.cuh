@@ -56,6 +56,10 @@ typedef struct many_ring {
   u32 stage, parity;
 } many_ring;
 
+/* Clusters in any grid, in one row: this one's number, and how many there are. */
+NUM u32 many_cluster() { return (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) / SPEC_CLUSTER; }
+NUM u32 many_clusters() { return gridDim.x * gridDim.y * gridDim.z / SPEC_CLUSTER; }
+
 NUM u32 many_full(const many_ring &r, u32 stage) { return r.full + stage * 8u; }
 NUM u32 many_empty(const many_ring &r, u32 stage) { return r.empty + stage * 8u; }
 NUM void many_advance(many_ring &r) {
@@ -101,7 +105,7 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 /* The filling warpgroup, tokens by boxes: one thread. group_rows: from the first 128 weight rows of a tile to the next. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, u32 group_rows, u32 k_end, u32 rank) {
   many_tile tile;
-  for (u32 item = blockIdx.x / SPEC_CLUSTER; work.find(item, rank, tile); item += gridDim.x / SPEC_CLUSTER)
+  for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters())
     for (u32 k = 0; k < k_end; k += 64u) {
       const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u;
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
@@ -116,7 +120,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
 template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, u32 group_rows, u32 k_end, u32 rank) {
   const u32 t = threadIdx.x, piece = (t % 8u ^ t / 8u % 8u) * 16u;
   many_tile tile;
-  for (u32 item = blockIdx.x / SPEC_CLUSTER; work.find(item, rank, tile); item += gridDim.x / SPEC_CLUSTER) {
+  for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters()) {
     u32 from[MANY_PIECES]; /* 16-byte pieces from the beginning of x */
 #pragma unroll
     for (u32 i = 0; i < MANY_PIECES; i++) {
@@ -229,7 +233,7 @@ NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result 
 template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k, u32 rank, bool gathered) {
   const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
   many_tile tile;
-  for (u32 item = blockIdx.x / SPEC_CLUSTER; work.find(item, rank, tile); item += gridDim.x / SPEC_CLUSTER) {
+  for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters()) {
     many_sums acc;
 #pragma unroll
     for (u32 g = 0; g < MANY_GROUPS; g++)

@@ -10,6 +10,7 @@
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(threads)
+#define __cluster_dims__(x, y, z)
 #define __shared__ thread_local
 
 struct uint2 { u32 x, y; };

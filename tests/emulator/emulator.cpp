@@ -19,11 +19,12 @@
 
 extern "C" f32 h16_step_reference(const bf16 a[16], const bf16 b[16], f32 c);
 
-static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512;
+static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512, CLUSTER_MAX = 2;
 static constexpr size_t STACK_BYTES = 65536;
 
 emulator_index threadIdx, blockIdx, gridDim;
 alignas(1024) thread_local u8 shared[SHARED_BYTES_MAX], raw[SHARED_BYTES_MAX]; /* the kernels' names of dynamic shared memory */
+static u8 aside[CLUSTER_MAX][SHARED_BYTES_MAX]; /* that of a cluster's blocks which do not run just now */
 
 /* Where threads wait for each other. `what` is the operation that all of them must have come to. */
 struct meeting { u32 come, generation; const char *what; };
@@ -31,7 +32,7 @@ struct meeting { u32 come, generation; const char *what; };
 struct copy { u32 shared; const void *global; u32 bytes; };
 
 /* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies that are under way land when somebody waits. */
-struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; };
+struct bulk { u32 rank, shared; const void *global; u32 bytes; bool swizzled; };
 struct barrier {
   u32 arrivals, left;
   i64 bytes;
@@ -74,17 +75,18 @@ static struct machine {
   u64 progress;
   u32 ended; /* threads of this block */
   jmp_buf scheduler;
-  fiber fibers[THREADS_MAX];
-  meeting block, some[16];
-  std::map<u32, barrier> barriers; /* by shared address, of this block */
-  int any, block_any;
+  u32 self, rank; /* the fiber that runs; its block's number in the cluster, which owns `dynamic` now */
+  fiber fibers[THREADS_MAX]; /* of all blocks of the cluster */
+  meeting cluster, block[CLUSTER_MAX], some[CLUSTER_MAX][16];
+  std::map<u32, barrier> barriers[CLUSTER_MAX]; /* by shared address */
+  int any[CLUSTER_MAX], block_any[CLUSTER_MAX];
   warp warps[THREADS_MAX / WARP];
 } m;
 
 /* === Fibers ============================================================================================================= */
 
 static void yield() {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.self];
   if (_setjmp(self.at) == 0) _longjmp(m.scheduler, 1);
 }
 
@@ -99,7 +101,7 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
   if (strcmp(all.what, what) != 0) fault("threads that must do the same do different things");
   const u32 generation = all.generation;
   if (++all.come < count) {
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m.fibers[m.self];
     self.waits_for = &all;
     self.generation = generation;
     yield();
@@ -113,7 +115,7 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
 
 static void body() {
   for (;;) {
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m.fibers[m.self];
     m.kernel->entry(m.args, m.maps);
     for (const auto &group : self.groups)
       if (!group.empty()) fault("a thread ends with copies under way");
@@ -134,8 +136,21 @@ static void start(fiber &f, u32 index) {
   setcontext(&f.start);
 }
 
+/* Shared memory of the block that runs is where the kernel's text finds it; the others' is set aside. */
+static void enter_block(u32 rank) {
+  if (rank == m.rank) return;
+  if (m.dynamic) {
+    memcpy(aside[m.rank], m.dynamic, m.shared_bytes);
+    memcpy(m.dynamic, aside[rank], m.shared_bytes);
+  }
+  blockIdx.x += rank - m.rank;
+  m.rank = rank;
+}
+
 static void resume(u32 index) {
-  threadIdx = {index, 0, 0};
+  m.self = index;
+  threadIdx = {index % m.kernel->threads, 0, 0};
+  enter_block(index / m.kernel->threads);
   m.progress++;
   if (_setjmp(m.scheduler) != 0) return;
   if (m.fibers[index].started) _longjmp(m.fibers[index].at, 1);
@@ -175,11 +190,14 @@ static int poison(dl_phdr_info *program, size_t, void *) {
   return 1; /* the first object is the program */
 }
 
-static void run_block(u32 threads) {
+/* threads: of all blocks of a cluster. */
+static void run_cluster(u32 threads) {
   dl_iterate_phdr(poison, nullptr);
+  memset(aside, 0xff, sizeof aside[0] * m.kernel->cluster);
+  m.rank = 0;
   m.copies_at_once = m.blocks % 2;
   m.ended = 0;
-  m.barriers.clear();
+  for (auto &barriers : m.barriers) barriers.clear();
   for (warp &w : m.warps) w.trace = 0;
   for (u32 i = 0; i < threads; i++) {
     fiber &f = m.fibers[i];
@@ -189,9 +207,12 @@ static void run_block(u32 threads) {
   }
   schedule(threads);
   m.blocks++;
-  bool clean = m.block.come == 0;
-  for (const meeting &some : m.some) clean = clean && some.come == 0;
-  for (const auto &each : m.barriers) clean = clean && each.second.open.empty() && each.second.bytes == 0;
+  bool clean = m.cluster.come == 0;
+  for (u32 rank = 0; rank < CLUSTER_MAX; rank++) {
+    clean = clean && m.block[rank].come == 0;
+    for (const meeting &some : m.some[rank]) clean = clean && some.come == 0;
+    for (const auto &each : m.barriers[rank]) clean = clean && each.second.open.empty() && each.second.bytes == 0;
+  }
   for (const warp &w : m.warps) clean = clean && w.all.come == 0 && w.open.empty() && w.groups.empty();
   if (!clean && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
   for (u32 w = 0; w < THREADS_MAX / WARP; w++)
@@ -202,18 +223,21 @@ static void run_grid(const emulator_kernel *kernel, const u32 *grid) {
   gridDim = {grid[0], grid[1], grid[2]};
   for (u32 z = 0; z < grid[2]; z++)
     for (u32 y = 0; y < grid[1]; y++)
-      for (u32 x = 0; x < grid[0] && !m.fault; x++) {
+      for (u32 x = 0; x < grid[0] && !m.fault; x += kernel->cluster) {
         blockIdx = {x, y, z};
-        run_block(kernel->threads);
+        run_cluster(kernel->threads * kernel->cluster);
       }
 }
 
 /* What a fault has left behind is gone; fibers begin anew, on the launch's operating-system thread. */
 static void reset() {
   m.fault = nullptr;
-  m.block = {};
-  for (meeting &some : m.some) some = {};
-  m.any = m.block_any = 0;
+  m.cluster = {};
+  for (u32 rank = 0; rank < CLUSTER_MAX; rank++) {
+    m.block[rank] = {};
+    for (meeting &some : m.some[rank]) some = {};
+    m.any[rank] = m.block_any[rank] = 0;
+  }
   for (warp &w : m.warps) {
     w.all = {};
     w.open.clear();
@@ -226,7 +250,8 @@ static void reset() {
 }
 
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args, const tensor_maps *maps) {
-  if (kernel->threads > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
+  if (kernel->cluster > CLUSTER_MAX || grid[0] % kernel->cluster != 0) return "a cluster or a grid that cannot be";
+  if (kernel->threads * kernel->cluster > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
   if (shared_bytes > SHARED_BYTES_MAX) return "more shared memory than a block may have";
   if (!m.stacks) {
     void *stacks = mmap(nullptr, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -253,16 +278,21 @@ void emulator_add(emulator_kernel *kernel) {
 /* === Block and warp operations ========================================================================================== */
 
 int __syncthreads_or(int x) {
-  m.any |= x;
-  meet(m.block, m.kernel->threads, "block barrier", [] {
-    m.block_any = m.any != 0;
-    m.any = 0;
+  m.any[m.rank] |= x;
+  meet(m.block[m.rank], m.kernel->threads, "block barrier", [] {
+    m.block_any[m.rank] = m.any[m.rank] != 0;
+    m.any[m.rank] = 0;
   });
-  return m.block_any;
+  return m.block_any[m.rank];
+}
+
+u32 emulator_cluster_rank() { return m.rank; }
+void emulator_cluster_sync() {
+  meet(m.cluster, m.kernel->threads * m.kernel->cluster, "cluster barrier", [] {});
 }
 
 template <class F> static u64 warp_meet(u64 x, const char *what, F work) {
-  warp &w = m.warps[threadIdx.x / WARP];
+  warp &w = m.warps[m.self / WARP];
   w.in[threadIdx.x % WARP] = x;
   meet(w.all, WARP, what, [&] { work(w); });
   return w.out[threadIdx.x % WARP];
@@ -274,7 +304,7 @@ void __syncwarp() {
 
 u64 emulator_shuffle(u64 x, u32 from) {
   warp_meet(x, "shuffle", [](warp &w) { memcpy(w.out, w.in, sizeof w.out); });
-  return m.warps[threadIdx.x / WARP].out[from % WARP];
+  return m.warps[m.self / WARP].out[from % WARP];
 }
 
 u32 __ballot_sync(u32, bool x) {
@@ -311,12 +341,13 @@ u32 emulator_address(const void *p) {
   return SHARED_START + (u32)(at - m.dynamic);
 }
 
-/* The `bytes` bytes at a shared address. */
-static u8 *shared_at(u32 address, u32 bytes) {
+/* The `bytes` bytes at a shared address of a block of the cluster. */
+static u8 *shared_at(u32 rank, u32 address, u32 bytes) {
   if (address % bytes != 0) fault("a shared address that is not aligned");
   if (!m.dynamic || address < SHARED_START || address - SHARED_START + bytes > m.shared_bytes) fault("a shared address out of range");
-  return m.dynamic + (address - SHARED_START);
+  return (rank == m.rank ? m.dynamic : aside[rank]) + (address - SHARED_START);
 }
+static u8 *shared_at(u32 address, u32 bytes) { return shared_at(m.rank, address, bytes); }
 
 static void land(const copy &c) {
   u8 *to = shared_at(c.shared, 16);
@@ -330,27 +361,27 @@ void emulator_copy(u32 to, const void *global, u32 bytes) {
   if (m.copies_at_once)
     land({to, global, bytes});
   else
-    m.fibers[threadIdx.x].open.push_back({to, global, bytes});
+    m.fibers[m.self].open.push_back({to, global, bytes});
 }
 
 void emulator_copy_commit() {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.self];
   self.groups.push_back(self.open);
   self.open.clear();
 }
 
 void emulator_copy_wait(u32 left) {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.self];
   for (; self.groups.size() > left; self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
 }
 
 /* === Barriers in shared memory, and the copies that they count ========================================================== */
 
-static barrier &barrier_at(u32 address) {
-  shared_at(address, 8);
-  const auto found = m.barriers.find(address);
-  if (found == m.barriers.end()) fault("a barrier that was not initialised");
+static barrier &barrier_at(u32 rank, u32 address) {
+  shared_at(rank, address, 8);
+  const auto found = m.barriers[rank].find(address);
+  if (found == m.barriers[rank].end()) fault("a barrier that was not initialised");
   return found->second;
 }
 
@@ -365,7 +396,7 @@ static void land(barrier &b) {
     for (u32 i = 0; i < c.bytes; i += 16) {
       u32 to = c.shared + i;
       if (c.swizzled) to ^= (to >> 7 & 7) << 4;
-      u8 *at = shared_at(to, 16);
+      u8 *at = shared_at(c.rank, to, 16);
       if (c.global) memcpy(at, static_cast<const u8 *>(c.global) + i, 16);
       else memset(at, 0, 16);
     }
@@ -377,11 +408,12 @@ static void land(barrier &b) {
 void emulator_barrier_init(u32 address, u32 arrivals) {
   shared_at(address, 8);
   if (arrivals == 0) fault("a barrier of no arrivals");
-  m.barriers[address] = {arrivals, arrivals, 0, 0, {}, {}};
+  m.barriers[m.rank][address] = {arrivals, arrivals, 0, 0, {}, {}};
 }
 
-void emulator_barrier_arrive(u32 address, u32 bytes) {
-  barrier &b = barrier_at(address);
+void emulator_barrier_arrive(u32 address, u32 rank, u32 bytes) {
+  if (rank >= m.kernel->cluster) fault("a block that the cluster does not have");
+  barrier &b = barrier_at(rank, address);
   if (b.left == 0) fault("more arrivals at a barrier than it has");
   b.left--;
   b.bytes += bytes;
@@ -391,20 +423,20 @@ void emulator_barrier_arrive(u32 address, u32 bytes) {
 
 /* The thread's copies have to come first: here they land at once. */
 void emulator_barrier_arrive_copies(u32 address) {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.self];
   emulator_copy_commit();
   for (; !self.groups.empty(); self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
-  emulator_barrier_arrive(address, 0);
+  emulator_barrier_arrive(address, m.rank, 0);
 }
 
 void emulator_barrier_wait(u32 address, u32 parity) {
-  barrier &b = barrier_at(address);
+  barrier &b = barrier_at(m.rank, address);
   while ((b.phase.generation & 1) == parity) {
     land(b);
     end_phase(b);
     if ((b.phase.generation & 1) != parity) break;
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m.fibers[m.self];
     b.waiting++;
     self.waits_for = &b.phase;
     self.generation = b.phase.generation;
@@ -414,9 +446,9 @@ void emulator_barrier_wait(u32 address, u32 parity) {
   }
 }
 
-static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
-  barrier &b = barrier_at(address);
-  b.open.push_back({to, from, bytes, swizzled});
+static void start_bulk(u32 rank, u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
+  barrier &b = barrier_at(rank, address);
+  b.open.push_back({rank, to, from, bytes, swizzled});
   if (!m.copies_at_once && !b.waiting) return;
   land(b);
   end_phase(b);
@@ -424,10 +456,10 @@ static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 a
 
 void emulator_copy_bulk(u32 to, const void *from, u32 bytes, u32 address) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) fault("a bulk copy that is not aligned");
-  start_bulk(to, from, bytes, false, address);
+  start_bulk(m.rank, to, from, bytes, false, address);
 }
 
-void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 address) {
+static void copy_box(u32 rank, u32 to, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 address) {
   tensor_shape s;
   memcpy(&s, map, sizeof s);
   if (dims != s.dims) fault("a box of another number of dimensions than its map");
@@ -440,14 +472,24 @@ void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[
         const u64 column = at[0] + c, row = at[1] + r, matrix = at[2] + i;
         const bool inside = column < s.extent[0] && row < s.extent[1] && (dims == 2 || matrix < s.extent[2]);
         const u64 from = s.address + column * 2 + row * s.stride_bytes[1] + (dims == 3 ? matrix * s.stride_bytes[2] : 0);
-        start_bulk(to + ((i * s.box[1] + r) * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled,
+        start_bulk(rank, to + ((i * s.box[1] + r) * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled,
                    address);
       }
 }
 
+void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 address) {
+  copy_box(m.rank, to, map, dims, at, address);
+}
+
+void emulator_copy_box_to(u32 blocks, u32 to, const tensor_map *map, const u32 (&at)[3], u32 address) {
+  if (blocks == 0 || blocks >> m.kernel->cluster != 0) fault("a block that the cluster does not have");
+  for (u32 rank = 0; rank < m.kernel->cluster; rank++)
+    if (blocks >> rank & 1) copy_box(rank, to, map, 3, at, address);
+}
+
 void emulator_warps(u32 number, u32 threads, bool wait) {
   if (number < 1 || number > 15 || threads % WARP != 0) fault("a barrier of some warps that does not exist");
-  meeting &some = m.some[number];
+  meeting &some = m.some[m.rank][number];
   if (wait) {
     meet(some, threads, "barrier of some warps", [] {});
     return;
@@ -460,7 +502,7 @@ void emulator_warps(u32 number, u32 threads, bool wait) {
 
 /* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */
 void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
-  warp &self = m.warps[threadIdx.x / WARP];
+  warp &self = m.warps[m.self / WARP];
   self.address[threadIdx.x % WARP] = to;
   memcpy(self.matrix[threadIdx.x % WARP], matrix, sizeof matrix);
   warp_meet(0, "matrix store", [](warp &w) {
@@ -507,7 +549,7 @@ static void multiply(const multiplication &job) {
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
-  warp &self = m.warps[threadIdx.x / WARP];
+  warp &self = m.warps[m.self / WARP];
   if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}};
   if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.across != across) fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;

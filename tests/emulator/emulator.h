@@ -17,7 +17,7 @@ struct emulator_kernel {
   const char *stem;
   const char *spec; /* "-DSPEC_THREADS=128u -DSPEC_TILE_N=64u ...", in the order of the test's variant                    */
   const char *flaw; /* "", or what was broken in this copy of the text on purpose: some case must find it different */
-  u32 threads;
+  u32 threads, cluster; /* blocks of a cluster */
   void (*entry)(const void *args, const tensor_maps *maps);
   emulator_kernel *next;
 };

@@ -18,12 +18,15 @@ void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
-void emulator_barrier_arrive(u32 barrier, u32 bytes);
+void emulator_barrier_arrive(u32 barrier, u32 rank, u32 bytes);
 void emulator_barrier_arrive_copies(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
+u32 emulator_cluster_rank();
+void emulator_cluster_sync();
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 barrier);
+void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, const u32 (&at)[3], u32 barrier);
 
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
@@ -33,12 +36,15 @@ NUM void ptx_grid_next() {}
 
 NUM void ptx_barrier_init(u32 barrier, u32 arrivals) { emulator_barrier_init(barrier, arrivals); }
 NUM void ptx_barrier_ready() {}
-NUM void ptx_barrier_arrive(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
-NUM void ptx_barrier_expect(u32 barrier, u32 bytes) { emulator_barrier_arrive(barrier, bytes); }
+NUM void ptx_barrier_arrive(u32 barrier) { emulator_barrier_arrive(barrier, emulator_cluster_rank(), 0); }
+NUM void ptx_barrier_expect(u32 barrier, u32 bytes) { emulator_barrier_arrive(barrier, emulator_cluster_rank(), bytes); }
 NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barrier, parity); }
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
 NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, threads, false); }
+NUM u32 ptx_cluster_rank() { return emulator_cluster_rank(); }
+NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
+NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) { emulator_barrier_arrive(barrier, rank, 0); }
 #define PTX_REGISTERS_LESS(n)
 #define PTX_REGISTERS_MORE(n)
 NUM u64 ptx_once() { return 0; }
@@ -47,6 +53,9 @@ NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { 
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) { emulator_copy_box(to, map, 2, {c, r, 0}, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
   emulator_copy_box(to, map, 3, {c, r, m}, barrier);
+}
+NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
+  emulator_copy_box_to(blocks, to, map, {c, r, m}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_prefetch(const void *, u32) {}

@@ -14,12 +14,12 @@ static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
     variants[i].threads = 2 * tile_n;
     variants[i].shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128;
   }
-  static const u32 many[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}};
+  static const u32 many[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}, {128, 256, 3, 2}, {256, 128, 2, 2}};
   for (u32 i = 0; i < ARRAY_LEN(many); i++) {
     kernel_variant *v = &variants[ARRAY_LEN(tiles) + i];
     u32 tile_n = many[i][0], tile_rows = many[i][1], stages = many[i][2], warpgroups = tile_n == 64 ? 1 : 2;
     *v = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages},
-                           {"SPEC_CLUSTER", many[i][3]}}, .spec_count = 5, .grid = {3 + 2 * i, 1, 1}, .rows = s->tokens};
+                           {"SPEC_CLUSTER", many[i][3]}}, .spec_count = 5, .grid = {many[i][3] == 2 ? 4 + 2 * i : 3 + 2 * i, 1, 1}, .rows = s->tokens};
     v->threads = 128 * (1 + warpgroups);
     v->shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128 + warpgroups * 8192 + 128 + 4104;
   }
@@ -53,7 +53,7 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
   args.k = s->k;
   args.experts = s->experts;
   args.top_k = s->top_k;
-  kernel_variant variants[8];
+  kernel_variant variants[12];
   kernel_test_run(test, &args, variants, make_variants(variants, s));
   for (u32 check = 0; check < 300; check++) {
     u32 row = cases_below(&c, pairs), j = cases_below(&c, s->n), expert = 0;
