@@ -10,11 +10,6 @@
 
 #include "step.h"
 
-enum y_kind { /* of a product's result */
-  Y_BF16 = 0, /* rounded once                                                                                     */
-  Y_F32 = 1,
-  Y_SILU = 2  /* y[row][i] = bf16(silu(gate_i) * up_i): w has n = 2 * inter rows, the gate's first, y has inter columns */
-};
 enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1 }; /* rows of an op: that count times rows_mul */
 
 typedef struct embed_args {
@@ -73,18 +68,24 @@ typedef struct q_rope_args {
   u32 half_split;       /* as in kv_write_args */
 } q_rope_args;
 
+enum y_kind { /* what a product stores */
+  Y_BF16 = 0, /* rounded once                                                                          */
+  Y_F32 = 1,
+  Y_SILU = 2, /* bf16(silu(gate) * up): the first n / 2 rows of w are the gate, the others the up projection; y has n / 2 columns */
+};
+
 /* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b, as y_kind says. */
 typedef struct gemm_args {
   const step_in *step;
   const bf16 *x;          /* [batch][rows][ldx], k contiguous  */
   const bf16 *w;          /* [batch][n][k], k contiguous       */
-  void *y;                /* [batch][rows][ldy] f32 or bf16    */
+  void *y;                /* [batch][rows][ldy]                */
   u64 x_batch, w_batch, y_batch; /* elements between batches   */
   u32 ldx, ldy;           /* elements between rows             */
-  u32 n, k;               /* k a multiple of 64, n of 8        */
-  u32 batches;
+  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU) */
+  u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
-  u32 y_kind;             /* enum y_kind                       */
+  u32 y_kind;
   u32 pad;
 } gemm_args;
 
@@ -155,9 +156,9 @@ typedef struct moe_gemm_args {
   const u32 *row_token;    /* [T * top_k] or null     */
   const bf16 *x;           /* [.][ldx]                */
   const bf16 *w;           /* [experts][n][k]         */
-  void *y;                 /* [T * top_k][columns]    */
+  void *y;                 /* [T * top_k][n], n / 2 for Y_SILU */
   u32 ldx, n, k, experts, top_k;
-  u32 y_kind;              /* enum y_kind             */
+  u32 y_kind;              /* Y_F32 or Y_SILU         */
 } moe_gemm_args;
 
 typedef struct moe_combine_args {

@@ -7,6 +7,7 @@
 
 typedef struct gemm_run {
   gemm_args a;
+  u32 columns; /* of y */
   u32 rows, row_tiles, column_tiles;
 } gemm_run;
 
@@ -19,24 +20,29 @@ static void run_tile(void *context, uint32_t index, void *scratch) {
   h16_job job = {.x = a->x + batch * a->x_batch + (u64)i0 * a->ldx, .ldx = a->ldx, .ldw = a->k, .ldy = TILE_COLUMNS, .k = a->k};
   job.w = a->w + batch * a->w_batch + (u64)j0 * a->k;
   job.rows = min_u32(H16_ROWS, run->rows - i0);
-  job.n = min_u32(TILE_COLUMNS, a->n - j0);
+  job.n = min_u32(TILE_COLUMNS, run->columns - j0);
   job.y = tile;
   h16_gemm(&job, scratch);
+  f32 *up = tile + H16_ROWS * TILE_COLUMNS;
+  if (a->y_kind == Y_SILU) {
+    job.w += (u64)run->columns * a->k;
+    job.y = up;
+    h16_gemm(&job, scratch);
+  }
   for (u32 i = 0; i < job.rows; i++) {
     u64 target = batch * a->y_batch + (u64)(i0 + i) * a->ldy + j0;
     for (u32 j = 0; j < job.n; j++) {
       f32 v = tile[i * TILE_COLUMNS + j];
-      if (a->y_kind == Y_F32)
-        ((f32 *)a->y)[target + j] = v;
-      else
-        ((bf16 *)a->y)[target + j] = num_to_bf16(v); /* R2.1 */
+      if (a->y_kind == Y_F32) ((f32 *)a->y)[target + j] = v;
+      else if (a->y_kind == Y_BF16) ((bf16 *)a->y)[target + j] = num_to_bf16(v); /* R2.1 */
+      else ((bf16 *)a->y)[target + j] = num_to_bf16(num_silu(v) * up[i * TILE_COLUMNS + j]); /* R5.1 to R5.5 */
     }
   }
 }
 
 void cpu_gemm(const gemm_args *args, cpu_pool *pool) {
-  gemm_run run = {.a = *args, .rows = rows_count(args->step, args->rows_kind)};
+  gemm_run run = {.a = *args, .columns = args->y_kind == Y_SILU ? args->n / 2 : args->n, .rows = rows_count(args->step, args->rows_kind)};
   run.row_tiles = (u32)div_up(run.rows, H16_ROWS);
-  run.column_tiles = (u32)div_up(args->n, TILE_COLUMNS);
+  run.column_tiles = (u32)div_up(run.columns, TILE_COLUMNS);
   cpu_pool_run(pool, run.row_tiles * run.column_tiles * args->batches, run_tile, &run);
 }
