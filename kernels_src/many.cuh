@@ -31,8 +31,27 @@
 #endif
 #define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
 
+#ifndef SPEC_POLICY
+#define SPEC_POLICY 1u
+#endif
+#if SPEC_POLICY == 0
+#define MANY_W_POLICY ptx_often
+#define MANY_X_POLICY ptx_often
+#elif SPEC_POLICY == 1
+#define MANY_W_POLICY ptx_normal
+#define MANY_X_POLICY ptx_normal
+#elif SPEC_POLICY == 2
+#define MANY_W_POLICY ptx_once
+#define MANY_X_POLICY ptx_normal
+#else
+#define MANY_W_POLICY ptx_normal
+#define MANY_X_POLICY ptx_often
+#endif
+#ifndef SPEC_BAND
+#define SPEC_BAND 1024u
+#endif
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128 || SPEC_TILE_N == 256, "weight rows: 64 or 2 x 64 a warpgroup");
-static_assert(SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: eight widths of ptx_multiply");
+static_assert(SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256 || SPEC_TILE_ROWS == 192, "token rows: eight widths of ptx_multiply");
 static_assert(MANY_GROUPS * MANY_ACCUMULATORS <= 128, "accumulators that a thread can hold");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
@@ -88,16 +107,16 @@ NUM many_ring many_start(const void *shared, bool gathers) {
 }
 
 /* One k block of a tile's weights: this block's share of the boxes, for all blocks of the cluster. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 group_rows, u32 k, u32 rank) {
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 group_rows, u32 k, u32 rank, u64 policy) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES;
 #pragma unroll
   for (u32 i = 0; i < SPEC_TILE_N / MANY_W_BOX; i++) {
     const u32 in = i * MANY_W_BOX, row = tile.n0 + in / 128u * group_rows + in % 128u;
     if (i % SPEC_CLUSTER != rank) continue;
 #if SPEC_CLUSTER > 1
-    ptx_copy_box_to((1u << SPEC_CLUSTER) - 1u, to + in * 128u, map, k, row, tile.matrix, many_full(r, r.stage), ptx_often());
+    ptx_copy_box_to((1u << SPEC_CLUSTER) - 1u, to + in * 128u, map, k, row, tile.matrix, many_full(r, r.stage), policy);
 #else
-    ptx_copy_box(to + in * 128u, map, k, row, tile.matrix, many_full(r, r.stage), ptx_often());
+    ptx_copy_box(to + in * 128u, map, k, row, tile.matrix, many_full(r, r.stage), policy);
 #endif
   }
 }
@@ -105,13 +124,14 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 /* The filling warpgroup, tokens by boxes: one thread. group_rows: from the first 128 weight rows of a tile to the next. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, u32 group_rows, u32 k_end, u32 rank) {
   many_tile tile;
+  const u64 w_policy = MANY_W_POLICY(), x_policy = MANY_X_POLICY();
   for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters())
     for (u32 k = 0; k < k_end; k += 64u) {
       const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u;
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       ptx_barrier_expect(full, (SPEC_TILE_N + tile.width) * 128u);
-      many_weights(r, &maps.w, tile, group_rows, k, rank);
-      for (u32 i = 0; i < tile.width; i += MANY_STEP) ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, ptx_often());
+      many_weights(r, &maps.w, tile, group_rows, k, rank, w_policy);
+      for (u32 i = 0; i < tile.width; i += MANY_STEP) ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, x_policy);
       many_advance(r);
     }
 }
@@ -119,6 +139,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
 /* The same where tokens are gathered: the whole warpgroup, 8 threads a row. */
 template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, u32 group_rows, u32 k_end, u32 rank) {
   const u32 t = threadIdx.x, piece = (t % 8u ^ t / 8u % 8u) * 16u;
+  const u64 w_policy = MANY_W_POLICY();
   many_tile tile;
   for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters()) {
     u32 from[MANY_PIECES]; /* 16-byte pieces from the beginning of x */
@@ -132,7 +153,7 @@ template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       if (t == 0) {
         ptx_barrier_expect(full, SPEC_TILE_N * 128u);
-        many_weights(r, &maps.w, tile, group_rows, k, rank);
+        many_weights(r, &maps.w, tile, group_rows, k, rank, w_policy);
       }
 #pragma unroll
       for (u32 i = 0; i < MANY_PIECES; i++)
@@ -229,6 +250,21 @@ NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result 
   }
 }
 
+/* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
+NUM void many_silu(f32 (&gate)[MANY_ACCUMULATORS], const f32 (&up)[MANY_ACCUMULATORS], u32 width) {
+#pragma unroll
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 16u) {
+    if (first * 2u >= width) break;
+    f32 below[16];
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) below[i] = num_add(1.0f, num_exp(-gate[first + i]));
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) ptx_hold(below[i]);
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) gate[first + i] = num_mul(num_div(gate[first + i], below[i]), up[first + i]);
+  }
+}
+
 /* A multiplying warpgroup. */
 template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k, u32 rank, bool gathered) {
   const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
@@ -240,6 +276,15 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
 #pragma unroll
       for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[g][i] = 0.0f;
     many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, gathered);
+#ifdef SPEC_NOSTORE
+    if (tile.rows < 9999u) {
+#pragma unroll
+      for (u32 g = 0; g < MANY_GROUPS; g++)
+#pragma unroll
+        for (u32 i = 0; i < MANY_ACCUMULATORS; i++) ptx_hold(acc[g][i]);
+      continue;
+    }
+#endif
     const many_result to = work.result(tile);
     const u32 n0 = tile.n0 + group * 64u;
     if (to.kind == Y_F32) {
@@ -249,9 +294,7 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
     }
 #if SPEC_TILE_N == 256
     if (to.kind == Y_SILU) {
-#pragma unroll
-      for (u32 i = 0; i < MANY_ACCUMULATORS; i++)
-        if (i * 2u < tile.width) acc[0][i] = num_mul(num_silu(acc[0][i]), acc[1][i]); /* R5.1 to R5.4; bf16 below is R5.5 */
+      many_silu(acc[0], acc[1], tile.width);
       many_store_bf16(acc[0], to, tile, n0, shared, turn);
       continue;
     }

@@ -63,7 +63,7 @@ NUM u32 ptx_cluster_rank() {
   return rank;
 }
 NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) {
-  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}"
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}"
                ::"r"(barrier), "r"(rank) : "memory");
 }
 NUM void ptx_cluster_sync() {
@@ -82,6 +82,11 @@ NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0
 NUM u64 ptx_once() {
   u64 policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+NUM u64 ptx_normal() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 NUM u64 ptx_often() {
