@@ -18,14 +18,14 @@ import sys
 ENGINE = """
 added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
 digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points
-pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
-self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
+pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens
+self_check self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
 trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
 adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
-moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
+moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
@@ -41,8 +41,8 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu gemm.cu gemm_many.cuh kv_write.cu many.cuh mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu
-moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh kv_write.cu many.cuh mla_attn.cu mla_fold.cu moe_combine.cu
+moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
@@ -67,7 +67,6 @@ score_tokens self_check split_automaton stop_text tokenizer tokenizer_json token
 """.split(),
     "kernel": """
 adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
-silu_mul
 """.split(),
     "e2e": """
 audit checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
@@ -99,22 +98,37 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
+    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "router": 128, "moe_sort": 1024,
     "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
-EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
-EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster}
         for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 1), (64, 128, 3, 1), (128, 256, 3, 2), (256, 128, 2, 2))]
-EMULATED["gemm"] += MANY
-EMULATED["moe_gemm"] += MANY
+FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
+       "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
+for stem, tiles in FEW.items():
+    EMULATED[stem] = MANY + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
+                             for n, rows, blocks, stages in tiles]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
-    ("gemm", 1, "tile.cuh", "s/w + i \\* 2u, x + i \\* 2u/w + (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 1, "tile.cuh", "s/COPY_WAIT(SPEC_STAGES - 3)/COPY_WAIT(SPEC_STAGES - 2)/", "reads a stage before it has come"),
-    ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
+    ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
+    ("gemm", 0, "many.cuh", "s/(SPEC_TILE_N + tile.width) \\* 128u/tile.width * 128u/", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 0, "many.cuh", "s/ptx_warps_sync(number, 128); .. what stood there.*//", "results are turned where others still are"),
+    ("gemm", 1, "many.cuh", "s/work.a.n . 2u : 128u/128u : 128u/", "up rows are those behind the tile"),
+    ("gemm", 3, "many.cuh", "s/ptx_barrier_arrive_at(empty, lane)/ptx_barrier_arrive_at(empty, ptx_cluster_rank())/",
+     "fills a stage that the other block still reads"),
+    ("moe_gemm", 0, "many.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/", "rows of the next expert are stored"),
+    ("moe_gemm", 3, "moe_gemm_many.cuh", "s/SPEC_CLUSTER + rank) \\* width/SPEC_CLUSTER + rank \\/ 2u) * width/", "both blocks of a pair take the same rows"),
+    ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 9, "few.cuh", "s/count \\* FEW_X_BLOCK);/0u);/", "a stage is full before its token rows have come"),
+    ("gemm", 5, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
+    ("gemm", 5, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
+    ("gemm", 5, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
+    ("moe_gemm", 7, "few.cuh", "s/column < rows \\&\\& n0/column <= rows \\&\\& n0/", "rows of the next expert are stored"),
+    ("moe_gemm", 7, "moe_gemm_few.cuh", "s/count \\* rows \\* 128u/count * 128u/", "only one token row is waited for"),
+    ("moe_gemm", 7, "moe_gemm_few.cuh", "s/row_token ? row_token.e.row + row. : /row_token ? e.row : /", "token rows are not gathered"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
@@ -145,7 +159,7 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
-    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm
+    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold router moe_gemm
 moe_combine""".split()],
     "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
@@ -156,7 +170,7 @@ moe_combine""".split()],
     "test_schedules": ["cpu_kv_write", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
     "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
-    "test_trace": ["cpu_silu_mul"],
+    "test_trace": ["cpu_gemm", "cpu_moe_gemm"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
     "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],
 }
@@ -177,7 +191,8 @@ CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=o
 INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
-            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator", "-Ikernels_src"]
+            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi",
+            "-I.", "-Itests/emulator", "-Ikernels_src"]
 INSTRUCTION_SETS = {
     "_avx2": "-mavx2 -mfma -mf16c",
     "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c",

@@ -68,11 +68,6 @@ static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
       *out = RUN(q_rope_args, src, 4ull * a->src_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
       return 1;
     }
-    case KERNEL_silu_mul: {
-      const silu_mul_args *a = args;
-      *out = RUN(silu_mul_args, gate_up, 8ull * a->inter, 8ull * a->inter);
-      return 1;
-    }
     case KERNEL_router: {
       const router_args *a = args;
       *out = RUN(router_args, logits, 4ull * a->experts, 4ull * a->experts);

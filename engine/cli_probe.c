@@ -66,10 +66,13 @@ static const gemm_args *args_of(const probe *self, const plan_op *op) {
   return (const gemm_args *)(const void *)(self->plan.args + op->args_offset);
 }
 
+/* What the library can compute. */
+static bool is_plain(const gemm_args *args) { return args->batches == 1 && args->y_kind != Y_SILU; }
+
 static bool has_shape(const probe *self, const plan_op *op, const shape *s) {
   if (op->kernel != KERNEL_gemm) return false;
   const gemm_args *args = args_of(self, op);
-  return args->batches == 1 && args->n == s->lt.n && args->k == s->lt.k && (args->y_kind == Y_F32) == (s->lt.y_f32 != 0);
+  return args->n == s->lt.n && args->k == s->lt.k && is_plain(args) && (args->y_kind == Y_F32) == (s->lt.y_f32 != 0);
 }
 
 static uint32_t rows_limit(const probe *self, uint32_t rows_kind) {
@@ -80,7 +83,7 @@ static uint32_t rows_limit(const probe *self, uint32_t rows_kind) {
 static status collect_shapes(probe *self) {
   for (uint32_t i = 0; i < self->plan.op_count; i++) {
     const plan_op *op = &self->plan.ops[i];
-    if (op->kernel != KERNEL_gemm || args_of(self, op)->batches != 1) continue;
+    if (op->kernel != KERNEL_gemm || !is_plain(args_of(self, op))) continue;
     const gemm_args *args = args_of(self, op);
     uint32_t at = 0;
     while (at < self->shape_count && !has_shape(self, op, &self->shapes[at])) at++;

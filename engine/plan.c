@@ -30,7 +30,6 @@ enum {
   POINTERS_gemm = offsetof(gemm_args, x_batch) / 8,
   POINTERS_mla_attn = offsetof(mla_attn_args, heads) / 8,
   POINTERS_mla_fold = offsetof(mla_fold_args, heads) / 8,
-  POINTERS_silu_mul = offsetof(silu_mul_args, rows_mul) / 8,
   POINTERS_router = offsetof(router_args, experts) / 8,
   POINTERS_moe_sort = offsetof(moe_sort_args, experts) / 8,
   POINTERS_moe_gemm = offsetof(moe_gemm_args, ldx) / 8,
@@ -49,7 +48,6 @@ enum {
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, out) | POINTER_BIT(mla_attn_args, partial_o) |
                       POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),
   OPTIONAL_mla_fold = 0,
-  OPTIONAL_silu_mul = 0,
   OPTIONAL_router = POINTER_BIT(router_args, bias),
   OPTIONAL_moe_sort = 0,
   OPTIONAL_moe_gemm = POINTER_BIT(moe_gemm_args, row_token),

@@ -148,15 +148,6 @@ static status add(maker *m, output o) {
   return OK;
 }
 
-/* The rows that a pointer names are pairs in sorted order: their latest writer says so. */
-static bool reads_pairs(const maker *m, size_t field) {
-  const plan_fixup *f = find_pointer(m, field);
-  if (!f || f->region != REGION_WORK) return false;
-  for (uint32_t i = m->count; i > 0; i--)
-    if (m->places[i - 1].region == REGION_WORK && m->places[i - 1].offset == f->offset) return m->places[i - 1].rows == POINT_PAIRS;
-  return false;
-}
-
 static status check_pairs(const maker *m, uint32_t top_k) {
   if (m->top_k == 0 || top_k != m->top_k)
     return FAIL(ERR_FORMAT, "plan op %s: expected %u rows of a token, as moe_sort orders, found %u", name_of(m), m->top_k, top_k);
@@ -189,9 +180,12 @@ static status add_q_rope(maker *m, const q_rope_args *a) {
                          .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"});
 }
 
+static uint32_t type_of(uint32_t y_kind) { return y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16; }
+static uint32_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
+
 static status add_gemm(maker *m, const gemm_args *a) {
   return add(m, (output){FIELD(gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
-                         .type = a->y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16, .row_stride = a->ldy, .columns = a->n,
+                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind),
                          .segments = a->batches, .segment_stride = a->y_batch});
 }
 
@@ -204,16 +198,6 @@ static status add_mla_attn(maker *m, const mla_attn_args *a) {
   bool is_next = m->op > 0 && op_of(m)[-1].kernel == KERNEL_mla_attn && op_of(m)[-1].layer == op_of(m)->layer;
   if (!is_next) m->attention = m->op;
   return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
-}
-
-static status add_silu_mul(maker *m, const silu_mul_args *a) {
-  output o = {FIELD(silu_mul, y), .type = VERBATIM_POINT_BF16, .row_stride = a->inter, .columns = a->inter};
-  if (a->rows_mul != 1 || reads_pairs(m, offsetof(silu_mul_args, gate_up))) {
-    TRY(check_pairs(m, a->rows_mul));
-    o.rows = POINT_PAIRS;
-    o.pairs = a->rows_mul;
-  }
-  return add(m, o);
 }
 
 static status add_router(maker *m, const router_args *a) {
@@ -237,7 +221,8 @@ static status note_moe_sort(maker *m, const moe_sort_args *a) {
 
 static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
   TRY(check_pairs(m, a->top_k));
-  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = VERBATIM_POINT_F32, .row_stride = a->n, .columns = a->n,
+  uint32_t columns = columns_of(a->n, a->y_kind);
+  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns, .columns = columns,
                          .pairs = a->top_k});
 }
 
@@ -263,7 +248,6 @@ static status add_op(maker *m) {
       const mla_fold_args *a = args;
       return add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank);
     }
-    case KERNEL_silu_mul: return add_silu_mul(m, args);
     case KERNEL_router: return add_router(m, args);
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);

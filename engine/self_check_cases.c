@@ -237,16 +237,6 @@ void self_check_cases_q_rope(self_check_image *image) {
   LAUNCH(image, a, PLACED + 1, 1, 1);
 }
 
-void self_check_cases_silu_mul(self_check_image *image) {
-  enum { TOKENS = 2, ROWS_MUL = 2, ROWS = TOKENS * ROWS_MUL, INTER = 1028 }; /* 257 quads for 256 threads */
-  silu_mul_args a = {.step = take_step(image, TOKENS, 0, 0), .rows_mul = ROWS_MUL, .inter = INTER};
-  f32 *gate_up = take(image, (ROWS + 1) * 2 * INTER * 4);
-  fill_f32(image, gate_up, ROWS * 2 * INTER, -10, 18); /* gates up to 255: both ends of the exponential */
-  a.gate_up = gate_up;
-  a.y = take(image, (ROWS + 1) * INTER * 2);
-  LAUNCH(image, a, ROWS + 1, 1, 1);
-}
-
 void self_check_cases_row_digest(self_check_image *image) {
   enum { ROWS = 2, WORDS = 1100, STRIDE = 1104 };
   row_digest_args a = {.step = take_step(image, 1, ROWS, 0), .rows_kind = ROWS_LOGITS, .words = WORDS, .stride = STRIDE};
@@ -263,15 +253,17 @@ void self_check_cases_row_digest(self_check_image *image) {
 static u32 kind_of(u32 row, bool quick) { return quick ? (row % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN) : row % PRODUCT_KINDS; }
 
 /* Form 0: fp32, nine blocks of k for a ring of eight, gaps between rows. 1: bf16 by logits rows, two batches. 2: fp32, subnormal sums.
- * 3: few rows and a k that a library would split. 4: more rows than the largest tile. Columns go over the edge of 64 where they can. */
+ * 3: few rows and a k that a library would split. 4: more rows than the largest tile. 5: silu. Columns go over the edge of 64 where they
+ * can. */
 void self_check_cases_gemm(self_check_image *image) {
   static const struct { u32 rows, n, k, gap; } shapes[] = {
-    {17, 72, 576, 8}, {17, 72, 64, 0}, {17, 72, 64, 0}, {5, 40, 1024, 8}, {133, 24, 64, 8}};
-  const bool batched = image->form == 1, least = image->form == 2, quick = image->form > 2;
+    {17, 72, 576, 8}, {17, 72, 64, 0}, {17, 72, 64, 0}, {5, 40, 1024, 8}, {133, 24, 64, 8}, {17, 208, 128, 8}};
+  const bool batched = image->form == 1, least = image->form == 2, quick = image->form == 3 || image->form == 4;
   const u32 rows = shapes[image->form].rows, n = shapes[image->form].n, k = shapes[image->form].k, gap = shapes[image->form].gap;
   const u32 batches = batched ? 2 : 1, padded = rows + 1;
   gemm_args a = {.step = take_step(image, batched ? 1 : rows, batched ? rows : 0, 0), .ldx = k + gap, .ldy = n + gap, .n = n, .k = k,
-                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_kind = batched ? Y_BF16 : Y_F32};
+                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS,
+                 .y_kind = batched ? Y_BF16 : image->form == 5 ? Y_SILU : Y_F32};
   a.x_batch = (u64)padded * a.ldx;
   a.w_batch = (u64)n * k;
   a.y_batch = (u64)padded * a.ldy;
@@ -289,15 +281,17 @@ void self_check_cases_gemm(self_check_image *image) {
 }
 
 /* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. 2: an expert with more rows than
- * the largest tile, behind and before others. */
+ * the largest tile, behind and before others. 3: as 0, silu. */
 void self_check_cases_moe_gemm(self_check_image *image) {
   enum { EXPERTS = 5, TOP_K = 2 };
   static const struct { u32 tokens, n, k, first[EXPERTS + 1]; } shapes[] = {
-    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}}};
+    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}},
+    {10, 144, 64, {0, 0, 17, 17, 18, 20}}};
   const u32 tokens = shapes[image->form].tokens, n = shapes[image->form].n, k = shapes[image->form].k, pairs = tokens * TOP_K;
   const bool gathered = image->form != 1, quick = image->form == 2;
   const u32 rows = gathered ? tokens : pairs;
-  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K, .y_kind = Y_F32};
+  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K,
+                     .y_kind = image->form == 3 ? Y_SILU : Y_F32};
   u32 *expert_first = take(image, sizeof shapes->first), *row_token = take(image, (pairs + 1) * 4);
   bf16 *x = take(image, (u64)(rows + 1) * a.ldx * 2), *w = take(image, (u64)EXPERTS * n * k * 2);
   memcpy(expert_first, shapes[image->form].first, sizeof shapes->first);

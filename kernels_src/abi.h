@@ -117,13 +117,6 @@ typedef struct mla_fold_args {
   u32 heads, kv_lora_rank, chunk_tokens, group_chunks, unit_chunks, units_max;
 } mla_fold_args;
 
-typedef struct silu_mul_args {
-  const step_in *step;
-  const f32 *gate_up; /* [rows][2 * inter]: gate columns, then up columns */
-  bf16 *y;            /* [rows][inter]                                    */
-  u32 rows_mul, inter; /* rows = T * rows_mul                             */
-} silu_mul_args;
-
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };
 

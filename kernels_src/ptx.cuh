@@ -3,7 +3,7 @@
  * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences between the
  * ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
  * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
- * Read next: tile.cuh, mla_attn.cu. */
+ * Read next: many.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
@@ -140,10 +140,12 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
 /* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
  * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
  * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
- * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. */
+ * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
+ * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
 #define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
 #define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
 #define PTX_PLAIN ((8ull << 32) | (8ull << 16))
+#define PTX_ONE_ROW ((8ull << 32) | (1ull << 16))
 NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */

@@ -229,14 +229,38 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
   return 0;
 }
 
+/* Shared memory of a product of few rows (kernels_src/few.cuh), or 0 where there is no such tile. */
+static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
+  if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32 && rows != 64) || stages < 2 || stages > 63 ||
+      blocks < 1 || blocks > 16 || k->threads != 192 || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t behind = (64 - n) * 128, exchange = n / 2 * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
+  return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
+         (k->kernel == OP_moe_gemm ? of_experts : 0);
+}
+
+/* The same of a product of many rows (kernels_src/many.cuh). */
+static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), multiplying = n == 64 ? 1 : 2;
+  if ((n != 64 && n != 128 && n != 256) || (rows != 128 && rows != 256) || n * rows > 32768 || stages < 2 || stages > 8 || cluster < 1 ||
+      cluster > 2 || k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
+  return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 128 + (k->kernel == OP_moe_gemm ? of_experts : 0);
+}
+
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
-    if ((n != 64 && n != 128) || (rows != 16 && rows != 64 && rows != 128) || stages < 3 || stages > 16 || k->threads != 2 * n)
+    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0;
+    shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
+    if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
-    shared = 1024 + stages * (n + rows) * 128;
   }
   if (k->kernel == OP_mla_attn) {
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
@@ -276,19 +300,17 @@ typedef struct wanted_grid { /* blocks that the work needs; extra ones find noth
 
 static wanted_grid want_grid(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
   const plan_kernel *k = &c->kernels[op->variant];
-  uint64_t tile_n = spec_of(c, k, "SPEC_TILE_N"), tile_rows = spec_of(c, k, "SPEC_TILE_ROWS");
   const gemm_args *gemm = args;
   const moe_gemm_args *moe = args;
   switch (op->kernel) {
     case OP_gemm:
-      if (!tile_n || !tile_rows || gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      return (wanted_grid){div_up(gemm->n, tile_n), div_up(rows, tile_rows), gemm->batches};
+      if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){1, 1, 1}; /* blocks stride over the tiles */
     case OP_moe_gemm:
-      if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
+      if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){1, 1, 1};
     case OP_mla_attn: return (wanted_grid){1, 1, 1}; /* blocks stride over the items */
     case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
-    case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
     case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
@@ -299,6 +321,8 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
 static status check_grid(const checker *c, const plan_op *op, const void *args, uint32_t rows) {
   uint64_t x = extent(op->grid[0], rows), y = extent(op->grid[1], rows), z = extent(op->grid[2], rows);
   wanted_grid want = want_grid(c, op, args, rows);
+  uint32_t cluster = spec_of(c, &c->kernels[op->variant], "SPEC_CLUSTER");
+  if (cluster && x % cluster != 0) return FAIL(ERR_FORMAT, "check: op %s: its grid has no whole clusters", text(c, op->name));
   if (x > 0x7fffffff || y > 65535 || z > 65535)
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)

@@ -124,6 +124,9 @@ static void describe_q_rope(writer *w, const q_rope_args *a) {
   latent->batch_stride = row * 2;
 }
 
+/* Of a product's result. */
+static uint64_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
+
 static void describe_gemm(writer *w, const gemm_args *a) {
   uint64_t rows = rows_of(w, a->rows_kind);
   uint32_t type = a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16;
@@ -132,7 +135,7 @@ static void describe_gemm(writer *w, const gemm_args *a) {
   x->batch_stride = times(a->x_batch, 2);
   uint64_t matrix = times(a->n, a->k), last = a->batches ? times(a->batches - 1, a->w_batch) : 0;
   weight(w, FIELD(gemm, w), TYPE_BF16, plus(last, matrix));
-  check_access *y = table(w, FIELD(gemm, y), true, type, rows, a->ldy, a->n);
+  check_access *y = table(w, FIELD(gemm, y), true, type, rows, a->ldy, columns_of(a->n, a->y_kind));
   y->batches = a->batches;
   y->batch_stride = times(a->y_batch, size_of(type));
 }
@@ -161,12 +164,6 @@ static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
 }
 
-static void describe_silu_mul(writer *w, const silu_mul_args *a) {
-  uint64_t rows = times(w->rows.tokens, a->rows_mul);
-  table(w, FIELD(silu_mul, gate_up), false, TYPE_F32, rows, a->inter * UINT64_C(2), a->inter * UINT64_C(2));
-  table(w, FIELD(silu_mul, y), true, TYPE_BF16, rows, a->inter, a->inter);
-}
-
 static void describe_router(writer *w, const router_args *a) {
   uint64_t t = w->rows.tokens;
   table(w, FIELD(router, logits), false, TYPE_F32, t, a->experts, a->experts);
@@ -190,7 +187,8 @@ static void describe_moe_gemm(writer *w, const moe_gemm_args *a, bool is_gathere
   table(w, FIELD(moe_gemm, row_token), false, TYPE_U32, pairs, 1, 1)->is_optional = 1;
   table(w, FIELD(moe_gemm, x), false, TYPE_BF16, is_gathered ? w->rows.tokens : pairs, a->ldx, a->k);
   weight(w, FIELD(moe_gemm, w), TYPE_BF16, times(a->experts, times(a->n, a->k)));
-  table(w, FIELD(moe_gemm, y), true, TYPE_F32, pairs, a->n, a->n);
+  uint64_t columns = columns_of(a->n, a->y_kind);
+  table(w, FIELD(moe_gemm, y), true, a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16, pairs, columns, columns);
 }
 
 static void describe_moe_combine(writer *w, const moe_combine_args *a) {
@@ -255,7 +253,6 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_gemm: describe_gemm(&w, args); break;
     case OP_mla_attn: describe_mla_attn(&w, args); break;
     case OP_mla_fold: describe_mla_fold(&w, args); break;
-    case OP_silu_mul: describe_silu_mul(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;

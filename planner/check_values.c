@@ -102,8 +102,14 @@ static status check_q_rope(const reader *r, const q_rope_args *a) {
   return same(r, "the presence of q_scale", a->q_scale != NULL, r->m->q_scale_beta != 0);
 }
 
+static status check_y_kind(const reader *r, uint32_t y_kind, uint32_t n) {
+  if (y_kind == Y_SILU) return same(r, "n % 16", n % 16, 0); /* gate and up have whole groups of 8 */
+  return same(r, "a y_kind that does not exist", y_kind > Y_SILU, 0);
+}
+
 static status check_gemm(const reader *r, const gemm_args *a) {
-  if (a->y_kind > Y_F32) return same(r, "y_kind", a->y_kind, Y_F32);
+  TRY(check_y_kind(r, a->y_kind, a->n));
+  if (a->y_kind == Y_SILU) SAME(batches, 1);
   return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
 }
 
@@ -153,6 +159,8 @@ static status check_moe_sort(const reader *r, const moe_sort_args *a) {
 static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
+  TRY(same(r, "a result of experts rounded once", a->y_kind == Y_BF16, 0));
+  TRY(check_y_kind(r, a->y_kind, a->n));
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
@@ -196,6 +204,6 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);
-    default: return OK; /* silu_mul: extents say it all */
+    default: return OK;
   }
 }

@@ -116,7 +116,7 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   }
   op.fixup_count = plan->refs.count - op.first_fixup;
   const gemm_args *gemm = call->args;
-  if (call->kernel == OP_gemm && gemm->batches == 1)
+  if (call->kernel == OP_gemm && gemm->batches == 1 && gemm->y_kind != Y_SILU)
     profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_kind == Y_F32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
                 &g->gemm_workspace_bytes);
   *(plan_op *)draft_append(&plan->ops, 1) = op;
@@ -167,13 +167,6 @@ static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matr
   const draft_ref refs[] = {ARG(gemm_args, step, g->step, 0), ARG(gemm_args, x, x.buffer, x.offset), ARG(gemm_args, w, weight, 0),
                             ARG(gemm_args, y, y.buffer, y.offset)};
   ADD_OP(g, OP_gemm, what, shape, refs, shape.rows_kind);
-}
-
-static void add_silu(graph *g, const char *what, matrix gate_up, matrix y, uint32_t rows_mul) {
-  silu_mul_args a = {.rows_mul = rows_mul, .inter = y.stride};
-  const draft_ref refs[] = {ARG(silu_mul_args, step, g->step, 0), ARG(silu_mul_args, gate_up, gate_up.buffer, gate_up.offset),
-                            ARG(silu_mul_args, y, y.buffer, y.offset)};
-  ADD_OP(g, OP_silu_mul, what, a, refs, ROWS_TOKENS);
 }
 
 /* === Attention ========================================================================================================== */
@@ -338,7 +331,7 @@ static void add_attention_block(graph *g) {
 
 /* === Feed-forward ======================================================================================================= */
 
-/* gate and up as one product, silu, down; prefix: "mlp" or "mlp.shared_experts". Returns fp32 [rows][hidden]. */
+/* gate and up as one product with its silu, down; prefix: "mlp" or "mlp.shared_experts". Returns fp32 [rows][hidden]. */
 static matrix add_mlp(graph *g, matrix h, const char *prefix, const char *label, uint32_t inter) {
   const plan_model *m = g->m;
   char name[NAME_BYTES_MAX], what[NAME_BYTES_MAX];
@@ -352,11 +345,8 @@ static matrix add_mlp(graph *g, matrix h, const char *prefix, const char *label,
   snprintf(name, sizeof name, "%s.down_proj.weight", prefix);
   uint32_t w_down = add_weight(g, what, name, m->hidden, inter);
   snprintf(what, sizeof what, "%sgate_up", label);
-  matrix gate_up = add_matrix(g, g->rows, 2 * inter, 4, what);
-  add_gemm(g, what, h, w_gate_up, gate_up, (gemm_args){.n = 2 * inter, .k = m->hidden, .y_kind = Y_F32});
-  snprintf(what, sizeof what, "%ssilu_mul", label);
   matrix activated = add_matrix(g, g->rows, inter, 2, what);
-  add_silu(g, what, gate_up, activated, 1);
+  add_gemm(g, what, h, w_gate_up, activated, (gemm_args){.n = 2 * inter, .k = m->hidden, .y_kind = Y_SILU});
   snprintf(what, sizeof what, "%sdown", label);
   matrix out = add_matrix(g, g->rows, m->hidden, 4, what);
   add_gemm(g, what, activated, w_down, out, (gemm_args){.n = m->hidden, .k = inter, .y_kind = Y_F32});
@@ -396,8 +386,10 @@ static routing add_router(graph *g, matrix h) {
 }
 
 static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, matrix x, uint32_t weight, matrix y,
-                         uint32_t k) {
-  moe_gemm_args a = {.ldx = x.stride, .n = y.stride, .k = k, .experts = g->m->experts, .top_k = g->m->top_k, .y_kind = Y_F32};
+                         moe_gemm_args a) {
+  a.ldx = a.k = x.stride;
+  a.experts = g->m->experts;
+  a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(moe_gemm_args, step, g->step, 0), ARG(moe_gemm_args, expert_first, r->expert_first, 0),
                             ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x.buffer, x.offset),
                             ARG(moe_gemm_args, w, weight, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
@@ -428,12 +420,10 @@ static void add_moe(graph *g, matrix h) {
   uint32_t w_gate_up = 0, w_down = 0, shared = DRAFT_NONE;
   routing r = add_router(g, h);
   add_expert_weights(g, &w_gate_up, &w_down);
-  matrix gate_up = add_matrix(g, pairs, 2 * m->moe_inter, 4, "experts gate_up");
-  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w_gate_up, gate_up, m->hidden);
-  matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts silu_mul");
-  add_silu(g, "experts silu_mul", gate_up, activated, m->top_k);
+  matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
+  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w_gate_up, activated, (moe_gemm_args){.n = 2 * m->moe_inter, .y_kind = Y_SILU});
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
-  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w_down, y, m->moe_inter);
+  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w_down, y, (moe_gemm_args){.n = m->hidden, .y_kind = Y_F32});
   if (m->shared_experts) shared = add_mlp(g, h, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter).buffer;
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "moe_delta");
   moe_combine_args a = {.hidden = m->hidden, .top_k = m->top_k};

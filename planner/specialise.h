@@ -6,9 +6,10 @@
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"
 
-#define SPECIALISE_CHOICES_MAX 3u
-#define SPECIALISE_SPECS_MAX 4u
-#define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; an item more than that waits its turn */
+#define SPECIALISE_CHOICES_MAX 6u
+#define SPECIALISE_SPECS_MAX 6u
+#define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
+#define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* an item more than that waits its turn */
 
 typedef struct specialise_spec {
   const char *name; /* "SPEC_THREADS" */

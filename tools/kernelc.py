@@ -19,19 +19,25 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = ["abi.h", "gemm_many.cuh", "many.cuh", "moe_gemm_many.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
+HEADERS = ["abi.h", "few.cuh", "gemm_few.cuh", "gemm_many.cuh", "many.cuh", "moe_gemm_few.cuh", "moe_gemm_many.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h"]
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128,
+SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "router": 128,
           "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}
-TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
-         (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
-MANY = [(128, 256, 4, 1), (256, 128, 4, 1), (64, 128, 8, 1), (128, 128, 6, 1), (128, 256, 4, 2), (256, 128, 4, 2)]  # weights, tokens, stages, cluster
+MANY = [(128, 256, 4, 1), (256, 128, 4, 1), (64, 128, 8, 1), (128, 128, 6, 1), (128, 256, 4, 2), (256, 128, 4, 2)]  # ..., cluster
+FEW = [(n, rows, 2, 6) for rows in (1, 8, 16, 32, 64) for n in (8, 16, 24, 48, 64)] + [(16, 1, 4, 6), (64, 32, 4, 4)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 
 
-def many_shared_bytes(stem, n, rows, stages):
-    return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 128 + (4104 if stem == "moe_gemm" else 0)
+def few_bytes(n, rows, blocks, stages):
+    """Dynamic shared memory of few.cuh."""
+    ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
+    return 2048 + ring_x + stages * blocks * n * 128 + max(n // 2 * max(rows, 8) * 4, (64 - n) * 128)
+
+
+def many_bytes(n, rows, stages):
+    """Of many.cuh."""
+    return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 128
 
 
 def variants(stem):
@@ -41,10 +47,11 @@ def variants(stem):
     if stem == "mla_attn":
         return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
                 for rank in (256, 512) for rope in (32, 64)]
+    few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
+            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in FEW]
     many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster},
-             many_shared_bytes(stem, n, rows, stages)) for n, rows, stages, cluster in MANY]
-    return many + [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
-            for n, rows, stages in TILES]
+             many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0)) for n, rows, stages, cluster in MANY]
+    return few + many
 
 
 class Nvrtc:

@@ -52,7 +52,7 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
 
 /* One result of each op. */
 #define RESULTS(X) X(embed, x) X(rmsnorm, y) X(kv_write, kv) X(q_rope, q_nope) X(gemm, y) X(mla_attn, out) X(mla_fold, out) \
-  X(silu_mul, y) X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(moe_combine, out) X(sample, result) \
+  X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(moe_combine, out) X(sample, result) \
   X(row_digest, digest) X(adjust, adjusted)
 
 #define WRAP(stem, result)                                                    \

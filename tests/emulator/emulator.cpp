@@ -463,7 +463,7 @@ static void copy_box(u32 rank, u32 to, const tensor_map *map, u32 dims, const u3
   tensor_shape s;
   memcpy(&s, map, sizeof s);
   if (dims != s.dims) fault("a box of another number of dimensions than its map");
-  if (to % (s.swizzled ? 1024u : 128u) != 0) fault("a box that is not aligned");
+  if (to % 128u != 0) fault("a box that is not aligned");
   const u32 row_bytes = s.box[0] * 2, matrices = dims == 3 ? s.box[2] : 1;
   if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % 8 != 0) fault("a box whose rows are no whole pieces");
   for (u32 i = 0; i < matrices; i++)

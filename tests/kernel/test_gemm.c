@@ -5,7 +5,26 @@
 
 typedef struct gemm_shape { u32 rows, n, k, batches, y_kind, kind, x_gap, y_gap, logits; } gemm_shape;
 
-#define TILE_BYTES(n, rows, stages) (1024 + (stages) * ((n) + (rows)) * 128)
+/* Of few.cuh: tile of weight rows, of token rows, blocks of 64 k in a stage, stages. */
+static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}, {64, 64, 2, 2}};
+
+static u32 few_bytes(const u32 tile[4]) {
+  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = tile[0] / 2 * columns * 4;
+  return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 + max_u32(behind, exchange);
+}
+
+/* The number of blocks is free: one, some, more than there are tiles. Many rows in tiles of one are left out: the emulator takes long. */
+static u32 make_few(kernel_variant *variants, u32 rows) {
+  u32 count = 0;
+  for (u32 i = 0; i < ARRAY_LEN(FEW); i++) {
+    if (rows > 24 * FEW[i][1]) continue;
+    variants[count++] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", FEW[i][0]}, {"SPEC_TILE_ROWS", FEW[i][1]},
+                                    {"SPEC_K_BLOCKS", FEW[i][2]}, {"SPEC_STAGES", FEW[i][3]}},
+                                   .spec_count = 5, .grid = {1 + i % 3, 1 + i % 2, 1 + i / 4}, .threads = 192, .rows = rows,
+                                   .shared_bytes = few_bytes(FEW[i])};
+  }
+  return count;
+}
 
 /* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
 static const u32 MANY[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}, {128, 256, 3, 2}, {256, 128, 2, 2}};
@@ -20,24 +39,14 @@ static u32 make_many(kernel_variant *variants, u32 rows, bool silu) {
                                         {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}},
                                        .spec_count = 5, .grid = {(1 + i) * tile[3], 1 + i % 2, 1 + i / 4}, .rows = rows};
     variants[count].threads = 128 * (1 + warpgroups);
-    variants[count++].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128 + 0;
+    variants[count++].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128;
   }
   return count;
 }
 
-static u32 make_variants(kernel_variant *variants, u32 rows, u32 n, u32 batches, bool silu) {
-  if (silu) return make_many(variants, rows, silu);
-  static const u32 tiles[][3] = {{64, 16, 4}, {64, 64, 4}, {64, 128, 4}, {128, 16, 4}, {128, 64, 4}, {128, 128, 4}};
-  for (u32 i = 0; i < ARRAY_LEN(tiles); i++) {
-    u32 tile_n = tiles[i][0], tile_rows = tiles[i][1], stages = tiles[i][2];
-    variants[i] = (kernel_variant){{{"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages}}, .spec_count = 3};
-    variants[i].grid[0] = (u32)div_up(n, tile_n);
-    variants[i].grid[1] = (u32)div_up(rows, tile_rows) + i % 2;
-    variants[i].grid[2] = batches;
-    variants[i].threads = 2 * tile_n;
-    variants[i].shared_bytes = TILE_BYTES(tile_n, tile_rows, stages);
-  }
-  return ARRAY_LEN(tiles) + make_many(variants + ARRAY_LEN(tiles), rows, silu);
+static u32 make_variants(kernel_variant *variants, u32 rows, bool silu) {
+  const u32 few = make_few(variants, rows);
+  return few + make_many(variants + few, rows, silu);
 }
 
 static u32 columns_of(const gemm_shape *s) { return s->y_kind == Y_SILU ? s->n / 2 : s->n; }
@@ -70,7 +79,7 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   args.rows_kind = s->logits ? ROWS_LOGITS : ROWS_TOKENS;
   args.y_kind = s->y_kind;
   kernel_variant variants[16];
-  kernel_test_run(test, &args, variants, make_variants(variants, s->rows, s->n, s->batches, s->y_kind == Y_SILU));
+  kernel_test_run(test, &args, variants, make_variants(variants, s->rows, s->y_kind == Y_SILU));
   for (u32 check = 0; check < 300; check++) {
     u32 b = cases_below(&c, s->batches), i = cases_below(&c, s->rows), j = cases_below(&c, columns_of(s));
     size_t at = ((size_t)b * padded + i) * ldy + j;
@@ -99,7 +108,7 @@ static void step_cases(kernel_test *test) {
     gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = 64, .ldy = 64, .n = 64, .k = 64, .batches = 1,
                       .y_kind = Y_F32};
     kernel_variant variants[16];
-    u32 count = make_variants(variants, 64, 64, 1, false);
+    u32 count = make_variants(variants, 64, false);
     kernel_test_loose(test, y, 64 * 64 * 4);
     kernel_test_run(test, &args, variants, count);
     for (u32 i = 0; i < 64 && file; i++) fprintf(file, "%08x\n", num_bits(y[65 * i]));
@@ -118,7 +127,7 @@ static void gemm_cases(kernel_test *test) {
       {33, 96, 192, 16, 0, CASES_NORMAL, 64, 32, 0},  {24, 80, 192, 1, 1, CASES_SUBNORMAL, 0, 0, 0},
       {1, 168, 1408, 1, 1, CASES_NORMAL, 0, 0, 0},   {2, 144, 448, 1, Y_SILU, CASES_NORMAL, 0, 8, 0},
       {1, 16, 64, 1, Y_SILU, CASES_NORMAL, 0, 0, 0},  {37, 80, 320, 1, Y_SILU, CASES_WIDE, 8, 0, 0},
-      {300, 304, 64, 1, Y_SILU, CASES_NORMAL, 0, 0, 0}, {66, 176, 64, 1, Y_SILU, CASES_NORMAL, 0, 0, 1}, {3, 16, 11008, 1, 1, CASES_NORMAL, 0, 0, 0},
+      {66, 176, 64, 1, Y_SILU, CASES_NORMAL, 0, 0, 1}, {3, 16, 11008, 1, 1, CASES_NORMAL, 0, 0, 0},
       {9, 56, 128, 5, 0, CASES_NORMAL, 0, 8, 0},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) gemm_case(test, &shapes[i]);

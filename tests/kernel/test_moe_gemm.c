@@ -3,6 +3,24 @@
 
 typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew, is_silu; } moe_shape;
 
+static const u32 FEW[][4] = {{16, 1, 2, 3}, {64, 1, 3, 2}, {24, 8, 2, 2}, {64, 16, 1, 3}, {48, 32, 2, 3}, {8, 64, 1, 2}};
+
+static u32 few_bytes(const u32 tile[4], u32 experts) {
+  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = tile[0] / 2 * columns * 4;
+  return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 +
+         max_u32(behind, exchange) + (experts + 1) * 4;
+}
+
+static u32 make_few(kernel_variant *variants, const moe_shape *s) {
+  for (u32 i = 0; i < ARRAY_LEN(FEW); i++) {
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", FEW[i][0]}, {"SPEC_TILE_ROWS", FEW[i][1]},
+                                    {"SPEC_K_BLOCKS", FEW[i][2]}, {"SPEC_STAGES", FEW[i][3]}},
+                                   .spec_count = 5, .grid = {1 + i % 4, 1 + i % 2, 1}, .threads = 192, .rows = s->tokens,
+                                   .shared_bytes = few_bytes(FEW[i], s->experts)};
+  }
+  return ARRAY_LEN(FEW);
+}
+
 /* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
 static const u32 MANY[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}, {128, 256, 3, 2}, {256, 128, 2, 2}};
 
@@ -22,18 +40,8 @@ static u32 make_many(kernel_variant *variants, const moe_shape *s) {
 }
 
 static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
-  if (s->is_silu) return make_many(variants, s);
-  static const u32 tiles[][3] = {{64, 16, 4}, {64, 64, 4}, {128, 16, 4}, {128, 64, 4}, {128, 128, 4}};
-  for (u32 i = 0; i < ARRAY_LEN(tiles); i++) {
-    u32 tile_n = tiles[i][0], tile_rows = tiles[i][1], stages = tiles[i][2];
-    variants[i] = (kernel_variant){{{"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages}}, .spec_count = 3};
-    variants[i].grid[0] = (u32)div_up(s->n, tile_n);
-    variants[i].grid[1] = s->experts + (u32)div_up(s->tokens * s->top_k, tile_rows);
-    variants[i].grid[2] = 1;
-    variants[i].threads = 2 * tile_n;
-    variants[i].shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128;
-  }
-  return ARRAY_LEN(tiles) + make_many(variants + ARRAY_LEN(tiles), s);
+  const u32 few = make_few(variants, s);
+  return few + make_many(variants + few, s);
 }
 
 /* Deals the sorted rows to experts; with skew most go to one. */

@@ -47,6 +47,13 @@ static plan_op *find_op(const editable *e, const char *name) {
   return NULL;
 }
 
+/* The last one: the alternative for most rows. */
+static plan_op *last_op(const editable *e, const char *name) {
+  plan_op *op = find_op(e, name);
+  while (op + 1 < e->ops + e->h->ops.count && strcmp(text(e, op[1].name), name) == 0) op++;
+  return op;
+}
+
 static plan_buffer *find_buffer(const editable *e, const char *name) {
   for (uint32_t i = 0; i < e->h->buffers.count; i++)
     if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
@@ -78,14 +85,14 @@ static void ops_are_swapped(editable *e) {
   *b = c;
 }
 static void a_producer_is_missing(editable *e) { /* the router's logits are never made for few rows */
-  plan_op *op = find_op(e, "layer 1 router_logits");
+  plan_op *op = find_op(e, "layer 1 router_logits") + 1;
   op->rows_min = op->rows_max;
 }
 static void half_of_a_row_is_missing(editable *e) { /* columns between the heads' latent queries */
   ((gemm_args *)args_of(e, find_op(e, "layer 0 absorb")))->y_batch -= 8;
 }
 static void alternatives_overlap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max++; }
-static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max--; }
+static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")[1].rows_max--; }
 static void split_and_whole_are_mixed_up(editable *e) {
   plan_op *whole = find_op(e, "layer 0 mla_attn");
   ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
@@ -93,8 +100,9 @@ static void split_and_whole_are_mixed_up(editable *e) {
 static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
 static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_kind = Y_BF16; }
 static void rows_are_too_many(editable *e) {
-  plan_op *op = find_op(e, "layer 1 experts silu_mul");
-  ((silu_mul_args *)args_of(e, op))->rows_mul = op->grid[0].rows_mul = 3;
+  plan_op *op = find_op(e, "layer 1 experts gate_up"); /* without row_token it takes a row of x for every pair */
+  plan_fixup *last = &e->fixups[op->first_fixup + --op->fixup_count];
+  *find_fixup(e, op, offsetof(moe_gemm_args, row_token)) = *last;
 }
 static void weights_are_shifted(editable *e) { find_fixup(e, find_op(e, "layer 1 o_proj"), offsetof(gemm_args, w))->offset += 256; }
 static void a_tensor_is_too_short(editable *e) { e->tensors[3].row_count--; }
@@ -118,7 +126,7 @@ static void an_op_writes_what_it_reads(editable *e) {
   find_fixup(e, op, offsetof(rmsnorm_args, delta))->args_offset = offsetof(rmsnorm_args, x_out);
 }
 static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
-static void a_grid_is_too_small(editable *e) { find_op(e, "lm_head")->grid[0].constant--; }
+static void a_grid_is_too_small(editable *e) { last_op(e, "layer 0 o_proj")->grid[0].constant--; }
 static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 q_rope")->grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
@@ -146,7 +154,7 @@ static plan_spec *find_spec(const editable *e, const plan_op *op, const char *na
   return NULL;
 }
 static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_STAGES")->value++; }
-static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 32; }
+static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 24; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
   ((kv_write_args *)args_of(e, find_op(e, "layer 0 kv_write")))->block_table_stride--;

@@ -130,7 +130,6 @@ static const variant variants[] = {
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
     {"mla_fold", 1, {THREADS(128)}},
-    {"silu_mul", 1, {THREADS(256)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
     {"moe_gemm", TILES(64, 64, 4)},

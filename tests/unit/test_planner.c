@@ -447,7 +447,7 @@ static void every_axis_has_one_guarantee(void **state) {
 static void reasons_are_of_the_plan(void **state) {
   (void)state;
   static const char pinned[] =
-    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":1,\"rows_max\":4,"
+    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":2,\"rows_max\":4,"
     "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"use\":true}]}";
   fixture_bytes a = fixture_plan(TINY, "max_seqs: 4\nladder: [1, 3]\nchunk_tokens: 64\ngroup_chunks: 2\n", NULL);
   fixture_bytes b = fixture_plan(TINY, "max_seqs: 64\n", pinned);

@@ -219,7 +219,7 @@ static void names_say_what_they_are(void **state) {
   static const char *const LAYER[] = {
       "input_norm x", "input_norm", "qkv_a", "q_a_norm", "q_b", "q_rope q_nope", "q_rope q_latent", "absorb", "kv_write", "mla_attn",
       "v_up", "o_proj", "post_norm x", "post_norm", "router_logits", "router topk_id", "router topk_weight", "experts gate_up",
-      "experts silu_mul", "experts down", "shared gate_up", "shared silu_mul", "shared down", "moe_combine"};
+      "experts down", "shared gate_up", "shared down", "moe_combine"};
   subject s = open_subject("small-v3", BOTH);
   uint32_t first = find_point(&s, "layer 1 input_norm x");
   for (uint32_t i = 0; i < ARRAY_LEN(LAYER); i++) {
@@ -239,17 +239,17 @@ static void names_say_what_they_are(void **state) {
 /* === Experts ============================================================================================================ */
 
 static void check_pairs_of(const subject *s, uint32_t top_k) {
-  const char *const names[] = {"layer 1 experts gate_up", "layer 1 experts silu_mul", "layer 1 experts down"};
+  const char *const names[] = {"layer 1 experts gate_up", "layer 1 experts down"};
   uint64_t pair_row = find_fixup(s, &s->plan.ops[find_op(s, "layer 1 moe_sort")], offsetof(moe_sort_args, pair_row))->offset;
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
     const point_place *place = &s->points.places[find_point(s, names[i])];
     assert_true(place->rows == POINT_PAIRS && place->pairs == top_k && place->pair_row == pair_row);
   }
-  assert_int_equal(s->points.places[find_point(s, "layer 1 shared silu_mul")].rows, POINT_TOKENS);
-  assert_int_equal(s->points.places[find_point(s, "layer 0 silu_mul")].rows, POINT_TOKENS);
+  assert_int_equal(s->points.places[find_point(s, "layer 1 shared gate_up")].rows, POINT_TOKENS);
+  assert_int_equal(s->points.places[find_point(s, "layer 0 gate_up")].rows, POINT_TOKENS);
 }
 
-/* With one expert a token the experts' silu_mul has as many rows as there are tokens, and its rows are in sorted order all the same. */
+/* With one expert a token the experts' products have as many rows as there are tokens, and their rows are in sorted order all the same. */
 static void sorted_rows_are_known_from_their_source(void **state) {
   (void)state;
   static const char FIELD[] = "\"num_experts_per_tok\": 2";
