@@ -59,7 +59,7 @@ static_assert(SPEC_CLUSTER == 1 || SPEC_CLUSTER == 2, "one block or a pair");
 
 typedef struct many_tile {
   u32 matrix;    /* of w: batch or expert                               */
-  u32 n0;        /* first weight row; of a pair of gate and up: that of the gate */
+  u32 n0;        /* first column                                        */
   u32 row, rows; /* this block's token rows; rows may be 0              */
   u32 width;     /* of the multiplication                               */
 } many_tile;
@@ -106,23 +106,22 @@ NUM many_ring many_start(const void *shared, bool gathers) {
   return r;
 }
 
-/* One k block of a tile's weights: this block's share of the boxes, for all blocks of the cluster. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 group_rows, u32 k, u32 rank, u64 policy) {
-  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES;
-#pragma unroll
-  for (u32 i = 0; i < SPEC_TILE_N / MANY_W_BOX; i++) {
-    const u32 in = i * MANY_W_BOX, row = tile.n0 + in / 128u * group_rows + in % 128u;
-    if (i % SPEC_CLUSTER != rank) continue;
+/* One k block of a tile's weights: this block's share of the boxes, for all blocks of the cluster. Of gate and up, which are matrices of
+ * their own, a box takes 8 rows each: the operand's rows i and i + 8 of every 16 belong together. */
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 k, u32 rank, u64 policy) {
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, rows = silu ? 16u : MANY_W_BOX;
+  const u32 step = silu ? 8u : MANY_W_BOX, matrix = silu ? tile.matrix * 2u : tile.matrix;
+  for (u32 i = rank; i < SPEC_TILE_N / rows; i += SPEC_CLUSTER) {
 #if SPEC_CLUSTER > 1
-    ptx_copy_box_to((1u << SPEC_CLUSTER) - 1u, to + in * 128u, map, k, row, tile.matrix, many_full(r, r.stage), policy);
+    ptx_copy_box_to((1u << SPEC_CLUSTER) - 1u, to + i * rows * 128u, map, k, tile.n0 + i * step, matrix, many_full(r, r.stage), policy);
 #else
-    ptx_copy_box(to + in * 128u, map, k, row, tile.matrix, many_full(r, r.stage), policy);
+    ptx_copy_box(to + i * rows * 128u, map, k, tile.n0 + i * step, matrix, many_full(r, r.stage), policy);
 #endif
   }
 }
 
-/* The filling warpgroup, tokens by boxes: one thread. group_rows: from the first 128 weight rows of a tile to the next. */
-template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, u32 group_rows, u32 k_end, u32 rank) {
+/* The filling warpgroup, tokens by boxes: one thread. */
+template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end, u32 rank) {
   many_tile tile;
   const u64 w_policy = MANY_W_POLICY(), x_policy = MANY_X_POLICY();
   for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters())
@@ -130,14 +129,14 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
       const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u;
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       ptx_barrier_expect(full, (SPEC_TILE_N + tile.width) * 128u);
-      many_weights(r, &maps.w, tile, group_rows, k, rank, w_policy);
+      many_weights(r, &maps.w, tile, silu, k, rank, w_policy);
       for (u32 i = 0; i < tile.width; i += MANY_STEP) ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, x_policy);
       many_advance(r);
     }
 }
 
 /* The same where tokens are gathered: the whole warpgroup, 8 threads a row. */
-template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, u32 group_rows, u32 k_end, u32 rank) {
+template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end, u32 rank) {
   const u32 t = threadIdx.x, piece = (t % 8u ^ t / 8u % 8u) * 16u;
   const u64 w_policy = MANY_W_POLICY();
   many_tile tile;
@@ -153,7 +152,7 @@ template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       if (t == 0) {
         ptx_barrier_expect(full, SPEC_TILE_N * 128u);
-        many_weights(r, &maps.w, tile, group_rows, k, rank, w_policy);
+        many_weights(r, &maps.w, tile, silu, k, rank, w_policy);
       }
 #pragma unroll
       for (u32 i = 0; i < MANY_PIECES; i++)
@@ -191,12 +190,12 @@ template <u32 WIDTH> NUM void many_product(many_sums &acc, many_ring &r, u32 gro
     ptx_barrier_wait(many_full(r, r.stage), r.parity);
     if (gathered) ptx_fence_async();
     ptx_multiply_fence();
-    const u64 w = ptx_operand(PTX_SWIZZLED, at + group * 8192u), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
+    const u64 w = ptx_operand(PTX_SWIZZLED, at + group * (MANY_GROUPS * 8192u)), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
 #pragma unroll
     for (u32 i = 0; i < 4; i++)
 #pragma unroll
       for (u32 g = 0; g < MANY_GROUPS; g++)
-        ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc[g]), w + g * (MANY_CONSUMERS * 8192u / 16u) + i * 2u, x + i * 2u);
+        ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc[g]), w + g * (8192u / 16u) + i * 2u, x + i * 2u);
     ptx_multiply_commit();
     PTX_MULTIPLY_WAIT(1); /* the block before this one is done: its stage may be filled */
     if (block > 0) many_leave(many_empty(r, left));
@@ -240,7 +239,7 @@ NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result 
       ptx_store_transposed(turn + row * 128u + (piece ^ row % 8u) * 16u, ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
                            ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
     }
-    ptx_warps_sync(number, 128);
+    ptx_warps_sync(number, 128); /* the chunk is whole */
 #pragma unroll
     for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
       const u32 row = i + t / 8u;
@@ -251,17 +250,59 @@ NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result 
 }
 
 /* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
-NUM void many_silu(f32 (&gate)[MANY_ACCUMULATORS], const f32 (&up)[MANY_ACCUMULATORS], u32 width) {
+NUM void many_silu(f32 (&acc)[MANY_ACCUMULATORS], u32 width) {
 #pragma unroll
-  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 16u) {
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 32u) {
     if (first * 2u >= width) break;
     f32 below[16];
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) below[i] = num_add(1.0f, num_exp(-gate[first + i]));
+    for (u32 i = 0; i < 16u; i++) below[i] = num_add(1.0f, num_exp(-acc[first + i / 2u * 4u + i % 2u]));
 #pragma unroll
     for (u32 i = 0; i < 16u; i++) ptx_hold(below[i]);
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) gate[first + i] = num_mul(num_div(gate[first + i], below[i]), up[first + i]);
+    for (u32 i = 0; i < 16u; i++) {
+      f32 &gate = acc[first + i / 2u * 4u + i % 2u];
+      gate = num_mul(num_div(gate, below[i]), acc[first + i / 2u * 4u + 2u + i % 2u]);
+    }
+  }
+}
+
+#define MANY_SILU_PIECES (4u * MANY_GROUPS) /* of 16 bytes: what a warpgroup has of a row */
+NUM u32 many_silu_place(u32 row, u32 piece) {
+  return row * (MANY_SILU_PIECES * 16u) + (piece ^ (MANY_GROUPS == 2u ? row % 8u : row / 2u % 4u)) * 16u;
+}
+
+/* A warpgroup's columns from n0 on, gate and up in one: R5.5. */
+NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared, u32 turn) {
+  const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
+  const u8 *tile_at = shared + (turn - ptx_shared(shared));
+  const u32 column = t % MANY_SILU_PIECES * 8u;
+  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + column;
+#pragma unroll
+  for (u32 g = 0; g < MANY_GROUPS; g++) many_silu(acc[g], tile.width);
+#pragma unroll
+  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
+    if (first >= tile.rows) break;
+    ptx_warps_sync(number, 128); /* what stood there has been read */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 32u / MANY_GROUPS) {
+      if (first + i >= tile.width) break;
+      const u32 row = i + lane / (8u * MANY_GROUPS) * 8u + lane % 8u, piece = t / 32u + lane / 8u % MANY_GROUPS * 4u;
+      u32 words[4];
+#pragma unroll
+      for (u32 m = 0; m < 4u; m++) {
+        const f32 *d = acc[m % MANY_GROUPS] + (first + i) / 2u + m / MANY_GROUPS * 4u;
+        words[m] = ptx_pack_bf16(d[0], d[1]);
+      }
+      ptx_store_transposed(turn + many_silu_place(row, piece), words[0], words[1], words[2], words[3]);
+    }
+    ptx_warps_sync(number, 128); /* the chunk is whole */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
+      const u32 row = i + t / MANY_SILU_PIECES;
+      if (first + row < tile.rows && n0 + column < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
+    }
   }
 }
 
@@ -286,40 +327,36 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
     }
 #endif
     const many_result to = work.result(tile);
-    const u32 n0 = tile.n0 + group * 64u;
+    const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u) * MANY_GROUPS;
     if (to.kind == Y_F32) {
 #pragma unroll
-      for (u32 g = 0; g < MANY_GROUPS; g++) many_store_f32(acc[g], to, tile, n0 + g * 128u);
+      for (u32 g = 0; g < MANY_GROUPS; g++) many_store_f32(acc[g], to, tile, n0 + g * 64u);
       continue;
     }
-#if SPEC_TILE_N == 256
     if (to.kind == Y_SILU) {
-      many_silu(acc[0], acc[1], tile.width);
-      many_store_bf16(acc[0], to, tile, n0, shared, turn);
+      many_store_silu(acc, to, tile, n0, shared, turn);
       continue;
     }
-#endif
 #pragma unroll
-    for (u32 g = 0; g < MANY_GROUPS; g++) many_store_bf16(acc[g], to, tile, n0 + g * 128u, shared, turn);
+    for (u32 g = 0; g < MANY_GROUPS; g++) many_store_bf16(acc[g], to, tile, n0 + g * 64u, shared, turn);
   }
 }
 
-/* Everything behind the start: who fills, who multiplies. silu: a tile is 128 rows of the gate and the same of up. */
+/* Everything behind the start: who fills, who multiplies. */
 template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared, bool gathers) {
 #if SPEC_CLUSTER > 1
   const u32 rank = ptx_cluster_rank();
 #else
   const u32 rank = 0;
 #endif
-  const u32 group_rows = work.a.y_kind == Y_SILU ? work.a.n / 2u : 128u;
   if (threadIdx.x < 128u) {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(56);
 #endif
     if constexpr (WORK::GATHERS) {
-      if (gathers) many_gather(work, r, maps, group_rows, work.a.k, rank);
+      if (gathers) many_gather(work, r, maps, work.a.y_kind == Y_SILU, work.a.k, rank);
     }
-    if (!gathers && threadIdx.x == 0) many_fill(work, r, maps, group_rows, work.a.k, rank);
+    if (!gathers && threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k, rank);
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(224);

@@ -29,24 +29,22 @@ static u32 make_few(kernel_variant *variants, u32 rows) {
 /* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
 static const u32 MANY[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}, {128, 256, 3, 2}, {256, 128, 2, 2}};
 
-/* The number of clusters is free: one, some, more than there are tiles. A gate meets its up in tiles of 256 weight rows only. */
-static u32 make_many(kernel_variant *variants, u32 rows, bool silu) {
-  u32 count = 0;
+/* The number of clusters is free: one, some, more than there are tiles. */
+static u32 make_many(kernel_variant *variants, u32 rows) {
   for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
     const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
-    if (silu && tile[0] != 256) continue;
-    variants[count] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
                                         {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}},
                                        .spec_count = 5, .grid = {(1 + i) * tile[3], 1 + i % 2, 1 + i / 4}, .rows = rows};
-    variants[count].threads = 128 * (1 + warpgroups);
-    variants[count++].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128;
+    variants[i].threads = 128 * (1 + warpgroups);
+    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128;
   }
-  return count;
+  return ARRAY_LEN(MANY);
 }
 
-static u32 make_variants(kernel_variant *variants, u32 rows, bool silu) {
+static u32 make_variants(kernel_variant *variants, u32 rows) {
   const u32 few = make_few(variants, rows);
-  return few + make_many(variants + few, rows, silu);
+  return few + make_many(variants + few, rows);
 }
 
 static u32 columns_of(const gemm_shape *s) { return s->y_kind == Y_SILU ? s->n / 2 : s->n; }
@@ -79,7 +77,7 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   args.rows_kind = s->logits ? ROWS_LOGITS : ROWS_TOKENS;
   args.y_kind = s->y_kind;
   kernel_variant variants[16];
-  kernel_test_run(test, &args, variants, make_variants(variants, s->rows, s->y_kind == Y_SILU));
+  kernel_test_run(test, &args, variants, make_variants(variants, s->rows));
   for (u32 check = 0; check < 300; check++) {
     u32 b = cases_below(&c, s->batches), i = cases_below(&c, s->rows), j = cases_below(&c, columns_of(s));
     size_t at = ((size_t)b * padded + i) * ldy + j;
@@ -108,7 +106,7 @@ static void step_cases(kernel_test *test) {
     gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = 64, .ldy = 64, .n = 64, .k = 64, .batches = 1,
                       .y_kind = Y_F32};
     kernel_variant variants[16];
-    u32 count = make_variants(variants, 64, false);
+    u32 count = make_variants(variants, 64);
     kernel_test_loose(test, y, 64 * 64 * 4);
     kernel_test_run(test, &args, variants, count);
     for (u32 i = 0; i < 64 && file; i++) fprintf(file, "%08x\n", num_bits(y[65 * i]));

@@ -24,19 +24,17 @@ static u32 make_few(kernel_variant *variants, const moe_shape *s) {
 /* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
 static const u32 MANY[][4] = {{128, 256, 2, 1}, {256, 128, 4, 1}, {64, 128, 3, 1}, {128, 256, 3, 2}, {256, 128, 2, 2}};
 
-/* The number of clusters is free: one, some, more than there are tiles. A gate meets its up in tiles of 256 weight rows only. */
+/* The number of clusters is free: one, some, more than there are tiles. */
 static u32 make_many(kernel_variant *variants, const moe_shape *s) {
-  u32 count = 0;
   for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
     const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
-    if (s->is_silu && tile[0] != 256) continue;
-    variants[count] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
                                         {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}},
                                        .spec_count = 5, .grid = {(1 + i) * tile[3], 1 + i % 2, 1 + i / 4}, .rows = s->tokens};
-    variants[count].threads = 128 * (1 + warpgroups);
-    variants[count++].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128 + 4104;
+    variants[i].threads = 128 * (1 + warpgroups);
+    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128 + 4104;
   }
-  return count;
+  return ARRAY_LEN(MANY);
 }
 
 static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
