@@ -19,8 +19,8 @@ ENGINE = """
 added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
 digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points
 pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens
-self_check self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
-trace_reader trace_writer transcript trig verbatim watch weights weights_tree
+self_check self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json
+tokenizer_tiktoken trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
@@ -41,8 +41,9 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh kv_write.cu many.cuh mla_attn.cu mla_fold.cu moe_combine.cu
-moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h tensor_map.h
+abi.h adjust.cu embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh kv_write.cu many.cuh many_store.cuh mla_attn.cu mla_fold.cu
+moe_combine.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu
+row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
@@ -115,12 +116,15 @@ FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
     ("gemm", 0, "many.cuh", "s/(SPEC_TILE_N + tile.width) \\* 128u/tile.width * 128u/", "reads a stage before its weights have come"),
     ("gemm", 0, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
-    ("gemm", 0, "many.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//", "no barrier between turned results and their use"),
+    ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
+     "no barrier between turned results and their use"),
     ("moe_gemm", 1, "many.cuh", "s/silu ? tile.matrix \\* 2u : tile.matrix/tile.matrix/", "gate and up of the first matrix only"),
     ("gemm", 3, "many.cuh", "s/ptx_barrier_arrive_at(empty, lane)/ptx_barrier_arrive_at(empty, ptx_cluster_rank())/",
      "fills a stage that the other block still reads"),
-    ("moe_gemm", 0, "many.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/", "rows of the next expert are stored"),
-    ("moe_gemm", 3, "moe_gemm_many.cuh", "s/SPEC_CLUSTER + rank) \\* width/SPEC_CLUSTER + rank \\/ 2u) * width/", "both blocks of a pair take the same rows"),
+    ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
+     "rows of the next expert are stored"),
+    ("moe_gemm", 3, "moe_gemm_many.cuh", "s/SPEC_CLUSTER + rank) \\* width/SPEC_CLUSTER + rank \\/ 2u) * width/",
+     "both blocks of a pair take the same rows"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* FEW_X_BLOCK);/0u);/", "a stage is full before its token rows have come"),
     ("gemm", 5, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),

@@ -7,7 +7,7 @@
 #define VERBATIM_GEMM_MANY_CUH
 #include "many.cuh"
 
-#define GEMM_BAND (SPEC_BAND / (SPEC_TILE_ROWS * SPEC_CLUSTER)) /* row tiles */
+#define GEMM_BAND (1024u / (SPEC_TILE_ROWS * SPEC_CLUSTER)) /* row tiles */
 #define GEMM_LOAD_CYCLES 3u    /* a multiprocessor's 128 bytes from L2   */
 #define GEMM_TILE_CYCLES 2000u /* a tile's results, and the pipeline's start */
 

@@ -8,6 +8,7 @@
 #include "few.cuh"
 #include "moe_gemm_few.cuh"
 #else
+#include "many_store.cuh"
 #include "many.cuh"
 #include "moe_gemm_many.cuh"
 #endif

@@ -472,8 +472,8 @@ static void copy_box(u32 rank, u32 to, const tensor_map *map, u32 dims, const u3
         const u64 column = at[0] + c, row = at[1] + r, matrix = at[2] + i;
         const bool inside = column < s.extent[0] && row < s.extent[1] && (dims == 2 || matrix < s.extent[2]);
         const u64 from = s.address + column * 2 + row * s.stride_bytes[1] + (dims == 3 ? matrix * s.stride_bytes[2] : 0);
-        start_bulk(rank, to + ((i * s.box[1] + r) * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled,
-                   address);
+        const void *piece = inside ? reinterpret_cast<const void *>(from) : nullptr;
+        start_bulk(rank, to + ((i * s.box[1] + r) * s.box[0] + c) * 2, piece, 16, s.swizzled, address);
       }
 }
 

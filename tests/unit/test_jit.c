@@ -114,25 +114,26 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[4];
+  jit_spec specs[6];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
-#define TILES(n, rows, stages) 4, {THREADS(2 * n), {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}}
+#define TILES(n, rows, stages, cluster) \
+  6, {THREADS(384), {"SPEC_MAPS", 1}, {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}, {"SPEC_CLUSTER", cluster}}
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
     {"rmsnorm", 1, {THREADS(256)}},
     {"kv_write", 1, {THREADS(256)}},
     {"q_rope", 1, {THREADS(256)}},
-    {"gemm", TILES(64, 16, 4)},
-    {"gemm", TILES(128, 128, 4)},
+    {"gemm", TILES(128, 256, 4, 1)},
+    {"gemm", TILES(256, 128, 4, 2)},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
     {"mla_fold", 1, {THREADS(128)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
-    {"moe_gemm", TILES(64, 64, 4)},
+    {"moe_gemm", TILES(256, 128, 4, 1)},
     {"moe_combine", 1, {THREADS(256)}},
     {"sample", 1, {THREADS(1024)}},
     {"row_digest", 1, {THREADS(1024)}},
