@@ -102,7 +102,7 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "router": 128, "moe_sort": 1024,
     "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster}
-        for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 1), (64, 128, 3, 1), (128, 256, 3, 2), (256, 128, 2, 2))]
+        for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 1), (64, 64, 3, 1), (128, 256, 3, 2), (256, 128, 2, 2))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
 for stem, tiles in FEW.items():
@@ -119,8 +119,8 @@ FLAWS = [
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
     ("moe_gemm", 1, "many.cuh", "s/silu ? tile.matrix \\* 2u : tile.matrix/tile.matrix/", "gate and up of the first matrix only"),
-    ("gemm", 3, "many.cuh", "s/ptx_barrier_arrive_at(empty, lane)/ptx_barrier_arrive_at(empty, ptx_cluster_rank())/",
-     "fills a stage that the other block still reads"),
+    ("gemm", 3, "many.cuh", "s/ptx_barrier_arrive_at(empty, lane)/ptx_barrier_arrive_at(empty, 0u)/",
+     "only the first block of a pair learns that a stage is free"),
     ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
      "rows of the next expert are stored"),
     ("moe_gemm", 3, "moe_gemm_many.cuh", "s/SPEC_CLUSTER + rank) \\* width/SPEC_CLUSTER + rank \\/ 2u) * width/",

@@ -37,7 +37,7 @@ static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint3
 
 /* Of the form for many rows: weights in boxes of MANY_W_BOX rows, or 8 of the gate and 8 of up, tokens of MANY_STEP. */
 static bool is_many(const build *b) { return value_of(b, "SPEC_CLUSTER") != 0; }
-static uint32_t many_x_box(const build *b) { return value_of(b, "SPEC_TILE_ROWS") / 8; }
+static uint32_t many_x_box(const build *b) { return max_u32(value_of(b, "SPEC_TILE_ROWS") / 8, 16); }
 static tensor_shape many_weights(const build *b, const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
   if (y_kind == Y_SILU) return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, 8, 2);
   return matrices(w, k, n, count, k, w_batch, value_of(b, "SPEC_TILE_N") == 64 ? 32 : 64, 1);

@@ -62,7 +62,6 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) MANY_CLUSTER void gemm(con
   extern __shared__ u8 shared[];
   ptx_grid_next();
   const many_ring ring = many_start(shared, false);
-  ptx_grid_wait();
   const u32 count = a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count;
   const u32 n_tiles = ((a.y_kind == Y_SILU ? a.n / 2u : a.n) + (a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N) - 1u) /
                       (a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N);

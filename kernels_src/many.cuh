@@ -62,20 +62,32 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
   }
 }
 
-/* The filling warpgroup, tokens by boxes: one thread. */
+/* The filling warpgroup, tokens by boxes: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end, u32 rank) {
   many_tile tile;
   const u64 policy = ptx_normal();
-  for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters())
+  u32 early = 0; /* k of the first tile whose weights are under way */
+  for (u32 item = many_cluster(); work.find(item, rank, tile); item += many_clusters()) {
+    if (item == many_cluster()) {
+      for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
+        ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
+        many_weights(first, &maps.w, tile, silu, early, rank, policy);
+      }
+      ptx_grid_wait();
+    }
     for (u32 k = 0; k < k_end; k += 64u) {
       const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u;
-      ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-      ptx_barrier_expect(full, (SPEC_TILE_N + tile.width) * 128u);
-      many_weights(r, &maps.w, tile, silu, k, rank, policy);
+      if (k >= early) {
+        ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
+        ptx_barrier_expect(full, (SPEC_TILE_N + tile.width) * 128u);
+        many_weights(r, &maps.w, tile, silu, k, rank, policy);
+      }
       for (u32 i = 0; i < tile.width; i += MANY_STEP)
         ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, policy);
       many_advance(r);
     }
+    early = 0;
+  }
 }
 
 /* The same where tokens are gathered: the whole warpgroup, 8 threads a row. */
@@ -155,6 +167,7 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
   u32 item = many_cluster();
   many_tile tile, next;
+  ptx_grid_wait();
   for (bool more = work.find(item, rank, tile); more; tile = next) {
     item += many_clusters();
     many_sums acc;

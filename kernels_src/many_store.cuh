@@ -9,7 +9,7 @@
 
 #define MANY_CONSUMERS (SPEC_TILE_N == 64u ? 1u : 2u) /* warpgroups that multiply */
 #define MANY_GROUPS (SPEC_TILE_N / (64u * MANY_CONSUMERS)) /* of 64 weight rows, each of them has */
-#define MANY_STEP (SPEC_TILE_ROWS / 8u)
+#define MANY_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u)
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_W_BOX (SPEC_TILE_N == 64u ? 32u : 64u) /* weight rows of one copy */
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
@@ -28,7 +28,7 @@
 #define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
 
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128 || SPEC_TILE_N == 256, "weight rows: 64 or 2 x 64 a warpgroup");
-static_assert(SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: eight widths of ptx_multiply");
+static_assert(SPEC_TILE_ROWS == 64 || SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: widths of ptx_multiply");
 static_assert(MANY_GROUPS * MANY_ACCUMULATORS <= 128, "accumulators that a thread can hold");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
