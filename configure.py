@@ -115,7 +115,7 @@ EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}
 FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
     ("gemm", 0, "many.cuh", "s/(SPEC_TILE_N + tile.width) \\* 128u/tile.width * 128u/", "reads a stage before its weights have come"),
-    ("gemm", 0, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
     ("moe_gemm", 1, "many.cuh", "s/silu ? tile.matrix \\* 2u : tile.matrix/tile.matrix/", "gate and up of the first matrix only"),

@@ -25,7 +25,8 @@ HEADERS = ["abi.h", "few.cuh", "gemm_few.cuh", "gemm_many.cuh", "many.cuh", "man
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "router": 128,
           "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}
-MANY = [(128, 256, 4, 1), (256, 128, 4, 1), (64, 64, 5, 1), (64, 128, 4, 1), (128, 128, 6, 1), (128, 128, 3, 1), (128, 256, 4, 2), (256, 128, 4, 2)]  # ..., cluster
+MANY = [(128, 256, 4, 1), (256, 128, 4, 1), (64, 64, 5, 1), (64, 128, 4, 1), (128, 128, 6, 1), (128, 128, 3, 1), (128, 256, 4, 2),
+        (256, 128, 4, 2)]  # weight rows, most tokens, stages, blocks of a cluster
 FEW = [(n, rows, 2, 6) for rows in (1, 8, 16, 32, 64) for n in (8, 16, 24, 48, 64)] + [(16, 1, 4, 6), (64, 32, 4, 4)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 
