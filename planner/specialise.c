@@ -95,7 +95,8 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
-static const many_shape TALL = {256, 128, 4, 1}, WIDE = {128, 256, 4, 1};
+/* Measured: small tiles up to 256 rows, wide ones above; tall ones where tokens are gathered and few meet one expert. */
+static const many_shape SMALL = {128, 128, 6, 1}, WIDE = {128, 256, 4, 1}, TALL = {256, 128, 4, 1};
 
 static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
@@ -108,9 +109,10 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
     set_few(few, &FEW[i], tile_n, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
-  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  if (!many) return count;
-  set_many(many, silu ? &TALL : &WIDE, 0);
+  specialise_choice *small = next_choice(choices, &count, &next, 256, rows_max);
+  if (small) set_many(small, &SMALL, 0);
+  specialise_choice *wide = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (wide) set_many(wide, &WIDE, 0);
   return count;
 }
 
@@ -130,7 +132,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   }
   specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (!many) return count;
-  set_many(many, &TALL, (a->experts + 1) * 8);
+  set_many(many, silu ? &TALL : &WIDE, (a->experts + 1) * 8);
   return count;
 }
 
