@@ -9,7 +9,7 @@
  * ascending in steps of 16: every output is H16 whatever the tile.
  *
  * On an H200, beside the best of cuBLASLt's first candidates: n 4096, k 7168, 4096 rows, bf16 306 to 338 us (299 to 307), 2048 x 2048 fp32
- * 61 (50); floor n * k * rows * 2 / 790 TFLOP/s: 304 and 44. Storing takes a tenth to a fifth where k is 2048, which only a second set of sums
+ * 61 (50); floor n * k * rows * 2 / 790 TFLOP/s: 304 and 44. Storing takes a tenth to a fifth where k is 2048, which a second set of sums
  * would hide. Tried and lost: every copy with evict_last; an arrival with release at cluster scope, which waits for all stores (1.6 times
  * as long); a first multiplication without d (ptxas then serialises). Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH
