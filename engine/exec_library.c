@@ -150,7 +150,7 @@ static status digest_rows(const check *c, gemm_lt_op *lt, uint32_t rows, uint64_
   row_digest_args wanted = {.rows_kind = ROWS_TOKENS, .words = words, .stride = stride, .step = args->step};
   memcpy(&wanted.x, &y, sizeof wanted.x);
   memcpy(&wanted.digest, &c->digests, sizeof wanted.digest);
-  const gpu_work work = {.kernel = c->digest, .op = "check of a library algorithm", .grid = {rows, 1, 1}, .args = &wanted};
+  const gpu_work work = {.kernel = c->digest, .op = "check of a library algorithm", .grid = {rows, ROW_BLOCKS, 1}, .args = &wanted};
   gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, digests, c->digests, 8ull * rows);
   gpu_sync(device, self->stream, "check of a library algorithm");
