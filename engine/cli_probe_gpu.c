@@ -106,7 +106,8 @@ static status load_kernel(cli_probe_gpu *self, uint32_t id, const jit_spec *spec
   jit_cubin_view cubin;
   TRY(jit_compile(self->compiler, row->name, specs, spec_count, &cubin));
   const gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size,
-                                    .args_bytes = row->args_bytes, .threads = threads, .shared_bytes = shared_bytes};
+                                    .args_bytes = row->args_bytes, .threads = threads, .shared_bytes = shared_bytes,
+                                    .takes_maps = op_maps_taken(specs, spec_count)};
   return gpu_kernel_load(self->device, &config, out);
 }
 
