@@ -139,7 +139,7 @@ FLAWS = [
     ("gemm", 3, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
     ("moe_gemm", 5, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
     ("moe_gemm", 5, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
-    ("moe_gemm", 5, "moe_gemm_few.cuh", "s/a.row_token ? a.row_token.e.row + row. : /a.row_token ? e.row : /",
+    ("moe_gemm", 5, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
      "token rows are not gathered"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
