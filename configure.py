@@ -178,7 +178,7 @@ FLAWS = [
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
     ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
      "a pair stands before itself"),
-    ("router", 0, "router.cu", "\\#lane = t % 32u, warp = t / 32u;#{n;d}", "pairs are sorted before all tokens have chosen"),
+    ("router", 0, "router.cu", "\\#lane = t % 32u, warp = t . 32u;#{n;d}", "pairs are sorted before all tokens have chosen"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
