@@ -34,7 +34,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     u32 row0 = 0;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
-        few_copy_w(ring, &maps.w, tile % across * height, tile / across * (1u + is_silu), blocks);
+        few_copy(ring, &maps.w, true, tile % across * height, tile / across * (1u + is_silu), blocks);
       if (row0 == 0) ptx_grid_wait();
       row0 += SPEC_TILE_ROWS;
     } while (row0 < *count_at);
@@ -49,7 +49,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
       const u32 batch = tile / across;
       if (warp == FEW_X_WARP) {
         if (SPEC_TILE_ROWS == 1u) few_copy_x_row(ring, a.x + batch * a.x_batch + (u64)row0 * a.ldx, blocks);
-        else few_copy_x(ring, &maps.x, row0, batch, blocks);
+        else few_copy(ring, &maps.x, false, row0, batch, blocks);
         continue;
       }
       f32 acc[FEW_ACCUMULATORS];
