@@ -50,9 +50,11 @@ NUM void few_next(few_ring &r) {
 
 /* By all threads, once. A stage is full when W and X have announced their bytes and these have come, empty when four warps have left it.
  * x_arrivals: of X, where threads copy it. */
-NUM few_ring few_start(const void *shared, u32 x_arrivals) {
+NUM few_ring few_start(const void *shared, const tensor_maps &maps, u32 x_arrivals) {
   const few_ring r = {few_base(shared), 0, 0};
   if (threadIdx.x == 0) {
+    ptx_fetch_map(&maps.w);
+    if (SPEC_TILE_ROWS > 1u) ptx_fetch_map(&maps.x);
     for (u32 stage = 0; stage < SPEC_STAGES; stage++) {
       ptx_barrier_init(r.base + stage * 16u, 1u + x_arrivals);
       ptx_barrier_init(few_empty(r, stage), 4);

@@ -76,7 +76,7 @@ NUM void few_gather_x(few_ring &r, const moe_gemm_args &a, const few_expert &e, 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a,
                                                                     const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  few_ring ring = few_start(shared, FEW_GATHERS ? 32u : 1u);
+  few_ring ring = few_start(shared, maps, FEW_GATHERS ? 32u : 1u);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height;
