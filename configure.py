@@ -108,7 +108,7 @@ EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
-EMULATED["rmsnorm"] = [{"THREADS": 1024, "HELD": held} for held in (1, 2, 8)]
+EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((1024, 1), (1024, 2), (1024, 8), (256, 8), (512, 1))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}
         for n, rows, stages in ((128, 256, 2), (256, 128, 4), (64, 64, 3))]
@@ -173,6 +173,10 @@ FLAWS = [
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 3, "rmsnorm.cu", "s/if (IS_CHAIN \\&\\& i < a.dim) p/if (IS_CHAIN \\&\\& e) p/", "a chain leaves out its first element"),
+    ("moe_sort", 0, "moe_sort.cu", "s/count_share(s.first, a.topk_id, share_end/count_share(s.first, a.topk_id, share_end + 1u/",
+     "a pair behind the share is not counted"),
+    ("moe_sort", 0, "moe_sort.cu", "s/first + s.before.t./first/", "shares before this one are left out"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
     ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),

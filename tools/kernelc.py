@@ -53,7 +53,8 @@ def variants(stem):
     if stem == "router":
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
-        return [({"THREADS": 1024, "HELD": held}, 0) for held in (1, 2, 4, 8)]
+        return [({"THREADS": threads, "HELD": held}, 0)
+                for threads, held in ((1024, 1), (1024, 2), (1024, 4), (1024, 8), (512, 8), (256, 8))]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
