@@ -9,12 +9,13 @@
  * experts' rows, and little code. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and
  * a shared one 3.7 to 3.8 us; 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
 #include "spec.cuh"
+#if SPEC_THREADS == 256
+#include "rmsnorm_many.cuh"
+#else
 #include "reduce.cuh"
 
 #define PARTIALS 256u /* their number is part of the result */
 #define PIECE (SPEC_HELD * SPEC_THREADS)
-#define IS_CHAIN (SPEC_THREADS == PARTIALS) /* a thread's elements are those of one chain */
-#define BLOCKS (IS_CHAIN && SPEC_HELD <= 8u ? 4u : 1u) /* of a multiprocessor: many rows hide each other's waiting */
 #define IS_EARLY (SPEC_HELD <= 4u) /* weights are read before the wait, where registers suffice */
 #define BATCH (SPEC_HELD <= 2u ? 8u : SPEC_HELD <= 4u ? 4u : 1u) /* experts whose rows are under way together */
 static_assert(SPEC_THREADS % PARTIALS == 0, "a chain goes on in the next piece");
@@ -83,8 +84,8 @@ NUM f32 add_squares(const f32 *shared, u32 count, f32 p) {
   return p;
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS, BLOCKS) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
-  __shared__ f32 shared[IS_CHAIN ? 1u : PIECE], partial[PARTIALS];
+extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
+  __shared__ f32 shared[PIECE], partial[PARTIALS];
   ptx_grid_next();
   const u32 row = blockIdx.x, j = threadIdx.x, lane = j % 32u;
   const bool is_row = row < (a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count);
@@ -107,11 +108,9 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, BLOCKS) void rmsnorm(const
     for (u32 e = 0; e < SPEC_HELD; e++) {
       const u32 i = first + e * SPEC_THREADS;
       if (first == j) held[e] = v[e];
-      if (IS_CHAIN && i < a.dim) p = num_fma(v[e], v[e], p);
-      if (!IS_CHAIN) shared[j + e * SPEC_THREADS] = v[e];
+      shared[j + e * SPEC_THREADS] = v[e];
       if (i < a.dim && a.x_out) a.x_out[s.at + i] = v[e];
     }
-    if (IS_CHAIN) continue;
     __syncthreads();
     if (j < PARTIALS) p = add_squares(shared, a.dim - (first - j), p);
     __syncthreads();
@@ -137,3 +136,4 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, BLOCKS) void rmsnorm(const
     }
   }
 }
+#endif

@@ -170,18 +170,16 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
   set_grid(choice, x, y, constant(1));
 }
 
-/* Few rows: a block has many threads, so that it ends soon. Many rows: many blocks share a multiprocessor. In registers up to 8192
- * elements of the row. */
+/* Few rows: a block has many threads, so that it ends soon. Many rows: many blocks share a multiprocessor. */
 static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  uint32_t count = 0, next = rows_min, held = 1, threads = 256;
+  uint32_t count = 0, next = rows_min, held = 1;
   while (held < 8 && held * 1024 < a->dim) held *= 2;
-  while (threads < 1024 && threads * 8 < a->dim) threads *= 2;
   specialise_choice *few = next_choice(choices, &count, &next, BLOCKS_FEW, rows_max), *many;
   if (few) choose_rows(few, 1024, per_rows(1, 1), constant(1));
   if (few) add_spec(few, "SPEC_HELD", held);
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  if (many) choose_rows(many, threads, per_rows(1, 1), constant(1));
-  if (many) add_spec(many, "SPEC_HELD", 8);
+  if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
+  if (many) add_spec(many, "SPEC_HELD", a->dim > 1024 ? 8 : 4);
   return count;
 }
 

@@ -21,7 +21,7 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """abi.h attn_cut.h attn_share.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh
 gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h ptx.cuh
-reduce.cuh step.h tensor_map.h""".split()
+reduce.cuh rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
@@ -54,7 +54,7 @@ def variants(stem):
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
         return [({"THREADS": threads, "HELD": held}, 0)
-                for threads, held in ((1024, 1), (1024, 2), (1024, 4), (1024, 8), (512, 8), (256, 8))]
+                for threads, held in ((1024, 1), (1024, 2), (1024, 4), (1024, 8), (256, 4), (256, 8))]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":

@@ -72,7 +72,7 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   args.y_scale = s->y_scale;
   args.top_k = s->top_k;
   if (s->top_k) take_experts(test, &c, &args, s->indexed ? s->rows * 2 : s->rows);
-  static const struct { u32 threads, held; } forms[] = {{1024, 1}, {1024, 2}, {1024, 8}, {256, 8}, {512, 1}};
+  static const struct { u32 threads, held; } forms[] = {{1024, 1}, {1024, 2}, {1024, 8}, {256, 8}, {256, 4}};
   kernel_variant variants[ARRAY_LEN(forms)];
   for (u32 i = 0; i < ARRAY_LEN(forms); i++)
     variants[i] = (kernel_variant){
