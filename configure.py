@@ -173,7 +173,7 @@ FLAWS = [
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
-    ("rmsnorm", 3, "rmsnorm_many.cuh", "s/if (piece == 0) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece == 0) held/held/", "the last piece is taken for the first"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece + i < a.dim) p =/if (piece + i > 0u) p =/", "the first square is left out"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "\\#shared\\[i\\], p#{n;d}", "a piece is overwritten before its squares are added"),
     ("moe_sort", 0, "moe_sort.cu", "s/count_share(s.first, a.topk_id, share_end/count_share(s.first, a.topk_id, share_end + 1u/",

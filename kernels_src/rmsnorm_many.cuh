@@ -112,8 +112,10 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __gr
 #pragma unroll
   for (u32 g = 0; g < GROUPS; g++) write_normalised(a, y, 4u * (j + g * SPEC_THREADS), r, whole, held[g]);
 #pragma unroll 1
-  for (u32 i = PIECE + 4u * j; i < a.dim; i += 4u * SPEC_THREADS)
+  for (u32 from = PIECE; from < a.dim; from += 4u * SPEC_THREADS) { /* by all threads: they exchange the experts' rows */
+    const u32 i = from + 4u * j;
     write_normalised(a, y, i, r, whole, a.x_out ? read_four(a.x_out + s.at, i, a.dim, whole) : read_sum(a, s, i));
+  }
 }
 
 #endif
