@@ -107,7 +107,7 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+    "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": 1024, "HELD": held} for held in (1, 2, 8)]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}

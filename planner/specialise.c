@@ -153,7 +153,7 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
-  choice->shared_bytes = is_narrow ? 232448 : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
+  choice->shared_bytes = is_narrow ? ATTN_NARROW_BYTES(attn_pass_rows(a->heads)) : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
   set_grid(choice, x, constant(1), constant(1));
 }
 
@@ -191,7 +191,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 256, fold_blocks(args), constant(1)); break;
+    case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
     case OP_qkv_rope:
       choose_rows(choice, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(((const qkv_rope_args *)args)->heads, 8)));
       break;

@@ -24,7 +24,7 @@ gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh moe_gemm_few.c
 reduce.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
+SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 MANY = [(128, 256, 4), (256, 128, 4), (64, 64, 5), (64, 128, 4), (128, 128, 6), (128, 128, 3)]  # weight rows, most tokens, stages
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 
@@ -59,7 +59,7 @@ def variants(stem):
     if stem == "mla_attn":
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         wide = [({"THREADS": 256, **size}, 1024 + 3 * 8192 * -(-sum(size.values()) // 64) + 8192 + 2048) for size in sizes]
-        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX) for size in sizes for rows in (8, 16, 32)]
+        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX if rows == 32 else 224256) for size in sizes for rows in (8, 16, 32)]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages},
