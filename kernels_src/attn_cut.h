@@ -86,11 +86,12 @@ NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 
  * written and read, the fold. Pieces are dealt longest first. */
 NUM u64 attn_cut_cost(const mla_attn_args *a, attn_sum sum, u32 piece) {
   const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
-  const u64 length = (u64)piece * (a->chunk_tokens / PAGE_TOKENS), blocks = (u64)sum.blocks * groups;
-  u64 most = left ? length : sum.rest_largest, even = (left * length + (u64)sum.rest_blocks * groups + workers - 1) / workers;
+  const u32 length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0, blocks = sum.blocks * groups;
+  u32 most = left ? length : sum.rest_largest, even = (left * length + sum.rest_blocks * groups + workers - 1) / workers;
   if (left + sum.rests * groups > workers && most < even + sum.rest_largest / 2) most = even + sum.rest_largest / 2;
-  most += full / workers * length;
-  const u64 own = most * a->block_ns, mean = blocks * a->block_ns / workers, stream = blocks * a->stream_ns;
+  if (full >= workers) most += full / workers * (piece * (a->chunk_tokens / PAGE_TOKENS));
+  const u64 own = (u64)most * a->block_ns, mean = (u64)(blocks / workers) * a->block_ns + blocks % workers * a->block_ns / workers;
+  const u64 stream = (u64)blocks * a->stream_ns;
   if (piece == 0 || sum.slots > a->slots_max) return ~(u64)0;
   return stream + (own > mean ? own - mean : 0) + (u64)sum.slots * a->slot_ns + (sum.slots ? a->split_ns : 0);
 }
