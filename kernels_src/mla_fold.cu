@@ -104,7 +104,8 @@ template <u32 W> NUM place place_of(const mla_fold_args &a, const fold_block &b,
   const u32 slices = a.kv_lora_rank / (SLICE * W), token = find_token(b.cut, nth / (a.heads * slices));
   const u32 head = nth / slices % a.heads;
   const attn_part part = a.parts[token];
-  return {token * a.heads + head, nth % slices * (SLICE * W) + threadIdx.x % 32u * 4u, part.first * a.heads + head, part.step * a.heads, part.units};
+  const u32 column = nth % slices * (SLICE * W) + threadIdx.x % 32u * 4u;
+  return {token * a.heads + head, column, part.first * a.heads + head, part.step * a.heads, part.units};
 }
 
 NUM bf16 *out_of(const mla_fold_args &a, const place &p) { return a.out + (u64)p.row * a.kv_lora_rank + p.column; }
