@@ -63,8 +63,6 @@ static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and out
 #define OUT_REGISTERS (IS_BESIDE ? 200 : OUT_GROUPS == 2u ? 184 : 240)
 static_assert(COPY_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + OUT_GROUPS * OUT_REGISTERS <= (IS_BESIDE ? 384 : 512), "the block's");
 
-#define EARLY_PAGES 3u
-
 typedef struct place { u32 stage, phase; } place; /* in the ring */
 
 NUM place place_after(place p, u32 boxes) {

@@ -40,18 +40,6 @@ NUM bool is_being_written(const share_block *share, const mla_attn_args &a, u32 
   return __ballot_sync(WARP_ALL, found) != 0;
 }
 
-/* One warp, before it is known who takes what: the start of about this block's share of the KV rows goes to L2. */
-NUM void fetch_early(const mla_attn_args &a) {
-  const u32 tiles = a.step->tile_count, shares = tiles < gridDim.x ? gridDim.x / tiles : 1u, nth = blockIdx.x / tiles;
-  if (nth >= shares) return;
-  const attn_tile tile = a.tiles[blockIdx.x % tiles];
-  const u32 pages = (tile.position + tile.count - 1u) / PAGE_TOKENS + 1u, page = pages * nth / shares + threadIdx.x % 32u;
-  if (threadIdx.x % 32u < EARLY_PAGES && page < pages * (nth + 1u) / shares) {
-    const u32 at = a.block_table[(u64)tile.seq * a.block_table_stride + page];
-    ptx_prefetch(a.kv + (u64)at * PAGE_TOKENS * COLUMNS, PAGE_TOKENS * COLUMNS * 2u);
-  }
-}
-
 /* One warp. What a first ring of boxes holds may be asked for at once where no kernel of this step writes it. */
 NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, const share_block *share, u32 base) {
   const u64 policy = ptx_once();
@@ -137,7 +125,6 @@ NUM void decode(const mla_attn_args &a, const tensor_maps &maps, u8 *raw) {
     ptx_fetch_map(&maps.x);
     start_barriers(base);
   }
-  if (warp == COPY_THREAD / 32u + 3u) fetch_early(a);
   ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
   ptx_fence_async();
   share_make(&share->all, &share->lists, a);
