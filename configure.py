@@ -110,8 +110,8 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((1024, 1), (1024, 2), (1024, 8), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
-MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}
-        for n, rows, stages in ((128, 256, 2), (256, 128, 4), (64, 64, 3))]
+MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
+         "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
 for stem, tiles in FEW.items():
@@ -125,21 +125,24 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 0, "many.cuh", "s/(SPEC_TILE_N + tile.width) \\* 128u/tile.width * 128u/", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/expect(\\(.*\\), (SPEC_TILE_N + /expect(\\1, (0u + /", "reads a stage before its weights have come"),
     ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
-    ("moe_gemm", 1, "many.cuh", "s/silu ? tile.matrix \\* 2u : tile.matrix/tile.matrix/", "gate and up of the first matrix only"),
+    ("gemm", 3, "many.cuh", "s/MANY_CONSUMERS \\* 4u \\* SPEC_CLUSTER/MANY_CONSUMERS * 4u/",
+     "a stage is filled anew before the other block has left it"),
+    ("moe_gemm", 1, "many.cuh", "s/8u + first . 16u/8u/", "both blocks of a cluster copy the same gates and ups"),
+    ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
      "rows of the next expert are stored"),
-    ("gemm", 7, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
-    ("gemm", 7, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
-    ("gemm", 3, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
-    ("gemm", 3, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
-    ("gemm", 3, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
-    ("moe_gemm", 5, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
-    ("moe_gemm", 5, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
-    ("moe_gemm", 5, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
+    ("gemm", 8, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 8, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
+    ("gemm", 4, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
+    ("gemm", 4, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
+    ("gemm", 4, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
+    ("moe_gemm", 6, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
+    ("moe_gemm", 6, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
+    ("moe_gemm", 6, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
      "token rows are not gathered"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),

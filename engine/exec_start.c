@@ -139,7 +139,8 @@ static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t inde
   gpu_work work = {.kernel = &self->kernels[variant], .op = "self-check", .args = launch->args};
   tensor_maps maps;
   self_check_build(index, image, self->base, launch);
-  self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"), work.grid);
+  self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"),
+                  spec_value(self->plan, kernel, "SPEC_CLUSTER"), work.grid);
   const jit_spec *specs = self->specs + kernel->first_spec;
   if (exec_make_maps(self, kernel->kernel, specs, kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
   gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);

@@ -374,7 +374,7 @@ static void finish(gpu *self, gpu_stream *stream, const char *op) {
 }
 
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out) {
-  static const unsigned int element_strides[3] = {1, 1, 1};
+  static const unsigned int element_strides[4] = {1, 1, 1, 1};
   void *address;
   memcpy(&address, &shape->address, sizeof address);
   require(self, self->api.cuTensorMapEncodeTiled((cuda_tensor_map *)out->words, CUDA_TENSOR_BF16, shape->dims, address,

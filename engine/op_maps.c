@@ -37,22 +37,26 @@ static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint3
   return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
 }
 
-/* Of the form for many rows: weights in boxes of MANY_W_BOX rows, or 8 of the gate and 8 of up, tokens of MANY_STEP. */
+/* Of the form for many rows: a block's weight rows of a tile in one box, tokens by MANY_STEP. Of gate and up, eight rows of each in turn:
+ * a box of groups of eight rows of both. Groups of all matrices stand in one row; up's lie n / 16 groups behind the gate's. */
 static bool is_many(const build *b) { return value_of(b, "SPEC_K_BLOCKS") == 0; }
 static uint32_t many_x_box(const build *b) { return max_u32(value_of(b, "SPEC_TILE_ROWS") / 8, 16); }
-static tensor_shape many_weights(const build *b, const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
-  if (y_kind == Y_SILU) return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, 8, 2);
-  return matrices(w, k, n, count, k, w_batch, value_of(b, "SPEC_TILE_N") == 64 ? 32 : 64, 1);
+static tensor_shape many_weights(const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind, uint32_t box) {
+  const uint64_t row_bytes = 2ull * k;
+  if (y_kind != Y_SILU) return matrices(w, k, n, count, k, w_batch, box, 1);
+  return (tensor_shape){.address = (uint64_t)(uintptr_t)w, .extent = {k, 8, 2, (uint64_t)count * (n / 8) - n / 16}, .dims = 4,
+                        .swizzled = 1, .stride_bytes = {2, row_bytes, n / 2 * row_bytes, 8 * row_bytes}, .box = {64, 8, 2, box / 16}};
 }
 
 static void map_gemm_many(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
-  shapes[0] = many_weights(b, a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind);
+  shapes[0] = many_weights(a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind, value_of(b, "SPEC_TILE_N"));
   shapes[1] = matrices(a->x, a->k, b->rows, a->batches, a->ldx, a->x_batch, many_x_box(b), 1);
 }
 
-/* Gathered tokens are copied without a map. */
+/* Gathered tokens are copied without a map, and the blocks of a cluster share weights; else they share tokens. */
 static void map_moe_gemm_many(const build *b, const moe_gemm_args *a, tensor_shape shapes[2]) {
-  shapes[0] = many_weights(b, a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind);
+  const uint32_t box = value_of(b, "SPEC_TILE_N") / (a->row_token ? max_u32(value_of(b, "SPEC_CLUSTER"), 1) : 1);
+  shapes[0] = many_weights(a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind, box);
   shapes[1] = a->row_token ? shapes[0] : matrices(a->x, a->k, (uint64_t)b->rows * a->top_k, 1, a->ldx, 0, many_x_box(b), 1);
 }
 

@@ -32,8 +32,8 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
 /* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: where the machine will have the image. */
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);
 
-/* The grid of a kernel that takes tile_n columns and tile_rows rows a block; 1 and 1 for kernels without tiles. */
-void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, uint32_t grid[3]);
+/* The grid of a kernel that takes tile_n columns and tile_rows rows a block, of whole clusters; 1, 1 and 1 for kernels without. */
+void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, uint32_t cluster, uint32_t grid[3]);
 
 /* The known answer of the probe, and the digest of an image. */
 digest self_check_answer(uint32_t index);

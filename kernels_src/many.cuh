@@ -4,13 +4,14 @@
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
  * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows,
  * weights by boxes, tokens by boxes or gathered row by row; the others multiply, each its 64 or 2 x 64 weight rows, and write. The
- * ring runs on from tile to tile: the next one's operands come while results are written. One fp32 accumulator per output, k ascending
- * in steps of 16: every output is H16 whatever the tile.
+ * ring runs on from tile to tile: the next one's operands come while results are written. The blocks of a cluster have the same tokens or
+ * the same weights, of which each copies its part for all. One fp32 accumulator per output, k ascending in 16s: H16 whatever the tile.
  *
- * On an H200, beside the best of cuBLASLt's first candidates: n 4096, k 7168, 4096 rows, bf16 306 to 338 us (299 to 307), 2048 x 2048 fp32
- * 61 (50); floor n * k * rows * 2 / 790 TFLOP/s: 304 and 44. Storing takes a tenth to a fifth where k is 2048, which a second set of sums
- * would hide. Tried and lost: every copy with evict_last; pairs of blocks that share the weights by multicast (1.2 to 1.6 times as
- * long); a first multiplication without d (ptxas then serialises). Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
+ * On an H200, a pair of blocks, alone, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
+ * 4096 rows, bf16 308, 337, 299, 304; 2048 x 10944, 2048 rows, fp32 120, 134, 116, 116; 2048 x 2048 28, 29, 25, 22. Boxes of 16 rows
+ * take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing takes a tenth to a fifth where k is 2048.
+ * Tried: warpgroups that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights
+ * brought to L2 six stages ahead (1.3 times as long), evict_last. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH
 #define VERBATIM_MANY_CUH
 #include "many_store.cuh"
@@ -20,9 +21,11 @@ typedef struct many_ring {
   u32 stage, parity;
 } many_ring;
 
-/* Blocks of any grid, in one row: this one's number, and how many there are. */
-NUM u32 many_block() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
-NUM u32 many_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+/* Clusters of any grid, in one row: this one's number, and how many there are; and which of its blocks this is. */
+NUM u32 many_cluster() { return blockIdx.x + gridDim.x * (blockIdx.y / SPEC_CLUSTER + gridDim.y / SPEC_CLUSTER * blockIdx.z); }
+NUM u32 many_clusters() { return gridDim.x * gridDim.y * gridDim.z / SPEC_CLUSTER; }
+NUM u32 many_rank() { return blockIdx.y % SPEC_CLUSTER; }
+#define MANY_ALL ((1u << SPEC_CLUSTER) - 1u)
 
 NUM u32 many_full(const many_ring &r, u32 stage) { return r.full + stage * 8u; }
 NUM u32 many_empty(const many_ring &r, u32 stage) { return r.empty + stage * 8u; }
@@ -40,45 +43,66 @@ NUM many_ring many_start(const void *shared, bool gathers) {
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < SPEC_STAGES; i++) {
       ptx_barrier_init(many_full(r, i), gathers ? 129u : 1u);
-      ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u);
+      ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * SPEC_CLUSTER);
     }
     ptx_barrier_ready();
   }
-  __syncthreads();
+  if (SPEC_CLUSTER > 1u)
+    ptx_cluster_sync();
+  else
+    __syncthreads();
   return r;
 }
 
-/* One k block of a tile's weights. Of gate and up, which are matrices of their own, a box takes 8 rows each: the operand's rows i and
- * i + 8 of every 16 belong together. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 k, u64 policy) {
-  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, rows = silu ? 16u : MANY_W_BOX;
-  const u32 step = silu ? 8u : MANY_W_BOX, matrix = silu ? tile.matrix * 2u : tile.matrix;
-  for (u32 i = 0; i < SPEC_TILE_N / rows; i++)
-    ptx_copy_box(to + i * rows * 128u, map, k, tile.n0 + i * step, matrix, many_full(r, r.stage), policy);
+/* One k block of a tile's weights; of a cluster that shares them this block's part of it, for all. Of gate and up, which are matrices
+ * of their own, the operand has eight rows in turn: its rows i and i + 8 of every 16 belong together. groups: of eight rows of a gate. */
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k, u64 policy) {
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, full = many_full(r, r.stage);
+  if (silu)
+    ptx_copy_box(to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u, full, policy);
+  else
+    ptx_copy_box(to, map, k, tile.n0, tile.matrix, full, policy);
+}
+NUM void many_share_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k, u64 policy) {
+  const u32 rows = SPEC_TILE_N / SPEC_CLUSTER, first = many_rank() * rows, full = many_full(r, r.stage);
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + first * 128u;
+  if (silu)
+    ptx_copy_box_to(MANY_ALL, to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u + first / 16u, full, policy);
+  else
+    ptx_copy_box_to(MANY_ALL, to, map, k, tile.n0 + first, tile.matrix, full, policy);
+}
+
+/* The same of its tokens, which the blocks of a cluster share. */
+NUM void many_tokens(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 matrix, u32 k, u64 policy) {
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
+  for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
+    if (SPEC_CLUSTER > 1u)
+      ptx_copy_box_to(MANY_ALL, to + i * 128u, map, k, tile.row + i, matrix, full, policy);
+    else
+      ptx_copy_box(to + i * 128u, map, k, tile.row + i, matrix, full, policy);
 }
 
 /* The filling warpgroup, tokens by boxes: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
   many_tile tile;
+  const u32 groups = work.a.n / 16u;
   const u64 policy = ptx_normal();
   u32 early = 0; /* k of the first tile whose weights are under way */
-  for (u32 item = many_block(); work.find(item, tile); item += many_blocks()) {
-    if (item == many_block()) {
+  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
+    if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
         ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
-        many_weights(first, &maps.w, tile, silu, early, policy);
+        many_weights(first, &maps.w, tile, silu, groups, early, policy);
       }
       ptx_grid_wait();
     }
     for (u32 k = 0; k < k_end; k += 64u) {
-      const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u;
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-        ptx_barrier_expect(full, (SPEC_TILE_N + tile.width) * 128u);
-        many_weights(r, &maps.w, tile, silu, k, policy);
+        ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
+        many_weights(r, &maps.w, tile, silu, groups, k, policy);
       }
-      for (u32 i = 0; i < tile.width; i += MANY_STEP)
-        ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, policy);
+      many_tokens(r, &maps.x, tile, work.x_matrix(tile), k, policy);
       many_advance(r);
     }
     early = 0;
@@ -88,9 +112,10 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
 /* The same where tokens are gathered: the whole warpgroup, 8 threads a row. */
 template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
   const u32 t = threadIdx.x, piece = (t % 8u ^ t / 8u % 8u) * 16u;
+  const u32 groups = work.a.n / 16u;
   const u64 policy = ptx_normal();
   many_tile tile;
-  for (u32 item = many_block(); work.find(item, tile); item += many_blocks()) {
+  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     u32 from[MANY_PIECES]; /* 16-byte pieces from the beginning of x */
 #pragma unroll
     for (u32 i = 0; i < MANY_PIECES; i++) {
@@ -102,7 +127,10 @@ template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       if (t == 0) {
         ptx_barrier_expect(full, SPEC_TILE_N * 128u);
-        many_weights(r, &maps.w, tile, silu, k, policy);
+        if (SPEC_CLUSTER > 1u)
+          many_share_weights(r, &maps.w, tile, silu, groups, k, policy);
+        else
+          many_weights(r, &maps.w, tile, silu, groups, k, policy);
       }
 #pragma unroll
       for (u32 i = 0; i < MANY_PIECES; i++)
@@ -114,9 +142,14 @@ template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor
   }
 }
 
-/* One arrival of this warp at the barrier of a stage that it has left. */
+/* One arrival of this warp at the barrier of a stage that it has left, in every block that fills it. */
 NUM void many_leave(u32 empty) {
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(empty);
+  const u32 lane = threadIdx.x % 32u;
+  if (SPEC_CLUSTER > 1u) {
+    if (lane < SPEC_CLUSTER) ptx_barrier_arrive_at(empty, lane);
+  } else if (lane == 0) {
+    ptx_barrier_arrive(empty);
+  }
 }
 
 /* acc = the H16 sums over k of a tile of this width. gathered: copies of threads stand behind the barrier, not of the copy engine.
@@ -155,11 +188,11 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
 /* A multiplying warpgroup. */
 template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k, bool gathered) {
   const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
-  u32 item = many_block();
+  u32 item = many_cluster();
   many_tile tile, next;
   ptx_grid_wait();
   for (bool more = work.find(item, tile); more; tile = next) {
-    item += many_blocks();
+    item += many_clusters();
     many_sums acc;
 #pragma unroll
     for (u32 g = 0; g < MANY_GROUPS; g++)
@@ -185,6 +218,10 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
     PTX_REGISTERS_MORE(216);
 #endif
     many_multiply(work, r, shared, work.a.k, gathers);
+  }
+  if (SPEC_CLUSTER > 1u) { /* no block ends while others may still write to it */
+    __syncwarp();
+    ptx_cluster_sync();
   }
 }
 

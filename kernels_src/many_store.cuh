@@ -7,11 +7,11 @@
 #define VERBATIM_MANY_STORE_CUH
 #include "ptx.cuh"
 
+#define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_CONSUMERS (SPEC_TILE_N == 64u ? 1u : 2u) /* warpgroups that multiply */
 #define MANY_GROUPS (SPEC_TILE_N / (64u * MANY_CONSUMERS)) /* of 64 weight rows, each of them has */
 #define MANY_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u)
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
-#define MANY_W_BOX (SPEC_TILE_N == 64u ? 32u : 64u) /* weight rows of one copy */
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
 #define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */
 #define MANY_PIECES ((SPEC_TILE_ROWS + 15u) / 16u) /* of 16 bytes, that a filling thread gathers per stage */

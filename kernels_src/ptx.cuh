@@ -66,6 +66,11 @@ NUM void ptx_barrier_wait(u32 barrier, u32 parity) {
 NUM void ptx_barrier_arrive_copies(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
+/* Arrives at the barrier at this address in the block of that rank. */
+NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}"
+               ::"r"(barrier), "r"(rank) : "memory");
+}
 
 /* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
@@ -107,6 +112,22 @@ NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u3
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
                "[%0], [%1, {%3, %4, %5}], [%2], %6;"
                ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "l"(policy) : "memory");
+}
+NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g), "l"(policy) : "memory");
+}
+/* The same into every block of the cluster whose bit is set, at this address, counted by its barrier at this address. */
+NUM void ptx_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5}], [%2], %6, %7;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "h"((u16)blocks), "l"(policy) : "memory");
+}
+NUM void ptx_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g), "h"((u16)blocks), "l"(policy) : "memory");
 }
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 /* Brings `bytes` (a multiple of 16, like the address) into L2. */

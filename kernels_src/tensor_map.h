@@ -15,16 +15,15 @@ typedef struct tensor_map {
 #endif
 } tensor_map;
 
-/* What the host says of a matrix, or of several behind each other: bf16 numbers, dims 2 or 3, the columns first. The emulator of the
+/* What the host says of a matrix, or of several behind each other: bf16 numbers, dims 2 to 4, the columns first. The emulator of the
  * tests takes it as the map itself. */
 typedef struct tensor_shape {
   u64 address;         /* a multiple of 16                                          */
-  u64 extent[3];       /* columns, rows, matrices                                   */
-  u64 stride_bytes[3]; /* [0] 2; of a row, of a matrix: multiples of 16             */
-  u32 box[3];          /* what one copy takes, each .. 256; columns 64 when swizzled */
+  u64 extent[4];       /* columns, rows, matrices, groups of rows                   */
+  u64 stride_bytes[4]; /* [0] 2; of a row, a matrix, a group: multiples of 16       */
+  u32 box[4];          /* what one copy takes, each .. 256; columns 64 when swizzled */
   u32 dims;
   u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are exchanged by the row's number modulo 8 */
-  u32 pad;
 } tensor_shape;
 
 typedef struct tensor_maps {

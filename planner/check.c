@@ -247,9 +247,9 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
 /* The same of a product of many rows (kernels_src/many.cuh). */
 static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
-  uint64_t multiplying = n == 64 ? 1 : 2;
+  uint64_t multiplying = n == 64 ? 1 : 2, cluster = spec_of(c, k, "SPEC_CLUSTER");
   if ((n != 64 && n != 128 && n != 256) || (rows != 64 && rows != 128 && rows != 256) || n * rows > 32768 || stages < 2 || stages > 8 ||
-      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+      cluster < 1 || cluster > 2 || k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
   return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 128 + (k->kernel == OP_moe_gemm ? of_experts : 0);
@@ -329,12 +329,14 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
 }
 
 static status check_grid(const checker *c, const plan_op *op, const void *args, uint32_t rows) {
+  uint64_t cluster = max_u32(spec_of(c, &c->kernels[op->variant], "SPEC_CLUSTER"), 1);
   uint64_t x = extent(op->grid[0], rows), y = extent(op->grid[1], rows), z = extent(op->grid[2], rows);
   wanted_grid want = want_grid(op, args, rows);
   if (x > 0x7fffffff || y > 65535 || z > 65535)
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)
     return FAIL(ERR_FORMAT, "check: op %s: its grid does not cover %u rows", text(c, op->name), rows);
+  if (y % cluster != 0) return FAIL(ERR_FORMAT, "check: op %s: its grid has no whole clusters at %u rows", text(c, op->name), rows);
   return OK;
 }
 

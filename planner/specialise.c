@@ -7,9 +7,9 @@
 #include "abi.h"
 #include "attn_cut.h"
 
-/* gemm and moe_gemm for many rows: weight rows and token rows of a tile, stages. */
+/* gemm and moe_gemm for many rows: weight rows and token rows of a tile, stages, blocks of a cluster. */
 typedef struct many_shape {
-  uint32_t n, rows, stages;
+  uint32_t n, rows, stages, cluster;
 } many_shape;
 
 /* Their form for few rows: launch rows it is for (for moe_gemm from 9 on: rows of an expert), rows of a tile, bytes of a stage of both
@@ -52,8 +52,9 @@ static void set_many(specialise_choice *choice, const many_shape *many, uint32_t
   add_spec(choice, "SPEC_TILE_N", many->n);
   add_spec(choice, "SPEC_TILE_ROWS", many->rows);
   add_spec(choice, "SPEC_STAGES", many->stages);
+  add_spec(choice, "SPEC_CLUSTER", many->cluster);
   choice->shared_bytes = 1024 + many->stages * (many->n + many->rows) * 128 + multiplying * 8192 + 128 + more_bytes;
-  set_grid(choice, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
+  set_grid(choice, constant(SPECIALISE_BLOCKS / many->cluster), constant(many->cluster), constant(1));
 }
 
 /* Multiprocessors take whole tiles: weight rows of the busiest one. */
@@ -101,8 +102,27 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
-/* Measured: small tiles up to 256 rows, wide ones above; tall ones where tokens are gathered and few meet one expert. */
-static const many_shape SMALL = {128, 128, 6}, WIDE = {128, 256, 4}, TALL = {256, 128, 4};
+/* Measured. Slim and small tiles for as many rows as give every multiprocessor one of them at most, wide ones above; where tokens are
+ * gathered tall ones, which read them least often. */
+static const many_shape SLIM = {64, 64, 8, 1}, SMALL = {128, 128, 6, 1}, WIDE = {128, 256, 4, 1}, TALL = {256, 128, 4, 1};
+static const many_shape TALL_PAIR = {256, 128, 4, 2};
+#define SMALL_ROWS 256u /* up to which small tiles are better than wide ones for any number of columns */
+#define PAIR_ROWS_MIN 144u /* of an expert: two tall tiles, which share its weights */
+#define PAIR_ROWS_MAX 224u
+
+static uint32_t many_columns(const many_shape *many, bool silu) { return silu ? many->n / 2 : many->n; }
+
+/* Tiles side by side in pairs that share tokens. Where their number is odd one has nothing to do, which may not be much of them. */
+static many_shape paired(many_shape many, uint32_t columns, bool silu) {
+  const uint64_t tiles = div_up(columns, many_columns(&many, silu));
+  many.cluster = tiles % 2 == 0 || tiles > 16 ? 2 : 1;
+  return many;
+}
+
+/* Rows whose tiles the multiprocessors take at once. */
+static uint64_t many_rows(const many_shape *many, uint32_t columns, bool silu, uint32_t batches) {
+  return SPECIALISE_BLOCKS / (div_up(columns, many_columns(many, silu)) * batches) * many->rows;
+}
 
 static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
@@ -115,10 +135,15 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
     set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
-  specialise_choice *small = next_choice(choices, &count, &next, 256, rows_max);
-  if (small) set_many(small, &SMALL, 0);
-  specialise_choice *wide = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  if (wide) set_many(wide, &WIDE, 0);
+  const uint64_t slim = many_rows(&SLIM, columns, silu, a->batches), small = many_rows(&SMALL, columns, silu, a->batches);
+  const uint64_t lasts[] = {slim, small > SMALL_ROWS ? small : SMALL_ROWS, UINT32_MAX};
+  const many_shape *const shapes[] = {&SLIM, &SMALL, &WIDE};
+  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+    specialise_choice *many = next_choice(choices, &count, &next, lasts[i], rows_max);
+    if (!many) continue;
+    const many_shape shape = paired(*shapes[i], columns, silu);
+    set_many(many, &shape, 0);
+  }
   return count;
 }
 
@@ -135,9 +160,13 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
-  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  if (!many) return count;
-  set_many(many, silu ? &TALL : &WIDE, (a->experts + 1) * 8);
+  const uint64_t lasts[] = {silu ? 0 : UINT32_MAX, (uint64_t)PAIR_ROWS_MIN * a->experts / a->top_k,
+                            (uint64_t)PAIR_ROWS_MAX * a->experts / a->top_k, UINT32_MAX};
+  const many_shape shapes[] = {paired(WIDE, columns, silu), TALL, TALL_PAIR, TALL}; /* gate and up gather */
+  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+    specialise_choice *many = next_choice(choices, &count, &next, lasts[i], rows_max);
+    if (many) set_many(many, &shapes[i], (a->experts + 1) * 8);
+  }
   return count;
 }
 

@@ -25,7 +25,7 @@ reduce.cuh rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
-MANY = [(128, 256, 4), (256, 128, 4), (64, 64, 5), (64, 128, 4), (128, 128, 6), (128, 128, 3)]  # weight rows, most tokens, stages
+MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (256, 128, 4, 2), (64, 64, 8, 1), (128, 128, 6, 1)]  # weight rows, most tokens, stages, cluster
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 
 
@@ -64,8 +64,8 @@ def variants(stem):
         return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, shared) for size in sizes for rows, shared in narrow]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
-    many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages},
-             many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0)) for n, rows, stages in MANY]
+    many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
+              "CLUSTER": cluster}, many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0)) for n, rows, stages, cluster in MANY]
     return few + many
 
 

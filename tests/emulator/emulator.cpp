@@ -492,6 +492,20 @@ void emulator_barrier_wait(u32 address, u32 parity) {
   }
 }
 
+/* In the place of another block of the cluster, which has passed a barrier of the cluster since it began. */
+template <class F> static void instead_of(u32 rank, F work) {
+  if (rank >= run.kernel->cluster) fault("a block that the cluster does not have");
+  machine *self = m;
+  memcpy(run.machines[rank].scheduler, self->scheduler, sizeof self->scheduler); /* where a fault goes */
+  m = &run.machines[rank];
+  work();
+  m = self;
+}
+
+void emulator_barrier_arrive_at(u32 address, u32 rank) {
+  instead_of(rank, [=] { emulator_barrier_arrive(address, 0); });
+}
+
 static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
   barrier &b = barrier_at(address);
   b.open.push_back({to, from, bytes, swizzled});
@@ -505,22 +519,30 @@ void emulator_copy_bulk(u32 to, const void *from, u32 bytes, u32 address) {
   start_bulk(to, from, bytes, false, address);
 }
 
-void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 address) {
+void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 address) {
   tensor_shape s;
   memcpy(&s, map, sizeof s);
   if (dims != s.dims) fault("a box of another number of dimensions than its map");
   if (to % 128u != 0) fault("a box that is not aligned");
-  const u32 row_bytes = s.box[0] * 2, matrices = dims == 3 ? s.box[2] : 1;
+  const u32 row_bytes = s.box[0] * 2, rows = s.box[1], matrices = dims > 2 ? s.box[2] : 1, groups = dims > 3 ? s.box[3] : 1;
   if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % 8 != 0) fault("a box whose rows are no whole pieces");
-  for (u32 i = 0; i < matrices; i++)
-    for (u32 r = 0; r < s.box[1]; r++)
-      for (u32 c = 0; c < s.box[0]; c += 8) {
-        const u64 column = at[0] + c, row = at[1] + r, matrix = at[2] + i;
-        const bool inside = column < s.extent[0] && row < s.extent[1] && (dims == 2 || matrix < s.extent[2]);
-        const u64 from = s.address + column * 2 + row * s.stride_bytes[1] + (dims == 3 ? matrix * s.stride_bytes[2] : 0);
-        start_bulk(to + ((i * s.box[1] + r) * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled,
-                   address);
+  for (u32 i = 0; i < groups * matrices * rows; i++)
+    for (u32 c = 0; c < s.box[0]; c += 8) {
+      const u64 place[4] = {at[0] + c, at[1] + i % rows, at[2] + i / rows % matrices, at[3] + i / rows / matrices};
+      u64 from = s.address + place[0] * 2;
+      bool inside = place[0] < s.extent[0];
+      for (u32 d = 1; d < dims; d++) {
+        inside = inside && place[d] < s.extent[d];
+        from += place[d] * s.stride_bytes[d];
       }
+      start_bulk(to + (i * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled, address);
+    }
+}
+
+void emulator_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 address) {
+  if (blocks == 0 || blocks >> run.kernel->cluster != 0) fault("a block that the cluster does not have");
+  for (u32 rank = 0; rank < run.kernel->cluster; rank++)
+    if (blocks >> rank & 1) instead_of(rank, [&] { emulator_copy_box(to, map, dims, at, address); });
 }
 
 void emulator_warps(u32 number, u32 threads, bool wait) {

@@ -23,7 +23,9 @@ void emulator_barrier_arrive_copies(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
-void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 barrier);
+void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
+void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
+void emulator_barrier_arrive_at(u32 barrier, u32 rank);
 void emulator_cluster_sync();
 void *emulator_cluster_map(void *p, u32 rank);
 
@@ -39,6 +41,7 @@ NUM void ptx_barrier_init(u32 barrier, u32 arrivals) { emulator_barrier_init(bar
 NUM void ptx_barrier_ready() {}
 NUM void ptx_barrier_arrive(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
 NUM void ptx_barrier_expect(u32 barrier, u32 bytes) { emulator_barrier_arrive(barrier, bytes); }
+NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) { emulator_barrier_arrive_at(barrier, rank); }
 NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barrier, parity); }
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
 NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
@@ -49,9 +52,20 @@ NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
 NUM u64 ptx_normal() { return 2; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
-NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) { emulator_copy_box(to, map, 2, {c, r, 0}, barrier); }
+NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
+  emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
+}
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
-  emulator_copy_box(to, map, 3, {c, r, m}, barrier);
+  emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
+}
+NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64) {
+  emulator_copy_box(to, map, 4, {c, r, m, g}, barrier);
+}
+NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
+  emulator_copy_box_to(blocks, to, map, 3, {c, r, m, 0}, barrier);
+}
+NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64) {
+  emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_prefetch(const void *, u32) {}

@@ -21,16 +21,16 @@ static u32 make_few(kernel_variant *variants, const moe_shape *s) {
   return ARRAY_LEN(FEW);
 }
 
-/* Of many.cuh: tile of weight rows, of token rows, stages. */
-static const u32 MANY[][3] = {{128, 256, 2}, {256, 128, 4}, {64, 64, 3}};
+/* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
+static const u32 MANY[][4] = {{128, 256, 2, 1}, {256, 128, 4, 2}, {64, 64, 3, 1}, {128, 256, 3, 2}};
 
 /* The number of blocks is free: one, some, more than there are tiles. */
 static u32 make_many(kernel_variant *variants, const moe_shape *s) {
   for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
     const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
     variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
-                                        {"SPEC_STAGES", tile[2]}},
-                                       .spec_count = 4, .grid = {1 + i, 1 + i % 2, 1 + i / 4}, .rows = s->tokens};
+                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}},
+                                       .spec_count = 5, .grid = {1 + i, tile[3] * (1 + i % 2), 1 + i / 3}, .rows = s->tokens};
     variants[i].threads = 128 * (1 + warpgroups);
     variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128 + 4104;
   }

@@ -148,6 +148,12 @@ static plan_spec *find_spec(const editable *e, const plan_op *op, const char *na
   return NULL;
 }
 static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_STAGES")->value++; }
+static void a_cluster_is_cut(editable *e) {
+  plan_op *op = find_op(e, "layer 1 experts gate_up");
+  while (op->rows_max != e->h->limits.max_batch_tokens) op++;
+  find_spec(e, op, "SPEC_CLUSTER")->value = 2;
+  op->grid[1].constant = 3;
+}
 static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 24; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
@@ -215,6 +221,7 @@ static const struct {
     FAULT(a_grid_is_too_small, "does not cover"),
     FAULT(rows_lack_blocks, "does not cover"),
     FAULT(a_batch_lacks_blocks, "does not cover"),
+    FAULT(a_cluster_is_cut, "whole clusters"),
     FAULT(a_grid_is_too_large, "larger than a GPU"),
     FAULT(scratch_is_too_small, "writes over what it uses"),
     FAULT(too_much_shared_memory, "shared memory"),

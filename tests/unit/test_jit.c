@@ -114,11 +114,12 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[5];
+  jit_spec specs[6];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
-#define TILES(n, rows, stages) 5, {THREADS(384), {"SPEC_MAPS", 1}, {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}}
+#define TILES(n, rows, stages)                                                                                       \
+  6, {THREADS(384), {"SPEC_MAPS", 1}, {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}, {"SPEC_CLUSTER", 2}}
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},

@@ -136,7 +136,8 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
 
 /* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
 static void make_maps(const emulator_kernel *kernel, const self_check_launch *launch, tensor_maps *maps) {
-  static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_K_BLOCKS", "SPEC_STAGES", "SPEC_ROWS"};
+  static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_K_BLOCKS",
+                                      "SPEC_STAGES", "SPEC_CLUSTER", "SPEC_ROWS"};
   jit_spec specs[ARRAY_LEN(names)];
   tensor_shape shapes[2] = {0};
   for (uint32_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -162,7 +163,7 @@ static uint32_t emulate(const emulator_kernel *kernel, uint32_t *asked) {
     if (!self_check_is_for(i, kernels_find(kernel->stem), &model)) continue;
     ++*asked;
     self_check_build(i, image, (uint64_t)(uintptr_t)image, &launch);
-    self_check_grid(&launch, tile_n ? tile_n : 1, tile_rows ? tile_rows : 1, grid);
+    self_check_grid(&launch, tile_n ? tile_n : 1, tile_rows ? tile_rows : 1, kernel->cluster, grid);
     tensor_maps maps;
     make_maps(kernel, &launch, &maps);
     const char *fault = emulator_run(kernel, grid, shared_bytes_of(kernel), launch.args, &maps);
