@@ -41,7 +41,7 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
+abi.h adjust.cu attn_pair.cuh embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
 ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
@@ -103,7 +103,8 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
-EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+EMULATED["mla_attn"] = [{"THREADS": 512, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "PAIR": 2, "MAPS": 1}
+                        for rank in (256, 512) for rope in (32, 64)]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -111,10 +112,14 @@ FLAWS = [
     ("gemm", 1, "tile.cuh", "s/w + i \\* 2u, x + i \\* 2u/w + (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
     ("gemm", 1, "tile.cuh", "s/COPY_WAIT(SPEC_STAGES - 3)/COPY_WAIT(SPEC_STAGES - 2)/", "reads a stage before it has come"),
     ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
-    ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
-    ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
+    ("mla_attn", 0, "attn_pair.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
+    ("mla_attn", 0, "attn_pair.cuh", "s/ptx_warps_sync(1, 128);//", "P goes to the other block before it is whole"),
+    ("mla_attn", 0, "attn_pair.cuh", "s/wait_free(p, P_FREE, k);//", "P is overwritten before the other block has used it"),
+    ("mla_attn", 0, "attn_pair.cuh", "s/wait_for(p, M_COME + slot, taken . 2u);//", "m is read before it has come"),
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
-    ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
+    ("mla_attn", 0, "attn_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/", "V is multiplied before it has come"),
+    ("mla_attn", 0, "attn_pair.cuh", "s/if (block == it.position/if (false \\&\\& block == it.position/",
+     "rows beyond the last position are not zero"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),

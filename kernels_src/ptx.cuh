@@ -1,6 +1,6 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences between the
+ * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, clusters, fences between the
  * ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
  * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
  * Read next: tile.cuh, mla_attn.cu. */
@@ -58,6 +58,35 @@ NUM void ptx_barrier_arrive_copies(u32 barrier) {
 /* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+
+/* Clusters: blocks that run at the same time and reach each other's shared memory. ptx_peer: a shared address of this block as it
+ * stands in block `rank` of the cluster. ptx_cluster_sync: all threads of all blocks; before the first use of another block's memory, and
+ * before a block ends whose memory others use. ptx_store_peer (one thread, an address that is a multiple of 8) and ptx_copy_peer (one
+ * thread, `bytes` a multiple of 16, from this block's memory) write there, and the barrier there counts the bytes. */
+NUM u32 ptx_cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+NUM void ptx_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+NUM u32 ptx_peer(u32 shared, u32 rank) {
+  u32 peer;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(shared), "r"(rank));
+  return peer;
+}
+NUM void ptx_barrier_arrive_peer(u32 barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+               ::"r"(shared), "r"(num_bits(x)), "r"(num_bits(y)), "r"(barrier) : "memory");
+}
+NUM void ptx_copy_peer(u32 shared, u32 from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(shared), "r"(from), "r"(bytes), "r"(barrier) : "memory");
+}
 
 /* Registers of each thread of the calling warpgroup from here on: n a multiple of 8, 24 .. 240. More are waited for. */
 #define PTX_REGISTERS_LESS(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
@@ -151,6 +180,7 @@ PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0", "%8", "%9"
 PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0", "%16", "%17", PTX_OUT16(0))
 PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0", "%32", "%33", PTX_OUT32(0))
 PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 64, PTX_D0, "1", "%32", "%33", PTX_OUT32(0))
 PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
 PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
              PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))

@@ -19,7 +19,7 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = ["abi.h", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
+HEADERS = ["abi.h", "attn_pair.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128,
@@ -34,7 +34,7 @@ def variants(stem):
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
-        return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
+        return [({"THREADS": 512, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "PAIR": 2, "MAPS": 1}, 232448)
                 for rank in (256, 512) for rope in (32, 64)]
     return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
             for n, rows, stages in TILES]

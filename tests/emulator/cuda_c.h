@@ -9,7 +9,8 @@
 
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ thread_local
 
 struct uint2 { u32 x, y; };

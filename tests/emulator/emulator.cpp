@@ -30,8 +30,11 @@ struct meeting { u32 come, generation; const char *what; };
 
 struct copy { u32 shared; const void *global; u32 bytes; };
 
+/* A shared address as a number holds, above bit 24, 1 + the block of the cluster that it lies in, or 0: this block. */
+static constexpr u32 CLUSTER_MAX = 2, RANK_SHIFT = 24;
+
 /* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies that are under way land when somebody waits. */
-struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; };
+struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; u32 from; }; /* from: another shared address, or 0 */
 struct barrier {
   u32 arrivals, left;
   i64 bytes;
@@ -74,17 +77,21 @@ static struct machine {
   u64 progress;
   u32 ended; /* threads of this block */
   jmp_buf scheduler;
+  u32 rank, index; /* of the fiber that runs: its block of the cluster, its number among the cluster's threads */
   fiber fibers[THREADS_MAX];
-  meeting block, some[16];
-  std::map<u32, barrier> barriers; /* by shared address, of this block */
-  int any, block_any;
+  meeting block[CLUSTER_MAX], some[CLUSTER_MAX][16], cluster;
+  std::map<u32, barrier> barriers; /* by shared address with its block */
+  int any[CLUSTER_MAX], block_any[CLUSTER_MAX];
   warp warps[THREADS_MAX / WARP];
+  u8 away[CLUSTER_MAX][SHARED_BYTES_MAX]; /* dynamic shared memory of the block that does not run */
 } m;
+
+static warp &this_warp() { return m.warps[m.index / WARP]; }
 
 /* === Fibers ============================================================================================================= */
 
 static void yield() {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.index];
   if (_setjmp(self.at) == 0) _longjmp(m.scheduler, 1);
 }
 
@@ -99,7 +106,7 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
   if (strcmp(all.what, what) != 0) fault("threads that must do the same do different things");
   const u32 generation = all.generation;
   if (++all.come < count) {
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m.fibers[m.index];
     self.waits_for = &all;
     self.generation = generation;
     yield();
@@ -113,7 +120,7 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
 
 static void body() {
   for (;;) {
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m.fibers[m.index];
     m.kernel->entry(m.args, m.maps);
     for (const auto &group : self.groups)
       if (!group.empty()) fault("a thread ends with copies under way");
@@ -134,8 +141,20 @@ static void start(fiber &f, u32 index) {
   setcontext(&f.start);
 }
 
+/* A cluster's blocks have the same names for their shared memory: what is not running is kept elsewhere. Static shared memory is not. */
+static void enter(u32 rank) {
+  if (rank != m.rank && m.dynamic) {
+    memcpy(m.away[m.rank], m.dynamic, m.shared_bytes);
+    memcpy(m.dynamic, m.away[rank], m.shared_bytes);
+  }
+  m.rank = rank;
+}
+
 static void resume(u32 index) {
-  threadIdx = {index, 0, 0};
+  enter(index / m.kernel->threads);
+  m.index = index;
+  threadIdx = {index % m.kernel->threads, 0, 0};
+  blockIdx.x = blockIdx.x / m.kernel->cluster * m.kernel->cluster + m.rank;
   m.progress++;
   if (_setjmp(m.scheduler) != 0) return;
   if (m.fibers[index].started) _longjmp(m.fibers[index].at, 1);
@@ -175,8 +194,21 @@ static int poison(dl_phdr_info *program, size_t, void *) {
   return 1; /* the first object is the program */
 }
 
+static bool clean() {
+  bool is = m.cluster.come == 0;
+  for (const meeting &block : m.block) is = is && block.come == 0;
+  for (const auto &some : m.some)
+    for (const meeting &each : some) is = is && each.come == 0;
+  for (const auto &each : m.barriers) is = is && each.second.open.empty() && each.second.bytes == 0;
+  for (const warp &w : m.warps) is = is && w.all.come == 0 && w.open.empty() && w.groups.empty();
+  return is;
+}
+
+/* One block, or those of a cluster side by side; threads: of all of them. */
 static void run_block(u32 threads) {
   dl_iterate_phdr(poison, nullptr);
+  memset(m.away, 0xff, sizeof m.away);
+  m.rank = 0;
   m.copies_at_once = m.blocks % 2;
   m.ended = 0;
   m.barriers.clear();
@@ -189,11 +221,7 @@ static void run_block(u32 threads) {
   }
   schedule(threads);
   m.blocks++;
-  bool clean = m.block.come == 0;
-  for (const meeting &some : m.some) clean = clean && some.come == 0;
-  for (const auto &each : m.barriers) clean = clean && each.second.open.empty() && each.second.bytes == 0;
-  for (const warp &w : m.warps) clean = clean && w.all.come == 0 && w.open.empty() && w.groups.empty();
-  if (!clean && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
+  if (!clean() && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
   for (u32 w = 0; w < THREADS_MAX / WARP; w++)
     if (m.warps[w].trace != m.warps[w / 4 * 4].trace && !m.fault) m.fault = "the warps of a warpgroup multiply differently";
 }
@@ -202,18 +230,21 @@ static void run_grid(const emulator_kernel *kernel, const u32 *grid) {
   gridDim = {grid[0], grid[1], grid[2]};
   for (u32 z = 0; z < grid[2]; z++)
     for (u32 y = 0; y < grid[1]; y++)
-      for (u32 x = 0; x < grid[0] && !m.fault; x++) {
+      for (u32 x = 0; x < grid[0] && !m.fault; x += kernel->cluster) {
         blockIdx = {x, y, z};
-        run_block(kernel->threads);
+        run_block(kernel->threads * kernel->cluster);
       }
 }
 
 /* What a fault has left behind is gone; fibers begin anew, on the launch's operating-system thread. */
 static void reset() {
   m.fault = nullptr;
-  m.block = {};
-  for (meeting &some : m.some) some = {};
-  m.any = m.block_any = 0;
+  m.cluster = {};
+  for (u32 rank = 0; rank < CLUSTER_MAX; rank++) {
+    m.block[rank] = {};
+    for (meeting &some : m.some[rank]) some = {};
+    m.any[rank] = m.block_any[rank] = 0;
+  }
   for (warp &w : m.warps) {
     w.all = {};
     w.open.clear();
@@ -226,7 +257,8 @@ static void reset() {
 }
 
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args, const tensor_maps *maps) {
-  if (kernel->threads > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
+  if (kernel->threads * kernel->cluster > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
+  if (kernel->cluster < 1 || kernel->cluster > CLUSTER_MAX || grid[0] % kernel->cluster != 0) return "a grid that clusters do not divide";
   if (shared_bytes > SHARED_BYTES_MAX) return "more shared memory than a block may have";
   if (!m.stacks) {
     void *stacks = mmap(nullptr, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -253,16 +285,19 @@ void emulator_add(emulator_kernel *kernel) {
 /* === Block and warp operations ========================================================================================== */
 
 int __syncthreads_or(int x) {
-  m.any |= x;
-  meet(m.block, m.kernel->threads, "block barrier", [] {
-    m.block_any = m.any != 0;
-    m.any = 0;
+  m.any[m.rank] |= x;
+  meet(m.block[m.rank], m.kernel->threads, "block barrier", [] {
+    m.block_any[m.rank] = m.any[m.rank] != 0;
+    m.any[m.rank] = 0;
   });
-  return m.block_any;
+  return m.block_any[m.rank];
 }
 
+u32 emulator_rank() { return m.rank; }
+void emulator_cluster_sync() { meet(m.cluster, m.kernel->threads * m.kernel->cluster, "cluster barrier", [] {}); }
+
 template <class F> static u64 warp_meet(u64 x, const char *what, F work) {
-  warp &w = m.warps[threadIdx.x / WARP];
+  warp &w = this_warp();
   w.in[threadIdx.x % WARP] = x;
   meet(w.all, WARP, what, [&] { work(w); });
   return w.out[threadIdx.x % WARP];
@@ -274,7 +309,7 @@ void __syncwarp() {
 
 u64 emulator_shuffle(u64 x, u32 from) {
   warp_meet(x, "shuffle", [](warp &w) { memcpy(w.out, w.in, sizeof w.out); });
-  return m.warps[threadIdx.x / WARP].out[from % WARP];
+  return this_warp().out[from % WARP];
 }
 
 u32 __ballot_sync(u32, bool x) {
@@ -311,11 +346,20 @@ u32 emulator_address(const void *p) {
   return SHARED_START + (u32)(at - m.dynamic);
 }
 
+/* A shared address with its block. */
+static u32 full_address(u32 address) { return address >> RANK_SHIFT ? address : address | (m.rank + 1) << RANK_SHIFT; }
+
+u32 emulator_peer(u32 address, u32 rank) {
+  if (rank >= m.kernel->cluster) fault("a block that the cluster does not have");
+  return (address & ((1u << RANK_SHIFT) - 1)) | (rank + 1) << RANK_SHIFT;
+}
+
 /* The `bytes` bytes at a shared address. */
 static u8 *shared_at(u32 address, u32 bytes) {
-  if (address % bytes != 0) fault("a shared address that is not aligned");
-  if (!m.dynamic || address < SHARED_START || address - SHARED_START + bytes > m.shared_bytes) fault("a shared address out of range");
-  return m.dynamic + (address - SHARED_START);
+  const u32 rank = (full_address(address) >> RANK_SHIFT) - 1, at = address & ((1u << RANK_SHIFT) - 1);
+  if (at % bytes != 0) fault("a shared address that is not aligned");
+  if (!m.dynamic || at < SHARED_START || at - SHARED_START + bytes > m.shared_bytes) fault("a shared address out of range");
+  return (rank == m.rank ? m.dynamic : m.away[rank]) + (at - SHARED_START);
 }
 
 static void land(const copy &c) {
@@ -330,17 +374,17 @@ void emulator_copy(u32 to, const void *global, u32 bytes) {
   if (m.copies_at_once)
     land({to, global, bytes});
   else
-    m.fibers[threadIdx.x].open.push_back({to, global, bytes});
+    m.fibers[m.index].open.push_back({to, global, bytes});
 }
 
 void emulator_copy_commit() {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.index];
   self.groups.push_back(self.open);
   self.open.clear();
 }
 
 void emulator_copy_wait(u32 left) {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.index];
   for (; self.groups.size() > left; self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
 }
@@ -349,7 +393,7 @@ void emulator_copy_wait(u32 left) {
 
 static barrier &barrier_at(u32 address) {
   shared_at(address, 8);
-  const auto found = m.barriers.find(address);
+  const auto found = m.barriers.find(full_address(address));
   if (found == m.barriers.end()) fault("a barrier that was not initialised");
   return found->second;
 }
@@ -366,7 +410,8 @@ static void land(barrier &b) {
       u32 to = c.shared + i;
       if (c.swizzled) to ^= (to >> 7 & 7) << 4;
       u8 *at = shared_at(to, 16);
-      if (c.global) memcpy(at, static_cast<const u8 *>(c.global) + i, 16);
+      if (c.from) memcpy(at, shared_at(c.from + i, 16), 16);
+      else if (c.global) memcpy(at, static_cast<const u8 *>(c.global) + i, 16);
       else memset(at, 0, 16);
     }
     b.bytes -= c.bytes;
@@ -377,7 +422,7 @@ static void land(barrier &b) {
 void emulator_barrier_init(u32 address, u32 arrivals) {
   shared_at(address, 8);
   if (arrivals == 0) fault("a barrier of no arrivals");
-  m.barriers[address] = {arrivals, arrivals, 0, 0, {}, {}};
+  m.barriers[full_address(address)] = {arrivals, arrivals, 0, 0, {}, {}};
 }
 
 void emulator_barrier_arrive(u32 address, u32 bytes) {
@@ -391,7 +436,7 @@ void emulator_barrier_arrive(u32 address, u32 bytes) {
 
 /* The thread's copies have to come first: here they land at once. */
 void emulator_barrier_arrive_copies(u32 address) {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m.fibers[m.index];
   emulator_copy_commit();
   for (; !self.groups.empty(); self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
@@ -404,7 +449,7 @@ void emulator_barrier_wait(u32 address, u32 parity) {
     land(b);
     end_phase(b);
     if ((b.phase.generation & 1) != parity) break;
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m.fibers[m.index];
     b.waiting++;
     self.waits_for = &b.phase;
     self.generation = b.phase.generation;
@@ -414,9 +459,9 @@ void emulator_barrier_wait(u32 address, u32 parity) {
   }
 }
 
-static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
+static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address, u32 from_shared = 0) {
   barrier &b = barrier_at(address);
-  b.open.push_back({to, from, bytes, swizzled});
+  b.open.push_back({full_address(to), from, bytes, swizzled, from_shared});
   if (!m.copies_at_once && !b.waiting) return;
   land(b);
   end_phase(b);
@@ -425,6 +470,20 @@ static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 a
 void emulator_copy_bulk(u32 to, const void *from, u32 bytes, u32 address) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) fault("a bulk copy that is not aligned");
   start_bulk(to, from, bytes, false, address);
+}
+
+void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 address) {
+  if (bytes % 16 != 0) fault("a copy between blocks that is not aligned");
+  if (full_address(to) >> RANK_SHIFT != full_address(address) >> RANK_SHIFT) fault("a copy whose barrier is in another block");
+  start_bulk(to, nullptr, bytes, false, address, full_address(from));
+}
+
+void emulator_store_peer(u32 to, f32 x, f32 y, u32 address) {
+  const f32 both[2] = {x, y};
+  barrier &b = barrier_at(address);
+  memcpy(shared_at(to, 8), both, sizeof both);
+  b.bytes -= (i64)sizeof both;
+  end_phase(b);
 }
 
 void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 address) {
@@ -447,7 +506,7 @@ void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[
 
 void emulator_warps(u32 number, u32 threads, bool wait) {
   if (number < 1 || number > 15 || threads % WARP != 0) fault("a barrier of some warps that does not exist");
-  meeting &some = m.some[number];
+  meeting &some = m.some[m.rank][number];
   if (wait) {
     meet(some, threads, "barrier of some warps", [] {});
     return;
@@ -460,7 +519,7 @@ void emulator_warps(u32 number, u32 threads, bool wait) {
 
 /* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */
 void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
-  warp &self = m.warps[threadIdx.x / WARP];
+  warp &self = this_warp();
   self.address[threadIdx.x % WARP] = to;
   memcpy(self.matrix[threadIdx.x % WARP], matrix, sizeof matrix);
   warp_meet(0, "matrix store", [](warp &w) {
@@ -507,7 +566,7 @@ static void multiply(const multiplication &job) {
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
-  warp &self = m.warps[threadIdx.x / WARP];
+  warp &self = this_warp();
   if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}};
   if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.across != across) fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;

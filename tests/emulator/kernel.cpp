@@ -11,5 +11,8 @@ template <class A> static void call(void (*kernel)(A, const tensor_maps), const 
 }
 static void entry(const void *args, const tensor_maps *maps) { call(EMULATED_ENTRY, args, maps); }
 
-static emulator_kernel self = {EMULATED_STEM, EMULATED_SPEC, EMULATED_FLAW, SPEC_THREADS, entry, nullptr};
+#ifndef SPEC_PAIR
+#define SPEC_PAIR 1
+#endif
+static emulator_kernel self = {EMULATED_STEM, EMULATED_SPEC, EMULATED_FLAW, SPEC_THREADS, SPEC_PAIR, entry, nullptr};
 [[maybe_unused]] static const bool added = (emulator_add(&self), true);

@@ -25,6 +25,12 @@ void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 barrier);
 
+u32 emulator_rank();
+void emulator_cluster_sync();
+u32 emulator_peer(u32 shared, u32 rank);
+void emulator_copy_peer(u32 shared, u32 from, u32 bytes, u32 barrier);
+void emulator_store_peer(u32 shared, f32 x, f32 y, u32 barrier);
+
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
@@ -39,6 +45,12 @@ NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barri
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
 NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, threads, false); }
+NUM u32 ptx_cluster_rank() { return emulator_rank(); }
+NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
+NUM u32 ptx_peer(u32 shared, u32 rank) { return emulator_peer(shared, rank); }
+NUM void ptx_barrier_arrive_peer(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
+NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) { emulator_store_peer(shared, x, y, barrier); }
+NUM void ptx_copy_peer(u32 shared, u32 from, u32 bytes, u32 barrier) { emulator_copy_peer(shared, from, bytes, barrier); }
 #define PTX_REGISTERS_LESS(n)
 #define PTX_REGISTERS_MORE(n)
 NUM u64 ptx_once() { return 0; }

@@ -137,11 +137,9 @@ static void attn_case(kernel_test *test, const attn_shape *s) {
   mla_attn_args args;
   build(test, s, &c, &b, &args);
   if (s->unit_chunks) declare_units(test, s, &b);
-  kernel_variant variants[2] = {{.spec = {{"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 2}};
-  variants[0].threads = 256;
-  variants[0].shared_bytes = 1024 + 3 * 8192 * (u32)div_up(s->rank + s->rope, 64) + 8192 + 1024;
+  kernel_variant variants[2] = {{.spec = {{"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}, {"SPEC_PAIR", 2}, {"SPEC_MAPS", 1}},
+                                 .spec_count = 4, .grid = {2, 1, 1}, .threads = 512, .shared_bytes = 232448, .rows = b.tokens}};
   variants[1] = variants[0];
-  for (u32 i = 0; i < 3; i++) variants[0].grid[i] = variants[1].grid[i] = 1;
   variants[1].grid[0] = 4;
   kernel_test_run(test, &args, variants, 2);
   for (u32 i = 0; i < 12; i++) {
