@@ -242,7 +242,9 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
-    shared = 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 1024;
+    if (spec_of(c, k, "SPEC_PAIR") != 2 || k->threads != 512)
+      return FAIL(ERR_FORMAT, "check: kernel %u has no form of attention for %u threads", index, k->threads);
+    shared = SHARED_BYTES_MAX;
   }
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
@@ -303,6 +305,8 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)
     return FAIL(ERR_FORMAT, "check: op %s: its grid does not cover %u rows", text(c, op->name), rows);
+  if (x % max_u32(1, spec_of(c, &c->kernels[op->variant], "SPEC_PAIR")))
+    return FAIL(ERR_FORMAT, "check: op %s: its grid has a block without a partner at %u rows", text(c, op->name), rows);
   return OK;
 }
 

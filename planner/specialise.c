@@ -77,15 +77,17 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   return count;
 }
 
+/* Pairs of blocks: as many as there is work for, two blocks to an item. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   uint32_t units = a->unit_chunks ? a->units_max : 1;
-  plan_dim x = per_rows((uint32_t)div_up(a->heads, 64) * units, 1);
+  plan_dim x = per_rows(2 * (uint32_t)div_up(a->heads, 64) * units, 1);
   x.cap = SPECIALISE_ATTN_CTAS;
-  set_threads(choice, 256);
+  set_threads(choice, 512);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  /* Q and two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics: see the head of mla_attn.cu. */
-  choice->shared_bytes = 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 1024;
+  add_spec(choice, "SPEC_PAIR", 2);
+  add_spec(choice, "SPEC_MAPS", 1);
+  choice->shared_bytes = 232448; /* all there is: see the head of attn_pair.cuh */
   set_grid(choice, x, constant(1), constant(1));
 }
 

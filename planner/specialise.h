@@ -7,7 +7,7 @@
 #include "draft.h"
 
 #define SPECIALISE_CHOICES_MAX 3u
-#define SPECIALISE_SPECS_MAX 4u
+#define SPECIALISE_SPECS_MAX 5u
 #define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; an item more than that waits its turn */
 
 typedef struct specialise_spec {

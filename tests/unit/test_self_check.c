@@ -119,8 +119,7 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
 
 /* Dynamic shared memory as the planner gives it: specialise.c. */
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
-  uint32_t columns = spec_of(kernel, "RANK=") + spec_of(kernel, "ROPE_DIM=");
-  if (columns) return 1024 + 3 * 8192 * (uint32_t)div_up(columns, 64) + 8192 + 1024;
+  if (spec_of(kernel, "PAIR=")) return 232448;
   uint32_t stages = spec_of(kernel, "STAGES=");
   return stages ? 1024 + stages * (spec_of(kernel, "TILE_N=") + spec_of(kernel, "TILE_ROWS=")) * 128 : 0;
 }
