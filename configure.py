@@ -41,7 +41,7 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu attn_pair.cuh embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
+abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu mla_pair.cuh moe_combine.cu moe_gemm.cu moe_sort.cu num.h
 ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
@@ -112,13 +112,13 @@ FLAWS = [
     ("gemm", 1, "tile.cuh", "s/w + i \\* 2u, x + i \\* 2u/w + (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
     ("gemm", 1, "tile.cuh", "s/COPY_WAIT(SPEC_STAGES - 3)/COPY_WAIT(SPEC_STAGES - 2)/", "reads a stage before it has come"),
     ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
-    ("mla_attn", 0, "attn_pair.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
-    ("mla_attn", 0, "attn_pair.cuh", "s/ptx_warps_sync(1, 128);//", "P goes to the other block before it is whole"),
-    ("mla_attn", 0, "attn_pair.cuh", "s/wait_free(p, P_FREE, k);//", "P is overwritten before the other block has used it"),
-    ("mla_attn", 0, "attn_pair.cuh", "s/wait_for(p, M_COME + slot, taken . 2u);//", "m is read before it has come"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/ptx_warps_sync(1, 128);//", "P goes to the other block before it is whole"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/wait_free(p, P_FREE, k);//", "P is overwritten before the other block has used it"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, M_COME + slot, taken . 2u);//", "m is read before it has come"),
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
-    ("mla_attn", 0, "attn_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/", "V is multiplied before it has come"),
-    ("mla_attn", 0, "attn_pair.cuh", "s/if (block == it.position/if (false \\&\\& block == it.position/",
+    ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/", "V is multiplied before it has come"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/if (block == it.position/if (false \\&\\& block == it.position/",
      "rows beyond the last position are not zero"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
@@ -176,7 +176,8 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla
 # which shows what verbatim.h marks and nothing else.
 CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden"] + WARNINGS
 INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
-# Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; how older compilers passed aligned structs is no matter; thread_local arrays elsewhere have no constructors.
+# Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; how older compilers passed aligned structs is no matter;
+# thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
             "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator", "-Ikernels_src"]
 INSTRUCTION_SETS = {

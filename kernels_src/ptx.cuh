@@ -1,7 +1,7 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, clusters, fences between the
- * ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
+ * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, clusters, fences between
+ * the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
  * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
  * Read next: tile.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH

@@ -87,7 +87,7 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   add_spec(choice, "SPEC_PAIR", 2);
   add_spec(choice, "SPEC_MAPS", 1);
-  choice->shared_bytes = 232448; /* all there is: see the head of attn_pair.cuh */
+  choice->shared_bytes = 232448; /* all there is: see the head of mla_pair.cuh */
   set_grid(choice, x, constant(1), constant(1));
 }
 

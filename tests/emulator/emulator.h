@@ -27,8 +27,8 @@ struct emulator_kernel {
 emulator_kernel *emulator_kernels(void) __attribute__((weak));
 void emulator_add(emulator_kernel *kernel); /* before main; kept, not copied */
 
-/* Runs every block of the grid, or cluster of blocks, one after the other. Null, or what the kernel did that a GPU does not allow. maps: of a kernel that
- * takes them, each holds a tensor_shape. */
+/* Runs every block of the grid, or cluster of blocks, one after the other. Null, or what the kernel did that a GPU does not allow.
+ * maps: of a kernel that takes them, each holds a tensor_shape. */
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args,
                          const tensor_maps *maps) __attribute__((weak));
 

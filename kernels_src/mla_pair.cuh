@@ -1,4 +1,4 @@
-/* attn_pair.cuh - mla_attn for up to 64 operand rows by two blocks side by side. NUMERICS.md, `mla_attn`.
+/* mla_pair.cuh - mla_attn for up to 64 operand rows by two blocks side by side. NUMERICS.md, `mla_attn`.
  *
  * A cluster of two blocks takes one item at a time: a tile (consecutive tokens of one sequence), up to 64 heads, and all chunks (whole)
  * or those of one unit (split). Its 64 operand rows are the (token, head) pairs, row = token * heads + head; rows beyond are dead:
@@ -451,7 +451,8 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, u32 
   out.m[1] = m[1];
 #pragma unroll
   for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
-  if (block == it.position / PAGE_TOKENS && it.position % PAGE_TOKENS != PAGE_TOKENS - 1u) clear_rows(p, values, it.position % PAGE_TOKENS + 1u, group);
+  const u32 live = it.position % PAGE_TOKENS + 1u;
+  if (block == it.position / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
   multiply_values(out.o, out.l, p.base + AT_P + other * BOX_BYTES, p.base + values, p.base + AT_ONES, group);
   if (threadIdx.x % 32u == 0) {
     ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
