@@ -117,7 +117,8 @@ FLAWS = [
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_free(p, P_FREE, k);//", "P is overwritten before the other block has used it"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, M_COME + slot, taken . 2u);//", "m is read before it has come"),
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/", "V is multiplied before it has come"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
+     "V is multiplied before it has come"),
     ("mla_attn", 0, "mla_pair.cuh", "s/if (block == it.position/if (false \\&\\& block == it.position/",
      "rows beyond the last position are not zero"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
@@ -179,7 +180,8 @@ INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; how older compilers passed aligned structs is no matter;
 # thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
-            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator", "-Ikernels_src"]
+            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator",
+            "-Ikernels_src"]
 INSTRUCTION_SETS = {
     "_avx2": "-mavx2 -mfma -mf16c",
     "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c",
