@@ -38,8 +38,8 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1, "");
 #define AT_VALUES (AT_BOTH + 2u * HALF * BOX_BYTES)
 #define AT_P (AT_VALUES + HALF * BOX_BYTES) /* P made here, and the other block's */
 #define AT_MAX (AT_P + 2u * BOX_BYTES)      /* [2][64] m behind each P            */
-#define AT_PASSED (AT_MAX + 512u)           /* [2][32][2] m of the block before, of rows r and r + 8 */
-#define AT_SUM (AT_PASSED + 512u)           /* [2][64] l at the end of an item    */
+#define AT_PASSED (AT_MAX + 512u)           /* [3][32][2] m of the block before, of rows r and r + 8 */
+#define AT_SUM (AT_PASSED + 768u)           /* [2][64] l at the end of an item    */
 #define AT_ONES (AT_SUM + 512u)
 #define AT_BARRIERS (AT_ONES + 256u)
 #define P_BYTES (BOX_BYTES + 256u)          /* P and its m, as they go to the other block */
@@ -53,10 +53,10 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1, "");
 #define VALUES_FREE (BOTH_FREE + 4u)        /* of each warpgroup */
 #define P_COME (VALUES_FREE + 2u)           /* made here, and the other block's */
 #define P_FREE (P_COME + 2u)                /* made here */
-#define M_COME (P_FREE + 1u)                /* [2] */
-#define Q_FREE (M_COME + 2u)
+#define M_COME (P_FREE + 1u)                /* [3] */
+#define Q_FREE (M_COME + 3u)
 #define BARRIERS (Q_FREE + 1u)
-static_assert(AT_BARRIERS + BARRIERS * 8u + 1000u <= 232448u, "with what the base may lack to a multiple of 1024");
+static_assert(AT_BARRIERS + BARRIERS * 8u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
 
 /* What a pair works on. */
 typedef struct item {
@@ -248,14 +248,22 @@ NUM void scale_scores(const mla_attn_args &a, f32 (&s)[32], const rows &r, u32 b
   }
 }
 
-/* P and m of a block into shared memory, here and in the other block. */
-NUM void give_weights(const place &p, const f32 (&s)[32], const f32 (&m)[2]) {
-  const u32 lane = threadIdx.x % 32u, row = threadIdx.x % 128u / 32u * 16u + lane / 4u, pair = lane % 4u;
+/* Weights of the thread's scores, two tokens in a word: word i is row i % 2, tokens 8 * (i / 2) + 2 * (lane % 4) and the next. */
+NUM void make_weights(const f32 (&s)[32], const f32 (&m)[2], u32 (&w)[16]) {
 #pragma unroll
-  for (u32 i = 0; i < 16; i++) { /* pairs of tokens: 8 * (i / 2) + 2 * pair of row i % 2 */
-    const u32 e = i / 2u * 4u + i % 2u * 2u, to = row + 8u * (i % 2u);
-    const f32 p0 = num_exp2_bf16(num_sub(s[e], m[i % 2u])), p1 = num_exp2_bf16(num_sub(s[e + 1u], m[i % 2u]));
-    *(u32 *)(p.shared + AT_P + to * 128u + (((i / 2u) ^ (to % 8u)) << 4) + pair * 4u) = ptx_pack_bf16(p0, p1);
+  for (u32 i = 0; i < 16; i++) {
+    const u32 e = i / 2u * 4u + i % 2u * 2u;
+    w[i] = ptx_pack_bf16(num_exp2_bf16(num_sub(s[e], m[i % 2u])), num_exp2_bf16(num_sub(s[e + 1u], m[i % 2u])));
+  }
+}
+
+/* P and m of a block into shared memory, here and in the other block, each warp its 16 rows. */
+NUM void give_weights(const place &p, const u32 (&w)[16], const f32 (&m)[2]) {
+  const u32 lane = threadIdx.x % 32u, first = threadIdx.x % 128u / 32u * 16u, row = first + lane / 4u, pair = lane % 4u;
+#pragma unroll
+  for (u32 i = 0; i < 16; i++) {
+    const u32 to = row + 8u * (i % 2u);
+    *(u32 *)(p.shared + AT_P + to * 128u + (((i / 2u) ^ (to % 8u)) << 4) + pair * 4u) = w[i];
   }
   if (pair == 0) {
     f32 *max_of = (f32 *)(p.shared + AT_MAX);
@@ -263,13 +271,33 @@ NUM void give_weights(const place &p, const f32 (&s)[32], const f32 (&m)[2]) {
     max_of[row + 8u] = m[1];
   }
   ptx_fence_async();
-  ptx_warps_sync(1, 128);
-  if (threadIdx.x % 128u == 0) {
-    const u32 come = ptx_peer(barrier_at(p, P_COME + 1u), p.rank ^ 1u);
-    ptx_copy_peer(ptx_peer(p.base + AT_P + BOX_BYTES, p.rank ^ 1u), p.base + AT_P, BOX_BYTES, come);
-    ptx_copy_peer(ptx_peer(p.base + AT_MAX + 256u, p.rank ^ 1u), p.base + AT_MAX, 256u, come);
+  __syncwarp(); /* the warp's rows are whole */
+  if (lane == 0) {
+    const u32 come = ptx_peer(barrier_at(p, P_COME + 1u), p.rank ^ 1u), weights = AT_P + first * 128u, maxima = AT_MAX + first * 4u;
+    ptx_copy_peer(ptx_peer(p.base + weights + BOX_BYTES, p.rank ^ 1u), p.base + weights, 2048u, come);
+    ptx_copy_peer(ptx_peer(p.base + maxima + 256u, p.rank ^ 1u), p.base + maxima, 64u, come);
     ptx_barrier_arrive(barrier_at(p, P_COME));
   }
+}
+
+/* m of the block before, from the other block of the pair; taken: how many came before. */
+NUM void take_maxima(const place &p, f32 (&m)[2], u32 at, u32 taken, bool wanted) {
+  const u32 slot = taken % 3u;
+  if (threadIdx.x % 128u == 0) ptx_barrier_expect(barrier_at(p, M_COME + slot), 256u);
+  wait_for(p, M_COME + slot, taken / 3u);
+  const float2 before = *(const float2 *)(p.shared + AT_PASSED + slot * 256u + at);
+  if (wanted) {
+    m[0] = before.x;
+    m[1] = before.y;
+  }
+}
+
+/* m to the other block. Of three slots, the one that this overwrites has been read: P of the item behind it has been used there. */
+NUM void give_maxima(const place &p, const f32 (&m)[2], u32 at, u32 given) {
+  const u32 slot = given % 3u;
+  if (threadIdx.x % 4u == 0)
+    ptx_store_peer(ptx_peer(p.base + AT_PASSED + slot * 256u + at, p.rank ^ 1u), m[0], m[1],
+                   ptx_peer(barrier_at(p, M_COME + slot), p.rank ^ 1u));
 }
 
 /* One warpgroup: S and P of the blocks that are weighed here. m comes from the block before, and goes to the one behind. */
@@ -282,31 +310,18 @@ NUM void weigh(const mla_attn_args &a, const place &p) {
     const rows r = rows_of(a, it);
     for (u32 block = first_of(it, p, 0); block <= it.last; block += 2u, k++) {
       f32 s[32], m[2] = {NO_MAX, NO_MAX}, top[2];
+      u32 w[16];
       multiply_scores(p, s, k);
       if (block + 2u > it.last && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       scale_scores(a, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, top);
-      if (block > it.first) {
-        const u32 slot = taken % 2u;
-        if (threadIdx.x % 128u == 0) ptx_barrier_expect(barrier_at(p, M_COME + slot), 256u);
-        wait_for(p, M_COME + slot, taken / 2u);
-        const float2 before = *(const float2 *)(p.shared + AT_PASSED + slot * 256u + at);
-        if (block % blocks) {
-          m[0] = before.x;
-          m[1] = before.y;
-        }
-        taken++;
-      }
+      if (block > it.first) take_maxima(p, m, at, taken++, block % blocks != 0);
 #pragma unroll
       for (u32 h = 0; h < 2; h++) m[h] = fmaxf(m[h], num_ceil(top[h]));
+      __syncwarp(); /* all lanes have read the maxima that came */
+      if (block < it.last) give_maxima(p, m, at, given++);
+      make_weights(s, m, w);
       wait_free(p, P_FREE, k);
-      __syncwarp(); /* all lanes have read what the other block may now overwrite */
-      if (block < it.last) {
-        const u32 slot = given++ % 2u;
-        if (threadIdx.x % 4u == 0)
-          ptx_store_peer(ptx_peer(p.base + AT_PASSED + slot * 256u + at, p.rank ^ 1u), m[0], m[1],
-                         ptx_peer(barrier_at(p, M_COME + slot), p.rank ^ 1u));
-      }
-      give_weights(p, s, m);
+      give_weights(p, w, m);
     }
   }
 }
@@ -340,7 +355,7 @@ NUM void clear_rows(const place &p, u32 values, u32 from, u32 group) {
     at->x = at->y = at->z = at->w = 0;
   }
   ptx_fence_async();
-  ptx_warps_sync(2u + group, 128);
+  ptx_warps_sync(1u + group, 128);
 }
 
 /* left = the fold of left and right for rows that have tokens from position start on; the others keep left. */
@@ -515,7 +530,7 @@ NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
       sum[row] = out.level1.l[0];
       sum[row + 8u] = out.level1.l[1];
     }
-    ptx_warps_sync(4, 256);
+    ptx_warps_sync(3, 256);
     const f32 l[2] = {sum[row], sum[row + 8u]};
     write_out(a, out.level1, l, r, column);
   }
@@ -523,7 +538,7 @@ NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
 
 NUM void start_barriers(const place &p) {
   for (u32 i = 0; i < BARRIERS; i++) {
-    const bool by_warps = (i >= OTHERS_FREE && i < P_COME) || i == Q_FREE; /* the warps of one warpgroup */
+    const bool by_warps = (i >= OTHERS_FREE && i <= P_COME) || i == Q_FREE; /* the warps of one warpgroup */
     ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : i == P_FREE ? 16u : 1u); /* P: those of two here, and of two of the other block */
   }
   ptx_barrier_ready();

@@ -77,7 +77,7 @@ NUM u32 ptx_peer(u32 shared, u32 rank) {
   return peer;
 }
 NUM void ptx_barrier_arrive_peer(u32 barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
