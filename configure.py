@@ -41,8 +41,8 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu mla_pair.cuh moe_combine.cu moe_gemm.cu moe_sort.cu num.h
-ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu attn_cut.h attn_share.cuh embed.cu gemm.cu kv_write.cu mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_combine.cu moe_gemm.cu
+moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
@@ -99,12 +99,14 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
+    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 256, "silu_mul": 256, "router": 128, "moe_sort": 1024,
     "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
-EMULATED["mla_attn"] = [{"THREADS": 512, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "PAIR": 2, "MAPS": 1}
+EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": 64, "PAIR": 2}
                         for rank in (256, 512) for rope in (32, 64)]
+EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
+    (256, 32, 8), (256, 64, 8), (512, 64, 8), (256, 64, 16), (512, 64, 16), (256, 64, 32), (512, 32, 32), (512, 64, 32))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -119,8 +121,17 @@ FLAWS = [
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
      "V is multiplied before it has come"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/if (block == it.position/if (false \\&\\& block == it.position/",
+    ("mla_attn", 0, "mla_pair.cuh", "s/if (block == last_position/if (false \\&\\& block == last_position/",
      "rows beyond the last position are not zero"),
+    ("mla_attn", 8, "mla_decode.cuh", "s/EMPTY(i), 4u)/EMPTY(i), 3u)/", "boxes are free before the last warp is through"),
+    ("mla_attn", 8, "mla_decode.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//", "KV rows are used before they have come"),
+    ("mla_attn", 8, "mla_decode.cuh", "s/ clear_rows(shared, at, / clear_rows(shared, at, 1u + /", "a row beyond the last position is not zero"),
+    ("mla_attn", 8, "mla_decode.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX_READY/if (nth > 1u) ptx_barrier_wait(base + MAX_READY/",
+     "a maximum is taken before it is there"),
+    ("mla_attn", 7, "mla_decode.cuh", "s/p.tile.count + w.token;/p.tile.count;/", "tokens of a later pass in the place of the first"),
+    ("mla_fold", 0, "mla_fold.cu", "s/__syncthreads(); .. the groups have been read ..//", "groups are overwritten before they are read"),
+    ("mla_fold", 0, "mla_fold.cu", "s/per_group = attn_group_units(part.piece_chunks, a.group_chunks)/per_group = 1u/",
+     "units are folded without their groups"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),

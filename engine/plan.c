@@ -46,8 +46,7 @@ enum {
   OPTIONAL_kv_write = 0,
   OPTIONAL_q_rope = POINTER_BIT(q_rope_args, q_scale),
   OPTIONAL_gemm = 0,
-  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, out) | POINTER_BIT(mla_attn_args, partial_o) |
-                      POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),
+  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, parts),
   OPTIONAL_mla_fold = 0,
   OPTIONAL_silu_mul = 0,
   OPTIONAL_router = POINTER_BIT(router_args, bias),

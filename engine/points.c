@@ -203,6 +203,7 @@ static status add_attention(maker *m, size_t field, uint32_t heads, uint32_t kv_
 static status add_mla_attn(maker *m, const mla_attn_args *a) {
   bool is_next = m->op > 0 && op_of(m)[-1].kernel == KERNEL_mla_attn && op_of(m)[-1].layer == op_of(m)->layer;
   if (!is_next) m->attention = m->op;
+  if (a->slots_max > 0) return OK; /* the rows are whole behind mla_fold */
   return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
 }
 

@@ -387,8 +387,8 @@ void self_check_cases_moe_combine(self_check_image *image) {
 #define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
 
 /* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, so that maxima move. */
-static const bf16 *take_kv(self_check_image *image, const u32 *block_table) {
-  static const u32 length[ATTN_SEQS] = {129, 64};
+static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool cut) {
+  const u32 length[ATTN_SEQS] = {cut ? 130 : 129, 64};
   u32 columns = image->kv_lora_rank + image->rope_dim;
   bf16 *kv = take(image, (u64)ATTN_PAGES * PAGE_TOKENS * columns * 2);
   for (u32 seq = 0; seq < ATTN_SEQS; seq++)
@@ -419,39 +419,49 @@ static void fill_queries(self_check_image *image, bf16 *q, bool ordered) {
   for (u32 i = 0; i < ATTN_TOKENS * ATTN_HEADS && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
 }
 
-/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: split into units of a group. 2: split into units
- * of a chunk, which is two pages. 3: whole; five chunks, in three groups, whose order shows. */
+/* The units of a cut step: room for those that the estimates lead to. */
+static void take_units(self_check_image *image, mla_attn_args *a) {
+  a->workers = 8;
+  a->block_ns = 1000;
+  a->slots_max = image->form == 1 ? 4 : 6;
+  a->partial_o = take(image, (u64)a->slots_max * ATTN_HEADS * a->kv_lora_rank * 4);
+  a->partial_ml = take(image, (u64)a->slots_max * ATTN_HEADS * 8);
+  a->parts = take(image, ATTN_TOKENS * sizeof *a->parts);
+}
+
+/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group, for which alone there is
+ * room. 2: cut into pieces of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
+ * shows. */
 void self_check_cases_mla_attn(self_check_image *image) {
   static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
                                                 {.row = 2, .count = 1, .seq = 1, .position = 63},
                                                 {.row = 3, .count = 1, .seq = 1, .position = 20}},
                                                {{.row = 0, .count = 2, .seq = 0, .position = 255},
                                                 {.row = 2, .count = 1, .seq = 0, .position = ATTN_LAST},
-                                                {.row = 3, .count = 1, .seq = 0, .position = 191}}};
-  const bool split = image->form == 1 || image->form == 2, ordered = image->form == 3;
+                                                {.row = 3, .count = 1, .seq = 0, .position = 191}},
+                                               {{.row = 0, .count = 2, .seq = 0, .position = 128},
+                                                {.row = 2, .count = 1, .seq = 1, .position = 63},
+                                                {.row = 3, .count = 1, .seq = 1, .position = 20}}};
+  const bool cut = image->form == 1 || image->form == 2, ordered = image->form == 3;
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
   mla_attn_args a = {.step = take_step(image, ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_lora_rank = rank,
                      .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
-                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2,
-                     .unit_chunks = split ? (image->form == 1 ? 2 : 1) : 0, .units_max = split ? 3 : 1, .scale_log2 = 0x1.2p-4f};
+                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .workers = 1,
+                     .scale_log2 = 0x1.2p-4f};
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
-  memcpy(tiles, tile[ordered], sizeof tile[ordered]);
+  memcpy(tiles, tile[cut ? 2 : ordered], sizeof tile[0]);
   for (u32 i = 0; i < ATTN_SEQS * ATTN_STRIDE; i++) block_table[i] = (i * 2 + 3) % ATTN_PAGES; /* the last row of seq 1 is not used */
   fill_queries(image, q, ordered);
   a.tiles = tiles;
   a.q = q;
   a.block_table = block_table;
-  a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table);
-  if (split) {
-    a.partial_o = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * rank * 4);
-    a.partial_ml = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * 8);
-  } else {
-    a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
-    end_judged(image);
-    a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
-  }
+  a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table, cut);
+  if (cut) take_units(image, &a);
+  a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
+  end_judged(image);
+  a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
   LAUNCH(image, a, ATTN_GRID, 1, 1);
 }
 
@@ -466,29 +476,26 @@ static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 ma
 void self_check_cases_mla_fold(self_check_image *image) {
   enum { TOKENS = 3, HEADS = 2 };
   const bool ordered = image->form == 2;
-  const u32 rank = image->form ? 256 : 512, unit_chunks = image->form == 1 ? 3 : 1, units = ordered ? 8 : 5,
-            unit_tokens = unit_chunks * PAGE_TOKENS;
-  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .chunk_tokens = PAGE_TOKENS,
-                     .group_chunks = image->form ? 3 : 2, .unit_chunks = unit_chunks, .units_max = units};
-  u32 *position = take(image, (TOKENS + 1) * 4);
+  const u32 rank = image->form ? 256 : 512, units = ordered ? 8 : 5, used[TOKENS] = {units, ordered ? 4 : 1, ordered ? 7 : 3};
+  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 2};
+  attn_part *parts = take(image, (TOKENS + 1) * sizeof *parts);
   f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4), *ml = take(image, TOKENS * units * HEADS * 8);
   f32 whole[256] = {0};
   if (ordered) fill_f32(image, whole, rank, 0, 1);
-  position[0] = units * unit_tokens - 1;
-  position[1] = (ordered ? 4 : 1) * unit_tokens - 1;
-  position[2] = (ordered ? 6 : 2) * unit_tokens;
-  for (u32 t = 0; t < TOKENS; t++)
-    for (u32 u = 0; u <= position[t] / unit_tokens; u++)
+  for (u32 t = 0; t < TOKENS; t++) {
+    parts[t] = (attn_part){.first = t * units, .step = 1, .units = used[t], .piece_chunks = image->form == 1 ? 3 : 1};
+    for (u32 u = 0; u < used[t]; u++)
       for (u32 h = 0; h < HEADS; h++) {
         u64 at = ((u64)t * units + u) * HEADS + h;
         fill_unit(image, o + at * rank, ml + 2 * at, rank, ordered || h ? 4 : 160);
         for (u32 i = 0; i < rank && ordered; i++) o[at * rank + i] = order_share(u, i) * whole[i] / (f32)(1u << (u32)(ml[2 * at] + 20.0f));
       }
-  a.position = position;
+  }
+  a.parts = parts;
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  LAUNCH(image, a, TOKENS + 1, HEADS, 1);
+  LAUNCH(image, a, TOKENS + 1, 1, 1);
 }
 
 /* === Tokens ================================================================================================================= */

@@ -83,32 +83,43 @@ typedef struct gemm_args {
   u32 pad;
 } gemm_args;
 
+/* What mla_fold finds of a token: unit u of head h is row (first + u * step) * heads + h of the partial results. */
+typedef struct attn_part {
+  u32 first, step;
+  u32 units;              /* 0: none, the token's rows of `out` are written already */
+  u32 piece_chunks;       /* of the cut; says which units make a group: attn_cut.h   */
+} attn_part;
+
 typedef struct mla_attn_args {
   const step_in *step;
   const attn_tile *tiles;
   const bf16 *q;          /* [T][heads][kv_lora_rank + rope_dim]                  */
   const bf16 *kv;         /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
   const u32 *block_table; /* [max_seqs][block_table_stride]                       */
-  bf16 *out;              /* [T][heads][kv_lora_rank]; null when split            */
-  f32 *partial_o;         /* [T][units_max][heads][kv_lora_rank]; null when whole */
-  f32 *partial_ml;        /* [T][units_max][heads][2] m, l; null when whole       */
-  f32 *scratch;           /* GPU, whole: fold state, [grid][2][64][kv_lora_rank + 2] */
+  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are not cut  */
+  f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
+  f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise                 */
+  attn_part *parts;       /* [T]; likewise                                        */
+  f32 *scratch;           /* GPU: fold state, [grid][attn_scratch_floats]          */
   u32 heads, kv_lora_rank, rope_dim, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */
-  u32 unit_chunks;        /* split: chunks folded into one partial, 1 or G; 0: whole */
-  u32 units_max;
+  u32 workers;            /* the cut deals pieces to so many, attn_cut.h          */
+  u32 slots_max;          /* partial results of a token that there is room for; 0: no tile is cut */
+  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
+  u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all      */
   f32 scale_log2;         /* softmax scale * log2(e), one fp32 number */
   u32 pad;
 } mla_attn_args;
 
 typedef struct mla_fold_args {
   const step_in *step;
-  const u32 *position;    /* [T] */
+  const attn_part *parts; /* [T] */
   const f32 *partial_o;
   const f32 *partial_ml;
-  bf16 *out;              /* [T][heads][kv_lora_rank] */
-  u32 heads, kv_lora_rank, chunk_tokens, group_chunks, unit_chunks, units_max;
+  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are cut */
+  u32 heads, kv_lora_rank, group_chunks;
+  u32 slots_max;          /* as in mla_attn_args */
 } mla_fold_args;
 
 typedef struct silu_mul_args {

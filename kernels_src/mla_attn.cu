@@ -1,5 +1,17 @@
 /* mla_attn.cu - absorbed latent attention over the paged KV rows of a step. NUMERICS.md, `mla_attn`.
  *
- * The forms, each in a file of its own: mla_pair.cuh, two blocks side by side for up to 64 (token, head) rows. */
+ * The forms, each in a file of its own: mla_decode.cuh, few heads, at most 32 (token, head) rows at a time; mla_pair.cuh, two blocks side
+ * by side for up to 64. Which chunks of which tile a block takes: attn_share.cuh. */
 #include "spec.cuh"
+#if SPEC_PAIR
 #include "mla_pair.cuh"
+#else
+#include "mla_decode.cuh"
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_attn(const __grid_constant__ mla_attn_args a,
+                                                                       const __grid_constant__ tensor_maps maps) {
+  extern __shared__ u8 raw[];
+  ptx_grid_next();
+  decode(a, maps, raw);
+}
+#endif

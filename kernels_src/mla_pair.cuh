@@ -1,7 +1,6 @@
 /* mla_pair.cuh - mla_attn for up to 64 operand rows by two blocks side by side. NUMERICS.md, `mla_attn`.
  *
- * A cluster of two blocks takes one item at a time: a tile (consecutive tokens of one sequence), up to 64 heads, and all chunks (whole)
- * or those of one unit (split). Its 64 operand rows are the (token, head) pairs, row = token * heads + head; rows beyond are dead:
+ * A cluster of two blocks takes one piece at a time: chunks of a tile (consecutive tokens of one sequence), for up to 64 heads. Its 64 operand rows are the (token, head) pairs, row = token * heads + head; rows beyond are dead:
  * anything goes in, nothing comes out. Each block owns half of the output columns, so that both a chunk's O and the running fold of the
  * group stay in registers, and weighs every other KV block of 64 tokens; P and the row maxima go to the other block by copies between
  * their shared memories. Four warpgroups: two make O (a quarter of the columns each), one makes S and P, one thread each of the
@@ -10,15 +9,15 @@
  *   O[64][kv_lora_rank / 4] += P V, l += P 1 in each of the two warpgroups, V being the KV block itself, read across.
  * Every row has its own position: what lies beyond it weighs +0, and chunks that start beyond it are not folded. The groups' fold
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
- * Grid: any even number of blocks; pairs stride over the items, every other round backwards, the last tiles (the longest) first.
+ * Grid: any even number of blocks; pairs take pieces in turn, one warp of each block reading ahead which.
  * Dynamic shared bytes: 232448 for 512 + 64, all that a block may have. A pair moves, per block of 64 tokens, 9 + 4 boxes of 8192 bytes
  * from L2 (2 * 64 * 64 * (576 + 512) operations: 84 operations a byte). */
-#include "ptx.cuh"
+#include "attn_share.cuh"
 
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "a quarter of it is a width of ptx_multiply_across");
 static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
-static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1, "");
+static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define BOXES ((COLUMNS + 63u) / 64u)     /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */
@@ -39,8 +38,7 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1, "");
 #define AT_P (AT_VALUES + HALF * BOX_BYTES) /* P made here, and the other block's */
 #define AT_MAX (AT_P + 2u * BOX_BYTES)      /* [2][64] m behind each P            */
 #define AT_PASSED (AT_MAX + 512u)           /* [3][32][2] m of the block before, of rows r and r + 8 */
-#define AT_SUM (AT_PASSED + 768u)           /* [2][64] l at the end of an item    */
-#define AT_ONES (AT_SUM + 512u)
+#define AT_ONES (AT_PASSED + 768u)
 #define AT_BARRIERS (AT_ONES + 256u)
 #define P_BYTES (BOX_BYTES + 256u)          /* P and its m, as they go to the other block */
 
@@ -55,26 +53,28 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1, "");
 #define P_FREE (P_COME + 2u)                /* made here */
 #define M_COME (P_FREE + 1u)                /* [3] */
 #define Q_FREE (M_COME + 3u)
-#define BARRIERS (Q_FREE + 1u)
-static_assert(AT_BARRIERS + BARRIERS * 8u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
+#define ITEM_COME (Q_FREE + 1u)             /* [2] */
+#define ITEM_FREE (ITEM_COME + 2u)          /* [2] of all that take items */
+#define BARRIERS (ITEM_FREE + 2u)
+#define AT_ITEMS (AT_BARRIERS + BARRIERS * 8u) /* [2] */
+static_assert(AT_ITEMS + 2u * 48u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
 
-/* What a pair works on. */
+/* What a pair works on: a piece of attn_share.cuh. */
 typedef struct item {
   attn_tile tile;
-  u32 head, heads;   /* of this group                    */
-  u32 chunk, chunks; /* first, and how many              */
-  u32 unit;
-  u32 position;      /* last position of the tile        */
-  u32 first, last;   /* blocks of 64 tokens              */
+  u32 head, heads;   /* of this group; no heads: there is nothing left */
+  u32 first, last;   /* blocks of 64 tokens                            */
+  u32 cut, slot;     /* as of attn_piece                               */
 } item;
 
 /* A thread's two rows of the operand: the row r and r + 8 of its warp's 16. */
 typedef struct rows {
-  i32 position[2]; /* -1: dead                                                   */
-  u64 pair[2];     /* token row * heads + head, or that of the partial results   */
+  i32 position[2]; /* -1: dead                              */
+  u64 pair[2];     /* token row * heads + head              */
+  u64 unit[2];     /* the same of a cut tile's first unit   */
 } rows;
 
-/* Folded (m, l, O) of the thread's two rows; l only in the first warpgroup. */
+/* Folded (m, l, O) of the thread's two rows. */
 typedef struct chain {
   f32 m[2], l[2], o[OUTPUTS];
 } chain;
@@ -89,49 +89,50 @@ NUM u32 barrier_at(const place &p, u32 number) { return p.base + AT_BARRIERS + n
 NUM void wait_for(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), phase & 1u); }
 NUM void wait_free(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), (phase & 1u) ^ 1u); }
 
-/* Item number i, or none: chunks 0. Head groups of a tile follow each other, so that their KV reads meet in L2. */
-NUM item item_of(const mla_attn_args &a, u32 i) {
-  const u32 groups = (a.heads + 63u) / 64u, group = i % groups, tiles = a.step->tile_count, blocks = a.chunk_tokens / PAGE_TOKENS;
-  item it;
-  it.unit = i / groups / tiles;
-  it.tile = a.tiles[tiles - 1u - i / groups % tiles];
-  it.head = group * 64u;
-  it.heads = a.heads - it.head < 64u ? a.heads - it.head : 64u;
-  it.position = it.tile.position + it.tile.count - 1u;
-  const u32 end = it.position / a.chunk_tokens + 1u, left = end - it.unit * a.unit_chunks;
-  it.chunk = it.unit * a.unit_chunks;
-  it.chunks = a.unit_chunks == 0 ? end : it.chunk >= end ? 0 : left < a.unit_chunks ? left : a.unit_chunks;
-  it.first = it.chunk * blocks;
-  it.last = it.first + it.chunks * blocks - 1u;
-  if (it.position / PAGE_TOKENS < it.last) it.last = it.position / PAGE_TOKENS;
-  return it;
+/* One warp: the pieces of this pair, every other round backwards. Where none is cut the last tiles come first: they are the longest. */
+NUM void deal(const mla_attn_args &a, const place &p, const attn_share &share) {
+  const u32 pairs = gridDim.x / 2u, pair = blockIdx.x / 2u, count = share_count(&share, a);
+  for (u32 round = 0, n = 0;; round++) {
+    const u32 i = round * pairs + (round % 2u ? pairs - 1u - pair : pair), slot = n % 2u;
+    if (i >= count && round * pairs < count) continue;
+    item it = {{0, 0, 0, 0}, 0, 0, 0, 0, 0, 0};
+    if (i < count) {
+      const attn_piece piece = share_piece(&share, nullptr, a, a.slots_max ? i : count - 1u - i);
+      it = {piece.tile, piece.head, piece.heads, piece.first_block, piece.end_block - 1u, piece.cut, piece.slot};
+    }
+    wait_free(p, ITEM_FREE + slot, n++ / 2u);
+    if (threadIdx.x % 32u == 0) {
+      *(item *)(p.shared + AT_ITEMS + slot * 48u) = it;
+      ptx_barrier_arrive(barrier_at(p, ITEM_COME + slot));
+    }
+    if (it.heads == 0) return;
+  }
 }
 
-NUM u32 items_of(const mla_attn_args &a) { return a.step->tile_count * ((a.heads + 63u) / 64u) * (a.unit_chunks ? a.units_max : 1u); }
-
-/* The item of this pair in a round, and whether there is one. */
-NUM bool next_item(const mla_attn_args &a, u32 items, u32 round, item &it) {
-  const u32 pairs = gridDim.x / 2u, pair = blockIdx.x / 2u, i = round * pairs + (round % 2u ? pairs - 1u - pair : pair);
-  it.chunks = 0;
-  if (i < items) it = item_of(a, i);
-  return round * pairs < items;
+/* The next item, number n; alone: the only thread of its warp. */
+NUM bool take_item(const place &p, u32 n, item &it, bool alone) {
+  const u32 slot = n % 2u;
+  wait_for(p, ITEM_COME + slot, n / 2u);
+  it = *(const item *)(p.shared + AT_ITEMS + slot * 48u);
+  if (!alone) __syncwarp();
+  if (alone || threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, ITEM_FREE + slot));
+  return it.heads != 0;
 }
+
+NUM u32 last_position(const item &it) { return it.tile.position + it.tile.count - 1u; }
 
 /* First block of the item that this block of the pair weighs (other 0), or the other one does (other 1). */
 NUM u32 first_of(const item &it, const place &p, u32 other) { return it.first + ((it.first ^ p.rank ^ other) & 1u); }
 
-/* The thread's rows of an item. Split: a row whose unit lies beyond its position is dead. */
+/* The thread's rows of an item. */
 NUM rows rows_of(const mla_attn_args &a, const item &it) {
   rows r;
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u + 8u * h, token = row / it.heads;
-    const u32 position = it.tile.position + token;
-    const bool live = token < it.tile.count && position >= it.chunk * a.chunk_tokens;
-    r.position[h] = live ? (i32)position : -1;
-    r.pair[h] = (u64)(it.tile.row + token);
-    if (a.unit_chunks) r.pair[h] = r.pair[h] * a.units_max + it.unit;
-    r.pair[h] = r.pair[h] * a.heads + it.head + row % it.heads;
+    r.position[h] = token < it.tile.count ? (i32)(it.tile.position + token) : -1;
+    r.pair[h] = (u64)(it.tile.row + token) * a.heads + it.head + row % it.heads;
+    r.unit[h] = (u64)(it.slot + token) * a.heads + it.head + row % it.heads;
   }
   return r;
 }
@@ -144,11 +145,9 @@ NUM u32 other_of(u32 x) { return x < HALF ? x : x - HALF; }
 
 /* One thread: the queries, and all columns of the blocks that are weighed here. */
 NUM void bring_keys(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
-  const u32 items = items_of(a);
   const u64 often = ptx_often();
   item it;
-  for (u32 round = 0, k = 0, queries = 0; next_item(a, items, round, it); round++) {
-    if (it.chunks == 0) continue;
+  for (u32 n = 0, k = 0, queries = 0; take_item(p, n, it, true); n++) {
     const u32 *pages = a.block_table + (u64)it.tile.seq * a.block_table_stride;
     const u32 first = first_of(it, p, 0), query = it.tile.row * a.heads + it.head;
     u32 page = first <= it.last ? pages[first] : 0u;
@@ -178,11 +177,9 @@ NUM void bring_keys(const mla_attn_args &a, const tensor_maps &maps, const place
 
 /* One thread: the half of V of the blocks that the other one weighs. */
 NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
-  const u32 items = items_of(a);
   const u64 often = ptx_often();
   item it;
-  for (u32 round = 0, k = 0; next_item(a, items, round, it); round++) {
-    if (it.chunks == 0) continue;
+  for (u32 n = 0, k = 0; take_item(p, n, it, true); n++) {
     const u32 *pages = a.block_table + (u64)it.tile.seq * a.block_table_stride;
     const u32 first = first_of(it, p, 1);
     u32 page = first <= it.last ? pages[first] : 0u;
@@ -302,19 +299,19 @@ NUM void give_maxima(const place &p, const f32 (&m)[2], u32 at, u32 given) {
 
 /* One warpgroup: S and P of the blocks that are weighed here. m comes from the block before, and goes to the one behind. */
 NUM void weigh(const mla_attn_args &a, const place &p) {
-  const u32 items = items_of(a), at = (threadIdx.x % 128u / 32u * 8u + threadIdx.x % 32u / 4u) * 8u;
+  const u32 at = (threadIdx.x % 128u / 32u * 8u + threadIdx.x % 32u / 4u) * 8u;
   const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
   item it;
-  for (u32 round = 0, k = 0, taken = 0, given = 0; next_item(a, items, round, it); round++) {
-    if (it.chunks == 0) continue;
+  for (u32 n = 0, k = 0, taken = 0, given = 0; take_item(p, n, it, false); n++) {
     const rows r = rows_of(a, it);
+    u32 in_chunk = (first_of(it, p, 0) - it.first) % blocks; /* of the block */
     for (u32 block = first_of(it, p, 0); block <= it.last; block += 2u, k++) {
       f32 s[32], m[2] = {NO_MAX, NO_MAX}, top[2];
       u32 w[16];
       multiply_scores(p, s, k);
       if (block + 2u > it.last && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       scale_scores(a, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, top);
-      if (block > it.first) take_maxima(p, m, at, taken++, block % blocks != 0);
+      if (block > it.first) take_maxima(p, m, at, taken++, in_chunk != 0);
 #pragma unroll
       for (u32 h = 0; h < 2; h++) m[h] = fmaxf(m[h], num_ceil(top[h]));
       __syncwarp(); /* all lanes have read the maxima that came */
@@ -322,14 +319,17 @@ NUM void weigh(const mla_attn_args &a, const place &p) {
       make_weights(s, m, w);
       wait_free(p, P_FREE, k);
       give_weights(p, w, m);
+      in_chunk += 2u;
+      if (in_chunk >= blocks) in_chunk -= blocks;
+      if (in_chunk >= blocks) in_chunk -= blocks; /* of one block */
     }
   }
 }
 
 /* === Multiplying ======================================================================================================== */
 
-/* o += P V, l += P 1 (first warpgroup): tokens in four steps of 16. */
-NUM void multiply_values(f32 (&o)[OUTPUTS], f32 (&l)[4], u32 weights, u32 values, u32 ones_at, u32 group) {
+/* o += P V, l += P 1: tokens in four steps of 16. */
+NUM void multiply_values(f32 (&o)[OUTPUTS], f32 (&l)[4], u32 weights, u32 values, u32 ones_at) {
   const u64 p = ptx_operand(PTX_SWIZZLED, weights), v = ptx_operand(PTX_ACROSS(BOX_BYTES), values);
   const u64 ones = ptx_operand(PTX_PLAIN, ones_at);
 #pragma unroll
@@ -339,10 +339,8 @@ NUM void multiply_values(f32 (&o)[OUTPUTS], f32 (&l)[4], u32 weights, u32 values
   ptx_multiply_fence();
 #pragma unroll
   for (u32 i = 0; i < 4; i++) ptx_multiply_across(o, p + i * 2u, v + i * 128u);
-  if (group == 0) {
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) ptx_multiply(l, p + i * 2u, ones);
-  }
+  for (u32 i = 0; i < 4; i++) ptx_multiply(l, p + i * 2u, ones);
   ptx_multiply_commit();
   PTX_MULTIPLY_WAIT(0);
 }
@@ -378,54 +376,62 @@ NUM void fold(chain &left, const f32 (&m)[2], const f32 (&l)[4], const f32 (&o)[
   }
 }
 
-/* right = the fold of the saved (m, l, O) and right for rows that have tokens from position start on; the others get what was saved. */
-NUM void fold_saved(chain &right, const f32 (&m)[2], const f32 (&l)[2], const float4 *saved, const rows &r, u32 start) {
-  f32 fa[2], fb[2];
-  bool live[2];
+/* How the fold of the groups so far (left, if there is one) and the one that ends (right) meet: factors, and the new m and l. Rows that
+ * have no tokens from position start on keep what is on the left. */
+typedef struct meeting {
+  bool any, live[2];
+  f32 left[2], right[2], m[2], l[2];
+} meeting;
+
+NUM meeting meet(const chain &right, const f32 (&m)[2], const f32 (&l)[2], const rows &r, u32 start) {
+  meeting meets;
+  meets.any = start > 0;
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    live[h] = r.position[h] >= (i32)start;
-    const f32 top = live[h] ? fmaxf(m[h], right.m[h]) : m[h];
-    fa[h] = num_exp2_int(num_sub(m[h], top));
-    fb[h] = num_exp2_int(num_sub(right.m[h], top));
-    right.m[h] = top;
-    right.l[h] = live[h] ? num_fma(right.l[h], fb[h], num_mul(l[h], fa[h])) : l[h];
+    const f32 top = fmaxf(m[h], right.m[h]);
+    meets.live[h] = !meets.any || r.position[h] >= (i32)start;
+    meets.left[h] = meets.any ? num_exp2_int(num_sub(m[h], top)) : 0.0f;
+    meets.right[h] = meets.any ? num_exp2_int(num_sub(right.m[h], top)) : 1.0f;
+    meets.m[h] = !meets.any ? right.m[h] : meets.live[h] ? top : m[h];
+    meets.l[h] = !meets.any ? right.l[h] : meets.live[h] ? num_fma(right.l[h], meets.right[h], num_mul(l[h], meets.left[h])) : l[h];
   }
+  return meets;
+}
+
+/* Elements 4 * j and the next three of both. */
+NUM float4 joined(const meeting &meets, const chain &right, const float4 *saved, u32 j) {
+  const float4 left = meets.any ? saved[j * 256u] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  const f32 *o = right.o + 4u * j;
+  return make_float4(meets.live[0] ? num_fma(o[0], meets.right[0], num_mul(left.x, meets.left[0])) : left.x,
+                     meets.live[0] ? num_fma(o[1], meets.right[0], num_mul(left.y, meets.left[0])) : left.y,
+                     meets.live[1] ? num_fma(o[2], meets.right[1], num_mul(left.z, meets.left[1])) : left.z,
+                     meets.live[1] ? num_fma(o[3], meets.right[1], num_mul(left.w, meets.left[1])) : left.w);
+}
+
+/* bf16(O * (1 / l) + 0) of a whole context. */
+NUM void write_out(const mla_attn_args &a, const meeting &meets, const chain &c, const float4 *saved, const rows &r, u32 column) {
+  const f32 share[2] = {num_div(1.0f, meets.l[0]), num_div(1.0f, meets.l[1])};
+  u32 *const out[2] = {(u32 *)(a.out + r.pair[0] * SPEC_KV_LORA_RANK + column), (u32 *)(a.out + r.pair[1] * SPEC_KV_LORA_RANK + column)};
 #pragma unroll
   for (u32 j = 0; j < OUTPUTS / 4u; j++) {
-    const float4 left = saved[j * 256u];
-    f32 *o = right.o + 4u * j;
-    o[0] = live[0] ? num_fma(o[0], fb[0], num_mul(left.x, fa[0])) : left.x;
-    o[1] = live[0] ? num_fma(o[1], fb[0], num_mul(left.y, fa[0])) : left.y;
-    o[2] = live[1] ? num_fma(o[2], fb[1], num_mul(left.z, fa[1])) : left.z;
-    o[3] = live[1] ? num_fma(o[3], fb[1], num_mul(left.w, fa[1])) : left.w;
+    const float4 o = joined(meets, c, saved, j);
+    const u32 top = ptx_pack_bf16(num_add(num_mul(o.x, share[0]), 0.0f), num_add(num_mul(o.y, share[0]), 0.0f));
+    const u32 low = ptx_pack_bf16(num_add(num_mul(o.z, share[1]), 0.0f), num_add(num_mul(o.w, share[1]), 0.0f));
+    if (r.position[0] >= 0) out[0][4u * j] = top;
+    if (r.position[1] >= 0) out[1][4u * j] = low;
   }
 }
 
-/* Whole: bf16(O * (1 / l) + 0). */
-NUM void write_out(const mla_attn_args &a, const chain &c, const f32 (&l)[2], const rows &r, u32 column) {
+/* The partial result of a cut tile's unit: so many rows behind the first one. */
+NUM void store_unit(const mla_attn_args &a, const chain &c, const rows &r, u64 behind, u32 column) {
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     if (r.position[h] < 0) continue;
-    const f32 share = num_div(1.0f, l[h]);
-    u32 *out = (u32 *)(a.out + r.pair[h] * SPEC_KV_LORA_RANK + column);
-#pragma unroll
-    for (u32 j = 0; j < OUTPUTS / 4u; j++) {
-      const f32 x = num_add(num_mul(c.o[4u * j + 2u * h], share), 0.0f), y = num_add(num_mul(c.o[4u * j + 2u * h + 1u], share), 0.0f);
-      out[4u * j] = ptx_pack_bf16(x, y);
-    }
-  }
-}
-
-/* Split: the unit's result. */
-NUM void write_partial(const mla_attn_args &a, const chain &c, const rows &r, u32 column) {
-#pragma unroll
-  for (u32 h = 0; h < 2; h++) {
-    if (r.position[h] < 0) continue;
-    f32 *out = a.partial_o + r.pair[h] * SPEC_KV_LORA_RANK + column;
+    const u64 row = r.unit[h] + behind;
+    f32 *out = a.partial_o + row * SPEC_KV_LORA_RANK + column;
 #pragma unroll
     for (u32 j = 0; j < OUTPUTS / 4u; j++) *(float2 *)(out + 8u * j) = make_float2(c.o[4u * j + 2u * h], c.o[4u * j + 2u * h + 1u]);
-    if (column == 0) *(float2 *)(a.partial_ml + r.pair[h] * 2u) = make_float2(c.m[h], c.l[h]);
+    if (column == 0) *(float2 *)(a.partial_ml + row * 2u) = make_float2(c.m[h], c.l[h]);
   }
 }
 
@@ -446,7 +452,7 @@ NUM void clear_sums(output &out) {
 }
 
 /* One block of 64 tokens into o, l and m. */
-NUM void take_block(const place &p, output &out, u32 block, const item &it, u32 blocks, u32 group) {
+NUM void take_block(const place &p, output &out, u32 block, const item &it, bool starts, u32 group) {
   const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, other = (block ^ p.rank) & 1u;
   const u32 set = out.here % 2u, boxes = group * WIDTH_BOXES;
   const u32 number = other ? out.there : out.here, come = other ? VALUES_COME : BOTH_COME + set * HALF;
@@ -455,7 +461,7 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, u32 
   wait_for(p, P_COME + other, number);
   const f32 *max_of = (const f32 *)(p.shared + AT_MAX) + other * 64u;
   const f32 m[2] = {max_of[row], max_of[row + 8u]};
-  if (block % blocks && __ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1])) {
+  if (!starts && __ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1])) {
     const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
 #pragma unroll
     for (u32 i = 0; i < 4; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
@@ -466,9 +472,9 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, u32 
   out.m[1] = m[1];
 #pragma unroll
   for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
-  const u32 live = it.position % PAGE_TOKENS + 1u;
-  if (block == it.position / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
-  multiply_values(out.o, out.l, p.base + AT_P + other * BOX_BYTES, p.base + values, p.base + AT_ONES, group);
+  const u32 live = last_position(it) % PAGE_TOKENS + 1u;
+  if (block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
+  multiply_values(out.o, out.l, p.base + AT_P + other * BOX_BYTES, p.base + values, p.base + AT_ONES);
   if (threadIdx.x % 32u == 0) {
     ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
     if (other)
@@ -480,10 +486,10 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, u32 
   out.there += other;
 }
 
-/* The chunk that ends with `block` into the folds. */
-NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const rows &r, u32 block, float4 *saved) {
-  const u32 chunk = block / (a.chunk_tokens / PAGE_TOKENS), in_group = chunk % a.group_chunks;
-  if (chunk == it.chunk || in_group == 0) { /* the fold of nothing and a result is the result */
+/* The chunk that ends with `block` into the folds; where a unit of a cut tile ends it is stored. */
+NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const rows &r, u32 chunk, u32 in_group, bool is_last,
+                   float4 *saved, u32 column) {
+  if (attn_unit_starts(in_group, it.cut)) { /* the fold of nothing and a result is the result */
     out.level1.m[0] = out.level1.m[1] = NO_MAX;
     out.level1.l[0] = out.level1.l[1] = 0.0f;
 #pragma unroll
@@ -491,57 +497,69 @@ NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const ro
   }
   fold(out.level1, out.m, out.l, out.o, r, chunk * a.chunk_tokens);
   clear_sums(out);
-  if (a.unit_chunks || (block != it.last && in_group != a.group_chunks - 1u)) return;
-  if (chunk >= a.group_chunks) fold_saved(out.level1, out.m2, out.l2, saved, r, (chunk - in_group) * a.chunk_tokens);
-  if (block == it.last) return;
+  if (!is_last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, it.cut)) return;
+  if (it.cut != ATTN_WHOLE) {
+    const u32 start = in_group < it.cut ? chunk - in_group : chunk;
+    store_unit(a, out.level1, r, (u64)attn_unit_at(start, it.cut, a.group_chunks) * it.tile.count * a.heads, column);
+  } else if (!is_last) {
+    const meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
 #pragma unroll
-  for (u32 h = 0; h < 2; h++) {
-    out.m2[h] = out.level1.m[h];
-    out.l2[h] = out.level1.l[h];
+    for (u32 j = 0; j < OUTPUTS / 4u; j++) saved[j * 256u] = joined(meets, out.level1, saved, j);
+#pragma unroll
+    for (u32 h = 0; h < 2; h++) {
+      out.m2[h] = meets.m[h];
+      out.l2[h] = meets.l[h];
+    }
   }
-#pragma unroll
-  for (u32 j = 0; j < OUTPUTS / 4u; j++)
-    saved[j * 256u] = make_float4(out.level1.o[4u * j], out.level1.o[4u * j + 1u], out.level1.o[4u * j + 2u], out.level1.o[4u * j + 3u]);
 }
 
 /* Two warpgroups, group 0 and 1: O of a quarter of the columns each. */
 NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
-  const u32 items = items_of(a), blocks = a.chunk_tokens / PAGE_TOKENS;
-  const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u;
+  const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
   const u32 column = (p.rank * 2u + group) * WIDTH + threadIdx.x % 4u * 2u;
   float4 *saved = (float4 *)(a.scratch + (u64)blockIdx.x * 32u * SPEC_KV_LORA_RANK) + threadIdx.x;
   output out;
   out.here = out.there = 0;
   clear_sums(out);
   item it;
-  for (u32 round = 0, done = 0; next_item(a, items, round, it); round++) {
-    if (it.chunks == 0) continue;
+  for (u32 n = 0; take_item(p, n, it, false); n++) {
     const rows r = rows_of(a, it);
+    u32 chunk = it.first / blocks, in_group = chunk % a.group_chunks, in_chunk = 0;
     for (u32 block = it.first; block <= it.last; block++) {
-      take_block(p, out, block, it, blocks, group);
-      if (block % blocks == blocks - 1u || block == it.last) end_chunk(a, out, it, r, block, saved);
+      take_block(p, out, block, it, in_chunk == 0, group);
+      if (++in_chunk < blocks && block != it.last) continue;
+      end_chunk(a, out, it, r, chunk, in_group, block == it.last, saved, column);
+      in_chunk = 0;
+      if (block == it.last) break;
+      chunk++;
+      in_group = in_group + 1u < a.group_chunks ? in_group + 1u : 0u;
     }
-    if (a.unit_chunks) {
-      write_partial(a, out.level1, r, column);
-      continue;
-    }
-    f32 *sum = (f32 *)(p.shared + AT_SUM) + done++ % 2u * 64u;
-    if (group == 0 && threadIdx.x % 4u == 0) {
-      sum[row] = out.level1.l[0];
-      sum[row + 8u] = out.level1.l[1];
-    }
-    ptx_warps_sync(3, 256);
-    const f32 l[2] = {sum[row], sum[row + 8u]};
-    write_out(a, out.level1, l, r, column);
+    if (it.cut != ATTN_WHOLE) continue;
+    const meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
+    write_out(a, meets, out.level1, saved, r, column);
   }
 }
 
 NUM void start_barriers(const place &p) {
   for (u32 i = 0; i < BARRIERS; i++) {
     const bool by_warps = (i >= OTHERS_FREE && i <= P_COME) || i == Q_FREE; /* the warps of one warpgroup */
-    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : i == P_FREE ? 16u : 1u); /* P: those of two here, and of two of the other block */
+    /* P: the warps of two here, and of two of the other block. Items: those of three, and two threads. */
+    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : i == P_FREE ? 16u : i >= ITEM_FREE ? 14u : 1u);
   }
   ptx_barrier_ready();
+}
+
+/* How the step is cut; the work on it is done where boxes come later. */
+NUM attn_share make_share(const mla_attn_args &a, const place &p) {
+  attn_share *made = (attn_share *)p.shared, share = {};
+  share.piece = ATTN_WHOLE;
+  share.tiles = share.rests = a.step->tile_count;
+  if (a.slots_max == 0) return share;
+  share_make(made, nullptr, a);
+  share.piece = made->piece;
+  share.full = made->full;
+  share.rests = made->rests;
+  return share;
 }
 
 extern "C" __global__ __cluster_dims__(2, 1, 1) __launch_bounds__(SPEC_THREADS, 1)
@@ -552,6 +570,7 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
   p.base = (ptx_shared(raw) + 1023u) & ~1023u;
   p.shared = raw + (p.base - ptx_shared(raw));
   p.rank = ptx_cluster_rank();
+  const attn_share share = make_share(a, p);
   if (threadIdx.x == 0) start_barriers(p);
   if (threadIdx.x < 64u) ((u32 *)(p.shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
   ptx_fence_async();
@@ -559,17 +578,19 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
   ptx_grid_wait();
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
-  if (group < 2u) { /* a constant each: which multiplications follow each other must be known */
-    PTX_REGISTERS_MORE(176);
-    if (group == 0) attend(a, p, 0);
-    else attend(a, p, 1);
+  if (group < 2u) {
+    PTX_REGISTERS_MORE(184);
+    attend(a, p, group);
   } else if (group == 2u) {
-    PTX_REGISTERS_LESS(120);
+    PTX_REGISTERS_LESS(104);
     weigh(a, p);
   } else {
     PTX_REGISTERS_LESS(40);
+    const u32 warp = ptx_uniform(threadIdx.x / 32u);
     if (threadIdx.x == 384u) bring_keys(a, maps, p);
     if (threadIdx.x == 416u) bring_values(a, maps, p);
+    if (warp == 14u) deal(a, p, share);
+    if (warp == 15u && blockIdx.x == 0) share_parts(&share, a);
   }
   ptx_cluster_sync(); /* the other block may still write here */
 }

@@ -158,7 +158,7 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 
 /* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
- * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). */
+ * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). ptx_multiply_turned: a's are. */
 #define PTX_D0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define PTX_D1 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -170,19 +170,23 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 #define PTX_OUT4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define PTX_OUT16(i) PTX_OUT4(i), PTX_OUT4(i + 4), PTX_OUT4(i + 8), PTX_OUT4(i + 12)
 #define PTX_OUT32(i) PTX_OUT16(i), PTX_OUT16(i + 16)
-#define PTX_MULTIPLY(name, n, registers, across, a_at, b_at, ...)                                                              \
+#define PTX_MULTIPLY(name, n, registers, turned, a_at, b_at, ...)                                                              \
   NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, " a_at ", " b_at                   \
-                 ", 1, 1, 1, 0, " across ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
+                 ", 1, 1, 1, " turned ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
   }
-PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4", "%5", PTX_OUT4(0))
-PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
-PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0", "%16", "%17", PTX_OUT16(0))
-PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0", "%32", "%33", PTX_OUT32(0))
-PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 64, PTX_D0, "1", "%32", "%33", PTX_OUT32(0))
-PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
+PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0, 0", "%4", "%5", PTX_OUT4(0))
+PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0, 0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
+PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0, 0", "%16", "%17", PTX_OUT16(0))
+PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0, 0", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0, 0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 64, PTX_D0, "0, 1", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "0, 1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "0, 1", "%128", "%129", PTX_OUT32(0),
              PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
+PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
+PTX_MULTIPLY(ptx_multiply_turned, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "1, 0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
+PTX_MULTIPLY(ptx_multiply_turned, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "1, 0", "%16", "%17",
+             PTX_OUT16(0))
 
 #endif

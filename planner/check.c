@@ -242,8 +242,10 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
-    if (spec_of(c, k, "SPEC_PAIR") != 2 || k->threads != 512)
-      return FAIL(ERR_FORMAT, "check: kernel %u has no form of attention for %u threads", index, k->threads);
+    uint64_t of_pass = spec_of(c, k, "SPEC_ROWS"), heads = c->h->model.heads;
+    bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && spec_of(c, k, "SPEC_PAIR") == 0;
+    if (!spec_of(c, k, "SPEC_MAPS") || k->threads != 512 || (!narrow && (of_pass != 64 || spec_of(c, k, "SPEC_PAIR") != 2)))
+      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
     shared = SHARED_BYTES_MAX;
   }
   if (k->shared_bytes != shared)
@@ -288,8 +290,8 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
     case OP_moe_gemm:
       if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
       return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
-    case OP_mla_attn: return (wanted_grid){1, 1, 1}; /* blocks stride over the items */
-    case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
+    case OP_mla_attn:
+    case OP_mla_fold: return (wanted_grid){1, 1, 1}; /* blocks stride over the work */
     case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
     case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};

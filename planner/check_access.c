@@ -2,6 +2,7 @@
 #include "check_access.h"
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 #include "draft.h"
 
 #define HUGE_BYTES (UINT64_MAX / 2)
@@ -137,27 +138,30 @@ static void describe_gemm(writer *w, const gemm_args *a) {
   y->batch_stride = times(a->y_batch, size_of(type));
 }
 
+/* The units of cut tiles, in as many places as there are; who has how many stands in `parts`. */
+static void describe_units(writer *w, size_t o, size_t ml, bool is_write, uint32_t slots, uint32_t heads, uint32_t rank) {
+  uint64_t latent = times(heads, rank), states = times(heads, 2);
+  table(w, o, is_write, TYPE_F32, slots, latent, latent)->must_be_null = slots == 0;
+  table(w, ml, is_write, TYPE_F32, slots, states, states)->must_be_null = slots == 0;
+}
+
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
-  bool is_split = a->unit_chunks != 0;
+  uint64_t fold = attn_scratch_floats(attn_is_narrow(a) ? attn_pass_rows(a->heads) : 64, a->kv_lora_rank), part = sizeof(attn_part) / 4;
   fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
   kv_pages(w, FIELD(mla_attn, kv), false, row);
   describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
-  table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent)->must_be_null = is_split;
-  uint64_t partial = times(a->units_max, latent), states = times(times(a->units_max, a->heads), 2);
-  table(w, FIELD(mla_attn, partial_o), true, TYPE_F32, t, partial, partial)->must_be_null = !is_split;
-  table(w, FIELD(mla_attn, partial_ml), true, TYPE_F32, t, states, states)->must_be_null = !is_split;
-  uint64_t fold = times(2 * 64, (uint64_t)a->kv_lora_rank + 2);
-  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold)->must_be_null = is_split;
+  table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent);
+  describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
+  table(w, FIELD(mla_attn, parts), true, TYPE_U32, t, part, part)->must_be_null = a->slots_max == 0;
+  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold);
 }
 
 static void describe_mla_fold(writer *w, const mla_fold_args *a) {
-  uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank);
-  uint64_t partial = times(a->units_max, latent), states = times(times(a->units_max, a->heads), 2);
-  fixed(w, FIELD(mla_fold, position), false, REGION_STEP, IO(position), t * 4);
-  table(w, FIELD(mla_fold, partial_o), false, TYPE_F32, t, partial, partial);
-  table(w, FIELD(mla_fold, partial_ml), false, TYPE_F32, t, states, states);
+  uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank), part = sizeof(attn_part) / 4;
+  table(w, FIELD(mla_fold, parts), false, TYPE_U32, t, part, part);
+  describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
 }
 

@@ -107,11 +107,8 @@ static status check_gemm(const reader *r, const gemm_args *a) {
   return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
 }
 
-/* A unit of a split is a chunk or a group of them, and there are as many as the longest sequence has. */
-static status check_units(const reader *r, uint32_t unit_chunks, uint32_t units_max) {
-  if (unit_chunks != 1) TRY(same(r, "unit_chunks", unit_chunks, r->l->group_chunks));
-  return same(r, "units_max", units_max, div_up(r->l->max_len, (uint64_t)unit_chunks * r->l->chunk_tokens));
-}
+#define SLOTS_MAX (1u << 24)
+#define ESTIMATE_MAX 1000000u /* nanoseconds: sums over a step's tiles stay far below 2^64 */
 
 static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(heads, r->m->heads);
@@ -121,15 +118,17 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
-  return a->unit_chunks ? check_units(r, a->unit_chunks, a->units_max) : OK;
+  TRY(in_range("workers of the attention", a->workers, 1, 65536));
+  TRY(in_range("slots_max", a->slots_max, 0, SLOTS_MAX));
+  uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->slot_ns, a->split_ns));
+  return in_range("an estimate of the attention", most, 0, ESTIMATE_MAX);
 }
 
 static status check_mla_fold(const reader *r, const mla_fold_args *a) {
   SAME(heads, r->m->heads);
   SAME(kv_lora_rank, r->m->kv_lora_rank);
-  SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
-  return check_units(r, a->unit_chunks, a->units_max);
+  return in_range("slots_max of mla_fold", a->slots_max, 1, SLOTS_MAX);
 }
 
 static status check_router(const reader *r, const router_args *a) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 #include "model_config.h"
 #include "specialise.h"
 
@@ -253,8 +254,8 @@ static void add_kv_write(graph *g, matrix kv) {
   ADD_OP(g, OP_kv_write, "kv_write", a, refs, ROWS_TOKENS);
 }
 
-typedef struct attn_buffers { /* DRAFT_NONE: not for this form */
-  uint32_t q, out, partial_o, partial_ml, scratch;
+typedef struct attn_buffers {
+  uint32_t q, out, scratch, partial_o, partial_ml, parts; /* the last three: DRAFT_NONE where nothing is cut */
 } attn_buffers;
 
 static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
@@ -266,48 +267,51 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                             ARG(mla_attn_args, out, b.out, 0),
                             ARG(mla_attn_args, partial_o, b.partial_o, 0),
                             ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
+                            ARG(mla_attn_args, parts, b.parts, 0),
                             ARG(mla_attn_args, scratch, b.scratch, 0)};
   add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
 }
 
-/* Chunks that one partial result holds: one, or a whole group where single chunks would take too much memory. */
-static uint32_t choose_unit(const graph *g, uint64_t *units_max) {
+/* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
+static uint32_t count_slots(const graph *g) {
   const plan_limits *l = g->l;
-  uint64_t chunks = div_up(l->max_len, l->chunk_tokens);
-  uint64_t row_bytes = (uint64_t)l->split_rows_max * g->m->heads * (g->m->kv_lora_rank + 2) * 4;
-  bool fits = chunks * row_bytes <= GRAPH_PARTIAL_BYTES_MAX;
-  uint32_t unit = fits ? 1 : l->group_chunks;
-  *units_max = div_up(chunks, unit);
-  return unit;
+  uint64_t chunks = div_up(l->max_len, l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
+  uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
+  uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = GRAPH_PARTIAL_BYTES_MAX / slot_bytes;
+  if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
+  return (uint32_t)(slots > most ? most : slots);
+}
+
+/* What an H200 was measured to need, in nanoseconds: BENCHMARKS.md. */
+static void estimate(const plan_model *m, mla_attn_args *a) {
+  bool is_narrow = m->heads <= 32;
+  a->workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
+  a->block_ns = is_narrow ? 1160 : 1000;
+  a->stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;
+  a->slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
+  a->split_ns = 2500;
 }
 
 static matrix add_attention(graph *g, matrix q_latent) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
-  uint64_t units = 0;
   matrix out = add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
   mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                      .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2};
-  if (l->split_rows_max < l->max_batch_tokens) {
-    attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
-    b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * 2 * 64 * (m->kv_lora_rank + 2) * 4, "attn_scratch");
-    add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
-  }
-  a.unit_chunks = choose_unit(g, &units);
-  a.units_max = (uint32_t)units;
-  uint64_t partials = (uint64_t)l->split_rows_max * units * m->heads;
-  attn_buffers b = {q_latent.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
-  b.partial_o = add_work(g, partials * m->kv_lora_rank * 4, "partial_o");
-  b.partial_ml = add_work(g, partials * 2 * 4, "partial_ml");
+  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+  estimate(m, &a);
+  bool has_whole = l->split_rows_max < l->max_batch_tokens;
+  uint32_t rows = has_whole || m->heads > 32 ? 64 : attn_pass_rows(m->heads);
+  b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * attn_scratch_floats(rows, m->kv_lora_rank) * 4, "attn_scratch");
+  if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
+  a.slots_max = count_slots(g);
+  b.partial_o = add_work(g, (uint64_t)a.slots_max * m->heads * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = add_work(g, (uint64_t)a.slots_max * m->heads * 2 * 4, "partial_ml");
+  b.parts = add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
   add_attn_form(g, a, b, 1, l->split_rows_max);
-  mla_fold_args fold = {.heads = m->heads,
-                        .kv_lora_rank = m->kv_lora_rank,
-                        .chunk_tokens = l->chunk_tokens,
-                        .group_chunks = l->group_chunks,
-                        .unit_chunks = a.unit_chunks,
-                        .units_max = a.units_max};
-  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, position, g->position, 0),
+  mla_fold_args fold = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = l->group_chunks, .slots_max = a.slots_max};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, parts, b.parts, 0),
                             ARG(mla_fold_args, partial_o, b.partial_o, 0), ARG(mla_fold_args, partial_ml, b.partial_ml, 0),
                             ARG(mla_fold_args, out, out.buffer, 0)};
   add_op_rows(g, (op_call){.kernel = OP_mla_fold, .what = "mla_fold", .args = &fold, .args_bytes = sizeof fold, .refs = refs,

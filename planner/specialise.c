@@ -5,6 +5,7 @@
 #include "specialise.h"
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 
 typedef struct tile_shape { /* of gemm and moe_gemm: the product's part that one block computes */
   uint32_t n, rows, stages;
@@ -77,18 +78,27 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   return count;
 }
 
-/* Pairs of blocks: as many as there is work for, two blocks to an item. */
+/* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time by pairs of blocks: mla_pair.cuh. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
-  uint32_t units = a->unit_chunks ? a->units_max : 1;
-  plan_dim x = per_rows(2 * (uint32_t)div_up(a->heads, 64) * units, 1);
+  bool is_narrow = attn_is_narrow(a);
+  plan_dim x = per_rows(2 * (uint32_t)div_up(a->heads, 64), 1);
   x.cap = SPECIALISE_ATTN_CTAS;
+  if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
   set_threads(choice, 512);
+  add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  add_spec(choice, "SPEC_PAIR", 2);
-  add_spec(choice, "SPEC_MAPS", 1);
-  choice->shared_bytes = 232448; /* all there is: see the head of mla_pair.cuh */
+  add_spec(choice, "SPEC_ROWS", is_narrow ? attn_pass_rows(a->heads) : 64);
+  if (!is_narrow) add_spec(choice, "SPEC_PAIR", 2);
+  choice->shared_bytes = 232448; /* all there is: rings of KV boxes take what is left */
   set_grid(choice, x, constant(1), constant(1));
+}
+
+/* A block a token, head and 128 columns. */
+static plan_dim fold_blocks(const mla_fold_args *a) {
+  plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
+  x.cap = SPECIALISE_FOLD_CTAS;
+  return x;
 }
 
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
@@ -109,7 +119,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
+    case OP_mla_fold: choose_rows(choice, 256, fold_blocks(args), constant(1)); break;
     case OP_silu_mul: choose_rows(choice, 256, per_rows(((const silu_mul_args *)args)->rows_mul, 1), constant(1)); break;
     case OP_router: choose_rows(choice, 128, per_rows(1, 4), constant(1)); break;
     case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;

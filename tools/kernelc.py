@@ -19,10 +19,10 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = ["abi.h", "mla_pair.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
+HEADERS = ["abi.h", "attn_cut.h", "attn_share.cuh", "mla_decode.cuh", "mla_pair.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128,
+SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 256, "silu_mul": 256, "router": 128,
           "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
@@ -34,8 +34,10 @@ def variants(stem):
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
-        return [({"THREADS": 512, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "PAIR": 2, "MAPS": 1}, 232448)
-                for rank in (256, 512) for rope in (32, 64)]
+        sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+        pairs = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": 64, "PAIR": 2} for size in sizes]
+        return [(spec, SHARED_BYTES_MAX)
+                for spec in pairs + [{"THREADS": 512, "MAPS": 1, **size, "ROWS": rows} for size in sizes for rows in (8, 16, 32)]]
     return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
             for n, rows, stages in TILES]
 

@@ -1,8 +1,9 @@
 /* mla_attn.c - the CPU twin of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
  *
- * An item is (tile, group of heads) or, when the plan splits the context, (tile, group of heads, unit). Its rows are the
+ * An item is (tile, group of heads) or, where the context is cut (attn_cut.h), (tile, group of heads, unit). Its rows are the
  * (token, head) pairs, token-major, so that the rows that have reached a given position are always the last ones; a row
  * takes no part in chunks and blocks that lie wholly beyond its position. Read next: h16.h, attn_state.h, mla_fold.c. */
+#include "attn_cut.h"
 #include "attn_state.h"
 #include "cpu.h"
 #include "h16.h"
@@ -11,7 +12,8 @@
 
 typedef struct attn_run {
   mla_attn_args a;
-  u32 head_groups, units;
+  u32 head_groups, units; /* units: the most of a tile, at least 1 */
+  u32 piece;              /* of the cut                            */
 } attn_run;
 
 typedef struct attn_item {
@@ -132,16 +134,21 @@ static void run_whole(attn_item *item) {
   for (u32 i = 0; i < item->rows; i++) attn_row_output(a->out + (u64)item->q_row[i] * a->kv_lora_rank, &item->total[i], a->kv_lora_rank);
 }
 
-static void run_split(attn_item *item, u32 unit) {
+/* Rows that do not reach the unit have what a chunk starts from. */
+static void run_split(attn_item *item, const attn_tile *tile, u32 piece, u32 slot, u32 unit) {
   const mla_attn_args *a = item->a;
-  u64 first = (u64)unit * a->unit_chunks;
-  run_unit(item, first, a->unit_chunks);
-  for (u32 i = first_reaching(item, first * a->chunk_tokens); i < item->rows; i++) {
-    u64 token = item->q_row[i] / a->heads, head = item->q_row[i] % a->heads;
-    u64 slot = (token * a->units_max + unit) * a->heads + head;
-    memcpy(a->partial_o + slot * a->kv_lora_rank, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
-    a->partial_ml[2 * slot] = item->unit[i].m;
-    a->partial_ml[2 * slot + 1] = item->unit[i].l;
+  u32 group_units = attn_group_units(piece, a->group_chunks), nth = unit % group_units;
+  u32 first = unit / group_units * a->group_chunks + (nth == 0 ? 0 : piece + nth - 1);
+  run_unit(item, first, nth == 0 ? min_u32(piece, a->group_chunks) : 1);
+  u32 reaching = first_reaching(item, (u64)first * a->chunk_tokens);
+  for (u32 i = 0; i < item->rows; i++) {
+    u32 token = item->q_row[i] / a->heads - tile->row, head = item->q_row[i] % a->heads;
+    size_t at = (slot + (size_t)unit * tile->count + token) * a->heads + head;
+    f32 *o = a->partial_o + at * a->kv_lora_rank;
+    if (i >= reaching) memcpy(o, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
+    else memset(o, 0, a->kv_lora_rank * sizeof(f32));
+    a->partial_ml[2 * at] = i >= reaching ? item->unit[i].m : ATTN_M_START;
+    a->partial_ml[2 * at + 1] = i >= reaching ? item->unit[i].l : 0.0f;
   }
 }
 
@@ -151,7 +158,8 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   attn_item *item = scratch;
   u32 unit = index % run->units, rest = index / run->units;
   const attn_tile *tile = &a->tiles[rest / run->head_groups];
-  u32 head = rest % run->head_groups * ITEM_HEADS;
+  u32 head = rest % run->head_groups * ITEM_HEADS, units = attn_cut_units(attn_extent_of(a, *tile).chunks, run->piece, a->group_chunks);
+  if (unit >= max_u32(units, 1)) return;
   item->a = a;
   item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
   item->heads = min_u32(ITEM_HEADS, a->heads - head);
@@ -165,17 +173,43 @@ static void run_item(void *context, uint32_t index, void *scratch) {
       item->position[i] = tile->position + nth;
     }
     item->last_position = item->position[item->rows - 1];
-    if (a->unit_chunks)
-      run_split(item, unit);
-    else
-      run_whole(item);
+    if (units) run_split(item, tile, run->piece, a->parts[tile->row].first, unit);
+    else run_whole(item);
   }
 }
 
+static u32 choose_piece(const mla_attn_args *a) {
+  u32 best = ATTN_WHOLE;
+  u64 least = UINT64_MAX;
+  for (u32 choice = 0; choice < ATTN_CUTS && a->step->tile_count <= ATTN_CUT_TILES; choice++) {
+    u32 piece = attn_cut_piece(choice, a->group_chunks);
+    attn_sum sum = {0};
+    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, a->tiles[i], piece);
+    u64 cost = attn_cut_cost(a, sum, piece);
+    if (cost > least) continue;
+    least = cost;
+    best = piece;
+  }
+  return best;
+}
+
+/* Tells mla_fold where the units of every token are; returns the most units of a tile. */
+static u32 place_parts(const mla_attn_args *a, u32 piece) {
+  u32 slot = 0, most = 0;
+  for (u32 i = 0; i < a->step->tile_count && a->parts; i++) {
+    const attn_tile *tile = &a->tiles[i];
+    u32 units = attn_cut_units(attn_extent_of(a, *tile).chunks, piece, a->group_chunks);
+    for (u32 t = 0; t < tile->count; t++) a->parts[tile->row + t] = (attn_part){slot + t, tile->count, units, piece};
+    slot += units * tile->count;
+    most = max_u32(most, units);
+  }
+  return most;
+}
+
 void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
-  attn_run run = {.a = *args, .head_groups = (u32)div_up(args->heads, ITEM_HEADS)};
+  attn_run run = {.a = *args, .head_groups = (u32)div_up(args->heads, ITEM_HEADS), .piece = choose_piece(args)};
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
-  ASSERT(args->group_chunks > 0 && (args->unit_chunks <= 1 || args->unit_chunks == args->group_chunks));
-  run.units = args->unit_chunks ? args->units_max : 1;
+  ASSERT(args->group_chunks > 0 && args->workers > 0 && (args->slots_max == 0 || args->parts));
+  run.units = max_u32(place_parts(args, run.piece), 1);
   cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
 }

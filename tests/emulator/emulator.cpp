@@ -54,7 +54,7 @@ struct fiber {
 };
 
 /* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
-struct multiplication { u64 a, b; u32 n, quarter; bool across; f32 *d[WARP]; };
+struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; };
 
 struct warp {
   meeting all;
@@ -554,7 +554,7 @@ static bf16 element(u64 operand, u32 row, u32 k, bool across) {
 static void multiply(const multiplication &job) {
   bf16 a[16][16], b[256][16];
   for (u32 i = 0; i < 16; i++)
-    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, job.quarter * 16 + i, k, false);
+    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, job.quarter * 16 + i, k, job.turned);
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
   for (u32 lane = 0; lane < WARP; lane++)
@@ -565,10 +565,10 @@ static void multiply(const multiplication &job) {
 }
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) {
   warp &self = this_warp();
-  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}};
-  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.across != across) fault("a warp multiplies different operands");
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}};
+  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across) fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
   warp_meet(0, "multiplication", [](warp &w) {
     w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);

@@ -14,7 +14,7 @@ void emulator_copy(u32 shared, const void *global, u32 bytes);
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across);
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
@@ -77,7 +77,8 @@ NUM void ptx_hold(f32 &) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)
-template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false); }
-template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true); }
+template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false, false); }
+template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false, true); }
+template <int HALF_N> NUM void ptx_multiply_turned(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true, false); }
 
 #endif

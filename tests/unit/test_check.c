@@ -88,7 +88,7 @@ static void alternatives_overlap(editable *e) { find_op(e, "layer 2 o_proj")->ro
 static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max--; }
 static void split_and_whole_are_mixed_up(editable *e) {
   plan_op *whole = find_op(e, "layer 0 mla_attn");
-  ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
+  ((mla_attn_args *)args_of(e, whole))->slots_max = 1;
 }
 static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
 static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_f32 = 0; }
@@ -156,7 +156,7 @@ static void pages_of_another_row_are_read(editable *e) {
   ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->block_table_stride--;
 }
 static void a_chunk_has_no_tokens(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->chunk_tokens = 0; }
-static void units_are_none(editable *e) { ((mla_fold_args *)args_of(e, find_op(e, "layer 0 mla_fold")))->unit_chunks = 0; }
+static void slots_are_none(editable *e) { ((mla_fold_args *)args_of(e, find_op(e, "layer 0 mla_fold")))->slots_max = 0; }
 static void another_eps(editable *e) { ((rmsnorm_args *)args_of(e, find_op(e, "layer 0 input_norm")))->eps *= 2; }
 static void another_scale(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->scale_log2 *= 2; }
 static void another_choice_of_experts(editable *e) { ((router_args *)args_of(e, find_op(e, "layer 1 router")))->top_groups++; }
@@ -221,7 +221,7 @@ static const struct {
     FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
     FAULT(pages_of_another_row_are_read, "block_table_stride"),
     FAULT(a_chunk_has_no_tokens, "chunk_tokens"),
-    FAULT(units_are_none, "unit_chunks"),
+    FAULT(slots_are_none, "null"),
     FAULT(another_eps, "eps"),
     FAULT(another_scale, "scale_log2"),
     FAULT(another_choice_of_experts, "top_groups"),

@@ -114,7 +114,7 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[5];
+  jit_spec specs[6];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
@@ -127,9 +127,10 @@ static const variant variants[] = {
     {"q_rope", 1, {THREADS(256)}},
     {"gemm", TILES(64, 16, 4)},
     {"gemm", TILES(128, 128, 4)},
-    {"mla_attn", 5, {THREADS(512), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_PAIR", 2}, {"SPEC_MAPS", 1}}},
-    {"mla_attn", 5, {THREADS(512), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}, {"SPEC_PAIR", 2}, {"SPEC_MAPS", 1}}},
-    {"mla_fold", 1, {THREADS(128)}},
+    {"mla_attn", 6, {THREADS(512), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_MAPS", 1}, {"SPEC_ROWS", 64}, {"SPEC_PAIR", 2}}},
+    {"mla_attn", 6, {THREADS(512), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}, {"SPEC_MAPS", 1}, {"SPEC_ROWS", 64}, {"SPEC_PAIR", 2}}},
+    {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
+    {"mla_fold", 1, {THREADS(256)}},
     {"silu_mul", 1, {THREADS(256)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},

@@ -286,26 +286,27 @@ static void prediction_layers_are_left_out_and_noted(void **state) {
   free(file.bytes);
 }
 
-/* The split attention stores single chunks while that is small, whole groups beyond. */
-static void long_contexts_fold_groups(void **state) {
+/* The cut attention has room for every chunk while that is little, then for all groups and some of the workers' chunks, within a bound. */
+static void long_contexts_have_room_for_groups(void **state) {
   (void)state;
   static const struct {
     const char *path, *deploy;
-    uint32_t unit, units;
-  } CASES[] = {{TINY, "max_len: 1024", 1, 4},
-               {"tests/data/configs/deepseek-v2-lite.json", "max_len: 16384", 1, 64},
-               {"tests/data/configs/deepseek-v3.json", "{max_len: 163840, kv_pages: 4096}", 8, 80}};
+    uint32_t slots, rows;
+  } CASES[] = {{TINY, "max_len: 1024", 64 * 4, 8},
+               {"tests/data/configs/deepseek-v2-lite.json", "max_len: 16384", 64 * 8 + 132 * 8, 16},
+               {"tests/data/configs/deepseek-v3.json", "{max_len: 163840, kv_pages: 4096}", (256u << 20) / (128 * 514 * 4), 0}};
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
     fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
     const plan_op *ops = table(file, header(file)->ops);
+    const plan_kernel *kernels = table(file, header(file)->kernels);
     uint32_t seen = 0;
     for (uint32_t o = 0; o < header(file)->ops.count; o++) {
       mla_attn_args a;
       if (ops[o].kernel != OP_mla_attn) continue;
       memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
       bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
-      assert_int_equal(a.unit_chunks, is_split ? CASES[i].unit : 0);
-      assert_int_equal(a.units_max, is_split ? CASES[i].units : 0);
+      assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
+      assert_int_equal(kernels[ops[o].variant].threads, is_split && CASES[i].rows ? 512 : 256); /* the form for few heads */
       seen++;
     }
     assert_int_equal(seen, 2 * header(file)->model.layers);
@@ -583,7 +584,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(longrope_is_a_choice_of_the_plan),
       cmocka_unit_test(a_query_scale_has_a_table),
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
-      cmocka_unit_test(long_contexts_fold_groups),
+      cmocka_unit_test(long_contexts_have_room_for_groups),
       cmocka_unit_test(limits_are_checked_by_name),
       cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),
       cmocka_unit_test(free_memory_becomes_pages),

@@ -103,9 +103,10 @@ static void partial_results_hold_no_zero(void **state) {
     self_check_launch launch;
     run_twin(i, pools[0], &launch);
     const mla_attn_args *a = (const mla_attn_args *)(const void *)launch.args;
-    if (launch.kernel != KERNEL_mla_attn || !a->unit_chunks) continue;
+    if (launch.kernel != KERNEL_mla_attn || !a->partial_o) continue;
     split++;
-    for (uint32_t n = 0; n < 4 * a->units_max * a->heads * a->kv_lora_rank; n++) assert_true(a->partial_o[n] != 0); /* or poison */
+    assert_true(a->parts[0].units == 2 && a->parts[3].units == 0);
+    for (uint32_t n = 0; n < a->slots_max * a->heads * a->kv_lora_rank; n++) assert_true(a->partial_o[n] != 0); /* or poison */
   }
   assert_int_equal(split, 8);
 }
@@ -119,14 +120,14 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
 
 /* Dynamic shared memory as the planner gives it: specialise.c. */
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
-  if (spec_of(kernel, "PAIR=")) return 232448;
+  if (spec_of(kernel, "RANK=") && spec_of(kernel, "MAPS=")) return 232448;
   uint32_t stages = spec_of(kernel, "STAGES=");
   return stages ? 1024 + stages * (spec_of(kernel, "TILE_N=") + spec_of(kernel, "TILE_ROWS=")) * 128 : 0;
 }
 
 /* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
 static void make_maps(const emulator_kernel *kernel, const self_check_launch *launch, tensor_maps *maps) {
-  static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_TILE_K", "SPEC_STAGES"};
+  static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_TILE_K", "SPEC_STAGES", "SPEC_ROWS"};
   jit_spec specs[ARRAY_LEN(names)];
   tensor_shape shapes[2] = {0};
   for (uint32_t i = 0; i < ARRAY_LEN(names); i++) {
