@@ -16,9 +16,9 @@ import sys
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values
-digest digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points
-pretokenize receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
+added_tokens arena audit audit_inputs audit_machine audit_source bpe detokenizer diff_receipt diff_requests diff_trace diff_values digest
+digest_avx2 dynlib exec exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points pretokenize
+receipt receipt_compare receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check
 self_check_cases special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
 trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
@@ -41,8 +41,9 @@ cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu attn_cut.h attn_share.cuh embed.cu gemm.cu kv_write.cu mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_combine.cu moe_gemm.cu
-moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu attn_cut.h attn_share.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu gemm.cu
+kv_write.cu mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_combine.cu moe_gemm.cu moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh
+rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
@@ -123,12 +124,14 @@ FLAWS = [
      "V is multiplied before it has come"),
     ("mla_attn", 0, "mla_pair.cuh", "s/if (block == last_position/if (false \\&\\& block == last_position/",
      "rows beyond the last position are not zero"),
-    ("mla_attn", 8, "mla_decode.cuh", "s/EMPTY(i), 4u)/EMPTY(i), 3u)/", "boxes are free before the last warp is through"),
-    ("mla_attn", 8, "mla_decode.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//", "KV rows are used before they have come"),
-    ("mla_attn", 8, "mla_decode.cuh", "s/ clear_rows(shared, at, / clear_rows(shared, at, 1u + /", "a row beyond the last position is not zero"),
-    ("mla_attn", 8, "mla_decode.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX_READY/if (nth > 1u) ptx_barrier_wait(base + MAX_READY/",
+    ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//",
+     "KV rows are used before they have come"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/ clear_rows(shared, at, / clear_rows(shared, at, 1u + /",
+     "a row beyond the last position is not zero"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX/if (nth > 1u) ptx_barrier_wait(base + MAX/",
      "a maximum is taken before it is there"),
-    ("mla_attn", 7, "mla_decode.cuh", "s/p.tile.count + w.token;/p.tile.count;/", "tokens of a later pass in the place of the first"),
+    ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, p.cut)/(in_group == 0)/", "a unit goes on from the one before"),
     ("mla_fold", 0, "mla_fold.cu", "s/__syncthreads(); .. the groups have been read ..//", "groups are overwritten before they are read"),
     ("mla_fold", 0, "mla_fold.cu", "s/per_group = attn_group_units(part.piece_chunks, a.group_chunks)/per_group = 1u/",
      "units are folded without their groups"),
@@ -362,7 +365,9 @@ def write_emulator(ninja, build):
     for i, (stem, number, text, edit, flaw) in enumerate(FLAWS):
         folder = "%s/gen/flaw_%d" % (build, i)
         copies = sorted({"%s/%s.cu" % (folder, stem), "%s/%s" % (folder, text)})
-        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem], stem=stem, folder=folder, edit=edit)
+        headers = ["kernels_src/" + name for name in KERNEL_TEXTS if name.endswith(".cuh")]
+        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem, *headers], stem=stem, folder=folder,
+                    edit=edit)
         kernel(stem, EMULATED[stem][number], "broken_%d" % i, folder, flaw, copies)
     linked["test_self_check"] = [machine] + [path for paths in linked.values() for path in paths if path != machine]
     return linked
@@ -399,7 +404,7 @@ def write_rules(ninja, args):
                "'-DEMULATED_TEXT=\"$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out",
                description="CXX $out", **depfile)
     ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
-    ninja.rule("break", command="cp kernels_src/$stem.cu $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
+    ninja.rule("break", command="cp kernels_src/$stem.cu kernels_src/*.cuh $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
                "! cmp -s $in $folder/$$(basename $in)", description="BREAK $out")
     ninja.rule("embed", command="python3 tools/embed.py -o $out $in", description="EMBED $out")
     ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(),

@@ -23,7 +23,8 @@ typedef struct attn_sum {
 } attn_sum;
 
 typedef struct attn_extent { /* of a tile */
-  u32 chunks, blocks, passes; /* passes: how often its KV rows are read in turn */
+  u32 chunks, blocks, count;
+  u32 passes; /* how often its KV rows are read in turn */
 } attn_extent;
 
 /* Rows (token, head) that a pass takes at once. */
@@ -36,7 +37,7 @@ NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return 2 * rows * (kv_
 
 NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {
   const u32 last = tile.position + tile.count - 1, tokens = attn_pass_tokens(a->heads);
-  const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, (tile.count + tokens - 1) / tokens};
+  const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, tile.count, (tile.count + tokens - 1) / tokens};
   return e;
 }
 
@@ -67,8 +68,7 @@ NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
 NUM u32 attn_unit_starts(u32 in_group, u32 piece) { return in_group == 0 || in_group >= piece; }
 NUM u32 attn_unit_ends(u32 in_group, u32 piece) { return in_group + 1 >= piece; }
 
-NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_tile tile, u32 piece) {
-  const attn_extent e = attn_extent_of(a, tile);
+NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 piece) {
   const u32 full = e.chunks / piece, rest = e.blocks * e.passes - full * e.passes * piece * (a->chunk_tokens / PAGE_TOKENS);
   const u32 has_rest = e.chunks % piece > 0;
   sum->blocks += e.blocks * e.passes;
@@ -76,7 +76,7 @@ NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_tile tile, u32
   sum->rests += has_rest;
   sum->rest_blocks += has_rest ? rest : 0;
   if (has_rest && rest > sum->rest_largest) sum->rest_largest = rest;
-  sum->slots += attn_cut_units(e.chunks, piece, a->group_chunks) * tile.count;
+  sum->slots += attn_cut_units(e.chunks, piece, a->group_chunks) * e.count;
 }
 
 /* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean, the partial results
@@ -85,7 +85,7 @@ NUM u64 attn_cut_cost(const mla_attn_args *a, attn_sum sum, u32 piece) {
   const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
   const u64 length = (u64)piece * (a->chunk_tokens / PAGE_TOKENS), blocks = (u64)sum.blocks * groups;
   u64 most = left ? length : sum.rest_largest, even = (left * length + (u64)sum.rest_blocks * groups + workers - 1) / workers;
-  if (left + sum.rests * groups > workers && even > most) most = even;
+  if (left + sum.rests * groups > workers && most < even + sum.rest_largest / 2) most = even + sum.rest_largest / 2;
   most += full / workers * length;
   const u64 own = most * a->block_ns, mean = blocks * a->block_ns / workers, stream = blocks * a->stream_ns;
   if (piece == 0 || sum.slots > a->slots_max) return ~(u64)0;

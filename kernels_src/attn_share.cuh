@@ -16,15 +16,15 @@ static_assert(ATTN_CUT_TILES % SPEC_THREADS == 0, "");
 typedef struct attn_share { /* in shared memory */
   u64 cost[ATTN_CUTS];
   u32 full_of[ATTN_CUTS], rests_of[ATTN_CUTS];
-  u32 sums[2][SHARE_WARPS];
+  u32 sums[3][SHARE_WARPS];
   u32 tiles, piece, full, rests; /* piece: chunks of a full one */
 } attn_share;
 
 typedef struct attn_lists { /* in shared memory too, where there is room; else pieces are looked for, and the shorter ones not in order */
   u32 first[ATTN_CUT_TILES]; /* number of the tile's first full piece       */
   u32 slot[ATTN_CUT_TILES];  /* of its first unit, in token results         */
+  u32 key[ATTN_CUT_TILES];   /* blocks of its shorter piece; 0: none        */
   u16 rest[ATTN_CUT_TILES];  /* tiles with a shorter piece, longest first   */
-  u16 key[ATTN_CUT_TILES];   /* its length in blocks, cut at 65535; 0: none */
 } attn_lists;
 
 /* What a block works on at a time: chunks of a tile, and of the heads a group of at most 64. */
@@ -43,46 +43,51 @@ NUM u32 share_sum(u32 x) {
   return x;
 }
 
-NUM void share_price(attn_share *share, const mla_attn_args &a) {
+/* Until the pieces are listed, `lists` holds the tiles' extents. */
+NUM void list_extent(attn_lists *lists, u32 i, attn_extent e) {
+  lists->first[i] = e.chunks;
+  lists->slot[i] = e.blocks * e.passes;
+  lists->key[i] = e.count;
+}
+NUM attn_extent listed_extent(const attn_lists *lists, u32 i) { return {lists->first[i], lists->slot[i], lists->key[i], 1u}; }
+
+NUM void share_price(attn_share *share, const attn_lists *lists, const mla_attn_args &a) {
   for (u32 choice = threadIdx.x / 32u; choice < ATTN_CUTS; choice += SHARE_WARPS) {
     const u32 piece = attn_cut_piece(choice, a.group_chunks);
     attn_sum sum = {0, 0, 0, 0, 0, 0};
     if (piece)
-      for (u32 i = threadIdx.x % 32u; i < share->tiles; i += 32u) attn_sum_add(&sum, &a, a.tiles[i], piece);
-    const attn_sum all = {share_sum(sum.blocks), share_sum(sum.full), share_sum(sum.rests), share_sum(sum.rest_blocks), 0,
-                          share_sum(sum.slots)};
-    u32 largest = sum.rest_largest;
+      for (u32 i = threadIdx.x % 32u; i < share->tiles; i += 32u)
+        attn_sum_add(&sum, &a, lists ? listed_extent(lists, i) : attn_extent_of(&a, a.tiles[i]), piece);
+    attn_sum all = {share_sum(sum.blocks), share_sum(sum.full), share_sum(sum.rests), share_sum(sum.rest_blocks), sum.rest_largest,
+                    share_sum(sum.slots)};
 #pragma unroll
     for (u32 d = 16; d > 0; d /= 2) {
-      const u32 other = __shfl_xor_sync(WARP_ALL, largest, d);
-      largest = other > largest ? other : largest;
+      const u32 other = __shfl_xor_sync(WARP_ALL, all.rest_largest, d);
+      all.rest_largest = other > all.rest_largest ? other : all.rest_largest;
     }
     if (threadIdx.x % 32u == 0) {
-      attn_sum priced = all;
-      priced.rest_largest = largest;
-      share->cost[choice] = attn_cut_cost(&a, priced, piece);
-      share->full_of[choice] = priced.full;
-      share->rests_of[choice] = priced.rests;
+      share->cost[choice] = attn_cut_cost(&a, all, piece);
+      share->full_of[choice] = all.full;
+      share->rests_of[choice] = all.rests;
     }
   }
 }
 
-/* Numbers of the first full pieces and slots: sums over the tiles before. */
+/* Numbers of the first full pieces, slots, and shorter pieces in the order of the tiles: sums over the tiles before. */
 NUM void share_number(attn_share *share, attn_lists *lists, const mla_attn_args &a, u32 piece) {
   const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, tile = threadIdx.x * SHARE_EACH;
-  u32 full[SHARE_EACH], slots[SHARE_EACH], own[2] = {0, 0}, before[2];
+  attn_sum sums[SHARE_EACH];
+  u32 own[3] = {0, 0, 0}, before[3];
 #pragma unroll
   for (u32 i = 0; i < SHARE_EACH; i++) {
-    attn_sum sum = {0, 0, 0, 0, 0, 0};
-    if (tile + i < share->tiles) attn_sum_add(&sum, &a, a.tiles[tile + i], piece);
-    lists->key[tile + i] = (u16)(sum.rest_largest < 65535u ? sum.rest_largest : 65535u);
-    full[i] = sum.full;
-    slots[i] = sum.slots;
-    own[0] += sum.full;
-    own[1] += sum.slots;
+    sums[i] = {0, 0, 0, 0, 0, 0};
+    if (tile + i < share->tiles) attn_sum_add(&sums[i], &a, listed_extent(lists, tile + i), piece);
+    own[0] += sums[i].full;
+    own[1] += sums[i].slots;
+    own[2] += sums[i].rests;
   }
 #pragma unroll
-  for (u32 i = 0; i < 2; i++) {
+  for (u32 i = 0; i < 3; i++) {
     u32 x = own[i];
 #pragma unroll
     for (u32 d = 1; d < 32; d *= 2) {
@@ -93,16 +98,19 @@ NUM void share_number(attn_share *share, attn_lists *lists, const mla_attn_args 
     if (lane == 31u) share->sums[i][warp] = x;
   }
   __syncthreads();
-  for (u32 w = 0; w < SHARE_WARPS; w++) {
-    before[0] += w < warp ? share->sums[0][w] : 0u;
-    before[1] += w < warp ? share->sums[1][w] : 0u;
-  }
+  for (u32 w = 0; w < warp; w++)
+#pragma unroll
+    for (u32 i = 0; i < 3; i++) before[i] += share->sums[i][w];
 #pragma unroll
   for (u32 i = 0; i < SHARE_EACH; i++) {
+    if (tile + i >= share->tiles) break;
     lists->first[tile + i] = before[0];
     lists->slot[tile + i] = before[1];
-    before[0] += full[i];
-    before[1] += slots[i];
+    lists->key[tile + i] = sums[i].rest_largest;
+    if (sums[i].rests) lists->rest[before[2]] = (u16)(tile + i);
+    before[0] += sums[i].full;
+    before[1] += sums[i].slots;
+    before[2] += sums[i].rests;
   }
 }
 
@@ -130,7 +138,9 @@ NUM void share_make(attn_share *share, attn_lists *lists, const mla_attn_args &a
   }
   __syncthreads();
   if (tiles > ATTN_CUT_TILES) return;
-  share_price(share, a);
+  for (u32 i = threadIdx.x; i < tiles && lists; i += SPEC_THREADS) list_extent(lists, i, attn_extent_of(&a, a.tiles[i]));
+  if (lists) __syncthreads();
+  share_price(share, lists, a);
   __syncthreads();
   u32 best = 0;
   for (u32 i = 1; i < ATTN_CUTS; i++) best = share->cost[i] <= share->cost[best] ? i : best;
@@ -142,7 +152,8 @@ NUM void share_make(attn_share *share, attn_lists *lists, const mla_attn_args &a
   }
   if (lists) {
     share_number(share, lists, a, piece);
-    share_sort(lists, tiles);
+    __syncthreads();
+    if ((share->full + share->rests) * ((a.heads + 63u) / 64u) > gridDim.x) share_sort(lists, tiles); /* else everyone has one */
   }
   __syncthreads();
 }
@@ -160,7 +171,7 @@ NUM attn_found share_look(const attn_share *share, const mla_attn_args &a, u32 n
   u32 pieces = 0, slots = 0; /* of the tiles before */
   for (u32 i = 0; i < share->tiles; i += 32u) {
     attn_sum sum = {0, 0, 0, 0, 0, 0};
-    if (i + lane < share->tiles) attn_sum_add(&sum, &a, a.tiles[i + lane], share->piece);
+    if (i + lane < share->tiles) attn_sum_add(&sum, &a, attn_extent_of(&a, a.tiles[i + lane]), share->piece);
     const u32 own = of_full ? sum.full : sum.rests;
     u32 own_end = own, slot_end = sum.slots;
 #pragma unroll
@@ -172,7 +183,8 @@ NUM attn_found share_look(const attn_share *share, const mla_attn_args &a, u32 n
     const u32 before = pieces + own_end - own, hit = __ballot_sync(WARP_ALL, before <= wanted && wanted < before + own);
     if (hit) {
       const u32 from = (u32)__ffs((i32)hit) - 1u;
-      return {i + from, __shfl_sync(WARP_ALL, of_full ? wanted - before : sum.full, from), slots + __shfl_sync(WARP_ALL, slot_end - sum.slots, from)};
+      const u32 own_nth = __shfl_sync(WARP_ALL, of_full ? wanted - before : sum.full, from);
+      return {i + from, own_nth, slots + __shfl_sync(WARP_ALL, slot_end - sum.slots, from)};
     }
     pieces += __shfl_sync(WARP_ALL, own_end, 31);
     slots += __shfl_sync(WARP_ALL, slot_end, 31);

@@ -1,15 +1,16 @@
 /* mla_fold.cu - folds the units that mla_attn left of cut tiles, and divides. NUMERICS.md, `mla_fold`.
  *
  * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; where a token's units
- * are stands in parts [T]. A block takes (token, head, 128 columns) at a time: its warps fold the groups side by side, eight of them a
- * round, and warp 0 the groups' results. All blocks list the tokens that are cut, and stride over them.
+ * are stands in parts [T]. A slice is (token, head, 128 columns): one warp's or, where tokens have several groups, that of up to eight
+ * warps, which fold groups side by side, and the first of them the groups' results. All blocks list the tokens that are cut, and stride
+ * over their slices.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit. */
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"
 
 static_assert(SPEC_THREADS == 256, "eight groups a round");
-#define WORDS (SEQS / 32u)
+#define WARPS (SPEC_THREADS / 32u)
 #define SEQS 1024u  /* tokens that may be cut */
 #define SLICE 128u  /* columns */
 #define AT_ONCE 8u  /* units under way */
@@ -49,28 +50,6 @@ NUM fold fold_group(const mla_fold_args &a, u64 at, u64 step, u32 count, u32 col
   return all;
 }
 
-NUM void fold_item(const mla_fold_args &a, u32 token, u32 head, u32 column, fold (*groups)[32]) {
-  const attn_part part = a.parts[token];
-  const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, warps = SPEC_THREADS / 32u;
-  const u32 per_group = attn_group_units(part.piece_chunks, a.group_chunks), count = (part.units + per_group - 1u) / per_group;
-  const u64 at = (u64)part.first * a.heads + head, step = (u64)part.step * a.heads;
-  fold all;
-  for (u32 from = 0; from < count; from += warps) {
-    const u32 group = from + warp, unit = group * per_group;
-    if (group < count)
-      groups[warp][lane] = fold_group(a, at + unit * step, step, part.units - unit < per_group ? part.units - unit : per_group, column);
-    __syncthreads();
-    if (warp == 0)
-      for (u32 i = 0; i < warps && from + i < count; i++) all = from + i == 0 ? groups[i][lane] : fold_step(all, groups[i][lane]);
-    __syncthreads(); /* the groups have been read */
-  }
-  if (warp != 0) return;
-  const f32 r = num_div(1.0f, all.l);
-  const f32 x = num_add(num_mul(all.o.x, r), 0.0f), y = num_add(num_mul(all.o.y, r), 0.0f);
-  const f32 z = num_add(num_mul(all.o.z, r), 0.0f), w = num_add(num_mul(all.o.w, r), 0.0f);
-  *(uint2 *)(a.out + ((u64)token * a.heads + head) * a.kv_lora_rank + column) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, w));
-}
-
 /* The token of the bit number nth that is set. */
 NUM u32 find_token(const u32 *cut, u32 nth) {
   u32 word = 0;
@@ -80,21 +59,64 @@ NUM u32 find_token(const u32 *cut, u32 nth) {
   return word * 32u + (u32)__ffs((i32)bits) - 1u;
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_fold(const __grid_constant__ mla_fold_args a) {
-  __shared__ u32 cut[WORDS];
-  __shared__ fold groups[SPEC_THREADS / 32u][32];
+/* What the block's warps share. */
+typedef struct fold_block {
+  u32 cut[SEQS / 32u]; /* bits of the tokens that are cut                        */
+  u32 most[WARPS];     /* groups of the token that has most, as each warp saw it */
+  fold groups[WARPS][32];
+} fold_block;
+
+/* 128 columns of a token and head by `lanes` warps, which take its groups side by side. most: rounds are the same for all warps. */
+NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exists, u32 lanes, u32 most) {
+  const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, slices = a.kv_lora_rank / SLICE, nth = exists ? slice : 0u;
+  const u32 token = find_token(b.cut, nth / (a.heads * slices)), head = nth / slices % a.heads, column = nth % slices * SLICE + lane * 4u;
+  const attn_part part = a.parts[token];
+  const u32 per_group = attn_group_units(part.piece_chunks, a.group_chunks), count = (part.units + per_group - 1u) / per_group;
+  const u64 at = (u64)part.first * a.heads + head, step = (u64)part.step * a.heads;
+  fold all;
+  for (u32 from = 0; from < most; from += lanes) {
+    const u32 group = from + warp % lanes, unit = group * per_group;
+    if (exists && group < count)
+      b.groups[warp][lane] = fold_group(a, at + unit * step, step, part.units - unit < per_group ? part.units - unit : per_group, column);
+    __syncthreads();
+    for (u32 i = 0; i < lanes && from + i < count && warp % lanes == 0; i++)
+      all = from + i == 0 ? b.groups[warp][lane] : fold_step(all, b.groups[warp + i][lane]);
+    __syncthreads(); /* the groups have been read */
+  }
+  if (!exists || warp % lanes != 0) return;
+  const f32 r = num_div(1.0f, all.l);
+  const f32 x = num_add(num_mul(all.o.x, r), 0.0f), y = num_add(num_mul(all.o.y, r), 0.0f);
+  const f32 z = num_add(num_mul(all.o.z, r), 0.0f), w = num_add(num_mul(all.o.w, r), 0.0f);
+  *(uint2 *)(a.out + ((u64)token * a.heads + head) * a.kv_lora_rank + column) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, w));
+}
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 2) void mla_fold(const __grid_constant__ mla_fold_args a) {
+  __shared__ fold_block b;
   ptx_grid_next();
+  const u32 tokens = a.step->token_count, warp = threadIdx.x / 32u;
   ptx_grid_wait();
-  for (u32 t = threadIdx.x; t < SEQS; t += SPEC_THREADS) {
-    const u32 word = __ballot_sync(WARP_ALL, t < a.step->token_count && a.parts[t].units > 0);
-    if (t % 32u == 0) cut[t / 32u] = word;
+  u32 most = 0, cut = 0, lanes = 1;
+  for (u32 first = 0; first < tokens; first += SPEC_THREADS) {
+    const u32 t = first + threadIdx.x;
+    attn_part part = {0, 0, 0, 1};
+    if (t < tokens) part = a.parts[t];
+    const u32 per_group = attn_group_units(part.piece_chunks, a.group_chunks), count = (part.units + per_group - 1u) / per_group;
+    most = count > most ? count : most;
+    const u32 word = __ballot_sync(WARP_ALL, part.units > 0);
+    if (t % 32u == 0 && t < SEQS) b.cut[t / 32u] = word;
   }
+#pragma unroll
+  for (u32 d = 16; d > 0; d /= 2) {
+    const u32 other = __shfl_xor_sync(WARP_ALL, most, d);
+    most = other > most ? other : most;
+  }
+  if (threadIdx.x % 32u == 0) b.most[warp] = most;
   __syncthreads();
-  u32 tokens = 0;
-  for (u32 i = 0; i < WORDS; i++) tokens += (u32)__popc(cut[i]);
-  const u32 slices = a.kv_lora_rank / SLICE, items = tokens * a.heads * slices;
-  for (u32 i = blockIdx.x; i < items; i += gridDim.x) {
-    const u32 rest = i % (a.heads * slices);
-    fold_item(a, find_token(cut, i / (a.heads * slices)), rest / slices, rest % slices * SLICE + threadIdx.x % 32u * 4u, groups);
-  }
+  for (u32 i = 0; i < WARPS; i++) most = b.most[i] > most ? b.most[i] : most;
+  if (most == 0) return;
+  for (u32 i = 0; i < (tokens + 31u) / 32u; i++) cut += (u32)__popc(b.cut[i]);
+  while (lanes < most && lanes < WARPS) lanes *= 2u;
+  const u32 slices = cut * a.heads * (a.kv_lora_rank / SLICE), at_once = WARPS / lanes;
+  for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once)
+    fold_slice(a, b, i + warp / lanes, i + warp / lanes < slices, lanes, most);
 }

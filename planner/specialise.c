@@ -94,7 +94,7 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* A block a token, head and 128 columns. */
+/* A block for 128 columns of a token and head, as of a token of many groups. */
 static plan_dim fold_blocks(const mla_fold_args *a) {
   plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
   x.cap = SPECIALISE_FOLD_CTAS;

@@ -9,7 +9,7 @@
 #define SPECIALISE_CHOICES_MAX 3u
 #define SPECIALISE_SPECS_MAX 8u
 #define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; a piece more than that waits its turn */
-#define SPECIALISE_FOLD_CTAS (4u * SPECIALISE_ATTN_CTAS)
+#define SPECIALISE_FOLD_CTAS (2u * SPECIALISE_ATTN_CTAS)
 
 typedef struct specialise_spec {
   const char *name; /* "SPEC_THREADS" */

@@ -184,7 +184,7 @@ static u32 choose_piece(const mla_attn_args *a) {
   for (u32 choice = 0; choice < ATTN_CUTS && a->step->tile_count <= ATTN_CUT_TILES; choice++) {
     u32 piece = attn_cut_piece(choice, a->group_chunks);
     attn_sum sum = {0};
-    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, a->tiles[i], piece);
+    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, attn_extent_of(a, a->tiles[i]), piece);
     u64 cost = attn_cut_cost(a, sum, piece);
     if (cost > least) continue;
     least = cost;

@@ -568,7 +568,8 @@ static void multiply(const multiplication &job) {
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) {
   warp &self = this_warp();
   if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}};
-  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across) fault("a warp multiplies different operands");
+  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across)
+    fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
   warp_meet(0, "multiplication", [](warp &w) {
     w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);

@@ -48,7 +48,7 @@ static u32 chosen_piece(const mla_attn_args *a) {
   for (u32 choice = 0; choice < ATTN_CUTS; choice++) {
     attn_sum sum = {0};
     u32 piece = attn_cut_piece(choice, a->group_chunks);
-    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, a->tiles[i], piece);
+    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, attn_extent_of(a, a->tiles[i]), piece);
     if (attn_cut_cost(a, sum, piece) > least) continue;
     least = attn_cut_cost(a, sum, piece);
     best = piece;
