@@ -117,7 +117,7 @@ FLAWS = [
     ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
     ("mla_attn", 0, "mla_pair.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_pair.cuh", "s/__syncwarp(); .. the warp.s rows are whole ..//", "P goes to the other block before it is whole"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/wait_free(p, P_FREE, k);//", "P is overwritten before the other block has used it"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, M_COME + slot, taken . 3u);//", "m is read before it has come"),
     ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",

@@ -24,6 +24,8 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define BOX_BYTES 8192u
 #define HALF (SPEC_KV_LORA_RANK / 128u)   /* boxes of V that this block of the pair multiplies                              */
 #define OTHERS (BOXES - HALF)             /* boxes that only S needs                                                        */
+#define BOXES_EARLY (BOXES / 3u)          /* of a block: their part of S is made beside the maxima of the block before,           */
+#define BOXES_LATE (BOXES * 2u / 3u)      /* from these on beside P                                                            */
 #define WIDTH (SPEC_KV_LORA_RANK / 4u)    /* output columns of a warpgroup                                                  */
 #define WIDTH_BOXES (WIDTH / 64u)
 #define OUTPUTS (WIDTH / 2u)              /* of a thread: element 4 * j + 2 * h + e is row h, column 8 * j + e              */
@@ -67,11 +69,9 @@ typedef struct item {
   u32 cut, slot;     /* as of attn_piece                               */
 } item;
 
-/* A thread's two rows of the operand: the row r and r + 8 of its warp's 16. */
+/* Positions of a thread's two rows of the operand, the row r and r + 8 of its warp's 16. -1: dead. */
 typedef struct rows {
-  i32 position[2]; /* -1: dead                              */
-  u64 pair[2];     /* token row * heads + head              */
-  u64 unit[2];     /* the same of a cut tile's first unit   */
+  i32 position[2];
 } rows;
 
 /* Folded (m, l, O) of the thread's two rows. */
@@ -124,17 +124,21 @@ NUM u32 last_position(const item &it) { return it.tile.position + it.tile.count 
 /* First block of the item that this block of the pair weighs (other 0), or the other one does (other 1). */
 NUM u32 first_of(const item &it, const place &p, u32 other) { return it.first + ((it.first ^ p.rank ^ other) & 1u); }
 
-/* The thread's rows of an item. */
-NUM rows rows_of(const mla_attn_args &a, const item &it) {
+NUM u32 row_of(u32 h) { return threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u + 8u * h; }
+
+NUM rows rows_of(const item &it) {
   rows r;
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u + 8u * h, token = row / it.heads;
+    const u32 token = row_of(h) / it.heads;
     r.position[h] = token < it.tile.count ? (i32)(it.tile.position + token) : -1;
-    r.pair[h] = (u64)(it.tile.row + token) * a.heads + it.head + row % it.heads;
-    r.unit[h] = (u64)(it.slot + token) * a.heads + it.head + row % it.heads;
   }
   return r;
+}
+
+/* Token row * heads + head of a row, tokens counted from `first`: the tile's row, or its first unit's slot. */
+NUM u64 pair_of(const mla_attn_args &a, const item &it, u32 first, u32 h) {
+  return (u64)(first + row_of(h) / it.heads) * a.heads + it.head + row_of(h) % it.heads;
 }
 
 /* === Bringing =========================================================================================================== */
@@ -198,16 +202,11 @@ NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const pla
 
 /* === Weighing =========================================================================================================== */
 
-/* s = Q KV^T, box by box as they come; boxes that only S needs are free behind it. k: number of the block among those weighed here. */
-NUM void multiply_scores(const place &p, f32 (&s)[32], u32 k) {
+/* s += Q KV^T over some of the boxes, as they come; k: number of the block among those weighed here. */
+NUM void multiply_boxes(const place &p, f32 (&s)[32], u32 k, u32 from, u32 to) {
   const u32 set = k % 2u;
 #pragma unroll
-  for (u32 i = 0; i < 32; i++) {
-    s[i] = 0.0f;
-    ptx_hold(s[i]);
-  }
-#pragma unroll
-  for (u32 x = 0; x < BOXES; x++) {
+  for (u32 x = from; x < to; x++) {
     const bool both = is_both(p, x);
     const u32 number = both ? BOTH_COME + set * HALF + x % HALF : OTHERS_COME + other_of(x);
     const u32 at = both ? AT_BOTH + (set * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
@@ -218,11 +217,22 @@ NUM void multiply_scores(const place &p, f32 (&s)[32], u32 k) {
     for (u32 i = 0; i < 4; i++)
       if (x * 64u + i * 16u < COLUMNS) ptx_multiply(s, q + i * 2u, key + i * 2u);
     ptx_multiply_commit();
-    PTX_MULTIPLY_WAIT(1);
-    if (x > 0 && !is_both(p, x - 1u) && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, OTHERS_FREE + other_of(x - 1u)));
   }
-  PTX_MULTIPLY_WAIT(0);
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, OTHERS_FREE + OTHERS - 1u)); /* the last box holds rope columns */
+}
+
+/* Boxes that only S needs are free once they are multiplied. */
+NUM void free_boxes(const place &p, u32 from, u32 to) {
+#pragma unroll
+  for (u32 x = from; x < to; x++)
+    if (!is_both(p, x) && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, OTHERS_FREE + other_of(x)));
+}
+
+NUM void clear_scores(f32 (&s)[32]) {
+#pragma unroll
+  for (u32 i = 0; i < 32; i++) {
+    s[i] = 0.0f;
+    ptx_hold(s[i]);
+  }
 }
 
 /* Scales the scores in place, masks them if some row ends inside the block, and gives the rows' maxima. */
@@ -297,32 +307,70 @@ NUM void give_maxima(const place &p, const f32 (&m)[2], u32 at, u32 given) {
                    ptx_peer(barrier_at(p, M_COME + slot), p.rank ^ 1u));
 }
 
-/* One warpgroup: S and P of the blocks that are weighed here. m comes from the block before, and goes to the one behind. */
-NUM void weigh(const mla_attn_args &a, const place &p) {
+/* What the warpgroup that weighs counts: blocks, m taken and given, and blocks of the chunk behind the one at hand. */
+typedef struct count {
+  u32 k, taken, given, in_chunk;
+} count;
+
+/* m of the block: the maximum of its scores, which are scaled, and of the block before. */
+NUM void make_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&m)[2], const item &it, const rows &r, u32 block, count &c) {
   const u32 at = (threadIdx.x % 128u / 32u * 8u + threadIdx.x % 32u / 4u) * 8u;
-  const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
-  item it;
-  for (u32 n = 0, k = 0, taken = 0, given = 0; take_item(p, n, it, false); n++) {
-    const rows r = rows_of(a, it);
-    u32 in_chunk = (first_of(it, p, 0) - it.first) % blocks; /* of the block */
-    for (u32 block = first_of(it, p, 0); block <= it.last; block += 2u, k++) {
-      f32 s[32], m[2] = {NO_MAX, NO_MAX}, top[2];
-      u32 w[16];
-      multiply_scores(p, s, k);
-      if (block + 2u > it.last && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
-      scale_scores(a, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, top);
-      if (block > it.first) take_maxima(p, m, at, taken++, in_chunk != 0);
+  f32 top[2];
+  scale_scores(a, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, top);
+  m[0] = m[1] = NO_MAX;
+  if (block > it.first) take_maxima(p, m, at, c.taken++, c.in_chunk != 0);
 #pragma unroll
-      for (u32 h = 0; h < 2; h++) m[h] = fmaxf(m[h], num_ceil(top[h]));
-      __syncwarp(); /* all lanes have read the maxima that came */
-      if (block < it.last) give_maxima(p, m, at, given++);
-      make_weights(s, m, w);
-      wait_free(p, P_FREE, k);
+  for (u32 h = 0; h < 2; h++) m[h] = fmaxf(m[h], num_ceil(top[h]));
+  __syncwarp(); /* all lanes have read the maxima that came */
+  if (block < it.last) give_maxima(p, m, at, c.given++);
+}
+
+NUM void next_block(const mla_attn_args &a, count &c) {
+  const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
+  c.k++;
+  c.in_chunk += 2u;
+  if (c.in_chunk >= blocks) c.in_chunk -= blocks;
+  if (c.in_chunk >= blocks) c.in_chunk -= blocks; /* chunks of one block */
+}
+
+/* One warpgroup: S and P of the blocks that are weighed here. m comes from the block before, and goes to the one behind. The scores of
+ * the next block are made while P of this one is. */
+NUM void weigh(const mla_attn_args &a, const place &p) {
+  item it;
+  count c = {0, 0, 0, 0};
+  for (u32 n = 0; take_item(p, n, it, false); n++) {
+    const rows r = rows_of(it);
+    f32 s[32], t[32], m[2];
+    u32 w[16], block = first_of(it, p, 0);
+    if (block > it.last) continue;
+    c.in_chunk = (block - it.first) % (a.chunk_tokens / PAGE_TOKENS);
+    clear_scores(s);
+    multiply_boxes(p, s, c.k, 0, BOXES);
+    PTX_MULTIPLY_WAIT(0);
+    free_boxes(p, 0, BOXES);
+    for (; block + 2u <= it.last; block += 2u) {
+#pragma unroll
+      for (u32 i = 0; i < 32; i++) t[i] = s[i];
+      clear_scores(s);
+      multiply_boxes(p, s, c.k + 1u, 0, BOXES_EARLY);
+      make_maxima(a, p, t, m, it, r, block, c);
+      multiply_boxes(p, s, c.k + 1u, BOXES_EARLY, BOXES_LATE);
+      make_weights(t, m, w);
+      PTX_MULTIPLY_WAIT(BOXES_LATE - BOXES_EARLY);
+      free_boxes(p, 0, BOXES_EARLY);
+      multiply_boxes(p, s, c.k + 1u, BOXES_LATE, BOXES);
+      wait_free(p, P_FREE, c.k);
       give_weights(p, w, m);
-      in_chunk += 2u;
-      if (in_chunk >= blocks) in_chunk -= blocks;
-      if (in_chunk >= blocks) in_chunk -= blocks; /* of one block */
+      PTX_MULTIPLY_WAIT(0);
+      free_boxes(p, BOXES_EARLY, BOXES);
+      next_block(a, c);
     }
+    if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
+    make_maxima(a, p, s, m, it, r, block, c);
+    make_weights(s, m, w);
+    wait_free(p, P_FREE, c.k);
+    give_weights(p, w, m);
+    next_block(a, c);
   }
 }
 
@@ -409,9 +457,10 @@ NUM float4 joined(const meeting &meets, const chain &right, const float4 *saved,
 }
 
 /* bf16(O * (1 / l) + 0) of a whole context. */
-NUM void write_out(const mla_attn_args &a, const meeting &meets, const chain &c, const float4 *saved, const rows &r, u32 column) {
+NUM void write_out(const mla_attn_args &a, const item &it, const meeting &meets, const chain &c, const float4 *saved, const rows &r, u32 column) {
   const f32 share[2] = {num_div(1.0f, meets.l[0]), num_div(1.0f, meets.l[1])};
-  u32 *const out[2] = {(u32 *)(a.out + r.pair[0] * SPEC_KV_LORA_RANK + column), (u32 *)(a.out + r.pair[1] * SPEC_KV_LORA_RANK + column)};
+  u32 *const out[2] = {(u32 *)(a.out + pair_of(a, it, it.tile.row, 0) * SPEC_KV_LORA_RANK + column),
+                       (u32 *)(a.out + pair_of(a, it, it.tile.row, 1) * SPEC_KV_LORA_RANK + column)};
 #pragma unroll
   for (u32 j = 0; j < OUTPUTS / 4u; j++) {
     const float4 o = joined(meets, c, saved, j);
@@ -423,11 +472,11 @@ NUM void write_out(const mla_attn_args &a, const meeting &meets, const chain &c,
 }
 
 /* The partial result of a cut tile's unit: so many rows behind the first one. */
-NUM void store_unit(const mla_attn_args &a, const chain &c, const rows &r, u64 behind, u32 column) {
+NUM void store_unit(const mla_attn_args &a, const item &it, const chain &c, const rows &r, u64 behind, u32 column) {
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     if (r.position[h] < 0) continue;
-    const u64 row = r.unit[h] + behind;
+    const u64 row = pair_of(a, it, it.slot, h) + behind;
     f32 *out = a.partial_o + row * SPEC_KV_LORA_RANK + column;
 #pragma unroll
     for (u32 j = 0; j < OUTPUTS / 4u; j++) *(float2 *)(out + 8u * j) = make_float2(c.o[4u * j + 2u * h], c.o[4u * j + 2u * h + 1u]);
@@ -500,7 +549,7 @@ NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const ro
   if (!is_last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, it.cut)) return;
   if (it.cut != ATTN_WHOLE) {
     const u32 start = in_group < it.cut ? chunk - in_group : chunk;
-    store_unit(a, out.level1, r, (u64)attn_unit_at(start, it.cut, a.group_chunks) * it.tile.count * a.heads, column);
+    store_unit(a, it, out.level1, r, (u64)attn_unit_at(start, it.cut, a.group_chunks) * it.tile.count * a.heads, column);
   } else if (!is_last) {
     const meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
 #pragma unroll
@@ -517,13 +566,13 @@ NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const ro
 NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
   const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
   const u32 column = (p.rank * 2u + group) * WIDTH + threadIdx.x % 4u * 2u;
-  float4 *saved = (float4 *)(a.scratch + (u64)blockIdx.x * 32u * SPEC_KV_LORA_RANK) + threadIdx.x;
+  float4 *saved = (float4 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(64, SPEC_KV_LORA_RANK)) + threadIdx.x;
   output out;
   out.here = out.there = 0;
   clear_sums(out);
   item it;
   for (u32 n = 0; take_item(p, n, it, false); n++) {
-    const rows r = rows_of(a, it);
+    const rows r = rows_of(it);
     u32 chunk = it.first / blocks, in_group = chunk % a.group_chunks, in_chunk = 0;
     for (u32 block = it.first; block <= it.last; block++) {
       take_block(p, out, block, it, in_chunk == 0, group);
@@ -536,7 +585,7 @@ NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
     }
     if (it.cut != ATTN_WHOLE) continue;
     const meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
-    write_out(a, meets, out.level1, saved, r, column);
+    write_out(a, it, meets, out.level1, saved, r, column);
   }
 }
 
@@ -579,10 +628,10 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
   if (group < 2u) {
-    PTX_REGISTERS_MORE(184);
+    PTX_REGISTERS_MORE(176);
     attend(a, p, group);
   } else if (group == 2u) {
-    PTX_REGISTERS_LESS(104);
+    PTX_REGISTERS_LESS(120);
     weigh(a, p);
   } else {
     PTX_REGISTERS_LESS(40);
