@@ -13,7 +13,8 @@ static uint32_t spec_value(const jit_spec *specs, uint32_t spec_count, const cha
 
 bool op_maps_taken(const jit_spec *specs, uint32_t spec_count) { return spec_value(specs, spec_count, "SPEC_MAPS") != 0; }
 
-/* mla_decode.cuh, mla_pair.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's pages do. */
+/* mla_decode.cuh, mla_pair.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's
+ * pages do. */
 static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
   tensor_shape common = {.extent = {columns, 0, 1}, .stride_bytes = {2, 2 * columns, 0}, .box = {64, 0, 1}, .dims = 2, .swizzled = 1};

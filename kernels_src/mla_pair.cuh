@@ -1,17 +1,16 @@
 /* mla_pair.cuh - mla_attn for up to 64 operand rows by two blocks side by side. NUMERICS.md, `mla_attn`.
  *
- * A cluster of two blocks takes one piece at a time: chunks of a tile (consecutive tokens of one sequence), for up to 64 heads. Its 64 operand rows are the (token, head) pairs, row = token * heads + head; rows beyond are dead:
- * anything goes in, nothing comes out. Each block owns half of the output columns, so that both a chunk's O and the running fold of the
- * group stay in registers, and weighs every other KV block of 64 tokens; P and the row maxima go to the other block by copies between
- * their shared memories. Four warpgroups: two make O (a quarter of the columns each), one makes S and P, one thread each of the
- * fourth brings the blocks that are weighed here (all columns) and the other ones (own half of V).
- *   S[64][64] = Q KV^T; m goes from block to block of a chunk; P as bf16 into both shared memories;
- *   O[64][kv_lora_rank / 4] += P V, l += P 1 in each of the two warpgroups, V being the KV block itself, read across.
+ * A cluster of two blocks takes one piece at a time: chunks of a tile (consecutive tokens of one sequence), for up to 64 heads. Its 64
+ * operand rows are the (token, head) pairs, row = token * heads + head; rows beyond are dead: anything goes in, nothing comes out.
+ * Each block owns half of the output columns, so that both a chunk's O and the running fold of the group stay in registers, and weighs
+ * every other KV block of 64 tokens; P and m go to the other block by copies between their shared memories. Four warpgroups:
+ *   two make O: O[64][kv_lora_rank / 4] += P V, l += P 1, V being the KV block itself, read across;
+ *   one makes S[64][64] = Q KV^T and P as bf16; m goes from block to block of a chunk; the next S is under way while P is made;
+ *   the warps of the last bring the blocks that are weighed here (all columns), bring the other ones (half of V), and look for pieces.
  * Every row has its own position: what lies beyond it weighs +0, and chunks that start beyond it are not folded. The groups' fold
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
- * Grid: any even number of blocks; pairs take pieces in turn, one warp of each block reading ahead which.
- * Dynamic shared bytes: 232448 for 512 + 64, all that a block may have. A pair moves, per block of 64 tokens, 9 + 4 boxes of 8192 bytes
- * from L2 (2 * 64 * 64 * (576 + 512) operations: 84 operations a byte). */
+ * Grid: any even number of blocks. Dynamic shared bytes: 232448, all that a block may have. A pair moves 26 boxes of 8192 bytes from L2
+ * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte. */
 #include "attn_share.cuh"
 
 static_assert(SPEC_THREADS == 512, "four warpgroups");
@@ -313,7 +312,8 @@ typedef struct count {
 } count;
 
 /* m of the block: the maximum of its scores, which are scaled, and of the block before. */
-NUM void make_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&m)[2], const item &it, const rows &r, u32 block, count &c) {
+NUM void make_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&m)[2], const item &it, const rows &r, u32 block,
+                     count &c) {
   const u32 at = (threadIdx.x % 128u / 32u * 8u + threadIdx.x % 32u / 4u) * 8u;
   f32 top[2];
   scale_scores(a, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, top);
@@ -457,7 +457,8 @@ NUM float4 joined(const meeting &meets, const chain &right, const float4 *saved,
 }
 
 /* bf16(O * (1 / l) + 0) of a whole context. */
-NUM void write_out(const mla_attn_args &a, const item &it, const meeting &meets, const chain &c, const float4 *saved, const rows &r, u32 column) {
+NUM void write_out(const mla_attn_args &a, const item &it, const meeting &meets, const chain &c, const float4 *saved, const rows &r,
+                   u32 column) {
   const f32 share[2] = {num_div(1.0f, meets.l[0]), num_div(1.0f, meets.l[1])};
   u32 *const out[2] = {(u32 *)(a.out + pair_of(a, it, it.tile.row, 0) * SPEC_KV_LORA_RANK + column),
                        (u32 *)(a.out + pair_of(a, it, it.tile.row, 1) * SPEC_KV_LORA_RANK + column)};
