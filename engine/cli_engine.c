@@ -14,7 +14,7 @@
 
 /* === Options ================================================================================================================ */
 
-static status take_device(const char *name, const char *value, void *target) {
+status cli_engine_device(const char *name, const char *value, void *target) {
   uint64_t index = 0;
   int *device = target;
   if (strcmp(value, "auto") == 0) *device = VERBATIM_DEVICE_AUTO;
@@ -29,7 +29,7 @@ static status take_device(const char *name, const char *value, void *target) {
 
 void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
   const cli_option own[] = {
-    {"--receipt", cli_options_text, &self->receipt_path}, {"--device", take_device, &self->config.device},
+    {"--receipt", cli_options_text, &self->receipt_path}, {"--device", cli_engine_device, &self->config.device},
     {"--threads", cli_options_u32, &self->config.threads}, {"--cache-dir", cli_options_text, &self->cache_dir},
     {"--stats", cli_options_text, &self->stats_path}, {"--verbose", NULL, &self->verbose},
     {"--quiet", NULL, &self->quiet}, {"--batch", cli_options_u32, &self->config.max_active},
@@ -42,16 +42,6 @@ void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count) {
   while (rows[at].name) at++;
   ASSERT(at + ARRAY_LEN(own) < row_count);
   memcpy(rows + at, own, sizeof own);
-}
-
-/* The user's cache folder, as desktop systems define it. */
-static void choose_cache(cli_engine *self) {
-  const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int length = 0;
-  if (self->cache_dir) self->config.cache_dir = *self->cache_dir ? self->cache_dir : NULL;
-  else if (base && *base == '/') length = snprintf(self->cache_path, sizeof self->cache_path, "%s/verbatim", base);
-  else if (home && *home) length = snprintf(self->cache_path, sizeof self->cache_path, "%s/.cache/verbatim", home);
-  if (length > 0 && (size_t)length < sizeof self->cache_path) self->config.cache_dir = self->cache_path;
 }
 
 /* === Start, progress, end =================================================================================================== */
@@ -70,7 +60,7 @@ status cli_engine_open(cli_engine *self) {
   verbatim_config *c = &self->config;
   if (self->stats_path) TRY(cli_files_check_output(self->stats_path));
   c->timed = self->stats_path != NULL;
-  choose_cache(self);
+  c->cache_dir = cli_files_cache(self->cache_dir, self->cache_path, sizeof self->cache_path);
   c->library_path = getenv("VERBATIM_LIBRARY_PATH");
   c->program_path = getenv("PATH");
   c->plan_path = self->plan_path;

@@ -42,6 +42,9 @@ typedef struct cli_engine {
   char cache_path[CLI_ENGINE_PATH_BYTES_MAX];
 } cli_engine;
 
+/* Takes the value of --device: an int, as verbatim_config's. */
+status cli_engine_device(const char *name, const char *value, void *target);
+
 /* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. */
 void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count);
 

@@ -1,9 +1,11 @@
 /* cli_files.c - see cli_files.h. Files are told apart by device and inode, so that links and other spellings of a path do not hide
  * that two are one. Must not know what the files hold. */
 #include "cli_files.h"
+#include "limits.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,7 +81,7 @@ static bool is_model_file(const char *name) {
 }
 
 status cli_files_check_model(const char *output, const char *model_dir) {
-  DIR *folder = output ? opendir(model_dir) : NULL;
+  DIR *folder = output && model_dir ? opendir(model_dir) : NULL;
   if (!folder) return OK; /* whoever reads the model says so */
   status result = OK;
   for (const struct dirent *entry; result == OK && (entry = readdir(folder)) != NULL;) {
@@ -101,5 +103,32 @@ status cli_files_check_outputs(const char *const *outputs, size_t count, const c
     TRY(cli_files_check_model(outputs[i], model_dir));
     for (size_t j = 0; j < i; j++) TRY(check_two(outputs[i], outputs[j]));
   }
+  return OK;
+}
+
+const char *cli_files_cache(const char *asked, char *room, size_t room_bytes) {
+  const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int length = 0;
+  if (asked) return *asked ? asked : NULL;
+  if (base && *base == '/') length = snprintf(room, room_bytes, "%s/verbatim", base);
+  else if (home && *home) length = snprintf(room, room_bytes, "%s/.cache/verbatim", home);
+  return length > 0 && (size_t)length < room_bytes ? room : NULL;
+}
+
+status cli_files_read_config(const char *path, char **out, size_t *out_bytes) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  char *text = malloc(FILE_CONFIG_BYTES_MAX + 1);
+  ASSERT(text != NULL);
+  size_t bytes = fread(text, 1, FILE_CONFIG_BYTES_MAX + 1, file);
+  bool is_bad = ferror(file) != 0;
+  fclose(file);
+  if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
+    free(text);
+    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: is it a file?", path);
+    return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
+  }
+  *out = text;
+  *out_bytes = bytes;
   return OK;
 }

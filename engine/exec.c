@@ -31,6 +31,14 @@ static uint64_t lay_out(exec *self, uint8_t *block) {
   return at + EXEC_SCRATCH_BYTES;
 }
 
+/* The plan has room for its own pins alone. */
+static uint64_t unchecked_workspace(const exec_options *options) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < options->unchecked_count; i++)
+    if (options->unchecked[i].gemm.workspace_bytes > most) most = options->unchecked[i].gemm.workspace_bytes;
+  return most;
+}
+
 static status make_memory(exec *self, arena *host) {
   uint64_t image_bytes = lay_out(self, NULL);
   if (!self->options.device) {
@@ -44,13 +52,21 @@ static status make_memory(exec *self, arena *host) {
   gpu *device = self->options.device;
   void *pinned;
   self->pinned_bytes = image_bytes > EXEC_STAGING_BYTES ? image_bytes : EXEC_STAGING_BYTES;
-  TRY(gpu_reserve(device, self->plan->header->device_bytes, &self->base));
+  const plan_header *header = self->plan->header;
+  uint64_t workspace = align_up(header->device_bytes, 256);
+  const uint64_t bytes = self->options.unchecked_count ? workspace + unchecked_workspace(&self->options) : header->device_bytes;
+  TRY(gpu_reserve(device, bytes, &self->base));
+  if (!self->options.unchecked_count) workspace = self->plan->regions[REGION_WORK].offset + header->gemm_workspace;
+  self->library_workspace = self->base + workspace;
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
+  TRY(gpu_stream_open(device, &self->side));
   TRY(gpu_stream_open(device, &self->up));
   TRY(gpu_stream_open(device, &self->down));
   gpu_event **const events[] = {self->done, self->uploaded, self->computed};
   for (int i = 0; i < 6; i++) TRY(gpu_event_open(device, false, &events[i / 2][i % 2]));
+  TRY(gpu_event_open(device, false, &self->forked));
+  TRY(gpu_event_open(device, false, &self->joined));
   for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
   for (uint32_t i = 0; i < EXEC_TIMED_STEPS && self->options.timed; i++) {
     TRY(gpu_event_open(device, true, &self->ops_begin[i]));
@@ -141,7 +157,8 @@ exec_counts exec_count(const exec *self) {
   return (exec_counts){.graphs = self->graph_count, .kernels_cached = self->kernels_cached,
                        .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes,
                        .nvrtc_version = self->nvrtc_version, .gaps = self->gaps,
-                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0};
+                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0,
+                       .left_out = *self->left_out ? self->left_out : NULL};
 }
 
 const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
@@ -161,40 +178,37 @@ bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t
   return true;
 }
 
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps) {
-  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = overlaps};
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
+  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
   for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
   tensor_maps maps;
   if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], rows, &maps)) work.maps = &maps;
-  gpu_launch(self->options.device, self->stream, &work);
+  gpu_launch(self->options.device, lane.stream, &work);
 }
 
-/* The pinned library algorithm for this row count, or null. */
-static gemm_lt_op *library_choice(const exec *self, const exec_op *op, uint32_t rows) {
-  for (uint32_t i = 0; i < op->op->gemm_count; i++) {
-    const plan_gemm *pin = &self->plan->gemms[op->op->first_gemm + i];
-    if (rows >= pin->rows_min && rows <= pin->rows_max) return &op->lt[i];
-  }
+/* The library algorithm for this row count, or null. */
+static gemm_lt_op *library_choice(const exec_op *op, uint32_t rows) {
+  for (uint32_t i = 0; i < op->choice_count; i++)
+    if (rows >= op->choices[i].pin->rows_min && rows <= op->choices[i].pin->rows_max) return &op->choices[i].lt;
   return NULL;
 }
 
-static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows) {
+static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows, gpu_stream *stream) {
   const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
-  uint64_t workspace = exec_address(self, REGION_WORK, self->plan->header->gemm_workspace);
-  status result = gemm_lt_run(self->library, lt, self->stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
-                              (uint64_t)(uintptr_t)args->y, workspace);
+  status result = gemm_lt_run(self->library, lt, stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
+                              (uint64_t)(uintptr_t)args->y, self->library_workspace);
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
-/* overlaps: what stands before it on the stream is an op of the same step. */
-static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps) {
+static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
   if (!self->options.device) {
     op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
-  gemm_lt_op *lt = library_choice(self, op, rows);
-  if (lt) run_library(self, op, lt, rows);
-  else exec_launch_own(self, op, parity, rows, overlaps);
+  gemm_lt_op *lt = library_choice(op, rows);
+  /* There is one workspace, for the main stream. */
+  if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
+  else exec_launch_own(self, op, parity, rows, lane);
 }
 
 /* Launch rows of an op, 0 when it does not run for these. */
@@ -203,13 +217,34 @@ static uint32_t rows_of(const exec_op *op, uint32_t token_rows, uint32_t logit_r
   return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
 }
 
+/* The lane of the next op of this branch. An op overlaps with the one before it on its stream, if that is an op of the same step and
+ * the two streams do not meet between them. */
+static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, exec_lane *side_lane) {
+  gpu *device = self->options.device;
+  bool forks = branch == BRANCH_SIDE && !side_lane->stream, joins = branch == BRANCH_JOIN && side_lane->stream;
+  if (forks) {
+    gpu_record(device, main_lane->stream, self->forked);
+    gpu_wait(device, self->side, self->forked);
+    *side_lane = (exec_lane){.stream = self->side};
+  }
+  if (joins) {
+    gpu_record(device, side_lane->stream, self->joined);
+    gpu_wait(device, main_lane->stream, self->joined);
+    *side_lane = (exec_lane){0};
+    main_lane->overlaps = false;
+  }
+  exec_lane *lane = branch == BRANCH_SIDE ? side_lane : main_lane, chosen = *lane;
+  lane->overlaps = true;
+  return chosen;
+}
+
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
-  bool overlaps = false;
+  exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
+  bool branches = self->options.device && token_rows <= self->plan->header->limits.split_rows_max;
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
     if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows, overlaps);
-    overlaps = true;
+    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].op->branch : BRANCH_MAIN, &main_lane, &side_lane));
   }
 }
 
@@ -438,18 +473,22 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], head->token_count, head->logit_count);
     if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows, false);
+    run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
   end_step(self, parity, head);
 }
 
-void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {
   ASSERT(op < self->op_count);
   uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
   ASSERT(rows > 0);
-  run_op(self, &self->ops[op], 0, rows, false);
+  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream, .overlaps = overlaps});
+}
+
+void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+  exec_run_op(self, op, token_rows, logit_rows, false);
   wait_for(self, self->ops[op].name);
 }
 

@@ -1,4 +1,4 @@
-/* exec_state.h - what exec.c and exec_start.c share: the state of the machine that runs a plan. Private to these two. */
+/* exec_state.h - what exec.c, exec_start.c and exec_bench.c share: the state of the machine that runs a plan. Private to these. */
 #ifndef VERBATIM_EXEC_STATE_H
 #define VERBATIM_EXEC_STATE_H
 #include "exec.h"
@@ -24,8 +24,14 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const gpu_kernel *kernel; /* GPU machine */
   const jit_spec *specs;    /* [spec_count] of the kernel, GPU machine */
   uint32_t spec_count;
-  gemm_lt_op *lt;         /* [op->gemm_count], GPU machine */
+  struct exec_choice *choices; /* [choice_count] library algorithms in use, GPU machine */
+  uint32_t choice_count;
 } exec_op;
+
+typedef struct exec_choice {
+  const plan_gemm *pin;
+  gemm_lt_op lt;
+} exec_choice;
 
 struct exec {
   const plan *plan;
@@ -46,6 +52,8 @@ struct exec {
   uint8_t *pinned;            /* the pinned block */
   uint64_t pinned_bytes;
   gpu_stream *stream;         /* ops, in the order of submission */
+  gpu_stream *side;           /* ops of a step that run beside those of `stream`: BRANCH_SIDE */
+  gpu_event *forked, *joined; /* the two part, and meet again */
   gpu_stream *up, *down;      /* inputs before their step, results behind it: beside the ops of other steps */
   gpu_event *uploaded[2], *computed[2];
   gpu_event *done[2];
@@ -56,10 +64,12 @@ struct exec {
   exec_gaps gaps;
   gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
-  const jit_spec **specs;     /* [plan kernels] their constants */
+  const jit_spec *specs;      /* [plan specs] their constants   */
   gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;
+  uint64_t library_workspace; /* address */
+  char left_out[320];
   verbatim_kernel *loaded;    /* [plan kernels] what is in them */
   uint32_t graph_count, kernels_cached, kernels_compiled, nvrtc_version;
 };
@@ -76,7 +86,20 @@ void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t log
 bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
                     tensor_maps *maps);
 
-/* One op by our own kernel, never by a library (exec.c). overlaps: see gpu_work. GPU machine. */
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, bool overlaps);
+typedef struct exec_lane { /* where an op goes */
+  gpu_stream *stream;
+  bool overlaps; /* see gpu_work */
+} exec_lane;
+
+/* Puts one op on the stream with the inputs of parity 0, or computes it (exec.c). The launch rows of its kind must be in its range.
+ * overlaps: see gpu_work. */
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps);
+
+/* One op by our own kernel, never by a library (exec.c). GPU machine. */
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane);
+
+/* The library algorithms (exec_library.c): those that run here are chosen, and later compared with our kernel. GPU machine. */
+status exec_library_open(exec *self, arena *host);
+status exec_library_check(exec *self);
 
 #endif

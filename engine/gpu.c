@@ -360,6 +360,13 @@ status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out) {
   return OK;
 }
 
+void gpu_graph_drop(gpu *self, gpu_graph *graph) {
+  ASSERT(!self->frozen);
+  ASSERT(self->counters.graphs > 0 && self->graphs[self->counters.graphs - 1] == (cuda_graph_exec)graph);
+  self->counters.graphs--;
+  require(self, self->api.cuGraphExecDestroy((cuda_graph_exec)graph), "the release of a graph");
+}
+
 /* === Work ================================================================================================================== */
 
 static void finish(gpu *self, gpu_stream *stream, const char *op) {

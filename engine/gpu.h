@@ -103,6 +103,7 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
  * Run the same work once before: libraries load their code at first use, which a capture forbids. */
 status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);
+void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the one made last, when no run of it is under way */
 
 /* The driver's description of a matrix. op names what it is for, should the driver refuse it (a fault). */
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out);

@@ -10,7 +10,7 @@
 #include "limits.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 3u
+#define PLAN_FORMAT_VERSION 4u
 #define NUMERICS_VERSION "verbatim-numerics 2"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
@@ -129,6 +129,10 @@ typedef struct plan_dim { /* grid extent = min(cap or infinity, constant + ceil(
   uint32_t constant, rows_mul, rows_div, cap;
 } plan_dim;
 
+/* Ops of the side branch need nothing of the main ops that stand between them and the next op that joins, nor these of them: in steps of
+ * at most split_rows_max token rows the two may run beside each other. */
+enum plan_branch { BRANCH_MAIN = 0, BRANCH_SIDE = 1, BRANCH_JOIN = 2 };
+
 typedef struct plan_op {
   uint32_t kernel;                 /* index in kernels.def: what is computed                 */
   uint32_t variant;                /* index in the plan's kernel table: how the GPU does it  */
@@ -139,7 +143,7 @@ typedef struct plan_op {
   uint32_t first_gemm, gemm_count; /* pinned library algorithms by row range, else our kernel */
   uint32_t args_offset, args_bytes; /* in the args blob                                      */
   uint32_t first_fixup, fixup_count;
-  uint32_t pad;
+  uint32_t branch;                 /* enum plan_branch */
   plan_dim grid[3];
 } plan_op;
 
@@ -154,7 +158,14 @@ typedef struct plan_gemm { /* a cuBLASLt algorithm found to be in the H16 class 
   uint64_t algo[8];          /* cublasLtMatmulAlgo_t                */
   uint64_t workspace_bytes;
   uint64_t library_version;  /* cublasLtGetVersion it is valid for  */
+  uint32_t is_optional;      /* 1: without that library, our kernel; 0: the engine does not start */
+  uint32_t pad;
 } plan_gemm;
+
+typedef struct plan_product { /* not in plans: an algorithm for all products of a shape, as profiles have them */
+  uint32_t n, k, y_f32, pad;
+  plan_gemm gemm;
+} plan_product;
 
 enum plan_guarantee_status { GUARANTEE_PROVEN = 0, GUARANTEE_TESTED = 1, GUARANTEE_EXCLUDED = 2 };
 typedef struct plan_guarantee {
@@ -188,7 +199,7 @@ typedef struct plan_header {
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
 _Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 136 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
-_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 88, "layout");
+_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
 #endif

@@ -39,7 +39,7 @@ void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t 
 digest self_check_answer(uint32_t index);
 digest self_check_digest(const self_check_launch *launch, const uint8_t *image);
 
-/* The digest of what the host computes of trigonometry and logarithms for the tables of `q_rope`, and its known answer. */
+/* The digest of what the host computes of trigonometry and logarithms for the tables of `qkv_rope`, and its known answer. */
 digest self_check_tables(void);
 digest self_check_tables_answer(void);
 

@@ -13,6 +13,9 @@
  * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte. */
 #include "attn_share.cuh"
 
+#define KERNEL_CLUSTER 2u
+#define KERNEL_CLUSTER_X 2u
+
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "a quarter of it is a width of ptx_multiply_across");
 static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
@@ -612,7 +615,7 @@ NUM attn_share make_share(const mla_attn_args &a, const place &p) {
   return share;
 }
 
-extern "C" __global__ __cluster_dims__(2, 1, 1) __launch_bounds__(SPEC_THREADS, 1)
+extern "C" __global__ __cluster_dims__(KERNEL_CLUSTER_X, 1, 1) __launch_bounds__(SPEC_THREADS, 1)
 void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 raw[];
   ptx_grid_next();
@@ -642,5 +645,6 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     if (warp == 14u) deal(a, p, share);
     if (warp == 15u && blockIdx.x == 0) share_parts(&share, a);
   }
+  __syncwarp();
   ptx_cluster_sync(); /* the other block may still write here */
 }

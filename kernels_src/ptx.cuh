@@ -1,9 +1,9 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, clusters, fences between
- * the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
- * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
- * Read next: tile.cuh, mla_attn.cu. */
+ * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory,
+ * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma,
+ * m64nNk16, bf16 in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
+ * Read next: many.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
@@ -17,10 +17,27 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
- * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (only
- * weights and tables may be read before it). ptx_grid_next: from this block's side the kernel behind may start. */
+ * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
+ * tables and the step's inputs may be read before it), and no block ends without it: the kernel behind waits for this one alone.
+ * ptx_grid_next: from this block's side the kernel behind may start. */
 NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/* Blocks of a cluster: `shared` in the block of that rank, to be read or written; and a barrier of all their threads, which every block
+ * passes before it touches another's memory, so that it is there, and before it ends while others may touch its own. */
+template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) {
+  u64 there;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(shared), "r"(rank));
+  return (T *)there;
+}
+NUM void ptx_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+NUM u32 ptx_cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
 
 /* Copies 16 bytes from global to shared memory without waiting; bytes = 0 reads nothing and writes zeros. */
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {
@@ -59,25 +76,16 @@ NUM void ptx_barrier_arrive_copies(u32 barrier) {
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
-/* Clusters: blocks that run at the same time and reach each other's shared memory. ptx_peer: a shared address of this block as it
- * stands in block `rank` of the cluster. ptx_cluster_sync: all threads of all blocks; before the first use of another block's memory, and
- * before a block ends whose memory others use. ptx_store_peer (one thread, an address that is a multiple of 8) and ptx_copy_peer (one
- * thread, `bytes` a multiple of 16, from this block's memory) write there, and the barrier there counts the bytes. */
-NUM u32 ptx_cluster_rank() {
-  u32 rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-NUM void ptx_cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
+/* The same in another block of the cluster. ptx_peer: a shared address of this block as it stands in the block of that rank.
+ * ptx_store_peer (8 bytes to a multiple of 8) and ptx_copy_peer (one thread, `bytes` a multiple of 16, from this block's memory) write
+ * there, and the barrier there counts the bytes. */
 NUM u32 ptx_peer(u32 shared, u32 rank) {
   u32 peer;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(shared), "r"(rank));
   return peer;
 }
 NUM void ptx_barrier_arrive_peer(u32 barrier) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
@@ -96,6 +104,11 @@ NUM void ptx_copy_peer(u32 shared, u32 from, u32 bytes, u32 barrier) {
 NUM u64 ptx_once() {
   u64 policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+NUM u64 ptx_normal() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 NUM u64 ptx_often() {
@@ -126,6 +139,13 @@ NUM void ptx_prefetch(const void *global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
+/* Reads past L1, which knows nothing of what was written since this kernel started. */
+NUM u32 ptx_load_fresh(const u32 *p) {
+  u32 x;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
@@ -142,10 +162,12 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
 /* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
  * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
  * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
- * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. */
+ * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
+ * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
 #define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
 #define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
 #define PTX_PLAIN ((8ull << 32) | (8ull << 16))
+#define PTX_ONE_ROW ((8ull << 32) | (1ull << 16))
 NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
@@ -159,34 +181,50 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 /* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
  * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). ptx_multiply_turned: a's are. */
-#define PTX_D0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define PTX_D1 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define PTX_D2 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define PTX_D3 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define PTX_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define PTX_D16 PTX_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_D24 PTX_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define PTX_D32 PTX_D24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define PTX_D40 PTX_D32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define PTX_D48 PTX_D40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define PTX_D56 PTX_D48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define PTX_D64 PTX_D56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define PTX_D72 PTX_D64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define PTX_D80 PTX_D72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define PTX_D88 PTX_D80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define PTX_D96 PTX_D88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define PTX_D104 PTX_D96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define PTX_D112 PTX_D104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define PTX_D120 PTX_D112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define PTX_D128 PTX_D120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define PTX_OUT4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define PTX_OUT16(i) PTX_OUT4(i), PTX_OUT4(i + 4), PTX_OUT4(i + 8), PTX_OUT4(i + 12)
+#define PTX_OUT8(i) PTX_OUT4(i), PTX_OUT4(i + 4)
+#define PTX_OUT16(i) PTX_OUT8(i), PTX_OUT8(i + 8)
 #define PTX_OUT32(i) PTX_OUT16(i), PTX_OUT16(i + 16)
+#define PTX_OUT64(i) PTX_OUT32(i), PTX_OUT32(i + 32)
 #define PTX_MULTIPLY(name, n, registers, turned, a_at, b_at, ...)                                                              \
   NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, " a_at ", " b_at                   \
                  ", 1, 1, 1, " turned ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
   }
 PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0, 0", "%4", "%5", PTX_OUT4(0))
-PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0, 0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
-PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0, 0", "%16", "%17", PTX_OUT16(0))
-PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0, 0", "%32", "%33", PTX_OUT32(0))
-PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0, 0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 64, PTX_D0, "0, 1", "%32", "%33", PTX_OUT32(0))
-PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "0, 1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "0, 1", "%128", "%129", PTX_OUT32(0),
-             PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
+PTX_MULTIPLY(ptx_multiply, 16, PTX_D8, "0, 0", "%8", "%9", PTX_OUT8(0))
+PTX_MULTIPLY(ptx_multiply, 32, PTX_D16, "0, 0", "%16", "%17", PTX_OUT16(0))
+PTX_MULTIPLY(ptx_multiply, 48, PTX_D24, "0, 0", "%24", "%25", PTX_OUT16(0), PTX_OUT8(16))
+PTX_MULTIPLY(ptx_multiply, 64, PTX_D32, "0, 0", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply, 80, PTX_D40, "0, 0", "%40", "%41", PTX_OUT32(0), PTX_OUT8(32))
+PTX_MULTIPLY(ptx_multiply, 96, PTX_D48, "0, 0", "%48", "%49", PTX_OUT32(0), PTX_OUT16(32))
+PTX_MULTIPLY(ptx_multiply, 112, PTX_D56, "0, 0", "%56", "%57", PTX_OUT32(0), PTX_OUT16(32), PTX_OUT8(48))
+PTX_MULTIPLY(ptx_multiply, 128, PTX_D64, "0, 0", "%64", "%65", PTX_OUT64(0))
+PTX_MULTIPLY(ptx_multiply, 160, PTX_D80, "0, 0", "%80", "%81", PTX_OUT64(0), PTX_OUT16(64))
+PTX_MULTIPLY(ptx_multiply, 192, PTX_D96, "0, 0", "%96", "%97", PTX_OUT64(0), PTX_OUT32(64))
+PTX_MULTIPLY(ptx_multiply, 224, PTX_D112, "0, 0", "%112", "%113", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
+PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
+PTX_MULTIPLY(ptx_multiply_across, 64, PTX_D32, "0, 1", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D64, "0, 1", "%64", "%65", PTX_OUT64(0))
+PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D128, "0, 1", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
 PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
-PTX_MULTIPLY(ptx_multiply_turned, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "1, 0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
-PTX_MULTIPLY(ptx_multiply_turned, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "1, 0", "%16", "%17",
-             PTX_OUT16(0))
+PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))
+PTX_MULTIPLY(ptx_multiply_turned, 32, PTX_D16, "1, 0", "%16", "%17", PTX_OUT16(0))
 
 #endif

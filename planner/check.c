@@ -4,6 +4,7 @@
 #include <string.h>
 #include "abi.h"
 #include "check_access.h"
+#include "check_branches.h"
 #include "check_values.h"
 #include "draft.h"
 #include "emit.h"
@@ -204,6 +205,7 @@ static status check_op_tables(checker *c, uint32_t index) {
       op->args_bytes > ARGS_BYTES_MAX || (uint64_t)op->first_gemm + op->gemm_count > c->h->gemms.count)
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
   uint32_t most = op->rows_kind == ROWS_LOGITS ? c->h->limits.max_logit_rows : c->h->limits.max_batch_tokens;
+  if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
   if (op->rows_kind > ROWS_LOGITS || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
@@ -229,14 +231,38 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
   return 0;
 }
 
+/* Shared memory of a product of few rows (kernels_src/few.cuh), or 0 where there is no such tile. */
+static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
+  if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32 && rows != 64) || stages < 2 || stages > 63 ||
+      blocks < 1 || blocks > 16 || k->threads != 192 || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
+  return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
+         (k->kernel == OP_moe_gemm ? of_experts : 0);
+}
+
+/* The same of a product of many rows (kernels_src/many.cuh). */
+static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t multiplying = n == 64 ? 1 : 2;
+  if ((n != 64 && n != 128 && n != 256) || (rows != 64 && rows != 128 && rows != 256) || n * rows > 32768 || stages < 2 || stages > 8 ||
+      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
+  return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 128 + (k->kernel == OP_moe_gemm ? of_experts : 0);
+}
+
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
-    if ((n != 64 && n != 128) || (rows != 16 && rows != 64 && rows != 128) || stages < 3 || stages > 16 || k->threads != 2 * n)
+    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0;
+    shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
+    if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
-    shared = 1024 + stages * (n + rows) * 128;
   }
   if (k->kernel == OP_mla_attn) {
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
@@ -248,6 +274,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
     shared = SHARED_BYTES_MAX;
   }
+  if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
                 (unsigned long long)shared);
@@ -278,31 +305,31 @@ typedef struct wanted_grid { /* blocks that the work needs; extra ones find noth
   uint64_t x, y, z;
 } wanted_grid;
 
-static wanted_grid want_grid(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
-  const plan_kernel *k = &c->kernels[op->variant];
-  uint64_t tile_n = spec_of(c, k, "SPEC_TILE_N"), tile_rows = spec_of(c, k, "SPEC_TILE_ROWS");
+static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
   const gemm_args *gemm = args;
   const moe_gemm_args *moe = args;
   switch (op->kernel) {
     case OP_gemm:
-      if (!tile_n || !tile_rows || gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      return (wanted_grid){div_up(gemm->n, tile_n), div_up(rows, tile_rows), gemm->batches};
+      if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){1, 1, 1}; /* blocks stride over the tiles, and those below over their work */
     case OP_moe_gemm:
-      if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
+      if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){1, 1, 1};
     case OP_mla_attn:
-    case OP_mla_fold: return (wanted_grid){1, 1, 1}; /* blocks stride over the work */
-    case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
-    case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
+    case OP_mla_fold:
+    case OP_router:
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
+    case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
+    case OP_sample:
+    case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
     default: return (wanted_grid){rows, 1, 1};
   }
 }
 
 static status check_grid(const checker *c, const plan_op *op, const void *args, uint32_t rows) {
   uint64_t x = extent(op->grid[0], rows), y = extent(op->grid[1], rows), z = extent(op->grid[2], rows);
-  wanted_grid want = want_grid(c, op, args, rows);
+  wanted_grid want = want_grid(op, args, rows);
   if (x > 0x7fffffff || y > 65535 || z > 65535)
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)
@@ -413,7 +440,7 @@ static status check_apart(const checker *c, const plan_op *op, const check_acces
 }
 
 typedef struct outcome { /* what a simulated step has produced */
-  uint32_t kv_layers, tokens, digests;
+  uint32_t tokens, digests;
 } outcome;
 
 static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows step, outcome *done) {
@@ -435,7 +462,6 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
-  done->kv_layers += op->kernel == OP_kv_write;
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
   return OK;
@@ -451,7 +477,7 @@ static status run_step(checker *c, uint32_t tokens, uint32_t logits) {
     TRY(run_op(c, op, rows, (check_rows){tokens, logits, 0}, &done));
   }
   uint32_t heads = logits > 0;
-  if (done.kv_layers != c->h->model.layers || done.tokens != heads || done.digests != heads)
+  if (done.tokens != heads || done.digests != heads)
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);
   return OK;
 }
@@ -508,7 +534,9 @@ static status check_all(checker *c) {
   TRY(check_tensors(c));
   TRY(check_kernels(c));
   for (uint32_t i = 0; i < c->h->ops.count; i++) TRY(check_op_tables(c, i));
-  return check_steps(c);
+  TRY(check_steps(c));
+  return check_branches(&(branches_plan){.header = c->h, .ops = c->ops, .fixups = c->fixups, .buffers = c->buffers, .homes = c->homes,
+                                         .args = c->bytes + c->h->args.offset, .strings = c->strings});
 }
 
 static void *table_of(uint32_t count, size_t item_bytes) {

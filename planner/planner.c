@@ -20,6 +20,7 @@ typedef struct sources { /* parsed inputs */
   model_config model;
   deploy_config deploy;
   profile known;
+  const char *shipped; /* its name, if it comes with the program */
   uint64_t budget_bytes; /* 0: not limited */
 } sources;
 
@@ -110,6 +111,11 @@ static void add_notes(const sources *s, draft *plan) {
     snprintf(note, sizeof note, "longrope: the %s factors for every request, as max_len is %u and original_max_position_embeddings %g; HF "
              "chooses by the length of a request", rope_is_long(&s->model.rope, plan->limits.max_len) ? "long" : "short",
              plan->limits.max_len, s->model.rope.original_length);
+    draft_note(plan, note);
+  }
+  if (plan->gemms.count && s->shipped) {
+    snprintf(note, sizeof note, "library pins of the shipped profile %.40s; where they cannot run they are left out, the bits are the same",
+             s->shipped);
     draft_note(plan, note);
   }
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
@@ -243,6 +249,8 @@ status planner_make(const planner_input *input, void **bytes, size_t *byte_count
   TRY(model_config_parse(input->config.text, input->config.bytes, &s.model));
   if (input->deploy.text) TRY(deploy_config_parse(input->deploy.text, input->deploy.bytes, &s.deploy));
   if (input->profile.text) TRY(profile_parse(input->profile.text, input->profile.bytes, &s.known));
+  s.shipped = input->shipped;
+  if (s.shipped) profile_make_optional(&s.known);
   uint64_t ppm = or_default(s.deploy.memory_ppm, 900000), memory = s.deploy.device_memory_bytes;
   s.budget_bytes = memory / 1000000 * ppm + memory % 1000000 * ppm / 1000000;
   status result = make(input, &s, &file, &file_bytes);

@@ -187,11 +187,13 @@ static void print_pointer(FILE *out, const plan_header *plan, const plan_fixup *
 void print_ops(FILE *out, const plan_header *plan) {
   const plan_op *ops = items(plan, plan->ops);
   const plan_fixup *fixups = items(plan, plan->fixups);
-  fprintf(out, "\nOps (index, name, kernel: rows; grid; library pins; pointers in the order of the arguments)\n");
+  fprintf(out, "\nOps (index, name, kernel: rows, side branch; grid; library pins; pointers in the order of the arguments)\n");
   for (uint32_t i = 0; i < plan->ops.count; i++) {
     const plan_op *op = &ops[i];
-    fprintf(out, "  %4u %s, %s %u: %s %u..%u; grid", i, text(plan, op->name), OP_NAMES[op->kernel], op->variant,
+    fprintf(out, "  %4u %s, %s %u: %s %u..%u", i, text(plan, op->name), OP_NAMES[op->kernel], op->variant,
             op->rows_kind ? "logits rows" : "rows", op->rows_min, op->rows_max);
+    static const char *const branches[] = {"", ", beside", ", joins"};
+    fprintf(out, "%s; grid", branches[op->branch % ARRAY_LEN(branches)]);
     for (int d = 0; d < 3; d++) print_dim(out, &op->grid[d]);
     if (op->gemm_count) fprintf(out, "; %u pins", op->gemm_count);
     fprintf(out, ";");

@@ -6,9 +6,10 @@
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"
 
-#define SPECIALISE_CHOICES_MAX 3u
+#define SPECIALISE_CHOICES_MAX 7u
 #define SPECIALISE_SPECS_MAX 8u
-#define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; a piece more than that waits its turn */
+#define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
+#define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* a piece more than that waits its turn */
 #define SPECIALISE_FOLD_CTAS (2u * SPECIALISE_ATTN_CTAS)
 
 typedef struct specialise_spec {

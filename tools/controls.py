@@ -440,13 +440,13 @@ def settle_readme(text, check):
 
 
 # Edits of one op, and what one detector must make of each: a word, or the beginning of what is broken.
-SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/silu_mul.c", "num_to_bf16(num_silu(gate[i]) * up[i]);"
+SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_gemm.c", "job.ldy = TILE_COLUMNS;"
 SELF_TEST = [
-    ("wrong", SELF_TEST_FIND, "num_to_bf16(up[i] * up[i]);", YES),
-    ("harmless", SELF_TEST_FIND, "num_to_bf16(up[i] * num_silu(gate[i]));", NO),
-    ("crashing", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[(u64)i << 44]) * up[i]);", CRASH),
-    ("asserting", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[i]) * up[i]);\n  ASSERT(row > row);", CRASH),
-    ("outdated", "num_to_bf16(num_silu(gate[i]) / up[i]);", "", "outdated: expected this text once"),
+    ("wrong", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.k -= 16;", YES),
+    ("harmless", SELF_TEST_FIND, "job.ldy = 1u * TILE_COLUMNS;", NO),
+    ("crashing", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.x += (u64)1 << 44;", CRASH),
+    ("asserting", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS;\n  ASSERT(job.rows > job.rows);", CRASH),
+    ("outdated", "job.ldy = TILE_ROWS;", "", "outdated: expected this text once"),
     ("ambiguous", "gate", "up", "ambiguous: expected this text once"),
     ("uncompiled", SELF_TEST_FIND, "nothing;", "uncompiled: cc"),
 ]

@@ -43,7 +43,7 @@ LAYERS = [
     ("L4", "request"),
     ("L4", "schedule trace receipt"),
     ("L4", "transcript score diff"),
-    ("L5", "audit engine verbatim"),
+    ("L5", "audit bench engine verbatim"),
     ("L6", "cli"),
     ("L6", "main"),
 ]

@@ -6,18 +6,22 @@
 #include "attn_cut.h"
 #include "attn_state.h"
 #include "cpu.h"
-#include "h16.h"
+#include "h16_core.h"
 
-#define ITEM_HEADS 16u /* more would share packed KV panels further but leave threads idle */
+#define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */
+#define PACK_ROWS 2u       /* packing a panel takes as long as this many rows of it */
 
 typedef struct attn_run {
   mla_attn_args a;
-  u32 head_groups, units; /* units: the most of a tile, at least 1 */
-  u32 piece;              /* of the cut                            */
+  const h16_core *core;
+  u32 item_heads, head_groups;
+  u32 units; /* the most of a tile, at least 1 */
+  u32 piece; /* of the cut                     */
 } attn_run;
 
 typedef struct attn_item {
   const mla_attn_args *a;
+  const h16_core *core;
   const u32 *pages;       /* block table row of the sequence     */
   u32 rows, heads;        /* rows = tokens * heads of this group */
   u32 last_position;      /* of the last row                     */
@@ -56,12 +60,24 @@ static void weigh_block(attn_item *item, u32 row) {
     for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m))); /* R4.3, R4.4 */
+  item->core->weigh(t, m, p); /* what t holds beyond the valid ones means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 
+/* l of the rows from `first` on: the weights as columns, the ones as the one row, since a product does not know its factors' order. */
+static void add_weights(attn_item *item, u32 first) {
+  bf16 one[PAGE_TOKENS];
+  f32 l[H16_ROWS];
+  for (u32 j = 0; j < PAGE_TOKENS; j++) one[j] = 0x3f80;
+  for (u32 i = first; i < item->rows; i++) l[i] = item->chunk[i].l;
+  h16_job sum = {.x = one, .w = item->p + first * PAGE_TOKENS, .ldw = PAGE_TOKENS, .rows = 1, .n = item->rows - first, .k = PAGE_TOKENS};
+  sum.y = l + first;
+  sum.continues = 1;
+  h16_gemm(&sum, item->product);
+  for (u32 i = first; i < item->rows; i++) item->chunk[i].l = l[i];
+}
+
 static void run_block(attn_item *item, u32 block) {
-  static const bf16 one = 0x3f80;
   const mla_attn_args *a = item->a;
   u32 width = a->kv_lora_rank + a->rope_dim, first = first_reaching(item, (u64)block * PAGE_TOKENS);
   const bf16 *kv = a->kv + (u64)item->pages[block] * PAGE_TOKENS * width;
@@ -83,11 +99,7 @@ static void run_block(attn_item *item, u32 block) {
   sum.y = item->chunk[first].o;
   sum.ldy = sizeof(attn_row) / sizeof(f32);
   h16_gemm(&sum, item->product);
-  sum.w = &one;
-  sum.ldw = 0;
-  sum.n = 1;
-  sum.y = &item->chunk[first].l;
-  h16_gemm(&sum, item->product);
+  add_weights(item, first);
 }
 
 /* item->chunk of the rows that reach the chunk. */
@@ -158,11 +170,13 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   attn_item *item = scratch;
   u32 unit = index % run->units, rest = index / run->units;
   const attn_tile *tile = &a->tiles[rest / run->head_groups];
-  u32 head = rest % run->head_groups * ITEM_HEADS, units = attn_cut_units(attn_extent_of(a, *tile).chunks, run->piece, a->group_chunks);
+  u32 head = rest % run->head_groups * run->item_heads;
+  u32 units = attn_cut_units(attn_extent_of(a, *tile).chunks, run->piece, a->group_chunks);
   if (unit >= max_u32(units, 1)) return;
   item->a = a;
+  item->core = run->core;
   item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
-  item->heads = min_u32(ITEM_HEADS, a->heads - head);
+  item->heads = min_u32(run->item_heads, a->heads - head);
   u32 step = H16_ROWS / item->heads;
   for (u32 token = 0; token < tile->count; token += step) {
     u32 tokens = min_u32(step, tile->count - token);
@@ -206,10 +220,34 @@ static u32 place_parts(const mla_attn_args *a, u32 piece) {
   return most;
 }
 
+/* (tile, unit) pairs that have anything to do. */
+static u64 count_units(const mla_attn_args *a, u32 piece) {
+  u64 count = 0;
+  for (u32 i = 0; i < a->step->tile_count; i++)
+    count += max_u32(attn_cut_units(attn_extent_of(a, a->tiles[i]).chunks, piece, a->group_chunks), 1);
+  return count;
+}
+
+/* What a step takes with this many heads in an item, in rows of a panel: a thread's items, and half of one to wait for the last thread. */
+static double cost_of(u64 units, u32 heads, u32 item_heads, u32 threads) {
+  double items = (double)(units * div_up(heads, item_heads)) / threads;
+  return ((items > 1 ? items : 1) + 0.5) * (item_heads + PACK_ROWS);
+}
+
+static u32 heads_of_items(const mla_attn_args *a, u32 piece, u32 threads) {
+  u64 units = count_units(a, piece);
+  u32 best = ITEM_HEADS_MAX;
+  for (u32 heads = best / 2; heads > 0; heads /= 2)
+    if (cost_of(units, a->heads, heads, threads) < cost_of(units, a->heads, best, threads)) best = heads;
+  return best;
+}
+
 void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
-  attn_run run = {.a = *args, .head_groups = (u32)div_up(args->heads, ITEM_HEADS), .piece = choose_piece(args)};
+  attn_run run = {.a = *args, .core = cpu_isa_core(), .piece = choose_piece(args)};
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
   ASSERT(args->group_chunks > 0 && args->workers > 0 && (args->slots_max == 0 || args->parts));
+  run.item_heads = heads_of_items(args, run.piece, cpu_pool_threads(pool));
+  run.head_groups = (u32)div_up(args->heads, run.item_heads);
   run.units = max_u32(place_parts(args, run.piece), 1);
   cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
 }

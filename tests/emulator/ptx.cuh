@@ -24,9 +24,9 @@ void emulator_barrier_wait(u32 barrier, u32 parity);
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 barrier);
-
-u32 emulator_rank();
 void emulator_cluster_sync();
+void *emulator_cluster_map(void *p, u32 rank);
+u32 emulator_cluster_rank();
 u32 emulator_peer(u32 shared, u32 rank);
 void emulator_copy_peer(u32 shared, u32 from, u32 bytes, u32 barrier);
 void emulator_store_peer(u32 shared, f32 x, f32 y, u32 barrier);
@@ -36,6 +36,9 @@ NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
+NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
+NUM u32 ptx_cluster_rank() { return emulator_cluster_rank(); }
+template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) { return static_cast<T *>(emulator_cluster_map(shared, rank)); }
 
 NUM void ptx_barrier_init(u32 barrier, u32 arrivals) { emulator_barrier_init(barrier, arrivals); }
 NUM void ptx_barrier_ready() {}
@@ -45,8 +48,6 @@ NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barri
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
 NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, threads, false); }
-NUM u32 ptx_cluster_rank() { return emulator_rank(); }
-NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
 NUM u32 ptx_peer(u32 shared, u32 rank) { return emulator_peer(shared, rank); }
 NUM void ptx_barrier_arrive_peer(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
 NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) { emulator_store_peer(shared, x, y, barrier); }
@@ -55,6 +56,7 @@ NUM void ptx_copy_peer(u32 shared, u32 from, u32 bytes, u32 barrier) { emulator_
 #define PTX_REGISTERS_MORE(n)
 NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
+NUM u64 ptx_normal() { return 2; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) { emulator_copy_box(to, map, 2, {c, r, 0}, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
@@ -62,6 +64,7 @@ NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 ba
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_prefetch(const void *, u32) {}
+NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }

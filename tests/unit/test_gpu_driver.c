@@ -40,7 +40,7 @@ typedef struct fake_state {
 static const char prelude[] =
     "#include <stddef.h>\n#include <stdlib.h>\n#include <string.h>\n" STATE_TEXT "extern struct fake_state fake;\n"
     "typedef void *cuda_context, *cuda_stream, *cuda_event, *cuda_library, *cuda_kernel, *cuda_function, *cuda_graph, *cuda_graph_exec;\n"
-    "typedef unsigned long long cuda_address;\n"
+    "#include <stdint.h>\ntypedef unsigned long long cuda_address;\ntypedef uint64_t cuda_tensor_map;\ntypedef void cuda_launch;\n"
     "extern __thread void *contexts[8]; extern __thread int depth;\n"
     "#define CALL do { if (++fake.calls == fake.fail_at) return 719; } while (0)\n"
     "#define BOUND (fake.unbound += contexts[depth] != (void *)64)\n"
@@ -163,6 +163,23 @@ static void everything_made_is_released(void **state) {
   assert_int_equal(fake->alive, 0);
   assert_int_equal(fake->unbound, 0);
   gpu_close(NULL);
+}
+
+static void a_graph_dropped_is_released_once(void **state) {
+  (void)state;
+  gpu *device = NULL;
+  gpu_stream *stream = NULL;
+  gpu_graph *graphs[2] = {NULL};
+  if (gpu_open(1, &search, &device) != OK || gpu_stream_open(device, &stream) != OK) fail_msg("%s", fail_text());
+  int before = fake->alive;
+  for (int i = 0; i < 2; i++)
+    if (gpu_capture_begin(device, stream) != OK || gpu_capture_end(device, stream, &graphs[i]) != OK) fail_msg("%s", fail_text());
+  assert_int_equal(fake->alive, before + 2);
+  gpu_graph_drop(device, graphs[1]);
+  assert_int_equal(fake->alive, before + 1);
+  assert_int_equal(gpu_count(device).graphs, 1);
+  gpu_close(device);
+  assert_int_equal(fake->alive, 0);
 }
 
 /* Each call of the driver fails once: an error that names the call, nothing left behind. */
@@ -391,6 +408,7 @@ static void a_failing_library_is_a_fault_too(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(everything_made_is_released, reset),
+      cmocka_unit_test_setup(a_graph_dropped_is_released_once, reset),
       cmocka_unit_test_setup(every_failing_call_is_an_error_and_leaks_nothing, reset),
       cmocka_unit_test_setup(unsuitable_devices_are_refused, reset),
       cmocka_unit_test_setup(unsuitable_kernels_are_refused, reset),

@@ -114,31 +114,28 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[6];
+  jit_spec specs[5];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
-#define TILES(n, rows, stages) 4, {THREADS(2 * n), {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}}
+#define TILES(n, rows, stages) 5, {THREADS(384), {"SPEC_MAPS", 1}, {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}}
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
-    {"rmsnorm", 1, {THREADS(256)}},
-    {"kv_write", 1, {THREADS(256)}},
-    {"q_rope", 1, {THREADS(256)}},
-    {"gemm", TILES(64, 16, 4)},
-    {"gemm", TILES(128, 128, 4)},
+    {"rmsnorm", 2, {THREADS(1024), {"SPEC_HELD", 2}}},
+    {"qkv_rope", 1, {THREADS(256)}},
+    {"gemm", TILES(128, 256, 4)},
+    {"gemm", TILES(256, 128, 4)},
     {"mla_attn", 6, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 64},
                      {"SPEC_PAIR", 2}}},
     {"mla_attn", 6, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}, {"SPEC_ROWS", 64},
                      {"SPEC_PAIR", 2}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
     {"mla_fold", 1, {THREADS(256)}},
-    {"silu_mul", 1, {THREADS(256)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
-    {"moe_gemm", TILES(64, 64, 4)},
-    {"moe_combine", 1, {THREADS(256)}},
-    {"sample", 1, {THREADS(1024)}},
+    {"moe_gemm", TILES(256, 128, 4)},
+    {"sample", 1, {THREADS(512)}},
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
 };
@@ -433,6 +430,57 @@ static void compile_errors_carry_the_log(void **state) {
   jit_close(j);
 }
 
+/* === Many at once ========================================================================================================== */
+
+#define MANY 12u
+
+static void many_come_in_their_order(void **state) {
+  (void)state;
+  jit_spec specs[MANY];
+  jit_request requests[MANY];
+  jit_cubin_view all[MANY], one;
+  for (uint32_t i = 0; i < MANY; i++) {
+    specs[i] = (jit_spec){"SPEC_VALUE", 1000 + i};
+    requests[i] = (jit_request){i % 4 == 3 ? "other" : "probe", &specs[i], 1};
+  }
+  jit *alone = open_probe(NULL), *j = open_probe(cache);
+  for (int hit = 0; hit < 2; hit++) { /* compiled, then from the folder */
+    assert_int_equal(jit_compile_all(j, requests, MANY, all), OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+      assert_int_equal(all[i].from_cache, hit);
+      assert_int_equal(jit_compile(alone, requests[i].kernel, requests[i].specs, 1, &one), OK);
+      assert_int_equal(all[i].size, one.size);
+      assert_memory_equal(all[i].bytes, one.bytes, one.size);
+      assert_string_equal(all[i].key, one.key);
+    }
+    assert_int_equal(count_entries(), MANY);
+    assert_string_equal(jit_note(j), "");
+  }
+  assert_int_equal(jit_compile_all(j, NULL, 0, all), OK);
+  jit_close(j);
+  jit_close(alone);
+}
+
+/* Whichever thread fails first. */
+static void the_first_requests_error_is_reported(void **state) {
+  (void)state;
+  jit *j = open_probe(NULL);
+  jit_cubin_view all[MANY] = {{.size = 99}};
+  jit_spec none = {"SPEC_OTHER", 1};
+  for (uint32_t wrong = 0; wrong + 1 < MANY; wrong++) {
+    jit_request requests[MANY];
+    for (uint32_t i = 0; i < MANY; i++) requests[i] = (jit_request){i > wrong ? "wrong" : "probe", probe_spec, 1};
+    requests[wrong].specs = &none; /* its text takes longer to be refused than the others' */
+    fail_clear();
+    assert_int_equal(jit_compile_all(j, requests, MANY, all), ERR_DEVICE);
+    assert_non_null(strstr(fail_text(), "kernel probe"));
+    assert_null(strstr(fail_text(), "undeclared_thing"));
+    assert_int_equal(all[0].size, 99);
+  }
+  fail_clear();
+  jit_close(j);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(every_kernel_compiles_and_is_covered, reset),
@@ -447,6 +495,8 @@ int main(void) {
       cmocka_unit_test_setup(key_depends_on_every_input, reset),
       cmocka_unit_test_setup(bad_requests_are_refused_by_name, reset),
       cmocka_unit_test_setup(compile_errors_carry_the_log, reset),
+      cmocka_unit_test_setup(many_come_in_their_order, reset),
+      cmocka_unit_test_setup(the_first_requests_error_is_reported, reset),
   };
   return cmocka_run_group_tests(tests, find_nvrtc, remove_folder);
 }

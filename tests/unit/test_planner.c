@@ -267,9 +267,10 @@ static void a_query_scale_has_a_table(void **state) {
   assert_true(header(scaled)->io.q_scale != 0);
   assert_int_equal(header(plain)->io.q_scale, 0);
   for (uint32_t o = 0; o < header(scaled)->ops.count; o++)
-    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_q_rope; i++) {
+    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_qkv_rope; i++) {
       const plan_fixup *f = &fixups[ops[o].first_fixup + i];
-      readers += f->args_offset == offsetof(q_rope_args, q_scale) && f->region == REGION_TABLES && f->offset == header(scaled)->io.q_scale;
+      readers += f->args_offset == offsetof(qkv_rope_args, q_scale) && f->region == REGION_TABLES &&
+                 f->offset == header(scaled)->io.q_scale;
     }
   assert_int_equal(readers, header(scaled)->model.layers);
   assert_true(has_note(scaled, "\"text_config\""));
@@ -448,8 +449,8 @@ static void every_axis_has_one_guarantee(void **state) {
 static void reasons_are_of_the_plan(void **state) {
   (void)state;
   static const char pinned[] =
-    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":1,\"rows_max\":4,"
-    "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"use\":true}]}";
+    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":2,\"rows_max\":4,"
+    "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"certified\":true,\"use\":true}]}";
   fixture_bytes a = fixture_plan(TINY, "max_seqs: 4\nladder: [1, 3]\nchunk_tokens: 64\ngroup_chunks: 2\n", NULL);
   fixture_bytes b = fixture_plan(TINY, "max_seqs: 64\n", pinned);
   const struct { fixture_bytes file; const char *axis, *words; } cases[] = {

@@ -168,14 +168,14 @@ static void expect_refused(const char *shape, plan_tensor t, const char *word) {
 static void mismatches(void **state) {
   (void)state;
   plan_tensor f32_file = {.name = VECTOR, .dtype = DTYPE_BF16, .rows = 1, .cols = COLS, .row_count = 1, .batches = 1};
-  plan_tensor f32 = whole_matrix(0), missing = whole_matrix(0);
-  f32.dtype = DTYPE_F32; /* widened where it is copied */
-  f32.transform = TRANSFORM_TRANSPOSE;
+  plan_tensor widened = whole_matrix(0), missing = whole_matrix(0);
+  widened.dtype = DTYPE_F32; /* widened where it is copied */
+  widened.transform = TRANSFORM_TRANSPOSE;
   missing.name = OTHER;
   expect_refused("[70,12]", whole_matrix(0), "expected BF16 [12][70], found BF16 [70][12], hint: was the plan");
   expect_refused("[840]", whole_matrix(0), "found BF16 [840]");
   expect_refused("[12,70,1]", whole_matrix(0), "found BF16 [12][70][1]");
-  expect_refused("[12,70]", f32, "expected F32");
+  expect_refused("[12,70]", widened, "expected F32");
   expect_refused("[12,70]", f32_file, "expected BF16 [1][70], found F32 [70], hint: only bf16 checkpoints");
   expect_refused("[12,70]", missing, "lack 1 tensors of the plan: other");
 }

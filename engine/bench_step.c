@@ -1,0 +1,115 @@
+/* bench_step.c - steps as a scheduler would build them, of random tokens on random pages.
+ *
+ * Must not know what is measured. Read next: schedule.c, which builds the real ones. */
+#include "bench_state.h"
+#include "kernels.h"
+#include <string.h>
+
+static uint32_t pages_for(uint32_t tokens) { return (uint32_t)div_up(tokens, PAGE_TOKENS); }
+
+bool bench_step_fits(const bench *self, uint32_t seqs, uint32_t tokens) {
+  const plan_limits *limits = &self->plan->header->limits;
+  return seqs <= limits->max_seqs && tokens <= limits->max_len && (uint64_t)seqs * pages_for(tokens) <= limits->kv_pages;
+}
+
+void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
+  uint32_t each = pages_for(tokens);
+  ASSERT(bench_step_fits(self, seqs, tokens));
+  for (uint32_t i = self->plan->header->limits.kv_pages; i > 1; i--) {
+    uint32_t other = (uint32_t)(random_next(&self->random) % i), page = self->pages[i - 1];
+    self->pages[i - 1] = self->pages[other];
+    self->pages[other] = page;
+  }
+  for (uint32_t slot = 0; slot < seqs; slot++) {
+    memcpy(exec_block_row(self->machine, slot), self->pages + (uint64_t)slot * each, each * sizeof *self->pages);
+    self->changed[slot] = (exec_slot){.slot = slot};
+  }
+  self->changed_count = seqs;
+}
+
+typedef struct filler {
+  exec_input in;
+  uint32_t tokens, logits, tiles;
+} filler;
+
+/* Tiles end where pages do, as the scheduler's. */
+static void add_tiles(filler *f, const bench_span *span, uint32_t most) {
+  for (uint32_t done = 0, now; done < span->count; done += now) {
+    uint32_t position = span->position + done;
+    now = min_u32(min_u32(most, span->count - done), PAGE_TOKENS - position % PAGE_TOKENS);
+    f->in.tiles[f->tiles++] = (attn_tile){.row = f->tokens + done, .count = now, .seq = span->slot, .position = position};
+  }
+}
+
+static void add_span(bench *self, filler *f, const bench_span *span, bool known) {
+  const plan_header *header = self->plan->header;
+  add_tiles(f, span, header->limits.attn_tile_tokens);
+  for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
+    f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
+    f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
+    f->in.seq[f->tokens] = span->slot;
+  }
+  self->kv_rows += span->position + span->count;
+  if (!span->wants_logits) return;
+  f->in.logit_row[f->logits] = f->tokens - 1;
+  f->in.sample[f->logits++] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = span->position + span->count,
+                                             .slot = span->slot, .prompt_count = span->position + span->count, .target = -1};
+}
+
+void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint32_t count, bool known) {
+  filler f = {.in = exec_fill(self->machine, parity)};
+  self->kv_rows = 0;
+  for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known);
+  *f.in.head = (step_in){.token_count = f.tokens, .logit_count = f.logits, .tile_count = f.tiles, .seq_count = count};
+}
+
+void bench_step_submit(bench *self, uint32_t parity, bool decode) {
+  exec_submit(self->machine, parity, decode, self->changed, self->changed_count);
+  self->changed_count = 0;
+}
+
+/* === Op by op =============================================================================================================== */
+
+typedef struct watch_state {
+  bench *self;
+  bench_step_see *see;
+  void *context;
+  bench_cost_step step;
+  bench_cost sum;
+} watch_state;
+
+static uint32_t count_experts(bench *self, const plan_op *op) {
+  const moe_gemm_args *args = (const void *)(self->plan->args + op->args_offset);
+  uint32_t first[EXPERTS_MAX + 1], used = 0;
+  ASSERT(args->experts <= EXPERTS_MAX);
+  for (uint32_t i = 0; i < op->fixup_count; i++) {
+    const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
+    if (fixup->args_offset == offsetof(moe_gemm_args, expert_first))
+      exec_read(self->machine, fixup->region, fixup->offset, first, (args->experts + 1ull) * sizeof *first);
+  }
+  for (uint32_t e = 0; e < args->experts; e++) used += first[e + 1] != first[e];
+  return used;
+}
+
+static void see_op(void *context, uint32_t index) {
+  watch_state *w = context;
+  const plan_op *op = &w->self->plan->ops[index];
+  if (op->kernel == KERNEL_moe_gemm) w->step.experts_used = count_experts(w->self, op);
+  bench_cost cost = bench_cost_of(w->self->plan, op, &w->step);
+  w->sum.weight_bytes += cost.weight_bytes;
+  w->sum.kv_bytes += cost.kv_bytes;
+  w->sum.activation_bytes += cost.activation_bytes;
+  w->sum.flops += cost.flops;
+  if (w->see) w->see(w->self, w->context, index, &cost, w->step.experts_used);
+}
+
+bench_cost bench_step_watch(bench *self, bench_step_see *see, void *context) {
+  const step_in *head = exec_fill(self->machine, 0).head; /* what it holds stays: no memory is poisoned here */
+  watch_state w = {.self = self, .see = see, .context = context};
+  w.step = (bench_cost_step){.token_count = head->token_count, .logit_count = head->logit_count, .position = self->position,
+                             .kv_rows = self->kv_rows};
+  exec_submit_watched(self->machine, 0, self->changed, self->changed_count, see_op, &w);
+  self->changed_count = 0;
+  exec_wait(self->machine, 0);
+  return w.sum;
+}

@@ -1,0 +1,77 @@
+/* check_branches.c - see check_branches.h. Shares no code with the graph that chose the branches. */
+#include "check_branches.h"
+#include <string.h>
+#include "abi.h"
+#include "check_access.h"
+
+typedef struct window { /* ops first .. join - 1, and the op that joins */
+  uint32_t first, join;
+} window;
+
+/* Whether the op writes through the pointer at args_offset, at its largest row count. */
+static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_offset) {
+  uint64_t args[4096 / 8] = {0};
+  check_access accesses[CHECK_ACCESS_MAX];
+  ASSERT(op->args_bytes <= sizeof args);
+  memcpy(args, p->args + op->args_offset, op->args_bytes);
+  for (uint32_t i = 0; i < op->fixup_count; i++) args[p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
+  check_rows rows = {op->rows_max, op->rows_max, 1};
+  uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &p->header->limits, &rows, accesses);
+  for (uint32_t i = 0; i < count; i++)
+    if (accesses[i].args_offset == args_offset && accesses[i].is_write) return true;
+  return false;
+}
+
+static const char *name_of(const branches_plan *p, const plan_op *op) { return p->strings + op->name; }
+
+/* Whether an op of the other branch uses what `op` has at this pointer and one of the two writes it. */
+static status check_pointer(const branches_plan *p, window w, const plan_op *op, const plan_fixup *f) {
+  uint32_t home = p->homes[f - p->fixups];
+  const plan_buffer *b = &p->buffers[home];
+  if (f->region != REGION_WORK) return OK;
+  if (b->first_op > w.first || b->last_op < w.join)
+    return FAIL(ERR_FORMAT, "check: %s is not alive while op %s may run", p->strings + b->name, name_of(p, op));
+  for (uint32_t i = w.first; i < w.join; i++) {
+    const plan_op *other = &p->ops[i];
+    if ((other->branch == BRANCH_SIDE) == (op->branch == BRANCH_SIDE)) continue;
+    for (uint32_t j = 0; j < other->fixup_count; j++) {
+      const plan_fixup *g = &p->fixups[other->first_fixup + j];
+      if (p->homes[other->first_fixup + j] != home) continue;
+      if (is_written(p, op, f->args_offset) || is_written(p, other, g->args_offset))
+        return FAIL(ERR_FORMAT, "check: ops %s and %s may run beside each other, and both use %s", name_of(p, op), name_of(p, other),
+                    p->strings + b->name);
+    }
+  }
+  return OK;
+}
+
+static status check_regions(const branches_plan *p, const plan_op *op) {
+  for (uint32_t i = 0; i < op->fixup_count; i++) {
+    uint32_t region = p->fixups[op->first_fixup + i].region;
+    if (region != REGION_WORK && region != REGION_WEIGHTS && region != REGION_STEP)
+      return FAIL(ERR_FORMAT, "check: op %s of the side branch uses more than weights and activations", name_of(p, op));
+  }
+  return OK;
+}
+
+static status check_window(const branches_plan *p, window w) {
+  for (uint32_t i = w.first; i < w.join; i++)
+    for (uint32_t j = 0; j < p->ops[i].fixup_count; j++) TRY(check_pointer(p, w, &p->ops[i], &p->fixups[p->ops[i].first_fixup + j]));
+  return OK;
+}
+
+status check_branches(const branches_plan *p) {
+  uint32_t count = p->header->ops.count, first = UINT32_MAX;
+  for (uint32_t i = 0; i < count; i++) {
+    const plan_op *op = &p->ops[i];
+    if (op->branch == BRANCH_SIDE) TRY(check_regions(p, op));
+    if (op->branch == BRANCH_SIDE && first == UINT32_MAX) first = i;
+    if (first != UINT32_MAX && op->rows_kind != ROWS_TOKENS)
+      return FAIL(ERR_FORMAT, "check: op %s is no op of every step, and another branch runs beside it", name_of(p, op));
+    if (op->branch != BRANCH_JOIN || first == UINT32_MAX) continue;
+    TRY(check_window(p, (window){first, i}));
+    first = UINT32_MAX;
+  }
+  if (first != UINT32_MAX) return FAIL(ERR_FORMAT, "check: op %s of the side branch is never waited for", name_of(p, &p->ops[first]));
+  return OK;
+}

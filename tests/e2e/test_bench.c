@@ -1,0 +1,125 @@
+/* test_bench.c - `verbatim bench` on the shipped model's plan, on the CPU, or with --device gpu there: what it writes is whole and agrees
+ * with itself, a choice of ops is kept, and what it cannot do it says. Times are only checked to be there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "e2e.h"
+#include "engine/base.h"
+
+static e2e_model tiny;
+
+/* In a scratch folder: V is the program, P a small plan of the shipped model, B the bench of it, j a check in Python
+ * of a JSON file d with its ops o. */
+static int shell(const char *command, char *text, size_t text_bytes) {
+  char setup[512];
+  snprintf(setup, sizeof setup, "P=small && B=\"$V bench $P --device %s --threads 1 --quiet\" && "
+                                "G=%s && j() { python3 -c \"import json; d = json.load(open('$1')); o = d['ops']; $2\"; } && ",
+           e2e_device() == VERBATIM_DEVICE_CPU ? "cpu" : "gpu", e2e_device() == VERBATIM_DEVICE_CPU ? "False" : "True");
+  return e2e_shell(&tiny, setup, command, text, text_bytes);
+}
+
+static void expect(int code, const char *word, const char *command) {
+  static char text[1 << 17];
+  int found = shell(command, text, sizeof text);
+  if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
+}
+
+/* 2 rows decode, 70 are a prompt, whose attention takes the other form. */
+static void everything_is_measured(void **state) {
+  (void)state;
+  expect(0, "prompts    tokens", "$B --rows 2,70 --context 100 --json all --roofline all.svg > table && cat table");
+  expect(0, "lm_head                 2              1", "cat table");
+  expect(0, "", "python3 -c \"import xml.dom.minidom as m; d = m.parse('all.svg'); "
+                "assert 30 < len(d.getElementsByTagName('circle')) < 80\"");
+  expect(0, "", "j all \"assert {x['rows'] for x in o} == {2, 70} and all(x['us'] >= x['us_least'] > 0 for x in o)\"");
+  expect(0, "", "j all \"assert {x['kernel'] for x in o} == set('embed rmsnorm qkv_rope gemm mla_attn mla_fold router "
+                "moe_sort moe_gemm sample row_digest adjust'.split())\"");
+  expect(0, "", "j all \"assert all((x['context'] == 100) == (x['op'] in ('mla_attn', 'mla_fold')) for x in o)\"");
+  expect(0, "", "j all \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [768 * 192 * 2]\"");
+  expect(0, "", "j all \"assert [x['cost']['kv_bytes'] for x in o if x['op'] == 'mla_attn'] == [2 * 100 * 1152, 100 * 1152]\"");
+  expect(0, "", "j all \"assert [x['instances'] for x in o if x['op'] in ('qkv_a', 'router', 'gate_up')] == [1, 4, 3] * 2\"");
+  expect(0, "", "j all \"e = [x for x in o if x['kernel'] == 'moe_gemm']; assert len(e) == 4 and "
+                "all(2 <= x['experts_used'] <= min(8, 2 * x['rows']) and "
+                "x['cost']['weight_bytes'] == x['experts_used'] * 2 * 64 * 192 * (2 if 'gate' in x['op'] else 1) for x in e)\"");
+  expect(0, "", "j all \"assert {(x['batch'], x['context']) for x in d['decode']} == {(1, 100), (4, 100), (8, 100)}\"");
+  expect(0, "", "j all \"assert all(abs(x['tokens_per_s'] * x['step_us'] / x['batch'] / 1e6 - 1) < 1e-3 for x in d['decode'])\"");
+  expect(0, "", "j all \"assert [(x['prompts'], x['tokens'], x['steps']) for x in d['prefill']] == [(1, 512, 6)]\"");
+  expect(0, "", "j all \"assert d['device']['is_gpu'] is $G and d['start']['kernels_s'] > 0 and (d['floor_bytes_per_s'] > 0) is $G\"");
+  expect(0, "", "N=$($V show $P | sed -n 's/^numerics id *//p') && grep -q \"\\\"numerics_id\\\": \\\"$N\\\"\" all && grep -q $N table");
+}
+
+static void a_choice_is_kept(void **state) {
+  (void)state;
+  expect(0, "", "$B --rows 1 --op experts,o_proj --json some --gb-per-s 10 --tflop-per-s 1e6 > table && ! grep -q 'decode' table");
+  expect(0, "", "j some \"assert [x['op'] for x in o] == ['o_proj', 'experts gate_up', 'experts down']\"");
+  expect(0, "", "j some \"assert [x['experts_used'] for x in o] == [None, 2, 2]\""); /* of one token, as many as it takes */
+  expect(0, "", "j some \"assert d['decode'] == [] and all(abs(x['floor_us'] / sum(v for k, v in x['cost'].items() if 'bytes' in k) "
+                "* 1e4 - 1) < 1e-3 for x in o)\"");
+  expect(0, "", "$B --no-ops --context 10 --json steps > table && j steps \"assert o == [] and len(d['decode']) == 3\"");
+}
+
+/* Whatever else is timed, on whichever machine and how often: the tokens go to the same experts. */
+static void the_routing_is_that_of_the_step(void **state) {
+  (void)state;
+  expect(0, "", "$B --rows 5 --json one > table && $V bench $P --device cpu --threads 2 --quiet --rows 5 --op experts --json two > table");
+  expect(0, "", "j one \"e = json.load(open('two'))['ops']; assert len(e) == 2 and [(x['op'], x['experts_used'], x['cost']) for x in o "
+                "if x['op'].startswith('experts')] == [(x['op'], x['experts_used'], x['cost']) for x in e]\"");
+}
+
+static void what_it_cannot_do_is_told(void **state) {
+  (void)state;
+  static const struct { int code; const char *word, *command; } cases[] = {
+    {2, "expected PLAN, found 0 words", "$V bench"},
+    {2, "expected PLAN, found 2 words", "$B more"},
+    {2, "unknown option --row", "$B --row 1"},
+    {2, "--rows: expected 1 to 100, as the plan allows, found 101", "$B --rows 1,101"},
+    {2, "--context: expected 1 to 512, as the plan allows, found 513", "$B --context 513"},
+    {2, "--rows: expected numbers of 1 or more", "$B --rows 0"},
+    {2, "--rows: expected numbers of 1 or more", "$B --rows 1-2"},
+    {2, "--rows: expected an integer", "$B --rows 1,,2"},
+    {2, "--rows: expected at most 16 numbers", "$B --rows 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"},
+    {2, "expected names of ops, found \"exp\"", "$B --op o_proj,exp"},
+    {2, "expected names of ops, found \"\"", "$B --op ''"},
+    {2, "none of these ops runs at these row counts", "$B --op lm_head --rows 70"},
+    {2, "none of these ops runs at these row counts", "$B --rows 100 --context 1"},
+    {2, "--no-ops leaves nothing", "$B --no-ops --op embed"},
+    {2, "--gb-per-s: expected a number above 0", "$B --gb-per-s -1"},
+    {2, "--tax: expected a GPU", "$B --tax profile"},
+    {2, "--tax measures no ops", "$B --tax profile --op embed"},
+    {2, "--device: expected auto, cpu", "$B --device tpu"},
+    {2, "two files for two outputs", "$B --json a --roofline a"},
+    {3, "no/where", "$B --json no/where/x"},
+    {4, "not a plan", "$V bench $TINY/config.json --device cpu"},
+    {7, "--device cpu", "CUDA_VISIBLE_DEVICES= $V bench $P"},
+    {0, "usage: verbatim bench", "$V bench --help"},
+    {0, "  bench ", "$V help"}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) expect(cases[i].code, cases[i].word, cases[i].command);
+}
+
+static void a_plan_too_small_for_the_defaults(void **state) {
+  (void)state;
+  expect(0, "decode", "printf 'max_seqs: 2\\nmax_batch_tokens: 4\\nmax_len: 64\\nkv_pages: 1\\nladder: [2]\\n' > y && "
+                      "$V plan $TINY --config y -o least --quiet && $V bench least --device cpu --quiet --json least.json");
+  expect(0, "", "j least.json \"assert {x['rows'] for x in o} == {1, 4} and "
+                "[(x['batch'], x['context']) for x in d['decode']] == [(1, 64)]\"");
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(everything_is_measured), cmocka_unit_test(a_choice_is_kept),
+                                     cmocka_unit_test(the_routing_is_that_of_the_step), cmocka_unit_test(what_it_cannot_do_is_told),
+                                     cmocka_unit_test(a_plan_too_small_for_the_defaults)};
+  e2e_begin(argc, argv);
+  e2e_make_model(&tiny, "tests/data/configs/smallest.json", "max_seqs: 1\nmax_batch_tokens: 1\nmax_len: 64\nkv_pages: 1\nladder: [1]\n");
+  char text[4096];
+  int made = shell("printf 'max_seqs: 8\\nmax_batch_tokens: 100\\nmax_len: 512\\nkv_pages: 64\\n' > y && "
+                   "$V plan $TINY --config y -o $P --quiet", text, sizeof text);
+  if (made != 0) fprintf(stderr, "%s", text);
+  int result = made ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+  e2e_remove(&tiny);
+  return result;
+}
