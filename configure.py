@@ -143,7 +143,7 @@ FLAWS = [
     ("moe_gemm", 5, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
      "token rows are not gathered"),
     ("mla_attn", 0, "mla_pair.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/__syncwarp(); .. the warp.s rows are whole ..//", "P goes to the other block before it is whole"),
+    ("mla_attn", 0, "mla_pair.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, M_COME + slot, taken . 3u);//", "m is read before it has come"),
     ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",

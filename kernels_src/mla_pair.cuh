@@ -3,9 +3,9 @@
  * A cluster of two blocks takes one piece at a time: chunks of a tile (consecutive tokens of one sequence), for up to 64 heads. Its 64
  * operand rows are the (token, head) pairs, row = token * heads + head; rows beyond are dead: anything goes in, nothing comes out.
  * Each block owns half of the output columns, so that both a chunk's O and the running fold of the group stay in registers, and weighs
- * every other KV block of 64 tokens; P and m go to the other block by copies between their shared memories. Four warpgroups:
- *   two make O: O[64][kv_lora_rank / 4] += P V, l += P 1, V being the KV block itself, read across;
- *   one makes S[64][64] = Q KV^T and P as bf16; m goes from block to block of a chunk; the next S is under way while P is made;
+ * every other KV block of 64 tokens; P and m go to the other block by stores into its shared memory. Four warpgroups:
+ *   two make O: O[64][kv_lora_rank / 4] += P V, V being the KV block itself, read across; the first one l += P 1 too;
+ *   one makes S[64][64] = Q KV^T and P as bf16, which lies as a multiplication wants it in registers; m goes from block to block;
  *   the warps of the last bring the blocks that are weighed here (all columns), bring the other ones (half of V), and look for pieces.
  * Every row has its own position: what lies beyond it weighs +0, and chunks that start beyond it are not folded. The groups' fold
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
@@ -26,8 +26,8 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define BOX_BYTES 8192u
 #define HALF (SPEC_KV_LORA_RANK / 128u)   /* boxes of V that this block of the pair multiplies                              */
 #define OTHERS (BOXES - HALF)             /* boxes that only S needs                                                        */
-#define BOXES_EARLY (BOXES / 3u)          /* of a block: their part of S is made beside the maxima of the block before,           */
-#define BOXES_LATE (BOXES * 2u / 3u)      /* from these on beside P                                                            */
+#define BOXES_EARLY (BOXES / 3u)          /* so many are given back first,                                                  */
+#define BOXES_LATE (BOXES * 2u / 3u)      /* then up to these                                                               */
 #define WIDTH (SPEC_KV_LORA_RANK / 4u)    /* output columns of a warpgroup                                                  */
 #define WIDTH_BOXES (WIDTH / 64u)
 #define OUTPUTS (WIDTH / 2u)              /* of a thread: element 4 * j + 2 * h + e is row h, column 8 * j + e              */
@@ -35,6 +35,7 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define INFINITE __int_as_float(0x7f800000)
 
 /* Shared memory, from a multiple of 1024. KV boxes: those only for S; those for S and O, of two blocks; those only for O. */
+#define BASE 1024u /* this one: the system's share lies below. Known when compiled, for operands in registers of all threads alike */
 #define AT_Q 0u
 #define AT_OTHERS (AT_Q + BOXES * BOX_BYTES)
 #define AT_BOTH (AT_OTHERS + OTHERS * BOX_BYTES)
@@ -61,7 +62,8 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define ITEM_FREE (ITEM_COME + 2u)          /* [2] of all that take items */
 #define BARRIERS (ITEM_FREE + 2u)
 #define AT_ITEMS (AT_BARRIERS + BARRIERS * 8u) /* [2] */
-static_assert(AT_ITEMS + 2u * 48u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
+#define AT_SUMS (AT_ITEMS + 2u * 48u)          /* [2][64] l */
+static_assert(AT_SUMS + 512u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
 
 /* What a pair works on: a piece of attn_share.cuh. */
 typedef struct item {
@@ -204,24 +206,6 @@ NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const pla
 
 /* === Weighing =========================================================================================================== */
 
-/* s += Q KV^T over some of the boxes, as they come; k: number of the block among those weighed here. */
-NUM void multiply_boxes(const place &p, f32 (&s)[32], u32 k, u32 from, u32 to) {
-  const u32 set = k % 2u;
-#pragma unroll
-  for (u32 x = from; x < to; x++) {
-    const bool both = is_both(p, x);
-    const u32 number = both ? BOTH_COME + set * HALF + x % HALF : OTHERS_COME + other_of(x);
-    const u32 at = both ? AT_BOTH + (set * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
-    wait_for(p, number, both ? k / 2u : k);
-    const u64 q = ptx_operand(PTX_SWIZZLED, p.base + AT_Q + x * BOX_BYTES), key = ptx_operand(PTX_SWIZZLED, p.base + at);
-    ptx_multiply_fence();
-#pragma unroll
-    for (u32 i = 0; i < 4; i++)
-      if (x * 64u + i * 16u < COLUMNS) ptx_multiply(s, q + i * 2u, key + i * 2u);
-    ptx_multiply_commit();
-  }
-}
-
 /* Boxes that only S needs are free once they are multiplied. */
 NUM void free_boxes(const place &p, u32 from, u32 to) {
 #pragma unroll
@@ -229,12 +213,33 @@ NUM void free_boxes(const place &p, u32 from, u32 to) {
     if (!is_both(p, x) && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, OTHERS_FREE + other_of(x)));
 }
 
-NUM void clear_scores(f32 (&s)[32]) {
+/* s = Q KV^T, box by box as they come; k: number of the block among those weighed here. */
+NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
+  const u32 set = k % 2u;
 #pragma unroll
   for (u32 i = 0; i < 32; i++) {
     s[i] = 0.0f;
     ptx_hold(s[i]);
   }
+#pragma unroll
+  for (u32 x = 0; x < BOXES; x++) {
+    const bool both = is_both(p, x);
+    const u32 number = both ? BOTH_COME + set * HALF + x % HALF : OTHERS_COME + other_of(x);
+    const u32 at = both ? AT_BOTH + (set * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
+    wait_for(p, number, both ? k / 2u : k);
+    const u64 q = ptx_operand(PTX_SWIZZLED, BASE + AT_Q + x * BOX_BYTES), key = ptx_operand(PTX_SWIZZLED, BASE + at);
+    ptx_multiply_fence();
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+      if (x * 64u + i * 16u < COLUMNS) ptx_multiply(s, q + i * 2u, key + i * 2u);
+    ptx_multiply_commit();
+  }
+  PTX_MULTIPLY_WAIT(BOXES - BOXES_EARLY);
+  free_boxes(p, 0, BOXES_EARLY);
+  PTX_MULTIPLY_WAIT(BOXES - BOXES_LATE);
+  free_boxes(p, BOXES_EARLY, BOXES_LATE);
+  PTX_MULTIPLY_WAIT(0);
+  free_boxes(p, BOXES_LATE, BOXES);
 }
 
 /* Scales the scores in place, masks them if some row ends inside the block, and gives the rows' maxima. */
@@ -266,25 +271,25 @@ NUM void make_weights(const f32 (&s)[32], const f32 (&m)[2], u32 (&w)[16]) {
   }
 }
 
+/* Where P lies that a thread makes, and those of the same number use: 16 words, four at a time. */
+NUM u32 piece_of(u32 number) { return threadIdx.x % 128u / 32u * 2048u + number * 512u + threadIdx.x % 32u * 16u; }
+
 /* P and m of a block into shared memory, here and in the other block, each warp its 16 rows. */
 NUM void give_weights(const place &p, const u32 (&w)[16], const f32 (&m)[2]) {
-  const u32 lane = threadIdx.x % 32u, first = threadIdx.x % 128u / 32u * 16u, row = first + lane / 4u, pair = lane % 4u;
+  const u32 lane = threadIdx.x % 32u, first = threadIdx.x % 128u / 32u * 16u, pair = lane % 4u;
 #pragma unroll
-  for (u32 i = 0; i < 16; i++) {
-    const u32 to = row + 8u * (i % 2u);
-    *(u32 *)(p.shared + AT_P + to * 128u + (((i / 2u) ^ (to % 8u)) << 4) + pair * 4u) = w[i];
-  }
+  for (u32 i = 0; i < 16; i += 4u) *(uint4 *)(p.shared + AT_P + piece_of(i / 4u)) = make_uint4(w[i], w[i + 1u], w[i + 2u], w[i + 3u]);
   if (pair == 0) {
-    f32 *max_of = (f32 *)(p.shared + AT_MAX);
-    max_of[row] = m[0];
-    max_of[row + 8u] = m[1];
+    *(float2 *)(p.shared + AT_MAX + first * 4u + lane / 4u * 8u) = make_float2(m[0], m[1]);
   }
-  ptx_fence_async();
+  const u32 there = ptx_peer(p.base + AT_P + BOX_BYTES, p.rank ^ 1u), come = ptx_peer(barrier_at(p, P_COME + 1u), p.rank ^ 1u);
+#pragma unroll
+  for (u32 i = 0; i < 16; i += 4u) ptx_store_peer(there + piece_of(i / 4u), w[i], w[i + 1u], w[i + 2u], w[i + 3u], come);
+  if (pair == 0) {
+    ptx_store_peer(ptx_peer(p.base + AT_MAX + 256u, p.rank ^ 1u) + first * 4u + lane / 4u * 8u, m[0], m[1], come);
+  }
   __syncwarp(); /* the warp's rows are whole */
   if (lane == 0) {
-    const u32 come = ptx_peer(barrier_at(p, P_COME + 1u), p.rank ^ 1u), weights = AT_P + first * 128u, maxima = AT_MAX + first * 4u;
-    ptx_copy_peer(ptx_peer(p.base + weights + BOX_BYTES, p.rank ^ 1u), p.base + weights, 2048u, come);
-    ptx_copy_peer(ptx_peer(p.base + maxima + 256u, p.rank ^ 1u), p.base + maxima, 64u, come);
     ptx_barrier_arrive(barrier_at(p, P_COME));
   }
 }
@@ -336,64 +341,53 @@ NUM void next_block(const mla_attn_args &a, count &c) {
   if (c.in_chunk >= blocks) c.in_chunk -= blocks; /* chunks of one block */
 }
 
-/* One warpgroup: S and P of the blocks that are weighed here. m comes from the block before, and goes to the one behind. The scores of
- * the next block are made while P of this one is. */
+/* One warpgroup: S and P of the blocks that are weighed here. m comes from the block before, and goes to the one behind. */
 NUM void weigh(const mla_attn_args &a, const place &p) {
   item it;
   count c = {0, 0, 0, 0};
   for (u32 n = 0; take_item(p, n, it, false); n++) {
     const rows r = rows_of(it);
-    f32 s[32], t[32], m[2];
-    u32 w[16], block = first_of(it, p, 0);
-    if (block > it.last) continue;
-    c.in_chunk = (block - it.first) % (a.chunk_tokens / PAGE_TOKENS);
-    clear_scores(s);
-    multiply_boxes(p, s, c.k, 0, BOXES);
-    PTX_MULTIPLY_WAIT(0);
-    free_boxes(p, 0, BOXES);
-    for (; block + 2u <= it.last; block += 2u) {
-#pragma unroll
-      for (u32 i = 0; i < 32; i++) t[i] = s[i];
-      clear_scores(s);
-      multiply_boxes(p, s, c.k + 1u, 0, BOXES_EARLY);
-      make_maxima(a, p, t, m, it, r, block, c);
-      multiply_boxes(p, s, c.k + 1u, BOXES_EARLY, BOXES_LATE);
-      make_weights(t, m, w);
-      PTX_MULTIPLY_WAIT(BOXES_LATE - BOXES_EARLY);
-      free_boxes(p, 0, BOXES_EARLY);
-      multiply_boxes(p, s, c.k + 1u, BOXES_LATE, BOXES);
+    const u32 first = first_of(it, p, 0);
+    c.in_chunk = (first - it.first) % (a.chunk_tokens / PAGE_TOKENS);
+    for (u32 block = first; block <= it.last; block += 2u) {
+      f32 s[32], m[2];
+      u32 w[16];
+      make_scores(p, s, c.k);
+      if (block + 2u > it.last && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
+      make_maxima(a, p, s, m, it, r, block, c);
+      make_weights(s, m, w);
       wait_free(p, P_FREE, c.k);
       give_weights(p, w, m);
-      PTX_MULTIPLY_WAIT(0);
-      free_boxes(p, BOXES_EARLY, BOXES);
       next_block(a, c);
     }
-    if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
-    make_maxima(a, p, s, m, it, r, block, c);
-    make_weights(s, m, w);
-    wait_free(p, P_FREE, c.k);
-    give_weights(p, w, m);
-    next_block(a, c);
   }
 }
 
 /* === Multiplying ======================================================================================================== */
 
 /* o += P V, l += P 1: tokens in four steps of 16. */
-NUM void multiply_values(f32 (&o)[OUTPUTS], f32 (&l)[4], u32 weights, u32 values, u32 ones_at) {
-  const u64 p = ptx_operand(PTX_SWIZZLED, weights), v = ptx_operand(PTX_ACROSS(BOX_BYTES), values);
+NUM void multiply_values(f32 (&o)[OUTPUTS], f32 (&l)[4], const u32 (&w)[4][4], u32 values, u32 ones_at, u32 group) {
+  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), values);
   const u64 ones = ptx_operand(PTX_PLAIN, ones_at);
 #pragma unroll
-  for (u32 i = 0; i < 4; i++) ptx_hold(l[i]);
-#pragma unroll
   for (u32 i = 0; i < OUTPUTS; i++) ptx_hold(o[i]);
-  ptx_multiply_fence();
+  if (group == 0) {
 #pragma unroll
-  for (u32 i = 0; i < 4; i++) ptx_multiply_across(o, p + i * 2u, v + i * 128u);
+    for (u32 i = 0; i < 4; i++) ptx_hold(l[i]);
+    ptx_multiply_fence();
 #pragma unroll
-  for (u32 i = 0; i < 4; i++) ptx_multiply(l, p + i * 2u, ones);
-  ptx_multiply_commit();
-  PTX_MULTIPLY_WAIT(0);
+    for (u32 i = 0; i < 4; i++) ptx_multiply_across(o, w[i], v + i * 128u);
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) ptx_multiply(l, w[i], ones);
+    ptx_multiply_commit();
+    PTX_MULTIPLY_WAIT(0);
+  } else {
+    ptx_multiply_fence();
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) ptx_multiply_across(o, w[i], v + i * 128u);
+    ptx_multiply_commit();
+    PTX_MULTIPLY_WAIT(0);
+  }
 }
 
 /* Rows of this warpgroup's boxes that lie beyond the tile's last position become zeros, whatever the page holds. */
@@ -459,6 +453,19 @@ NUM float4 joined(const meeting &meets, const chain &right, const float4 *saved,
                      meets.live[1] ? num_fma(o[3], meets.right[1], num_mul(left.w, meets.left[1])) : left.w);
 }
 
+/* Only group 0 sums the weights: l from there. Two items may be under way. */
+NUM void share_sums(const place &p, meeting &meets, u32 n, u32 group) {
+  f32 *sums = (f32 *)(p.shared + AT_SUMS + n % 2u * 256u);
+  if (group == 0 && threadIdx.x % 4u == 0) {
+    sums[row_of(0)] = meets.l[0];
+    sums[row_of(1)] = meets.l[1];
+  }
+  ptx_warps_sync(3, 256);
+  if (group == 0) return;
+  meets.l[0] = sums[row_of(0)];
+  meets.l[1] = sums[row_of(1)];
+}
+
 /* bf16(O * (1 / l) + 0) of a whole context. */
 NUM void write_out(const mla_attn_args &a, const item &it, const meeting &meets, const chain &c, const float4 *saved, const rows &r,
                    u32 column) {
@@ -506,15 +513,33 @@ NUM void clear_sums(output &out) {
 
 /* One block of 64 tokens into o, l and m. */
 NUM void take_block(const place &p, output &out, u32 block, const item &it, bool starts, u32 group) {
-  const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, other = (block ^ p.rank) & 1u;
+  const u32 other = (block ^ p.rank) & 1u;
   const u32 set = out.here % 2u, boxes = group * WIDTH_BOXES;
   const u32 number = other ? out.there : out.here, come = other ? VALUES_COME : BOTH_COME + set * HALF;
   const u32 values = (other ? AT_VALUES : AT_BOTH + set * HALF * BOX_BYTES) + boxes * BOX_BYTES;
   if (other && threadIdx.x == 0) ptx_barrier_expect(barrier_at(p, P_COME + 1u), P_BYTES);
   wait_for(p, P_COME + other, number);
-  const f32 *max_of = (const f32 *)(p.shared + AT_MAX) + other * 64u;
-  const f32 m[2] = {max_of[row], max_of[row + 8u]};
-  if (!starts && __ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1])) {
+  u32 w[4][4];
+#pragma unroll
+  for (u32 i = 0; i < 4; i++) {
+    const uint4 some = *(const uint4 *)(p.shared + AT_P + other * BOX_BYTES + piece_of(i));
+    w[i][0] = some.x;
+    w[i][1] = some.y;
+    w[i][2] = some.z;
+    w[i][3] = some.w;
+  }
+  const float2 top = *(const float2 *)(p.shared + AT_MAX + other * 256u + threadIdx.x % 128u / 4u * 8u);
+  const f32 m[2] = {top.x, top.y};
+  /* All lanes have read: the words take part, so that they are there (rows that are not 1 but NaN are no harm). */
+  const u32 words = w[0][3] & w[1][3] & w[2][3] & w[3][3];
+  const u32 moved = __ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1] || words == 0xffffffffu);
+  if (threadIdx.x % 32u == 0) {
+    if (other)
+      ptx_barrier_arrive_peer(ptx_peer(barrier_at(p, P_FREE), p.rank ^ 1u));
+    else
+      ptx_barrier_arrive(barrier_at(p, P_FREE));
+  }
+  if (!starts && moved) {
     const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
 #pragma unroll
     for (u32 i = 0; i < 4; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
@@ -527,14 +552,8 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
   const u32 live = last_position(it) % PAGE_TOKENS + 1u;
   if (block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
-  multiply_values(out.o, out.l, p.base + AT_P + other * BOX_BYTES, p.base + values, p.base + AT_ONES);
-  if (threadIdx.x % 32u == 0) {
-    ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
-    if (other)
-      ptx_barrier_arrive_peer(ptx_peer(barrier_at(p, P_FREE), p.rank ^ 1u));
-    else
-      ptx_barrier_arrive(barrier_at(p, P_FREE));
-  }
+  multiply_values(out.o, out.l, w, BASE + values, BASE + AT_ONES, group);
+  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
   out.here += other ^ 1u;
   out.there += other;
 }
@@ -587,9 +606,9 @@ NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
       chunk++;
       in_group = in_group + 1u < a.group_chunks ? in_group + 1u : 0u;
     }
-    if (it.cut != ATTN_WHOLE) continue;
-    const meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
-    write_out(a, it, meets, out.level1, saved, r, column);
+    meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
+    share_sums(p, meets, n, group);
+    if (it.cut == ATTN_WHOLE) write_out(a, it, meets, out.level1, saved, r, column);
   }
 }
 
@@ -622,7 +641,8 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
   place p;
   p.base = (ptx_shared(raw) + 1023u) & ~1023u;
   p.shared = raw + (p.base - ptx_shared(raw));
-  p.rank = ptx_cluster_rank();
+  p.rank = blockIdx.x % 2u;
+  if ((p.base & 0xffffffu) != BASE) __trap(); /* above are bits of the cluster's block */
   const attn_share share = make_share(a, p);
   if (threadIdx.x == 0) start_barriers(p);
   if (threadIdx.x < 64u) ((u32 *)(p.shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
@@ -632,10 +652,10 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
   if (group < 2u) {
-    PTX_REGISTERS_MORE(176);
+    PTX_REGISTERS_MORE(184);
     attend(a, p, group);
   } else if (group == 2u) {
-    PTX_REGISTERS_LESS(120);
+    PTX_REGISTERS_LESS(104);
     weigh(a, p);
   } else {
     PTX_REGISTERS_LESS(40);

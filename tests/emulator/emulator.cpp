@@ -36,7 +36,7 @@ struct copy { u32 shared; const void *global; u32 bytes; };
 static constexpr u32 RANK_SHIFT = 24;
 
 /* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies that are under way land when somebody waits. */
-struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; u32 from; }; /* from: another shared address, or 0 */
+struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; };
 struct barrier {
   u32 arrivals, left;
   i64 bytes;
@@ -56,7 +56,7 @@ struct fiber {
 };
 
 /* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
-struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; };
+struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; const u32 *held[WARP]; }; /* held: a, or null */
 
 struct warp {
   meeting all;
@@ -326,6 +326,8 @@ int __syncthreads_or(int x) {
   return m->block_any;
 }
 
+void __trap() { fault("the kernel traps"); }
+
 void emulator_cluster_sync() {
   meet(run.all, run.kernel->threads * run.kernel->cluster, "cluster barrier", [] {});
 }
@@ -394,12 +396,10 @@ u32 emulator_address(const void *p) {
   return SHARED_START + (u32)(at - m->dynamic);
 }
 
-/* A shared address with its block, and apart: the block, and the address there. */
-static u32 full_address(u32 address) { return address >> RANK_SHIFT ? address : address | ((u32)(m - run.machines) + 1) << RANK_SHIFT; }
+/* The block of a shared address, and the address there. */
 static machine &block_of(u32 address) { return address >> RANK_SHIFT ? run.machines[(address >> RANK_SHIFT) - 1] : *m; }
 static u32 in_block(u32 address) { return address & ((1u << RANK_SHIFT) - 1); }
 
-u32 emulator_cluster_rank() { return (u32)(m - run.machines); }
 u32 emulator_peer(u32 address, u32 rank) {
   if (rank >= run.kernel->cluster) fault("a block that the cluster does not have");
   return in_block(address) | (rank + 1) << RANK_SHIFT;
@@ -463,8 +463,7 @@ static void land(barrier &b) {
       u32 to = c.shared + i;
       if (c.swizzled) to ^= (to >> 7 & 7) << 4;
       u8 *at = shared_at(to, 16);
-      if (c.from) memcpy(at, shared_at(c.from + i, 16), 16);
-      else if (c.global) memcpy(at, static_cast<const u8 *>(c.global) + i, 16);
+      if (c.global) memcpy(at, static_cast<const u8 *>(c.global) + i, 16);
       else memset(at, 0, 16);
     }
     b.bytes -= c.bytes;
@@ -512,9 +511,9 @@ void emulator_barrier_wait(u32 address, u32 parity) {
   }
 }
 
-static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address, u32 from_shared = 0) {
+static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
   barrier &b = barrier_at(address);
-  b.open.push_back({full_address(to), from, bytes, swizzled, from_shared});
+  b.open.push_back({to, from, bytes, swizzled});
   if (!run.copies_at_once && !b.waiting) return;
   land(b);
   end_phase(b);
@@ -525,18 +524,11 @@ void emulator_copy_bulk(u32 to, const void *from, u32 bytes, u32 address) {
   start_bulk(to, from, bytes, false, address);
 }
 
-void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 address) {
-  if (bytes % 16 != 0) fault("a copy between blocks that is not aligned");
-  if (&block_of(to) != &block_of(address)) fault("a copy whose barrier is in another block");
-  start_bulk(to, nullptr, bytes, false, address, full_address(from));
-}
-
-void emulator_store_peer(u32 to, f32 x, f32 y, u32 address) {
-  const f32 both[2] = {x, y};
+void emulator_store_peer(u32 to, const void *words, u32 bytes, u32 address) {
   barrier &b = barrier_at(address);
   if (&block_of(to) != &block_of(address)) fault("a store whose barrier is in another block");
-  memcpy(shared_at(to, 8), both, sizeof both);
-  b.bytes -= (i64)sizeof both;
+  memcpy(shared_at(to, bytes), words, bytes);
+  b.bytes -= bytes;
   end_phase(b);
 }
 
@@ -608,7 +600,10 @@ static bf16 element(u64 operand, u32 row, u32 k, bool across) {
 static void multiply(const multiplication &job) {
   bf16 a[16][16], b[256][16];
   for (u32 i = 0; i < 16; i++)
-    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, job.quarter * 16 + i, k, job.turned);
+    for (u32 k = 0; k < 16; k++) {
+      const u32 *held = job.held[i % 8 * 4 + k % 8 / 2];
+      a[i][k] = held ? (bf16)(held[k / 8 * 2 + i / 8] >> (k % 2 * 16)) : element(job.a, job.quarter * 16 + i, k, job.turned);
+    }
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
   for (u32 lane = 0; lane < WARP; lane++)
@@ -619,12 +614,13 @@ static void multiply(const multiplication &job) {
 }
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) {
+static void multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across, const u32 *held) {
   warp &self = m->warps[threadIdx.x / WARP];
-  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}};
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}, {}};
   if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across)
     fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
+  self.next.held[threadIdx.x % WARP] = held;
   warp_meet(0, "multiplication", [](warp &w) {
     w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);
     if (run.copies_at_once)
@@ -633,6 +629,9 @@ void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) {
       multiply(w.next);
   });
 }
+
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned) { multiply(d, n, a, b, turned, false, nullptr); }
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { multiply(d, n, 0, b, false, across, a); }
 
 void emulator_multiply_commit() {
   warp_meet(0, "commit", [](warp &w) {
