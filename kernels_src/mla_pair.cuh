@@ -10,7 +10,11 @@
  * Every row has its own position: what lies beyond it weighs +0, and chunks that start beyond it are not folded. The groups' fold
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448, all that a block may have. A pair moves 26 boxes of 8192 bytes from L2
- * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte. */
+ * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte, a third of what L2 gives.
+ * H200, 512 + 64, chunks of 256 tokens, TFLOP/s: prompts of 16 heads, 8192 tokens, 415 to 455; the last 1024 of 8192 of 128 heads, 407 to
+ * 418; one token each of 64 requests at 8192, 128 heads, with the fold, 355 to 385. The one warpgroup of S and P is what all wait for.
+ * Tried and lost: S of the next block beside P (its boxes come late, and P waits for them); P given back as soon as it has been asked for
+ * (wrong bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower). */
 #include "attn_share.cuh"
 
 #define KERNEL_CLUSTER 2u
@@ -530,16 +534,7 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   }
   const float2 top = *(const float2 *)(p.shared + AT_MAX + other * 256u + threadIdx.x % 128u / 4u * 8u);
   const f32 m[2] = {top.x, top.y};
-  /* All lanes have read: the words take part, so that they are there (rows that are not 1 but NaN are no harm). */
-  const u32 words = w[0][3] & w[1][3] & w[2][3] & w[3][3];
-  const u32 moved = __ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1] || words == 0xffffffffu);
-  if (threadIdx.x % 32u == 0) {
-    if (other)
-      ptx_barrier_arrive_peer(ptx_peer(barrier_at(p, P_FREE), p.rank ^ 1u));
-    else
-      ptx_barrier_arrive(barrier_at(p, P_FREE));
-  }
-  if (!starts && moved) {
+  if (!starts && __ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1])) {
     const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
 #pragma unroll
     for (u32 i = 0; i < 4; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
@@ -553,7 +548,13 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   const u32 live = last_position(it) % PAGE_TOKENS + 1u;
   if (block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
   multiply_values(out.o, out.l, w, BASE + values, BASE + AT_ONES, group);
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
+  if (threadIdx.x % 32u == 0) {
+    ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
+    if (other) /* behind the multiplication, which has the words: that they were asked for is not enough */
+      ptx_barrier_arrive_peer(ptx_peer(barrier_at(p, P_FREE), p.rank ^ 1u));
+    else
+      ptx_barrier_arrive(barrier_at(p, P_FREE));
+  }
   out.here += other ^ 1u;
   out.there += other;
 }
@@ -652,10 +653,10 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
   if (group < 2u) {
-    PTX_REGISTERS_MORE(184);
+    PTX_REGISTERS_MORE(200);
     attend(a, p, group);
   } else if (group == 2u) {
-    PTX_REGISTERS_LESS(104);
+    PTX_REGISTERS_LESS(72);
     weigh(a, p);
   } else {
     PTX_REGISTERS_LESS(40);

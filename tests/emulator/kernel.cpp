@@ -1,7 +1,7 @@
 /* kernel.cpp - one kernel's text as the emulator runs it. Compiled once per kernel and set of constants, by configure.py:
  * EMULATED_TEXT is the path of the text, EMULATED_ENTRY the name its entry point gets instead of its stem, EMULATED_STEM,
- * EMULATED_SPEC and EMULATED_FLAW what emulator.h says; a text of clusters defines KERNEL_CLUSTER, and KERNEL_CLUSTER_X if they lie along x. Must not know any op.
- * Read next: emulator.h. */
+ * EMULATED_SPEC and EMULATED_FLAW what emulator.h says; a text of clusters defines KERNEL_CLUSTER, and KERNEL_CLUSTER_X if they lie
+ * along x. Must not know any op. Read next: emulator.h. */
 #include "emulator.h"
 #include "ptx.cuh" /* before the text: its own include of this name is empty then */
 #include EMULATED_TEXT

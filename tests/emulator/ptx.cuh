@@ -85,7 +85,9 @@ NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)
 template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false); }
-template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) { emulator_multiply_held(d, 2 * HALF_N, a, b, false); }
+template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
+  emulator_multiply_held(d, 2 * HALF_N, a, b, false);
+}
 template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
   emulator_multiply_held(d, 2 * HALF_N, a, b, true);
 }

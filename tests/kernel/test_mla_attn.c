@@ -182,6 +182,7 @@ static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variant
   pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
   pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
   pair.spec_count = 5;
+  one.shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(s->heads));
   for (u32 i = 0; i < 4; i++) variants[i] = i < 2 ? pair : one;
   variants[0].grid[0] = 2;
   variants[1].grid[0] = 4;

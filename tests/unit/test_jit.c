@@ -131,7 +131,7 @@ static const variant variants[] = {
     {"mla_attn", 6, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}, {"SPEC_ROWS", 64},
                      {"SPEC_PAIR", 2}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
-    {"mla_fold", 1, {THREADS(256)}},
+    {"mla_fold", 1, {THREADS(128)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
     {"moe_gemm", TILES(256, 128, 4)},

@@ -13,6 +13,7 @@
 #include "engine/kernels.h"
 #include "engine/op_maps.h"
 #include "engine/self_check.h"
+#include "kernels_src/attn_cut.h"
 #include "kernels_src/num.h"
 #include "tests/emulator/emulator.h"
 #include "tests/kernel/force_isa.h"
@@ -120,7 +121,7 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
 
 /* Dynamic shared memory as the planner gives it: specialise.c. */
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
-  if (spec_of(kernel, "RANK=")) return 232448; /* mla_attn */
+  if (spec_of(kernel, "RANK=")) return spec_of(kernel, "PAIR=") ? 232448 : ATTN_NARROW_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
