@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
+#define BRANCH_ROWS_MIN 2u /* one token's products are shorter than forking and joining */
 
 /* === Memory ================================================================================================================= */
 
@@ -240,7 +241,7 @@ static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, 
 
 void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
   exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
-  bool branches = self->options.device && token_rows <= self->plan->header->limits.split_rows_max;
+  bool branches = self->options.device && token_rows >= BRANCH_ROWS_MIN && token_rows <= self->plan->header->limits.split_rows_max;
   for (uint32_t i = 0; i < self->op_count; i++) {
     uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
     if (!rows) continue;
