@@ -73,7 +73,8 @@ static void map_moe_gemm(const build *b, const moe_gemm_args *a, tensor_shape sh
   shapes[1].dims = value_of(b, "SPEC_TILE_ROWS") == 1 ? 3 : 2;
 }
 
-/* mla_decode.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's pages do. */
+/* mla_decode.cuh, mla_pair.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's
+ * pages do. */
 static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
   tensor_shape common = {.extent = {columns, 0, 1}, .stride_bytes = {2, 2 * columns, 0}, .box = {64, 0, 1}, .dims = 2, .swizzled = 1};

@@ -45,7 +45,7 @@ NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(he
 
 /* Whether the form for few heads takes it, and what a block then keeps in `scratch`: two states of a pass. */
 NUM u32 attn_is_narrow(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32; }
-NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return 2 * rows * (kv_lora_rank + (rows == 64 ? 2 : 128)); }
+NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
 NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {
   const u32 last = tile.position + tile.count - 1, tokens = attn_pass_tokens(a->heads);

@@ -76,6 +76,26 @@ NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) {
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
+/* Barriers in another block of the cluster. ptx_peer: a shared address of this block as it stands in the block of that rank.
+ * ptx_store_peer writes 8 or 16 bytes there, to a multiple of as many, and the barrier there counts them. ptx_barrier_arrive_peer does
+ * not wait for what the thread's warp still reads or writes: use what was read first. */
+NUM u32 ptx_peer(u32 shared, u32 rank) {
+  u32 peer;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(shared), "r"(rank));
+  return peer;
+}
+NUM void ptx_barrier_arrive_peer(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+               ::"r"(shared), "r"(num_bits(x)), "r"(num_bits(y)), "r"(barrier) : "memory");
+}
+NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+               ::"r"(shared), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier) : "memory");
+}
+
 /* Registers of each thread of the calling warpgroup from here on: n a multiple of 8, 24 .. 240. More are waited for. */
 #define PTX_REGISTERS_LESS(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
 #define PTX_REGISTERS_MORE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
@@ -176,7 +196,7 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 
 /* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
- * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). ptx_multiply_turned: a's are. */
+ * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_turned: a's rows are k. */
 #define PTX_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define PTX_D16 PTX_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define PTX_D24 PTX_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -216,8 +236,16 @@ PTX_MULTIPLY(ptx_multiply, 160, PTX_D80, "0, 0", "%80", "%81", PTX_OUT64(0), PTX
 PTX_MULTIPLY(ptx_multiply, 192, PTX_D96, "0, 0", "%96", "%97", PTX_OUT64(0), PTX_OUT32(64))
 PTX_MULTIPLY(ptx_multiply, 224, PTX_D112, "0, 0", "%112", "%113", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
 PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
-PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D64, "0, 1", "%64", "%65", PTX_OUT64(0))
-PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D128, "0, 1", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
+/* With a in registers, two elements in each: a[2 * j + h] is row + 8 * h, columns 8 * j + 2 * (t % 4) and the next. _across: b's rows
+ * are k (ACROSS). */
+#define PTX_MULTIPLY_HELD(name, n, registers, across, a_at, b_at, ...)                                                         \
+  NUM void name(f32 (&d)[n / 2], const u32 (&a)[4], u64 b) {                                                                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, {" a_at "}, " b_at                 \
+                 ", 1, 1, 1, " across ";" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));              \
+  }
+PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 64, PTX_D32, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 128, PTX_D64, "1", "%64, %65, %66, %67", "%68", PTX_OUT64(0))
 PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
 PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))
 PTX_MULTIPLY(ptx_multiply_turned, 32, PTX_D16, "1, 0", "%16", "%17", PTX_OUT16(0))

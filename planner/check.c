@@ -269,11 +269,11 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
-    uint64_t of_pass = spec_of(c, k, "SPEC_ROWS");
-    bool is_narrow = spec_of(c, k, "SPEC_MAPS") != 0, is_sound = of_pass == 8 || of_pass == 16 || of_pass == 32;
-    if (is_narrow && (!is_sound || of_pass < c->h->model.heads || k->threads != 512))
+    uint64_t of_pass = spec_of(c, k, "SPEC_ROWS"), heads = c->h->model.heads;
+    bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && spec_of(c, k, "SPEC_PAIR") == 0;
+    if (!spec_of(c, k, "SPEC_MAPS") || k->threads != 512 || (!narrow && (of_pass != 64 || spec_of(c, k, "SPEC_PAIR") != 2)))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
-    shared = is_narrow ? ATTN_NARROW_BYTES((uint32_t)of_pass) : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
+    shared = narrow ? ATTN_NARROW_BYTES((uint32_t)of_pass) : SHARED_BYTES_MAX;
   }
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->shared_bytes != shared)
@@ -337,6 +337,8 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   if (x < want.x || y < want.y || z < want.z)
     return FAIL(ERR_FORMAT, "check: op %s: its grid does not cover %u rows", text(c, op->name), rows);
   if (y % cluster != 0) return FAIL(ERR_FORMAT, "check: op %s: its grid has no whole clusters at %u rows", text(c, op->name), rows);
+  if (x % max_u32(1, spec_of(c, &c->kernels[op->variant], "SPEC_PAIR")))
+    return FAIL(ERR_FORMAT, "check: op %s: its grid has a block without a partner at %u rows", text(c, op->name), rows);
   return OK;
 }
 

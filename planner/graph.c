@@ -283,11 +283,11 @@ static uint32_t count_slots(const graph *g) {
   return (uint32_t)(slots > most ? most : slots);
 }
 
-/* What an H200 needs, in nanoseconds: of up to 32 heads as measured there, of more a guess. Only the cut depends on it, and no bit. */
+/* What an H200 needs, in nanoseconds, as measured there. Only the cut depends on it, and no bit. */
 static void estimate(const plan_model *m, mla_attn_args *a) {
   bool is_narrow = m->heads <= 32;
-  a->workers = SPECIALISE_ATTN_CTAS;
-  a->block_ns = is_narrow ? 1160 : 2000;
+  a->workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
+  a->block_ns = is_narrow ? 1160 : 1500;
   a->stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;
   a->slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
   a->split_ns = 2500;
@@ -302,8 +302,9 @@ static matrix add_attention(graph *g, matrix q_latent) {
   attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
   estimate(m, &a);
   bool has_whole = l->split_rows_max < l->max_batch_tokens;
-  uint32_t rows = has_whole || m->heads > 32 ? 64 : attn_pass_rows(m->heads);
-  b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * attn_scratch_floats(rows, m->kv_lora_rank) * 4, "attn_scratch");
+  uint32_t wide = has_whole ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
+  uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
+  b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
   if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
   a.slots_max = count_slots(g);
   b.partial_o = add_work(g, (uint64_t)a.slots_max * m->heads * m->kv_lora_rank * 4, "partial_o");

@@ -170,20 +170,19 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   return count;
 }
 
-/* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time: mla_attn.cu, whose shared memory holds Q,
- * two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics and the cut. */
+/* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time by pairs of blocks: mla_pair.cuh. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   bool is_narrow = attn_is_narrow(a);
-  plan_dim x = per_rows((uint32_t)div_up(a->heads, 64), 1);
+  plan_dim x = per_rows(2 * (uint32_t)div_up(a->heads, 64), 1);
   x.cap = SPECIALISE_ATTN_CTAS;
   if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
-  set_threads(choice, is_narrow ? 512 : 256);
-  if (is_narrow) add_spec(choice, "SPEC_MAPS", 1);
+  set_threads(choice, 512);
+  add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
-  choice->shared_bytes = 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
-  if (is_narrow) choice->shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(a->heads));
+  add_spec(choice, "SPEC_ROWS", is_narrow ? attn_pass_rows(a->heads) : 64);
+  if (!is_narrow) add_spec(choice, "SPEC_PAIR", 2);
+  choice->shared_bytes = is_narrow ? ATTN_NARROW_BYTES(attn_pass_rows(a->heads)) : 232448;
   set_grid(choice, x, constant(1), constant(1));
 }
 

@@ -32,6 +32,9 @@ struct meeting { u32 come, generation; const char *what; };
 
 struct copy { u32 shared; const void *global; u32 bytes; };
 
+/* A shared address as a number holds, above this bit, 1 + the block of the cluster that it lies in, or 0: this block. */
+static constexpr u32 RANK_SHIFT = 24;
+
 /* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies that are under way land when somebody waits. */
 struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; };
 struct barrier {
@@ -53,7 +56,7 @@ struct fiber {
 };
 
 /* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
-struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; };
+struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; const u32 *held[WARP]; }; /* held: a, or null */
 
 struct warp {
   meeting all;
@@ -236,16 +239,16 @@ static void end_block() {
     if (m->warps[w].trace != m->warps[w / 4 * 4].trace && !run.fault) run.fault = "the warps of a warpgroup multiply differently";
 }
 
-/* The blocks of one rank in the clusters, which lie along y. A cluster begins when all blocks of the one before it have ended. */
+/* The blocks of one rank in the clusters. A cluster begins when all blocks of the one before it have ended. */
 static void run_rank(const u32 *grid, u32 rank) {
   std::unique_lock<std::mutex> lock(run.lock);
-  const u32 blocks = run.kernel->cluster;
+  const u32 blocks = run.kernel->cluster, along_x = run.kernel->cluster_x;
   u32 begun = 0;
   take_turn(rank, lock);
   m->base = shared;
   for (u32 z = 0; z < grid[2]; z++)
-    for (u32 y = rank; y < grid[1]; y += blocks)
-      for (u32 x = 0; x < grid[0] && !run.fault; x++) {
+    for (u32 y = rank / along_x; y < grid[1]; y += blocks / along_x)
+      for (u32 x = rank % along_x; x < grid[0] && !run.fault; x += along_x) {
         m->place = blockIdx = {x, y, z};
         begin_block(run.kernel->threads);
         schedule(run.kernel->threads, rank, lock);
@@ -279,7 +282,9 @@ static void reset() {
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args, const tensor_maps *maps) {
   if (kernel->threads > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
   if (shared_bytes > SHARED_BYTES_MAX) return "more shared memory than a block may have";
-  if (kernel->cluster > CLUSTER_MAX || grid[1] % kernel->cluster != 0) return "a cluster that the grid cannot have";
+  const u32 along_x = kernel->cluster_x;
+  if (kernel->cluster > CLUSTER_MAX || grid[0] % along_x != 0 || grid[1] % (kernel->cluster / along_x) != 0)
+    return "a cluster that the grid cannot have";
   run.kernel = kernel;
   run.args = args;
   run.maps = maps;
@@ -320,6 +325,8 @@ int __syncthreads_or(int x) {
   });
   return m->block_any;
 }
+
+void __trap() { fault("the kernel traps"); }
 
 void emulator_cluster_sync() {
   meet(run.all, run.kernel->threads * run.kernel->cluster, "cluster barrier", [] {});
@@ -389,11 +396,22 @@ u32 emulator_address(const void *p) {
   return SHARED_START + (u32)(at - m->dynamic);
 }
 
+/* The block of a shared address, and the address there. */
+static machine &block_of(u32 address) { return address >> RANK_SHIFT ? run.machines[(address >> RANK_SHIFT) - 1] : *m; }
+static u32 in_block(u32 address) { return address & ((1u << RANK_SHIFT) - 1); }
+
+u32 emulator_peer(u32 address, u32 rank) {
+  if (rank >= run.kernel->cluster) fault("a block that the cluster does not have");
+  return in_block(address) | (rank + 1) << RANK_SHIFT;
+}
+
 /* The `bytes` bytes at a shared address. */
 static u8 *shared_at(u32 address, u32 bytes) {
-  if (address % bytes != 0) fault("a shared address that is not aligned");
-  if (!m->dynamic || address < SHARED_START || address - SHARED_START + bytes > run.shared_bytes) fault("a shared address out of range");
-  return m->dynamic + (address - SHARED_START);
+  u8 *dynamic = block_of(address).dynamic;
+  const u32 at = in_block(address);
+  if (at % bytes != 0) fault("a shared address that is not aligned");
+  if (!dynamic || at < SHARED_START || at - SHARED_START + bytes > run.shared_bytes) fault("a shared address out of range");
+  return dynamic + (at - SHARED_START);
 }
 
 static void land(const copy &c) {
@@ -427,8 +445,9 @@ void emulator_copy_wait(u32 left) {
 
 static barrier &barrier_at(u32 address) {
   shared_at(address, 8);
-  const auto found = m->barriers.find(address);
-  if (found == m->barriers.end()) fault("a barrier that was not initialised");
+  machine &block = block_of(address);
+  const auto found = block.barriers.find(in_block(address));
+  if (found == block.barriers.end()) fault("a barrier that was not initialised");
   return found->second;
 }
 
@@ -519,6 +538,14 @@ void emulator_copy_bulk(u32 to, const void *from, u32 bytes, u32 address) {
   start_bulk(to, from, bytes, false, address);
 }
 
+void emulator_store_peer(u32 to, const void *words, u32 bytes, u32 address) {
+  barrier &b = barrier_at(address);
+  if (&block_of(to) != &block_of(address)) fault("a store whose barrier is in another block");
+  memcpy(shared_at(to, bytes), words, bytes);
+  b.bytes -= bytes;
+  end_phase(b);
+}
+
 void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 address) {
   tensor_shape s;
   memcpy(&s, map, sizeof s);
@@ -595,7 +622,10 @@ static bf16 element(u64 operand, u32 row, u32 k, bool across) {
 static void multiply(const multiplication &job) {
   bf16 a[16][16], b[256][16];
   for (u32 i = 0; i < 16; i++)
-    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, job.quarter * 16 + i, k, job.turned);
+    for (u32 k = 0; k < 16; k++) {
+      const u32 *held = job.held[i % 8 * 4 + k % 8 / 2];
+      a[i][k] = held ? (bf16)(held[k / 8 * 2 + i / 8] >> (k % 2 * 16)) : element(job.a, job.quarter * 16 + i, k, job.turned);
+    }
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
   for (u32 lane = 0; lane < WARP; lane++)
@@ -606,12 +636,13 @@ static void multiply(const multiplication &job) {
 }
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) {
+static void multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across, const u32 *held) {
   warp &self = m->warps[threadIdx.x / WARP];
-  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}};
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}, {}};
   if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across)
     fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
+  self.next.held[threadIdx.x % WARP] = held;
   warp_meet(0, "multiplication", [](warp &w) {
     w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);
     if (run.copies_at_once)
@@ -620,6 +651,9 @@ void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) {
       multiply(w.next);
   });
 }
+
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned) { multiply(d, n, a, b, turned, false, nullptr); }
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { multiply(d, n, 0, b, false, across, a); }
 
 void emulator_multiply_commit() {
   warp_meet(0, "commit", [](warp &w) {

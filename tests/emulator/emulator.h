@@ -18,7 +18,7 @@ struct emulator_kernel {
   const char *spec; /* "-DSPEC_THREADS=128u -DSPEC_TILE_N=64u ...", in the order of the test's variant                    */
   const char *flaw; /* "", or what was broken in this copy of the text on purpose: some case must find it different */
   u32 threads;
-  u32 cluster; /* blocks along y that see each other's shared memory; 1: none */
+  u32 cluster, cluster_x; /* blocks that see each other's shared memory, so many of them along x and the others along y; 1: none */
   void (*entry)(const void *args, const tensor_maps *maps);
   emulator_kernel *next;
 };

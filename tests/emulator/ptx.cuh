@@ -14,7 +14,8 @@ void emulator_copy(u32 shared, const void *global, u32 bytes);
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across);
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned);
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
@@ -28,6 +29,8 @@ void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dim
 void emulator_barrier_arrive_at(u32 barrier, u32 rank);
 void emulator_cluster_sync();
 void *emulator_cluster_map(void *p, u32 rank);
+u32 emulator_peer(u32 shared, u32 rank);
+void emulator_store_peer(u32 shared, const void *words, u32 bytes, u32 barrier);
 
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
@@ -46,6 +49,16 @@ NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barri
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
 NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
 NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, threads, false); }
+NUM u32 ptx_peer(u32 shared, u32 rank) { return emulator_peer(shared, rank); }
+NUM void ptx_barrier_arrive_peer(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
+NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
+  const f32 both[2] = {x, y};
+  emulator_store_peer(shared, both, sizeof both, barrier);
+}
+NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
+  const u32 all[4] = {x, y, z, w};
+  emulator_store_peer(shared, all, sizeof all, barrier);
+}
 #define PTX_REGISTERS_LESS(n)
 #define PTX_REGISTERS_MORE(n)
 NUM u64 ptx_once() { return 0; }
@@ -85,8 +98,13 @@ NUM void ptx_hold(f32 &) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)
-template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false, false); }
-template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false, true); }
-template <int HALF_N> NUM void ptx_multiply_turned(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true, false); }
+template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false); }
+template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
+  emulator_multiply_held(d, 2 * HALF_N, a, b, false);
+}
+template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
+  emulator_multiply_held(d, 2 * HALF_N, a, b, true);
+}
+template <int HALF_N> NUM void ptx_multiply_turned(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true); }
 
 #endif

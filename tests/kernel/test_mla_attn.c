@@ -173,26 +173,28 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u
   for (u32 i = 0; i < 4; i++) kernel_test_near((double)num_from_bf16(out[i * (s->rank / 4)]), sum[i] / weight, 0.02, 0.02);
 }
 
-static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variants[3]) {
-  kernel_variant wide = {.spec = {{"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 2, .grid = {4, 1, 1}};
-  wide.threads = 256;
-  wide.shared_bytes = 1024 + 3 * 8192 * (u32)div_up(s->rank + s->rope, 64) + 8192 + 2048;
-  kernel_variant narrow = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
-                           .threads = 512, .shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(s->heads)), .rows = tokens};
-  narrow.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
-  for (u32 i = 0; i < 3; i++) narrow.grid[i] = 1;
-  variants[0] = wide;
-  variants[1] = narrow;
-  variants[2] = narrow;
-  variants[2].grid[0] = 3;
-  return s->heads > 32 ? 1 : 3;
+/* Pairs of blocks, on two grids, and the form for few heads where it takes them. */
+static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variants[4]) {
+  kernel_variant one = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
+                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = 232448, .rows = tokens};
+  kernel_variant pair = one;
+  one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
+  pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
+  pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
+  pair.spec_count = 5;
+  one.shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(s->heads));
+  for (u32 i = 0; i < 4; i++) variants[i] = i < 2 ? pair : one;
+  variants[0].grid[0] = 2;
+  variants[1].grid[0] = 4;
+  variants[3].grid[0] = 3;
+  return s->heads > 32 ? 2 : 4;
 }
 
 static void attn_case(kernel_test *test, const attn_shape *s) {
   cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->piece};
   attn_buffers b;
   mla_attn_args args;
-  kernel_variant variants[3];
+  kernel_variant variants[4];
   build(test, s, &c, &b, &args);
   if (s->piece) declare_units(test, s, &b, &args);
   kernel_test_run(test, &args, variants, make_variants(s, b.tokens, variants));

@@ -123,6 +123,7 @@ static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_coun
 static void a_grid_is_too_small(editable *e) { find_op(e, "row_digest")->grid[1].constant--; }
 static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")->grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
+static void a_block_has_no_partner(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 131; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
 static void scratch_is_too_small(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 200; }
 static void too_much_shared_memory(editable *e) { e->kernels[find_op(e, "layer 0 mla_attn")->variant].shared_bytes = 232449; }
@@ -222,6 +223,7 @@ static const struct {
     FAULT(rows_lack_blocks, "does not cover"),
     FAULT(a_batch_lacks_blocks, "does not cover"),
     FAULT(a_cluster_is_cut, "whole clusters"),
+    FAULT(a_block_has_no_partner, "without a partner"),
     FAULT(a_grid_is_too_large, "larger than a GPU"),
     FAULT(scratch_is_too_small, "writes over what it uses"),
     FAULT(too_much_shared_memory, "shared memory"),

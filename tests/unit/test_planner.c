@@ -307,7 +307,7 @@ static void long_contexts_have_room_for_groups(void **state) {
       memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
       bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
       assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
-      assert_int_equal(kernels[ops[o].variant].threads, is_split && CASES[i].rows ? 512 : 256); /* the form for few heads */
+      assert_int_equal(kernels[ops[o].variant].spec_count, is_split && CASES[i].rows ? 5 : 6); /* few heads, or pairs of blocks */
       seen++;
     }
     assert_int_equal(seen, 2 * header(file)->model.layers);
