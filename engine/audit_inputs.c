@@ -165,13 +165,14 @@ static bool has_kv(const search *s, const audit_list *list) {
 static status describe(const search *s, uint32_t op, audit_op *out) {
   const plan *p = s->plan;
   const plan_limits *limits = &p->header->limits;
-  *out = (audit_op){.op = op, .prior = AUDIT_NONE, .rows_max = min_u32(p->ops[op].rows_max, limits->max_batch_tokens)};
+  *out = (audit_op){.op = op, .prior = AUDIT_NONE, .cut = AUDIT_NONE, .rows_max = min_u32(p->ops[op].rows_max, limits->max_batch_tokens)};
   for (uint32_t i = s->points->first_of_op[op]; i < s->points->first_of_op[op + 1]; i++) TRY(add_input(&out->made, s->points->of_op[i]));
   TRY(find_inputs(s, op, &out->inputs));
   bool is_fold = p->ops[op].kernel == KERNEL_mla_fold, of_pairs = has_pairs(s, &out->made) || has_pairs(s, &out->inputs);
   if (is_fold || of_pairs) {
     out->prior = op_before(p, op, is_fold ? (uint32_t)KERNEL_mla_attn : (uint32_t)KERNEL_moe_sort);
     if (out->prior == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: nothing leaves what op %s reads", plan_string(p, p->ops[op].name));
+    if (is_fold) out->cut = op_before(p, op, KERNEL_attn_cut);
     TRY(find_inputs(s, out->prior, &out->prior_inputs));
     out->rows_max = min_u32(out->rows_max, p->ops[out->prior].rows_max);
   }

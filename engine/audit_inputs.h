@@ -20,6 +20,7 @@ typedef struct audit_list { /* numbers of points */
 typedef struct audit_op {
   uint32_t op;           /* in the plan                                                                              */
   uint32_t prior;        /* the op that runs before it and makes no point: moe_sort, or split attention before its fold; or AUDIT_NONE */
+  uint32_t cut;          /* attn_cut, where `prior` is split attention and reads what it lists; or AUDIT_NONE */
   audit_list made;
   audit_list inputs, prior_inputs;
   bool of_logits;        /* its rows are logits rows                                                                 */

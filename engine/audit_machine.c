@@ -194,6 +194,7 @@ double audit_machine_run(audit_machine *self, const audit_op *op, const audit_re
   write_step(self, op->of_logits);
   bool has_fold = self->plan->ops[op->op].kernel == KERNEL_mla_fold; /* the attention before it writes rows too, where it cuts nothing */
   if (has_fold) poison_made(self, op);
+  if (op->cut != AUDIT_NONE) seconds += run_op(self, op->cut, false);
   if (op->prior != AUDIT_NONE) {
     put_inputs(self, &op->prior_inputs);
     seconds += run_op(self, op->prior, false);

@@ -35,6 +35,7 @@ enum {
   POINTERS_sample = offsetof(sample_args, vocab) / 8,
   POINTERS_row_digest = offsetof(row_digest_args, rows_kind) / 8,
   POINTERS_adjust = offsetof(adjust_args, vocab) / 8,
+  POINTERS_attn_cut = offsetof(attn_cut_args, heads) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -43,7 +44,8 @@ enum {
                      POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
   OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale),
   OPTIONAL_gemm = 0,
-  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, parts),
+  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
+                      POINTER_BIT(mla_attn_args, pieces),
   OPTIONAL_mla_fold = 0,
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),
@@ -52,6 +54,7 @@ enum {
   OPTIONAL_sample = 0,
   OPTIONAL_row_digest = 0,
   OPTIONAL_adjust = 0,
+  OPTIONAL_attn_cut = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},

@@ -248,6 +248,7 @@ static status add_op(maker *m) {
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
+    case KERNEL_attn_cut: break; /* who does what: no numbers */
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }
   return OK;

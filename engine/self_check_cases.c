@@ -4,6 +4,7 @@
  * edges that matter: a block's threads, a tile, a page, a chunk, a slice. Every row that a step does not have is poison, NaN as bf16 and
  * as fp32, and so is every gap. Changing anything here changes answers in self_check.def. Read next: abi.h, NUMERICS.md. */
 #include "self_check_cases.h"
+#include "attn_cut.h"
 #include "num.h"
 #include <float.h>
 
@@ -422,18 +423,23 @@ static void fill_queries(self_check_image *image, bf16 *q, bool ordered) {
   for (u32 i = 0; i < ATTN_TOKENS * ATTN_HEADS && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
 }
 
-/* The units of a cut step: room for those that the estimates lead to. */
-static void take_units(self_check_image *image, mla_attn_args *a) {
-  a->workers = 8;
-  a->block_ns = 1000;
-  a->slots_max = image->form == 1 ? 4 : 6;
+/* The pieces of a cut step: the first tile's context is two. */
+static void take_pieces(self_check_image *image, mla_attn_args *a) {
+  attn_counts *counts = take(image, sizeof *counts);
+  attn_piece *pieces = take(image, (ATTN_TILES + 2) * sizeof *pieces);
+  *counts = (attn_counts){.pieces = ATTN_TILES + 1, .parts = 2, .piece_chunks = image->form == 1 ? 2 : 1, .units_most = 2};
+  pieces[0] = (attn_piece){.tile = a->tiles[0], .end_block = 2, .early = 2};
+  pieces[1] = (attn_piece){.tile = a->tiles[0], .first_block = 2, .end_block = 3};
+  for (u32 i = 1; i < ATTN_TILES; i++) pieces[i + 1] = (attn_piece){.tile = a->tiles[i], .end_block = 1, .slot = ATTN_WHOLE};
+  a->counts = counts;
+  a->pieces = pieces;
+  a->slots_max = 4;
   a->partial_o = take(image, (u64)a->slots_max * ATTN_HEADS * a->kv_lora_rank * 4);
   a->partial_ml = take(image, (u64)a->slots_max * ATTN_HEADS * 8);
-  a->parts = take(image, ATTN_TOKENS * sizeof *a->parts);
 }
 
-/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group, for which alone there is
- * room. 2: cut into pieces of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
+/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group. 2: cut into pieces
+ * of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
  * shows. */
 void self_check_cases_mla_attn(self_check_image *image) {
   static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
@@ -449,8 +455,7 @@ void self_check_cases_mla_attn(self_check_image *image) {
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
   mla_attn_args a = {.step = take_step(image, ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_lora_rank = rank,
                      .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
-                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .workers = 1,
-                     .scale_log2 = 0x1.2p-4f};
+                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .scale_log2 = 0x1.2p-4f};
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
@@ -461,11 +466,30 @@ void self_check_cases_mla_attn(self_check_image *image) {
   a.q = q;
   a.block_table = block_table;
   a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table, cut);
-  if (cut) take_units(image, &a);
+  if (cut) take_pieces(image, &a);
   a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
   end_judged(image);
   a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
   LAUNCH(image, a, ATTN_GRID, 1, 1);
+}
+
+/* Tiles that are cut and tiles that are not; one page that is being written stands in another sequence's row too. Form 0: pieces of a chunk.
+ * 1: of two, and shorter ones. */
+void self_check_cases_attn_cut(self_check_image *image) {
+  enum { TILES = 40, TOKENS = 60, STRIDE = 8, SLOTS = 400 }; /* tiles of two warps */
+  attn_cut_args a = {.step = take_step(image, TOKENS, 0, TILES), .heads = 16, .block_table_stride = STRIDE, .chunk_tokens = PAGE_TOKENS,
+                     .group_chunks = 4, .workers = image->form ? 60 : 200, .slots_max = SLOTS, .block_ns = 1000, .slot_ns = 1};
+  attn_tile *tiles = take(image, (TILES + 1) * sizeof *tiles);
+  u32 *block_table = take(image, TILES * STRIDE * 4);
+  for (u32 i = 0; i < TILES; i++) tiles[i] = (attn_tile){i * 3 / 2, 1 + i % 2, i, (i * 389 + 383) % 510};
+  for (u32 i = 0; i < TILES * STRIDE; i++) block_table[i] = 3 * i + 1;
+  for (u32 i = 1; i < TILES; i += 2) block_table[i * STRIDE + 1] = block_table[5];
+  a.tiles = tiles;
+  a.block_table = block_table;
+  a.counts = take(image, sizeof *a.counts);
+  a.pieces = take(image, (TOKENS + SLOTS) * sizeof *a.pieces);
+  a.parts = take(image, TOKENS * sizeof *a.parts);
+  LAUNCH(image, a, 2, 1, 1);
 }
 
 /* (m, l, O) of a unit. Maxima are close, or so far apart that a factor is 0 at times. */
@@ -482,11 +506,12 @@ void self_check_cases_mla_fold(self_check_image *image) {
   const u32 rank = image->form ? 256 : 512, units = ordered ? 8 : 5, used[TOKENS] = {units, ordered ? 4 : 1, ordered ? 7 : 3};
   mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 2};
   attn_part *parts = take(image, (TOKENS + 1) * sizeof *parts);
+  attn_counts *counts = take(image, sizeof *counts);
   f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4), *ml = take(image, TOKENS * units * HEADS * 8);
   f32 whole[256] = {0};
   if (ordered) fill_f32(image, whole, rank, 0, 1);
   for (u32 t = 0; t < TOKENS; t++) {
-    parts[t] = (attn_part){.first = t * units, .step = 1, .units = used[t], .piece_chunks = image->form == 1 ? 3 : 1};
+    parts[t] = (attn_part){.token = t, .first = t * units, .step = 1, .units = used[t]};
     for (u32 u = 0; u < used[t]; u++)
       for (u32 h = 0; h < HEADS; h++) {
         u64 at = ((u64)t * units + u) * HEADS + h;
@@ -494,6 +519,8 @@ void self_check_cases_mla_fold(self_check_image *image) {
         for (u32 i = 0; i < rank && ordered; i++) o[at * rank + i] = order_share(u, i) * whole[i] / (f32)(1u << (u32)(ml[2 * at] + 20.0f));
       }
   }
+  *counts = (attn_counts){.parts = TOKENS, .piece_chunks = image->form == 1 ? 3 : 1, .units_most = units};
+  a.counts = counts;
   a.parts = parts;
   a.partial_o = o;
   a.partial_ml = ml;

@@ -84,12 +84,41 @@ typedef struct gemm_args {
   u32 pad;
 } gemm_args;
 
-/* What mla_fold finds of a token: unit u of head h is row (first + u * step) * heads + h of the partial results. */
+/* Blocks of 64 tokens of a tile's context, which one worker takes in one go. */
+typedef struct attn_piece {
+  attn_tile tile;
+  u32 first_block, end_block;
+  u32 slot;               /* where the tile's first unit lies; ATTN_WHOLE: the tile is not cut */
+  u32 early;              /* of the first blocks, how many no op of this step writes, ATTN_EARLY at most */
+} attn_piece;
+
+/* A token of a tile that is cut: unit u of head h is row (first + u * step) * heads + h of the partial results. */
 typedef struct attn_part {
-  u32 first, step;
-  u32 units;              /* 0: none, the token's rows of `out` are written already */
-  u32 piece_chunks;       /* of the cut; says which units make a group: attn_cut.h   */
+  u32 token, first, step, units;
 } attn_part;
+
+typedef struct attn_counts {
+  u32 pieces, parts;
+  u32 piece_chunks;       /* of a piece, but the last one of a tile: says which units make a group, attn_cut.h */
+  u32 units_most;         /* of a part */
+} attn_counts;
+
+/* Cuts the contexts of a step's tiles into pieces, once for all layers. */
+typedef struct attn_cut_args {
+  const step_in *step;
+  const attn_tile *tiles;
+  const u32 *block_table; /* [max_seqs][block_table_stride]                          */
+  attn_counts *counts;
+  attn_piece *pieces;     /* [T + slots_max] in the order in which workers take them */
+  attn_part *parts;       /* [T]                                                     */
+  u32 heads, block_table_stride;
+  u32 chunk_tokens;       /* S */
+  u32 group_chunks;       /* G */
+  u32 workers;            /* pieces are dealt to so many                             */
+  u32 slots_max;          /* partial results of a token that there is room for       */
+  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
+  u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all         */
+} attn_cut_args;
 
 typedef struct mla_attn_args {
   const step_in *step;
@@ -99,22 +128,20 @@ typedef struct mla_attn_args {
   const u32 *block_table; /* [max_seqs][block_table_stride]                       */
   bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are not cut  */
   f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
-  f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise                 */
-  attn_part *parts;       /* [T]; likewise                                        */
+  f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise, as the next two */
+  const attn_counts *counts;
+  const attn_piece *pieces;
   f32 *scratch;           /* GPU: fold state, [grid][attn_scratch_floats]          */
   u32 heads, kv_lora_rank, rope_dim, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */
-  u32 workers;            /* the cut deals pieces to so many, attn_cut.h          */
   u32 slots_max;          /* partial results of a token that there is room for; 0: no tile is cut */
-  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
-  u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all      */
   f32 scale_log2;         /* softmax scale * log2(e), one fp32 number */
-  u32 pad;
 } mla_attn_args;
 
 typedef struct mla_fold_args {
   const step_in *step;
+  const attn_counts *counts;
   const attn_part *parts; /* [T] */
   const f32 *partial_o;
   const f32 *partial_ml;

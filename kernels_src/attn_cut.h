@@ -1,10 +1,10 @@
 /* attn_cut.h - how a step's attention is cut into pieces, for as many workers as the GPU has multiprocessors.
  *
  * A tile's context is one piece, or pieces of the same number of chunks: a divisor of a group or a multiple of it, the same for all tiles
- * of a step. attn_cut_choose takes the number that costs least by the plan's estimates. No choice made here can change a bit of the
- * attention's result; it is written down because both machines leave the same partial results. NUMERICS.md, `mla_fold`.
+ * of a step. `attn_cut` takes the number that costs least by the plan's estimates. No choice made here can change a bit of the
+ * attention's result; it is written down because both machines leave the same partial results. NUMERICS.md, `attn_cut`.
  * A cut tile leaves units: of a group the fold of its first piece, then its other chunks one by one. Shared by the host (C11) and
- * the kernels. Read next: attn_share.cuh, engine/cpu/mla_attn.c. */
+ * the kernels. Read next: attn_cut.cu, engine/cpu/attn_cut.c. */
 #ifndef VERBATIM_ATTN_CUT_H
 #define VERBATIM_ATTN_CUT_H
 #include "num.h"
@@ -12,8 +12,9 @@
 #define ATTN_CUTS 16u         /* choices */
 #define ATTN_CUT_TILES 512u   /* with more tiles than this none is cut */
 #define ATTN_WHOLE 0x40000000u
+#define ATTN_EARLY 4u         /* most blocks of a piece that may be asked for early */
 
-/* x / d and x % d. What divides is mostly a power of two, and a block divides dozens of times before it asks for its first KV row. */
+/* x / d and x % d. What divides is mostly a power of two, and pricing divides dozens of times before the step's attention may begin. */
 #ifdef __CUDACC_RTC__
 NUM u32 attn_ones(u32 x) { return (u32)__popc(x); }
 #else
@@ -47,10 +48,16 @@ NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(he
 NUM u32 attn_is_narrow(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32; }
 NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
-NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {
+NUM attn_extent attn_extent_of(const attn_cut_args *a, attn_tile tile) {
   const u32 last = tile.position + tile.count - 1, tokens = attn_pass_tokens(a->heads);
   const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, tile.count, (tile.count + tokens - 1) / tokens};
   return e;
+}
+
+/* A tile that is not cut, where there is no list. */
+NUM attn_piece attn_whole(attn_tile tile) {
+  const attn_piece piece = {tile, 0, (tile.position + tile.count - 1) / PAGE_TOKENS + 1, ATTN_WHOLE, 0};
+  return piece;
 }
 
 /* Chunks of a piece by choice number; 0: there is none of this number. Ascending. */
@@ -80,7 +87,7 @@ NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
 NUM u32 attn_unit_starts(u32 in_group, u32 piece) { return in_group == 0 || in_group >= piece; }
 NUM u32 attn_unit_ends(u32 in_group, u32 piece) { return in_group + 1 >= piece; }
 
-NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 piece) {
+NUM void attn_sum_add(attn_sum *sum, const attn_cut_args *a, attn_extent e, u32 piece) {
   const u32 full = attn_div(e.chunks, piece), rest = e.blocks * e.passes - full * e.passes * piece * (a->chunk_tokens / PAGE_TOKENS);
   const u32 has_rest = attn_mod(e.chunks, piece) > 0;
   sum->blocks += e.blocks * e.passes;
@@ -93,7 +100,7 @@ NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 
 
 /* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean, the partial results
  * written and read, the fold. Pieces are dealt longest first. */
-NUM u64 attn_cut_cost(const mla_attn_args *a, attn_sum sum, u32 piece) {
+NUM u64 attn_cut_cost(const attn_cut_args *a, attn_sum sum, u32 piece) {
   const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
   const u32 length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0, blocks = sum.blocks * groups;
   u32 most = left ? length : sum.rest_largest, even = (left * length + sum.rest_blocks * groups + workers - 1) / workers;

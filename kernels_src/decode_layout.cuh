@@ -2,7 +2,7 @@
  * passes that all of them walk through in the same order. Must not know what is computed. */
 #ifndef VERBATIM_DECODE_LAYOUT_CUH
 #define VERBATIM_DECODE_LAYOUT_CUH
-#include "attn_share.cuh"
+#include "attn_pieces.cuh"
 
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of ptx_multiply_turned");
@@ -21,17 +21,12 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
-typedef struct share_block {
-  attn_share all;
-  attn_lists lists;
-} share_block;
-
 #define Q_BOX_BYTES (ROWS * 128u)
 #define P_BYTES ((ROWS < 16u ? 16u : ROWS) * 128u) /* a store of P writes 16 rows */
 #define ONES_BYTES 2048u
 #define SHARED_BYTES (ATTN_NARROW_BYTES(ROWS) - 1024u)
 #define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
-#define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES + (u32)sizeof(share_block))
+#define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES)
 #define RING ((SHARED_BYTES - FIXED_BYTES) / BOX_BYTES) /* boxes */
 static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and outputs can work side by side");
 
@@ -43,7 +38,6 @@ static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and out
 #define AT_MAX (AT_BARRIERS + 1024u)                   /* [2][ROWS] by block: the running maximum, for the next block's scores */
 #define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)             /* [2][ROWS]: the same, for the outputs */
 #define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)        /* [group][2][ROWS][4 warps]            */
-#define AT_SHARE (AT_WARP_MAX + SCORE_GROUPS * 2u * ROWS * 16u)
 
 /* Barriers. */
 #define FULL(stage) (AT_BARRIERS + 8u * (stage))
@@ -80,9 +74,9 @@ typedef struct pass { /* of a piece: its tokens that fit */
   u32 token, tokens;
 } pass;
 
-NUM u32 pass_count(const attn_piece &p) { return (p.tile.count + ROWS / p.heads - 1u) / (ROWS / p.heads); }
-NUM pass pass_of(const attn_piece &p, u32 i) {
-  const u32 most = ROWS / p.heads, token = i * most;
+NUM u32 pass_count(const mla_attn_args &a, const attn_piece &p) { return (p.tile.count + ROWS / a.heads - 1u) / (ROWS / a.heads); }
+NUM pass pass_of(const mla_attn_args &a, const attn_piece &p, u32 i) {
+  const u32 most = ROWS / a.heads, token = i * most;
   return {token, p.tile.count - token < most ? p.tile.count - token : most};
 }
 
@@ -102,11 +96,11 @@ NUM void load_max(f32 (&m)[OWN], const f32 *from) {
   }
 }
 
-#define FOR_PIECES(p, share, a)                                                                                       \
-  for (u32 round_ = 0; share_nth(round_) < share_count(&share->all, a); round_++)                                           \
-    if (const attn_piece p = share_piece(&share->all, &share->lists, a, share_nth(round_)); true)
-#define FOR_PASSES(w, p)                            \
-  for (u32 pass_ = 0; pass_ < pass_count(p); pass_++) \
-    if (const pass w = pass_of(p, pass_); true)
+#define FOR_PIECES(p, a)                                                                                                          \
+  for (u32 round_ = 0, count_ = work_count(a), nth_; (nth_ = work_nth(round_, blockIdx.x, gridDim.x)) < count_; round_++)           \
+    if (const attn_piece p = work_of(a, nth_).piece; true)
+#define FOR_PASSES(w, a, p)                            \
+  for (u32 pass_ = 0; pass_ < pass_count(a, p); pass_++) \
+    if (const pass w = pass_of(a, p, pass_); true)
 
 #endif

@@ -42,7 +42,7 @@ NUM void multiply_values(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], u3
   }
 }
 
-NUM void output(const mla_attn_args &a, const share_block *share, const u8 *shared, u32 base) {
+NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
   const u32 group = ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS, lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
   const u32 column = group * OUT_BOXES * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
   place at = {0, 0};
@@ -53,10 +53,12 @@ NUM void output(const mla_attn_args &a, const share_block *share, const u8 *shar
   float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(ROWS, SPEC_KV_LORA_RANK)) + group * STATE_PAIRS * 256u;
   groups += threadIdx.x % 128u;
   float2 *chunks = groups + STATE_PAIRS * 128u;
+  const u32 piece_chunks = a.counts ? a.counts->piece_chunks : ATTN_WHOLE;
   ptx_grid_wait();
-  FOR_PIECES(p, share, a) {
-    FOR_PASSES(w, p) {
-      const u32 live = w.tokens * p.heads;
+  FOR_PIECES(p, a) {
+    const u32 cut = p.slot == ATTN_WHOLE ? ATTN_WHOLE : piece_chunks;
+    FOR_PASSES(w, a, p) {
+      const u32 live = w.tokens * a.heads;
       for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
         const u32 side = nth % 2u, chunk = block / blocks, in_group = chunk % a.group_chunks;
         f32 now[OWN];
@@ -71,18 +73,18 @@ NUM void output(const mla_attn_args &a, const share_block *share, const u8 *shar
 
         const bool last = block + 1u == p.end_block;
         if (!last && (block + 1u) % blocks != 0) continue; /* the chunk goes on */
-        const bool starts = attn_unit_starts(in_group, p.cut);
+        const bool starts = attn_unit_starts(in_group, cut);
         if (starts || CHUNKS_IN_MEMORY) start_unit(r, o, l, m);
         else fold_chunk(r, o, l, m);
         clear(o, l);
         if (!starts && CHUNKS_IN_MEMORY) fold_saved(r, chunks);
-        if (!last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, p.cut)) {
+        if (!last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, cut)) {
           if (CHUNKS_IN_MEMORY) save(chunks, r);
           continue;
         }
-        if (p.cut != ATTN_WHOLE) {
-          const u32 first = in_group < p.cut ? chunk - in_group : chunk;
-          const u64 slot = p.slot + (u64)attn_unit_at(first, p.cut, a.group_chunks) * p.tile.count + w.token;
+        if (cut != ATTN_WHOLE) {
+          const u32 first = in_group < cut ? chunk - in_group : chunk;
+          const u64 slot = p.slot + (u64)attn_unit_at(first, cut, a.group_chunks) * p.tile.count + w.token;
           store_unit(a, r, slot * a.heads, live, column);
         } else {
           if (chunk >= a.group_chunks) fold_saved(r, groups);

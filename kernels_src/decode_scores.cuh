@@ -36,7 +36,7 @@ NUM void scale(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p,
   if (block * PAGE_TOKENS + PAGE_TOKENS - 1u <= p.tile.position + w.token) return;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
-    const u32 nth = (i / 2u * 8u + lane % 4u * 2u + i % 2u) / p.heads;
+    const u32 nth = (i / 2u * 8u + lane % 4u * 2u + i % 2u) / a.heads;
     const u32 position = p.tile.position + w.token + (nth < w.tokens ? nth : w.tokens - 1u);
 #pragma unroll
     for (u32 h = 0; h < 2u; h++) {
@@ -101,13 +101,13 @@ NUM void clear_rows(u8 *shared, place at, u32 first) {
   }
 }
 
-NUM void score(const mla_attn_args &a, const share_block *share, u8 *shared, u32 base) {
+NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
   const u32 group = ptx_uniform(threadIdx.x / 128u), lane = threadIdx.x % 32u, warp = threadIdx.x % 128u / 32u;
   const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
   place at = place_after({0, 0}, group * BOXES);
   u32 done = 0, q_phase = 0; /* blocks that the warpgroups took before this pass */
-  FOR_PIECES(p, share, a) {
-    FOR_PASSES(w, p) {
+  FOR_PIECES(p, a) {
+    FOR_PASSES(w, a, p) {
       const u32 count = p.end_block - p.first_block, last = p.tile.position + p.tile.count - 1u;
       u32 nth = done + (done % SCORE_GROUPS == group ? 0u : 1u);
       ptx_barrier_wait(base + Q_FULL, q_phase);

@@ -6,7 +6,7 @@
  * one's registers), and the copies. KV blocks come by TMA as boxes of 64 tokens x 64 columns, the rope's first, through a ring; a box is
  * free again when its last product is done. The running maximum goes with P from scores to outputs, and from one block's scores to
  * the next one's. Boxes of earlier steps' tokens are asked for before the kernels in front of this one have ended.
- * A block takes its pieces from attn_share.cuh; a tile with more tokens than fit is taken in passes. Groups are folded in registers, whole
+ * A block takes its pieces from attn_pieces.cuh; a tile with more tokens than fit is taken in passes. Groups are folded in registers, whole
  * tiles of several groups through `scratch`, where a thread only reads what it wrote.
  * Maps: w the KV rows, boxes of 64 x 64; x the queries, boxes of SPEC_ROWS x 64. Dynamic shared bytes: ATTN_NARROW_BYTES. Moves
  * the KV rows once, (kv_lora_rank + rope_dim) * 2 bytes each, and each unit of a cut tile.
@@ -23,47 +23,22 @@
 
 /* === Copies ============================================================================================================= */
 
-/* Whether this step completes one of the lanes' pages: a prompt's page that another sequence of the step shares. */
-NUM bool is_being_written(const share_block *share, const mla_attn_args &a, u32 page, u32 pages) {
-  bool found = false;
-  for (u32 i = 0; i < share->all.tiles; i += 32u) {
-    const u32 nth = i + threadIdx.x % 32u;
-    u32 written = 0xffffffffu;
-    if (nth < share->all.tiles) {
-      const attn_tile t = a.tiles[nth];
-      if (t.position / PAGE_TOKENS != (t.position + t.count) / PAGE_TOKENS)
-        written = a.block_table[(u64)t.seq * a.block_table_stride + t.position / PAGE_TOKENS];
-    }
-    for (u32 k = 0; k < pages; k++) {
-      const u32 wanted = __shfl_sync(WARP_ALL, page, k);
-      found = found || wanted == written;
-    }
-  }
-  return __ballot_sync(WARP_ALL, found) != 0;
-}
-
-/* One warp. What a first ring of boxes holds may be asked for at once where no kernel of this step writes it. */
-NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, const share_block *share, u32 base) {
+/* One warp. A first piece's blocks that no kernel of this step writes are asked for at once. */
+NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
   const u64 policy = ptx_once();
   const u32 lane = threadIdx.x % 32u;
   place at = {0, 1};
-  u32 early = RING / BOXES;
-  bool first = true;
-  FOR_PIECES(p, share, a) {
+  bool waited = false;
+  FOR_PIECES(p, a) {
     const u32 *pages = a.block_table + (u64)p.tile.seq * a.block_table_stride;
-    FOR_PASSES(w, p) {
+    FOR_PASSES(w, a, p) {
       u32 page = 0;
       for (u32 block = p.first_block; block < p.end_block; block++) {
         const u32 nth = (block - p.first_block) % 32u;
         if (nth == 0) page = block + lane < p.end_block ? pages[block + lane] : 0u;
-        if (first) {
-          const u32 most = p.end_block - block < early ? p.end_block - block : early;
-          if (is_being_written(share, a, page, most)) early = 0;
-          first = false;
-        }
-        if (early != ~0u && (early == 0 || w.token > 0 || block >= p.tile.position / PAGE_TOKENS || block >= p.first_block + early)) {
+        if (!waited && (block >= p.first_block + p.early || round_ > 0 || w.token > 0)) {
           ptx_grid_wait();
-          early = ~0u;
+          waited = true;
         }
         const u32 row = __shfl_sync(WARP_ALL, page, nth) * PAGE_TOKENS;
 #pragma unroll 1
@@ -78,17 +53,16 @@ NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, const share_bl
         }
       }
     }
-    early = early == ~0u ? early : 0u;
   }
 }
 
 /* One warp. */
-NUM void copy_queries(const mla_attn_args &a, const tensor_maps &maps, const share_block *share, u32 base) {
+NUM void copy_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
   const u64 policy = ptx_often();
   u32 phase = 1;
   ptx_grid_wait();
-  FOR_PIECES(p, share, a) {
-    FOR_PASSES(w, p) {
+  FOR_PIECES(p, a) {
+    FOR_PASSES(w, a, p) {
       ptx_barrier_wait(base + Q_EMPTY, phase);
       phase ^= 1u;
       if (threadIdx.x % 32u == 0) {
@@ -121,7 +95,6 @@ NUM void start_barriers(u32 base) {
 NUM void decode(const mla_attn_args &a, const tensor_maps &maps, u8 *raw) {
   const u32 base = (ptx_shared(raw) + 1023u) & ~1023u, warp = ptx_uniform(threadIdx.x / 32u);
   u8 *shared = raw + (base - ptx_shared(raw));
-  share_block *share = (share_block *)(shared + AT_SHARE);
   if (threadIdx.x == COPY_THREAD) {
     ptx_fetch_map(&maps.w);
     ptx_fetch_map(&maps.x);
@@ -129,22 +102,17 @@ NUM void decode(const mla_attn_args &a, const tensor_maps &maps, u8 *raw) {
   }
   ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
   ptx_fence_async();
-  share_make(&share->all, &share->lists, a);
   __syncthreads();
   if (warp < SCORE_THREADS / 32u) {
     PTX_REGISTERS_LESS(SCORE_REGISTERS);
-    score(a, share, shared, base);
+    score(a, shared, base);
   } else if (warp < COPY_THREAD / 32u) {
     PTX_REGISTERS_MORE(OUT_REGISTERS);
-    output(a, share, shared, base);
+    output(a, shared, base);
   } else {
     PTX_REGISTERS_LESS(COPY_REGISTERS);
-    if (warp == COPY_THREAD / 32u) copy_kv(a, maps, share, base);
-    if (warp == COPY_THREAD / 32u + 1u) copy_queries(a, maps, share, base);
-    if (warp == COPY_THREAD / 32u + 2u && blockIdx.x == 0) {
-      ptx_grid_wait();
-      share_parts(&share->all, a);
-    }
+    if (warp == COPY_THREAD / 32u) copy_kv(a, maps, base);
+    if (warp == COPY_THREAD / 32u + 1u) copy_queries(a, maps, base);
   }
 }
 

@@ -1,8 +1,8 @@
 /* mla_fold.cu - folds the units that mla_attn left of cut tiles, and divides. NUMERICS.md, `mla_fold`.
  *
- * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; where a token's units
- * are stands in parts [T]. A slice is (token, head, 128 columns). All blocks list the tokens that are cut. Where there are more slices
- * than warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
+ * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; which tokens are cut
+ * and where their units are stands in parts, which attn_cut made. A slice is (token, head, 128 columns). Where there are more slices than
+ * warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
  * they fold groups side by side, and the first of them the groups' results.
  * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit.
@@ -14,7 +14,6 @@
 
 static_assert(SPEC_THREADS == 128, "four groups a round");
 #define WARPS (SPEC_THREADS / 32u)
-#define SEQS 1024u  /* tokens that may be cut */
 #define SLICE 128u  /* columns: four of each lane */
 
 /* (m, l, O) of four columns in each of W slices. */
@@ -78,51 +77,36 @@ template <u32 W> NUM void store_out(bf16 *to, const fold<W> &all) {
   }
 }
 
-/* What the block's warps share. */
-typedef struct fold_block {
-  u32 cut[SEQS / 32u]; /* bits of the tokens that are cut                       */
-  u32 most[WARPS];     /* units of the token that has most, as each warp saw it */
-  fold<1> groups[WARPS][32];
-} fold_block;
-
-/* The token of the bit number nth that is set. */
-NUM u32 find_token(const u32 *cut, u32 nth) {
-  u32 word = 0;
-  for (; (u32)__popc(cut[word]) <= nth; word++) nth -= (u32)__popc(cut[word]);
-  u32 bits = cut[word];
-  for (; nth > 0; nth--) bits &= bits - 1u;
-  return word * 32u + (u32)__ffs((i32)bits) - 1u;
-}
-
 /* W slices of a token and head, the lane's columns of them. */
 typedef struct place {
   u32 row, column;     /* row: token * heads + head       */
   u32 at, step, units; /* row of unit 0, from one to the next, how many */
 } place;
 
-template <u32 W> NUM place place_of(const mla_fold_args &a, const fold_block &b, u32 nth) {
-  const u32 slices = a.kv_lora_rank / (SLICE * W), token = find_token(b.cut, nth / (a.heads * slices));
-  const u32 head = nth / slices % a.heads;
-  const attn_part part = a.parts[token];
+template <u32 W> NUM place place_of(const mla_fold_args &a, u32 nth) {
+  const u32 slices = a.kv_lora_rank / (SLICE * W), head = nth / slices % a.heads;
+  const attn_part part = a.parts[nth / (a.heads * slices)];
   const u32 column = nth % slices * (SLICE * W) + threadIdx.x % 32u * 4u;
-  return {token * a.heads + head, column, part.first * a.heads + head, part.step * a.heads, part.units};
+  return {part.token * a.heads + head, column, part.first * a.heads + head, part.step * a.heads, part.units};
 }
 
 NUM bf16 *out_of(const mla_fold_args &a, const place &p) { return a.out + (u64)p.row * a.kv_lora_rank + p.column; }
 
 /* Two slices at a time; count: of such pairs. */
-NUM void fold_pairs(const mla_fold_args &a, const fold_block &b, u32 count, u32 per_group) {
+NUM void fold_pairs(const mla_fold_args &a, u32 count, u32 per_group) {
   for (u32 nth = blockIdx.x * WARPS + threadIdx.x / 32u; nth < count; nth += gridDim.x * WARPS) {
-    const place p = place_of<2>(a, b, nth);
+    const place p = place_of<2>(a, nth);
+    ptx_grid_wait(); /* for the attention: from here on its units are there */
     store_out(out_of(a, p), fold_units<2>(a, p.at, p.step, p.units, per_group, p.column));
   }
 }
 
 /* A slice by `lanes` warps; several take its groups side by side, in as many rounds as the token with most units needs. */
-NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exists, u32 lanes, u32 most, u32 per_group) {
+NUM void fold_slice(const mla_fold_args &a, fold<1> (&groups)[WARPS][32], u32 slice, bool exists, u32 lanes, u32 most, u32 per_group) {
   const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
-  const place p = place_of<1>(a, b, exists ? slice : 0u);
+  const place p = place_of<1>(a, exists ? slice : 0u);
   fold<1> all = {};
+  ptx_grid_wait();
   for (u32 from = 0; from < most; from += lanes * per_group) {
     const u32 unit = from + warp % lanes * per_group, left = p.units - unit;
     fold<1> own = {};
@@ -132,11 +116,11 @@ NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exist
       all = own;
       break;
     }
-    b.groups[warp][lane] = own;
+    groups[warp][lane] = own;
     __syncthreads();
     for (u32 i = 0; i < lanes && from + i * per_group < p.units && warp % lanes == 0; i++) {
       if (from + i == 0) all = own;
-      else fold_step(all, b.groups[warp + i][lane]);
+      else fold_step(all, groups[warp + i][lane]);
     }
     __syncthreads(); /* the groups have been read */
   }
@@ -144,34 +128,21 @@ NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exist
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __grid_constant__ mla_fold_args a) {
-  __shared__ fold_block b;
+  __shared__ fold<1> groups[WARPS][32];
   ptx_grid_next();
-  const u32 tokens = a.step->token_count, warp = threadIdx.x / 32u;
-  ptx_grid_wait();
-  u32 most = 0, cut = 0;
-  for (u32 first = 0; first < tokens && first < SEQS; first += SPEC_THREADS) {
-    const u32 t = first + threadIdx.x, units = t < tokens ? a.parts[t].units : 0u;
-    most = units > most ? units : most;
-    const u32 word = __ballot_sync(WARP_ALL, units > 0);
-    if (t % 32u == 0) b.cut[t / 32u] = word;
-  }
-  most = __reduce_max_sync(WARP_ALL, most);
-  if (threadIdx.x % 32u == 0) b.most[warp] = most;
-  __syncthreads();
-  for (u32 i = 0; i < WARPS; i++) most = b.most[i] > most ? b.most[i] : most;
-  if (most == 0) return;
-  for (u32 i = 0; i < (tokens + 31u) / 32u; i++) cut += (u32)__popc(b.cut[i]);
-  const u32 per_group = attn_group_units(a.parts[find_token(b.cut, 0)].piece_chunks, a.group_chunks); /* the same for all */
-  const u32 slices = cut * a.heads * (a.kv_lora_rank / SLICE), warps = gridDim.x * WARPS;
+  const attn_counts counts = *a.counts; /* written in front of all layers: attn_cut.cu */
+  const u32 slices = counts.parts * a.heads * (a.kv_lora_rank / SLICE), warps = gridDim.x * WARPS, most = counts.units_most;
+  const u32 per_group = attn_group_units(counts.piece_chunks, a.group_chunks);
   if (slices > warps) {
-    fold_pairs(a, b, slices / 2u, per_group);
-    return;
+    fold_pairs(a, slices / 2u, per_group);
+  } else {
+    u32 lanes = 1;
+    while (lanes * per_group < most && lanes < WARPS && slices * lanes * 2u <= warps) lanes *= 2u;
+    const u32 at_once = WARPS / lanes, warp = threadIdx.x / 32u;
+    for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
+      const bool exists = i + warp / lanes < slices;
+      if (exists || lanes > 1u) fold_slice(a, groups, i + warp / lanes, exists, lanes, most, per_group);
+    }
   }
-  u32 lanes = 1;
-  while (lanes * per_group < most && lanes < WARPS && slices * lanes * 2u <= warps) lanes *= 2u;
-  const u32 at_once = WARPS / lanes;
-  for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
-    const bool exists = i + warp / lanes < slices;
-    if (exists || lanes > 1u) fold_slice(a, b, i + warp / lanes, exists, lanes, most, per_group);
-  }
+  ptx_grid_wait(); /* without work as well: what ends in front of the attention would let the next kernel pass it */
 }

@@ -15,7 +15,7 @@
  * 418; one token each of 64 requests at 8192, 128 heads, with the fold, 355 to 385. The one warpgroup of S and P is what all wait for.
  * Tried and lost: S of the next block beside P (its boxes come late, and P waits for them); P given back as soon as it has been asked for
  * (wrong bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower). */
-#include "attn_share.cuh"
+#include "attn_pieces.cuh"
 
 #define KERNEL_CLUSTER 2u
 #define KERNEL_CLUSTER_X 2u
@@ -69,12 +69,12 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define AT_SUMS (AT_ITEMS + 2u * 48u)          /* [2][64] l */
 static_assert(AT_SUMS + 512u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
 
-/* What a pair works on: a piece of attn_share.cuh. */
+/* What a pair works on: a piece of attn_pieces.cuh. */
 typedef struct item {
   attn_tile tile;
   u32 head, heads;   /* of this group; no heads: there is nothing left */
   u32 first, last;   /* blocks of 64 tokens                            */
-  u32 cut, slot;     /* as of attn_piece                               */
+  u32 cut, slot;     /* chunks of a piece, or ATTN_WHOLE; of attn_piece */
 } item;
 
 /* Positions of a thread's two rows of the operand, the row r and r + 8 of its warp's 16. -1: dead. */
@@ -97,16 +97,17 @@ NUM u32 barrier_at(const place &p, u32 number) { return p.base + AT_BARRIERS + n
 NUM void wait_for(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), phase & 1u); }
 NUM void wait_free(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), (phase & 1u) ^ 1u); }
 
-/* One warp: the pieces of this pair, every other round backwards. Where none is cut the last tiles come first: they are the longest. */
-NUM void deal(const mla_attn_args &a, const place &p, const attn_share &share) {
-  const u32 pairs = gridDim.x / 2u, pair = blockIdx.x / 2u, count = share_count(&share, a);
+/* One warp: the pieces of this pair. */
+NUM void deal(const mla_attn_args &a, const place &p) {
+  const u32 pairs = gridDim.x / 2u, pair = blockIdx.x / 2u, count = work_count(a);
   for (u32 round = 0, n = 0;; round++) {
-    const u32 i = round * pairs + (round % 2u ? pairs - 1u - pair : pair), slot = n % 2u;
+    const u32 i = work_nth(round, pair, pairs), slot = n % 2u;
     if (i >= count && round * pairs < count) continue;
     item it = {{0, 0, 0, 0}, 0, 0, 0, 0, 0, 0};
     if (i < count) {
-      const attn_piece piece = share_piece(&share, nullptr, a, a.slots_max ? i : count - 1u - i);
-      it = {piece.tile, piece.head, piece.heads, piece.first_block, piece.end_block - 1u, piece.cut, piece.slot};
+      const attn_work w = work_of(a, i);
+      const u32 cut = w.piece.slot == ATTN_WHOLE ? ATTN_WHOLE : a.counts->piece_chunks;
+      it = {w.piece.tile, w.head, w.heads, w.piece.first_block, w.piece.end_block - 1u, cut, w.piece.slot};
     }
     wait_free(p, ITEM_FREE + slot, n++ / 2u);
     if (threadIdx.x % 32u == 0) {
@@ -622,19 +623,6 @@ NUM void start_barriers(const place &p) {
   ptx_barrier_ready();
 }
 
-/* How the step is cut; the work on it is done where boxes come later. */
-NUM attn_share make_share(const mla_attn_args &a, const place &p) {
-  attn_share *made = (attn_share *)p.shared, share = {};
-  share.piece = ATTN_WHOLE;
-  share.tiles = share.rests = a.step->tile_count;
-  if (a.slots_max == 0) return share;
-  share_make(made, nullptr, a);
-  share.piece = made->piece;
-  share.full = made->full;
-  share.rests = made->rests;
-  return share;
-}
-
 extern "C" __global__ __cluster_dims__(KERNEL_CLUSTER_X, 1, 1) __launch_bounds__(SPEC_THREADS, 1)
 void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 raw[];
@@ -644,7 +632,6 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
   p.shared = raw + (p.base - ptx_shared(raw));
   p.rank = blockIdx.x % 2u;
   if ((p.base & 0xffffffu) != BASE) __trap(); /* above are bits of the cluster's block */
-  const attn_share share = make_share(a, p);
   if (threadIdx.x == 0) start_barriers(p);
   if (threadIdx.x < 64u) ((u32 *)(p.shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
   ptx_fence_async();
@@ -663,8 +650,7 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     const u32 warp = ptx_uniform(threadIdx.x / 32u);
     if (threadIdx.x == 384u) bring_keys(a, maps, p);
     if (threadIdx.x == 416u) bring_values(a, maps, p);
-    if (warp == 14u) deal(a, p, share);
-    if (warp == 15u && blockIdx.x == 0) share_parts(&share, a);
+    if (warp == 14u) deal(a, p);
   }
   __syncwarp();
   ptx_cluster_sync(); /* the other block may still write here */

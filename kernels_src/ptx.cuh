@@ -18,10 +18,12 @@ NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
  * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
- * tables and the step's inputs may be read before it), and no block ends without it: the kernel behind waits for this one alone.
+ * tables, the step's inputs and what attn_cut made of them may be read before it), and no block ends without it: the kernel behind waits for this one alone.
  * ptx_grid_next: from this block's side the kernel behind may start. */
 NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/* What this thread has written lies where all blocks see it. */
+NUM void ptx_fence_all() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 /* Blocks of a cluster: `shared` in the block of that rank, to be read or written; and a barrier of all their threads, which every block
  * passes before it touches another's memory, so that it is there, and before it ends while others may touch its own. */

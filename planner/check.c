@@ -316,6 +316,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_moe_gemm:
       if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
       return (wanted_grid){1, 1, 1};
+    case OP_attn_cut: /* those below as well */
     case OP_mla_attn:
     case OP_mla_fold:
     case OP_router:

@@ -137,28 +137,41 @@ static void describe_gemm(writer *w, const gemm_args *a) {
   y->batch_stride = times(a->y_batch, size_of(type));
 }
 
-/* The units of cut tiles, in as many places as there are; who has how many stands in `parts`. */
+/* The units of cut tiles, in as many places as there are. */
 static void describe_units(writer *w, size_t o, size_t ml, bool is_write, uint32_t slots, uint32_t heads, uint32_t rank) {
   uint64_t latent = times(heads, rank), states = times(heads, 2);
   table(w, o, is_write, TYPE_F32, slots, latent, latent)->must_be_null = slots == 0;
   table(w, ml, is_write, TYPE_F32, slots, states, states)->must_be_null = slots == 0;
 }
 
+#define COUNTS (sizeof(attn_counts) / 4)
+
+static void describe_attn_cut(writer *w, const attn_cut_args *a) {
+  uint64_t t = w->rows.tokens, piece = sizeof(attn_piece) / 4, part = sizeof(attn_part) / 4;
+  fixed(w, FIELD(attn_cut, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
+  describe_block_table(w, FIELD(attn_cut, block_table), a->block_table_stride);
+  table(w, FIELD(attn_cut, counts), true, TYPE_U32, 1, COUNTS, COUNTS);
+  table(w, FIELD(attn_cut, pieces), true, TYPE_U32, plus(t, a->slots_max), piece, piece);
+  table(w, FIELD(attn_cut, parts), true, TYPE_U32, t, part, part);
+}
+
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
-  uint64_t fold = attn_scratch_floats(attn_is_narrow(a) ? attn_pass_rows(a->heads) : 64, a->kv_lora_rank), part = sizeof(attn_part) / 4;
+  uint64_t fold = attn_scratch_floats(attn_is_narrow(a) ? attn_pass_rows(a->heads) : 64, a->kv_lora_rank), piece = sizeof(attn_piece) / 4;
   fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
   kv_pages(w, FIELD(mla_attn, kv), false, row);
   describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
   table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent);
   describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
-  table(w, FIELD(mla_attn, parts), true, TYPE_U32, t, part, part)->must_be_null = a->slots_max == 0;
+  table(w, FIELD(mla_attn, counts), false, TYPE_U32, 1, COUNTS, COUNTS)->must_be_null = a->slots_max == 0;
+  table(w, FIELD(mla_attn, pieces), false, TYPE_U32, plus(t, a->slots_max), piece, piece)->must_be_null = a->slots_max == 0;
   table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold);
 }
 
 static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank), part = sizeof(attn_part) / 4;
+  table(w, FIELD(mla_fold, counts), false, TYPE_U32, 1, COUNTS, COUNTS);
   table(w, FIELD(mla_fold, parts), false, TYPE_U32, t, part, part);
   describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
@@ -245,6 +258,7 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_rmsnorm: describe_rmsnorm(&w, args); break;
     case OP_qkv_rope: describe_qkv_rope(&w, args); break;
     case OP_gemm: describe_gemm(&w, args); break;
+    case OP_attn_cut: describe_attn_cut(&w, args); break;
     case OP_mla_attn: describe_mla_attn(&w, args); break;
     case OP_mla_fold: describe_mla_fold(&w, args); break;
     case OP_router: describe_router(&w, args); break;

@@ -122,8 +122,16 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
+  return in_range("slots_max", a->slots_max, 0, SLOTS_MAX);
+}
+
+static status check_attn_cut(const reader *r, const attn_cut_args *a) {
+  SAME(heads, r->m->heads);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(chunk_tokens, r->l->chunk_tokens);
+  SAME(group_chunks, r->l->group_chunks);
   TRY(in_range("workers of the attention", a->workers, 1, 65536));
-  TRY(in_range("slots_max", a->slots_max, 0, SLOTS_MAX));
+  TRY(in_range("slots_max of attn_cut", a->slots_max, 1, SLOTS_MAX));
   uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->slot_ns, a->split_ns));
   return in_range("an estimate of the attention", most, 0, ESTIMATE_MAX);
 }
@@ -189,6 +197,7 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_rmsnorm: return check_rmsnorm(&r, args);
     case OP_qkv_rope: return check_qkv_rope(&r, args);
     case OP_gemm: return check_gemm(&r, args);
+    case OP_attn_cut: return check_attn_cut(&r, args);
     case OP_mla_attn: return check_mla_attn(&r, args);
     case OP_mla_fold: return check_mla_fold(&r, args);
     case OP_router: return check_router(&r, args);

@@ -26,6 +26,7 @@ typedef struct graph {
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t table;            /* the embedding */
   uint32_t x;                /* residual stream */
+  uint32_t counts, pieces, parts, slots; /* of the cut attention; slots: how many of its partial results there is room for */
   addend adds;               /* to it, by the next norm */
   uint32_t branch;           /* of the ops that are added: enum plan_branch */
 } graph;
@@ -255,7 +256,7 @@ static matrix add_queries(graph *g, projections p) {
 }
 
 typedef struct attn_buffers {
-  uint32_t q, out, scratch, partial_o, partial_ml, parts; /* the last three: DRAFT_NONE where nothing is cut */
+  uint32_t q, out, scratch, partial_o, partial_ml, counts, pieces; /* the last four: DRAFT_NONE where nothing is cut */
 } attn_buffers;
 
 static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
@@ -267,30 +268,11 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                             ARG(mla_attn_args, out, b.out, 0),
                             ARG(mla_attn_args, partial_o, b.partial_o, 0),
                             ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
-                            ARG(mla_attn_args, parts, b.parts, 0),
+                            ARG(mla_attn_args, counts, b.counts, 0),
+                            ARG(mla_attn_args, pieces, b.pieces, 0),
                             ARG(mla_attn_args, scratch, b.scratch, 0)};
   add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
-}
-
-/* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
-static uint32_t count_slots(const graph *g) {
-  const plan_limits *l = g->l;
-  uint64_t chunks = div_up(l->max_len, l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
-  uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
-  uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = GRAPH_PARTIAL_BYTES_MAX / slot_bytes;
-  if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
-  return (uint32_t)(slots > most ? most : slots);
-}
-
-/* What an H200 needs, in nanoseconds, as measured there. Only the cut depends on it, and no bit. */
-static void estimate(const plan_model *m, mla_attn_args *a) {
-  bool is_narrow = m->heads <= 32;
-  a->workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
-  a->block_ns = is_narrow ? 1160 : 1500;
-  a->stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;
-  a->slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
-  a->split_ns = 2500;
 }
 
 static matrix add_attention(graph *g, matrix q_latent) {
@@ -299,22 +281,22 @@ static matrix add_attention(graph *g, matrix q_latent) {
   matrix out = add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
   mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                      .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2};
-  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
-  estimate(m, &a);
+  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
   bool has_whole = l->split_rows_max < l->max_batch_tokens;
   uint32_t wide = has_whole ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
   uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
   b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
   if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
-  a.slots_max = count_slots(g);
-  b.partial_o = add_work(g, (uint64_t)a.slots_max * m->heads * m->kv_lora_rank * 4, "partial_o");
-  b.partial_ml = add_work(g, (uint64_t)a.slots_max * m->heads * 2 * 4, "partial_ml");
-  b.parts = add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
+  a.slots_max = g->slots;
+  b.partial_o = add_work(g, (uint64_t)g->slots * m->heads * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = add_work(g, (uint64_t)g->slots * m->heads * 2 * 4, "partial_ml");
+  b.counts = g->counts;
+  b.pieces = g->pieces;
   add_attn_form(g, a, b, 1, l->split_rows_max);
-  mla_fold_args fold = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = l->group_chunks, .slots_max = a.slots_max};
-  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, parts, b.parts, 0),
-                            ARG(mla_fold_args, partial_o, b.partial_o, 0), ARG(mla_fold_args, partial_ml, b.partial_ml, 0),
-                            ARG(mla_fold_args, out, out.buffer, 0)};
+  mla_fold_args fold = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = l->group_chunks, .slots_max = g->slots};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, g->counts, 0),
+                            ARG(mla_fold_args, parts, g->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
+                            ARG(mla_fold_args, partial_ml, b.partial_ml, 0), ARG(mla_fold_args, out, out.buffer, 0)};
   add_op_rows(g, (op_call){.kernel = OP_mla_fold, .what = "mla_fold", .args = &fold, .args_bytes = sizeof fold, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
   return out;
@@ -560,6 +542,39 @@ static void add_embed(graph *g) {
   ADD_OP(g, OP_embed, "embed", a, refs, ROWS_TOKENS);
 }
 
+/* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
+static uint32_t count_slots(const graph *g) {
+  const plan_limits *l = g->l;
+  uint64_t chunks = div_up(l->max_len, l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
+  uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
+  uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = GRAPH_PARTIAL_BYTES_MAX / slot_bytes;
+  if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
+  return (uint32_t)(slots > most ? most : slots);
+}
+
+/* The cut of the attention, for all layers. The estimates: what an H200 needs, in nanoseconds, as measured there. Only the cut depends on
+ * them, and no bit. */
+static void add_cut(graph *g) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  const bool is_narrow = m->heads <= 32;
+  attn_cut_args a = {.heads = m->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
+                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500};
+  a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
+  a.block_ns = is_narrow ? 1160 : 1500;
+  a.stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;
+  a.slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
+  g->slots = a.slots_max;
+  g->counts = add_work(g, sizeof(attn_counts), "attn_counts");
+  g->pieces = add_work(g, ((uint64_t)l->split_rows_max + g->slots) * sizeof(attn_piece), "attn_pieces");
+  g->parts = add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
+  const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, g->tiles, 0),
+                            ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->counts, 0),
+                            ARG(attn_cut_args, pieces, g->pieces, 0), ARG(attn_cut_args, parts, g->parts, 0)};
+  add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
+}
+
 static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
@@ -596,6 +611,7 @@ void graph_build(draft *plan, const profile *known, bool is_tied) {
   g->logit_rows = align_up(g->l->max_logit_rows, GRAPH_ROWS_PAD);
   add_io(g);
   add_embed(g);
+  add_cut(g);
   for (g->layer = 0; g->layer < g->m->layers; g->layer++) {
     add_attention_block(g);
     add_feed_forward_block(g);

@@ -243,6 +243,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
+    case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
     case OP_router:

@@ -1,6 +1,6 @@
 /* mla_attn.c - the CPU twin of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
  *
- * An item is (tile, group of heads) or, where the context is cut (attn_cut.h), (tile, group of heads, unit). Its rows are the
+ * An item is (tile, group of heads) or, where attn_cut made pieces of the contexts, (piece, group of heads). Its rows are the
  * (token, head) pairs, token-major, so that the rows that have reached a given position are always the last ones; a row
  * takes no part in chunks and blocks that lie wholly beyond its position. Read next: h16.h, attn_state.h, mla_fold.c. */
 #include "attn_cut.h"
@@ -15,8 +15,6 @@ typedef struct attn_run {
   mla_attn_args a;
   const h16_core *core;
   u32 item_heads, head_groups;
-  u32 units; /* the most of a tile, at least 1 */
-  u32 piece; /* of the cut                     */
 } attn_run;
 
 typedef struct attn_item {
@@ -146,16 +144,15 @@ static void run_whole(attn_item *item) {
   for (u32 i = 0; i < item->rows; i++) attn_row_output(a->out + (u64)item->q_row[i] * a->kv_lora_rank, &item->total[i], a->kv_lora_rank);
 }
 
-/* Rows that do not reach the unit have what a chunk starts from. */
-static void run_split(attn_item *item, const attn_tile *tile, u32 piece, u32 slot, u32 unit) {
+/* The fold of `count` chunks from `first` on, which is a unit. Rows that do not reach it have what a chunk starts from. */
+static void run_split(attn_item *item, const attn_piece *piece, u32 first, u32 count) {
   const mla_attn_args *a = item->a;
-  u32 group_units = attn_group_units(piece, a->group_chunks), nth = unit % group_units;
-  u32 first = unit / group_units * a->group_chunks + (nth == 0 ? 0 : piece + nth - 1);
-  run_unit(item, first, nth == 0 ? min_u32(piece, a->group_chunks) : 1);
+  u32 unit = attn_unit_at(first, a->counts->piece_chunks, a->group_chunks);
+  run_unit(item, first, count);
   u32 reaching = first_reaching(item, (u64)first * a->chunk_tokens);
   for (u32 i = 0; i < item->rows; i++) {
-    u32 token = item->q_row[i] / a->heads - tile->row, head = item->q_row[i] % a->heads;
-    size_t at = (slot + (size_t)unit * tile->count + token) * a->heads + head;
+    u32 token = item->q_row[i] / a->heads - piece->tile.row, head = item->q_row[i] % a->heads;
+    size_t at = (piece->slot + (size_t)unit * piece->tile.count + token) * a->heads + head;
     f32 *o = a->partial_o + at * a->kv_lora_rank;
     if (i >= reaching) memcpy(o, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
     else memset(o, 0, a->kv_lora_rank * sizeof(f32));
@@ -164,15 +161,23 @@ static void run_split(attn_item *item, const attn_tile *tile, u32 piece, u32 slo
   }
 }
 
+static void run_piece(attn_item *item, const attn_piece *piece) {
+  const mla_attn_args *a = item->a;
+  u32 blocks = a->chunk_tokens / PAGE_TOKENS, end = (u32)div_up(piece->end_block, blocks);
+  for (u32 first = piece->first_block / blocks, count; first < end; first += count) {
+    u32 in_group = first % a->group_chunks, most = a->counts->piece_chunks;
+    count = in_group < most ? min_u32(min_u32(most, a->group_chunks) - in_group, end - first) : 1;
+    run_split(item, piece, first, count);
+  }
+}
+
 static void run_item(void *context, uint32_t index, void *scratch) {
   const attn_run *run = context;
   const mla_attn_args *a = &run->a;
   attn_item *item = scratch;
-  u32 unit = index % run->units, rest = index / run->units;
-  const attn_tile *tile = &a->tiles[rest / run->head_groups];
-  u32 head = rest % run->head_groups * run->item_heads;
-  u32 units = attn_cut_units(attn_extent_of(a, *tile).chunks, run->piece, a->group_chunks);
-  if (unit >= max_u32(units, 1)) return;
+  u32 nth = index / run->head_groups, head = index % run->head_groups * run->item_heads;
+  attn_piece piece = a->pieces ? a->pieces[nth] : attn_whole(a->tiles[nth]);
+  const attn_tile *tile = &piece.tile;
   item->a = a;
   item->core = run->core;
   item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
@@ -182,72 +187,35 @@ static void run_item(void *context, uint32_t index, void *scratch) {
     u32 tokens = min_u32(step, tile->count - token);
     item->rows = tokens * item->heads;
     for (u32 i = 0; i < item->rows; i++) {
-      u32 nth = token + i / item->heads;
-      item->q_row[i] = (tile->row + nth) * a->heads + head + i % item->heads;
-      item->position[i] = tile->position + nth;
+      u32 row = token + i / item->heads;
+      item->q_row[i] = (tile->row + row) * a->heads + head + i % item->heads;
+      item->position[i] = tile->position + row;
     }
     item->last_position = item->position[item->rows - 1];
-    if (units) run_split(item, tile, run->piece, a->parts[tile->row].first, unit);
-    else run_whole(item);
+    if (piece.slot == ATTN_WHOLE) run_whole(item);
+    else run_piece(item, &piece);
   }
-}
-
-static u32 choose_piece(const mla_attn_args *a) {
-  u32 best = ATTN_WHOLE;
-  u64 least = UINT64_MAX;
-  for (u32 choice = 0; choice < ATTN_CUTS && a->step->tile_count <= ATTN_CUT_TILES; choice++) {
-    u32 piece = attn_cut_piece(choice, a->group_chunks);
-    attn_sum sum = {0};
-    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, attn_extent_of(a, a->tiles[i]), piece);
-    u64 cost = attn_cut_cost(a, sum, piece);
-    if (cost > least) continue;
-    least = cost;
-    best = piece;
-  }
-  return best;
-}
-
-/* Tells mla_fold where the units of every token are; returns the most units of a tile. */
-static u32 place_parts(const mla_attn_args *a, u32 piece) {
-  u32 slot = 0, most = 0;
-  for (u32 i = 0; i < a->step->tile_count && a->parts; i++) {
-    const attn_tile *tile = &a->tiles[i];
-    u32 units = attn_cut_units(attn_extent_of(a, *tile).chunks, piece, a->group_chunks);
-    for (u32 t = 0; t < tile->count; t++) a->parts[tile->row + t] = (attn_part){slot + t, tile->count, units, piece};
-    slot += units * tile->count;
-    most = max_u32(most, units);
-  }
-  return most;
-}
-
-/* (tile, unit) pairs that have anything to do. */
-static u64 count_units(const mla_attn_args *a, u32 piece) {
-  u64 count = 0;
-  for (u32 i = 0; i < a->step->tile_count; i++)
-    count += max_u32(attn_cut_units(attn_extent_of(a, a->tiles[i]).chunks, piece, a->group_chunks), 1);
-  return count;
 }
 
 /* What a step takes with this many heads in an item, in rows of a panel: a thread's items, and half of one to wait for the last thread. */
-static double cost_of(u64 units, u32 heads, u32 item_heads, u32 threads) {
-  double items = (double)(units * div_up(heads, item_heads)) / threads;
+static double cost_of(u32 pieces, u32 heads, u32 item_heads, u32 threads) {
+  double items = (double)(pieces * div_up(heads, item_heads)) / threads;
   return ((items > 1 ? items : 1) + 0.5) * (item_heads + PACK_ROWS);
 }
 
-static u32 heads_of_items(const mla_attn_args *a, u32 piece, u32 threads) {
-  u64 units = count_units(a, piece);
+static u32 heads_of_items(u32 pieces, u32 heads, u32 threads) {
   u32 best = ITEM_HEADS_MAX;
-  for (u32 heads = best / 2; heads > 0; heads /= 2)
-    if (cost_of(units, a->heads, heads, threads) < cost_of(units, a->heads, best, threads)) best = heads;
+  for (u32 some = best / 2; some > 0; some /= 2)
+    if (cost_of(pieces, heads, some, threads) < cost_of(pieces, heads, best, threads)) best = some;
   return best;
 }
 
 void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
-  attn_run run = {.a = *args, .core = cpu_isa_core(), .piece = choose_piece(args)};
+  attn_run run = {.a = *args, .core = cpu_isa_core()};
+  u32 pieces = args->pieces ? args->counts->pieces : args->step->tile_count;
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
-  ASSERT(args->group_chunks > 0 && args->workers > 0 && (args->slots_max == 0 || args->parts));
-  run.item_heads = heads_of_items(args, run.piece, cpu_pool_threads(pool));
+  ASSERT(args->group_chunks > 0 && (args->slots_max == 0 || args->pieces));
+  run.item_heads = heads_of_items(pieces, args->heads, cpu_pool_threads(pool));
   run.head_groups = (u32)div_up(args->heads, run.item_heads);
-  run.units = max_u32(place_parts(args, run.piece), 1);
-  cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
+  cpu_pool_run(pool, pieces * run.head_groups, run_item, &run);
 }

@@ -19,8 +19,7 @@ static void fold_query(void *context, uint32_t index, void *scratch) {
   const mla_fold_args *a = context;
   fold_scratch *s = scratch;
   const attn_part *part = &a->parts[index / a->heads];
-  u32 head = index % a->heads, group_units = attn_group_units(part->piece_chunks, a->group_chunks);
-  if (part->units == 0) return;
+  u32 head = index % a->heads, group_units = attn_group_units(a->counts->piece_chunks, a->group_chunks);
   for (u32 first = 0; first < part->units; first += group_units) {
     for (u32 unit = first; unit < part->units && unit - first < group_units; unit++) {
       load_unit(a, part, head, unit, unit == first ? &s->group : &s->unit);
@@ -31,11 +30,11 @@ static void fold_query(void *context, uint32_t index, void *scratch) {
     else
       attn_row_fold(&s->total, &s->group, a->kv_lora_rank);
   }
-  attn_row_output(a->out + (u64)index * a->kv_lora_rank, &s->total, a->kv_lora_rank);
+  attn_row_output(a->out + ((u64)part->token * a->heads + head) * a->kv_lora_rank, &s->total, a->kv_lora_rank);
 }
 
 void cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool) {
   mla_fold_args a = *args;
   ASSERT(a.kv_lora_rank <= KV_LORA_RANK_MAX && a.group_chunks > 0);
-  cpu_pool_run(pool, a.step->token_count * a.heads, fold_query, &a);
+  cpu_pool_run(pool, a.counts->parts * a.heads, fold_query, &a);
 }

@@ -8,7 +8,9 @@ enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11 }; /* 11 pages a sequence: positio
 typedef struct attn_buffers {
   bf16 *q, *kv, *out;
   f32 *partial_o, *partial_ml;
-  attn_part *parts;
+  attn_part parts[96]; /* by token; of tiles that are not cut without units */
+  attn_counts *counts;
+  attn_piece *pieces;
   u32 *table;
   attn_tile *tiles;
   u32 tokens, slots_max;
@@ -41,28 +43,22 @@ static void fill_kv(const attn_shape *s, cases *c, attn_buffers *b) {
   }
 }
 
-/* The choice of attn_cut.h, by the text of its head. */
-static u32 chosen_piece(const mla_attn_args *a) {
-  u32 best = ATTN_WHOLE;
-  u64 least = UINT64_MAX;
-  for (u32 choice = 0; choice < ATTN_CUTS; choice++) {
-    attn_sum sum = {0};
-    u32 piece = attn_cut_piece(choice, a->group_chunks);
-    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, attn_extent_of(a, a->tiles[i]), piece);
-    if (attn_cut_cost(a, sum, piece) > least) continue;
-    least = attn_cut_cost(a, sum, piece);
-    best = piece;
+/* The pieces of every tile, the last tile's first, as no block may mind; and where its tokens' units are. */
+static void cut(const attn_shape *s, attn_buffers *b) {
+  u32 slots = 0, blocks = s->chunk_tokens / 64;
+  assert_true(b->tokens <= ARRAY_LEN(b->parts));
+  *b->counts = (attn_counts){.piece_chunks = s->piece};
+  for (u32 i = s->tiles; i-- > 0;) {
+    const attn_tile *tile = &b->tiles[i];
+    u32 end = (tile->position + tile->count - 1) / 64 + 1, chunks = (end + blocks - 1) / blocks;
+    u32 units = attn_cut_units(chunks, s->piece, s->group_chunks);
+    for (u32 t = 0; t < tile->count; t++) b->parts[tile->row + t] = (attn_part){tile->row + t, slots + t, tile->count, units};
+    for (u32 chunk = 0; chunk < chunks; chunk += s->piece) {
+      u32 n = b->counts->pieces++, last = (chunk + s->piece) * blocks;
+      b->pieces[n] = (attn_piece){*tile, chunk * blocks, last < end ? last : end, units ? slots : ATTN_WHOLE, n % (ATTN_EARLY + 1)};
+    }
+    slots += units * tile->count;
   }
-  return best;
-}
-
-/* Estimates, or a lack of room, by which the wanted piece is the cheapest. */
-static void steer(const attn_shape *s, mla_attn_args *args) {
-  args->block_ns = 1000;
-  for (; args->slots_max > 0; args->slots_max--)
-    for (args->slot_ns = 0; args->slot_ns < 2000; args->slot_ns += args->slot_ns / 8 + 1)
-      if (chosen_piece(args) == s->piece) return;
-  fail_msg("no estimate gives pieces of %u chunks", s->piece);
 }
 
 static void make_outputs(kernel_test *test, const attn_shape *s, attn_buffers *b, u32 padding) {
@@ -73,7 +69,9 @@ static void make_outputs(kernel_test *test, const attn_shape *s, attn_buffers *b
   b->slots_max = b->tokens * SCALE_PAGES;
   b->partial_o = kernel_test_output(test, (size_t)b->slots_max * s->heads * s->rank * 4);
   b->partial_ml = kernel_test_output(test, (size_t)b->slots_max * s->heads * 8);
-  b->parts = kernel_test_output(test, b->tokens * sizeof *b->parts);
+  b->counts = kernel_test_input(test, sizeof *b->counts);
+  b->pieces = kernel_test_input(test, (b->slots_max + s->tiles) * sizeof *b->pieces);
+  cut(s, b);
 }
 
 static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers *b, mla_attn_args *args) {
@@ -100,24 +98,23 @@ static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers
   args->out = b->out;
   args->partial_o = b->partial_o;
   args->partial_ml = b->partial_ml;
-  args->parts = b->parts;
+  args->counts = b->counts;
+  args->pieces = b->pieces;
   args->heads = s->heads;
   args->kv_lora_rank = s->rank;
   args->rope_dim = s->rope;
   args->block_table_stride = SCALE_PAGES;
   args->chunk_tokens = s->chunk_tokens;
   args->group_chunks = s->group_chunks;
-  args->workers = 100;
   args->slots_max = b->slots_max;
   args->scale_log2 = 0x1.2p-4f;
-  if (s->piece) steer(s, args);
 }
 
 /* What is not written: slots that no unit takes, rows of `out` of tiles that are cut. Zeros of the units may have either sign. */
-static void declare_units(kernel_test *test, const attn_shape *s, const attn_buffers *b, const mla_attn_args *a) {
+static void declare_units(kernel_test *test, const attn_shape *s, const attn_buffers *b) {
   u32 slots = 0;
   for (u32 i = 0; i < s->tiles; i++) {
-    u32 units = attn_cut_units(attn_extent_of(a, b->tiles[i]).chunks, s->piece, s->group_chunks), row = s->heads * s->rank;
+    u32 units = b->parts[b->tiles[i].row].units, row = s->heads * s->rank;
     if (units) kernel_test_keep(test, b->out + (size_t)b->tiles[i].row * row, (size_t)b->tiles[i].count * row * 2);
     slots += units * b->tiles[i].count;
   }
@@ -136,7 +133,6 @@ static void check_units(const attn_shape *s, const attn_buffers *b, u32 token, u
   const attn_part *part = &b->parts[token];
   while (b->tiles[tile].row + b->tiles[tile].count <= token) tile++;
   u32 chunks = (b->tiles[tile].position + b->tiles[tile].count - 1) / s->chunk_tokens + 1;
-  assert_int_equal(part->piece_chunks, s->piece);
   for (u32 chunk = 0, next; chunk < chunks; chunk = next, unit++) {
     u32 group_end = (chunk / s->group_chunks + 1) * s->group_chunks;
     next = chunk % s->group_chunks ? chunk + 1 : chunk + (s->piece < s->group_chunks ? s->piece : s->group_chunks);
@@ -196,7 +192,7 @@ static void attn_case(kernel_test *test, const attn_shape *s) {
   mla_attn_args args;
   kernel_variant variants[4];
   build(test, s, &c, &b, &args);
-  if (s->piece) declare_units(test, s, &b, &args);
+  if (s->piece) declare_units(test, s, &b);
   kernel_test_run(test, &args, variants, make_variants(s, b.tokens, variants));
   for (u32 i = 0; i < 12; i++) {
     u32 token = i == 0 ? 0 : i == 1 ? b.tokens - 1 : cases_below(&c, b.tokens), head = i == 0 ? s->heads - 1 : cases_below(&c, s->heads);

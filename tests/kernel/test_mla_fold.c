@@ -6,31 +6,31 @@
 /* chunks: of the longest token. per_tile: tokens whose units stand between each other. */
 typedef struct fold_shape { u32 tokens, heads, rank, group_chunks, piece, chunks, per_tile; } fold_shape;
 
-static void load(const mla_fold_args *a, u32 token, u32 head, u32 unit, attn_result *r) {
-  size_t at = (a->parts[token].first + (size_t)unit * a->parts[token].step) * a->heads + head;
+static void load(const mla_fold_args *a, const attn_part *part, u32 head, u32 unit, attn_result *r) {
+  size_t at = (part->first + (size_t)unit * part->step) * a->heads + head;
   r->m = a->partial_ml[2 * at];
   r->l = a->partial_ml[2 * at + 1];
   memcpy(r->o, a->partial_o + at * a->kv_lora_rank, a->kv_lora_rank * sizeof(f32));
 }
 
-static void check_query(const mla_fold_args *a, u32 token, u32 head) {
-  u32 units = a->parts[token].units, piece = a->parts[token].piece_chunks;
+static void check_query(const mla_fold_args *a, const attn_part *part, u32 head) {
+  u32 piece = a->counts->piece_chunks;
   u32 per_group = piece < a->group_chunks ? 1 + a->group_chunks - piece : 1;
   attn_result total = {0}, group = {0}, unit;
-  for (u32 u = 0; u < units; u++) {
-    load(a, token, head, u, &unit);
+  for (u32 u = 0; u < part->units; u++) {
+    load(a, part, head, u, &unit);
     if (u % per_group == 0)
       group = unit;
     else
       attn_fold(&group, &unit, a->kv_lora_rank);
-    if (u % per_group != per_group - 1 && u != units - 1) continue;
+    if (u % per_group != per_group - 1 && u != part->units - 1) continue;
     if (u < per_group)
       total = group;
     else
       attn_fold(&total, &group, a->kv_lora_rank);
   }
-  for (u32 i = 0; i < a->kv_lora_rank && units; i++) {
-    bf16 got = a->out[((size_t)token * a->heads + head) * a->kv_lora_rank + i];
+  for (u32 i = 0; i < a->kv_lora_rank; i++) {
+    bf16 got = a->out[((size_t)part->token * a->heads + head) * a->kv_lora_rank + i];
     assert_int_equal(got, num_to_bf16(total.o[i] * (1 / total.l) + 0.0f));
   }
 }
@@ -44,18 +44,20 @@ static void fill_unit(cases *c, const fold_shape *s, f32 *o, f32 *ml, size_t row
   }
 }
 
-/* The first tile has the longest context; every third one is not cut. Slots that no unit has stay poison. */
-static void fill_parts(cases *c, const fold_shape *s, attn_part *parts, f32 *o, f32 *ml) {
-  u32 slot = 1;
-  for (u32 t = 0, tile = 0; t < s->tokens; t += s->per_tile, tile++) {
+/* The first tile has the longest context; every third one is not cut. Slots that no unit has stay poison. Returns the parts: tokens of the
+ * last tiles first. */
+static u32 fill_parts(cases *c, const fold_shape *s, attn_part *parts, f32 *o, f32 *ml) {
+  u32 slot = 1, count = 0, tiles = (s->tokens + s->per_tile - 1) / s->per_tile;
+  for (u32 tile = tiles; tile-- > 0;) {
     u32 chunks = tile == 0 ? s->chunks : tile % 3 == 1 ? s->piece : s->piece + 1 + cases_below(c, s->chunks - s->piece);
     u32 units = attn_cut_units(chunks, s->piece, s->group_chunks);
-    for (u32 i = 0; i < s->per_tile; i++) {
-      parts[t + i] = (attn_part){.first = slot + i, .step = s->per_tile, .units = units, .piece_chunks = s->piece};
+    for (u32 i = 0; i < s->per_tile && units && tile * s->per_tile + i < s->tokens; i++) {
+      parts[count++] = (attn_part){.token = tile * s->per_tile + i, .first = slot + i, .step = s->per_tile, .units = units};
       for (u32 u = 0; u < units; u++) fill_unit(c, s, o, ml, slot + i + (size_t)u * s->per_tile);
     }
     slot += units * s->per_tile;
   }
+  return count;
 }
 
 static void fold_case(kernel_test *test, const fold_shape *s) {
@@ -66,10 +68,17 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   attn_part *parts = kernel_test_input(test, (s->tokens + 1) * sizeof *parts);
   f32 *o = kernel_test_input(test, slots * s->heads * s->rank * 4), *ml = kernel_test_input(test, slots * s->heads * 8);
   bf16 *out = kernel_test_output(test, (outputs + row) * 2);
-  fill_parts(&c, s, parts, o, ml);
+  attn_counts *counts = kernel_test_input(test, sizeof *counts);
+  bool is_cut[64] = {false};
+  *counts = (attn_counts){.parts = fill_parts(&c, s, parts, o, ml), .piece_chunks = s->piece};
   kernel_test_keep(test, out + outputs, row * 2);
+  for (u32 i = 0; i < counts->parts; i++) {
+    is_cut[parts[i].token] = true;
+    counts->units_most = parts[i].units > counts->units_most ? parts[i].units : counts->units_most;
+  }
   for (u32 t = 0; t < s->tokens; t++)
-    if (parts[t].units == 0) kernel_test_keep(test, out + t * row, row * 2);
+    if (!is_cut[t]) kernel_test_keep(test, out + t * row, row * 2);
+  args.counts = counts;
   args.parts = parts;
   args.partial_o = o;
   args.partial_ml = ml;
@@ -79,7 +88,7 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   args.group_chunks = s->group_chunks;
   kernel_variant variants[] = {{.grid = {1, 1, 1}, .threads = 128}, {.grid = {7, 1, 1}, .threads = 128}};
   kernel_test_run(test, &args, variants, 2);
-  for (u32 i = 0; i < s->tokens * s->heads; i++) check_query(&args, i / s->heads, i % s->heads);
+  for (u32 i = 0; i < counts->parts * s->heads; i++) check_query(&args, &parts[i / s->heads], i % s->heads);
 }
 
 static void fold_cases(kernel_test *test) {

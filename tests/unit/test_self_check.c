@@ -106,7 +106,7 @@ static void partial_results_hold_no_zero(void **state) {
     const mla_attn_args *a = (const mla_attn_args *)(const void *)launch.args;
     if (launch.kernel != KERNEL_mla_attn || !a->partial_o) continue;
     split++;
-    assert_true(a->parts[0].units == 2 && a->parts[3].units == 0);
+    assert_true(a->counts->parts == 2 && a->pieces[0].slot == 0 && a->pieces[1].slot == 0 && a->pieces[2].slot == ATTN_WHOLE);
     for (uint32_t n = 0; n < a->slots_max * a->heads * a->kv_lora_rank; n++) assert_true(a->partial_o[n] != 0); /* or poison */
   }
   assert_int_equal(split, 8);
