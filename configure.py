@@ -45,8 +45,8 @@ cli_trace cli_verify main
 KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu
 few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_gemm.cu
-moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h
-tensor_map.h
+moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu
+sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -107,7 +107,8 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "attn_cut": 512, "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+    "adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
+    "sample": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((1024, 1), (1024, 2), (1024, 8), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
@@ -210,7 +211,7 @@ TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
-    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem != "attn_cut"],  # which makes no numbers
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_requests": ["cpu_adjust", "verbatim_open"],

@@ -106,7 +106,7 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_sample: return sample_cost(&s, args);
     case KERNEL_row_digest: return row_digest_cost(&s, args);
     case KERNEL_adjust: return adjust_cost(&s);
-    case KERNEL_attn_cut: return (bench_cost){0};
+    case KERNEL_attn_cut: return (bench_cost){.activation_bytes = s.rows * sizeof(attn_tile)};
     case KERNEL_COUNT: break;
   }
   return (bench_cost){0};

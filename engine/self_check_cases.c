@@ -473,8 +473,8 @@ void self_check_cases_mla_attn(self_check_image *image) {
   LAUNCH(image, a, ATTN_GRID, 1, 1);
 }
 
-/* Tiles that are cut and tiles that are not; one page that is being written stands in another sequence's row too. Form 0: pieces of a chunk.
- * 1: of two, and shorter ones. */
+/* Tiles that are cut and tiles that are not; a page that is being written stands in other sequences' rows too. Form 0: pieces of a chunk.
+ * 1: longer ones, and shorter ones. */
 void self_check_cases_attn_cut(self_check_image *image) {
   enum { TILES = 40, TOKENS = 60, STRIDE = 8, SLOTS = 400 }; /* tiles of two warps */
   attn_cut_args a = {.step = take_step(image, TOKENS, 0, TILES), .heads = 16, .block_table_stride = STRIDE, .chunk_tokens = PAGE_TOKENS,

@@ -10,7 +10,7 @@
 
 static_assert(SPEC_THREADS == ATTN_CUT_TILES, "a thread for every tile");
 #define WARPS (SPEC_THREADS / 32u)
-#define SUMS 4u /* full pieces, shorter ones, slots, tokens of cut tiles */
+#define SUMS 5u /* full pieces, shorter ones, slots, tokens of cut tiles, pages that are completed */
 #define NO_PAGE 0xffffffffu
 
 typedef struct cut_block {
@@ -24,7 +24,6 @@ typedef struct cut_block {
   u32 key[ATTN_CUT_TILES];   /* blocks of its shorter piece; 0: none  */
   u16 rest[ATTN_CUT_TILES];  /* tiles with a shorter piece, longest first */
   u32 page[ATTN_CUT_TILES];  /* that the step's tokens complete       */
-  u32 pages;
 } cut_block;
 
 NUM u32 sum_of_warp(u32 x) { return __reduce_add_sync(WARP_ALL, x); }
@@ -64,24 +63,35 @@ NUM void sums_before(cut_block &b, u32 (&x)[SUMS]) {
     for (u32 i = 0; i < SUMS; i++) x[i] += b.sums[i][w];
 }
 
-/* Each thread its tile: the numbers of its pieces, its units, and what mla_fold has to know of its tokens. */
-NUM void number(cut_block &b, const attn_cut_args &a, u32 tiles, u32 piece, attn_counts &counts) {
-  const u32 i = threadIdx.x;
+/* The page that a tile's tokens complete, of a prompt perhaps, so that another sequence of the step may share it; or NO_PAGE. */
+NUM u32 completed(const attn_cut_args &a, const attn_tile &t) {
+  const u32 nth = t.position / PAGE_TOKENS;
+  return nth != (t.position + t.count) / PAGE_TOKENS ? a.block_table[(u64)t.seq * a.block_table_stride + nth] : NO_PAGE;
+}
+
+/* Each thread its tile: the numbers of its pieces, its units, and what mla_fold has to know of its tokens. Returns the number of pages
+ * listed. */
+NUM u32 number(cut_block &b, const attn_cut_args &a, u32 tiles, u32 piece, attn_counts &counts) {
+  const u32 i = threadIdx.x, page = i < tiles ? completed(a, b.tile[i]) : NO_PAGE;
+  u32 pages = 0;
   attn_sum sum = {0, 0, 0, 0, 0, 0};
   if (i < tiles) attn_sum_add(&sum, &a, b.extent[i], piece);
   const u32 count = sum.slots ? b.tile[i].count : 0u, units = count ? sum.slots / count : 0u;
-  u32 before[SUMS] = {sum.full, sum.rests, sum.slots, count};
+  u32 before[SUMS] = {sum.full, sum.rests, sum.slots, count, page != NO_PAGE};
   const u32 most = __reduce_max_sync(WARP_ALL, units);
   if (i % 32u == 0) b.most[i / 32u] = most;
   sums_before(b, before);
   b.first[i] = before[0];
   b.slot[i] = units ? before[2] : ATTN_WHOLE;
   b.key[i] = sum.rest_largest;
+  if (page != NO_PAGE) b.page[before[4]] = page;
   for (u32 t = 0; t < count && blockIdx.x == 0; t++) a.parts[before[3] + t] = {b.tile[i].row + t, before[2] + t, count, units};
   for (u32 w = 0; w < WARPS; w++) {
     counts.parts += b.sums[3][w];
+    pages += b.sums[4][w];
     counts.units_most = b.most[w] > counts.units_most ? b.most[w] : counts.units_most;
   }
+  return pages;
 }
 
 /* The order of the shorter pieces: each finds its own place. */
@@ -92,15 +102,7 @@ NUM void sort_rests(cut_block &b, u32 tiles) {
   if (key) b.rest[place] = (u16)i;
 }
 
-/* The pages of each tile that its tokens complete: those of a prompt, which another sequence of the step may share. */
-NUM void list_pages(cut_block &b, const attn_cut_args &a, u32 tiles) {
-  if (threadIdx.x >= tiles) return;
-  const attn_tile t = b.tile[threadIdx.x];
-  const u32 page = t.position / PAGE_TOKENS;
-  if (page != (t.position + t.count) / PAGE_TOKENS) b.page[atomicAdd(&b.pages, 1u)] = a.block_table[(u64)t.seq * a.block_table_stride + page];
-}
-
-NUM u32 early_blocks(const cut_block &b, const attn_cut_args &a, const attn_piece &p) {
+NUM u32 early_blocks(const cut_block &b, const attn_cut_args &a, const attn_piece &p, u32 written_pages) {
   const u32 *pages = a.block_table + (u64)p.tile.seq * a.block_table_stride;
   const u32 whole = p.tile.position / PAGE_TOKENS, end = p.end_block < whole ? p.end_block : whole; /* before the tile's own tokens */
   u32 page[ATTN_EARLY], early = ATTN_EARLY;
@@ -109,7 +111,7 @@ NUM u32 early_blocks(const cut_block &b, const attn_cut_args &a, const attn_piec
 #pragma unroll
   for (u32 i = ATTN_EARLY; i-- > 0;) {
     bool written = page[i] == NO_PAGE;
-    for (u32 j = 0; j < b.pages; j++) written = written || b.page[j] == page[i];
+    for (u32 j = 0; j < written_pages; j++) written = written || b.page[j] == page[i];
     if (written) early = i;
   }
   return early;
@@ -145,13 +147,11 @@ NUM attn_counts cut(cut_block &b, const attn_cut_args &a, u32 tiles) {
     list_tiles(a, tiles);
     return counts;
   }
-  if (threadIdx.x == 0) b.pages = 0;
   if (threadIdx.x < tiles) {
     b.tile[threadIdx.x] = a.tiles[threadIdx.x];
     b.extent[threadIdx.x] = attn_extent_of(&a, b.tile[threadIdx.x]);
   }
   __syncthreads();
-  list_pages(b, a, tiles);
   price(b, a, tiles);
   __syncthreads();
   u32 best = 0;
@@ -159,13 +159,13 @@ NUM attn_counts cut(cut_block &b, const attn_cut_args &a, u32 tiles) {
   const u32 full = b.full_of[best];
   counts.piece_chunks = attn_cut_piece(best, a.group_chunks);
   counts.pieces = full + b.rests_of[best];
-  number(b, a, tiles, counts.piece_chunks, counts);
+  const u32 pages = number(b, a, tiles, counts.piece_chunks, counts);
   __syncthreads();
   sort_rests(b, tiles);
   __syncthreads();
   for (u32 nth = blockIdx.x * SPEC_THREADS + threadIdx.x; nth < counts.pieces; nth += gridDim.x * SPEC_THREADS) {
     attn_piece p = piece_of(b, a, tiles, counts.piece_chunks, full, nth);
-    p.early = early_blocks(b, a, p);
+    p.early = early_blocks(b, a, p, pages);
     a.pieces[nth] = p;
   }
   return counts;

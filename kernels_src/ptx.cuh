@@ -18,7 +18,8 @@ NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
  * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
- * tables, the step's inputs and what attn_cut made of them may be read before it), and no block ends without it: the kernel behind waits for this one alone.
+ * tables, the step's inputs and what attn_cut made of them may be read before it), and no block ends without it: the kernel behind
+ * waits for this one alone.
  * ptx_grid_next: from this block's side the kernel behind may start. */
 NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

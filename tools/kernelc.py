@@ -24,7 +24,8 @@ gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh mla_pair.cuh m
 ptx.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"attn_cut": 512, "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
+SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
+          "sample": 512}
 MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (256, 128, 4, 2), (64, 64, 8, 1), (128, 128, 6, 1)]  # weight rows, most tokens, stages, cluster
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
 

@@ -37,8 +37,8 @@ static void everything_is_measured(void **state) {
   expect(0, "", "python3 -c \"import xml.dom.minidom as m; d = m.parse('all.svg'); "
                 "assert 30 < len(d.getElementsByTagName('circle')) < 80\"");
   expect(0, "", "j all \"assert {x['rows'] for x in o} == {2, 70} and all(x['us'] >= x['us_least'] > 0 for x in o)\"");
-  expect(0, "", "j all \"assert {x['kernel'] for x in o} == set('embed rmsnorm qkv_rope gemm mla_attn mla_fold router "
-                "moe_sort moe_gemm sample row_digest adjust'.split())\"");
+  expect(0, "", "j all \"assert {x['kernel'] for x in o} == set('embed rmsnorm qkv_rope gemm attn_cut mla_attn mla_fold "
+                "router moe_sort moe_gemm sample row_digest adjust'.split())\"");
   expect(0, "", "j all \"assert all((x['context'] == 100) == (x['op'] in ('mla_attn', 'mla_fold')) for x in o)\"");
   expect(0, "", "j all \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [768 * 192 * 2]\"");
   expect(0, "", "j all \"assert [x['cost']['kv_bytes'] for x in o if x['op'] == 'mla_attn'] == [2 * 100 * 1152, 100 * 1152]\"");

@@ -5,7 +5,8 @@
 
 enum { STRIDE = 48, CHUNK = 128, BLOCKS = CHUNK / 64, PADDING = 3 };
 
-typedef struct cut_shape { /* tiles of 1 to `count` tokens with up to `pages` pages; piece: chunks, of which the estimates make the cheapest */
+/* Tiles of 1 to `count` tokens with up to `pages` pages; piece: the chunks of one, which estimates make the cheapest. */
+typedef struct cut_shape {
   u32 tiles, count, pages, group_chunks, piece;
 } cut_shape;
 
@@ -101,7 +102,8 @@ static void check_order(const attn_cut_args *a) {
   u32 full = 0;
   const attn_piece *p = a->pieces;
   for (; full < a->counts->pieces && (blocks_of(&p[full]) + BLOCKS - 1) / BLOCKS == a->counts->piece_chunks; full++) {}
-  for (u32 i = full + 1; i < a->counts->pieces; i++) assert_true(blocks_of(&p[i]) * p[i].tile.count <= blocks_of(&p[i - 1]) * p[i - 1].tile.count);
+  for (u32 i = full + 1; i < a->counts->pieces; i++)
+    assert_true(blocks_of(&p[i]) * p[i].tile.count <= blocks_of(&p[i - 1]) * p[i - 1].tile.count);
 }
 
 static void cut_case(kernel_test *test, const cut_shape *s) {

@@ -139,6 +139,7 @@ static const variant variants[] = {
     {"sample", 1, {THREADS(512)}},
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
+    {"attn_cut", 1, {THREADS(512)}},
 };
 
 static void every_kernel_compiles_and_is_covered(void **state) {

@@ -72,16 +72,17 @@ static void *args_of(const subject *s, uint32_t op) { return (uint8_t *)(uintptr
 
 /* === Against the checker's reading ====================================================================================== */
 
-/* Written bytes that are no point: the history of ids, sorted pairs, the fold state of an attention, and all that it leaves to mla_fold. */
+/* Written bytes that are no point: the history of ids, sorted pairs, the pieces of an attention, its fold state, and all that it leaves to
+ * mla_fold. */
 static bool is_exempt(const plan_op *op, const uint64_t *args, const check_access *a) {
   if (op->kernel == KERNEL_embed) return a->args_offset == offsetof(embed_args, history);
   if (op->kernel == KERNEL_router) return a->args_offset >= offsetof(router_args, expert_first);
-  if (op->kernel != KERNEL_mla_attn) return false;
+  if (op->kernel != KERNEL_mla_attn) return op->kernel == KERNEL_attn_cut;
   return a->args_offset != offsetof(mla_attn_args, out) || ((const mla_attn_args *)(const void *)args)->slots_max != 0;
 }
 
 static bool has_points(uint32_t kernel) {
-  return kernel != KERNEL_moe_sort && kernel != KERNEL_sample && kernel != KERNEL_row_digest;
+  return kernel != KERNEL_moe_sort && kernel != KERNEL_sample && kernel != KERNEL_row_digest && kernel != KERNEL_attn_cut;
 }
 
 /* Whether these are the bytes of the access, for the greatest row counts. */
