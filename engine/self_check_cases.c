@@ -499,12 +499,13 @@ static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 ma
   fill_f32(image, o, rank, -6, 12);
 }
 
-/* Form 0: units of a chunk, groups of two. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows. */
+/* Form 0: units of a chunk, groups of eight. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows. */
 void self_check_cases_mla_fold(self_check_image *image) {
   enum { TOKENS = 3, HEADS = 2 };
   const bool ordered = image->form == 2;
-  const u32 rank = image->form ? 256 : 512, units = ordered ? 8 : 5, used[TOKENS] = {units, ordered ? 4 : 1, ordered ? 7 : 3};
-  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 2};
+  const u32 rank = image->form ? 256 : 512, units = ordered ? 8 : image->form ? 5 : 40;
+  const u32 used[TOKENS] = {units, ordered ? 4 : 1, ordered ? 7 : 3};
+  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 8};
   attn_part *parts = take(image, (TOKENS + 1) * sizeof *parts);
   attn_counts *counts = take(image, sizeof *counts);
   f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4), *ml = take(image, TOKENS * units * HEADS * 8);

@@ -118,6 +118,7 @@ typedef struct attn_cut_args {
   u32 slots_max;          /* partial results of a token that there is room for       */
   u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
   u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all         */
+  u32 piece_ns, pad;      /* estimate: each of a worker's pieces but the first       */
 } attn_cut_args;
 
 typedef struct mla_attn_args {

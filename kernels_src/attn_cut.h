@@ -98,8 +98,8 @@ NUM void attn_sum_add(attn_sum *sum, const attn_cut_args *a, attn_extent e, u32 
   sum->slots += attn_cut_units(e.chunks, piece, a->group_chunks) * e.count;
 }
 
-/* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean, the partial results
- * written and read, the fold. Pieces are dealt longest first. */
+/* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean and from piece to piece,
+ * the partial results written and read, the fold. Pieces are dealt longest first. */
 NUM u64 attn_cut_cost(const attn_cut_args *a, attn_sum sum, u32 piece) {
   const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
   const u32 length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0, blocks = sum.blocks * groups;
@@ -107,7 +107,7 @@ NUM u64 attn_cut_cost(const attn_cut_args *a, attn_sum sum, u32 piece) {
   if (left + sum.rests * groups > workers && most < even + sum.rest_largest / 2) most = even + sum.rest_largest / 2;
   if (full >= workers) most += full / workers * (piece * (a->chunk_tokens / PAGE_TOKENS));
   const u64 own = (u64)most * a->block_ns, mean = (u64)(blocks / workers) * a->block_ns + blocks % workers * a->block_ns / workers;
-  const u64 stream = (u64)blocks * a->stream_ns;
+  const u64 stream = (u64)blocks * a->stream_ns + (u64)((full + sum.rests * groups - 1) / workers) * a->piece_ns;
   if (piece == 0 || sum.slots > a->slots_max) return ~(u64)0;
   return stream + (own > mean ? own - mean : 0) + (u64)sum.slots * a->slot_ns + (sum.slots ? a->split_ns : 0);
 }

@@ -2,8 +2,8 @@
  *
  * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; which tokens are cut
  * and where their units are stands in parts, which attn_cut made. A slice is (token, head, 128 columns). Where there are more slices than
- * warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
- * they fold groups side by side, and the first of them the groups' results.
+ * warps, a warp takes two neighbouring ones at a time; else one, or where that takes less time, up to four warps take one: they fold
+ * groups side by side, and the first of them the groups' results.
  * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit.
  * Lost: a block of eight groups for every slice, 12 us behind 16 x 1,024 tokens on an H200 where 2 MB are folded; blocks that come when
@@ -14,7 +14,8 @@
 
 static_assert(SPEC_THREADS == 128, "four groups a round");
 #define WARPS (SPEC_THREADS / 32u)
-#define SLICE 128u  /* columns: four of each lane */
+#define SLICE 128u /* columns: four of each lane */
+#define UNDER_WAY(w) ((w) == 1u ? 12u : 7u) /* units that a warp has asked for; more spill */
 
 /* (m, l, O) of four columns in each of W slices. */
 template <u32 W> struct fold {
@@ -35,7 +36,7 @@ template <u32 W> NUM void fold_step(fold<W> &a, const fold<W> &b) {
 
 /* Units 0 .. count - 1 of a token and head in order, per_group to a group; at, step: the row of unit 0, and from one to the next. */
 template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, u32 at, u32 step, u32 count, u32 per_group, u32 column) {
-  constexpr u32 AT_ONCE = 8u / W; /* units under way */
+  constexpr u32 AT_ONCE = UNDER_WAY(W);
   fold<W> all = {}, group = {};
   u32 nth = 0; /* in its group */
   for (u32 from = 0; from < count; from += AT_ONCE) {
@@ -136,8 +137,14 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __g
   if (slices > warps) {
     fold_pairs(a, slices / 2u, per_group);
   } else {
-    u32 lanes = 1;
-    while (lanes * per_group < most && lanes < WARPS && slices * lanes * 2u <= warps) lanes *= 2u;
+    u32 lanes = 1, turns = (most + UNDER_WAY(1u) - 1u) / UNDER_WAY(1u); /* how often a warp waits for memory */
+    for (u32 some = 2; some <= WARPS && slices * some <= warps; some *= 2u) {
+      const u32 rounds = (most + some * per_group - 1u) / (some * per_group);
+      if (rounds < turns) {
+        lanes = some;
+        turns = rounds;
+      }
+    }
     const u32 at_once = WARPS / lanes, warp = threadIdx.x / 32u;
     for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
       const bool exists = i + warp / lanes < slices;

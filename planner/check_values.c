@@ -132,7 +132,7 @@ static status check_attn_cut(const reader *r, const attn_cut_args *a) {
   SAME(group_chunks, r->l->group_chunks);
   TRY(in_range("workers of the attention", a->workers, 1, 65536));
   TRY(in_range("slots_max of attn_cut", a->slots_max, 1, SLOTS_MAX));
-  uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->slot_ns, a->split_ns));
+  uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->piece_ns, max_u32(a->slot_ns, a->split_ns)));
   return in_range("an estimate of the attention", most, 0, ESTIMATE_MAX);
 }
 

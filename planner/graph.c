@@ -559,7 +559,7 @@ static void add_cut(graph *g) {
   const plan_limits *l = g->l;
   const bool is_narrow = m->heads <= 32;
   attn_cut_args a = {.heads = m->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
-                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500};
+                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500, .piece_ns = 2000};
   a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
   a.block_ns = is_narrow ? 1160 : 1500;
   a.stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;

@@ -32,6 +32,7 @@ static void steer(attn_cut_args *a, u32 piece) {
   for (u32 i = 0; i < 6; i++) {
     a->workers = i % 3 == 0 ? 1000 : i % 3 == 1 ? 40 : 132;
     a->split_ns = i < 3 ? 0 : 100000;
+    a->piece_ns = i % 3 == 2 ? 500 : 0;
     for (a->slots_max = room; a->slots_max > 0; a->slots_max -= a->slots_max / 16 + 1)
       for (a->slot_ns = 0; a->slot_ns < 100000; a->slot_ns += a->slot_ns / 6 + 1)
         if (chosen_piece(a) == piece) return;

@@ -95,7 +95,8 @@ static void fold_cases(kernel_test *test) {
   static const fold_shape shapes[] = {
       {1, 1, 256, 1, 1, 2, 1},    {4, 2, 256, 4, 1, 9, 1},   {6, 16, 512, 2, 2, 10, 2}, {3, 128, 512, 8, 1, 12, 1},
       {17, 4, 256, 3, 3, 24, 1},  {2, 1, 512, 16, 1, 33, 1}, {6, 8, 256, 1, 1, 7, 3},   {5, 3, 256, 8, 4, 30, 1},
-      {40, 2, 256, 8, 16, 90, 4}, /* a round of groups and more */
+      {40, 2, 256, 8, 16, 90, 4},
+      {1, 1, 256, 8, 1, 72, 1}, /* rounds of groups side by side */
       {36, 32, 512, 2, 1, 8, 1}, /* enough outputs for the grouping of the fold to show in bf16 */
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fold_case(test, &shapes[i]);
