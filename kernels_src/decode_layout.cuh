@@ -74,10 +74,9 @@ typedef struct pass { /* of a piece: its tokens that fit */
   u32 token, tokens;
 } pass;
 
-NUM u32 pass_tokens(const mla_attn_args &a) { return attn_div(ROWS, a.heads); }
-NUM u32 pass_count(const mla_attn_args &a, const attn_piece &p) { return attn_div(p.tile.count + pass_tokens(a) - 1u, pass_tokens(a)); }
+NUM u32 pass_count(const mla_attn_args &a, const attn_piece &p) { return (p.tile.count + ROWS / a.heads - 1u) / (ROWS / a.heads); }
 NUM pass pass_of(const mla_attn_args &a, const attn_piece &p, u32 i) {
-  const u32 most = pass_tokens(a), token = i * most;
+  const u32 most = ROWS / a.heads, token = i * most;
   return {token, p.tile.count - token < most ? p.tile.count - token : most};
 }
 

@@ -43,8 +43,7 @@ NUM void multiply_values(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], u3
 }
 
 NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
-  const u32 group = OUT_GROUPS == 1u ? 0u : ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS;
-  const u32 lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
+  const u32 group = ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS, lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
   const u32 column = group * OUT_BOXES * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
   place at = {0, 0};
   u32 nth = 0;
@@ -60,18 +59,12 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
     const u32 cut = p.slot == ATTN_WHOLE ? ATTN_WHOLE : piece_chunks;
     FOR_PASSES(w, a, p) {
       const u32 live = w.tokens * a.heads;
-      u32 chunk = attn_div(p.first_block, blocks), in_group = attn_mod(chunk, a.group_chunks), in_chunk = 0;
       for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
-        const u32 side = nth % 2u;
+        const u32 side = nth % 2u, chunk = block / blocks, in_group = chunk % a.group_chunks;
         f32 now[OWN];
-        if (in_chunk == blocks) {
-          in_chunk = 0;
-          chunk++;
-          in_group = in_group + 1u < a.group_chunks ? in_group + 1u : 0u;
-        }
         ptx_barrier_wait(base + P_FULL(side), nth / 2u % 2u);
         load_max(now, (const f32 *)(shared + AT_P_MAX) + side * ROWS);
-        if (in_chunk++ != 0) rescale(o, l, m, now);
+        if (block % blocks != 0) rescale(o, l, m, now);
 #pragma unroll
         for (u32 i = 0; i < OWN; i++) m[i] = now[i];
         __syncwarp();
@@ -79,7 +72,7 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
         at = place_after(at, BOXES);
 
         const bool last = block + 1u == p.end_block;
-        if (!last && in_chunk < blocks) continue; /* the chunk goes on */
+        if (!last && (block + 1u) % blocks != 0) continue; /* the chunk goes on */
         const bool starts = attn_unit_starts(in_group, cut);
         if (starts || CHUNKS_IN_MEMORY) start_unit(r, o, l, m);
         else fold_chunk(r, o, l, m);

@@ -36,7 +36,7 @@ NUM void scale(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p,
   if (block * PAGE_TOKENS + PAGE_TOKENS - 1u <= p.tile.position + w.token) return;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
-    const u32 nth = attn_div(i / 2u * 8u + lane % 4u * 2u + i % 2u, a.heads);
+    const u32 nth = (i / 2u * 8u + lane % 4u * 2u + i % 2u) / a.heads;
     const u32 position = p.tile.position + w.token + (nth < w.tokens ? nth : w.tokens - 1u);
 #pragma unroll
     for (u32 h = 0; h < 2u; h++) {
@@ -109,7 +109,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
   FOR_PIECES(p, a) {
     FOR_PASSES(w, a, p) {
       const u32 count = p.end_block - p.first_block, last = p.tile.position + p.tile.count - 1u;
-      u32 nth = done + (done % SCORE_GROUPS == group ? 0u : 1u), in_chunk = attn_mod(nth - done, blocks);
+      u32 nth = done + (done % SCORE_GROUPS == group ? 0u : 1u);
       ptx_barrier_wait(base + Q_FULL, q_phase);
       q_phase ^= 1u;
       if (nth >= done + count && lane == 0) ptx_barrier_arrive(base + Q_EMPTY);
@@ -126,7 +126,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
         if (nth > 0) ptx_barrier_wait(base + MAX_READY(side ^ 1u), (nth - 1u) / 2u % 2u);
         load_max(before, (const f32 *)(shared + AT_MAX) + (side ^ 1u) * ROWS);
 #pragma unroll
-        for (u32 i = 0; i < OWN; i++) m[i] = fmaxf(in_chunk == 0 ? NO_MAX : before[i], num_ceil(m[i]));
+        for (u32 i = 0; i < OWN; i++) m[i] = fmaxf(block % blocks == 0 ? NO_MAX : before[i], num_ceil(m[i]));
         store_max((f32 *)(shared + AT_MAX) + side * ROWS, m);
         __syncwarp();
         if (lane == 0) ptx_barrier_arrive(base + MAX_READY(side));
@@ -138,9 +138,6 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
         __syncwarp();
         if (lane == 0) ptx_barrier_arrive(base + P_FULL(side));
         at = place_after(at, SCORE_GROUPS * BOXES);
-        in_chunk += SCORE_GROUPS;
-        if (in_chunk >= blocks) in_chunk -= blocks;
-        if (in_chunk >= blocks) in_chunk -= blocks; /* chunks of one block */
       }
       done += count;
     }
