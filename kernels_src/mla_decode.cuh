@@ -60,11 +60,11 @@ NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
 NUM void copy_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
   const u64 policy = ptx_often();
   u32 phase = 1;
-  ptx_grid_wait();
   FOR_PIECES(p, a) {
     FOR_PASSES(w, a, p) {
       ptx_barrier_wait(base + Q_EMPTY, phase);
       phase ^= 1u;
+      ptx_grid_wait(); /* for the queries: the piece is known by now */
       if (threadIdx.x % 32u == 0) {
         ptx_barrier_expect(base + Q_FULL, BOXES * Q_BOX_BYTES);
         for (u32 k = 0; k < BOXES; k++)
