@@ -51,7 +51,7 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define BARRIERS (ITEM_FREE + 2u)
 #define AT_ITEMS (AT_BARRIERS + BARRIERS * 8u) /* [2] */
 #define AT_SUMS (AT_ITEMS + 2u * 48u)          /* [2][64] l */
-static_assert(AT_SUMS + 512u + 512u <= 232448u, "with what the base may lack to a multiple of 1024");
+static_assert(AT_SUMS + 512u + 512u <= ATTN_SHARED_BYTES(64u), "with what the base may lack to a multiple of 1024");
 
 /* What a pair works on: a piece of attn_share.cuh. */
 typedef struct item {
