@@ -19,6 +19,11 @@ template <u32 C> struct fold {
   f32 m, l, o[C];
 };
 
+/* Of a unit and its group: the larger maximum, and by what the group's fold so far (left) and the unit (right) are multiplied. */
+typedef struct factors {
+  f32 m, left, right;
+} factors;
+
 /* One fold step; a is the left operand, and the result. */
 template <u32 C> NUM void fold_step(fold<C> &a, const fold<C> &b) {
   const f32 m = b.m > a.m ? b.m : a.m, fa = num_exp2_int(num_sub(a.m, m)), fb = num_exp2_int(num_sub(b.m, m));
@@ -67,6 +72,20 @@ template <u32 C> NUM void store_out(bf16 *to, const fold<C> &all) {
   }
 }
 
+/* What the lane's unit, number `unit` of its row, does to the fold of its group so far: the maximum behind it, and both factors. m: its
+ * own; carried: the maximum of the group in front of lane 0. Maxima may be taken in any order, so that no unit waits for the one before. */
+NUM factors factors_of(f32 m, f32 carried, u32 unit, u32 per_group) {
+  const u32 lane = threadIdx.x % 32u, in_group = unit % per_group;
+  f32 most = in_group > lane && carried > m ? carried : m;
+#pragma unroll
+  for (u32 d = 1; d < 32u; d *= 2u) {
+    const f32 other = __shfl_up_sync(WARP_ALL, most, d);
+    if (lane >= d && in_group >= d && other > most) most = other;
+  }
+  const f32 before = __shfl_up_sync(WARP_ALL, most, 1u);
+  return {most, num_exp2_int(num_sub(lane == 0 ? carried : before, most)), num_exp2_int(num_sub(m, most))};
+}
+
 /* Units 0 .. count - 1 of a row in order, per_group to a group; at, step: where unit 0 lies, and from one to the next. One warp. */
 template <u32 C> NUM fold<C> fold_units(const mla_fold_args &a, u32 at, u32 step, u32 count, u32 per_group, u32 column) {
   constexpr u32 AT_ONCE = C <= 2u ? 32u : 64u / C; /* units under way */
@@ -76,23 +95,32 @@ template <u32 C> NUM fold<C> fold_units(const mla_fold_args &a, u32 at, u32 step
   u32 nth = 0; /* in its group */
   for (u32 from = 0; from < count; from += AT_ONCE) {
     const u32 left = count - from;
-    fold<C> next[AT_ONCE];
+    f32 next[AT_ONCE][C];
     float2 ml = make_float2(0.0f, 0.0f); /* of the lane's unit */
     if (lane < AT_ONCE && lane < left) ml = ((const float2 *)a.partial_ml)[at + (from + lane) * step];
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
       if (i >= left) break;
-      load<C>(next[i].o, o);
+      load<C>(next[i], o);
       o += (u64)step * a.kv_lora_rank;
     }
+    const factors own = factors_of(ml.x, group.m, from + lane, per_group);
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
       const u32 unit = from + i;
       if (i >= left) break;
-      next[i].m = __shfl_sync(WARP_ALL, ml.x, i);
-      next[i].l = __shfl_sync(WARP_ALL, ml.y, i);
-      if (nth == 0) group = next[i];
-      else fold_step(group, next[i]);
+      const f32 l = __shfl_sync(WARP_ALL, ml.y, i);
+      if (nth == 0) {
+        group.l = l;
+#pragma unroll
+        for (u32 c = 0; c < C; c++) group.o[c] = next[i][c];
+      } else {
+        const f32 left_by = __shfl_sync(WARP_ALL, own.left, i), right_by = __shfl_sync(WARP_ALL, own.right, i);
+        group.l = num_fma(l, right_by, num_mul(group.l, left_by));
+#pragma unroll
+        for (u32 c = 0; c < C; c++) group.o[c] = num_fma(next[i][c], right_by, num_mul(group.o[c], left_by));
+      }
+      group.m = __shfl_sync(WARP_ALL, own.m, i);
       nth++;
       if (nth < per_group && unit + 1u < count) continue;
       if (unit < per_group) all = group;
@@ -110,7 +138,8 @@ template <u32 C> NUM void fold_slices(const mla_fold_args &a, const attn_counts 
     const u32 row = nth / slices, head = row % a.heads, column = nth % slices * (32u * C) + lane_column<C>();
     const attn_part part = a.parts[row / a.heads];
     ptx_grid_wait(); /* for the attention: from here on its units are there */
-    const fold<C> all = fold_units<C>(a, part.first * a.heads + head, part.step * a.heads, part.units, per_group, column);
+    const u32 most = per_group == 1u ? part.units : per_group; /* groups of one unit are folded like units of one group */
+    const fold<C> all = fold_units<C>(a, part.first * a.heads + head, part.step * a.heads, part.units, most, column);
     store_out<C>(a.out + (u64)(part.token * a.heads + head) * a.kv_lora_rank + column, all);
   }
 }
