@@ -166,7 +166,7 @@ FLAWS = [
     ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, cut)/(in_group == 0)/", "a unit goes on from the one before"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),
     ("attn_cut", 0, "attn_cut.cu", "s/w < warp; w++/w + 1u < warp; w++/", "the tiles of a warp are left out of the numbers"),
-    ("mla_fold", 0, "mla_fold.cu", "s/at + (from + lane)/at + lane/", "(m, l) of the first units again"),
+    ("mla_fold", 0, "mla_fold.cu", "s/__syncthreads(); .. the groups have been read ..//", "groups are overwritten before they are read"),
     ("mla_fold", 0, "mla_fold.cu", "s/nth < per_group \\&\\& unit + 1u/nth < 1u \\&\\& unit + 1u/",
      "units are folded without their groups"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),

@@ -526,7 +526,7 @@ void self_check_cases_mla_fold(self_check_image *image) {
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  LAUNCH(image, a, image->form == 0 ? 1 : image->form == 1 ? 16 : 4, 1, 1); /* 8, 1 and 4 columns a lane, of 4, 64 and 16 warps */
+  LAUNCH(image, a, image->form ? TOKENS + 1 : 16, 1, 1); /* form 0 has warps for several groups of a slice, others take pairs of slices */
 }
 
 /* === Tokens ================================================================================================================= */

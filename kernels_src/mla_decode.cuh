@@ -11,11 +11,11 @@
  * Maps: w the KV rows, boxes of 64 x 64; x the queries, boxes of SPEC_ROWS x 64. Dynamic shared bytes: ATTN_SHARED_BYTES. Moves
  * the KV rows once, (kv_lora_rank + rope_dim) * 2 bytes each, and each unit of a cut tile.
  * Bound: those bytes at 4.3 TB/s; with few blocks, 1.2 us a KV block and worker. On an H200, 16 heads, 512 + 64, chunks of 256, groups of
- * 8, calls of this kernel alone overlapping each other (us; in brackets times the bound): 1 x 1,024 tokens 8.8, 16 x 1,024 9.8, 64 x 1,024
- * 26.9 (1.53), 128 x 4,096 155 (1.10), 64 x 8,192 152 (1.08), 128 x 32,768 1,153 (1.03).
- * With mla_fold behind each: 11.6, 14.0, 30.7, 154, 158, 1,152. A block takes 4 to 5 us from its start to the cut, and 1.4 to 3.5 more to
- * its first box: with all multiprocessors busy that is most of what is lacking to the bound.
- * Lost: 32 rows with the chunks' fold in registers (spills); KV rows fetched to L2 before the cut is known (no faster). */
+ * 8, calls that overlap each other, with mla_fold behind each (us; in brackets times the bound): 1 x 1,024 tokens 9.8, 16 x 1,024 11.8,
+ * 64 x 1,024 28.0 (1.60), 128 x 4,096 151 (1.07), 64 x 8,192 153 (1.09), 128 x 32,768 1,155 (1.03). A block asks for its first KV row 1.3
+ * us after its start. Of what is lacking to the bound most is the end of a call, where blocks are done within 8 us of each other.
+ * Lost: 32 rows with the chunks' fold in registers (spills); more KV rows than the ring holds fetched to L2 before the wait, one or two
+ * blocks of tokens (1 % slower, up to a tenth with 64 x 1,024) or seven (5 to 20 %); no division in the loops over blocks (no faster). */
 #ifndef VERBATIM_MLA_DECODE_CUH
 #define VERBATIM_MLA_DECODE_CUH
 #include "decode_outputs.cuh"
