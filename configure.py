@@ -25,8 +25,8 @@ trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_fold moe_combine
-moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_expand mla_fold mla_prefill
+moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
 """.split()
 
 PLANNER = """
@@ -43,8 +43,9 @@ main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu embed.cu gemm.cu kv_write.cu mla_attn.cu mla_fold.cu moe_combine.cu moe_gemm.cu moe_sort.cu num.h
-ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h tensor_map.h tile.cuh
+abi.h adjust.cu contexts.cuh embed.cu gemm.cu kv_write.cu mla_attn.cu mla_expand.cu mla_fold.cu mla_prefill.cu moe_combine.cu
+moe_gemm.cu moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h
+tensor_map.h tile.cuh
 """.split()
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
@@ -69,7 +70,7 @@ schedule schedule_pages schedule_random score_items score_report score_tokens se
 tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust embed gemm kv_write mla_attn mla_fold moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
+adjust embed gemm kv_write mla_attn mla_expand mla_fold mla_prefill moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
 silu_mul
 """.split(),
     "e2e": """
@@ -107,6 +108,9 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
+EMULATED["mla_expand"] = [{"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}]
+EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
+                           for nope, rope, v, stages in ((64, 32, 64, 4), (64, 64, 64, 4), (64, 64, 128, 4), (128, 64, 128, 4), (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
 
 # Copies of kernels broken on purpose, which the same tests must find different:

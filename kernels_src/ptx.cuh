@@ -155,4 +155,16 @@ PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PT
 PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
              PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
 
+/* The same with a[64][16] in registers, as the d of 16 columns lies in them: of a thread's numbers d[0 .. 7] pairs of neighbours, packed. */
+#define PTX_MULTIPLY_HELD(name, n, registers, across, a_at, b_at, ...)                                                         \
+  NUM void name(f32 (&d)[n / 2], const u32 (&a)[4], u64 b) {                                                                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, {" a_at "}, " b_at                 \
+                 ", 1, 1, 1, " across ";" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                 \
+  }
+PTX_MULTIPLY_HELD(ptx_multiply_held, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
+PTX_MULTIPLY_HELD(ptx_multiply_held_across, 64, PTX_D0, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
+PTX_MULTIPLY_HELD(ptx_multiply_held_across, 128, PTX_D0 ", " PTX_D1, "1", "%64, %65, %66, %67", "%68", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY_HELD(ptx_multiply_held_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128, %129, %130, %131", "%132",
+                  PTX_OUT32(0), PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
+
 #endif

@@ -89,12 +89,42 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* Blocks stride over the rows of a piece, whose number the launch does not know. */
+static void choose_mla_expand(const mla_expand_args *a, specialise_choice *choice) {
+  static const tile_shape tile = {128, 128, 4};
+  uint32_t columns = (uint32_t)div_up(a->n, tile.n), rows = (uint32_t)div_up((uint64_t)a->piece_pages * PAGE_TOKENS, tile.rows);
+  set_tile(choice, &tile);
+  set_grid(choice, constant(columns), constant(min_u32(rows, max_u32(1, SPECIALISE_EXPAND_BLOCKS / columns))), constant(1));
+}
+
+static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
+  uint32_t stages = 0;
+  choice->shared_bytes = specialise_prefill_shared(a->nope_dim, a->rope_dim, a->v_dim, &stages);
+  set_threads(choice, 384);
+  add_spec(choice, "SPEC_NOPE_DIM", a->nope_dim);
+  add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
+  add_spec(choice, "SPEC_V_DIM", a->v_dim);
+  add_spec(choice, "SPEC_STAGES", stages);
+  add_spec(choice, "SPEC_MAPS", 1);
+  plan_dim x = per_rows(a->heads, 1);
+  x.cap = SPECIALISE_ATTN_CTAS;
+  set_grid(choice, x, constant(1), constant(1));
+}
+
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
   set_threads(choice, threads);
   set_grid(choice, x, y, constant(1));
 }
 
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
+
+/* Queries of two warpgroups, as many stages of k and v blocks as there is room for, barriers, ones: see mla_prefill.cu. */
+uint32_t specialise_prefill_shared(uint32_t nope_dim, uint32_t rope_dim, uint32_t v_dim, uint32_t *stages) {
+  uint32_t k_boxes = nope_dim / 64 + (uint32_t)div_up(rope_dim, 64), fixed = 1024 + 2 * k_boxes * 8192 + 1024;
+  uint32_t stage = (k_boxes + v_dim / 64) * 8192;
+  *stages = min_u32(4, (232448 - fixed) / stage);
+  return fixed + *stages * stage;
+}
 
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]) {
@@ -107,6 +137,8 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
+    case OP_mla_expand: choose_mla_expand(args, choice); break;
+    case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
     case OP_silu_mul: choose_rows(choice, 256, per_rows(((const silu_mul_args *)args)->rows_mul, 1), constant(1)); break;
     case OP_router: choose_rows(choice, 128, per_rows(1, 4), constant(1)); break;

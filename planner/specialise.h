@@ -7,7 +7,8 @@
 #include "draft.h"
 
 #define SPECIALISE_CHOICES_MAX 3u
-#define SPECIALISE_SPECS_MAX 4u
+#define SPECIALISE_SPECS_MAX 6u
+#define SPECIALISE_EXPAND_BLOCKS 1056u /* of mla_expand: some for every multiprocessor, so that the last ones weigh little */
 #define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; an item more than that waits its turn */
 
 typedef struct specialise_spec {
@@ -22,6 +23,9 @@ typedef struct specialise_choice {
   specialise_spec specs[SPECIALISE_SPECS_MAX];
   plan_dim grid[3];
 } specialise_choice;
+
+/* Dynamic shared memory of mla_prefill, and the stages in it. */
+uint32_t specialise_prefill_shared(uint32_t nope_dim, uint32_t rope_dim, uint32_t v_dim, uint32_t *stages);
 
 /* Writes the alternatives for an op whose launch rows lie in [rows_min, rows_max]: disjoint, ascending, without gaps.
  * args: the op's struct of abi.h; its pointers are not read. Returns how many, 1 to SPECIALISE_CHOICES_MAX. */

@@ -19,14 +19,16 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = ["abi.h", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
+HEADERS = ["abi.h", "contexts.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128,
           "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
-TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn"]
+TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
+# nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
+HEADS = [(64, 32, 64, 4), (64, 64, 64, 4), (64, 64, 128, 4), (128, 64, 128, 4), (192, 64, 256, 2)]
 
 
 def variants(stem):
@@ -36,6 +38,11 @@ def variants(stem):
     if stem == "mla_attn":
         return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
                 for rank in (256, 512) for rope in (32, 64)]
+    if stem == "mla_prefill":
+        return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
+                 2048 + 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64)) for nope, rope, v, stages in HEADS]
+    if stem == "mla_expand":
+        return [({"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}, 1024 + 4 * 256 * 128)]
     return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
             for n, rows, stages in TILES]
 

@@ -9,13 +9,14 @@
 
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ thread_local
 
 struct uint2 { u32 x, y; };
 struct uint4 { u32 x, y, z, w; };
 struct float2 { f32 x, y; };
 struct float4 { f32 x, y, z, w; };
+static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 static inline float2 make_float2(f32 x, f32 y) { return {x, y}; }
 static inline float4 make_float4(f32 x, f32 y, f32 z, f32 w) { return {x, y, z, w}; }

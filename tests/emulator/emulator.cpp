@@ -51,7 +51,7 @@ struct fiber {
 };
 
 /* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
-struct multiplication { u64 a, b; u32 n, quarter; bool across; f32 *d[WARP]; };
+struct multiplication { u64 a, b; u32 n, quarter; bool across; f32 *d[WARP]; bool is_held; u32 held[WARP][4]; };
 
 struct warp {
   meeting all;
@@ -495,7 +495,9 @@ static bf16 element(u64 operand, u32 row, u32 k, bool across) {
 static void multiply(const multiplication &job) {
   bf16 a[16][16], b[256][16];
   for (u32 i = 0; i < 16; i++)
-    for (u32 k = 0; k < 16; k++) a[i][k] = element(job.a, job.quarter * 16 + i, k, false);
+    for (u32 k = 0; k < 16; k++)
+      a[i][k] = job.is_held ? (bf16)(job.held[i % 8 * 4 + k % 8 / 2][k / 8 * 2 + i / 8] >> (k % 2 * 16))
+                            : element(job.a, job.quarter * 16 + i, k, false);
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
   for (u32 lane = 0; lane < WARP; lane++)
@@ -505,10 +507,11 @@ static void multiply(const multiplication &job) {
     }
 }
 
-/* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
+/* Each warp does its quarter when it comes to it: a warpgroup is no barrier. held: a's registers, in place of its address. */
+static void add_multiplication(f32 *d, u32 n, u64 a, const u32 *held, u64 b, bool across) {
   warp &self = m.warps[threadIdx.x / WARP];
-  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}};
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}, held != nullptr, {}};
+  if (held) memcpy(self.next.held[threadIdx.x % WARP], held, sizeof self.next.held[0]);
   if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.across != across) fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
   warp_meet(0, "multiplication", [](warp &w) {
@@ -519,6 +522,9 @@ void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) {
       multiply(w.next);
   });
 }
+
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) { add_multiplication(d, n, a, nullptr, b, across); }
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { add_multiplication(d, n, 0, a, b, across); }
 
 void emulator_multiply_commit() {
   warp_meet(0, "commit", [](warp &w) {

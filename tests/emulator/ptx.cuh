@@ -15,6 +15,7 @@ void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across);
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
@@ -67,5 +68,11 @@ NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)
 template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false); }
 template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true); }
+template <int HALF_N> NUM void ptx_multiply_held(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
+  emulator_multiply_held(d, 2 * HALF_N, a, b, false);
+}
+template <int HALF_N> NUM void ptx_multiply_held_across(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
+  emulator_multiply_held(d, 2 * HALF_N, a, b, true);
+}
 
 #endif
