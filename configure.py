@@ -74,8 +74,8 @@ adjust embed gemm kv_write mla_attn mla_expand mla_fold mla_prefill moe_combine 
 silu_mul
 """.split(),
     "e2e": """
-audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
-scoring start_check trace verify weights_tree
+audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle prefill requests schedules
+score scoring start_check trace verify weights_tree
 """.split(),
 }
 
@@ -141,6 +141,12 @@ FLAWS = [
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, 1.0f)/", "a result is not scaled"),
     ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
     ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
+    ("mla_expand", 0, "contexts.cuh", "s/first <= page/first < page/", "the first page of a context is looked for in the one before"),
+    ("mla_expand", 0, "mla_expand.cu", "s/__syncthreads(); .. the result has left the ring ..//", "the next tile overwrites the last result"),
+    ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = m != .*;/factor[h] = 1.0f;/", "what was summed under another maximum is not rescaled"),
+    ("mla_prefill", 1, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
+    ("mla_prefill", 1, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
+    ("mla_prefill", 1, "mla_prefill.cu", "s/leave(base, t);/leave(base, t), leave(base, t);/", "a stage is filled before all have left it"),
     ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
 ]
 
@@ -155,6 +161,7 @@ moe_combine""".split()],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
+    "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_schedules": ["cpu_kv_write", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],

@@ -114,7 +114,7 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[4];
+  jit_spec specs[6];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
@@ -129,7 +129,10 @@ static const variant variants[] = {
     {"gemm", TILES(128, 128, 4)},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
+    {"mla_expand", TILES(128, 128, 4)},
     {"mla_fold", 1, {THREADS(128)}},
+    {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 4},
+                        {"SPEC_MAPS", 1}}},
     {"silu_mul", 1, {THREADS(256)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
