@@ -110,7 +110,8 @@ EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES":
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 EMULATED["mla_expand"] = [{"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
-                           for nope, rope, v, stages in ((64, 32, 64, 4), (64, 64, 64, 4), (64, 64, 128, 4), (128, 64, 128, 4), (192, 64, 256, 2))]
+                           for nope, rope, v, stages in ((64, 32, 64, 4), (64, 64, 64, 4), (64, 64, 128, 4), (128, 64, 128, 4),
+                                                         (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
@@ -141,9 +142,12 @@ FLAWS = [
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, 1.0f)/", "a result is not scaled"),
     ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
     ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
-    ("mla_expand", 0, "contexts.cuh", "s/first <= page/first < page/", "the first page of a context is looked for in the one before"),
-    ("mla_expand", 0, "mla_expand.cu", "s/__syncthreads(); .. the result has left the ring ..//", "the next tile overwrites the last result"),
-    ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = m != .*;/factor[h] = 1.0f;/", "what was summed under another maximum is not rescaled"),
+    ("mla_expand", 0, "contexts.cuh", "s/first <= page/first < page/",
+     "the first page of a context is looked for in the one before"),
+    ("mla_expand", 0, "mla_expand.cu", "s/__syncthreads(); .. the result has left the ring ..//",
+     "the next tile overwrites the last result"),
+    ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = m != .*;/factor[h] = 1.0f;/",
+     "what was summed under another maximum is not rescaled"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/leave(base, t);/leave(base, t), leave(base, t);/", "a stage is filled before all have left it"),

@@ -389,7 +389,8 @@ exec_input exec_fill(exec *self, uint32_t parity) {
   return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
                       .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
                       .tiles = (attn_tile *)(void *)(image + io->tiles), .logit_row = (uint32_t *)(void *)(image + io->logit_row),
-                      .sample = (sample_param *)(void *)(image + io->sample), .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
+                      .sample = (sample_param *)(void *)(image + io->sample),
+                      .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
                       .contexts = (step_context *)(void *)(image + io->contexts)};
 }
 

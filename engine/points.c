@@ -92,7 +92,8 @@ static status find_place(const maker *m, const output *o, const plan_fixup *f, p
                 (unsigned long long)numbers, f->region);
   *place = (point_place){.rows = o->rows, .region = region, .offset = plus(f->offset, times(o->first, size)), .row_stride = stride,
                          .segments = (uint32_t)o->segments, .pairs = o->pairs, .segment_stride = o->segments > 1 ? segment_stride : 0,
-                         .segment_bytes = segment_bytes, .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0, .rows_kind = op_of(m)->rows_kind};
+                         .segment_bytes = segment_bytes, .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0,
+                         .rows_kind = op_of(m)->rows_kind};
   return check_inside(m, region, place->offset, plus(times(rows - 1, stride), span));
 }
 

@@ -237,7 +237,7 @@ static bool is_prompt(const schedule *self, const verbatim_request *request, uin
   return is_fast(self) && position < request->prompt_count;
 }
 
-/* The context that these prompt tokens see, and tiles that end where a pair of pages does: each page's tokens are the rows of one operand. */
+/* The context that these prompt tokens see, and tiles that end where a pair of pages does: of each page's tokens one operand is made. */
 static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position, uint32_t most) {
   uint32_t row = b->tokens, tokens = position + count;
   b->in.contexts[b->contexts] = (step_context){.first = b->context_pages, .tokens = tokens, .seq = slot};

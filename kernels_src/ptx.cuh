@@ -155,7 +155,7 @@ PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PT
 PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
              PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
 
-/* The same with a[64][16] in registers, as the d of 16 columns lies in them: of a thread's numbers d[0 .. 7] pairs of neighbours, packed. */
+/* The same with a[64][16] in registers, as the d of 16 columns lies in them: pairs of neighbours of d[0 .. 7], packed. */
 #define PTX_MULTIPLY_HELD(name, n, registers, across, a_at, b_at, ...)                                                         \
   NUM void name(f32 (&d)[n / 2], const u32 (&a)[4], u64 b) {                                                                   \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, {" a_at "}, " b_at                 \

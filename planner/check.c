@@ -206,7 +206,8 @@ static status check_op_tables(checker *c, uint32_t index) {
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
   uint32_t most = op->rows_kind == ROWS_LOGITS ? c->h->limits.max_logit_rows : c->h->limits.max_batch_tokens;
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
-  if (op->rows_kind > (c->h->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT) || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
+  uint32_t kinds = c->h->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT;
+  if (op->rows_kind > kinds || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
     const plan_op *last = &c->ops[index - 1];
@@ -252,8 +253,8 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
   }
   if (k->kernel == OP_mla_prefill) {
     uint64_t nope = c->h->model.nope_dim, rope = c->h->model.rope_dim, v = c->h->model.v_dim, boxes = nope / 64 + div_up(rope, 64);
-    if (spec_of(c, k, "SPEC_NOPE_DIM") != nope || spec_of(c, k, "SPEC_ROPE_DIM") != rope || spec_of(c, k, "SPEC_V_DIM") != v || stages < 2 ||
-        stages > 8 || k->threads != 384 || spec_of(c, k, "SPEC_MAPS") != 1)
+    if (spec_of(c, k, "SPEC_NOPE_DIM") != nope || spec_of(c, k, "SPEC_ROPE_DIM") != rope || spec_of(c, k, "SPEC_V_DIM") != v ||
+        stages < 2 || stages > 8 || k->threads != 384 || spec_of(c, k, "SPEC_MAPS") != 1)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
     shared = 1024 + 2 * boxes * 8192 + 1024 + stages * (boxes + v / 64) * 8192;
   }

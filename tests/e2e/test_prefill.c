@@ -1,8 +1,8 @@
 /* test_prefill.c - parity fast-prefill: one receipt however contexts are cut into pieces and prompts into steps, whoever shares the batch,
  * with rows of the prefix cache and after preemptions, on either machine; near to the receipts of strict, which it is not.
  *
- * Wraps the two ops of the form to count what they are given, and to plant faults: a piece that begins anew, a made token that attends as
- * one of the prompt does, rows of another context. Each is found. */
+ * Wraps the two ops of the form to count what they are given, and to plant faults: a piece that begins anew, rows of another context.
+ * Each is found. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +69,8 @@ void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool) {
   if (fault == PIECE_BEGINS_ANEW && args->piece == 1)
     for (uint32_t t = 0; t < args->step->tile_count; t++)
       for (uint32_t i = 0; i < args->tiles[t].count; i++)
-        for (uint32_t h = 0; h < args->heads; h++) args->state[(args->tiles[t].row + i) * row + h * (args->v_dim + 2) + args->v_dim] = -0x1p60f;
+        for (uint32_t h = 0; h < args->heads; h++)
+          args->state[(args->tiles[t].row + i) * row + h * (args->v_dim + 2) + args->v_dim] = -0x1p60f;
   __real_cpu_mla_prefill(args, pool);
 }
 
