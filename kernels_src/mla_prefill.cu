@@ -27,11 +27,13 @@ static_assert(SPEC_MAPS == 1, "k and v come by boxes");
 #define BOX_BYTES 8192u
 #define STAGE_BYTES ((K_BOXES + V_BOXES) * BOX_BYTES)
 #define OUTPUTS (SPEC_V_DIM / 2u) /* of a thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
+#define HEADS_AT_ONCE 16u /* some tiles of these run together, and find k and v in L2 */
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
 /* Shared memory, from a multiple of 1024: Q of both warpgroups, stages, ones, barriers. */
-#define AT_STAGES (2u * K_BOXES * BOX_BYTES)
+#define Q_HELD (SPEC_V_DIM <= 128) /* there are registers for them beside O */
+#define AT_STAGES (Q_HELD ? 0u : 2u * K_BOXES * BOX_BYTES)
 #define AT_ONES (AT_STAGES + SPEC_STAGES * STAGE_BYTES)
 #define AT_FULL (AT_ONES + 256u)
 #define AT_EMPTY (AT_FULL + SPEC_STAGES * 8u)
@@ -71,8 +73,10 @@ NUM item item_of(const mla_prefill_args &a, u32 round, u32 items) {
   item it;
   it.count = 0;
   if (i >= items) return it;
-  it.tile = a.tiles[(items - 1u - i) / a.heads];
-  it.head = (items - 1u - i) % a.heads;
+  const u32 tiles = items / a.heads, group = i / (tiles * HEADS_AT_ONCE), first = group * HEADS_AT_ONCE;
+  const u32 width = a.heads - first < HEADS_AT_ONCE ? a.heads - first : HEADS_AT_ONCE, rest = i - tiles * first;
+  it.tile = a.tiles[tiles - 1u - rest / width];
+  it.head = first + rest % width;
   it.end = it.tile.position + it.tile.count - 1u;
   const u32 context = a.contexts[it.tile.seq].first, start = a.piece * a.piece_pages, last = it.end / PAGE_TOKENS;
   it.first = start > context ? start - context : 0u;
@@ -106,26 +110,6 @@ NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base, u32 
 
 /* === The math warpgroups ==================================================================================================== */
 
-/* Queries of one page into the warpgroup's boxes; dead rows become zeros. Returns when all of the warpgroup may read them. */
-NUM void load_queries(const mla_prefill_args &a, const item &it, u32 page, u32 q, u32 group) {
-  const u32 lane = threadIdx.x % 128u, piece = lane % 8u;
-  ptx_warps_sync(1u + group, 128u); /* all are through with the last item's */
-#pragma unroll
-  for (u32 j = 0; j < 4; j++) {
-    const u32 row = lane / 8u + 16u * j, position = page * PAGE_TOKENS + row;
-    const bool is_live = position >= it.tile.position && position <= it.end;
-    const u64 query = (u64)(is_live ? it.tile.row + position - it.tile.position : it.tile.row) * a.heads + it.head;
-    const u32 to = q + row * 128u + ((piece ^ (row % 8u)) << 4), bytes = is_live ? 16u : 0u;
-#pragma unroll
-    for (u32 x = 0; x < NOPE_BOXES; x++) ptx_copy16(to + x * BOX_BYTES, a.q_nope + query * SPEC_NOPE_DIM + x * 64u + piece * 8u, bytes);
-    if (piece * 8u < SPEC_ROPE_DIM) ptx_copy16(to + NOPE_BOXES * BOX_BYTES, a.q_rope + query * a.q_rope_stride + piece * 8u, bytes);
-  }
-  ptx_copy_commit();
-  PTX_COPY_WAIT(0);
-  ptx_fence_async();
-  ptx_warps_sync(1u + group, 128u);
-}
-
 NUM rows rows_of(const mla_prefill_args &a, const item &it, u32 page) {
   rows r;
 #pragma unroll
@@ -136,6 +120,49 @@ NUM rows rows_of(const mla_prefill_args &a, const item &it, u32 page) {
   }
   return r;
 }
+
+#if Q_HELD
+/* A warpgroup's queries in its registers, by steps of 16 columns; dead rows are zeros. */
+typedef struct queries {
+  u32 part[K_STEPS][4];
+} queries;
+
+NUM void load_queries(const mla_prefill_args &a, const item &, const rows &r, u32, u32, queries &q) {
+#pragma unroll
+  for (u32 i = 0; i < K_STEPS; i++)
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) { /* row e % 2, columns 8 * (e / 2) further */
+      const u32 column = i * 16u + e / 2u * 8u + threadIdx.x % 4u * 2u;
+      const bf16 *from = column < SPEC_NOPE_DIM ? a.q_nope + r.query[e % 2u] * SPEC_NOPE_DIM + column
+                                                : a.q_rope + r.query[e % 2u] * a.q_rope_stride + (column - SPEC_NOPE_DIM);
+      q.part[i][e] = r.is_live[e % 2u] ? *(const u32 *)from : 0u;
+    }
+}
+#else
+/* A warpgroup's queries in boxes of its own; dead rows become zeros. */
+typedef struct queries {
+  u32 at;
+} queries;
+
+NUM void load_queries(const mla_prefill_args &a, const item &it, const rows &, u32 page, u32 group, queries &q) {
+  const u32 lane = threadIdx.x % 128u, piece = lane % 8u;
+  ptx_warps_sync(1u + group, 128u); /* all are through with the last item's */
+#pragma unroll
+  for (u32 j = 0; j < 4; j++) {
+    const u32 row = lane / 8u + 16u * j, position = page * PAGE_TOKENS + row;
+    const bool is_live = position >= it.tile.position && position <= it.end;
+    const u64 query = (u64)(is_live ? it.tile.row + position - it.tile.position : it.tile.row) * a.heads + it.head;
+    const u32 to = q.at + row * 128u + ((piece ^ (row % 8u)) << 4), bytes = is_live ? 16u : 0u;
+#pragma unroll
+    for (u32 x = 0; x < NOPE_BOXES; x++) ptx_copy16(to + x * BOX_BYTES, a.q_nope + query * SPEC_NOPE_DIM + x * 64u + piece * 8u, bytes);
+    if (piece * 8u < SPEC_ROPE_DIM) ptx_copy16(to + NOPE_BOXES * BOX_BYTES, a.q_rope + query * a.q_rope_stride + piece * 8u, bytes);
+  }
+  ptx_copy_commit();
+  PTX_COPY_WAIT(0);
+  ptx_fence_async();
+  ptx_warps_sync(1u + group, 128u);
+}
+#endif
 
 NUM void begin(const mla_prefill_args &a, chain &c, const rows &r, bool is_first) {
   c.m[0] = c.m[1] = NO_MAX;
@@ -180,8 +207,8 @@ NUM void end(const mla_prefill_args &a, const chain &c, const rows &r, bool is_l
 }
 
 /* Starts s = Q K^T. */
-NUM void multiply_scores(f32 (&s)[32], u32 q, u32 k) {
-  const u64 left = ptx_operand(PTX_SWIZZLED, q), right = ptx_operand(PTX_SWIZZLED, k);
+NUM void multiply_scores(f32 (&s)[32], const queries &q, u32 k) {
+  const u64 right = ptx_operand(PTX_SWIZZLED, k);
 #pragma unroll
   for (u32 i = 0; i < 32; i++) {
     s[i] = 0.0f;
@@ -191,7 +218,11 @@ NUM void multiply_scores(f32 (&s)[32], u32 q, u32 k) {
 #pragma unroll
   for (u32 i = 0; i < K_STEPS; i++) {
     const u32 step = i / 4u * (BOX_BYTES / 16u) + i % 4u * 2u;
-    ptx_multiply(s, left + step, right + step);
+#if Q_HELD
+    ptx_multiply_held(s, q.part[i], right + step);
+#else
+    ptx_multiply(s, ptx_operand(PTX_SWIZZLED, q.at) + step, right + step);
+#endif
   }
   ptx_multiply_commit();
 }
@@ -206,6 +237,16 @@ NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
     ptx_multiply_held(c.l, p[i], ones);
   }
   ptx_multiply_commit();
+}
+
+/* num_exp2_bf16, but what is 0 there is some negative number here, which packing makes 0: one selection less. */
+NUM f32 weight_of(f32 x) {
+  const f32 y = x < -126.0f ? -128.0f : x; /* NaN stays */
+  const f32 t = num_add(y, NUM_ROUND), f = num_sub(y, num_sub(t, NUM_ROUND));
+  f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
+  p = num_fma(p, f, 0x1.62f31ap-1f);
+  p = num_fma(p, f, 0x1.fff692p-1f);
+  return num_float(num_bits(p) + (num_bits(t) << 23));
 }
 
 /* Makes weights of the scores and brings m up to date; factor: what O and l are to be multiplied by. */
@@ -229,14 +270,31 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[
     factor[h] = m != c.m[h] ? num_exp2_int(num_sub(c.m[h], m)) : 1.0f;
     c.m[h] = m;
   }
+#ifdef SPEC_MIN
+  f32 least = fminf(s[0], s[1]);
 #pragma unroll
-  for (u32 i = 0; i < 32; i++) s[i] = num_exp2_bf16(num_sub(s[i], c.m[i / 2u % 2u]));
+  for (u32 i = 2; i < 32; i++) least = fminf(least, s[i]);
+  if (num_sub(least, fmaxf(c.m[0], c.m[1])) >= -126.0f) {
+#pragma unroll
+    for (u32 i = 0; i < 32; i++) {
+      const f32 y = num_sub(s[i], c.m[i / 2u % 2u]);
+      const f32 t = num_add(y, NUM_ROUND), f = num_sub(y, num_sub(t, NUM_ROUND));
+      f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
+      p = num_fma(p, f, 0x1.62f31ap-1f);
+      p = num_fma(p, f, 0x1.fff692p-1f);
+      s[i] = num_float(num_bits(p) + (num_bits(t) << 23));
+    }
+    return;
+  }
+#endif
+#pragma unroll
+  for (u32 i = 0; i < 32; i++) s[i] = weight_of(num_sub(s[i], c.m[i / 2u % 2u]));
 }
 
 /* The weights as an operand: pairs of tokens, register i % 4 of step i / 4. */
 NUM void pack(u32 (&p)[4][4], const f32 (&s)[32]) {
 #pragma unroll
-  for (u32 i = 0; i < 16; i++) p[i / 4u][i % 4u] = ptx_pack_bf16(s[2u * i], s[2u * i + 1u]);
+  for (u32 i = 0; i < 16; i++) p[i / 4u][i % 4u] = ptx_pack_bf16_positive(s[2u * i], s[2u * i + 1u]);
 }
 
 NUM void rescale(chain &c, const f32 (&factor)[2]) {
@@ -261,17 +319,32 @@ NUM void leave(u32 base, const turn &t) {
   if (threadIdx.x % 32u == 0) ptx_barrier_arrive(base + AT_EMPTY + t.stage * 8u);
 }
 
+/* Blocks of the item that a warpgroup sees. */
+NUM u32 seen_by(const item &it, u32 group) {
+  const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group;
+  const bool is_live = it.tile.position < (page + 1u) * PAGE_TOKENS && it.end >= page * PAGE_TOKENS;
+  const u32 seen = !is_live || page < it.first ? 0u : page + 1u - it.first;
+  return seen < it.count ? seen : it.count;
+}
+
 /* Blocks of the item up to this warpgroup's own page. t: the turn of the item's first block, and behind the last one on return. */
 NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, u32 base, u32 group) {
-  const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group, q = base + group * K_BOXES * BOX_BYTES;
-  const bool is_live = it.tile.position < (page + 1u) * PAGE_TOKENS && it.end >= page * PAGE_TOKENS;
-  const u32 seen = !is_live || page < it.first ? 0u : page + 1u - it.first, count = seen < it.count ? seen : it.count;
+  const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group;
+  const u32 count = seen_by(it, group);
+#ifdef SPEC_PING
+  const u32 other = seen_by(it, group ^ 1u), paired = count < other ? count : other;
+  if (group == 1u && paired > 1u) ptx_warps_arrive(3u, 256u);
+#endif
   if (count) {
     const rows r = rows_of(a, it, page);
     chain c;
     f32 s[32], factor[2];
     u32 p[4][4];
-    load_queries(a, it, page, q, group);
+    queries q;
+#if !Q_HELD
+    q.at = base + group * K_BOXES * BOX_BYTES;
+#endif
+    load_queries(a, it, r, page, group, q);
     begin(a, c, r, it.first == 0);
     ptx_barrier_wait(base + AT_FULL + t.stage * 8u, t.phase);
     multiply_scores(s, q, base + AT_STAGES + t.stage * STAGE_BYTES);
@@ -283,8 +356,14 @@ NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, 
       turn next = t;
       pass(next);
       ptx_barrier_wait(base + AT_FULL + next.stage * 8u, next.phase);
+#ifdef SPEC_PING
+      if (block < paired) ptx_warps_sync(3u + group, 256u);
+#endif
       multiply_scores(s, q, base + AT_STAGES + next.stage * STAGE_BYTES);
       multiply_values(c, p, base + AT_STAGES + t.stage * STAGE_BYTES + K_BOXES * BOX_BYTES, base);
+#ifdef SPEC_PING
+      if (block < paired && (group == 0u || block + 1u < paired)) ptx_warps_arrive(4u - group, 256u);
+#endif
       PTX_MULTIPLY_WAIT(1); /* the scores are there */
       weigh(a, s, c, factor, it.first + block == page);
       PTX_MULTIPLY_WAIT(0);

@@ -104,6 +104,13 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
+/* The same, but negative numbers become 0. */
+NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) {
+  u32 d;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+
 /* Stores four 8x8 matrices of 16-bit numbers transposed: lane i gives the address of 16 bytes, column i % 8 of matrix i / 8. */
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(m0), "r"(m1), "r"(m2),
@@ -162,6 +169,7 @@ PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D
                  ", 1, 1, 1, " across ";" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                 \
   }
 PTX_MULTIPLY_HELD(ptx_multiply_held, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
+PTX_MULTIPLY_HELD(ptx_multiply_held, 64, PTX_D0, "0", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_held_across, 64, PTX_D0, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_held_across, 128, PTX_D0 ", " PTX_D1, "1", "%64, %65, %66, %67", "%68", PTX_OUT32(0), PTX_OUT32(32))
 PTX_MULTIPLY_HELD(ptx_multiply_held_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128, %129, %130, %131", "%132",
