@@ -110,7 +110,7 @@ EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES":
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
 EMULATED["mla_expand"] = [{"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
-                           for nope, rope, v, stages in ((64, 32, 64, 4), (64, 64, 64, 4), (64, 64, 128, 4), (128, 64, 128, 4),
+                           for nope, rope, v, stages in ((64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5),
                                                          (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
 

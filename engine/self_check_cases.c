@@ -493,14 +493,15 @@ void self_check_cases_mla_expand(self_check_image *image) {
   a.kv = kv;
   a.w = w;
   a.y = take(image, (u64)PIECE_PAGES * PAGE_TOKENS * (N + rope) * 2);
-  LAUNCH(image, a, N, PIECE_PAGES * PAGE_TOKENS, 1);
+  LAUNCH(image, a, N, 1, 1); /* fewer blocks than tiles */
 }
 
-/* Two tiles of one context over the edge of a page and of a pair of pages. Form 0, 4: all pages in one piece. 1, 5: the last piece, after
+/* Three tiles of one context over the edge of a page and of a pair of pages, one behind the other by one block. Form 0, 4: all pages in one piece. 1, 5: the last piece, after
  * another. 2, 6: one before it, whose state is judged. From 4 on with 32 columns of rope. */
 void self_check_cases_mla_prefill(self_check_image *image) {
-  enum { HEADS = 1, TOKENS = 9, PAGES = 3 };
-  static const attn_tile tile[] = {{.row = 0, .count = 6, .seq = 1, .position = 61}, {.row = 6, .count = 3, .seq = 1, .position = 128}};
+  enum { HEADS = 1, TOKENS = 11, PAGES = 3 };
+  static const attn_tile tile[] = {{.row = 0, .count = 6, .seq = 1, .position = 61}, {.row = 6, .count = 3, .seq = 1, .position = 128},
+                                   {.row = 9, .count = 2, .seq = 1, .position = 126}};
   const u32 nope = image->kv_lora_rank, v = image->rope_dim, rope = image->form >= 4 ? 32 : 64, part = image->form % 4;
   const u32 pages = part ? 2 : PAGES, columns = HEADS * (nope + v) + rope;
   mla_prefill_args a = {.heads = HEADS, .nope_dim = nope, .rope_dim = rope, .v_dim = v, .q_rope_stride = rope, .piece_pages = pages,
@@ -527,7 +528,7 @@ void self_check_cases_mla_prefill(self_check_image *image) {
   a.step = step, a.tiles = tiles, a.contexts = contexts, a.q_nope = q_nope, a.q_rope = q_rope, a.expanded = expanded, a.state = state;
   a.out = take(image, (TOKENS + 1) * HEADS * v * 2);
   image->launch->rows = TOKENS;
-  LAUNCH(image, a, ATTN_GRID, 1, 1);
+  LAUNCH(image, a, 1, 1, 1);
 }
 
 /* (m, l, O) of a unit. Maxima are close, or so far apart that a factor is 0 at times. */

@@ -28,7 +28,7 @@ TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64,
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
-HEADS = [(64, 32, 64, 4), (64, 64, 64, 4), (64, 64, 128, 4), (128, 64, 128, 4), (192, 64, 256, 2)]
+HEADS = [(64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5), (192, 64, 256, 2)]
 
 
 def variants(stem):
@@ -40,7 +40,7 @@ def variants(stem):
                 for rank in (256, 512) for rope in (32, 64)]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
-                 2048 + 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64)) for nope, rope, v, stages in HEADS]
+                 2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64)) for nope, rope, v, stages in HEADS]
     if stem == "mla_expand":
         return [({"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}, 1024 + 4 * 256 * 128)]
     return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)

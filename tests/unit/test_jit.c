@@ -131,7 +131,7 @@ static const variant variants[] = {
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
     {"mla_expand", TILES(128, 128, 4)},
     {"mla_fold", 1, {THREADS(128)}},
-    {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 4},
+    {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 5},
                         {"SPEC_MAPS", 1}}},
     {"silu_mul", 1, {THREADS(256)}},
     {"router", 1, {THREADS(128)}},

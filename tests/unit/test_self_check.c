@@ -123,7 +123,8 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t columns = spec_of(kernel, "RANK=") + spec_of(kernel, "ROPE_DIM=");
   if (spec_of(kernel, "RANK=")) return 1024 + 3 * 8192 * (uint32_t)div_up(columns, 64) + 8192 + 1024;
   uint32_t stages = spec_of(kernel, "STAGES="), nope = spec_of(kernel, "NOPE_DIM=");
-  if (nope) return 2048 + 8192 * (2 * (nope / 64 + 1) + stages * (nope / 64 + 1 + spec_of(kernel, "V_DIM=") / 64));
+  if (nope) return 2048 + 8192 * ((spec_of(kernel, "V_DIM=") > 128 ? 2 : 0) * (nope / 64 + 1) +
+                                   stages * (nope / 64 + 1 + spec_of(kernel, "V_DIM=") / 64));
   return stages ? 1024 + stages * (spec_of(kernel, "TILE_N=") + spec_of(kernel, "TILE_ROWS=")) * 128 : 0;
 }
 
