@@ -54,9 +54,9 @@ static void add_context(filler *f, const bench_span *span) {
   f->pages += pages_for(tokens);
 }
 
-static void add_span(bench *self, filler *f, const bench_span *span, bool known) {
+static void add_span(bench *self, filler *f, const bench_span *span, bool known, bool is_prompt) {
   const plan_header *header = self->plan->header;
-  if (known && header->limits.parity == PARITY_FAST_PREFILL) add_context(f, span);
+  if (is_prompt) add_context(f, span);
   else add_tiles(f, span, header->limits.attn_tile_tokens);
   for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
     f->in.token[f->tokens] = known ? (int32_t)(bench_fill_draw(self) % header->model.vocab) : -1 - (int32_t)span->slot;
@@ -72,12 +72,13 @@ static void add_span(bench *self, filler *f, const bench_span *span, bool known)
 
 void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint32_t count, bool known) {
   filler f = {.in = exec_fill(self->machine, parity)};
+  bool is_fast = self->plan->header->limits.parity == PARITY_FAST_PREFILL, is_prompt = is_fast && spans[0].count > 1;
   self->kv_rows = 0;
-  for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known);
+  for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known, is_prompt);
   *f.in.head = (step_in){.token_count = f.tokens, .logit_count = f.logits, .tile_count = f.tiles + f.prompt_tiles, .seq_count = count};
-  if (self->plan->header->limits.parity == PARITY_STRICT) return;
-  f.in.head[STEP_MADE] = (step_in){.token_count = known ? 0 : f.tokens, .tile_count = f.tiles, .seq_count = known ? 0 : count};
-  f.in.head[STEP_PROMPT] = (step_in){.token_count = known ? f.tokens : 0, .tile_count = f.prompt_tiles, .seq_count = f.contexts};
+  if (!is_fast) return;
+  f.in.head[STEP_MADE] = (step_in){.token_count = is_prompt ? 0 : f.tokens, .tile_count = f.tiles, .seq_count = is_prompt ? 0 : count};
+  f.in.head[STEP_PROMPT] = (step_in){.token_count = is_prompt ? f.tokens : 0, .tile_count = f.prompt_tiles, .seq_count = f.contexts};
 }
 
 void bench_step_submit(bench *self, uint32_t parity, bool decode) {

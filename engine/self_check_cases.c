@@ -496,8 +496,8 @@ void self_check_cases_mla_expand(self_check_image *image) {
   LAUNCH(image, a, N, 1, 1); /* fewer blocks than tiles */
 }
 
-/* Three tiles of one context over the edge of a page and of a pair of pages, one behind the other by one block. Form 0, 4: all pages in one piece. 1, 5: the last piece, after
- * another. 2, 6: one before it, whose state is judged. From 4 on with 32 columns of rope. */
+/* Three tiles of one context over the edge of a page and of a pair of pages, one behind the other by one block. Form 0, 4: all pages in one
+ * piece. 1, 5: the last piece, after another. 2, 6: one before it, whose state is judged. From 4 on with 32 columns of rope. */
 void self_check_cases_mla_prefill(self_check_image *image) {
   enum { HEADS = 1, TOKENS = 11, PAGES = 3 };
   static const attn_tile tile[] = {{.row = 0, .count = 6, .seq = 1, .position = 61}, {.row = 6, .count = 3, .seq = 1, .position = 128},

@@ -234,7 +234,9 @@ NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
 #pragma unroll
   for (u32 i = 0; i < 4; i++) {
     ptx_multiply_held_across(c.o, p[i], values + i * 128u);
+#ifndef SPEC_NOL
     ptx_multiply_held(c.l, p[i], ones);
+#endif
   }
   ptx_multiply_commit();
 }
@@ -251,6 +253,10 @@ NUM f32 weight_of(f32 x) {
 
 /* Makes weights of the scores and brings m up to date; factor: what O and l are to be multiplied by. */
 NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[2], bool is_own) {
+#ifdef SPEC_NOSOFT
+  factor[0] = factor[1] = 1.0f;
+  return;
+#endif
   f32 top[2] = {-INFINITE, -INFINITE};
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
@@ -274,7 +280,7 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[
   f32 least = fminf(s[0], s[1]);
 #pragma unroll
   for (u32 i = 2; i < 32; i++) least = fminf(least, s[i]);
-  if (num_sub(least, fmaxf(c.m[0], c.m[1])) >= -126.0f) {
+  if (!__any_sync(WARP_ALL, !(num_sub(least, fmaxf(c.m[0], c.m[1])) >= -126.0f))) {
 #pragma unroll
     for (u32 i = 0; i < 32; i++) {
       const f32 y = num_sub(s[i], c.m[i / 2u % 2u]);
@@ -284,11 +290,16 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[
       p = num_fma(p, f, 0x1.fff692p-1f);
       s[i] = num_float(num_bits(p) + (num_bits(t) << 23));
     }
-    return;
-  }
+  } else
 #endif
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = weight_of(num_sub(s[i], c.m[i / 2u % 2u]));
+#ifndef SPEC_NOHOLD
+  u32 all = 0;
+#pragma unroll
+  for (u32 i = 0; i < 32; i++) all |= num_bits(s[i]);
+  ptx_settle(all);
+#endif
 }
 
 /* The weights as an operand: pairs of tokens, register i % 4 of step i / 4. */

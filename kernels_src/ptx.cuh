@@ -129,6 +129,11 @@ NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3fff
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
 NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
 
+/* What x is made of is computed here: the compiler would put it off until behind the next wait, where it is needed. */
+NUM void ptx_settle(u32 x) {
+  if (__any_sync(WARP_ALL, x == 0xffffffffu)) asm volatile("nanosleep.u32 1;" ::: "memory");
+}
+
 /* wgmma: fence before the first after the accumulators were touched, commit ends a group, wait as for copies. */
 NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

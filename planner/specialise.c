@@ -118,7 +118,8 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
 
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
 
-/* Queries of two warpgroups where registers have no room for them, as many stages of k and v blocks as there is room for, barriers, ones: see mla_prefill.cu. */
+/* Queries of two warpgroups where registers have no room for them, as many stages of k and v blocks as there is room for, barriers, ones:
+ * see mla_prefill.cu. */
 uint32_t specialise_prefill_shared(uint32_t nope_dim, uint32_t rope_dim, uint32_t v_dim, uint32_t *stages) {
   uint32_t k_boxes = nope_dim / 64 + (uint32_t)div_up(rope_dim, 64), fixed = 2048 + (v_dim <= 128 ? 0 : 2 * k_boxes * 8192);
   uint32_t stage = (k_boxes + v_dim / 64) * 8192;

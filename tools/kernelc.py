@@ -40,7 +40,8 @@ def variants(stem):
                 for rank in (256, 512) for rope in (32, 64)]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
-                 2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64)) for nope, rope, v, stages in HEADS]
+                 2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64))
+                for nope, rope, v, stages in HEADS]
     if stem == "mla_expand":
         return [({"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}, 1024 + 4 * 256 * 128)]
     return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)

@@ -45,6 +45,7 @@ int __syncthreads_or(int x);
 static inline void __syncthreads() { __syncthreads_or(0); }
 void __syncwarp();
 u32 __ballot_sync(u32 mask, bool x);
+static inline bool __any_sync(u32 mask, bool x) { return __ballot_sync(mask, x) != 0; }
 u32 __match_any_sync(u32 mask, u32 x);
 u32 __reduce_add_sync(u32 mask, u32 x);
 u64 emulator_shuffle(u64 x, u32 from); /* lane from's x */

@@ -64,6 +64,7 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emul
 #include "ptx_forms.cuh" /* PTX_SWIZZLED, PTX_ACROSS, PTX_PLAIN, ptx_operand */
 
 NUM void ptx_hold(f32 &) {}
+NUM void ptx_settle(u32) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)
