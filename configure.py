@@ -162,7 +162,7 @@ TEST_WRAPS = {
     "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm
 moe_combine""".split()],
     "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
-    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in ("mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
