@@ -17,16 +17,16 @@ import sys
 
 ENGINE = """
 added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step bpe
-detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_start fail gemm_lt
-gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points pretokenize receipt receipt_compare receipt_read
-request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases special_file
-split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_reader
-trace_writer transcript trig verbatim watch weights weights_tree
+detokenizer diff_receipt diff_requests diff_trace diff_values digest digest_avx2 dynlib exec exec_bench exec_library exec_start
+fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points pretokenize receipt receipt_compare
+receipt_read request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases
+special_file split_automaton split_pattern split_program staging stop_text tokenizer tokenizer_json tokenizer_tiktoken
+trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable kv_write mla_attn mla_expand mla_fold mla_prefill
-moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample silu_mul
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_expand mla_fold mla_prefill moe_gemm
+moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
@@ -36,17 +36,21 @@ print profile rope specialise
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_audit cli_bench cli_bench_report cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines cli_options
-cli_output cli_plan cli_probe cli_roofline cli_run cli_sampling cli_score cli_show cli_stats cli_terms cli_trace cli_verify
-main
+cli_audit cli_bench cli_bench_report cli_bench_tax cli_compare cli_copy cli_diff cli_digest cli_engine cli_files cli_lines
+cli_options cli_output cli_plan cli_probe cli_probe_gpu cli_roofline cli_run cli_sampling cli_score cli_show cli_stats cli_terms
+cli_trace cli_verify main
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu contexts.cuh embed.cu gemm.cu kv_write.cu mla_attn.cu mla_expand.cu mla_fold.cu mla_prefill.cu moe_combine.cu
-moe_gemm.cu moe_sort.cu num.h ptx.cuh q_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu silu_mul.cu step.h
+abi.h adjust.cu attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
+embed.cu few.cuh gemm.cu gemm_few.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_prefill.cu moe_gemm.cu
+moe_gemm_few.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu router.cu row_digest.cu sample.cu step.h
 tensor_map.h tile.cuh
 """.split()
+
+# Profiles of GPUs, compiled in likewise.
+PROFILES = ["nvidia-h200"]
 
 # The schedule fuzzer: build/schedule_fuzz, and what tests/e2e/test_schedules.c has of it.
 SCHEDULE_FUZZ = ["tests/schedule/%s.c" % name for name in "ask case draw fuzz models run shrink trial".split()]
@@ -57,7 +61,7 @@ EXAMPLE = "tests/examples/embed.c"
 
 # tools/<name>.c -> build/<name>
 TOOLS = """
-random_model tokenizer_ids
+cpu_speed random_model tokenizer_ids
 """.split()
 
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
@@ -70,8 +74,7 @@ schedule schedule_pages schedule_random score_items score_report score_tokens se
 tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust embed gemm kv_write mla_attn mla_expand mla_fold mla_prefill moe_combine moe_gemm moe_sort q_rope rmsnorm router row_digest sample
-silu_mul
+adjust embed gemm mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle prefill requests schedules
@@ -104,15 +107,23 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128, "moe_sort": 1024,
-    "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}.items()}
+    "embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+EMULATED["rmsnorm"] = [{"THREADS": 1024, "HELD": held} for held in (1, 2, 8)]
+EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 EMULATED["gemm"] = [{"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": 4} for n in (64, 128) for rows in (16, 64, 128)]
 EMULATED["moe_gemm"] = [spec for spec in EMULATED["gemm"] if spec["TILE_ROWS"] <= spec["TILE_N"]]
+FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
+       "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
+for stem, tiles in FEW.items():
+    EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
+                       for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5),
                                                          (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
+    (256, 32, 8), (256, 64, 8), (512, 64, 8), (256, 64, 16), (512, 64, 16), (256, 64, 32), (512, 32, 32), (512, 64, 32))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -120,28 +131,56 @@ FLAWS = [
     ("gemm", 1, "tile.cuh", "s/w + i \\* 2u, x + i \\* 2u/w + (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
     ("gemm", 1, "tile.cuh", "s/COPY_WAIT(SPEC_STAGES - 3)/COPY_WAIT(SPEC_STAGES - 2)/", "reads a stage before it has come"),
     ("gemm", 1, "tile.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "fills a stage that is still read"),
+    ("gemm", 10, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 10, "few.cuh", "s/count \\* FEW_X_BLOCK);/0u);/", "a stage is full before its token rows have come"),
+    ("gemm", 6, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
+    ("gemm", 6, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
+    ("gemm", 6, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
+    ("moe_gemm", 7, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
+    ("moe_gemm", 7, "moe_gemm_few.cuh", "s/count \\* rows \\* 128u/count * 128u/", "only one token row is waited for"),
+    ("moe_gemm", 7, "moe_gemm_few.cuh", "s/row_token ? row_token.e.row + row. : /row_token ? e.row : /", "token rows are not gathered"),
     ("mla_attn", 0, "mla_attn.cu", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "mla_attn.cu", "s/__syncthreads(); .. P is whole ..//", "no barrier between P and its use"),
-    ("rmsnorm", 0, "reduce.cuh", "s/if (t < 32) p = reduce/if (t < 31) p = reduce/", "a lane misses a shuffle"),
+    ("rmsnorm", 0, "rmsnorm.cu", "\\#partial.j. = p;#{n;d}", "no barrier before the tree"),
     ("mla_attn", 0, "mla_attn.cu", "s/row <= last ? 16u : 0u/row <= last ? 16u : 16u/", "rows beyond the last position are not zero"),
+    ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//",
+     "KV rows are used before they have come"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/clear_rows(shared, at, last/clear_rows(shared, at, 1u + last/",
+     "a row beyond the last position is not zero"),
+    ("mla_attn", 8, "decode_scores.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX/if (nth > 1u) ptx_barrier_wait(base + MAX/",
+     "a maximum is taken before it is there"),
+    ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, p.cut)/(in_group == 0)/", "a unit goes on from the one before"),
+    ("mla_fold", 0, "mla_fold.cu", "s/__syncthreads(); .. the groups have been read ..//", "groups are overwritten before they are read"),
+    ("mla_fold", 0, "mla_fold.cu", "s/nth < per_group \\&\\& unit + 1u/nth < 1u \\&\\& unit + 1u/",
+     "units are folded without their groups"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),
     ("adjust", 0, "adjust.cu", "\\#marks\\[i\\] = 0;#{n;d}", "no barrier between cleared marks and their use"),
-    ("sample", 0, "sample.cu", "s/key_of(logits\\[i\\], i) > key/key_of(logits[i], 0u) > key/",
+    ("sample", 0, "sample.cu", "s/key_at(row, n) > key/(key_at(row, n) | 0x3fffffu) > key/",
      "a rank that takes all equal logits for larger"),
-    ("sample", 0, "sample.cu", "s/write_top(h, row,/write_top(h, {a.adjusted + (u64)r * a.vocab, a.vocab, row.top, 0.0f},/",
+    ("sample", 0, "sample.cu", "s/a.logits + (u64)r . a.vocab, false/a.adjusted + (u64)r * a.vocab, true/",
      "the likeliest tokens by adjusted logits"),
     ("sample", 0, "sample.cu", "s/, top) >= bound/, top) > bound/", "min-p drops what it meets exactly"),
-    ("sample", 0, "sample.cu", "s/__syncthreads(); .. h.reduce has been read ..//",
-     "no barrier between two uses of a shared array"),
-    ("sample", 0, "sample.cu", "s/if (t == 0 \\&\\& param.target < 0)/if (t == 0)/", "a row that was only scored sets the next token"),
+    ("sample", 0, "sample.cu", "s/rank < KERNEL_CLUSTER - 1u/rank < KERNEL_CLUSTER - 3u/", "the last blocks are never drawn from"),
+    ("sample", 0, "sample.cu", "s/row.rank . WIDTH + t\\], 0/row.rank % 7u * WIDTH + t], 0/",
+     "two blocks write the same partial sums"),
+    ("row_digest", 0, "row_digest.cu", "\\#parts\\[rank\\], 0#{n;d}", "block 0 does not wait for the others"),
+    ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
+     "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/num_fma(delta\\[at + i\\], a.delta_scale, again/num_fma(delta[at + i], 1.0f, again/",
-     "the second reading adds delta unscaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, 1.0f)/", "a result is not scaled"),
-    ("q_rope", 0, "q_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2 \\* i + 1/2 * i + 1/", "pairs of halves are not told apart"),
-    ("q_rope", 0, "q_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
+    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
+    ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
+    ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
+     "a pair stands before itself"),
+    ("router", 0, "router.cu", "\\#lane = t % 32u, warp = t / 32u;#{n;d}", "pairs are sorted before all tokens have chosen"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
+     "pairs of halves are not told apart"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
     ("mla_expand", 0, "contexts.cuh", "s/first <= page/first < page/",
      "the first page of a context is looked for in the one before"),
     ("mla_expand", 0, "mla_expand.cu", "s/__syncthreads(); .. the result has left the ring ..//",
@@ -151,7 +190,6 @@ FLAWS = [
     ("mla_prefill", 1, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/leave(base, t);/leave(base, t), leave(base, t);/", "a stage is filled before all have left it"),
-    ("kv_write", 0, "kv_write.cu", "s/a.half_split ? i : 2 \\* i/2 * i/", "pairs of halves are not told apart"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
@@ -159,19 +197,18 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
-    "test_audit": ["cpu_" + stem for stem in """embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router moe_gemm
-moe_combine""".split()],
-    "test_control": ["cpu_mla_fold", "cpu_kv_write", "verbatim_open"],
+    "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
+    "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in ("mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
-    "test_schedules": ["cpu_kv_write", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
+    "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
     "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
-    "test_trace": ["cpu_silu_mul"],
+    "test_trace": ["cpu_gemm", "cpu_moe_gemm"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
     "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],
 }
@@ -192,7 +229,8 @@ CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=o
 INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
 CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
-            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-I.", "-Itests/emulator", "-Ikernels_src"]
+            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi",
+            "-I.", "-Itests/emulator", "-Ikernels_src"]
 INSTRUCTION_SETS = {
     "_avx2": "-mavx2 -mfma -mf16c",
     "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c",
@@ -362,7 +400,9 @@ def write_emulator(ninja, build):
     for i, (stem, number, text, edit, flaw) in enumerate(FLAWS):
         folder = "%s/gen/flaw_%d" % (build, i)
         copies = sorted({"%s/%s.cu" % (folder, stem), "%s/%s" % (folder, text)})
-        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem], stem=stem, folder=folder, edit=edit)
+        headers = ["kernels_src/" + name for name in KERNEL_TEXTS if name.endswith(".cuh")]
+        ninja.build(copies, "break", "kernels_src/" + text, implicit=["kernels_src/%s.cu" % stem, *headers], stem=stem, folder=folder,
+                    edit=edit)
         kernel(stem, EMULATED[stem][number], "broken_%d" % i, folder, flaw, copies)
     linked["test_self_check"] = [machine] + [path for paths in linked.values() for path in paths if path != machine]
     return linked
@@ -399,9 +439,9 @@ def write_rules(ninja, args):
                "'-DEMULATED_TEXT=\"$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out",
                description="CXX $out", **depfile)
     ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
-    ninja.rule("break", command="cp kernels_src/$stem.cu $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
+    ninja.rule("break", command="cp kernels_src/$stem.cu kernels_src/*.cuh $folder/ && sed '$edit' $in > $folder/$$(basename $in) && "
                "! cmp -s $in $folder/$$(basename $in)", description="BREAK $out")
-    ninja.rule("embed", command="python3 tools/embed.py -o $out $in", description="EMBED $out")
+    ninja.rule("embed", command="python3 tools/embed.py -o $out --table $table --header $header $in", description="EMBED $out")
     ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(),
                description="CONFIGURE", generator="1")
     ninja.rule("run_tests", command="python3 tools/test.py --builddir $builddir", description="TEST", pool="console")
@@ -426,10 +466,11 @@ def generate(args):
     ninja.lines.append("# Written by configure.py; edit that instead.")
     write_rules(ninja, args)
     ninja.comment("Generated sources and this file")
-    generated = []
-    if KERNEL_TEXTS:
-        generated = [build + "/gen/kernel_sources.c"]
-        ninja.build(generated, "embed", ["kernels_src/" + name for name in KERNEL_TEXTS], implicit=["tools/embed.py"])
+    generated = [build + "/gen/kernel_sources.c", build + "/gen/profile_shipped.c"]
+    ninja.build(generated[0], "embed", ["kernels_src/" + name for name in KERNEL_TEXTS], implicit=["tools/embed.py"],
+                table="kernel_sources", header="engine/kernel_sources.h")
+    ninja.build(generated[1], "embed", ["planner/profiles/%s.json" % name for name in PROFILES], implicit=["tools/embed.py"],
+                table="profile_shipped", header="planner/profile_shipped.h")
     ninja.build(output_path(args), "configure", implicit=["configure.py"])
 
     ninja.comment("The program, its library, tools and tests")

@@ -42,7 +42,7 @@ typedef void audit_step(audit *self);
 
 /* === What is chosen ========================================================================================================= */
 
-/* "q_rope" is q_rope's two points, "q_rope q_nope" one of them. */
+/* "qkv_rope" is qkv_rope's three points, "qkv_rope q_nope" one of them. */
 static bool is_named(const verbatim_point *point, const char *op) {
   const char *name = trace_op_name(point);
   size_t bytes = strlen(op);

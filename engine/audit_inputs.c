@@ -26,7 +26,9 @@ static const void *args_of(const plan *p, uint32_t op) { return p->args + p->ops
 static uint32_t reads_of_norm(const rmsnorm_args *a, read_run *out) {
   out[0] = RUN(rmsnorm_args, x, 4ull * a->x_stride, 4ull * a->dim);
   out[1] = RUN(rmsnorm_args, delta, 4ull * a->x_stride, 4ull * a->dim);
-  return 2;
+  out[2] = RUN(rmsnorm_args, experts, 4ull * a->dim, 4ull * a->dim);
+  out[3] = RUN(rmsnorm_args, topk_weight, 4ull * a->top_k, 4ull * a->top_k);
+  return 4;
 }
 
 static uint32_t reads_of_gemm(const gemm_args *a, read_run *out) {
@@ -43,13 +45,6 @@ static uint32_t reads_of_attn(const mla_attn_args *a, read_run *out) {
   return 2;
 }
 
-static uint32_t reads_of_combine(const moe_combine_args *a, read_run *out) {
-  out[0] = RUN(moe_combine_args, y, 4ull * a->hidden, 4ull * a->hidden);
-  out[1] = RUN(moe_combine_args, topk_weight, 4ull * a->top_k, 4ull * a->top_k);
-  out[2] = RUN(moe_combine_args, shared, 4ull * a->hidden, 4ull * a->hidden);
-  return 3;
-}
-
 /* Rows of activations and of the KV table: what comes from weights, tables, the step's inputs or an op without points is not listed. */
 static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
   const void *args = args_of(p, op);
@@ -57,21 +52,11 @@ static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
     case KERNEL_rmsnorm: return reads_of_norm(args, out);
     case KERNEL_gemm: return reads_of_gemm(args, out);
     case KERNEL_mla_attn: return reads_of_attn(args, out);
-    case KERNEL_moe_combine: return reads_of_combine(args, out);
-    case KERNEL_kv_write: {
-      const kv_write_args *a = args;
-      *out = RUN(kv_write_args, src, 4ull * a->src_stride, 4ull * (a->kv_lora_rank + a->rope_dim));
-      return 1;
-    }
-    case KERNEL_q_rope: {
-      const q_rope_args *a = args;
-      *out = RUN(q_rope_args, src, 4ull * a->src_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
-      return 1;
-    }
-    case KERNEL_silu_mul: {
-      const silu_mul_args *a = args;
-      *out = RUN(silu_mul_args, gate_up, 8ull * a->inter, 8ull * a->inter);
-      return 1;
+    case KERNEL_qkv_rope: {
+      const qkv_rope_args *a = args;
+      out[0] = RUN(qkv_rope_args, q, 4ull * a->q_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
+      out[1] = RUN(qkv_rope_args, kv_in, 4ull * a->kv_in_stride, 4ull * (a->kv_lora_rank + a->rope_dim));
+      return 2;
     }
     case KERNEL_router: {
       const router_args *a = args;
@@ -138,7 +123,7 @@ static status find_inputs(const search *s, uint32_t op, audit_list *list) {
   const char *name = plan_string(s->plan, s->plan->ops[op].name);
   for (uint32_t r = 0, count = reads_of(s->plan, op, runs); r < count; r++) {
     const plan_fixup *fixup = find_fixup(s->plan, op, runs[r].args_offset);
-    if (!fixup) continue; /* no delta, no shared expert */
+    if (!fixup) continue; /* no delta, no experts */
     for (uint32_t segment = 0; segment < runs[r].segments; segment++) {
       uint64_t at = fixup->offset + segment * runs[r].segment_stride, end = at + runs[r].segment_bytes;
       while (at < end) {
@@ -158,9 +143,9 @@ static status find_inputs(const search *s, uint32_t op, audit_list *list) {
 
 /* === Ops ==================================================================================================================== */
 
-/* The nearest op of this kernel before, in the layer. */
+/* The nearest op of this kernel before; experts are added up by the next layer's norm. */
 static uint32_t op_before(const plan *p, uint32_t op, uint32_t kernel) {
-  for (uint32_t i = op; i-- > 0 && p->ops[i].layer == p->ops[op].layer;)
+  for (uint32_t i = op; i-- > 0;)
     if (p->ops[i].kernel == kernel) return i;
   return AUDIT_NONE;
 }

@@ -2,6 +2,7 @@
 #include "audit_machine.h"
 #include "clock.h"
 #include "exec.h"
+#include "kernels.h"
 #include "safetensors.h"
 #include <stdio.h>
 #include <string.h>
@@ -179,6 +180,11 @@ static void read_pairs(audit_machine *self, const audit_list *list) {
   }
 }
 
+static void poison_made(audit_machine *self, const audit_op *op) {
+  for (uint32_t i = 0; i < op->made.count; i++)
+    for (uint32_t r = 0; r < self->count; r++) copy_row(self, op->made.point[i], r, self->poison, NULL);
+}
+
 double audit_machine_run(audit_machine *self, const audit_op *op, const audit_request *request, const uint32_t *rows, uint32_t count,
                          audit_machine_see *see, void *context) {
   double seconds = 0;
@@ -186,14 +192,15 @@ double audit_machine_run(audit_machine *self, const audit_op *op, const audit_re
   self->count = count;
   for (uint32_t i = 0; i < count; i++) self->rows[i] = &request->rows[rows[i]];
   write_step(self, op->of_logits);
+  bool has_fold = self->plan->ops[op->op].kernel == KERNEL_mla_fold; /* the attention before it writes rows too, where it cuts nothing */
+  if (has_fold) poison_made(self, op);
   if (op->prior != AUDIT_NONE) {
     put_inputs(self, &op->prior_inputs);
     seconds += run_op(self, op->prior, false);
     read_pairs(self, &op->inputs);
     read_pairs(self, &op->made);
   }
-  for (uint32_t i = 0; i < op->made.count; i++)
-    for (uint32_t r = 0; r < count; r++) copy_row(self, op->made.point[i], r, self->poison, NULL);
+  if (!has_fold) poison_made(self, op);
   put_inputs(self, &op->inputs); /* behind the poison: the residual stream is added to in place */
   seconds += run_op(self, op->op, op->of_logits);
   for (uint32_t r = 0; r < count; r++)

@@ -61,6 +61,7 @@ static inline uint64_t align_up(uint64_t value, uint64_t alignment) { /* alignme
 }
 static inline uint64_t div_up(uint64_t value, uint64_t divisor) { return (value + divisor - 1) / divisor; }
 static inline uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 #endif

@@ -41,7 +41,7 @@ static status start_machine(bench *self) {
   TRY(open_device(self));
   stages->device = lap(&from);
   const exec_options machine = {.device = self->device, .pool = self->pool, .libraries = &libraries, .cache_dir = o->cache_dir,
-                                .timed = true};
+                                .timed = true, .unchecked = o->unchecked, .unchecked_count = o->unchecked_count};
   TRY(exec_open(&self->machine, self->plan, &machine, &self->host));
   stages->memory = lap(&from);
   TRY(exec_start_kernels(self->machine, &self->host));

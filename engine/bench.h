@@ -34,6 +34,8 @@ typedef struct bench_options {
   bench_list rows, contexts;      /* of the ops; contexts also of the steps                */
   const char *op;                 /* only ops of these names, and no steps; null: all      */
   bool no_ops;                    /* only steps                                            */
+  const plan_product *unchecked;  /* [unchecked_count] as in exec_options: products with other bits, to measure what ours cost */
+  uint32_t unchecked_count;
   double bytes_per_s, flops_per_s; /* of the floors, 0: those of the GPU below, none on the CPU  */
   void (*on_progress)(void *context, const char *what); /* may be null                     */
   void *context;

@@ -21,51 +21,41 @@ static bench_cost embed_cost(const scope *s, const embed_args *a) {
                       .flops = (double)(s->rows * a->hidden)};
 }
 
+/* What the experts of a token left counts as read row by row; of top_k 0 there is none. */
 static bench_cost rmsnorm_cost(const scope *s, const rmsnorm_args *a) {
   bool adds = has_pointer(s, offsetof(rmsnorm_args, delta)), keeps = has_pointer(s, offsetof(rmsnorm_args, x_out));
   uint64_t elements = s->rows * a->dim;
-  return (bench_cost){.weight_bytes = 2ull * a->dim, .activation_bytes = elements * (4 + 4u * adds + 4u * keeps + 2),
-                      .flops = (double)elements * (4 + 2 * adds)};
+  return (bench_cost){.weight_bytes = 2ull * a->dim,
+                      .activation_bytes = elements * (4 + 4u * adds + 4u * keeps + 4u * a->top_k + 2) + s->rows * a->top_k * 8ull,
+                      .flops = (double)elements * (4 + 2 * (adds || a->top_k) + 2.0 * a->top_k + (adds && a->top_k))};
 }
 
-static bench_cost kv_write_cost(const scope *s, const kv_write_args *a) {
-  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  return (bench_cost){.weight_bytes = 2ull * a->kv_lora_rank, .activation_bytes = s->rows * (columns * 6 + a->rope_dim * 4ull + 8),
-                      .flops = (double)s->rows * (4.0 * a->kv_lora_rank + 3.0 * a->rope_dim)};
+static bench_cost qkv_rope_cost(const scope *s, const qkv_rope_args *a) {
+  uint64_t kv = (uint64_t)a->kv_lora_rank + a->rope_dim, q = (uint64_t)a->heads * (a->nope_dim + a->rope_dim);
+  return (bench_cost){.weight_bytes = 2ull * a->kv_lora_rank, .activation_bytes = s->rows * ((kv + q) * 6 + a->rope_dim * 4ull + 8),
+                      .flops = (double)s->rows * (4.0 * a->kv_lora_rank + 3.0 * a->rope_dim * (1 + a->heads))};
 }
 
-static bench_cost q_rope_cost(const scope *s, const q_rope_args *a) {
-  uint64_t columns = (uint64_t)a->heads * (a->nope_dim + a->rope_dim);
-  return (bench_cost){.activation_bytes = s->rows * (columns * 6 + a->rope_dim * 4ull + 4),
-                      .flops = 3.0 * (double)s->rows * a->heads * a->rope_dim};
-}
+/* Of a row of a product's result with n weight rows. */
+static uint64_t result_bytes(uint32_t n, uint32_t y_kind) { return y_kind == Y_F32 ? n * 4ull : y_kind == Y_BF16 ? n * 2ull : n; }
 
 static bench_cost gemm_cost(const scope *s, const gemm_args *a) {
-  uint64_t product = (uint64_t)a->n * a->k * a->batches, row = a->k * 2ull + a->n * (a->y_f32 ? 4ull : 2ull);
+  uint64_t product = (uint64_t)a->n * a->k * a->batches, row = a->k * 2ull + result_bytes(a->n, a->y_kind);
   return (bench_cost){.weight_bytes = product * 2, .activation_bytes = s->rows * a->batches * row,
                       .flops = 2.0 * (double)s->rows * (double)product};
 }
 
-/* Partial results that the rows' contexts are cut into. */
-static uint64_t partials(const scope *s, uint32_t chunk_tokens, uint32_t unit_chunks) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < s->step->token_count; i++)
-    sum += div_up(div_up(s->step->position[i] + 1ull, chunk_tokens), unit_chunks);
-  return sum;
-}
-
+/* Partial results count for nothing: how a context is cut is the kernel's affair. */
 static bench_cost mla_attn_cost(const scope *s, const mla_attn_args *a) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim, seen = 0;
-  uint64_t out = a->unit_chunks ? partials(s, a->chunk_tokens, a->unit_chunks) * a->heads * (a->kv_lora_rank + 2ull) * 4
-                                : s->rows * a->heads * a->kv_lora_rank * 2;
   for (uint32_t i = 0; i < s->step->token_count; i++) seen += s->step->position[i] + 1ull;
-  return (bench_cost){.kv_bytes = s->step->kv_rows * columns * 2, .activation_bytes = s->rows * a->heads * columns * 2 + out,
+  return (bench_cost){.kv_bytes = s->step->kv_rows * columns * 2,
+                      .activation_bytes = s->rows * a->heads * (columns + a->kv_lora_rank) * 2,
                       .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->kv_lora_rank)};
 }
 
 static bench_cost mla_fold_cost(const scope *s, const mla_fold_args *a) {
-  uint64_t units = partials(s, a->chunk_tokens, a->unit_chunks), numbers = units * a->heads * (a->kv_lora_rank + 2ull);
-  return (bench_cost){.activation_bytes = numbers * 4 + s->rows * a->heads * a->kv_lora_rank * 2, .flops = 2.0 * (double)numbers};
+  return (bench_cost){.activation_bytes = s->rows * a->heads * a->kv_lora_rank * 2};
 }
 
 /* Every row of the contexts once; the workspace is written for all heads. */
@@ -83,14 +73,10 @@ static bench_cost mla_prefill_cost(const scope *s, const mla_prefill_args *a) {
                       .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->v_dim)};
 }
 
-static bench_cost silu_mul_cost(const scope *s, const silu_mul_args *a) {
-  uint64_t elements = s->rows * a->rows_mul * a->inter;
-  return (bench_cost){.activation_bytes = elements * 10, .flops = 4.0 * (double)elements};
-}
-
 static bench_cost router_cost(const scope *s, const router_args *a) {
   uint64_t bias = has_pointer(s, offsetof(router_args, bias)) ? 4ull * a->experts : 0;
-  return (bench_cost){.weight_bytes = bias, .activation_bytes = s->rows * (a->experts * 4ull + a->top_k * 8ull),
+  uint64_t sorted = a->sorts ? s->rows * a->top_k * 8 + (a->experts + 1ull) * 4 : 0;
+  return (bench_cost){.weight_bytes = bias, .activation_bytes = s->rows * (a->experts * 4ull + a->top_k * 8ull) + sorted,
                       .flops = 3.0 * (double)s->rows * a->experts};
 }
 
@@ -102,13 +88,8 @@ static bench_cost moe_sort_cost(const scope *s, const moe_sort_args *a) {
 static bench_cost moe_gemm_cost(const scope *s, const moe_gemm_args *a) {
   uint64_t pairs = s->rows * a->top_k, read = has_pointer(s, offsetof(moe_gemm_args, row_token)) ? s->rows : pairs;
   return (bench_cost){.weight_bytes = (uint64_t)s->step->experts_used * a->n * a->k * 2,
-                      .activation_bytes = read * a->k * 2 + pairs * a->n * 4, .flops = 2.0 * (double)pairs * a->n * a->k};
-}
-
-static bench_cost moe_combine_cost(const scope *s, const moe_combine_args *a) {
-  bool adds = has_pointer(s, offsetof(moe_combine_args, shared));
-  return (bench_cost){.activation_bytes = s->rows * ((a->top_k + 1ull + adds) * a->hidden * 4 + a->top_k * 8ull),
-                      .flops = (double)s->rows * a->hidden * (2.0 * a->top_k + adds)};
+                      .activation_bytes = read * a->k * 2 + pairs * result_bytes(a->n, a->y_kind),
+                      .flops = 2.0 * (double)pairs * a->n * a->k};
 }
 
 /* Greedy rows: the largest logit, and the sum of exponentials for its probability. */
@@ -130,16 +111,13 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
   switch ((enum kernel_id)op->kernel) {
     case KERNEL_embed: return embed_cost(&s, args);
     case KERNEL_rmsnorm: return rmsnorm_cost(&s, args);
-    case KERNEL_kv_write: return kv_write_cost(&s, args);
-    case KERNEL_q_rope: return q_rope_cost(&s, args);
+    case KERNEL_qkv_rope: return qkv_rope_cost(&s, args);
     case KERNEL_gemm: return gemm_cost(&s, args);
     case KERNEL_mla_attn: return mla_attn_cost(&s, args);
     case KERNEL_mla_fold: return mla_fold_cost(&s, args);
-    case KERNEL_silu_mul: return silu_mul_cost(&s, args);
     case KERNEL_router: return router_cost(&s, args);
     case KERNEL_moe_sort: return moe_sort_cost(&s, args);
     case KERNEL_moe_gemm: return moe_gemm_cost(&s, args);
-    case KERNEL_moe_combine: return moe_combine_cost(&s, args);
     case KERNEL_sample: return sample_cost(&s, args);
     case KERNEL_row_digest: return row_digest_cost(&s, args);
     case KERNEL_adjust: return adjust_cost(&s);

@@ -97,12 +97,12 @@ typedef struct watch_state {
 } watch_state;
 
 static uint32_t count_experts(bench *self, const plan_op *op) {
-  const moe_sort_args *args = (const void *)(self->plan->args + op->args_offset);
+  const moe_gemm_args *args = (const void *)(self->plan->args + op->args_offset);
   uint32_t first[EXPERTS_MAX + 1], used = 0;
   ASSERT(args->experts <= EXPERTS_MAX);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    if (fixup->args_offset == offsetof(moe_sort_args, expert_first))
+    if (fixup->args_offset == offsetof(moe_gemm_args, expert_first))
       exec_read(self->machine, fixup->region, fixup->offset, first, (args->experts + 1ull) * sizeof *first);
   }
   for (uint32_t e = 0; e < args->experts; e++) used += first[e + 1] != first[e];
@@ -112,7 +112,7 @@ static uint32_t count_experts(bench *self, const plan_op *op) {
 static void see_op(void *context, uint32_t index) {
   watch_state *w = context;
   const plan_op *op = &w->self->plan->ops[index];
-  if (op->kernel == KERNEL_moe_sort) w->step.experts_used = count_experts(w->self, op);
+  if (op->kernel == KERNEL_moe_gemm) w->step.experts_used = count_experts(w->self, op);
   bench_cost cost = bench_cost_of(w->self->plan, op, &w->step);
   w->sum.weight_bytes += cost.weight_bytes;
   w->sum.kv_bytes += cost.kv_bytes;

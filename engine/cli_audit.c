@@ -24,7 +24,7 @@ static const char HELP[] =
   "  --id ID             of one request (all)\n"
   "  --position P[-Q]    of these tokens, the first is 0 (all)\n"
   "  --layer L[-M]       of these layers (all, and what is outside of layers)\n"
-  "  --op NAME           of points whose name, without its layer, is NAME or begins with that word: o_proj, q_rope, experts (all)\n"
+  "  --op NAME           of points whose name, without its layer, is NAME or begins with that word: o_proj, qkv_rope, experts (all)\n"
   "  --sample N          only N of these, of those that are covered, drawn with --seed (all)\n"
   "  --seed S            of the draw (0)\n"
   "  --threads N         of the CPU (all cores)\n"

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "bench.h"
 #include "cli_bench_report.h"
+#include "cli_bench_tax.h"
 #include "cli_engine.h"
 #include "cli_files.h"
 #include "cli_options.h"
@@ -25,6 +26,7 @@ static const char HELP[] =
   "  --roofline FILE     the ops as a picture (SVG): work for each byte against speed, under the machine's two limits\n"
   "  --op NAME[,NAME]    only ops whose name, without its layer, is NAME or begins with that word; no steps\n"
   "  --no-ops            only whole steps and prompts\n"
+  "  --tax PROFILE       whole steps twice: as planned, and with the fastest products of the profile, whatever their bits\n"
   "  --rows N[,N]        of the ops (1,8,16,32,64, max_batch_tokens): up to max_seqs of as many sequences that decode; else prompts\n"
   "  --context N[,N]     tokens of each sequence (ops 1024,8192; steps 128,1024); sizes that do not fit the KV pages are left out\n"
   "  --gb-per-s X        of the floors (4300 on a GPU; none on a CPU)\n"
@@ -38,7 +40,7 @@ static const char HELP[] =
 
 typedef struct bench_command {
   bench_options options;
-  const char *plan_path, *json_path, *roofline_path, *cache_dir;
+  const char *plan_path, *json_path, *roofline_path, *tax_path, *cache_dir;
   bool quiet;
   plan plan;
   bench *bench;
@@ -75,7 +77,8 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
                               {"--rows", take_list, &o->rows},                {"--context", take_list, &o->contexts},
                               {"--gb-per-s", take_rate, &gb_per_s},           {"--tflop-per-s", take_rate, &tflop_per_s},
                               {"--device", cli_engine_device, &o->device},          {"--threads", cli_options_u32, &o->threads},
-                              {"--cache-dir", cli_options_text, &self->cache_dir}, {"--quiet", NULL, &self->quiet}, {0}};
+                              {"--cache-dir", cli_options_text, &self->cache_dir}, {"--tax", cli_options_text, &self->tax_path},
+                              {"--quiet", NULL, &self->quiet}, {0}};
   const char **words = calloc((size_t)argc, sizeof *words);
   uint32_t count = 0;
   if (!words) return FAIL(ERR_LIMIT, "bench: no memory");
@@ -84,6 +87,7 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
   if (result == OK) self->plan_path = words[0];
   free(words);
   TRY(result);
+  if (self->tax_path && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --tax measures no ops for --op and --roofline");
   if (o->no_ops && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --no-ops leaves nothing for --op and --roofline");
   o->bytes_per_s = gb_per_s * 1e9;
   o->flops_per_s = tflop_per_s * 1e12;
@@ -111,6 +115,7 @@ static status run(bench_command *self) {
   o->program_path = getenv("PATH");
   o->on_progress = on_progress;
   o->context = self;
+  if (self->tax_path) return cli_bench_tax_run(o, self->tax_path, self->json_path);
   TRY(bench_open(&self->bench, o));
   const cli_bench_report report = {.plan = &self->plan, .results = bench_results(self->bench)};
   cli_bench_report_print(&report);

@@ -1,6 +1,7 @@
 /* cli_files.c - see cli_files.h. Files are told apart by device and inode, so that links and other spellings of a path do not hide
  * that two are one. Must not know what the files hold. */
 #include "cli_files.h"
+#include "limits.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -112,4 +113,22 @@ const char *cli_files_cache(const char *asked, char *room, size_t room_bytes) {
   if (base && *base == '/') length = snprintf(room, room_bytes, "%s/verbatim", base);
   else if (home && *home) length = snprintf(room, room_bytes, "%s/.cache/verbatim", home);
   return length > 0 && (size_t)length < room_bytes ? room : NULL;
+}
+
+status cli_files_read_config(const char *path, char **out, size_t *out_bytes) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  char *text = malloc(FILE_CONFIG_BYTES_MAX + 1);
+  ASSERT(text != NULL);
+  size_t bytes = fread(text, 1, FILE_CONFIG_BYTES_MAX + 1, file);
+  bool is_bad = ferror(file) != 0;
+  fclose(file);
+  if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
+    free(text);
+    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: is it a file?", path);
+    return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
+  }
+  *out = text;
+  *out_bytes = bytes;
+  return OK;
 }

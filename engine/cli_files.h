@@ -22,4 +22,7 @@ status cli_files_check_outputs(const char *const *outputs, size_t count, const c
  * its name in room. */
 const char *cli_files_cache(const char *asked, char *room, size_t room_bytes);
 
+/* A file of at most FILE_CONFIG_BYTES_MAX, whole, not NUL-terminated; freed by the caller. ERR_IO, ERR_LIMIT. */
+status cli_files_read_config(const char *path, char **out, size_t *out_bytes);
+
 #endif

@@ -9,6 +9,7 @@
 #include "plan_format.h"
 #include "special_file.h"
 #include "planner/planner.h"
+#include "planner/profile_shipped.h"
 #include "planner/print.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +21,11 @@
 #define PATH_BYTES_MAX 4096
 
 static const char HELP[] =
-  "usage: verbatim plan MODEL_DIR -o FILE [--config FILE] [--profile FILE] [--force] [--quiet]\n\n"
+  "usage: verbatim plan MODEL_DIR -o FILE [--config FILE] [--profile FILE|none] [--force] [--quiet]\n\n"
   "  -o FILE          the plan to write; an earlier plan is replaced\n"
   "  --config FILE    deployment (YAML or JSON); without it the defaults below\n"
-  "  --profile FILE   what `verbatim probe` measured: library algorithms to pin\n"
+  "  --profile FILE   what `verbatim probe` measured: library algorithms to pin, which the engine then demands; none: no library\n"
+  "                   without it: the shipped profile of the H200, whose algorithms the engine leaves out where it cannot use them\n"
   "  --force          replace FILE even if it is not a plan\n"
   "  --quiet          no summary\n\n"
   "Keys of the deployment:\n"
@@ -40,11 +42,6 @@ typedef struct plan_options {
   const char *model_dir, *config, *profile, *output;
   bool force, quiet, help;
 } plan_options;
-
-typedef struct file_text {
-  char *text; /* null: not read */
-  size_t bytes;
-} file_text;
 
 static status take_value(int argc, char **argv, int *at, const char **out) {
   if (*at + 1 >= argc) return FAIL(ERR_USAGE, "%s: expected a value after it; hint: verbatim plan --help", argv[*at]);
@@ -71,29 +68,12 @@ static status read_options(int argc, char **argv, plan_options *o) {
   return OK;
 }
 
-static status read_text(const char *path, file_text *out) {
-  FILE *file = fopen(path, "rb");
-  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-  char *text = malloc(FILE_CONFIG_BYTES_MAX + 1);
-  ASSERT(text != NULL);
-  size_t bytes = fread(text, 1, FILE_CONFIG_BYTES_MAX + 1, file);
-  bool is_bad = ferror(file) != 0;
-  fclose(file);
-  if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
-    free(text);
-    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: is it a file?", path);
-    return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
-  }
-  *out = (file_text){text, bytes};
-  return OK;
-}
-
 /* Whatever stands at the output's path, only a plan is replaced without being told to. */
 static status check_output(const plan_options *o) {
   char magic[8] = {0};
   TRY(cli_files_check_output(o->output));
   TRY(cli_files_check_apart(o->output, o->config, "the deployment"));
-  TRY(cli_files_check_apart(o->output, o->profile, "the profile"));
+  if (o->profile && strcmp(o->profile, "none") != 0) TRY(cli_files_check_apart(o->output, o->profile, "the profile"));
   TRY(cli_files_check_model(o->output, o->model_dir));
   FILE *file = fopen(o->output, "rb");
   if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", o->output, strerror(errno));
@@ -129,6 +109,11 @@ static status write_plan(const char *path, const void *bytes, size_t count) {
   return result;
 }
 
+typedef struct file_text {
+  char *text; /* null: not read */
+  size_t bytes;
+} file_text;
+
 static status make(const plan_options *o, file_text files[3]) {
   char config_path[PATH_BYTES_MAX];
   void *plan = NULL;
@@ -136,11 +121,17 @@ static status make(const plan_options *o, file_text files[3]) {
   int length = snprintf(config_path, sizeof config_path, "%s/config.json", o->model_dir);
   if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", o->model_dir);
   if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
-  TRY(read_text(config_path, &files[0]));
-  if (o->config) TRY(read_text(o->config, &files[1]));
-  if (o->profile) TRY(read_text(o->profile, &files[2]));
+  TRY(cli_files_read_config(config_path, &files[0].text, &files[0].bytes));
+  if (o->config) TRY(cli_files_read_config(o->config, &files[1].text, &files[1].bytes));
+  const bool is_shipped = !o->profile, is_file = o->profile && strcmp(o->profile, "none") != 0;
+  if (is_file) TRY(cli_files_read_config(o->profile, &files[2].text, &files[2].bytes));
   TRY(check_output(o));
-  const planner_input input = {{files[0].text, files[0].bytes}, {files[1].text, files[1].bytes}, {files[2].text, files[2].bytes}};
+  planner_input input = {.config = {files[0].text, files[0].bytes}, .deploy = {files[1].text, files[1].bytes},
+                         .profile = {files[2].text, files[2].bytes}};
+  if (is_shipped) {
+    input.shipped = profile_shipped[0].name;
+    input.profile = (planner_text){profile_shipped[0].text, strlen(profile_shipped[0].text)};
+  }
   TRY(planner_make(&input, &plan, &bytes));
   status result = write_plan(o->output, plan, bytes);
   if (result == OK && !o->quiet) {

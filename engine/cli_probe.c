@@ -1,487 +1,554 @@
-/* cli_probe.c - `verbatim probe`: which cuBLASLt algorithms give the numerics' bits on this machine and beat our own gemm kernel.
+/* cli_probe.c - `verbatim probe`: which cuBLASLt algorithms give our bits on this machine, and how fast they and our kernel are.
  *
- * For every GEMM shape of a plan and every range of row counts: the library's candidates without split-K; each is compared with our
- * kernel bit for bit on random inputs at several row counts, twice; those that agree are timed, and the fastest is written to a
- * profile for `verbatim plan --profile`. A profile can only change speed: the engine compares again at every start.
- * Reads only the plan; needs the GPU. Read next: planner/profile.h, gemm_lt.h. */
+ * For every GEMM shape of some plans and every range of row counts: the library's configurations are guessed at a few row counts, every
+ * tile first, then all around the fast ones; those again at both ends of the range; the fastest are compared with our kernel bit for bit
+ * on random inputs, twice, and timed. The fastest that agrees goes into a profile for `verbatim plan --profile`, and beside it, marked,
+ * the fastest that does not, for measuring what agreement costs. A profile can only change speed: the engine compares again at every
+ * start. Read next: cli_probe_gpu.h, planner/profile.h. */
 #include "cli.h"
 #include "cli_files.h"
-#include "gemm_lt.h"
-#include "gpu.h"
-#include "jit.h"
-#include "kernels.h"
-#include "plan.h"
+#include "cli_probe_gpu.h"
+#include "clock.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SHAPES_MAX 64u
-#define RANGES_MAX 4u
-#define POINTS_MAX 3u        /* row counts tried of a range: least, middle, most */
-#define CANDIDATES_MAX 48u
-#define SAMPLES 9u           /* timings of which the median counts */
-#define COPIES_MAX 8u        /* of the weights, used in turn so that the L2 cache does not hold them */
-#define COLD_BYTES (256u << 20)
-#define WORKSPACE_BYTES (32u << 20)
-#define PATTERN_COUNT ((1u << 21) - 9u) /* random numbers; not a multiple of any row length, so that rows differ */
-#define ALIGNMENT 256u
-
-typedef struct shape {
-  gemm_lt_shape lt;
-  uint32_t rows_kind, rows_max;
-} shape;
+#define PLANS_MAX 16u
+#define POOL_MAX 8192u       /* configurations of one shape */
+#define IDS_MAX 8u           /* algorithms that the library offers */
+#define NEAR_MAX 16u         /* tiles around which everything is tried */
+#define GUESSED_MAX 1024u    /* of them, guessed for a range */
+#define FINALISTS_MAX 16u    /* of them, timed */
+#define FAST_PLAIN 24u       /* kept of each row count where all are guessed: without split-K */
+#define FAST_SPLIT 12u       /* and with it */
+#define CERTIFIED 3u         /* finalists of each end of a range that give our bits */
+#define OTHERS 2u            /* and that do not */
+#define TRIES_MAX 32u        /* comparisons at each end */
+#define INNER 3u             /* row counts tried between the ends of a range that is divided */
+#define PART_ROWS_MIN 31u    /* ranges of fewer rows are not */
+#define LOSS 1.06            /* nor those where one algorithm loses less at both ends together */
+#define NOISE 0.98           /* what is faster by less than 2 % is not used */
 
 typedef struct candidate {
   gemm_lt_op op;
-  bool good;
-  double us[POINTS_MAX];
+  bool plain;                /* no split-K */
+  double guess[2], us[2];    /* at both ends of the range */
+  bool certified;
 } candidate;
 
+typedef struct pool_entry {
+  gemm_lt_algo algo;
+  gemm_lt_config config;
+  double guess;              /* at the row count under way; NAN: not yet, INFINITY: does not run there */
+  bool is_kept;
+} pool_entry;
+
+static bool is_plain(gemm_lt_config config) { return config.split_k <= 1 && config.reduction == 0; }
+
+typedef struct range {
+  uint32_t rows[2];
+  double own_us[2];
+} range;
+
 typedef struct probe {
-  plan plan;
-  gpu *device;
-  jit *compiler;
+  cli_probe_gpu *gpu;
   gemm_lt *library;
-  gpu_stream *stream;
-  gpu_event *first, *last;
-  gpu_kernel digest;
-  gpu_kernel *kernels; /* one for each of the plan's, made when first used (function null before) */
-  shape shapes[SHAPES_MAX];
-  uint32_t shape_count, rows_max;
-  uint64_t step, x, w, y, digests, workspace; /* device addresses */
-  uint64_t w_bytes;                           /* room for the copies of one shape's weights */
-  step_in *host_step;                         /* pinned: the step, then digests of our kernel, then of the library, then the pattern */
-  uint64_t *own_digests, *library_digests;
-  uint16_t *pattern;
-  json_t *entries;
-  const char *plan_path, *output_path, *cache_dir;
-  uint32_t device_index;
+  const cli_probe_product *product;
+  pool_entry *pool;          /* [POOL_MAX] */
+  uint32_t pool_count, guesses;
+  gemm_lt_algo *offered;     /* [POOL_MAX], scratch */
+  candidate *guessed;        /* [GUESSED_MAX] */
+  candidate *finalists;      /* [FINALISTS_MAX] */
+  uint32_t guessed_count, finalist_count, rows_max;
+  json_t *entries, *points;
+  double logs[2][2];         /* sums of log(ours / the library's best in class, of all), rows up to 32 and more */
+  uint32_t log_counts[2];
+  const char *plans[PLANS_MAX], *output_path, *json_path, *cache_dir;
+  uint32_t plan_count, device_index;
+  bool offered_only;
 } probe;
 
-/* === What the plan asks for ================================================================================================ */
+/* === The pool of a shape =================================================================================================== */
 
-static const gemm_args *args_of(const probe *self, const plan_op *op) {
-  return (const gemm_args *)(const void *)(self->plan.args + op->args_offset);
-}
-
-static bool has_shape(const probe *self, const plan_op *op, const shape *s) {
-  if (op->kernel != KERNEL_gemm) return false;
-  const gemm_args *args = args_of(self, op);
-  return args->batches == 1 && args->n == s->lt.n && args->k == s->lt.k && args->y_f32 == s->lt.y_f32;
-}
-
-static uint32_t rows_limit(const probe *self, uint32_t rows_kind) {
-  const plan_limits *limits = &self->plan.header->limits;
-  return rows_kind == ROWS_TOKENS ? limits->max_batch_tokens : limits->max_logit_rows;
-}
-
-static status collect_shapes(probe *self) {
-  for (uint32_t i = 0; i < self->plan.op_count; i++) {
-    const plan_op *op = &self->plan.ops[i];
-    if (op->kernel != KERNEL_gemm || args_of(self, op)->batches != 1) continue;
-    const gemm_args *args = args_of(self, op);
+static void add_to_pool(probe *self, const gemm_lt_algo *algos, uint32_t count) {
+  for (uint32_t i = 0; i < count && self->pool_count < POOL_MAX; i++) {
     uint32_t at = 0;
-    while (at < self->shape_count && !has_shape(self, op, &self->shapes[at])) at++;
-    if (at == SHAPES_MAX) return FAIL(ERR_LIMIT, "plan: more than %u GEMM shapes", SHAPES_MAX);
-    shape *s = &self->shapes[at];
-    if (at == self->shape_count) {
-      self->shape_count++;
-      s->lt = (gemm_lt_shape){.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
-    }
-    s->rows_max = max_u32(s->rows_max, min_u32(op->rows_max, rows_limit(self, op->rows_kind)));
-    self->rows_max = max_u32(self->rows_max, s->rows_max);
+    while (at < self->pool_count && memcmp(self->pool[at].algo.words, algos[i].words, sizeof algos[i].words) != 0) at++;
+    if (at < self->pool_count) continue;
+    const gemm_lt_config config = gemm_lt_config_of(self->library, &algos[i]);
+    self->pool[self->pool_count++] = (pool_entry){.algo = algos[i], .config = config, .guess = NAN};
   }
-  return self->shape_count ? OK : FAIL(ERR_UNSUPPORTED, "plan: no unbatched gemm to measure");
 }
 
-/* The op that computes `rows` rows of a shape with our kernel, or null. */
-static const plan_op *own_op(const probe *self, const shape *s, uint32_t rows) {
-  for (uint32_t i = 0; i < self->plan.op_count; i++) {
-    const plan_op *op = &self->plan.ops[i];
-    if (has_shape(self, op, s) && rows >= op->rows_min && rows <= op->rows_max && rows <= rows_limit(self, op->rows_kind)) return op;
+/* Every tile of the algorithms that the library offers for some row count. The others that it knows are older kernels, which it never
+ * offers on this GPU: cuBLASLt 13.1 has 17 of them, the fastest took 1.5 times as long (11.8 us, 7.0 us: n 3648, k 2048, 16 rows). */
+static status add_tiles(probe *self, uint32_t rows) {
+  const gemm_lt_shape *lt = &self->product->lt;
+  uint32_t ids[IDS_MAX], id_count = 0, count = 0;
+  for (uint32_t i = 0; i < self->pool_count && id_count < IDS_MAX; i++) {
+    const pool_entry like = self->pool[i];
+    uint32_t at = 0;
+    while (at < id_count && ids[at] != like.config.id) at++;
+    if (at < id_count) continue;
+    ids[id_count++] = like.config.id;
+    if (gemm_lt_list(self->library, lt, rows, CLI_PROBE_WORKSPACE_BYTES, GEMM_LT_TILES, &like.algo, self->offered, POOL_MAX, &count) == OK)
+      add_to_pool(self, self->offered, count);
   }
-  return NULL;
-}
-
-/* === Setting up ============================================================================================================ */
-
-static status load_kernel(probe *self, uint32_t id, const jit_spec *specs, uint32_t spec_count, uint32_t threads, uint32_t shared_bytes,
-                          gpu_kernel *out) {
-  const kernel_row *row = kernels_row(id);
-  jit_cubin_view cubin;
-  TRY(jit_compile(self->compiler, row->name, specs, spec_count, &cubin));
-  const gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size,
-                                    .args_bytes = row->args_bytes, .threads = threads, .shared_bytes = shared_bytes};
-  return gpu_kernel_load(self->device, &config, out);
-}
-
-static status variant_of(probe *self, uint32_t variant, const gpu_kernel **out) {
-  gpu_kernel *made = &self->kernels[variant];
-  const plan_kernel *source = &self->plan.kernels[variant];
-  jit_spec specs[JIT_SPECS_MAX];
-  if (source->spec_count > JIT_SPECS_MAX) return FAIL(ERR_FORMAT, "plan: a kernel with %u constants", source->spec_count);
-  for (uint32_t i = 0; i < source->spec_count; i++) {
-    const plan_spec *spec = &self->plan.specs[source->first_spec + i];
-    specs[i] = (jit_spec){.name = plan_string(&self->plan, spec->name), .value = spec->value};
-  }
-  if (!made->function)
-    TRY(load_kernel(self, source->kernel, specs, source->spec_count, source->threads, source->shared_bytes, made));
-  *out = made;
+  fail_clear();
   return OK;
 }
 
-static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static uint64_t copy_bytes(const shape *s) { return align_up(2ull * s->lt.n * s->lt.k, ALIGNMENT); }
-
-static uint64_t carve(uint64_t *at, uint64_t bytes) {
-  const uint64_t offset = *at;
-  *at = align_up(*at + bytes, ALIGNMENT);
-  return offset;
-}
-
-/* One reservation for the largest shape of each kind of buffer. */
-static status reserve(probe *self) {
-  uint64_t x_bytes = 0, y_bytes = 0, at = 0;
-  for (uint32_t i = 0; i < self->shape_count; i++) {
-    const shape *s = &self->shapes[i];
-    const uint64_t rows = s->rows_max, copies = COLD_BYTES / copy_bytes(s) + 1;
-    self->w_bytes = max_u64(self->w_bytes, copy_bytes(s) * (copies < COPIES_MAX ? copies : COPIES_MAX));
-    x_bytes = max_u64(x_bytes, 2 * rows * s->lt.ldx);
-    y_bytes = max_u64(y_bytes, 4 * rows * s->lt.ldy);
-  }
-  self->step = carve(&at, sizeof(step_in));
-  self->digests = carve(&at, 8ull * self->rows_max);
-  self->workspace = carve(&at, WORKSPACE_BYTES);
-  self->x = carve(&at, x_bytes + 2ull * PATTERN_COUNT);
-  self->y = carve(&at, y_bytes);
-  self->w = carve(&at, self->w_bytes + 2ull * PATTERN_COUNT);
-  uint64_t base = 0;
-  TRY(gpu_reserve(self->device, at, &base));
-  uint64_t *const places[] = {&self->step, &self->digests, &self->workspace, &self->x, &self->y, &self->w};
-  for (size_t i = 0; i < ARRAY_LEN(places); i++) *places[i] += base;
-  void *pinned = NULL;
-  TRY(gpu_pin(self->device, sizeof(step_in) + 16ull * self->rows_max + 2ull * PATTERN_COUNT, &pinned));
-  self->host_step = pinned;
-  self->own_digests = (uint64_t *)(void *)(self->host_step + 1);
-  self->library_digests = self->own_digests + self->rows_max;
-  self->pattern = (uint16_t *)(void *)(self->library_digests + self->rows_max);
-  return OK;
-}
-
-/* bf16 numbers of both signs with exponents 2^-9 .. 2^2: sums cancel and cut, so that another order of additions shows. */
-static void write_pattern(uint16_t *pattern) {
-  uint64_t state = 0x243f6a8885a308d3u;
-  for (uint32_t i = 0; i < PATTERN_COUNT; i++) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    const uint32_t bits = (uint32_t)(state >> 33);
-    const uint32_t exponent = 118u + (bits >> 8 & 7u) + (bits >> 11 & 3u) + (bits >> 13 & 1u);
-    pattern[i] = (uint16_t)((bits & 1u) << 15 | exponent << 7 | (bits >> 1 & 127u));
-  }
-}
-
-/* Fills target with the pattern, over and over; target has room for one pattern more. */
-static void spread_pattern(probe *self, uint64_t target, uint64_t bytes) {
-  const uint64_t period = 2ull * PATTERN_COUNT;
-  gpu_upload(self->device, self->stream, target, self->pattern, period);
-  for (uint64_t have = period; have < bytes; have *= 2) {
-    const uint64_t part = bytes - have < have ? bytes - have : have;
-    gpu_copy(self->device, self->stream, target + have, target, part);
-  }
-}
-
-static status open_all(probe *self) {
-  TRY(plan_open(&self->plan, self->plan_path));
-  TRY(collect_shapes(self));
-  const dynlib_search libraries = {.folders = getenv("VERBATIM_LIBRARY_PATH"), .program_path = getenv("PATH")};
-  TRY(gpu_open(self->device_index, &libraries, &self->device));
-  TRY(jit_open(&libraries, self->cache_dir, NULL, 0, &self->compiler));
-  TRY(gemm_lt_open(self->device, &libraries, &self->library));
-  TRY(gpu_stream_open(self->device, &self->stream));
-  TRY(gpu_event_open(self->device, true, &self->first));
-  TRY(gpu_event_open(self->device, true, &self->last));
-  self->kernels = calloc(self->plan.kernel_count + 1u, sizeof *self->kernels);
-  self->entries = json_array();
-  if (!self->kernels || !self->entries) return FAIL(ERR_LIMIT, "no memory for the probe");
-  static const jit_spec threads[] = {{"SPEC_THREADS", 1024}};
-  TRY(load_kernel(self, KERNEL_row_digest, threads, 1, 1024, 0, &self->digest));
-  TRY(reserve(self));
-  write_pattern(self->pattern);
-  uint64_t x_bytes = self->y - self->x - 2ull * PATTERN_COUNT;
-  spread_pattern(self, self->x, x_bytes);
-  spread_pattern(self, self->w, self->w_bytes);
-  gpu_sync(self->device, self->stream, "writing random inputs");
-  return OK;
-}
-
-static void close_all(probe *self) {
-  gemm_lt_close(self->library);
-  jit_close(self->compiler);
-  gpu_close(self->device);
-  plan_close(&self->plan);
-  json_decref(self->entries);
-  free(self->kernels);
-}
-
-/* === Running =============================================================================================================== */
-
-static uint64_t copy_count(const probe *self, const shape *s) {
-  const uint64_t fit = self->w_bytes / copy_bytes(s);
-  return fit < COPIES_MAX ? fit : COPIES_MAX;
-}
-
-static status run_own(probe *self, const shape *s, uint32_t rows, uint64_t copy) {
-  const plan_op *op = own_op(self, s, rows);
-  const gpu_kernel *kernel = NULL;
-  ASSERT(op);
-  TRY(variant_of(self, op->variant, &kernel));
-  gemm_args args = *args_of(self, op);
-  const uint64_t w = self->w + copy * copy_bytes(s);
-  memcpy(&args.step, &self->step, sizeof args.step);
-  memcpy(&args.x, &self->x, sizeof args.x);
-  memcpy(&args.w, &w, sizeof args.w);
-  memcpy(&args.y, &self->y, sizeof args.y);
-  args.ldx = s->lt.ldx;
-  args.ldy = s->lt.ldy;
-  gpu_work work = {.kernel = kernel, .op = plan_string(&self->plan, op->name), .args = &args};
-  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->grid[i], rows);
-  gpu_launch(self->device, self->stream, &work);
-  return OK;
-}
-
-/* op null: our kernel. */
-static status run_once(probe *self, const shape *s, gemm_lt_op *op, uint32_t rows, uint64_t copy) {
-  if (!op) return run_own(self, s, rows, copy);
-  return gemm_lt_run(self->library, op, self->stream, rows, self->x, self->w + copy * copy_bytes(s), self->y, self->workspace);
-}
-
-static void set_step(probe *self, uint32_t rows) {
-  gpu_sync(self->device, self->stream, "a measurement");
-  *self->host_step = (step_in){.token_count = rows, .logit_count = rows};
-  gpu_upload(self->device, self->stream, self->step, self->host_step, sizeof *self->host_step);
-}
-
-/* Digests of all rows of y after one run into memory full of NaN. */
-static status digest_run(probe *self, const shape *s, gemm_lt_op *op, uint32_t rows, uint64_t *digests) {
-  const uint32_t words = s->lt.y_f32 ? s->lt.n : s->lt.n / 2, stride = s->lt.y_f32 ? s->lt.ldy : s->lt.ldy / 2;
-  gpu_fill32(self->device, self->stream, self->y, UINT32_MAX, (uint64_t)stride * rows);
-  TRY(run_once(self, s, op, rows, 0));
-  row_digest_args args = {.rows_kind = ROWS_TOKENS, .words = words, .stride = stride};
-  memcpy(&args.step, &self->step, sizeof args.step);
-  memcpy(&args.x, &self->y, sizeof args.x);
-  memcpy(&args.digest, &self->digests, sizeof args.digest);
-  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {rows, 1, 1}, .args = &args};
-  gpu_launch(self->device, self->stream, &work);
-  gpu_download(self->device, self->stream, digests, self->digests, 8ull * rows);
-  gpu_sync(self->device, self->stream, op ? "a library algorithm" : "our gemm kernel");
-  return OK;
-}
-
-static int compare_doubles(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
+static int compare_guesses(const void *a, const void *b) {
+  const double x = ((const pool_entry *)a)->guess, y = ((const pool_entry *)b)->guess;
   return (x > y) - (x < y);
 }
 
-/* Median time of a run: each sample is one pass over all copies of the weights. */
-static status time_run(probe *self, const shape *s, gemm_lt_op *op, uint32_t rows, double *us) {
-  double samples[SAMPLES];
-  const uint64_t copies = copy_count(self, s);
-  for (uint32_t i = 0; i < SAMPLES + 1; i++) { /* the first warms up */
-    gpu_record(self->device, self->stream, self->first);
-    for (uint64_t c = 0; c < copies; c++) TRY(run_once(self, s, op, rows, c));
-    gpu_record(self->device, self->stream, self->last);
-    gpu_event_sync(self->device, self->last, "a timing");
-    if (i > 0) samples[i - 1] = gpu_elapsed_us(self->device, self->first, self->last) / (double)copies;
+/* Guesses those that have not been at this row count, and sorts all. */
+static void guess_pool(probe *self, uint32_t rows) {
+  for (uint32_t i = 0; i < self->pool_count; i++) {
+    pool_entry *entry = &self->pool[i];
+    gemm_lt_op op;
+    uint64_t bytes = 0;
+    double us = INFINITY;
+    if (!isnan(entry->guess)) continue;
+    entry->guess = INFINITY;
+    if (gemm_lt_prepare(self->library, &self->product->lt, &entry->algo, &op) != OK) continue;
+    if (gemm_lt_check(self->library, &op, rows, &bytes) != OK || bytes > CLI_PROBE_WORKSPACE_BYTES) continue;
+    op.algo.workspace_bytes = bytes;
+    if (cli_probe_gpu_guess(self->gpu, &op, &us) == OK) entry->guess = us;
+    self->guesses++;
   }
-  qsort(samples, SAMPLES, sizeof samples[0], compare_doubles);
-  *us = samples[SAMPLES / 2];
+  fail_clear();
+  qsort(self->pool, self->pool_count, sizeof *self->pool, compare_guesses);
+}
+
+/* Adds what is near the fastest so far, each tile and number of stages once; or the split-K of the fastest without. */
+static void extend_pool(probe *self, uint32_t rows, gemm_lt_list_kind kind) {
+  gemm_lt_algo fast[NEAR_MAX];
+  gemm_lt_config configs[NEAR_MAX];
+  uint32_t kept = 0, count = 0;
+  for (uint32_t i = 0; i < self->pool_count && kept < NEAR_MAX && self->pool[i].guess < INFINITY; i++) {
+    const gemm_lt_config c = self->pool[i].config;
+    bool is_new = is_plain(c);
+    for (uint32_t k = 0; k < kept && is_new; k++)
+      is_new = configs[k].id != c.id || configs[k].tile != c.tile || configs[k].stages != c.stages;
+    if (!is_new) continue;
+    configs[kept] = c;
+    fast[kept++] = self->pool[i].algo;
+  }
+  for (uint32_t k = 0; k < kept; k++)
+    if (gemm_lt_list(self->library, &self->product->lt, rows, CLI_PROBE_WORKSPACE_BYTES, kind, &fast[k], self->offered, POOL_MAX,
+                     &count) == OK)
+      add_to_pool(self, self->offered, count);
+  fail_clear();
+}
+
+/* Guesses at a few row counts and keeps the fast ones of each. */
+static status search_pool(probe *self) {
+  static const uint32_t anchors[] = {16, 128, 1024};
+  self->pool_count = self->guesses = 0;
+  for (uint32_t rows = 1; rows <= 4096; rows *= 2) {
+    uint32_t count = 0;
+    if (gemm_lt_offered(self->library, &self->product->lt, rows, CLI_PROBE_WORKSPACE_BYTES, self->offered, POOL_MAX, &count) == OK)
+      add_to_pool(self, self->offered, count);
+  }
+  for (size_t a = 0; a < ARRAY_LEN(anchors) && (a == 0 || anchors[a] <= self->product->rows_max); a++) {
+    const uint32_t rows = min_u32(anchors[a], self->product->rows_max);
+    TRY(cli_probe_gpu_begin(self->gpu, self->product, rows));
+    for (uint32_t i = 0; i < self->pool_count; i++) self->pool[i].guess = NAN;
+    if (!self->offered_only) {
+      TRY(add_tiles(self, rows));
+      guess_pool(self, rows);
+      extend_pool(self, rows, GEMM_LT_NEAR);
+      guess_pool(self, rows);
+      extend_pool(self, rows, GEMM_LT_SPLITS);
+    }
+    guess_pool(self, rows);
+    uint32_t plain = 0, split = 0;
+    for (uint32_t i = 0; i < self->pool_count && self->pool[i].guess < INFINITY; i++)
+      if (is_plain(self->pool[i].config) ? plain++ < FAST_PLAIN : split++ < FAST_SPLIT) self->pool[i].is_kept = true;
+  }
   return OK;
 }
 
-/* === Measuring one range of one shape ====================================================================================== */
+/* === The finalists of a range ============================================================================================== */
 
-typedef struct range {
-  uint32_t rows_min, rows_max, point_count;
-  uint32_t points[POINTS_MAX];
-} range;
+static void add_guessed(probe *self, const gemm_lt_algo *algo) {
+  uint32_t at = 0;
+  while (at < self->guessed_count && memcmp(self->guessed[at].op.algo.words, algo->words, sizeof algo->words) != 0) at++;
+  if (at < self->guessed_count || at == GUESSED_MAX) return;
+  candidate *c = &self->guessed[at];
+  *c = (candidate){0};
+  if (gemm_lt_prepare(self->library, &self->product->lt, algo, &c->op) != OK) return;
+  c->plain = is_plain(gemm_lt_config_of(self->library, algo));
+  self->guessed_count++;
+}
 
-static uint32_t find_candidates(probe *self, const shape *s, const range *r, candidate *found) {
-  gemm_lt_algo algos[CANDIDATES_MAX];
-  uint32_t kept = 0;
-  for (uint32_t p = 0; p < r->point_count; p++) {
+static void collect_guessed(probe *self, const range *r) {
+  self->guessed_count = 0;
+  for (uint32_t i = 0; i < self->pool_count; i++)
+    if (self->pool[i].is_kept) add_guessed(self, &self->pool[i].algo);
+  for (int end = 0; end < 2; end++) {
     uint32_t count = 0;
-    if (gemm_lt_candidates(self->library, &s->lt, r->points[p], WORKSPACE_BYTES, algos, CANDIDATES_MAX, &count) != OK) continue;
-    for (uint32_t i = 0; i < count && kept < CANDIDATES_MAX; i++) {
-      uint32_t at = 0;
-      while (at < kept && memcmp(found[at].op.algo.words, algos[i].words, sizeof algos[i].words) != 0) at++;
-      if (at == kept && gemm_lt_prepare(self->library, &s->lt, &algos[i], &found[kept].op) == OK) found[kept++].good = true;
-    }
+    const status asked = gemm_lt_offered(self->library, &self->product->lt, r->rows[end], CLI_PROBE_WORKSPACE_BYTES, self->offered,
+                                         POOL_MAX, &count);
+    for (uint32_t i = 0; asked == OK && i < count; i++) add_guessed(self, &self->offered[i]);
   }
   fail_clear(); /* a shape that the library does not know is no error here */
-  return kept;
 }
 
-/* Needs to serve every row count of the range, within the workspace; its demand becomes the largest one. */
-static bool serves_range(probe *self, const range *r, gemm_lt_op *op) {
+/* Can it run both ends of the range within the workspace? Its demand becomes the larger one. */
+static bool serves(probe *self, gemm_lt_op *op, uint32_t first, uint32_t last, uint32_t step) {
   uint64_t most = 0;
-  bool serves = true;
-  for (uint32_t rows = r->rows_min; serves && rows <= r->rows_max; rows++) {
+  for (uint32_t rows = first;; rows = last - rows < step ? last : rows + step) {
     uint64_t bytes = 0;
-    serves = gemm_lt_check(self->library, op, rows, &bytes) == OK && bytes <= WORKSPACE_BYTES;
-    if (bytes > most) most = bytes;
-  }
-  if (serves) op->algo.workspace_bytes = most;
-  fail_clear();
-  return serves;
-}
-
-/* Twice the same bits as our kernel at this row count? */
-static bool agrees(probe *self, const shape *s, candidate *c, uint32_t rows) {
-  bool same = true;
-  for (int run = 0; run < 2 && same; run++)
-    same = digest_run(self, s, &c->op, rows, self->library_digests) == OK &&
-           memcmp(self->own_digests, self->library_digests, 8ull * rows) == 0;
-  fail_clear();
-  return same;
-}
-
-static double mean(const double *values, uint32_t count) {
-  double logs = 0;
-  for (uint32_t i = 0; i < count; i++) logs += log(values[i]);
-  return exp(logs / count);
-}
-
-static status measure(probe *self, const shape *s, const range *r, candidate *all, uint32_t count, double own_us[POINTS_MAX]) {
-  for (uint32_t p = 0; p < r->point_count; p++) {
-    const uint32_t rows = r->points[p];
-    set_step(self, rows);
-    TRY(digest_run(self, s, NULL, rows, self->own_digests));
-    TRY(time_run(self, s, NULL, rows, &own_us[p]));
-    for (uint32_t i = 0; i < count; i++) {
-      candidate *c = &all[i];
-      c->good = c->good && agrees(self, s, c, rows);
-      if (c->good) c->good = time_run(self, s, &c->op, rows, &c->us[p]) == OK;
+    if (gemm_lt_check(self->library, op, rows, &bytes) != OK || bytes > CLI_PROBE_WORKSPACE_BYTES) {
+      fail_clear();
+      return false;
     }
+    if (bytes > most) most = bytes;
+    if (rows == last) break;
+  }
+  op->algo.workspace_bytes = most;
+  return true;
+}
+
+static int at_first(const void *a, const void *b) {
+  const double x = ((const candidate *)a)->guess[0], y = ((const candidate *)b)->guess[0];
+  return (x > y) - (x < y);
+}
+
+static int at_last(const void *a, const void *b) {
+  const double x = ((const candidate *)a)->guess[1], y = ((const candidate *)b)->guess[1];
+  return (x > y) - (x < y);
+}
+
+static candidate *find_finalist(probe *self, const candidate *c) {
+  for (uint32_t i = 0; i < self->finalist_count; i++)
+    if (memcmp(self->finalists[i].op.algo.words, c->op.algo.words, sizeof c->op.algo.words) == 0) return &self->finalists[i];
+  return NULL;
+}
+
+static status guess_end(probe *self, const range *r, int end) {
+  TRY(cli_probe_gpu_begin(self->gpu, self->product, r->rows[end]));
+  for (uint32_t i = 0; i < self->guessed_count; i++) {
+    candidate *c = &self->guessed[i];
+    double us = INFINITY;
+    if (end == 0 && !serves(self, &c->op, r->rows[0], r->rows[1], r->rows[1])) c->guess[1] = INFINITY;
+    else if (c->guess[1] < INFINITY && cli_probe_gpu_guess(self->gpu, &c->op, &us) != OK) us = INFINITY;
+    c->guess[end] = us;
   }
   fail_clear();
   return OK;
 }
 
-/* us, own_us: geometric means over the row counts tried. */
-static status add_entry(probe *self, const shape *s, const range *r, const gemm_lt_algo *algo, double us, double own_us) {
+/* The fastest by guess that give our bits at this end, and the fastest that do not; the device holds our result for it. */
+static void choose_finalists(probe *self, int end) {
+  uint32_t certified = 0, others = 0, tries = 0;
+  for (uint32_t i = 0; i < self->guessed_count && certified < CERTIFIED && tries < TRIES_MAX; i++) {
+    candidate *c = &self->guessed[i];
+    if (c->guess[end] == INFINITY || self->finalist_count == FINALISTS_MAX) break;
+    if (!c->plain && others >= OTHERS) continue;
+    const candidate *known = find_finalist(self, c);
+    const bool good = known && !known->certified ? false : cli_probe_gpu_agrees(self->gpu, &c->op);
+    tries++;
+    if (good) certified++;
+    else if (++others > OTHERS) continue;
+    if (known) continue;
+    self->finalists[self->finalist_count] = *c;
+    self->finalists[self->finalist_count++].certified = true; /* until it is seen to differ */
+  }
+}
+
+static status find_finalists(probe *self, range *r) {
+  self->finalist_count = 0;
+  collect_guessed(self, r);
+  const int ends = r->rows[0] == r->rows[1] ? 1 : 2;
+  for (int end = 0; end < ends; end++) {
+    TRY(guess_end(self, r, end));
+    qsort(self->guessed, self->guessed_count, sizeof *self->guessed, end ? at_last : at_first);
+    choose_finalists(self, end);
+  }
+  for (int end = 0; end < ends; end++) {
+    TRY(cli_probe_gpu_begin(self->gpu, self->product, r->rows[end]));
+    TRY(cli_probe_gpu_time(self->gpu, NULL, &r->own_us[end]));
+    for (uint32_t i = 0; i < self->finalist_count; i++) {
+      candidate *c = &self->finalists[i];
+      c->certified = c->certified && cli_probe_gpu_agrees(self->gpu, &c->op);
+      if (cli_probe_gpu_time(self->gpu, &c->op, &c->us[end]) != OK) c->us[end] = INFINITY;
+    }
+  }
+  fail_clear(); /* an algorithm that does not run is no error here */
+  if (ends == 2) return OK;
+  r->own_us[1] = r->own_us[0];
+  for (uint32_t i = 0; i < self->finalist_count; i++) self->finalists[i].us[1] = self->finalists[i].us[0];
+  return OK;
+}
+
+/* === The result of a range ================================================================================================= */
+
+static double mean(const double us[2]) { return sqrt(us[0] * us[1]); }
+
+/* The fastest over the range that gives our bits, or that does not, and serves every row count of it; or null. */
+static candidate *fastest(probe *self, const range *r, bool certified) {
+  for (;;) {
+    candidate *best = NULL;
+    for (uint32_t i = 0; i < self->finalist_count; i++) {
+      candidate *c = &self->finalists[i];
+      if (c->certified == certified && mean(c->us) < INFINITY && (!best || mean(c->us) < mean(best->us))) best = c;
+    }
+    if (!best || serves(self, &best->op, r->rows[0], r->rows[1], 1)) return best;
+    best->us[0] = INFINITY;
+  }
+}
+
+static status add_entry(probe *self, const range *r, const candidate *c, bool use) {
+  const gemm_lt_shape *lt = &self->product->lt;
   json_t *words = json_array();
   for (int i = 0; i < 8; i++) {
     char digits[17];
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)algo->words[i]);
+    snprintf(digits, sizeof digits, "%llx", (unsigned long long)c->op.algo.words[i]);
     json_array_append_new(words, json_string(digits));
   }
-  json_t *entry = json_pack("{s:i, s:i, s:s, s:i, s:i, s:o, s:I, s:f, s:f, s:b}", "n", (int)s->lt.n, "k", (int)s->lt.k, "out",
-                            s->lt.y_f32 ? "f32" : "bf16", "rows_min", (int)r->rows_min, "rows_max", (int)r->rows_max, "algo", words,
-                            "workspace_bytes", (json_int_t)algo->workspace_bytes, "us", us, "own_us", own_us, "use", us < own_us);
+  json_t *entry = json_pack("{s:i, s:i, s:s, s:i, s:i, s:o, s:I, s:f, s:f, s:b, s:b}", "n", (int)lt->n, "k", (int)lt->k, "out",
+                            lt->y_f32 ? "f32" : "bf16", "rows_min", (int)r->rows[0], "rows_max", (int)r->rows[1], "algo", words,
+                            "workspace_bytes", (json_int_t)c->op.algo.workspace_bytes, "us", mean(c->us), "own_us", mean(r->own_us),
+                            "certified", c->certified, "use", use);
   if (!entry || json_array_append_new(self->entries, entry) != 0) return FAIL(ERR_LIMIT, "no memory for a profile entry");
   return OK;
 }
 
-static status probe_range(probe *self, const shape *s, const range *r) {
-  candidate *all = calloc(CANDIDATES_MAX, sizeof *all);
-  if (!all) return FAIL(ERR_LIMIT, "no memory for candidates");
-  double own_us[POINTS_MAX];
-  const uint32_t count = find_candidates(self, s, r, all);
-  for (uint32_t i = 0; i < count; i++) all[i].good = serves_range(self, r, &all[i].op);
-  status result = measure(self, s, r, all, count, own_us);
-  const candidate *best = NULL;
-  uint32_t in_class = 0;
-  for (uint32_t i = 0; result == OK && i < count; i++) {
-    if (!all[i].good) continue;
-    in_class++;
-    if (!best || mean(all[i].us, r->point_count) < mean(best->us, r->point_count)) best = &all[i];
+static double least(const probe *self, int end, bool certified_only) {
+  double best = INFINITY;
+  for (uint32_t i = 0; i < self->finalist_count; i++) {
+    const candidate *c = &self->finalists[i];
+    if ((c->certified || !certified_only) && c->us[end] < best) best = c->us[end];
   }
-  if (result == OK) {
-    const double own = mean(own_us, r->point_count);
-    fprintf(stderr, "n %6u k %6u %s rows %5u..%-5u ours %8.1f us, %2u of %2u algorithms give our bits", s->lt.n, s->lt.k,
-            s->lt.y_f32 ? "f32 " : "bf16", r->rows_min, r->rows_max, own, in_class, count);
-    if (best) fprintf(stderr, ", best %8.1f us\n", mean(best->us, r->point_count));
-    else fprintf(stderr, "\n");
-    if (best) result = add_entry(self, s, r, &best->op.algo, mean(best->us, r->point_count), own);
-  }
-  free(all);
-  return result;
+  return best;
 }
 
-static status probe_shape(probe *self, const shape *s) {
-  static const uint32_t firsts[RANGES_MAX] = {1, 17, 65, 257};
-  for (uint32_t i = 0; i < RANGES_MAX && firsts[i] <= s->rows_max; i++) {
-    range r = {.rows_min = firsts[i], .rows_max = i + 1 < RANGES_MAX ? min_u32(firsts[i + 1] - 1, s->rows_max) : s->rows_max};
-    const uint32_t wanted[POINTS_MAX] = {r.rows_min, r.rows_min + (r.rows_max - r.rows_min) / 2, r.rows_max};
-    for (uint32_t p = 0; p < POINTS_MAX; p++) {
-      if (!own_op(self, s, wanted[p])) continue;
-      if (r.point_count == 0 || r.points[r.point_count - 1] != wanted[p]) r.points[r.point_count++] = wanted[p];
-    }
-    if (r.point_count > 0) TRY(probe_range(self, s, &r));
+/* One line of the table, and what it says in the file of figures. */
+static status report_point(probe *self, const range *r, int end, const candidate *used) {
+  const gemm_lt_shape *lt = &self->product->lt;
+  const double own = r->own_us[end], class_us = least(self, end, true), all_us = least(self, end, false);
+  const double ours = used ? used->us[end] : own;
+  const double bytes = 2.0 * lt->n * lt->k + 2.0 * r->rows[end] * lt->k + (lt->y_f32 ? 4.0 : 2.0) * r->rows[end] * lt->n;
+  const double flops = 2.0 * lt->n * lt->k * r->rows[end];
+  printf("%7u %6u %-4s %5u %9.2f %9.2f %9.2f %6.2f %6.2f %6.2f %7.0f %7.1f %s\n", lt->n, lt->k, lt->y_f32 ? "f32" : "bf16", r->rows[end],
+         own, class_us, all_us, own / class_us, own / all_us, ours / all_us, bytes / ours / 1e3, flops / ours / 1e6,
+         used ? "library" : "ours");
+  fflush(stdout);
+  const int large = r->rows[end] > 32;
+  self->logs[large][0] += log(own / all_us);
+  self->logs[large][1] += log(ours / all_us);
+  self->log_counts[large]++;
+  json_t *point = json_pack("{s:i, s:i, s:s, s:i, s:f, s:f, s:b}", "n", (int)lt->n, "k", (int)lt->k, "out", lt->y_f32 ? "f32" : "bf16",
+                            "rows", (int)r->rows[end], "own_us", own, "used_us", ours, "library", used != NULL);
+  if (point && class_us < INFINITY) json_object_set_new(point, "class_us", json_real(class_us));
+  if (point && all_us < INFINITY) json_object_set_new(point, "all_us", json_real(all_us));
+  if (!point || json_array_append_new(self->points, point) != 0) return FAIL(ERR_LIMIT, "no memory for a figure");
+  return OK;
+}
+
+static candidate *fastest_at(probe *self, int end) {
+  candidate *best = NULL;
+  for (uint32_t i = 0; i < self->finalist_count; i++) {
+    candidate *c = &self->finalists[i];
+    if (c->certified && mean(c->us) < INFINITY && (!best || c->us[end] < best->us[end])) best = c;
   }
+  return best;
+}
+
+/* A tile that fills the GPU once at the end of a range may waste half of it at the beginning. Where the fastest at both ends lose much
+ * at the other end, each gets a part: they are timed in between, and the border is put where the sum of logarithms is least. False: one
+ * for the whole range. */
+static bool divide(probe *self, const range *r, const candidate *whole, range parts[2], candidate chosen[2]) {
+  const candidate *const ends[] = {fastest_at(self, 0), fastest_at(self, 1)};
+  uint32_t rows[INNER];
+  double us[2][INNER] = {{0}};
+  if (!whole || r->rows[1] - r->rows[0] < PART_ROWS_MIN) return false;
+  if (whole->us[0] * whole->us[1] < LOSS * ends[0]->us[0] * ends[1]->us[1]) return false;
+  for (uint32_t i = 0; i < INNER; i++) {
+    rows[i] = r->rows[0] + (r->rows[1] - r->rows[0]) * (i + 1) / (INNER + 1);
+    if (cli_probe_gpu_begin(self->gpu, self->product, rows[i]) != OK) return false;
+    for (int e = 0; e < 2; e++) {
+      gemm_lt_op op = ends[e]->op;
+      if (!cli_probe_gpu_agrees(self->gpu, &op) || cli_probe_gpu_time(self->gpu, &op, &us[e][i]) != OK) return false;
+    }
+  }
+  uint32_t border = 0; /* how many inner points the first has */
+  double least_sum = INFINITY;
+  for (uint32_t b = 0; b <= INNER; b++) {
+    double sum = 0;
+    for (uint32_t i = 0; i < INNER; i++) sum += log(us[i < b ? 0 : 1][i]);
+    if (sum < least_sum) least_sum = sum, border = b;
+  }
+  if (border == 0) return false;
+  const uint32_t last = rows[border - 1];
+  for (int e = 0; e < 2; e++) chosen[e] = *ends[e], parts[e] = *r;
+  parts[0].rows[1] = last;
+  parts[1].rows[0] = last + 1;
+  chosen[0].us[1] = us[0][border - 1];
+  chosen[1].us[0] = border < INNER ? us[1][border] : ends[1]->us[1];
+  return serves(self, &chosen[0].op, r->rows[0], last, 1) && serves(self, &chosen[1].op, last + 1, r->rows[1], 1);
+}
+
+static status probe_range(probe *self, range *r) {
+  TRY(find_finalists(self, r));
+  candidate *certified = fastest(self, r, true), *other = fastest(self, r, false), chosen[2];
+  range parts[2];
+  const bool is_divided = divide(self, r, certified, parts, chosen);
+  fail_clear();
+  const double theirs = is_divided ? sqrt(chosen[0].us[0] * chosen[1].us[1]) : certified ? mean(certified->us) : INFINITY;
+  const bool use = theirs < NOISE * mean(r->own_us);
+  if (is_divided)
+    for (int e = 0; e < 2; e++) TRY(add_entry(self, &parts[e], &chosen[e], use));
+  else if (certified) TRY(add_entry(self, r, certified, use));
+  if (other && mean(other->us) < NOISE * (use ? theirs : mean(r->own_us))) TRY(add_entry(self, r, other, true));
+  const candidate *const used[] = {is_divided ? &chosen[0] : certified, is_divided ? &chosen[1] : certified};
+  TRY(report_point(self, r, 0, use ? used[0] : NULL));
+  return r->rows[0] == r->rows[1] ? OK : report_point(self, r, 1, use ? used[1] : NULL);
+}
+
+static status probe_product(probe *self) {
+  static const uint32_t lasts[] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
+  const double begin = clock_seconds();
+  TRY(search_pool(self));
+  const double guessed = clock_seconds();
+  uint32_t first = 1;
+  for (size_t i = 0; i < ARRAY_LEN(lasts) && first <= self->product->rows_max; i++) {
+    range r = {.rows = {first, min_u32(lasts[i], self->product->rows_max)}};
+    first = lasts[i] + 1;
+    if (!cli_probe_gpu_has(self->gpu, self->product, r.rows[0]) || !cli_probe_gpu_has(self->gpu, self->product, r.rows[1])) continue;
+    TRY(probe_range(self, &r));
+  }
+  fprintf(stderr, "n %u k %u: %u configurations, %u guesses in %.1f s, the fast ones measured in %.1f s\n", self->product->lt.n,
+          self->product->lt.k, self->pool_count, self->guesses, guessed - begin, clock_seconds() - guessed);
   return OK;
 }
 
 /* === Command =============================================================================================================== */
 
-static status write_profile(probe *self) {
-  const gpu_info *info = gpu_describe(self->device);
-  char driver[32], *temporary = malloc(strlen(self->output_path) + sizeof ".tmp");
-  snprintf(driver, sizeof driver, "CUDA %u.%u", info->driver_version / 1000, info->driver_version % 1000 / 10);
-  json_t *root = json_pack("{s:s, s:s, s:I, s:O}", "device", info->name, "driver", driver, "library_version",
-                           (json_int_t)gemm_lt_version(self->library), "entries", self->entries);
-  status result = root && temporary ? OK : FAIL(ERR_LIMIT, "no memory for the profile");
-  if (result == OK) {
-    sprintf(temporary, "%s.tmp", self->output_path);
-    if (json_dump_file(root, temporary, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0 || rename(temporary, self->output_path) != 0)
-      result = FAIL(ERR_IO, "%s cannot be written", self->output_path);
-    if (result != OK) remove(temporary);
+/* list: "entries" of a profile, or "points", all figures: one a line. */
+static void write_lines(probe *self, FILE *file, const char *name, const json_t *list) {
+  const gpu_info *info = cli_probe_gpu_info(self->gpu);
+  size_t index;
+  json_t *item;
+  fprintf(file, "{\"device\": \"%s\", \"driver\": \"CUDA %u.%u\", \"library_version\": %llu, \"%s\": [", info->name,
+          info->driver_version / 1000, info->driver_version % 1000 / 10, (unsigned long long)gemm_lt_version(self->library), name);
+  json_array_foreach((json_t *)(uintptr_t)list, index, item) {
+    fputs(index ? ",\n" : "\n", file);
+    json_dumpf(item, file, JSON_REAL_PRECISION(6));
   }
-  json_decref(root);
+  fputs("\n]}\n", file);
+}
+
+static status write_list(probe *self, const char *path, const char *name, const json_t *list) {
+  char *temporary = malloc(strlen(path) + sizeof ".tmp");
+  if (!temporary) return FAIL(ERR_LIMIT, "no memory for %s", path);
+  sprintf(temporary, "%s.tmp", path);
+  FILE *file = fopen(temporary, "w");
+  bool is_bad = !file;
+  if (file) {
+    write_lines(self, file, name, list);
+    is_bad = ferror(file) != 0;
+    is_bad |= fclose(file) != 0;
+  }
+  const status result = is_bad || rename(temporary, path) != 0 ? FAIL(ERR_IO, "%s cannot be written", path) : OK;
+  if (result != OK) remove(temporary);
   free(temporary);
   return result;
 }
 
 static const char help[] =
-    "usage: verbatim probe PLAN -o PROFILE.json [--device N] [--cache-dir DIR]\n"
+    "usage: verbatim probe PLAN... -o PROFILE.json [--json FIGURES.json] [--offered] [--device N] [--cache-dir DIR]\n"
     "       verbatim probe --copy MODEL_DIR [--threads N] [--device N] [--json]\n"
-    "Measures which cuBLASLt algorithms give the bits of our gemm kernel for the plan's shapes, and how fast they are.\n"
+    "Measures which cuBLASLt algorithms give the bits of our gemm kernel for the plans' shapes, and how fast they are.\n"
+    "--offered tries only what the library's heuristic offers: less, and faster.\n"
     "Use the result with: verbatim plan ... --profile PROFILE.json\n"
     "--copy measures how fast the model's files can reach the GPU; compare with verbatim run --stats.\n";
+
+static status read_device(probe *self, const char *value) {
+  char *end = NULL;
+  const char *digits = strncmp(value, "gpu:", 4) == 0 ? value + 4 : value;
+  const unsigned long index = strtoul(digits, &end, 10);
+  if (*digits < '0' || *digits > '9' || *end || index > 1023)
+    return FAIL(ERR_USAGE, "probe: --device: expected a GPU's number, found \"%.40s\"", value);
+  self->device_index = (uint32_t)index;
+  return OK;
+}
 
 static status read_arguments(probe *self, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-    const bool takes_value = !strcmp(word, "-o") || !strcmp(word, "--device") || !strcmp(word, "--cache-dir");
+    const bool takes_value = !strcmp(word, "-o") || !strcmp(word, "--device") || !strcmp(word, "--cache-dir") || !strcmp(word, "--json");
     if (takes_value && !value) return FAIL(ERR_USAGE, "probe: %s: expected a value; hint: verbatim probe --help", word);
     if (!strcmp(word, "-o")) self->output_path = value;
+    else if (!strcmp(word, "--json")) self->json_path = value;
     else if (!strcmp(word, "--cache-dir")) self->cache_dir = value;
-    else if (!strcmp(word, "--device")) {
-      char *end = NULL;
-      const char *digits = strncmp(value, "gpu:", 4) == 0 ? value + 4 : value;
-      const unsigned long index = strtoul(digits, &end, 10);
-      if (*digits < '0' || *digits > '9' || *end || index > 1023)
-        return FAIL(ERR_USAGE, "probe: --device: expected a GPU's number, found \"%.40s\"", value);
-      self->device_index = (uint32_t)index;
-    } else if (word[0] == '-' || self->plan_path) {
-      return FAIL(ERR_USAGE, "probe: unexpected argument \"%.80s\"; hint: verbatim probe --help", word);
-    } else {
-      self->plan_path = word;
-    }
+    else if (!strcmp(word, "--offered")) self->offered_only = true;
+    else if (!strcmp(word, "--device")) TRY(read_device(self, value));
+    else if (word[0] == '-') return FAIL(ERR_USAGE, "probe: unexpected argument \"%.80s\"; hint: verbatim probe --help", word);
+    else if (self->plan_count == PLANS_MAX) return FAIL(ERR_USAGE, "probe: more than %u plans", PLANS_MAX);
+    else self->plans[self->plan_count++] = word;
     if (takes_value) i++;
   }
-  if (!self->plan_path || !self->output_path)
+  if (!self->plan_count || !self->output_path)
     return FAIL(ERR_USAGE, "probe: expected a plan and -o PROFILE.json; hint: verbatim probe --help");
   return OK;
 }
 
+static status check_outputs(const probe *self) {
+  const char *const outputs[] = {self->output_path, self->json_path};
+  TRY(cli_files_check_output(self->output_path)); /* it appears whole */
+  for (uint32_t i = 0; i < self->plan_count; i++) TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plans[i], NULL, NULL));
+  return OK;
+}
+
+static void print_means(const probe *self) {
+  static const char *const names[] = {"up to 32", "more than 32"};
+  for (int large = 0; large < 2; large++)
+    if (self->log_counts[large])
+      printf("%s rows: ours / all %.3f, used / all %.3f (geometric means of %u)\n", names[large],
+             exp(self->logs[large][0] / self->log_counts[large]), exp(self->logs[large][1] / self->log_counts[large]),
+             self->log_counts[large]);
+}
+
 static status run(probe *self) {
-  TRY(cli_files_check_output(self->output_path));
-  TRY(cli_files_check_apart(self->output_path, self->plan_path, "the plan"));
-  TRY(open_all(self));
-  for (uint32_t i = 0; i < self->shape_count; i++) TRY(probe_shape(self, &self->shapes[i]));
-  return write_profile(self);
+  uint32_t count = 0;
+  TRY(check_outputs(self));
+  self->pool = calloc(POOL_MAX, sizeof *self->pool);
+  self->offered = calloc(POOL_MAX, sizeof *self->offered);
+  self->guessed = calloc(GUESSED_MAX, sizeof *self->guessed);
+  self->finalists = calloc(FINALISTS_MAX, sizeof *self->finalists);
+  self->entries = json_array();
+  self->points = json_array();
+  if (!self->pool || !self->offered || !self->guessed || !self->finalists || !self->entries || !self->points)
+    return FAIL(ERR_LIMIT, "no memory for the probe");
+  TRY(cli_probe_gpu_open(self->plans, self->plan_count, self->device_index, self->cache_dir, &self->gpu));
+  self->library = cli_probe_gpu_library(self->gpu);
+  const cli_probe_product *products = cli_probe_gpu_products(self->gpu, &count);
+  printf("us: our kernel, cuBLASLt's fastest with our bits, its fastest of all; used: the faster of the first two\n"
+         "      n      k out   rows      ours     class       all  o/cls  o/all  u/all    GB/s TFLOP/s used\n");
+  for (uint32_t i = 0; i < count; i++) {
+    self->product = &products[i];
+    TRY(probe_product(self));
+  }
+  print_means(self);
+  if (self->json_path) TRY(write_list(self, self->json_path, "points", self->points));
+  return write_list(self, self->output_path, "entries", self->entries);
+}
+
+static void close_all(probe *self) {
+  cli_probe_gpu_close(self->gpu);
+  json_decref(self->entries);
+  json_decref(self->points);
+  free(self->pool);
+  free(self->offered);
+  free(self->guessed);
+  free(self->finalists);
 }
 
 int cli_probe(int argc, char **argv) {

@@ -170,6 +170,10 @@ typedef lt_heuristic lt_result;
                                      lt_preference preference, int wanted, lt_result *results, int *found))     \
   X(cublasLtMatmulAlgoCheck, (lt_handle handle, lt_desc desc, lt_layout a, lt_layout b, lt_layout c, lt_layout d, \
                               const lt_algo *algo, lt_result *result))                                          \
+  X(cublasLtMatmulAlgoInit, (lt_handle handle, unsigned int compute, unsigned int scale_type, unsigned int a, unsigned int b, \
+                             unsigned int c, unsigned int d, int id, lt_algo *algo))                            \
+  X(cublasLtMatmulAlgoCapGetAttribute, (const lt_algo *algo, unsigned int attribute, void *value, size_t bytes, size_t *written)) \
+  X(cublasLtMatmulAlgoConfigSetAttribute, (lt_algo *algo, unsigned int attribute, const void *value, size_t bytes)) \
   X(cublasLtMatmulAlgoConfigGetAttribute, (const lt_algo *algo, unsigned int attribute, void *value, size_t bytes, \
                                            size_t *written))                                                    \
   X(cublasLtMatmul, (lt_handle handle, lt_desc desc, const void *alpha, const void *a, lt_layout a_layout, const void *b, \
@@ -195,8 +199,23 @@ enum lt_constant {
   LT_PREF_ALIGNMENT_C = 7,    /* CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES */
   LT_PREF_ALIGNMENT_D = 8,    /* CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES */
   LT_REDUCTION_NONE = 0,      /* CUBLASLT_REDUCTION_SCHEME_NONE             */
+  LT_REDUCTION_ALL = 7,       /* CUBLASLT_REDUCTION_SCHEME_MASK             */
+  LT_CAP_SPLIT_K = 0,         /* CUBLASLT_ALGO_CAP_SPLITK_SUPPORT           */
+  LT_CAP_REDUCTIONS = 1,      /* CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK    */
+  LT_CAP_SWIZZLES = 2,        /* CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT    */
+  LT_CAP_TILES = 6,           /* CUBLASLT_ALGO_CAP_TILE_IDS                 */
+  LT_CAP_CUSTOM_MAX = 7,      /* CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX        */
+  LT_CAP_STAGES = 13,         /* CUBLASLT_ALGO_CAP_STAGES_IDS               */
+  LT_CONFIG_ID = 0,           /* CUBLASLT_ALGO_CONFIG_ID                    */
+  LT_CONFIG_TILE = 1,         /* CUBLASLT_ALGO_CONFIG_TILE_ID               */
   LT_CONFIG_SPLIT_K = 2,      /* CUBLASLT_ALGO_CONFIG_SPLITK_NUM            */
-  LT_CONFIG_REDUCTION = 3     /* CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME      */
+  LT_CONFIG_REDUCTION = 3,    /* CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME      */
+  LT_CONFIG_SWIZZLE = 4,      /* CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING         */
+  LT_CONFIG_CUSTOM = 5,       /* CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION         */
+  LT_CONFIG_STAGES = 6,       /* CUBLASLT_ALGO_CONFIG_STAGES_ID             */
+  LT_CONFIG_CLUSTER = 8,      /* CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID      */
+  LT_CLUSTER_FIRST = 2,       /* CUBLASLT_CLUSTER_SHAPE_1x1x1               */
+  LT_CLUSTER_LAST = 16        /* CUBLASLT_CLUSTER_SHAPE_1x16x1              */
 };
 
 #endif

@@ -31,6 +31,14 @@ static uint64_t lay_out(exec *self, uint8_t *block) {
   return at + EXEC_SCRATCH_BYTES;
 }
 
+/* The plan has room for its own pins alone. */
+static uint64_t unchecked_workspace(const exec_options *options) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < options->unchecked_count; i++)
+    if (options->unchecked[i].gemm.workspace_bytes > most) most = options->unchecked[i].gemm.workspace_bytes;
+  return most;
+}
+
 static status make_memory(exec *self, arena *host) {
   uint64_t image_bytes = lay_out(self, NULL);
   if (!self->options.device) {
@@ -44,7 +52,12 @@ static status make_memory(exec *self, arena *host) {
   gpu *device = self->options.device;
   void *pinned;
   self->pinned_bytes = image_bytes > EXEC_STAGING_BYTES ? image_bytes : EXEC_STAGING_BYTES;
-  TRY(gpu_reserve(device, self->plan->header->device_bytes, &self->base));
+  const plan_header *header = self->plan->header;
+  uint64_t workspace = align_up(header->device_bytes, 256);
+  const uint64_t bytes = self->options.unchecked_count ? workspace + unchecked_workspace(&self->options) : header->device_bytes;
+  TRY(gpu_reserve(device, bytes, &self->base));
+  if (!self->options.unchecked_count) workspace = self->plan->regions[REGION_WORK].offset + header->gemm_workspace;
+  self->library_workspace = self->base + workspace;
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
   TRY(gpu_stream_open(device, &self->side));
@@ -144,7 +157,8 @@ exec_counts exec_count(const exec *self) {
   return (exec_counts){.graphs = self->graph_count, .kernels_cached = self->kernels_cached,
                        .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes,
                        .nvrtc_version = self->nvrtc_version, .gaps = self->gaps,
-                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0};
+                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0,
+                       .left_out = *self->left_out ? self->left_out : NULL};
 }
 
 const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
@@ -172,20 +186,17 @@ void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t ro
   gpu_launch(self->options.device, lane.stream, &work);
 }
 
-/* The pinned library algorithm for this row count, or null. */
-static gemm_lt_op *library_choice(const exec *self, const exec_op *op, uint32_t rows) {
-  for (uint32_t i = 0; i < op->op->gemm_count; i++) {
-    const plan_gemm *pin = &self->plan->gemms[op->op->first_gemm + i];
-    if (rows >= pin->rows_min && rows <= pin->rows_max) return &op->lt[i];
-  }
+/* The library algorithm for this row count, or null. */
+static gemm_lt_op *library_choice(const exec_op *op, uint32_t rows) {
+  for (uint32_t i = 0; i < op->choice_count; i++)
+    if (rows >= op->choices[i].pin->rows_min && rows <= op->choices[i].pin->rows_max) return &op->choices[i].lt;
   return NULL;
 }
 
 static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows, gpu_stream *stream) {
   const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
-  uint64_t workspace = exec_address(self, REGION_WORK, self->plan->header->gemm_workspace);
   status result = gemm_lt_run(self->library, lt, stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
-                              (uint64_t)(uintptr_t)args->y, workspace);
+                              (uint64_t)(uintptr_t)args->y, self->library_workspace);
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
@@ -194,8 +205,9 @@ static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows
     op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
-  gemm_lt_op *lt = library_choice(self, op, rows);
-  if (lt) run_library(self, op, lt, rows, lane.stream);
+  gemm_lt_op *lt = library_choice(op, rows);
+  /* There is one workspace, for the main stream. */
+  if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
   else exec_launch_own(self, op, parity, rows, lane);
 }
 

@@ -26,6 +26,9 @@ typedef struct exec_options {
   bool poison;           /* NaN patterns in all memory that must not matter                          */
   bool logits;           /* results carry the logits rows                                            */
   bool timed;            /* exec_count tells the gaps between steps                                  */
+  const plan_product *unchecked; /* [unchecked_count] in place of the plan's pins, the first that fits; nothing checks their bits, which may
+                            * not be the numerics'. For measuring what the guarantees cost, never for requests. Kept by the caller. */
+  uint32_t unchecked_count;
 } exec_options;
 
 /* What the caller fills; arrays as in plan_io, bounds as in plan_limits. */
@@ -64,6 +67,7 @@ typedef struct exec_counts {
   uint32_t graphs, kernels_cached, kernels_compiled; /* GPU machine, else 0                          */
   uint32_t nvrtc_version; /* 1000 * major + 10 * minor */
   uint64_t cublaslt_version, pinned_bytes;
+  const char *left_out;   /* why optional library algorithms are not used, or null */
   exec_gaps gaps;
 } exec_counts;
 
@@ -77,7 +81,8 @@ static inline uint32_t exec_region(uint32_t region, uint32_t parity) {
 status exec_open(exec **out, const plan *p, const exec_options *options, arena *host);
 void exec_close(exec *self);
 
-/* Compiles and loads the kernels, opens the library of pinned algorithms. Nothing to do on the CPU machine. */
+/* Compiles and loads the kernels, opens the library of pinned algorithms. Those that are optional and cannot run here are left out: our
+ * kernel computes the same. Nothing to do on the CPU machine. */
 status exec_start_kernels(exec *self, arena *host);
 
 /* Before the weights are loaded: the device's reservation is the probes' memory. Runs the probes of self_check.h by every kernel of the

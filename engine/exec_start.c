@@ -1,7 +1,7 @@
 /* exec_start.c - what happens once between the plan and the first step: kernels, tables, checks, graphs.
  *
  * Order: exec_open (exec.c: memory, arguments), kernels, the self-check, the caller loads the weights, tables and fills, the check of
- * library algorithms against our own kernel, warm-up and captures. Everything here may allocate; nothing after it does.
+ * library algorithms against our own kernel (exec_library.c), warm-up and captures. Everything here may allocate; nothing after it does.
  * Declared in exec.h; read exec.c next. */
 #include "exec_state.h"
 #include "op_maps.h"
@@ -14,30 +14,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBE_ROWS 3u    /* row counts tried per library algorithm: least, middle, most */
 #define ROW_CLASSES_MAX 64u
 
 /* === Kernels =============================================================================================================== */
 
-static status make_kernel(exec *self, const plan_kernel *source, jit_spec *specs, gpu_kernel *kernel, verbatim_kernel *loaded) {
+static status load_kernel(exec *self, uint32_t index, const jit_cubin_view *cubin) {
+  const plan_kernel *source = &self->plan->kernels[index];
   const kernel_row *row = kernels_row(source->kernel);
-  if (source->spec_count > JIT_SPECS_MAX)
-    return FAIL(ERR_FORMAT, "plan: kernel %s has %u constants, at most %u", row->name, source->spec_count, JIT_SPECS_MAX);
-  for (uint32_t i = 0; i < source->spec_count; i++) {
-    const plan_spec *spec = &self->plan->specs[source->first_spec + i];
-    specs[i] = (jit_spec){.name = plan_string(self->plan, spec->name), .value = spec->value};
-  }
-  jit_cubin_view cubin;
-  TRY(jit_compile(self->compiler, row->name, specs, source->spec_count, &cubin));
-  digest code = digest_of(cubin.bytes, cubin.size);
-  loaded->name = row->name;
-  memcpy(loaded->digest, code.bytes, DIGEST_BYTES);
-  if (cubin.from_cache) self->kernels_cached++;
+  digest code = digest_of(cubin->bytes, cubin->size);
+  self->loaded[index].name = row->name;
+  memcpy(self->loaded[index].digest, code.bytes, DIGEST_BYTES);
+  if (cubin->from_cache) self->kernels_cached++;
   else self->kernels_compiled++;
-  gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size, .args_bytes = row->args_bytes,
-                              .takes_maps = op_maps_taken(specs, source->spec_count),
+  gpu_kernel_config config = {.name = row->name, .cubin = cubin->bytes, .cubin_bytes = cubin->size, .args_bytes = row->args_bytes,
+                              .takes_maps = op_maps_taken(self->specs + source->first_spec, source->spec_count),
                               .threads = source->threads, .shared_bytes = source->shared_bytes};
-  return gpu_kernel_load(self->options.device, &config, kernel);
+  return gpu_kernel_load(self->options.device, &config, &self->kernels[index]);
+}
+
+/* requests, specs, cubins: room for the plan's kernels and constants. */
+static status compile_kernels(exec *self, jit_request *requests, jit_spec *specs, jit_cubin_view *cubins) {
+  const plan *p = self->plan;
+  if (!requests || !cubins) return FAIL(ERR_LIMIT, "no memory for a list of %u kernels", p->kernel_count);
+  for (uint32_t i = 0; i < p->spec_count; i++)
+    specs[i] = (jit_spec){.name = plan_string(p, p->specs[i].name), .value = p->specs[i].value};
+  for (uint32_t i = 0; i < p->kernel_count; i++) {
+    const plan_kernel *source = &p->kernels[i];
+    requests[i] = (jit_request){.kernel = kernels_row(source->kernel)->name, .specs = specs + source->first_spec,
+                                .spec_count = source->spec_count};
+  }
+  TRY(jit_compile_all(self->compiler, requests, p->kernel_count, cubins));
+  for (uint32_t i = 0; i < p->kernel_count; i++) TRY(load_kernel(self, i, &cubins[i]));
+  return OK;
 }
 
 static status make_kernels(exec *self, arena *host) {
@@ -49,46 +57,21 @@ static status make_kernels(exec *self, arena *host) {
   self->nvrtc_version = (uint32_t)(1000 * major + 10 * minor);
   TRY(arena_take(host, sizeof(gpu_kernel) * (p->kernel_count + 1ull), &kernels));
   TRY(arena_take(host, sizeof(verbatim_kernel) * (p->kernel_count + 1ull), &loaded));
-  TRY(arena_take(host, sizeof(jit_spec *) * (p->kernel_count + 1ull), &specs));
+  TRY(arena_take(host, sizeof(jit_spec) * (p->spec_count + 1ull), &specs));
   self->specs = specs;
   self->kernels = kernels;
   self->loaded = loaded;
-  for (uint32_t i = 0; i < p->kernel_count; i++) {
-    TRY(arena_take(host, sizeof(jit_spec) * (p->kernels[i].spec_count + 1ull), &specs));
-    self->specs[i] = specs;
-    TRY(make_kernel(self, &p->kernels[i], specs, &self->kernels[i], &self->loaded[i]));
-  }
+  jit_request *requests = calloc(p->kernel_count + 1ull, sizeof *requests);
+  jit_cubin_view *cubins = calloc(p->kernel_count + 1ull, sizeof *cubins);
+  status result = compile_kernels(self, requests, specs, cubins);
+  free(cubins);
+  free(requests);
+  TRY(result);
   for (uint32_t i = 0; i < p->op_count; i++) {
+    const plan_kernel *source = &p->kernels[p->ops[i].variant];
     self->ops[i].kernel = &self->kernels[p->ops[i].variant];
-    self->ops[i].specs = self->specs[p->ops[i].variant];
-    self->ops[i].spec_count = p->kernels[p->ops[i].variant].spec_count;
-  }
-  return OK;
-}
-
-static status prepare_library(exec *self, arena *host) {
-  const plan *p = self->plan;
-  if (p->gemm_count == 0) return OK;
-  TRY(gemm_lt_open(self->options.device, self->options.libraries, &self->library));
-  for (uint32_t i = 0; i < self->op_count; i++) {
-    exec_op *op = &self->ops[i];
-    void *prepared;
-    if (op->op->gemm_count == 0) continue;
-    const gemm_args *args = op->args[0];
-    if (args->batches != 1) return FAIL(ERR_FORMAT, "plan op %s: a batched gemm has library algorithms", op->name);
-    TRY(arena_take(host, sizeof(gemm_lt_op) * op->op->gemm_count, &prepared));
-    op->lt = prepared;
-    for (uint32_t g = 0; g < op->op->gemm_count; g++) {
-      const plan_gemm *pin = &p->gemms[op->op->first_gemm + g];
-      if (pin->library_version != gemm_lt_version(self->library))
-        return FAIL(ERR_DEVICE, "%s: cuBLASLt version: the plan's algorithm is for %llu, found %llu, hint: run `verbatim probe` "
-                    "and plan again", op->name, (unsigned long long)pin->library_version,
-                    (unsigned long long)gemm_lt_version(self->library));
-      gemm_lt_shape shape = {.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_f32};
-      gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
-      memcpy(algo.words, pin->algo, sizeof algo.words);
-      TRY(gemm_lt_prepare(self->library, &shape, &algo, &op->lt[g]));
-    }
+    self->ops[i].specs = self->specs + source->first_spec;
+    self->ops[i].spec_count = source->spec_count;
   }
   return OK;
 }
@@ -96,7 +79,7 @@ static status prepare_library(exec *self, arena *host) {
 status exec_start_kernels(exec *self, arena *host) {
   if (!self->options.device) return OK;
   TRY(make_kernels(self, host));
-  return prepare_library(self, host);
+  return exec_library_open(self, host);
 }
 
 /* === The self-check ========================================================================================================= */
@@ -157,7 +140,8 @@ static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t inde
   tensor_maps maps;
   self_check_build(index, image, self->base, launch);
   self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"), work.grid);
-  if (exec_make_maps(self, kernel->kernel, self->specs[variant], kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
+  const jit_spec *specs = self->specs + kernel->first_spec;
+  if (exec_make_maps(self, kernel->kernel, specs, kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
   gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);
   gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, image + SELF_CHECK_BYTES, self->base, launch->judged_bytes);
@@ -195,7 +179,7 @@ static bool checked_before(const exec *self, uint32_t variant) {
 status exec_start_check(exec *self) {
   digest expected = self_check_tables_answer(), found = self_check_tables();
   if (memcmp(expected.bytes, found.bytes, DIGEST_BYTES) != 0)
-    return refuse(self, "probe of the tables of op q_rope (the host's trigonometry)", NULL, expected, found);
+    return refuse(self, "probe of the tables of op qkv_rope (the host's trigonometry)", NULL, expected, found);
   if (self->options.device && self->plan->header->device_bytes < SELF_CHECK_BYTES)
     return FAIL(ERR_FORMAT, "plan: expected at least %u bytes of device memory, as the planner rounds to, found %llu", SELF_CHECK_BYTES,
                 (unsigned long long)self->plan->header->device_bytes);
@@ -224,7 +208,7 @@ static void put(exec *self, uint64_t address, const void *source, uint64_t bytes
   }
 }
 
-/* One row of the cos_sin table (NUMERICS.md, `q_rope`). */
+/* One row of the cos_sin table (NUMERICS.md, `qkv_rope`). */
 static void rope_row(const plan_model *model, uint32_t position, float *row) {
   for (uint32_t i = 0; i < model->rope_dim / 2; i++) {
     float angle = (float)position * model->inv_freq[i];
@@ -247,7 +231,7 @@ static void put_rope_table(exec *self) {
   }
 }
 
-/* The query scale of a position (NUMERICS.md, `q_rope`). */
+/* The query scale of a position (NUMERICS.md, `qkv_rope`). */
 static float q_scale_at(const plan_model *model, uint32_t position) {
   double steps = floor((double)position / (double)model->q_scale_length);
   return (float)(1 + (double)model->q_scale_beta * trig_log(1 + steps));
@@ -286,103 +270,7 @@ void exec_start_tables(exec *self) {
   fill_memory(self);
 }
 
-/* === The check of library algorithms ======================================================================================== */
-
-/* Lively bf16 numbers: both signs, exponents from 2^-8 to 2^1, all significands. */
-static bf16 probe_value(uint64_t index) {
-  uint64_t z = (index + 1) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return (bf16)((z >> 63) << 15 | (119 + (z >> 32) % 10) << 7 | (z & 127));
-}
-
-typedef struct probe {
-  exec *self;
-  const exec_op *op;
-  const gemm_args *args;
-  uint32_t rows;
-  uint64_t x_bytes, y_bytes;
-} probe;
-
-/* Runs one side and brings y to the host. */
-static void probe_run(const probe *p, gemm_lt_op *lt, uint8_t *y, status *result) {
-  gpu *device = p->self->options.device;
-  uint64_t target = (uint64_t)(uintptr_t)p->args->y;
-  gpu_fill32(device, p->self->stream, target, UINT32_MAX, p->y_bytes / 4);
-  if (!lt) exec_launch_own(p->self, p->op, 0, p->rows, (exec_lane){.stream = p->self->stream});
-  else
-    *result = gemm_lt_run(p->self->library, lt, p->self->stream, p->rows, (uint64_t)(uintptr_t)p->args->x,
-                          (uint64_t)(uintptr_t)p->args->w, target,
-                          exec_address(p->self, REGION_WORK, p->self->plan->header->gemm_workspace));
-  gpu_download(device, p->self->stream, y, target, p->y_bytes);
-  gpu_sync(device, p->self->stream, "check of a library algorithm");
-}
-
-static status probe_rows(const probe *p, gemm_lt_op *lt) {
-  exec *self = p->self;
-  step_in head = {.token_count = p->rows, .logit_count = p->rows};
-  uint8_t *ours = self->pinned, *theirs = self->pinned + EXEC_STAGING_HALF_BYTES;
-  put(self, (uint64_t)(uintptr_t)p->args->step, &head, sizeof head);
-  bf16 *x = (bf16 *)(void *)self->pinned;
-  for (uint64_t i = 0; i < p->x_bytes / 2; i++) x[i] = probe_value(i);
-  gpu_upload(self->options.device, self->stream, (uint64_t)(uintptr_t)p->args->x, x, p->x_bytes);
-  gpu_sync(self->options.device, self->stream, "check of a library algorithm");
-  status result = OK;
-  probe_run(p, NULL, ours, &result);
-  probe_run(p, lt, theirs, &result);
-  TRY(result);
-  uint64_t item = p->args->y_f32 ? 4 : 2;
-  for (uint32_t row = 0; row < p->rows; row++)
-    if (memcmp(ours + row * p->args->ldy * item, theirs + row * p->args->ldy * item, p->args->n * item) != 0)
-      return FAIL(ERR_MISMATCH, "%s (n %u, k %u, %u rows): cuBLASLt %llu does not give the bits of our gemm, hint: plan without --profile",
-                  p->op->name, p->args->n, p->args->k, p->rows, (unsigned long long)gemm_lt_version(self->library));
-  return OK;
-}
-
-/* Rows that fit the staging halves. */
-static uint32_t probe_rows_max(const gemm_args *args) {
-  uint64_t x_row = 2ull * args->ldx, y_row = (args->y_f32 ? 4ull : 2ull) * args->ldy;
-  return (uint32_t)(EXEC_STAGING_HALF_BYTES / (x_row > y_row ? x_row : y_row));
-}
-
-static status check_pin(exec *self, const exec_op *op, const plan_gemm *pin, gemm_lt_op *lt) {
-  const gemm_args *args = op->args[0];
-  const plan_limits *limits = &self->plan->header->limits;
-  uint32_t most = op->op->rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
-  most = min_u32(min_u32(most, pin->rows_max), probe_rows_max(args));
-  uint32_t rows[PROBE_ROWS] = {pin->rows_min ? pin->rows_min : 1, pin->rows_min + (most - min_u32(most, pin->rows_min)) / 2, most};
-  for (uint32_t i = 0; i < PROBE_ROWS; i++) {
-    if (rows[i] == 0 || rows[i] > most || (i && rows[i] == rows[i - 1])) continue;
-    probe p = {.self = self, .op = op, .args = args, .rows = rows[i]};
-    p.x_bytes = 2ull * ((rows[i] - 1ull) * args->ldx + args->k);
-    p.y_bytes = (args->y_f32 ? 4ull : 2ull) * ((rows[i] - 1ull) * args->ldy + args->n);
-    TRY(probe_rows(&p, lt));
-  }
-  return OK;
-}
-
-/* Ops of one shape share an algorithm; the first of them is checked (its weights are the model's own). */
-static bool seen_before(const exec *self, uint32_t op_index, uint32_t first_gemm) {
-  const gemm_args *args = self->ops[op_index].args[0];
-  for (uint32_t i = 0; i < op_index; i++) {
-    const gemm_args *other = self->ops[i].args[0];
-    if (self->ops[i].op->gemm_count && self->ops[i].op->first_gemm == first_gemm && other->n == args->n && other->k == args->k &&
-        other->ldx == args->ldx && other->ldy == args->ldy)
-      return true;
-  }
-  return false;
-}
-
-status exec_start_library(exec *self) {
-  if (!self->options.device) return OK;
-  for (uint32_t i = 0; i < self->op_count; i++) {
-    const plan_op *op = self->ops[i].op;
-    if (op->gemm_count == 0 || seen_before(self, i, op->first_gemm)) continue;
-    for (uint32_t g = 0; g < op->gemm_count; g++)
-      TRY(check_pin(self, &self->ops[i], &self->plan->gemms[op->first_gemm + g], &self->ops[i].lt[g]));
-  }
-  return OK;
-}
+status exec_start_library(exec *self) { return exec_library_check(self); }
 
 /* === Warm-up and graphs ===================================================================================================== */
 
@@ -443,8 +331,6 @@ static status capture_graph(exec *self, uint32_t rung, uint32_t parity) {
   TRY(gpu_capture_begin(device, self->stream));
   exec_run_ops(self, parity, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
   TRY(gpu_capture_end(device, self->stream, graph));
-  gpu_graph_launch(device, self->stream, *graph, "first run of a graph");
-  gpu_sync(device, self->stream, "first run of a graph");
   self->graph_count++;
   return OK;
 }
@@ -454,6 +340,7 @@ status exec_start_graphs(exec *self) {
   put_dummy_step(self);
   warm_up(self);
   for (uint32_t i = 0; i < 2 * self->rung_count; i++) TRY(capture_graph(self, i / 2, i % 2));
+  gpu_sync(self->options.device, self->stream, "the upload of graphs");
   fill_memory(self); /* what the dummy step left behind */
   jit_close(self->compiler);
   self->compiler = NULL;

@@ -24,8 +24,14 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const gpu_kernel *kernel; /* GPU machine */
   const jit_spec *specs;    /* [spec_count] of the kernel, GPU machine */
   uint32_t spec_count;
-  gemm_lt_op *lt;         /* [op->gemm_count], GPU machine */
+  struct exec_choice *choices; /* [choice_count] library algorithms in use, GPU machine */
+  uint32_t choice_count;
 } exec_op;
+
+typedef struct exec_choice {
+  const plan_gemm *pin;
+  gemm_lt_op lt;
+} exec_choice;
 
 struct exec {
   const plan *plan;
@@ -58,10 +64,12 @@ struct exec {
   exec_gaps gaps;
   gpu_event *slot_read[STAGING_SLOTS_MAX]; /* of the staging slots */
   gpu_kernel *kernels;        /* [plan kernels] */
-  const jit_spec **specs;     /* [plan kernels] their constants */
+  const jit_spec *specs;      /* [plan specs] their constants   */
   gpu_graph *graphs[LADDER_MAX][2];
   jit *compiler;
   gemm_lt *library;
+  uint64_t library_workspace; /* address */
+  char left_out[320];
   verbatim_kernel *loaded;    /* [plan kernels] what is in them */
   uint32_t graph_count, kernels_cached, kernels_compiled, nvrtc_version;
 };
@@ -98,5 +106,9 @@ void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_ro
 
 /* One op by our own kernel, never by a library (exec.c). GPU machine. */
 void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane);
+
+/* The library algorithms (exec_library.c): those that run here are chosen, and later compared with our kernel. GPU machine. */
+status exec_library_open(exec *self, arena *host);
+status exec_library_check(exec *self);
 
 #endif

@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CANDIDATES_MAX 64u
+#define HEURISTIC_MAX 64     /* answers of the library to one question */
+#define CAPABILITY_MAX 1024u /* tiles or numbers of stages of one algorithm */
+#define CUSTOM_MAX 15u       /* custom options tried */
+#define SPLIT_MAX 16u        /* parts of k tried */
 #define POINTER_ALIGNMENT 16u /* what gemm_lt_run promises of x, w and y */
 
 typedef struct cublaslt {
@@ -126,15 +129,47 @@ status gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t r
   return FAIL(ERR_DEVICE, "cuBLASLt refuses n %u, k %u, %u rows: status %u", op->shape.n, op->shape.k, rows, code);
 }
 
-/* === Candidates ============================================================================================================ */
+/* === What the library offers ============================================================================================== */
 
-static status set_preference(gemm_lt *self, uint64_t *preference, size_t bytes, uint64_t workspace_max) {
+gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo) {
+  gemm_lt_config found = {0};
+  uint16_t cluster = 0; /* the one attribute of two bytes */
+  size_t written = 0;
+  const struct { unsigned int attribute; uint32_t *value; } words[] = {
+      {LT_CONFIG_ID, &found.id}, {LT_CONFIG_TILE, &found.tile}, {LT_CONFIG_STAGES, &found.stages}, {LT_CONFIG_SPLIT_K, &found.split_k},
+      {LT_CONFIG_REDUCTION, &found.reduction}, {LT_CONFIG_SWIZZLE, &found.swizzle}, {LT_CONFIG_CUSTOM, &found.custom}};
+  for (size_t i = 0; i < ARRAY_LEN(words); i++)
+    if (self->api.cublasLtMatmulAlgoConfigGetAttribute(algo->words, words[i].attribute, words[i].value, 4, &written) != LT_OK)
+      *words[i].value = 0;
+  if (self->api.cublasLtMatmulAlgoConfigGetAttribute(algo->words, LT_CONFIG_CLUSTER, &cluster, sizeof cluster, &written) == LT_OK)
+    found.cluster = cluster;
+  return found;
+}
+
+typedef struct listing { /* of algorithms, each once */
+  gemm_lt *self;
+  gemm_lt_op *op; /* describes the product */
+  uint64_t workspace_max;
+  gemm_lt_algo *algos;
+  uint32_t algos_max, count;
+} listing;
+
+static void list_algo(listing *list, const uint64_t words[LT_ALGO_WORDS], uint64_t workspace_bytes) {
+  uint32_t at = 0;
+  while (at < list->count && memcmp(list->algos[at].words, words, sizeof list->algos[at].words) != 0) at++;
+  if (at < list->count || at == list->algos_max || workspace_bytes > list->workspace_max) return;
+  memcpy(list->algos[at].words, words, sizeof list->algos[at].words);
+  list->algos[at].workspace_bytes = workspace_bytes;
+  list->count++;
+}
+
+static status set_preference(gemm_lt *self, uint64_t *preference, size_t bytes, uint64_t workspace_max, uint32_t reductions) {
   const cublaslt *api = &self->api;
-  const uint32_t alignment = POINTER_ALIGNMENT, reduction = LT_REDUCTION_NONE;
+  const uint32_t alignment = POINTER_ALIGNMENT;
   TRY(check(api->cublasLtMatmulPreferenceInit_internal(preference, bytes), "cublasLtMatmulPreferenceInit"));
   TRY(check(api->cublasLtMatmulPreferenceSetAttribute(preference, LT_PREF_WORKSPACE, &workspace_max, sizeof workspace_max),
             "cublasLtMatmulPreferenceSetAttribute(workspace)"));
-  TRY(check(api->cublasLtMatmulPreferenceSetAttribute(preference, LT_PREF_REDUCTION_MASK, &reduction, sizeof reduction),
+  TRY(check(api->cublasLtMatmulPreferenceSetAttribute(preference, LT_PREF_REDUCTION_MASK, &reductions, sizeof reductions),
             "cublasLtMatmulPreferenceSetAttribute(reduction)"));
   for (unsigned int attribute = LT_PREF_ALIGNMENT_A; attribute <= LT_PREF_ALIGNMENT_D; attribute++)
     TRY(check(api->cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment),
@@ -142,37 +177,141 @@ static status set_preference(gemm_lt *self, uint64_t *preference, size_t bytes, 
   return OK;
 }
 
-/* Split-K adds partial sums in another order; the reduction mask should keep it out, and this makes sure. */
-static bool splits_k(const gemm_lt *self, const lt_heuristic *result) {
-  int32_t split = 0;
-  uint32_t reduction = 0;
-  size_t written = 0;
-  const cublaslt *api = &self->api;
-  if (api->cublasLtMatmulAlgoConfigGetAttribute(result->algo, LT_CONFIG_SPLIT_K, &split, sizeof split, &written) != LT_OK) return true;
-  if (api->cublasLtMatmulAlgoConfigGetAttribute(result->algo, LT_CONFIG_REDUCTION, &reduction, sizeof reduction, &written) != LT_OK)
-    return true;
-  return split > 1 || reduction != LT_REDUCTION_NONE;
-}
-
-status gemm_lt_candidates(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
-                          uint32_t algos_max, uint32_t *count) {
-  gemm_lt_op op = {.shape = *shape};
-  TRY(describe(self, &op));
-  TRY(set_rows(self, &op, rows));
+static status list_heuristic(listing *list, uint64_t workspace_max, uint32_t reductions) {
+  gemm_lt *self = list->self;
   uint64_t preference[LT_PREFERENCE_WORDS];
-  TRY(set_preference(self, preference, sizeof preference, workspace_max));
-  lt_heuristic results[CANDIDATES_MAX];
+  TRY(set_preference(self, preference, sizeof preference, workspace_max, reductions));
+  lt_heuristic results[HEURISTIC_MAX];
   memset(results, 0, sizeof results);
   int found = 0;
-  unsigned int code = self->api.cublasLtMatmulAlgoGetHeuristic(self->handle, op.desc, op.w, op.x, op.y, op.y, preference,
-                                                               (int)min_u32(algos_max, CANDIDATES_MAX), results, &found);
-  uint32_t kept = 0;
-  for (int i = 0; code == LT_OK && i < found; i++) { /* any other code: the library knows nothing for this shape */
-    if (results[i].state != LT_OK || splits_k(self, &results[i]) || results[i].workspace_bytes > workspace_max) continue;
-    memcpy(algos[kept].words, results[i].algo, sizeof algos[kept].words);
-    algos[kept].workspace_bytes = results[i].workspace_bytes;
-    kept++;
+  gemm_lt_op *op = list->op;
+  unsigned int code = self->api.cublasLtMatmulAlgoGetHeuristic(self->handle, op->desc, op->w, op->x, op->y, op->y, preference,
+                                                               HEURISTIC_MAX, results, &found);
+  for (int i = 0; code == LT_OK && i < found; i++) /* any other code: the library knows nothing for this shape */
+    if (results[i].state == LT_OK) list_algo(list, results[i].algo, results[i].workspace_bytes);
+  return OK;
+}
+
+status gemm_lt_offered(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
+                       uint32_t algos_max, uint32_t *count) {
+  gemm_lt_op op = {.shape = *shape};
+  listing list = {.self = self, .op = &op, .workspace_max = workspace_max, .algos = algos, .algos_max = algos_max};
+  TRY(describe(self, &op));
+  TRY(set_rows(self, &op, rows));
+  const uint64_t rooms[] = {workspace_max, workspace_max / 8, 0};
+  for (size_t i = 0; i < ARRAY_LEN(rooms); i++) {
+    TRY(list_heuristic(&list, rooms[i], LT_REDUCTION_NONE));
+    TRY(list_heuristic(&list, rooms[i], LT_REDUCTION_ALL));
   }
-  *count = kept;
+  *count = list.count;
+  return OK;
+}
+
+/* === Every configuration =================================================================================================== */
+
+typedef struct capability { /* of one algorithm id */
+  uint32_t tiles[CAPABILITY_MAX], stages[CAPABILITY_MAX], tile_count, stage_count;
+  uint32_t reductions, swizzles, custom_max;
+  int32_t splits_k;
+} capability;
+
+static uint32_t read_ids(const gemm_lt *self, const uint64_t *algo, unsigned int attribute, uint32_t ids[CAPABILITY_MAX]) {
+  size_t bytes = 0;
+  ids[0] = 0; /* undefined, which an algorithm without this capability takes */
+  if (self->api.cublasLtMatmulAlgoCapGetAttribute(algo, attribute, ids, 4 * CAPABILITY_MAX, &bytes) != LT_OK || bytes < 4) return 1;
+  return (uint32_t)(bytes / 4);
+}
+
+static void read_capability(const gemm_lt *self, const uint64_t *algo, capability *can) {
+  size_t bytes = 0;
+  const cublaslt *api = &self->api;
+  *can = (capability){0};
+  can->tile_count = read_ids(self, algo, LT_CAP_TILES, can->tiles);
+  can->stage_count = read_ids(self, algo, LT_CAP_STAGES, can->stages);
+  api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_SPLIT_K, &can->splits_k, 4, &bytes); /* what it does not say stays 0 */
+  api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_REDUCTIONS, &can->reductions, 4, &bytes);
+  api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_SWIZZLES, &can->swizzles, 4, &bytes);
+  api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_CUSTOM_MAX, &can->custom_max, 4, &bytes);
+  can->custom_max = min_u32(can->custom_max, CUSTOM_MAX);
+}
+
+/* Lists the algorithm if the library accepts it as it is configured. */
+static bool try_algo(listing *list, const uint64_t *algo) {
+  gemm_lt_op *op = list->op;
+  lt_heuristic result;
+  memset(&result, 0, sizeof result);
+  if (list->self->api.cublasLtMatmulAlgoCheck(list->self->handle, op->desc, op->w, op->x, op->y, op->y, algo, &result) != LT_OK ||
+      result.state != LT_OK)
+    return false;
+  list_algo(list, algo, result.workspace_bytes);
+  return true;
+}
+
+static void set(const listing *list, uint64_t *algo, unsigned int attribute, uint32_t value) {
+  const uint16_t cluster = (uint16_t)value; /* the check that follows refuses what could not be set */
+  if (attribute == LT_CONFIG_CLUSTER) list->self->api.cublasLtMatmulAlgoConfigSetAttribute(algo, attribute, &cluster, sizeof cluster);
+  else list->self->api.cublasLtMatmulAlgoConfigSetAttribute(algo, attribute, &value, sizeof value);
+}
+
+static void list_splits(listing *list, const capability *can, uint64_t *algo) {
+  for (uint32_t split = 2; split <= SPLIT_MAX && can->splits_k; split++) {
+    set(list, algo, LT_CONFIG_SPLIT_K, split);
+    for (uint32_t reduction = 1; reduction <= LT_REDUCTION_ALL; reduction <<= 1) {
+      if (!(can->reductions & reduction)) continue;
+      set(list, algo, LT_CONFIG_REDUCTION, reduction);
+      try_algo(list, algo);
+    }
+  }
+}
+
+static void list_near(listing *list, const capability *can, uint64_t *algo) {
+  for (uint32_t custom = 0; custom <= can->custom_max; custom++) {
+    set(list, algo, LT_CONFIG_CUSTOM, custom);
+    for (uint32_t swizzle = 0; swizzle <= min_u32(can->swizzles, 1); swizzle++) {
+      set(list, algo, LT_CONFIG_SWIZZLE, swizzle);
+      for (uint32_t cluster = LT_CLUSTER_FIRST; cluster <= LT_CLUSTER_LAST; cluster++) {
+        set(list, algo, LT_CONFIG_CLUSTER, cluster);
+        try_algo(list, algo);
+      }
+    }
+  }
+}
+
+static void list_tiles(listing *list, const capability *can, uint64_t *algo) {
+  static const uint32_t clusters[] = {LT_CLUSTER_FIRST, LT_CLUSTER_FIRST + 1, LT_CLUSTER_FIRST + 3}; /* 1x1, 2x1, 1x2 */
+  for (uint32_t tile = 0; tile < can->tile_count; tile++)
+    for (uint32_t stage = 0; stage < can->stage_count; stage++) {
+      bool is_good = false;
+      set(list, algo, LT_CONFIG_TILE, can->tiles[tile]);
+      set(list, algo, LT_CONFIG_STAGES, can->stages[stage]);
+      for (uint32_t custom = 0; custom <= can->custom_max && !is_good; custom++) {
+        set(list, algo, LT_CONFIG_CUSTOM, custom);
+        for (size_t i = 0; i < ARRAY_LEN(clusters); i++) {
+          set(list, algo, LT_CONFIG_CLUSTER, clusters[i]);
+          is_good |= try_algo(list, algo);
+        }
+      }
+    }
+}
+
+status gemm_lt_list(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_list_kind kind,
+                    const gemm_lt_algo *like, gemm_lt_algo *algos, uint32_t algos_max, uint32_t *count) {
+  gemm_lt_op op = {.shape = *shape};
+  listing list = {.self = self, .op = &op, .workspace_max = workspace_max, .algos = algos, .algos_max = algos_max};
+  const unsigned int y = shape->y_f32 ? LT_TYPE_F32 : LT_TYPE_BF16;
+  const gemm_lt_config config = gemm_lt_config_of(self, like);
+  uint64_t algo[LT_ALGO_WORDS];
+  capability can;
+  TRY(describe(self, &op));
+  TRY(set_rows(self, &op, rows));
+  memcpy(algo, like->words, sizeof algo);
+  if (kind == GEMM_LT_TILES)
+    TRY(check(self->api.cublasLtMatmulAlgoInit(self->handle, LT_COMPUTE_F32, LT_TYPE_F32, LT_TYPE_BF16, LT_TYPE_BF16, y, y, (int)config.id,
+                                               algo), "cublasLtMatmulAlgoInit"));
+  read_capability(self, algo, &can);
+  if (kind == GEMM_LT_TILES) list_tiles(&list, &can, algo);
+  else if (kind == GEMM_LT_NEAR) list_near(&list, &can, algo);
+  else list_splits(&list, &can, algo);
+  *count = list.count;
   return OK;
 }

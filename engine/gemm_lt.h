@@ -48,8 +48,21 @@ status gemm_lt_check(gemm_lt *self, gemm_lt_op *op, uint32_t rows, uint64_t *wor
 status gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t rows, uint64_t x, uint64_t w, uint64_t y,
                    uint64_t workspace);
 
-/* Algorithms without split-K that the library's heuristic offers for `rows` rows and at most workspace_max bytes, best first. [start-up] */
-status gemm_lt_candidates(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
-                          uint32_t algos_max, uint32_t *count);
+/* What an algorithm is, in the library's numbers. split_k > 1 or a reduction: it adds partial sums in another order. */
+typedef struct gemm_lt_config {
+  uint32_t id, tile, stages, split_k, reduction, swizzle, custom, cluster;
+} gemm_lt_config;
+gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo);
+
+/* Algorithms for `rows` rows and at most workspace_max bytes, each once, the first algos_max of them. [start-up]
+ * offered: what the library's heuristic answers under several preferences, split-K included.
+ * tiles: of the algorithm's id every tile and number of stages, each with the first custom option that the library accepts, a few clusters.
+ * near: every custom option and cluster with the algorithm's tile and stages.
+ * splits: the algorithm with every split-K that it can. */
+typedef enum gemm_lt_list_kind { GEMM_LT_TILES, GEMM_LT_NEAR, GEMM_LT_SPLITS } gemm_lt_list_kind;
+status gemm_lt_offered(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_algo *algos,
+                       uint32_t algos_max, uint32_t *count);
+status gemm_lt_list(gemm_lt *self, const gemm_lt_shape *shape, uint32_t rows, uint64_t workspace_max, gemm_lt_list_kind kind,
+                    const gemm_lt_algo *like, gemm_lt_algo *algos, uint32_t algos_max, uint32_t *count);
 
 #endif

@@ -1,5 +1,7 @@
 /* jit.c - the only file that calls NVRTC, and the folder of cubins (see jit.h).
  *
+ * Compiling is most of a first start (4 s of V2-Lite's 19 kernels on one core, of which mla_attn is 1 s), and NVRTC compiles different
+ * programs at the same time: what the folder lacks is dealt to threads.
  * A cache entry is one file <kernel>-<key>.vjit: entry_header, the cubin, then the spec text and source for reading. It is written under
  * another name, synced and renamed, so that a reader sees a whole entry or none, whatever other processes do. An entry is used
  * only if its size, its key and the digest of all its bytes are right. Read next: cuda_api.h. */
@@ -8,7 +10,9 @@
 #include "dynlib.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,8 @@
 #define ENTRY_BYTES_MAX (64u << 20)
 #define PATH_BYTES_MAX 4096u
 #define LOG_SHOWN_MAX 700
+#define THREADS_MAX 64u
+#define STACK_BYTES (64u << 20) /* address space only: a compiler recurses as deep as its input */
 
 /* One list for every kernel; part of the key. Contraction, flushing and approximate division are off: arithmetic is as written. */
 static const char *const options[] = {
@@ -52,6 +58,7 @@ struct jit {
   uint64_t library_bytes;
   const kernel_source *sources;
   size_t source_count;
+  pthread_mutex_t lock; /* of blocks and note, while units are compiled */
   block *blocks;
   char cache_dir[PATH_BYTES_MAX]; /* "": no cache */
   char note[FAIL_TEXT_MAX];
@@ -63,6 +70,8 @@ typedef struct unit { /* one thing to compile */
   char *spec; /* text of spec.cuh */
   uint8_t key[16];
   char key_hex[33];
+  jit_cubin_view made; /* bytes null: to be compiled */
+  fail_cause cause;    /* of not being compiled      */
 } unit;
 
 /* === Opening and closing =================================================================================================== */
@@ -84,7 +93,9 @@ static void write_note(jit *self, const char *format, ...) __attribute__((format
 static void write_note(jit *self, const char *format, ...) {
   va_list args;
   va_start(args, format);
+  pthread_mutex_lock(&self->lock);
   vsnprintf(self->note, sizeof self->note, format, args);
+  pthread_mutex_unlock(&self->lock);
   va_end(args);
 }
 
@@ -121,6 +132,7 @@ status jit_open(const dynlib_search *search, const char *cache_dir, const kernel
   ASSERT(out);
   jit *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "no memory for %zu bytes", sizeof *self);
+  pthread_mutex_init(&self->lock, NULL);
   self->sources = sources ? sources : kernel_sources;
   self->source_count = sources ? source_count : kernel_sources_count;
   status s = open_library(self, search);
@@ -141,6 +153,7 @@ void jit_close(jit *self) {
     self->blocks = next;
   }
   dynlib_close(&self->library);
+  pthread_mutex_destroy(&self->lock);
   free(self);
 }
 
@@ -154,8 +167,10 @@ const char *jit_note(const jit *self) { return self->note; }
 static status take_memory(jit *self, size_t bytes, void **out) {
   block *made = malloc(sizeof *made + 16 + bytes);
   if (!made) return FAIL(ERR_LIMIT, "no memory for %zu bytes", bytes);
+  pthread_mutex_lock(&self->lock);
   made->next = self->blocks;
   self->blocks = made;
+  pthread_mutex_unlock(&self->lock);
   *out = (char *)made + 16; /* malloc's alignment is kept */
   return OK;
 }
@@ -396,20 +411,76 @@ static void store_entry(jit *self, const unit *u, const jit_cubin_view *cubin) {
   if (!good) write_note(self, "kernel cache: %s cannot be written; kernels are compiled at every start", self->cache_dir);
 }
 
-status jit_compile(jit *self, const char *kernel, const jit_spec *specs, uint32_t spec_count, jit_cubin_view *out) {
-  ASSERT(self && kernel && out);
-  ASSERT(specs || spec_count == 0);
-  unit u = {.kernel = kernel, .source = find_source(self, kernel)};
-  if (!u.source) return FAIL(ERR_FORMAT, "no kernel source named %.80s.cu", kernel);
-  TRY(write_spec(self, kernel, specs, spec_count, &u.spec));
-  TRY(make_key(self, &u));
-  jit_cubin_view made = {0};
-  memcpy(made.key, u.key_hex, sizeof made.key);
-  made.from_cache = self->cache_dir[0] && load_entry(self, &u, &made);
-  if (!made.from_cache) {
-    TRY(compile_unit(self, &u, &made));
-    if (self->cache_dir[0]) store_entry(self, &u, &made);
+/* === All of them =========================================================================================================== */
+
+/* What a thread can take: units whose cubin is not there. */
+typedef struct work {
+  jit *self;
+  unit *units;
+  uint32_t count;
+  atomic_uint next;
+} work;
+
+static void *compile_units(void *argument) {
+  work *all = argument;
+  for (uint32_t i; (i = atomic_fetch_add(&all->next, 1)) < all->count;) {
+    unit *u = &all->units[i];
+    if (u->made.bytes) continue;
+    if (compile_unit(all->self, u, &u->made) != OK) fail_take(&u->cause);
+    else if (all->self->cache_dir[0]) store_entry(all->self, u, &u->made);
   }
-  *out = made;
+  return NULL;
+}
+
+/* This thread is one of them; where no other can be started it does everything. */
+static void compile_missing(jit *self, unit *units, uint32_t count, uint32_t missing) {
+  work all = {.self = self, .units = units, .count = count};
+  pthread_t threads[THREADS_MAX];
+  pthread_attr_t attributes;
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  uint32_t wanted = min_u32(min_u32(missing, THREADS_MAX), cores > 1 ? (uint32_t)cores : 1), started = 0;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  while (started + 1 < wanted && pthread_create(&threads[started], &attributes, compile_units, &all) == 0) started++;
+  pthread_attr_destroy(&attributes);
+  compile_units(&all);
+  for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+}
+
+static status find_unit(jit *self, const jit_request *request, unit *u) {
+  *u = (unit){.kernel = request->kernel, .source = find_source(self, request->kernel)};
+  if (!u->source) return FAIL(ERR_FORMAT, "no kernel source named %.80s.cu", request->kernel);
+  TRY(write_spec(self, request->kernel, request->specs, request->spec_count, &u->spec));
+  TRY(make_key(self, u));
+  u->made.from_cache = self->cache_dir[0] && load_entry(self, u, &u->made);
+  memcpy(u->made.key, u->key_hex, sizeof u->made.key);
   return OK;
+}
+
+static status make_units(jit *self, const jit_request *requests, uint32_t count, unit *units) {
+  uint32_t missing = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    TRY(find_unit(self, &requests[i], &units[i]));
+    missing += !units[i].made.from_cache;
+  }
+  if (missing) compile_missing(self, units, count, missing);
+  for (uint32_t i = 0; i < count; i++)
+    if (units[i].cause.code != OK) return fail_give(&units[i].cause);
+  return OK;
+}
+
+status jit_compile_all(jit *self, const jit_request *requests, uint32_t count, jit_cubin_view *out) {
+  ASSERT(self && (requests || count == 0) && out);
+  unit *units = calloc(count + 1ull, sizeof *units);
+  if (!units) return FAIL(ERR_LIMIT, "no memory for a list of %u kernels", count);
+  status s = make_units(self, requests, count, units);
+  for (uint32_t i = 0; i < count && s == OK; i++) out[i] = units[i].made;
+  free(units);
+  return s;
+}
+
+status jit_compile(jit *self, const char *kernel, const jit_spec *specs, uint32_t spec_count, jit_cubin_view *out) {
+  ASSERT(kernel && (specs || spec_count == 0));
+  const jit_request request = {.kernel = kernel, .specs = specs, .spec_count = spec_count};
+  return jit_compile_all(self, &request, 1, out);
 }

@@ -18,6 +18,12 @@ typedef struct jit_spec { /* #define <name> <value>u */
   uint32_t value;
 } jit_spec;
 
+typedef struct jit_request { /* a kernel ("rmsnorm") with its constants, in this order */
+  const char *kernel;
+  const jit_spec *specs;
+  uint32_t spec_count;
+} jit_request;
+
 typedef struct jit_cubin_view {
   const void *bytes; /* owned by the jit, valid until jit_close */
   size_t size;
@@ -35,8 +41,12 @@ void jit_close(jit *self); /* null is allowed */
 void jit_version(const jit *self, int *major, int *minor); /* of NVRTC */
 const char *jit_note(const jit *self); /* "" or one line: why the cache is not in use */
 
-/* The cubin of `kernel` ("rmsnorm") with the given constants, in the given order, from the cache or compiled.
- * ERR_FORMAT: no such source or a bad spec name. ERR_DEVICE: the compiler refused; the text ends with its log. */
+/* The cubins of `count` kernels, in their order, from the cache or compiled by as many threads as there are cores, each by one.
+ * ERR_FORMAT: no such source or a bad spec name. ERR_DEVICE: the compiler refused; the text ends with its log. Of several errors the
+ * first request's is reported, and out is untouched. */
+status jit_compile_all(jit *self, const jit_request *requests, uint32_t count, jit_cubin_view *out);
+
+/* One of them. */
 status jit_compile(jit *self, const char *kernel, const jit_spec *specs, uint32_t spec_count, jit_cubin_view *out);
 
 #endif

@@ -1,15 +1,67 @@
 /* op_maps.c - see op_maps.h. One function per kernel that takes maps; box sizes stand in the kernels' head comments. */
 #include "op_maps.h"
 #include "kernels.h"
+#include "kernels_src/abi.h"
+#include "limits.h"
 #include <string.h>
 
-static uint32_t spec_value(const jit_spec *specs, uint32_t spec_count, const char *name) {
-  for (uint32_t i = 0; i < spec_count; i++)
-    if (strcmp(specs[i].name, name) == 0) return specs[i].value;
+typedef struct build { /* a kernel variant and its constants */
+  const jit_spec *specs;
+  uint32_t spec_count, rows; /* rows: of the launch */
+} build;
+
+static uint32_t value_of(const build *b, const char *name) {
+  for (uint32_t i = 0; i < b->spec_count; i++)
+    if (strcmp(b->specs[i].name, name) == 0) return b->specs[i].value;
   return 0;
 }
 
-bool op_maps_taken(const jit_spec *specs, uint32_t spec_count) { return spec_value(specs, spec_count, "SPEC_MAPS") != 0; }
+bool op_maps_taken(const jit_spec *specs, uint32_t spec_count) {
+  const build b = {.specs = specs, .spec_count = spec_count};
+  return value_of(&b, "SPEC_MAPS") != 0;
+}
+
+/* Matrices of [rows][columns], rows `stride` numbers apart and matrices `matrix_stride`, by boxes of 64 columns and box_rows rows of
+ * `box_matrices` matrices. */
+static tensor_shape matrices(const void *address, uint64_t columns, uint64_t rows, uint64_t count, uint64_t stride, uint64_t matrix_stride,
+                             uint32_t box_rows, uint32_t box_matrices) {
+  return (tensor_shape){.address = (uint64_t)(uintptr_t)address, .extent = {columns, rows, count}, .dims = 3, .swizzled = 1,
+                        .stride_bytes = {2, 2 * stride, 2 * (count > 1 ? matrix_stride : rows * stride)},
+                        .box = {64, box_rows, box_matrices}};
+}
+
+/* Of a product's form for few rows: gate and up rows are matrices of their own, of which a box takes both. */
+static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
+  const uint32_t tile_n = value_of(b, "SPEC_TILE_N");
+  if (y_kind != Y_SILU) return matrices(w, k, n, count, k, w_batch, tile_n, 1);
+  return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
+}
+
+static void map_gemm(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
+  const uint32_t tile_rows = value_of(b, "SPEC_TILE_ROWS");
+  shapes[0] = few_weights(b, a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind);
+  shapes[1] = tile_rows == 1 ? shapes[0] : matrices(a->x, a->k, b->rows, a->batches, a->ldx, a->x_batch, tile_rows, 1);
+}
+
+static void map_moe_gemm(const build *b, const moe_gemm_args *a, tensor_shape shapes[2]) {
+  const uint64_t rows = a->row_token ? b->rows : (uint64_t)b->rows * a->top_k;
+  shapes[0] = few_weights(b, a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind);
+  shapes[1] = value_of(b, "SPEC_TILE_ROWS") == 1 ? shapes[0] : matrices(a->x, a->k, rows, 1, a->ldx, 0, 1, 1);
+  shapes[1].dims = value_of(b, "SPEC_TILE_ROWS") == 1 ? 3 : 2;
+}
+
+/* mla_decode.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's pages do. */
+static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  tensor_shape common = {.extent = {columns, 0, 1}, .stride_bytes = {2, 2 * columns, 0}, .box = {64, 0, 1}, .dims = 2, .swizzled = 1};
+  shapes[0] = shapes[1] = common;
+  shapes[0].address = (uint64_t)(uintptr_t)a->kv;
+  shapes[0].extent[1] = (uint64_t)KV_PAGES_MAX * PAGE_TOKENS;
+  shapes[0].box[1] = PAGE_TOKENS;
+  shapes[1].address = (uint64_t)(uintptr_t)a->q;
+  shapes[1].extent[1] = (uint64_t)rows * a->heads;
+  shapes[1].box[1] = box_rows;
+}
 
 /* Both maps: the workspace of a piece, in boxes of 64 rows. */
 static void map_prefill(const mla_prefill_args *a, tensor_shape shapes[2]) {
@@ -21,8 +73,13 @@ static void map_prefill(const mla_prefill_args *a, tensor_shape shapes[2]) {
 }
 
 void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows, tensor_shape shapes[2]) {
-  (void)specs, (void)spec_count, (void)rows;
+  const build b = {specs, spec_count, rows};
   memset(shapes, 0, 2 * sizeof shapes[0]);
-  ASSERT(kernel == KERNEL_mla_prefill);
-  map_prefill(args, shapes);
+  switch (kernel) {
+    case KERNEL_gemm: map_gemm(&b, args, shapes); break;
+    case KERNEL_moe_gemm: map_moe_gemm(&b, args, shapes); break;
+    case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
+    case KERNEL_mla_prefill: map_prefill(args, shapes); break;
+    default: ASSERT(kernel < KERNEL_COUNT && false);
+  }
 }

@@ -25,16 +25,13 @@ typedef struct kernel_abi {
 enum {
   POINTERS_embed = offsetof(embed_args, hidden) / 8,
   POINTERS_rmsnorm = offsetof(rmsnorm_args, rows_kind) / 8,
-  POINTERS_kv_write = offsetof(kv_write_args, src_stride) / 8,
-  POINTERS_q_rope = offsetof(q_rope_args, src_stride) / 8,
+  POINTERS_qkv_rope = offsetof(qkv_rope_args, q_stride) / 8,
   POINTERS_gemm = offsetof(gemm_args, x_batch) / 8,
   POINTERS_mla_attn = offsetof(mla_attn_args, heads) / 8,
   POINTERS_mla_fold = offsetof(mla_fold_args, heads) / 8,
-  POINTERS_silu_mul = offsetof(silu_mul_args, rows_mul) / 8,
   POINTERS_router = offsetof(router_args, experts) / 8,
   POINTERS_moe_sort = offsetof(moe_sort_args, experts) / 8,
   POINTERS_moe_gemm = offsetof(moe_gemm_args, ldx) / 8,
-  POINTERS_moe_combine = offsetof(moe_combine_args, hidden) / 8,
   POINTERS_sample = offsetof(sample_args, vocab) / 8,
   POINTERS_row_digest = offsetof(row_digest_args, rows_kind) / 8,
   POINTERS_adjust = offsetof(adjust_args, vocab) / 8,
@@ -44,18 +41,16 @@ enum {
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
   OPTIONAL_embed = 0,
-  OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, x_out),
-  OPTIONAL_kv_write = 0,
-  OPTIONAL_q_rope = POINTER_BIT(q_rope_args, q_scale),
+  OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
+                     POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
+  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale),
   OPTIONAL_gemm = 0,
-  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, out) | POINTER_BIT(mla_attn_args, partial_o) |
-                      POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, scratch),
+  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, parts),
   OPTIONAL_mla_fold = 0,
-  OPTIONAL_silu_mul = 0,
-  OPTIONAL_router = POINTER_BIT(router_args, bias),
+  OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
+                    POINTER_BIT(router_args, pair_row),
   OPTIONAL_moe_sort = 0,
   OPTIONAL_moe_gemm = POINTER_BIT(moe_gemm_args, row_token),
-  OPTIONAL_moe_combine = POINTER_BIT(moe_combine_args, shared),
   OPTIONAL_sample = 0,
   OPTIONAL_row_digest = 0,
   OPTIONAL_adjust = 0,
@@ -374,8 +369,9 @@ static status check_op(const check *c, const plan_op *op) {
 static status check_rest(const check *c) {
   const plan *v = c->view;
   for (uint32_t i = 0; i < v->gemm_count; i++)
-    if (v->gemms[i].rows_min > v->gemms[i].rows_max || v->gemms[i].workspace_bytes > c->header->gemm_workspace_bytes)
-      return FAIL(ERR_FORMAT, "plan library algorithm %u: its row range is empty or its workspace too large", i);
+    if (v->gemms[i].rows_min > v->gemms[i].rows_max || v->gemms[i].workspace_bytes > c->header->gemm_workspace_bytes ||
+        v->gemms[i].is_optional > 1)
+      return FAIL(ERR_FORMAT, "plan library algorithm %u: its row range is empty, its workspace too large, or is_optional not 0 or 1", i);
   for (uint32_t i = 0; i < v->guarantee_count; i++) {
     TRY(check_string(c, "a guarantee's axis", v->guarantees[i].axis));
     TRY(check_string(c, "a guarantee's reason", v->guarantees[i].reason));

@@ -165,7 +165,14 @@ typedef struct plan_gemm { /* a cuBLASLt algorithm found to be in the H16 class 
   uint64_t algo[8];          /* cublasLtMatmulAlgo_t                */
   uint64_t workspace_bytes;
   uint64_t library_version;  /* cublasLtGetVersion it is valid for  */
+  uint32_t is_optional;      /* 1: without that library, our kernel; 0: the engine does not start */
+  uint32_t pad;
 } plan_gemm;
+
+typedef struct plan_product { /* not in plans: an algorithm for all products of a shape, as profiles have them */
+  uint32_t n, k, y_f32, pad;
+  plan_gemm gemm;
+} plan_product;
 
 enum plan_guarantee_status { GUARANTEE_PROVEN = 0, GUARANTEE_TESTED = 1, GUARANTEE_EXCLUDED = 2 };
 typedef struct plan_guarantee {
@@ -199,7 +206,7 @@ typedef struct plan_header {
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
 _Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 152 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
-_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 88, "layout");
+_Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
 #endif

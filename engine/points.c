@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "num.h"
 
-#define OF_ONE_OP_MAX 2u /* points */
+#define OF_ONE_OP_MAX 3u /* points */
 
 typedef struct maker {
   const plan *plan;
@@ -149,15 +149,6 @@ static status add(maker *m, output o) {
   return OK;
 }
 
-/* The rows that a pointer names are pairs in sorted order: their latest writer says so. */
-static bool reads_pairs(const maker *m, size_t field) {
-  const plan_fixup *f = find_pointer(m, field);
-  if (!f || f->region != REGION_WORK) return false;
-  for (uint32_t i = m->count; i > 0; i--)
-    if (m->places[i - 1].region == REGION_WORK && m->places[i - 1].offset == f->offset) return m->places[i - 1].rows == POINT_PAIRS;
-  return false;
-}
-
 static status check_pairs(const maker *m, uint32_t top_k) {
   if (m->top_k == 0 || top_k != m->top_k)
     return FAIL(ERR_FORMAT, "plan op %s: expected %u rows of a token, as moe_sort orders, found %u", name_of(m), m->top_k, top_k);
@@ -172,27 +163,30 @@ static status add_embed(maker *m, const embed_args *a) {
   return add(m, (output){FIELD(embed, x), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
 }
 
+static status check_pairs(const maker *m, uint32_t top_k);
+
 static status add_rmsnorm(maker *m, const rmsnorm_args *a) {
+  if (a->top_k) TRY(check_pairs(m, a->top_k));
   TRY(add(m, (output){FIELD(rmsnorm, x_out), .type = VERBATIM_POINT_F32, .row_stride = a->x_stride, .columns = a->dim, .what = "x"}));
   return add(m, (output){FIELD(rmsnorm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS, .type = VERBATIM_POINT_BF16,
                          .row_stride = a->y_stride, .columns = a->dim});
 }
 
-static status add_kv_write(maker *m, const kv_write_args *a) {
-  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  return add(m, (output){FIELD(kv_write, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = columns, .columns = columns});
+static status add_qkv_rope(maker *m, const qkv_rope_args *a) {
+  uint64_t nope = (uint64_t)a->heads * a->nope_dim, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  TRY(add(m, (output){FIELD(qkv_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
+  TRY(add(m, (output){FIELD(qkv_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
+                      .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"}));
+  return add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row,
+                         .what = "kv"});
 }
 
-static status add_q_rope(maker *m, const q_rope_args *a) {
-  uint64_t nope = (uint64_t)a->heads * a->nope_dim, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  TRY(add(m, (output){FIELD(q_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
-  return add(m, (output){FIELD(q_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
-                         .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"});
-}
+static uint32_t type_of(uint32_t y_kind) { return y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16; }
+static uint32_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
 
 static status add_gemm(maker *m, const gemm_args *a) {
   return add(m, (output){FIELD(gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
-                         .type = a->y_f32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16, .row_stride = a->ldy, .columns = a->n,
+                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind),
                          .segments = a->batches, .segment_stride = a->y_batch});
 }
 
@@ -204,21 +198,12 @@ static status add_attention(maker *m, size_t field, uint32_t heads, uint32_t kv_
 static status add_mla_attn(maker *m, const mla_attn_args *a) {
   bool is_next = m->op > 0 && op_of(m)[-1].kernel == KERNEL_mla_attn && op_of(m)[-1].layer == op_of(m)->layer;
   if (!is_next) m->attention = m->op;
+  if (a->slots_max > 0) return OK; /* the rows are whole behind mla_fold */
   return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
 }
 
 static status add_mla_prefill(maker *m, const mla_prefill_args *a) {
   return add_attention(m, offsetof(mla_prefill_args, out), a->heads, a->v_dim);
-}
-
-static status add_silu_mul(maker *m, const silu_mul_args *a) {
-  output o = {FIELD(silu_mul, y), .type = VERBATIM_POINT_BF16, .row_stride = a->inter, .columns = a->inter};
-  if (a->rows_mul != 1 || reads_pairs(m, offsetof(silu_mul_args, gate_up))) {
-    TRY(check_pairs(m, a->rows_mul));
-    o.rows = POINT_PAIRS;
-    o.pairs = a->rows_mul;
-  }
-  return add(m, o);
 }
 
 static status add_router(maker *m, const router_args *a) {
@@ -242,12 +227,9 @@ static status note_moe_sort(maker *m, const moe_sort_args *a) {
 
 static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
   TRY(check_pairs(m, a->top_k));
-  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = VERBATIM_POINT_F32, .row_stride = a->n, .columns = a->n,
+  uint32_t columns = columns_of(a->n, a->y_kind);
+  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns, .columns = columns,
                          .pairs = a->top_k});
-}
-
-static status add_moe_combine(maker *m, const moe_combine_args *a) {
-  return add(m, (output){FIELD(moe_combine, out), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
 }
 
 static status add_adjust(maker *m, const adjust_args *a) {
@@ -260,19 +242,16 @@ static status add_op(maker *m) {
   switch ((enum kernel_id)op_of(m)->kernel) {
     case KERNEL_embed: return add_embed(m, args);
     case KERNEL_rmsnorm: return add_rmsnorm(m, args);
-    case KERNEL_kv_write: return add_kv_write(m, args);
-    case KERNEL_q_rope: return add_q_rope(m, args);
+    case KERNEL_qkv_rope: return add_qkv_rope(m, args);
     case KERNEL_gemm: return add_gemm(m, args);
     case KERNEL_mla_attn: return add_mla_attn(m, args);
     case KERNEL_mla_fold: {
       const mla_fold_args *a = args;
       return add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank);
     }
-    case KERNEL_silu_mul: return add_silu_mul(m, args);
     case KERNEL_router: return add_router(m, args);
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
-    case KERNEL_moe_combine: return add_moe_combine(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_mla_prefill: return add_mla_prefill(m, args);
     case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */

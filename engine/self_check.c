@@ -8,13 +8,13 @@
 #include <string.h>
 
 typedef struct probe_row {
-  uint32_t kernel, form, kv_lora_rank, rope_dim;
+  uint32_t kernel, seed, form, kv_lora_rank, rope_dim;
   const char *name, *answer;
   self_check_build_case *build;
 } probe_row;
 
 static const probe_row probes[] = {
-#define PROBE(stem, form, rank, rope, name, answer) {KERNEL_##stem, form, rank, rope, name, answer, self_check_cases_##stem},
+#define PROBE(stem, seed, form, rank, rope, name, answer) {KERNEL_##stem, seed, form, rank, rope, name, answer, self_check_cases_##stem},
 #include "self_check.def"
 #undef PROBE
 };
@@ -43,7 +43,7 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {
   const probe_row *row = row_at(index);
   *launch = (self_check_launch){.probe = row->name, .kernel = row->kernel, .grid_items = {1, 1, 1}};
-  self_check_image made = {.bytes = image, .random = row->kernel, .form = row->form, .kv_lora_rank = row->kv_lora_rank,
+  self_check_image made = {.bytes = image, .random = row->seed, .form = row->form, .kv_lora_rank = row->kv_lora_rank,
                            .rope_dim = row->rope_dim, .launch = launch};
   row->build(&made);
   ASSERT(made.used <= SELF_CHECK_BYTES);

@@ -12,7 +12,7 @@
 #include "plan.h"
 
 #define SELF_CHECK_BYTES (1u << 20)     /* the image of a probe, and what its kernel scribbles on behind it */
-#define SELF_CHECK_ARGS_WORDS 16u       /* the largest argument struct, in 8 bytes */
+#define SELF_CHECK_ARGS_WORDS 20u       /* the largest argument struct, in 8 bytes */
 
 typedef struct self_check_launch {
   const char *probe;     /* "batches, bf16"                                                               */
@@ -39,7 +39,7 @@ void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t 
 digest self_check_answer(uint32_t index);
 digest self_check_digest(const self_check_launch *launch, const uint8_t *image);
 
-/* The digest of what the host computes of trigonometry and logarithms for the tables of `q_rope`, and its known answer. */
+/* The digest of what the host computes of trigonometry and logarithms for the tables of `qkv_rope`, and its known answer. */
 digest self_check_tables(void);
 digest self_check_tables_answer(void);
 

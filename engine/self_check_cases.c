@@ -165,10 +165,43 @@ void self_check_cases_embed(self_check_image *image) {
   LAUNCH(image, a, PADDED, 1, 1);
 }
 
+/* Form 4: adds experts and the shared one in place. 5: experts alone, to rows named by an index, scaled. More experts than eight. */
+static void build_norm_of_experts(self_check_image *image) {
+  enum { TOKENS = 3, TOP_K = 9, PAIRS = TOKENS * TOP_K, DIM = 1028 };
+  const bool indexed = image->form == 5;
+  rmsnorm_args a = {.step = take_step(image, TOKENS, indexed ? TOKENS : 0, 0), .rows_kind = indexed ? ROWS_LOGITS : ROWS_TOKENS, .dim = DIM,
+                    .x_stride = DIM, .y_stride = DIM, .eps = 1e-6f, .delta_scale = indexed ? 0.7f : 1, .y_scale = 1, .top_k = TOP_K};
+  f32 *x = take(image, (TOKENS + 1) * DIM * 4), *experts = take(image, PAIRS * DIM * 4), *weight = take(image, (PAIRS + TOP_K) * 4);
+  f32 *shared = take(image, (TOKENS + 1) * DIM * 4);
+  u32 *pair_row = take(image, (PAIRS + TOP_K) * 4), *row_index = take(image, (TOKENS + 1) * 4);
+  bf16 *norm = take(image, DIM * 2);
+  fill_f32(image, x, TOKENS * DIM, -6, 10);
+  fill_f32(image, experts, PAIRS * DIM, -6, 10);
+  fill_f32(image, weight, PAIRS, -3, 4);
+  fill_f32(image, shared, TOKENS * DIM, -6, 10);
+  fill_bf16(image, norm, DIM, -2, 3);
+  for (u32 i = 0; i < PAIRS; i++) pair_row[i] = (i * 7 + 3) % PAIRS;
+  for (u32 i = 0; i < TOKENS; i++) row_index[i] = TOKENS - 1 - i;
+  a.row_index = indexed ? row_index : NULL;
+  a.x = x;
+  a.x_out = indexed ? NULL : x;
+  a.delta = indexed ? NULL : shared;
+  a.experts = experts;
+  a.pair_row = pair_row;
+  a.topk_weight = weight;
+  a.weight = norm;
+  a.y = take(image, (TOKENS + 1) * DIM * 2);
+  LAUNCH(image, a, TOKENS + 1, 1, 1);
+}
+
 /* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. 3: stores
  * without adding; more than 8 rows, and behind them no poison but larger numbers, as a step of more rows leaves them. */
 void self_check_cases_rmsnorm(self_check_image *image) {
   enum { SOURCES = 7 };
+  if (image->form > 3) {
+    build_norm_of_experts(image);
+    return;
+  }
   const bool gaps = image->form == 0, indexed = image->form == 1, older = image->form == 3, in_place = gaps || older;
   const u32 rows = older ? 11 : 3, padded = rows + 1;
   const u32 dim = gaps ? 600 : older ? 2048 : 1100, gap = gaps ? 12 : 0, stride = dim + gap, sources = indexed ? SOURCES : padded;
@@ -195,56 +228,37 @@ void self_check_cases_rmsnorm(self_check_image *image) {
   LAUNCH(image, a, padded, 1, 1);
 }
 
-/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves. 2: rows of three sequences in turn. */
-void self_check_cases_kv_write(self_check_image *image) {
-  const u32 rank = image->form ? 256 : 512, rope = image->form ? 32 : 64, stride = rank + rope + 8, length = 131;
+/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves, a scale of the query. 2: rows of three
+ * sequences in turn. */
+void self_check_cases_qkv_rope(self_check_image *image) {
+  enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
+  const bool small = image->form > 0;
+  const u32 rank = small ? 256 : 512, rope = small ? 32 : 64, nope = small ? 64 : 128;
   const places *placed = image->form == 2 ? &mixed_places : &few_places;
-  kv_write_args a = {.step = take_step(image, placed->count, 0, 0), .src_stride = stride, .kv_lora_rank = rank, .rope_dim = rope,
-                     .block_table_stride = 3, .eps = 1e-6f, .half_split = image->form == 1};
-  f32 *src = take(image, (placed->count + 1) * stride * 4ull), *cos_sin = take(image, (u64)length * rope * 4);
+  qkv_rope_args a = {.step = take_step(image, placed->count, 0, 0), .q_stride = HEADS * (nope + rope) + 4, .kv_in_stride = rank + rope + 8,
+                     .heads = HEADS, .nope_dim = nope, .rope_dim = rope, .kv_lora_rank = rank, .block_table_stride = 3, .eps = 1e-6f,
+                     .half_split = image->form == 1};
+  f32 *q = take(image, (placed->count + 1) * a.q_stride * 4ull), *kv_in = take(image, (placed->count + 1) * a.kv_in_stride * 4ull);
+  f32 *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
   bf16 *weight = take(image, rank * 2ull);
   take_places(image, placed, &a.position, &a.seq, &a.block_table);
+  fill_f32(image, q, placed->count * a.q_stride, -6, 10);
   for (u32 t = 0; t < placed->count; t++) {
-    fill_spiky(image, src + t * stride, rank, rank);
-    fill_f32(image, src + t * stride + rank, rope, -4, 8);
+    fill_spiky(image, kv_in + t * a.kv_in_stride, rank, rank);
+    fill_f32(image, kv_in + t * a.kv_in_stride + rank, rope, -4, 8);
   }
-  fill_f32(image, cos_sin, length * rope, -8, 8);
-  fill_bf16(image, weight, rank, -2, 3);
-  a.src = src;
-  a.cos_sin = cos_sin;
-  a.weight = weight;
-  a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);
-  LAUNCH(image, a, placed->count + 1, 1, 1);
-}
-
-/* Form 0: pairs of neighbours, without a scale. 1: pairs of halves, a scale of the query. */
-void self_check_cases_q_rope(self_check_image *image) {
-  enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
-  const u32 nope = image->form ? 64 : 128, rope = image->form ? 32 : 64, rank = 256, stride = HEADS * (nope + rope) + 4;
-  q_rope_args a = {.step = take_step(image, PLACED, 0, 0), .src_stride = stride, .heads = HEADS, .nope_dim = nope, .rope_dim = rope,
-                   .kv_lora_rank = rank, .half_split = image->form};
-  const u32 *seq, *block_table;
-  f32 *src = take(image, (PLACED + 1) * stride * 4ull), *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
-  take_places(image, &few_places, &a.position, &seq, &block_table);
-  fill_f32(image, src, PLACED * stride, -6, 10);
   fill_f32(image, cos_sin, LENGTH * rope, -8, 8);
   fill_f32(image, scale, LENGTH, 0, 1);
-  a.src = src;
+  fill_bf16(image, weight, rank, -2, 3);
+  a.q = q;
+  a.kv_in = kv_in;
   a.cos_sin = cos_sin;
-  a.q_scale = image->form ? scale : NULL;
-  a.q_nope = take(image, (PLACED + 1) * HEADS * nope * 2ull);
-  a.q_latent = take(image, (PLACED + 1) * HEADS * (u64)(rank + rope) * 2);
-  LAUNCH(image, a, PLACED + 1, 1, 1);
-}
-
-void self_check_cases_silu_mul(self_check_image *image) {
-  enum { TOKENS = 2, ROWS_MUL = 2, ROWS = TOKENS * ROWS_MUL, INTER = 1028 }; /* 257 quads for 256 threads */
-  silu_mul_args a = {.step = take_step(image, TOKENS, 0, 0), .rows_mul = ROWS_MUL, .inter = INTER};
-  f32 *gate_up = take(image, (ROWS + 1) * 2 * INTER * 4);
-  fill_f32(image, gate_up, ROWS * 2 * INTER, -10, 18); /* gates up to 255: both ends of the exponential */
-  a.gate_up = gate_up;
-  a.y = take(image, (ROWS + 1) * INTER * 2);
-  LAUNCH(image, a, ROWS + 1, 1, 1);
+  a.q_scale = image->form == 1 ? scale : NULL;
+  a.weight = weight;
+  a.q_nope = take(image, (placed->count + 1) * HEADS * nope * 2ull);
+  a.q_latent = take(image, (placed->count + 1) * HEADS * (u64)(rank + rope) * 2);
+  a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);
+  LAUNCH(image, a, placed->count + 1, 3, 1);
 }
 
 void self_check_cases_row_digest(self_check_image *image) {
@@ -254,7 +268,7 @@ void self_check_cases_row_digest(self_check_image *image) {
   for (u32 i = 0; i < ROWS * STRIDE; i++) x[i] = (u32)random_bits(image);
   a.x = x;
   a.digest = take(image, (ROWS + 1) * 8);
-  LAUNCH(image, a, ROWS + 1, 1, 1);
+  LAUNCH(image, a, ROWS + 1, ROW_BLOCKS, 1);
 }
 
 /* === Products =============================================================================================================== */
@@ -263,15 +277,17 @@ void self_check_cases_row_digest(self_check_image *image) {
 static u32 kind_of(u32 row, bool quick) { return quick ? (row % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN) : row % PRODUCT_KINDS; }
 
 /* Form 0: fp32, nine blocks of k for a ring of eight, gaps between rows. 1: bf16 by logits rows, two batches. 2: fp32, subnormal sums.
- * 3: few rows and a k that a library would split. 4: more rows than the largest tile. Columns go over the edge of 64 where they can. */
+ * 3: few rows and a k that a library would split. 4: more rows than the largest tile. 5: silu. Columns go over the edge of 64 where they
+ * can. */
 void self_check_cases_gemm(self_check_image *image) {
   static const struct { u32 rows, n, k, gap; } shapes[] = {
-    {17, 72, 576, 8}, {17, 72, 64, 0}, {17, 72, 64, 0}, {5, 40, 1024, 8}, {133, 24, 64, 8}};
-  const bool batched = image->form == 1, least = image->form == 2, quick = image->form > 2;
+    {17, 72, 576, 8}, {17, 72, 64, 0}, {17, 72, 64, 0}, {5, 40, 1024, 8}, {133, 24, 64, 8}, {17, 208, 128, 8}};
+  const bool batched = image->form == 1, least = image->form == 2, quick = image->form == 3 || image->form == 4;
   const u32 rows = shapes[image->form].rows, n = shapes[image->form].n, k = shapes[image->form].k, gap = shapes[image->form].gap;
   const u32 batches = batched ? 2 : 1, padded = rows + 1;
   gemm_args a = {.step = take_step(image, batched ? 1 : rows, batched ? rows : 0, 0), .ldx = k + gap, .ldy = n + gap, .n = n, .k = k,
-                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS, .y_f32 = !batched};
+                 .batches = batches, .rows_kind = batched ? ROWS_LOGITS : ROWS_TOKENS,
+                 .y_kind = batched ? Y_BF16 : image->form == 5 ? Y_SILU : Y_F32};
   a.x_batch = (u64)padded * a.ldx;
   a.w_batch = (u64)n * k;
   a.y_batch = (u64)padded * a.ldy;
@@ -284,20 +300,22 @@ void self_check_cases_gemm(self_check_image *image) {
   for (u32 i = 0; i < n && least; i++) fill_least(image, w + (u64)i * k, k, 1);
   a.x = x;
   a.w = w;
-  a.y = take(image, batches * a.y_batch * (a.y_f32 ? 4 : 2));
+  a.y = take(image, batches * a.y_batch * (a.y_kind == Y_F32 ? 4 : 2));
   LAUNCH(image, a, n, rows + 128, batches); /* whatever the tile, there is a block that has no row */
 }
 
 /* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. 2: an expert with more rows than
- * the largest tile, behind and before others. */
+ * the largest tile, behind and before others. 3: as 0, silu. */
 void self_check_cases_moe_gemm(self_check_image *image) {
   enum { EXPERTS = 5, TOP_K = 2 };
   static const struct { u32 tokens, n, k, first[EXPERTS + 1]; } shapes[] = {
-    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}}};
+    {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}},
+    {10, 144, 64, {0, 0, 17, 17, 18, 20}}};
   const u32 tokens = shapes[image->form].tokens, n = shapes[image->form].n, k = shapes[image->form].k, pairs = tokens * TOP_K;
   const bool gathered = image->form != 1, quick = image->form == 2;
   const u32 rows = gathered ? tokens : pairs;
-  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K};
+  moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K,
+                     .y_kind = image->form == 3 ? Y_SILU : Y_F32};
   u32 *expert_first = take(image, sizeof shapes->first), *row_token = take(image, (pairs + 1) * 4);
   bf16 *x = take(image, (u64)(rows + 1) * a.ldx * 2), *w = take(image, (u64)EXPERTS * n * k * 2);
   memcpy(expert_first, shapes[image->form].first, sizeof shapes->first);
@@ -327,20 +345,27 @@ void self_check_cases_router(self_check_image *image) {
     {.experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = ROUTER_SOFTMAX, .group_mode = ROUTER_GROUP_MAX,
      .scale = 16},
   };
-  const bool tied = image->form == 3;
-  router_args a = forms[tied ? 0 : image->form];
-  a.step = take_step(image, TOKENS, 0, 0);
-  f32 *logits = take(image, (TOKENS + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
-  fill_f32(image, logits, TOKENS * a.experts, -3, 6);
-  for (u32 i = 0; i < TOKENS * a.experts && image->form == 0; i++)
+  const bool tied = image->form == 3, sorts = image->form == 4; /* 4: tokens of softmax in one block, and their pairs sorted */
+  router_args a = forms[tied ? 0 : sorts ? 1 : image->form];
+  const u32 tokens = sorts ? 15 : TOKENS;
+  a.step = take_step(image, tokens, 0, 0);
+  f32 *logits = take(image, (tokens + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
+  fill_f32(image, logits, tokens * a.experts, -3, 6);
+  for (u32 i = 0; i < tokens * a.experts && image->form == 0; i++)
     if (random_below(image, 2)) logits[i] = (f32)random_below(image, 4) * 0.5f;
-  for (u32 i = 0; i < TOKENS * a.experts && tied; i++) logits[i] = (f32)random_below(image, i / a.experts + 1) * 0.5f;
+  for (u32 i = 0; i < tokens * a.experts && tied; i++) logits[i] = (f32)random_below(image, i / a.experts + 1) * 0.5f;
   for (u32 i = 0; i < a.experts; i++) bias[i] = tied ? 0.25f : (f32)random_below(image, 3) * 0.25f;
   a.logits = logits;
   a.bias = image->form == 0 || tied ? bias : NULL;
-  a.topk_id = take(image, (TOKENS + 1) * a.top_k * 4ull);
-  a.topk_weight = take(image, (TOKENS + 1) * a.top_k * 4ull);
-  LAUNCH(image, a, (u32)div_up(TOKENS, 4) + 1, 1, 1);
+  a.topk_id = take(image, (tokens + 1) * a.top_k * 4ull);
+  a.topk_weight = take(image, (tokens + 1) * a.top_k * 4ull);
+  a.sorts = sorts;
+  if (sorts) {
+    a.expert_first = take(image, (a.experts + 1) * 4ull);
+    a.row_token = take(image, (tokens + 1) * a.top_k * 4ull);
+    a.pair_row = take(image, (tokens + 1) * a.top_k * 4ull);
+  }
+  LAUNCH(image, a, (u32)div_up(tokens, 4) + 1, 1, 1);
 }
 
 void self_check_cases_moe_sort(self_check_image *image) {
@@ -357,24 +382,6 @@ void self_check_cases_moe_sort(self_check_image *image) {
   LAUNCH(image, a, 1, 1, 1);
 }
 
-/* Form 0: with a shared expert. 1: without. */
-void self_check_cases_moe_combine(self_check_image *image) {
-  enum { TOKENS = 3, TOP_K = 5, PAIRS = TOKENS * TOP_K, HIDDEN = 1028 }; /* 257 quads for 256 threads */
-  moe_combine_args a = {.step = take_step(image, TOKENS, 0, 0), .hidden = HIDDEN, .top_k = TOP_K};
-  f32 *y = take(image, PAIRS * HIDDEN * 4), *weight = take(image, (PAIRS + TOP_K) * 4), *shared = take(image, (TOKENS + 1) * HIDDEN * 4);
-  u32 *pair_row = take(image, (PAIRS + TOP_K) * 4);
-  fill_f32(image, y, PAIRS * HIDDEN, -6, 10);
-  fill_f32(image, weight, PAIRS, -3, 4);
-  fill_f32(image, shared, TOKENS * HIDDEN, -6, 10);
-  for (u32 i = 0; i < PAIRS; i++) pair_row[i] = (i * 7 + 3) % PAIRS;
-  a.y = y;
-  a.pair_row = pair_row;
-  a.topk_weight = weight;
-  a.shared = image->form ? NULL : shared;
-  a.out = take(image, (TOKENS + 1) * HIDDEN * 4);
-  LAUNCH(image, a, TOKENS + 1, 1, 1);
-}
-
 /* === Attention ============================================================================================================== */
 
 #define ATTN_SEQS 2u
@@ -387,8 +394,8 @@ void self_check_cases_moe_combine(self_check_image *image) {
 #define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
 
 /* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, so that maxima move. */
-static const bf16 *take_kv(self_check_image *image, const u32 *block_table) {
-  static const u32 length[ATTN_SEQS] = {129, 64};
+static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool cut) {
+  const u32 length[ATTN_SEQS] = {cut ? 130 : 129, 64};
   u32 columns = image->kv_lora_rank + image->rope_dim;
   bf16 *kv = take(image, (u64)ATTN_PAGES * PAGE_TOKENS * columns * 2);
   for (u32 seq = 0; seq < ATTN_SEQS; seq++)
@@ -419,39 +426,49 @@ static void fill_queries(self_check_image *image, bf16 *q, bool ordered) {
   for (u32 i = 0; i < ATTN_TOKENS * ATTN_HEADS && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
 }
 
-/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: split into units of a group. 2: split into units
- * of a chunk, which is two pages. 3: whole; five chunks, in three groups, whose order shows. */
+/* The units of a cut step: room for those that the estimates lead to. */
+static void take_units(self_check_image *image, mla_attn_args *a) {
+  a->workers = 8;
+  a->block_ns = 1000;
+  a->slots_max = image->form == 1 ? 4 : 6;
+  a->partial_o = take(image, (u64)a->slots_max * ATTN_HEADS * a->kv_lora_rank * 4);
+  a->partial_ml = take(image, (u64)a->slots_max * ATTN_HEADS * 8);
+  a->parts = take(image, ATTN_TOKENS * sizeof *a->parts);
+}
+
+/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group, for which alone there is
+ * room. 2: cut into pieces of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
+ * shows. */
 void self_check_cases_mla_attn(self_check_image *image) {
   static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
                                                 {.row = 2, .count = 1, .seq = 1, .position = 63},
                                                 {.row = 3, .count = 1, .seq = 1, .position = 20}},
                                                {{.row = 0, .count = 2, .seq = 0, .position = 255},
                                                 {.row = 2, .count = 1, .seq = 0, .position = ATTN_LAST},
-                                                {.row = 3, .count = 1, .seq = 0, .position = 191}}};
-  const bool split = image->form == 1 || image->form == 2, ordered = image->form == 3;
+                                                {.row = 3, .count = 1, .seq = 0, .position = 191}},
+                                               {{.row = 0, .count = 2, .seq = 0, .position = 128},
+                                                {.row = 2, .count = 1, .seq = 1, .position = 63},
+                                                {.row = 3, .count = 1, .seq = 1, .position = 20}}};
+  const bool cut = image->form == 1 || image->form == 2, ordered = image->form == 3;
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
   mla_attn_args a = {.step = take_step(image, ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_lora_rank = rank,
                      .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
-                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2,
-                     .unit_chunks = split ? (image->form == 1 ? 2 : 1) : 0, .units_max = split ? 3 : 1, .scale_log2 = 0x1.2p-4f};
+                     .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .workers = 1,
+                     .scale_log2 = 0x1.2p-4f};
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
-  memcpy(tiles, tile[ordered], sizeof tile[ordered]);
+  memcpy(tiles, tile[cut ? 2 : ordered], sizeof tile[0]);
   for (u32 i = 0; i < ATTN_SEQS * ATTN_STRIDE; i++) block_table[i] = (i * 2 + 3) % ATTN_PAGES; /* the last row of seq 1 is not used */
   fill_queries(image, q, ordered);
   a.tiles = tiles;
   a.q = q;
   a.block_table = block_table;
-  a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table);
-  if (split) {
-    a.partial_o = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * rank * 4);
-    a.partial_ml = take(image, (u64)ATTN_TOKENS * a.units_max * ATTN_HEADS * 8);
-  } else {
-    a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
-    end_judged(image);
-    a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
-  }
+  a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table, cut);
+  if (cut) take_units(image, &a);
+  a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
+  end_judged(image);
+  a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
   LAUNCH(image, a, ATTN_GRID, 1, 1);
 }
 
@@ -542,29 +559,26 @@ static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 ma
 void self_check_cases_mla_fold(self_check_image *image) {
   enum { TOKENS = 3, HEADS = 2 };
   const bool ordered = image->form == 2;
-  const u32 rank = image->form ? 256 : 512, unit_chunks = image->form == 1 ? 3 : 1, units = ordered ? 8 : 5,
-            unit_tokens = unit_chunks * PAGE_TOKENS;
-  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .chunk_tokens = PAGE_TOKENS,
-                     .group_chunks = image->form ? 3 : 2, .unit_chunks = unit_chunks, .units_max = units};
-  u32 *position = take(image, (TOKENS + 1) * 4);
+  const u32 rank = image->form ? 256 : 512, units = ordered ? 8 : 5, used[TOKENS] = {units, ordered ? 4 : 1, ordered ? 7 : 3};
+  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 2};
+  attn_part *parts = take(image, (TOKENS + 1) * sizeof *parts);
   f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4), *ml = take(image, TOKENS * units * HEADS * 8);
   f32 whole[256] = {0};
   if (ordered) fill_f32(image, whole, rank, 0, 1);
-  position[0] = units * unit_tokens - 1;
-  position[1] = (ordered ? 4 : 1) * unit_tokens - 1;
-  position[2] = (ordered ? 6 : 2) * unit_tokens;
-  for (u32 t = 0; t < TOKENS; t++)
-    for (u32 u = 0; u <= position[t] / unit_tokens; u++)
+  for (u32 t = 0; t < TOKENS; t++) {
+    parts[t] = (attn_part){.first = t * units, .step = 1, .units = used[t], .piece_chunks = image->form == 1 ? 3 : 1};
+    for (u32 u = 0; u < used[t]; u++)
       for (u32 h = 0; h < HEADS; h++) {
         u64 at = ((u64)t * units + u) * HEADS + h;
         fill_unit(image, o + at * rank, ml + 2 * at, rank, ordered || h ? 4 : 160);
         for (u32 i = 0; i < rank && ordered; i++) o[at * rank + i] = order_share(u, i) * whole[i] / (f32)(1u << (u32)(ml[2 * at] + 20.0f));
       }
-  a.position = position;
+  }
+  a.parts = parts;
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  LAUNCH(image, a, TOKENS + 1, HEADS, 1);
+  LAUNCH(image, a, TOKENS + 1, 1, 1);
 }
 
 /* === Tokens ================================================================================================================= */
@@ -618,7 +632,7 @@ void self_check_cases_sample(self_check_image *image) {
   a.sampled = take(image, SAMPLE_ROWS * 4);
   a.result = take(image, (SAMPLE_ROWS + 1) * sizeof *a.result);
   a.top = take(image, (SAMPLE_ROWS + 1) * TOP_LOGPROBS_MAX * sizeof *a.top);
-  LAUNCH(image, a, SAMPLE_ROWS + 1, 1, 1);
+  LAUNCH(image, a, SAMPLE_ROWS + 1, ROW_BLOCKS, 1);
 }
 
 /* Rows: penalties of both kinds over a history of three pages; none; only listed tokens, logits at the ends of fp32; a bias list. */

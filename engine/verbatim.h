@@ -85,8 +85,8 @@ typedef struct verbatim_stages { /* what the start took, in seconds and in this 
   double weights; /* from the files to the device                             */
   double tables;  /* computed tables, and fills                               */
   double library; /* the check of pinned library algorithms                   */
-  double graphs;  /* warm-up and captures                                     */
-  double total;   /* all of verbatim_open                                     */
+  double graphs;  /* warm-up and captures, and what requests are kept in      */
+  double total;   /* all of verbatim_open: the sum of these                   */
   uint32_t kernels_cached, kernels_compiled, weights_threads;
   uint64_t weights_bytes; /* read from the files                              */
 } verbatim_stages;

@@ -32,7 +32,10 @@ typedef struct rmsnorm_args {
   const step_in *step;
   const u32 *row_index; /* [rows] row of x and delta to read, or null: the row itself */
   const f32 *x;         /* [.][x_stride]                                              */
-  const f32 *delta;     /* [.][x_stride] added first, or null                         */
+  const f32 *delta;     /* [.][x_stride] added first, or null; with experts: the shared one's, or null */
+  const f32 *experts;   /* [T * top_k][dim] sorted rows, weighed and added first; or null, as the next two */
+  const u32 *pair_row;  /* [T][top_k] sorted row of a token's k-th expert             */
+  const f32 *topk_weight; /* [T][top_k]                                               */
   f32 *x_out;           /* [.][x_stride] x + delta at the row read, or null           */
   const bf16 *weight;   /* [dim]                                                      */
   bf16 *y;              /* [rows][y_stride]                                           */
@@ -41,49 +44,54 @@ typedef struct rmsnorm_args {
   f32 eps;
   f32 delta_scale;      /* of delta, before it is added                               */
   f32 y_scale;          /* of the result                                              */
-  u32 pad;
+  u32 top_k;            /* 0 without experts                                          */
 } rmsnorm_args;
 
-typedef struct kv_write_args {
+typedef struct qkv_rope_args {
   const step_in *step;
-  const f32 *src;        /* [T][src_stride]: kv_lora_rank latent columns, then rope_dim */
-  const bf16 *weight;    /* [kv_lora_rank] kv_a_layernorm                               */
-  const f32 *cos_sin;    /* [max_len][rope_dim / 2][2]                                  */
-  const u32 *position;   /* [T]                                                         */
-  const u32 *seq;        /* [T]                                                         */
-  const u32 *block_table; /* [max_seqs][block_table_stride] page numbers                */
-  bf16 *kv;              /* [pages][64][kv_lora_rank + rope_dim] of this layer          */
-  u32 src_stride, kv_lora_rank, rope_dim, block_table_stride;
+  const f32 *q;          /* [T][q_stride]: per head nope_dim columns, then rope_dim         */
+  const f32 *kv_in;      /* [T][kv_in_stride]: kv_lora_rank latent columns, then rope_dim   */
+  const bf16 *weight;    /* [kv_lora_rank] kv_a_layernorm                                   */
+  const f32 *cos_sin;    /* [max_len][rope_dim / 2][2]                                      */
+  const u32 *position;   /* [T]                                                             */
+  const u32 *seq;        /* [T]                                                             */
+  const u32 *block_table; /* [max_seqs][block_table_stride] page numbers                    */
+  const f32 *q_scale;    /* [max_len] of the whole query by position, or null               */
+  bf16 *q_nope;          /* [T][heads][nope_dim]                                            */
+  bf16 *q_latent;        /* [T][heads][kv_lora_rank + rope_dim]: the last rope_dim columns are written */
+  bf16 *kv;              /* [pages][64][kv_lora_rank + rope_dim] of this layer              */
+  u32 q_stride, kv_in_stride, heads, nope_dim, rope_dim, kv_lora_rank, block_table_stride;
   f32 eps;
-  u32 half_split;        /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
-} kv_write_args;
+  u32 half_split, pad;   /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
+} qkv_rope_args;
 
-typedef struct q_rope_args {
-  const step_in *step;
-  const f32 *src;       /* [T][src_stride]: per head nope_dim columns, then rope_dim */
-  const f32 *cos_sin;   /* [max_len][rope_dim / 2][2]                                */
-  const u32 *position;  /* [T]                                                       */
-  const f32 *q_scale;   /* [max_len] of the whole query by position, or null         */
-  bf16 *q_nope;         /* [T][heads][nope_dim]                                      */
-  bf16 *q_latent;       /* [T][heads][kv_lora_rank + rope_dim]: the last rope_dim columns are written */
-  u32 src_stride, heads, nope_dim, rope_dim, kv_lora_rank;
-  u32 half_split;       /* as in kv_write_args */
-} q_rope_args;
+enum y_kind { /* what a product stores */
+  Y_BF16 = 0, /* rounded once                                                                          */
+  Y_F32 = 1,
+  Y_SILU = 2, /* bf16(silu(gate) * up): the first n / 2 rows of w are the gate, the others the up projection; y has n / 2 columns */
+};
 
-/* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b; fp32 or rounded once to bf16. */
+/* y[b][row][n] = H16(x[b][row][:], w[b][n][:]) for every batch b, as y_kind says. */
 typedef struct gemm_args {
   const step_in *step;
   const bf16 *x;          /* [batch][rows][ldx], k contiguous  */
   const bf16 *w;          /* [batch][n][k], k contiguous       */
-  void *y;                /* [batch][rows][ldy] f32 or bf16    */
+  void *y;                /* [batch][rows][ldy]                */
   u64 x_batch, w_batch, y_batch; /* elements between batches   */
   u32 ldx, ldy;           /* elements between rows             */
-  u32 n, k;               /* k a multiple of 64, n of 8        */
-  u32 batches;
+  u32 n, k;               /* k a multiple of 64, n of 8 (16 for Y_SILU) */
+  u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
-  u32 y_f32;              /* 1: y is f32, 0: bf16              */
+  u32 y_kind;
   u32 pad;
 } gemm_args;
+
+/* What mla_fold finds of a token: unit u of head h is row (first + u * step) * heads + h of the partial results. */
+typedef struct attn_part {
+  u32 first, step;
+  u32 units;              /* 0: none, the token's rows of `out` are written already */
+  u32 piece_chunks;       /* of the cut; says which units make a group: attn_cut.h   */
+} attn_part;
 
 typedef struct mla_attn_args {
   const step_in *step;
@@ -91,26 +99,30 @@ typedef struct mla_attn_args {
   const bf16 *q;          /* [T][heads][kv_lora_rank + rope_dim]                  */
   const bf16 *kv;         /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
   const u32 *block_table; /* [max_seqs][block_table_stride]                       */
-  bf16 *out;              /* [T][heads][kv_lora_rank]; null when split            */
-  f32 *partial_o;         /* [T][units_max][heads][kv_lora_rank]; null when whole */
-  f32 *partial_ml;        /* [T][units_max][heads][2] m, l; null when whole       */
-  f32 *scratch;           /* GPU, whole: fold state, [grid][2][64][kv_lora_rank + 2] */
+  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are not cut  */
+  f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
+  f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise                 */
+  attn_part *parts;       /* [T]; likewise                                        */
+  f32 *scratch;           /* GPU: fold state, [grid][attn_scratch_floats]          */
   u32 heads, kv_lora_rank, rope_dim, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */
-  u32 unit_chunks;        /* split: chunks folded into one partial, 1 or G; 0: whole */
-  u32 units_max;
+  u32 workers;            /* the cut deals pieces to so many, attn_cut.h          */
+  u32 slots_max;          /* partial results of a token that there is room for; 0: no tile is cut */
+  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
+  u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all      */
   f32 scale_log2;         /* softmax scale * log2(e), one fp32 number */
   u32 pad;
 } mla_attn_args;
 
 typedef struct mla_fold_args {
   const step_in *step;
-  const u32 *position;    /* [T] */
+  const attn_part *parts; /* [T] */
   const f32 *partial_o;
   const f32 *partial_ml;
-  bf16 *out;              /* [T][heads][kv_lora_rank] */
-  u32 heads, kv_lora_rank, chunk_tokens, group_chunks, unit_chunks, units_max;
+  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are cut */
+  u32 heads, kv_lora_rank, group_chunks;
+  u32 slots_max;          /* as in mla_attn_args */
 } mla_fold_args;
 
 /* One piece of the contexts: y[row][0 .. n) = bf16(H16(kv row[0 .. kv_lora_rank), w[.][:])), then the kv row's rope columns. */
@@ -143,13 +155,6 @@ typedef struct mla_prefill_args {
   f32 scale_log2;               /* softmax scale * log2(e), one fp32 number             */
 } mla_prefill_args;
 
-typedef struct silu_mul_args {
-  const step_in *step;
-  const f32 *gate_up; /* [rows][2 * inter]: gate columns, then up columns */
-  bf16 *y;            /* [rows][inter]                                    */
-  u32 rows_mul, inter; /* rows = T * rows_mul                             */
-} silu_mul_args;
-
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };
 
@@ -159,10 +164,14 @@ typedef struct router_args {
   const f32 *bias;   /* [experts] added for the choice, or null */
   u32 *topk_id;      /* [T][top_k] ascending expert id    */
   f32 *topk_weight;  /* [T][top_k]                        */
+  u32 *expert_first; /* these three as moe_sort leaves them, or null */
+  u32 *row_token;
+  u32 *pair_row;
   u32 experts, top_k, groups, top_groups;
   u32 scoring, group_mode;
   u32 normalise;     /* 1: weights divided by their sum + 1e-20 */
   f32 scale;         /* then multiplied by this           */
+  u32 sorts, pad;    /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
 } router_args;
 
 /* Orders the T * K (token, slot) pairs by expert, then token. */
@@ -175,26 +184,17 @@ typedef struct moe_sort_args {
   u32 experts, top_k;
 } moe_sort_args;
 
-/* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), fp32. */
+/* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), as y_kind says. */
 typedef struct moe_gemm_args {
   const step_in *step;
   const u32 *expert_first; /* [experts + 1]           */
   const u32 *row_token;    /* [T * top_k] or null     */
   const bf16 *x;           /* [.][ldx]                */
   const bf16 *w;           /* [experts][n][k]         */
-  f32 *y;                  /* [T * top_k][n]          */
-  u32 ldx, n, k, experts, top_k, pad;
+  void *y;                 /* [T * top_k][n], n / 2 for Y_SILU */
+  u32 ldx, n, k, experts, top_k;
+  u32 y_kind;              /* Y_F32 or Y_SILU         */
 } moe_gemm_args;
-
-typedef struct moe_combine_args {
-  const step_in *step;
-  const f32 *y;           /* [T * top_k][hidden] sorted rows */
-  const u32 *pair_row;    /* [T][top_k]                      */
-  const f32 *topk_weight; /* [T][top_k]                      */
-  const f32 *shared;      /* [T][hidden] or null             */
-  f32 *out;               /* [T][hidden]                     */
-  u32 hidden, top_k;
-} moe_combine_args;
 
 /* For rows with param.adjusted: the logits after penalties, token list and bans, in a row of their own. Others are left alone. */
 typedef struct adjust_args {

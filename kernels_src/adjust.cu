@@ -51,9 +51,10 @@ NUM f32 adjust_one(f32 logit, u32 mark, const sample_param &p, const token_bias 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void adjust(const __grid_constant__ adjust_args a) {
   __shared__ u32 marks[ADJUST_SLICE];
   ptx_grid_next();
-  ptx_grid_wait();
   const u32 r = blockIdx.x, first = blockIdx.y * ADJUST_SLICE;
-  if (r >= a.step->logit_count || first >= a.vocab || !a.param[r].adjusted) return;
+  const bool is_adjusted = r < a.step->logit_count && first < a.vocab && a.param[r].adjusted;
+  ptx_grid_wait();
+  if (!is_adjusted) return;
   const sample_param p = a.param[r];
   const u32 count = a.vocab - first < ADJUST_SLICE ? a.vocab - first : ADJUST_SLICE;
   const u64 start = (u64)r * a.vocab + first;

@@ -13,10 +13,11 @@ NUM float2 widen(u32 pair, f32 scale) {
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void embed(const __grid_constant__ embed_args a) {
   ptx_grid_next();
-  ptx_grid_wait();
   const u32 t = blockIdx.x;
-  if (t >= a.step->token_count) return;
-  const i32 token = a.token[t];
+  const bool is_row = t < a.step->token_count;
+  const i32 token = is_row ? a.token[t] : 0;
+  ptx_grid_wait();
+  if (!is_row) return;
   const u64 id = (u32)(token >= 0 ? token : a.sampled[-1 - token]);
   if (threadIdx.x == 0) {
     const u32 position = a.position[t];

@@ -1,19 +1,30 @@
 /* mla_attn.cu - absorbed latent attention over the paged KV rows of a step. NUMERICS.md, `mla_attn`.
  *
- * A block of two warpgroups takes one item at a time: a tile (consecutive tokens of one sequence), up to 64 heads, and all
- * chunks (whole) or those of one unit (split). Its 64 operand rows are the (token, head) pairs, row = token * heads + head;
+ * Two forms. mla_decode.cuh: few heads, at most 32 rows (token, head) of a tile at a time. Here: up to 64.
+ * A block of two warpgroups takes one piece at a time (attn_share.cuh): chunks of a tile (consecutive tokens of one sequence), for up to
+ * 64 heads. Its 64 operand rows are the (token, head) pairs, row = token * heads + head;
  * rows beyond are dead: zeros go in, nothing comes out. Per block of 64 KV rows:
  *   S[64][64] = Q KV^T      each warpgroup 32 of the tokens;
  *   row maxima are exchanged, m, the rescale, and P as bf16 into shared memory;
  *   O[64][kv_lora_rank] += P V, l += P 1      V is the KV block itself, read across; each warpgroup half of the columns.
  * The next KV block is on its way meanwhile. Every row has its own position: what lies beyond it weighs +0, and chunks that
- * start beyond it are not folded. Fold state between chunks: `scratch`, in fragment order (whole), or the partial result
- * itself (split); a thread only reads there what it wrote.
- * Dynamic shared bytes: 1024 + 3 * 8192 * ceil((kv_lora_rank + rope_dim) / 64) + 8192 + 1024: 231424 for 512 + 64.
- * Grid: any number of blocks, they stride over the items. Moves the KV rows of each item once, (kv_lora_rank + rope_dim) * 2
+ * start beyond it are not folded. Fold state between chunks: `scratch`, in fragment order; a thread only reads there what it
+ * wrote.
+ * Dynamic shared bytes: 1024 + 3 * 8192 * ceil((kv_lora_rank + rope_dim) / 64) + 8192 + 2048: 232448 for 512 + 64.
+ * Grid: any number of blocks. Moves the KV rows of each piece once, (kv_lora_rank + rope_dim) * 2
  * bytes each. */
 #include "spec.cuh"
-#include "ptx.cuh"
+#if SPEC_MAPS
+#include "mla_decode.cuh"
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_attn(const __grid_constant__ mla_attn_args a,
+                                                                       const __grid_constant__ tensor_maps maps) {
+  extern __shared__ u8 raw[];
+  ptx_grid_next();
+  decode(a, maps, raw);
+}
+#else
+#include "attn_share.cuh"
 
 static_assert(SPEC_THREADS == 256, "two warpgroups");
 static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "half of it is a width of ptx_multiply_across");
@@ -28,25 +39,18 @@ static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
-/* Shared memory, from a multiple of 1024: Q, two KV blocks, P, row maxima [2][64], ones. */
+/* Shared memory, from a multiple of 1024: Q, two KV blocks, P, row maxima [2][64], ones, the cut. */
 #define AT_KV BLOCK_BYTES
 #define AT_P (3u * BLOCK_BYTES)
 #define AT_MAX (AT_P + BOX_BYTES)
 #define AT_ONES (AT_MAX + 512u)
-
-/* What a block works on. */
-typedef struct item {
-  attn_tile tile;
-  u32 head, heads;    /* of this group            */
-  u32 chunk, chunks;  /* first, and how many      */
-  u32 unit;
-  u32 last;           /* last position of the tile */
-} item;
+#define AT_SHARE (AT_ONES + 256u)
 
 /* A thread's two rows of the operand: the row r and r + 8 of its warp's 16. */
 typedef struct rows {
   i32 position[2];    /* -1: dead                          */
-  u64 pair[2];        /* token row * heads + head, or of the partial results */
+  u64 pair[2];        /* token row * heads + head               */
+  u64 unit[2];        /* the same of a cut tile's first unit    */
 } rows;
 
 /* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. */
@@ -54,11 +58,10 @@ typedef struct chain {
   f32 m[2], l[4], o[OUTPUTS];
 } chain;
 
-/* Where a thread keeps a chain between chunks: m and l here, O in memory, two columns at at[h] + j * stride. */
+/* Where a thread keeps a chain between chunks: m and l here, O in memory, two columns at at[h] + 1024 * j. */
 typedef struct saved {
   f32 m[2], l[2];
   f32 *at[2];
-  u32 stride;
 } saved;
 
 /* Starts the copy of this thread's pieces of one row; the next piece lies 64 columns, and one box, further. */
@@ -71,7 +74,7 @@ NUM void load_row(u32 to, const bf16 *from, u32 bytes) {
 /* Where row number `row` of a block, this thread's piece of it, lies behind the block's start. */
 NUM u32 piece_at(u32 row) { return row * 128u + ((threadIdx.x % 8u) ^ (row % 8u)) * 16u; }
 
-NUM void load_queries(const mla_attn_args &a, const item &it, u32 base) {
+NUM void load_queries(const mla_attn_args &a, const attn_piece &it, u32 base) {
   const u32 live = it.tile.count * it.heads;
 #pragma unroll
   for (u32 j = 0; j < 2; j++) {
@@ -176,7 +179,7 @@ NUM void fold_saved(chain &c, const saved &s, const rows &r, u32 start) {
     c.l[2u * h] = live ? num_fma(c.l[2u * h], fb, num_mul(s.l[h], fa)) : s.l[h];
 #pragma unroll
     for (u32 j = 0; j < OUTPUTS / 4u; j++) {
-      const float2 left = *(const float2 *)(s.at[h] + (u64)j * s.stride);
+      const float2 left = *(const float2 *)(s.at[h] + (u64)j * 1024u);
       f32 *o = c.o + 4u * j + 2u * h;
       o[0] = live ? num_fma(o[0], fb, num_mul(left.x, fa)) : left.x;
       o[1] = live ? num_fma(o[1], fb, num_mul(left.y, fa)) : left.y;
@@ -193,7 +196,7 @@ NUM void save(saved &s, const chain &c, const rows &r) {
 #pragma unroll
     for (u32 j = 0; j < OUTPUTS / 4u; j++) {
       const f32 *o = c.o + 4u * j + 2u * h;
-      *(float2 *)(s.at[h] + (u64)j * s.stride) = make_float2(o[0], o[1]);
+      *(float2 *)(s.at[h] + (u64)j * 1024u) = make_float2(o[0], o[1]);
     }
   }
 }
@@ -213,57 +216,50 @@ NUM void write_out(const mla_attn_args &a, const chain &c, const rows &r, u32 co
   }
 }
 
-/* The thread's rows of an item. Split: a row whose unit lies beyond its position is dead. */
-NUM rows rows_of(const mla_attn_args &a, const item &it) {
+/* The thread's rows of a piece. */
+NUM rows rows_of(const mla_attn_args &a, const attn_piece &it) {
   rows r;
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u + 8u * h, token = row / it.heads;
-    const u32 position = it.tile.position + token;
-    const bool live = token < it.tile.count && position >= it.chunk * a.chunk_tokens;
-    r.position[h] = live ? (i32)position : -1;
-    r.pair[h] = (u64)(it.tile.row + token);
-    if (a.unit_chunks) r.pair[h] = r.pair[h] * a.units_max + it.unit;
-    r.pair[h] = r.pair[h] * a.heads + it.head + row % it.heads;
+    r.position[h] = token < it.tile.count ? (i32)(it.tile.position + token) : -1;
+    r.pair[h] = (u64)(it.tile.row + token) * a.heads + it.head + row % it.heads;
+    r.unit[h] = (u64)(it.slot + token) * a.heads + it.head + row % it.heads;
   }
   return r;
 }
 
-/* Item number i, or none: chunks 0. Head groups of a tile follow each other, so that their KV reads meet in L2. */
-NUM item item_of(const mla_attn_args &a, u32 i) {
-  const u32 groups = (a.heads + 63u) / 64u, group = i % groups, tiles = a.step->tile_count;
-  item it;
-  it.unit = i / groups / tiles;
-  it.tile = a.tiles[i / groups % tiles];
-  it.head = group * 64u;
-  it.heads = a.heads - it.head < 64u ? a.heads - it.head : 64u;
-  it.last = it.tile.position + it.tile.count - 1u;
-  const u32 end = it.last / a.chunk_tokens + 1u, left = end - it.unit * a.unit_chunks;
-  it.chunk = it.unit * a.unit_chunks;
-  it.chunks = a.unit_chunks == 0 ? end : it.chunk >= end ? 0 : left < a.unit_chunks ? left : a.unit_chunks;
-  return it;
+/* The partial result of unit number `unit`. */
+NUM void store_unit(const mla_attn_args &a, const chain &c, const rows &r, u64 unit, u32 column) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    if (r.position[h] < 0) continue;
+    const u64 row = r.unit[h] + unit;
+    float2 *to = (float2 *)(a.partial_o + row * SPEC_KV_LORA_RANK + column);
+#pragma unroll
+    for (u32 j = 0; j < OUTPUTS / 4u; j++) to[4u * j] = make_float2(c.o[4u * j + 2u * h], c.o[4u * j + 2u * h + 1u]);
+    if (column == 0) *(float2 *)(a.partial_ml + row * 2u) = make_float2(c.m[h], c.l[2u * h]);
+  }
 }
 
-/* One item, from the queries to the stored result. */
-NUM void attend(const mla_attn_args &a, const item &it, u8 *shared, u32 base) {
+/* One piece, from the queries to the stored results. */
+NUM void attend(const mla_attn_args &a, const attn_piece &it, u8 *shared, u32 base) {
   const u32 group = ptx_uniform(threadIdx.x / 128u), blocks = a.chunk_tokens / PAGE_TOKENS;
-  const u32 column = group * HALF + threadIdx.x % 4u * 2u, first = it.chunk * blocks;
-  const u32 last = it.last / PAGE_TOKENS < first + it.chunks * blocks - 1u ? it.last / PAGE_TOKENS : first + it.chunks * blocks - 1u;
+  const u32 column = group * HALF + threadIdx.x % 4u * 2u, first = it.first_block, last = it.end_block - 1u;
+  const u32 last_token = it.tile.position + it.tile.count - 1u;
   const u32 *pages = a.block_table + (u64)it.tile.seq * a.block_table_stride;
   const rows r = rows_of(a, it);
   saved level1, level2; /* the group's fold so far, the groups' fold so far */
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    f32 *state = a.scratch + (u64)blockIdx.x * 2u * 64u * (SPEC_KV_LORA_RANK + 2u) + h * 512u + threadIdx.x * 2u;
-    level1.at[h] = a.unit_chunks ? a.partial_o + r.pair[h] * SPEC_KV_LORA_RANK + column : state;
+    f32 *state = a.scratch + (u64)blockIdx.x * attn_scratch_floats(64u, SPEC_KV_LORA_RANK) + h * 512u + threadIdx.x * 2u;
+    level1.at[h] = state;
     level2.at[h] = state + 64u * SPEC_KV_LORA_RANK;
   }
-  level1.stride = a.unit_chunks ? 8u : 1024u;
-  level2.stride = 1024u;
 
   __syncthreads(); /* the last item is done with shared memory */
   load_queries(a, it, base);
-  load_block(a, pages[first], first, it.last, base + AT_KV);
+  load_block(a, pages[first], first, last_token, base + AT_KV);
   ptx_copy_commit();
   u32 next_page = first < last ? pages[first + 1u] : 0u, block = first;
   chain c;
@@ -272,7 +268,7 @@ NUM void attend(const mla_attn_args &a, const item &it, u8 *shared, u32 base) {
     PTX_COPY_WAIT(0);
     ptx_fence_async();
     __syncthreads(); /* this block has come, and all are through with the other one */
-    if (block < last) load_block(a, next_page, block + 1u, it.last, base + AT_KV + (block + 1u - first) % 2u * BLOCK_BYTES);
+    if (block < last) load_block(a, next_page, block + 1u, last_token, base + AT_KV + (block + 1u - first) % 2u * BLOCK_BYTES);
     ptx_copy_commit();
     if (block + 1u < last) next_page = pages[block + 2u];
     if (block % blocks == 0) {
@@ -291,33 +287,33 @@ NUM void attend(const mla_attn_args &a, const item &it, u8 *shared, u32 base) {
 
     if (block % blocks == blocks - 1u || block == last) { /* the chunk ends */
       const u32 in_group = chunk % a.group_chunks;
-      if (chunk != it.chunk && in_group != 0) fold_saved(c, level1, r, chunk * a.chunk_tokens);
-      const bool group_ends = a.unit_chunks == 0 && (block == last || in_group == a.group_chunks - 1u);
-      if (group_ends && chunk >= a.group_chunks) fold_saved(c, level2, r, (chunk - in_group) * a.chunk_tokens);
-      if (!group_ends) save(level1, c, r);
-      else if (block != last) save(level2, c, r);
+      if (!attn_unit_starts(in_group, it.cut)) fold_saved(c, level1, r, chunk * a.chunk_tokens);
+      if (block != last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, it.cut)) {
+        save(level1, c, r);
+      } else if (it.cut != ATTN_WHOLE) {
+        const u32 start = in_group < it.cut ? chunk - in_group : chunk;
+        store_unit(a, c, r, (u64)attn_unit_at(start, it.cut, a.group_chunks) * it.tile.count * a.heads, column);
+      } else {
+        if (chunk >= a.group_chunks) fold_saved(c, level2, r, (chunk - in_group) * a.chunk_tokens);
+        if (block == last) write_out(a, c, r, column);
+        else save(level2, c, r);
+      }
     }
   } while (++block <= last);
-
-  if (a.unit_chunks == 0) write_out(a, c, r, column);
-  else if (column == 0) {
-#pragma unroll
-    for (u32 h = 0; h < 2; h++)
-      if (r.position[h] >= 0) *(float2 *)(a.partial_ml + r.pair[h] * 2u) = make_float2(c.m[h], c.l[2u * h]);
-  }
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_attn(const __grid_constant__ mla_attn_args a) {
   extern __shared__ u8 raw[];
   ptx_grid_next();
-  ptx_grid_wait();
   const u32 base = (ptx_shared(raw) + 1023u) & ~1023u;
   u8 *shared = raw + (base - ptx_shared(raw));
   if (threadIdx.x < 64u) ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u; /* before attend's fences */
 
-  const u32 groups = (a.heads + 63u) / 64u, items = a.step->tile_count * groups * (a.unit_chunks ? a.units_max : 1u);
-  for (u32 i = blockIdx.x; i < items; i += gridDim.x) {
-    const item it = item_of(a, i);
-    if (it.chunks) attend(a, it, shared, base);
-  }
+  attn_share *share = (attn_share *)(shared + AT_SHARE);
+  share_make(share, nullptr, a);
+  ptx_grid_wait();
+  if (blockIdx.x == 0 && threadIdx.x < 32u) share_parts(share, a);
+  for (u32 round = 0; share_nth(round) < share_count(share, a); round++)
+    attend(a, share_piece(share, nullptr, a, share_nth(round)), shared, base);
 }
+#endif

@@ -22,7 +22,7 @@ NUM void copy_rope(const mla_expand_args &a, u32 row0, u32 rows) {
 
 NUM void expand_tile(const mla_expand_args &a, u32 row0, u32 rows, u32 n0, u32 ring, const u8 *shared) {
   tile_source source;
-  tile_weights(source, a.w, n0, a.n, a.kv_lora_rank);
+  tile_weights(source, a.w, n0, a.n, a.kv_lora_rank, Y_BF16);
 #pragma unroll
   for (u32 i = 0; i < TILE_X_COPIES; i++) {
     const u32 row = tile_row(i);

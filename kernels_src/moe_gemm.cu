@@ -1,10 +1,15 @@
 /* moe_gemm.cu - y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]). NUMERICS.md, `moe_gemm`.
  *
- * Sorted rows of one expert follow each other (expert_first [experts + 1]); x [.][ldx], w [experts][n][k], y [T * top_k][n]
- * fp32. n a multiple of 8, k of 64, ldx of 8, pointers of 16 bytes. Grid: x over SPEC_TILE_N weight rows, y over tiles of
- * SPEC_TILE_ROWS sorted rows: each expert has ceil(rows of it / SPEC_TILE_ROWS) of them, dealt in expert order, and
- * blocks beyond the last return. Experts without rows cost nothing. Moves each used expert's weights once per tile. */
+ * Sorted rows of one expert follow each other (expert_first [experts + 1]); x [.][ldx], w [experts][n][k], y [T * top_k][n], or n / 2
+ * for Y_SILU. n a multiple of 8, k of 64, ldx of 8, pointers of 16 bytes. Two forms: with SPEC_K_BLOCKS that of moe_gemm_few.cuh, for few
+ * rows an expert; else this one. Its grid: x over SPEC_TILE_N weight rows, y over tiles of SPEC_TILE_ROWS sorted rows: each expert has
+ * ceil(rows of it / SPEC_TILE_ROWS) of them, dealt in expert order, and blocks beyond the last return. Experts without rows cost
+ * nothing. Moves each used expert's weights once per tile. */
 #include "spec.cuh"
+#ifdef SPEC_K_BLOCKS
+#include "few.cuh"
+#include "moe_gemm_few.cuh"
+#else
 #include "tile.cuh"
 #include "reduce.cuh"
 
@@ -33,14 +38,13 @@ NUM moe_tile find_tile(const u32 *expert_first, u32 experts, u32 index) {
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a) {
   extern __shared__ u8 shared[];
-  ptx_grid_next();
   ptx_grid_wait();
+  ptx_grid_next(); /* after the wait: see moe_gemm_few.cuh */
   const moe_tile tile = find_tile(a.expert_first, a.experts, blockIdx.y);
   if (tile.rows == 0) return;
-  const u32 n0 = blockIdx.x * SPEC_TILE_N;
 
   tile_source source;
-  tile_weights(source, a.w + (u64)tile.expert * a.n * a.k, n0, a.n, a.k);
+  tile_weights(source, a.w + (u64)tile.expert * a.n * a.k, tile_first(a.y_kind), a.n, a.k, a.y_kind);
 #pragma unroll
   for (u32 i = 0; i < TILE_X_COPIES; i++) {
     const u32 row = tile_row(i), inside = row < tile.rows;
@@ -49,6 +53,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid
     source.x[i] = a.x + (u64)from * a.ldx + tile_column();
   }
   f32 acc[TILE_ACCUMULATORS];
-  tile_product(acc, source, tile_ring(shared), a.k);
-  tile_store_f32(acc, a.y + (u64)tile.row * a.n, a.n, tile.rows, n0, a.n);
+  const u32 ring = tile_ring(shared), columns = a.y_kind == Y_SILU ? a.n / 2u : a.n;
+  tile_product(acc, source, ring, a.k);
+  tile_store(acc, a.y_kind, a.y, (u64)tile.row * columns, columns, tile.rows, a.n, ring, shared);
 }
+#endif

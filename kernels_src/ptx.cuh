@@ -1,8 +1,8 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences between the
- * ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma, m64nNk16, bf16
- * in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
+ * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory,
+ * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and the tensor-core multiply of a warpgroup (wgmma,
+ * m64nNk16, bf16 in, fp32 accumulators). Knows nothing of the ops. NUMERICS.md, "H16", says what one wgmma computes.
  * Read next: tile.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
@@ -17,10 +17,22 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
- * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (only
- * weights and tables may be read before it). ptx_grid_next: from this block's side the kernel behind may start. */
+ * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
+ * tables and the step's inputs may be read before it), and no block ends without it: the kernel behind waits for this one alone.
+ * ptx_grid_next: from this block's side the kernel behind may start. */
 NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/* Blocks of a cluster: `shared` in the block of that rank, to be read or written; and a barrier of all their threads, which every block
+ * passes before it touches another's memory, so that it is there, and before it ends while others may touch its own. */
+template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) {
+  u64 there;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(shared), "r"(rank));
+  return (T *)there;
+}
+NUM void ptx_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 
 /* Copies 16 bytes from global to shared memory without waiting; bytes = 0 reads nothing and writes zeros. */
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {
@@ -97,6 +109,13 @@ NUM void ptx_prefetch(const void *global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
+/* Reads past L1, which knows nothing of what was written since this kernel started. */
+NUM u32 ptx_load_fresh(const u32 *p) {
+  u32 x;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
@@ -120,10 +139,12 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
 /* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
  * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
  * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
- * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. */
+ * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
+ * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
 #define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
 #define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
 #define PTX_PLAIN ((8ull << 32) | (8ull << 16))
+#define PTX_ONE_ROW ((8ull << 32) | (1ull << 16))
 NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
@@ -141,7 +162,7 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 
 /* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
- * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). */
+ * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_across: b's rows are k (ACROSS). ptx_multiply_turned: a's are. */
 #define PTX_D0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define PTX_D1 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
@@ -153,19 +174,23 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 #define PTX_OUT4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define PTX_OUT16(i) PTX_OUT4(i), PTX_OUT4(i + 4), PTX_OUT4(i + 8), PTX_OUT4(i + 12)
 #define PTX_OUT32(i) PTX_OUT16(i), PTX_OUT16(i + 16)
-#define PTX_MULTIPLY(name, n, registers, across, a_at, b_at, ...)                                                              \
+#define PTX_MULTIPLY(name, n, registers, turned, a_at, b_at, ...)                                                              \
   NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, " a_at ", " b_at                   \
-                 ", 1, 1, 1, 0, " across ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
+                 ", 1, 1, 1, " turned ";" : __VA_ARGS__ : "l"(a), "l"(b));                                                  \
   }
-PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4", "%5", PTX_OUT4(0))
-PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
-PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0", "%16", "%17", PTX_OUT16(0))
-PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0", "%32", "%33", PTX_OUT32(0))
-PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
-PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "1", "%128", "%129", PTX_OUT32(0),
+PTX_MULTIPLY(ptx_multiply, 8, "%0, %1, %2, %3", "0, 0", "%4", "%5", PTX_OUT4(0))
+PTX_MULTIPLY(ptx_multiply, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "0, 0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
+PTX_MULTIPLY(ptx_multiply, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "0, 0", "%16", "%17", PTX_OUT16(0))
+PTX_MULTIPLY(ptx_multiply, 64, PTX_D0, "0, 0", "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY(ptx_multiply, 128, PTX_D0 ", " PTX_D1, "0, 0", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 128, PTX_D0 ", " PTX_D1, "0, 1", "%64", "%65", PTX_OUT32(0), PTX_OUT32(32))
+PTX_MULTIPLY(ptx_multiply_across, 256, PTX_D0 ", " PTX_D1 ", " PTX_D2 ", " PTX_D3, "0, 1", "%128", "%129", PTX_OUT32(0),
              PTX_OUT32(32), PTX_OUT32(64), PTX_OUT32(96))
+PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
+PTX_MULTIPLY(ptx_multiply_turned, 16, "%0, %1, %2, %3, %4, %5, %6, %7", "1, 0", "%8", "%9", PTX_OUT4(0), PTX_OUT4(4))
+PTX_MULTIPLY(ptx_multiply_turned, 32, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "1, 0", "%16", "%17",
+             PTX_OUT16(0))
 
 /* The same with a[64][16] in registers, as the d of 16 columns lies in them: pairs of neighbours of d[0 .. 7], packed. */
 #define PTX_MULTIPLY_HELD(name, n, registers, across, a_at, b_at, ...)                                                         \

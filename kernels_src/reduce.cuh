@@ -1,8 +1,8 @@
 /* reduce.cuh - reductions in the written orders of NUMERICS.md, and order-free integer ones.
  *
  * reduce_tree_* is tree(p, n): the only floating-point reductions in the kernels. Sums and maxima of integers may be taken in
- * any order. Every block function is called by all SPEC_THREADS threads, ends with all of them knowing the result, and may
- * be called again at once with the same shared array. Includes num.h only through ptx.cuh. Read next: rmsnorm.cu. */
+ * any order. Every block function is called by all SPEC_THREADS threads and ends with all of them knowing the result; those of integers
+ * may be called again at once with the same shared array. Includes num.h only through ptx.cuh. Read next: rmsnorm.cu. */
 #ifndef VERBATIM_REDUCE_CUH
 #define VERBATIM_REDUCE_CUH
 #include "ptx.cuh"
@@ -14,21 +14,24 @@ NUM f32 reduce_tree_warp(f32 p) {
   return __shfl_sync(WARP_ALL, p, 0);
 }
 
-/* tree(p, SPEC_THREADS) of the block's values; shared: [SPEC_THREADS]. */
-NUM f32 reduce_tree_block(f32 p, f32 *shared) {
-  const u32 t = threadIdx.x;
-  __syncthreads(); /* the last call's result has been read */
-  shared[t] = p;
-  __syncthreads();
+/* tree(p, N) of what lies in shared memory; every warp does the whole tree. */
+template <u32 N> NUM f32 reduce_tree_shared(const f32 *shared) {
+  f32 q[N / 32];
 #pragma unroll
-  for (u32 s = SPEC_THREADS / 2; s >= 32; s /= 2) {
-    if (t < s) shared[t] = p = num_add(p, shared[t + s]);
-    __syncthreads();
+  for (u32 w = 0; w < N / 32; w++) q[w] = shared[threadIdx.x % 32 + 32 * w];
+#pragma unroll
+  for (u32 s = N / 64; s > 0; s /= 2) {
+#pragma unroll
+    for (u32 w = 0; w < s; w++) q[w] = num_add(q[w], q[w + s]);
   }
-  if (t < 32) p = reduce_tree_warp(p);
-  if (t == 0) shared[0] = p;
+  return reduce_tree_warp(q[0]);
+}
+
+/* tree(p, SPEC_THREADS) of the block's values. shared: [SPEC_THREADS], not read by anyone since the last barrier. */
+NUM f32 reduce_tree_block(f32 p, f32 *shared) {
+  shared[threadIdx.x] = p;
   __syncthreads();
-  return shared[0];
+  return reduce_tree_shared<SPEC_THREADS>(shared);
 }
 
 NUM u64 reduce_max_warp(u64 x) {

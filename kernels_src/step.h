@@ -28,6 +28,10 @@ typedef u16 bf16;
 #define TOP_LOGPROBS_MAX 20u /* most alternatives reported beside a token               */
 #define TOKEN_LIST_MAX 1024u /* most entries of a request's list of biased or allowed tokens */
 #define ADJUST_SLICE 8192u   /* tokens of the vocabulary that a block of `adjust` takes */
+#define ROUTER_SORTS_MAX 16u /* most tokens whose pairs `router` sorts itself          */
+#define ROW_BLOCKS 8u        /* blocks that share a row in `sample` and `row_digest`  */
+/* Bytes of a row that a block of `sample` keeps: 128 of every 1024 logits. No less than rows of 32768 take: the self-check's fit. */
+#define SAMPLE_PART_BYTES(vocab) ((vocab) > 32768u ? ((vocab) + 1023u) / 1024u * (4096u / ROW_BLOCKS) : 16384u)
 
 /* The head of the step inputs. Rows beyond these counts are padding: no op reads or writes them, except that a GEMM may
  * compute them into padding rows. */

@@ -19,8 +19,11 @@ static_assert(SPEC_STAGES >= 3 && SPEC_STAGES <= 16, "one stage being read, one 
 #define TILE_W_COPIES (SPEC_TILE_N / TILE_STEP)
 #define TILE_X_COPIES ((SPEC_TILE_ROWS + TILE_STEP - 1u) / TILE_STEP)
 #define TILE_ACCUMULATORS (SPEC_TILE_ROWS / 2)
+#define TILE_HALF (SPEC_TILE_N / 2u)
 #define TILE_PITCH (SPEC_TILE_N * 2u + 16u) /* bytes of a row of the bf16 result in shared memory; the 16 keep banks apart */
-static_assert(SPEC_TILE_ROWS * TILE_PITCH <= SPEC_STAGES * TILE_STAGE_BYTES, "the bf16 result takes the ring's place");
+static_assert(SPEC_TILE_ROWS * TILE_PITCH <= SPEC_STAGES * TILE_STAGE_BYTES &&
+                SPEC_TILE_ROWS * TILE_HALF * 4u <= SPEC_STAGES * TILE_STAGE_BYTES,
+              "results take the ring's place");
 
 /* What one thread copies: 16 bytes of each of these rows per 64 k. bytes 0: the row does not exist. */
 typedef struct tile_source {
@@ -34,13 +37,14 @@ NUM u32 tile_column() { return threadIdx.x % 8u * 8u; }
 
 NUM u32 tile_ring(const void *shared) { return (ptx_shared(shared) + 1023u) & ~1023u; }
 
-/* The weight rows from n0 on of w [n][k]. */
-NUM void tile_weights(tile_source &s, const bf16 *w, u32 n0, u32 n, u32 k) {
+/* The weight rows of the result columns from n0 on, w [n][k]; for Y_SILU half of them are gate rows, then come their up rows. */
+NUM void tile_weights(tile_source &s, const bf16 *w, u32 n0, u32 n, u32 k, u32 y_kind) {
 #pragma unroll
   for (u32 i = 0; i < TILE_W_COPIES; i++) {
-    const u32 row = n0 + tile_row(i);
-    s.w_bytes[i] = row < n ? 16u : 0u;
-    s.w[i] = w + (u64)(row < n ? row : 0u) * k + tile_column();
+    const u32 is_up = y_kind == Y_SILU && tile_row(i) >= TILE_HALF, column = n0 + tile_row(i) - (is_up ? TILE_HALF : 0u);
+    const u32 inside = column < (y_kind == Y_SILU ? n / 2u : n);
+    s.w_bytes[i] = inside ? 16u : 0u;
+    s.w[i] = w + (u64)(inside ? column + (is_up ? n / 2u : 0u) : 0u) * k + tile_column();
   }
 }
 
@@ -112,6 +116,34 @@ NUM void tile_store_bf16(const f32 (&acc)[TILE_ACCUMULATORS], bf16 *y, u64 ldy, 
     const u32 row = i / (SPEC_TILE_N / 8u), c = i % (SPEC_TILE_N / 8u) * 8u;
     if (row < rows && n0 + c < n) *(uint4 *)(y + row * ldy + n0 + c) = *(const uint4 *)(tile + row * TILE_PITCH + c * 2u);
   }
+}
+
+/* bf16(silu(gate) * up) of the columns n0 .. of y [rows][n]: the up rows' sums come to the gate rows through shared memory. */
+NUM void tile_store_silu(const f32 (&acc)[TILE_ACCUMULATORS], bf16 *y, u64 ldy, u32 rows, u32 n0, u32 n, u32 ring, u8 *shared) {
+  const u32 t = threadIdx.x, height = t / 32u * 16u + t % 32u / 4u, first = t % 4u * 2u;
+  f32 *up = (f32 *)(shared + (ring - ptx_shared(shared)));
+#pragma unroll
+  for (u32 i = 0; i < TILE_ACCUMULATORS; i++) {
+    const u32 row = i / 4u * 8u + first + i % 2u, c = height + i / 2u % 2u * 8u;
+    if (c >= TILE_HALF) up[row * TILE_HALF + c - TILE_HALF] = acc[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (u32 i = 0; i < TILE_ACCUMULATORS; i++) {
+    const u32 row = i / 4u * 8u + first + i % 2u, c = height + i / 2u % 2u * 8u;
+    if (c < TILE_HALF && row < rows && n0 + c < n) y[row * ldy + n0 + c] = num_to_bf16(num_mul(num_silu(acc[i]), up[row * TILE_HALF + c]));
+  }
+}
+
+/* The result columns of block x: where they start. */
+NUM u32 tile_first(u32 y_kind) { return blockIdx.x * (y_kind == Y_SILU ? TILE_HALF : SPEC_TILE_N); }
+
+/* As y_kind says; y + offset: the result's first row of the tile. n: weight rows. */
+NUM void tile_store(const f32 (&acc)[TILE_ACCUMULATORS], u32 y_kind, void *y, u64 offset, u64 ldy, u32 rows, u32 n, u32 ring, u8 *shared) {
+  const u32 n0 = tile_first(y_kind);
+  if (y_kind == Y_F32) tile_store_f32(acc, (f32 *)y + offset, ldy, rows, n0, n);
+  else if (y_kind == Y_SILU) tile_store_silu(acc, (bf16 *)y + offset, ldy, rows, n0, n / 2u, ring, shared);
+  else tile_store_bf16(acc, (bf16 *)y + offset, ldy, rows, n0, n, ring, shared);
 }
 
 #endif

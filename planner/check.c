@@ -232,21 +232,40 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
   return 0;
 }
 
+/* Shared memory of a product of few rows (kernels_src/few.cuh), or 0 where there is no such tile. */
+static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
+  if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32 && rows != 64) || stages < 2 || stages > 63 ||
+      blocks < 1 || blocks > 16 || k->threads != 192 || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
+  return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
+         (k->kernel == OP_moe_gemm ? of_experts : 0);
+}
+
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
-    if ((n != 64 && n != 128) || (rows != 16 && rows != 64 && rows != 128) || stages < 3 || stages > 16 || k->threads != 2 * n)
+    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0;
+    bool is_many = (n == 64 || n == 128) && (rows == 16 || rows == 64 || rows == 128) && stages >= 3 && stages <= 16 && k->threads == 2 * n;
+    shared = is_few ? few_bytes(c, k) : is_many ? 1024 + stages * (n + rows) * 128 : 0;
+    if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
-    shared = 1024 + stages * (n + rows) * 128;
   }
   if (k->kernel == OP_mla_attn) {
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
-    shared = 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 1024;
+    uint64_t of_pass = spec_of(c, k, "SPEC_ROWS");
+    bool is_narrow = spec_of(c, k, "SPEC_MAPS") != 0, is_sound = of_pass == 8 || of_pass == 16 || of_pass == 32;
+    if (is_narrow && (!is_sound || of_pass < c->h->model.heads || k->threads != 512))
+      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
+    shared = is_narrow ? SHARED_BYTES_MAX : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
   }
+  if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->kernel == OP_mla_expand) {
     if (n != 128 || rows != 128 || stages != 4 || k->threads != 2 * n) return FAIL(ERR_FORMAT, "check: kernel %u has another tile", index);
     shared = 1024 + stages * (n + rows) * 128;
@@ -291,23 +310,28 @@ typedef struct wanted_grid { /* blocks that the work needs; extra ones find noth
 static wanted_grid want_grid(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
   const plan_kernel *k = &c->kernels[op->variant];
   uint64_t tile_n = spec_of(c, k, "SPEC_TILE_N"), tile_rows = spec_of(c, k, "SPEC_TILE_ROWS");
+  const bool strides = spec_of(c, k, "SPEC_K_BLOCKS") != 0; /* over its tiles */
   const gemm_args *gemm = args;
   const moe_gemm_args *moe = args;
   switch (op->kernel) {
     case OP_gemm:
       if (!tile_n || !tile_rows || gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      if (strides) return (wanted_grid){1, 1, 1};
       return (wanted_grid){div_up(gemm->n, tile_n), div_up(rows, tile_rows), gemm->batches};
     case OP_moe_gemm:
       if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      if (strides) return (wanted_grid){1, 1, 1};
       return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
-    case OP_mla_prefill: /* blocks stride over the items */
-    case OP_mla_attn: return (wanted_grid){1, 1, 1};
     case OP_mla_expand: return (wanted_grid){div_up(((const mla_expand_args *)args)->n, tile_n ? tile_n : 1), 1, 1};
-    case OP_mla_fold: return (wanted_grid){rows, ((const mla_fold_args *)args)->heads, 1};
-    case OP_silu_mul: return (wanted_grid){rows * ((const silu_mul_args *)args)->rows_mul, 1, 1};
-    case OP_router: return (wanted_grid){div_up(rows * 32, k->threads), 1, 1}; /* a warp a token */
+    case OP_mla_prefill:
+    case OP_mla_attn:
+    case OP_mla_fold: return (wanted_grid){1, 1, 1}; /* blocks stride over the work */
+    case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
+    case OP_router: return (wanted_grid){1, 1, 1}; /* warps stride over the tokens */
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
+    case OP_sample:
+    case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
     default: return (wanted_grid){rows, 1, 1};
   }
 }
@@ -423,7 +447,7 @@ static status check_apart(const checker *c, const plan_op *op, const check_acces
 }
 
 typedef struct outcome { /* what a simulated step has produced */
-  uint32_t kv_layers, tokens, digests;
+  uint32_t tokens, digests;
 } outcome;
 
 static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows step, outcome *done) {
@@ -446,7 +470,6 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
-  done->kv_layers += op->kernel == OP_kv_write;
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
   return OK;
@@ -463,7 +486,7 @@ static status run_step(checker *c, uint32_t tokens, uint32_t logits, uint32_t pa
     TRY(run_op(c, op, rows, (check_rows){tokens, logits, 0}, &done));
   }
   uint32_t heads = logits > 0;
-  if (done.kv_layers != c->h->model.layers || done.tokens != heads || done.digests != heads)
+  if (done.tokens != heads || done.digests != heads)
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);
   return OK;
 }

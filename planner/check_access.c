@@ -2,6 +2,7 @@
 #include "check_access.h"
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 #include "draft.h"
 
 #define HUGE_BYTES (UINT64_MAX / 2)
@@ -88,6 +89,9 @@ static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
   index->must_be_null = a->rows_kind != ROWS_LOGITS;
   table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
   table(w, FIELD(rmsnorm, delta), false, TYPE_F32, source_rows, a->x_stride, a->dim)->is_optional = 1;
+  table(w, FIELD(rmsnorm, experts), false, TYPE_F32, times(source_rows, a->top_k), a->dim, a->dim)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, pair_row), false, TYPE_U32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
   x_out->is_optional = 1;
   x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
@@ -99,65 +103,64 @@ static void describe_cos_sin(writer *w, size_t field, uint32_t rope_dim) {
   fixed(w, field, false, REGION_TABLES, IO(cos_sin), times(w->l->max_len, rope_dim * UINT64_C(4)));
 }
 
-static void describe_kv_write(writer *w, const kv_write_args *a) {
-  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  table(w, FIELD(kv_write, src), false, TYPE_F32, t, a->src_stride, row);
-  weight(w, FIELD(kv_write, weight), TYPE_BF16, a->kv_lora_rank);
-  describe_cos_sin(w, FIELD(kv_write, cos_sin), a->rope_dim);
-  fixed(w, FIELD(kv_write, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(kv_write, seq), false, REGION_STEP, IO(seq), t * 4);
-  describe_block_table(w, FIELD(kv_write, block_table), a->block_table_stride);
-  kv_pages(w, FIELD(kv_write, kv), true, row);
-}
-
-static void describe_q_rope(writer *w, const q_rope_args *a) {
-  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  table(w, FIELD(q_rope, src), false, TYPE_F32, t, a->src_stride, times(a->heads, (uint64_t)a->nope_dim + a->rope_dim));
-  describe_cos_sin(w, FIELD(q_rope, cos_sin), a->rope_dim);
-  fixed(w, FIELD(q_rope, position), false, REGION_STEP, IO(position), t * 4);
-  fixed(w, FIELD(q_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
-  uint64_t nope = times(a->heads, a->nope_dim);
-  table(w, FIELD(q_rope, q_nope), true, TYPE_BF16, t, nope, nope);
-  check_access *latent = table(w, FIELD(q_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
+static void describe_qkv_rope(writer *w, const qkv_rope_args *a) {
+  uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, nope = times(a->heads, a->nope_dim);
+  table(w, FIELD(qkv_rope, q), false, TYPE_F32, t, a->q_stride, times(a->heads, (uint64_t)a->nope_dim + a->rope_dim));
+  table(w, FIELD(qkv_rope, kv_in), false, TYPE_F32, t, a->kv_in_stride, row);
+  weight(w, FIELD(qkv_rope, weight), TYPE_BF16, a->kv_lora_rank);
+  describe_cos_sin(w, FIELD(qkv_rope, cos_sin), a->rope_dim);
+  fixed(w, FIELD(qkv_rope, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(qkv_rope, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(qkv_rope, block_table), a->block_table_stride);
+  fixed(w, FIELD(qkv_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
+  table(w, FIELD(qkv_rope, q_nope), true, TYPE_BF16, t, nope, nope);
+  check_access *latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
   latent->start = a->kv_lora_rank * UINT64_C(2);
   latent->batches = a->heads;
   latent->batch_stride = row * 2;
+  kv_pages(w, FIELD(qkv_rope, kv), true, row);
 }
+
+/* Of a product's result. */
+static uint64_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
 
 static void describe_gemm(writer *w, const gemm_args *a) {
   uint64_t rows = rows_of(w, a->rows_kind);
-  uint32_t type = a->y_f32 ? TYPE_F32 : TYPE_BF16;
+  uint32_t type = a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16;
   check_access *x = table(w, FIELD(gemm, x), false, TYPE_BF16, rows, a->ldx, a->k);
   x->batches = a->batches;
   x->batch_stride = times(a->x_batch, 2);
   uint64_t matrix = times(a->n, a->k), last = a->batches ? times(a->batches - 1, a->w_batch) : 0;
   weight(w, FIELD(gemm, w), TYPE_BF16, plus(last, matrix));
-  check_access *y = table(w, FIELD(gemm, y), true, type, rows, a->ldy, a->n);
+  check_access *y = table(w, FIELD(gemm, y), true, type, rows, a->ldy, columns_of(a->n, a->y_kind));
   y->batches = a->batches;
   y->batch_stride = times(a->y_batch, size_of(type));
 }
 
+/* The units of cut tiles, in as many places as there are; who has how many stands in `parts`. */
+static void describe_units(writer *w, size_t o, size_t ml, bool is_write, uint32_t slots, uint32_t heads, uint32_t rank) {
+  uint64_t latent = times(heads, rank), states = times(heads, 2);
+  table(w, o, is_write, TYPE_F32, slots, latent, latent)->must_be_null = slots == 0;
+  table(w, ml, is_write, TYPE_F32, slots, states, states)->must_be_null = slots == 0;
+}
+
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
-  bool is_split = a->unit_chunks != 0;
+  uint64_t fold = attn_scratch_floats(attn_is_narrow(a) ? attn_pass_rows(a->heads) : 64, a->kv_lora_rank), part = sizeof(attn_part) / 4;
   fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
   kv_pages(w, FIELD(mla_attn, kv), false, row);
   describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
-  table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent)->must_be_null = is_split;
-  uint64_t partial = times(a->units_max, latent), states = times(times(a->units_max, a->heads), 2);
-  table(w, FIELD(mla_attn, partial_o), true, TYPE_F32, t, partial, partial)->must_be_null = !is_split;
-  table(w, FIELD(mla_attn, partial_ml), true, TYPE_F32, t, states, states)->must_be_null = !is_split;
-  uint64_t fold = times(2 * 64, (uint64_t)a->kv_lora_rank + 2);
-  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold)->must_be_null = is_split;
+  table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent);
+  describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
+  table(w, FIELD(mla_attn, parts), true, TYPE_U32, t, part, part)->must_be_null = a->slots_max == 0;
+  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold);
 }
 
 static void describe_mla_fold(writer *w, const mla_fold_args *a) {
-  uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank);
-  uint64_t partial = times(a->units_max, latent), states = times(times(a->units_max, a->heads), 2);
-  fixed(w, FIELD(mla_fold, position), false, REGION_STEP, IO(position), t * 4);
-  table(w, FIELD(mla_fold, partial_o), false, TYPE_F32, t, partial, partial);
-  table(w, FIELD(mla_fold, partial_ml), false, TYPE_F32, t, states, states);
+  uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank), part = sizeof(attn_part) / 4;
+  table(w, FIELD(mla_fold, parts), false, TYPE_U32, t, part, part);
+  describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
 }
 
@@ -188,12 +191,6 @@ static void describe_mla_prefill(writer *w, const mla_prefill_args *a) {
   table(w, FIELD(mla_prefill, state), true, TYPE_F32, t, state, state);
 }
 
-static void describe_silu_mul(writer *w, const silu_mul_args *a) {
-  uint64_t rows = times(w->rows.tokens, a->rows_mul);
-  table(w, FIELD(silu_mul, gate_up), false, TYPE_F32, rows, a->inter * UINT64_C(2), a->inter * UINT64_C(2));
-  table(w, FIELD(silu_mul, y), true, TYPE_BF16, rows, a->inter, a->inter);
-}
-
 static void describe_router(writer *w, const router_args *a) {
   uint64_t t = w->rows.tokens;
   table(w, FIELD(router, logits), false, TYPE_F32, t, a->experts, a->experts);
@@ -201,6 +198,10 @@ static void describe_router(writer *w, const router_args *a) {
   w->out[w->count - 1].is_optional = 1;
   table(w, FIELD(router, topk_id), true, TYPE_U32, t, a->top_k, a->top_k);
   table(w, FIELD(router, topk_weight), true, TYPE_F32, t, a->top_k, a->top_k);
+  uint64_t experts = (uint64_t)a->experts + 1;
+  table(w, FIELD(router, expert_first), true, TYPE_U32, 1, experts, experts)->must_be_null = !a->sorts;
+  table(w, FIELD(router, row_token), true, TYPE_U32, times(t, a->top_k), 1, 1)->must_be_null = !a->sorts;
+  table(w, FIELD(router, pair_row), true, TYPE_U32, t, a->top_k, a->top_k)->must_be_null = !a->sorts;
 }
 
 static void describe_moe_sort(writer *w, const moe_sort_args *a) {
@@ -217,16 +218,8 @@ static void describe_moe_gemm(writer *w, const moe_gemm_args *a, bool is_gathere
   table(w, FIELD(moe_gemm, row_token), false, TYPE_U32, pairs, 1, 1)->is_optional = 1;
   table(w, FIELD(moe_gemm, x), false, TYPE_BF16, is_gathered ? w->rows.tokens : pairs, a->ldx, a->k);
   weight(w, FIELD(moe_gemm, w), TYPE_BF16, times(a->experts, times(a->n, a->k)));
-  table(w, FIELD(moe_gemm, y), true, TYPE_F32, pairs, a->n, a->n);
-}
-
-static void describe_moe_combine(writer *w, const moe_combine_args *a) {
-  uint64_t t = w->rows.tokens;
-  table(w, FIELD(moe_combine, y), false, TYPE_F32, times(t, a->top_k), a->hidden, a->hidden);
-  table(w, FIELD(moe_combine, pair_row), false, TYPE_U32, t, a->top_k, a->top_k);
-  table(w, FIELD(moe_combine, topk_weight), false, TYPE_F32, t, a->top_k, a->top_k);
-  table(w, FIELD(moe_combine, shared), false, TYPE_F32, t, a->hidden, a->hidden)->is_optional = 1;
-  table(w, FIELD(moe_combine, out), true, TYPE_F32, t, a->hidden, a->hidden);
+  uint64_t columns = columns_of(a->n, a->y_kind);
+  table(w, FIELD(moe_gemm, y), true, a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16, pairs, columns, columns);
 }
 
 static void describe_adjust(writer *w, const adjust_args *a) {
@@ -277,18 +270,15 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
   switch (kernel) {
     case OP_embed: describe_embed(&w, args); break;
     case OP_rmsnorm: describe_rmsnorm(&w, args); break;
-    case OP_kv_write: describe_kv_write(&w, args); break;
-    case OP_q_rope: describe_q_rope(&w, args); break;
+    case OP_qkv_rope: describe_qkv_rope(&w, args); break;
     case OP_gemm: describe_gemm(&w, args); break;
     case OP_mla_attn: describe_mla_attn(&w, args); break;
     case OP_mla_fold: describe_mla_fold(&w, args); break;
     case OP_mla_expand: describe_mla_expand(&w, args); break;
     case OP_mla_prefill: describe_mla_prefill(&w, args); break;
-    case OP_silu_mul: describe_silu_mul(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;
-    case OP_moe_combine: describe_moe_combine(&w, args); break;
     case OP_sample: describe_sample(&w, args); break;
     case OP_adjust: describe_adjust(&w, args); break;
     case OP_row_digest: describe_row_digest(&w, args); break;

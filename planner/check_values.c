@@ -55,6 +55,7 @@ typedef struct reader { /* the op in question */
   const plan_model *m;
   const plan_limits *l;
   const char *name;
+  uint32_t rows_max; /* it is run for */
 } reader;
 
 static status same(const reader *r, const char *field, uint64_t found, uint64_t expected) {
@@ -83,38 +84,38 @@ static status check_rmsnorm(const reader *r, const rmsnorm_args *a) {
   bool is_latent = memcmp(&a->eps, &r->m->latent_eps, sizeof a->eps) == 0;
   if (!is_latent) SAME_REAL(eps, r->m->norm_eps);
   SAME_REAL(delta_scale, r->m->residual_scale);
+  if (a->top_k) {
+    SAME(top_k, r->m->top_k);
+    TRY(same(r, "the presence of a shared expert", a->delta != NULL, r->m->shared_experts != 0));
+  }
   SAME_REAL(y_scale, a->rows_kind == ROWS_LOGITS ? r->m->head_scale : 1);
   return OK;
 }
 
-static status check_kv_write(const reader *r, const kv_write_args *a) {
-  SAME(kv_lora_rank, r->m->kv_lora_rank);
-  SAME(rope_dim, r->m->rope_dim);
-  SAME(half_split, r->m->rope_half_split);
-  SAME(block_table_stride, r->l->pages_per_seq);
-  SAME_REAL(eps, r->m->latent_eps);
-  return OK;
-}
-
-static status check_q_rope(const reader *r, const q_rope_args *a) {
+static status check_qkv_rope(const reader *r, const qkv_rope_args *a) {
   SAME(heads, r->m->heads);
   SAME(nope_dim, r->m->nope_dim);
   SAME(rope_dim, r->m->rope_dim);
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(half_split, r->m->rope_half_split);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME_REAL(eps, r->m->latent_eps);
   return same(r, "the presence of q_scale", a->q_scale != NULL, r->m->q_scale_beta != 0);
 }
 
+static status check_y_kind(const reader *r, uint32_t y_kind, uint32_t n) {
+  if (y_kind == Y_SILU) return same(r, "n % 16", n % 16, 0); /* gate and up have whole groups of 8 */
+  return same(r, "a y_kind that does not exist", y_kind > Y_SILU, 0);
+}
+
 static status check_gemm(const reader *r, const gemm_args *a) {
-  SAME(y_f32, a->y_f32 != 0);
+  TRY(check_y_kind(r, a->y_kind, a->n));
+  if (a->y_kind == Y_SILU) SAME(batches, 1);
   return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
 }
 
-/* A unit of a split is a chunk or a group of them, and there are as many as the longest sequence has. */
-static status check_units(const reader *r, uint32_t unit_chunks, uint32_t units_max) {
-  if (unit_chunks != 1) TRY(same(r, "unit_chunks", unit_chunks, r->l->group_chunks));
-  return same(r, "units_max", units_max, div_up(r->l->max_len, (uint64_t)unit_chunks * r->l->chunk_tokens));
-}
+#define SLOTS_MAX (1u << 24) /* times HEADS_MAX rows: numbered by 32 bits */
+#define ESTIMATE_MAX 1000000u /* nanoseconds: sums over a step's tiles stay far below 2^64 */
 
 static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(heads, r->m->heads);
@@ -124,15 +125,17 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
-  return a->unit_chunks ? check_units(r, a->unit_chunks, a->units_max) : OK;
+  TRY(in_range("workers of the attention", a->workers, 1, 65536));
+  TRY(in_range("slots_max", a->slots_max, 0, SLOTS_MAX));
+  uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->slot_ns, a->split_ns));
+  return in_range("an estimate of the attention", most, 0, ESTIMATE_MAX);
 }
 
 static status check_mla_fold(const reader *r, const mla_fold_args *a) {
   SAME(heads, r->m->heads);
   SAME(kv_lora_rank, r->m->kv_lora_rank);
-  SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
-  return check_units(r, a->unit_chunks, a->units_max);
+  return in_range("slots_max of mla_fold", a->slots_max, 1, SLOTS_MAX);
 }
 
 static status check_mla_expand(const reader *r, const mla_expand_args *a) {
@@ -158,6 +161,10 @@ static status check_mla_prefill(const reader *r, const mla_prefill_args *a) {
 }
 
 static status check_router(const reader *r, const router_args *a) {
+  if (a->sorts) {
+    SAME(sorts, 1);
+    TRY(in_range("rows of a router that sorts", r->rows_max, 1, ROUTER_SORTS_MAX));
+  }
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
   SAME(groups, r->m->groups);
@@ -178,13 +185,9 @@ static status check_moe_sort(const reader *r, const moe_sort_args *a) {
 static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
+  TRY(same(r, "a result of experts rounded once", a->y_kind == Y_BF16, 0));
+  TRY(check_y_kind(r, a->y_kind, a->n));
   return same(r, "ldx % 8", a->ldx % 8, 0);
-}
-
-static status check_moe_combine(const reader *r, const moe_combine_args *a) {
-  SAME(hidden, r->m->hidden);
-  SAME(top_k, r->m->top_k);
-  return same(r, "the presence of a shared expert", a->shared != NULL, r->m->shared_experts != 0);
 }
 
 static status check_adjust(const reader *r, const adjust_args *a) {
@@ -205,12 +208,11 @@ static status check_row_digest(const reader *r, const row_digest_args *a) {
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->limits, name};
+  const reader r = {&h->model, &h->limits, name, op->rows_max};
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);
-    case OP_kv_write: return check_kv_write(&r, args);
-    case OP_q_rope: return check_q_rope(&r, args);
+    case OP_qkv_rope: return check_qkv_rope(&r, args);
     case OP_gemm: return check_gemm(&r, args);
     case OP_mla_attn: return check_mla_attn(&r, args);
     case OP_mla_fold: return check_mla_fold(&r, args);
@@ -219,10 +221,9 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_router: return check_router(&r, args);
     case OP_moe_sort: return check_moe_sort(&r, args);
     case OP_moe_gemm: return check_moe_gemm(&r, args);
-    case OP_moe_combine: return check_moe_combine(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);
-    default: return OK; /* silu_mul: extents say it all */
+    default: return OK;
   }
 }

@@ -3,8 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 #include "model_config.h"
 #include "specialise.h"
+
+typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
+  uint32_t delta, experts, pair_row, topk_weight;
+} addend;
+
+static const addend NOTHING = {DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
 
 typedef struct graph {
   draft *plan;
@@ -19,8 +26,9 @@ typedef struct graph {
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts attend in a form of their own */
   uint32_t table;            /* the embedding */
-  uint32_t x, delta;         /* residual stream; what the next norm adds to it, or DRAFT_NONE */
-  uint32_t branch;           /* of the ops that are added: enum plan_branch        */
+  uint32_t x;                /* residual stream */
+  addend adds;               /* to it, by the next norm */
+  uint32_t branch;           /* of the ops that are added: enum plan_branch */
   enum rows_kind token_rows; /* of the ops that are added: ROWS_TOKENS, or those of a part of the step */
 } graph;
 
@@ -124,8 +132,8 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   }
   op.fixup_count = plan->refs.count - op.first_fixup;
   const gemm_args *gemm = call->args;
-  if (call->kernel == OP_gemm && gemm->batches == 1)
-    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_f32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
+  if (call->kernel == OP_gemm && gemm->batches == 1 && gemm->y_kind != Y_SILU)
+    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_kind == Y_F32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
                 &g->gemm_workspace_bytes);
   *(plan_op *)draft_append(&plan->ops, 1) = op;
 }
@@ -142,15 +150,20 @@ static void add_op_rows(graph *g, op_call call) {
                              .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
                              .rows_max = (kind_) == ROWS_LOGITS ? (g)->l->max_logit_rows : (g)->l->max_batch_tokens})
 
-static void add_norm(graph *g, const char *what, matrix x, uint32_t delta, uint32_t weight, matrix y, uint32_t dim, float eps,
+static void add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps,
                      bool is_final) {
   rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
                     .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
+  bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
+  if (adds.experts != DRAFT_NONE) a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
                             ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
                             ARG(rmsnorm_args, x, x.buffer, x.offset),
-                            ARG(rmsnorm_args, delta, delta, 0),
-                            ARG(rmsnorm_args, x_out, delta == DRAFT_NONE || is_final ? DRAFT_NONE : x.buffer, x.offset),
+                            ARG(rmsnorm_args, delta, adds.delta, 0),
+                            ARG(rmsnorm_args, experts, adds.experts, 0),
+                            ARG(rmsnorm_args, pair_row, adds.pair_row, 0),
+                            ARG(rmsnorm_args, topk_weight, adds.topk_weight, 0),
+                            ARG(rmsnorm_args, x_out, adds_nothing || is_final ? DRAFT_NONE : x.buffer, x.offset),
                             ARG(rmsnorm_args, weight, weight, 0),
                             ARG(rmsnorm_args, y, y.buffer, y.offset)};
   ADD_OP(g, OP_rmsnorm, what, a, refs, a.rows_kind);
@@ -163,8 +176,8 @@ static matrix add_block_norm(graph *g, const char *what, const char *name) {
   snprintf(weight_name, sizeof weight_name, "%s weight", what);
   uint32_t weight = add_weight(g, weight_name, name, 1, m->hidden);
   matrix h = add_matrix(g, g->rows, m->hidden, 2, what);
-  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->delta, weight, h, m->hidden, m->norm_eps, false);
-  g->delta = DRAFT_NONE;
+  add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->adds, weight, h, m->hidden, m->norm_eps, false);
+  g->adds = NOTHING;
   return h;
 }
 
@@ -177,16 +190,9 @@ static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matr
   ADD_OP(g, OP_gemm, what, shape, refs, shape.rows_kind);
 }
 
-static void add_silu(graph *g, const char *what, matrix gate_up, matrix y, uint32_t rows_mul) {
-  silu_mul_args a = {.rows_mul = rows_mul, .inter = y.stride};
-  const draft_ref refs[] = {ARG(silu_mul_args, step, g->step, 0), ARG(silu_mul_args, gate_up, gate_up.buffer, gate_up.offset),
-                            ARG(silu_mul_args, y, y.buffer, y.offset)};
-  ADD_OP(g, OP_silu_mul, what, a, refs, ROWS_TOKENS);
-}
-
 /* === Attention ========================================================================================================== */
 
-typedef struct projections { /* fp32 sources of q_rope and kv_write */
+typedef struct projections { /* fp32 sources of qkv_rope */
   matrix q, kv;
 } projections;
 
@@ -200,15 +206,15 @@ static projections add_projections(graph *g, matrix h) {
   add_tensor(g, m->q_lora_rank ? "self_attn.q_a_proj.weight" : "self_attn.q_proj.weight", whole(first, m->hidden));
   add_tensor(g, "self_attn.kv_a_proj_with_mqa.weight", whole(m->kv_lora_rank + m->rope_dim, m->hidden));
   matrix both = add_matrix(g, g->rows, n, 4, "qkv_a");
-  add_gemm(g, "qkv_a", h, weight, both, (gemm_args){.n = n, .k = m->hidden, .y_f32 = 1});
+  add_gemm(g, "qkv_a", h, weight, both, (gemm_args){.n = n, .k = m->hidden, .y_kind = Y_F32});
   projections p = {both, {both.buffer, n, (uint64_t)first * 4}};
   if (m->q_lora_rank == 0) return p;
   uint32_t norm = add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
   matrix q_a = add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
-  add_norm(g, "q_a_norm", both, DRAFT_NONE, norm, q_a, m->q_lora_rank, m->latent_eps, false);
+  add_norm(g, "q_a_norm", both, NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
   uint32_t q_b = add_weight(g, "q_b weight", "self_attn.q_b_proj.weight", q_columns, m->q_lora_rank);
   p.q = add_matrix(g, g->rows, q_columns, 4, "q");
-  add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_f32 = 1});
+  add_gemm(g, "q_b", q_a, q_b, p.q, (gemm_args){.n = q_columns, .k = m->q_lora_rank, .y_kind = Y_F32});
   return p;
 }
 
@@ -219,20 +225,16 @@ typedef struct queries {
   matrix nope, latent;
 } queries;
 
-/* The queries in latent form: rotated columns by q_rope, the others through W_uk. */
-static queries add_queries(graph *g, matrix q) {
+static uint64_t kv_layer_bytes(const graph *g) {
+  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
+}
+
+/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk. */
+static queries add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
   matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
   matrix q_latent = add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
-  q_rope_args a = {
-      .src_stride = q.stride, .heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank,
-      .half_split = m->rope_half_split};
-  const draft_ref refs[] = {ARG(q_rope_args, step, g->step, 0),         ARG(q_rope_args, src, q.buffer, q.offset),
-                            ARG(q_rope_args, cos_sin, g->cos_sin, 0),   ARG(q_rope_args, position, g->position, 0),
-                            ARG(q_rope_args, q_scale, g->q_scale, 0),   ARG(q_rope_args, q_nope, q_nope.buffer, 0),
-                            ARG(q_rope_args, q_latent, q_latent.buffer, 0)};
-  ADD_OP(g, OP_q_rope, "q_rope", a, refs, ROWS_TOKENS);
   uint32_t w_uk = begin_weight(g, "w_uk");
   add_tensor(g, "self_attn.kv_b_proj.weight",
              (plan_tensor){.dtype = DTYPE_BF16,
@@ -242,6 +244,23 @@ static queries add_queries(graph *g, matrix q) {
                            .row_step = m->nope_dim + m->v_dim,
                            .batches = m->heads,
                            .transform = TRANSFORM_TRANSPOSE});
+  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
+  qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = m->heads, .nope_dim = m->nope_dim,
+                     .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
+                     .eps = m->latent_eps, .half_split = m->rope_half_split};
+  const draft_ref refs[] = {ARG(qkv_rope_args, step, g->step, 0),
+                            ARG(qkv_rope_args, q, p.q.buffer, p.q.offset),
+                            ARG(qkv_rope_args, kv_in, p.kv.buffer, p.kv.offset),
+                            ARG(qkv_rope_args, weight, norm, 0),
+                            ARG(qkv_rope_args, cos_sin, g->cos_sin, 0),
+                            ARG(qkv_rope_args, position, g->position, 0),
+                            ARG(qkv_rope_args, seq, g->seq, 0),
+                            ARG(qkv_rope_args, block_table, g->block_table, 0),
+                            ARG(qkv_rope_args, q_scale, g->q_scale, 0),
+                            ARG(qkv_rope_args, q_nope, q_nope.buffer, 0),
+                            ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
+                            ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
+  ADD_OP(g, OP_qkv_rope, "qkv_rope", a, refs, ROWS_TOKENS);
   g->token_rows = made_rows(g);
   add_gemm(g, "absorb", q_nope, w_uk, q_latent,
            (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
@@ -250,28 +269,8 @@ static queries add_queries(graph *g, matrix q) {
   return (queries){q_nope, q_latent};
 }
 
-static uint64_t kv_layer_bytes(const graph *g) {
-  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
-}
-
-static void add_kv_write(graph *g, matrix kv) {
-  const plan_model *m = g->m;
-  uint32_t norm = add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
-  kv_write_args a = {.src_stride = kv.stride, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
-                     .block_table_stride = g->l->pages_per_seq, .eps = m->latent_eps, .half_split = m->rope_half_split};
-  const draft_ref refs[] = {ARG(kv_write_args, step, g->step, 0),
-                            ARG(kv_write_args, src, kv.buffer, kv.offset),
-                            ARG(kv_write_args, weight, norm, 0),
-                            ARG(kv_write_args, cos_sin, g->cos_sin, 0),
-                            ARG(kv_write_args, position, g->position, 0),
-                            ARG(kv_write_args, seq, g->seq, 0),
-                            ARG(kv_write_args, block_table, g->block_table, 0),
-                            ARG(kv_write_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
-  ADD_OP(g, OP_kv_write, "kv_write", a, refs, ROWS_TOKENS);
-}
-
-typedef struct attn_buffers { /* DRAFT_NONE: not for this form */
-  uint32_t q, out, partial_o, partial_ml, scratch;
+typedef struct attn_buffers {
+  uint32_t q, out, scratch, partial_o, partial_ml, parts; /* the last three: DRAFT_NONE where nothing is cut */
 } attn_buffers;
 
 static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
@@ -283,48 +282,51 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                             ARG(mla_attn_args, out, b.out, 0),
                             ARG(mla_attn_args, partial_o, b.partial_o, 0),
                             ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
+                            ARG(mla_attn_args, parts, b.parts, 0),
                             ARG(mla_attn_args, scratch, b.scratch, 0)};
   add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
 }
 
-/* Chunks that one partial result holds: one, or a whole group where single chunks would take too much memory. */
-static uint32_t choose_unit(const graph *g, uint64_t *units_max) {
+/* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
+static uint32_t count_slots(const graph *g) {
   const plan_limits *l = g->l;
-  uint64_t chunks = div_up(l->max_len, l->chunk_tokens);
-  uint64_t row_bytes = (uint64_t)l->split_rows_max * g->m->heads * (g->m->kv_lora_rank + 2) * 4;
-  bool fits = chunks * row_bytes <= GRAPH_PARTIAL_BYTES_MAX;
-  uint32_t unit = fits ? 1 : l->group_chunks;
-  *units_max = div_up(chunks, unit);
-  return unit;
+  uint64_t chunks = div_up(l->max_len, l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
+  uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
+  uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = GRAPH_PARTIAL_BYTES_MAX / slot_bytes;
+  if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
+  return (uint32_t)(slots > most ? most : slots);
+}
+
+/* What an H200 was measured to need, in nanoseconds: BENCHMARKS.md. */
+static void estimate(const plan_model *m, mla_attn_args *a) {
+  bool is_narrow = m->heads <= 32;
+  a->workers = SPECIALISE_ATTN_CTAS;
+  a->block_ns = is_narrow ? 1160 : 2000;
+  a->stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;
+  a->slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
+  a->split_ns = 2500;
 }
 
 static matrix add_attention(graph *g, matrix q_latent) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
-  uint64_t units = 0;
   matrix out = add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
   mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                      .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2};
-  if (l->split_rows_max < l->max_batch_tokens) {
-    attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
-    b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * 2 * 64 * (m->kv_lora_rank + 2) * 4, "attn_scratch");
-    add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
-  }
-  a.unit_chunks = choose_unit(g, &units);
-  a.units_max = (uint32_t)units;
-  uint64_t partials = (uint64_t)l->split_rows_max * units * m->heads;
-  attn_buffers b = {q_latent.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
-  b.partial_o = add_work(g, partials * m->kv_lora_rank * 4, "partial_o");
-  b.partial_ml = add_work(g, partials * 2 * 4, "partial_ml");
+  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+  estimate(m, &a);
+  bool has_whole = l->split_rows_max < l->max_batch_tokens;
+  uint32_t rows = has_whole || m->heads > 32 ? 64 : attn_pass_rows(m->heads);
+  b.scratch = add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * attn_scratch_floats(rows, m->kv_lora_rank) * 4, "attn_scratch");
+  if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
+  a.slots_max = count_slots(g);
+  b.partial_o = add_work(g, (uint64_t)a.slots_max * m->heads * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = add_work(g, (uint64_t)a.slots_max * m->heads * 2 * 4, "partial_ml");
+  b.parts = add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
   add_attn_form(g, a, b, 1, l->split_rows_max);
-  mla_fold_args fold = {.heads = m->heads,
-                        .kv_lora_rank = m->kv_lora_rank,
-                        .chunk_tokens = l->chunk_tokens,
-                        .group_chunks = l->group_chunks,
-                        .unit_chunks = a.unit_chunks,
-                        .units_max = a.units_max};
-  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, position, g->position, 0),
+  mla_fold_args fold = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = l->group_chunks, .slots_max = a.slots_max};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, parts, b.parts, 0),
                             ARG(mla_fold_args, partial_o, b.partial_o, 0), ARG(mla_fold_args, partial_ml, b.partial_ml, 0),
                             ARG(mla_fold_args, out, out.buffer, 0)};
   add_op_rows(g, (op_call){.kernel = OP_mla_fold, .what = "mla_fold", .args = &fold, .args_bytes = sizeof fold, .refs = refs,
@@ -363,8 +365,7 @@ static void add_attention_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
-  queries q = add_queries(g, p.q);
-  add_kv_write(g, p.kv);
+  queries q = add_queries(g, p);
   g->token_rows = made_rows(g);
   matrix latent = add_attention(g, q.latent);
   uint32_t w_uv = begin_weight(g, "w_uv");
@@ -379,8 +380,8 @@ static void add_attention_block(graph *g) {
   if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
-  add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_f32 = 1});
-  g->delta = delta.buffer;
+  add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_kind = Y_F32});
+  g->adds.delta = delta.buffer;
 }
 
 /* === Feed-forward ======================================================================================================= */
@@ -406,19 +407,16 @@ static mlp add_mlp_weights(graph *g, const char *prefix, const char *label, uint
   return part;
 }
 
-/* gate and up as one product, silu, down. Returns fp32 [rows][hidden]. */
+/* gate and up as one product with its silu, down. Returns fp32 [rows][hidden]. */
 static matrix add_mlp(graph *g, matrix h, const mlp *part) {
   const plan_model *m = g->m;
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
-  matrix gate_up = add_matrix(g, g->rows, 2 * part->inter, 4, what);
-  add_gemm(g, what, h, part->gate_up, gate_up, (gemm_args){.n = 2 * part->inter, .k = m->hidden, .y_f32 = 1});
-  snprintf(what, sizeof what, "%ssilu_mul", part->label);
   matrix activated = add_matrix(g, g->rows, part->inter, 2, what);
-  add_silu(g, what, gate_up, activated, 1);
+  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = m->hidden, .y_kind = Y_SILU});
   snprintf(what, sizeof what, "%sdown", part->label);
   matrix out = add_matrix(g, g->rows, m->hidden, 4, what);
-  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = m->hidden, .k = part->inter, .y_f32 = 1});
+  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = m->hidden, .k = part->inter, .y_kind = Y_F32});
   return out;
 }
 
@@ -446,26 +444,42 @@ static routing add_router(graph *g, matrix h, uint32_t weight, uint32_t bias) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
   matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
-  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_f32 = 1});
+  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32});
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
                add_work(g, (uint64_t)(m->experts + 1) * 4, "expert_first"), add_work(g, pairs * 4, "row_token"),
                add_work(g, pairs * 4, "pair_row")};
   router_args a = {.experts = m->experts, .top_k = m->top_k, .groups = m->groups, .top_groups = m->top_groups, .scoring = m->scoring,
                    .group_mode = m->group_mode, .normalise = m->normalise, .scale = m->routed_scale};
   const draft_ref refs[] = {ARG(router_args, step, g->step, 0), ARG(router_args, logits, logits.buffer, 0), ARG(router_args, bias, bias, 0),
-                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0)};
-  ADD_OP(g, OP_router, "router", a, refs, ROWS_TOKENS);
+                            ARG(router_args, topk_id, r.topk_id, 0), ARG(router_args, topk_weight, r.topk_weight, 0),
+                            ARG(router_args, expert_first, r.expert_first, 0), ARG(router_args, row_token, r.row_token, 0),
+                            ARG(router_args, pair_row, r.pair_row, 0)};
+  op_call call = {.kernel = OP_router, .what = "router", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
+  if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as an op of its own: audits run it alone */
+    a.sorts = 1;
+    add_op_rows(g, call);
+    call.rows_min = ROUTER_SORTS_MAX + 1;
+  }
+  a.sorts = 0;
+  call.rows_max = g->l->max_batch_tokens;
+  call.ref_count -= 3;
+  add_op_rows(g, call);
   moe_sort_args sort = {.experts = m->experts, .top_k = m->top_k};
   const draft_ref sort_refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r.topk_id, 0),
                                  ARG(moe_sort_args, expert_first, r.expert_first, 0), ARG(moe_sort_args, row_token, r.row_token, 0),
                                  ARG(moe_sort_args, pair_row, r.pair_row, 0)};
-  ADD_OP(g, OP_moe_sort, "moe_sort", sort, sort_refs, ROWS_TOKENS);
+  add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = "moe_sort", .args = &sort, .args_bytes = sizeof sort, .refs = sort_refs,
+                           .ref_count = ARRAY_LEN(sort_refs), .rows_kind = ROWS_TOKENS, .rows_min = call.rows_min,
+                           .rows_max = call.rows_max});
   return r;
 }
 
 static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, matrix x, uint32_t weight, matrix y,
-                         uint32_t k) {
-  moe_gemm_args a = {.ldx = x.stride, .n = y.stride, .k = k, .experts = g->m->experts, .top_k = g->m->top_k};
+                         moe_gemm_args a) {
+  a.ldx = a.k = x.stride;
+  a.experts = g->m->experts;
+  a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(moe_gemm_args, step, g->step, 0), ARG(moe_gemm_args, expert_first, r->expert_first, 0),
                             ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x.buffer, x.offset),
                             ARG(moe_gemm_args, w, weight, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
@@ -510,28 +524,20 @@ static void add_moe(graph *g, matrix h) {
   moe w = {0};
   add_router_weights(g, &w);
   add_expert_weights(g, &w.gate_up, &w.down);
+  bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
   if (m->shared_experts) {
     w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
-    g->branch = BRANCH_SIDE;
+    g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
     shared = add_mlp(g, h, &w.shared).buffer;
     g->branch = BRANCH_MAIN;
   }
   routing r = add_router(g, h, w.router, w.bias);
-  matrix gate_up = add_matrix(g, pairs, 2 * m->moe_inter, 4, "experts gate_up");
-  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, gate_up, m->hidden);
-  matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts silu_mul");
-  add_silu(g, "experts silu_mul", gate_up, activated, m->top_k);
+  matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
+  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, activated, (moe_gemm_args){.n = 2 * m->moe_inter, .y_kind = Y_SILU});
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
-  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, m->moe_inter);
-  matrix delta = add_matrix(g, g->rows, m->hidden, 4, "moe_delta");
-  moe_combine_args a = {.hidden = m->hidden, .top_k = m->top_k};
-  const draft_ref refs[] = {ARG(moe_combine_args, step, g->step, 0),          ARG(moe_combine_args, y, y.buffer, 0),
-                            ARG(moe_combine_args, pair_row, r.pair_row, 0),   ARG(moe_combine_args, topk_weight, r.topk_weight, 0),
-                            ARG(moe_combine_args, shared, shared, 0),         ARG(moe_combine_args, out, delta.buffer, 0)};
-  if (m->shared_experts) join_side(g, side);
-  ADD_OP(g, OP_moe_combine, "moe_combine", a, refs, ROWS_TOKENS);
-  g->branch = BRANCH_MAIN;
-  g->delta = delta.buffer;
+  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, (moe_gemm_args){.n = m->hidden, .y_kind = Y_F32});
+  if (beside) join_side(g, side); /* with the next norm, which adds all of it */
+  g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 
 static void add_feed_forward_block(graph *g) {
@@ -542,7 +548,7 @@ static void add_feed_forward_block(graph *g) {
     return;
   }
   mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
-  g->delta = add_mlp(g, h, &dense).buffer;
+  g->adds.delta = add_mlp(g, h, &dense).buffer;
 }
 
 /* === Ends =============================================================================================================== */
@@ -578,7 +584,7 @@ static void add_embed(graph *g) {
   g->table = add_weight(g, "embed weight", "model.embed_tokens.weight", m->vocab, m->hidden);
   embed_args a = {.hidden = m->hidden, .vocab = m->vocab, .block_table_stride = g->l->pages_per_seq, .scale = m->embed_scale};
   g->x = add_work(g, g->rows * m->hidden * 4, "x");
-  g->delta = DRAFT_NONE;
+  g->adds = NOTHING;
   const draft_ref refs[] = {ARG(embed_args, step, g->step, 0), ARG(embed_args, token, g->token, 0), ARG(embed_args, sampled, g->sampled, 0),
                             ARG(embed_args, table, g->table, 0), ARG(embed_args, position, g->position, 0), ARG(embed_args, seq, g->seq, 0),
                             ARG(embed_args, block_table, g->block_table, 0), ARG(embed_args, x, g->x, 0),
@@ -590,10 +596,10 @@ static uint32_t add_head(graph *g, bool is_tied) {
   const plan_model *m = g->m;
   uint32_t norm = add_weight(g, "final_norm weight", "model.norm.weight", 1, m->hidden);
   matrix h = add_matrix(g, g->logit_rows, m->hidden, 2, "final_norm");
-  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->delta, norm, h, m->hidden, m->norm_eps, true);
+  add_norm(g, "final_norm", (matrix){g->x, m->hidden, 0}, g->adds, norm, h, m->hidden, m->norm_eps, true);
   uint32_t weight = is_tied ? g->table : add_weight(g, "lm_head weight", "lm_head.weight", m->vocab, m->hidden);
   matrix logits = add_matrix(g, g->logit_rows, m->vocab, 4, "logits");
-  add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_f32 = 1, .rows_kind = ROWS_LOGITS});
+  add_gemm(g, "lm_head", h, weight, logits, (gemm_args){.n = m->vocab, .k = m->hidden, .y_kind = Y_F32, .rows_kind = ROWS_LOGITS});
   row_digest_args digest = {.rows_kind = ROWS_LOGITS, .words = m->vocab, .stride = m->vocab};
   const draft_ref digest_refs[] = {ARG(row_digest_args, step, g->step, 0), ARG(row_digest_args, x, logits.buffer, 0),
                                    ARG(row_digest_args, digest, g->digest, 0)};

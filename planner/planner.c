@@ -21,6 +21,7 @@ typedef struct sources { /* parsed inputs */
   model_config model;
   deploy_config deploy;
   profile known;
+  const char *shipped; /* its name, if it comes with the program */
   uint64_t budget_bytes; /* 0: not limited */
 } sources;
 
@@ -155,6 +156,11 @@ static void add_notes(const sources *s, draft *plan) {
     draft_note(plan, note);
   }
   if (plan->limits.parity == PARITY_FAST_PREFILL) note_forms(plan);
+  if (plan->gemms.count && s->shipped) {
+    snprintf(note, sizeof note, "library pins of the shipped profile %.40s; where they cannot run they are left out, the bits are the same",
+             s->shipped);
+    draft_note(plan, note);
+  }
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
            s->deploy.latent_eps_of_config ? "config" : "hf");
   draft_note(plan, note);
@@ -286,6 +292,8 @@ status planner_make(const planner_input *input, void **bytes, size_t *byte_count
   TRY(model_config_parse(input->config.text, input->config.bytes, &s.model));
   if (input->deploy.text) TRY(deploy_config_parse(input->deploy.text, input->deploy.bytes, &s.deploy));
   if (input->profile.text) TRY(profile_parse(input->profile.text, input->profile.bytes, &s.known));
+  s.shipped = input->shipped;
+  if (s.shipped) profile_make_optional(&s.known);
   uint64_t ppm = or_default(s.deploy.memory_ppm, 900000), memory = s.deploy.device_memory_bytes;
   s.budget_bytes = memory / 1000000 * ppm + memory % 1000000 * ppm / 1000000;
   status result = make(input, &s, &file, &file_bytes);

@@ -13,6 +13,7 @@ typedef struct planner_input {
   planner_text config;  /* config.json of the model, required */
   planner_text deploy;  /* deployment; null: defaults         */
   planner_text profile; /* of a device; null: no library pins */
+  const char *shipped;  /* the profile is one that comes with the program: its name; its pins are optional. Null: a file's */
 } planner_input;
 
 /* Makes and checks a plan; *bytes is 8-byte aligned and freed by the caller. Errors name the field; ERR_LIMIT when the plan does not

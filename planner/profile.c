@@ -32,13 +32,20 @@ static status read_algo(const json_t *entry, size_t index, uint64_t words[8]) {
   return OK;
 }
 
-static status read_entry(const json_t *entry, size_t index, uint64_t library_version, profile_entry *out, bool *use) {
+static status read_flag(const json_t *entry, size_t index, const char *name, bool *out) {
+  const json_t *value = json_object_get(entry, name);
+  if (!json_is_boolean(value)) return FAIL(ERR_FORMAT, "profile: entry %zu: \"%s\": expected true or false", index, name);
+  *out = json_is_true(value);
+  return OK;
+}
+
+static status read_entry(const json_t *entry, size_t index, uint64_t library_version, plan_product *out, bool *use, bool *certified) {
   uint64_t n = 0, k = 0, rows_min = 0, rows_max = 0;
-  profile_entry read = {0};
-  const json_t *wanted = json_object_get(entry, "use");
+  plan_product read = {0};
   const char *type = json_string_value(json_object_get(entry, "out"));
   if (!json_is_object(entry)) return FAIL(ERR_FORMAT, "profile: entry %zu is no object", index);
-  if (!json_is_boolean(wanted)) return FAIL(ERR_FORMAT, "profile: entry %zu: \"use\": expected true or false", index);
+  TRY(read_flag(entry, index, "use", use));
+  TRY(read_flag(entry, index, "certified", certified));
   if (!type || (strcmp(type, "f32") != 0 && strcmp(type, "bf16") != 0))
     return FAIL(ERR_FORMAT, "profile: entry %zu: \"out\": expected \"f32\" or \"bf16\"", index);
   TRY(read_number(entry, index, "n", 1, UINT32_MAX, &n));
@@ -54,14 +61,13 @@ static status read_entry(const json_t *entry, size_t index, uint64_t library_ver
   read.gemm.rows_max = (uint32_t)rows_max;
   read.gemm.library_version = library_version;
   *out = read;
-  *use = json_is_true(wanted);
   return OK;
 }
 
 /* Ranges of one shape must not overlap: which algorithm runs would depend on the order of the file. */
-static status check_overlap(const profile *self, const profile_entry *entry, size_t index) {
-  for (uint32_t i = 0; i < self->count; i++) {
-    const profile_entry *other = &self->entries[i];
+static status check_overlap(const plan_product *entries, uint32_t count, const plan_product *entry, size_t index) {
+  for (uint32_t i = 0; i < count; i++) {
+    const plan_product *other = &entries[i];
     if (other->n == entry->n && other->k == entry->k && other->y_f32 == entry->y_f32 && other->gemm.rows_min <= entry->gemm.rows_max &&
         entry->gemm.rows_min <= other->gemm.rows_max)
       return FAIL(ERR_FORMAT, "profile: entry %zu: its rows overlap those of another entry for n %u, k %u", index, entry->n, entry->k);
@@ -80,14 +86,17 @@ static status read_entries(const json_t *root, profile *self) {
     return FAIL(ERR_FORMAT, "profile: \"library_version\": expected an integer");
   version = (uint64_t)json_integer_value(library);
   self->entries = calloc(json_array_size(entries) + 1, sizeof *self->entries);
-  ASSERT(self->entries != NULL);
+  self->others = calloc(json_array_size(entries) + 1, sizeof *self->others);
+  ASSERT(self->entries && self->others);
   json_array_foreach((json_t *)entries, index, item) {
-    profile_entry entry;
-    bool use = false;
-    TRY(read_entry(item, index, version, &entry, &use));
+    plan_product entry;
+    bool use = false, certified = false;
+    TRY(read_entry(item, index, version, &entry, &use, &certified));
     if (!use) continue;
-    TRY(check_overlap(self, &entry, index));
-    self->entries[self->count++] = entry;
+    plan_product *kind = certified ? self->entries : self->others;
+    uint32_t *count = certified ? &self->count : &self->other_count;
+    TRY(check_overlap(kind, *count, &entry, index));
+    kind[(*count)++] = entry;
   }
   return OK;
 }
@@ -107,7 +116,13 @@ status profile_parse(const char *text, size_t bytes, profile *out) {
 
 void profile_free(profile *self) {
   free(self->entries);
+  free(self->others);
   *self = (profile){0};
+}
+
+void profile_make_optional(profile *self) {
+  for (uint32_t i = 0; i < self->count; i++) self->entries[i].gemm.is_optional = 1;
+  for (uint32_t i = 0; i < self->other_count; i++) self->others[i].gemm.is_optional = 1;
 }
 
 static uint32_t find_run(const draft *plan, const plan_gemm *run, uint32_t count) {
@@ -121,7 +136,7 @@ void profile_pin(const profile *self, draft *plan, uint32_t n, uint32_t k, uint3
                  uint32_t *first, uint32_t *count, uint64_t *workspace_bytes) {
   uint32_t start = plan->gemms.count;
   for (uint32_t i = 0; i < self->count; i++) {
-    const profile_entry *entry = &self->entries[i];
+    const plan_product *entry = &self->entries[i];
     if (entry->n != n || entry->k != k || entry->y_f32 != y_f32) continue;
     plan_gemm pin = entry->gemm;
     pin.rows_min = max_u32(pin.rows_min, rows_min);

@@ -1,7 +1,9 @@
 /* profile.h - what `verbatim probe` measured of a device: library algorithms that give the numerics' bits and are faster.
  *
  * {"device": text, "driver": text or number, "library_version": integer, "entries": [{"n", "k", "out": "f32" or "bf16", "rows_min",
- * "rows_max", "algo": [8 strings of hex digits], "workspace_bytes", "us", "own_us", "use": true or false}]}.
+ * "rows_max", "algo": [8 strings of hex digits], "workspace_bytes", "us", "own_us", "certified": true or false, "use": true or false}]}.
+ * us: of the algorithm, own_us: of our kernel, geometric means over both ends of the range. certified: it gave our bits there. use: it is
+ * faster than our kernel by more than noise; not certified, than whatever is certified too. Only what is both becomes a pin.
  * A profile can only change speed: the engine compares the bits of every pinned algorithm with its own kernel's at start-up. */
 #ifndef VERBATIM_PROFILE_H
 #define VERBATIM_PROFILE_H
@@ -10,19 +12,18 @@
 #define PROFILE_ENTRIES_MAX 4096u
 #define PROFILE_WORKSPACE_BYTES_MAX (UINT64_C(1) << 30)
 
-typedef struct profile_entry {
-  uint32_t n, k, y_f32, pad;
-  plan_gemm gemm;
-} profile_entry;
-
 typedef struct profile { /* zeroed: nothing is known */
-  profile_entry *entries; /* only those with "use": true */
-  uint32_t count, pad;
+  plan_product *entries; /* [count] those with "use" and "certified" true                       */
+  plan_product *others;  /* [other_count] "use" true, "certified" false: for measuring, never pins */
+  uint32_t count, other_count;
 } profile;
 
 /* text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX. ERR_FORMAT names the entry and the field. */
 status profile_parse(const char *text, size_t bytes, profile *out);
 void profile_free(profile *self);
+
+/* Lets a plan with these pins start without them where the library is another (plan_gemm.is_optional). */
+void profile_make_optional(profile *self);
 
 /* Adds to the plan the pins for a product whose launch rows lie in [rows_min, rows_max]; equal lists are shared. Sets first and
  * count, and raises workspace_bytes to what they need. */

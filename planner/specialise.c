@@ -5,13 +5,27 @@
 #include "specialise.h"
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 
 typedef struct tile_shape { /* of gemm and moe_gemm: the product's part that one block computes */
   uint32_t n, rows, stages;
 } tile_shape;
 
-/* Few rows leave the weights as the only traffic: narrow tiles and many stages keep more of them in flight. */
-static const tile_shape TILES[] = {{64, 16, 8}, {64, 64, 6}, {128, 128, 4}};
+static const tile_shape MANY = {128, 128, 4};
+
+/* Their form for few rows: launch rows it is for (for moe_gemm from 9 on: rows of an expert), rows of a tile, bytes of a stage of both
+ * operands, bytes of shared memory: both at most. Rings are so large that two blocks never share a multiprocessor: the next op's blocks
+ * would come early to those that are done, in twos, and finish late (a product of 2048 x 2048: 4.8 us instead of 3.8). */
+typedef struct few_shape {
+  uint32_t rows_max, rows, stage_bytes, shared_bytes;
+} few_shape;
+
+#define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
+static const few_shape FEW[] = {
+    {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
+    {64, 64, 28 << 10, FEW_BYTES_MAX}};
+static const few_shape FEW_OF_EXPERT[] = {
+    {1, 1, 20 << 10, 150 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, FEW_BYTES_MAX}};
 
 static plan_dim constant(uint32_t count) { return (plan_dim){.constant = count}; }
 static plan_dim per_rows(uint32_t mul, uint32_t div) { return (plan_dim){.rows_mul = mul, .rows_div = div}; }
@@ -40,52 +54,103 @@ static void set_tile(specialise_choice *choice, const tile_shape *tile) {
   choice->shared_bytes = 1024 + tile->stages * (tile->n + tile->rows) * 128;
 }
 
-/* One choice per tile, for the launch rows up to limits[tile]; the last tile has no limit. */
-static uint32_t tile_choices(const uint64_t limits[ARRAY_LEN(TILES)], uint32_t rows_min, uint32_t rows_max, specialise_choice *choices,
-                             const tile_shape *tiles[]) {
-  uint32_t count = 0, next = rows_min;
-  for (size_t i = 0; i < ARRAY_LEN(TILES); i++) {
-    uint32_t last = i + 1 == ARRAY_LEN(TILES) || limits[i] > rows_max ? rows_max : (uint32_t)limits[i];
-    if (next > last) continue;
-    choices[count] = (specialise_choice){.rows_min = next, .rows_max = last};
-    set_tile(&choices[count], &TILES[i]);
-    tiles[count++] = &TILES[i];
-    next = last + 1;
-    if (last == rows_max) break;
-  }
-  return count;
+/* Multiprocessors take whole tiles: weight rows of the busiest one. */
+static uint64_t few_cost(uint64_t columns, uint64_t batches, uint32_t height, uint32_t tile_n) {
+  return div_up(div_up(columns, height) * batches, SPECIALISE_BLOCKS) * tile_n;
+}
+
+/* The tallest tile whose busiest multiprocessor has at most 3 % more rows than with the best one: fewer, longer tiles cost less.
+ * silu: a tile gives half as many columns as it has weight rows. */
+static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu) {
+  uint64_t least = UINT64_MAX;
+  uint32_t best = 8;
+  for (uint32_t n = 8; n <= 64; n += 8) least = min_u64(least, few_cost(columns, batches, silu ? n / 2 : n, n));
+  for (uint32_t n = 8; n <= 64; n += 8)
+    if (few_cost(columns, batches, silu ? n / 2 : n, n) * 100 <= least * 103) best = n;
+  return best;
+}
+
+/* Shared memory of few.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
+ * and up rows meet in. */
+static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages) {
+  uint32_t behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * max_u32(few->rows, 8) * 4, block = stages * k_blocks * 128;
+  return 2048 + (uint32_t)align_up(block * few->rows, 1024) + block * tile_n + max_u32(behind, exchange);
+}
+
+static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, uint32_t shared_bytes, uint32_t more_bytes) {
+  uint32_t stages = 2, k_blocks = 16;
+  while (k_blocks > 1 && k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes) k_blocks /= 2;
+  while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1) + more_bytes <= shared_bytes) stages++;
+  set_threads(choice, 192);
+  add_spec(choice, "SPEC_MAPS", 1);
+  add_spec(choice, "SPEC_TILE_N", tile_n);
+  add_spec(choice, "SPEC_TILE_ROWS", few->rows);
+  add_spec(choice, "SPEC_K_BLOCKS", k_blocks);
+  add_spec(choice, "SPEC_STAGES", stages);
+  choice->shared_bytes = few_bytes(few, tile_n, k_blocks, stages) + more_bytes;
+}
+
+/* Starts the choice for the rows up to `last` behind the choices so far; null if there are none left. */
+static specialise_choice *next_choice(specialise_choice *choices, uint32_t *count, uint32_t *next, uint64_t last, uint32_t rows_max) {
+  if (*next > last || *next > rows_max) return NULL;
+  specialise_choice *choice = &choices[(*count)++];
+  *choice = (specialise_choice){.rows_min = *next, .rows_max = (uint32_t)min_u64(last, rows_max)};
+  *next = choice->rows_max + 1;
+  return choice;
 }
 
 static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  const uint64_t limits[] = {16, 64, UINT32_MAX};
-  const tile_shape *tiles[ARRAY_LEN(TILES)];
-  uint32_t count = tile_choices(limits, rows_min, rows_max, choices, tiles);
-  for (uint32_t i = 0; i < count; i++)
-    set_grid(&choices[i], constant((uint32_t)div_up(a->n, tiles[i]->n)), per_rows(1, tiles[i]->rows), constant(a->batches));
-  return count;
-}
-
-/* The tile follows the rows that an expert gets when tokens spread evenly. */
-static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  const uint64_t limits[] = {UINT64_C(16) * a->experts / a->top_k, UINT64_C(64) * a->experts / a->top_k, UINT32_MAX};
-  const tile_shape *tiles[ARRAY_LEN(TILES)];
-  uint32_t count = tile_choices(limits, rows_min, rows_max, choices, tiles);
-  for (uint32_t i = 0; i < count; i++) {
-    plan_dim y = {.constant = a->experts, .rows_mul = a->top_k, .rows_div = tiles[i]->rows};
-    set_grid(&choices[i], constant((uint32_t)div_up(a->n, tiles[i]->n)), y, constant(1));
+  const bool silu = a->y_kind == Y_SILU;
+  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->batches, silu);
+  const uint64_t tiles = div_up(columns, silu ? tile_n / 2 : tile_n) * a->batches;
+  uint32_t count = 0, next = rows_min;
+  for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
+    specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
+    if (!few) continue;
+    set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : FEW[i].shared_bytes, 0);
+    set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
+  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (!many) return count;
+  set_tile(many, &MANY);
+  set_grid(many, constant((uint32_t)div_up(a->n, MANY.n)), per_rows(1, MANY.rows), constant(a->batches));
   return count;
 }
 
+/* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are. */
+static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  const bool silu = a->y_kind == Y_SILU;
+  const uint32_t columns = silu ? a->n / 2 : a->n;
+  uint32_t count = 0, next = rows_min;
+  for (size_t i = 0; i < ARRAY_LEN(FEW_OF_EXPERT); i++) {
+    const few_shape *shape = &FEW_OF_EXPERT[i];
+    const uint64_t last = shape->rows <= 8 ? shape->rows_max : (uint64_t)shape->rows_max * a->experts / a->top_k;
+    specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
+    if (!few) continue;
+    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
+    set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
+  }
+  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (!many) return count;
+  set_tile(many, &MANY);
+  set_grid(many, constant((uint32_t)div_up(a->n, MANY.n)),
+           (plan_dim){.constant = a->experts, .rows_mul = a->top_k, .rows_div = MANY.rows}, constant(1));
+  return count;
+}
+
+/* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time: mla_attn.cu, whose shared memory holds Q,
+ * two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics and the cut. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
-  uint32_t units = a->unit_chunks ? a->units_max : 1;
-  plan_dim x = per_rows((uint32_t)div_up(a->heads, 64) * units, 1);
+  bool is_narrow = attn_is_narrow(a);
+  plan_dim x = per_rows((uint32_t)div_up(a->heads, 64), 1);
   x.cap = SPECIALISE_ATTN_CTAS;
-  set_threads(choice, 256);
+  if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
+  set_threads(choice, is_narrow ? 512 : 256);
+  if (is_narrow) add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  /* Q and two KV blocks in boxes of 64 x 64, P of 64 x 64, row statistics: see the head of mla_attn.cu. */
-  choice->shared_bytes = 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 1024;
+  if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
+  choice->shared_bytes = is_narrow ? 232448 : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
   set_grid(choice, x, constant(1), constant(1));
 }
 
@@ -111,9 +176,24 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* A block for 128 columns of a token and head, as of a token of many groups. */
+static plan_dim fold_blocks(const mla_fold_args *a) {
+  plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
+  x.cap = SPECIALISE_FOLD_CTAS;
+  return x;
+}
+
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
   set_threads(choice, threads);
   set_grid(choice, x, y, constant(1));
+}
+
+/* Enough registers for the row, up to 8192 elements. */
+static void choose_rmsnorm(const rmsnorm_args *a, specialise_choice *choice) {
+  uint32_t held = 1;
+  while (held < 8 && held * 1024 < a->dim) held *= 2;
+  choose_rows(choice, 1024, per_rows(1, 1), constant(1));
+  add_spec(choice, "SPEC_HELD", held);
 }
 
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
@@ -137,17 +217,26 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
+    case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_expand: choose_mla_expand(args, choice); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 128, per_rows(1, 1), constant(((const mla_fold_args *)args)->heads)); break;
-    case OP_silu_mul: choose_rows(choice, 256, per_rows(((const silu_mul_args *)args)->rows_mul, 1), constant(1)); break;
-    case OP_router: choose_rows(choice, 128, per_rows(1, 4), constant(1)); break;
+    case OP_mla_fold: choose_rows(choice, 256, fold_blocks(args), constant(1)); break;
+    case OP_qkv_rope:
+      choose_rows(choice, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(((const qkv_rope_args *)args)->heads, 8)));
+      break;
+    case OP_router:
+      if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
+      else choose_rows(choice, 128, per_rows(1, 4), constant(1));
+      break;
     case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
-    case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(1)); break;
-    default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break; /* rmsnorm, kv_write, q_rope, moe_combine */
+      choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));
+      choice->shared_bytes = SAMPLE_PART_BYTES(((const sample_args *)args)->vocab);
+      break;
+    case OP_row_digest: choose_rows(choice, 1024, per_rows(1, 1), constant(ROW_BLOCKS)); break;
+    default: choose_rows(choice, 256, per_rows(1, 1), constant(1)); break;
   }
   return 1;
 }

@@ -6,10 +6,12 @@
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"
 
-#define SPECIALISE_CHOICES_MAX 3u
-#define SPECIALISE_SPECS_MAX 6u
-#define SPECIALISE_EXPAND_BLOCKS 1056u /* of mla_expand: some for every multiprocessor, so that the last ones weigh little */
-#define SPECIALISE_ATTN_CTAS 132u /* one per multiprocessor of an H200; an item more than that waits its turn */
+#define SPECIALISE_CHOICES_MAX 6u
+#define SPECIALISE_SPECS_MAX 8u
+#define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
+#define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* a piece more than that waits its turn */
+#define SPECIALISE_FOLD_CTAS (2u * SPECIALISE_ATTN_CTAS)
+#define SPECIALISE_EXPAND_BLOCKS (8u * SPECIALISE_BLOCKS) /* of mla_expand: so many that the last ones weigh little */
 
 typedef struct specialise_spec {
   const char *name; /* "SPEC_THREADS" */

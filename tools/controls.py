@@ -440,13 +440,13 @@ def settle_readme(text, check):
 
 
 # Edits of one op, and what one detector must make of each: a word, or the beginning of what is broken.
-SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/silu_mul.c", "num_to_bf16(num_silu(gate[i]) * up[i]);"
+SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_gemm.c", "num_to_bf16(num_silu(gate[at]) * up[at]);"
 SELF_TEST = [
-    ("wrong", SELF_TEST_FIND, "num_to_bf16(up[i] * up[i]);", YES),
-    ("harmless", SELF_TEST_FIND, "num_to_bf16(up[i] * num_silu(gate[i]));", NO),
-    ("crashing", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[(u64)i << 44]) * up[i]);", CRASH),
-    ("asserting", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[i]) * up[i]);\n  ASSERT(row > row);", CRASH),
-    ("outdated", "num_to_bf16(num_silu(gate[i]) / up[i]);", "", "outdated: expected this text once"),
+    ("wrong", SELF_TEST_FIND, "num_to_bf16(up[at] * up[at]);", YES),
+    ("harmless", SELF_TEST_FIND, "num_to_bf16(up[at] * num_silu(gate[at]));", NO),
+    ("crashing", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[(u64)at << 44]) * up[at]);", CRASH),
+    ("asserting", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[at]) * up[at]);\n        ASSERT(rows > rows);", CRASH),
+    ("outdated", "num_to_bf16(num_silu(gate[at]) / up[at]);", "", "outdated: expected this text once"),
     ("ambiguous", "gate", "up", "ambiguous: expected this text once"),
     ("uncompiled", SELF_TEST_FIND, "nothing;", "uncompiled: cc"),
 ]

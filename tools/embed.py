@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Turns text files into one C source that holds them as strings: embed.py -o OUT.c FILE...
+"""Turns text files into one C source that holds them as strings: embed.py -o OUT.c --table NAME --header HEADER FILE...
 
-The table is declared in engine/kernel_sources.h. A text is embedded byte for byte; only printable ASCII, tab and newline
-are allowed, so that the C string has one spelling and the compiler's character set plays no part.
+The table NAME, of kernel_source, and its NAME_count are declared in HEADER. A text is embedded byte for byte; only printable
+ASCII, tab and newline are allowed, so that the C string has one spelling and the compiler's character set plays no part.
 """
 import argparse
 import os
 import sys
 
-HEAD = """/* Written by tools/embed.py from kernels_src/. */
-#include "engine/kernel_sources.h"
+HEAD = """/* Written by tools/embed.py from the files it names. */
+#include "%s"
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 
-const kernel_source kernel_sources[] = {
+const kernel_source %s[] = {
 """
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "?": "\\?"}  # \? keeps trigraphs out
 
@@ -34,14 +34,16 @@ def c_string_lines(name, data):
 def main():
     parser = argparse.ArgumentParser(description="Embeds text files into a C source.")
     parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--header", required=True)
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
-    parts = [HEAD]
+    parts = [HEAD % (args.header, args.table)]
     for path in args.files:
         with open(path, "rb") as file:
             lines = c_string_lines(path, file.read())
         parts.append('{"%s",\n%s},\n' % (os.path.basename(path), "\n".join(lines)))
-    parts.append("};\nconst size_t kernel_sources_count = %d;\n" % len(args.files))
+    parts.append("};\nconst size_t %s_count = %d;\n" % (args.table, len(args.files)))
     os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     with open(args.output, "w", encoding="ascii", newline="\n") as file:
         file.write("".join(parts))

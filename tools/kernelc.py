@@ -19,11 +19,11 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = ["abi.h", "contexts.cuh", "num.h", "ptx.cuh", "reduce.cuh", "step.h", "tensor_map.h", "tile.cuh"]
+HEADERS = """abi.h attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh gemm_few.cuh
+mla_decode.cuh moe_gemm_few.cuh num.h ptx.cuh reduce.cuh step.h tensor_map.h tile.cuh""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "rmsnorm": 256, "kv_write": 256, "q_rope": 256, "mla_fold": 128, "silu_mul": 256, "router": 128,
-          "moe_sort": 1024, "moe_combine": 256, "sample": 1024, "row_digest": 1024, "adjust": 512}
+SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
          (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
@@ -31,21 +31,42 @@ TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 HEADS = [(64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5), (192, 64, 256, 2)]
 
 
+def few_bytes(n, rows, blocks, stages):
+    """Dynamic shared memory of few.cuh."""
+    ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
+    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128)
+
+
+def few_tiles():
+    """As planner/specialise.c chooses them: stages of 28 KiB, 220 KiB in all."""
+    for rows in (1, 8, 16, 32, 64):
+        for n in range(8, 72, 8):
+            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= (28 << 10) or blocks == 1)
+            yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
+
+
 def variants(stem):
     """(SPEC values, dynamic shared bytes) of every variant worth checking."""
+    if stem == "router":
+        return [({"THREADS": threads}, 0) for threads in (128, 512)]
+    if stem == "rmsnorm":
+        return [({"THREADS": 1024, "HELD": held}, 0) for held in (1, 2, 4, 8)]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
-        return [({"THREADS": 256, "KV_LORA_RANK": rank, "ROPE_DIM": rope}, 1024 + 3 * 8192 * -(-(rank + rope) // 64) + 8192 + 1024)
-                for rank in (256, 512) for rope in (32, 64)]
+        sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
+        wide = [({"THREADS": 256, **size}, 1024 + 3 * 8192 * -(-sum(size.values()) // 64) + 8192 + 2048) for size in sizes]
+        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX) for size in sizes for rows in (8, 16, 32)]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
     if stem == "mla_expand":
         return [({"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}, 1024 + 4 * 256 * 128)]
-    return [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
-            for n, rows, stages in TILES]
+    few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
+            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
+    return few + [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
+                  for n, rows, stages in TILES]
 
 
 class Nvrtc:

@@ -34,4 +34,7 @@ const char *cpu_isa(void);
 #include "kernels.def"
 #undef KERNEL
 
+/* What cpu_moe_sort does, for the twin of a router that sorts. */
+void cpu_moe_sort_pairs(const moe_sort_args *args, cpu_pool *pool);
+
 #endif

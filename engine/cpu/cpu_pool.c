@@ -1,8 +1,12 @@
 /* cpu_pool.c - the thread pool of cpu.h: a fixed set of threads that deal themselves the items of one job at a time.
  *
- * Which thread computes an item depends on timing; no item's result does. Everything is allocated in cpu_pool_open. */
+ * Which thread computes an item depends on timing; no item's result does. Everything is allocated in cpu_pool_open.
+ * A step is hundreds of jobs of some ten microseconds, and putting a thread to sleep and waking it costs as much: who waits looks for
+ * SPIN_SECONDS first, and lets others have the core meanwhile. */
 #include "cpu.h"
+#include "clock.h"
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +18,24 @@ typedef struct pool_thread {
   pthread_t id; /* thread 0 is the caller and has none */
 } pool_thread;
 
+#define SPIN_SECONDS 100e-6
+#define SPIN_PAUSES 64 /* between two looks at the clock */
+
 struct cpu_pool {
-  pthread_mutex_t lock;
-  pthread_cond_t work, done;
-  uint64_t job;     /* number of the current job, under the lock      */
-  uint32_t working; /* pool threads that have not yet left the job    */
-  bool stop;
+  _Alignas(64) atomic_uint next;    /* first item nobody has taken: all threads write it, so it has a cache line of its own */
+  _Alignas(64) atomic_uint working; /* pool threads that have not yet left the job, likewise                                */
+  _Alignas(64) atomic_uint job;     /* number of the current job; the next four are written before it is counted up         */
   cpu_task *fn;
   void *context;
   uint32_t count;
-  atomic_uint next; /* first item nobody has taken                    */
+  bool stop;
+  atomic_uint sleepers;             /* pool threads that no longer look for work                                            */
+  atomic_bool caller_sleeps;
+  pthread_mutex_t lock;             /* only those who sleep, and who wakes them, take it                                    */
+  pthread_cond_t work, done;
   uint32_t threads;
-  uint32_t started; /* threads that run, thread 0 included            */
+  uint32_t started; /* threads that run, thread 0 included */
+  bool spins;       /* every thread has a core             */
   pool_thread thread[];
 };
 
@@ -37,22 +47,58 @@ static void run_items(cpu_pool *pool, void *scratch) {
   }
 }
 
+/* Looks at *value until it is no longer (equal) `old` or the time is over. Returns its last value. */
+static uint32_t look(const cpu_pool *pool, atomic_uint *value, uint32_t old, bool equal) {
+  uint32_t now = atomic_load(value);
+  if (!pool->spins) return now;
+  for (double begun = clock_seconds(); (now == old) == equal && clock_seconds() - begun < SPIN_SECONDS; sched_yield())
+    for (int i = 0; i < SPIN_PAUSES && (now == old) == equal; i++) {
+      __builtin_ia32_pause();
+      now = atomic_load(value);
+    }
+  return now;
+}
+
 static void *run_thread(void *argument) {
   pool_thread *self = argument;
   cpu_pool *pool = self->pool;
-  uint64_t seen = 0;
-  pthread_mutex_lock(&pool->lock);
-  for (;;) {
-    while (pool->job == seen && !pool->stop) pthread_cond_wait(&pool->work, &pool->lock);
-    if (pool->stop) break;
-    seen = pool->job;
-    pthread_mutex_unlock(&pool->lock);
+  for (uint32_t seen = 0;;) {
+    uint32_t job = look(pool, &pool->job, seen, true);
+    if (job == seen) {
+      pthread_mutex_lock(&pool->lock);
+      atomic_fetch_add(&pool->sleepers, 1);
+      while ((job = atomic_load(&pool->job)) == seen) pthread_cond_wait(&pool->work, &pool->lock);
+      atomic_fetch_sub(&pool->sleepers, 1);
+      pthread_mutex_unlock(&pool->lock);
+    }
+    seen = job;
+    if (pool->stop) return NULL;
     run_items(pool, self->scratch);
+    if (atomic_fetch_sub(&pool->working, 1) != 1 || !atomic_load(&pool->caller_sleeps)) continue;
     pthread_mutex_lock(&pool->lock);
-    if (--pool->working == 0) pthread_cond_signal(&pool->done);
+    pthread_cond_signal(&pool->done);
+    pthread_mutex_unlock(&pool->lock);
   }
+}
+
+/* A thread that goes to sleep counts itself before it looks at the job once more: either it sees this one, or it is seen here. */
+static void begin_job(cpu_pool *pool) {
+  atomic_store(&pool->next, 0);
+  atomic_store(&pool->working, pool->started - 1);
+  atomic_fetch_add(&pool->job, 1);
+  if (!atomic_load(&pool->sleepers)) return;
+  pthread_mutex_lock(&pool->lock);
+  pthread_cond_broadcast(&pool->work);
   pthread_mutex_unlock(&pool->lock);
-  return NULL;
+}
+
+static void await_job(cpu_pool *pool) {
+  if (look(pool, &pool->working, 0, false) == 0) return;
+  pthread_mutex_lock(&pool->lock);
+  atomic_store(&pool->caller_sleeps, true);
+  while (atomic_load(&pool->working) != 0) pthread_cond_wait(&pool->done, &pool->lock);
+  atomic_store(&pool->caller_sleeps, false);
+  pthread_mutex_unlock(&pool->lock);
 }
 
 static uint32_t online_cores(void) {
@@ -65,9 +111,12 @@ status cpu_pool_open(cpu_pool **out, uint32_t threads) {
   if (threads > CPU_THREADS_MAX)
     return FAIL(ERR_LIMIT, "expected at most %u threads, found %u, hint: use a smaller --threads", CPU_THREADS_MAX, threads);
   if (threads == 0) threads = online_cores();
-  cpu_pool *pool = calloc(1, sizeof *pool + threads * sizeof pool->thread[0]);
+  size_t bytes = (sizeof(cpu_pool) + threads * sizeof(pool_thread) + 63) / 64 * 64;
+  cpu_pool *pool = aligned_alloc(64, bytes);
   if (!pool) return FAIL(ERR_LIMIT, "expected memory for a pool of %u threads, found none", threads);
+  memset(pool, 0, bytes);
   pool->threads = threads;
+  pool->spins = threads <= online_cores();
   pool->started = 1;
   pthread_mutex_init(&pool->lock, NULL);
   pthread_cond_init(&pool->work, NULL);
@@ -95,10 +144,8 @@ status cpu_pool_open(cpu_pool **out, uint32_t threads) {
 
 void cpu_pool_close(cpu_pool *pool) {
   if (!pool) return;
-  pthread_mutex_lock(&pool->lock);
   pool->stop = true;
-  pthread_cond_broadcast(&pool->work);
-  pthread_mutex_unlock(&pool->lock);
+  begin_job(pool);
   for (uint32_t i = 1; i < pool->started; i++) pthread_join(pool->thread[i].id, NULL);
   for (uint32_t i = 0; i < pool->threads; i++) free(pool->thread[i].scratch);
   pthread_cond_destroy(&pool->done);
@@ -115,18 +162,11 @@ void cpu_pool_run(cpu_pool *pool, uint32_t count, cpu_task *fn, void *context) {
     return;
   }
   ASSERT(count <= UINT32_MAX - CPU_THREADS_MAX); /* every thread takes one index beyond the end */
-  pthread_mutex_lock(&pool->lock);
-  ASSERT(pool->working == 0);
+  ASSERT(atomic_load(&pool->working) == 0);
   pool->fn = fn;
   pool->context = context;
   pool->count = count;
-  atomic_store(&pool->next, 0);
-  pool->working = pool->threads - 1;
-  pool->job++;
-  pthread_cond_broadcast(&pool->work);
-  pthread_mutex_unlock(&pool->lock);
+  begin_job(pool);
   run_items(pool, pool->thread[0].scratch);
-  pthread_mutex_lock(&pool->lock);
-  while (pool->working != 0) pthread_cond_wait(&pool->done, &pool->lock);
-  pthread_mutex_unlock(&pool->lock);
+  await_job(pool);
 }

@@ -1,42 +1,53 @@
 /* gemm.c - the CPU twin of gemm: items are (batch, rows, columns) tiles of the product. NUMERICS.md "gemm". Read next: h16.h. */
 #include "cpu.h"
-#include "h16.h"
+#include "h16_core.h"
 #include "rows.h"
 
 #define TILE_COLUMNS 32u /* as wide as the widest panel: more items for the threads */
 
 typedef struct gemm_run {
   gemm_args a;
+  u32 columns; /* of y */
   u32 rows, row_tiles, column_tiles;
+  const h16_core *core;
 } gemm_run;
+
+static void multiply(h16_job job, f32 *tile, void *scratch) {
+  job.y = tile;
+  h16_gemm(&job, scratch);
+}
 
 static void run_tile(void *context, uint32_t index, void *scratch) {
   const gemm_run *run = context;
   const gemm_args *a = &run->a;
   u32 j0 = index % run->column_tiles * TILE_COLUMNS, rest = index / run->column_tiles;
   u32 i0 = rest % run->row_tiles * H16_ROWS, batch = rest / run->row_tiles;
-  f32 *tile = (f32 *)((char *)scratch + H16_SCRATCH_BYTES);
+  f32 *tile = (f32 *)((char *)scratch + H16_SCRATCH_BYTES), *up = tile + H16_ROWS * TILE_COLUMNS;
   h16_job job = {.x = a->x + batch * a->x_batch + (u64)i0 * a->ldx, .ldx = a->ldx, .ldw = a->k, .ldy = TILE_COLUMNS, .k = a->k};
   job.w = a->w + batch * a->w_batch + (u64)j0 * a->k;
   job.rows = min_u32(H16_ROWS, run->rows - i0);
-  job.n = min_u32(TILE_COLUMNS, a->n - j0);
-  job.y = tile;
-  h16_gemm(&job, scratch);
+  job.n = min_u32(TILE_COLUMNS, run->columns - j0);
+  multiply(job, tile, scratch);
+  job.w += (u64)run->columns * a->k;
+  if (a->y_kind == Y_SILU) multiply(job, up, scratch);
   for (u32 i = 0; i < job.rows; i++) {
     u64 target = batch * a->y_batch + (u64)(i0 + i) * a->ldy + j0;
+    if (a->y_kind == Y_SILU) { /* R5.1 to R5.5 */
+      run->core->silu_mul(tile + i * TILE_COLUMNS, up + i * TILE_COLUMNS, job.n, (bf16 *)a->y + target);
+      continue;
+    }
     for (u32 j = 0; j < job.n; j++) {
       f32 v = tile[i * TILE_COLUMNS + j];
-      if (a->y_f32)
-        ((f32 *)a->y)[target + j] = v;
-      else
-        ((bf16 *)a->y)[target + j] = num_to_bf16(v); /* R2.1 */
+      if (a->y_kind == Y_F32) ((f32 *)a->y)[target + j] = v;
+      else ((bf16 *)a->y)[target + j] = num_to_bf16(v); /* R2.1 */
     }
   }
 }
 
 void cpu_gemm(const gemm_args *args, cpu_pool *pool) {
-  gemm_run run = {.a = *args, .rows = rows_count(args->step, args->rows_kind)};
+  gemm_run run = {.a = *args, .columns = args->y_kind == Y_SILU ? args->n / 2 : args->n, .rows = rows_count(args->step, args->rows_kind)};
+  run.core = cpu_isa_core();
   run.row_tiles = (u32)div_up(run.rows, H16_ROWS);
-  run.column_tiles = (u32)div_up(args->n, TILE_COLUMNS);
+  run.column_tiles = (u32)div_up(run.columns, TILE_COLUMNS);
   cpu_pool_run(pool, run.row_tiles * run.column_tiles * args->batches, run_tile, &run);
 }

@@ -31,12 +31,11 @@ static number product(bf16 a, bf16 b) {
   return p;
 }
 
-/* The cut: v as a whole number of units 2^unit, toward zero. `fraction`: bits of v's significand below its exponent. */
-static i64 cut(number v, i32 fraction, i32 unit) {
-  if (v.significand == 0) return 0; /* its exponent means nothing */
-  i32 shift = v.exponent - fraction - unit;
-  u64 magnitude = shift >= 0 ? v.significand << shift : shift > -32 ? v.significand >> -shift : 0;
-  return v.negative ? -(i64)magnitude : (i64)magnitude;
+/* The cut: v as a whole number of units 2^(largest - 25), toward zero. `fraction`: bits of v's significand below its exponent. */
+static i64 cut(number v, u32 fraction, i32 largest) {
+  u32 below = min_u32((u32)(largest - v.exponent), 63); /* of a zero, whose exponent means nothing, it may be anything */
+  i64 magnitude = (i64)(v.significand << (25 - fraction) >> below);
+  return v.negative ? -magnitude : magnitude;
 }
 
 /* sum * 2^unit cut toward zero to fp32, unit >= -158. */
@@ -65,10 +64,9 @@ f32 h16_step_reference(const bf16 a[H16_STEP], const bf16 b[H16_STEP], f32 c) {
   }
   if (nan || (infinite[0] && infinite[1])) return num_float(0x7fffffffu);
   if (infinite[0] || infinite[1]) return num_float(infinite[1] ? 0xff800000u : 0x7f800000u);
-  i32 unit = largest - 25;
-  i64 sum = cut(start, 23, unit);
-  for (u32 i = 0; i < H16_STEP; i++) sum += cut(term[i], 14, unit);
-  return to_f32(sum, unit);
+  i64 sum = cut(start, 23, largest);
+  for (u32 i = 0; i < H16_STEP; i++) sum += cut(term[i], 14, largest);
+  return to_f32(sum, largest - 25);
 }
 
 /* === The product ======================================================================================================== */

@@ -185,4 +185,6 @@ static void run(const h16_block *block) {
   _mm_setcsr(mode);
 }
 
-const h16_core h16_avx2 = {"avx2", COLUMNS, pack_n_major, pack_k_major, run};
+CORE_ROWS
+
+const h16_core h16_avx2 = {"avx2", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};

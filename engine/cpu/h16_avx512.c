@@ -7,31 +7,42 @@
 #include <immintrin.h>
 
 #define COLUMNS 32u
+#define E_BIAS 126       /* of both factors' kept exponents: a product's sum is 2 * E_BIAS too large; x takes it off */
+#define LESS_WILD 0xfe00 /* twice a number's bits less 256 is below this for normal numbers alone */
+#define AHEAD_BYTES 256
 
-/* Exponents of 32 bf16 numbers, see h16_exponent. */
+/* Exponents of 32 bf16 numbers, see h16_exponent; each is kept E_BIAS too large. */
 static inline __m512i exponents(__m512i v) {
-  __m512i field = _mm512_srli_epi16(_mm512_slli_epi16(v, 1), 8);
-  __m512i e = _mm512_sub_epi16(field, _mm512_set1_epi16(127));
-  __mmask32 wild = _mm512_cmpge_epu16_mask(_mm512_sub_epi16(field, _mm512_set1_epi16(1)), _mm512_set1_epi16(254));
-  if (__builtin_expect(wild != 0, 0)) {
-    __mmask32 zero = _mm512_testn_epi16_mask(v, _mm512_set1_epi16(0x7fff));
-    e = _mm512_mask_mov_epi16(e, wild, _mm512_set1_epi16(H16_WILD));
-    e = _mm512_mask_mov_epi16(e, zero, _mm512_set1_epi16(H16_NONE));
-  }
-  return e;
+  __m512i less = _mm512_sub_epi16(_mm512_slli_epi16(v, 1), _mm512_set1_epi16(256)), e = _mm512_srli_epi16(less, 8);
+  __mmask32 wild = _mm512_cmpge_epu16_mask(less, _mm512_set1_epi16((short)LESS_WILD));
+  __mmask32 zero = _mm512_testn_epi16_mask(v, _mm512_set1_epi16(0x7fff));
+  e = _mm512_mask_mov_epi16(e, wild, _mm512_set1_epi16(H16_WILD));
+  return _mm512_mask_mov_epi16(e, zero, _mm512_set1_epi16(H16_NONE));
 }
 
-/* Stores 32 columns of one k; v holds them interleaved. */
-static inline void store_columns(h16_panel *panel, u32 k, __m512i v) {
-  f32 *value = panel->value + k * COLUMNS;
-  _mm512_store_si512((void *)value, _mm512_slli_epi32(v, 16));
-  _mm512_store_si512((void *)(value + 16), _mm512_and_si512(v, _mm512_set1_epi32(-65536)));
-  _mm512_store_si512((void *)(panel->exponent + k * COLUMNS), exponents(v));
+/* Stores 32 columns of one k: values of columns 0 .. 15 and 16 .. 31, and v, which holds both interleaved. All are taken for normal
+ * numbers; returns the largest `less`, by which repair_exponents knows whether they were. */
+static inline __m512i store_columns(h16_panel *panel, u32 k, __m512i value0, __m512i value1, __m512i v, __m512i most) {
+  __m512i less = _mm512_sub_epi16(_mm512_slli_epi16(v, 1), _mm512_set1_epi16(256));
+  _mm512_store_si512((void *)(panel->value + k * COLUMNS), value0);
+  _mm512_store_si512((void *)(panel->value + k * COLUMNS + 16), value1);
+  _mm512_store_si512((void *)(panel->exponent + k * COLUMNS), _mm512_srli_epi16(less, 8));
+  return _mm512_max_epu16(most, less);
+}
+
+static void repair_exponents(h16_panel *panel, u32 k, __m512i most) {
+  if (__builtin_expect(_mm512_cmpge_epu16_mask(most, _mm512_set1_epi16((short)LESS_WILD)) == 0, 1)) return;
+  for (u32 i = 0; i < k; i++) {
+    __m512i value0 = _mm512_load_si512((const void *)(panel->value + i * COLUMNS));
+    __m512i value1 = _mm512_load_si512((const void *)(panel->value + i * COLUMNS + 16));
+    _mm512_store_si512((void *)(panel->exponent + i * COLUMNS), exponents(_mm512_or_si512(_mm512_srli_epi32(value0, 16), value1)));
+  }
 }
 
 /* Sixteen rows of sixteen 32-bit words become sixteen columns. */
-static inline void transpose(__m512i r[16]) {
+static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   __m512i t[16];
+#pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {
     __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]), b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]), d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
@@ -40,6 +51,7 @@ static inline void transpose(__m512i r[16]) {
     t[i + 2] = _mm512_unpacklo_epi64(b, d);
     t[i + 3] = _mm512_unpackhi_epi64(b, d);
   }
+#pragma GCC unroll 4
   for (int i = 0; i < 4; i++) {
     __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
     __m512i c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
@@ -50,36 +62,49 @@ static inline void transpose(__m512i r[16]) {
   }
 }
 
-/* Words (pairs of k) of 16 rows, transposed. */
-static inline void load_pairs(__m512i r[16], const bf16 *w, u64 ldw, u32 n, __mmask16 words) {
-  for (u32 j = 0; j < 16; j++) r[j] = j < n ? _mm512_maskz_loadu_epi32(words, w + j * ldw) : _mm512_setzero_si512();
+/* Words (pairs of k) of 16 rows, transposed. What the next blocks need of the rows is asked for: their distance in memory is beyond
+ * what processors foresee. */
+static inline __attribute__((always_inline)) void load_pairs(__m512i r[16], const bf16 *w, u64 ldw, u32 n, __mmask16 words) {
+#pragma GCC unroll 16
+  for (u32 j = 0; j < 16; j++) {
+    const bf16 *row = j < n ? w + j * ldw : w;
+    r[j] = _mm512_maskz_loadu_epi32(j < n ? words : 0, row);
+    _mm_prefetch((const char *)row + AHEAD_BYTES, _MM_HINT_T1);
+  }
   transpose(r);
 }
 
 static void pack_n_major(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k) {
+  const __m512i upper = _mm512_set1_epi32(-65536);
+  __m512i most = _mm512_setzero_si512();
   for (u32 k0 = 0; k0 < k; k0 += 32) {
     __mmask16 words = k - k0 >= 32 ? 0xffff : 0x00ff;
     __m512i low[16], high[16];
     load_pairs(low, w + k0, ldw, n, words);
     load_pairs(high, n > 16 ? w + 16 * ldw + k0 : w, ldw, n > 16 ? n - 16 : 0, words);
+#pragma GCC unroll 16
     for (u32 i = 0; i < 16; i++) {
-      __m512i upper = _mm512_set1_epi32(-65536);
-      __m512i even = _mm512_or_si512(_mm512_andnot_si512(upper, low[i]), _mm512_slli_epi32(high[i], 16));
-      __m512i odd = _mm512_or_si512(_mm512_srli_epi32(low[i], 16), _mm512_and_si512(upper, high[i]));
-      store_columns(panel, k0 + 2 * i, even);
-      store_columns(panel, k0 + 2 * i + 1, odd);
+      __m512i even = _mm512_slli_epi32(high[i], 16), odd = _mm512_and_si512(high[i], upper);
+      __m512i both = _mm512_or_si512(_mm512_andnot_si512(upper, low[i]), even);
+      most = store_columns(panel, k0 + 2 * i, _mm512_slli_epi32(low[i], 16), even, both, most);
+      both = _mm512_or_si512(_mm512_srli_epi32(low[i], 16), odd);
+      most = store_columns(panel, k0 + 2 * i + 1, _mm512_and_si512(low[i], upper), odd, both, most);
     }
   }
+  repair_exponents(panel, k, most);
 }
 
 static void pack_k_major(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_rows, u32 k) {
   const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20,
                                               4, 19, 3, 18, 2, 17, 1, 16, 0);
   __mmask32 present = n >= 32 ? 0xffffffffu : (1u << n) - 1;
+  __m512i most = _mm512_setzero_si512();
   for (u32 i = 0; i < k; i++) {
     __m512i v = i < k_rows ? _mm512_maskz_loadu_epi16(present, w + i * ldw) : _mm512_setzero_si512();
-    store_columns(panel, i, _mm512_permutexvar_epi16(interleave, v));
+    v = _mm512_permutexvar_epi16(interleave, v);
+    most = store_columns(panel, i, _mm512_slli_epi32(v, 16), _mm512_and_si512(v, _mm512_set1_epi32(-65536)), v, most);
   }
+  repair_exponents(panel, k, most);
 }
 
 /* A row of x, ready to be broadcast: fp32 values and twice the exponent in 32 bits. */
@@ -90,7 +115,8 @@ typedef struct row_x {
 
 static inline void prepare_x(row_x *out, const bf16 *x, u32 k) {
   for (u32 i = 0; i < k; i += 32) {
-    __m512i v = _mm512_maskz_loadu_epi16(k - i >= 32 ? 0xffffffffu : 0x0000ffffu, x + i), e = exponents(v);
+    __m512i v = _mm512_maskz_loadu_epi16(k - i >= 32 ? 0xffffffffu : 0x0000ffffu, x + i);
+    __m512i e = _mm512_sub_epi16(exponents(v), _mm512_set1_epi16(2 * E_BIAS));
     __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(v)), high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1));
     _mm512_store_si512((void *)(out->value + i), _mm512_slli_epi32(low, 16));
     _mm512_store_si512((void *)(out->value + i + 16), _mm512_slli_epi32(high, 16));
@@ -149,6 +175,7 @@ static inline void run_row(const h16_block *block, u32 i, const row_x *x) {
     const int16_t *exponent = block->panel->exponent + k * COLUMNS;
     __m512i top = _mm512_set1_epi16(INT16_MIN), sum0 = _mm512_setzero_si512(), sum1 = sum0;
     __mmask16 exact0, exact1;
+#pragma GCC unroll 16
     for (u32 s = 0; s < H16_STEP; s++) {
       __m512i e = _mm512_load_si512((const void *)(exponent + s * COLUMNS));
       top = _mm512_max_epi16(top, _mm512_add_epi16(e, _mm512_set1_epi32(x->exponent[k + s])));
@@ -157,6 +184,7 @@ static inline void run_row(const h16_block *block, u32 i, const row_x *x) {
     __m512i e1 = largest_exponent(_mm512_srai_epi32(top, 16), c1, &exact1);
     __m512 scale0 = power_of_two(_mm512_sub_epi32(_mm512_set1_epi32(25), e0));
     __m512 scale1 = power_of_two(_mm512_sub_epi32(_mm512_set1_epi32(25), e1));
+#pragma GCC unroll 16
     for (u32 s = 0; s < H16_STEP; s++) {
       __m512 xs = _mm512_set1_ps(x->value[k + s]);
       sum0 = _mm512_add_epi32(sum0, cut_product(xs, value + s * COLUMNS, scale0));
@@ -182,4 +210,6 @@ static void run(const h16_block *block) {
   }
 }
 
-const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run};
+CORE_ROWS
+
+const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};

@@ -1,4 +1,5 @@
-/* h16_core.h - what one instruction set must give to h16.c: packing of w panels and the chain over a packed block.
+/* h16_core.h - what one instruction set must give to h16.c: packing of w panels and the chain over a packed block; and the exponentials
+ * of long rows to mla_attn.c, silu_mul.c and sample.c.
  *
  * A block is up to 64 k of one panel. An operand's exponent is kept in 16 bits: e(v) for normal numbers, H16_NONE for
  * zeros, H16_WILD for subnormals, Inf and NaN, so that sums stay in 16 bits and say what they met:
@@ -10,6 +11,7 @@
 #ifndef VERBATIM_H16_CORE_H
 #define VERBATIM_H16_CORE_H
 #include "h16.h"
+#include "num.h"
 
 #define H16_BLOCK_K 64u
 #define H16_COLUMNS_MAX 32u
@@ -38,6 +40,9 @@ typedef struct h16_core {
   /* Packs w[0 .. k_rows)[j] of columns 0 .. n-1; the other columns and rows are zero. */
   void (*pack_k_major)(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_rows, u32 k);
   void (*run)(const h16_block *block);
+  void (*weigh)(const f32 *t, f32 m, bf16 *p);                     /* CORE_ROWS below */
+  void (*silu_mul)(const f32 *gate, const f32 *up, u32 n, bf16 *y);
+  void (*exp_parts)(const f32 *logit, f32 largest, u32 n, f32 *p);
 } h16_core;
 
 extern const h16_core h16_avx512, h16_avx2, h16_portable;
@@ -55,5 +60,29 @@ static inline int16_t h16_exponent(bf16 v) {
   if ((v & 0x7fffu) == 0) return H16_NONE;
   return field == 0 || field == 255 ? (int16_t)H16_WILD : (int16_t)((i32)field - 127);
 }
+
+/* Operations on rows, of which every instruction set makes its own from this one text: loops of CORE_LANES, which compilers turn
+ * into vectors. p[j] = bf16(exp2_bf16(t[j] - m)) for PAGE_TOKENS numbers (NUMERICS.md "mla_attn", R4.3, R4.4); y[i] =
+ * bf16(silu(gate[i]) * up[i]) ("silu_mul"); p[i % CORE_PARTS] += exp(logit[i] - largest) in ascending order ("sample", R8.1 to R8.3). */
+#define CORE_LANES 16u
+#define CORE_PARTS 1024u
+#define CORE_ROWS                                                                                                               \
+  static void weigh(const f32 *t, f32 m, bf16 *p) {                                                                             \
+    for (u32 j = 0; j < PAGE_TOKENS; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m)));                                  \
+  }                                                                                                                             \
+  static inline void silu_one(const f32 *gate, const f32 *up, bf16 *y) { *y = num_to_bf16(num_mul(num_silu(*gate), *up)); }     \
+  static void silu_mul(const f32 *gate, const f32 *up, u32 n, bf16 *y) {                                                        \
+    u32 i = 0;                                                                                                                  \
+    for (; i + CORE_LANES <= n; i += CORE_LANES)                                                                                \
+      for (u32 j = 0; j < CORE_LANES; j++) silu_one(gate + i + j, up + i + j, y + i + j);                                       \
+    for (; i < n; i++) silu_one(gate + i, up + i, y + i);                                                                       \
+  }                                                                                                                             \
+  static inline void exp_one(const f32 *logit, f32 largest, f32 *p) { *p = num_add(*p, num_exp(num_sub(*logit, largest))); }    \
+  static void exp_parts(const f32 *logit, f32 largest, u32 n, f32 *p) {                                                         \
+    u32 i = 0;                                                                                                                  \
+    for (; i + CORE_LANES <= n; i += CORE_LANES)                                                                                \
+      for (u32 j = 0; j < CORE_LANES; j++) exp_one(logit + i + j, largest, p + i % CORE_PARTS + j);                             \
+    for (; i < n; i++) exp_one(logit + i, largest, p + i % CORE_PARTS);                                                         \
+  }
 
 #endif

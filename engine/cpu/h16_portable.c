@@ -2,7 +2,6 @@
  *
  * Read next: h16_avx512.c, the same steps with sixteen lanes in a register. */
 #include "h16_core.h"
-#include "num.h"
 
 #define COLUMNS 16u
 
@@ -98,4 +97,6 @@ static void run(const h16_block *block) {
   }
 }
 
-const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run};
+CORE_ROWS
+
+const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};

@@ -1,21 +1,27 @@
 /* mla_attn.c - the CPU twin of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
  *
- * An item is (tile, group of heads) or, when the plan splits the context, (tile, group of heads, unit). Its rows are the
+ * An item is (tile, group of heads) or, where the context is cut (attn_cut.h), (tile, group of heads, unit). Its rows are the
  * (token, head) pairs, token-major, so that the rows that have reached a given position are always the last ones; a row
  * takes no part in chunks and blocks that lie wholly beyond its position. Read next: h16.h, attn_state.h, mla_fold.c. */
+#include "attn_cut.h"
 #include "attn_state.h"
 #include "cpu.h"
-#include "h16.h"
+#include "h16_core.h"
 
-#define ITEM_HEADS 16u /* more would share packed KV panels further but leave threads idle */
+#define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */
+#define PACK_ROWS 2u       /* packing a panel takes as long as this many rows of it */
 
 typedef struct attn_run {
   mla_attn_args a;
-  u32 head_groups, units;
+  const h16_core *core;
+  u32 item_heads, head_groups;
+  u32 units; /* the most of a tile, at least 1 */
+  u32 piece; /* of the cut                     */
 } attn_run;
 
 typedef struct attn_item {
   const mla_attn_args *a;
+  const h16_core *core;
   const u32 *pages;       /* block table row of the sequence     */
   u32 rows, heads;        /* rows = tokens * heads of this group */
   u32 last_position;      /* of the last row                     */
@@ -54,12 +60,24 @@ static void weigh_block(attn_item *item, u32 row) {
     for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m))); /* R4.3, R4.4 */
+  item->core->weigh(t, m, p); /* what t holds beyond the valid ones means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 
+/* l of the rows from `first` on: the weights as columns, the ones as the one row, since a product does not know its factors' order. */
+static void add_weights(attn_item *item, u32 first) {
+  bf16 one[PAGE_TOKENS];
+  f32 l[H16_ROWS];
+  for (u32 j = 0; j < PAGE_TOKENS; j++) one[j] = 0x3f80;
+  for (u32 i = first; i < item->rows; i++) l[i] = item->chunk[i].l;
+  h16_job sum = {.x = one, .w = item->p + first * PAGE_TOKENS, .ldw = PAGE_TOKENS, .rows = 1, .n = item->rows - first, .k = PAGE_TOKENS};
+  sum.y = l + first;
+  sum.continues = 1;
+  h16_gemm(&sum, item->product);
+  for (u32 i = first; i < item->rows; i++) item->chunk[i].l = l[i];
+}
+
 static void run_block(attn_item *item, u32 block) {
-  static const bf16 one = 0x3f80;
   const mla_attn_args *a = item->a;
   u32 width = a->kv_lora_rank + a->rope_dim, first = first_reaching(item, (u64)block * PAGE_TOKENS);
   const bf16 *kv = a->kv + (u64)item->pages[block] * PAGE_TOKENS * width;
@@ -81,11 +99,7 @@ static void run_block(attn_item *item, u32 block) {
   sum.y = item->chunk[first].o;
   sum.ldy = sizeof(attn_row) / sizeof(f32);
   h16_gemm(&sum, item->product);
-  sum.w = &one;
-  sum.ldw = 0;
-  sum.n = 1;
-  sum.y = &item->chunk[first].l;
-  h16_gemm(&sum, item->product);
+  add_weights(item, first);
 }
 
 /* item->chunk of the rows that reach the chunk. */
@@ -132,16 +146,21 @@ static void run_whole(attn_item *item) {
   for (u32 i = 0; i < item->rows; i++) attn_row_output(a->out + (u64)item->q_row[i] * a->kv_lora_rank, &item->total[i], a->kv_lora_rank);
 }
 
-static void run_split(attn_item *item, u32 unit) {
+/* Rows that do not reach the unit have what a chunk starts from. */
+static void run_split(attn_item *item, const attn_tile *tile, u32 piece, u32 slot, u32 unit) {
   const mla_attn_args *a = item->a;
-  u64 first = (u64)unit * a->unit_chunks;
-  run_unit(item, first, a->unit_chunks);
-  for (u32 i = first_reaching(item, first * a->chunk_tokens); i < item->rows; i++) {
-    u64 token = item->q_row[i] / a->heads, head = item->q_row[i] % a->heads;
-    u64 slot = (token * a->units_max + unit) * a->heads + head;
-    memcpy(a->partial_o + slot * a->kv_lora_rank, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
-    a->partial_ml[2 * slot] = item->unit[i].m;
-    a->partial_ml[2 * slot + 1] = item->unit[i].l;
+  u32 group_units = attn_group_units(piece, a->group_chunks), nth = unit % group_units;
+  u32 first = unit / group_units * a->group_chunks + (nth == 0 ? 0 : piece + nth - 1);
+  run_unit(item, first, nth == 0 ? min_u32(piece, a->group_chunks) : 1);
+  u32 reaching = first_reaching(item, (u64)first * a->chunk_tokens);
+  for (u32 i = 0; i < item->rows; i++) {
+    u32 token = item->q_row[i] / a->heads - tile->row, head = item->q_row[i] % a->heads;
+    size_t at = (slot + (size_t)unit * tile->count + token) * a->heads + head;
+    f32 *o = a->partial_o + at * a->kv_lora_rank;
+    if (i >= reaching) memcpy(o, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
+    else memset(o, 0, a->kv_lora_rank * sizeof(f32));
+    a->partial_ml[2 * at] = i >= reaching ? item->unit[i].m : ATTN_M_START;
+    a->partial_ml[2 * at + 1] = i >= reaching ? item->unit[i].l : 0.0f;
   }
 }
 
@@ -151,10 +170,13 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   attn_item *item = scratch;
   u32 unit = index % run->units, rest = index / run->units;
   const attn_tile *tile = &a->tiles[rest / run->head_groups];
-  u32 head = rest % run->head_groups * ITEM_HEADS;
+  u32 head = rest % run->head_groups * run->item_heads;
+  u32 units = attn_cut_units(attn_extent_of(a, *tile).chunks, run->piece, a->group_chunks);
+  if (unit >= max_u32(units, 1)) return;
   item->a = a;
+  item->core = run->core;
   item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
-  item->heads = min_u32(ITEM_HEADS, a->heads - head);
+  item->heads = min_u32(run->item_heads, a->heads - head);
   u32 step = H16_ROWS / item->heads;
   for (u32 token = 0; token < tile->count; token += step) {
     u32 tokens = min_u32(step, tile->count - token);
@@ -165,17 +187,67 @@ static void run_item(void *context, uint32_t index, void *scratch) {
       item->position[i] = tile->position + nth;
     }
     item->last_position = item->position[item->rows - 1];
-    if (a->unit_chunks)
-      run_split(item, unit);
-    else
-      run_whole(item);
+    if (units) run_split(item, tile, run->piece, a->parts[tile->row].first, unit);
+    else run_whole(item);
   }
 }
 
+static u32 choose_piece(const mla_attn_args *a) {
+  u32 best = ATTN_WHOLE;
+  u64 least = UINT64_MAX;
+  for (u32 choice = 0; choice < ATTN_CUTS && a->step->tile_count <= ATTN_CUT_TILES; choice++) {
+    u32 piece = attn_cut_piece(choice, a->group_chunks);
+    attn_sum sum = {0};
+    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, attn_extent_of(a, a->tiles[i]), piece);
+    u64 cost = attn_cut_cost(a, sum, piece);
+    if (cost > least) continue;
+    least = cost;
+    best = piece;
+  }
+  return best;
+}
+
+/* Tells mla_fold where the units of every token are; returns the most units of a tile. */
+static u32 place_parts(const mla_attn_args *a, u32 piece) {
+  u32 slot = 0, most = 0;
+  for (u32 i = 0; i < a->step->tile_count && a->parts; i++) {
+    const attn_tile *tile = &a->tiles[i];
+    u32 units = attn_cut_units(attn_extent_of(a, *tile).chunks, piece, a->group_chunks);
+    for (u32 t = 0; t < tile->count; t++) a->parts[tile->row + t] = (attn_part){slot + t, tile->count, units, piece};
+    slot += units * tile->count;
+    most = max_u32(most, units);
+  }
+  return most;
+}
+
+/* (tile, unit) pairs that have anything to do. */
+static u64 count_units(const mla_attn_args *a, u32 piece) {
+  u64 count = 0;
+  for (u32 i = 0; i < a->step->tile_count; i++)
+    count += max_u32(attn_cut_units(attn_extent_of(a, a->tiles[i]).chunks, piece, a->group_chunks), 1);
+  return count;
+}
+
+/* What a step takes with this many heads in an item, in rows of a panel: a thread's items, and half of one to wait for the last thread. */
+static double cost_of(u64 units, u32 heads, u32 item_heads, u32 threads) {
+  double items = (double)(units * div_up(heads, item_heads)) / threads;
+  return ((items > 1 ? items : 1) + 0.5) * (item_heads + PACK_ROWS);
+}
+
+static u32 heads_of_items(const mla_attn_args *a, u32 piece, u32 threads) {
+  u64 units = count_units(a, piece);
+  u32 best = ITEM_HEADS_MAX;
+  for (u32 heads = best / 2; heads > 0; heads /= 2)
+    if (cost_of(units, a->heads, heads, threads) < cost_of(units, a->heads, best, threads)) best = heads;
+  return best;
+}
+
 void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
-  attn_run run = {.a = *args, .head_groups = (u32)div_up(args->heads, ITEM_HEADS)};
+  attn_run run = {.a = *args, .core = cpu_isa_core(), .piece = choose_piece(args)};
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
-  ASSERT(args->group_chunks > 0 && (args->unit_chunks <= 1 || args->unit_chunks == args->group_chunks));
-  run.units = args->unit_chunks ? args->units_max : 1;
+  ASSERT(args->group_chunks > 0 && args->workers > 0 && (args->slots_max == 0 || args->parts));
+  run.item_heads = heads_of_items(args, run.piece, cpu_pool_threads(pool));
+  run.head_groups = (u32)div_up(args->heads, run.item_heads);
+  run.units = max_u32(place_parts(args, run.piece), 1);
   cpu_pool_run(pool, args->step->tile_count * run.head_groups * run.units, run_item, &run);
 }

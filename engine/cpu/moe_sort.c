@@ -21,8 +21,10 @@ static void sort_pairs(void *context, uint32_t index, void *scratch) {
   }
 }
 
-void cpu_moe_sort(const moe_sort_args *args, cpu_pool *pool) {
+void cpu_moe_sort_pairs(const moe_sort_args *args, cpu_pool *pool) {
   moe_sort_args a = *args;
   ASSERT(a.experts <= CPU_SCRATCH_BYTES / sizeof(u32));
   cpu_pool_run(pool, 1, sort_pairs, &a);
 }
+
+void cpu_moe_sort(const moe_sort_args *args, cpu_pool *pool) { cpu_moe_sort_pairs(args, pool); }

@@ -1,15 +1,25 @@
-/* rmsnorm.c - the CPU twin of rmsnorm: residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
+/* rmsnorm.c - the CPU twin of rmsnorm: weighing of experts, residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
  *
  * x_out may be x; no two rows may then name the same source row. Read next: rows.h. */
 #include "cpu.h"
 #include "rows.h"
+
+/* Element i of what the token's experts make, the shared one last. */
+static f32 add_experts(const rmsnorm_args *a, uint32_t row, u32 i) {
+  u64 token = a->row_index ? a->row_index[row] : row, first = token * a->top_k;
+  f32 sum = 0.0f;
+  for (u32 k = 0; k < a->top_k; k++)
+    sum = num_fma(a->topk_weight[first + k], a->experts[(u64)a->pair_row[first + k] * a->dim + i], sum); /* R7.1 */
+  return a->delta ? num_add(sum, a->delta[token * a->x_stride + i]) : sum;                               /* R7.2 */
+}
 
 static void normalise_row(void *context, uint32_t row, void *scratch) {
   const rmsnorm_args *a = context;
   u64 source = (u64)(a->row_index ? a->row_index[row] : row) * a->x_stride;
   f32 *v = scratch;
   for (u32 i = 0; i < a->dim; i++) {
-    v[i] = a->delta ? num_fma(a->delta[source + i], a->delta_scale, a->x[source + i]) : a->x[source + i]; /* R1.1 */
+    f32 delta = a->experts ? add_experts(a, row, i) : a->delta ? a->delta[source + i] : 0;
+    v[i] = a->experts || a->delta ? num_fma(delta, a->delta_scale, a->x[source + i]) : a->x[source + i]; /* R1.1 */
   }
   if (a->x_out) {
     for (u32 i = 0; i < a->dim; i++) a->x_out[source + i] = v[i];

@@ -89,4 +89,9 @@ void cpu_router(const router_args *args, cpu_pool *pool) {
   }
   ASSERT(a.top_k <= a.experts);
   cpu_pool_run(pool, a.step->token_count, route_token, &a);
+  if (!a.sorts) return;
+  ASSERT(a.step->token_count <= ROUTER_SORTS_MAX);
+  moe_sort_args sort = {.step = a.step, .topk_id = a.topk_id, .expert_first = a.expert_first, .row_token = a.row_token,
+                        .pair_row = a.pair_row, .experts = a.experts, .top_k = a.top_k};
+  cpu_moe_sort_pairs(&sort, pool);
 }

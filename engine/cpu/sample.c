@@ -5,10 +5,10 @@
  * logit above it, and the first `equal` of those that equal it. Top-k and top-p are one search: the shortest prefix whose
  * weights (or ones, for top-k) reach a target, found digit by digit from sums per digit. */
 #include "cpu.h"
+#include "h16_core.h"
 #include "limits.h"
 #include "rows.h"
 
-#define PARTS 1024u
 #define WEIGHT_ONE 0x1p40f
 
 typedef struct prefix {
@@ -90,8 +90,13 @@ static bool all_finite(const f32 *logit, u32 n) {
 }
 
 static u32 first_of(const f32 *logit, u32 n) {
-  u32 first = 0;
-  for (u32 i = 1; i < n; i++) first = num_order(logit[i]) > num_order(logit[first]) ? i : first;
+  u32 first = 0, largest = num_order(logit[0]);
+  for (u32 i = 1; i < n; i++) {
+    u32 order = num_order(logit[i]);
+    if (order <= largest) continue; /* nearly always: a branch is cheaper here than a choice */
+    first = i;
+    largest = order;
+  }
   return first;
 }
 
@@ -104,7 +109,8 @@ static u32 choose(const sample_args *a, uint32_t row, sample_scratch *scratch) {
 
 static u32 rank_of(const f32 *logit, u32 n, u32 token) {
   u32 rank = 0, order = num_order(logit[token]);
-  for (u32 i = 0; i < n; i++) rank += num_order(logit[i]) > order || (num_order(logit[i]) == order && i < token);
+  for (u32 i = 0; i < token; i++) rank += num_order(logit[i]) >= order;
+  for (u32 i = token + 1; i < n; i++) rank += num_order(logit[i]) > order;
   return rank;
 }
 
@@ -135,9 +141,9 @@ static void sample_row(void *context, uint32_t row, void *scratch) {
   top_logprob *top = a->top + (u64)row * TOP_LOGPROBS_MAX;
   sample_result result = {.nonfinite = 1};
   if (all_finite(logit, a->vocab)) {
-    f32 p[PARTS] = {0}, largest = logit[first_of(logit, a->vocab)];
-    for (u32 i = 0; i < a->vocab; i++) p[i % PARTS] = num_add(p[i % PARTS], num_exp(num_sub(logit[i], largest))); /* R8.1 to R8.3 */
-    f32 log_z = num_log(rows_tree(p, PARTS));
+    f32 p[CORE_PARTS] = {0}, largest = logit[first_of(logit, a->vocab)];
+    cpu_isa_core()->exp_parts(logit, largest, a->vocab, p);
+    f32 log_z = num_log(rows_tree(p, CORE_PARTS));
     u32 token = param->target >= 0 ? (u32)param->target : choose(a, row, scratch);
     ASSERT(token < a->vocab);
     result = (sample_result){.token = (i32)token, .logprob = logprob_of(logit[token], largest, log_z)};

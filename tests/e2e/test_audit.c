@@ -51,16 +51,13 @@ static void flip(void *word) { *(uint8_t *)word ^= 1; }
   }
 WRAP(embed, a->x)
 WRAP(rmsnorm, a->y)
-WRAP(kv_write, a->kv + ((uint64_t)a->block_table[a->seq[0] * a->block_table_stride + a->position[0] / PAGE_TOKENS] * PAGE_TOKENS +
+WRAP(qkv_rope, a->kv + ((uint64_t)a->block_table[a->seq[0] * a->block_table_stride + a->position[0] / PAGE_TOKENS] * PAGE_TOKENS +
                         a->position[0] % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim))
-WRAP(q_rope, a->q_nope)
 WRAP(gemm, a->y)
 WRAP(mla_attn, a->out)
 WRAP(mla_fold, a->out)
-WRAP(silu_mul, a->y)
 WRAP(router, a->topk_weight)
 WRAP(moe_gemm, a->y)
-WRAP(moe_combine, a->out)
 
 /* === Recording ============================================================================================================== */
 
@@ -319,11 +316,12 @@ static void sound_runs_are_covered_and_equal(void **state) {
  * differs too, but not before. */
 static void a_flipped_bit_is_named(void **state) {
   static const struct { const char *point; uint32_t request, position, number; } faults[] = {
-    {"embed", 0, 3, 5}, {"layer 1 input_norm x", 1, 0, 127}, {"layer 2 post_norm", 0, 69, 0}, {"layer 1 kv_write", 0, 65, 300},
-    {"layer 2 kv_write", 2, 0, 0}, {"layer 0 q_rope q_nope", 1, 8, 2}, {"layer 2 q_rope q_latent", 2, 7, 1}, {"layer 1 qkv_a", 0, 40, 9},
-    {"layer 2 absorb", 0, 64, 511}, {"layer 1 mla_attn", 0, 70, 77}, {"layer 2 mla_attn", 2, 21, 1}, {"layer 0 silu_mul", 1, 2, 3},
-    {"layer 2 experts silu_mul", 0, 12, 60}, {"layer 1 router topk_weight", 0, 5, 1}, {"layer 1 router topk_id", 0, 6, 0},
-    {"layer 1 experts gate_up", 1, 10, 70}, {"layer 1 experts down", 2, 3, 128}, {"layer 2 moe_combine", 0, 1, 0}, {"final_norm", 0, 71, 4},
+    {"embed", 0, 3, 5}, {"layer 1 input_norm x", 1, 0, 127}, {"layer 2 post_norm", 0, 69, 0}, {"layer 1 qkv_rope kv", 0, 65, 300},
+    {"layer 2 qkv_rope kv", 2, 0, 0}, {"layer 0 qkv_rope q_nope", 1, 8, 2}, {"layer 2 qkv_rope q_latent", 2, 7, 1},
+    {"layer 1 qkv_a", 0, 40, 9},
+    {"layer 2 absorb", 0, 64, 511}, {"layer 1 mla_attn", 0, 70, 77}, {"layer 2 mla_attn", 2, 21, 1}, {"layer 0 gate_up", 1, 2, 3},
+    {"layer 2 experts gate_up", 0, 12, 60}, {"layer 1 router topk_weight", 0, 5, 1}, {"layer 1 router topk_id", 0, 6, 0},
+    {"layer 1 experts gate_up", 1, 10, 70}, {"layer 1 experts down", 2, 3, 128}, {"layer 2 post_norm", 0, 1, 0}, {"final_norm", 0, 71, 4},
     {"lm_head", 1, 9, 383}};
   (void)state;
   for (size_t i = 0; i < ARRAY_LEN(faults); i += STRIDE) {
@@ -341,7 +339,7 @@ static void a_flipped_bit_is_named(void **state) {
     assert_int_equal(d->recorded ^ d->computed, 1);
     assert_true(d->ulps == 1 && d->count == 1 && !d->is_digest);
     assert_true(r->counts[point].different >= 1 && r->uncovered == 0);
-    if (r->points[point].kernel == KERNEL_kv_write) /* attention reads the recorded rows, not those computed here */
+    if (strstr(r->points[point].name, "qkv_rope kv")) /* attention reads the recorded rows, not those computed here */
       assert_true(r->kinds[KERNEL_mla_attn].different > 0);
     end_audit();
     flip_number(request, position, point, faults[i].number, true); /* back */
@@ -378,7 +376,7 @@ static void a_damaged_record_is_named(void **state) {
 /* What is not there is not covered, and never right. */
 static void missing_inputs_are_not_covered(void **state) {
   (void)state;
-  uint32_t needs = find_point("layer 1 mla_attn"), v_up = find_point("layer 1 v_up"), kv = find_point("layer 2 kv_write");
+  uint32_t needs = find_point("layer 1 mla_attn"), v_up = find_point("layer 1 v_up"), kv = find_point("layer 2 qkv_rope kv");
   write_tape(needs, 5);
   const audit_report *r = run_audit(model.plan_path, (audit_options){0});
   assert_int_equal(r->uncovered, REQUESTS); /* v_up of token 5 of each request; what mla_attn made is checked by its digest */
@@ -403,8 +401,8 @@ static void missing_inputs_are_not_covered(void **state) {
 
 /* An op that was broken while the run was recorded: it differs, and no other one does. */
 static void a_broken_op_is_named(void **state) {
-  static const uint32_t ops[] = {KERNEL_embed,    KERNEL_rmsnorm,  KERNEL_kv_write, KERNEL_q_rope,   KERNEL_gemm,       KERNEL_mla_attn,
-                                 KERNEL_mla_fold, KERNEL_silu_mul, KERNEL_router,   KERNEL_moe_gemm, KERNEL_moe_combine};
+  static const uint32_t ops[] = {KERNEL_embed,    KERNEL_rmsnorm, KERNEL_qkv_rope, KERNEL_gemm,
+                                 KERNEL_mla_attn, KERNEL_mla_fold, KERNEL_router,  KERNEL_moe_gemm};
   (void)state;
   for (size_t i = 0; i < ARRAY_LEN(ops); i += STRIDE) {
     uint32_t kind = ops[i] == KERNEL_mla_fold ? (uint32_t)KERNEL_mla_attn : ops[i]; /* one point */
@@ -429,16 +427,16 @@ static void what_an_op_left_does_not_count(void **state) {
   if (plan_open(&view, model.plan_path) != OK) fail_msg("%s", fail_text());
   const audit_options o = {.plan = &view, .trace_path = trace_path, .model_dir = model.model_dir, .threads = 2, .position_max = UINT32_MAX};
   if (audit_open(&auditor, &o) != OK) fail_msg("%s", fail_text()); /* it starts sound */
-  silent = KERNEL_kv_write;
+  silent = KERNEL_qkv_rope;
   status result = audit_run(auditor);
   silent = KERNEL_COUNT;
   assert_int_equal(result, OK);
   const audit_report *r = audit_results(auditor);
-  uint32_t point = find_point("layer 1 kv_write");
+  uint32_t point = find_point("layer 1 qkv_rope kv");
   assert_int_equal(r->counts[point].checked, r->tokens);
   assert_int_equal(r->counts[point].different, r->tokens);
   for (uint32_t p = 0; p < r->point_count; p++)
-    if (r->points[p].kernel != KERNEL_kv_write) assert_int_equal(r->counts[p].different, 0);
+    if (r->points[p].kernel != KERNEL_qkv_rope) assert_int_equal(r->counts[p].different, 0);
   end_audit();
 }
 
@@ -447,8 +445,8 @@ static void rows_can_be_chosen(void **state) {
   write_tape(UINT32_MAX, 0);
   const audit_report *r = run_audit(
       model.plan_path, (audit_options){.id = "r2", .position_min = 3, .position_max = 6, .is_layered = true, .layer_min = 1, .layer_max = 2,
-                                       .op = "q_rope"});
-  assert_int_equal(r->chosen, 4 * 2 * 2);
+                                       .op = "qkv_rope"});
+  assert_int_equal(r->chosen, 4 * 2 * 3);
   assert_int_equal(r->checked, r->chosen);
   end_audit();
   uint64_t counts[POINTS_MAX], same = 0;
@@ -544,15 +542,15 @@ static void the_command_tells(void **state) {
   expect_command(0, "0 differ.\nCoverage: 100.00 % of ", "$V audit trace plan model --layer 0-2");
   expect_command(0, "\"different\": 0,", "$V audit trace plan model --json > j && python3 -m json.tool j");
   expect_command(0, "same", "$V show plan | grep -q $(grep -o '[0-9a-f]\\{32\\}' j) && grep -q numerics_id j && echo same");
-  uint32_t point = find_point("layer 2 moe_combine");
+  uint32_t point = find_point("layer 2 experts down");
   flip_number(0, 44, point, 2, true);
   write_tape(UINT32_MAX, 0);
-  expect_command(mismatch, "First difference: request r0, position 44, layer 2 moe_combine, number 2: recorded ",
+  expect_command(mismatch, "First difference: request r0, position 44, layer 2 experts down, number 2: recorded ",
                  "$V audit trace plan model");
-  expect_command(mismatch, "differs: layer 2 moe_combine: 1 of ", "$V audit trace plan model 2>/dev/null");
-  expect_command(mismatch, "rows differ, first request r0, position 44, layer 2 moe_combine", "$V audit trace plan model 2>&1 >/dev/null");
+  expect_command(mismatch, "differs: layer 2 experts down: 1 of ", "$V audit trace plan model 2>/dev/null");
+  expect_command(mismatch, "rows differ, first request r0, position 44, layer 2 experts down", "$V audit trace plan model 2>&1 >/dev/null");
   expect_command(mismatch, "\"ulps\": 1,", "$V audit trace plan model --json 2>/dev/null");
-  expect_command(0, "0 differ", "$V audit trace plan model --op moe_combine --position 43");
+  expect_command(0, "0 differ", "$V audit trace plan model --op \"experts down\" --position 43");
   flip_number(0, 44, point, 2, true);
   write_tape(find_point("layer 1 mla_attn"), 7);
   expect_command(0, "not covered: layer 1 v_up: 3 rows, needs layer 1 mla_attn at position 7", "$V audit trace plan model");

@@ -37,8 +37,8 @@ static void everything_is_measured(void **state) {
   expect(0, "", "python3 -c \"import xml.dom.minidom as m; d = m.parse('all.svg'); "
                 "assert 30 < len(d.getElementsByTagName('circle')) < 80\"");
   expect(0, "", "j all \"assert {x['rows'] for x in o} == {2, 70} and all(x['us'] >= x['us_least'] > 0 for x in o)\"");
-  expect(0, "", "j all \"assert {x['kernel'] for x in o} == set('embed rmsnorm kv_write q_rope gemm mla_attn mla_fold silu_mul router "
-                "moe_sort moe_gemm moe_combine sample row_digest adjust'.split())\"");
+  expect(0, "", "j all \"assert {x['kernel'] for x in o} == set('embed rmsnorm qkv_rope gemm mla_attn mla_fold router "
+                "moe_sort moe_gemm sample row_digest adjust'.split())\"");
   expect(0, "", "j all \"assert all((x['context'] == 100) == (x['op'] in ('mla_attn', 'mla_fold')) for x in o)\"");
   expect(0, "", "j all \"assert [x['cost']['weight_bytes'] for x in o if x['op'] == 'lm_head'] == [768 * 192 * 2]\"");
   expect(0, "", "j all \"assert [x['cost']['kv_bytes'] for x in o if x['op'] == 'mla_attn'] == [2 * 100 * 1152, 100 * 1152]\"");
@@ -56,8 +56,8 @@ static void everything_is_measured(void **state) {
 static void a_choice_is_kept(void **state) {
   (void)state;
   expect(0, "", "$B --rows 1 --op experts,o_proj --json some --gb-per-s 10 --tflop-per-s 1e6 > table && ! grep -q 'decode' table");
-  expect(0, "", "j some \"assert [x['op'] for x in o] == ['o_proj', 'experts gate_up', 'experts silu_mul', 'experts down']\"");
-  expect(0, "", "j some \"assert [x['experts_used'] for x in o] == [None, 2, None, 2]\""); /* of one token, as many as it takes */
+  expect(0, "", "j some \"assert [x['op'] for x in o] == ['o_proj', 'experts gate_up', 'experts down']\"");
+  expect(0, "", "j some \"assert [x['experts_used'] for x in o] == [None, 2, 2]\""); /* of one token, as many as it takes */
   expect(0, "", "j some \"assert d['decode'] == [] and all(abs(x['floor_us'] / sum(v for k, v in x['cost'].items() if 'bytes' in k) "
                 "* 1e4 - 1) < 1e-3 for x in o)\"");
   expect(0, "", "$B --no-ops --context 10 --json steps > table && j steps \"assert o == [] and len(d['decode']) == 3\"");
@@ -67,7 +67,7 @@ static void a_choice_is_kept(void **state) {
 static void the_routing_is_that_of_the_step(void **state) {
   (void)state;
   expect(0, "", "$B --rows 5 --json one > table && $V bench $P --device cpu --threads 2 --quiet --rows 5 --op experts --json two > table");
-  expect(0, "", "j one \"e = json.load(open('two'))['ops']; assert len(e) == 3 and [(x['op'], x['experts_used'], x['cost']) for x in o "
+  expect(0, "", "j one \"e = json.load(open('two'))['ops']; assert len(e) == 2 and [(x['op'], x['experts_used'], x['cost']) for x in o "
                 "if x['op'].startswith('experts')] == [(x['op'], x['experts_used'], x['cost']) for x in e]\"");
 }
 
@@ -89,6 +89,8 @@ static void what_it_cannot_do_is_told(void **state) {
     {2, "none of these ops runs at these row counts", "$B --rows 100 --context 1"},
     {2, "--no-ops leaves nothing", "$B --no-ops --op embed"},
     {2, "--gb-per-s: expected a number above 0", "$B --gb-per-s -1"},
+    {2, "--tax: expected a GPU", "$B --tax profile"},
+    {2, "--tax measures no ops", "$B --tax profile --op embed"},
     {2, "--device: expected auto, cpu", "$B --device tpu"},
     {2, "two files for two outputs", "$B --json a --roofline a"},
     {3, "no/where", "$B --json no/where/x"},

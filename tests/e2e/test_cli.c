@@ -47,6 +47,8 @@ static void sound_run(void **state) {
   expect(0, "receipt ", "$R --receipt r --ids '1 2' '3, 4' && test $(wc -l < r) = 5 && tail -1 r | grep -q digest");
   expect(0, "prompt_tokens\":2", "printf '1 2\\r\\n3,4\\n' | $R --ids --output jsonl");
   expect(0, "digest", "V2=plan-2; $V plan $M -o $V2 --quiet && $V show $V2 --json | python3 -m json.tool");
+  expect(0, "", "$V plan $M --profile none -o plan-3 --quiet && ! $V show plan-3 | grep -q 'shipped profile'");
+  expect_error(3, "absent", "$V plan $M --profile absent -o plan-3 --quiet");
   expect(0, "usage: verbatim run", "$V run -h");
   expect(0, "\"made_tokens\": 2,", "$R --receipt r --ids '1 2' && $R --receipt r2 --ids '1 2' --stats s && cmp r r2 && "
                                    "python3 -m json.tool s");
@@ -333,6 +335,9 @@ static void tiny_budget(void **state) {
 /* What it measures needs a GPU; what it refuses does not. */
 static void copy_baseline(void **state) {
   (void)state;
+  expect_error(2, "expected a plan and -o", "$V probe $P");
+  expect_error(2, "unexpected argument", "$V probe $P -o q --fast");
+  expect_error(2, "two files for two outputs", "$V probe $P -o q --json q");
   expect_error(2, "expected a model folder", "$V probe --copy");
   expect_error(2, "expected a number of 1 to 32, found \"33\"", "$V probe --copy $M --threads 33");
   expect_error(2, "unexpected argument", "$V probe --copy $M more");

@@ -3,7 +3,7 @@
  * Linked with --wrap for two ops, which are sound while an engine starts, as its self-check would see the fault. The faulty fold forgets
  * the groups: level 1 runs over all chunks. That is the kind of error an engine has when the order of a sum depends on how the work was
  * cut: tokens computed in small steps (split, folded) and in large ones (whole) then differ in their last bits, which nobody sees in the
- * text. The faulty kv_write leaves out a row, so that the attention reads what the page's last owner left there: poison makes NaN of it,
+ * text. The faulty qkv_rope leaves out a row, so that the attention reads what the page's last owner left there: poison makes NaN of it,
  * where without poison nobody would notice. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +19,8 @@ static const char DEPLOY[] =
 
 void __real_cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool);
 void __wrap_cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool);
-void __real_cpu_kv_write(const kv_write_args *args, cpu_pool *pool);
-void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool);
+void __real_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool);
+void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool);
 int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
 static bool faulty, forgetful, starting;
@@ -35,13 +35,13 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
 }
 
 /* Forgetful: of several tokens the last one's row is not written, in the last layer. */
-void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool) {
-  kv_write_args changed = *args;
+void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
+  qkv_rope_args changed = *args;
   step_in fewer = *args->step;
   if (!starting && args->kv > last_layer) last_layer = args->kv;
   if (forgetful && fewer.token_count > 1 && args->kv == last_layer) fewer.token_count--;
   changed.step = &fewer;
-  __real_cpu_kv_write(&changed, pool);
+  __real_cpu_qkv_rope(&changed, pool);
 }
 
 void __wrap_cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool) {
@@ -76,7 +76,7 @@ static void faulty_fold_is_caught(void **state) {
   assert_false(cuts_agree());
 }
 
-/* Two requests, one after the other on the same pages; the second with the faulty kv_write or the sound one. Returns how it ended, its
+/* Two requests, one after the other on the same pages; the second with the faulty qkv_rope or the sound one. Returns how it ended, its
  * chain in `chain`. */
 static enum verbatim_finish reuse_pages(bool poison, bool fault, uint8_t chain[16]) {
   e2e_model model;

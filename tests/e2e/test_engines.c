@@ -193,11 +193,22 @@ static void errors_do_not_mix(void **state) {
   for (int i = 0; i < ENGINES; i++) verbatim_close(sides[i].engine);
 }
 
+static void the_parts_of_a_start_are_all_of_it(void **state) {
+  (void)state;
+  assert_null(open_side(&sides[0]));
+  verbatim_stages t = verbatim_describe(sides[0].engine).stages;
+  double sum = t.plan + t.text + t.device + t.memory + t.kernels + t.weights + t.tables + t.library + t.graphs;
+  assert_true(t.total > 0 && sum > t.total - 1e-9 && sum < t.total + 1e-9);
+  verbatim_close(sides[0].engine);
+  sides[0].engine = NULL;
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(engines_differ),         cmocka_unit_test(alternately_on_one_thread),
       cmocka_unit_test(at_once_on_two_threads), cmocka_unit_test(on_changing_threads),
       cmocka_unit_test(errors_do_not_mix),      cmocka_unit_test(the_callers_rounding_does_not_matter),
+      cmocka_unit_test(the_parts_of_a_start_are_all_of_it),
   };
   e2e_begin(argc, argv);
   return cmocka_run_group_tests(tests, make_sides, remove_sides);

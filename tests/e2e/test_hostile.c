@@ -306,7 +306,7 @@ static void damaged_deployment_and_profile(void **state) {
   static const char DEPLOY[] = "max_seqs: 8\nmax_batch_tokens: 64\nmax_len: 256 # tokens\nkv_pages: 16\nladder: [1, 2, 4, 8]\n";
   static const char PROFILE[] =
     "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":1,\"rows_max\":4,\"algo\":[\"1\",\"0\","
-    "\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"use\":true}]}";
+    "\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"certified\":true,\"use\":true}]}";
   char path[E2E_PATH_MAX], text[8192];
   join(path, folder, "profile");
   write_bytes(path, PROFILE, sizeof PROFILE - 1);

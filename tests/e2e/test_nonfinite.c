@@ -264,7 +264,7 @@ static uint32_t make_cases(planted cases[CASES_MAX]) {
       {names[0], 3, 11, BF16_INF, "layer 1 experts down", 1, HITS_EXPERT, expert, false},
       {names[1], 63, 0, BF16_NAN, "layer 2 experts gate_up", 2, HITS_EXPERT, last, true},
       {"model.layers.0.mlp.gate_proj.weight", 5, 5, BF16_NAN, "layer 0 gate_up", 0, HITS_ALL, 0, false},
-      {"model.layers.1.self_attn.kv_a_layernorm.weight", 0, 3, BF16_NAN, "layer 1 kv_write", 1, HITS_ALL, 0, false},
+      {"model.layers.1.self_attn.kv_a_layernorm.weight", 0, 3, BF16_NAN, "layer 1 qkv_rope", 1, HITS_ALL, 0, false},
       {"model.layers.2.self_attn.o_proj.weight", 100, 1, BF16_INF, "layer 2 o_proj", 2, HITS_ALL, 0, true},
       {"model.norm.weight", 0, 2, BF16_NAN, "final_norm", none, HITS_LOGITS, 0, true},
       {"lm_head.weight", 380, 64, BF16_INF, "lm_head", none, HITS_LOGITS, 0, true}};

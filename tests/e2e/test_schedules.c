@@ -40,8 +40,8 @@ int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
 void __real_cpu_sample(const sample_args *args, cpu_pool *pool);
 void __wrap_cpu_sample(const sample_args *args, cpu_pool *pool);
-void __real_cpu_kv_write(const kv_write_args *args, cpu_pool *pool);
-void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool);
+void __real_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool);
+void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool);
 uint32_t __real_pages_find(pages *self, const digest *key);
 uint32_t __wrap_pages_find(pages *self, const digest *key);
 bool __real_pages_give(pages *self, uint32_t number);
@@ -69,9 +69,9 @@ void __wrap_cpu_sample(const sample_args *args, cpu_pool *pool) {
 }
 
 /* Of several sequences in a step the last one's last row goes where the first one's row of that position is. */
-void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool) {
+void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
   static u32 sequences[ROWS_MOST];
-  kv_write_args changed = *args;
+  qkv_rope_args changed = *args;
   uint32_t count = args->step->token_count;
   if (fault == NEIGHBOURS_ROW && count > 0) {
     ASSERT(count <= ROWS_MOST);
@@ -79,7 +79,7 @@ void __wrap_cpu_kv_write(const kv_write_args *args, cpu_pool *pool) {
     sequences[count - 1] = sequences[0];
     changed.seq = sequences;
   }
-  __real_cpu_kv_write(&changed, pool);
+  __real_cpu_qkv_rope(&changed, pool);
 }
 
 /* Without a page of that key, it gives one of another key. */

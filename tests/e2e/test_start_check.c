@@ -52,8 +52,8 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
 }
 
 /* One result of each op. */
-#define RESULTS(X) X(embed, x) X(rmsnorm, y) X(kv_write, kv) X(q_rope, q_nope) X(gemm, y) X(mla_attn, out) X(mla_fold, out) \
-  X(silu_mul, y) X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(moe_combine, out) X(sample, result) \
+#define RESULTS(X) X(embed, x) X(rmsnorm, y) X(qkv_rope, kv) X(gemm, y) X(mla_attn, out) X(mla_fold, out) \
+  X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(sample, result) \
   X(row_digest, digest) X(adjust, adjusted) X(mla_expand, y) X(mla_prefill, out)
 
 #define WRAP(stem, result)                                                    \
@@ -134,7 +134,7 @@ static void wrong_tables_are_refused(void **state) {
   (void)state;
   victim = TABLES;
   assert_int_equal(open_engine(), VERBATIM_ERR_MISMATCH);
-  assert_non_null(strstr(verbatim_error(), "tables of op q_rope"));
+  assert_non_null(strstr(verbatim_error(), "tables of op qkv_rope"));
 }
 
 /* === The command ============================================================================================================ */

@@ -1,8 +1,8 @@
 /* test_trace.c - the rows that on_trace and on_values show: of a request the same however the work was cut, and of a fault from it on.
  *
  * What a row's digest must be is known from elsewhere: the values themselves, the digest of a token's logits, and for the rest a run
- * of the same request alone. Linked with --wrap for cpu_silu_mul: the control plants one bit in one row of one op, and the first
- * digest that differs must be that op's, at that token. */
+ * of the same request alone. Linked with --wrap for cpu_gemm and cpu_moe_gemm: the control plants one bit in one row of one op, and the
+ * first digest that differs must be that op's, at that token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static e2e_model model;
 static e2e_requests requests;
 static trace *running; /* callbacks write here */
 static uint32_t failures;
-static struct { bool is_wanted, is_on; uint32_t call, row, calls; } plant; /* the call of silu_mul, from 0, and the row that is damaged */
+static struct { bool is_wanted, is_on; uint32_t call, row, calls; } plant; /* the product with silu, from 0, and the row that is damaged */
 
 static void complain(const verbatim_request *q, uint32_t position, uint32_t point, const char *what) {
   if (failures++ < 5) print_error("request %ld, position %u, %s: %s\n", (long)(q - requests.list), position, running->names[point], what);
@@ -315,20 +315,31 @@ static void rows_computed_again_are_the_same(void **state) {
 
 /* === A planted bit ========================================================================================================== */
 
-void __real_cpu_silu_mul(const silu_mul_args *args, cpu_pool *pool);
-void __wrap_cpu_silu_mul(const silu_mul_args *args, cpu_pool *pool);
+void __real_cpu_gemm(const gemm_args *args, cpu_pool *pool);
+void __wrap_cpu_gemm(const gemm_args *args, cpu_pool *pool);
+void __real_cpu_moe_gemm(const moe_gemm_args *args, cpu_pool *pool);
+void __wrap_cpu_moe_gemm(const moe_gemm_args *args, cpu_pool *pool);
 
-void __wrap_cpu_silu_mul(const silu_mul_args *args, cpu_pool *pool) {
-  __real_cpu_silu_mul(args, pool);
-  if (plant.is_on && plant.calls++ == plant.call) args->y[(u64)plant.row * args->inter + 5] ^= 1;
+static void plant_bit(uint32_t y_kind, void *y, uint64_t stride) {
+  if (plant.is_on && y_kind == Y_SILU && plant.calls++ == plant.call) ((bf16 *)y)[plant.row * stride + 5] ^= 1;
+}
+
+void __wrap_cpu_gemm(const gemm_args *args, cpu_pool *pool) {
+  __real_cpu_gemm(args, pool);
+  plant_bit(args->y_kind, args->y, args->ldy);
+}
+
+void __wrap_cpu_moe_gemm(const moe_gemm_args *args, cpu_pool *pool) {
+  __real_cpu_moe_gemm(args, pool);
+  plant_bit(args->y_kind, args->y, args->n / 2);
 }
 
 /* Request 1 has the longest prompt, all of it in one step. Layer 0 is dense; of the others each has experts and shared experts. */
 static void a_planted_bit_shows_from_its_op_on(void **state) {
   (void)state;
   const struct { uint32_t call, row; const char *name; bool sorted; } cases[] = {
-      {0, 0, "layer 0 silu_mul", false},  {0, 77, "layer 0 silu_mul", false},        {1, 149, "layer 1 shared silu_mul", false},
-      {3, 20, "layer 2 shared silu_mul", false}, {2, 33, "layer 1 experts silu_mul", true}, {4, 250, "layer 2 experts silu_mul", true}};
+      {0, 0, "layer 0 gate_up", false},  {0, 77, "layer 0 gate_up", false},        {1, 149, "layer 1 shared gate_up", false},
+      {3, 20, "layer 2 shared gate_up", false}, {2, 33, "layer 1 experts gate_up", true}, {4, 250, "layer 2 experts gate_up", true}};
   trace sound;
   e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
   verbatim_config c = base_config();

@@ -10,6 +10,7 @@
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(x, y, z)
 #define __shared__ thread_local
 
 struct uint2 { u32 x, y; };
@@ -48,6 +49,7 @@ u32 __ballot_sync(u32 mask, bool x);
 static inline bool __any_sync(u32 mask, bool x) { return __ballot_sync(mask, x) != 0; }
 u32 __match_any_sync(u32 mask, u32 x);
 u32 __reduce_add_sync(u32 mask, u32 x);
+u32 __reduce_max_sync(u32 mask, u32 x);
 u64 emulator_shuffle(u64 x, u32 from); /* lane from's x */
 
 template <class T> T emulator_shuffle_as(T x, u32 from) {

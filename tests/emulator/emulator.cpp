@@ -1,4 +1,4 @@
-/* emulator.cpp - one block of CUDA threads at a time, as fibers that are switched only where they must meet.
+/* emulator.cpp - one block of CUDA threads at a time, or one cluster, as fibers that are switched only where they must meet.
  *
  * Chosen to be unkind within the rules: shared memory starts as 0xff in every block and not on a multiple of 1024; the order in which
  * threads run changes from block to block; in one block asynchronous copies happen at their wait and multiplications at once, in
@@ -8,9 +8,11 @@
 #undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"
+#include <condition_variable>
 #include <deque>
 #include <link.h>
 #include <map>
+#include <mutex>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <thread>
@@ -19,7 +21,7 @@
 
 extern "C" f32 h16_step_reference(const bf16 a[16], const bf16 b[16], f32 c);
 
-static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512;
+static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512, CLUSTER_MAX = 8;
 static constexpr size_t STACK_BYTES = 65536;
 
 emulator_index threadIdx, blockIdx, gridDim;
@@ -51,7 +53,7 @@ struct fiber {
 };
 
 /* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
-struct multiplication { u64 a, b; u32 n, quarter; bool across; f32 *d[WARP]; bool is_held; u32 held[WARP][4]; };
+struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; bool is_held; u32 held[WARP][4]; };
 
 struct warp {
   meeting all;
@@ -63,34 +65,49 @@ struct warp {
   u64 trace; /* of all multiplications of the block: the four warps of a warpgroup must agree */
 };
 
-static struct machine {
-  const emulator_kernel *kernel;
-  const void *args;
-  const tensor_maps *maps;
-  u32 shared_bytes, blocks; /* blocks: run since the program began; decides the orders */
-  bool copies_at_once; /* and multiplications at their wait, or the other way round */
+/* A block of the launch, on an operating-system thread of its own: shared memory is that thread's thread_local memory. */
+struct machine {
   u8 *stacks, *dynamic; /* dynamic: the one of shared and raw that the kernel asked the address of */
-  const char *fault;
   u64 progress;
   u32 ended; /* threads of this block */
+  emulator_index place;
   jmp_buf scheduler;
   fiber fibers[THREADS_MAX];
   meeting block, some[16];
   std::map<u32, barrier> barriers; /* by shared address, of this block */
   int any, block_any;
   warp warps[THREADS_MAX / WARP];
-} m;
+  u8 *base; /* in its thread_local memory */
+  bool gone;
+};
+
+/* What the blocks of a cluster share: one at a time runs, until it can go no further without the others. */
+static struct launch {
+  const emulator_kernel *kernel;
+  const void *args;
+  const tensor_maps *maps;
+  u32 shared_bytes, blocks; /* blocks: clusters run since the program began; decides the orders */
+  bool copies_at_once; /* and multiplications at their wait, or the other way round */
+  const char *fault;
+  std::mutex lock;
+  std::condition_variable passed;
+  u32 turn, idle, ended, gone; /* idle: turns in a row that came to nothing; ended: blocks; gone: operating-system threads */
+  meeting all;
+  machine machines[CLUSTER_MAX];
+} run;
+
+static machine *m; /* whose turn it is */
 
 /* === Fibers ============================================================================================================= */
 
 static void yield() {
-  fiber &self = m.fibers[threadIdx.x];
-  if (_setjmp(self.at) == 0) _longjmp(m.scheduler, 1);
+  fiber &self = m->fibers[threadIdx.x];
+  if (_setjmp(self.at) == 0) _longjmp(m->scheduler, 1);
 }
 
 [[noreturn]] static void fault(const char *text) {
-  if (!m.fault) m.fault = text;
-  _longjmp(m.scheduler, 1);
+  if (!run.fault) run.fault = text;
+  _longjmp(m->scheduler, 1);
 }
 
 /* Waits until `count` threads have come; the last one does the work. */
@@ -99,7 +116,7 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
   if (strcmp(all.what, what) != 0) fault("threads that must do the same do different things");
   const u32 generation = all.generation;
   if (++all.come < count) {
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m->fibers[threadIdx.x];
     self.waits_for = &all;
     self.generation = generation;
     yield();
@@ -113,20 +130,20 @@ template <class F> static void meet(meeting &all, u32 count, const char *what, F
 
 static void body() {
   for (;;) {
-    fiber &self = m.fibers[threadIdx.x];
-    m.kernel->entry(m.args, m.maps);
+    fiber &self = m->fibers[threadIdx.x];
+    run.kernel->entry(run.args, run.maps);
     for (const auto &group : self.groups)
       if (!group.empty()) fault("a thread ends with copies under way");
     if (!self.open.empty()) fault("a thread ends with copies that were not committed");
     self.done = true;
-    m.ended++;
+    m->ended++;
     yield();
   }
 }
 
 static void start(fiber &f, u32 index) {
   getcontext(&f.start);
-  f.start.uc_stack.ss_sp = m.stacks + index * STACK_BYTES;
+  f.start.uc_stack.ss_sp = m->stacks + index * STACK_BYTES;
   f.start.uc_stack.ss_size = STACK_BYTES;
   f.start.uc_link = nullptr;
   makecontext(&f.start, body, 0);
@@ -136,19 +153,19 @@ static void start(fiber &f, u32 index) {
 
 static void resume(u32 index) {
   threadIdx = {index, 0, 0};
-  m.progress++;
-  if (_setjmp(m.scheduler) != 0) return;
-  if (m.fibers[index].started) _longjmp(m.fibers[index].at, 1);
-  start(m.fibers[index], index);
+  m->progress++;
+  if (_setjmp(m->scheduler) != 0) return;
+  if (m->fibers[index].started) _longjmp(m->fibers[index].at, 1);
+  start(m->fibers[index], index);
 }
 
 /* Runs a warp for as long as it can go without the others: the farther apart threads come, the more a missing barrier shows. */
 static void run_warp(u32 first, u32 threads) {
-  for (bool ran = true; ran && !m.fault;) {
+  for (bool ran = true; ran && !run.fault;) {
     ran = false;
-    for (u32 i = first; i < first + WARP && !m.fault; i++) {
-      const u32 index = m.blocks % 3 == 0 ? i : m.blocks % 3 == 1 ? threads - 1 - i : i ^ 1;
-      const fiber &f = m.fibers[index];
+    for (u32 i = first; i < first + WARP && !run.fault; i++) {
+      const u32 index = run.blocks % 3 == 0 ? i : run.blocks % 3 == 1 ? threads - 1 - i : i ^ 1;
+      const fiber &f = m->fibers[index];
       if (f.done || (f.waits_for && f.waits_for->generation == f.generation)) continue;
       resume(index);
       ran = true;
@@ -156,12 +173,32 @@ static void run_warp(u32 first, u32 threads) {
   }
 }
 
-/* Runs the threads of a block until all have ended. Nobody able to run is a deadlock. */
-static void schedule(u32 threads) {
-  while (m.ended < threads && !m.fault) {
-    const u64 before = m.progress;
+/* === Clusters =========================================================================================================== */
+
+/* To the next block's operating-system thread that has not gone. */
+static void pass_turn() {
+  const u32 blocks = run.kernel->cluster;
+  do run.turn = (run.turn + 1) % blocks;
+  while (run.machines[run.turn].gone && run.gone < blocks);
+  run.passed.notify_all();
+}
+
+static void take_turn(u32 rank, std::unique_lock<std::mutex> &lock) {
+  run.passed.wait(lock, [rank] { return run.turn == rank; });
+  m = &run.machines[rank];
+  blockIdx = m->place;
+}
+
+/* Runs the threads of a block until all have ended. Nobody able to run in any block of the cluster is a deadlock. */
+static void schedule(u32 threads, u32 rank, std::unique_lock<std::mutex> &lock) {
+  while (m->ended < threads && !run.fault) {
+    const u64 before = m->progress;
     for (u32 first = 0; first < threads; first += WARP) run_warp(first, threads);
-    if (m.progress == before && !m.fault) m.fault = "threads wait for others that never come";
+    run.idle = m->progress == before ? run.idle + 1 : 0;
+    if (run.idle > run.kernel->cluster && !run.fault) run.fault = "threads wait for others that never come";
+    if (m->ended == threads || run.fault) break;
+    pass_turn();
+    take_turn(rank, lock);
   }
 }
 
@@ -175,51 +212,65 @@ static int poison(dl_phdr_info *program, size_t, void *) {
   return 1; /* the first object is the program */
 }
 
-static void run_block(u32 threads) {
+static void begin_block(u32 threads) {
   dl_iterate_phdr(poison, nullptr);
-  m.copies_at_once = m.blocks % 2;
-  m.ended = 0;
-  m.barriers.clear();
-  for (warp &w : m.warps) w.trace = 0;
+  run.copies_at_once = run.blocks % 2;
+  m->ended = 0;
+  m->barriers.clear();
+  for (warp &w : m->warps) w.trace = 0;
   for (u32 i = 0; i < threads; i++) {
-    fiber &f = m.fibers[i];
+    fiber &f = m->fibers[i];
     f.done = false;
     f.open.clear();
     f.groups.clear();
   }
-  schedule(threads);
-  m.blocks++;
-  bool clean = m.block.come == 0;
-  for (const meeting &some : m.some) clean = clean && some.come == 0;
-  for (const auto &each : m.barriers) clean = clean && each.second.open.empty() && each.second.bytes == 0;
-  for (const warp &w : m.warps) clean = clean && w.all.come == 0 && w.open.empty() && w.groups.empty();
-  if (!clean && !m.fault) m.fault = "the block ends with a meeting or a multiplication under way";
-  for (u32 w = 0; w < THREADS_MAX / WARP; w++)
-    if (m.warps[w].trace != m.warps[w / 4 * 4].trace && !m.fault) m.fault = "the warps of a warpgroup multiply differently";
 }
 
-static void run_grid(const emulator_kernel *kernel, const u32 *grid) {
-  gridDim = {grid[0], grid[1], grid[2]};
+static void end_block() {
+  bool clean = m->block.come == 0;
+  for (const meeting &some : m->some) clean = clean && some.come == 0;
+  for (const auto &each : m->barriers) clean = clean && each.second.open.empty() && each.second.bytes == 0;
+  for (const warp &w : m->warps) clean = clean && w.all.come == 0 && w.open.empty() && w.groups.empty();
+  if (!clean && !run.fault) run.fault = "the block ends with a meeting or a multiplication under way";
+  for (u32 w = 0; w < THREADS_MAX / WARP; w++)
+    if (m->warps[w].trace != m->warps[w / 4 * 4].trace && !run.fault) run.fault = "the warps of a warpgroup multiply differently";
+}
+
+/* The blocks of one rank in the clusters, which lie along y. A cluster begins when all blocks of the one before it have ended. */
+static void run_rank(const u32 *grid, u32 rank) {
+  std::unique_lock<std::mutex> lock(run.lock);
+  const u32 blocks = run.kernel->cluster;
+  u32 begun = 0;
+  take_turn(rank, lock);
+  m->base = shared;
   for (u32 z = 0; z < grid[2]; z++)
-    for (u32 y = 0; y < grid[1]; y++)
-      for (u32 x = 0; x < grid[0] && !m.fault; x++) {
-        blockIdx = {x, y, z};
-        run_block(kernel->threads);
+    for (u32 y = rank; y < grid[1]; y += blocks)
+      for (u32 x = 0; x < grid[0] && !run.fault; x++) {
+        m->place = blockIdx = {x, y, z};
+        begin_block(run.kernel->threads);
+        schedule(run.kernel->threads, rank, lock);
+        end_block();
+        if (++run.ended % blocks == 0) run.blocks++;
+        for (begun += blocks; run.ended < begun && !run.fault; take_turn(rank, lock)) pass_turn();
       }
+  m->gone = true;
+  run.gone++;
+  pass_turn();
 }
 
 /* What a fault has left behind is gone; fibers begin anew, on the launch's operating-system thread. */
 static void reset() {
-  m.fault = nullptr;
-  m.block = {};
-  for (meeting &some : m.some) some = {};
-  m.any = m.block_any = 0;
-  for (warp &w : m.warps) {
+  m->gone = false;
+  m->dynamic = nullptr;
+  m->block = {};
+  for (meeting &some : m->some) some = {};
+  m->any = m->block_any = 0;
+  for (warp &w : m->warps) {
     w.all = {};
     w.open.clear();
     w.groups.clear();
   }
-  for (fiber &f : m.fibers) {
+  for (fiber &f : m->fibers) {
     f.started = false;
     f.waits_for = nullptr;
   }
@@ -228,19 +279,28 @@ static void reset() {
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args, const tensor_maps *maps) {
   if (kernel->threads > THREADS_MAX || kernel->threads % WARP != 0) return "a number of threads that a block cannot have";
   if (shared_bytes > SHARED_BYTES_MAX) return "more shared memory than a block may have";
-  if (!m.stacks) {
-    void *stacks = mmap(nullptr, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stacks == MAP_FAILED) return "no memory for the stacks";
-    m.stacks = static_cast<u8 *>(stacks);
+  if (kernel->cluster > CLUSTER_MAX || grid[1] % kernel->cluster != 0) return "a cluster that the grid cannot have";
+  run.kernel = kernel;
+  run.args = args;
+  run.maps = maps;
+  run.shared_bytes = shared_bytes;
+  run.fault = nullptr;
+  run.all = {};
+  run.turn = run.idle = run.ended = run.gone = 0;
+  gridDim = {grid[0], grid[1], grid[2]};
+  std::vector<std::thread> ranks;
+  for (u32 rank = 0; rank < kernel->cluster; rank++) {
+    m = &run.machines[rank];
+    if (!m->stacks) {
+      void *stacks = mmap(nullptr, THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (stacks == MAP_FAILED) return "no memory for the stacks";
+      m->stacks = static_cast<u8 *>(stacks);
+    }
+    reset();
   }
-  reset();
-  m.kernel = kernel;
-  m.args = args;
-  m.maps = maps;
-  m.shared_bytes = shared_bytes;
-  m.dynamic = nullptr;
-  std::thread(run_grid, kernel, grid).join();
-  return m.fault;
+  for (u32 rank = 0; rank < kernel->cluster; rank++) ranks.emplace_back(run_rank, grid, rank);
+  for (std::thread &rank : ranks) rank.join();
+  return run.fault;
 }
 
 static emulator_kernel *list;
@@ -253,16 +313,26 @@ void emulator_add(emulator_kernel *kernel) {
 /* === Block and warp operations ========================================================================================== */
 
 int __syncthreads_or(int x) {
-  m.any |= x;
-  meet(m.block, m.kernel->threads, "block barrier", [] {
-    m.block_any = m.any != 0;
-    m.any = 0;
+  m->any |= x;
+  meet(m->block, run.kernel->threads, "block barrier", [] {
+    m->block_any = m->any != 0;
+    m->any = 0;
   });
-  return m.block_any;
+  return m->block_any;
+}
+
+void emulator_cluster_sync() {
+  meet(run.all, run.kernel->threads * run.kernel->cluster, "cluster barrier", [] {});
+}
+
+/* Thread-local memory lies alike on all operating-system threads. */
+void *emulator_cluster_map(void *p, u32 rank) {
+  if (rank >= run.kernel->cluster) fault("a block that the cluster does not have");
+  return static_cast<u8 *>(p) - m->base + run.machines[rank].base;
 }
 
 template <class F> static u64 warp_meet(u64 x, const char *what, F work) {
-  warp &w = m.warps[threadIdx.x / WARP];
+  warp &w = m->warps[threadIdx.x / WARP];
   w.in[threadIdx.x % WARP] = x;
   meet(w.all, WARP, what, [&] { work(w); });
   return w.out[threadIdx.x % WARP];
@@ -274,7 +344,7 @@ void __syncwarp() {
 
 u64 emulator_shuffle(u64 x, u32 from) {
   warp_meet(x, "shuffle", [](warp &w) { memcpy(w.out, w.in, sizeof w.out); });
-  return m.warps[threadIdx.x / WARP].out[from % WARP];
+  return m->warps[threadIdx.x / WARP].out[from % WARP];
 }
 
 u32 __ballot_sync(u32, bool x) {
@@ -294,6 +364,14 @@ u32 __match_any_sync(u32, u32 x) {
   });
 }
 
+u32 __reduce_max_sync(u32, u32 x) {
+  return (u32)warp_meet(x, "maximum", [](warp &w) {
+    u64 max = 0;
+    for (u64 in : w.in) max = in > max ? in : max;
+    for (u64 &out : w.out) out = max;
+  });
+}
+
 u32 __reduce_add_sync(u32, u32 x) {
   return (u32)warp_meet(x, "sum", [](warp &w) {
     u32 sum = 0;
@@ -306,16 +384,16 @@ u32 __reduce_add_sync(u32, u32 x) {
 
 u32 emulator_address(const void *p) {
   const u8 *at = static_cast<const u8 *>(p);
-  m.dynamic = at >= raw && at < raw + sizeof raw ? raw : shared;
-  if (at < m.dynamic || at >= m.dynamic + m.shared_bytes) fault("the address of something that is not dynamic shared memory");
-  return SHARED_START + (u32)(at - m.dynamic);
+  m->dynamic = at >= raw && at < raw + sizeof raw ? raw : shared;
+  if (at < m->dynamic || at >= m->dynamic + run.shared_bytes) fault("the address of something that is not dynamic shared memory");
+  return SHARED_START + (u32)(at - m->dynamic);
 }
 
 /* The `bytes` bytes at a shared address. */
 static u8 *shared_at(u32 address, u32 bytes) {
   if (address % bytes != 0) fault("a shared address that is not aligned");
-  if (!m.dynamic || address < SHARED_START || address - SHARED_START + bytes > m.shared_bytes) fault("a shared address out of range");
-  return m.dynamic + (address - SHARED_START);
+  if (!m->dynamic || address < SHARED_START || address - SHARED_START + bytes > run.shared_bytes) fault("a shared address out of range");
+  return m->dynamic + (address - SHARED_START);
 }
 
 static void land(const copy &c) {
@@ -327,20 +405,20 @@ static void land(const copy &c) {
 void emulator_copy(u32 to, const void *global, u32 bytes) {
   if (reinterpret_cast<uintptr_t>(global) % 16 != 0 || bytes > 16) fault("a copy that is not aligned, or longer than 16 bytes");
   shared_at(to, 16);
-  if (m.copies_at_once)
+  if (run.copies_at_once)
     land({to, global, bytes});
   else
-    m.fibers[threadIdx.x].open.push_back({to, global, bytes});
+    m->fibers[threadIdx.x].open.push_back({to, global, bytes});
 }
 
 void emulator_copy_commit() {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m->fibers[threadIdx.x];
   self.groups.push_back(self.open);
   self.open.clear();
 }
 
 void emulator_copy_wait(u32 left) {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m->fibers[threadIdx.x];
   for (; self.groups.size() > left; self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
 }
@@ -349,8 +427,8 @@ void emulator_copy_wait(u32 left) {
 
 static barrier &barrier_at(u32 address) {
   shared_at(address, 8);
-  const auto found = m.barriers.find(address);
-  if (found == m.barriers.end()) fault("a barrier that was not initialised");
+  const auto found = m->barriers.find(address);
+  if (found == m->barriers.end()) fault("a barrier that was not initialised");
   return found->second;
 }
 
@@ -377,7 +455,7 @@ static void land(barrier &b) {
 void emulator_barrier_init(u32 address, u32 arrivals) {
   shared_at(address, 8);
   if (arrivals == 0) fault("a barrier of no arrivals");
-  m.barriers[address] = {arrivals, arrivals, 0, 0, {}, {}};
+  m->barriers[address] = {arrivals, arrivals, 0, 0, {}, {}};
 }
 
 void emulator_barrier_arrive(u32 address, u32 bytes) {
@@ -385,13 +463,13 @@ void emulator_barrier_arrive(u32 address, u32 bytes) {
   if (b.left == 0) fault("more arrivals at a barrier than it has");
   b.left--;
   b.bytes += bytes;
-  if (m.copies_at_once || b.waiting) land(b);
+  if (run.copies_at_once || b.waiting) land(b);
   end_phase(b);
 }
 
 /* The thread's copies have to come first: here they land at once. */
 void emulator_barrier_arrive_copies(u32 address) {
-  fiber &self = m.fibers[threadIdx.x];
+  fiber &self = m->fibers[threadIdx.x];
   emulator_copy_commit();
   for (; !self.groups.empty(); self.groups.pop_front())
     for (const copy &c : self.groups.front()) land(c);
@@ -404,7 +482,7 @@ void emulator_barrier_wait(u32 address, u32 parity) {
     land(b);
     end_phase(b);
     if ((b.phase.generation & 1) != parity) break;
-    fiber &self = m.fibers[threadIdx.x];
+    fiber &self = m->fibers[threadIdx.x];
     b.waiting++;
     self.waits_for = &b.phase;
     self.generation = b.phase.generation;
@@ -417,7 +495,7 @@ void emulator_barrier_wait(u32 address, u32 parity) {
 static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
   barrier &b = barrier_at(address);
   b.open.push_back({to, from, bytes, swizzled});
-  if (!m.copies_at_once && !b.waiting) return;
+  if (!run.copies_at_once && !b.waiting) return;
   land(b);
   end_phase(b);
 }
@@ -431,7 +509,7 @@ void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[
   tensor_shape s;
   memcpy(&s, map, sizeof s);
   if (dims != s.dims) fault("a box of another number of dimensions than its map");
-  if (to % (s.swizzled ? 1024u : 128u) != 0) fault("a box that is not aligned");
+  if (to % 128u != 0) fault("a box that is not aligned");
   const u32 row_bytes = s.box[0] * 2, matrices = dims == 3 ? s.box[2] : 1;
   if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % 8 != 0) fault("a box whose rows are no whole pieces");
   for (u32 i = 0; i < matrices; i++)
@@ -447,7 +525,7 @@ void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[
 
 void emulator_warps(u32 number, u32 threads, bool wait) {
   if (number < 1 || number > 15 || threads % WARP != 0) fault("a barrier of some warps that does not exist");
-  meeting &some = m.some[number];
+  meeting &some = m->some[number];
   if (wait) {
     meet(some, threads, "barrier of some warps", [] {});
     return;
@@ -460,7 +538,7 @@ void emulator_warps(u32 number, u32 threads, bool wait) {
 
 /* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */
 void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
-  warp &self = m.warps[threadIdx.x / WARP];
+  warp &self = m->warps[threadIdx.x / WARP];
   self.address[threadIdx.x % WARP] = to;
   memcpy(self.matrix[threadIdx.x % WARP], matrix, sizeof matrix);
   warp_meet(0, "matrix store", [](warp &w) {
@@ -497,7 +575,7 @@ static void multiply(const multiplication &job) {
   for (u32 i = 0; i < 16; i++)
     for (u32 k = 0; k < 16; k++)
       a[i][k] = job.is_held ? (bf16)(job.held[i % 8 * 4 + k % 8 / 2][k / 8 * 2 + i / 8] >> (k % 2 * 16))
-                            : element(job.a, job.quarter * 16 + i, k, false);
+                            : element(job.a, job.quarter * 16 + i, k, job.turned);
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
   for (u32 lane = 0; lane < WARP; lane++)
@@ -508,23 +586,24 @@ static void multiply(const multiplication &job) {
 }
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. held: a's registers, in place of its address. */
-static void add_multiplication(f32 *d, u32 n, u64 a, const u32 *held, u64 b, bool across) {
-  warp &self = m.warps[threadIdx.x / WARP];
-  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, across, {}, held != nullptr, {}};
+static void add_multiplication(f32 *d, u32 n, u64 a, const u32 *held, u64 b, bool turned, bool across) {
+  warp &self = m->warps[threadIdx.x / WARP];
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}, held != nullptr, {}};
   if (held) memcpy(self.next.held[threadIdx.x % WARP], held, sizeof self.next.held[0]);
-  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.across != across) fault("a warp multiplies different operands");
+  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across)
+    fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
   warp_meet(0, "multiplication", [](warp &w) {
     w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);
-    if (m.copies_at_once)
+    if (run.copies_at_once)
       w.open.push_back(w.next);
     else
       multiply(w.next);
   });
 }
 
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across) { add_multiplication(d, n, a, nullptr, b, across); }
-void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { add_multiplication(d, n, 0, a, b, across); }
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across) { add_multiplication(d, n, a, nullptr, b, turned, across); }
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { add_multiplication(d, n, 0, a, b, false, across); }
 
 void emulator_multiply_commit() {
   warp_meet(0, "commit", [](warp &w) {

@@ -18,6 +18,7 @@ struct emulator_kernel {
   const char *spec; /* "-DSPEC_THREADS=128u -DSPEC_TILE_N=64u ...", in the order of the test's variant                    */
   const char *flaw; /* "", or what was broken in this copy of the text on purpose: some case must find it different */
   u32 threads;
+  u32 cluster; /* blocks along y that see each other's shared memory; 1: none */
   void (*entry)(const void *args, const tensor_maps *maps);
   emulator_kernel *next;
 };
@@ -26,7 +27,7 @@ struct emulator_kernel {
 emulator_kernel *emulator_kernels(void) __attribute__((weak));
 void emulator_add(emulator_kernel *kernel); /* before main; kept, not copied */
 
-/* Runs every block of the grid, one after the other. Null, or what the kernel did that a GPU does not allow. maps: of a kernel that
+/* Runs every block of the grid, one cluster after the other. Null, or what the kernel did that a GPU does not allow. maps: of a kernel that
  * takes them, each holds a tensor_shape. */
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args,
                          const tensor_maps *maps) __attribute__((weak));

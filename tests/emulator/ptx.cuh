@@ -14,7 +14,7 @@ void emulator_copy(u32 shared, const void *global, u32 bytes);
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool across);
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across);
 void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
@@ -25,12 +25,16 @@ void emulator_barrier_wait(u32 barrier, u32 parity);
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[3], u32 barrier);
+void emulator_cluster_sync();
+void *emulator_cluster_map(void *p, u32 rank);
 
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
+NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
+template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) { return static_cast<T *>(emulator_cluster_map(shared, rank)); }
 
 NUM void ptx_barrier_init(u32 barrier, u32 arrivals) { emulator_barrier_init(barrier, arrivals); }
 NUM void ptx_barrier_ready() {}
@@ -51,6 +55,7 @@ NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 ba
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_prefetch(const void *, u32) {}
+NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }
@@ -68,8 +73,9 @@ NUM void ptx_settle(u32) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)
-template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false); }
-template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true); }
+template <int HALF_N> NUM void ptx_multiply(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false, false); }
+template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, false, true); }
+template <int HALF_N> NUM void ptx_multiply_turned(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true, false); }
 template <int HALF_N> NUM void ptx_multiply_held(f32 (&d)[HALF_N], const u32 (&a)[4], u64 b) {
   emulator_multiply_held(d, 2 * HALF_N, a, b, false);
 }

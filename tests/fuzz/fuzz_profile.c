@@ -7,15 +7,15 @@
 #define DEPLOY "{max_seqs: 2, max_batch_tokens: 256, max_len: 64}"
 #define ENTRY_BYTES 512u
 
-static void check_entries(const profile *p) {
-  ASSERT(p->count <= PROFILE_ENTRIES_MAX);
-  for (uint32_t i = 0; i < p->count; i++) {
-    const profile_entry *a = &p->entries[i];
+static void check_entries(const plan_product *entries, uint32_t count) {
+  ASSERT(count <= PROFILE_ENTRIES_MAX);
+  for (uint32_t i = 0; i < count; i++) {
+    const plan_product *a = &entries[i];
     ASSERT(a->n && a->k && a->y_f32 <= 1);
     ASSERT(a->gemm.rows_min >= 1 && a->gemm.rows_min <= a->gemm.rows_max && a->gemm.rows_max <= BATCH_TOKENS_MAX);
     ASSERT(a->gemm.workspace_bytes <= PROFILE_WORKSPACE_BYTES_MAX);
     for (uint32_t j = 0; j < i; j++) {
-      const profile_entry *b = &p->entries[j];
+      const plan_product *b = &entries[j];
       bool is_one_shape = a->n == b->n && a->k == b->k && a->y_f32 == b->y_f32;
       ASSERT(!is_one_shape || a->gemm.rows_max < b->gemm.rows_min || b->gemm.rows_max < a->gemm.rows_min);
     }
@@ -29,8 +29,9 @@ static char *write_profile(const profile *p) {
   unsigned long long version = p->count ? (unsigned long long)p->entries[0].gemm.library_version : 1;
   size_t used = (size_t)sprintf(text, "{\"library_version\":%llu,\"entries\":[", version);
   for (uint32_t i = 0; i < p->count; i++) {
-    const profile_entry *e = &p->entries[i];
-    used += (size_t)sprintf(text + used, "%s{\"n\":%u,\"k\":%u,\"out\":\"%s\",\"rows_min\":%u,\"rows_max\":%u,\"use\":true,"
+    const plan_product *e = &p->entries[i];
+    used += (size_t)sprintf(text + used, "%s{\"n\":%u,\"k\":%u,\"out\":\"%s\",\"rows_min\":%u,\"rows_max\":%u,"
+                            "\"certified\":true,\"use\":true,"
                             "\"workspace_bytes\":%llu,\"algo\":[", i ? "," : "", e->n, e->k, e->y_f32 ? "f32" : "bf16",
                             e->gemm.rows_min, e->gemm.rows_max, (unsigned long long)e->gemm.workspace_bytes);
     for (int w = 0; w < 8; w++) used += (size_t)sprintf(text + used, "%s\"%llx\"", w ? "," : "", (unsigned long long)e->gemm.algo[w]);
@@ -45,10 +46,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   profile p = {0}, again = {0};
   fail_clear();
   if (!fuzz_is_ok(profile_parse(text, bytes, &p))) {
-    ASSERT(p.entries == NULL && p.count == 0);
+    ASSERT(!p.entries && !p.others && p.count == 0 && p.other_count == 0);
     return 0;
   }
-  check_entries(&p);
+  check_entries(p.entries, p.count);
+  check_entries(p.others, p.other_count);
   char *written = write_profile(&p);
   ASSERT(profile_parse(written, strlen(written), &again) == OK);
   ASSERT(again.count == p.count);

@@ -375,7 +375,7 @@ static void library_products_are_right_for_any_row_count(void **state) {
   gpu_sync(device, stream, "w");
   gemm_lt_algo algos[8];
   uint32_t count = 0;
-  assert_int_equal(gemm_lt_candidates(lt, &shape, ROWS, 16 << 20, algos, 8, &count), OK);
+  assert_int_equal(gemm_lt_offered(lt, &shape, ROWS, 16 << 20, algos, 8, &count), OK);
   assert_true(count > 0 && gemm_lt_version(lt) >= 120000);
   static const uint32_t rows_tried[] = {ROWS, 1, 17, 33};
   for (uint32_t i = 0; i < count; i++) {

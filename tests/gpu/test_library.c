@@ -1,7 +1,8 @@
 /* test_library.c - products computed by cuBLASLt instead of our gemm kernel: the same receipt, or a refusal at start-up.
  *
  * Probes the shipped model's plan on this GPU, plans again with the profile, and runs the same requests under both plans. Controls: a
- * profile of another library version is refused, and so is, by its bits, a library that gets one word of a product wrong. */
+ * profile of another library version is refused, and so is, by its bits, a library that gets one word of a product wrong. Pins of a shipped
+ * profile are left out instead where the library is another or none, and judged by their bits all the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +14,12 @@
 #include <unistd.h>
 #include "engine/base.h"
 #include "engine/gemm_lt.h"
+#include "planner/planner.h"
 #include "tests/e2e/e2e.h"
 
-enum { PLAIN, PINNED, WRONG, FILES };
+#define FILE_BYTES_MAX (16u << 20)
+
+enum { PLAIN, PINNED, WRONG, OPTIONAL, STALE, FILES };
 static char program[E2E_PATH_MAX], folder[256], plans[FILES][512], profiles[FILES][512], receipt[512];
 
 static char *arg(const char *text) { return (char *)(uintptr_t)text; }
@@ -43,9 +47,10 @@ static int run(const char *plan, char *output, size_t bytes) {
 static char *read_file(const char *path) {
   FILE *file = fopen(path, "rb");
   assert_non_null(file);
-  char *text = calloc(1, 1u << 20);
+  char *text = calloc(1, FILE_BYTES_MAX);
   assert_non_null(text);
-  assert_true(fread(text, 1, (1u << 20) - 1, file) > 0);
+  const size_t bytes = fread(text, 1, FILE_BYTES_MAX - 1, file);
+  assert_true(bytes > 0 && bytes < FILE_BYTES_MAX - 1); /* whole */
   fclose(file);
   return text;
 }
@@ -57,9 +62,25 @@ static void write_file(const char *path, const char *text) {
   assert_int_equal(fclose(file), 0);
 }
 
-/* The probe picks by time; here every entry is to be used, fast or not. */
+/* The probe picks by time; here every certified entry is to be used, fast or not. */
 static void use_all(char *profile) {
   for (char *at; (at = strstr(profile, "\"use\": false"));) memcpy(at, "\"use\": true ", 12);
+}
+
+/* As if the profile came with the program. */
+static void make_shipped_plan(const char *profile, const char *path) {
+  char *texts[] = {read_file("tests/tiny/config.json"), read_file("tests/tiny/deploy.yaml"), read_file(profile)};
+  const planner_input input = {.config = {texts[0], strlen(texts[0])}, .deploy = {texts[1], strlen(texts[1])},
+                               .profile = {texts[2], strlen(texts[2])}, .shipped = "test.json"};
+  void *plan = NULL;
+  size_t bytes = 0;
+  assert_int_equal(planner_make(&input, &plan, &bytes), OK);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(plan, 1, bytes, file), bytes);
+  assert_int_equal(fclose(file), 0);
+  free(plan);
+  for (size_t i = 0; i < ARRAY_LEN(texts); i++) free(texts[i]);
 }
 
 static void pinned_products_give_the_same_receipt(void **state) {
@@ -68,7 +89,8 @@ static void pinned_products_give_the_same_receipt(void **state) {
   assert_int_equal(make_plan(NULL, plans[PLAIN]), 0);
   assert_int_equal(run(plans[PLAIN], output, sizeof output), 0);
   char *expected = read_file(receipt);
-  assert_int_equal(call((char *[]){program, arg("probe"), plans[PLAIN], arg("-o"), profiles[PINNED], NULL}, output, sizeof output), 0);
+  assert_int_equal(call((char *[]){program, arg("probe"), plans[PLAIN], arg("--offered"), arg("-o"), profiles[PINNED], NULL}, output,
+                        sizeof output), 0);
   char *profile = read_file(profiles[PINNED]);
   use_all(profile);
   write_file(profiles[PINNED], profile);
@@ -97,10 +119,23 @@ static void another_library_version_is_refused(void **state) {
   assert_non_null(strstr(output, "cuBLASLt version"));
 }
 
+static void shipped_pins_of_another_version_are_left_out(void **state) {
+  (void)state;
+  static char output[1 << 20];
+  make_shipped_plan(profiles[WRONG], plans[STALE]);
+  assert_int_equal(run(plans[PLAIN], output, sizeof output), 0);
+  char *expected = read_file(receipt);
+  assert_int_equal(run(plans[STALE], output, sizeof output), 0);
+  char *found = read_file(receipt);
+  assert_string_equal(e2e_without_machine(expected), e2e_without_machine(found));
+  free(expected);
+  free(found);
+}
+
 /* === A library that errs ==================================================================================================== */
 
 static gpu *device;
-static bool errs;
+static bool errs, is_absent;
 
 status __real_gemm_lt_open(gpu *on, const dynlib_search *search, gemm_lt **out);
 status __real_gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t rows, uint64_t x, uint64_t w, uint64_t y,
@@ -111,6 +146,7 @@ status __wrap_gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uin
 
 status __wrap_gemm_lt_open(gpu *on, const dynlib_search *search, gemm_lt **out) {
   device = on;
+  if (is_absent) return FAIL(ERR_DEVICE, "cuBLASLt not found");
   return __real_gemm_lt_open(on, search, out);
 }
 
@@ -134,6 +170,41 @@ static void wrong_bits_are_refused(void **state) {
   assert_non_null(strstr(verbatim_error(), "does not give the bits of our gemm"));
 }
 
+static verbatim *open_plan(const char *path, int *result) {
+  const verbatim_config config = {.plan_path = path, .model_dir = "tests/tiny", .device = 0};
+  verbatim *engine = NULL;
+  *result = verbatim_open(&engine, &config);
+  return engine;
+}
+
+static void shipped_pins_need_no_library(void **state) {
+  (void)state;
+  int result;
+  make_shipped_plan(profiles[PINNED], plans[OPTIONAL]);
+  verbatim *engine = open_plan(plans[OPTIONAL], &result);
+  assert_int_equal(result, OK);
+  assert_true(verbatim_describe(engine).cublaslt_version > 0);
+  assert_null(strstr(verbatim_describe(engine).note, "by our kernel"));
+  verbatim_close(engine);
+  engine = open_plan(plans[STALE], &result);
+  assert_int_equal(result, OK);
+  assert_non_null(strstr(verbatim_describe(engine).note, "cuBLASLt version"));
+  verbatim_close(engine);
+  errs = true;
+  open_plan(plans[OPTIONAL], &result);
+  errs = false;
+  assert_int_equal(result, ERR_MISMATCH);
+  is_absent = true;
+  engine = open_plan(plans[OPTIONAL], &result);
+  assert_int_equal(result, OK);
+  assert_true(verbatim_describe(engine).cublaslt_version == 0);
+  assert_non_null(strstr(verbatim_describe(engine).note, "cuBLASLt not found"));
+  verbatim_close(engine);
+  open_plan(plans[PINNED], &result);
+  is_absent = false;
+  assert_int_equal(result, ERR_DEVICE);
+}
+
 int main(int argc, char **argv) {
   (void)argc;
   e2e_begin(3, (char *[]){argv[0], arg("--device"), arg("gpu"), NULL});
@@ -146,7 +217,9 @@ int main(int argc, char **argv) {
   }
   const struct CMUnitTest tests[] = {cmocka_unit_test(pinned_products_give_the_same_receipt),
                                      cmocka_unit_test(another_library_version_is_refused),
-                                     cmocka_unit_test(wrong_bits_are_refused)};
+                                     cmocka_unit_test(shipped_pins_of_another_version_are_left_out),
+                                     cmocka_unit_test(wrong_bits_are_refused),
+                                     cmocka_unit_test(shipped_pins_need_no_library)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   for (int i = 0; i < FILES; i++) unlink(plans[i]), unlink(profiles[i]);
   unlink(receipt);

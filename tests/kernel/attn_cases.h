@@ -7,7 +7,7 @@
 
 typedef struct attn_shape {
   u32 heads, rank, rope;
-  u32 chunk_tokens, group_chunks, unit_chunks; /* unit_chunks 0: whole */
+  u32 chunk_tokens, group_chunks, piece; /* piece: chunks of one when the step is cut, 0: it is not */
   u32 tiles;
   struct { u32 count, seq, position; } tile[5];
 } attn_shape;

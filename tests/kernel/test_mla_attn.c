@@ -1,5 +1,6 @@
-/* test_mla_attn.c - mla_attn: whole and split, every head grouping, positions at every edge of blocks, chunks and groups, pages
+/* test_mla_attn.c - mla_attn: whole and cut, every form and head grouping, positions at every edge of blocks, chunks and groups, pages
  * whose rows beyond the position are poison; against one query at a time by the text, and against binary64. */
+#include "attn_cut.h"
 #include "attn_cases.h"
 
 enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11 }; /* 11 pages a sequence: positions up to 703 */
@@ -7,9 +8,10 @@ enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11 }; /* 11 pages a sequence: positio
 typedef struct attn_buffers {
   bf16 *q, *kv, *out;
   f32 *partial_o, *partial_ml;
+  attn_part *parts;
   u32 *table;
   attn_tile *tiles;
-  u32 tokens, units_max;
+  u32 tokens, slots_max;
 } attn_buffers;
 
 static u32 token_position(const attn_shape *s, u32 token) {
@@ -39,13 +41,47 @@ static void fill_kv(const attn_shape *s, cases *c, attn_buffers *b) {
   }
 }
 
+/* The choice of attn_cut.h, by the text of its head. */
+static u32 chosen_piece(const mla_attn_args *a) {
+  u32 best = ATTN_WHOLE;
+  u64 least = UINT64_MAX;
+  for (u32 choice = 0; choice < ATTN_CUTS; choice++) {
+    attn_sum sum = {0};
+    u32 piece = attn_cut_piece(choice, a->group_chunks);
+    for (u32 i = 0; i < a->step->tile_count && piece; i++) attn_sum_add(&sum, a, attn_extent_of(a, a->tiles[i]), piece);
+    if (attn_cut_cost(a, sum, piece) > least) continue;
+    least = attn_cut_cost(a, sum, piece);
+    best = piece;
+  }
+  return best;
+}
+
+/* Estimates, or a lack of room, by which the wanted piece is the cheapest. */
+static void steer(const attn_shape *s, mla_attn_args *args) {
+  args->block_ns = 1000;
+  for (; args->slots_max > 0; args->slots_max--)
+    for (args->slot_ns = 0; args->slot_ns < 2000; args->slot_ns += args->slot_ns / 8 + 1)
+      if (chosen_piece(args) == s->piece) return;
+  fail_msg("no estimate gives pieces of %u chunks", s->piece);
+}
+
+static void make_outputs(kernel_test *test, const attn_shape *s, attn_buffers *b, u32 padding) {
+  size_t items = (size_t)b->tokens * s->heads;
+  b->out = kernel_test_output(test, (items + padding) * s->rank * 2);
+  kernel_test_keep(test, b->out + items * s->rank, (size_t)padding * s->rank * 2);
+  if (!s->piece) return;
+  b->slots_max = b->tokens * SCALE_PAGES;
+  b->partial_o = kernel_test_output(test, (size_t)b->slots_max * s->heads * s->rank * 4);
+  b->partial_ml = kernel_test_output(test, (size_t)b->slots_max * s->heads * 8);
+  b->parts = kernel_test_output(test, b->tokens * sizeof *b->parts);
+}
+
 static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers *b, mla_attn_args *args) {
   u32 columns = s->rank + s->rope, padding = 2;
   memset(b, 0, sizeof *b);
   for (u32 i = 0; i < s->tiles; i++) b->tokens += s->tile[i].count;
   kernel_test_start(test);
   *args = (mla_attn_args){.step = kernel_test_step(test, b->tokens, 0, s->tiles)};
-  b->units_max = s->unit_chunks ? (u32)div_up(SCALE_PAGES * 64, s->unit_chunks * s->chunk_tokens) : 1;
   b->tiles = kernel_test_input(test, (s->tiles + 1) * sizeof *b->tiles);
   b->q = kernel_test_input(test, (size_t)(b->tokens + padding) * s->heads * columns * 2);
   b->kv = kernel_test_input(test, (size_t)PAGES * 64 * columns * 2);
@@ -55,15 +91,8 @@ static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers
     b->tiles[i] = (attn_tile){row, s->tile[i].count, s->tile[i].seq, s->tile[i].position};
   kernel_test_bf16s(c, b->q, (size_t)b->tokens * s->heads * columns, 1.0f);
   fill_kv(s, c, b);
-  size_t items = (size_t)b->tokens * s->heads;
-  if (s->unit_chunks) {
-    b->partial_o = kernel_test_output(test, items * b->units_max * s->rank * 4);
-    b->partial_ml = kernel_test_output(test, items * b->units_max * 8);
-  } else {
-    b->out = kernel_test_output(test, (items + padding) * s->rank * 2);
-    kernel_test_keep(test, b->out + items * s->rank, (size_t)padding * s->rank * 2);
-    args->scratch = kernel_test_scratch(test, (size_t)4 * 2 * 64 * (s->rank + 2) * 4);
-  }
+  make_outputs(test, s, b, padding * s->heads);
+  args->scratch = kernel_test_scratch(test, (size_t)4 * 2 * 64 * (s->rank + 2) * 4);
   args->tiles = b->tiles;
   args->q = b->q;
   args->kv = b->kv;
@@ -71,42 +100,55 @@ static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers
   args->out = b->out;
   args->partial_o = b->partial_o;
   args->partial_ml = b->partial_ml;
+  args->parts = b->parts;
   args->heads = s->heads;
   args->kv_lora_rank = s->rank;
   args->rope_dim = s->rope;
   args->block_table_stride = SCALE_PAGES;
   args->chunk_tokens = s->chunk_tokens;
   args->group_chunks = s->group_chunks;
-  args->unit_chunks = s->unit_chunks;
-  args->units_max = b->units_max;
+  args->workers = 100;
+  args->slots_max = b->slots_max;
   args->scale_log2 = 0x1.2p-4f;
+  if (s->piece) steer(s, args);
 }
 
-/* Units that a query does not reach stay as they are; zeros of the others may have either sign. */
-static void declare_units(kernel_test *test, const attn_shape *s, const attn_buffers *b) {
-  for (u32 t = 0; t < b->tokens; t++) {
-    for (u32 u = token_position(s, t) / (s->unit_chunks * s->chunk_tokens) + 1; u < b->units_max; u++) {
-      size_t at = ((size_t)t * b->units_max + u) * s->heads;
-      kernel_test_keep(test, b->partial_o + at * s->rank, (size_t)s->heads * s->rank * 4);
-      kernel_test_keep(test, b->partial_ml + at * 2, (size_t)s->heads * 8);
-    }
+/* What is not written: slots that no unit takes, rows of `out` of tiles that are cut. Zeros of the units may have either sign. */
+static void declare_units(kernel_test *test, const attn_shape *s, const attn_buffers *b, const mla_attn_args *a) {
+  u32 slots = 0;
+  for (u32 i = 0; i < s->tiles; i++) {
+    u32 units = attn_cut_units(attn_extent_of(a, b->tiles[i]).chunks, s->piece, s->group_chunks), row = s->heads * s->rank;
+    if (units) kernel_test_keep(test, b->out + (size_t)b->tiles[i].row * row, (size_t)b->tiles[i].count * row * 2);
+    slots += units * b->tiles[i].count;
   }
-  size_t items = (size_t)b->tokens * b->units_max * s->heads;
+  assert_true(slots > 0 && slots <= b->slots_max);
+  size_t at = (size_t)slots * s->heads, items = (size_t)b->slots_max * s->heads;
+  kernel_test_keep(test, b->partial_o + at * s->rank, (items - at) * s->rank * 4);
+  kernel_test_keep(test, b->partial_ml + at * 2, (items - at) * 8);
   kernel_test_loose(test, b->partial_o, items * s->rank * 4);
   kernel_test_loose(test, b->partial_ml, items * 8);
 }
 
-static void check_split(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
-  u32 position = token_position(s, token), columns = s->rank + s->rope;
+/* The units of a token: of every group the fold of its first piece, then chunk by chunk. */
+static void check_units(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
+  u32 position = token_position(s, token), columns = s->rank + s->rope, unit = 0, tile = 0;
   const u32 *pages = b->table + token_seq(s, token) * SCALE_PAGES;
-  for (u32 unit = 0; unit <= position / (s->unit_chunks * s->chunk_tokens); unit++) {
-    attn_result r = {0};
-    size_t at = ((size_t)token * b->units_max + unit) * s->heads + head;
+  const attn_part *part = &b->parts[token];
+  while (b->tiles[tile].row + b->tiles[tile].count <= token) tile++;
+  u32 chunks = (b->tiles[tile].position + b->tiles[tile].count - 1) / s->chunk_tokens + 1;
+  assert_int_equal(part->piece_chunks, s->piece);
+  for (u32 chunk = 0, next; chunk < chunks; chunk = next, unit++) {
+    u32 group_end = (chunk / s->group_chunks + 1) * s->group_chunks;
+    next = chunk % s->group_chunks ? chunk + 1 : chunk + (s->piece < s->group_chunks ? s->piece : s->group_chunks);
+    next = next < group_end ? next : group_end;
+    attn_result r = {.m = -0x1p60f};
+    size_t at = (part->first + (size_t)unit * part->step) * s->heads + head;
     const bf16 *q = b->q + ((size_t)token * s->heads + head) * columns;
-    attn_unit(&r, s, q, b->kv, pages, position, unit * s->unit_chunks, s->unit_chunks, scale);
+    attn_unit(&r, s, q, b->kv, pages, position, chunk, next - chunk, scale);
     assert_true(b->partial_ml[2 * at] == r.m && b->partial_ml[2 * at + 1] == r.l);
     for (u32 i = 0; i < s->rank; i++) assert_true(b->partial_o[at * s->rank + i] == r.o[i]);
   }
+  assert_int_equal(unit, part->units);
 }
 
 static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
@@ -131,22 +173,32 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u
   for (u32 i = 0; i < 4; i++) kernel_test_near((double)num_from_bf16(out[i * (s->rank / 4)]), sum[i] / weight, 0.02, 0.02);
 }
 
+static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variants[3]) {
+  kernel_variant wide = {.spec = {{"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 2, .grid = {4, 1, 1}};
+  wide.threads = 256;
+  wide.shared_bytes = 1024 + 3 * 8192 * (u32)div_up(s->rank + s->rope, 64) + 8192 + 2048;
+  kernel_variant narrow = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
+                           .threads = 512, .shared_bytes = 232448, .rows = tokens};
+  narrow.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
+  for (u32 i = 0; i < 3; i++) narrow.grid[i] = 1;
+  variants[0] = wide;
+  variants[1] = narrow;
+  variants[2] = narrow;
+  variants[2].grid[0] = 3;
+  return s->heads > 32 ? 1 : 3;
+}
+
 static void attn_case(kernel_test *test, const attn_shape *s) {
-  cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->unit_chunks};
+  cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->piece};
   attn_buffers b;
   mla_attn_args args;
+  kernel_variant variants[3];
   build(test, s, &c, &b, &args);
-  if (s->unit_chunks) declare_units(test, s, &b);
-  kernel_variant variants[2] = {{.spec = {{"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 2}};
-  variants[0].threads = 256;
-  variants[0].shared_bytes = 1024 + 3 * 8192 * (u32)div_up(s->rank + s->rope, 64) + 8192 + 1024;
-  variants[1] = variants[0];
-  for (u32 i = 0; i < 3; i++) variants[0].grid[i] = variants[1].grid[i] = 1;
-  variants[1].grid[0] = 4;
-  kernel_test_run(test, &args, variants, 2);
+  if (s->piece) declare_units(test, s, &b, &args);
+  kernel_test_run(test, &args, variants, make_variants(s, b.tokens, variants));
   for (u32 i = 0; i < 12; i++) {
     u32 token = i == 0 ? 0 : i == 1 ? b.tokens - 1 : cases_below(&c, b.tokens), head = i == 0 ? s->heads - 1 : cases_below(&c, s->heads);
-    (s->unit_chunks ? check_split : check_whole)(s, &b, token, head, args.scale_log2);
+    (s->piece && b.parts[token].units ? check_units : check_whole)(s, &b, token, head, args.scale_log2);
   }
 }
 
@@ -164,6 +216,10 @@ static void attn_cases(kernel_test *test) {
       {3, 256, 32, 64, 1, 1, 2, {{21, 0, 50}, {20, 1, 120}}},
       {40, 256, 32, 128, 2, 0, 3, {{1, 0, 300}, {1, 1, 63}, {1, 0, 0}}}, /* MiniCPM3  */
       {32, 256, 64, 64, 4, 1, 2, {{2, 0, 190}, {1, 1, 500}}},           /* Mistral 4 */
+      {16, 512, 64, 64, 4, 2, 3, {{1, 0, 700}, {1, 1, 127}, {1, 0, 64}}}, /* halves of a group; a tile of one piece */
+      {16, 256, 64, 64, 2, 4, 3, {{1, 0, 703}, {1, 1, 255}, {1, 0, 256}}}, /* two groups a piece */
+      {32, 512, 64, 64, 2, 0, 2, {{1, 0, 290}, {2, 1, 126}}},
+      {8, 256, 64, 64, 4, 2, 3, {{1, 0, 515}, {1, 1, 63}, {2, 1, 126}}},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i]);
 }

@@ -5,7 +5,30 @@
 typedef struct norm_shape {
   u32 rows, dim, x_gap, y_gap, delta, in_place, indexed, kind;
   f32 scale, delta_scale, y_scale;
+  u32 top_k;
 } norm_shape;
+
+/* The experts' rows of all tokens, in some order. */
+static void take_experts(kernel_test *test, cases *c, rmsnorm_args *a, u32 tokens) {
+  u32 pairs = tokens * a->top_k;
+  f32 *experts = kernel_test_input(test, (size_t)pairs * a->dim * 4), *weight = kernel_test_input(test, (pairs + 3 * a->top_k) * 4);
+  u32 *pair_row = kernel_test_input(test, (pairs + 3 * a->top_k) * 4);
+  kernel_test_floats(c, experts, (size_t)pairs * a->dim, 5);
+  kernel_test_floats(c, weight, pairs, 1);
+  for (u32 p = 0; p < pairs; p++) pair_row[p] = (p * 7 + 3) % pairs;
+  a->experts = experts;
+  a->topk_weight = weight;
+  a->pair_row = pair_row;
+}
+
+/* What is added to element i of a row. */
+static f32 delta_of(const rmsnorm_args *a, size_t token, u32 i) {
+  f32 sum = 0, plus = a->delta ? a->delta[token * a->x_stride + i] : 0;
+  if (!a->experts) return plus;
+  for (size_t k = token * a->top_k; k < (token + 1) * a->top_k; k++)
+    sum = fmaf(a->topk_weight[k], a->experts[(size_t)a->pair_row[k] * a->dim + i], sum);
+  return a->delta ? sum + plus : sum;
+}
 
 /* One large number a row, and many whose squares are lost when added to it one by one but not when added to each other first:
  * the order of the sum shows in several last places of the factor, and so in some of the bf16 results. */
@@ -47,13 +70,18 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   args.eps = 1e-6f;
   args.delta_scale = s->delta_scale;
   args.y_scale = s->y_scale;
-  kernel_variant variants[] = {{.grid = {s->rows, 1, 1}, .threads = 256}, {.grid = {s->rows + 2, 1, 1}, .threads = 256}};
-  kernel_test_run(test, &args, variants, 2);
+  args.top_k = s->top_k;
+  if (s->top_k) take_experts(test, &c, &args, s->indexed ? s->rows * 2 : s->rows);
+  kernel_variant variants[3];
+  for (u32 i = 0; i < 3; i++)
+    variants[i] = (kernel_variant){
+        .grid = {s->rows + i, 1, 1}, .threads = 1024, .spec = {{"SPEC_HELD", i == 0 ? 1 : i == 1 ? 2 : 8}}, .spec_count = 1};
+  kernel_test_run(test, &args, variants, 3);
   for (u32 r = 0; r < s->rows; r++) {
-    size_t source = (size_t)(row_index ? row_index[r] : r) * x_stride;
+    size_t token = row_index ? row_index[r] : r, source = token * x_stride;
     double sum = 0;
     for (u32 i = 0; i < s->dim; i++) {
-      if (delta) before[source + i] = fmaf(delta[source + i], args.delta_scale, before[source + i]);
+      if (delta || s->top_k) before[source + i] = fmaf(delta_of(&args, token, i), args.delta_scale, before[source + i]);
       sum += (double)before[source + i] * (double)before[source + i];
     }
     double factor = 1 / sqrt(sum / s->dim + 1e-6);
@@ -71,12 +99,17 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
 
 static void norm_cases(kernel_test *test) {
   static const norm_shape shapes[] = {
-      {1, 8, 0, 0, 0, 0, 0, 0, 1, 1, 1},        {2, 255, 1, 1, 1, 1, 0, 0, 1, 1, 1},  {3, 256, 0, 0, 1, 1, 0, 0, 100, 1, 1},
-      {1, 257, 3, 0, 1, 0, 0, 0, 1, 1, 1},      {5, 512, 64, 0, 0, 0, 0, 0, 1e-4f, 1, 1}, {64, 128, 0, 0, 1, 1, 0, 0, 1, 1, 1},
-      {7, 1536, 0, 0, 1, 1, 1, 1, 1, 1, 1},     {4, 2048, 0, 0, 1, 0, 1, 1, 1e6f, 1, 1}, {24, 7168, 0, 0, 0, 0, 0, 0, 0, 1, 1},
-      {2, 7168, 0, 0, 1, 1, 0, 0, 1, 1, 1},     {3, 1000, 0, 8, 0, 0, 0, 1, 1, 1, 1},
-      {3, 2560, 0, 0, 1, 1, 0, 0, 1, 0.17780070f, 1}, {4, 2560, 0, 0, 1, 0, 1, 1, 1, 0.17780070f, 0.1f},
-      {2, 257, 3, 1, 1, 1, 0, 0, 8, 3.7f, 1},   {5, 320, 0, 0, 0, 0, 1, 1, 1, 1, 0.3f},
+      {1, 8, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0},        {2, 255, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0},
+      {3, 256, 0, 0, 1, 1, 0, 0, 100, 1, 1, 0},
+      {1, 257, 3, 0, 1, 0, 0, 0, 1, 1, 1, 0},      {5, 512, 64, 0, 0, 0, 0, 0, 1e-4f, 1, 1, 0},
+      {64, 128, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0},
+      {7, 1536, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0},     {4, 2048, 0, 0, 1, 0, 1, 1, 1e6f, 1, 1, 0},
+      {24, 7168, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0},
+      {2, 7168, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0},     {3, 1000, 0, 8, 0, 0, 0, 1, 1, 1, 1, 0},
+      {3, 2560, 0, 0, 1, 1, 0, 0, 1, 0.17780070f, 1, 0}, {4, 2560, 0, 0, 1, 0, 1, 1, 1, 0.17780070f, 0.1f, 0},
+      {2, 257, 3, 1, 1, 1, 0, 0, 8, 3.7f, 1, 0},   {5, 320, 0, 0, 0, 0, 1, 1, 1, 1, 0.3f, 0},
+      {1, 7168, 0, 0, 1, 1, 0, 0, 1, 1, 1, 8},  {5, 1020, 0, 0, 1, 1, 0, 0, 1, 1, 1, 6}, {33, 128, 4, 0, 0, 1, 0, 0, 1, 1, 1, 2},
+      {3, 2048, 0, 0, 1, 0, 1, 1, 1, 0.7f, 1, 9}, {2, 600, 0, 0, 0, 0, 1, 1, 1, 1, 1, 32},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) norm_case(test, &shapes[i]);
 }

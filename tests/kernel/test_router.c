@@ -66,7 +66,31 @@ static void check_token(const router_shape *s, const f32 *logit, const f32 *bias
   }
 }
 
-static void router_case(kernel_test *test, const router_shape *s) {
+static void take_sorted(kernel_test *test, router_args *a, const router_shape *s) {
+  u32 pairs = s->tokens * s->top_k;
+  a->sorts = 1;
+  a->expert_first = kernel_test_output(test, (s->experts + 1) * 4);
+  a->row_token = kernel_test_output(test, pairs * 4);
+  a->pair_row = kernel_test_output(test, pairs * 4);
+}
+
+/* Every pair's row is how many pairs stand before it. */
+static void check_sorted(const router_args *a, const router_shape *s) {
+  u32 pairs = s->tokens * s->top_k;
+  for (u32 e = 0; e <= s->experts; e++) {
+    u32 before = 0;
+    for (u32 p = 0; p < pairs; p++) before += a->topk_id[p] < e;
+    assert_int_equal(a->expert_first[e], before);
+  }
+  for (u32 p = 0; p < pairs; p++) {
+    u32 before = a->expert_first[a->topk_id[p]];
+    for (u32 q = 0; q < p; q++) before += a->topk_id[q] == a->topk_id[p];
+    assert_int_equal(a->pair_row[p], before);
+    assert_int_equal(a->row_token[before], p / s->top_k);
+  }
+}
+
+static void router_case(kernel_test *test, const router_shape *s, bool sorts) {
   cases c = {.state = s->tokens * 1000003u + s->experts * 31 + s->top_k + s->scoring};
   u32 padded = s->tokens + 3;
   kernel_test_start(test);
@@ -86,9 +110,12 @@ static void router_case(kernel_test *test, const router_shape *s) {
   args.group_mode = s->group_mode;
   args.normalise = s->normalise;
   args.scale = s->scale;
+  if (sorts) take_sorted(test, &args, s);
   u32 blocks = (u32)div_up(s->tokens, 4);
-  kernel_variant variants[] = {{.grid = {blocks, 1, 1}, .threads = 128}, {.grid = {blocks + 2, 1, 1}, .threads = 128}};
-  kernel_test_run(test, &args, variants, 2);
+  kernel_variant variants[] = {{.grid = {blocks, 1, 1}, .threads = 128}, {.grid = {blocks + 2, 1, 1}, .threads = 128},
+                               {.grid = {1, 1, 1}, .threads = 512}};
+  kernel_test_run(test, &args, variants, 3);
+  if (sorts) check_sorted(&args, s);
   for (u32 t = 0; t < s->tokens; t++)
     check_token(s, logits + (size_t)t * s->experts, bias, id + t * s->top_k, weight + t * s->top_k);
 }
@@ -104,7 +131,9 @@ static void router_cases(kernel_test *test) {
       {5, 33, 16, 1, 1, SOFTMAX, NONE, 1, 0, 1, 0.5f},  {37, 128, 4, 8, 3, SOFTMAX, TOP2, 0, 1, 0, 1.5f},
       {9, 128, 4, 8, 3, SOFTMAX, TOP2, 0, 1, 3, 1.5f},
   };
-  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) router_case(test, &shapes[i]);
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) router_case(test, &shapes[i], false);
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++)
+    if (shapes[i].tokens <= ROUTER_SORTS_MAX) router_case(test, &shapes[i], true);
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "router", router_cases); }

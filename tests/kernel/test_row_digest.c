@@ -11,7 +11,7 @@ static void digest_case(kernel_test *test, u32 rows, u32 words, u32 gap, u32 log
   kernel_test_keep(test, out + rows, 2 * sizeof *out);
   for (u32 i = 0; i < rows * stride; i++) x[i] = cases_bits(&c);
   row_digest_args args = {.step = step, .x = x, .digest = out, .rows_kind = logits, .words = words, .stride = stride};
-  kernel_variant variants[] = {{.grid = {rows, 1, 1}, .threads = 1024}, {.grid = {rows + 2, 1, 1}, .threads = 1024}};
+  kernel_variant variants[] = {{.grid = {rows, ROW_BLOCKS, 1}, .threads = 1024}, {.grid = {rows + 2, ROW_BLOCKS, 1}, .threads = 1024}};
   kernel_test_run(test, &args, variants, 2);
   for (u32 r = 0; r < rows; r++) {
     u64 sum = 0;

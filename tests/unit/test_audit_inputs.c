@@ -193,18 +193,19 @@ static void inputs_have_their_names(void **state) {
   subject s = open_subject("small-v3", BOTH);
   EXPECT(op_of(&s, "layer 1 input_norm")->inputs, "layer 0 post_norm x", "layer 0 down");
   EXPECT(op_of(&s, "layer 1 o_proj")->inputs, "layer 1 v_up");
-  EXPECT(op_of(&s, "layer 1 kv_write")->inputs, "layer 1 qkv_a");
-  EXPECT(op_of(&s, "layer 1 mla_attn")->inputs, "layer 1 absorb", "layer 1 q_rope q_latent", "layer 1 kv_write");
+  EXPECT(op_of(&s, "layer 1 qkv_rope kv")->inputs, "layer 1 qkv_a", "layer 1 q_b");
+  EXPECT(op_of(&s, "layer 1 mla_attn")->inputs, "layer 1 absorb", "layer 1 qkv_rope q_latent", "layer 1 qkv_rope kv");
   EXPECT(op_of(&s, "layer 1 experts gate_up")->inputs, "layer 1 post_norm");
   EXPECT(op_of(&s, "layer 1 experts gate_up")->prior_inputs, "layer 1 router topk_id");
-  EXPECT(op_of(&s, "layer 1 moe_combine")->inputs, "layer 1 experts down", "layer 1 router topk_weight", "layer 1 shared down");
+  EXPECT(op_of(&s, "layer 2 input_norm")->inputs, "layer 1 post_norm x", "layer 1 shared down", "layer 1 experts down",
+         "layer 1 router topk_weight");
   assert_int_equal(op_of(&s, "embed")->inputs.count, 0);
-  assert_true(op_of(&s, "layer 1 mla_attn")->reads_kv && !op_of(&s, "layer 1 kv_write")->reads_kv);
+  assert_true(op_of(&s, "layer 1 mla_attn")->reads_kv && !op_of(&s, "layer 1 qkv_rope kv")->reads_kv);
   assert_int_equal(op_of(&s, "layer 1 mla_attn")->prior, AUDIT_NONE);
   assert_int_equal(op_of(&s, "layer 1 mla_attn")->rows_max, 16);
   close_subject(&s);
   s = open_subject("small-v3", SPLIT);
-  EXPECT(op_of(&s, "layer 1 mla_attn")->prior_inputs, "layer 1 absorb", "layer 1 q_rope q_latent", "layer 1 kv_write");
+  EXPECT(op_of(&s, "layer 1 mla_attn")->prior_inputs, "layer 1 absorb", "layer 1 qkv_rope q_latent", "layer 1 qkv_rope kv");
   assert_int_equal(op_of(&s, "layer 1 mla_attn")->inputs.count, 0);
   assert_true(op_of(&s, "layer 1 mla_attn")->reads_kv);
   close_subject(&s);

@@ -61,26 +61,23 @@ static void ops_of_three_tokens(void **state) {
   expect("layer 0 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 2), 576 * 4});
   expect("layer 1 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 4 + 2), 576 * 6}); /* adds what layer 0 left */
   expect("layer 2 qkv_a", &STEP, (bench_cost){704 * 192 * 2, 0, 3 * (192 * 2 + 704 * 4), 811008});
-  expect("layer 0 q_rope", &STEP, (bench_cost){0, 0, 3 * (512 * 6 + 64 * 4 + 4), 3 * 3 * 4 * 64});
+  expect("layer 0 qkv_rope", &STEP, (bench_cost){1024, 0, 3 * ((576 + 512) * 6 + 64 * 4 + 8), 3 * (4 * 512 + 3 * 64 * 5)});
   expect("layer 0 absorb", &STEP, (bench_cost){4 * 512 * 64 * 2, 0, 3 * 4 * (64 * 2 + 512 * 2), 786432});
-  expect("layer 0 kv_write", &STEP, (bench_cost){1024, 0, 3 * (576 * 6 + 64 * 4 + 8), 3 * (4 * 512 + 3 * 64)});
-  expect("layer 3 mla_attn", &STEP, (bench_cost){0, 858 * 576 * 2, 3 * 4 * 576 * 2 + 5 * 4 * 514 * 4, 7468032});
-  expect("layer 3 mla_fold", &STEP, (bench_cost){0, 0, 5 * 4 * 514 * 4 + 3 * 4 * 512 * 2, 20560});
-  expect("layer 0 silu_mul", &STEP, (bench_cost){0, 0, 3 * 384 * 10, 3 * 384 * 4});
-  expect("layer 1 experts silu_mul", &STEP, (bench_cost){0, 0, 3 * 2 * 64 * 10, 3 * 2 * 64 * 4});
-  expect("layer 1 router", &STEP, (bench_cost){32, 0, 3 * (8 * 4 + 2 * 8), 3 * 8 * 3});
-  expect("layer 1 moe_sort", &STEP, (bench_cost){0, 0, 3 * 2 * 12 + 9 * 4, 0});
-  expect("layer 1 experts gate_up", &STEP, (bench_cost){5 * 128 * 192 * 2, 0, 3 * 192 * 2 + 6 * 128 * 4, 294912});
+  expect("layer 3 mla_attn", &STEP, (bench_cost){0, 858 * 576 * 2, 3 * 4 * (576 + 512) * 2, 7468032});
+  expect("layer 3 mla_fold", &STEP, (bench_cost){0, 0, 3 * 4 * 512 * 2, 0});
+  expect("layer 0 gate_up", &STEP, (bench_cost){768 * 192 * 2, 0, 3 * (192 * 2 + 384 * 2), 884736});
+  expect("layer 1 router", &STEP, (bench_cost){32, 0, 3 * (8 * 4 + 2 * 8) + 3 * 2 * 8 + 9 * 4, 3 * 8 * 3}); /* it sorts too */
+  expect("layer 1 experts gate_up", &STEP, (bench_cost){5 * 128 * 192 * 2, 0, 3 * 192 * 2 + 6 * 64 * 2, 294912});
   expect("layer 1 experts down", &STEP, (bench_cost){5 * 192 * 64 * 2, 0, 6 * 64 * 2 + 6 * 192 * 4, 147456});
-  expect("layer 1 moe_combine", &STEP, (bench_cost){0, 0, 3 * ((2 + 1 + 1) * 192 * 4 + 2 * 8), 3 * 192 * 5});
-  expect("final_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 2), 576 * 6});
+  expect("layer 2 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 2 * 4 + 4 + 2) + 48, 576 * 11}); /* two experts, a shared one */
+  expect("final_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 2 * 4 + 2) + 3 * 2 * 8, 576 * (6 + 4 + 1)});
   expect("lm_head", &STEP, (bench_cost){768 * 192 * 2, 0, 3 * (192 * 2 + 768 * 4), 884736});
   expect("row_digest", &STEP, (bench_cost){0, 0, 3 * (768 * 4 + 8), 0});
   expect("adjust", &STEP, (bench_cost){0, 0, 3 * 80, 0});
   expect("sample", &STEP, (bench_cost){0, 0, 3 * (768 * 4 + 80 + 16), 3 * 768 * 3});
 }
 
-/* A prompt of 100 tokens takes the whole form, which writes no partial results; a row of its KV is read once for all of them. */
+/* A row of a prompt's KV is read once for all of its tokens. */
 static void attention_of_a_prompt(void **state) {
   (void)state;
   uint32_t positions[100];

@@ -71,7 +71,8 @@ int main(void) {
 """
 
     def embed(self, folder, files):
-        command = [sys.executable, "tools/embed.py", "-o", folder + "/out.c"] + files
+        command = [sys.executable, "tools/embed.py", "-o", folder + "/out.c", "--table", "kernel_sources", "--header",
+                   "engine/kernel_sources.h"] + files
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     def test_texts_come_back_byte_for_byte(self):

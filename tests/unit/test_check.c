@@ -49,6 +49,13 @@ static plan_op *find_op(const editable *e, const char *name) {
   return NULL;
 }
 
+/* The last one: the alternative for most rows. */
+static plan_op *last_op(const editable *e, const char *name) {
+  plan_op *op = find_op(e, name);
+  while (op + 1 < e->ops + e->h->ops.count && strcmp(text(e, op[1].name), name) == 0) op++;
+  return op;
+}
+
 static plan_buffer *find_buffer(const editable *e, const char *name) {
   for (uint32_t i = 0; i < e->h->buffers.count; i++)
     if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
@@ -67,7 +74,7 @@ static void *args_of(const editable *e, const plan_op *op) { return e->file.byte
 
 /* === Faults ============================================================================================================= */
 
-static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 moe_delta")->offset = find_buffer(e, "x")->offset; }
+static void two_live_buffers_overlap(editable *e) { find_buffer(e, "layer 1 attn_delta")->offset = find_buffer(e, "x")->offset; }
 static void a_buffer_leaves_its_region(editable *e) { find_buffer(e, "x")->bytes += UINT64_C(1) << 40; }
 static void a_buffer_is_too_short(editable *e) { find_buffer(e, "layer 0 qkv_a")->bytes -= 256; }
 static void a_buffer_dies_early(editable *e) { find_buffer(e, "layer 0 q_latent")->last_op--; }
@@ -80,23 +87,24 @@ static void ops_are_swapped(editable *e) {
   *b = c;
 }
 static void a_producer_is_missing(editable *e) { /* the router's logits are never made for few rows */
-  plan_op *op = find_op(e, "layer 1 router_logits");
+  plan_op *op = find_op(e, "layer 1 router_logits") + 1;
   op->rows_min = op->rows_max;
 }
 static void half_of_a_row_is_missing(editable *e) { /* columns between the heads' latent queries */
   ((gemm_args *)args_of(e, find_op(e, "layer 0 absorb")))->y_batch -= 8;
 }
 static void alternatives_overlap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max++; }
-static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max--; }
+static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")[1].rows_max--; }
 static void split_and_whole_are_mixed_up(editable *e) {
   plan_op *whole = find_op(e, "layer 0 mla_attn");
-  ((mla_attn_args *)args_of(e, whole))->unit_chunks = 1;
+  ((mla_attn_args *)args_of(e, whole))->slots_max = 1;
 }
-static void a_row_stride_is_wrong(editable *e) { ((kv_write_args *)args_of(e, find_op(e, "layer 3 kv_write")))->src_stride += 8; }
-static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_f32 = 0; }
+static void a_row_stride_is_wrong(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 3 qkv_rope")))->kv_in_stride += 8; }
+static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_kind = Y_BF16; }
 static void rows_are_too_many(editable *e) {
-  plan_op *op = find_op(e, "layer 1 experts silu_mul");
-  ((silu_mul_args *)args_of(e, op))->rows_mul = op->grid[0].rows_mul = 3;
+  plan_op *op = find_op(e, "layer 1 experts gate_up"); /* without row_token it takes a row of x for every pair */
+  plan_fixup *last = &e->fixups[op->first_fixup + --op->fixup_count];
+  *find_fixup(e, op, offsetof(moe_gemm_args, row_token)) = *last;
 }
 static void weights_are_shifted(editable *e) { find_fixup(e, find_op(e, "layer 1 o_proj"), offsetof(gemm_args, w))->offset += 256; }
 static void a_tensor_is_too_short(editable *e) { e->tensors[3].row_count--; }
@@ -106,11 +114,11 @@ static void a_weight_is_not_read(editable *e) {
   find_fixup(e, find_op(e, "layer 2 input_norm"), offsetof(rmsnorm_args, weight))->offset =
       find_buffer(e, "layer 1 input_norm weight")->offset;
 }
-static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 kv_write"), offsetof(kv_write_args, kv))->offset = 0; }
+static void kv_of_another_layer(editable *e) { find_fixup(e, find_op(e, "layer 1 qkv_rope"), offsetof(qkv_rope_args, kv))->offset = 0; }
 static void positions_for_sequences(editable *e) {
-  find_fixup(e, find_op(e, "layer 0 kv_write"), offsetof(kv_write_args, seq))->offset = e->h->io.position;
+  find_fixup(e, find_op(e, "layer 0 qkv_rope"), offsetof(qkv_rope_args, seq))->offset = e->h->io.position;
 }
-static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 q_rope"), 0)->offset += 256; }
+static void the_step_is_elsewhere(editable *e) { find_fixup(e, find_op(e, "layer 0 qkv_rope"), 0)->offset += 256; }
 static void a_result_goes_to_the_inputs(editable *e) {
   find_fixup(e, find_op(e, "sample"), offsetof(sample_args, result))->region = REGION_STEP;
 }
@@ -120,8 +128,8 @@ static void an_op_writes_what_it_reads(editable *e) {
   find_fixup(e, op, offsetof(rmsnorm_args, delta))->args_offset = offsetof(rmsnorm_args, x_out);
 }
 static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
-static void a_grid_is_too_small(editable *e) { find_op(e, "lm_head")->grid[0].constant--; }
-static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 q_rope")->grid[0].cap = 511; }
+static void a_grid_is_too_small(editable *e) { last_op(e, "layer 0 o_proj")->grid[0].constant--; }
+static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")->grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
 static void scratch_is_too_small(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 200; }
@@ -129,7 +137,7 @@ static void too_much_shared_memory(editable *e) { e->kernels[find_op(e, "layer 0
 static void threads_differ(editable *e) { e->kernels[0].threads = 64; }
 static void the_numerics_id_is_wrong(editable *e) { e->h->limits.chunk_tokens = 128; }
 static void a_layer_writes_no_kv(editable *e) {
-  plan_op *op = find_op(e, "layer 2 kv_write");
+  plan_op *op = find_op(e, "layer 2 qkv_rope");
   op->rows_max = 100;
 }
 static void no_token_is_chosen(editable *e) { find_op(e, "sample")->rows_min = 2; }
@@ -148,16 +156,16 @@ static plan_spec *find_spec(const editable *e, const plan_op *op, const char *na
   return NULL;
 }
 static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_STAGES")->value++; }
-static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 32; }
+static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 24; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
-  ((kv_write_args *)args_of(e, find_op(e, "layer 0 kv_write")))->block_table_stride--;
+  ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->block_table_stride--;
 }
 static void pages_of_another_row_are_read(editable *e) {
   ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->block_table_stride--;
 }
 static void a_chunk_has_no_tokens(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->chunk_tokens = 0; }
-static void units_are_none(editable *e) { ((mla_fold_args *)args_of(e, find_op(e, "layer 0 mla_fold")))->unit_chunks = 0; }
+static void slots_are_none(editable *e) { ((mla_fold_args *)args_of(e, find_op(e, "layer 0 mla_fold")))->slots_max = 0; }
 static void another_eps(editable *e) { ((rmsnorm_args *)args_of(e, find_op(e, "layer 0 input_norm")))->eps *= 2; }
 static void another_scale(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->scale_log2 *= 2; }
 static void another_choice_of_experts(editable *e) { ((router_args *)args_of(e, find_op(e, "layer 1 router")))->top_groups++; }
@@ -175,7 +183,7 @@ static void a_buffer_is_free_beside_the_side(editable *e) {
   plan_buffer *b = find_buffer(e, "layer 1 shared gate_up");
   while (b->last_op > 0 && e->ops[b->last_op].branch != BRANCH_SIDE) b->last_op--;
 }
-static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 kv_write")->branch = BRANCH_SIDE; }
+static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 qkv_rope")->branch = BRANCH_SIDE; }
 static void a_branch_is_unknown(editable *e) { find_op(e, "layer 1 router")->branch = 3; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
@@ -220,7 +228,7 @@ static const struct {
     FAULT(too_much_shared_memory, "shared memory"),
     FAULT(threads_differ, "threads"),
     FAULT(the_numerics_id_is_wrong, "numerics id"),
-    FAULT(a_layer_writes_no_kv, "leaves something out"),
+    FAULT(a_layer_writes_no_kv, "before anything is written to it"),
     FAULT(no_token_is_chosen, "leaves something out"),
     FAULT(a_variant_is_of_another_kernel, "names no kernel"),
     FAULT(the_kv_pages_are_too_few, "alive"),
@@ -232,7 +240,7 @@ static const struct {
     FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
     FAULT(pages_of_another_row_are_read, "block_table_stride"),
     FAULT(a_chunk_has_no_tokens, "chunk_tokens"),
-    FAULT(units_are_none, "unit_chunks"),
+    FAULT(slots_are_none, "null"),
     FAULT(another_eps, "eps"),
     FAULT(another_scale, "scale_log2"),
     FAULT(another_choice_of_experts, "top_groups"),

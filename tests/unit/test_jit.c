@@ -122,23 +122,21 @@ typedef struct variant {
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
-    {"rmsnorm", 1, {THREADS(256)}},
-    {"kv_write", 1, {THREADS(256)}},
-    {"q_rope", 1, {THREADS(256)}},
+    {"rmsnorm", 2, {THREADS(1024), {"SPEC_HELD", 2}}},
+    {"qkv_rope", 1, {THREADS(256)}},
     {"gemm", TILES(64, 16, 4)},
     {"gemm", TILES(128, 128, 4)},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
+    {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
     {"mla_expand", TILES(128, 128, 4)},
-    {"mla_fold", 1, {THREADS(128)}},
+    {"mla_fold", 1, {THREADS(256)}},
     {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 5},
                         {"SPEC_MAPS", 1}}},
-    {"silu_mul", 1, {THREADS(256)}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
     {"moe_gemm", TILES(64, 64, 4)},
-    {"moe_combine", 1, {THREADS(256)}},
-    {"sample", 1, {THREADS(1024)}},
+    {"sample", 1, {THREADS(512)}},
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
 };
@@ -433,6 +431,57 @@ static void compile_errors_carry_the_log(void **state) {
   jit_close(j);
 }
 
+/* === Many at once ========================================================================================================== */
+
+#define MANY 12u
+
+static void many_come_in_their_order(void **state) {
+  (void)state;
+  jit_spec specs[MANY];
+  jit_request requests[MANY];
+  jit_cubin_view all[MANY], one;
+  for (uint32_t i = 0; i < MANY; i++) {
+    specs[i] = (jit_spec){"SPEC_VALUE", 1000 + i};
+    requests[i] = (jit_request){i % 4 == 3 ? "other" : "probe", &specs[i], 1};
+  }
+  jit *alone = open_probe(NULL), *j = open_probe(cache);
+  for (int hit = 0; hit < 2; hit++) { /* compiled, then from the folder */
+    assert_int_equal(jit_compile_all(j, requests, MANY, all), OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+      assert_int_equal(all[i].from_cache, hit);
+      assert_int_equal(jit_compile(alone, requests[i].kernel, requests[i].specs, 1, &one), OK);
+      assert_int_equal(all[i].size, one.size);
+      assert_memory_equal(all[i].bytes, one.bytes, one.size);
+      assert_string_equal(all[i].key, one.key);
+    }
+    assert_int_equal(count_entries(), MANY);
+    assert_string_equal(jit_note(j), "");
+  }
+  assert_int_equal(jit_compile_all(j, NULL, 0, all), OK);
+  jit_close(j);
+  jit_close(alone);
+}
+
+/* Whichever thread fails first. */
+static void the_first_requests_error_is_reported(void **state) {
+  (void)state;
+  jit *j = open_probe(NULL);
+  jit_cubin_view all[MANY] = {{.size = 99}};
+  jit_spec none = {"SPEC_OTHER", 1};
+  for (uint32_t wrong = 0; wrong + 1 < MANY; wrong++) {
+    jit_request requests[MANY];
+    for (uint32_t i = 0; i < MANY; i++) requests[i] = (jit_request){i > wrong ? "wrong" : "probe", probe_spec, 1};
+    requests[wrong].specs = &none; /* its text takes longer to be refused than the others' */
+    fail_clear();
+    assert_int_equal(jit_compile_all(j, requests, MANY, all), ERR_DEVICE);
+    assert_non_null(strstr(fail_text(), "kernel probe"));
+    assert_null(strstr(fail_text(), "undeclared_thing"));
+    assert_int_equal(all[0].size, 99);
+  }
+  fail_clear();
+  jit_close(j);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(every_kernel_compiles_and_is_covered, reset),
@@ -447,6 +496,8 @@ int main(void) {
       cmocka_unit_test_setup(key_depends_on_every_input, reset),
       cmocka_unit_test_setup(bad_requests_are_refused_by_name, reset),
       cmocka_unit_test_setup(compile_errors_carry_the_log, reset),
+      cmocka_unit_test_setup(many_come_in_their_order, reset),
+      cmocka_unit_test_setup(the_first_requests_error_is_reported, reset),
   };
   return cmocka_run_group_tests(tests, find_nvrtc, remove_folder);
 }

@@ -40,6 +40,10 @@ static int make_plan(void **state) {
   void *bytes;
   input.config.text = config;
   input.deploy.text = deploy;
+  static const char known[] = "{\"library_version\": 1, \"entries\": [{\"n\": 704, \"k\": 192, \"out\": \"f32\", \"rows_min\": 1, "
+                              "\"rows_max\": 64, \"algo\": [\"1\", \"0\", \"0\", \"0\", \"0\", \"0\", \"0\", \"2\"], "
+                              "\"workspace_bytes\": 512, \"certified\": true, \"use\": true}]}";
+  input.profile = (planner_text){known, strlen(known)}; /* for a table of library algorithms */
   assert_int_equal(planner_make(&input, &bytes, &file_bytes), OK);
   file = bytes;
   free(config);
@@ -181,6 +185,10 @@ static void bad_target(plan_header *h, uint8_t *b) { ((plan_fixup *)(void *)(b +
 static void bad_missing(plan_header *h, uint8_t *b) { op_at(h, b, 0)->fixup_count--; }
 static void bad_ladder(plan_header *h, uint8_t *b) { ((uint32_t *)(void *)(b + h->ladder.offset))[1] = 1; }
 static void bad_tensor(plan_header *h, uint8_t *b) { ((plan_tensor *)(void *)(b + h->tensors.offset))[2].row0 += 1000; }
+static plan_gemm *gemm_at(plan_header *h, uint8_t *b) { return (plan_gemm *)(void *)(b + h->gemms.offset); }
+static void bad_pin_rows(plan_header *h, uint8_t *b) { gemm_at(h, b)->rows_min = gemm_at(h, b)->rows_max + 1; }
+static void bad_pin_room(plan_header *h, uint8_t *b) { gemm_at(h, b)->workspace_bytes = h->gemm_workspace_bytes + 1; }
+static void bad_pin_kind(plan_header *h, uint8_t *b) { gemm_at(h, b)->is_optional = 2; }
 static void bad_pointer(plan_header *h, uint8_t *b) { b[h->args.offset + op_at(h, b, 0)->args_offset] = 1; }
 
 static void planted_faults(void **state) {
@@ -191,7 +199,8 @@ static void planted_faults(void **state) {
     {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
     {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},
     {bad_fixup, "pointer"}, {bad_target, "outside its region"}, {bad_missing, "missing"}, {bad_ladder, "ladder"},
-    {bad_tensor, "slice"}, {bad_pointer, "not zero"},
+    {bad_tensor, "slice"}, {bad_pointer, "not zero"}, {bad_pin_rows, "algorithm 0: its row range"},
+    {bad_pin_room, "algorithm 0: its row range"}, {bad_pin_kind, "algorithm 0: its row range"},
   };
   uint8_t *changed = malloc(file_bytes);
   assert_non_null(changed);
@@ -224,7 +233,7 @@ static void extents(void **state) {
 /* Pointers come first in every argument struct; the counts follow from abi.h. */
 static void pointer_counts(void **state) {
   (void)state;
-  static const uint32_t expected[] = {9, 7, 8, 7, 4, 9, 5, 3, 5, 5, 6, 6, 7, 3, 7};
+  static const uint32_t expected[] = {9, 10, 12, 4, 10, 5, 8, 5, 6, 7, 3, 7};
   for (uint32_t i = 0; i < ARRAY_LEN(expected); i++) assert_int_equal(plan_pointer_count(i), expected[i]);
 }
 

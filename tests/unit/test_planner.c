@@ -267,9 +267,10 @@ static void a_query_scale_has_a_table(void **state) {
   assert_true(header(scaled)->io.q_scale != 0);
   assert_int_equal(header(plain)->io.q_scale, 0);
   for (uint32_t o = 0; o < header(scaled)->ops.count; o++)
-    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_q_rope; i++) {
+    for (uint32_t i = 0; i < ops[o].fixup_count && ops[o].kernel == OP_qkv_rope; i++) {
       const plan_fixup *f = &fixups[ops[o].first_fixup + i];
-      readers += f->args_offset == offsetof(q_rope_args, q_scale) && f->region == REGION_TABLES && f->offset == header(scaled)->io.q_scale;
+      readers += f->args_offset == offsetof(qkv_rope_args, q_scale) && f->region == REGION_TABLES &&
+                 f->offset == header(scaled)->io.q_scale;
     }
   assert_int_equal(readers, header(scaled)->model.layers);
   assert_true(has_note(scaled, "\"text_config\""));
@@ -286,26 +287,27 @@ static void prediction_layers_are_left_out_and_noted(void **state) {
   free(file.bytes);
 }
 
-/* The split attention stores single chunks while that is small, whole groups beyond. */
-static void long_contexts_fold_groups(void **state) {
+/* The cut attention has room for every chunk while that is little, then for all groups and some of the workers' chunks, within a bound. */
+static void long_contexts_have_room_for_groups(void **state) {
   (void)state;
   static const struct {
     const char *path, *deploy;
-    uint32_t unit, units;
-  } CASES[] = {{TINY, "max_len: 1024", 1, 4},
-               {"tests/data/configs/deepseek-v2-lite.json", "max_len: 16384", 1, 64},
-               {"tests/data/configs/deepseek-v3.json", "{max_len: 163840, kv_pages: 4096}", 8, 80}};
+    uint32_t slots, rows;
+  } CASES[] = {{TINY, "max_len: 1024", 64 * 4, 8},
+               {"tests/data/configs/deepseek-v2-lite.json", "max_len: 16384", 64 * 8 + 132 * 8, 16},
+               {"tests/data/configs/deepseek-v3.json", "{max_len: 163840, kv_pages: 4096}", (256u << 20) / (128 * 514 * 4), 0}};
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
     fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
     const plan_op *ops = table(file, header(file)->ops);
+    const plan_kernel *kernels = table(file, header(file)->kernels);
     uint32_t seen = 0;
     for (uint32_t o = 0; o < header(file)->ops.count; o++) {
       mla_attn_args a;
       if (ops[o].kernel != OP_mla_attn) continue;
       memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
       bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
-      assert_int_equal(a.unit_chunks, is_split ? CASES[i].unit : 0);
-      assert_int_equal(a.units_max, is_split ? CASES[i].units : 0);
+      assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
+      assert_int_equal(kernels[ops[o].variant].threads, is_split && CASES[i].rows ? 512 : 256); /* the form for few heads */
       seen++;
     }
     assert_int_equal(seen, 2 * header(file)->model.layers);
@@ -473,8 +475,8 @@ static void every_axis_has_one_guarantee(void **state) {
 static void reasons_are_of_the_plan(void **state) {
   (void)state;
   static const char pinned[] =
-    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":1,\"rows_max\":4,"
-    "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"use\":true}]}";
+    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":2,\"rows_max\":4,"
+    "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"certified\":true,\"use\":true}]}";
   fixture_bytes a = fixture_plan(TINY, "max_seqs: 4\nladder: [1, 3]\nchunk_tokens: 64\ngroup_chunks: 2\n", NULL);
   fixture_bytes b = fixture_plan(TINY, "max_seqs: 64\n", pinned);
   const struct { fixture_bytes file; const char *axis, *words; } cases[] = {
@@ -609,7 +611,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(longrope_is_a_choice_of_the_plan),
       cmocka_unit_test(a_query_scale_has_a_table),
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
-      cmocka_unit_test(long_contexts_fold_groups),
+      cmocka_unit_test(long_contexts_have_room_for_groups),
       cmocka_unit_test(fast_prefill_is_another_parity),
       cmocka_unit_test(limits_are_checked_by_name),
       cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),

@@ -1,0 +1,39 @@
+/* qkv_rope.c - the CPU twin of qkv_rope: per token and head the bf16 query without rope, its rotated columns behind the latent ones,
+ * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated.
+ * NUMERICS.md "qkv_rope". Read next: rows.h. */
+#include "cpu.h"
+#include "rows.h"
+
+static void split_heads(const qkv_rope_args *a, uint32_t token, const f32 *cos_sin) {
+  f32 scale = a->q_scale ? a->q_scale[a->position[token]] : 1;
+  u64 width = a->kv_lora_rank + a->rope_dim;
+  for (u32 h = 0; h < a->heads; h++) {
+    const f32 *source = a->q + (u64)token * a->q_stride + (u64)h * (a->nope_dim + a->rope_dim);
+    u64 item = (u64)token * a->heads + h;
+    for (u32 i = 0; i < a->nope_dim; i++) a->q_nope[item * a->nope_dim + i] = num_to_bf16(source[i] * scale); /* R3.5, R3.1 */
+    rows_rotate(a->q_latent + item * width + a->kv_lora_rank, source + a->nope_dim, cos_sin, a->rope_dim, a->half_split, scale);
+  }
+}
+
+static void write_row(const qkv_rope_args *a, uint32_t token, const f32 *cos_sin) {
+  const f32 *source = a->kv_in + (u64)token * a->kv_in_stride;
+  u32 position = a->position[token];
+  u64 page = a->block_table[(u64)a->seq[token] * a->block_table_stride + position / PAGE_TOKENS];
+  bf16 *row = a->kv + (page * PAGE_TOKENS + position % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim);
+  f32 r = rows_norm_factor(source, a->kv_lora_rank, a->eps);
+  for (u32 i = 0; i < a->kv_lora_rank; i++) row[i] = rows_norm_apply(source[i], r, a->weight[i], 1);
+  rows_rotate(row + a->kv_lora_rank, source + a->kv_lora_rank, cos_sin, a->rope_dim, a->half_split, 1);
+}
+
+static void do_token(void *context, uint32_t token, void *scratch) {
+  const qkv_rope_args *a = context;
+  (void)scratch;
+  const f32 *cos_sin = a->cos_sin + (u64)a->position[token] * a->rope_dim;
+  split_heads(a, token, cos_sin);
+  write_row(a, token, cos_sin);
+}
+
+void cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
+  qkv_rope_args a = *args;
+  cpu_pool_run(pool, a.step->token_count, do_token, &a);
+}

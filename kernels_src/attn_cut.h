@@ -1,0 +1,95 @@
+/* attn_cut.h - how a step's attention is cut into pieces, for as many workers as the GPU has multiprocessors.
+ *
+ * A tile's context is one piece, or pieces of the same number of chunks: a divisor of a group or a multiple of it, the same for all tiles
+ * of a step. attn_cut_choose takes the number that costs least by the plan's estimates. No choice made here can change a bit of the
+ * attention's result; it is written down because both machines leave the same partial results. NUMERICS.md, `mla_fold`.
+ * A cut tile leaves units: of a group the fold of its first piece, then its other chunks one by one. Shared by the host (C11) and
+ * the kernels. Read next: attn_share.cuh, engine/cpu/mla_attn.c. */
+#ifndef VERBATIM_ATTN_CUT_H
+#define VERBATIM_ATTN_CUT_H
+#include "num.h"
+
+#define ATTN_CUTS 16u         /* choices */
+#define ATTN_CUT_TILES 512u   /* with more tiles than this none is cut */
+#define ATTN_WHOLE 0x40000000u
+
+/* Sums over a step's tiles for one choice. */
+typedef struct attn_sum {
+  u32 blocks;              /* of 64 tokens                            */
+  u32 full, rests;         /* pieces of full length, shorter ones     */
+  u32 rest_blocks;         /* of the shorter ones, and of the longest */
+  u32 rest_largest;
+  u32 slots;               /* partial results of one token            */
+} attn_sum;
+
+typedef struct attn_extent { /* of a tile */
+  u32 chunks, blocks, count;
+  u32 passes; /* how often its KV rows are read in turn */
+} attn_extent;
+
+/* Rows (token, head) that a pass takes at once. */
+NUM u32 attn_pass_rows(u32 heads) { return heads <= 8 ? 8 : heads <= 16 ? 16 : heads <= 32 ? 32 : 64; }
+NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(heads) / heads; }
+
+/* Whether the form for few heads takes it, and what a block then keeps in `scratch`: two states of a pass. */
+NUM u32 attn_is_narrow(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32; }
+NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return 2 * rows * (kv_lora_rank + (rows == 64 ? 2 : 128)); }
+
+NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {
+  const u32 last = tile.position + tile.count - 1, tokens = attn_pass_tokens(a->heads);
+  const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, tile.count, (tile.count + tokens - 1) / tokens};
+  return e;
+}
+
+/* Chunks of a piece by choice number; 0: there is none of this number. Ascending. */
+NUM u32 attn_cut_piece(u32 choice, u32 group_chunks) {
+  if (choice < 4) return 1u << choice < group_chunks && group_chunks % (1u << choice) == 0 ? 1u << choice : 0;
+  if (choice == ATTN_CUTS - 1) return ATTN_WHOLE;
+  const u32 j = choice - 4; /* times 1, 2, 3, 4, 6, 8, 12, ... 48 */
+  return group_chunks * (j == 0 ? 1 : j % 2 ? 1u << (j + 1) / 2 : 3u << (j / 2 - 1));
+}
+
+/* Units of a tile of so many chunks; 0: it is not cut. */
+NUM u32 attn_cut_units(u32 chunks, u32 piece, u32 group_chunks) {
+  if (chunks <= piece) return 0;
+  const u32 groups = chunks / group_chunks, rest = chunks % group_chunks;
+  if (piece >= group_chunks) return groups + (rest > 0);
+  return groups * (1 + group_chunks - piece) + (rest == 0 ? 0 : rest <= piece ? 1 : 1 + rest - piece);
+}
+
+/* Units of a whole group, and which of a tile's units starts at this chunk. */
+NUM u32 attn_group_units(u32 piece, u32 group_chunks) { return piece >= group_chunks ? 1 : 1 + group_chunks - piece; }
+NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
+  const u32 in_group = chunk % group_chunks;
+  return chunk / group_chunks * attn_group_units(piece, group_chunks) + (in_group < piece ? 0 : 1 + in_group - piece);
+}
+
+/* Whether the chunk starts a unit, and whether it ends one where neither its piece nor its group ends. */
+NUM u32 attn_unit_starts(u32 in_group, u32 piece) { return in_group == 0 || in_group >= piece; }
+NUM u32 attn_unit_ends(u32 in_group, u32 piece) { return in_group + 1 >= piece; }
+
+NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 piece) {
+  const u32 full = e.chunks / piece, rest = e.blocks * e.passes - full * e.passes * piece * (a->chunk_tokens / PAGE_TOKENS);
+  const u32 has_rest = e.chunks % piece > 0;
+  sum->blocks += e.blocks * e.passes;
+  sum->full += full;
+  sum->rests += has_rest;
+  sum->rest_blocks += has_rest ? rest : 0;
+  if (has_rest && rest > sum->rest_largest) sum->rest_largest = rest;
+  sum->slots += attn_cut_units(e.chunks, piece, a->group_chunks) * e.count;
+}
+
+/* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean, the partial results
+ * written and read, the fold. Pieces are dealt longest first. */
+NUM u64 attn_cut_cost(const mla_attn_args *a, attn_sum sum, u32 piece) {
+  const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
+  const u64 length = (u64)piece * (a->chunk_tokens / PAGE_TOKENS), blocks = (u64)sum.blocks * groups;
+  u64 most = left ? length : sum.rest_largest, even = (left * length + (u64)sum.rest_blocks * groups + workers - 1) / workers;
+  if (left + sum.rests * groups > workers && most < even + sum.rest_largest / 2) most = even + sum.rest_largest / 2;
+  most += full / workers * length;
+  const u64 own = most * a->block_ns, mean = blocks * a->block_ns / workers, stream = blocks * a->stream_ns;
+  if (piece == 0 || sum.slots > a->slots_max) return ~(u64)0;
+  return stream + (own > mean ? own - mean : 0) + (u64)sum.slots * a->slot_ns + (sum.slots ? a->split_ns : 0);
+}
+
+#endif

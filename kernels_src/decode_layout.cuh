@@ -1,0 +1,107 @@
+/* decode_layout.cuh - what the warpgroups of mla_decode.cuh share: sizes, places in shared memory, barriers, the ring, and the pieces and
+ * passes that all of them walk through in the same order. Must not know what is computed. */
+#ifndef VERBATIM_DECODE_LAYOUT_CUH
+#define VERBATIM_DECODE_LAYOUT_CUH
+#include "attn_share.cuh"
+
+static_assert(SPEC_THREADS == 512, "four warpgroups");
+static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of ptx_multiply_turned");
+
+#define ROWS SPEC_ROWS
+#define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
+#define V_BOXES (SPEC_KV_LORA_RANK / 64u)
+#define BOXES (V_BOXES + 1u)
+#define BOX_BYTES 8192u
+#define OUT_GROUPS (SPEC_KV_LORA_RANK * ROWS > 8192u ? 2u : 1u) /* warpgroups for outputs, each with OUT_BOXES boxes of columns */
+#define OUT_BOXES (V_BOXES / OUT_GROUPS)
+#define SCORE_GROUPS (3u - OUT_GROUPS)
+#define SCORE_THREADS (SCORE_GROUPS * 128u)
+#define COPY_THREAD (SCORE_THREADS + OUT_GROUPS * 128u)
+#define OWN (ROWS / 4u) /* rows that a thread holds numbers of: number 2 * j + e is row 8 * j + 2 * (lane % 4) + e */
+#define NO_MAX (-0x1p60f)
+#define INFINITE __int_as_float(0x7f800000)
+
+typedef struct share_block {
+  attn_share all;
+  attn_lists lists;
+} share_block;
+
+#define Q_BOX_BYTES (ROWS * 128u)
+#define P_BYTES ((ROWS < 16u ? 16u : ROWS) * 128u) /* a store of P writes 16 rows */
+#define ONES_BYTES 2048u
+#define SHARED_BYTES (232448u - 1024u)
+#define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
+#define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES + (u32)sizeof(share_block))
+#define RING ((SHARED_BYTES - FIXED_BYTES) / BOX_BYTES) /* boxes */
+static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and outputs can work side by side");
+
+/* Shared memory, from a multiple of 1024. */
+#define AT_Q (RING * BOX_BYTES)
+#define AT_P (AT_Q + BOXES * Q_BOX_BYTES)
+#define AT_ONES (AT_P + 2u * P_BYTES)
+#define AT_BARRIERS (AT_ONES + ONES_BYTES)
+#define AT_MAX (AT_BARRIERS + 1024u)                   /* [2][ROWS] by block: the running maximum, for the next block's scores */
+#define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)             /* [2][ROWS]: the same, for the outputs */
+#define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)        /* [group][2][ROWS][4 warps]            */
+#define AT_SHARE (AT_WARP_MAX + SCORE_GROUPS * 2u * ROWS * 16u)
+
+/* Barriers. */
+#define FULL(stage) (AT_BARRIERS + 8u * (stage))
+#define EMPTY(stage) (AT_BARRIERS + 8u * (RING + (stage)))
+#define Q_FULL (AT_BARRIERS + 16u * RING)
+#define Q_EMPTY (Q_FULL + 8u)
+#define P_FULL(i) (Q_FULL + 16u + 8u * (i))
+#define P_EMPTY(i) (Q_FULL + 32u + 8u * (i))
+#define MAX_READY(i) (Q_FULL + 48u + 8u * (i))
+
+#define COPY_REGISTERS 40
+#define SCORE_REGISTERS (OUT_GROUPS == 2u ? 104 : 112)
+#define OUT_REGISTERS (OUT_GROUPS == 2u ? 184 : 240)
+
+typedef struct place { u32 stage, phase; } place; /* in the ring */
+
+NUM place place_after(place p, u32 boxes) {
+  p.stage += boxes;
+  if (p.stage >= RING) {
+    p.stage -= RING;
+    p.phase ^= 1u;
+  }
+  return p;
+}
+/* Where box k of the columns lies when the block starts at p: the last one stands first. */
+NUM place place_of(place p, u32 k) { return place_after(p, k == V_BOXES ? 0u : k + 1u); }
+
+typedef struct pass { /* of a piece: its tokens that fit */
+  u32 token, tokens;
+} pass;
+
+NUM u32 pass_count(const attn_piece &p) { return (p.tile.count + ROWS / p.heads - 1u) / (ROWS / p.heads); }
+NUM pass pass_of(const attn_piece &p, u32 i) {
+  const u32 most = ROWS / p.heads, token = i * most;
+  return {token, p.tile.count - token < most ? p.tile.count - token : most};
+}
+
+/* Maxima of the thread's rows, to and from [ROWS]. */
+NUM void store_max(f32 *to, const f32 (&m)[OWN]) {
+  if (threadIdx.x % 128u >= 4u) return;
+#pragma unroll
+  for (u32 i = 0; i < OWN; i += 2u) *(float2 *)(to + i * 4u + threadIdx.x * 2u % 8u) = make_float2(m[i], m[i + 1u]);
+}
+
+NUM void load_max(f32 (&m)[OWN], const f32 *from) {
+#pragma unroll
+  for (u32 i = 0; i < OWN; i += 2u) {
+    const float2 x = *(const float2 *)(from + i * 4u + threadIdx.x % 4u * 2u);
+    m[i] = x.x;
+    m[i + 1u] = x.y;
+  }
+}
+
+#define FOR_PIECES(p, share, a)                                                                                       \
+  for (u32 round_ = 0; share_nth(round_) < share_count(&share->all, a); round_++)                                           \
+    if (const attn_piece p = share_piece(&share->all, &share->lists, a, share_nth(round_)); true)
+#define FOR_PASSES(w, p)                            \
+  for (u32 pass_ = 0; pass_ < pass_count(p); pass_++) \
+    if (const pass w = pass_of(p, pass_); true)
+
+#endif

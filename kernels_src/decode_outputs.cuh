@@ -1,0 +1,97 @@
+/* decode_outputs.cuh - the output warpgroups of mla_decode.cuh: O^T += V^T P^T and l^T += 1 P^T block by block, folds at the ends
+ * of chunks, units and groups. With two warpgroups each has half of the columns. Read next: decode_state.cuh. */
+#ifndef VERBATIM_DECODE_OUTPUTS_CUH
+#define VERBATIM_DECODE_OUTPUTS_CUH
+#include "decode_state.cuh"
+
+/* The accumulators are where the multiplications of a block begin and end. */
+NUM void hold(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
+#pragma unroll
+  for (u32 i = 0; i < ROWS / 2u; i++) {
+    ptx_hold(l[i]);
+#pragma unroll
+    for (u32 x = 0; x < OUT_BOXES; x++) ptx_hold(o[x][i]);
+  }
+}
+
+/* O^T += V^T P^T, l^T += 1 P^T; boxes are given back as they are done. */
+NUM void multiply_values(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], u32 base, place at, u32 group, u32 side) {
+  const u64 p = ptx_operand(PTX_SWIZZLED, base + AT_P + side * P_BYTES), ones = ptx_operand(PTX_PLAIN, base + AT_ONES);
+  hold(o, l);
+#pragma unroll
+  for (u32 x = 0; x < OUT_BOXES; x++) {
+    ptx_multiply_fence();
+    const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), base + place_of(at, group * OUT_BOXES + x).stage * BOX_BYTES);
+#pragma unroll
+    for (u32 i = 0; i < 4u; i++) ptx_multiply_turned(o[x], v + i * 128u, p + i * 2u);
+    if (x == 0) {
+#pragma unroll
+      for (u32 i = 0; i < 4u; i++) ptx_multiply(l, ones, p + i * 2u);
+    }
+    ptx_multiply_commit();
+    if (x > 0) {
+      PTX_MULTIPLY_WAIT(1);
+      if (threadIdx.x % 32u == 0) ptx_barrier_arrive(base + EMPTY(place_of(at, group * OUT_BOXES + x - 1u).stage));
+    }
+  }
+  PTX_MULTIPLY_WAIT(0);
+  hold(o, l);
+  if (threadIdx.x % 32u == 0) {
+    ptx_barrier_arrive(base + EMPTY(place_of(at, group * OUT_BOXES + OUT_BOXES - 1u).stage));
+    ptx_barrier_arrive(base + P_EMPTY(side));
+  }
+}
+
+NUM void output(const mla_attn_args &a, const share_block *share, const u8 *shared, u32 base) {
+  const u32 group = ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS, lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
+  const u32 column = group * OUT_BOXES * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
+  place at = {0, 0};
+  u32 nth = 0;
+  f32 o[OUT_BOXES][ROWS / 2u], l[ROWS / 2u], m[OWN];
+  state r;
+  clear(o, l);
+  float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(ROWS, SPEC_KV_LORA_RANK)) + group * STATE_PAIRS * 256u;
+  groups += threadIdx.x % 128u;
+  float2 *chunks = groups + STATE_PAIRS * 128u;
+  ptx_grid_wait();
+  FOR_PIECES(p, share, a) {
+    FOR_PASSES(w, p) {
+      const u32 live = w.tokens * p.heads;
+      for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
+        const u32 side = nth % 2u, chunk = block / blocks, in_group = chunk % a.group_chunks;
+        f32 now[OWN];
+        ptx_barrier_wait(base + P_FULL(side), nth / 2u % 2u);
+        load_max(now, (const f32 *)(shared + AT_P_MAX) + side * ROWS);
+        if (block % blocks != 0) rescale(o, l, m, now);
+#pragma unroll
+        for (u32 i = 0; i < OWN; i++) m[i] = now[i];
+        __syncwarp();
+        multiply_values(o, l, base, at, group, side);
+        at = place_after(at, BOXES);
+
+        const bool last = block + 1u == p.end_block;
+        if (!last && (block + 1u) % blocks != 0) continue; /* the chunk goes on */
+        const bool starts = attn_unit_starts(in_group, p.cut);
+        if (starts || CHUNKS_IN_MEMORY) start_unit(r, o, l, m);
+        else fold_chunk(r, o, l, m);
+        clear(o, l);
+        if (!starts && CHUNKS_IN_MEMORY) fold_saved(r, chunks);
+        if (!last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, p.cut)) {
+          if (CHUNKS_IN_MEMORY) save(chunks, r);
+          continue;
+        }
+        if (p.cut != ATTN_WHOLE) {
+          const u32 first = in_group < p.cut ? chunk - in_group : chunk;
+          const u64 slot = p.slot + (u64)attn_unit_at(first, p.cut, a.group_chunks) * p.tile.count + w.token;
+          store_unit(a, r, slot * a.heads, live, column);
+        } else {
+          if (chunk >= a.group_chunks) fold_saved(r, groups);
+          if (last) store_out(a, r, (u64)(p.tile.row + w.token) * a.heads, live, column);
+          else save(groups, r);
+        }
+      }
+    }
+  }
+}
+
+#endif

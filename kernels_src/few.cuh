@@ -1,0 +1,172 @@
+/* few.cuh - products of few token rows at the speed of memory, shared by gemm and moe_gemm.
+ *
+ * A tile is SPEC_TILE_N weight rows (8 to 64, so that tiles fill all multiprocessors evenly) times SPEC_TILE_ROWS token rows; a block
+ * walks over its tiles through one ring that never drains. The weights are the 64-row operand: where a tile has fewer, the other
+ * rows are whatever lies behind it, and their results are dropped, as are those of token columns that do not exist. Six warps: four
+ * multiply, one thread copies weights, which no kernel of the step writes, before ptx_grid_wait, and one warp copies token rows, so
+ * that these never wait behind weights. One fp32 accumulator per output, k ascending in steps of 16: every output is H16.
+ * A stage of the ring holds SPEC_K_BLOCKS times 64 k of both operands; boxes of 64 k by tensor map, 128-byte swizzle. With
+ * SPEC_TILE_ROWS 1 the token row is copied as it is, without map and swizzle: a row of eight tokens of which seven are zeros costs more
+ * than eight real ones. Read next: gemm_few.cuh, moe_gemm_few.cuh. */
+#ifndef VERBATIM_FEW_CUH
+#define VERBATIM_FEW_CUH
+#include "ptx.cuh"
+
+static_assert(SPEC_TILE_N >= 8 && SPEC_TILE_N <= 64 && SPEC_TILE_N % 8 == 0, "weight rows: whole groups of the operand");
+static_assert(SPEC_TILE_ROWS == 1 || SPEC_TILE_ROWS == 8 || SPEC_TILE_ROWS == 16 || SPEC_TILE_ROWS == 32 || SPEC_TILE_ROWS == 64,
+              "token rows: one, or a width of ptx_multiply");
+static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 63, "a stage is given back when the next one has come");
+static_assert(SPEC_K_BLOCKS >= 1 && SPEC_K_BLOCKS <= 16 && SPEC_THREADS == 192 && SPEC_MAPS == 1, "see above");
+
+#define FEW_COLUMNS (SPEC_TILE_ROWS < 8u ? 8u : SPEC_TILE_ROWS) /* of the multiplication */
+#define FEW_ACCUMULATORS (FEW_COLUMNS / 2)
+#define FEW_X_BLOCK (SPEC_TILE_ROWS * 128u) /* bytes of 64 k */
+#define FEW_W_BLOCK (SPEC_TILE_N * 128u)
+#define FEW_X_RING ((SPEC_STAGES * SPEC_K_BLOCKS * FEW_X_BLOCK + 1023u) & ~1023u)
+#define FEW_W_RING (SPEC_STAGES * SPEC_K_BLOCKS * FEW_W_BLOCK)
+#define FEW_HALF (SPEC_TILE_N / 2u) /* of Y_SILU: so many gate rows, then the up rows that belong to them */
+#define FEW_PITCH (SPEC_TILE_N + 4u) /* of a token's sums in shared memory; the 4 keep banks apart */
+#define FEW_EXCHANGE (FEW_PITCH * FEW_COLUMNS * 4u)
+#define FEW_BEHIND ((64u - SPEC_TILE_N) * 128u) /* what the operand's missing rows read behind the last stage */
+#define FEW_TAIL (FEW_EXCHANGE > FEW_BEHIND ? FEW_EXCHANGE : FEW_BEHIND)
+#define FEW_END (1024u + FEW_X_RING + FEW_W_RING + FEW_TAIL) /* from few_base on */
+
+enum few_warp { FEW_W_WARP = 4, FEW_X_WARP = 5 }; /* below them: the warpgroup that multiplies */
+
+typedef struct few_ring { u32 base, stage, parity; } few_ring; /* one role's place in the ring */
+
+NUM u32 few_base(const void *shared) { return (ptx_shared(shared) + 1023u) & ~1023u; }
+NUM u32 few_full(const few_ring &r) { return r.base + r.stage * 16u; }
+NUM u32 few_empty(const few_ring &r, u32 stage) { return r.base + stage * 16u + 8u; }
+NUM u32 few_x(const few_ring &r) { return r.base + 1024u + r.stage * (SPEC_K_BLOCKS * FEW_X_BLOCK); }
+NUM u32 few_w(const few_ring &r) { return r.base + 1024u + FEW_X_RING + r.stage * (SPEC_K_BLOCKS * FEW_W_BLOCK); }
+NUM u32 few_least(u32 a, u32 b) { return a < b ? a : b; }
+
+NUM void few_next(few_ring &r) {
+  if (++r.stage < SPEC_STAGES) return;
+  r.stage = 0;
+  r.parity ^= 1u;
+}
+
+/* By all threads, once. A stage is full when W and X have announced their bytes and these have come, empty when four warps have left it. */
+NUM few_ring few_start(const void *shared) {
+  const few_ring r = {few_base(shared), 0, 0};
+  if (threadIdx.x == 0) {
+    for (u32 stage = 0; stage < SPEC_STAGES; stage++) {
+      ptx_barrier_init(r.base + stage * 16u, 2);
+      ptx_barrier_init(few_empty(r, stage), 4);
+    }
+    ptx_barrier_ready();
+  }
+  __syncthreads();
+  return r;
+}
+
+/* One thread: the weight rows from `row` on of a matrix, `blocks` times 64 k. */
+NUM void few_copy_w(few_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 blocks) {
+  const u64 once = ptx_once();
+  for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
+    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
+    ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
+    ptx_barrier_expect(few_full(r), count * FEW_W_BLOCK);
+    for (u32 i = 0; i < count; i++) ptx_copy_box(few_w(r) + i * FEW_W_BLOCK, map, (block + i) * 64u, row, matrix, few_full(r), once);
+    few_next(r);
+  }
+}
+
+/* One thread: SPEC_TILE_ROWS token rows from `row` on. */
+NUM void few_copy_x(few_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 blocks) {
+  const u64 often = ptx_often();
+  for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
+    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
+    ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
+    ptx_barrier_expect(few_full(r), count * FEW_X_BLOCK);
+    for (u32 i = 0; i < count; i++) ptx_copy_box(few_x(r) + i * FEW_X_BLOCK, map, (block + i) * 64u, row, matrix, few_full(r), often);
+    few_next(r);
+  }
+}
+
+/* One thread, SPEC_TILE_ROWS 1: the token row at x. */
+NUM void few_copy_x_row(few_ring &r, const bf16 *x, u32 blocks) {
+  const u64 often = ptx_often();
+  for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
+    const u32 bytes = few_least(SPEC_K_BLOCKS, blocks - block) * 128u;
+    ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
+    ptx_barrier_expect(few_full(r), bytes);
+    ptx_copy_bulk(few_x(r), x + block * 64u, bytes, few_full(r), often);
+    few_next(r);
+  }
+}
+
+/* By the warps that multiply: acc = the H16 sums of the next tile over `blocks` times 64 k. */
+NUM void few_product(f32 (&acc)[FEW_ACCUMULATORS], few_ring &r, u32 blocks) {
+  const u64 x_form = SPEC_TILE_ROWS == 1u ? PTX_ONE_ROW : PTX_SWIZZLED;
+  u32 last = SPEC_STAGES;
+#pragma unroll
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i++) acc[i] = 0.0f;
+  do {
+    ptx_barrier_wait(few_full(r), r.parity);
+    u64 w = ptx_operand(PTX_SWIZZLED, few_w(r)), x = ptx_operand(x_form, few_x(r));
+    if (blocks >= SPEC_K_BLOCKS) {
+      ptx_multiply_fence();
+#pragma unroll
+      for (u32 i = 0; i < 4u * SPEC_K_BLOCKS; i++)
+        ptx_multiply(acc, w + i / 4u * (FEW_W_BLOCK / 16u) + i % 4u * 2u, x + i / 4u * (FEW_X_BLOCK / 16u) + i % 4u * 2u);
+      ptx_multiply_commit(); /* one group a stage, and one in flight while the next stage is waited for: the chain never drains */
+      blocks -= SPEC_K_BLOCKS;
+    } else {
+      do {
+        ptx_multiply_fence();
+#pragma unroll
+        for (u32 i = 0; i < 4u; i++) ptx_multiply(acc, w + i * 2u, x + i * 2u);
+        ptx_multiply_commit();
+        w += FEW_W_BLOCK / 16u;
+        x += FEW_X_BLOCK / 16u;
+      } while (--blocks);
+    }
+    PTX_MULTIPLY_WAIT(1);
+    if (last < SPEC_STAGES && threadIdx.x % 32u == 0) ptx_barrier_arrive(few_empty(r, last));
+    last = r.stage;
+    few_next(r);
+  } while (blocks);
+  PTX_MULTIPLY_WAIT(0);
+  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(few_empty(r, last));
+}
+
+/* Where a thread's accumulator i stands in the tile. */
+NUM u32 few_row(u32 i) { return threadIdx.x / 32u * 16u + threadIdx.x % 32u / 4u + i / 2u % 2u * 8u; }
+NUM u32 few_column(u32 i) { return i / 4u * 8u + threadIdx.x % 4u * 2u + i % 2u; }
+
+/* Gate and up rows of a tile lie in different threads: they meet in shared memory behind the ring, where all threads share the work. */
+NUM void few_store_silu(const f32 (&acc)[FEW_ACCUMULATORS], bf16 *y, u64 ldy, u32 rows, u32 n0, u32 n, const few_ring &r, u8 *shared) {
+  f32 *sums = (f32 *)(shared + (r.base - ptx_shared(shared)) + 1024u + FEW_X_RING + FEW_W_RING);
+  ptx_warps_sync(1, 128); /* the last tile's have been read */
+#pragma unroll
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i++)
+    if (few_row(i) < SPEC_TILE_N) sums[few_column(i) * FEW_PITCH + few_row(i)] = acc[i];
+  ptx_warps_sync(1, 128); /* this tile's are there */
+  for (u32 i = threadIdx.x; i < rows * FEW_HALF; i += 128u) {
+    const u32 column = i / FEW_HALF, row = i % FEW_HALF;
+    const f32 *gate = sums + column * FEW_PITCH + row;
+    if (n0 + row < n) y[column * ldy + n0 + row] = num_to_bf16(num_mul(num_silu(gate[0]), gate[FEW_HALF]));
+  }
+}
+
+/* Columns n0 .. of the first `rows` rows of y; n: columns of y. */
+NUM void few_store(const f32 (&acc)[FEW_ACCUMULATORS], u32 y_kind, void *y, u64 offset, u64 ldy, u32 rows, u32 n0, u32 n,
+                   const few_ring &r, u8 *shared) {
+  if (y_kind == Y_SILU) {
+    few_store_silu(acc, (bf16 *)y + offset, ldy, rows, n0, n, r, shared);
+    return;
+  }
+#pragma unroll
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
+    const u32 row = few_row(i), column = few_column(i);
+    const u64 at = offset + column * ldy + n0 + row;
+    if (row >= SPEC_TILE_N || column >= rows || n0 + row >= n) continue;
+    if (y_kind == Y_F32) ((f32 *)y)[at] = acc[i];
+    else ((bf16 *)y)[at] = num_to_bf16(acc[i]);
+  }
+}
+
+#endif
