@@ -294,7 +294,7 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[
 #endif
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = weight_of(num_sub(s[i], c.m[i / 2u % 2u]));
-#ifndef SPEC_NOHOLD
+#if Q_HELD && !defined(SPEC_NOHOLD)
   u32 all = 0;
 #pragma unroll
   for (u32 i = 0; i < 32; i++) all |= num_bits(s[i]);
