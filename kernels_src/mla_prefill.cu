@@ -6,12 +6,17 @@
  *   S[64][64] = Q K^T           nope columns, then rope;
  *   m, P as bf16 in registers   which are the operand of
  *   O[64][v_dim] += P V, l += P 1.
- * S of the next block and P V of this one are under way together, and the weights are made of S beside P V. A warpgroup's last block is
- * that of its own page: only there rows are masked, and only the tile's last block may hold rows of tokens behind the tile, which are made
- * zeros. What a row has of (m, l, O) when its context goes on in the next piece waits in `state`.
- * Items: the longest first, dealt forwards and backwards by turns. Grid: any number of blocks, they stride over the items.
- * Dynamic shared bytes: 1024 + 2 * 8192 * KB + SPEC_STAGES * 8192 * (KB + v_dim / 64) + 1024, KB = nope_dim / 64 + 1.
- * 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key; copies (KB * 64 + v_dim) * 128 bytes a block of 64 tokens and item. */
+ * S of the next block and P V of this one are under way together, and the weights are made of S beside P V (ptx_settle: else the compiler
+ * puts most of that off until P V is done). Q stays in registers where O leaves room for it: both operands of S in shared memory would
+ * take all of its bandwidth. A warpgroup's last block is that of its own page: only there rows are masked, and only the tile's last block
+ * may hold rows of tokens behind the tile, which are made zeros. What a row has of (m, l, O) when its context goes on waits in `state`.
+ * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles first, dealt forwards and backwards by turns. Grid: any
+ * number of blocks, they stride over the items.
+ * Dynamic shared bytes: 2048 + SPEC_STAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1, and 16384 * KB with Q in shared memory.
+ * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
+ * block of 64 tokens, from L2.
+ * Measured on an H200 with Q in shared memory and without ptx_settle: 456 TFLOP/s for 8192 tokens of 16 heads of 128 + 64 and 128, 437 for
+ * the last 8192 of 32768, 245 for 16 times 1024, 409 for 20 heads of 192 + 64 and 256. */
 #include "spec.cuh"
 #include "ptx.cuh"
 
@@ -234,9 +239,7 @@ NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
 #pragma unroll
   for (u32 i = 0; i < 4; i++) {
     ptx_multiply_held_across(c.o, p[i], values + i * 128u);
-#ifndef SPEC_NOL
     ptx_multiply_held(c.l, p[i], ones);
-#endif
   }
   ptx_multiply_commit();
 }
@@ -253,10 +256,6 @@ NUM f32 weight_of(f32 x) {
 
 /* Makes weights of the scores and brings m up to date; factor: what O and l are to be multiplied by. */
 NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[2], bool is_own) {
-#ifdef SPEC_NOSOFT
-  factor[0] = factor[1] = 1.0f;
-  return;
-#endif
   f32 top[2] = {-INFINITE, -INFINITE};
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
@@ -276,25 +275,9 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[
     factor[h] = m != c.m[h] ? num_exp2_int(num_sub(c.m[h], m)) : 1.0f;
     c.m[h] = m;
   }
-#ifdef SPEC_MIN
-  f32 least = fminf(s[0], s[1]);
-#pragma unroll
-  for (u32 i = 2; i < 32; i++) least = fminf(least, s[i]);
-  if (!__any_sync(WARP_ALL, !(num_sub(least, fmaxf(c.m[0], c.m[1])) >= -126.0f))) {
-#pragma unroll
-    for (u32 i = 0; i < 32; i++) {
-      const f32 y = num_sub(s[i], c.m[i / 2u % 2u]);
-      const f32 t = num_add(y, NUM_ROUND), f = num_sub(y, num_sub(t, NUM_ROUND));
-      f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
-      p = num_fma(p, f, 0x1.62f31ap-1f);
-      p = num_fma(p, f, 0x1.fff692p-1f);
-      s[i] = num_float(num_bits(p) + (num_bits(t) << 23));
-    }
-  } else
-#endif
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = weight_of(num_sub(s[i], c.m[i / 2u % 2u]));
-#if Q_HELD && !defined(SPEC_NOHOLD)
+#if Q_HELD /* else there are no registers for it */
   u32 all = 0;
 #pragma unroll
   for (u32 i = 0; i < 32; i++) all |= num_bits(s[i]);
@@ -342,10 +325,6 @@ NUM u32 seen_by(const item &it, u32 group) {
 NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, u32 base, u32 group) {
   const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group;
   const u32 count = seen_by(it, group);
-#ifdef SPEC_PING
-  const u32 other = seen_by(it, group ^ 1u), paired = count < other ? count : other;
-  if (group == 1u && paired > 1u) ptx_warps_arrive(3u, 256u);
-#endif
   if (count) {
     const rows r = rows_of(a, it, page);
     chain c;
@@ -367,14 +346,8 @@ NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, 
       turn next = t;
       pass(next);
       ptx_barrier_wait(base + AT_FULL + next.stage * 8u, next.phase);
-#ifdef SPEC_PING
-      if (block < paired) ptx_warps_sync(3u + group, 256u);
-#endif
       multiply_scores(s, q, base + AT_STAGES + next.stage * STAGE_BYTES);
       multiply_values(c, p, base + AT_STAGES + t.stage * STAGE_BYTES + K_BOXES * BOX_BYTES, base);
-#ifdef SPEC_PING
-      if (block < paired && (group == 0u || block + 1u < paired)) ptx_warps_arrive(4u - group, 256u);
-#endif
       PTX_MULTIPLY_WAIT(1); /* the scores are there */
       weigh(a, s, c, factor, it.first + block == page);
       PTX_MULTIPLY_WAIT(0);
