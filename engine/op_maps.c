@@ -37,6 +37,25 @@ static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint3
   return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
 }
 
+/* Of the form for many rows: weights in boxes of MANY_W_BOX rows, or 8 of the gate and 8 of up, tokens of MANY_STEP. */
+static bool is_many(const build *b) { return value_of(b, "SPEC_K_BLOCKS") == 0; }
+static uint32_t many_x_box(const build *b) { return max_u32(value_of(b, "SPEC_TILE_ROWS") / 8, 16); }
+static tensor_shape many_weights(const build *b, const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
+  if (y_kind == Y_SILU) return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, 8, 2);
+  return matrices(w, k, n, count, k, w_batch, value_of(b, "SPEC_TILE_N") == 64 ? 32 : 64, 1);
+}
+
+static void map_gemm_many(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
+  shapes[0] = many_weights(b, a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind);
+  shapes[1] = matrices(a->x, a->k, b->rows, a->batches, a->ldx, a->x_batch, many_x_box(b), 1);
+}
+
+/* Gathered tokens are copied without a map. */
+static void map_moe_gemm_many(const build *b, const moe_gemm_args *a, tensor_shape shapes[2]) {
+  shapes[0] = many_weights(b, a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind);
+  shapes[1] = a->row_token ? shapes[0] : matrices(a->x, a->k, (uint64_t)b->rows * a->top_k, 1, a->ldx, 0, many_x_box(b), 1);
+}
+
 static void map_gemm(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
   const uint32_t tile_rows = value_of(b, "SPEC_TILE_ROWS");
   shapes[0] = few_weights(b, a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind);
@@ -76,8 +95,8 @@ void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const 
   const build b = {specs, spec_count, rows};
   memset(shapes, 0, 2 * sizeof shapes[0]);
   switch (kernel) {
-    case KERNEL_gemm: map_gemm(&b, args, shapes); break;
-    case KERNEL_moe_gemm: map_moe_gemm(&b, args, shapes); break;
+    case KERNEL_gemm: (is_many(&b) ? map_gemm_many : map_gemm)(&b, args, shapes); break;
+    case KERNEL_moe_gemm: (is_many(&b) ? map_moe_gemm_many : map_moe_gemm)(&b, args, shapes); break;
     case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
     case KERNEL_mla_prefill: map_prefill(args, shapes); break;
     default: ASSERT(kernel < KERNEL_COUNT && false);

@@ -244,13 +244,23 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
          (k->kernel == OP_moe_gemm ? of_experts : 0);
 }
 
+/* The same of a product of many rows (kernels_src/many.cuh). */
+static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t multiplying = n == 64 ? 1 : 2;
+  if ((n != 64 && n != 128 && n != 256) || (rows != 64 && rows != 128 && rows != 256) || n * rows > 32768 || stages < 2 || stages > 8 ||
+      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
+  return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 128 + (k->kernel == OP_moe_gemm ? of_experts : 0);
+}
+
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
     bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0;
-    bool is_many = (n == 64 || n == 128) && (rows == 16 || rows == 64 || rows == 128) && stages >= 3 && stages <= 16 && k->threads == 2 * n;
-    shared = is_few ? few_bytes(c, k) : is_many ? 1024 + stages * (n + rows) * 128 : 0;
+    shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
@@ -307,28 +317,23 @@ typedef struct wanted_grid { /* blocks that the work needs; extra ones find noth
   uint64_t x, y, z;
 } wanted_grid;
 
-static wanted_grid want_grid(const checker *c, const plan_op *op, const void *args, uint64_t rows) {
-  const plan_kernel *k = &c->kernels[op->variant];
-  uint64_t tile_n = spec_of(c, k, "SPEC_TILE_N"), tile_rows = spec_of(c, k, "SPEC_TILE_ROWS");
-  const bool strides = spec_of(c, k, "SPEC_K_BLOCKS") != 0; /* over its tiles */
+static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
   const gemm_args *gemm = args;
   const moe_gemm_args *moe = args;
   switch (op->kernel) {
     case OP_gemm:
-      if (!tile_n || !tile_rows || gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      if (strides) return (wanted_grid){1, 1, 1};
-      return (wanted_grid){div_up(gemm->n, tile_n), div_up(rows, tile_rows), gemm->batches};
+      if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){1, 1, 1}; /* blocks stride over the tiles, and those below over their work */
     case OP_moe_gemm:
-      if (!tile_n || !tile_rows || moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      if (strides) return (wanted_grid){1, 1, 1};
-      return (wanted_grid){div_up(moe->n, tile_n), moe->experts + div_up(rows * moe->top_k, tile_rows), 1};
-    case OP_mla_expand: return (wanted_grid){div_up(((const mla_expand_args *)args)->n, tile_n ? tile_n : 1), 1, 1};
+      if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
+      return (wanted_grid){1, 1, 1};
+    case OP_mla_expand:
     case OP_mla_prefill:
     case OP_mla_attn:
-    case OP_mla_fold: return (wanted_grid){1, 1, 1}; /* blocks stride over the work */
-    case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
-    case OP_router: return (wanted_grid){1, 1, 1}; /* warps stride over the tokens */
+    case OP_mla_fold:
+    case OP_router:
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
+    case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
     case OP_sample:
     case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
@@ -338,7 +343,7 @@ static wanted_grid want_grid(const checker *c, const plan_op *op, const void *ar
 
 static status check_grid(const checker *c, const plan_op *op, const void *args, uint32_t rows) {
   uint64_t x = extent(op->grid[0], rows), y = extent(op->grid[1], rows), z = extent(op->grid[2], rows);
-  wanted_grid want = want_grid(c, op, args, rows);
+  wanted_grid want = want_grid(op, args, rows);
   if (x > 0x7fffffff || y > 65535 || z > 65535)
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)

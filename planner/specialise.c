@@ -7,11 +7,10 @@
 #include "abi.h"
 #include "attn_cut.h"
 
-typedef struct tile_shape { /* of gemm and moe_gemm: the product's part that one block computes */
+/* gemm and moe_gemm for many rows: weight rows and token rows of a tile, stages. */
+typedef struct many_shape {
   uint32_t n, rows, stages;
-} tile_shape;
-
-static const tile_shape MANY = {128, 128, 4};
+} many_shape;
 
 /* Their form for few rows: launch rows it is for (for moe_gemm from 9 on: rows of an expert), rows of a tile, bytes of a stage of both
  * operands, bytes of shared memory: both at most. Rings are so large that two blocks never share a multiprocessor: the next op's blocks
@@ -46,12 +45,15 @@ static void set_threads(specialise_choice *choice, uint32_t threads) {
   add_spec(choice, "SPEC_THREADS", threads);
 }
 
-static void set_tile(specialise_choice *choice, const tile_shape *tile) {
-  set_threads(choice, 2 * tile->n);
-  add_spec(choice, "SPEC_TILE_N", tile->n);
-  add_spec(choice, "SPEC_TILE_ROWS", tile->rows);
-  add_spec(choice, "SPEC_STAGES", tile->stages);
-  choice->shared_bytes = 1024 + tile->stages * (tile->n + tile->rows) * 128;
+static void set_many(specialise_choice *choice, const many_shape *many, uint32_t more_bytes) {
+  const uint32_t multiplying = many->n == 64 ? 1 : 2; /* warpgroups; one more fills */
+  set_threads(choice, 128 * (1 + multiplying));
+  add_spec(choice, "SPEC_MAPS", 1);
+  add_spec(choice, "SPEC_TILE_N", many->n);
+  add_spec(choice, "SPEC_TILE_ROWS", many->rows);
+  add_spec(choice, "SPEC_STAGES", many->stages);
+  choice->shared_bytes = 1024 + many->stages * (many->n + many->rows) * 128 + multiplying * 8192 + 128 + more_bytes;
+  set_grid(choice, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
 }
 
 /* Multiprocessors take whole tiles: weight rows of the busiest one. */
@@ -99,6 +101,9 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
+/* Measured: small tiles up to 256 rows, wide ones above; tall ones where tokens are gathered and few meet one expert. */
+static const many_shape SMALL = {128, 128, 6}, WIDE = {128, 256, 4}, TALL = {256, 128, 4};
+
 static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
   const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->batches, silu);
@@ -110,10 +115,10 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
     set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
-  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  if (!many) return count;
-  set_tile(many, &MANY);
-  set_grid(many, constant((uint32_t)div_up(a->n, MANY.n)), per_rows(1, MANY.rows), constant(a->batches));
+  specialise_choice *small = next_choice(choices, &count, &next, 256, rows_max);
+  if (small) set_many(small, &SMALL, 0);
+  specialise_choice *wide = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (wide) set_many(wide, &WIDE, 0);
   return count;
 }
 
@@ -132,9 +137,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   }
   specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (!many) return count;
-  set_tile(many, &MANY);
-  set_grid(many, constant((uint32_t)div_up(a->n, MANY.n)),
-           (plan_dim){.constant = a->experts, .rows_mul = a->top_k, .rows_div = MANY.rows}, constant(1));
+  set_many(many, silu ? &TALL : &WIDE, (a->experts + 1) * 8);
   return count;
 }
 
@@ -156,9 +159,13 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
 
 /* Blocks stride over the rows of a piece, whose number the launch does not know. */
 static void choose_mla_expand(const mla_expand_args *a, specialise_choice *choice) {
-  static const tile_shape tile = {128, 128, 4};
-  uint32_t columns = (uint32_t)div_up(a->n, tile.n), rows = (uint32_t)div_up((uint64_t)a->piece_pages * PAGE_TOKENS, tile.rows);
-  set_tile(choice, &tile);
+  enum { TILE = 128, STAGES = 4 };
+  uint32_t columns = (uint32_t)div_up(a->n, TILE), rows = (uint32_t)div_up((uint64_t)a->piece_pages * PAGE_TOKENS, TILE);
+  set_threads(choice, 2 * TILE);
+  add_spec(choice, "SPEC_TILE_N", TILE);
+  add_spec(choice, "SPEC_TILE_ROWS", TILE);
+  add_spec(choice, "SPEC_STAGES", STAGES);
+  choice->shared_bytes = 1024 + STAGES * 2 * TILE * 128;
   set_grid(choice, constant(columns), constant(min_u32(rows, max_u32(1, SPECIALISE_EXPAND_BLOCKS / columns))), constant(1));
 }
 

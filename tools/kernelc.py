@@ -20,12 +20,12 @@ SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """abi.h attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh
-gemm_few.cuh mla_decode.cuh moe_gemm_few.cuh num.h ptx.cuh reduce.cuh step.h tensor_map.h tile.cuh""".split()
+gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h ptx.cuh
+reduce.cuh step.h tensor_map.h tile.cuh""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
-TILES = [(64, 16, 3), (64, 16, 4), (64, 16, 8), (64, 16, 12), (128, 16, 6), (64, 64, 3), (64, 64, 4), (64, 64, 6), (128, 64, 4),
-         (64, 128, 4), (128, 128, 3), (128, 128, 4), (128, 128, 6)]
+MANY = [(128, 256, 4), (256, 128, 4), (64, 64, 5), (64, 128, 4), (128, 128, 6), (128, 128, 3)]  # weight rows, most tokens, stages
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5), (192, 64, 256, 2)]
@@ -43,6 +43,11 @@ def few_tiles():
         for n in range(8, 72, 8):
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= (28 << 10) or blocks == 1)
             yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
+
+
+def many_bytes(n, rows, stages):
+    """Of many.cuh."""
+    return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 128
 
 
 def variants(stem):
@@ -65,8 +70,9 @@ def variants(stem):
         return [({"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}, 1024 + 4 * 256 * 128)]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
-    return few + [({"THREADS": 2 * n, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}, 1024 + stages * (n + rows) * 128)
-                  for n, rows, stages in TILES]
+    many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages},
+             many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0)) for n, rows, stages in MANY]
+    return few + many
 
 
 class Nvrtc:

@@ -48,6 +48,7 @@ NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, thre
 #define PTX_REGISTERS_MORE(n)
 NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
+NUM u64 ptx_normal() { return 2; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) { emulator_copy_box(to, map, 2, {c, r, 0}, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {

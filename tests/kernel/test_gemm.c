@@ -5,8 +5,6 @@
 
 typedef struct gemm_shape { u32 rows, n, k, batches, y_kind, kind, x_gap, y_gap, logits; } gemm_shape;
 
-#define TILE_BYTES(n, rows, stages) (1024 + (stages) * ((n) + (rows)) * 128)
-
 /* Of few.cuh: tile of weight rows, of token rows, blocks of 64 k in a stage, stages. */
 static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}, {64, 64, 2, 2}};
 
@@ -28,18 +26,25 @@ static u32 make_few(kernel_variant *variants, u32 rows) {
   return count;
 }
 
-static u32 make_variants(kernel_variant *variants, u32 rows, u32 n, u32 batches) {
-  static const u32 tiles[][3] = {{64, 16, 4}, {64, 64, 4}, {64, 128, 4}, {128, 16, 4}, {128, 64, 4}, {128, 128, 4}};
-  for (u32 i = 0; i < ARRAY_LEN(tiles); i++) {
-    u32 tile_n = tiles[i][0], tile_rows = tiles[i][1], stages = tiles[i][2];
-    variants[i] = (kernel_variant){{{"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages}}, .spec_count = 3};
-    variants[i].grid[0] = (u32)div_up(n, tile_n);
-    variants[i].grid[1] = (u32)div_up(rows, tile_rows) + i % 2;
-    variants[i].grid[2] = batches;
-    variants[i].threads = 2 * tile_n;
-    variants[i].shared_bytes = TILE_BYTES(tile_n, tile_rows, stages);
+/* Of many.cuh: tile of weight rows, of token rows, stages. */
+static const u32 MANY[][3] = {{128, 256, 2}, {256, 128, 4}, {64, 64, 3}};
+
+/* The number of blocks is free: one, some, more than there are tiles. */
+static u32 make_many(kernel_variant *variants, u32 rows) {
+  for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
+    const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
+                                        {"SPEC_STAGES", tile[2]}},
+                                       .spec_count = 4, .grid = {1 + i, 1 + i % 2, 1 + i / 4}, .rows = rows};
+    variants[i].threads = 128 * (1 + warpgroups);
+    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128;
   }
-  return ARRAY_LEN(tiles) + make_few(variants + ARRAY_LEN(tiles), rows);
+  return ARRAY_LEN(MANY);
+}
+
+static u32 make_variants(kernel_variant *variants, u32 rows) {
+  const u32 few = make_few(variants, rows);
+  return few + make_many(variants + few, rows);
 }
 
 static u32 columns_of(const gemm_shape *s) { return s->y_kind == Y_SILU ? s->n / 2 : s->n; }
@@ -72,7 +77,7 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   args.rows_kind = s->logits ? ROWS_LOGITS : ROWS_TOKENS;
   args.y_kind = s->y_kind;
   kernel_variant variants[16];
-  kernel_test_run(test, &args, variants, make_variants(variants, s->rows, s->n, s->batches));
+  kernel_test_run(test, &args, variants, make_variants(variants, s->rows));
   for (u32 check = 0; check < 300; check++) {
     u32 b = cases_below(&c, s->batches), i = cases_below(&c, s->rows), j = cases_below(&c, columns_of(s));
     size_t at = ((size_t)b * padded + i) * ldy + j;
@@ -101,7 +106,7 @@ static void step_cases(kernel_test *test) {
     gemm_args args = {.step = step, .x = x, .w = w, .y = y, .ldx = 64, .ldy = 64, .n = 64, .k = 64, .batches = 1,
                       .y_kind = Y_F32};
     kernel_variant variants[16];
-    u32 count = make_variants(variants, 64, 64, 1);
+    u32 count = make_variants(variants, 64);
     kernel_test_loose(test, y, 64 * 64 * 4);
     kernel_test_run(test, &args, variants, count);
     for (u32 i = 0; i < 64 && file; i++) fprintf(file, "%08x\n", num_bits(y[65 * i]));

@@ -21,18 +21,25 @@ static u32 make_few(kernel_variant *variants, const moe_shape *s) {
   return ARRAY_LEN(FEW);
 }
 
-static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
-  static const u32 tiles[][3] = {{64, 16, 4}, {64, 64, 4}, {128, 16, 4}, {128, 64, 4}, {128, 128, 4}};
-  for (u32 i = 0; i < ARRAY_LEN(tiles); i++) {
-    u32 tile_n = tiles[i][0], tile_rows = tiles[i][1], stages = tiles[i][2];
-    variants[i] = (kernel_variant){{{"SPEC_TILE_N", tile_n}, {"SPEC_TILE_ROWS", tile_rows}, {"SPEC_STAGES", stages}}, .spec_count = 3};
-    variants[i].grid[0] = (u32)div_up(s->n, tile_n);
-    variants[i].grid[1] = s->experts + (u32)div_up(s->tokens * s->top_k, tile_rows);
-    variants[i].grid[2] = 1;
-    variants[i].threads = 2 * tile_n;
-    variants[i].shared_bytes = 1024 + stages * (tile_n + tile_rows) * 128;
+/* Of many.cuh: tile of weight rows, of token rows, stages. */
+static const u32 MANY[][3] = {{128, 256, 2}, {256, 128, 4}, {64, 64, 3}};
+
+/* The number of blocks is free: one, some, more than there are tiles. */
+static u32 make_many(kernel_variant *variants, const moe_shape *s) {
+  for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
+    const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
+                                        {"SPEC_STAGES", tile[2]}},
+                                       .spec_count = 4, .grid = {1 + i, 1 + i % 2, 1 + i / 4}, .rows = s->tokens};
+    variants[i].threads = 128 * (1 + warpgroups);
+    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128 + 4104;
   }
-  return ARRAY_LEN(tiles) + make_few(variants + ARRAY_LEN(tiles), s);
+  return ARRAY_LEN(MANY);
+}
+
+static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
+  const u32 few = make_few(variants, s);
+  return few + make_many(variants + few, s);
 }
 
 /* Deals the sorted rows to experts; with skew most go to one. */

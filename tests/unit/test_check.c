@@ -49,13 +49,6 @@ static plan_op *find_op(const editable *e, const char *name) {
   return NULL;
 }
 
-/* The last one: the alternative for most rows. */
-static plan_op *last_op(const editable *e, const char *name) {
-  plan_op *op = find_op(e, name);
-  while (op + 1 < e->ops + e->h->ops.count && strcmp(text(e, op[1].name), name) == 0) op++;
-  return op;
-}
-
 static plan_buffer *find_buffer(const editable *e, const char *name) {
   for (uint32_t i = 0; i < e->h->buffers.count; i++)
     if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
@@ -128,7 +121,7 @@ static void an_op_writes_what_it_reads(editable *e) {
   find_fixup(e, op, offsetof(rmsnorm_args, delta))->args_offset = offsetof(rmsnorm_args, x_out);
 }
 static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
-static void a_grid_is_too_small(editable *e) { last_op(e, "layer 0 o_proj")->grid[0].constant--; }
+static void a_grid_is_too_small(editable *e) { find_op(e, "row_digest")->grid[1].constant--; }
 static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")->grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }

@@ -118,14 +118,14 @@ typedef struct variant {
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
-#define TILES(n, rows, stages) 4, {THREADS(2 * n), {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}}
+#define TILES(n, rows, stages) 5, {THREADS(384), {"SPEC_MAPS", 1}, {"SPEC_TILE_N", n}, {"SPEC_TILE_ROWS", rows}, {"SPEC_STAGES", stages}}
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
     {"rmsnorm", 2, {THREADS(1024), {"SPEC_HELD", 2}}},
     {"qkv_rope", 1, {THREADS(256)}},
-    {"gemm", TILES(64, 16, 4)},
-    {"gemm", TILES(128, 128, 4)},
+    {"gemm", TILES(128, 256, 4)},
+    {"gemm", TILES(256, 128, 4)},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
@@ -135,7 +135,7 @@ static const variant variants[] = {
                         {"SPEC_MAPS", 1}}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
-    {"moe_gemm", TILES(64, 64, 4)},
+    {"moe_gemm", TILES(256, 128, 4)},
     {"sample", 1, {THREADS(512)}},
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},

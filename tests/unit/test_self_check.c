@@ -132,7 +132,8 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
     uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
     return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + 65 * 4;
   }
-  return stages ? 1024 + stages * (spec_of(kernel, "TILE_N=") + spec_of(kernel, "TILE_ROWS=")) * 128 : 0;
+  if (!stages) return 0;
+  return 1024 + stages * (n + spec_of(kernel, "TILE_ROWS=")) * 128 + (kernel->threads / 128 - 1) * 8192 + 128 + 65 * 8; /* many.cuh */
 }
 
 /* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */

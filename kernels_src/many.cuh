@@ -1,0 +1,191 @@
+/* many.cuh - the product of many rows, shared by gemm and moe_gemm.
+ *
+ * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows, of which the kernel chooses how
+ * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
+ * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows,
+ * weights by boxes, tokens by boxes or gathered row by row; the others multiply, each its 64 or 2 x 64 weight rows, and write. The
+ * ring runs on from tile to tile: the next one's operands come while results are written. One fp32 accumulator per output, k ascending
+ * in steps of 16: every output is H16 whatever the tile.
+ *
+ * On an H200, beside the best of cuBLASLt's first candidates: n 4096, k 7168, 4096 rows, bf16 306 to 338 us (299 to 307), 2048 x 2048 fp32
+ * 61 (50); floor n * k * rows * 2 / 790 TFLOP/s: 304 and 44. Storing takes a tenth to a fifth where k is 2048, which a second set of sums
+ * would hide. Tried and lost: every copy with evict_last; pairs of blocks that share the weights by multicast (1.2 to 1.6 times as
+ * long); a first multiplication without d (ptxas then serialises). Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
+#ifndef VERBATIM_MANY_CUH
+#define VERBATIM_MANY_CUH
+#include "many_store.cuh"
+
+typedef struct many_ring {
+  u32 stages, full, empty, turn; /* shared addresses: the ring, its barriers, where results are turned */
+  u32 stage, parity;
+} many_ring;
+
+/* Blocks of any grid, in one row: this one's number, and how many there are. */
+NUM u32 many_block() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+NUM u32 many_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+
+NUM u32 many_full(const many_ring &r, u32 stage) { return r.full + stage * 8u; }
+NUM u32 many_empty(const many_ring &r, u32 stage) { return r.empty + stage * 8u; }
+NUM void many_advance(many_ring &r) {
+  const bool last = r.stage + 1u == SPEC_STAGES;
+  r.stage = last ? 0u : r.stage + 1u;
+  r.parity ^= last;
+}
+
+/* By all threads, before ptx_grid_wait. gathers: the filling threads' copies count as well. */
+NUM many_ring many_start(const void *shared, bool gathers) {
+  const u32 base = (ptx_shared(shared) + 1023u) & ~1023u, turn = base + SPEC_STAGES * MANY_STAGE_BYTES;
+  const u32 full = turn + MANY_CONSUMERS * MANY_CHUNK * 128u;
+  const many_ring r = {base, full, full + SPEC_STAGES * 8u, turn, 0, 0};
+  if (threadIdx.x == 0) {
+    for (u32 i = 0; i < SPEC_STAGES; i++) {
+      ptx_barrier_init(many_full(r, i), gathers ? 129u : 1u);
+      ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u);
+    }
+    ptx_barrier_ready();
+  }
+  __syncthreads();
+  return r;
+}
+
+/* One k block of a tile's weights. Of gate and up, which are matrices of their own, a box takes 8 rows each: the operand's rows i and
+ * i + 8 of every 16 belong together. */
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 k, u64 policy) {
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, rows = silu ? 16u : MANY_W_BOX;
+  const u32 step = silu ? 8u : MANY_W_BOX, matrix = silu ? tile.matrix * 2u : tile.matrix;
+  for (u32 i = 0; i < SPEC_TILE_N / rows; i++)
+    ptx_copy_box(to + i * rows * 128u, map, k, tile.n0 + i * step, matrix, many_full(r, r.stage), policy);
+}
+
+/* The filling warpgroup, tokens by boxes: one thread. The first weights come before the kernels before this one have ended. */
+template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
+  many_tile tile;
+  const u64 policy = ptx_normal();
+  u32 early = 0; /* k of the first tile whose weights are under way */
+  for (u32 item = many_block(); work.find(item, tile); item += many_blocks()) {
+    if (item == many_block()) {
+      for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
+        ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
+        many_weights(first, &maps.w, tile, silu, early, policy);
+      }
+      ptx_grid_wait();
+    }
+    for (u32 k = 0; k < k_end; k += 64u) {
+      const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u;
+      if (k >= early) {
+        ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
+        ptx_barrier_expect(full, (SPEC_TILE_N + tile.width) * 128u);
+        many_weights(r, &maps.w, tile, silu, k, policy);
+      }
+      for (u32 i = 0; i < tile.width; i += MANY_STEP)
+        ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, policy);
+      many_advance(r);
+    }
+    early = 0;
+  }
+}
+
+/* The same where tokens are gathered: the whole warpgroup, 8 threads a row. */
+template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
+  const u32 t = threadIdx.x, piece = (t % 8u ^ t / 8u % 8u) * 16u;
+  const u64 policy = ptx_normal();
+  many_tile tile;
+  for (u32 item = many_block(); work.find(item, tile); item += many_blocks()) {
+    u32 from[MANY_PIECES]; /* 16-byte pieces from the beginning of x */
+#pragma unroll
+    for (u32 i = 0; i < MANY_PIECES; i++) {
+      const u32 row = t / 8u + i * 16u;
+      from[i] = (row < tile.rows ? work.x_row(tile.row + row) : 0u) * (work.a.ldx / 8u) + t % 8u;
+    }
+    for (u32 k = 0; k < k_end; k += 64u) {
+      const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + (SPEC_TILE_N + t / 8u) * 128u + piece;
+      ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
+      if (t == 0) {
+        ptx_barrier_expect(full, SPEC_TILE_N * 128u);
+        many_weights(r, &maps.w, tile, silu, k, policy);
+      }
+#pragma unroll
+      for (u32 i = 0; i < MANY_PIECES; i++)
+        if (i * 16u < tile.width)
+          ptx_copy16(to + i * 2048u, work.a.x + (u64)from[i] * 8u + k, t / 8u + i * 16u < tile.rows ? 16u : 0u);
+      ptx_barrier_arrive_copies(full);
+      many_advance(r);
+    }
+  }
+}
+
+/* One arrival of this warp at the barrier of a stage that it has left. */
+NUM void many_leave(u32 empty) {
+  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(empty);
+}
+
+/* acc = the H16 sums over k of a tile of this width. gathered: copies of threads stand behind the barrier, not of the copy engine.
+ * meanwhile: what there is to do beside the first multiplication. */
+template <u32 WIDTH, class MEANWHILE>
+NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 blocks, bool gathered, MEANWHILE meanwhile) {
+  if constexpr (WIDTH > MANY_STEP) {
+    if (width < WIDTH) {
+      many_product<WIDTH - MANY_STEP>(acc, r, group, width, blocks, gathered, meanwhile);
+      return;
+    }
+  }
+  u32 left = r.stage;
+  for (u32 block = 0; block < blocks; block++) {
+    const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
+    ptx_barrier_wait(many_full(r, r.stage), r.parity);
+    if (gathered) ptx_fence_async();
+    ptx_multiply_fence();
+    const u64 w = ptx_operand(PTX_SWIZZLED, at + group * (MANY_GROUPS * 8192u)), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+#pragma unroll
+      for (u32 g = 0; g < MANY_GROUPS; g++)
+        ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc[g]), w + g * (8192u / 16u) + i * 2u, x + i * 2u);
+    ptx_multiply_commit();
+    if (block == 0) meanwhile();
+    PTX_MULTIPLY_WAIT(1); /* the block before this one is done: its stage may be filled */
+    if (block > 0) many_leave(many_empty(r, left));
+    left = r.stage;
+    many_advance(r);
+  }
+  PTX_MULTIPLY_WAIT(0);
+  many_leave(many_empty(r, left));
+}
+
+/* A multiplying warpgroup. */
+template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k, bool gathered) {
+  const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
+  u32 item = many_block();
+  many_tile tile, next;
+  ptx_grid_wait();
+  for (bool more = work.find(item, tile); more; tile = next) {
+    item += many_blocks();
+    many_sums acc;
+#pragma unroll
+    for (u32 g = 0; g < MANY_GROUPS; g++)
+#pragma unroll
+      for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[g][i] = 0.0f;
+    many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, gathered, [&] { more = work.find(item, next); });
+    many_store(acc, work.result(tile), tile, group, shared, turn);
+  }
+}
+
+/* Everything behind the start: who fills, who multiplies. */
+template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared, bool gathers) {
+  if (threadIdx.x < 128u) {
+#if SPEC_TILE_N != 64
+    PTX_REGISTERS_LESS(72);
+#endif
+    if constexpr (WORK::GATHERS) {
+      if (gathers) many_gather(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+    }
+    if (!gathers && threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+  } else {
+#if SPEC_TILE_N != 64
+    PTX_REGISTERS_MORE(216);
+#endif
+    many_multiply(work, r, shared, work.a.k, gathers);
+  }
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* many_store.cuh - the tiles of many.cuh, and how a tile's sums become rows of the result.
+ *
+ * Thread t of a warpgroup holds, in d[4 * j + 2 * h + e] of each of its groups of 64 weight rows, column 16 * (t / 32) + t % 32 / 4 + 8 * h
+ * of token row 8 * j + 2 * (t % 4) + e. fp32 goes to memory from registers, 64 bytes of a row at a time; bf16 is turned in shared memory
+ * first and goes in whole rows of the warpgroup. Of gate and up, h 0 is the gate and h 1 up. Read next: many.cuh. */
+#ifndef VERBATIM_MANY_STORE_CUH
+#define VERBATIM_MANY_STORE_CUH
+#include "ptx.cuh"
+
+#define MANY_CONSUMERS (SPEC_TILE_N == 64u ? 1u : 2u) /* warpgroups that multiply */
+#define MANY_GROUPS (SPEC_TILE_N / (64u * MANY_CONSUMERS)) /* of 64 weight rows, each of them has */
+#define MANY_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u)
+#define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
+#define MANY_W_BOX (SPEC_TILE_N == 64u ? 32u : 64u) /* weight rows of one copy */
+#define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
+#define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */
+#define MANY_PIECES ((SPEC_TILE_ROWS + 15u) / 16u) /* of 16 bytes, that a filling thread gathers per stage */
+#ifdef __CUDACC_RTC__
+#define NUM_MEMBER __device__ __forceinline__
+#else
+#define NUM_MEMBER
+#endif
+#define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
+
+static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128 || SPEC_TILE_N == 256, "weight rows: 64 or 2 x 64 a warpgroup");
+static_assert(SPEC_TILE_ROWS == 64 || SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: widths of ptx_multiply");
+static_assert(MANY_GROUPS * MANY_ACCUMULATORS <= 128, "accumulators that a thread can hold");
+static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
+static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
+
+typedef struct many_tile {
+  u32 matrix;    /* of w: batch or expert                               */
+  u32 n0;        /* first column                                        */
+  u32 row, rows; /* this block's token rows; rows may be 0              */
+  u32 width;     /* of the multiplication                               */
+} many_tile;
+
+typedef struct many_result { /* where the rows go */
+  u8 *y;
+  u64 ldy;
+  u32 n, kind; /* n: columns of y */
+} many_result;
+
+typedef f32 many_sums[MANY_GROUPS][MANY_ACCUMULATORS];
+
+/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. */
+NUM void many_store_f32(const f32 (&acc)[MANY_ACCUMULATORS], const many_result &to, const many_tile &tile, u32 n0) {
+  const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u;
+  f32 *y = (f32 *)to.y + (u64)tile.row * to.ldy + column;
+#pragma unroll
+  for (u32 i = 0; i < MANY_ACCUMULATORS / 4u; i++) {
+    if (i * 8u >= tile.width) break;
+#pragma unroll
+    for (u32 e = 0; e < 2; e++) {
+      const f32 low = acc[4u * i + e], high = acc[4u * i + 2u + e], other = __shfl_xor_sync(WARP_ALL, odd ? low : high, 4);
+      const u32 row = i * 8u + t % 4u * 2u + e;
+      if (row < tile.rows && column < to.n) *(float2 *)(y + row * to.ldy) = odd ? make_float2(other, high) : make_float2(low, other);
+    }
+  }
+}
+
+/* The same rounded to bf16: turned in shared memory so that rows are written in 16-byte pieces, 128 bytes a row. */
+NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
+                         u32 turn) {
+  const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
+  const u8 *tile_at = shared + (turn - ptx_shared(shared));
+  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + t % 8u * 8u;
+#pragma unroll
+  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
+    if (first >= tile.rows) break;
+    ptx_warps_sync(number, 128); /* what stood there has been read */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
+      if (first + i >= tile.width) break;
+      const u32 row = i + lane / 16u * 8u + lane % 8u, piece = t / 32u * 2u + lane / 8u % 2u;
+      const f32 *d = acc + (first + i) / 2u;
+      ptx_store_transposed(turn + row * 128u + (piece ^ row % 8u) * 16u, ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
+                           ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
+    }
+    ptx_warps_sync(number, 128); /* the chunk is whole */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
+      const u32 row = i + t / 8u;
+      if (first + row < tile.rows && n0 + t % 8u * 8u < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
+    }
+  }
+}
+
+/* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
+NUM void many_silu(f32 (&acc)[MANY_ACCUMULATORS], u32 width) {
+#pragma unroll
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 32u) {
+    if (first * 2u >= width) break;
+    f32 below[16];
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) below[i] = num_add(1.0f, num_exp(-acc[first + i / 2u * 4u + i % 2u]));
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) ptx_hold(below[i]);
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) {
+      f32 &gate = acc[first + i / 2u * 4u + i % 2u];
+      gate = num_mul(num_div(gate, below[i]), acc[first + i / 2u * 4u + 2u + i % 2u]);
+    }
+  }
+}
+
+#define MANY_SILU_PIECES (4u * MANY_GROUPS) /* of 16 bytes: what a warpgroup has of a row */
+NUM u32 many_silu_place(u32 row, u32 piece) {
+  return row * (MANY_SILU_PIECES * 16u) + (piece ^ (MANY_GROUPS == 2u ? row % 8u : row / 2u % 4u)) * 16u;
+}
+
+/* A warpgroup's columns from n0 on, gate and up in one: R5.5. */
+NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared, u32 turn) {
+  const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
+  const u8 *tile_at = shared + (turn - ptx_shared(shared));
+  const u32 column = t % MANY_SILU_PIECES * 8u;
+  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + column;
+#pragma unroll
+  for (u32 g = 0; g < MANY_GROUPS; g++) many_silu(acc[g], tile.width);
+#pragma unroll
+  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
+    if (first >= tile.rows) break;
+    ptx_warps_sync(number, 128); /* what stood there has been read */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 32u / MANY_GROUPS) {
+      if (first + i >= tile.width) break;
+      const u32 row = i + lane / (8u * MANY_GROUPS) * 8u + lane % 8u, piece = t / 32u + lane / 8u % MANY_GROUPS * 4u;
+      u32 words[4];
+#pragma unroll
+      for (u32 m = 0; m < 4u; m++) {
+        const f32 *d = acc[m % MANY_GROUPS] + (first + i) / 2u + m / MANY_GROUPS * 4u;
+        words[m] = ptx_pack_bf16(d[0], d[1]);
+      }
+      ptx_store_transposed(turn + many_silu_place(row, piece), words[0], words[1], words[2], words[3]);
+    }
+    ptx_warps_sync(number, 128); /* the chunk is whole */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
+      const u32 row = i + t / MANY_SILU_PIECES;
+      if (first + row < tile.rows && n0 + column < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
+    }
+  }
+}
+
+NUM void many_store(many_sums &acc, const many_result &to, const many_tile &tile, u32 group, const u8 *shared, u32 turn) {
+  const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u) * MANY_GROUPS;
+  if (to.kind == Y_SILU) {
+    many_store_silu(acc, to, tile, n0, shared, turn);
+    return;
+  }
+#pragma unroll
+  for (u32 g = 0; g < MANY_GROUPS; g++) {
+    if (to.kind == Y_F32)
+      many_store_f32(acc[g], to, tile, n0 + g * 64u);
+    else
+      many_store_bf16(acc[g], to, tile, n0 + g * 64u, shared, turn);
+  }
+}
+
+#endif

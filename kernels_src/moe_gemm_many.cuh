@@ -1,0 +1,74 @@
+/* moe_gemm_many.cuh - moe_gemm for many rows an expert, in the form of many.cuh.
+ *
+ * Grid: any number of blocks; the best is one per multiprocessor. Every block makes the same list of
+ * tiles: an expert's rows are cut into as few equal widths as SPEC_TILE_ROWS allows; its tiles are dealt with rows first, so that a part of
+ * its weights is read from memory once. Experts without rows have no tiles. */
+#ifndef VERBATIM_MOE_GEMM_MANY_CUH
+#define VERBATIM_MOE_GEMM_MANY_CUH
+#include "many.cuh"
+#include "reduce.cuh"
+
+typedef struct moe_many {
+  static constexpr bool GATHERS = true;
+  const moe_gemm_args &a;
+  const u32 *first, *items; /* [experts + 1], shared: first row of an expert; its first tile in the list */
+  u32 expert;               /* of the last tile found: a block's tiles ascend */
+
+  NUM_MEMBER u32 x_matrix(const many_tile &) const { return 0; }
+  NUM_MEMBER u32 x_row(u32 row) const { return a.row_token[row]; }
+
+  NUM_MEMBER bool find(u32 index, many_tile &tile) {
+    if (index >= items[a.experts]) return false;
+    while (index >= items[expert + 1u]) expert++;
+    const u32 row0 = first[expert], all = first[expert + 1u] - row0, in = index - items[expert];
+    const u32 cuts = (all + SPEC_TILE_ROWS - 1u) / SPEC_TILE_ROWS;
+    const u32 width = ((all + cuts - 1u) / cuts + MANY_STEP - 1u) / MANY_STEP * MANY_STEP;
+    const u32 at = in % cuts * width;
+    tile.matrix = expert;
+    tile.n0 = in / cuts * (a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N);
+    tile.width = width;
+    tile.rows = at < all ? (all - at < width ? all - at : width) : 0u;
+    tile.row = row0 + at;
+    return true;
+  }
+
+  NUM_MEMBER many_result result(const many_tile &) const {
+    const u32 n = a.y_kind == Y_SILU ? a.n / 2u : a.n;
+    return {(u8 *)a.y, n, n, a.y_kind};
+  }
+} moe_many;
+
+/* items[e] = tiles of the experts before e. first and items are whole for all threads on return. */
+NUM void moe_list(const moe_gemm_args &a, u32 *first, u32 *items) {
+  const u32 n = a.y_kind == Y_SILU ? a.n / 2u : a.n, tile_n = a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N;
+  const u32 n_tiles = (n + tile_n - 1u) / tile_n, t = threadIdx.x;
+  for (u32 e = t; e <= a.experts; e += SPEC_THREADS) first[e] = a.expert_first[e];
+  __syncthreads();
+  if (t < 32u) {
+    u32 before = 0;
+    for (u32 e0 = 0; e0 < a.experts; e0 += 32u) {
+      const u32 e = e0 + t, rows = e < a.experts ? first[e + 1u] - first[e] : 0u;
+      const u32 tiles = (rows + SPEC_TILE_ROWS - 1u) / SPEC_TILE_ROWS * n_tiles;
+      const u32 upto = before + reduce_prefix_warp(tiles);
+      if (e < a.experts) items[e] = upto - tiles;
+      before = __shfl_sync(WARP_ALL, upto, 31);
+    }
+    if (t == 0) items[a.experts] = before;
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a,
+                                                                    const __grid_constant__ tensor_maps maps) {
+  extern __shared__ u8 shared[];
+  const bool gathers = a.row_token != 0;
+  const many_ring ring = many_start(shared, gathers);
+  u32 *first = (u32 *)(shared + (ring.full + 128u - ptx_shared(shared))), *items = first + a.experts + 1u;
+  ptx_grid_wait();
+  ptx_grid_next(); /* not before: the product that follows reads expert_first before it waits */
+  moe_list(a, first, items);
+  moe_many work = {a, first, items, 0};
+  many_run(work, ring, maps, shared, gathers);
+}
+
+#endif
