@@ -153,17 +153,10 @@ static void note_uncovered(audit *self, uint32_t point, uint32_t needs, uint32_t
   c->needs_position = position;
 }
 
-static uint64_t draw(audit *self) {
-  uint64_t z = self->random += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
 /* Selection sampling (Knuth, algorithm S): each covered row with the chance that is left for it. */
 static bool takes(audit *self) {
   if (self->options.sample == 0 || self->left_wanted == 0) return self->options.sample == 0;
-  bool is_taken = draw(self) % self->left_covered < self->left_wanted;
+  bool is_taken = random_next(&self->random) % self->left_covered < self->left_wanted;
   self->left_covered--;
   self->left_wanted -= is_taken;
   return is_taken;

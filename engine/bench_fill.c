@@ -11,16 +11,9 @@
 
 _Static_assert(PATTERN_NUMBERS * sizeof(bf16) <= EXEC_BENCH_PATTERN_BYTES, "a pattern of bf16");
 
-uint64_t bench_fill_draw(bench *self) {
-  uint64_t z = (self->random += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
 /* Nearly normal, deviation 1: the sum of eight 16-bit numbers. */
 static float draw_normal(bench *self) {
-  uint64_t a = bench_fill_draw(self), b = bench_fill_draw(self);
+  uint64_t a = random_next(&self->random), b = random_next(&self->random);
   int64_t sum = 0;
   for (int shift = 0; shift < 64; shift += 16) sum += (int64_t)(a >> shift & 0xffff) + (int64_t)(b >> shift & 0xffff);
   return (float)(sum - 8 * 32768 + 4) * (1.2247449f / 65536.0f); /* a sum of eight uniforms has deviation sqrt(8 / 12) */

@@ -36,7 +36,6 @@ typedef struct bench_span { /* tokens of one sequence in a step */
 /* bench_fill.c: random weights, before the tables; random KV rows, behind the graphs. */
 status bench_fill_weights(bench *self);
 status bench_fill_kv(bench *self);
-uint64_t bench_fill_draw(bench *self);
 
 /* bench_step.c. deal: gives each of `seqs` slots its own pages for this many tokens; false: there are too few. No step is under way.
  * fill: the inputs of a step. known false: the tokens are those that the step before made. */

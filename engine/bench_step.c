@@ -16,7 +16,7 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
   uint32_t each = pages_for(tokens);
   ASSERT(bench_step_fits(self, seqs, tokens));
   for (uint32_t i = self->plan->header->limits.kv_pages; i > 1; i--) {
-    uint32_t other = (uint32_t)(bench_fill_draw(self) % i), page = self->pages[i - 1];
+    uint32_t other = (uint32_t)(random_next(&self->random) % i), page = self->pages[i - 1];
     self->pages[i - 1] = self->pages[other];
     self->pages[other] = page;
   }
@@ -59,7 +59,7 @@ static void add_span(bench *self, filler *f, const bench_span *span, bool known,
   if (is_prompt) add_context(f, span);
   else add_tiles(f, span, header->limits.attn_tile_tokens);
   for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
-    f->in.token[f->tokens] = known ? (int32_t)(bench_fill_draw(self) % header->model.vocab) : -1 - (int32_t)span->slot;
+    f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
     f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
     f->in.seq[f->tokens] = span->slot;
   }

@@ -106,7 +106,8 @@ static status load_kernel(cli_probe_gpu *self, uint32_t id, const jit_spec *spec
   jit_cubin_view cubin;
   TRY(jit_compile(self->compiler, row->name, specs, spec_count, &cubin));
   const gpu_kernel_config config = {.name = row->name, .cubin = cubin.bytes, .cubin_bytes = cubin.size,
-                                    .args_bytes = row->args_bytes, .threads = threads, .shared_bytes = shared_bytes};
+                                    .args_bytes = row->args_bytes, .threads = threads, .shared_bytes = shared_bytes,
+                                    .takes_maps = op_maps_taken(specs, spec_count)};
   return gpu_kernel_load(self->device, &config, out);
 }
 
@@ -304,7 +305,7 @@ static status digest_run(cli_probe_gpu *self, gemm_lt_op *op, uint64_t *digests)
   memcpy(&args.step, &self->step, sizeof args.step);
   memcpy(&args.x, &self->y, sizeof args.x);
   memcpy(&args.digest, &self->digests, sizeof args.digest);
-  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {self->rows, 1, 1}, .args = &args};
+  const gpu_work work = {.kernel = &self->digest, .op = "row_digest", .grid = {self->rows, ROW_BLOCKS, 1}, .args = &args};
   gpu_launch(self->device, self->stream, &work);
   gpu_download(self->device, self->stream, digests, self->digests, 8ull * self->rows);
   gpu_sync(self->device, self->stream, op ? "a library algorithm" : "our gemm kernel");

@@ -96,20 +96,12 @@ static status parse_arguments(verify_run *self, int argc, char **argv) {
 
 /* === Which requests ========================================================================================================= */
 
-/* splitmix64 */
-static uint64_t next_random(uint64_t *state) {
-  uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
 /* Keeps `sample` of those chosen, each set of so many as likely as any other. */
 static void draw(verify_run *self) {
   uint32_t kept = 0, count = self->chosen_count;
   uint64_t state = self->seed;
   for (uint32_t i = 0; i < count && kept < self->sample; i++)
-    if (next_random(&state) % (count - i) < self->sample - kept) self->chosen[kept++] = self->chosen[i];
+    if (random_next(&state) % (count - i) < self->sample - kept) self->chosen[kept++] = self->chosen[i];
   self->chosen_count = kept;
 }
 

@@ -116,10 +116,8 @@ typedef struct check {
 } check;
 
 /* Lively bf16 numbers: both signs, exponents from 2^-8 to 2^1, all significands. */
-static bf16 check_value(uint64_t index) {
-  uint64_t z = (index + 1) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+static bf16 check_value(uint64_t *state) {
+  const uint64_t z = random_next(state);
   return (bf16)((z >> 63) << 15 | (119 + (z >> 32) % 10) << 7 | (z & 127));
 }
 
@@ -150,7 +148,7 @@ static status digest_rows(const check *c, gemm_lt_op *lt, uint32_t rows, uint64_
   row_digest_args wanted = {.rows_kind = ROWS_TOKENS, .words = words, .stride = stride, .step = args->step};
   memcpy(&wanted.x, &y, sizeof wanted.x);
   memcpy(&wanted.digest, &c->digests, sizeof wanted.digest);
-  const gpu_work work = {.kernel = c->digest, .op = "check of a library algorithm", .grid = {rows, 1, 1}, .args = &wanted};
+  const gpu_work work = {.kernel = c->digest, .op = "check of a library algorithm", .grid = {rows, ROW_BLOCKS, 1}, .args = &wanted};
   gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, digests, c->digests, 8ull * rows);
   gpu_sync(device, self->stream, "check of a library algorithm");
@@ -216,7 +214,8 @@ status exec_library_check(exec *self) {
   if (!c.digest) return FAIL(ERR_FORMAT, "plan: library algorithms, but no row_digest to check them with");
   c.rows_max = (uint32_t)(room < pinned ? room : pinned);
   bf16 *values = (bf16 *)(void *)self->pinned;
-  for (uint32_t i = 0; i < PATTERN_COUNT; i++) values[i] = check_value(i);
+  uint64_t state = 0;
+  for (uint32_t i = 0; i < PATTERN_COUNT; i++) values[i] = check_value(&state);
   for (uint32_t i = 0; i < self->op_count; i++)
     if (self->ops[i].choice_count && !seen_before(self, i)) TRY(check_op(&c, &self->ops[i]));
   return OK;

@@ -2,12 +2,7 @@
 #include "pages.h"
 #include <string.h>
 
-static uint64_t scramble(uint64_t z) {
-  z += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
+static uint64_t scramble(uint64_t z) { return random_next(&z); }
 
 status pages_open(pages *self, uint32_t total, uint64_t seed, arena *host) {
   void *list, *buckets, *numbers;

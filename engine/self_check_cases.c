@@ -41,12 +41,7 @@ static void set_launch(self_check_image *image, const void *args, size_t args_by
 
 /* === Numbers ================================================================================================================ */
 
-static u64 random_bits(self_check_image *image) { /* splitmix64 */
-  u64 z = (image->random += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
+static u64 random_bits(self_check_image *image) { return random_next(&image->random); }
 
 static u32 random_below(self_check_image *image, u32 limit) { return (u32)((random_bits(image) >> 32) * limit >> 32); }
 

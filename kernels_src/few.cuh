@@ -48,12 +48,13 @@ NUM void few_next(few_ring &r) {
   r.parity ^= 1u;
 }
 
-/* By all threads, once. A stage is full when W and X have announced their bytes and these have come, empty when four warps have left it. */
-NUM few_ring few_start(const void *shared) {
+/* By all threads, once. A stage is full when W and X have announced their bytes and these have come, empty when four warps have left it.
+ * x_arrivals: of X, where threads copy it. */
+NUM few_ring few_start(const void *shared, u32 x_arrivals) {
   const few_ring r = {few_base(shared), 0, 0};
   if (threadIdx.x == 0) {
     for (u32 stage = 0; stage < SPEC_STAGES; stage++) {
-      ptx_barrier_init(r.base + stage * 16u, 2);
+      ptx_barrier_init(r.base + stage * 16u, 1u + x_arrivals);
       ptx_barrier_init(few_empty(r, stage), 4);
     }
     ptx_barrier_ready();
@@ -98,14 +99,16 @@ NUM void few_copy_x_row(few_ring &r, const bf16 *x, u32 blocks) {
   }
 }
 
-/* By the warps that multiply: acc = the H16 sums of the next tile over `blocks` times 64 k. */
-NUM void few_product(f32 (&acc)[FEW_ACCUMULATORS], few_ring &r, u32 blocks) {
+/* By the warps that multiply: acc = the H16 sums of the next tile over `blocks` times 64 k. gathered: token rows came by copies of
+ * threads, not of the copy engine. */
+NUM void few_product(f32 (&acc)[FEW_ACCUMULATORS], few_ring &r, u32 blocks, bool gathered) {
   const u64 x_form = SPEC_TILE_ROWS == 1u ? PTX_ONE_ROW : PTX_SWIZZLED;
   u32 last = SPEC_STAGES;
 #pragma unroll
   for (u32 i = 0; i < FEW_ACCUMULATORS; i++) acc[i] = 0.0f;
   do {
     ptx_barrier_wait(few_full(r), r.parity);
+    if (gathered) ptx_fence_async();
     u64 w = ptx_operand(PTX_SWIZZLED, few_w(r)), x = ptx_operand(x_form, few_x(r));
     if (blocks >= SPEC_K_BLOCKS) {
       ptx_multiply_fence();

@@ -23,7 +23,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
                                                                 const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
-  few_ring ring = few_start(shared);
+  few_ring ring = few_start(shared, 1);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height, tiles = across * a.batches;
@@ -53,7 +53,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
         continue;
       }
       f32 acc[FEW_ACCUMULATORS];
-      few_product(acc, ring, blocks);
+      few_product(acc, ring, blocks, false);
       const u32 rows = few_least(SPEC_TILE_ROWS, count - few_least(count, row0));
       few_store(acc, a.y_kind, a.y, batch * a.y_batch + (u64)row0 * a.ldy, a.ldy, rows, tile % across * height, columns, ring, shared);
     }

@@ -32,7 +32,7 @@ NUM fold fold_step(fold a, fold b) {
 
 /* Units 0 .. count - 1 of a token and head in order, per_group to a group; at, step: the row of unit 0, and from one to the next. */
 NUM fold fold_units(const mla_fold_args &a, u32 at, u32 step, u32 count, u32 per_group, u32 column) {
-  fold all, group;
+  fold all = {}, group = {};
   u32 nth = 0; /* in its group */
   for (u32 from = 0; from < count; from += AT_ONCE) {
     fold next[AT_ONCE];
@@ -91,10 +91,10 @@ NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exist
   const u32 per_group = attn_group_units(part.piece_chunks, a.group_chunks);
   const u32 at = part.first * a.heads + head, step = part.step * a.heads;
   bf16 *to = a.out + ((u64)token * a.heads + head) * a.kv_lora_rank + column;
-  fold all;
+  fold all = {};
   for (u32 from = 0; from < most; from += lanes * per_group) {
     const u32 unit = from + warp % lanes * per_group, left = part.units - unit;
-    fold own;
+    fold own = {};
     const u32 count = lanes > 1u && left > per_group ? per_group : left;
     if (exists && unit < part.units) own = fold_units(a, at + unit * step, step, count, per_group, column);
     all = lanes == 1u ? own : all;

@@ -3,8 +3,9 @@
  * Each expert has ceil(its rows / SPEC_TILE_ROWS) tiles of token rows, and each of these all tiles of n columns, dealt in turn to the
  * blocks of any grid: a block finds them from expert_first. Without row_token, x is what another moe_gemm of the step made, which every
  * form of it lets be followed only after its own wait: expert_first is complete then, and weights are copied before the wait. Token rows
- * are gathered by boxes of one row. maps.w: k, n and experts of w as in gemm_few.cuh; maps.x: k and rows of x, boxes of 64 x 1. Moves
- * the weights of the experts in use once for each of their tiles of token rows; bound: these bytes.
+ * are gathered by 16-byte copies of a warp (boxes of one row were tried: from 4 rows an expert on they take longer than its weights).
+ * maps.w: k, n and experts of w as in gemm_few.cuh. Moves the weights of the experts in use once for each of their tiles of token rows;
+ * bound: these bytes.
  *
  * On an H200 (CUDA 13.0, driver 580), gate and up with silu, then down, us in a graph of overlapping calls, in brackets the bytes of the
  * experts in use at 4.0 TB/s: 64 experts, 6 a token, 2048 x 1408: 30.4 for 1 token (26.0), 261 for 32 (268); 256 experts, 8 a token,
@@ -13,6 +14,9 @@
 #define VERBATIM_MOE_GEMM_FEW_CUH
 #include "few.cuh"
 #include "reduce.cuh"
+
+#define FEW_GATHERS (SPEC_TILE_ROWS > 1u)
+#define FEW_LANE_ROWS ((SPEC_TILE_ROWS + 3u) / 4u)
 
 typedef struct few_deal { /* tiles of token rows, by lane: each lane has `share` experts */
   const u32 *first;       /* expert_first in shared memory                     */
@@ -47,28 +51,24 @@ NUM few_expert few_find(const few_deal &d, u32 index) {
   return {expert, row, few_least(SPEC_TILE_ROWS, d.first[expert + 1] - row)};
 }
 
-/* By a whole warp: the token rows of a tile, each lane its own. */
-NUM void few_gather_x(few_ring &r, const tensor_map *map, const few_expert &e, const u32 *row_token, u32 blocks) {
-  const u32 lane = threadIdx.x % 32u, rows = e.rows;
-  const u64 often = ptx_often();
-  u32 from[(SPEC_TILE_ROWS + 31u) / 32u];
+/* By a whole warp: the token rows of a tile, 8 lanes a row. */
+NUM void few_gather_x(few_ring &r, const moe_gemm_args &a, const few_expert &e, u32 blocks) {
+  const u32 lane = threadIdx.x % 32u, piece = (lane % 8u ^ lane / 8u) * 16u;
+  const bf16 *from[FEW_LANE_ROWS]; /* this lane's rows: every fourth; its 16 bytes of each */
 #pragma unroll
-  for (u32 i = 0; i < sizeof from / sizeof from[0]; i++) {
-    const u32 row = lane + i * 32u;
-    from[i] = row < rows ? (row_token ? row_token[e.row + row] : e.row + row) : 0u;
+  for (u32 i = 0; i < FEW_LANE_ROWS; i++) {
+    const u32 row = lane / 8u + i * 4u;
+    from[i] = a.x + (u64)(row >= e.rows ? 0u : a.row_token ? a.row_token[e.row + row] : e.row + row) * a.ldx + lane % 8u * 8u;
   }
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
     const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
-    if (lane == 0) {
-      ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
-      ptx_barrier_expect(few_full(r), count * rows * 128u);
-    }
-    __syncwarp();
+    ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     for (u32 b = 0; b < count; b++)
 #pragma unroll
-      for (u32 i = 0; i < sizeof from / sizeof from[0]; i++)
-        if (lane + i * 32u < rows)
-          ptx_copy_box(few_x(r) + b * FEW_X_BLOCK + (lane + i * 32u) * 128u, map, (block + b) * 64u, from[i], few_full(r), often);
+      for (u32 i = 0; i < FEW_LANE_ROWS; i++)
+        if (lane / 8u + i * 4u < e.rows)
+          ptx_copy16(few_x(r) + b * FEW_X_BLOCK + (lane / 8u + i * 4u) * 128u + (piece ^ i % 2u * 64u), from[i] + (block + b) * 64u, 16u);
+    ptx_barrier_arrive_copies(few_full(r));
     few_next(r);
   }
 }
@@ -76,7 +76,7 @@ NUM void few_gather_x(few_ring &r, const tensor_map *map, const few_expert &e, c
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a,
                                                                     const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  few_ring ring = few_start(shared);
+  few_ring ring = few_start(shared, FEW_GATHERS ? 32u : 1u);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height;
@@ -93,13 +93,13 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid
       if (threadIdx.x % 32u == 0) few_copy_w(ring, &maps.w, n0, e.expert * (1u + is_silu), blocks);
       __syncwarp();
     } else if (warp == FEW_X_WARP) {
-      if (SPEC_TILE_ROWS > 1u) few_gather_x(ring, &maps.x, e, a.row_token, blocks);
+      if (FEW_GATHERS) few_gather_x(ring, a, e, blocks);
       else if (threadIdx.x % 32u == 0)
         few_copy_x_row(ring, a.x + (u64)(a.row_token ? a.row_token[e.row] : e.row) * a.ldx, blocks);
       __syncwarp();
     } else {
       f32 acc[FEW_ACCUMULATORS];
-      few_product(acc, ring, blocks);
+      few_product(acc, ring, blocks, FEW_GATHERS);
       few_store(acc, a.y_kind, a.y, (u64)e.row * columns, columns, e.rows, n0, columns, ring, shared);
     }
   }

@@ -440,13 +440,13 @@ def settle_readme(text, check):
 
 
 # Edits of one op, and what one detector must make of each: a word, or the beginning of what is broken.
-SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_gemm.c", "num_to_bf16(num_silu(gate[at]) * up[at]);"
+SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_gemm.c", "job.ldy = TILE_COLUMNS;"
 SELF_TEST = [
-    ("wrong", SELF_TEST_FIND, "num_to_bf16(up[at] * up[at]);", YES),
-    ("harmless", SELF_TEST_FIND, "num_to_bf16(up[at] * num_silu(gate[at]));", NO),
-    ("crashing", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[(u64)at << 44]) * up[at]);", CRASH),
-    ("asserting", SELF_TEST_FIND, "num_to_bf16(num_silu(gate[at]) * up[at]);\n        ASSERT(rows > rows);", CRASH),
-    ("outdated", "num_to_bf16(num_silu(gate[at]) / up[at]);", "", "outdated: expected this text once"),
+    ("wrong", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.k -= 16;", YES),
+    ("harmless", SELF_TEST_FIND, "job.ldy = 1u * TILE_COLUMNS;", NO),
+    ("crashing", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.x += (u64)1 << 44;", CRASH),
+    ("asserting", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS;\n  ASSERT(job.rows > job.rows);", CRASH),
+    ("outdated", "job.ldy = TILE_ROWS;", "", "outdated: expected this text once"),
     ("ambiguous", "gate", "up", "ambiguous: expected this text once"),
     ("uncompiled", SELF_TEST_FIND, "nothing;", "uncompiled: cc"),
 ]

@@ -40,7 +40,7 @@ typedef struct fake_state {
 static const char prelude[] =
     "#include <stddef.h>\n#include <stdlib.h>\n#include <string.h>\n" STATE_TEXT "extern struct fake_state fake;\n"
     "typedef void *cuda_context, *cuda_stream, *cuda_event, *cuda_library, *cuda_kernel, *cuda_function, *cuda_graph, *cuda_graph_exec;\n"
-    "typedef unsigned long long cuda_address;\n"
+    "#include <stdint.h>\ntypedef unsigned long long cuda_address;\ntypedef uint64_t cuda_tensor_map;\ntypedef void cuda_launch;\n"
     "extern __thread void *contexts[8]; extern __thread int depth;\n"
     "#define CALL do { if (++fake.calls == fake.fail_at) return 719; } while (0)\n"
     "#define BOUND (fake.unbound += contexts[depth] != (void *)64)\n"
