@@ -46,7 +46,7 @@ KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
 embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu
 mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu
-router.cu row_digest.cu sample.cu step.h tensor_map.h tile.cuh
+router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -117,7 +117,7 @@ FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40,
 for stem, tiles in FEW.items():
     EMULATED[stem] = MANY + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                              for n, rows, blocks, stages in tiles]
-EMULATED["mla_expand"] = [{"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}]
+EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages} for stages in (2, 4)]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5),
                                                          (192, 64, 256, 2))]
@@ -187,10 +187,10 @@ FLAWS = [
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
-    ("mla_expand", 0, "contexts.cuh", "s/first <= page/first < page/",
-     "the first page of a context is looked for in the one before"),
-    ("mla_expand", 0, "mla_expand.cu", "s/__syncthreads(); .. the result has left the ring ..//",
-     "the next tile overwrites the last result"),
+    ("mla_expand", 0, "contexts.cuh", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
+    ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
+     "the first rows of a page are taken of the one before"),
+    ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = m != .*;/factor[h] = 1.0f;/",
      "what was summed under another maximum is not rescaled"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),

@@ -496,6 +496,7 @@ void self_check_cases_mla_expand(self_check_image *image) {
                        .piece_pages = PIECE_PAGES, .piece = image->form % 2};
   a.step = take_contexts(image, &a.contexts, &a.block_table);
   bf16 *kv = take(image, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2), *w = take(image, (u64)N * rank * 2);
+  memset(kv, 0, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2); /* whole pages are expanded, and the twin writes zeros behind a context */
   for (u32 c = 0; c < CONTEXTS; c++)
     for (u32 i = 0; i < a.contexts[c].tokens; i++) {
       u32 page = a.block_table[a.contexts[c].seq * CONTEXT_STRIDE + i / PAGE_TOKENS];

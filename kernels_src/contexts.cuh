@@ -14,9 +14,9 @@ NUM u32 contexts_piece_pages(const mla_expand_args &a) {
   return left < a.piece_pages ? left : a.piece_pages;
 }
 
-/* The kv row that row `row` of the piece is made of, or null behind the end of a context. row: of a page that is there. */
-NUM const bf16 *contexts_row(const mla_expand_args &a, u32 row) {
-  const u32 page = a.piece * a.piece_pages + row / PAGE_TOKENS;
+/* The kv page that page number `slot` of the piece is made of. slot: below contexts_piece_pages. */
+NUM u32 contexts_page(const mla_expand_args &a, u32 slot) {
+  const u32 page = a.piece * a.piece_pages + slot;
   u32 low = 0, high = a.step->seq_count;
   while (high - low > 1u) {
     const u32 middle = low + (high - low) / 2u;
@@ -24,10 +24,7 @@ NUM const bf16 *contexts_row(const mla_expand_args &a, u32 row) {
     else high = middle;
   }
   const step_context c = a.contexts[low];
-  const u32 index = page - c.first;
-  if (index * PAGE_TOKENS + row % PAGE_TOKENS >= c.tokens) return nullptr;
-  const u64 place = (u64)a.block_table[(u64)c.seq * a.block_table_stride + index] * PAGE_TOKENS + row % PAGE_TOKENS;
-  return a.kv + place * (a.kv_lora_rank + a.rope_dim);
+  return a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* many.cuh - the product of many rows, shared by gemm and moe_gemm.
+/* many.cuh - the product of many rows, shared by gemm, moe_gemm and mla_expand.
  *
  * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows, of which the kernel chooses how
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
@@ -78,7 +78,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
         many_weights(r, &maps.w, tile, silu, k, policy);
       }
       for (u32 i = 0; i < tile.width; i += MANY_STEP)
-        ptx_copy_box(to + i * 128u, &maps.x, k, tile.row + i, work.x_matrix(tile), full, policy);
+        ptx_copy_box(to + i * 128u, &maps.x, k, work.x_first(tile, i), work.x_matrix(tile, i), full, policy);
       many_advance(r);
     }
     early = 0;

@@ -1,50 +1,79 @@
 /* mla_expand.cu - k and v of all heads for one piece of the contexts: y[row][n] = bf16(H16(kv row[0 .. rank), w[n][:])), and behind them
  * the kv row's rope columns. NUMERICS.md, `mla_expand`.
  *
- * Row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all contexts are numbered in order, and
- * their places follow from the block table. Rows beyond a context's tokens become zeros. Grid: x over SPEC_TILE_N columns, y over
- * SPEC_TILE_ROWS rows; blocks stride over both, as the launch does not know how much of the piece there is.
- * Moves per tile of rows its kv rows, n * rank * 2 bytes of weights (from L2) and n * 2 bytes a row; 2 * n * rank FLOPs a row. */
+ * The product of many rows, many.cuh: row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
+ * contexts are numbered in order, and their places follow from the block table. Boxes never cross a page. Whole pages are taken, also where
+ * a context ends in one. Of the warpgroup that fills, three warps copy the rope columns meanwhile. Grid: any number of blocks, best one
+ * per multiprocessor.
+ * Bound: 2 * n * rank FLOPs a row at 790 TFLOP/s; moves rank + rope columns a row in, n + rope out, and the weights once. */
 #include "spec.cuh"
-#include "tile.cuh"
+#include "many.cuh"
 #include "contexts.cuh"
 
-/* Starts the copies of this thread's 16-byte pieces of the rope columns of the tile's rows. */
-NUM void copy_rope(const mla_expand_args &a, u32 row0, u32 rows) {
-  const u32 pieces = a.rope_dim / 8u;
-  for (u32 i = threadIdx.x; i < rows * pieces; i += SPEC_THREADS) {
-    const u32 row = row0 + i / pieces, column = i % pieces * 8u;
-    const bf16 *from = contexts_row(a, row);
-    uint4 *to = (uint4 *)(a.y + (u64)row * (a.n + a.rope_dim) + a.n + column);
-    *to = from ? *(const uint4 *)(from + a.kv_lora_rank + column) : make_uint4(0, 0, 0, 0);
-  }
-}
+typedef struct expand_product { /* what many.cuh asks of a product */
+  u32 y_kind, k;
+} expand_product;
 
-NUM void expand_tile(const mla_expand_args &a, u32 row0, u32 rows, u32 n0, u32 ring, const u8 *shared) {
-  tile_source source;
-  tile_weights(source, a.w, n0, a.n, a.kv_lora_rank, Y_BF16);
+#define TILE_PAGES (SPEC_TILE_ROWS / PAGE_TOKENS)
+
+typedef struct expand_many {
+  static constexpr bool GATHERS = false;
+  const mla_expand_args &args;
+  const expand_product a;
+  u32 rows, width, n_tiles;
+  u32 page[TILE_PAGES]; /* of the tile found last */
+
+  NUM_MEMBER u32 x_matrix(const many_tile &, u32 i) const {
+    u32 chosen = page[0];
 #pragma unroll
-  for (u32 i = 0; i < TILE_X_COPIES; i++) {
-    const u32 row = tile_row(i);
-    const bf16 *x = row < rows ? contexts_row(a, row0 + row) : nullptr;
-    source.x_bytes[i] = x ? 16u : 0u;
-    source.x[i] = (x ? x : a.kv) + tile_column();
+    for (u32 j = 1; j < TILE_PAGES; j++) chosen = i >= j * PAGE_TOKENS ? page[j] : chosen;
+    return chosen;
   }
-  f32 acc[TILE_ACCUMULATORS];
-  tile_product(acc, source, ring, a.kv_lora_rank);
-  const u64 stride = (u64)a.n + a.rope_dim;
-  tile_store_bf16(acc, a.y + row0 * stride, stride, rows, n0, a.n, ring, shared);
-  __syncthreads(); /* the result has left the ring */
+  NUM_MEMBER u32 x_first(const many_tile &, u32 i) const { return i % PAGE_TOKENS; }
+
+  NUM_MEMBER bool find(u32 index, many_tile &tile) {
+    const u32 row0 = index / n_tiles * width;
+    if (row0 >= rows) return false;
+    tile.matrix = 0;
+    tile.n0 = index % n_tiles * SPEC_TILE_N;
+    tile.row = row0;
+    tile.width = tile.rows = rows - row0 < width ? rows - row0 : width;
+#pragma unroll
+    for (u32 j = 0; j < TILE_PAGES; j++)
+      if (j * PAGE_TOKENS < tile.rows) page[j] = contexts_page(args, row0 / PAGE_TOKENS + j);
+    return true;
+  }
+
+  NUM_MEMBER many_result result(const many_tile &) const { return {(u8 *)args.y, (u64)args.n + args.rope_dim, args.n, Y_BF16}; }
+} expand_many;
+
+/* Narrower tiles where there would be fewer than blocks. */
+NUM u32 expand_width(u32 rows, u32 n_tiles) {
+  u32 width = SPEC_TILE_ROWS;
+  while (width > PAGE_TOKENS && (rows + width - 1u) / width * n_tiles < many_blocks()) width /= 2u;
+  return width;
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_expand(const __grid_constant__ mla_expand_args a) {
+/* By threads 32 .. 127, whose rows are dealt to all blocks. */
+NUM void copy_rope(const mla_expand_args &a, u32 rows) {
+  const u32 pieces = a.rope_dim / 8u, all = rows * pieces;
+  for (u32 i = many_block() * 96u + threadIdx.x - 32u; i < all; i += many_blocks() * 96u) {
+    const u32 row = i / pieces, column = i % pieces * 8u;
+    const u64 from = (u64)contexts_page(a, row / PAGE_TOKENS) * PAGE_TOKENS + row % PAGE_TOKENS;
+    *(uint4 *)(a.y + (u64)row * (a.n + a.rope_dim) + a.n + column) =
+        *(const uint4 *)(a.kv + from * (a.kv_lora_rank + a.rope_dim) + a.kv_lora_rank + column);
+  }
+}
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_expand(const __grid_constant__ mla_expand_args a,
+                                                                      const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
+  const many_ring ring = many_start(shared, false);
+  const u32 rows = contexts_piece_pages(a) * PAGE_TOKENS, n_tiles = (a.n + SPEC_TILE_N - 1u) / SPEC_TILE_N;
+  expand_many work = {a, {Y_BF16, a.kv_lora_rank}, rows, expand_width(rows, n_tiles), n_tiles, {}};
+  many_run(work, ring, maps, shared, false);
+  if (threadIdx.x < 32u || threadIdx.x >= 128u) return;
   ptx_grid_wait();
-  const u32 rows = contexts_piece_pages(a) * PAGE_TOKENS, ring = tile_ring(shared);
-  for (u32 row0 = blockIdx.y * SPEC_TILE_ROWS; row0 < rows; row0 += gridDim.y * SPEC_TILE_ROWS) {
-    const u32 left = rows - row0 < SPEC_TILE_ROWS ? rows - row0 : SPEC_TILE_ROWS;
-    if (blockIdx.x == 0) copy_rope(a, row0, left);
-    for (u32 n0 = blockIdx.x * SPEC_TILE_N; n0 < a.n; n0 += gridDim.x * SPEC_TILE_N) expand_tile(a, row0, left, n0, ring, shared);
-  }
+  copy_rope(a, rows);
 }

@@ -258,8 +258,8 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
-  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
-    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0;
+  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand) {
+    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
     shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
@@ -276,10 +276,6 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     shared = is_narrow ? SHARED_BYTES_MAX : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
   }
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
-  if (k->kernel == OP_mla_expand) {
-    if (n != 128 || rows != 128 || stages != 4 || k->threads != 2 * n) return FAIL(ERR_FORMAT, "check: kernel %u has another tile", index);
-    shared = 1024 + stages * (n + rows) * 128;
-  }
   if (k->kernel == OP_mla_prefill) {
     uint64_t nope = c->h->model.nope_dim, rope = c->h->model.rope_dim, v = c->h->model.v_dim, boxes = nope / 64 + div_up(rope, 64);
     if (spec_of(c, k, "SPEC_NOPE_DIM") != nope || spec_of(c, k, "SPEC_ROPE_DIM") != rope || spec_of(c, k, "SPEC_V_DIM") != v ||

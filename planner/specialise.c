@@ -157,18 +157,6 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* Blocks stride over the rows of a piece, whose number the launch does not know. */
-static void choose_mla_expand(const mla_expand_args *a, specialise_choice *choice) {
-  enum { TILE = 128, STAGES = 4 };
-  uint32_t columns = (uint32_t)div_up(a->n, TILE), rows = (uint32_t)div_up((uint64_t)a->piece_pages * PAGE_TOKENS, TILE);
-  set_threads(choice, 2 * TILE);
-  add_spec(choice, "SPEC_TILE_N", TILE);
-  add_spec(choice, "SPEC_TILE_ROWS", TILE);
-  add_spec(choice, "SPEC_STAGES", STAGES);
-  choice->shared_bytes = 1024 + STAGES * 2 * TILE * 128;
-  set_grid(choice, constant(columns), constant(min_u32(rows, max_u32(1, SPECIALISE_EXPAND_BLOCKS / columns))), constant(1));
-}
-
 static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
   uint32_t stages = 0;
   choice->shared_bytes = specialise_prefill_shared(a->nope_dim, a->rope_dim, a->v_dim, &stages);
@@ -226,7 +214,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
-    case OP_mla_expand: choose_mla_expand(args, choice); break;
+    case OP_mla_expand: set_many(choice, &WIDE, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 256, fold_blocks(args), constant(1)); break;
     case OP_qkv_rope:

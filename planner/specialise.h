@@ -11,7 +11,6 @@
 #define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
 #define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* a piece more than that waits its turn */
 #define SPECIALISE_FOLD_CTAS (2u * SPECIALISE_ATTN_CTAS)
-#define SPECIALISE_EXPAND_BLOCKS (8u * SPECIALISE_BLOCKS) /* of mla_expand: so many that the last ones weigh little */
 
 typedef struct specialise_spec {
   const char *name; /* "SPEC_THREADS" */

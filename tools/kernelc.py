@@ -21,7 +21,7 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """abi.h attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh
 gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h ptx.cuh
-reduce.cuh step.h tensor_map.h tile.cuh""".split()
+reduce.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
@@ -67,7 +67,7 @@ def variants(stem):
                  2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
     if stem == "mla_expand":
-        return [({"THREADS": 256, "TILE_N": 128, "TILE_ROWS": 128, "STAGES": 4}, 1024 + 4 * 256 * 128)]
+        return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4}, many_bytes(128, 256, 4))]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages},

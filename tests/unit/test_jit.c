@@ -129,7 +129,7 @@ static const variant variants[] = {
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}}},
     {"mla_attn", 3, {THREADS(256), {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
-    {"mla_expand", 4, {THREADS(256), {"SPEC_TILE_N", 128}, {"SPEC_TILE_ROWS", 128}, {"SPEC_STAGES", 4}}},
+    {"mla_expand", TILES(128, 256, 4)},
     {"mla_fold", 1, {THREADS(256)}},
     {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 5},
                         {"SPEC_MAPS", 1}}},
