@@ -191,7 +191,7 @@ FLAWS = [
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
     ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),
-    ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = m != .*;/factor[h] = 1.0f;/",
+    ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = .*;/factor[h] = 1.0f;/",
      "what was summed under another maximum is not rescaled"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
     ("mla_prefill", 1, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),

@@ -254,9 +254,24 @@ NUM f32 weight_of(f32 x) {
   return num_float(num_bits(p) + (num_bits(t) << 23));
 }
 
+/* Largest of the thread's scores of each row, by several maxima side by side; then of the row's four threads. */
+NUM void find_tops(const f32 (&s)[32], f32 (&top)[2]) {
+  f32 part[8];
+#pragma unroll
+  for (u32 i = 0; i < 8; i++) part[i] = fmaxf(fmaxf(s[i], s[i + 8u]), fmaxf(s[i + 16u], s[i + 24u]));
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) top[h] = fmaxf(fmaxf(part[2u * h], part[2u * h + 1u]), fmaxf(part[2u * h + 4u], part[2u * h + 5u]));
+#pragma unroll
+  for (u32 x = 1; x <= 2; x *= 2) {
+    const f32 other[2] = {__shfl_xor_sync(WARP_ALL, top[0], x), __shfl_xor_sync(WARP_ALL, top[1], x)};
+    top[0] = fmaxf(top[0], other[0]);
+    top[1] = fmaxf(top[1], other[1]);
+  }
+}
+
 /* Makes weights of the scores and brings m up to date; factor: what O and l are to be multiplied by. */
 NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[2], bool is_own) {
-  f32 top[2] = {-INFINITE, -INFINITE};
+  f32 top[2];
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
   if (is_own) { /* tokens behind a row's own */
@@ -265,14 +280,11 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32], chain &c, f32 (&factor)[
     for (u32 i = 0; i < 32; i++)
       if (i / 4u * 8u + i % 2u + column > row + i / 2u % 2u * 8u) s[i] = -INFINITE;
   }
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) top[i / 2u % 2u] = fmaxf(top[i / 2u % 2u], s[i]);
+  find_tops(s, top);
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 1));
-    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 2));
     const f32 m = fmaxf(c.m[h], num_ceil(top[h]));
-    factor[h] = m != c.m[h] ? num_exp2_int(num_sub(c.m[h], m)) : 1.0f;
+    factor[h] = num_exp2_int(num_sub(c.m[h], m)); /* 1 where they are equal */
     c.m[h] = m;
   }
 #pragma unroll
@@ -321,6 +333,10 @@ NUM u32 seen_by(const item &it, u32 group) {
   return seen < it.count ? seen : it.count;
 }
 
+/* While both warpgroups have blocks, their products take turns, so that the weights of one are made beside the products of the other.
+ * Barrier 3 + group: its turn has come. */
+#define AT_TURN 3u
+
 /* Blocks of the item up to this warpgroup's own page. t: the turn of the item's first block, and behind the last one on return. */
 NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, u32 base, u32 group) {
   const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group;
@@ -342,12 +358,16 @@ NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, 
     weigh(a, s, c, factor, it.first == page);
     pack(p, s);
     rescale(c, factor);
+    const u32 other = seen_by(it, group ^ 1u), paired = count < other ? count : other;
+    if (group == 1u && paired > 1u) ptx_warps_arrive(AT_TURN, 256u);
     for (u32 block = 1; block < count; block++) {
       turn next = t;
       pass(next);
       ptx_barrier_wait(base + AT_FULL + next.stage * 8u, next.phase);
+      if (block < paired) ptx_warps_sync(AT_TURN + group, 256u);
       multiply_scores(s, q, base + AT_STAGES + next.stage * STAGE_BYTES);
       multiply_values(c, p, base + AT_STAGES + t.stage * STAGE_BYTES + K_BOXES * BOX_BYTES, base);
+      if (block < paired && (group == 0u || block + 1u < paired)) ptx_warps_arrive(AT_TURN + (group ^ 1u), 256u);
       PTX_MULTIPLY_WAIT(1); /* the scores are there */
       weigh(a, s, c, factor, it.first + block == page);
       PTX_MULTIPLY_WAIT(0);
