@@ -137,7 +137,7 @@ FLAWS = [
     ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
      "rows of the next expert are stored"),
     ("gemm", 7, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
-    ("gemm", 7, "few.cuh", "s/count \\* FEW_X_BLOCK);/0u);/", "a stage is full before its token rows have come"),
+    ("gemm", 7, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
     ("gemm", 3, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
     ("gemm", 3, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
     ("gemm", 3, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),

@@ -50,9 +50,11 @@ NUM void few_next(few_ring &r) {
 
 /* By all threads, once. A stage is full when W and X have announced their bytes and these have come, empty when four warps have left it.
  * x_arrivals: of X, where threads copy it. */
-NUM few_ring few_start(const void *shared, u32 x_arrivals) {
+NUM few_ring few_start(const void *shared, const tensor_maps &maps, u32 x_arrivals) {
   const few_ring r = {few_base(shared), 0, 0};
   if (threadIdx.x == 0) {
+    ptx_fetch_map(&maps.w);
+    if (SPEC_TILE_ROWS > 1u) ptx_fetch_map(&maps.x);
     for (u32 stage = 0; stage < SPEC_STAGES; stage++) {
       ptx_barrier_init(r.base + stage * 16u, 1u + x_arrivals);
       ptx_barrier_init(few_empty(r, stage), 4);
@@ -63,26 +65,15 @@ NUM few_ring few_start(const void *shared, u32 x_arrivals) {
   return r;
 }
 
-/* One thread: the weight rows from `row` on of a matrix, `blocks` times 64 k. */
-NUM void few_copy_w(few_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 blocks) {
-  const u64 once = ptx_once();
+/* One thread: the rows of a tile's weights, which are read once, or of its tokens, from `row` of a matrix on, `blocks` times 64 k. */
+NUM void few_copy(few_ring &r, const tensor_map *map, bool weights, u32 row, u32 matrix, u32 blocks) {
+  const u64 policy = weights ? ptx_once() : ptx_often();
+  const u32 bytes = weights ? FEW_W_BLOCK : FEW_X_BLOCK;
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
+    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block), to = weights ? few_w(r) : few_x(r);
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
-    ptx_barrier_expect(few_full(r), count * FEW_W_BLOCK);
-    for (u32 i = 0; i < count; i++) ptx_copy_box(few_w(r) + i * FEW_W_BLOCK, map, (block + i) * 64u, row, matrix, few_full(r), once);
-    few_next(r);
-  }
-}
-
-/* One thread: SPEC_TILE_ROWS token rows from `row` on. */
-NUM void few_copy_x(few_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 blocks) {
-  const u64 often = ptx_often();
-  for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
-    ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
-    ptx_barrier_expect(few_full(r), count * FEW_X_BLOCK);
-    for (u32 i = 0; i < count; i++) ptx_copy_box(few_x(r) + i * FEW_X_BLOCK, map, (block + i) * 64u, row, matrix, few_full(r), often);
+    ptx_barrier_expect(few_full(r), count * bytes);
+    for (u32 i = 0; i < count; i++) ptx_copy_box(to + i * bytes, map, (block + i) * 64u, row, matrix, few_full(r), policy);
     few_next(r);
   }
 }

@@ -23,7 +23,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
                                                                 const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
-  few_ring ring = few_start(shared, 1);
+  few_ring ring = few_start(shared, maps, 1);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height, tiles = across * a.batches;
@@ -34,7 +34,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     u32 row0 = 0;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
-        few_copy_w(ring, &maps.w, tile % across * height, tile / across * (1u + is_silu), blocks);
+        few_copy(ring, &maps.w, true, tile % across * height, tile / across * (1u + is_silu), blocks);
       if (row0 == 0) ptx_grid_wait();
       row0 += SPEC_TILE_ROWS;
     } while (row0 < *count_at);
@@ -49,7 +49,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
       const u32 batch = tile / across;
       if (warp == FEW_X_WARP) {
         if (SPEC_TILE_ROWS == 1u) few_copy_x_row(ring, a.x + batch * a.x_batch + (u64)row0 * a.ldx, blocks);
-        else few_copy_x(ring, &maps.x, row0, batch, blocks);
+        else few_copy(ring, &maps.x, false, row0, batch, blocks);
         continue;
       }
       f32 acc[FEW_ACCUMULATORS];

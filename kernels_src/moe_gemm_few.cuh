@@ -76,7 +76,7 @@ NUM void few_gather_x(few_ring &r, const moe_gemm_args &a, const few_expert &e, 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a,
                                                                     const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  few_ring ring = few_start(shared, FEW_GATHERS ? 32u : 1u);
+  few_ring ring = few_start(shared, maps, FEW_GATHERS ? 32u : 1u);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
   const u32 across = (columns + height - 1u) / height;
@@ -90,7 +90,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid
     const few_expert e = few_find(deal, tile / across);
     const u32 n0 = tile % across * height;
     if (warp == FEW_W_WARP) {
-      if (threadIdx.x % 32u == 0) few_copy_w(ring, &maps.w, n0, e.expert * (1u + is_silu), blocks);
+      if (threadIdx.x % 32u == 0) few_copy(ring, &maps.w, true, n0, e.expert * (1u + is_silu), blocks);
       __syncwarp();
     } else if (warp == FEW_X_WARP) {
       if (FEW_GATHERS) few_gather_x(ring, a, e, blocks);
