@@ -36,12 +36,13 @@ static_assert(SPEC_MAPS == 1, "k and v come by boxes");
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
-/* Shared memory, from a multiple of 1024: Q of both warpgroups, stages, ones, barriers. */
+/* Shared memory, from a multiple of 1024: Q of both warpgroups, stages, ones, barriers, items. */
 #define Q_HELD (SPEC_V_DIM <= 128) /* there are registers for them beside O */
 #define AT_STAGES (Q_HELD ? 0u : 2u * K_BOXES * BOX_BYTES)
 #define AT_ONES (AT_STAGES + SPEC_STAGES * STAGE_BYTES)
 #define AT_FULL (AT_ONES + 256u)
 #define AT_EMPTY (AT_FULL + SPEC_STAGES * 8u)
+#define AT_ITEM (AT_EMPTY + SPEC_STAGES * 8u) /* of the stage that holds an item's first block */
 
 /* What a block works on: blocks first .. last of 64 tokens lie in the piece, in the workspace from row `row` on. */
 typedef struct item {
@@ -94,7 +95,10 @@ NUM item item_of(const mla_prefill_args &a, u32 round, u32 items) {
 
 /* === The copying warpgroup ================================================================================================== */
 
-NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base, u32 items) {
+/* Whoever waits for the stage finds the item there. */
+NUM void put_item(u8 *shared, const item &it, const turn &t) { *(item *)(shared + AT_ITEM + t.stage * sizeof(item)) = it; }
+
+NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u8 *shared, u32 base, u32 items) {
   const u64 often = ptx_often();
   turn t = {0, 0};
   for (u32 round = 0; round * gridDim.x < items; round++) {
@@ -102,6 +106,7 @@ NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base, u32 
     for (u32 block = 0; block < it.count; block++, pass(t)) {
       const u32 full = base + AT_FULL + t.stage * 8u, at = base + AT_STAGES + t.stage * STAGE_BYTES, row = it.row + block * PAGE_TOKENS;
       ptx_barrier_wait(base + AT_EMPTY + t.stage * 8u, t.phase ^ 1u);
+      if (block == 0) put_item(shared, it, t);
       ptx_barrier_expect(full, STAGE_BYTES);
 #pragma unroll
       for (u32 x = 0; x < NOPE_BOXES; x++) ptx_copy_box(at + x * BOX_BYTES, &maps.w, it.head * HEAD_COLUMNS + x * 64u, row, full, often);
@@ -111,9 +116,26 @@ NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base, u32 
         ptx_copy_box(at + (K_BOXES + x) * BOX_BYTES, &maps.w, it.head * HEAD_COLUMNS + SPEC_NOPE_DIM + x * 64u, row, full, often);
     }
   }
+  ptx_barrier_wait(base + AT_EMPTY + t.stage * 8u, t.phase ^ 1u);
+  put_item(shared, {}, t);
+  ptx_barrier_arrive(base + AT_FULL + t.stage * 8u);
 }
 
 /* === The math warpgroups ==================================================================================================== */
+
+/* The item whose first block is the turn's; count 0: that was all. */
+NUM item take_item(const u8 *shared, u32 base, const turn &t) {
+  ptx_barrier_wait(base + AT_FULL + t.stage * 8u, t.phase);
+  const item at = *(const item *)(shared + AT_ITEM + t.stage * sizeof(item));
+  item it;
+  it.tile.row = ptx_uniform(at.tile.row);
+  it.tile.position = ptx_uniform(at.tile.position);
+  it.head = ptx_uniform(at.head);
+  it.first = ptx_uniform(at.first);
+  it.count = ptx_uniform(at.count);
+  it.end = ptx_uniform(at.end);
+  return it;
+}
 
 NUM rows rows_of(const mla_prefill_args &a, const item &it, u32 page) {
   rows r;
@@ -407,16 +429,12 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const 
   ptx_fence_async();
   __syncthreads();
   ptx_grid_wait();
-  const u32 items = a.step->tile_count * a.heads;
   if (group == 2u) {
     PTX_REGISTERS_LESS(24);
-    if (threadIdx.x == 256u) feed(a, maps, base, items);
+    if (threadIdx.x == 256u) feed(a, maps, shared, base, a.step->tile_count * a.heads);
     return;
   }
   PTX_REGISTERS_MORE(240);
   turn t = {0, 0};
-  for (u32 round = 0; round * gridDim.x < items; round++) {
-    const item it = item_of(a, round, items);
-    if (it.count) attend(a, it, t, shared, base, group);
-  }
+  for (item it = take_item(shared, base, t); it.count; it = take_item(shared, base, t)) attend(a, it, t, shared, base, group);
 }
