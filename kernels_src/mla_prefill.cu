@@ -7,10 +7,10 @@
  *   m, P as bf16 in registers   which are the operand of
  *   O[64][v_dim] += P V, l += P 1.
  * S of the next block and P V of this one are under way together, and the weights are made of S beside P V (ptx_settle: else the compiler
- * puts most of that off until P V is done); the two warpgroups' products take turns. The copying thread says which item is next, beside
- * its first block: finding it takes a microsecond. Q stays in registers where O leaves room for it: both operands of S in shared memory would
- * take all of its bandwidth. A warpgroup's last block is that of its own page: only there rows are masked, and only the tile's last block
- * may hold rows of tokens behind the tile, which are made zeros. What a row has of (m, l, O) when its context goes on waits in `state`.
+ * puts most of that off until P V is done); the two warpgroups' products take turns. Q stays in registers where O leaves room for it: both
+ * operands of S in shared memory would take all of its bandwidth. A warpgroup's last block is that of its own page: only there rows are
+ * masked, and only the tile's last block may hold rows of tokens behind the tile, which are made zeros. What a row has of (m, l, O) when
+ * its context goes on waits in `state`. The copying thread says which item is next, beside its first block: finding it takes long.
  * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles first, dealt forwards and backwards by turns. Grid: any
  * number of blocks, they stride over the items.
  * Dynamic shared bytes: 2048 + SPEC_STAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1, and 16384 * KB with Q in shared memory.
