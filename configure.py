@@ -46,7 +46,7 @@ KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
 embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu
 mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu
-router.cu row_digest.cu sample.cu step.h tensor_map.h
+rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -107,8 +107,8 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
-EMULATED["rmsnorm"] = [{"THREADS": 1024, "HELD": held} for held in (1, 2, 8)]
+    "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
+EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((1024, 1), (1024, 2), (1024, 8), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages}
         for n, rows, stages in ((128, 256, 2), (256, 128, 4), (64, 64, 3))]
@@ -177,6 +177,12 @@ FLAWS = [
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece == 0) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece + i < a.dim) p =/if (piece + i > 0u) p =/", "the first square is left out"),
+    ("rmsnorm", 4, "rmsnorm_many.cuh", "\\#shared\\[i\\], p#{n;d}", "a piece is overwritten before its squares are added"),
+    ("moe_sort", 0, "moe_sort.cu", "s/count_share(s.first, a.topk_id, share_end/count_share(s.first, a.topk_id, share_end + 1u/",
+     "a pair behind the share is not counted"),
+    ("moe_sort", 0, "moe_sort.cu", "s/first + s.before.t./first/", "shares before this one are left out"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
     ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),

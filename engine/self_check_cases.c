@@ -363,6 +363,7 @@ void self_check_cases_router(self_check_image *image) {
   LAUNCH(image, a, (u32)div_up(tokens, 4) + 1, 1, 1);
 }
 
+/* Form 0: one block sorts. 1: three share the pairs. */
 void self_check_cases_moe_sort(self_check_image *image) {
   enum { TOKENS = 200, TOP_K = 6, PAIRS = TOKENS * TOP_K, EXPERTS = 64 }; /* more pairs than threads */
   moe_sort_args a = {.step = take_step(image, TOKENS, 0, 0), .experts = EXPERTS, .top_k = TOP_K};
@@ -374,7 +375,7 @@ void self_check_cases_moe_sort(self_check_image *image) {
   a.expert_first = take(image, (EXPERTS + 1) * 4);
   a.row_token = take(image, (PAIRS + TOP_K) * 4);
   a.pair_row = take(image, (PAIRS + TOP_K) * 4);
-  LAUNCH(image, a, 1, 1, 1);
+  LAUNCH(image, a, image->form ? 3 : 1, 1, 1);
 }
 
 /* === Attention ============================================================================================================== */
@@ -574,7 +575,7 @@ void self_check_cases_mla_fold(self_check_image *image) {
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  LAUNCH(image, a, TOKENS + 1, 1, 1);
+  LAUNCH(image, a, 16, 1, 1); /* so many that a slice has a block of its own, and a block several slices */
 }
 
 /* === Tokens ================================================================================================================= */

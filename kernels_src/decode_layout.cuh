@@ -29,7 +29,7 @@ typedef struct share_block {
 #define Q_BOX_BYTES (ROWS * 128u)
 #define P_BYTES ((ROWS < 16u ? 16u : ROWS) * 128u) /* a store of P writes 16 rows */
 #define ONES_BYTES 2048u
-#define SHARED_BYTES (232448u - 1024u)
+#define SHARED_BYTES (ATTN_NARROW_BYTES(ROWS) - 1024u)
 #define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
 #define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES + (u32)sizeof(share_block))
 #define RING ((SHARED_BYTES - FIXED_BYTES) / BOX_BYTES) /* boxes */
@@ -54,9 +54,14 @@ static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and out
 #define P_EMPTY(i) (Q_FULL + 32u + 8u * (i))
 #define MAX_READY(i) (Q_FULL + 48u + 8u * (i))
 
-#define COPY_REGISTERS 40
-#define SCORE_REGISTERS (OUT_GROUPS == 2u ? 104 : 112)
-#define OUT_REGISTERS (OUT_GROUPS == 2u ? 184 : 240)
+/* With up to 16 rows a block leaves 16384 registers and 8 KiB to one of mla_fold, which then waits on the same multiprocessor for the last
+ * of these, and does not come to it behind them. */
+#define IS_BESIDE (ROWS < 32u)
+#define BLOCK_THREADS (IS_BESIDE ? 640u : 512u) /* for the compiler: so many leave no more than 96 registers each, of 512 threads */
+#define COPY_REGISTERS (IS_BESIDE ? 24 : 40)
+#define SCORE_REGISTERS (IS_BESIDE ? 80 : OUT_GROUPS == 2u ? 104 : 112)
+#define OUT_REGISTERS (IS_BESIDE ? 200 : OUT_GROUPS == 2u ? 184 : 240)
+static_assert(COPY_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + OUT_GROUPS * OUT_REGISTERS <= (IS_BESIDE ? 384 : 512), "the block's");
 
 typedef struct place { u32 stage, phase; } place; /* in the ring */
 

@@ -17,7 +17,7 @@
 #if SPEC_MAPS
 #include "mla_decode.cuh"
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_attn(const __grid_constant__ mla_attn_args a,
+extern "C" __global__ __launch_bounds__(BLOCK_THREADS, 1) void mla_attn(const __grid_constant__ mla_attn_args a,
                                                                        const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 raw[];
   ptx_grid_next();

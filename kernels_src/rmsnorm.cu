@@ -9,6 +9,9 @@
  * experts' rows, and little code. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and
  * a shared one 3.7 to 3.8 us; 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
 #include "spec.cuh"
+#if SPEC_THREADS == 256
+#include "rmsnorm_many.cuh"
+#else
 #include "reduce.cuh"
 
 #define PARTIALS 256u /* their number is part of the result */
@@ -133,3 +136,4 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
     }
   }
 }
+#endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "abi.h"
+#include "attn_cut.h"
 #include "check_access.h"
 #include "check_branches.h"
 #include "check_values.h"
@@ -273,7 +274,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     bool is_narrow = spec_of(c, k, "SPEC_MAPS") != 0, is_sound = of_pass == 8 || of_pass == 16 || of_pass == 32;
     if (is_narrow && (!is_sound || of_pass < c->h->model.heads || k->threads != 512))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
-    shared = is_narrow ? SHARED_BYTES_MAX : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
+    shared = is_narrow ? ATTN_NARROW_BYTES((uint32_t)of_pass) : 1024 + 3 * 8192 * div_up(rank + rope, 64) + 8192 + 2048;
   }
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->kernel == OP_mla_prefill) {

@@ -19,6 +19,7 @@ typedef struct few_shape {
   uint32_t rows_max, rows, stage_bytes, shared_bytes;
 } few_shape;
 
+#define BLOCKS_FEW 128u /* blocks of a row each that have a multiprocessor of their own */
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
@@ -153,7 +154,8 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
-  choice->shared_bytes = is_narrow ? 232448 : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
+  choice->shared_bytes = is_narrow ? ATTN_NARROW_BYTES(attn_pass_rows(a->heads))
+                                   : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
   set_grid(choice, x, constant(1), constant(1));
 }
 
@@ -183,12 +185,34 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
   set_grid(choice, x, y, constant(1));
 }
 
-/* Enough registers for the row, up to 8192 elements. */
-static void choose_rmsnorm(const rmsnorm_args *a, specialise_choice *choice) {
-  uint32_t held = 1;
+/* Few rows: a block has many threads, so that it ends soon. Many rows: many blocks share a multiprocessor. */
+static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  uint32_t count = 0, next = rows_min, held = 1;
   while (held < 8 && held * 1024 < a->dim) held *= 2;
-  choose_rows(choice, 1024, per_rows(1, 1), constant(1));
-  add_spec(choice, "SPEC_HELD", held);
+  specialise_choice *few = next_choice(choices, &count, &next, BLOCKS_FEW, rows_max), *many;
+  if (few) choose_rows(few, 1024, per_rows(1, 1), constant(1));
+  if (few) add_spec(few, "SPEC_HELD", held);
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
+  if (many) add_spec(many, "SPEC_HELD", a->dim > 1024 ? 8 : 4);
+  return count;
+}
+
+/* Few rows: heads have blocks beside that of the KV row. */
+static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  uint32_t count = 0, next = rows_min;
+  specialise_choice *few = next_choice(choices, &count, &next, BLOCKS_FEW, rows_max), *many;
+  if (few) choose_rows(few, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(a->heads, 8)));
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
+  return count;
+}
+
+/* A share of 64 tokens costs less than counting the others' does. */
+static plan_dim sort_blocks(void) {
+  plan_dim x = per_rows(1, 64);
+  x.cap = SPECIALISE_BLOCKS;
+  return x;
 }
 
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
@@ -209,22 +233,20 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   specialise_choice *choice = &choices[0];
   if (kernel == OP_gemm) return choose_gemm(args, rows_min, rows_max, choices);
   if (kernel == OP_moe_gemm) return choose_moe_gemm(args, rows_min, rows_max, choices);
+  if (kernel == OP_rmsnorm) return choose_rmsnorm(args, rows_min, rows_max, choices);
+  if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
-    case OP_rmsnorm: choose_rmsnorm(args, choice); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_expand: set_many(choice, &WIDE, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 256, fold_blocks(args), constant(1)); break;
-    case OP_qkv_rope:
-      choose_rows(choice, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(((const qkv_rope_args *)args)->heads, 8)));
-      break;
+    case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));
       break;
-    case OP_moe_sort: choose_rows(choice, 1024, constant(1), constant(1)); break;
+    case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
       choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));

@@ -21,10 +21,10 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """abi.h attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh
 gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h ptx.cuh
-reduce.cuh step.h tensor_map.h""".split()
+reduce.cuh rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 256, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
+SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}
 MANY = [(128, 256, 4), (256, 128, 4), (64, 64, 5), (64, 128, 4), (128, 128, 6), (128, 128, 3)]  # weight rows, most tokens, stages
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
@@ -55,13 +55,15 @@ def variants(stem):
     if stem == "router":
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
-        return [({"THREADS": 1024, "HELD": held}, 0) for held in (1, 2, 4, 8)]
+        return [({"THREADS": threads, "HELD": held}, 0)
+                for threads, held in ((1024, 1), (1024, 2), (1024, 4), (1024, 8), (256, 4), (256, 8))]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         wide = [({"THREADS": 256, **size}, 1024 + 3 * 8192 * -(-sum(size.values()) // 64) + 8192 + 2048) for size in sizes]
-        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX) for size in sizes for rows in (8, 16, 32)]
+        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX if rows == 32 else 224256)
+                       for size in sizes for rows in (8, 16, 32)]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64))

@@ -178,7 +178,7 @@ static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variant
   wide.threads = 256;
   wide.shared_bytes = 1024 + 3 * 8192 * (u32)div_up(s->rank + s->rope, 64) + 8192 + 2048;
   kernel_variant narrow = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
-                           .threads = 512, .shared_bytes = 232448, .rows = tokens};
+                           .threads = 512, .shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(s->heads)), .rows = tokens};
   narrow.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
   for (u32 i = 0; i < 3; i++) narrow.grid[i] = 1;
   variants[0] = wide;

@@ -20,8 +20,9 @@ static void sort_case(kernel_test *test, u32 tokens, u32 top_k, u32 experts, u32
   moe_sort_args args = {.step = step, .topk_id = id, .expert_first = first, .row_token = row_token, .pair_row = pair_row};
   args.experts = experts;
   args.top_k = top_k;
-  kernel_variant variant = {.grid = {1, 1, 1}, .threads = 1024};
-  kernel_test_run(test, &args, &variant, 1);
+  kernel_variant variants[3];
+  for (u32 i = 0; i < 3; i++) variants[i] = (kernel_variant){.grid = {i == 0 ? 1 : i == 1 ? 3 : 40, 1, 1}, .threads = 1024};
+  kernel_test_run(test, &args, variants, 3);
   u32 row = 0;
   for (u32 e = 0; e < experts; e++) {
     assert_int_equal(first[e], row);

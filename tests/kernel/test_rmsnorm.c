@@ -72,11 +72,12 @@ static void norm_case(kernel_test *test, const norm_shape *s) {
   args.y_scale = s->y_scale;
   args.top_k = s->top_k;
   if (s->top_k) take_experts(test, &c, &args, s->indexed ? s->rows * 2 : s->rows);
-  kernel_variant variants[3];
-  for (u32 i = 0; i < 3; i++)
+  static const struct { u32 threads, held; } forms[] = {{1024, 1}, {1024, 2}, {1024, 8}, {256, 8}, {256, 4}};
+  kernel_variant variants[ARRAY_LEN(forms)];
+  for (u32 i = 0; i < ARRAY_LEN(forms); i++)
     variants[i] = (kernel_variant){
-        .grid = {s->rows + i, 1, 1}, .threads = 1024, .spec = {{"SPEC_HELD", i == 0 ? 1 : i == 1 ? 2 : 8}}, .spec_count = 1};
-  kernel_test_run(test, &args, variants, 3);
+        .grid = {s->rows + i, 1, 1}, .threads = forms[i].threads, .spec = {{"SPEC_HELD", forms[i].held}}, .spec_count = 1};
+  kernel_test_run(test, &args, variants, ARRAY_LEN(forms));
   for (u32 r = 0; r < s->rows; r++) {
     size_t token = row_index ? row_index[r] : r, source = token * x_stride;
     double sum = 0;

@@ -13,6 +13,7 @@
 #include "engine/kernels.h"
 #include "engine/op_maps.h"
 #include "engine/self_check.h"
+#include "kernels_src/attn_cut.h"
 #include "kernels_src/num.h"
 #include "tests/emulator/emulator.h"
 #include "tests/kernel/force_isa.h"
@@ -124,7 +125,7 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t columns = spec_of(kernel, "RANK=") + spec_of(kernel, "ROPE_DIM=");
   uint32_t nope = spec_of(kernel, "NOPE_DIM="), v = spec_of(kernel, "V_DIM=");
   if (nope) return 2048 + 8192 * ((v > 128 ? 2 : 0) * (nope / 64 + 1) + spec_of(kernel, "STAGES=") * (nope / 64 + 1 + v / 64));
-  if (columns && spec_of(kernel, "MAPS=")) return 232448;
+  if (columns && spec_of(kernel, "MAPS=")) return ATTN_NARROW_BYTES(spec_of(kernel, "SPEC_ROWS="));
   if (columns) return 1024 + 3 * 8192 * (uint32_t)div_up(columns, 64) + 8192 + 2048;
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
