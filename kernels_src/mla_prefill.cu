@@ -16,8 +16,9 @@
  * Dynamic shared bytes: 2048 + SPEC_STAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1, and 16384 * KB with Q in shared memory.
  * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
  * block of 64 tokens, from L2.
- * Measured on an H200 with Q in shared memory and without ptx_settle: 456 TFLOP/s for 8192 tokens of 16 heads of 128 + 64 and 128, 437 for
- * the last 8192 of 32768, 245 for 16 times 1024, 409 for 20 heads of 192 + 64 and 256. */
+ * Measured on an H200: 525 TFLOP/s for 8192 tokens of 16 heads of 128 + 64 and 128, 541 for the last 8192 of 32768, 254 for 16 times 1024,
+ * 365 for 20 heads of 192 + 64 and 256; 761 for the first without making weights. Tried and lost: ones as columns behind v; the test for
+ * weights of 0 once a block. */
 #include "spec.cuh"
 #include "ptx.cuh"
 
