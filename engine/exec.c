@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
+#define BRANCH_ROWS_MIN 2u /* one token's products are shorter than forking and joining */
 
 /* === Memory ================================================================================================================= */
 
@@ -272,7 +273,8 @@ static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, 
 
 void exec_run_ops(exec *self, uint32_t parity, exec_rows all) {
   exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
-  bool branches = self->options.device && all.kind[ROWS_TOKENS] <= self->plan->header->limits.split_rows_max;
+  uint32_t tokens = all.kind[ROWS_TOKENS];
+  bool branches = self->options.device && tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max;
   for (uint32_t i = 0, piece = 0; i < self->op_count; i = next_op(self, i, &all, &piece)) {
     uint32_t rows = rows_of(&self->ops[i], &all);
     if (!rows) continue;

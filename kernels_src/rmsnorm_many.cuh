@@ -3,9 +3,11 @@
  *
  * A thread takes four neighbouring columns at a time, and the columns 1024 further: 512 bytes of a warp in one piece are what memory is
  * fastest at. In shared memory the columns meet again in the order of the partial sums. SPEC_HELD: columns that a thread keeps in
- * registers, a multiple of 4; what lies behind those of all threads is read again. Rows whose strides are no multiples of 4 are read one
- * by one.
- * Grid: a block a row. Bytes as in rmsnorm.cu, and bound by them. */
+ * registers, a multiple of 4; what lies behind those of all threads is read again. Columns of strides that are no multiples of 4 are
+ * read one by one.
+ * Grid: a block a row. Bytes as in rmsnorm.cu, and bound by them: on an H200, 2,048 rows of 2048 with delta 14.9 us (bytes: 13.7), with six
+ * experts and a shared one 52.7 us (37.1). Lost: 1024 threads a block, 38 and 99 us; single columns 256 apart, 15 and 77 us, and slower
+ * with more of them under way. At 129 rows blocks of 1024 threads are faster: 2.3 and 3.9 us for 3.7 and 6.2. */
 #ifndef VERBATIM_RMSNORM_MANY_CUH
 #define VERBATIM_RMSNORM_MANY_CUH
 #include "reduce.cuh"

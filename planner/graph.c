@@ -407,16 +407,21 @@ static mlp add_mlp_weights(graph *g, const char *prefix, const char *label, uint
   return part;
 }
 
-/* gate and up as one product with its silu, down. Returns fp32 [rows][hidden]. */
-static matrix add_mlp(graph *g, matrix h, const mlp *part) {
-  const plan_model *m = g->m;
+/* gate and up as one product with its silu. */
+static matrix add_mlp_up(graph *g, matrix h, const mlp *part) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
   matrix activated = add_matrix(g, g->rows, part->inter, 2, what);
-  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = m->hidden, .y_kind = Y_SILU});
+  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = g->m->hidden, .y_kind = Y_SILU});
+  return activated;
+}
+
+/* Returns fp32 [rows][hidden]. */
+static matrix add_mlp_down(graph *g, matrix activated, const mlp *part) {
+  char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sdown", part->label);
-  matrix out = add_matrix(g, g->rows, m->hidden, 4, what);
-  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = m->hidden, .k = part->inter, .y_kind = Y_F32});
+  matrix out = add_matrix(g, g->rows, g->m->hidden, 4, what);
+  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = g->m->hidden, .k = part->inter, .y_kind = Y_F32});
   return out;
 }
 
@@ -440,11 +445,16 @@ static void add_router_weights(graph *g, moe *w) {
   add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
 }
 
-static routing add_router(graph *g, matrix h, uint32_t weight, uint32_t bias) {
+static matrix add_router_logits(graph *g, matrix h, uint32_t weight) {
   const plan_model *m = g->m;
-  uint64_t pairs = g->rows * m->top_k;
   matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
   add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32});
+  return logits;
+}
+
+static routing add_router(graph *g, matrix logits, uint32_t bias) {
+  const plan_model *m = g->m;
+  uint64_t pairs = g->rows * m->top_k;
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
                add_work(g, (uint64_t)(m->experts + 1) * 4, "expert_first"), add_work(g, pairs * 4, "row_token"),
                add_work(g, pairs * 4, "pair_row")};
@@ -516,22 +526,27 @@ static void join_side(graph *g, uint32_t first) {
   }
 }
 
-/* The shared experts need nothing of the routing: they run beside it and the experts. */
+/* The shared experts need nothing of the routing: they run beside it and the experts or, in steps of one branch, between its short ops, so
+ * that their weights are on their way meanwhile. */
 static void add_moe(graph *g, matrix h) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
-  uint32_t shared = DRAFT_NONE, side = g->plan->ops.count;
+  uint32_t shared = DRAFT_NONE;
+  matrix half = {0};
   moe w = {0};
   add_router_weights(g, &w);
   add_expert_weights(g, &w.gate_up, &w.down);
   bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
-  if (m->shared_experts) {
-    w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
-    g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
-    shared = add_mlp(g, h, &w.shared).buffer;
-    g->branch = BRANCH_MAIN;
-  }
-  routing r = add_router(g, h, w.router, w.bias);
+  if (m->shared_experts) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
+  matrix logits = add_router_logits(g, h, w.router);
+  uint32_t side = g->plan->ops.count;
+  g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
+  if (m->shared_experts) half = add_mlp_up(g, h, &w.shared);
+  g->branch = BRANCH_MAIN;
+  routing r = add_router(g, logits, w.bias);
+  g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
+  if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared).buffer;
+  g->branch = BRANCH_MAIN;
   matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
   add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, activated, (moe_gemm_args){.n = 2 * m->moe_inter, .y_kind = Y_SILU});
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
@@ -548,7 +563,7 @@ static void add_feed_forward_block(graph *g) {
     return;
   }
   mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
-  g->adds.delta = add_mlp(g, h, &dense).buffer;
+  g->adds.delta = add_mlp_down(g, add_mlp_up(g, h, &dense), &dense).buffer;
 }
 
 /* === Ends =============================================================================================================== */

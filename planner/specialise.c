@@ -19,7 +19,6 @@ typedef struct few_shape {
   uint32_t rows_max, rows, stage_bytes, shared_bytes;
 } few_shape;
 
-#define BLOCKS_FEW 128u /* blocks of a row each that have a multiprocessor of their own */
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
@@ -189,7 +188,7 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
 static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   uint32_t count = 0, next = rows_min, held = 1;
   while (held < 8 && held * 1024 < a->dim) held *= 2;
-  specialise_choice *few = next_choice(choices, &count, &next, BLOCKS_FEW, rows_max), *many;
+  specialise_choice *few = next_choice(choices, &count, &next, SPECIALISE_BLOCKS, rows_max), *many;
   if (few) choose_rows(few, 1024, per_rows(1, 1), constant(1));
   if (few) add_spec(few, "SPEC_HELD", held);
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
@@ -198,11 +197,12 @@ static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_
   return count;
 }
 
-/* Few rows: heads have blocks beside that of the KV row. */
+/* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8);
   uint32_t count = 0, next = rows_min;
-  specialise_choice *few = next_choice(choices, &count, &next, BLOCKS_FEW, rows_max), *many;
-  if (few) choose_rows(few, 256, per_rows(1, 1), constant(1 + (uint32_t)div_up(a->heads, 8)));
+  specialise_choice *few = next_choice(choices, &count, &next, 8 * SPECIALISE_BLOCKS / blocks, rows_max), *many;
+  if (few) choose_rows(few, 256, per_rows(1, 1), constant(blocks));
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
   return count;
