@@ -575,7 +575,7 @@ void self_check_cases_mla_fold(self_check_image *image) {
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  LAUNCH(image, a, 16, 1, 1); /* so many that a slice has a block of its own, and a block several slices */
+  LAUNCH(image, a, image->form ? TOKENS + 1 : 16, 1, 1); /* form 0 has warps for several groups of a slice, others take pairs of slices */
 }
 
 /* === Tokens ================================================================================================================= */

@@ -13,6 +13,15 @@
 #define ATTN_CUT_TILES 512u   /* with more tiles than this none is cut */
 #define ATTN_WHOLE 0x40000000u
 
+/* x / d and x % d. What divides is mostly a power of two, and a block divides dozens of times before it asks for its first KV row. */
+#ifdef __CUDACC_RTC__
+NUM u32 attn_ones(u32 x) { return (u32)__popc(x); }
+#else
+NUM u32 attn_ones(u32 x) { return (u32)__builtin_popcount(x); }
+#endif
+NUM u32 attn_div(u32 x, u32 d) { return d & (d - 1) ? x / d : x >> attn_ones(d - 1); }
+NUM u32 attn_mod(u32 x, u32 d) { return d & (d - 1) ? x % d : x & (d - 1); }
+
 /* Sums over a step's tiles for one choice. */
 typedef struct attn_sum {
   u32 blocks;              /* of 64 tokens                            */
@@ -46,7 +55,7 @@ NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {
 
 /* Chunks of a piece by choice number; 0: there is none of this number. Ascending. */
 NUM u32 attn_cut_piece(u32 choice, u32 group_chunks) {
-  if (choice < 4) return 1u << choice < group_chunks && group_chunks % (1u << choice) == 0 ? 1u << choice : 0;
+  if (choice < 4) return 1u << choice < group_chunks && attn_mod(group_chunks, 1u << choice) == 0 ? 1u << choice : 0;
   if (choice == ATTN_CUTS - 1) return ATTN_WHOLE;
   const u32 j = choice - 4; /* times 1, 2, 3, 4, 6, 8, 12, ... 48 */
   return group_chunks * (j == 0 ? 1 : j % 2 ? 1u << (j + 1) / 2 : 3u << (j / 2 - 1));
@@ -55,7 +64,7 @@ NUM u32 attn_cut_piece(u32 choice, u32 group_chunks) {
 /* Units of a tile of so many chunks; 0: it is not cut. */
 NUM u32 attn_cut_units(u32 chunks, u32 piece, u32 group_chunks) {
   if (chunks <= piece) return 0;
-  const u32 groups = chunks / group_chunks, rest = chunks % group_chunks;
+  const u32 groups = attn_div(chunks, group_chunks), rest = attn_mod(chunks, group_chunks);
   if (piece >= group_chunks) return groups + (rest > 0);
   return groups * (1 + group_chunks - piece) + (rest == 0 ? 0 : rest <= piece ? 1 : 1 + rest - piece);
 }
@@ -72,8 +81,8 @@ NUM u32 attn_unit_starts(u32 in_group, u32 piece) { return in_group == 0 || in_g
 NUM u32 attn_unit_ends(u32 in_group, u32 piece) { return in_group + 1 >= piece; }
 
 NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 piece) {
-  const u32 full = e.chunks / piece, rest = e.blocks * e.passes - full * e.passes * piece * (a->chunk_tokens / PAGE_TOKENS);
-  const u32 has_rest = e.chunks % piece > 0;
+  const u32 full = attn_div(e.chunks, piece), rest = e.blocks * e.passes - full * e.passes * piece * (a->chunk_tokens / PAGE_TOKENS);
+  const u32 has_rest = attn_mod(e.chunks, piece) > 0;
   sum->blocks += e.blocks * e.passes;
   sum->full += full;
   sum->rests += has_rest;
@@ -86,11 +95,12 @@ NUM void attn_sum_add(attn_sum *sum, const mla_attn_args *a, attn_extent e, u32 
  * written and read, the fold. Pieces are dealt longest first. */
 NUM u64 attn_cut_cost(const mla_attn_args *a, attn_sum sum, u32 piece) {
   const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
-  const u64 length = (u64)piece * (a->chunk_tokens / PAGE_TOKENS), blocks = (u64)sum.blocks * groups;
-  u64 most = left ? length : sum.rest_largest, even = (left * length + (u64)sum.rest_blocks * groups + workers - 1) / workers;
+  const u32 length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0, blocks = sum.blocks * groups;
+  u32 most = left ? length : sum.rest_largest, even = (left * length + sum.rest_blocks * groups + workers - 1) / workers;
   if (left + sum.rests * groups > workers && most < even + sum.rest_largest / 2) most = even + sum.rest_largest / 2;
-  most += full / workers * length;
-  const u64 own = most * a->block_ns, mean = blocks * a->block_ns / workers, stream = blocks * a->stream_ns;
+  if (full >= workers) most += full / workers * (piece * (a->chunk_tokens / PAGE_TOKENS));
+  const u64 own = (u64)most * a->block_ns, mean = (u64)(blocks / workers) * a->block_ns + blocks % workers * a->block_ns / workers;
+  const u64 stream = (u64)blocks * a->stream_ns;
   if (piece == 0 || sum.slots > a->slots_max) return ~(u64)0;
   return stream + (own > mean ? own - mean : 0) + (u64)sum.slots * a->slot_ns + (sum.slots ? a->split_ns : 0);
 }

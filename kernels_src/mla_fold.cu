@@ -1,12 +1,13 @@
 /* mla_fold.cu - folds the units that mla_attn left of cut tiles, and divides. NUMERICS.md, `mla_fold`.
  *
  * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; where a token's units
- * are stands in parts [T]. All blocks list the tokens that are cut. Where these are many, a warp takes a whole row (token, head) at a
- * time; where they are few, 128 columns of it, and where a row has several groups too, warps of a block fold groups side by side, and the
- * first of them the groups' results.
- * Blocks are small, so that they come to the multiprocessors beside those of mla_decode.cuh and wait there for the last of them.
+ * are stands in parts [T]. A slice is (token, head, 128 columns). All blocks list the tokens that are cut. Where there are more slices
+ * than warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
+ * they fold groups side by side, and the first of them the groups' results.
+ * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit.
- * Lost: a block of eight groups for every slice, 12 us behind 16 x 1,024 tokens on an H200 where 2 MB are folded. */
+ * Lost: a block of eight groups for every slice, 12 us behind 16 x 1,024 tokens on an H200 where 2 MB are folded; blocks that come when
+ * the attention has left, 3 to 5 us more a layer; whole rows for a warp, which leaves warps without work. */
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"
@@ -109,34 +110,37 @@ template <u32 W> NUM place place_of(const mla_fold_args &a, const fold_block &b,
 
 NUM bf16 *out_of(const mla_fold_args &a, const place &p) { return a.out + (u64)p.row * a.kv_lora_rank + p.column; }
 
-/* Every warp for itself; count: of all. */
-template <u32 W> NUM void fold_many(const mla_fold_args &a, const fold_block &b, u32 count, u32 per_group) {
+/* Two slices at a time; count: of such pairs. */
+NUM void fold_pairs(const mla_fold_args &a, const fold_block &b, u32 count, u32 per_group) {
   for (u32 nth = blockIdx.x * WARPS + threadIdx.x / 32u; nth < count; nth += gridDim.x * WARPS) {
-    const place p = place_of<W>(a, b, nth);
-    store_out(out_of(a, p), fold_units<W>(a, p.at, p.step, p.units, per_group, p.column));
+    const place p = place_of<2>(a, b, nth);
+    store_out(out_of(a, p), fold_units<2>(a, p.at, p.step, p.units, per_group, p.column));
   }
 }
 
-/* A slice by all warps of the block, which take its groups side by side. */
-NUM void fold_few(const mla_fold_args &a, fold_block &b, u32 count, u32 per_group) {
+/* A slice by `lanes` warps; several take its groups side by side, in as many rounds as the token with most units needs. */
+NUM void fold_slice(const mla_fold_args &a, fold_block &b, u32 slice, bool exists, u32 lanes, u32 most, u32 per_group) {
   const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
-  for (u32 nth = blockIdx.x; nth < count; nth += gridDim.x) {
-    const place p = place_of<1>(a, b, nth);
-    fold<1> all = {};
-    for (u32 from = 0; from < p.units; from += WARPS * per_group) {
-      const u32 unit = from + warp * per_group, left = p.units - unit;
-      fold<1> own = {};
-      if (unit < p.units) own = fold_units<1>(a, p.at + unit * p.step, p.step, left > per_group ? per_group : left, per_group, p.column);
-      b.groups[warp][lane] = own;
-      __syncthreads();
-      for (u32 i = 0; i < WARPS && from + i * per_group < p.units && warp == 0; i++) {
-        if (from + i == 0) all = own;
-        else fold_step(all, b.groups[i][lane]);
-      }
-      __syncthreads(); /* the groups have been read */
+  const place p = place_of<1>(a, b, exists ? slice : 0u);
+  fold<1> all = {};
+  for (u32 from = 0; from < most; from += lanes * per_group) {
+    const u32 unit = from + warp % lanes * per_group, left = p.units - unit;
+    fold<1> own = {};
+    const u32 count = lanes > 1u && left > per_group ? per_group : left;
+    if (exists && unit < p.units) own = fold_units<1>(a, p.at + unit * p.step, p.step, count, per_group, p.column);
+    if (lanes == 1u) {
+      all = own;
+      break;
     }
-    if (warp == 0) store_out(out_of(a, p), all);
+    b.groups[warp][lane] = own;
+    __syncthreads();
+    for (u32 i = 0; i < lanes && from + i * per_group < p.units && warp % lanes == 0; i++) {
+      if (from + i == 0) all = own;
+      else fold_step(all, b.groups[warp + i][lane]);
+    }
+    __syncthreads(); /* the groups have been read */
   }
+  if (exists && warp % lanes == 0) store_out(out_of(a, p), all);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __grid_constant__ mla_fold_args a) {
@@ -159,8 +163,15 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __g
   for (u32 i = 0; i < (tokens + 31u) / 32u; i++) cut += (u32)__popc(b.cut[i]);
   const u32 per_group = attn_group_units(a.parts[find_token(b.cut, 0)].piece_chunks, a.group_chunks); /* the same for all */
   const u32 slices = cut * a.heads * (a.kv_lora_rank / SLICE), warps = gridDim.x * WARPS;
-  if (most > per_group && slices * 2u <= warps) fold_few(a, b, slices, per_group);
-  else if (slices <= warps) fold_many<1>(a, b, slices, per_group);
-  else if (a.kv_lora_rank % (4u * SLICE)) fold_many<2>(a, b, slices / 2u, per_group);
-  else fold_many<4>(a, b, slices / 4u, per_group);
+  if (slices > warps) {
+    fold_pairs(a, b, slices / 2u, per_group);
+    return;
+  }
+  u32 lanes = 1;
+  while (lanes * per_group < most && lanes < WARPS && slices * lanes * 2u <= warps) lanes *= 2u;
+  const u32 at_once = WARPS / lanes;
+  for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
+    const bool exists = i + warp / lanes < slices;
+    if (exists || lanes > 1u) fold_slice(a, b, i + warp / lanes, exists, lanes, most, per_group);
+  }
 }

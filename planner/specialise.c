@@ -153,8 +153,8 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   if (is_narrow) add_spec(choice, "SPEC_ROWS", attn_pass_rows(a->heads));
-  choice->shared_bytes = is_narrow ? ATTN_NARROW_BYTES(attn_pass_rows(a->heads))
-                                   : 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
+  choice->shared_bytes = 1024 + 3 * 8192 * (uint32_t)div_up(a->kv_lora_rank + a->rope_dim, 64) + 8192 + 2048;
+  if (is_narrow) choice->shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(a->heads));
   set_grid(choice, x, constant(1), constant(1));
 }
 

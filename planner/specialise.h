@@ -10,7 +10,7 @@
 #define SPECIALISE_SPECS_MAX 8u
 #define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
 #define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* a piece more than that waits its turn */
-#define SPECIALISE_FOLD_CTAS SPECIALISE_ATTN_CTAS
+#define SPECIALISE_FOLD_CTAS SPECIALISE_ATTN_CTAS /* beside those of the attention there is room for one each */
 
 typedef struct specialise_spec {
   const char *name; /* "SPEC_THREADS" */

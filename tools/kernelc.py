@@ -62,8 +62,8 @@ def variants(stem):
     if stem == "mla_attn":
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         wide = [({"THREADS": 256, **size}, 1024 + 3 * 8192 * -(-sum(size.values()) // 64) + 8192 + 2048) for size in sizes]
-        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, SHARED_BYTES_MAX if rows == 32 else 224256)
-                       for size in sizes for rows in (8, 16, 32)]
+        narrow = [(8, 224256), (16, 224256), (32, SHARED_BYTES_MAX)]
+        return wide + [({"THREADS": 512, "MAPS": 1, **size, "ROWS": rows}, shared) for size in sizes for rows, shared in narrow]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64))
