@@ -169,6 +169,13 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
+/* The same, but negative numbers become 0. */
+NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) {
+  u32 d;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+
 /* Stores four 8x8 matrices of 16-bit numbers transposed: lane i gives the address of 16 bytes, column i % 8 of matrix i / 8. */
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(m0), "r"(m1), "r"(m2),
@@ -188,6 +195,11 @@ NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3fff
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
 NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
+
+/* What x is made of is computed here: the compiler would put it off until behind the next wait, where it is needed. */
+NUM void ptx_settle(u32 x) {
+  if (__any_sync(WARP_ALL, x == 0xffffffffu)) asm volatile("nanosleep.u32 1;" ::: "memory");
+}
 
 /* wgmma: fence before the first after the accumulators were touched, commit ends a group, wait as for copies. */
 NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -244,8 +256,10 @@ PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), 
                  ", 1, 1, 1, " across ";" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));              \
   }
 PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
+PTX_MULTIPLY_HELD(ptx_multiply, 64, PTX_D32, "0", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 64, PTX_D32, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 128, PTX_D64, "1", "%64, %65, %66, %67", "%68", PTX_OUT64(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 256, PTX_D128, "1", "%128, %129, %130, %131", "%132", PTX_OUT64(0), PTX_OUT64(64))
 PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
 PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))
 PTX_MULTIPLY(ptx_multiply_turned, 32, PTX_D16, "1, 0", "%16", "%17", PTX_OUT16(0))

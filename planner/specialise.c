@@ -186,6 +186,20 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
+static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
+  uint32_t stages = 0;
+  choice->shared_bytes = specialise_prefill_shared(a->nope_dim, a->rope_dim, a->v_dim, &stages);
+  set_threads(choice, 384);
+  add_spec(choice, "SPEC_NOPE_DIM", a->nope_dim);
+  add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
+  add_spec(choice, "SPEC_V_DIM", a->v_dim);
+  add_spec(choice, "SPEC_STAGES", stages);
+  add_spec(choice, "SPEC_MAPS", 1);
+  plan_dim x = per_rows(a->heads, 1);
+  x.cap = SPECIALISE_ATTN_CTAS;
+  set_grid(choice, x, constant(1), constant(1));
+}
+
 /* A block for 128 columns of a token and head, as of a token of many groups. */
 static plan_dim fold_blocks(const mla_fold_args *a) {
   plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
@@ -231,6 +245,15 @@ static plan_dim sort_blocks(void) {
 
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
 
+/* Queries of two warpgroups where registers have no room for them, as many stages of k and v blocks as there is room for, barriers, ones:
+ * see mla_prefill.cu. */
+uint32_t specialise_prefill_shared(uint32_t nope_dim, uint32_t rope_dim, uint32_t v_dim, uint32_t *stages) {
+  uint32_t k_boxes = nope_dim / 64 + (uint32_t)div_up(rope_dim, 64), fixed = 2048 + (v_dim <= 128 ? 0 : 2 * k_boxes * 8192);
+  uint32_t stage = (k_boxes + v_dim / 64) * 8192;
+  *stages = min_u32(5, (232448 - fixed) / stage);
+  return fixed + *stages * stage;
+}
+
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]) {
   ASSERT(kernel < OP_COUNT);
@@ -244,6 +267,8 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
+    case OP_mla_expand: set_many(choice, &WIDE, 0); break;
+    case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
