@@ -43,6 +43,8 @@ static size_t write_config(const deploy_config *c, char *text) {
   used = put(text, used, "device_memory_bytes", c->device_memory_bytes);
   used = put(text, used, "chunk_tokens", c->chunk_tokens);
   used = put(text, used, "group_chunks", c->group_chunks);
+  used = put(text, used, "expand_tokens", c->expand_tokens);
+  if (c->parity == PARITY_FAST_PREFILL) used += (size_t)sprintf(text + used, "parity: fast-prefill\n");
   if (c->memory_ppm) used += (size_t)sprintf(text + used, "memory_fraction: %u.%06u\n", c->memory_ppm / 1000000, c->memory_ppm % 1000000);
   if (c->latent_eps_of_config) used += (size_t)sprintf(text + used, "latent_norm_eps: config\n");
   for (uint32_t i = 0; i < c->ladder_count; i++) used += (size_t)sprintf(text + used, "%s%u", i ? ", " : "ladder: [", c->ladder[i]);
