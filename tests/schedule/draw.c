@@ -199,7 +199,7 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   out->weights = 1 + out->vary % 2; /* few models and numerics: engines for requests alone are kept */
   out->chunk = out->vary == 2 ? 128 : 64;
   out->groups = out->vary == 3 ? 1 : 2;
-  out->fast = seed % 5 < 2;
+  out->fast = seed % 4 == 0;
   d.is_tight = chance(&d, 45);
   out->len = d.is_tight ? between(&d, 128, min_u32(limits->len, 256)) : limits->len - (chance(&d, 40) ? below(&d, limits->len / 2) : 0);
   draw_trunks(&d);
