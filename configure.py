@@ -119,7 +119,7 @@ for stem, tiles in FEW.items():
                              for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
-                           for nope, rope, v, stages in ((64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5),
+                           for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": 64, "PAIR": 2}
                         for rank in (256, 512) for rope in (32, 64)]
@@ -207,11 +207,13 @@ FLAWS = [
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
     ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),
-    ("mla_prefill", 1, "mla_prefill.cu", "s/factor\\[h\\] = .*;/factor[h] = 1.0f;/",
+    ("mla_prefill", 3, "mla_prefill.cu", "s/factor\\[h\\] = .*;/factor[h] = 1.0f;/",
      "what was summed under another maximum is not rescaled"),
-    ("mla_prefill", 1, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
-    ("mla_prefill", 1, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
-    ("mla_prefill", 1, "mla_prefill.cu", "s/leave(base, t);/leave(base, t), leave(base, t);/", "a stage is filled before all have left it"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base, V_EMPTY, t);/leave(base, V_EMPTY, t), leave(base, V_EMPTY, t);/",
+     "a stage is filled before all have left it"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",

@@ -282,7 +282,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     if (spec_of(c, k, "SPEC_NOPE_DIM") != nope || spec_of(c, k, "SPEC_ROPE_DIM") != rope || spec_of(c, k, "SPEC_V_DIM") != v ||
         stages < 2 || stages > 8 || k->threads != 384 || spec_of(c, k, "SPEC_MAPS") != 1)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
-    shared = 2048 + (v > 128 ? 2 * boxes * 8192 : 0) + stages * (boxes + v / 64) * 8192;
+    shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
   }
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,

@@ -186,9 +186,11 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* Shared memory: queries of two warpgroups, stages of k and v, of two pages where registers have room for their scores, barriers, ones. */
 static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
-  uint32_t stages = 0;
-  choice->shared_bytes = specialise_prefill_shared(a->nope_dim, a->rope_dim, a->v_dim, &stages);
+  const uint32_t k_boxes = a->nope_dim / 64 + (uint32_t)div_up(a->rope_dim, 64), fixed = 2048 + 2 * k_boxes * 8192;
+  const uint32_t stage = (a->v_dim <= 128 ? 2 : 1) * (k_boxes + a->v_dim / 64) * 8192, stages = min_u32(3, (232448 - fixed) / stage);
+  choice->shared_bytes = fixed + stages * stage;
   set_threads(choice, 384);
   add_spec(choice, "SPEC_NOPE_DIM", a->nope_dim);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
@@ -244,15 +246,6 @@ static plan_dim sort_blocks(void) {
 }
 
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
-
-/* Queries of two warpgroups where registers have no room for them, as many stages of k and v blocks as there is room for, barriers, ones:
- * see mla_prefill.cu. */
-uint32_t specialise_prefill_shared(uint32_t nope_dim, uint32_t rope_dim, uint32_t v_dim, uint32_t *stages) {
-  uint32_t k_boxes = nope_dim / 64 + (uint32_t)div_up(rope_dim, 64), fixed = 2048 + (v_dim <= 128 ? 0 : 2 * k_boxes * 8192);
-  uint32_t stage = (k_boxes + v_dim / 64) * 8192;
-  *stages = min_u32(5, (232448 - fixed) / stage);
-  return fixed + *stages * stage;
-}
 
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]) {

@@ -25,9 +25,6 @@ typedef struct specialise_choice {
   plan_dim grid[3];
 } specialise_choice;
 
-/* Dynamic shared memory of mla_prefill, and the stages in it. */
-uint32_t specialise_prefill_shared(uint32_t nope_dim, uint32_t rope_dim, uint32_t v_dim, uint32_t *stages);
-
 /* Writes the alternatives for an op whose launch rows lie in [rows_min, rows_max]: disjoint, ascending, without gaps.
  * args: the op's struct of abi.h; its pointers are not read. Returns how many, 1 to SPECIALISE_CHOICES_MAX. */
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,

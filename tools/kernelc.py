@@ -28,7 +28,7 @@ SIMPLE = {"embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sam
 MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (256, 128, 4, 2), (64, 64, 8, 1), (128, 128, 6, 1)]  # weight rows, most tokens, stages, cluster
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
-HEADS = [(64, 32, 64, 5), (64, 64, 64, 5), (64, 64, 128, 5), (128, 64, 128, 5), (192, 64, 256, 2)]
+HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
 
 def few_bytes(n, rows, blocks, stages):
@@ -66,7 +66,7 @@ def variants(stem):
         return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
-                 2048 + (v > 128) * 2 * 8192 * (nope // 64 + 1) + stages * 8192 * (nope // 64 + 1 + v // 64))
+                 2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]

@@ -171,10 +171,10 @@ static void prefill_case_of(kernel_test *test, const prefill_shape *s) {
   p.a.state = kernel_test_output(test, (size_t)tokens * s->heads * (s->v + 2) * 4);
   kernel_test_loose(test, p.a.state, (size_t)tokens * s->heads * (s->v + 2) * 4);
   declare(test, &p, tokens);
-  u32 boxes = s->nope / 64 + 1, stages = s->v == 256 ? 2 : 5;
+  u32 boxes = s->nope / 64 + 1, stages = s->v == 256 || s->nope == 128 ? 2 : 3;
   kernel_variant v[2] = {{.spec = {{"SPEC_NOPE_DIM", s->nope}, {"SPEC_ROPE_DIM", s->rope}, {"SPEC_V_DIM", s->v}, {"SPEC_STAGES", stages},
                                    {"SPEC_MAPS", 1}}, .spec_count = 5, .threads = 384, .grid = {1, 1, 1}, .rows = tokens}};
-  v[0].shared_bytes = 2048 + (s->v > 128 ? 2 * 8192 * boxes : 0) + stages * 8192 * (boxes + s->v / 64);
+  v[0].shared_bytes = 2048 + 2 * 8192 * boxes + stages * (s->v == 256 ? 1 : 2) * 8192 * (boxes + s->v / 64);
   v[1] = v[0];
   v[1].grid[0] = 3;
   kernel_test_run(test, &p.a, v, 2);
