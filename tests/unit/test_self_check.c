@@ -124,7 +124,7 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t nope = spec_of(kernel, "NOPE_DIM="), v = spec_of(kernel, "V_DIM=");
   if (nope) return 2048 + 8192 * (2 * (nope / 64 + 1) + spec_of(kernel, "STAGES=") * (v > 128 ? 1 : 2) * (nope / 64 + 1 + v / 64));
-  if (spec_of(kernel, "RANK=")) return spec_of(kernel, "PAIR=") ? 232448 : ATTN_NARROW_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
+  if (spec_of(kernel, "RANK=")) return ATTN_SHARED_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
