@@ -2,13 +2,13 @@
  *
  * A block takes one item at a time: a tile (tokens of one pair of pages) and one head. Two math warpgroups have 64 operand rows each, the
  * tokens of one page of the pair (row = position modulo 64; rows without a token of the tile are dead), and a third one feeds them: one
- * thread copies k and v of PAGES pages at a time by boxes, SPEC_STAGES of these stages ahead. Per stage and warpgroup:
+ * thread copies k and v of PAGES pages at a time by boxes, SPEC_STAGES stages ahead. Per stage and warpgroup:
  *   S[64][64 PAGES] = Q K^T     nope columns, then rope;
  *   for each page: m, P as bf16 in registers, which are the operand of
  *   O[64][v_dim] += P V, l += P 1.
  * S of a stage and P V of the one before are under way together, the first page's P V before S; the weights are made beside the last page's
- * P V (ptx_settle: else the compiler puts most of that off until it is done), and the two warpgroups' products take turns. Two pages a stage
- * where O leaves registers for it: products of 128 columns read Q half as often. A warpgroup's last page is its own: only there rows are
+ * P V (ptx_settle: else the compiler puts most of that off until it is done), and the two warpgroups' products take turns. Two pages are a
+ * stage where O leaves registers for it: products of 128 columns read Q half as often. A warpgroup's last page is its own: only there rows are
  * masked, and only the tile's last page may hold rows of tokens behind the tile, which are made zeros. What a row has of (m, l, O) when
  * its context goes on waits in `state`. The copying thread says which item is next, beside its first stage: finding it takes long.
  * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles first, dealt forwards and backwards by turns. Grid: any
@@ -16,7 +16,7 @@
  * Dynamic shared bytes: 2048 + 16384 * KB + SPEC_STAGES * PAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1.
  * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
  * page, from L2.
- * Measured on an H200, one run, TFLOP/s, the form of one page a stage with Q in registers in brackets: 478 (464) for 8192 tokens of 16 heads
+ * Measured on an H200, one run, TFLOP/s, in brackets by one page a stage with Q in registers: 478 (464) for 8192 tokens of 16 heads
  * of 128 + 64 and 128, 496 (468) for the last 8192 of 32768, 273 (264) for 16 times 1024. That is warm, at the chip's limit of power: the
  * first launches of a process are 12 % faster. Tried and lost: ones as columns behind v; all products with ones behind the others; the test
  * for weights of 0 once a page; products without turns; the turn given on before the second page's; Q in registers, two pages beside it. */

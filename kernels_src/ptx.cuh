@@ -67,8 +67,9 @@ NUM void ptx_barrier_arrive_copies(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. */
+/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
 /* Barriers in another block of the cluster. ptx_peer: a shared address of this block as it stands in the block of that rank.
  * ptx_store_peer writes 8 or 16 bytes there, to a multiple of as many, and the barrier there counts them. ptx_barrier_arrive_peer does
@@ -95,21 +96,15 @@ NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
 #define PTX_REGISTERS_MORE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
 
 /* How long L2 should keep what a copy reads: for data used once, and for data that many blocks read. */
-NUM u64 ptx_once() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-NUM u64 ptx_normal() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-NUM u64 ptx_often() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
+#define PTX_POLICY(name, evict)                                                                                                \
+  NUM u64 name() {                                                                                                             \
+    u64 policy;                                                                                                                \
+    asm volatile("createpolicy.fractional.L2::" evict ".b64 %0, 1.0;" : "=l"(policy));                                         \
+    return policy;                                                                                                             \
+  }
+PTX_POLICY(ptx_once, "evict_first")
+PTX_POLICY(ptx_normal, "evict_normal")
+PTX_POLICY(ptx_often, "evict_last")
 
 /* One thread copies `bytes` (a multiple of 16, like both addresses) and the barrier's phase counts them. */
 NUM void ptx_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u64 policy) {
@@ -152,14 +147,12 @@ NUM u32 ptx_load_fresh(const u32 *p) {
   return x;
 }
 
-/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
+/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. _positive: negative ones become 0. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
   return d;
 }
-
-/* The same, but negative numbers become 0. */
 NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) {
   u32 d;
   asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
@@ -246,7 +239,6 @@ PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), 
                  ", 1, 1, 1, " across ";" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));              \
   }
 PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
-PTX_MULTIPLY_HELD(ptx_multiply, 64, PTX_D32, "0", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 64, PTX_D32, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 128, PTX_D64, "1", "%64, %65, %66, %67", "%68", PTX_OUT64(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 256, PTX_D128, "1", "%128, %129, %130, %131", "%132", PTX_OUT64(0), PTX_OUT64(64))
