@@ -7,10 +7,11 @@
  *   for each page: m, P as bf16 in registers, which are the operand of
  *   O[64][v_dim] += P V, l += P 1.
  * S of a stage and P V of the one before are under way together, the first page's P V before S; the weights are made beside the last page's
- * P V (ptx_settle: else the compiler puts most of that off until it is done), and the two warpgroups' products take turns. Two pages are a
- * stage where O leaves registers for it: products of 128 columns read Q half as often. A warpgroup's last page is its own: only there rows are
- * masked, and only the tile's last page may hold rows of tokens behind the tile, which are made zeros. What a row has of (m, l, O) when
- * its context goes on waits in `state`. The copying thread says which item is next, beside its first stage: finding it takes long.
+ * P V (ptx_settle: else the compiler puts most of that off until it is done), and the two warpgroups' products take turns. A stage has two
+ * pages where O leaves registers for their scores: products of 128 columns read Q half as often. A warpgroup ends with its own page: only
+ * there rows are masked, and only the tile's last page may hold rows of tokens behind the tile, which are made zeros. What a row has of
+ * (m, l, O) when its context goes on waits in `state`. The copying thread says which item is next, beside its first stage: finding it takes
+ * long.
  * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles first, dealt forwards and backwards by turns. Grid: any
  * number of blocks, they stride over the items.
  * Dynamic shared bytes: 2048 + 16384 * KB + SPEC_STAGES * PAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1.

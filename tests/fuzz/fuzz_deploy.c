@@ -1,6 +1,7 @@
 /* fuzz_deploy.c - deployment files. What is accepted lies inside the stated ranges, survives being written out and read again, and
  * makes a plan of the smallest model, or is refused by name; the engine accepts every plan that is made. */
 #include "fuzz.h"
+#include "kernels_src/abi.h"
 #include "make_plan.h"
 #include "planner/deploy_config.h"
 
@@ -22,6 +23,9 @@ static void check_values(const deploy_config *c) {
   check_range(c->device_memory_bytes, 1u << 20, UINT64_C(1) << 48);
   check_range(c->chunk_tokens, 64, 2048);
   check_range(c->group_chunks, 1, 64);
+  check_range(c->expand_tokens, PAGE_TOKENS, LENGTH_MAX);
+  ASSERT(c->expand_tokens % PAGE_TOKENS == 0 && (c->expand_tokens == 0 || c->parity == PARITY_FAST_PREFILL));
+  ASSERT(c->parity == PARITY_STRICT || c->parity == PARITY_FAST_PREFILL);
   ASSERT((c->chunk_tokens & (c->chunk_tokens - 1)) == 0 && (c->group_chunks & (c->group_chunks - 1)) == 0);
   ASSERT(c->latent_eps_of_config <= 1 && c->ladder_count <= LADDER_MAX);
   ASSERT(!c->kv_pages || !c->kv_memory_bytes);
