@@ -195,7 +195,7 @@ FLAWS = [
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
     ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
      "a pair stands before itself"),
-    ("router", 1, "router.cu", "s/a.top_k \\&\\& !rehearses/a.top_k/", "the rehearsal is kept"),
+    ("router", 1, "router.cu", "s/a.experts \\&\\& !rehearses/a.experts/", "the rehearsal is kept"),
     ("router", 0, "router.cu", "\\#expert_first.a.experts. = tokens#{n;d}", "pairs are placed before all experts are counted"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
      "pairs of halves are not told apart"),

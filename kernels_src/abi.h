@@ -10,6 +10,10 @@
 
 #include "step.h"
 
+/* Where a kernel stands on its stream. FIRST: the kernel behind starts when all that was before this one is complete. BESIDE: the kernel
+ * before is FIRST, and nothing that one of the two writes is touched by the other. */
+enum op_order { ORDER_CHAIN = 0, ORDER_FIRST = 1, ORDER_BESIDE = 2 };
+
 enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1 }; /* rows of an op: that count times rows_mul */
 
 typedef struct embed_args {
@@ -81,7 +85,7 @@ typedef struct gemm_args {
   u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
   u32 y_kind;
-  u32 pad;
+  u32 order;              /* of few rows */
 } gemm_args;
 
 /* What mla_fold finds of a token: unit u of head h is row (first + u * step) * heads + h of the partial results. */
@@ -139,7 +143,8 @@ typedef struct router_args {
   u32 scoring, group_mode;
   u32 normalise;     /* 1: weights divided by their sum + 1e-20 */
   f32 scale;         /* then multiplied by this           */
-  u32 sorts, pad;    /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
+  u32 sorts;         /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
+  u32 order;
 } router_args;
 
 /* Orders the T * K (token, slot) pairs by expert, then token. */

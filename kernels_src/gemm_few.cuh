@@ -22,7 +22,7 @@
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_constant__ gemm_args a,
                                                                 const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  ptx_grid_next();
+  if (a.order != ORDER_FIRST) ptx_grid_next();
   few_ring ring = few_start(shared, maps, 1);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
@@ -41,7 +41,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     return;
   }
   if (warp == FEW_X_WARP && threadIdx.x % 32u != 0) return;
-  ptx_grid_wait();
+  if (a.order != ORDER_BESIDE) ptx_grid_wait(); /* else the thread above does, behind its copies */
+  if (a.order == ORDER_FIRST) ptx_grid_next();
   const u32 count = *count_at; /* on its way while the product runs */
   u32 row0 = 0;
   do {

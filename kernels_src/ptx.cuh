@@ -161,6 +161,11 @@ NUM u32 ptx_load_fresh(const u32 *p) {
   asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
   return x;
 }
+NUM f32 ptx_load_fresh(const f32 *p) {
+  f32 x;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory");
+  return x;
+}
 
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {

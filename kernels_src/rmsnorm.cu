@@ -5,9 +5,9 @@
  * x, delta, x_out [.][x_stride] fp32, experts [T * top_k][dim] fp32 in sorted order, weight [dim] bf16, y [rows][y_stride] bf16.
  * SPEC_HELD: elements of the row that a thread keeps in registers; what lies behind those of all threads is read again. The squares are
  * added up by the first 256 threads, as many as there are partial sums, from shared memory. Grid: a block a row. Moves up to
- * dim * (8 + 4 + 2 + 4 * top_k) bytes a row; for few rows what counts is one round trip to L2 after the wait, one more from pair_row to the
- * experts' rows, and the fetching of code: so all of it runs once without columns while the kernel before is waited for, which takes 1 us
- * off a norm of one row in a step. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and
+ * dim * (8 + 4 + 2 + 4 * top_k) bytes a row; for few rows what counts is one round trip to L2 after the wait and the fetching of code: so
+ * all of it runs once without columns while the kernel before is waited for, which takes 1 us off a norm of one row in a step. The routing
+ * is read before the wait: what the experts made comes from a moe_gemm behind another, which lets it start when the routing is complete. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and
  * a shared one 3.7 to 3.8 us; 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
 #include "spec.cuh"
 #if SPEC_THREADS == 256
@@ -98,15 +98,16 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
 #pragma unroll
   for (u32 e = 0; e < SPEC_HELD; e++)
     if (IS_EARLY && j + e * SPEC_THREADS < a.dim) weight[e] = a.weight[j + e * SPEC_THREADS];
+  const bool has_expert = a.experts && is_row && lane < a.top_k;
+  const u64 pair = source * a.top_k + lane;
+  const u32 pair_row = has_expert ? ptx_load_fresh(a.pair_row + pair) : 0u;
+  const f32 pair_weight = has_expert ? ptx_load_fresh(a.topk_weight + pair) : 0.0f;
 #pragma unroll 1
   for (u32 pass = IS_EARLY ? 0u : 1u; pass < 2u; pass++) {
     const bool rehearses = pass == 0;
     if (!rehearses) ptx_grid_wait();
     if (!rehearses && !is_row) return;
-    const bool has_expert = a.experts && lane < a.top_k && !rehearses;
-    const u64 pair = source * a.top_k + lane;
-    const row_source s = {source * a.x_stride, rehearses ? 0u : a.dim, has_expert ? a.pair_row[pair] : 0,
-                          has_expert ? a.topk_weight[pair] : 0.0f};
+    const row_source s = {source * a.x_stride, rehearses ? 0u : a.dim, pair_row, pair_weight};
     f32 held[SPEC_HELD] = {0.0f}, v[SPEC_HELD], p = 0.0f;
 #pragma unroll 1
     for (u32 first = j; first - j < a.dim; first += PIECE) {

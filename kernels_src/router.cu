@@ -51,7 +51,7 @@ template <u32 N> NUM u32 take_first(u32 (&order)[N], u32 count) {
   return first;
 }
 
-/* s[e] of NUMERICS.md into score. */
+/* s[e] of NUMERICS.md into score. logits: or null, then all are 0. */
 NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
   const u32 lane = threadIdx.x % 32u;
   f32 value[EXPERTS_PER_LANE];
@@ -60,7 +60,7 @@ NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
     if (32u * i >= a.experts) break;
-    value[i] = e < a.experts ? logits[e] : 0.0f;
+    value[i] = e < a.experts && logits ? ptx_load_fresh(logits + e) : 0.0f;
   }
   if (a.scoring == ROUTER_SIGMOID) {
 #pragma unroll
@@ -75,8 +75,14 @@ NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
     if (32u * i >= a.experts) break;
     order[i] = lane + 32u * i < a.experts ? num_order(value[i]) : 0;
   }
-  const f32 top = logits[take_first(order, a.experts)];
-  f32 p = 0.0f;
+  const u32 first = take_first(order, a.experts);
+  f32 top = 0.0f, p = 0.0f;
+#pragma unroll
+  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
+    if (32u * i >= a.experts) break;
+    top = first == lane + 32u * i ? value[i] : top;
+  }
+  top = __shfl_sync(WARP_ALL, top, first % 32u);
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     if (32u * i >= a.experts) break;
@@ -117,44 +123,49 @@ NUM u64 choose_groups(const router_args &a, const f32 *score) {
   return stays;
 }
 
-/* The experts of token t, by a warp. rehearses: of no token, and nothing is kept. */
-NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses) {
-  const u32 lane = threadIdx.x % 32u;
+/* The experts of token t, by a warp. rehearses: of no token, and nothing is kept. alone: the only token, whose pairs are in order. */
+NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses, bool alone) {
+  const u32 lane = threadIdx.x % 32u, below = (1u << lane) - 1u;
   f32 *score = s.score[threadIdx.x / 32u];
-  score_experts(a, rehearses ? score : a.logits + (u64)t * a.experts, score);
+  score_experts(a, rehearses ? nullptr : a.logits + (u64)t * a.experts, score);
   __syncwarp();
   const u32 neighbours = a.group_mode == ROUTER_GROUP_NONE ? a.experts : a.experts / a.groups;
   const u64 stays = a.group_mode == ROUTER_GROUP_NONE ? 1 : choose_groups(a, score);
-  u32 order[EXPERTS_PER_LANE];
+  u32 order[EXPERTS_PER_LANE], chosen = 0; /* bit i: expert lane + 32 i is */
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
     if (32u * i >= a.experts) break;
     order[i] = e < a.experts && (stays >> (e / neighbours) & 1u) ? num_order(choice_of(a, score, e)) : 0;
   }
-  u32 id = 0xffffffffu; /* lane k < top_k: the k-th choice */
+#pragma unroll 1
   for (u32 k = 0; k < a.top_k; k++) {
     const u32 e = take_first(order, a.experts);
-    if (lane == k) id = e;
+    chosen |= e % 32u == lane ? 1u << (e / 32u) : 0u;
   }
 
-  u32 place = 0; /* by ascending id */
-  for (u32 k = 0; k < a.top_k; k++) place += __shfl_sync(WARP_ALL, id, k) < id;
   f32 sum = 0.0f;
-  const f32 w = lane < a.top_k ? score[id] : 0.0f;
-  for (u32 k = 0; k < a.top_k; k++) { /* the chain runs in ascending id */
-    const u32 from = (u32)__ffs((i32)__ballot_sync(WARP_ALL, lane < a.top_k && place == k)) - 1u;
-    sum = num_add(sum, __shfl_sync(WARP_ALL, w, from));
-  }
-  if (lane < a.top_k && !rehearses) {
-    const f32 share = a.normalise ? num_div(w, num_add(sum, 1e-20f)) : w;
-    a.topk_id[(u64)t * a.top_k + place] = id;
+  for (u32 i = 0; 32u * i < a.experts && a.normalise; i++) /* the chain runs in ascending id */
+    for (u32 left = __ballot_sync(WARP_ALL, chosen >> i & 1u); left; left &= left - 1u)
+      sum = num_add(sum, score[32u * i + (u32)__ffs((i32)left) - 1u]);
+  u32 before = 0;
+  for (u32 i = 0; 32u * i < a.experts && !rehearses; i++) {
+    const u32 e = lane + 32u * i, these = __ballot_sync(WARP_ALL, chosen >> i & 1u), place = before + (u32)__popc(these & below);
+    before += (u32)__popc(these);
+    if (alone && e < a.experts) a.expert_first[e] = place;
+    if (!(chosen >> i & 1u)) continue;
+    const f32 share = a.normalise ? num_div(score[e], num_add(sum, 1e-20f)) : score[e];
+    a.topk_id[(u64)t * a.top_k + place] = e;
     a.topk_weight[(u64)t * a.top_k + place] = num_mul(share, a.scale);
-    if (a.sorts) {
-      s.id[t][place] = (u16)id;
-      reduce_mark(&s.marks[id][t / 32u], 1u << (t % 32u));
+    if (alone) {
+      a.pair_row[place] = place;
+      a.row_token[place] = 0;
+    } else if (a.sorts) {
+      s.id[t][place] = (u16)e;
+      reduce_mark(&s.marks[e][t / 32u], 1u << (t % 32u));
     }
   }
+  if (alone && lane == 0 && !rehearses) a.expert_first[a.experts] = a.top_k;
   __syncwarp(); /* score may be written again */
 }
 
@@ -210,11 +221,13 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void router(const __grid_c
     ptx_grid_wait();
     return;
   }
+  const bool is_beside = a.order == ORDER_BESIDE, alone = a.sorts && tokens == 1u;
 #pragma unroll 1
-  for (u32 rehearses = a.sorts; rehearses < 2u; rehearses--) { /* 1, 0 or 0 alone: then it wraps */
-    if (!rehearses) ptx_grid_wait();
+  for (u32 rehearses = a.sorts && !is_beside; rehearses < 2u; rehearses--) { /* 1, 0 or 0 alone: then it wraps */
+    if (!rehearses && !is_beside) ptx_grid_wait();
     const u32 end = rehearses ? 1u : tokens;
-    for (u32 t = blockIdx.x * WARPS + threadIdx.x / 32u; t < end; t += step) route(a, s, t, rehearses);
-    if (a.sorts) sort_pairs(a, s, rehearses ? 0u : tokens, rehearses);
+    for (u32 t = blockIdx.x * WARPS + threadIdx.x / 32u; t < end; t += step) route(a, s, t, rehearses, alone);
+    if (a.sorts && !alone) sort_pairs(a, s, rehearses ? 0u : tokens, rehearses);
   }
+  if (is_beside) ptx_grid_wait();
 }

@@ -83,6 +83,7 @@ NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r
 NUM void ptx_fetch_map(const tensor_map *) {}
 NUM void ptx_prefetch(const void *, u32) {}
 NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
+NUM f32 ptx_load_fresh(const f32 *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }

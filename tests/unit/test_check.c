@@ -177,13 +177,21 @@ static void nothing_waits_for_the_side(editable *e) {
   for (uint32_t i = 0; i < e->h->ops.count; i++)
     if (e->ops[i].branch == BRANCH_JOIN) e->ops[i].branch = BRANCH_MAIN;
 }
-static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 router")->branch = BRANCH_SIDE; }
+static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 experts down")->branch = BRANCH_SIDE; }
 static void a_buffer_is_free_beside_the_side(editable *e) {
   plan_buffer *b = find_buffer(e, "layer 1 shared gate_up");
   while (b->last_op > 0 && e->ops[b->last_op].branch != BRANCH_SIDE) b->last_op--;
 }
 static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 qkv_rope")->branch = BRANCH_SIDE; }
 static void a_branch_is_unknown(editable *e) { find_op(e, "layer 1 router")->branch = 3; }
+static void an_op_has_branches_and_an_order(editable *e) {
+  plan_op *op = find_op(e, "layer 1 router_logits");
+  op[0].rows_max++;
+  op[1].rows_min++;
+}
+static void an_op_comes_too_early(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 1 shared down")))->order = ORDER_CHAIN; }
+static void an_op_starts_beside_its_own_branch(editable *e) { find_op(e, "layer 1 shared down")->branch = BRANCH_MAIN; }
+static void an_order_is_unknown(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 o_proj")))->order = 3; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
 #define FAULT(name, words_) \
@@ -254,6 +262,10 @@ static const struct {
     FAULT(a_buffer_is_free_beside_the_side, "is not alive while"),
     FAULT(the_side_writes_pages, "more than weights and activations"),
     FAULT(a_branch_is_unknown, "no branch"),
+    FAULT(an_op_has_branches_and_an_order, "has branches"),
+    FAULT(an_op_comes_too_early, "starts beside the one before it"),
+    FAULT(an_op_starts_beside_its_own_branch, "starts beside the one before it"),
+    FAULT(an_order_is_unknown, "has order 3"),
 };
 
 static void every_planted_fault_is_caught(void **state) {
