@@ -184,6 +184,7 @@ FLAWS = [
     ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/if (i < COLUMNS(s)) y.i. = normalised(a, held/if (i < a.dim) y[i] = normalised(a, held/",
      "the rehearsal is kept"),
+    ("router", 1, "router.cu", "s/a.pair_row.place. = place/a.pair_row[place] = 0/", "the pairs of a token alone share a row"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece == 0) held/held/", "the last piece is taken for the first"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece + i < a.dim) p =/if (piece + i > 0u) p =/", "the first square is left out"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "\\#shared\\[i\\], p#{n;d}", "a piece is overwritten before its squares are added"),

@@ -7,8 +7,9 @@
  * added up by the first 256 threads, as many as there are partial sums, from shared memory. Grid: a block a row. Moves up to
  * dim * (8 + 4 + 2 + 4 * top_k) bytes a row; for few rows what counts is one round trip to L2 after the wait and the fetching of code: so
  * all of it runs once without columns while the kernel before is waited for, which takes 1 us off a norm of one row in a step. The routing
- * is read before the wait: what the experts made comes from a moe_gemm behind another, which lets it start when the routing is complete. In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and
- * a shared one 3.7 to 3.8 us; 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
+ * is read before the wait: the experts' rows come from a moe_gemm behind another, which lets it start when the routing is complete.
+ * In a chain of overlapping launches on an H200, 1 to 64 rows of 2048: 2.1 to 2.2 us, with six experts and a shared one 3.7 to 3.8 us;
+ * 256 threads with eight elements each took 2.0 us, and 10.7 us with the experts. */
 #include "spec.cuh"
 #if SPEC_THREADS == 256
 #include "rmsnorm_many.cuh"

@@ -63,7 +63,8 @@ static status check_window(const branches_plan *p, window w) {
 
 static uint32_t order_of(const branches_plan *p, const plan_op *op) {
   const void *args = p->args + op->args_offset;
-  return op->kernel == OP_gemm ? ((const gemm_args *)args)->order : op->kernel == OP_router ? ((const router_args *)args)->order : ORDER_CHAIN;
+  if (op->kernel == OP_gemm) return ((const gemm_args *)args)->order;
+  return op->kernel == OP_router ? ((const router_args *)args)->order : ORDER_CHAIN;
 }
 
 /* before: the op before this one in steps of one token, if it is in the same window. */
