@@ -51,50 +51,40 @@ template <u32 N> NUM u32 take_first(u32 (&order)[N], u32 count) {
   return first;
 }
 
-/* s[e] of NUMERICS.md into score. logits: or null, then all are 0. */
+/* s[e] of NUMERICS.md into score. logits: or null, then all are 0. All logits are on their way together, else loops are short: code that
+ * comes from memory for one token takes longer than a round more. */
 NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
   const u32 lane = threadIdx.x % 32u;
-  f32 value[EXPERTS_PER_LANE];
-  u32 order[EXPERTS_PER_LANE];
+  f32 value[EXPERTS_PER_LANE], top = 0.0f, p = 0.0f;
+  u32 best = 0;
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
     if (32u * i >= a.experts) break;
     value[i] = e < a.experts && logits ? ptx_load_fresh(logits + e) : 0.0f;
   }
-  if (a.scoring == ROUTER_SIGMOID) {
 #pragma unroll
-    for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-      if (32u * i >= a.experts) break;
-      score[lane + 32u * i] = num_sigmoid(value[i]);
-    }
+  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
+    const u32 e = lane + 32u * i, order = e < a.experts ? num_order(value[i]) : 0u;
+    if (32u * i >= a.experts) break;
+    score[e] = value[i];
+    top = order > best ? value[i] : top;
+    best = order > best ? order : best;
+  }
+  if (a.scoring == ROUTER_SIGMOID) {
+#pragma unroll 4
+    for (u32 e = lane; e < a.experts; e += 32u) score[e] = num_sigmoid(score[e]);
     return;
   }
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    order[i] = lane + 32u * i < a.experts ? num_order(value[i]) : 0;
-  }
-  const u32 first = take_first(order, a.experts);
-  f32 top = 0.0f, p = 0.0f;
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    top = first == lane + 32u * i ? value[i] : top;
-  }
-  top = __shfl_sync(WARP_ALL, top, first % 32u);
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    value[i] = num_exp(num_sub(value[i], top));
-    if (lane + 32u * i < a.experts) p = num_add(p, value[i]);
+  top = __shfl_sync(WARP_ALL, top, __ffs((i32)__ballot_sync(WARP_ALL, best == __reduce_max_sync(WARP_ALL, best))) - 1);
+#pragma unroll 1
+  for (u32 e = lane; e < a.experts; e += 32u) {
+    score[e] = num_exp(num_sub(score[e], top));
+    p = num_add(p, score[e]);
   }
   const f32 z = reduce_tree_warp(p);
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    score[lane + 32u * i] = num_div(value[i], z);
-  }
+#pragma unroll 1
+  for (u32 e = lane; e < a.experts; e += 32u) score[e] = num_div(score[e], z);
 }
 
 NUM f32 choice_of(const router_args &a, const f32 *score, u32 e) { return a.bias ? num_add(score[e], a.bias[e]) : score[e]; }
@@ -129,14 +119,15 @@ NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses, boo
   f32 *score = s.score[threadIdx.x / 32u];
   score_experts(a, rehearses ? nullptr : a.logits + (u64)t * a.experts, score);
   __syncwarp();
-  const u32 neighbours = a.group_mode == ROUTER_GROUP_NONE ? a.experts : a.experts / a.groups;
-  const u64 stays = a.group_mode == ROUTER_GROUP_NONE ? 1 : choose_groups(a, score);
+  const bool grouped = a.group_mode != ROUTER_GROUP_NONE;
+  const u64 stays = grouped ? choose_groups(a, score) : 1;
+  const u32 per_expert = grouped ? ((1u << 20) * a.groups + a.experts - 1u) / a.experts : 0u; /* e * that >> 20 is e's group, to 512 */
   u32 order[EXPERTS_PER_LANE], chosen = 0; /* bit i: expert lane + 32 i is */
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
     if (32u * i >= a.experts) break;
-    order[i] = e < a.experts && (stays >> (e / neighbours) & 1u) ? num_order(choice_of(a, score, e)) : 0;
+    order[i] = e < a.experts && (stays >> (e * per_expert >> 20) & 1u) ? num_order(choice_of(a, score, e)) : 0;
   }
 #pragma unroll 1
   for (u32 k = 0; k < a.top_k; k++) {
