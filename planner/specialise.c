@@ -20,6 +20,7 @@ typedef struct few_shape {
 } few_shape;
 
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
+#define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
     {64, 64, 28 << 10, FEW_BYTES_MAX}};
@@ -132,7 +133,8 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
   for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
     specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
     if (!few) continue;
-    set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : FEW[i].shared_bytes, 0);
+    const bool beside = FEW[i].rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
+    set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
   const uint64_t slim = many_rows(&SLIM, columns, silu, a->batches), small = many_rows(&SMALL, columns, silu, a->batches);
