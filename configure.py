@@ -25,8 +25,8 @@ trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm
-router row_digest sample
+adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_expand mla_fold mla_prefill moe_gemm
+moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
@@ -43,10 +43,11 @@ cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu
-few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_gemm.cu
-moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_rope.cu
-reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh
+decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
+mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
+row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -74,11 +75,11 @@ schedule schedule_pages schedule_random score_items score_report score_tokens se
 tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust attn_cut embed gemm mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+adjust attn_cut embed gemm mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
-audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
-scoring start_check trace verify weights_tree
+audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle prefill requests schedules
+score scoring start_check trace verify weights_tree
 """.split(),
 }
 
@@ -109,7 +110,7 @@ EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
     "sample": 512}.items()}
-EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((1024, 1), (1024, 2), (1024, 8), (256, 8), (256, 4))]
+EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
@@ -118,6 +119,10 @@ FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40,
 for stem, tiles in FEW.items():
     EMULATED[stem] = MANY + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                              for n, rows, blocks, stages in tiles]
+EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
+EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
+                           for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
+                                                         (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": 64, "PAIR": 2}
                         for rank in (256, 512) for rope in (32, 64)]
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
@@ -185,7 +190,8 @@ FLAWS = [
     ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/shared.j + e . SPEC_THREADS. = v/shared[j] = v/", "vectors of a thread share a place"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/if (i < columns) .(uint2/if (i < a.dim) *(uint2/", "the rehearsal is kept"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece == 0) held/held/", "the last piece is taken for the first"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece + i < a.dim) p =/if (piece + i > 0u) p =/", "the first square is left out"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "\\#shared\\[i\\], p#{n;d}", "a piece is overwritten before its squares are added"),
@@ -193,16 +199,28 @@ FLAWS = [
      "a pair behind the share is not counted"),
     ("moe_sort", 0, "moe_sort.cu", "s/first + s.before.t./first/", "shares before this one are left out"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
-    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
+    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? add4(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
     ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
      "a pair stands before itself"),
-    ("router", 1, "router.cu", "s/a.top_k \\&\\& !rehearses/a.top_k/", "the rehearsal is kept"),
+    ("router", 1, "router.cu", "s/a.experts \\&\\& !rehearses/a.experts/", "the rehearsal is kept"),
+    ("router", 1, "router.cu", "s/a.pair_row.place. = place/a.pair_row[place] = 0/", "the pairs of a token alone share a row"),
     ("router", 0, "router.cu", "\\#expert_first.a.experts. = tokens#{n;d}", "pairs are placed before all experts are counted"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
+    ("mla_expand", 0, "contexts.cuh", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
+    ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
+     "the first rows of a page are taken of the one before"),
+    ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/factor\\[h\\] = .*;/factor[h] = 1.0f;/",
+     "what was summed under another maximum is not rescaled"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base, V_EMPTY, t);/leave(base, V_EMPTY, t), leave(base, V_EMPTY, t);/",
+     "a stage is filled before all have left it"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
@@ -212,9 +230,10 @@ TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
-    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem != "attn_cut"],  # which makes no numbers
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in ("attn_cut", "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
+    "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],

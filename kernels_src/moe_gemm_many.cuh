@@ -28,7 +28,8 @@ typedef struct moe_many {
   u32 expert;               /* of the last tile found: a block's tiles ascend */
 
   NUM_MEMBER bool gathers() const { return a.row_token != 0; }
-  NUM_MEMBER u32 x_matrix(const many_tile &) const { return 0; }
+  NUM_MEMBER u32 x_matrix(const many_tile &, u32) const { return 0; }
+  NUM_MEMBER u32 x_first(const many_tile &tile, u32 i) const { return tile.row + i; }
   NUM_MEMBER u32 x_row(u32 row) const { return a.row_token[row]; }
 
   NUM_MEMBER bool find(u32 index, many_tile &tile) {

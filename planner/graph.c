@@ -24,11 +24,13 @@ typedef struct graph {
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
+  uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts attend in a form of their own */
   uint32_t table;            /* the embedding */
   uint32_t x;                /* residual stream */
   uint32_t counts, pieces, parts, slots; /* of the cut attention; slots: how many of its partial results there is room for */
   addend adds;               /* to it, by the next norm */
   uint32_t branch;           /* of the ops that are added: enum plan_branch */
+  enum rows_kind token_rows; /* of the ops that are added: ROWS_TOKENS, or those of a part of the step */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -114,15 +116,19 @@ typedef struct op_call { /* one op before its alternatives are known */
 static void add_alternative(graph *g, const op_call *call, const specialise_choice *choice, uint32_t name) {
   draft *plan = g->plan;
   uint32_t index = plan->ops.count;
+  bool is_part = call->rows_kind == ROWS_TOKENS && g->token_rows != ROWS_TOKENS;
+  uint64_t part = !is_part ? STEP_ALL : g->token_rows == ROWS_MADE ? STEP_MADE : STEP_PROMPT;
   plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
-                .rows_kind = call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
+                .rows_kind = is_part ? g->token_rows : call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
                 .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count,
                 .branch = g->branch};
   memcpy(op.grid, choice->grid, sizeof op.grid);
   memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
   for (size_t i = 0; i < call->ref_count; i++) {
     if (call->refs[i].buffer == DRAFT_NONE) continue;
-    *(draft_ref *)draft_append(&plan->refs, 1) = call->refs[i];
+    draft_ref *ref = draft_append(&plan->refs, 1);
+    *ref = call->refs[i];
+    if (ref->buffer == g->step) ref->offset = part * sizeof(step_in);
     use(g, call->refs[i].buffer, index);
   }
   op.fixup_count = plan->refs.count - op.first_fixup;
@@ -138,6 +144,19 @@ static void add_op_rows(graph *g, op_call call) {
   uint32_t count = specialise_op(call.kernel, call.args, call.rows_min, call.rows_max, choices);
   uint32_t name = name_of(g, call.what);
   for (uint32_t i = 0; i < count; i++) add_alternative(g, &call, &choices[i], name);
+}
+
+/* order: a member of the arguments, for steps of one token; those of more have branches instead. */
+static void add_op_ordered(graph *g, op_call call, uint32_t *order) {
+  uint32_t last = call.rows_max;
+  if (*order != ORDER_CHAIN) {
+    call.rows_max = 1;
+    add_op_rows(g, call);
+    call.rows_min = 2;
+    call.rows_max = last;
+    *order = ORDER_CHAIN;
+  }
+  if (call.rows_min <= call.rows_max) add_op_rows(g, call);
 }
 
 #define ADD_OP(g, kernel_, what_, args_, refs_, kind_)                                                                     \
@@ -182,7 +201,10 @@ static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matr
   if (shape.batches == 0) shape.batches = 1;
   const draft_ref refs[] = {ARG(gemm_args, step, g->step, 0), ARG(gemm_args, x, x.buffer, x.offset), ARG(gemm_args, w, weight, 0),
                             ARG(gemm_args, y, y.buffer, y.offset)};
-  ADD_OP(g, OP_gemm, what, shape, refs, shape.rows_kind);
+  add_op_ordered(g, (op_call){.kernel = OP_gemm, .what = what, .args = &shape, .args_bytes = sizeof shape, .refs = refs,
+                              .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = 1,
+                              .rows_max = shape.rows_kind == ROWS_LOGITS ? g->l->max_logit_rows : g->l->max_batch_tokens},
+                 &shape.order);
 }
 
 /* === Attention ========================================================================================================== */
@@ -213,12 +235,19 @@ static projections add_projections(graph *g, matrix h) {
   return p;
 }
 
+/* Rows that attend in the absorbed form. */
+static enum rows_kind made_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
+
+typedef struct queries {
+  matrix nope, latent;
+} queries;
+
 static uint64_t kv_layer_bytes(const graph *g) {
   return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
 }
 
 /* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk. */
-static matrix add_queries(graph *g, projections p) {
+static queries add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
   matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
@@ -249,10 +278,12 @@ static matrix add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
                             ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
   ADD_OP(g, OP_qkv_rope, "qkv_rope", a, refs, ROWS_TOKENS);
+  g->token_rows = made_rows(g);
   add_gemm(g, "absorb", q_nope, w_uk, q_latent,
            (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
                        .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row});
-  return q_latent;
+  g->token_rows = ROWS_TOKENS;
+  return (queries){q_nope, q_latent};
 }
 
 typedef struct attn_buffers {
@@ -302,12 +333,40 @@ static matrix add_attention(graph *g, matrix q_latent) {
   return out;
 }
 
+/* The workspace of a piece of the contexts, and from one piece to the next what the rows have so far; one of both for all layers. */
+static void add_prompt_attention(graph *g, queries q, matrix value) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  uint32_t n = m->heads * (m->nope_dim + m->v_dim), latent_row = m->kv_lora_rank + m->rope_dim;
+  uint32_t weight = add_weight(g, "kv_b weight", "self_attn.kv_b_proj.weight", n, m->kv_lora_rank);
+  matrix expanded = add_matrix(g, (uint64_t)l->expand_pages * PAGE_TOKENS, n + m->rope_dim, 2, "expanded");
+  matrix state = add_matrix(g, g->rows, m->heads * (m->v_dim + 2), 4, "prefill_state");
+  mla_expand_args e = {.n = n, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
+                       .piece_pages = l->expand_pages};
+  const draft_ref expand_refs[] = {ARG(mla_expand_args, step, g->step, 0), ARG(mla_expand_args, contexts, g->contexts, 0),
+                                   ARG(mla_expand_args, kv, g->kv, g->layer * kv_layer_bytes(g)),
+                                   ARG(mla_expand_args, block_table, g->block_table, 0), ARG(mla_expand_args, w, weight, 0),
+                                   ARG(mla_expand_args, y, expanded.buffer, 0)};
+  g->token_rows = ROWS_PROMPT;
+  ADD_OP(g, OP_mla_expand, "mla_expand", e, expand_refs, ROWS_TOKENS);
+  mla_prefill_args a = {.heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .v_dim = m->v_dim,
+                        .q_rope_stride = latent_row, .piece_pages = l->expand_pages, .scale_log2 = m->softmax_scale_log2};
+  const draft_ref refs[] = {ARG(mla_prefill_args, step, g->step, 0), ARG(mla_prefill_args, tiles, g->prompt_tiles, 0),
+                            ARG(mla_prefill_args, contexts, g->contexts, 0), ARG(mla_prefill_args, q_nope, q.nope.buffer, 0),
+                            ARG(mla_prefill_args, q_rope, q.latent.buffer, m->kv_lora_rank * UINT64_C(2)),
+                            ARG(mla_prefill_args, expanded, expanded.buffer, 0), ARG(mla_prefill_args, out, value.buffer, 0),
+                            ARG(mla_prefill_args, state, state.buffer, 0)};
+  ADD_OP(g, OP_mla_prefill, "mla_prefill", a, refs, ROWS_TOKENS);
+  g->token_rows = ROWS_TOKENS;
+}
+
 static void add_attention_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
-  matrix q_latent = add_queries(g, p);
-  matrix latent = add_attention(g, q_latent);
+  queries q = add_queries(g, p);
+  g->token_rows = made_rows(g);
+  matrix latent = add_attention(g, q.latent);
   uint32_t w_uv = begin_weight(g, "w_uv");
   add_tensor(g, "self_attn.kv_b_proj.weight",
              (plan_tensor){.dtype = DTYPE_BF16, .rows = m->heads * (m->nope_dim + m->v_dim), .cols = m->kv_lora_rank, .row0 = m->nope_dim,
@@ -316,6 +375,8 @@ static void add_attention_block(graph *g) {
   add_gemm(g, "v_up", latent, w_uv, value,
            (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
                        .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim});
+  g->token_rows = ROWS_TOKENS;
+  if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
   add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_kind = Y_F32});
@@ -346,20 +407,20 @@ static mlp add_mlp_weights(graph *g, const char *prefix, const char *label, uint
 }
 
 /* gate and up as one product with its silu. */
-static matrix add_mlp_up(graph *g, matrix h, const mlp *part) {
+static matrix add_mlp_up(graph *g, matrix h, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
   matrix activated = add_matrix(g, g->rows, part->inter, 2, what);
-  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = g->m->hidden, .y_kind = Y_SILU});
+  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = g->m->hidden, .y_kind = Y_SILU, .order = order});
   return activated;
 }
 
 /* Returns fp32 [rows][hidden]. */
-static matrix add_mlp_down(graph *g, matrix activated, const mlp *part) {
+static matrix add_mlp_down(graph *g, matrix activated, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sdown", part->label);
   matrix out = add_matrix(g, g->rows, g->m->hidden, 4, what);
-  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = g->m->hidden, .k = part->inter, .y_kind = Y_F32});
+  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = g->m->hidden, .k = part->inter, .y_kind = Y_F32, .order = order});
   return out;
 }
 
@@ -383,14 +444,14 @@ static void add_router_weights(graph *g, moe *w) {
   add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
 }
 
-static matrix add_router_logits(graph *g, matrix h, uint32_t weight) {
+static matrix add_router_logits(graph *g, matrix h, uint32_t weight, uint32_t order) {
   const plan_model *m = g->m;
   matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
-  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32});
+  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32, .order = order});
   return logits;
 }
 
-static routing add_router(graph *g, matrix logits, uint32_t bias) {
+static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
@@ -406,7 +467,8 @@ static routing add_router(graph *g, matrix logits, uint32_t bias) {
                   .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
   if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as an op of its own: audits run it alone */
     a.sorts = 1;
-    add_op_rows(g, call);
+    a.order = order;
+    add_op_ordered(g, call, &a.order);
     call.rows_min = ROUTER_SORTS_MAX + 1;
   }
   a.sorts = 0;
@@ -476,15 +538,16 @@ static void add_moe(graph *g, matrix h) {
   add_expert_weights(g, &w.gate_up, &w.down);
   bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
   if (m->shared_experts) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
-  matrix logits = add_router_logits(g, h, w.router);
+  const uint32_t first = beside ? ORDER_FIRST : ORDER_CHAIN, second = beside ? ORDER_BESIDE : ORDER_CHAIN;
   uint32_t side = g->plan->ops.count;
   g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
-  if (m->shared_experts) half = add_mlp_up(g, h, &w.shared);
+  if (m->shared_experts) half = add_mlp_up(g, h, &w.shared, first);
   g->branch = BRANCH_MAIN;
-  routing r = add_router(g, logits, w.bias);
+  matrix logits = add_router_logits(g, h, w.router, second);
   g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
-  if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared).buffer;
+  if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared, first).buffer;
   g->branch = BRANCH_MAIN;
+  routing r = add_router(g, logits, w.bias, second);
   matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
   add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, activated, (moe_gemm_args){.n = 2 * m->moe_inter, .y_kind = Y_SILU});
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
@@ -501,7 +564,7 @@ static void add_feed_forward_block(graph *g) {
     return;
   }
   mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
-  g->adds.delta = add_mlp_down(g, add_mlp_up(g, h, &dense), &dense).buffer;
+  g->adds.delta = add_mlp_down(g, add_mlp_up(g, h, &dense, ORDER_CHAIN), &dense, ORDER_CHAIN).buffer;
 }
 
 /* === Ends =============================================================================================================== */
@@ -510,13 +573,16 @@ static void add_io(graph *g) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
-  g->step = add_fixed(g, REGION_STEP, sizeof(step_in), "step");
+  g->step = add_fixed(g, REGION_STEP, STEP_PARTS * sizeof(step_in), "step");
   g->logit_row = add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are one upload: they are short */
   g->sample = add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   g->token = add_fixed(g, REGION_STEP, tokens * 4, "token");
   g->position = add_fixed(g, REGION_STEP, tokens * 4, "position");
   g->seq = add_fixed(g, REGION_STEP, tokens * 4, "seq");
   g->tiles = add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "tiles");
+  bool is_fast = l->parity == PARITY_FAST_PREFILL;
+  g->prompt_tiles = is_fast ? add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "prompt_tiles") : DRAFT_NONE;
+  g->contexts = is_fast ? add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_context), "contexts") : DRAFT_NONE;
   g->block_table = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   g->sampled = add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");
@@ -619,7 +685,8 @@ void graph_build(draft *plan, const profile *known, bool is_tied) {
   g->layer = UINT32_MAX;
   uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
-                         g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history};
+                         g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
+                         g->prompt_tiles, g->contexts};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

@@ -123,7 +123,7 @@ typedef struct variant {
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
-    {"rmsnorm", 2, {THREADS(1024), {"SPEC_HELD", 2}}},
+    {"rmsnorm", 2, {THREADS(512), {"SPEC_HELD", 2}}},
     {"qkv_rope", 1, {THREADS(256)}},
     {"gemm", TILES(128, 256, 4)},
     {"gemm", TILES(256, 128, 4)},
@@ -132,7 +132,10 @@ static const variant variants[] = {
     {"mla_attn", 6, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}, {"SPEC_ROWS", 64},
                      {"SPEC_PAIR", 2}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
+    {"mla_expand", TILES(128, 256, 4)},
     {"mla_fold", 1, {THREADS(128)}},
+    {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 2},
+                        {"SPEC_MAPS", 1}}},
     {"router", 1, {THREADS(128)}},
     {"moe_sort", 1, {THREADS(1024)}},
     {"moe_gemm", TILES(256, 128, 4)},
