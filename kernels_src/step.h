@@ -65,6 +65,25 @@ typedef struct attn_tile {
   u32 position; /* absolute position of the first token             */
 } attn_tile;
 
+/* Of the cut attention (attn_cut): blocks of 64 tokens of a tile's context, which one worker takes in one go. */
+typedef struct attn_piece {
+  attn_tile tile;
+  u32 first_block, end_block;
+  u32 slot;               /* where the tile's first unit lies; ATTN_WHOLE: the tile is not cut */
+  u32 early;              /* of the first blocks, how many no op of this step writes, ATTN_EARLY at most */
+} attn_piece;
+
+/* A token of a tile that is cut: unit u of head h is row (first + u * step) * heads + h of the partial results. */
+typedef struct attn_part {
+  u32 token, first, step, units;
+} attn_part;
+
+typedef struct attn_counts {
+  u32 pieces, parts;
+  u32 piece_chunks;       /* of a piece, but the last one of a tile: says which units make a group, attn_cut.h */
+  u32 units_most;         /* of a part */
+} attn_counts;
+
 /* How the token of one logits row is chosen, or which token is scored. */
 typedef struct sample_param {
   u64 seed;
