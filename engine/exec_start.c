@@ -156,6 +156,7 @@ static status check_variant(exec *self, uint32_t variant, uint8_t *image) {
   for (uint32_t i = 0; i < self_check_count(); i++) {
     self_check_launch launch;
     if (!self_check_is_for(i, kernel->kernel, &self->plan->header->model)) continue;
+    if (self_check_gathers(i) && self->options.device && spec_value(self->plan, kernel, "SPEC_K_BLOCKS") == 0) continue;
     probes++;
     const uint8_t *result = run_self_check(self, variant, i, image, &launch);
     digest expected = self_check_answer(i), found = self_check_digest(&launch, result);
