@@ -44,9 +44,9 @@ cli_trace cli_verify main
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.h attn_share.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh
-gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_gemm.cu moe_gemm_few.cuh
-moe_gemm_many.cuh moe_sort.cu num.h ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h
-tensor_map.h
+gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_gemm.cu
+moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
+qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -144,13 +144,14 @@ FLAWS = [
     ("moe_gemm", 6, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
     ("moe_gemm", 6, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
      "token rows are not gathered"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/(p.shared + AT_PASSED + slot/(p.shared + AT_PASSED + (slot + 1u) % 3u/", "m of another block"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
+    ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
+    ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
+    ("mla_attn", 0, "pair_scores.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),
+    ("mla_attn", 0, "pair_scores.cuh", "s/(p.shared + AT_PASSED + slot/(p.shared + AT_PASSED + (slot + 1u) % 3u/",
+     "m of another block"),
+    ("mla_attn", 0, "pair_outputs.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
      "V is multiplied before it has come"),
-    ("mla_attn", 0, "mla_pair.cuh", "s/if (block == last_position/if (false \\&\\& block == last_position/",
+    ("mla_attn", 0, "pair_outputs.cuh", "s/if (block == last_position/if (false \\&\\& block == last_position/",
      "rows beyond the last position are not zero"),
     ("rmsnorm", 0, "rmsnorm.cu", "\\#partial.j. = p;#{n;d}", "no barrier before the tree"),
     ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),

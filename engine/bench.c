@@ -9,16 +9,15 @@
 
 /* === Start ================================================================================================================== */
 
-static status open_device(bench *self) {
+static status open_device(bench *self, const dynlib_search *libraries) {
   const bench_options *o = &self->options;
-  const dynlib_search libraries = {.folders = o->library_path, .program_path = o->program_path};
   bench_report *r = &self->report;
   if (o->device == VERBATIM_DEVICE_CPU) {
     TRY(cpu_pool_open(&self->pool, o->threads));
     snprintf(r->device, sizeof r->device, "CPU, %u threads, %s", cpu_pool_threads(self->pool), cpu_isa());
     return OK;
   }
-  TRY(gpu_open(o->device < 0 ? 0 : (uint32_t)o->device, &libraries, &self->device));
+  TRY(gpu_open(o->device < 0 ? 0 : (uint32_t)o->device, libraries, &self->device));
   const gpu_info *info = gpu_describe(self->device);
   snprintf(r->device, sizeof r->device, "%s", info->name);
   r->is_gpu = true;
@@ -38,7 +37,7 @@ static status start_machine(bench *self) {
   const dynlib_search libraries = {.folders = o->library_path, .program_path = o->program_path};
   verbatim_stages *stages = &self->report.stages;
   double from = clock_seconds();
-  TRY(open_device(self));
+  TRY(open_device(self, &libraries));
   stages->device = lap(&from);
   const exec_options machine = {.device = self->device, .pool = self->pool, .libraries = &libraries, .cache_dir = o->cache_dir,
                                 .timed = true, .unchecked = o->unchecked, .unchecked_count = o->unchecked_count};

@@ -40,11 +40,11 @@ typedef struct attn_extent { /* of a tile */
 NUM u32 attn_pass_rows(u32 heads) { return heads <= 8 ? 8 : heads <= 16 ? 16 : heads <= 32 ? 32 : 64; }
 NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(heads) / heads; }
 
-/* Shared memory of a block of the form for few heads. Beside up to 16 rows there is room for a block of mla_fold. */
-#define ATTN_NARROW_BYTES(rows) ((rows) < 32u ? 224256u : 232448u)
+/* Dynamic shared memory of a block of the form for so many rows: all there is, but beside up to 16 there is room for one of mla_fold. */
+#define ATTN_SHARED_BYTES(rows) ((rows) < 32u ? 224256u : 232448u)
 
-/* Whether the form for few heads takes it, and what a block then keeps in `scratch`: two states of a pass. */
-NUM u32 attn_is_narrow(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32; }
+/* Rows of the form that takes it, of which 64 are for pairs of blocks, and what a block keeps in `scratch`: two states of a pass. */
+NUM u32 attn_form_rows(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32 ? attn_pass_rows(a->heads) : 64; }
 NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
 NUM attn_extent attn_extent_of(const mla_attn_args *a, attn_tile tile) {

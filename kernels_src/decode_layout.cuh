@@ -29,7 +29,7 @@ typedef struct share_block {
 #define Q_BOX_BYTES (ROWS * 128u)
 #define P_BYTES ((ROWS < 16u ? 16u : ROWS) * 128u) /* a store of P writes 16 rows */
 #define ONES_BYTES 2048u
-#define SHARED_BYTES (ATTN_NARROW_BYTES(ROWS) - 1024u)
+#define SHARED_BYTES (ATTN_SHARED_BYTES(ROWS) - 1024u)
 #define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
 #define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES + (u32)sizeof(share_block))
 #define RING ((SHARED_BYTES - FIXED_BYTES) / BOX_BYTES) /* boxes */

@@ -105,7 +105,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
 NUM void many_leave(u32 empty) {
   const u32 lane = threadIdx.x % 32u;
   if (SPEC_CLUSTER > 1u) {
-    if (lane < SPEC_CLUSTER) ptx_barrier_arrive_at(empty, lane);
+    if (lane < SPEC_CLUSTER) ptx_barrier_arrive_peer(ptx_peer(empty, lane));
   } else if (lane == 0) {
     ptx_barrier_arrive(empty);
   }

@@ -8,7 +8,7 @@
  * the next one's. Boxes of earlier steps' tokens are asked for before the kernels in front of this one have ended.
  * A block takes its pieces from attn_share.cuh; a tile with more tokens than fit is taken in passes. Groups are folded in registers, whole
  * tiles of several groups through `scratch`, where a thread only reads what it wrote.
- * Maps: w the KV rows, boxes of 64 x 64; x the queries, boxes of SPEC_ROWS x 64. Dynamic shared bytes: ATTN_NARROW_BYTES. Moves
+ * Maps: w the KV rows, boxes of 64 x 64; x the queries, boxes of SPEC_ROWS x 64. Dynamic shared bytes: ATTN_SHARED_BYTES. Moves
  * the KV rows once, (kv_lora_rank + rope_dim) * 2 bytes each, and each unit of a cut tile.
  * Bound: those bytes at 4.3 TB/s; with few blocks, 1.2 us a KV block and worker. On an H200, 16 heads, 512 + 64, chunks of 256, groups of
  * 8, calls of this kernel alone overlapping each other (us; in brackets times the bound): 1 x 1,024 tokens 8.8, 16 x 1,024 9.8, 64 x 1,024

@@ -66,15 +66,9 @@ NUM void ptx_barrier_wait(u32 barrier, u32 parity) {
 NUM void ptx_barrier_arrive_copies(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
-/* Arrives at the barrier at this address in the block of that rank. */
-NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) {
-  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}"
-               ::"r"(barrier), "r"(rank) : "memory");
-}
 
-/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
+/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. */
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
-NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
 /* Barriers in another block of the cluster. ptx_peer: a shared address of this block as it stands in the block of that rank.
  * ptx_store_peer writes 8 or 16 bytes there, to a multiple of as many, and the barrier there counts them. ptx_barrier_arrive_peer does
@@ -150,10 +144,6 @@ NUM void ptx_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 c, u
                ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g), "h"((u16)blocks), "l"(policy) : "memory");
 }
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
-/* Brings `bytes` (a multiple of 16, like the address) into L2. */
-NUM void ptx_prefetch(const void *global, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-}
 
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 NUM u32 ptx_load_fresh(const u32 *p) {

@@ -273,7 +273,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && spec_of(c, k, "SPEC_PAIR") == 0;
     if (!spec_of(c, k, "SPEC_MAPS") || k->threads != 512 || (!narrow && (of_pass != 64 || spec_of(c, k, "SPEC_PAIR") != 2)))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
-    shared = narrow ? ATTN_NARROW_BYTES((uint32_t)of_pass) : SHARED_BYTES_MAX;
+    shared = ATTN_SHARED_BYTES((uint32_t)of_pass);
   }
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
   if (k->shared_bytes != shared)

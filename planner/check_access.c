@@ -146,7 +146,7 @@ static void describe_units(writer *w, size_t o, size_t ml, bool is_write, uint32
 
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
-  uint64_t fold = attn_scratch_floats(attn_is_narrow(a) ? attn_pass_rows(a->heads) : 64, a->kv_lora_rank), part = sizeof(attn_part) / 4;
+  uint64_t fold = attn_scratch_floats(attn_form_rows(a), a->kv_lora_rank), part = sizeof(attn_part) / 4;
   fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
   kv_pages(w, FIELD(mla_attn, kv), false, row);

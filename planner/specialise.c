@@ -169,7 +169,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
 
 /* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time by pairs of blocks: mla_pair.cuh. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
-  bool is_narrow = attn_is_narrow(a);
+  uint32_t rows = attn_form_rows(a);
   plan_dim x = per_rows(2 * (uint32_t)div_up(a->heads, 64), 1);
   x.cap = SPECIALISE_ATTN_CTAS;
   if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
@@ -177,9 +177,9 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
-  add_spec(choice, "SPEC_ROWS", is_narrow ? attn_pass_rows(a->heads) : 64);
-  if (!is_narrow) add_spec(choice, "SPEC_PAIR", 2);
-  choice->shared_bytes = is_narrow ? ATTN_NARROW_BYTES(attn_pass_rows(a->heads)) : 232448;
+  add_spec(choice, "SPEC_ROWS", rows);
+  if (rows == 64) add_spec(choice, "SPEC_PAIR", 2);
+  choice->shared_bytes = ATTN_SHARED_BYTES(rows);
   set_grid(choice, x, constant(1), constant(1));
 }
 

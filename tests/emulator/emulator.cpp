@@ -521,8 +521,8 @@ template <class F> static void instead_of(u32 rank, F work) {
   m = self;
 }
 
-void emulator_barrier_arrive_at(u32 address, u32 rank) {
-  instead_of(rank, [=] { emulator_barrier_arrive(address, 0); });
+void emulator_barrier_arrive_peer(u32 address) {
+  instead_of((address >> RANK_SHIFT) - 1, [=] { emulator_barrier_arrive(in_block(address), 0); });
 }
 
 static void start_bulk(u32 to, const void *from, u32 bytes, bool swizzled, u32 address) {
@@ -572,17 +572,9 @@ void emulator_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 dims, c
     if (blocks >> rank & 1) instead_of(rank, [&] { emulator_copy_box(to, map, dims, at, address); });
 }
 
-void emulator_warps(u32 number, u32 threads, bool wait) {
+void emulator_warps(u32 number, u32 threads) {
   if (number < 1 || number > 15 || threads % WARP != 0) fault("a barrier of some warps that does not exist");
-  meeting &some = m->some[number];
-  if (wait) {
-    meet(some, threads, "barrier of some warps", [] {});
-    return;
-  }
-  if (some.come == 0) some.what = "barrier of some warps";
-  if (++some.come < threads) return;
-  some.come = 0;
-  some.generation++;
+  meet(m->some[number], threads, "barrier of some warps", [] {});
 }
 
 /* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */

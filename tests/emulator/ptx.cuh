@@ -21,12 +21,12 @@ void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
 void emulator_barrier_arrive(u32 barrier, u32 bytes);
 void emulator_barrier_arrive_copies(u32 barrier);
+void emulator_barrier_arrive_peer(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
-void emulator_warps(u32 number, u32 threads, bool wait);
+void emulator_warps(u32 number, u32 threads);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
 void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
-void emulator_barrier_arrive_at(u32 barrier, u32 rank);
 void emulator_cluster_sync();
 void *emulator_cluster_map(void *p, u32 rank);
 u32 emulator_peer(u32 shared, u32 rank);
@@ -44,13 +44,11 @@ NUM void ptx_barrier_init(u32 barrier, u32 arrivals) { emulator_barrier_init(bar
 NUM void ptx_barrier_ready() {}
 NUM void ptx_barrier_arrive(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
 NUM void ptx_barrier_expect(u32 barrier, u32 bytes) { emulator_barrier_arrive(barrier, bytes); }
-NUM void ptx_barrier_arrive_at(u32 barrier, u32 rank) { emulator_barrier_arrive_at(barrier, rank); }
 NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barrier, parity); }
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
-NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
-NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, threads, false); }
+NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads); }
 NUM u32 ptx_peer(u32 shared, u32 rank) { return emulator_peer(shared, rank); }
-NUM void ptx_barrier_arrive_peer(u32 barrier) { emulator_barrier_arrive(barrier, 0); }
+NUM void ptx_barrier_arrive_peer(u32 barrier) { emulator_barrier_arrive_peer(barrier); }
 NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
   const f32 both[2] = {x, y};
   emulator_store_peer(shared, both, sizeof both, barrier);
@@ -81,7 +79,6 @@ NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r
   emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
-NUM void ptx_prefetch(const void *, u32) {}
 NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }

@@ -176,13 +176,13 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u
 /* Pairs of blocks, on two grids, and the form for few heads where it takes them. */
 static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variants[4]) {
   kernel_variant one = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
-                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = 232448, .rows = tokens};
+                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(64), .rows = tokens};
   kernel_variant pair = one;
   one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
   pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
   pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
   pair.spec_count = 5;
-  one.shared_bytes = ATTN_NARROW_BYTES(attn_pass_rows(s->heads));
+  one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
   for (u32 i = 0; i < 4; i++) variants[i] = i < 2 ? pair : one;
   variants[0].grid[0] = 2;
   variants[1].grid[0] = 4;

@@ -121,7 +121,7 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
 
 /* Dynamic shared memory as the planner gives it: specialise.c. */
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
-  if (spec_of(kernel, "RANK=")) return spec_of(kernel, "PAIR=") ? 232448 : ATTN_NARROW_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
+  if (spec_of(kernel, "RANK=")) return ATTN_SHARED_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
