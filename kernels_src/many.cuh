@@ -56,35 +56,34 @@ NUM many_ring many_start(const void *shared) {
 
 /* One k block of a tile's weights. Of gate and up, which are matrices
  * of their own, the operand has eight rows in turn: its rows i and i + 8 of every 16 belong together. groups: of eight rows of a gate. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k, u64 policy) {
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, full = many_full(r, r.stage);
   if (silu)
-    ptx_copy_box(to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u, full, policy);
+    ptx_take_box(to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u, full);
   else
-    ptx_copy_box(to, map, k, tile.n0, tile.matrix, full, policy);
+    ptx_take_box(to, map, k, tile.n0, tile.matrix, full);
 }
 
 /* The same of its tokens, which the blocks of a cluster share. */
-NUM void many_tokens(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 matrix, u32 k, u64 policy) {
+NUM void many_tokens(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 matrix, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
   for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
     if (SPEC_CLUSTER > 1u)
-      ptx_copy_box_to(MANY_ALL, to + i * 128u, map, k, tile.row + i, matrix, full, policy);
+      ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, tile.row + i, matrix, full);
     else
-      ptx_copy_box(to + i * 128u, map, k, tile.row + i, matrix, full, policy);
+      ptx_take_box(to + i * 128u, map, k, tile.row + i, matrix, full);
 }
 
 /* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
   many_tile tile;
   const u32 groups = work.a.n / 16u;
-  const u64 policy = ptx_normal();
   u32 early = 0; /* k of the first tile whose weights are under way */
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
         ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
-        many_weights(first, &maps.w, tile, silu, groups, early, policy);
+        many_weights(first, &maps.w, tile, silu, groups, early);
       }
       ptx_grid_wait();
     }
@@ -92,9 +91,9 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
         ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
-        many_weights(r, &maps.w, tile, silu, groups, k, policy);
+        many_weights(r, &maps.w, tile, silu, groups, k);
       }
-      many_tokens(r, &maps.x, tile, work.x_matrix(tile), k, policy);
+      many_tokens(r, &maps.x, tile, work.x_matrix(tile), k);
       many_advance(r);
     }
     early = 0;
