@@ -25,8 +25,8 @@ trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm
-router row_digest sample
+adjust cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_expand mla_fold mla_prefill moe_gemm
+moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
@@ -43,10 +43,11 @@ cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu attn_cut.h attn_share.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh
-gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_fold.cu mla_pair.cuh moe_gemm.cu
-moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
-qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+abi.h adjust.cu attn_cut.h attn_share.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
+embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu
+mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh
+pair_scores.cuh pair_state.cuh ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h
+tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -74,11 +75,11 @@ schedule schedule_pages schedule_random score_items score_report score_tokens se
 tokenizer_json tokenizer_tiktoken trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust embed gemm mla_attn mla_fold moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+adjust embed gemm mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
-audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle requests schedules score
-scoring start_check trace verify weights_tree
+audit bench checkpoint cli control diff engines fault frozen golden hostile invariance nonfinite oracle prefill requests schedules
+score scoring start_check trace verify weights_tree
 """.split(),
 }
 
@@ -117,6 +118,10 @@ FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40,
 for stem, tiles in FEW.items():
     EMULATED[stem] = MANY + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                              for n, rows, blocks, stages in tiles]
+EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
+EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
+                           for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
+                                                         (192, 64, 256, 2))]
 EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": 64, "PAIR": 2}
                         for rank in (256, 512) for rope in (32, 64)]
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
@@ -201,6 +206,17 @@ FLAWS = [
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
+    ("mla_expand", 0, "contexts.cuh", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
+    ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
+     "the first rows of a page are taken of the one before"),
+    ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/factor\\[h\\] = .*;/factor[h] = 1.0f;/",
+     "what was summed under another maximum is not rescaled"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base, V_EMPTY, t);/leave(base, V_EMPTY, t), leave(base, V_EMPTY, t);/",
+     "a stage is filled before all have left it"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
@@ -210,9 +226,10 @@ TEST_WRAPS = {
     "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
-    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED)],
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in ("mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
+    "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_start_check": ["gpu_launch", "trig_sin"] + ["cpu_" + stem for stem in sorted(EMULATED)],
     "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],

@@ -408,6 +408,9 @@ static status start(audit *self) {
 }
 
 status audit_open(audit **out, const audit_options *options) {
+  if (options->plan->header->limits.parity != PARITY_STRICT)
+    return FAIL(ERR_UNSUPPORTED, "audit: the plan's parity is fast-prefill, whose ops over contexts it does not run; hint: verbatim verify "
+                "runs a request again, on the CPU too");
   audit *self = calloc(1, sizeof *self);
   if (!self) return FAIL(ERR_LIMIT, "audit: no memory");
   self->options = *options;

@@ -58,6 +58,21 @@ static bench_cost mla_fold_cost(const scope *s, const mla_fold_args *a) {
   return (bench_cost){.activation_bytes = s->rows * a->heads * a->kv_lora_rank * 2};
 }
 
+/* Every row of the contexts once; the workspace is written for all heads. */
+static bench_cost mla_expand_cost(const scope *s, const mla_expand_args *a) {
+  uint64_t product = (uint64_t)a->n * a->kv_lora_rank, rows = s->step->kv_rows;
+  return (bench_cost){.weight_bytes = product * 2, .kv_bytes = rows * (a->kv_lora_rank + (uint64_t)a->rope_dim) * 2,
+                      .activation_bytes = rows * ((uint64_t)a->n + a->rope_dim) * 2, .flops = 2.0 * (double)rows * (double)product};
+}
+
+static bench_cost mla_prefill_cost(const scope *s, const mla_prefill_args *a) {
+  uint64_t seen = 0, columns = (uint64_t)a->nope_dim + a->rope_dim;
+  for (uint32_t i = 0; i < s->step->token_count; i++) seen += s->step->position[i] + 1ull;
+  return (bench_cost){.activation_bytes = s->rows * a->heads * (columns + a->v_dim) * 2 +
+                                          s->step->kv_rows * ((uint64_t)a->heads * (a->nope_dim + a->v_dim) + a->rope_dim) * 2,
+                      .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->v_dim)};
+}
+
 static bench_cost router_cost(const scope *s, const router_args *a) {
   uint64_t bias = has_pointer(s, offsetof(router_args, bias)) ? 4ull * a->experts : 0;
   uint64_t sorted = a->sorts ? s->rows * a->top_k * 8 + (a->experts + 1ull) * 4 : 0;
@@ -106,6 +121,8 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_sample: return sample_cost(&s, args);
     case KERNEL_row_digest: return row_digest_cost(&s, args);
     case KERNEL_adjust: return adjust_cost(&s);
+    case KERNEL_mla_expand: return mla_expand_cost(&s, args);
+    case KERNEL_mla_prefill: return mla_prefill_cost(&s, args);
     case KERNEL_COUNT: break;
   }
   return (bench_cost){0};

@@ -29,7 +29,7 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
 
 typedef struct filler {
   exec_input in;
-  uint32_t tokens, logits, tiles;
+  uint32_t tokens, logits, tiles, prompt_tiles, contexts, pages; /* pages: of the contexts */
 } filler;
 
 /* Tiles end where pages do, as the scheduler's. */
@@ -41,9 +41,23 @@ static void add_tiles(filler *f, const bench_span *span, uint32_t most) {
   }
 }
 
-static void add_span(bench *self, filler *f, const bench_span *span, bool known) {
+/* Of prompts under fast-prefill, as the scheduler's. */
+static void add_context(filler *f, const bench_span *span) {
+  uint32_t tokens = span->position + span->count, pair = 2 * PAGE_TOKENS;
+  f->in.contexts[f->contexts] = (step_context){.first = f->pages, .tokens = tokens, .seq = span->slot};
+  for (uint32_t done = 0, now; done < span->count; done += now) {
+    uint32_t position = span->position + done;
+    now = min_u32(span->count - done, pair - position % pair);
+    f->in.prompt_tiles[f->prompt_tiles++] = (attn_tile){.row = f->tokens + done, .count = now, .seq = f->contexts, .position = position};
+  }
+  f->contexts++;
+  f->pages += pages_for(tokens);
+}
+
+static void add_span(bench *self, filler *f, const bench_span *span, bool known, bool is_prompt) {
   const plan_header *header = self->plan->header;
-  add_tiles(f, span, header->limits.attn_tile_tokens);
+  if (is_prompt) add_context(f, span);
+  else add_tiles(f, span, header->limits.attn_tile_tokens);
   for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
     f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
     f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
@@ -58,9 +72,13 @@ static void add_span(bench *self, filler *f, const bench_span *span, bool known)
 
 void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint32_t count, bool known) {
   filler f = {.in = exec_fill(self->machine, parity)};
+  bool is_fast = self->plan->header->limits.parity == PARITY_FAST_PREFILL, is_prompt = is_fast && spans[0].count > 1;
   self->kv_rows = 0;
-  for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known);
-  *f.in.head = (step_in){.token_count = f.tokens, .logit_count = f.logits, .tile_count = f.tiles, .seq_count = count};
+  for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known, is_prompt);
+  *f.in.head = (step_in){.token_count = f.tokens, .logit_count = f.logits, .tile_count = f.tiles + f.prompt_tiles, .seq_count = count};
+  if (!is_fast) return;
+  f.in.head[STEP_MADE] = (step_in){.token_count = is_prompt ? 0 : f.tokens, .tile_count = f.tiles, .seq_count = is_prompt ? 0 : count};
+  f.in.head[STEP_PROMPT] = (step_in){.token_count = is_prompt ? f.tokens : 0, .tile_count = f.prompt_tiles, .seq_count = f.contexts};
 }
 
 void bench_step_submit(bench *self, uint32_t parity, bool decode) {

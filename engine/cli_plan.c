@@ -33,8 +33,10 @@ static const char HELP[] =
   "  kv_pages of 64 tokens, or kv_memory_bytes (enough for all sequences, or what fits)\n"
   "  device_memory_bytes (not checked), memory_fraction of it (0.9); sizes may be written 140GiB\n"
   "  ladder: rows of captured decode graphs (1, 2, 4, ... max_seqs)\n"
-  "  chunk_tokens (256), group_chunks (8), latent_norm_eps: hf or config (hf), parity: strict\n"
-  "     these four are part of the numerics: another value is another numerics id\n";
+  "  chunk_tokens (256), group_chunks (8), latent_norm_eps: hf or config (hf),\n"
+  "  parity: strict, or fast-prefill: prompts attend in another form, with other bits (strict)\n"
+  "     these four are part of the numerics: another value is another numerics id\n"
+  "  expand_tokens: fast-prefill: tokens of contexts expanded at a time (8 * max_len, or 256 * max_seqs if that is more; at most 65536)\n";
 
 typedef struct plan_options {
   const char *model_dir, *config, *profile, *output;

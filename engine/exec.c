@@ -213,9 +213,41 @@ static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows
 }
 
 /* Launch rows of an op, 0 when it does not run for these. */
-static uint32_t rows_of(const exec_op *op, uint32_t token_rows, uint32_t logit_rows) {
-  uint32_t rows = op->op->rows_kind == ROWS_TOKENS ? token_rows : logit_rows;
+static uint32_t rows_of(const exec_op *op, const exec_rows *all) {
+  uint32_t rows = all->kind[op->op->rows_kind];
   return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
+}
+
+/* Behind op i the next one: another op of the piece, or the first of its neighbours again for the next piece. */
+static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uint32_t *piece) {
+  const exec_op *ops = self->ops;
+  bool is_last = ops[i].op->rows_kind == ROWS_PROMPT && (i + 1 == self->op_count || ops[i + 1].op->rows_kind != ROWS_PROMPT);
+  if (!is_last) return i + 1;
+  if (++*piece < rows->pieces)
+    while (i > 0 && ops[i - 1].op->rows_kind == ROWS_PROMPT) i--;
+  else *piece = 0, i++;
+  return i;
+}
+
+/* The machine takes the arguments when the op is launched: they may be changed for the next piece at once. */
+static void set_piece(const exec_op *op, uint32_t parity, uint32_t piece) {
+  if (op->op->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[parity])->piece = piece;
+  if (op->op->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[parity])->piece = piece;
+}
+
+/* The launch rows of the step that an image describes. */
+static exec_rows rows_of_step(const exec *self, uint32_t parity) {
+  const plan_header *header = self->plan->header;
+  const step_in *head = (const step_in *)(const void *)(self->image[parity] + header->io.step);
+  exec_rows rows = exec_rows_made(head->token_count, head->logit_count);
+  if (header->limits.parity == PARITY_STRICT) return rows;
+  rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
+  rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
+  if (rows.kind[ROWS_PROMPT] == 0) return rows;
+  const step_context *contexts = (const step_context *)(const void *)(self->image[parity] + header->io.contexts);
+  const step_context *last = contexts + head[STEP_PROMPT].seq_count - 1;
+  rows.pieces = (uint32_t)div_up(last->first + div_up(last->tokens, PAGE_TOKENS), header->limits.expand_pages);
+  return rows;
 }
 
 /* The lane of the next op of this branch. An op overlaps with the one before it on its stream, if that is an op of the same step and
@@ -239,12 +271,14 @@ static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, 
   return chosen;
 }
 
-void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows) {
+void exec_run_ops(exec *self, uint32_t parity, exec_rows all) {
   exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
-  bool branches = self->options.device && token_rows >= BRANCH_ROWS_MIN && token_rows <= self->plan->header->limits.split_rows_max;
-  for (uint32_t i = 0; i < self->op_count; i++) {
-    uint32_t rows = rows_of(&self->ops[i], token_rows, logit_rows);
+  uint32_t tokens = all.kind[ROWS_TOKENS];
+  bool branches = self->options.device && tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max;
+  for (uint32_t i = 0, piece = 0; i < self->op_count; i = next_op(self, i, &all, &piece)) {
+    uint32_t rows = rows_of(&self->ops[i], &all);
     if (!rows) continue;
+    set_piece(&self->ops[i], parity, piece);
     run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].op->branch : BRANCH_MAIN, &main_lane, &side_lane));
   }
 }
@@ -277,13 +311,17 @@ static void upload_image(exec *self, uint32_t parity) {
   const uint8_t *image = self->image[parity];
   const step_in *head = (const step_in *)(const void *)(image + io->step);
   uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, parity), 0), bytes;
-  const table tables[] = {{io->step, sizeof *head}, {io->logit_row, 4ull * head->logit_count},
+  bool is_fast = self->plan->header->limits.parity == PARITY_FAST_PREFILL;
+  const table tables[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
                           {io->sample, sizeof(sample_param) * head->logit_count}, {io->token, 4 * rows}, {io->position, 4 * rows},
-                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * head->tile_count}};
+                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * (is_fast ? head[STEP_MADE] : head[STEP_ALL]).tile_count},
+                          {io->prompt_tiles, sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
+                          {io->contexts, sizeof(step_context) * head[STEP_PROMPT].seq_count}};
+  size_t count = ARRAY_LEN(tables) - (is_fast && head[STEP_PROMPT].token_count ? 0 : 2);
   if (self->options.poison) copy_in(self, self->up, step, image, io->block_table);
-  for (size_t i = 0; i < ARRAY_LEN(tables) && !self->options.poison;) {
+  for (size_t i = 0; i < count && !self->options.poison;) {
     const table *first = &tables[i];
-    i += near_tables(first, ARRAY_LEN(tables) - i, &bytes);
+    i += near_tables(first, count - i, &bytes);
     copy_in(self, self->up, step + first->at, image + first->at, bytes);
   }
 }
@@ -365,7 +403,9 @@ exec_input exec_fill(exec *self, uint32_t parity) {
   return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
                       .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
                       .tiles = (attn_tile *)(void *)(image + io->tiles), .logit_row = (uint32_t *)(void *)(image + io->logit_row),
-                      .sample = (sample_param *)(void *)(image + io->sample)};
+                      .sample = (sample_param *)(void *)(image + io->sample),
+                      .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
+                      .contexts = (step_context *)(void *)(image + io->contexts)};
 }
 
 uint32_t *exec_block_row(exec *self, uint32_t slot) {
@@ -428,9 +468,9 @@ void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *chan
   ASSERT(!decode || head->logit_count == head->token_count);
   uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
   mark(self, self->ops_begin);
-  if (rung == self->rung_count) exec_run_ops(self, parity, head->token_count, head->logit_count);
+  if (rung == self->rung_count) exec_run_ops(self, parity, rows_of_step(self, parity));
   else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung][parity], "decode graph");
-  else exec_run_ops(self, parity, self->plan->ladder[rung], self->plan->ladder[rung]);
+  else exec_run_ops(self, parity, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
   mark(self, self->ops_end);
   end_step(self, parity, head);
 }
@@ -471,10 +511,14 @@ static void wait_for(exec *self, const char *what) {
 void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
   const step_in *head = begin_step(self, parity, changed, changed_count);
   self->is_marked[self->submitted % EXEC_TIMED_STEPS] = self->is_chained[self->submitted % EXEC_TIMED_STEPS] = false;
-  for (uint32_t i = 0; i < self->op_count; i++) {
-    uint32_t rows = rows_of(&self->ops[i], head->token_count, head->logit_count);
-    if (!rows) continue;
-    run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
+  exec_rows all = rows_of_step(self, parity);
+  for (uint32_t i = 0, piece = 0, next; i < self->op_count; i = next) {
+    uint32_t rows = rows_of(&self->ops[i], &all);
+    set_piece(&self->ops[i], parity, piece);
+    bool is_whole = self->ops[i].op->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
+    if (rows) run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
+    next = next_op(self, i, &all, &piece);
+    if (!rows || !is_whole) continue;
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
@@ -483,7 +527,9 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
 
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {
   ASSERT(op < self->op_count);
-  uint32_t rows = rows_of(&self->ops[op], token_rows, logit_rows);
+  exec_rows all = exec_rows_made(token_rows, logit_rows);
+  all.kind[ROWS_PROMPT] = token_rows;
+  uint32_t rows = rows_of(&self->ops[op], &all);
   ASSERT(rows > 0);
   run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream, .overlaps = overlaps});
 }

@@ -33,12 +33,14 @@ typedef struct exec_options {
 
 /* What the caller fills; arrays as in plan_io, bounds as in plan_limits. */
 typedef struct exec_input {
-  step_in *head;
+  step_in *head; /* [STEP_PARTS], the parts only under fast-prefill */
   int32_t *token;
   uint32_t *position, *seq;
   attn_tile *tiles;
   uint32_t *logit_row;
   sample_param *sample;
+  attn_tile *prompt_tiles;  /* under fast-prefill, and so contexts */
+  step_context *contexts;
 } exec_input;
 
 typedef struct exec_results { /* of the step last submitted with this parity; valid until the parity is submitted again */

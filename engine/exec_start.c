@@ -295,10 +295,15 @@ static void put_dummy_step(exec *self) {
   for (uint32_t parity = 0; parity < 2; parity++) {
     exec_input in = exec_fill(self, parity);
     uint32_t region = exec_region(REGION_STEP, parity);
-    *in.head = (step_in){.token_count = 1, .logit_count = 1, .tile_count = 1, .seq_count = 1};
+    for (uint32_t part = 0; part < STEP_PARTS; part++)
+      in.head[part] = (step_in){.token_count = 1, .logit_count = 1, .tile_count = 1, .seq_count = 1};
     in.token[0] = 0;
     in.position[0] = in.seq[0] = in.logit_row[0] = 0;
     in.tiles[0] = (attn_tile){.row = 0, .count = 1, .seq = 0, .position = 0};
+    if (self->plan->header->limits.parity == PARITY_FAST_PREFILL) {
+      in.prompt_tiles[0] = in.tiles[0];
+      in.contexts[0] = (step_context){.first = 0, .tokens = 1, .seq = 0};
+    }
     in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
     gpu_upload(self->options.device, self->stream, exec_address(self, region, 0), self->image[parity], io->block_table);
     gpu_fill32(self->options.device, self->stream, exec_address(self, region, io->block_table), page, 1);
@@ -313,6 +318,14 @@ static uint32_t add_class(uint32_t *classes, uint32_t count, uint32_t rows, uint
   return count + 1;
 }
 
+/* Launch rows by which every op runs that has an alternative for so many. */
+static exec_rows rows_for_all(const exec *self, uint32_t tokens) {
+  exec_rows rows = exec_rows_made(tokens, min_u32(tokens, self->plan->header->limits.max_logit_rows));
+  rows.kind[ROWS_PROMPT] = tokens;
+  rows.pieces = 1;
+  return rows;
+}
+
 /* Every kernel and library algorithm runs once before the first capture and before the freeze: drivers and libraries load code at
  * first use. A class is a least row count at which some alternative begins. */
 static void warm_up(exec *self) {
@@ -321,9 +334,8 @@ static void warm_up(exec *self) {
   count = add_class(classes, count, 1, most);
   count = add_class(classes, count, most, most);
   for (uint32_t i = 0; i < self->op_count; i++) count = add_class(classes, count, p->ops[i].rows_min, most);
-  for (uint32_t i = 0; i < self->options.unchecked_count; i++) /* the check has run the others */
-    count = add_class(classes, count, self->options.unchecked[i].gemm.rows_min, most);
-  for (uint32_t i = 0; i < count; i++) exec_run_ops(self, 0, classes[i], min_u32(classes[i], p->header->limits.max_logit_rows));
+  for (uint32_t i = 0; i < p->gemm_count; i++) count = add_class(classes, count, p->gemms[i].rows_min, most);
+  for (uint32_t i = 0; i < count; i++) exec_run_ops(self, 0, rows_for_all(self, classes[i]));
   gpu_sync(self->options.device, self->stream, "warm-up");
 }
 
@@ -331,7 +343,7 @@ static status capture_graph(exec *self, uint32_t rung, uint32_t parity) {
   gpu *device = self->options.device;
   gpu_graph **graph = &self->graphs[rung][parity];
   TRY(gpu_capture_begin(device, self->stream));
-  exec_run_ops(self, parity, self->plan->ladder[rung], self->plan->ladder[rung]);
+  exec_run_ops(self, parity, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
   TRY(gpu_capture_end(device, self->stream, graph));
   self->graph_count++;
   return OK;

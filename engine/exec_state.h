@@ -79,8 +79,17 @@ static inline uint64_t exec_address(const exec *self, uint32_t region, uint64_t 
   return self->base + self->plan->regions[region].offset + offset;
 }
 
+typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the ops of ROWS_PROMPT are repeated */
+  uint32_t kind[ROWS_PROMPT + 1], pieces;
+} exec_rows;
+
+/* Of a step all of whose token rows were made, which is every one under parity strict. */
+static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
+  return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens}};
+}
+
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
-void exec_run_ops(exec *self, uint32_t parity, uint32_t token_rows, uint32_t logit_rows);
+void exec_run_ops(exec *self, uint32_t parity, exec_rows rows);
 
 /* Makes the maps of a launch, if a kernel of these constants takes maps (exec.c). GPU machine. */
 bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,

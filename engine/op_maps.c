@@ -85,6 +85,22 @@ static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t row
   shapes[1].box[1] = box_rows;
 }
 
+/* KV pages by boxes inside a page. Page numbers have no bound here: the plan's pages do. */
+static void map_expand(const build *b, const mla_expand_args *a, tensor_shape shapes[2]) {
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  shapes[0] = many_weights(a->w, a->n, a->kv_lora_rank, 1, 0, Y_BF16, value_of(b, "SPEC_TILE_N"));
+  shapes[1] = matrices(a->kv, a->kv_lora_rank, PAGE_TOKENS, KV_PAGES_MAX, columns, PAGE_TOKENS * columns, many_x_box(b), 1);
+}
+
+/* Both maps: the workspace of a piece, in boxes of 64 rows. */
+static void map_prefill(const mla_prefill_args *a, tensor_shape shapes[2]) {
+  uint64_t columns = (uint64_t)a->heads * (a->nope_dim + a->v_dim) + a->rope_dim;
+  shapes[0] = (tensor_shape){.address = (uint64_t)(uintptr_t)a->expanded, .dims = 2, .swizzled = 1,
+                             .extent = {columns, (uint64_t)a->piece_pages * PAGE_TOKENS, 1},
+                             .stride_bytes = {2, columns * 2, 0}, .box = {64, PAGE_TOKENS, 1}};
+  shapes[1] = shapes[0];
+}
+
 void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows, tensor_shape shapes[2]) {
   const build b = {specs, spec_count, rows};
   memset(shapes, 0, 2 * sizeof shapes[0]);
@@ -92,6 +108,8 @@ void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const 
     case KERNEL_gemm: (is_many(&b) ? map_gemm_many : map_gemm)(&b, args, shapes); break;
     case KERNEL_moe_gemm: (is_many(&b) ? map_moe_gemm_many : map_moe_gemm)(&b, args, shapes); break;
     case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
+    case KERNEL_mla_expand: map_expand(&b, args, shapes); break;
+    case KERNEL_mla_prefill: map_prefill(args, shapes); break;
     default: ASSERT(kernel < KERNEL_COUNT && false);
   }
 }

@@ -35,6 +35,8 @@ enum {
   POINTERS_sample = offsetof(sample_args, vocab) / 8,
   POINTERS_row_digest = offsetof(row_digest_args, rows_kind) / 8,
   POINTERS_adjust = offsetof(adjust_args, vocab) / 8,
+  POINTERS_mla_expand = offsetof(mla_expand_args, n) / 8,
+  POINTERS_mla_prefill = offsetof(mla_prefill_args, heads) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -52,6 +54,8 @@ enum {
   OPTIONAL_sample = 0,
   OPTIONAL_row_digest = 0,
   OPTIONAL_adjust = 0,
+  OPTIONAL_mla_expand = 0,
+  OPTIONAL_mla_prefill = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},
@@ -200,7 +204,9 @@ static status check_limits(const plan_limits *l) {
   TRY(check_range("chunk_tokens % 64", l->chunk_tokens % PAGE_TOKENS, 0, 0));
   TRY(check_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
   TRY(check_range("attn_tile_tokens", l->attn_tile_tokens, 1, 64));
-  return check_range("parity", l->parity, 0, 0);
+  TRY(check_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
+  if (l->parity == PARITY_STRICT) return check_range("expand_pages", l->expand_pages, 0, 0);
+  return check_range("expand_pages", l->expand_pages, 1, LENGTH_MAX / PAGE_TOKENS);
 }
 
 static status check_regions(const check *c) {
@@ -227,8 +233,9 @@ static status check_io(const check *c) {
   const plan_io *io = &c->header->io;
   const plan_limits *l = &c->header->limits;
   const plan_model *m = &c->header->model;
+  const bool is_fast = l->parity == PARITY_FAST_PREFILL;
   const struct { const char *name; uint64_t offset, bytes; uint32_t region; } parts[] = {
-    {"step", io->step, sizeof(step_in), REGION_STEP},
+    {"step", io->step, STEP_PARTS * sizeof(step_in), REGION_STEP},
     {"token", io->token, 4ull * l->max_batch_tokens, REGION_STEP},
     {"position", io->position, 4ull * l->max_batch_tokens, REGION_STEP},
     {"seq", io->seq, 4ull * l->max_batch_tokens, REGION_STEP},
@@ -245,6 +252,8 @@ static status check_io(const check *c) {
     {"cos_sin", io->cos_sin, 4ull * l->max_len * m->rope_dim, REGION_TABLES},
     {"q_scale", io->q_scale, m->q_scale_beta != 0 ? 4ull * l->max_len : 0, REGION_TABLES},
     {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
+    {"prompt_tiles", io->prompt_tiles, is_fast ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
+    {"contexts", io->contexts, is_fast ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;
@@ -340,7 +349,8 @@ static status check_op(const check *c, const plan_op *op) {
     return FAIL(ERR_FORMAT, "plan op %s: expected %u argument bytes inside the table, found %u at %u", name,
                 KERNELS[op->kernel].args_bytes, op->args_bytes, op->args_offset);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
-  if (op->rows_kind > ROWS_LOGITS || op->rows_min > op->rows_max)
+  uint32_t kinds = c->header->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT;
+  if (op->rows_kind > kinds || op->rows_min > op->rows_max)
     return FAIL(ERR_FORMAT, "plan op %s: rows of kind %u from %u to %u", name, op->rows_kind, op->rows_min, op->rows_max);
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||
       (uint64_t)op->first_gemm + op->gemm_count > c->view->gemm_count)

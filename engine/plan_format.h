@@ -10,7 +10,7 @@
 #include "limits.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 4u
+#define PLAN_FORMAT_VERSION 5u
 #define NUMERICS_VERSION "verbatim-numerics 2"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
@@ -57,6 +57,11 @@ typedef struct plan_model { /* what the engine needs to know of config.json */
   float inv_freq[ROPE_DIM_MAX / 2];
 } plan_model;
 
+enum plan_parity {
+  PARITY_STRICT = 0,      /* every query attends in the absorbed form                      */
+  PARITY_FAST_PREFILL = 1 /* those of prompt tokens in the expanded one: other bits        */
+};
+
 typedef struct plan_limits {
   uint32_t max_seqs;         /* sequences that may be active at once: slots, block-table rows */
   uint32_t max_batch_tokens; /* token rows of a step                                          */
@@ -67,12 +72,12 @@ typedef struct plan_limits {
   uint32_t chunk_tokens, group_chunks; /* S and G of the attention: part of the numerics id   */
   uint32_t attn_tile_tokens; /* most tokens of one attn_tile                                  */
   uint32_t split_rows_max;   /* steps of up to this many token rows split the context         */
-  uint32_t parity;           /* 0: strict                                                     */
-  uint32_t pad;
+  uint32_t parity;           /* enum plan_parity                                              */
+  uint32_t expand_pages;     /* fast-prefill: pages of contexts that are expanded at a time; else 0 */
 } plan_limits;
 
 typedef struct plan_io { /* byte offsets of what the host writes and reads, from the start of the named region */
-  uint64_t step;        /* STEP: step_in                                     */
+  uint64_t step;        /* STEP: step_in [STEP_PARTS]                        */
   uint64_t token;       /* STEP: i32 [max_batch_tokens]                      */
   uint64_t position;    /* STEP: u32 [max_batch_tokens]                      */
   uint64_t seq;         /* STEP: u32 [max_batch_tokens]                      */
@@ -89,6 +94,8 @@ typedef struct plan_io { /* byte offsets of what the host writes and reads, from
   uint64_t cos_sin;     /* TABLES: f32 [max_len][rope_dim / 2][2]            */
   uint64_t q_scale;     /* TABLES: f32 [max_len]; 0 without it               */
   uint64_t history;     /* KV: i32 [kv_pages][64]                            */
+  uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; fast-prefill, else 0 */
+  uint64_t contexts;    /* STEP: step_context [max_seqs]; fast-prefill, else 0 */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1 };
@@ -138,7 +145,7 @@ typedef struct plan_op {
   uint32_t variant;                /* index in the plan's kernel table: how the GPU does it  */
   uint32_t name;                   /* string, e.g. "layer 3 o_proj"                          */
   uint32_t layer;                  /* UINT32_MAX: none                                       */
-  uint32_t rows_kind;              /* launch rows: ROWS_TOKENS or ROWS_LOGITS                */
+  uint32_t rows_kind;              /* launch rows: enum rows_kind of abi.h                   */
   uint32_t rows_min, rows_max;     /* executed when the launch row count of its kind is in this range */
   uint32_t first_gemm, gemm_count; /* pinned library algorithms by row range, else our kernel */
   uint32_t args_offset, args_bytes; /* in the args blob                                      */
@@ -197,7 +204,7 @@ typedef struct plan_header {
 } plan_header;
 
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 136 && sizeof(plan_tensor) == 48, "layout");
+_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 152 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");

@@ -92,7 +92,8 @@ static status find_place(const maker *m, const output *o, const plan_fixup *f, p
                 (unsigned long long)numbers, f->region);
   *place = (point_place){.rows = o->rows, .region = region, .offset = plus(f->offset, times(o->first, size)), .row_stride = stride,
                          .segments = (uint32_t)o->segments, .pairs = o->pairs, .segment_stride = o->segments > 1 ? segment_stride : 0,
-                         .segment_bytes = segment_bytes, .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0};
+                         .segment_bytes = segment_bytes, .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0,
+                         .rows_kind = op_of(m)->rows_kind};
   return check_inside(m, region, place->offset, plus(times(rows - 1, stride), span));
 }
 
@@ -114,7 +115,7 @@ static status make_name(maker *m, const char *what, const char **name) {
 static bool is_same_place(const point_place *a, const point_place *b) {
   return a->rows == b->rows && a->region == b->region && a->offset == b->offset && a->row_stride == b->row_stride &&
          a->segments == b->segments && a->pairs == b->pairs && a->segment_stride == b->segment_stride &&
-         a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row;
+         a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row && a->rows_kind == b->rows_kind;
 }
 
 /* Alternatives stand side by side: theirs are among the last points. */
@@ -201,6 +202,10 @@ static status add_mla_attn(maker *m, const mla_attn_args *a) {
   return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
 }
 
+static status add_mla_prefill(maker *m, const mla_prefill_args *a) {
+  return add_attention(m, offsetof(mla_prefill_args, out), a->heads, a->v_dim);
+}
+
 static status add_router(maker *m, const router_args *a) {
   output o = {FIELD(router, topk_id), .type = VERBATIM_POINT_U32, .row_stride = a->top_k, .columns = a->top_k, .what = "topk_id"};
   TRY(add(m, o));
@@ -248,6 +253,8 @@ static status add_op(maker *m) {
     case KERNEL_moe_sort: return note_moe_sort(m, args);
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
+    case KERNEL_mla_prefill: return add_mla_prefill(m, args);
+    case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }
   return OK;

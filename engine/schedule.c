@@ -192,6 +192,7 @@ typedef struct builder {
   exec_input in;
   step_row *rows;
   uint32_t tokens, logits, tiles, seqs;
+  uint32_t made, prompt_tiles, contexts, context_pages; /* fast-prefill: rows of tokens that were made; of those of prompts */
   bool is_short_of_pages; /* a prompt could not go on */
 } builder;
 
@@ -204,7 +205,8 @@ static void add_token(builder *b, uint32_t slot, int32_t token, uint32_t positio
   b->in.position[b->tokens] = position;
   b->in.seq[b->tokens] = slot;
   b->self->watched[b->tokens] =
-      (watch_row){.request = b->self->sequences[slot].request, .position = position, .slot = slot, .logit = UINT32_MAX};
+      (watch_row){.request = b->self->sequences[slot].request, .position = position, .slot = slot, .logit = UINT32_MAX,
+                  .is_prompt = b->prompt_tiles > 0};
   b->tokens++;
 }
 
@@ -228,10 +230,30 @@ static void add_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t positi
   }
 }
 
-/* Rows of known tokens, in tiles of at most tile_tokens; those from row_next on have logits rows. */
+static bool is_fast(const schedule *self) { return limits_of(self)->parity == PARITY_FAST_PREFILL; }
+
+/* Whether the token at `position` attends as one of a prompt. */
+static bool is_prompt(const schedule *self, const verbatim_request *request, uint32_t position) {
+  return is_fast(self) && position < request->prompt_count;
+}
+
+/* The context that these prompt tokens see, and tiles that end where a pair of pages does: of each page's tokens one operand is made. */
+static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position, uint32_t most) {
+  uint32_t row = b->tokens, tokens = position + count;
+  b->in.contexts[b->contexts] = (step_context){.first = b->context_pages, .tokens = tokens, .seq = slot};
+  for (uint32_t done = 0, now; done < count; done += now) {
+    now = min_u32(min_u32(most, count - done), 2 * PAGE_TOKENS - (position + done) % (2 * PAGE_TOKENS));
+    b->in.prompt_tiles[b->prompt_tiles++] = (attn_tile){.row = row + done, .count = now, .seq = b->contexts, .position = position + done};
+  }
+  b->context_pages += (uint32_t)div_up(tokens, PAGE_TOKENS);
+  b->contexts++;
+}
+
+/* Rows of known tokens, all of the prompt or none of it; in tiles of at most tile_tokens. Those from row_next on have logits rows. */
 static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t count, uint32_t tile_tokens) {
   const verbatim_request *request = b->self->sequences[slot].request;
-  add_tiles(b, slot, count, position, tile_tokens);
+  if (is_prompt(b->self, request, position)) add_prompt_tiles(b, slot, count, position, tile_tokens == 1 ? 1 : 2 * PAGE_TOKENS);
+  else add_tiles(b, slot, count, position, tile_tokens), b->made += count;
   for (uint32_t i = 0; i < count; i++) {
     add_token(b, slot, request_token(request, position + i), position + i);
     if (position + i >= request->row_next) add_logits(b, slot, position + i);
@@ -242,6 +264,7 @@ static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t cou
 /* How many of these rows fit, by token rows and by logits rows. */
 static uint32_t room_for(const builder *b, const verbatim_request *request, uint32_t position, uint32_t count) {
   const plan_limits *limits = limits_of(b->self);
+  if (is_prompt(b->self, request, position)) count = min_u32(count, request->prompt_count - position);
   uint32_t bare = max_u32(request->row_next, position) - position; /* rows without logits come first */
   return min_u32(min_u32(count, limits->max_batch_tokens - b->tokens), bare + (limits->max_logit_rows - b->logits));
 }
@@ -259,7 +282,7 @@ static void add_decode(builder *b, uint32_t slot) {
   sequence *s = &b->self->sequences[slot];
   if (!s->request || s->fed < s->known || s->sampled == s->request->max_tokens) return;
   if (b->tokens == limits->max_batch_tokens || b->logits == limits->max_logit_rows || !make_room(b->self, slot)) return;
-  add_tiles(b, slot, 1, s->fed, 1);
+  add_tiles(b, slot, 1, s->fed, 1), b->made++;
   add_token(b, slot, -1 - (int32_t)slot, s->fed);
   add_logits(b, slot, s->fed);
   s->fed++;
@@ -277,6 +300,7 @@ static void add_prompt(builder *b, uint32_t slot, uint32_t most) {
   schedule *self = b->self;
   sequence *s = &self->sequences[slot];
   schedule_pages_adopt(self, slot);
+  if (b->contexts && !is_prompt(self, s->request, s->fed)) return; /* rows of made tokens stand before those of prompts */
   uint32_t wanted = room_for(b, s->request, s->fed, min_u32(prompt_left(b, slot), most));
   uint32_t count = schedule_pages_grow(self, slot, wanted);
   b->is_short_of_pages |= count < wanted;
@@ -289,18 +313,22 @@ static void add_prompt(builder *b, uint32_t slot, uint32_t most) {
 }
 
 /* Every prompt gets its share of the step, or a page's worth if that is less; the first ones all that is left. So a short prompt does not
- * wait for a long one, and the first is not held up by those behind it. */
+ * wait for a long one, and the first is not held up by those behind it. Under fast-prefill those whose next token was made come first. */
 static void add_prompts(builder *b) {
   schedule *self = b->self;
   uint32_t most = limits_of(self)->max_batch_tokens, prompts = 0, kept = 0;
+  for (uint32_t i = 0; i < self->active_count && is_fast(self); i++)
+    if (prompt_left(b, self->order[i])) schedule_pages_adopt(self, self->order[i]);
   for (uint32_t i = 0; i < self->active_count; i++) prompts += prompt_left(b, self->order[i]) > 0;
   if (prompts == 0) return;
   uint32_t share = min_u32(max_u32((most - b->tokens) / prompts, 1), PAGE_TOKENS);
   for (uint32_t i = 0; i < self->active_count; i++) kept += min_u32(prompt_left(b, self->order[i]), share);
-  for (uint32_t i = 0; i < self->active_count; i++) {
-    uint32_t left = prompt_left(b, self->order[i]), own = min_u32(left, share);
+  for (uint32_t i = 0; i < 2 * self->active_count; i++) {
+    uint32_t slot = self->order[i % self->active_count], left = prompt_left(b, slot), own = min_u32(left, share);
+    bool is_late = left && is_prompt(self, self->sequences[slot].request, self->sequences[slot].fed);
+    if (!left || is_late != (i >= self->active_count)) continue;
     kept -= own;
-    if (left) add_prompt(b, self->order[i], max_u32(own, most - min_u32(most, b->tokens + kept)));
+    add_prompt(b, slot, max_u32(own, most - min_u32(most, b->tokens + kept)));
   }
 }
 
@@ -309,10 +337,18 @@ static bool is_stuck(const builder *b) {
   return b->tokens == 0 && b->is_short_of_pages && b->self->submitted == b->self->settled;
 }
 
+static void write_head(const builder *b) {
+  step_in *head = b->in.head;
+  *head = (step_in){.token_count = b->tokens, .logit_count = b->logits, .tile_count = b->tiles + b->prompt_tiles, .seq_count = b->seqs};
+  if (!is_fast(b->self)) return;
+  head[STEP_MADE] = (step_in){.token_count = b->made, .tile_count = b->tiles, .seq_count = b->seqs - b->contexts};
+  head[STEP_PROMPT] = (step_in){.token_count = b->tokens - b->made, .tile_count = b->prompt_tiles, .seq_count = b->contexts};
+}
+
 static void submit_step(builder *b, uint32_t parity, uint32_t decoding) {
   schedule *self = b->self;
   verbatim_counters *c = &self->counters;
-  *b->in.head = (step_in){.token_count = b->tokens, .logit_count = b->logits, .tile_count = b->tiles, .seq_count = b->seqs};
+  write_head(b);
   if (self->options.trace) watch_step(self->watch, parity, self->watched, b->tokens, self->changed, self->changed_count, NULL);
   else exec_submit(self->machine, parity, decoding == b->tokens, self->changed, self->changed_count);
   while (self->changed_count > 0) self->sequences[self->changed[--self->changed_count].slot].is_dirty = false;
@@ -403,7 +439,7 @@ static watch_fault locate(schedule *self, uint32_t slot, uint32_t parity) {
     uint32_t count = room_for(&b, s->request, position, end - position);
     add_known(&b, slot, position, count, 1);
     for (uint32_t i = 0; i < count; i++) self->watched[i].request = NULL;
-    *b.in.head = (step_in){.token_count = b.tokens, .logit_count = b.logits, .tile_count = b.tiles, .seq_count = b.seqs};
+    write_head(&b);
     watch_step(self->watch, parity, self->watched, b.tokens, NULL, 0, &fault);
     exec_results results = exec_wait(self->machine, parity);
     settle_scores(self, &results, slot, parity, b.logits);

@@ -14,10 +14,15 @@ status schedule_pages_open(schedule *self) {
   return OK;
 }
 
-/* The key of the page behind those of key `before`, from its 64 token ids. */
+/* The key of the page behind those of key `before`, from its 64 token ids; under fast-prefill also from how many of these are of the
+ * prompt, as a token's KV rows are others when it was made. */
 static digest next_key(const schedule *self, const digest *before, const verbatim_request *request, uint32_t page_index) {
-  struct { digest before; int32_t ids[PAGE_TOKENS]; } content = {.before = *before};
+  struct { digest before; int32_t ids[PAGE_TOKENS]; uint32_t prompt_tokens; } content = {.before = *before};
   for (uint32_t i = 0; i < PAGE_TOKENS; i++) content.ids[i] = request_token(request, page_index * PAGE_TOKENS + i);
+  if (self->model->plan->header->limits.parity == PARITY_FAST_PREFILL) {
+    uint32_t before_page = min_u32(request->prompt_count, page_index * PAGE_TOKENS);
+    content.prompt_tokens = min_u32(request->prompt_count - before_page, PAGE_TOKENS);
+  }
   return digest_of_seeded(&content, sizeof content, self->key_seed);
 }
 

@@ -34,6 +34,8 @@ static const probe_row *row_at(uint32_t index) {
 
 bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model) {
   const probe_row *row = row_at(index);
+  if (row->kernel == KERNEL_mla_prefill && row->kernel == kernel) /* its probes are for heads: nope_dim, v_dim, and the form rope_dim */
+    return row->kv_lora_rank == model->nope_dim && row->rope_dim == model->v_dim && (row->form >= 4 ? 32 : 64) == model->rope_dim;
   bool fits = row->kv_lora_rank == 0 || (row->kv_lora_rank == model->kv_lora_rank && row->rope_dim == model->rope_dim);
   return row->kernel == kernel && fits;
 }

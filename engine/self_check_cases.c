@@ -477,6 +477,83 @@ void self_check_cases_mla_attn(self_check_image *image) {
   LAUNCH(image, a, ATTN_GRID, 1, 1);
 }
 
+/* === Prompts ================================================================================================================ */
+
+/* Three contexts on scattered pages, five of two pages in all: the last page of each is not full. */
+#define CONTEXTS 3u
+#define CONTEXT_STRIDE 2u
+#define CONTEXT_PAGES 7u
+
+static const step_in *take_contexts(self_check_image *image, const step_context **contexts, const u32 **block_table) {
+  static const step_context all[CONTEXTS] = {{0, 100, 2, 0}, {2, 50, 0, 0}, {3, 129 - PAGE_TOKENS, 1, 0}};
+  step_context *out = take(image, sizeof all);
+  u32 *table = take(image, CONTEXTS * CONTEXT_STRIDE * 4);
+  memcpy(out, all, sizeof all);
+  for (u32 i = 0; i < CONTEXTS * CONTEXT_STRIDE; i++) table[i] = (i * 3 + 2) % CONTEXT_PAGES;
+  *contexts = out;
+  *block_table = table;
+  step_in *step = take(image, sizeof *step);
+  *step = (step_in){.token_count = 1, .tile_count = 1, .seq_count = CONTEXTS};
+  image->launch->rows = 1;
+  return step;
+}
+
+/* Form 0, 2: the first piece, of four pages. 1, 3: the second one, with one page. From 2 on shorter rows. */
+void self_check_cases_mla_expand(self_check_image *image) {
+  enum { N = 136, PIECE_PAGES = 4 };
+  const u32 rank = image->form < 2 ? 512 : 256, rope = image->form < 2 ? 64 : 32, columns = rank + rope;
+  mla_expand_args a = {.n = N, .kv_lora_rank = rank, .rope_dim = rope, .block_table_stride = CONTEXT_STRIDE,
+                       .piece_pages = PIECE_PAGES, .piece = image->form % 2};
+  a.step = take_contexts(image, &a.contexts, &a.block_table);
+  bf16 *kv = take(image, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2), *w = take(image, (u64)N * rank * 2);
+  memset(kv, 0, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2); /* whole pages are expanded, and the twin writes zeros behind a context */
+  for (u32 c = 0; c < CONTEXTS; c++)
+    for (u32 i = 0; i < a.contexts[c].tokens; i++) {
+      u32 page = a.block_table[a.contexts[c].seq * CONTEXT_STRIDE + i / PAGE_TOKENS];
+      fill_bf16(image, kv + ((u64)page * PAGE_TOKENS + i % PAGE_TOKENS) * columns, columns, -6, 6);
+    }
+  fill_bf16(image, w, N * rank, -8, 8);
+  a.kv = kv;
+  a.w = w;
+  a.y = take(image, (u64)PIECE_PAGES * PAGE_TOKENS * (N + rope) * 2);
+  LAUNCH(image, a, N, 1, 1); /* fewer blocks than tiles */
+}
+
+/* Three tiles of one context over the edge of a page and of a pair of pages, one behind the other by one block. Form 0, 4: all pages in one
+ * piece. 1, 5: the last piece, after another. 2, 6: one before it, whose state is judged. From 4 on with 32 columns of rope. */
+void self_check_cases_mla_prefill(self_check_image *image) {
+  enum { HEADS = 1, TOKENS = 11, PAGES = 3 };
+  static const attn_tile tile[] = {{.row = 0, .count = 6, .seq = 1, .position = 61}, {.row = 6, .count = 3, .seq = 1, .position = 128},
+                                   {.row = 9, .count = 2, .seq = 1, .position = 126}};
+  const u32 nope = image->kv_lora_rank, v = image->rope_dim, rope = image->form >= 4 ? 32 : 64, part = image->form % 4;
+  const u32 pages = part ? 2 : PAGES, columns = HEADS * (nope + v) + rope;
+  mla_prefill_args a = {.heads = HEADS, .nope_dim = nope, .rope_dim = rope, .v_dim = v, .q_rope_stride = rope, .piece_pages = pages,
+                        .piece = part == 1, .scale_log2 = 0x1.2p-4f};
+  step_in *step = take(image, sizeof *step);
+  attn_tile *tiles = take(image, sizeof tile);
+  step_context *contexts = take(image, 2 * sizeof *contexts);
+  *step = (step_in){.token_count = TOKENS, .tile_count = ARRAY_LEN(tile), .seq_count = 2};
+  memcpy(tiles, tile, sizeof tile);
+  contexts[0] = (step_context){.first = 0, .tokens = 1, .seq = 1};
+  contexts[1] = (step_context){.first = part ? 1 : 0, .tokens = 131, .seq = 0};
+  bf16 *q_nope = take(image, (TOKENS + 1) * HEADS * nope * 2), *q_rope = take(image, (TOKENS + 1) * HEADS * rope * 2);
+  bf16 *expanded = take(image, (u64)pages * PAGE_TOKENS * columns * 2);
+  const u32 first = contexts[1].first > 0 && part == 2 ? PAGE_TOKENS : 0, last = part == 1 ? 131 - PAGE_TOKENS : part == 2 ? 128 : 131;
+  fill_bf16(image, q_nope, TOKENS * HEADS * nope, -5, 6);
+  fill_bf16(image, q_rope, TOKENS * HEADS * rope, -5, 6);
+  for (u32 i = first; i < last; i++) fill_bf16(image, expanded + (u64)i * columns, columns, i % 37 == 5 ? -3 : -6, 6);
+  f32 *state = take(image, TOKENS * HEADS * (v + 2) * 4);
+  for (u32 i = 0; i < TOKENS * HEADS && part == 1; i++) {
+    fill_f32(image, state + (u64)i * (v + 2), v, -6, 12);
+    state[(u64)i * (v + 2) + v] = (f32)random_below(image, 3) - 2.0f;
+    state[(u64)i * (v + 2) + v + 1] = 1.0f + (f32)random_below(image, 1u << 20) * 0x1p-15f;
+  }
+  a.step = step, a.tiles = tiles, a.contexts = contexts, a.q_nope = q_nope, a.q_rope = q_rope, a.expanded = expanded, a.state = state;
+  a.out = take(image, (TOKENS + 1) * HEADS * v * 2);
+  image->launch->rows = TOKENS;
+  LAUNCH(image, a, 1, 1, 1);
+}
+
 /* (m, l, O) of a unit. Maxima are close, or so far apart that a factor is 0 at times. */
 static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 maxima) {
   ml[0] = (f32)random_below(image, maxima) - 20.0f;

@@ -137,7 +137,9 @@ static bool choose(const watch *self, uint32_t number, uint32_t row, chosen *out
   const verbatim_point *point = &self->points.list[number];
   const watch_row *r = &self->rows[row];
   verbatim_request *request = r->request;
+  uint32_t kind = self->points.places[number].rows_kind;
   if (point->of_logits && r->logit == UINT32_MAX) return false;
+  if (kind >= ROWS_MADE && (kind == ROWS_PROMPT) != r->is_prompt) return false;
   if (request && point->kernel == KERNEL_adjust && !is_adjusted(self, r->logit)) return false;
   *out = (chosen){.row = row};
   if (request && self->digests) {

@@ -10,7 +10,9 @@
 
 #include "step.h"
 
-enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1 }; /* rows of an op: that count times rows_mul */
+/* Rows of an op: that count times rows_mul. ROWS_MADE, ROWS_PROMPT: launch rows of ops whose `step` is a part of the step (their own
+ * arguments say ROWS_TOKENS); ops of ROWS_PROMPT that follow each other run in turn for every piece of the step's contexts. */
+enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3 };
 
 typedef struct embed_args {
   const step_in *step;
@@ -122,6 +124,36 @@ typedef struct mla_fold_args {
   u32 heads, kv_lora_rank, group_chunks;
   u32 slots_max;          /* as in mla_attn_args */
 } mla_fold_args;
+
+/* One piece of the contexts: y[row][0 .. n) = bf16(H16(kv row[0 .. kv_lora_rank), w[.][:])), then the kv row's rope columns. */
+typedef struct mla_expand_args {
+  const step_in *step;          /* of the prompts                                       */
+  const step_context *contexts; /* [max_seqs]                                           */
+  const bf16 *kv;               /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
+  const u32 *block_table;       /* [max_seqs][block_table_stride]                       */
+  const bf16 *w;                /* [n][kv_lora_rank]: per head nope_dim rows for k, then v_dim for v */
+  bf16 *y;                      /* [piece_pages * 64][n + rope_dim]                     */
+  u32 n, kv_lora_rank, rope_dim, block_table_stride;
+  u32 piece_pages;
+  u32 piece;                    /* set for every launch */
+} mla_expand_args;
+
+/* Attention of the prompt rows over one piece of the contexts. */
+typedef struct mla_prefill_args {
+  const step_in *step;          /* of the prompts                                       */
+  const attn_tile *tiles;       /* seq: number of the context                           */
+  const step_context *contexts; /* [max_seqs]                                           */
+  const bf16 *q_nope;           /* [T][heads][nope_dim]                                 */
+  const bf16 *q_rope;           /* [T][heads][q_rope_stride]: rope_dim columns are read */
+  const bf16 *expanded;         /* [piece_pages * 64][heads * (nope_dim + v_dim) + rope_dim] */
+  bf16 *out;                    /* [T][heads][v_dim]                                    */
+  f32 *state;                   /* [T][heads][v_dim + 2]: O, m, l between pieces        */
+  u32 heads, nope_dim, rope_dim, v_dim;
+  u32 q_rope_stride;
+  u32 piece_pages;
+  u32 piece;                    /* set for every launch */
+  f32 scale_log2;               /* softmax scale * log2(e), one fp32 number             */
+} mla_prefill_args;
 
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };

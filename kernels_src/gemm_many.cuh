@@ -16,7 +16,8 @@ typedef struct gemm_many {
   const gemm_args &a;
   u32 count, width, n_tiles, row_tiles;
 
-  NUM_MEMBER u32 x_matrix(const many_tile &tile) const { return tile.matrix; }
+  NUM_MEMBER u32 x_matrix(const many_tile &tile, u32) const { return tile.matrix; }
+  NUM_MEMBER u32 x_first(const many_tile &tile, u32 i) const { return tile.row + i; }
 
   NUM_MEMBER bool find(u32 index, many_tile &tile) const {
     const u32 each = n_tiles * row_tiles, batch = index / each, in = index % each;

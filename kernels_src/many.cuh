@@ -1,4 +1,4 @@
-/* many.cuh - the product of many rows, shared by gemm and moe_gemm.
+/* many.cuh - the product of many rows, shared by gemm, moe_gemm and mla_expand.
  *
  * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows, of which the kernel chooses how
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
@@ -65,13 +65,14 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 }
 
 /* The same of its tokens, which the blocks of a cluster share. */
-NUM void many_tokens(const many_ring &r, const tensor_map *map, const many_tile &tile, u32 matrix, u32 k) {
+template <class WORK>
+NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
   for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
     if (SPEC_CLUSTER > 1u)
-      ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, tile.row + i, matrix, full);
+      ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
-      ptx_take_box(to + i * 128u, map, k, tile.row + i, matrix, full);
+      ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
 
 /* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
@@ -93,7 +94,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
         ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
         many_weights(r, &maps.w, tile, silu, groups, k);
       }
-      many_tokens(r, &maps.x, tile, work.x_matrix(tile), k);
+      many_tokens(work, r, &maps.x, tile, k);
       many_advance(r);
     }
     early = 0;

@@ -25,7 +25,8 @@ typedef struct moe_many {
   const u32 *first, *items; /* [experts + 1], shared: first row of an expert; its first tile in the list */
   u32 expert;               /* of the last tile found: a block's tiles ascend */
 
-  NUM_MEMBER u32 x_matrix(const many_tile &) const { return 0; }
+  NUM_MEMBER u32 x_matrix(const many_tile &, u32) const { return 0; }
+  NUM_MEMBER u32 x_first(const many_tile &tile, u32 i) const { return tile.row + i; }
 
   NUM_MEMBER bool find(u32 index, many_tile &tile) {
     if (index >= items[a.experts]) return false;

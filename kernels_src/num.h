@@ -66,9 +66,9 @@ NUM f32 num_exp2_int(f32 d) {
 
 /* Smallest integer >= x, for |x| < 2^22; larger magnitudes and infinities are returned as they are. */
 NUM f32 num_ceil(f32 x) {
-  if (!(x > -4194304.0f && x < 4194304.0f)) return x;
   f32 n = num_sub(num_add(x, NUM_ROUND), NUM_ROUND);
-  return n < x ? num_add(n, 1.0f) : n;
+  f32 up = n < x ? num_add(n, 1.0f) : n;
+  return x > -4194304.0f && x < 4194304.0f ? up : x;
 }
 
 /* e^x, at most 1.2 ulp; 0 below -87.3365, +Inf above 88.73. */

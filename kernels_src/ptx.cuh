@@ -67,8 +67,9 @@ NUM void ptx_barrier_arrive_copies(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. */
+/* Barriers of some of the block's warps: number 1 .. 15, threads a multiple of 32. arrive does not wait. */
 NUM void ptx_warps_sync(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+NUM void ptx_warps_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
 /* Barriers in another block of the cluster. ptx_peer: a shared address of this block as it stands in the block of that rank.
  * ptx_store_peer writes 8 or 16 bytes there, to a multiple of as many, and the barrier there counts them. ptx_barrier_arrive_peer does
@@ -95,16 +96,14 @@ NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
 #define PTX_REGISTERS_MORE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
 
 /* How long L2 should keep what a copy reads: for data used once, and for data that many blocks read. */
-NUM u64 ptx_once() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-NUM u64 ptx_often() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
+#define PTX_POLICY(name, evict)                                                                                                \
+  NUM u64 name() {                                                                                                             \
+    u64 policy;                                                                                                                \
+    asm volatile("createpolicy.fractional.L2::" evict ".b64 %0, 1.0;" : "=l"(policy));                                         \
+    return policy;                                                                                                             \
+  }
+PTX_POLICY(ptx_once, "evict_first")
+PTX_POLICY(ptx_often, "evict_last")
 
 /* One thread copies `bytes` (a multiple of 16, like both addresses) and the barrier's phase counts them. */
 NUM void ptx_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u64 policy) {
@@ -147,10 +146,15 @@ NUM u32 ptx_load_fresh(const u32 *p) {
   return x;
 }
 
-/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
+/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. _positive: negative ones become 0. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) {
+  u32 d;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
   return d;
 }
 
@@ -173,6 +177,11 @@ NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3fff
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
 NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
+
+/* What x is made of is computed here: the compiler would put it off until behind the next wait, where it is needed. */
+NUM void ptx_settle(u32 x) {
+  if (__any_sync(WARP_ALL, x == 0xffffffffu)) asm volatile("nanosleep.u32 1;" ::: "memory");
+}
 
 /* wgmma: fence before the first after the accumulators were touched, commit ends a group, wait as for copies. */
 NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -231,6 +240,7 @@ PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), 
 PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 64, PTX_D32, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 128, PTX_D64, "1", "%64, %65, %66, %67", "%68", PTX_OUT64(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 256, PTX_D128, "1", "%128, %129, %130, %131", "%132", PTX_OUT64(0), PTX_OUT64(64))
 PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
 PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))
 PTX_MULTIPLY(ptx_multiply_turned, 32, PTX_D16, "1, 0", "%16", "%17", PTX_OUT16(0))

@@ -42,7 +42,22 @@ typedef struct step_in {
   u32 seq_count;   /* sequences with tokens in this step (information only) */
 } step_in;
 
-/* Consecutive tokens of one sequence that share their KV reads. */
+/* The step's counts stand three times behind each other: of the whole step, and under parity fast-prefill of its parts: first the rows of
+ * tokens that were made, then those of prompts. A part's ops are given its counts as their `step`; of the prompts seq_count is the number
+ * of contexts. */
+enum step_part { STEP_ALL = 0, STEP_MADE = 1, STEP_PROMPT = 2, STEP_PARTS = 3 };
+
+/* Fast-prefill: the tokens of a sequence that its prompt rows in this step see. Pages of all contexts are numbered in order; a piece is so
+ * many of them as the workspace holds. */
+typedef struct step_context {
+  u32 first;  /* number of its first page: the pages of those before it */
+  u32 tokens; /* positions 0 .. tokens - 1                              */
+  u32 seq;    /* row of the block table                                 */
+  u32 pad;
+} step_context;
+
+/* Consecutive tokens of one sequence that share their KV reads. Of prompt tokens under fast-prefill: those of at most one pair of pages,
+ * and seq is the number of the context. */
 typedef struct attn_tile {
   u32 row;      /* first token row                                  */
   u32 count;    /* tokens, 1 .. attn_tile_tokens of the plan        */

@@ -207,7 +207,8 @@ static status check_op_tables(checker *c, uint32_t index) {
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
   uint32_t most = op->rows_kind == ROWS_LOGITS ? c->h->limits.max_logit_rows : c->h->limits.max_batch_tokens;
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
-  if (op->rows_kind > ROWS_LOGITS || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
+  uint32_t kinds = c->h->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT;
+  if (op->rows_kind > kinds || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
     const plan_op *last = &c->ops[index - 1];
@@ -258,8 +259,8 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
-  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm) {
-    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0;
+  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand) {
+    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
     shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
@@ -276,6 +277,13 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     shared = ATTN_SHARED_BYTES((uint32_t)of_pass);
   }
   if (k->kernel == OP_sample) shared = SAMPLE_PART_BYTES(c->h->model.vocab);
+  if (k->kernel == OP_mla_prefill) {
+    uint64_t nope = c->h->model.nope_dim, rope = c->h->model.rope_dim, v = c->h->model.v_dim, boxes = nope / 64 + div_up(rope, 64);
+    if (spec_of(c, k, "SPEC_NOPE_DIM") != nope || spec_of(c, k, "SPEC_ROPE_DIM") != rope || spec_of(c, k, "SPEC_V_DIM") != v ||
+        stages < 2 || stages > 8 || k->threads != 384 || spec_of(c, k, "SPEC_MAPS") != 1)
+      return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
+    shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
+  }
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
                 (unsigned long long)shared);
@@ -316,6 +324,8 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_moe_gemm:
       if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
       return (wanted_grid){1, 1, 1};
+    case OP_mla_expand:
+    case OP_mla_prefill:
     case OP_mla_attn:
     case OP_mla_fold:
     case OP_router:
@@ -456,7 +466,8 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);
   if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
-  if (!in || in->region != REGION_STEP || in->offset != c->h->io.step)
+  uint64_t part = op->rows_kind == ROWS_MADE ? STEP_MADE : op->rows_kind == ROWS_PROMPT ? STEP_PROMPT : STEP_ALL;
+  if (!in || in->region != REGION_STEP || in->offset != c->h->io.step + part * sizeof(step_in))
     return FAIL(ERR_FORMAT, "check: op %s does not read the step's counts", text(c, op->name));
   if (op->fixup_count > count + 1) return FAIL(ERR_FORMAT, "check: op %s has a pointer too many", text(c, op->name));
   TRY(check_apart(c, op, accesses, count));
@@ -470,13 +481,14 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   return OK;
 }
 
-static status run_step(checker *c, uint32_t tokens, uint32_t logits) {
+/* Of a step whose token rows are all of one part, the ops of the other have none. */
+static status run_step(checker *c, uint32_t tokens, uint32_t logits, uint32_t part) {
   outcome done = {0};
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
     uint32_t rows = op->rows_kind == ROWS_LOGITS ? logits : tokens;
-    if (rows < op->rows_min || rows > op->rows_max) continue;
+    if (rows < op->rows_min || rows > op->rows_max || (op->rows_kind >= ROWS_MADE && op->rows_kind != part)) continue;
     TRY(run_op(c, op, rows, (check_rows){tokens, logits, 0}, &done));
   }
   uint32_t heads = logits > 0;
@@ -502,12 +514,21 @@ static void add_count(row_counts *counts, uint32_t value) {
 static row_counts collect_counts(const checker *c, uint32_t kind) {
   row_counts counts = {0};
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
-    if (c->ops[i].rows_kind != kind) continue;
+    if ((c->ops[i].rows_kind == ROWS_LOGITS) != (kind == ROWS_LOGITS)) continue;
     add_count(&counts, c->ops[i].rows_min);
     add_count(&counts, c->ops[i].rows_max);
     if (c->ops[i].rows_min > 1) add_count(&counts, c->ops[i].rows_min - 1);
   }
   return counts;
+}
+
+static status check_part(checker *c, const row_counts *tokens, const row_counts *logits, uint32_t part) {
+  for (uint32_t i = 0; i < tokens->count; i++) {
+    TRY(run_step(c, tokens->values[i], 0, part));
+    for (uint32_t j = 0; j < logits->count; j++)
+      if (logits->values[j] <= tokens->values[i]) TRY(run_step(c, tokens->values[i], logits->values[j], part));
+  }
+  return OK;
 }
 
 static status check_steps(checker *c) {
@@ -518,11 +539,8 @@ static status check_steps(checker *c) {
   if (tokens.count == ROW_COUNTS_MAX || logits.count == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
   if ((uint64_t)tokens.count * (logits.count + 1) * c->h->ops.count > OP_RUNS_MAX)
     return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
-  for (uint32_t i = 0; i < tokens.count; i++) {
-    TRY(run_step(c, tokens.values[i], 0));
-    for (uint32_t j = 0; j < logits.count; j++)
-      if (logits.values[j] <= tokens.values[i]) TRY(run_step(c, tokens.values[i], logits.values[j]));
-  }
+  TRY(check_part(c, &tokens, &logits, ROWS_MADE));
+  if (c->h->limits.parity == PARITY_FAST_PREFILL) TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
   for (uint32_t i = 0; i < c->h->buffers.count; i++)
     if (c->buffers[i].region == REGION_WEIGHTS && !c->is_read[i])
       return FAIL(ERR_FORMAT, "check: no op reads %s", text(c, c->buffers[i].name));

@@ -164,6 +164,33 @@ static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
 }
 
+static void describe_contexts(writer *w, size_t field) {
+  fixed(w, field, false, REGION_STEP, IO(contexts), times(w->l->max_seqs, sizeof(step_context)));
+}
+
+static void describe_mla_expand(writer *w, const mla_expand_args *a) {
+  uint64_t rows = times(a->piece_pages, PAGE_TOKENS), columns = (uint64_t)a->n + a->rope_dim;
+  describe_contexts(w, FIELD(mla_expand, contexts));
+  kv_pages(w, FIELD(mla_expand, kv), false, (uint64_t)a->kv_lora_rank + a->rope_dim);
+  describe_block_table(w, FIELD(mla_expand, block_table), a->block_table_stride);
+  weight(w, FIELD(mla_expand, w), TYPE_BF16, times(a->n, a->kv_lora_rank));
+  table(w, FIELD(mla_expand, y), true, TYPE_BF16, rows, columns, columns);
+}
+
+static void describe_mla_prefill(writer *w, const mla_prefill_args *a) {
+  uint64_t t = w->rows.tokens, nope = times(a->heads, a->nope_dim), state = times(a->heads, (uint64_t)a->v_dim + 2);
+  uint64_t columns = times(a->heads, (uint64_t)a->nope_dim + a->v_dim) + a->rope_dim, value = times(a->heads, a->v_dim);
+  fixed(w, FIELD(mla_prefill, tiles), false, REGION_STEP, IO(prompt_tiles), t * sizeof(attn_tile));
+  describe_contexts(w, FIELD(mla_prefill, contexts));
+  table(w, FIELD(mla_prefill, q_nope), false, TYPE_BF16, t, nope, nope);
+  check_access *rope = table(w, FIELD(mla_prefill, q_rope), false, TYPE_BF16, t, times(a->heads, a->q_rope_stride), a->rope_dim);
+  rope->batches = a->heads;
+  rope->batch_stride = a->q_rope_stride * UINT64_C(2);
+  table(w, FIELD(mla_prefill, expanded), false, TYPE_BF16, times(a->piece_pages, PAGE_TOKENS), columns, columns);
+  table(w, FIELD(mla_prefill, out), true, TYPE_BF16, t, value, value);
+  table(w, FIELD(mla_prefill, state), true, TYPE_F32, t, state, state);
+}
+
 static void describe_router(writer *w, const router_args *a) {
   uint64_t t = w->rows.tokens;
   table(w, FIELD(router, logits), false, TYPE_F32, t, a->experts, a->experts);
@@ -249,6 +276,8 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_gemm: describe_gemm(&w, args); break;
     case OP_mla_attn: describe_mla_attn(&w, args); break;
     case OP_mla_fold: describe_mla_fold(&w, args); break;
+    case OP_mla_expand: describe_mla_expand(&w, args); break;
+    case OP_mla_prefill: describe_mla_prefill(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;

@@ -43,6 +43,9 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("chunk_tokens", l->chunk_tokens, PAGE_TOKENS, LENGTH_MAX));
   TRY(in_range("chunk_tokens % 64", l->chunk_tokens % PAGE_TOKENS, 0, 0));
   TRY(in_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
+  TRY(in_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
+  TRY(in_range("expand_pages", l->expand_pages, l->parity, l->parity * (LENGTH_MAX / PAGE_TOKENS)));
+  if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
   return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, max_u32(1, 64 / m->heads)); /* a tile's rows: tokens times heads */
 }
 
@@ -135,6 +138,28 @@ static status check_mla_fold(const reader *r, const mla_fold_args *a) {
   return in_range("slots_max of mla_fold", a->slots_max, 1, SLOTS_MAX);
 }
 
+static status check_mla_expand(const reader *r, const mla_expand_args *a) {
+  SAME(n, (uint64_t)r->m->heads * (r->m->nope_dim + r->m->v_dim));
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(piece_pages, r->l->expand_pages);
+  SAME(piece, 0);
+  return OK;
+}
+
+static status check_mla_prefill(const reader *r, const mla_prefill_args *a) {
+  SAME(heads, r->m->heads);
+  SAME(nope_dim, r->m->nope_dim);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(v_dim, r->m->v_dim);
+  SAME(q_rope_stride, r->m->kv_lora_rank + r->m->rope_dim);
+  SAME(piece_pages, r->l->expand_pages);
+  SAME(piece, 0);
+  SAME_REAL(scale_log2, r->m->softmax_scale_log2);
+  return OK;
+}
+
 static status check_router(const reader *r, const router_args *a) {
   if (a->sorts) {
     SAME(sorts, 1);
@@ -192,6 +217,8 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_gemm: return check_gemm(&r, args);
     case OP_mla_attn: return check_mla_attn(&r, args);
     case OP_mla_fold: return check_mla_fold(&r, args);
+    case OP_mla_expand: return check_mla_expand(&r, args);
+    case OP_mla_prefill: return check_mla_prefill(&r, args);
     case OP_router: return check_router(&r, args);
     case OP_moe_sort: return check_moe_sort(&r, args);
     case OP_moe_gemm: return check_moe_gemm(&r, args);

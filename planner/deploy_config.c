@@ -5,6 +5,8 @@
 #include <libfyaml.h>
 #include <stdio.h>
 #include <string.h>
+#include "abi.h"
+#include "plan_format.h"
 
 enum value_kind { KIND_COUNT, KIND_BYTES, KIND_FRACTION, KIND_LADDER, KIND_CHOICE };
 
@@ -27,7 +29,8 @@ static const key_row KEYS[] = {
     {"memory_fraction", KIND_FRACTION, FIELD(memory_ppm), 1, 1000000, NULL},
     {"device_memory_bytes", KIND_BYTES, FIELD(device_memory_bytes), 1u << 20, UINT64_C(1) << 48, NULL},
     {"ladder", KIND_LADDER, FIELD(ladder), 1, BATCH_TOKENS_MAX, NULL},
-    {"parity", KIND_CHOICE, SIZE_MAX, 0, 0, "strict"},
+    {"parity", KIND_CHOICE, FIELD(parity), 0, 0, "strict fast-prefill"},
+    {"expand_tokens", KIND_COUNT, FIELD(expand_tokens), 64, LENGTH_MAX, NULL},
     {"latent_norm_eps", KIND_CHOICE, FIELD(latent_eps_of_config), 0, 0, "hf config"},
     {"chunk_tokens", KIND_COUNT, FIELD(chunk_tokens), 64, 2048, NULL},
     {"group_chunks", KIND_COUNT, FIELD(group_chunks), 1, 64, NULL},
@@ -157,9 +160,6 @@ static status read_choice(const key_row *key, const char *text, uint64_t *out) {
     }
     choice += bytes + (choice[bytes] == ' ');
   }
-  if (strcmp(text, "fast-prefill") == 0)
-    return FAIL(ERR_UNSUPPORTED, "deployment: %s: fast-prefill is not supported: prefill and decode would give other bits; hint: strict",
-                key->name);
   return FAIL(ERR_FORMAT, "deployment: %s: expected one of: %s; found \"%s\"", key->name, key->choices, text);
 }
 
@@ -194,7 +194,6 @@ static status read_value(const key_row *key, struct fy_node *node, deploy_config
     case KIND_CHOICE: TRY(read_choice(key, text, &value)); break;
     case KIND_LADDER: break;
   }
-  if (key->offset == SIZE_MAX) return OK;
   char *field = (char *)config + key->offset;
   uint32_t narrow = (uint32_t)value;
   if (key->kind == KIND_BYTES) memcpy(field, &value, sizeof value);
@@ -209,6 +208,10 @@ static status check_together(const deploy_config *c) {
     return FAIL(ERR_FORMAT, "deployment: kv_pages and kv_memory_bytes are both given; hint: keep one");
   if (c->memory_ppm && !c->device_memory_bytes)
     return FAIL(ERR_FORMAT, "deployment: memory_fraction needs device_memory_bytes; hint: give the memory of the GPU, such as 140GiB");
+  if (c->expand_tokens && c->parity == PARITY_STRICT)
+    return FAIL(ERR_FORMAT, "deployment: expand_tokens is of parity fast-prefill alone; hint: parity: fast-prefill");
+  if (c->expand_tokens % PAGE_TOKENS)
+    return FAIL(ERR_FORMAT, "deployment: expand_tokens: expected a multiple of %u, found %u", PAGE_TOKENS, c->expand_tokens);
   if (c->chunk_tokens & (c->chunk_tokens - 1))
     return FAIL(ERR_FORMAT, "deployment: chunk_tokens: expected 64, 128, 256, 512, 1024 or 2048, found %u", c->chunk_tokens);
   if (c->group_chunks & (c->group_chunks - 1))

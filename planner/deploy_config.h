@@ -18,13 +18,15 @@ typedef struct deploy_config { /* 0: not given, unless said otherwise */
   uint64_t device_memory_bytes; /* not given: the plan's size is not checked                     */
   uint32_t chunk_tokens;        /* default 256 */
   uint32_t group_chunks;        /* default 8   */
+  uint32_t parity;              /* enum plan_parity                                              */
+  uint32_t expand_tokens;       /* fast-prefill: tokens of contexts expanded at a time, a multiple of 64; default: see planner.c */
   uint32_t latent_eps_of_config; /* 0: 1e-6 as HF does, 1: rms_norm_eps of config.json          */
   uint32_t ladder_count;        /* default: powers of two up to max_seqs, and max_seqs           */
   uint32_t ladder[LADDER_MAX];  /* strictly ascending                                            */
 } deploy_config;
 
 /* text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX; empty text is a config of defaults. ERR_FORMAT: not YAML, an unknown key,
- * or a value of the wrong form or out of range, by name. ERR_UNSUPPORTED: parity: fast-prefill. */
+ * or a value of the wrong form or out of range, by name. */
 status deploy_config_parse(const char *text, size_t bytes, deploy_config *out);
 
 #endif

@@ -24,10 +24,12 @@ typedef struct graph {
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
+  uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts attend in a form of their own */
   uint32_t table;            /* the embedding */
   uint32_t x;                /* residual stream */
   addend adds;               /* to it, by the next norm */
   uint32_t branch;           /* of the ops that are added: enum plan_branch */
+  enum rows_kind token_rows; /* of the ops that are added: ROWS_TOKENS, or those of a part of the step */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -113,15 +115,19 @@ typedef struct op_call { /* one op before its alternatives are known */
 static void add_alternative(graph *g, const op_call *call, const specialise_choice *choice, uint32_t name) {
   draft *plan = g->plan;
   uint32_t index = plan->ops.count;
+  bool is_part = call->rows_kind == ROWS_TOKENS && g->token_rows != ROWS_TOKENS;
+  uint64_t part = !is_part ? STEP_ALL : g->token_rows == ROWS_MADE ? STEP_MADE : STEP_PROMPT;
   plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
-                .rows_kind = call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
+                .rows_kind = is_part ? g->token_rows : call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
                 .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count,
                 .branch = g->branch};
   memcpy(op.grid, choice->grid, sizeof op.grid);
   memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
   for (size_t i = 0; i < call->ref_count; i++) {
     if (call->refs[i].buffer == DRAFT_NONE) continue;
-    *(draft_ref *)draft_append(&plan->refs, 1) = call->refs[i];
+    draft_ref *ref = draft_append(&plan->refs, 1);
+    *ref = call->refs[i];
+    if (ref->buffer == g->step) ref->offset = part * sizeof(step_in);
     use(g, call->refs[i].buffer, index);
   }
   op.fixup_count = plan->refs.count - op.first_fixup;
@@ -212,12 +218,19 @@ static projections add_projections(graph *g, matrix h) {
   return p;
 }
 
+/* Rows that attend in the absorbed form. */
+static enum rows_kind made_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
+
+typedef struct queries {
+  matrix nope, latent;
+} queries;
+
 static uint64_t kv_layer_bytes(const graph *g) {
   return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
 }
 
 /* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk. */
-static matrix add_queries(graph *g, projections p) {
+static queries add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
   matrix q_nope = add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
@@ -248,10 +261,12 @@ static matrix add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
                             ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
   ADD_OP(g, OP_qkv_rope, "qkv_rope", a, refs, ROWS_TOKENS);
+  g->token_rows = made_rows(g);
   add_gemm(g, "absorb", q_nope, w_uk, q_latent,
            (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
                        .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row});
-  return q_latent;
+  g->token_rows = ROWS_TOKENS;
+  return (queries){q_nope, q_latent};
 }
 
 typedef struct attn_buffers {
@@ -320,12 +335,40 @@ static matrix add_attention(graph *g, matrix q_latent) {
   return out;
 }
 
+/* The workspace of a piece of the contexts, and from one piece to the next what the rows have so far; one of both for all layers. */
+static void add_prompt_attention(graph *g, queries q, matrix value) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  uint32_t n = m->heads * (m->nope_dim + m->v_dim), latent_row = m->kv_lora_rank + m->rope_dim;
+  uint32_t weight = add_weight(g, "kv_b weight", "self_attn.kv_b_proj.weight", n, m->kv_lora_rank);
+  matrix expanded = add_matrix(g, (uint64_t)l->expand_pages * PAGE_TOKENS, n + m->rope_dim, 2, "expanded");
+  matrix state = add_matrix(g, g->rows, m->heads * (m->v_dim + 2), 4, "prefill_state");
+  mla_expand_args e = {.n = n, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
+                       .piece_pages = l->expand_pages};
+  const draft_ref expand_refs[] = {ARG(mla_expand_args, step, g->step, 0), ARG(mla_expand_args, contexts, g->contexts, 0),
+                                   ARG(mla_expand_args, kv, g->kv, g->layer * kv_layer_bytes(g)),
+                                   ARG(mla_expand_args, block_table, g->block_table, 0), ARG(mla_expand_args, w, weight, 0),
+                                   ARG(mla_expand_args, y, expanded.buffer, 0)};
+  g->token_rows = ROWS_PROMPT;
+  ADD_OP(g, OP_mla_expand, "mla_expand", e, expand_refs, ROWS_TOKENS);
+  mla_prefill_args a = {.heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .v_dim = m->v_dim,
+                        .q_rope_stride = latent_row, .piece_pages = l->expand_pages, .scale_log2 = m->softmax_scale_log2};
+  const draft_ref refs[] = {ARG(mla_prefill_args, step, g->step, 0), ARG(mla_prefill_args, tiles, g->prompt_tiles, 0),
+                            ARG(mla_prefill_args, contexts, g->contexts, 0), ARG(mla_prefill_args, q_nope, q.nope.buffer, 0),
+                            ARG(mla_prefill_args, q_rope, q.latent.buffer, m->kv_lora_rank * UINT64_C(2)),
+                            ARG(mla_prefill_args, expanded, expanded.buffer, 0), ARG(mla_prefill_args, out, value.buffer, 0),
+                            ARG(mla_prefill_args, state, state.buffer, 0)};
+  ADD_OP(g, OP_mla_prefill, "mla_prefill", a, refs, ROWS_TOKENS);
+  g->token_rows = ROWS_TOKENS;
+}
+
 static void add_attention_block(graph *g) {
   const plan_model *m = g->m;
   matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
-  matrix q_latent = add_queries(g, p);
-  matrix latent = add_attention(g, q_latent);
+  queries q = add_queries(g, p);
+  g->token_rows = made_rows(g);
+  matrix latent = add_attention(g, q.latent);
   uint32_t w_uv = begin_weight(g, "w_uv");
   add_tensor(g, "self_attn.kv_b_proj.weight",
              (plan_tensor){.dtype = DTYPE_BF16, .rows = m->heads * (m->nope_dim + m->v_dim), .cols = m->kv_lora_rank, .row0 = m->nope_dim,
@@ -334,6 +377,8 @@ static void add_attention_block(graph *g) {
   add_gemm(g, "v_up", latent, w_uv, value,
            (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
                        .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim});
+  g->token_rows = ROWS_TOKENS;
+  if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);
   matrix delta = add_matrix(g, g->rows, m->hidden, 4, "attn_delta");
   add_gemm(g, "o_proj", value, w_o, delta, (gemm_args){.n = m->hidden, .k = m->heads * m->v_dim, .y_kind = Y_F32});
@@ -565,13 +610,16 @@ static void add_io(graph *g) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
-  g->step = add_fixed(g, REGION_STEP, sizeof(step_in), "step");
+  g->step = add_fixed(g, REGION_STEP, STEP_PARTS * sizeof(step_in), "step");
   g->logit_row = add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are one upload: they are short */
   g->sample = add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   g->token = add_fixed(g, REGION_STEP, tokens * 4, "token");
   g->position = add_fixed(g, REGION_STEP, tokens * 4, "position");
   g->seq = add_fixed(g, REGION_STEP, tokens * 4, "seq");
   g->tiles = add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "tiles");
+  bool is_fast = l->parity == PARITY_FAST_PREFILL;
+  g->prompt_tiles = is_fast ? add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "prompt_tiles") : DRAFT_NONE;
+  g->contexts = is_fast ? add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_context), "contexts") : DRAFT_NONE;
   g->block_table = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   g->sampled = add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");
@@ -640,7 +688,8 @@ void graph_build(draft *plan, const profile *known, bool is_tied) {
   g->layer = UINT32_MAX;
   uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
-                         g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history};
+                         g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
+                         g->prompt_tiles, g->contexts};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

@@ -52,9 +52,11 @@ static void write_work(draft *plan) {
   add(plan, "padding", GUARANTEE_PROVEN,
       draft_string(plan, "row counts are read from the step; rows that fill it up to one of the %u ladder sizes are never read into a "
                    "result, and may hold any bits", plan->ladder.count));
+  const char *forms = l->parity == PARITY_STRICT ? "every query takes the absorbed form"
+                                                 : "a query's form follows from its position alone, prompt or made";
   add(plan, "chunk_cut", GUARANTEE_PROVEN,
-      draft_string(plan, "attention chunks of %u tokens and groups of %u chunks lie at absolute positions; every query takes the absorbed "
-                   "form", l->chunk_tokens, l->group_chunks));
+      draft_string(plan, "attention chunks of %u tokens and groups of %u chunks lie at absolute positions; %s", l->chunk_tokens,
+                   l->group_chunks, forms));
   proven(plan, "prefix_hit", "a KV row is a function of the tokens up to its own; a page of 64 rows is reused where the chained XXH3-128 "
          "of all ids up to its end, under a seed drawn at every start, is equal: but for a collision of such digests");
   proven(plan, "page_placement", "the block table chooses addresses; order follows positions");
@@ -65,7 +67,11 @@ static void write_machine(draft *plan) {
   proven(plan, "kernel_tiles", "the tensor-core chain has one order over k, whatever tile or operand side computes it");
   add(plan, "graph_or_direct", GUARANTEE_TESTED,
       draft_string(plan, "%u captured graphs replay the kernels that are launched otherwise, with the same arguments", plan->ladder.count));
-  proven(plan, "scoring", "a logits row is a function of the tokens before it, made or given, and gives both log-probabilities");
+  if (plan->limits.parity == PARITY_STRICT)
+    proven(plan, "scoring", "a logits row is a function of the tokens before it, made or given, and gives both log-probabilities");
+  else
+    excluded(plan, "scoring", "tokens of a prompt attend in the expanded form and tokens that were made in the absorbed one: scores of a "
+             "token differ; hint: parity: strict");
   tested(plan, "restart", "plan, weights and tables are functions of files; nothing is tuned at start-up");
   tested(plan, "cpu_is_gpu", "the tensor-core rule is measured, the CPU recomputes it exactly; every op is compared byte for byte");
   tested(plan, "cpu_threads", "threads split independent results; every instruction set gives the reference's bits");
@@ -81,6 +87,9 @@ void guarantees_write(draft *plan) {
   write_work(plan);
   write_machine(plan);
   excluded(plan, "gpu_count", "a plan is for one device: a sum that is divided over several has another order");
-  excluded(plan, "fast_prefill", "the unabsorbed form would give prefill and decode different bits; parity is strict");
+  if (plan->limits.parity == PARITY_STRICT)
+    excluded(plan, "fast_prefill", "the unabsorbed form would give prefill and decode different bits; parity is strict");
+  else
+    excluded(plan, "fast_prefill", "parity is fast-prefill: another numerics id, whose bits are not those of strict");
   excluded(plan, "speculation", "there is no draft model: every token is made by a step of its own");
 }

@@ -14,6 +14,7 @@
 #include "place.h"
 #include "profile.h"
 
+#define EXPAND_TOKENS_DEFAULT_MAX 65536u
 #define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
 
 typedef struct sources { /* parsed inputs */
@@ -53,6 +54,30 @@ static status resolve_pages(const sources *s, plan_limits *l) {
   return OK;
 }
 
+/* Those that engine/self_check.def has known answers for. */
+static bool has_prefill_heads(const plan_model *m) {
+  static const uint32_t HEADS[][3] = {{64, 32, 64}, {64, 64, 64}, {64, 64, 128}, {128, 64, 128}, {192, 64, 256}};
+  for (size_t i = 0; i < ARRAY_LEN(HEADS); i++)
+    if (HEADS[i][0] == m->nope_dim && HEADS[i][1] == m->rope_dim && HEADS[i][2] == m->v_dim) return true;
+  return false;
+}
+
+/* Pages of contexts that are expanded at a time: longer and more numerous ones take turns. */
+static status resolve_parity(const sources *s, plan_limits *l) {
+  const plan_model *m = &s->model.plan;
+  l->parity = s->deploy.parity;
+  if (l->parity == PARITY_STRICT) return OK;
+  if (!has_prefill_heads(m))
+    return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill knows no heads of qk_nope_head_dim %u, qk_rope_head_dim %u and "
+                "v_head_dim %u; hint: strict", m->nope_dim, m->rope_dim, m->v_dim);
+  uint64_t useful = UINT64_C(8) * l->max_len, pages = UINT64_C(4) * l->max_seqs;
+  uint64_t tokens = useful > pages * PAGE_TOKENS ? useful : pages * PAGE_TOKENS;
+  if (s->deploy.expand_tokens) tokens = s->deploy.expand_tokens;
+  else if (tokens > EXPAND_TOKENS_DEFAULT_MAX) tokens = EXPAND_TOKENS_DEFAULT_MAX;
+  l->expand_pages = (uint32_t)div_up(tokens, PAGE_TOKENS);
+  return OK;
+}
+
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
@@ -65,6 +90,7 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   l->group_chunks = or_default(d->group_chunks, 8);
   l->attn_tile_tokens = max_u32(1, 64 / m->heads);
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
+  TRY(resolve_parity(s, l));
   if (l->max_len > longest)
     return FAIL(ERR_LIMIT, "deployment: max_len is %u, the model's max_position_embeddings %u", l->max_len, s->model.max_position);
   if (l->max_batch_tokens < l->max_seqs)
@@ -93,6 +119,22 @@ static status resolve_ladder(const deploy_config *d, const plan_limits *l, draft
 
 /* === Building =========================================================================================================== */
 
+/* Both forms by their products alone: expanding costs each token of a context once a step, and each pair of a query and a key less. */
+static void note_forms(draft *plan) {
+  const plan_model *m = &plan->model;
+  char note[192];
+  uint64_t absorbed = UINT64_C(2) * m->kv_lora_rank + m->rope_dim, expanded = (uint64_t)m->nope_dim + m->rope_dim + m->v_dim;
+  uint64_t expanding = (uint64_t)m->kv_lora_rank * (m->nope_dim + m->v_dim);
+  if (absorbed <= expanded) {
+    draft_note(plan, "fast-prefill: the expanded form costs more than the absorbed one in this model");
+    return;
+  }
+  snprintf(note, sizeof note, "fast-prefill: %llu instead of %llu products a query, key and head; steps of fewer than %llu prompt tokens a "
+           "context cost more than under strict", (unsigned long long)expanded, (unsigned long long)absorbed,
+           (unsigned long long)div_up(expanding, absorbed - expanded));
+  draft_note(plan, note);
+}
+
 static void add_notes(const sources *s, draft *plan) {
   char note[CONFIG_FIELD_NOTE_BYTES + 64];
   const config_notes *config = &s->model.notes;
@@ -113,6 +155,7 @@ static void add_notes(const sources *s, draft *plan) {
              plan->limits.max_len, s->model.rope.original_length);
     draft_note(plan, note);
   }
+  if (plan->limits.parity == PARITY_FAST_PREFILL) note_forms(plan);
   if (plan->gemms.count && s->shipped) {
     snprintf(note, sizeof note, "library pins of the shipped profile %.40s; where they cannot run they are left out, the bits are the same",
              s->shipped);

@@ -183,6 +183,22 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* Shared memory: queries of two warpgroups, stages of k and v, of two pages where registers have room for their scores, barriers, ones. */
+static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
+  const uint32_t k_boxes = a->nope_dim / 64 + (uint32_t)div_up(a->rope_dim, 64), fixed = 2048 + 2 * k_boxes * 8192;
+  const uint32_t stage = (a->v_dim <= 128 ? 2 : 1) * (k_boxes + a->v_dim / 64) * 8192, stages = min_u32(3, (232448 - fixed) / stage);
+  choice->shared_bytes = fixed + stages * stage;
+  set_threads(choice, 384);
+  add_spec(choice, "SPEC_NOPE_DIM", a->nope_dim);
+  add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
+  add_spec(choice, "SPEC_V_DIM", a->v_dim);
+  add_spec(choice, "SPEC_STAGES", stages);
+  add_spec(choice, "SPEC_MAPS", 1);
+  plan_dim x = per_rows(a->heads, 1);
+  x.cap = SPECIALISE_ATTN_CTAS;
+  set_grid(choice, x, constant(1), constant(1));
+}
+
 /* A block for 128 columns of a token and head, as of a token of many groups. */
 static plan_dim fold_blocks(const mla_fold_args *a) {
   plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
@@ -241,6 +257,8 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
+    case OP_mla_expand: set_many(choice, &WIDE, 0); break;
+    case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));

@@ -286,8 +286,9 @@ def detect_fuzz(case):
     if case.variant.lacks_fault("schedule_fuzz"):
         return Outcome(NOT_APPLICABLE)
     models = case.scene.builddir + "/controls/models"
-    return judge_program([case.variant.program("schedule_fuzz"), "--schedules", "40", "--seed", "1", "--jobs", "1", "--shrink-seconds", "0",
-                          "--case-seconds", "60", "--model-dir-cache", models], 1, r"^FAILED: r\d+: ")
+    words = [case.variant.program("schedule_fuzz"), "--schedules", "108", "--seed", "1", "--jobs", "1", "--shrink-seconds", "0",
+             "--case-seconds", "60", "--model-dir-cache", models]
+    return judge_program(words, 1, r"^FAILED: r\d+: ")
 
 
 class Detector:

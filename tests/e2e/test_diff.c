@@ -429,8 +429,11 @@ static void every_op_is_named(void **state) {
       found++;
     }
   }
-  for (uint32_t k = 0; k < KERNEL_COUNT; k++)
-    if (!seen[k] && k != KERNEL_moe_sort && k != KERNEL_sample && k != KERNEL_row_digest) fail_msg("no plant in %s", kernels_row(k)->name);
+  for (uint32_t k = 0; k < KERNEL_COUNT; k++) { /* this plan is strict, and traces have no place for what only steps or audits see */
+    const bool is_elsewhere = k == KERNEL_mla_expand || k == KERNEL_mla_prefill;
+    const bool is_unseen = k == KERNEL_moe_sort || k == KERNEL_sample || k == KERNEL_row_digest;
+    if (!seen[k] && !is_elsewhere && !is_unseen) fail_msg("no plant in %s", kernels_row(k)->name);
+  }
   print_message("%u results, each found\n", found);
 }
 

@@ -18,8 +18,9 @@
 #include "engine/gpu.h"
 #include "engine/kernels.h"
 
-static const char DEPLOY[] =
-  "max_seqs: 2\nmax_batch_tokens: 96\nmax_len: 128\nkv_pages: 8\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2]\n";
+static const char DEPLOY[] = /* every op is in plans of fast-prefill */
+  "max_seqs: 2\nmax_batch_tokens: 96\nmax_len: 128\nkv_pages: 8\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2]\n"
+  "parity: fast-prefill\n";
 static e2e_model model;
 
 /* === Broken machines ======================================================================================================== */
@@ -53,7 +54,7 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
 /* One result of each op. */
 #define RESULTS(X) X(embed, x) X(rmsnorm, y) X(qkv_rope, kv) X(gemm, y) X(mla_attn, out) X(mla_fold, out) \
   X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(sample, result) \
-  X(row_digest, digest) X(adjust, adjusted)
+  X(row_digest, digest) X(adjust, adjusted) X(mla_expand, y) X(mla_prefill, out)
 
 #define WRAP(stem, result)                                                    \
   void __real_cpu_##stem(const stem##_args *args, cpu_pool *pool);            \

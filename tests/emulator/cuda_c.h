@@ -17,8 +17,8 @@ struct uint2 { u32 x, y; };
 struct uint4 { u32 x, y, z, w; };
 struct float2 { f32 x, y; };
 struct float4 { f32 x, y, z, w; };
-static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 static inline float2 make_float2(f32 x, f32 y) { return {x, y}; }
 static inline float4 make_float4(f32 x, f32 y, f32 z, f32 w) { return {x, y, z, w}; }
 
@@ -47,6 +47,7 @@ static inline void __syncthreads() { __syncthreads_or(0); }
 void __syncwarp();
 [[noreturn]] void __trap();
 u32 __ballot_sync(u32 mask, bool x);
+static inline bool __any_sync(u32 mask, bool x) { return __ballot_sync(mask, x) != 0; }
 u32 __match_any_sync(u32 mask, u32 x);
 u32 __reduce_add_sync(u32 mask, u32 x);
 u32 __reduce_max_sync(u32 mask, u32 x);

@@ -572,9 +572,17 @@ void emulator_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 dims, c
     if (blocks >> rank & 1) instead_of(rank, [&] { emulator_copy_box(to, map, dims, at, address); });
 }
 
-void emulator_warps(u32 number, u32 threads) {
+void emulator_warps(u32 number, u32 threads, bool wait) {
   if (number < 1 || number > 15 || threads % WARP != 0) fault("a barrier of some warps that does not exist");
-  meet(m->some[number], threads, "barrier of some warps", [] {});
+  meeting &some = m->some[number];
+  if (wait) {
+    meet(some, threads, "barrier of some warps", [] {});
+    return;
+  }
+  if (some.come == 0) some.what = "barrier of some warps";
+  if (++some.come < threads) return;
+  some.come = 0;
+  some.generation++;
 }
 
 /* Lane r * 4 + c / 2 holds element [r][c] of a matrix in the half c % 2 of its register; address 8 * matrix + c gets column c. */

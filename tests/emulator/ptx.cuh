@@ -23,7 +23,7 @@ void emulator_barrier_arrive(u32 barrier, u32 bytes);
 void emulator_barrier_arrive_copies(u32 barrier);
 void emulator_barrier_arrive_peer(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
-void emulator_warps(u32 number, u32 threads);
+void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
 void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
@@ -46,7 +46,8 @@ NUM void ptx_barrier_arrive(u32 barrier) { emulator_barrier_arrive(barrier, 0); 
 NUM void ptx_barrier_expect(u32 barrier, u32 bytes) { emulator_barrier_arrive(barrier, bytes); }
 NUM void ptx_barrier_wait(u32 barrier, u32 parity) { emulator_barrier_wait(barrier, parity); }
 NUM void ptx_barrier_arrive_copies(u32 barrier) { emulator_barrier_arrive_copies(barrier); }
-NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads); }
+NUM void ptx_warps_sync(u32 number, u32 threads) { emulator_warps(number, threads, true); }
+NUM void ptx_warps_arrive(u32 number, u32 threads) { emulator_warps(number, threads, false); }
 NUM u32 ptx_peer(u32 shared, u32 rank) { return emulator_peer(shared, rank); }
 NUM void ptx_barrier_arrive_peer(u32 barrier) { emulator_barrier_arrive_peer(barrier); }
 NUM void ptx_store_peer(u32 shared, f32 x, f32 y, u32 barrier) {
@@ -86,11 +87,13 @@ NUM void ptx_copy_commit() { emulator_copy_commit(); }
 NUM void ptx_fence_async() {}
 
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) { return ptx_pack_bf16(lo < 0 ? 0 : lo, hi < 0 ? 0 : hi); }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
 
 #include "ptx_forms.cuh" /* PTX_SWIZZLED, PTX_ACROSS, PTX_PLAIN, ptx_operand */
 
 NUM void ptx_hold(f32 &) {}
+NUM void ptx_settle(u32) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
 #define PTX_MULTIPLY_WAIT(n) emulator_multiply_wait(n)

@@ -1,6 +1,7 @@
 /* fuzz_deploy.c - deployment files. What is accepted lies inside the stated ranges, survives being written out and read again, and
  * makes a plan of the smallest model, or is refused by name; the engine accepts every plan that is made. */
 #include "fuzz.h"
+#include "kernels_src/abi.h"
 #include "make_plan.h"
 #include "planner/deploy_config.h"
 
@@ -22,6 +23,9 @@ static void check_values(const deploy_config *c) {
   check_range(c->device_memory_bytes, 1u << 20, UINT64_C(1) << 48);
   check_range(c->chunk_tokens, 64, 2048);
   check_range(c->group_chunks, 1, 64);
+  check_range(c->expand_tokens, PAGE_TOKENS, LENGTH_MAX);
+  ASSERT(c->expand_tokens % PAGE_TOKENS == 0 && (c->expand_tokens == 0 || c->parity == PARITY_FAST_PREFILL));
+  ASSERT(c->parity == PARITY_STRICT || c->parity == PARITY_FAST_PREFILL);
   ASSERT((c->chunk_tokens & (c->chunk_tokens - 1)) == 0 && (c->group_chunks & (c->group_chunks - 1)) == 0);
   ASSERT(c->latent_eps_of_config <= 1 && c->ladder_count <= LADDER_MAX);
   ASSERT(!c->kv_pages || !c->kv_memory_bytes);
@@ -43,6 +47,8 @@ static size_t write_config(const deploy_config *c, char *text) {
   used = put(text, used, "device_memory_bytes", c->device_memory_bytes);
   used = put(text, used, "chunk_tokens", c->chunk_tokens);
   used = put(text, used, "group_chunks", c->group_chunks);
+  used = put(text, used, "expand_tokens", c->expand_tokens);
+  if (c->parity == PARITY_FAST_PREFILL) used += (size_t)sprintf(text + used, "parity: fast-prefill\n");
   if (c->memory_ppm) used += (size_t)sprintf(text + used, "memory_fraction: %u.%06u\n", c->memory_ppm / 1000000, c->memory_ppm % 1000000);
   if (c->latent_eps_of_config) used += (size_t)sprintf(text + used, "latent_norm_eps: config\n");
   for (uint32_t i = 0; i < c->ladder_count; i++) used += (size_t)sprintf(text + used, "%s%u", i ? ", " : "ladder: [", c->ladder[i]);

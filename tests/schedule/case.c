@@ -14,6 +14,7 @@ const case_field case_head_fields[] = {
     {"chunk", OF(schedule_case, chunk), 64, 2048, 64},         /* chunk_tokens and group_chunks of every plan */
     {"groups", OF(schedule_case, groups), 1, 64, 2},
     {"len", OF(schedule_case, len), 64, 1024, 320},            /* prompts are cut so that they fit */
+    {"fast", OF(schedule_case, fast), 0, 1, 0},                /* parity: fast-prefill */
     {NULL, 0, 0, 0, 0}};
 
 const case_field case_request_fields[] = { /* real numbers in thousandths */
@@ -55,6 +56,7 @@ const case_field case_open_fields[] = {
     {"direct", OF(case_open, direct), 0, 1, 0},
     {"poison", OF(case_open, poison), 0, 1, 0},
     {"threads", OF(case_open, threads), 1, 16, 1},
+    {"expand", OF(case_open, expand), 0, 64, 0},    /* fast-prefill: pages expanded at a time; 0: the planner's choice */
     {NULL, 0, 0, 0, 0}};
 
 static const char *const KINDS[] = {"open", "submit", "cancel", "poll", "idle"};

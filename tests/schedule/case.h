@@ -32,7 +32,7 @@ typedef struct case_request {
 } case_request;
 
 typedef struct case_open { /* a plan and how the engine cuts the work */
-  int64_t seqs, batch, logits, spare, margin, ladder, active, chunk, slot, shuffle, no_cache, direct, poison, threads;
+  int64_t seqs, batch, logits, spare, margin, ladder, active, chunk, slot, shuffle, no_cache, direct, poison, threads, expand;
 } case_open;
 
 enum case_kind { CASE_OPEN, CASE_SUBMIT, CASE_CANCEL, CASE_POLL, CASE_IDLE };
@@ -44,7 +44,7 @@ typedef struct case_event {
 
 typedef struct schedule_case {
   char model[CASE_NAME_MAX];
-  int64_t weights, vary, chunk, groups, len;
+  int64_t weights, vary, chunk, groups, len, fast;
   uint32_t request_count, open_count, event_count; /* requests: one more than the largest number */
   case_request requests[CASE_REQUESTS_MAX];
   case_open opens[CASE_OPENS_MAX];

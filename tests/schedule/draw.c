@@ -55,6 +55,7 @@ static void draw_open(drawer *d) {
   o->direct = chance(d, 25);
   o->poison = chance(d, 50);
   o->threads = between(d, 1, d->limits->threads);
+  o->expand = c->fast ? (o->seqs * 7 + o->batch * 3 + o->spare) % 10 : 0;
   c->events[c->event_count++] = (case_event){.kind = CASE_OPEN, .value = c->open_count++};
 }
 
@@ -198,6 +199,7 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   out->weights = 1 + out->vary % 2; /* few models and numerics: engines for requests alone are kept */
   out->chunk = out->vary == 2 ? 128 : 64;
   out->groups = out->vary == 3 ? 1 : 2;
+  out->fast = seed % 4 == 0;
   d.is_tight = chance(&d, 45);
   out->len = d.is_tight ? between(&d, 128, min_u32(limits->len, 256)) : limits->len - (chance(&d, 40) ? below(&d, limits->len / 2) : 0);
   draw_trunks(&d);

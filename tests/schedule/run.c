@@ -44,7 +44,8 @@ static status open_reference(player *p, run_reference *at) {
   char plan_path[MODELS_PATH_MAX], deploy[512];
   uint32_t len = p->c->len <= LEN_ALONE ? LEN_ALONE : LEN_MOST;
   snprintf(deploy, sizeof deploy, "max_seqs: 1\nmax_batch_tokens: %u\nmax_logit_rows: %u\nmax_len: %u\nchunk_tokens: %" PRId64 "\n"
-           "group_chunks: %" PRId64 "\nladder: [1]\n", len, len, len, p->c->chunk, p->c->groups);
+           "group_chunks: %" PRId64 "\nladder: [1]\nparity: %s\n", len, len, len, p->c->chunk, p->c->groups,
+           p->c->fast ? "fast-prefill" : "strict");
   TRY(models_plan(&p->stage->models, p->model_dir, deploy, plan_path));
   verbatim_config config = {.plan_path = plan_path, .model_dir = p->model_dir, .device = p->stage->alone_device, .threads = 1,
                             .cache_dir = p->stage->cache_dir, .program_path = p->stage->program_path, .logits = true,
@@ -56,6 +57,7 @@ static status open_reference(player *p, run_reference *at) {
   memcpy(at->model_dir, p->model_dir, sizeof at->model_dir);
   at->chunk = p->c->chunk;
   at->groups = p->c->groups;
+  at->fast = p->c->fast;
   at->len = len;
   return OK;
 }
@@ -64,7 +66,8 @@ static status find_reference(player *p) {
   run_reference *oldest = &p->stage->references[0], *found = NULL;
   for (uint32_t i = 0; i < RUN_REFERENCES; i++) {
     run_reference *at = &p->stage->references[i];
-    bool is_same = at->chunk == p->c->chunk && at->groups == p->c->groups && strcmp(at->model_dir, p->model_dir) == 0;
+    bool is_same = at->chunk == p->c->chunk && at->groups == p->c->groups && at->fast == p->c->fast;
+    is_same = is_same && strcmp(at->model_dir, p->model_dir) == 0;
     if (at->engine && is_same && at->len >= p->c->len) found = at;
     if (at->used < oldest->used) oldest = at;
   }
@@ -183,6 +186,8 @@ static void write_deploy(const schedule_case *c, const case_open *o, char *text,
   int used = snprintf(text, bytes, "max_seqs: %" PRIu32 "\nmax_batch_tokens: %" PRIu32 "\nmax_logit_rows: %" PRIu32 "\nmax_len: %" PRIu32
                       "\nkv_pages: %" PRIu32 "\nchunk_tokens: %" PRId64 "\ngroup_chunks: %" PRId64 "\n", seqs, batch, logits, len, pages,
                       c->chunk, c->groups);
+  if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
+  if (c->fast && o->expand) used += snprintf(text + used, bytes - (size_t)used, "expand_tokens: %" PRId64 "\n", o->expand * 64);
   const char *before = "ladder: [";
   for (uint32_t size = 1; size <= min_u32(seqs, 32); size++) {
     if (!(o->ladder >> (size - 1) & 1)) continue;

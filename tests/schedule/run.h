@@ -25,7 +25,7 @@ typedef struct run_outcome {
 
 typedef struct run_reference {
   char model_dir[MODELS_PATH_MAX];
-  int64_t chunk, groups, len;
+  int64_t chunk, groups, len, fast;
   uint64_t used; /* when last */
   verbatim *engine;
 } run_reference;

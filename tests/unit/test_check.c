@@ -23,8 +23,8 @@ typedef struct editable { /* a plan's tables, to be damaged */
   plan_fixup *fixups;
 } editable;
 
-static editable open_editable(void) {
-  editable e = {.file = fixture_plan(TINY, "max_batch_tokens: 512\nmax_len: 1024", NULL)};
+static editable open_plan(const char *deploy) {
+  editable e = {.file = fixture_plan(TINY, deploy, NULL)};
   char *bytes = e.file.bytes;
   e.h = (void *)bytes;
   e.regions = (void *)(bytes + e.h->regions.offset);
@@ -36,6 +36,8 @@ static editable open_editable(void) {
   e.fixups = (void *)(bytes + e.h->fixups.offset);
   return e;
 }
+
+static editable open_editable(void) { return open_plan("max_batch_tokens: 512\nmax_len: 1024"); }
 
 static const char *text(const editable *e, uint32_t string) { return e->file.bytes + e->h->strings.offset + string; }
 
@@ -273,6 +275,58 @@ static void every_planted_fault_is_caught(void **state) {
   assert_int_equal(missed, 0);
 }
 
+/* Under fast-prefill. */
+static mla_expand_args *expand_of(const editable *e) { return args_of(e, find_op(e, "layer 1 mla_expand")); }
+static mla_prefill_args *prefill_of(const editable *e) { return args_of(e, find_op(e, "layer 1 mla_prefill")); }
+static void the_piece_is_too_large(editable *e) { expand_of(e)->piece_pages++; }
+static void a_piece_is_not_the_first(editable *e) { prefill_of(e)->piece = 1; }
+static void columns_of_k_are_fewer(editable *e) { prefill_of(e)->nope_dim -= 8; }
+static void queries_lie_elsewhere(editable *e) { prefill_of(e)->q_rope_stride += 8; }
+static void prompts_take_the_counts_of_all(editable *e) { find_fixup(e, find_op(e, "layer 1 mla_prefill"), 0)->offset = e->h->io.step; }
+static void prompts_take_the_others_tiles(editable *e) {
+  find_fixup(e, find_op(e, "layer 1 mla_prefill"), offsetof(mla_prefill_args, tiles))->offset = e->h->io.tiles;
+}
+static void made_tokens_have_no_values(editable *e) {
+  for (uint32_t i = 0; i < e->h->ops.count; i++)
+    if (strcmp(text(e, e->ops[i].name), "layer 1 v_up") == 0) e->ops[i].rows_kind = ROWS_PROMPT;
+}
+static void prompts_have_no_values(editable *e) { find_op(e, "layer 1 mla_prefill")->rows_min = 2; }
+static void the_form_is_built_for_other_heads(editable *e) {
+  find_spec(e, find_op(e, "layer 1 mla_prefill"), "SPEC_V_DIM")->value = 128;
+}
+static void the_parity_is_unknown(editable *e) { e->h->limits.parity = 2; }
+
+static const struct {
+  const char *name;
+  void (*plant)(editable *e);
+  const char *words;
+} FAST_FAULTS[] = {
+    FAULT(the_piece_is_too_large, NULL),
+    FAULT(a_piece_is_not_the_first, "piece"),
+    FAULT(columns_of_k_are_fewer, NULL),
+    FAULT(queries_lie_elsewhere, NULL),
+    FAULT(prompts_take_the_counts_of_all, "does not read the step"),
+    FAULT(prompts_take_the_others_tiles, "another table"),
+    FAULT(made_tokens_have_no_values, NULL),
+    FAULT(prompts_have_no_values, "before anything is written"),
+    FAULT(the_form_is_built_for_other_heads, "other rows"),
+    FAULT(the_parity_is_unknown, NULL),
+};
+
+static void every_fault_of_fast_prefill_is_caught(void **state) {
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(FAST_FAULTS); i++) {
+    editable e = open_plan("max_batch_tokens: 512\nmax_len: 1024\nparity: fast-prefill\n");
+    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
+    FAST_FAULTS[i].plant(&e);
+    fail_clear();
+    status result = check_plan(e.file.bytes, e.file.count);
+    if (result != ERR_FORMAT || (FAST_FAULTS[i].words && !strstr(fail_text(), FAST_FAULTS[i].words)))
+      fail_msg("%s: code %d, \"%s\"", FAST_FAULTS[i].name, result, fail_text());
+    free(e.file.bytes);
+  }
+}
+
 static void real_plans_pass(void **state) {
   (void)state;
   static const char *const PATHS[] = {TINY, "tests/data/configs/deepseek-v2-lite.json", "tests/data/configs/moonlight.json"};
@@ -349,6 +403,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(real_plans_pass),
       cmocka_unit_test(every_planted_fault_is_caught),
+      cmocka_unit_test(every_fault_of_fast_prefill_is_caught),
       cmocka_unit_test(truncated_plans_are_refused),
       cmocka_unit_test(random_damage_never_crashes),
       cmocka_unit_test(a_plan_of_any_size_gets_its_verdict),

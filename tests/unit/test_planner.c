@@ -91,7 +91,7 @@ static void the_numerics_id_covers_what_changes_bits(void **state) {
   (void)state;
   static const char *const SAME[] = {"max_seqs: 3", "max_len: 64",          "kv_pages: 100",
                                      "ladder: [5]", "max_batch_tokens: 64", "latent_norm_eps: hf"};
-  static const char *const OTHER[] = {"chunk_tokens: 512", "group_chunks: 4"};
+  static const char *const OTHER[] = {"chunk_tokens: 512", "group_chunks: 4", "parity: fast-prefill"};
   fixture_bytes base = fixture_plan(TINY, NULL, NULL), moonlight = fixture_plan("tests/data/configs/moonlight.json", NULL, NULL),
                 moonlight_eps = fixture_plan("tests/data/configs/moonlight.json", "latent_norm_eps: config", NULL);
   for (size_t i = 0; i < ARRAY_LEN(SAME); i++) {
@@ -315,6 +315,40 @@ static void long_contexts_have_room_for_groups(void **state) {
   }
 }
 
+static const plan_guarantee *guarantee_of(fixture_bytes file, const char *axis) {
+  const plan_guarantee *rows = table(file, header(file)->guarantees);
+  for (uint32_t i = 0; i < header(file)->guarantees.count; i++)
+    if (strcmp(text(file, rows[i].axis), axis) == 0) return &rows[i];
+  fail_msg("no axis %s", axis);
+  return NULL;
+}
+
+/* The sizes of the workspace, the promise that is withdrawn, and the note that says what is gained; plans of one numerics id. */
+static void fast_prefill_is_another_parity(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    uint32_t pages;
+  } CASES[] = {{TINY, "{parity: fast-prefill, max_len: 1024, max_seqs: 64}", 256},
+               {TINY, "{parity: fast-prefill, max_len: 1024, max_seqs: 2}", 128},
+               {TINY, "{parity: fast-prefill, expand_tokens: 64}", 1},
+               {"tests/data/configs/deepseek-v2-lite.json", "{parity: fast-prefill, max_len: 16384}", 1024}};
+  uint8_t id[16];
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
+    const uint32_t *notes = table(file, header(file)->notes);
+    uint32_t found = 0;
+    for (uint32_t n = 0; n < header(file)->notes.count; n++) found += strncmp(text(file, notes[n]), "fast-prefill: ", 14) == 0;
+    assert_int_equal(found, 1);
+    assert_int_equal(header(file)->limits.parity, PARITY_FAST_PREFILL);
+    assert_int_equal(header(file)->limits.expand_pages, CASES[i].pages);
+    assert_int_equal(guarantee_of(file, "scoring")->status, GUARANTEE_EXCLUDED);
+    if (i > 0 && i < 3) assert_memory_equal(id, header(file)->numerics_id, sizeof id);
+    memcpy(id, header(file)->numerics_id, sizeof id);
+    free(file.bytes);
+  }
+}
+
 static void limits_are_checked_by_name(void **state) {
   (void)state;
   static const struct {
@@ -414,14 +448,6 @@ static void random_models_agree_with_the_checker(void **state) {
     if (planner_make(&input, &bytes, &count) != OK) fail_msg("round %u: %s\n%s\n%s", round, fail_text(), config, deploy);
     free(bytes);
   }
-}
-
-static const plan_guarantee *guarantee_of(fixture_bytes file, const char *axis) {
-  const plan_guarantee *rows = table(file, header(file)->guarantees);
-  for (uint32_t i = 0; i < header(file)->guarantees.count; i++)
-    if (strcmp(text(file, rows[i].axis), axis) == 0) return &rows[i];
-  fail_msg("no axis %s", axis);
-  return NULL;
 }
 
 static void every_axis_has_one_guarantee(void **state) {
@@ -586,6 +612,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(a_query_scale_has_a_table),
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
       cmocka_unit_test(long_contexts_have_room_for_groups),
+      cmocka_unit_test(fast_prefill_is_another_parity),
       cmocka_unit_test(limits_are_checked_by_name),
       cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),
       cmocka_unit_test(free_memory_becomes_pages),

@@ -1,0 +1,220 @@
+/* test_prefill.c - parity fast-prefill: one receipt however contexts are cut into pieces and prompts into steps, whoever shares the batch,
+ * with rows of the prefix cache and after preemptions, on either machine; near to the receipts of strict, which it is not.
+ *
+ * Wraps the two ops of the form to count what they are given, and to plant faults: a piece that begins anew, rows of another context.
+ * Each is found. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "e2e.h"
+#include "engine/base.h"
+#include "engine/cpu/cpu.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define REQUESTS 6u /* instrumented code is slow */
+#else
+#define REQUESTS 20u
+#endif
+#define PROMPT_MAX 180u
+#define LONG 1u /* the request with a prompt of LONG_TOKENS */
+#define LONG_TOKENS 330u
+#define TOKENS_MAX 70u
+
+#define FAST "chunk_tokens: 64\ngroup_chunks: 2\nparity: fast-prefill\n"
+#define LIMITS "max_seqs: 16\nmax_batch_tokens: 256\nmax_len: 448\nkv_pages: 120\nladder: [1, 2, 4, 8, 16]\n"
+#define TIGHT "max_seqs: 5\nmax_batch_tokens: 33\nmax_len: 512\nkv_pages: 11\nladder: [3]\n" /* one of full length, and a little */
+
+enum fault { SOUND, PIECE_BEGINS_ANEW, ANOTHER_CONTEXT };
+static enum fault planted, fault;
+static uint32_t pieces_most, contexts_most, tiles_seen;
+static e2e_model model;
+static e2e_requests requests;
+
+int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
+int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
+void __real_cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool);
+void __wrap_cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool);
+void __real_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool);
+void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool);
+
+/* Not while an engine starts, whose check of the machine would see it. */
+int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
+  fault = SOUND;
+  int code = __real_verbatim_open(engine, config);
+  fault = planted;
+  return code;
+}
+
+void __wrap_cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool) {
+  mla_expand_args changed = *args;
+  step_context one[2] = {args->contexts[0], args->contexts[0]};
+  pieces_most = max_u32(pieces_most, args->piece + 1);
+  contexts_most = max_u32(contexts_most, args->step->seq_count);
+  if (fault == ANOTHER_CONTEXT && args->step->seq_count == 2) {
+    one[1] = args->contexts[1];
+    one[1].seq = one[0].seq;
+    changed.contexts = one;
+  }
+  __real_cpu_mla_expand(&changed, pool);
+}
+
+void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool) {
+  uint64_t row = (uint64_t)args->heads * (args->v_dim + 2);
+  tiles_seen += args->step->tile_count;
+  if (fault == PIECE_BEGINS_ANEW && args->piece == 1)
+    for (uint32_t t = 0; t < args->step->tile_count; t++)
+      for (uint32_t i = 0; i < args->tiles[t].count; i++)
+        for (uint32_t h = 0; h < args->heads; h++)
+          args->state[(args->tiles[t].row + i) * row + h * (args->v_dim + 2) + args->v_dim] = -0x1p60f;
+  __real_cpu_mla_prefill(args, pool);
+}
+
+/* === Receipts =============================================================================================================== */
+
+static verbatim_config base_config(void) {
+  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
+}
+
+static bool is_same(const verbatim_config *config, digest expected) {
+  digest found = e2e_run(config, &requests, 0, requests.count);
+  return memcmp(found.bytes, expected.bytes, DIGEST_BYTES) == 0;
+}
+
+#define EXPECT(what, ...)                                                       \
+  do {                                                                          \
+    verbatim_config c = base_config();                                          \
+    __VA_ARGS__;                                                                \
+    if (!is_same(&c, alone)) fail_msg("%s: another receipt", what);             \
+  } while (0)
+
+static void check_all(const char *config_path) {
+  static const char *const sizes[] = {"64", "128", "192", "448", "65536"};
+  char plan[E2E_PATH_MAX], tight[E2E_PATH_MAX], deploy[512];
+  e2e_make_model(&model, config_path, LIMITS FAST);
+  verbatim_config one = base_config();
+  one.max_active = 1;
+  digest alone = e2e_run(&one, &requests, 0, requests.count);
+  pieces_most = contexts_most = tiles_seen = 0;
+  for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+    snprintf(deploy, sizeof deploy, LIMITS FAST "expand_tokens: %s\n", sizes[i]);
+    e2e_make_plan(&model, "pieces", deploy, plan);
+    EXPECT(sizes[i], c.plan_path = plan);
+    EXPECT("poison, cuts of 100 tokens", c.plan_path = plan, c.poison = true, c.chunk_tokens = 100, c.shuffle_pages = 5);
+  }
+  e2e_make_plan(&model, "tight", TIGHT FAST "expand_tokens: 128\n", tight);
+  EXPECT("few pages, preemptions", c.plan_path = tight);
+  EXPECT("few pages, poison", c.plan_path = tight, c.poison = true, c.shuffle_pages = 3);
+  EXPECT("cuts of 1 token", c.chunk_tokens = 1);
+  EXPECT("cuts of 65 tokens, no cache", c.chunk_tokens = 65, c.no_prefix_cache = true);
+  EXPECT("direct", c.direct = true, c.poison = true);
+  EXPECT("CPU", c.device = VERBATIM_DEVICE_CPU, c.threads = 3);
+  if (e2e_device() == VERBATIM_DEVICE_CPU) assert_true(tiles_seen > 0 && pieces_most >= 6 && contexts_most >= 2);
+  e2e_remove(&model);
+}
+
+static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.json"); }
+static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json"); }
+static void glm4(void **state) { (void)state, check_all("tests/oracle/small-glm4-moe-lite.json"); }
+
+static void planted_faults_are_found(void **state) {
+  (void)state;
+  static const enum fault faults[] = {PIECE_BEGINS_ANEW, ANOTHER_CONTEXT};
+  if (e2e_device() != VERBATIM_DEVICE_CPU) skip(); /* they are planted in the CPU's ops */
+  e2e_make_model(&model, "tests/oracle/small-v3.json", LIMITS FAST "expand_tokens: 64\n");
+  verbatim_config c = base_config();
+  digest sound = e2e_run(&c, &requests, 0, requests.count);
+  for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+    planted = faults[i];
+    if (is_same(&c, sound)) fail_msg("fault %d was not found", (int)planted);
+    planted = SOUND;
+    assert_true(is_same(&c, sound));
+  }
+  e2e_remove(&model);
+}
+
+/* === Strict and fast ======================================================================================================== */
+
+/* The log-probabilities of the long prompt's tokens under both: other bits, and nearly the same numbers. */
+static void near_to_strict_and_not_it(void **state) {
+  (void)state;
+  static float scores[LONG_TOKENS];
+  char strict[E2E_PATH_MAX];
+  verbatim_request *r = &requests.list[LONG];
+  double largest = 0;
+  uint32_t different = 0;
+  e2e_make_model(&model, "tests/oracle/small-v3.json", LIMITS FAST);
+  e2e_make_plan(&model, "strict", LIMITS "chunk_tokens: 64\ngroup_chunks: 2\n", strict);
+  verbatim_config c = base_config();
+  (void)e2e_run(&c, &requests, LONG, 1);
+  for (uint32_t i = 0; i + 1 < LONG_TOKENS; i++) scores[i] = r->scores[i].logprob;
+  c.plan_path = strict;
+  (void)e2e_run(&c, &requests, LONG, 1);
+  for (uint32_t i = 0; i + 1 < LONG_TOKENS; i++) {
+    double difference = fabs((double)scores[i] - (double)r->scores[i].logprob);
+    different += difference != 0;
+    largest = difference > largest ? difference : largest;
+  }
+  print_message("    %u of %u log-probabilities differ, by at most %g\n", different, LONG_TOKENS - 1, largest);
+  assert_true(different > LONG_TOKENS / 2 && largest < 0.1);
+  e2e_remove(&model);
+}
+
+/* A made token is not the same token of a prompt, and no page of one is taken for the other: the next turn of a conversation has the
+ * receipt that it has alone, after the turn whose answer it repeats. */
+static void the_next_turn_is_its_own(void **state) {
+  (void)state;
+  static int32_t ids[LONG_TOKENS + TOKENS_MAX];
+  static verbatim_token tokens[2][8];
+  verbatim_request *first = &requests.list[LONG], next = VERBATIM_REQUEST_DEFAULTS;
+  verbatim *engine;
+  e2e_make_model(&model, "tests/oracle/small-v3.json", LIMITS FAST);
+  verbatim_config c = base_config();
+  for (uint32_t run = 0; run < 2; run++) {
+    bool busy = true;
+    assert_int_equal(verbatim_open(&engine, &c), 0);
+    if (run == 0) {
+      assert_int_equal(verbatim_submit(engine, first), 0);
+      while (busy) assert_int_equal(verbatim_poll(engine, &busy), 0);
+      for (uint32_t i = 0; i < LONG_TOKENS + TOKENS_MAX; i++)
+        ids[i] = i < LONG_TOKENS ? first->prompt[i] : first->tokens[i - LONG_TOKENS].id;
+    }
+    next.prompt = ids, next.prompt_count = LONG_TOKENS + TOKENS_MAX, next.max_tokens = 8, next.ignore_eos = true, next.tokens = tokens[run];
+    assert_int_equal(verbatim_submit(engine, &next), 0);
+    for (busy = true; busy;) assert_int_equal(verbatim_poll(engine, &busy), 0);
+    uint64_t reused = verbatim_count(engine).reused_tokens;
+    assert_int_equal(reused, run == 0 ? LONG_TOKENS / 64 * 64 : 0); /* pages of the prompt, none with made tokens */
+    verbatim_close(engine);
+  }
+  assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+  e2e_remove(&model);
+}
+
+static void make_requests(void) {
+  e2e_requests_make(&requests, REQUESTS, 384, LONG_TOKENS, TOKENS_MAX);
+  for (uint32_t i = 0; i < REQUESTS; i++) {
+    verbatim_request *r = &requests.list[i];
+    if (i != LONG && r->prompt_count > PROMPT_MAX) r->prompt_count = 2 + r->prompt_count % (PROMPT_MAX - 1);
+    if (r->score) r->score_from = min_u32(r->score_from, r->prompt_count - 1);
+  }
+  verbatim_request *r = &requests.list[LONG];
+  ASSERT(r->prompt_count == LONG_TOKENS);
+  r->max_tokens = TOKENS_MAX;
+  r->score = r->ignore_eos = true;
+  r->score_from = 1;
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(v3),   cmocka_unit_test(minicpm3), cmocka_unit_test(glm4),
+                                     cmocka_unit_test(planted_faults_are_found), cmocka_unit_test(near_to_strict_and_not_it),
+                                     cmocka_unit_test(the_next_turn_is_its_own)};
+  e2e_begin(argc, argv);
+  make_requests();
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  e2e_requests_free(&requests);
+  return failed;
+}
