@@ -141,11 +141,7 @@ NUM void ptx_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 c, u
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
-NUM u32 ptx_load_fresh(const u32 *p) {
-  u32 x;
-  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
-  return x;
-}
+template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {

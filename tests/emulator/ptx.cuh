@@ -80,7 +80,7 @@ NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r
   emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
-NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
+template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }
