@@ -109,7 +109,7 @@ EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "embed": 128, "qkv_rope": 256, "mla_fold": 128, "moe_sort": 1024, "sample": 512, "row_digest": 1024, "adjust": 512}.items()}
-EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((1024, 1), (1024, 2), (1024, 8), (256, 8), (256, 4))]
+EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
@@ -186,7 +186,8 @@ FLAWS = [
     ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
      "a row that was only scored sets the next token"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
-    ("rmsnorm", 0, "rmsnorm.cu", "s/if (first == j) held/held/", "the last piece is taken for the first"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/shared.j + e . SPEC_THREADS. = v/shared[j] = v/", "vectors of a thread share a place"),
+    ("rmsnorm", 1, "rmsnorm.cu", "s/if (i < columns) .(uint2/if (i < a.dim) *(uint2/", "the rehearsal is kept"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece == 0) held/held/", "the last piece is taken for the first"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "s/if (piece + i < a.dim) p =/if (piece + i > 0u) p =/", "the first square is left out"),
     ("rmsnorm", 4, "rmsnorm_many.cuh", "\\#shared\\[i\\], p#{n;d}", "a piece is overwritten before its squares are added"),
@@ -196,11 +197,12 @@ FLAWS = [
      "a pair behind the share is not counted"),
     ("moe_sort", 0, "moe_sort.cu", "s/first + s.before.t./first/", "shares before this one are left out"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/(k0 + b) % 32u/b % 32u/", "experts behind the eighth are others"),
-    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? num_add(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
+    ("rmsnorm", 2, "rmsnorm.cu", "s/a.delta ? add4(sum.e., delta.e.) : sum/sum/", "the shared expert is left out"),
     ("rmsnorm", 0, "rmsnorm.cu", "s/, a.y_scale)/, a.y_scale < 0.0f ? 2.0f : 1.0f)/", "a result is not scaled"),
     ("router", 1, "router.cu", "s/token > 32u . m ? (1u << (token - 32u . m)) - 1u/token > 32u * m ? (2u << (token - 32u * m)) - 1u/",
      "a pair stands before itself"),
-    ("router", 1, "router.cu", "s/a.top_k \\&\\& !rehearses/a.top_k/", "the rehearsal is kept"),
+    ("router", 1, "router.cu", "s/a.experts \\&\\& !rehearses/a.experts/", "the rehearsal is kept"),
+    ("router", 1, "router.cu", "s/a.pair_row.place. = place/a.pair_row[place] = 0/", "the pairs of a token alone share a row"),
     ("router", 0, "router.cu", "\\#expert_first.a.experts. = tokens#{n;d}", "pairs are placed before all experts are counted"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
      "pairs of halves are not told apart"),

@@ -108,6 +108,7 @@ enum cuda_constant {
   CUDA_FUNCTION_LOCAL_BYTES = 3,    /* CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES                  */
   CUDA_FUNCTION_REGISTERS = 4,      /* CU_FUNC_ATTRIBUTE_NUM_REGS                          */
   CUDA_FUNCTION_SHARED_DYNAMIC = 8, /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES     */
+  CUDA_FUNCTION_SHARED_SHARE = 9,   /* CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT  */
   CUDA_STREAM_APART = 1,            /* CU_STREAM_NON_BLOCKING                              */
   CUDA_EVENT_TIMED = 0,             /* CU_EVENT_DEFAULT                                    */
   CUDA_EVENT_UNTIMED = 2,           /* CU_EVENT_DISABLE_TIMING                             */

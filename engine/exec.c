@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
-#define BRANCH_ROWS_MIN 2u /* one token's kernels start early and hold the shared memory that a side branch would need */
 
 /* === Memory ================================================================================================================= */
 

@@ -300,6 +300,8 @@ static status check_resources(const gpu *self, const gpu_kernel_config *config, 
     return FAIL(ERR_DEVICE, "kernel %s: blocks of %u threads planned, at most %d possible", config->name, config->threads, threads);
   TRY(check(self, self->api.cuKernelGetAttribute(&used, CUDA_FUNCTION_REGISTERS, kernel, self->device), "cuKernelGetAttribute"));
   *registers = (uint32_t)used;
+  /* One division of a multiprocessor's memory for all kernels: it need not change between those that overlap. */
+  TRY(check(self, self->api.cuKernelSetAttribute(CUDA_FUNCTION_SHARED_SHARE, 100, kernel, self->device), "cuKernelSetAttribute(division)"));
   if (config->shared_bytes == 0) return OK;
   if (config->shared_bytes > self->info.shared_bytes_max)
     return FAIL(ERR_DEVICE, "kernel %s: %u bytes of shared memory planned, GPU %u has %u a block", config->name, config->shared_bytes,

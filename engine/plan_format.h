@@ -137,8 +137,10 @@ typedef struct plan_dim { /* grid extent = min(cap or infinity, constant + ceil(
 } plan_dim;
 
 /* Ops of the side branch need nothing of the main ops that stand between them and the next op that joins, nor these of them: in steps of
- * at most split_rows_max token rows the two may run beside each other. */
+ * at most split_rows_max token rows the two may run beside each other. Not in steps of one, whose kernels start early and hold the shared
+ * memory that a side branch would need: there ops of the two run beside each other by the order in their arguments (enum op_order). */
 enum plan_branch { BRANCH_MAIN = 0, BRANCH_SIDE = 1, BRANCH_JOIN = 2 };
+#define BRANCH_ROWS_MIN 2u
 
 typedef struct plan_op {
   uint32_t kernel;                 /* index in kernels.def: what is computed                 */

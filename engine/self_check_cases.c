@@ -342,9 +342,9 @@ void self_check_cases_router(self_check_image *image) {
     {.experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = ROUTER_SOFTMAX, .group_mode = ROUTER_GROUP_MAX,
      .scale = 16},
   };
-  const bool tied = image->form == 3, sorts = image->form == 4; /* 4: tokens of softmax in one block, and their pairs sorted */
+  const bool tied = image->form == 3, sorts = image->form >= 4; /* 4: softmax, tokens in one block, and their pairs sorted; 5: one token */
   router_args a = forms[tied ? 0 : sorts ? 1 : image->form];
-  const u32 tokens = sorts ? 15 : TOKENS;
+  const u32 tokens = image->form == 5 ? 1 : sorts ? 15 : TOKENS;
   a.step = take_step(image, tokens, 0, 0);
   f32 *logits = take(image, (tokens + 1) * a.experts * 4ull), *bias = take(image, a.experts * 4ull);
   fill_f32(image, logits, tokens * a.experts, -3, 6);

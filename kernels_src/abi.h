@@ -10,6 +10,10 @@
 
 #include "step.h"
 
+/* Where a kernel stands on its stream. FIRST: the kernel behind starts when all that was before this one is complete. BESIDE: the kernel
+ * before is FIRST, and nothing that one of the two writes is touched by the other. */
+enum op_order { ORDER_CHAIN = 0, ORDER_FIRST = 1, ORDER_BESIDE = 2 };
+
 /* Rows of an op: that count times rows_mul. ROWS_MADE, ROWS_PROMPT: launch rows of ops whose `step` is a part of the step (their own
  * arguments say ROWS_TOKENS); ops of ROWS_PROMPT that follow each other run in turn for every piece of the step's contexts. */
 enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3 };
@@ -83,7 +87,7 @@ typedef struct gemm_args {
   u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
   u32 y_kind;
-  u32 pad;
+  u32 order;              /* of few rows */
 } gemm_args;
 
 /* What mla_fold finds of a token: unit u of head h is row (first + u * step) * heads + h of the partial results. */
@@ -171,7 +175,8 @@ typedef struct router_args {
   u32 scoring, group_mode;
   u32 normalise;     /* 1: weights divided by their sum + 1e-20 */
   f32 scale;         /* then multiplied by this           */
-  u32 sorts, pad;    /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
+  u32 sorts;         /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
+  u32 order;
 } router_args;
 
 /* Orders the T * K (token, slot) pairs by expert, then token; with columns the tokens' rows too: x_sorted[row] = x[row_token[row]]. */

@@ -5,6 +5,7 @@
  * up are two matrices, and a box takes half of the rows from each. maps.x: k, launch rows and batches of x, boxes of 64 x
  * SPEC_TILE_ROWS. Moves n * k * 2 bytes of weights, each once, and as many of them as the ring holds before the end of the kernel
  * before this one. Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch (1.6 us) and the chain (18 cycles for 16 k).
+ * a.order: a product beside the one before it starts about 1 us after that one's wait and takes no part of its time.
  *
  * On an H200 (CUDA 13.0, driver 580), in a graph of overlapping calls over other weights, us at 1, 8 and 32 rows, in brackets the floor
  * and cuBLASLt's best of its first 24 algorithms, split-K included, at 1 and 32 rows:
@@ -13,7 +14,8 @@
  *   2112 x 7168 9.0, 9.0, 9.9 (7.0; 11.6, 12.1)         24576 x 1536 17.9, 18.4, 19.6 (17.6; 19.8, 20.7)
  *   7168 x 16384 56.0, 55.9, 55.8 (54.6; 60.7, 63.9)    129280 x 7168 428, 431, 439 (431; 407, 422)
  * At 64 rows 13.4 us for 2112 x 7168, 20.9 for 24576 x 1536, 58.2 for 7168 x 16384.
- * Lost: stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two blocks share a multiprocessor (there 4.8 us).
+ * Lost: stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two blocks share a multiprocessor (there 4.8 us); all
+ * code run once before the wait (+19 us in a step of 2,322).
  * Weights tiled anew, so that a stage is one contiguous piece, were 5 to 8 % faster in a run of their own, and are a second layout. */
 #ifndef VERBATIM_GEMM_FEW_CUH
 #define VERBATIM_GEMM_FEW_CUH
@@ -22,7 +24,7 @@
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_constant__ gemm_args a,
                                                                 const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  ptx_grid_next();
+  if (a.order != ORDER_FIRST) ptx_grid_next();
   few_ring ring = few_start(shared, maps, 1);
   const u32 warp = ptx_uniform(threadIdx.x / 32u), is_silu = a.y_kind == Y_SILU;
   const u32 columns = is_silu ? a.n / 2u : a.n, height = is_silu ? FEW_HALF : SPEC_TILE_N, blocks = a.k / 64u;
@@ -41,7 +43,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     return;
   }
   if (warp == FEW_X_WARP && threadIdx.x % 32u != 0) return;
-  ptx_grid_wait();
+  if (a.order != ORDER_BESIDE) ptx_grid_wait(); /* else the thread above does, behind its copies */
+  if (a.order == ORDER_FIRST) ptx_grid_next();
   const u32 count = *count_at; /* on its way while the product runs */
   u32 row0 = 0;
   do {

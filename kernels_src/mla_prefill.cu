@@ -17,10 +17,12 @@
  * Dynamic shared bytes: 2048 + 16384 * KB + SPEC_STAGES * PAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1.
  * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
  * page, from L2.
- * Measured on an H200, one run, TFLOP/s, in brackets by one page a stage with Q in registers: 478 (464) for 8192 tokens of 16 heads
- * of 128 + 64 and 128, 496 (468) for the last 8192 of 32768, 273 (264) for 16 times 1024. That is warm, at the chip's limit of power: the
- * first launches of a process are 12 % faster. Tried and lost: ones as columns behind v; all products with ones behind the others; the test
- * for weights of 0 once a page; products without turns; the turn given on before the second page's; Q in registers, two pages beside it. */
+ * Measured on an H200, one run, TFLOP/s, in brackets with one page a stage, Q in registers and weights of scaled scores: 495 (454) for 8192
+ * tokens of 16 heads of 128 + 64 and 128, 508 (471) for the last 8192 of 32768, 278 (257) for 16 times 1024. That is warm, at the chip's
+ * limit of power; the first launches of a process are 6 to 16 % faster. With weights of scaled scores products alone took 487 us of the
+ * first case's 714, weights alone 479: both want the registers' ports. Tried and lost: ones as columns behind v; products with ones behind
+ * the others; the test for weights of 0 once a page; products without turns; the turn given on earlier or when the scores are there; Q in
+ * registers and two pages. */
 #include "spec.cuh"
 #include "ptx.cuh"
 
@@ -67,9 +69,9 @@ typedef struct rows {
   u64 query[2]; /* token row * heads + head */
 } rows;
 
-/* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. */
+/* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. unscale: 1 / scale_log2. */
 typedef struct chain {
-  f32 m[2], l[4], o[OUTPUTS];
+  f32 m[2], l[4], o[OUTPUTS], unscale;
 } chain;
 
 /* A stage of the ring, by turns. */
@@ -184,6 +186,8 @@ NUM void load_queries(const mla_prefill_args &a, const item &it, u32 page, u32 g
 }
 
 NUM void begin(const mla_prefill_args &a, chain &c, const rows &r, bool is_first) {
+  c.unscale = num_div(1.0f, a.scale_log2);
+  ptx_hold(c.unscale); /* else it is divided again at every use */
   c.m[0] = c.m[1] = NO_MAX;
 #pragma unroll
   for (u32 i = 0; i < 4; i++) c.l[i] = 0.0f;
@@ -256,16 +260,6 @@ NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
   ptx_multiply_commit();
 }
 
-/* num_exp2_bf16, but what is 0 there is some negative number here, which packing makes 0: one selection less. */
-NUM f32 weight_of(f32 x) {
-  const f32 y = x < -126.0f ? -128.0f : x; /* NaN stays */
-  const f32 t = num_add(y, NUM_ROUND), f = num_sub(y, num_sub(t, NUM_ROUND));
-  f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
-  p = num_fma(p, f, 0x1.62f31ap-1f);
-  p = num_fma(p, f, 0x1.fff692p-1f);
-  return num_float(num_bits(p) + (num_bits(t) << 23));
-}
-
 /* Largest of the thread's scores of each row in the page, by several maxima side by side; then of the row's four threads. */
 NUM void find_tops(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
   f32 part[8];
@@ -281,37 +275,41 @@ NUM void find_tops(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
   }
 }
 
+/* Tokens of the warpgroup's own page that stand behind a row's own. */
+NUM void hide(f32 (&s)[32u * PAGES], u32 at, f32 as) {
+  const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, column = threadIdx.x % 4u * 2u;
+#pragma unroll
+  for (u32 i = 0; i < 32; i++)
+    if (i / 4u * 8u + i % 2u + column > row + i / 2u % 2u * 8u) s[at + i] = as;
+}
+
 /* Makes weights of the scores of a page, s[at ..], and brings m up to date; factor: what O and l are to be multiplied by. */
 NUM void weigh(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, f32 (&factor)[2], bool is_own) {
-  f32 top[2];
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) s[at + i] = num_mul(s[at + i], a.scale_log2);
-  if (is_own) { /* tokens behind a row's own */
-    const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, column = threadIdx.x % 4u * 2u;
-#pragma unroll
-    for (u32 i = 0; i < 32; i++)
-      if (i / 4u * 8u + i % 2u + column > row + i / 2u % 2u * 8u) s[at + i] = -INFINITE;
-  }
+  f32 top[2], base[2], low[2];
+  if (is_own) hide(s, at, -INFINITE);
   find_tops(s, at, top);
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    const f32 m = fmaxf(c.m[h], num_ceil(top[h]));
+    const f32 m = fmaxf(c.m[h], num_ceil(num_mul(top[h], a.scale_log2)));
     factor[h] = num_exp2_int(num_sub(c.m[h], m)); /* 1 where they are equal */
     c.m[h] = m;
+    base[h] = num_weight_base(m);
+    low[h] = num_weight_low(m, c.unscale);
   }
 #pragma unroll
-  for (u32 i = 0; i < 32; i++) s[at + i] = weight_of(num_sub(s[at + i], c.m[i / 2u % 2u]));
-  if (PAGES == 1u) return; /* there are no registers for it */
-  u32 all = 0;
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) all |= num_bits(s[at + i]);
-  ptx_settle(all);
+  for (u32 i = 0; i < 32; i++) s[at + i] = num_weight(ptx_max(s[at + i], low[i / 2u % 2u]), a.scale_log2, base[i / 2u % 2u]);
+  if (is_own) hide(s, at, 0.0f);
 }
 
-/* The weights as an operand: pairs of tokens, register i % 4 of step i / 4. */
+/* The weights of a page as an operand: pairs of tokens, register i % 4 of step i / 4. */
 NUM void pack(u32 (&p)[4][4], const f32 (&s)[32u * PAGES], u32 at) {
+  u32 all = 0;
 #pragma unroll
-  for (u32 i = 0; i < 16; i++) p[i / 4u][i % 4u] = ptx_pack_bf16_positive(s[at + 2u * i], s[at + 2u * i + 1u]);
+  for (u32 i = 0; i < 16; i++) {
+    p[i / 4u][i % 4u] = ptx_pack_bf16(s[at + 2u * i], s[at + 2u * i + 1u]);
+    all |= p[i / 4u][i % 4u];
+  }
+  if (PAGES == 2u) ptx_settle(all); /* else there are no registers for it */
 }
 
 NUM void rescale(chain &c, const f32 (&factor)[2]) {

@@ -46,16 +46,29 @@ NUM bf16 num_to_bf16(f32 x) {
 
 #define NUM_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer */
 
-/* 2^x for -126 <= x <= 0, relative error below 7.6e-5: what a rounding to bf16 needs. 0 below -126. */
-NUM f32 num_exp2_bf16(f32 x) {
-  f32 y = x < -126.0f ? -126.0f : x; /* NaN stays */
-  f32 t = num_add(y, NUM_ROUND);
-  f32 f = num_sub(y, num_sub(t, NUM_ROUND));
+/* 2^(n + f), relative error below 7.6e-5: what a rounding to bf16 needs. t: n + NUM_ROUND, -126 <= n <= 0; |f| <= 1/2. */
+NUM f32 num_exp2_parts(f32 t, f32 f) {
   f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
   p = num_fma(p, f, 0x1.62f31ap-1f);
   p = num_fma(p, f, 0x1.fff692p-1f);
-  f32 r = num_float(num_bits(p) + (num_bits(t) << 23));
+  return num_float(num_bits(p) + (num_bits(t) << 23));
+}
+
+/* 2^x for -126 <= x <= 0. 0 below -126. */
+NUM f32 num_exp2_bf16(f32 x) {
+  f32 y = x < -126.0f ? -126.0f : x; /* NaN stays */
+  f32 t = num_add(y, NUM_ROUND);
+  f32 r = num_exp2_parts(t, num_sub(y, num_sub(t, NUM_ROUND)));
   return x < -126.0f ? 0.0f : r;
+}
+
+/* 2^(s * scale - m) for scores s of a row whose largest, times scale, is at most m and above m - 1, an integer. Scores below `low` weigh
+ * what it does, about 2^-120. NaN where m is not below 2^22 in magnitude. base, low: of the row. */
+NUM f32 num_weight_base(f32 m) { return m > -4194304.0f && m < 4194304.0f ? num_sub(NUM_ROUND, m) : num_float(0x7fffffffu); }
+NUM f32 num_weight_low(f32 m, f32 unscale) { return num_mul(num_sub(m, 120.0f), unscale); } /* unscale: 1 / scale */
+NUM f32 num_weight(f32 s, f32 scale, f32 base) { /* s: not below low */
+  f32 t = num_fma(s, scale, base);
+  return num_exp2_parts(t, num_fma(s, scale, num_sub(base, t)));
 }
 
 /* 2^d for an integer d <= 0; 0 below -126. */

@@ -140,22 +140,19 @@ NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, 
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
-NUM u32 ptx_load_fresh(const u32 *p) {
-  u32 x;
-  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
-  return x;
-}
+template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 
-/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. _positive: negative ones become 0. */
+/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
   return d;
 }
-NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) {
-  u32 d;
-  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
-  return d;
+
+/* The larger one; NaN if one is. */
+NUM f32 ptx_max(f32 x, f32 y) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(y));
+  return x;
 }
 
 /* Stores four 8x8 matrices of 16-bit numbers transposed: lane i gives the address of 16 bytes, column i % 8 of matrix i / 8. */

@@ -7,7 +7,7 @@
  * does: each expert has a bit of every token, so that places are counts of bits. Moves experts * 4 bytes a token; a launch and
  * one round trip to L2 bound it. In a chain of overlapping launches on an H200, 64 experts, top 6: 3.1 us, with the sort 3.5 us at 1 row
  * and 3.9 us at 16; a second token for each warp takes 2.9 us more, which is why more tokens have a sort of their own. Running it once
- * before the wait took 27 us off a step of 2,484 us with 26 of it. */
+ * before the wait took 27 us off a step of 2,484 us with 26 of it; beside another kernel (a.order) it starts behind the wait anyway. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
@@ -51,44 +51,40 @@ template <u32 N> NUM u32 take_first(u32 (&order)[N], u32 count) {
   return first;
 }
 
-/* s[e] of NUMERICS.md into score. */
+/* s[e] of NUMERICS.md into score. logits: or null, then all are 0. All logits are on their way together, else loops are short: code that
+ * comes from memory for one token takes longer than a round more. */
 NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
   const u32 lane = threadIdx.x % 32u;
-  f32 value[EXPERTS_PER_LANE];
-  u32 order[EXPERTS_PER_LANE];
+  f32 value[EXPERTS_PER_LANE], top = 0.0f, p = 0.0f;
+  u32 best = 0;
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
     if (32u * i >= a.experts) break;
-    value[i] = e < a.experts ? logits[e] : 0.0f;
+    value[i] = e < a.experts && logits ? ptx_load_fresh(logits + e) : 0.0f;
+  }
+#pragma unroll
+  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
+    const u32 e = lane + 32u * i, order = e < a.experts ? num_order(value[i]) : 0u;
+    if (32u * i >= a.experts) break;
+    score[e] = value[i];
+    top = order > best ? value[i] : top;
+    best = order > best ? order : best;
   }
   if (a.scoring == ROUTER_SIGMOID) {
-#pragma unroll
-    for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-      if (32u * i >= a.experts) break;
-      score[lane + 32u * i] = num_sigmoid(value[i]);
-    }
+#pragma unroll 4
+    for (u32 e = lane; e < a.experts; e += 32u) score[e] = num_sigmoid(score[e]);
     return;
   }
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    order[i] = lane + 32u * i < a.experts ? num_order(value[i]) : 0;
-  }
-  const f32 top = logits[take_first(order, a.experts)];
-  f32 p = 0.0f;
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    value[i] = num_exp(num_sub(value[i], top));
-    if (lane + 32u * i < a.experts) p = num_add(p, value[i]);
+  top = __shfl_sync(WARP_ALL, top, __ffs((i32)__ballot_sync(WARP_ALL, best == __reduce_max_sync(WARP_ALL, best))) - 1);
+#pragma unroll 1
+  for (u32 e = lane; e < a.experts; e += 32u) {
+    score[e] = num_exp(num_sub(score[e], top));
+    p = num_add(p, score[e]);
   }
   const f32 z = reduce_tree_warp(p);
-#pragma unroll
-  for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
-    if (32u * i >= a.experts) break;
-    score[lane + 32u * i] = num_div(value[i], z);
-  }
+#pragma unroll 1
+  for (u32 e = lane; e < a.experts; e += 32u) score[e] = num_div(score[e], z);
 }
 
 NUM f32 choice_of(const router_args &a, const f32 *score, u32 e) { return a.bias ? num_add(score[e], a.bias[e]) : score[e]; }
@@ -117,44 +113,50 @@ NUM u64 choose_groups(const router_args &a, const f32 *score) {
   return stays;
 }
 
-/* The experts of token t, by a warp. rehearses: of no token, and nothing is kept. */
-NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses) {
-  const u32 lane = threadIdx.x % 32u;
+/* The experts of token t, by a warp. rehearses: of no token, and nothing is kept. alone: the only token, whose pairs are in order. */
+NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses, bool alone) {
+  const u32 lane = threadIdx.x % 32u, below = (1u << lane) - 1u;
   f32 *score = s.score[threadIdx.x / 32u];
-  score_experts(a, rehearses ? score : a.logits + (u64)t * a.experts, score);
+  score_experts(a, rehearses ? nullptr : a.logits + (u64)t * a.experts, score);
   __syncwarp();
-  const u32 neighbours = a.group_mode == ROUTER_GROUP_NONE ? a.experts : a.experts / a.groups;
-  const u64 stays = a.group_mode == ROUTER_GROUP_NONE ? 1 : choose_groups(a, score);
-  u32 order[EXPERTS_PER_LANE];
+  const bool grouped = a.group_mode != ROUTER_GROUP_NONE;
+  const u64 stays = grouped ? choose_groups(a, score) : 1;
+  const u32 per_expert = grouped ? ((1u << 20) * a.groups + a.experts - 1u) / a.experts : 0u; /* e * that >> 20 is e's group, to 512 */
+  u32 order[EXPERTS_PER_LANE], chosen = 0; /* bit i: expert lane + 32 i is */
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
     if (32u * i >= a.experts) break;
-    order[i] = e < a.experts && (stays >> (e / neighbours) & 1u) ? num_order(choice_of(a, score, e)) : 0;
+    order[i] = e < a.experts && (stays >> (e * per_expert >> 20) & 1u) ? num_order(choice_of(a, score, e)) : 0;
   }
-  u32 id = 0xffffffffu; /* lane k < top_k: the k-th choice */
+#pragma unroll 1
   for (u32 k = 0; k < a.top_k; k++) {
     const u32 e = take_first(order, a.experts);
-    if (lane == k) id = e;
+    chosen |= e % 32u == lane ? 1u << (e / 32u) : 0u;
   }
 
-  u32 place = 0; /* by ascending id */
-  for (u32 k = 0; k < a.top_k; k++) place += __shfl_sync(WARP_ALL, id, k) < id;
   f32 sum = 0.0f;
-  const f32 w = lane < a.top_k ? score[id] : 0.0f;
-  for (u32 k = 0; k < a.top_k; k++) { /* the chain runs in ascending id */
-    const u32 from = (u32)__ffs((i32)__ballot_sync(WARP_ALL, lane < a.top_k && place == k)) - 1u;
-    sum = num_add(sum, __shfl_sync(WARP_ALL, w, from));
-  }
-  if (lane < a.top_k && !rehearses) {
-    const f32 share = a.normalise ? num_div(w, num_add(sum, 1e-20f)) : w;
-    a.topk_id[(u64)t * a.top_k + place] = id;
+  for (u32 i = 0; 32u * i < a.experts && a.normalise; i++) /* the chain runs in ascending id */
+    for (u32 left = __ballot_sync(WARP_ALL, chosen >> i & 1u); left; left &= left - 1u)
+      sum = num_add(sum, score[32u * i + (u32)__ffs((i32)left) - 1u]);
+  u32 before = 0;
+  for (u32 i = 0; 32u * i < a.experts && !rehearses; i++) {
+    const u32 e = lane + 32u * i, these = __ballot_sync(WARP_ALL, chosen >> i & 1u), place = before + (u32)__popc(these & below);
+    before += (u32)__popc(these);
+    if (alone && e < a.experts) a.expert_first[e] = place;
+    if (!(chosen >> i & 1u)) continue;
+    const f32 share = a.normalise ? num_div(score[e], num_add(sum, 1e-20f)) : score[e];
+    a.topk_id[(u64)t * a.top_k + place] = e;
     a.topk_weight[(u64)t * a.top_k + place] = num_mul(share, a.scale);
-    if (a.sorts) {
-      s.id[t][place] = (u16)id;
-      reduce_mark(&s.marks[id][t / 32u], 1u << (t % 32u));
+    if (alone) {
+      a.pair_row[place] = place;
+      a.row_token[place] = 0;
+    } else if (a.sorts) {
+      s.id[t][place] = (u16)e;
+      reduce_mark(&s.marks[e][t / 32u], 1u << (t % 32u));
     }
   }
+  if (alone && lane == 0 && !rehearses) a.expert_first[a.experts] = a.top_k;
   __syncwarp(); /* score may be written again */
 }
 
@@ -210,11 +212,13 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void router(const __grid_c
     ptx_grid_wait();
     return;
   }
+  const bool is_beside = a.order == ORDER_BESIDE, alone = a.sorts && tokens == 1u;
 #pragma unroll 1
-  for (u32 rehearses = a.sorts; rehearses < 2u; rehearses--) { /* 1, 0 or 0 alone: then it wraps */
-    if (!rehearses) ptx_grid_wait();
+  for (u32 rehearses = a.sorts && !is_beside; rehearses < 2u; rehearses--) { /* 1, 0 or 0 alone: then it wraps */
+    if (!rehearses && !is_beside) ptx_grid_wait();
     const u32 end = rehearses ? 1u : tokens;
-    for (u32 t = blockIdx.x * WARPS + threadIdx.x / 32u; t < end; t += step) route(a, s, t, rehearses);
-    if (a.sorts) sort_pairs(a, s, rehearses ? 0u : tokens, rehearses);
+    for (u32 t = blockIdx.x * WARPS + threadIdx.x / 32u; t < end; t += step) route(a, s, t, rehearses, alone);
+    if (a.sorts && !alone) sort_pairs(a, s, rehearses ? 0u : tokens, rehearses);
   }
+  if (is_beside) ptx_grid_wait();
 }

@@ -352,6 +352,15 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   return OK;
 }
 
+/* The form of rmsnorm for few rows keeps all of a row, in whole vectors. */
+static status check_row(const checker *c, const plan_op *op, const void *args) {
+  const rmsnorm_args *a = args;
+  const plan_kernel *k = &c->kernels[op->variant];
+  if (op->kernel != OP_rmsnorm || k->threads == 256) return OK;
+  if ((a->dim | a->x_stride | a->y_stride) % 4 == 0 && a->dim <= 4ull * k->threads * spec_of(c, k, "SPEC_HELD")) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), a->dim);
+}
+
 /* === One simulated step ================================================================================================= */
 
 static void add_run(buffer_state *s, uint64_t start, uint64_t end) {
@@ -462,6 +471,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   memcpy(args, c->bytes + c->h->args.offset + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[c->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
   TRY(check_grid(c, op, args, rows));
+  TRY(check_row(c, op, args));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "abi.h"
 #include "check_access.h"
+#include "draft.h"
 
 typedef struct window { /* ops first .. join - 1, and the op that joins */
   uint32_t first, join;
@@ -60,12 +61,35 @@ static status check_window(const branches_plan *p, window w) {
   return OK;
 }
 
+static uint32_t order_of(const branches_plan *p, const plan_op *op) {
+  const void *args = p->args + op->args_offset;
+  if (op->kernel == OP_gemm) return ((const gemm_args *)args)->order;
+  return op->kernel == OP_router ? ((const router_args *)args)->order : ORDER_CHAIN;
+}
+
+/* before: the op before this one in steps of one token, if it is in the same window. */
+static status check_order(const branches_plan *p, const plan_op *before, const plan_op *op) {
+  uint32_t order = order_of(p, op);
+  if (order > ORDER_BESIDE) return FAIL(ERR_FORMAT, "check: op %s has order %u, at most %u expected", name_of(p, op), order, ORDER_BESIDE);
+  if (order != ORDER_BESIDE) return OK;
+  if (op->rows_max >= BRANCH_ROWS_MIN) return FAIL(ERR_FORMAT, "check: op %s has branches and starts beside another", name_of(p, op));
+  if (!before || order_of(p, before) != ORDER_FIRST || (before->branch == BRANCH_SIDE) == (op->branch == BRANCH_SIDE))
+    return FAIL(ERR_FORMAT, "check: op %s starts beside the one before it, which is none of the other branch that lets it", name_of(p, op));
+  return OK;
+}
+
 status check_branches(const branches_plan *p) {
   uint32_t count = p->header->ops.count, first = UINT32_MAX;
+  const plan_op *before = NULL;
   for (uint32_t i = 0; i < count; i++) {
     const plan_op *op = &p->ops[i];
     if (op->branch == BRANCH_SIDE) TRY(check_regions(p, op));
-    if (op->branch == BRANCH_SIDE && first == UINT32_MAX) first = i;
+    if (op->branch == BRANCH_SIDE && first == UINT32_MAX) {
+      first = i;
+      before = NULL;
+    }
+    TRY(check_order(p, first == UINT32_MAX ? NULL : before, op));
+    if (op->rows_min < BRANCH_ROWS_MIN) before = op;
     if (first != UINT32_MAX && op->rows_kind != ROWS_TOKENS)
       return FAIL(ERR_FORMAT, "check: op %s is no op of every step, and another branch runs beside it", name_of(p, op));
     if (op->branch != BRANCH_JOIN || first == UINT32_MAX) continue;

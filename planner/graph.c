@@ -145,6 +145,19 @@ static void add_op_rows(graph *g, op_call call) {
   for (uint32_t i = 0; i < count; i++) add_alternative(g, &call, &choices[i], name);
 }
 
+/* order: a member of the arguments, for steps of one token; those of more have branches instead. */
+static void add_op_ordered(graph *g, op_call call, uint32_t *order) {
+  uint32_t last = call.rows_max;
+  if (*order != ORDER_CHAIN) {
+    call.rows_max = 1;
+    add_op_rows(g, call);
+    call.rows_min = 2;
+    call.rows_max = last;
+    *order = ORDER_CHAIN;
+  }
+  if (call.rows_min <= call.rows_max) add_op_rows(g, call);
+}
+
 #define ADD_OP(g, kernel_, what_, args_, refs_, kind_)                                                                     \
   add_op_rows((g), (op_call){.kernel = (kernel_), .what = (what_), .args = &(args_), .args_bytes = sizeof(args_),          \
                              .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
@@ -187,7 +200,10 @@ static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matr
   if (shape.batches == 0) shape.batches = 1;
   const draft_ref refs[] = {ARG(gemm_args, step, g->step, 0), ARG(gemm_args, x, x.buffer, x.offset), ARG(gemm_args, w, weight, 0),
                             ARG(gemm_args, y, y.buffer, y.offset)};
-  ADD_OP(g, OP_gemm, what, shape, refs, shape.rows_kind);
+  add_op_ordered(g, (op_call){.kernel = OP_gemm, .what = what, .args = &shape, .args_bytes = sizeof shape, .refs = refs,
+                              .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = 1,
+                              .rows_max = shape.rows_kind == ROWS_LOGITS ? g->l->max_logit_rows : g->l->max_batch_tokens},
+                 &shape.order);
 }
 
 /* === Attention ========================================================================================================== */
@@ -409,20 +425,20 @@ static mlp add_mlp_weights(graph *g, const char *prefix, const char *label, uint
 }
 
 /* gate and up as one product with its silu. */
-static matrix add_mlp_up(graph *g, matrix h, const mlp *part) {
+static matrix add_mlp_up(graph *g, matrix h, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
   matrix activated = add_matrix(g, g->rows, part->inter, 2, what);
-  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = g->m->hidden, .y_kind = Y_SILU});
+  add_gemm(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .k = g->m->hidden, .y_kind = Y_SILU, .order = order});
   return activated;
 }
 
 /* Returns fp32 [rows][hidden]. */
-static matrix add_mlp_down(graph *g, matrix activated, const mlp *part) {
+static matrix add_mlp_down(graph *g, matrix activated, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sdown", part->label);
   matrix out = add_matrix(g, g->rows, g->m->hidden, 4, what);
-  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = g->m->hidden, .k = part->inter, .y_kind = Y_F32});
+  add_gemm(g, what, activated, part->down, out, (gemm_args){.n = g->m->hidden, .k = part->inter, .y_kind = Y_F32, .order = order});
   return out;
 }
 
@@ -451,14 +467,14 @@ static void add_router_weights(graph *g, moe *w) {
   add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
 }
 
-static matrix add_router_logits(graph *g, matrix h, uint32_t weight) {
+static matrix add_router_logits(graph *g, matrix h, uint32_t weight, uint32_t order) {
   const plan_model *m = g->m;
   matrix logits = add_matrix(g, g->rows, m->experts, 4, "router_logits");
-  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32});
+  add_gemm(g, "router_logits", h, weight, logits, (gemm_args){.n = m->experts, .k = m->hidden, .y_kind = Y_F32, .order = order});
   return logits;
 }
 
-static routing add_router(graph *g, matrix logits, uint32_t bias) {
+static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
@@ -474,7 +490,8 @@ static routing add_router(graph *g, matrix logits, uint32_t bias) {
                   .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
   if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as an op of its own: audits run it alone */
     a.sorts = 1;
-    add_op_rows(g, call);
+    a.order = order;
+    add_op_ordered(g, call, &a.order);
     call.rows_min = ROUTER_SORTS_MAX + 1;
   }
   a.sorts = 0;
@@ -574,16 +591,17 @@ static void add_moe(graph *g, matrix h) {
   add_expert_weights(g, &w.gate_up, &w.down);
   bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
   if (m->shared_experts) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
-  matrix logits = add_router_logits(g, h, w.router);
+  const uint32_t first = beside ? ORDER_FIRST : ORDER_CHAIN, second = beside ? ORDER_BESIDE : ORDER_CHAIN;
   uint32_t side = g->plan->ops.count;
   g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
-  if (m->shared_experts) half = add_mlp_up(g, h, &w.shared);
+  if (m->shared_experts) half = add_mlp_up(g, h, &w.shared, first);
   g->branch = BRANCH_MAIN;
-  routing r = add_router(g, logits, w.bias);
-  matrix sorted = add_sort(g, &r, h);
+  matrix logits = add_router_logits(g, h, w.router, second);
   g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
-  if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared).buffer;
+  if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared, first).buffer;
   g->branch = BRANCH_MAIN;
+  routing r = add_router(g, logits, w.bias, second);
+  matrix sorted = add_sort(g, &r, h);
   matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
   add_experts_up(g, &r, h, sorted, w.gate_up, activated);
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
@@ -601,7 +619,7 @@ static void add_feed_forward_block(graph *g) {
     return;
   }
   mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
-  g->adds.delta = add_mlp_down(g, add_mlp_up(g, h, &dense), &dense).buffer;
+  g->adds.delta = add_mlp_down(g, add_mlp_up(g, h, &dense, ORDER_CHAIN), &dense, ORDER_CHAIN).buffer;
 }
 
 /* === Ends =============================================================================================================== */

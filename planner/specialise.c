@@ -20,6 +20,7 @@ typedef struct few_shape {
 } few_shape;
 
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
+#define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
     {64, 64, 28 << 10, FEW_BYTES_MAX}};
@@ -128,7 +129,8 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
   for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
     specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
     if (!few) continue;
-    set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : FEW[i].shared_bytes, 0);
+    const bool beside = FEW[i].rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
+    set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
   const uint64_t slim = many_rows(&SLIM, columns, silu, a->batches), small = many_rows(&SMALL, columns, silu, a->batches);
@@ -211,12 +213,13 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
   set_grid(choice, x, y, constant(1));
 }
 
-/* Few rows: a block has many threads, so that it ends soon. Many rows: many blocks share a multiprocessor. */
+/* Few rows: a block has many threads, so that it ends soon, and what it does not keep of a row it cannot take. Many rows: many blocks share
+ * a multiprocessor. */
 static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   uint32_t count = 0, next = rows_min, held = 1;
-  while (held < 8 && held * 1024 < a->dim) held *= 2;
-  specialise_choice *few = next_choice(choices, &count, &next, SPECIALISE_BLOCKS, rows_max), *many;
-  if (few) choose_rows(few, 1024, per_rows(1, 1), constant(1));
+  while (held * 4 * 512 < a->dim) held *= 2;
+  specialise_choice *few = held > 4 ? NULL : next_choice(choices, &count, &next, SPECIALISE_BLOCKS, rows_max), *many;
+  if (few) choose_rows(few, 512, per_rows(1, 1), constant(1));
   if (few) add_spec(few, "SPEC_HELD", held);
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
@@ -261,7 +264,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
     case OP_router:
-      if (((const router_args *)args)->sorts) choose_rows(choice, 512, constant(1), constant(1));
+      if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));
       break;
     case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;

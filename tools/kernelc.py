@@ -57,7 +57,7 @@ def variants(stem):
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
         return [({"THREADS": threads, "HELD": held}, 0)
-                for threads, held in ((1024, 1), (1024, 2), (1024, 4), (1024, 8), (256, 4), (256, 8))]
+                for threads, held in ((512, 1), (512, 2), (512, 4), (256, 4), (256, 8))]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":

@@ -57,7 +57,7 @@ static void end(const prefill_half *half, bool is_last) {
   }
 }
 
-/* t = the scores of the block's `present` rows: the chain over the columns of nope, then those of rope. */
+/* t = the scores s of the block's `present` rows: the chain over the columns of nope, then those of rope. */
 static void score_block(prefill_half *half, const bf16 *rows, u32 present) {
   const mla_prefill_args *a = half->a;
   u32 columns = a->nope_dim + a->rope_dim, head_columns = a->nope_dim + a->v_dim;
@@ -80,10 +80,10 @@ static void weigh_block(prefill_half *half, u32 row) {
   bf16 *p = half->p + row * PAGE_TOKENS;
   attn_row *state = &half->state[row];
   u32 valid = half->valid[row];
-  for (u32 j = 0; j < valid; j++) t[j] = num_mul(t[j], half->a->scale_log2); /* R4.1 */
+  f32 scale = half->a->scale_log2;
   largest = t[0];
   for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
-  largest = num_ceil(largest);
+  largest = num_ceil(num_mul(largest, scale)); /* R10.2 */
   f32 m = largest > state->m ? largest : state->m;
   if (m != state->m) {
     f32 factor = num_exp2_int(num_sub(state->m, m)); /* R4.2 */
@@ -91,7 +91,8 @@ static void weigh_block(prefill_half *half, u32 row) {
     for (u32 i = 0; i < half->a->v_dim; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m))); /* R4.3, R4.4 */
+  f32 base = num_weight_base(m), low = num_weight_low(m, num_div(1.0f, scale));
+  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_weight(t[j] < low ? low : t[j], scale, base)); /* R10.3, R4.4 */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 

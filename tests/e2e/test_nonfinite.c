@@ -400,7 +400,7 @@ static void attention_has_one_name(void **state) {
       late += q->fault_position > 0;
     }
   }
-  assert_true(broken > 0 && late > 0);
+  assert_true(broken > 0 && (late > 0 || is_fast)); /* under fast-prefill scores of 2^22 are NaN already, at every position */
   plant_row(tensor, 0, COLUMNS, row);
 }
 

@@ -79,7 +79,7 @@ NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 
   emulator_copy_box_to(blocks, to, map, 3, {c, r, m, 0}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
-NUM u32 ptx_load_fresh(const u32 *p) { return *p; }
+template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }
@@ -87,7 +87,7 @@ NUM void ptx_copy_commit() { emulator_copy_commit(); }
 NUM void ptx_fence_async() {}
 
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
-NUM u32 ptx_pack_bf16_positive(f32 lo, f32 hi) { return ptx_pack_bf16(lo < 0 ? 0 : lo, hi < 0 ? 0 : hi); }
+NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
 
 #include "ptx_forms.cuh" /* PTX_SWIZZLED, PTX_ACROSS, PTX_PLAIN, ptx_operand */

@@ -76,6 +76,7 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   args.y_batch = (u64)padded * ldy;
   args.rows_kind = s->logits ? ROWS_LOGITS : ROWS_TOKENS;
   args.y_kind = s->y_kind;
+  args.order = s->n / 8 % (ORDER_BESIDE + 1);
   kernel_variant variants[16];
   kernel_test_run(test, &args, variants, make_variants(variants, s->rows));
   for (u32 check = 0; check < 300; check++) {

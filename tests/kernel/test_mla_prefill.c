@@ -9,6 +9,7 @@ typedef struct prefill_shape {
   u32 heads, nope, rope, v;
   u32 piece_pages, piece;
   u32 contexts[2]; /* tokens of each */
+  f32 scale;       /* scale_log2: large ones put weights at their least, and let roundings of scores show */
   u32 tiles;
   struct { u32 count, context, position; } tile[TILES_MAX];
 } prefill_shape;
@@ -36,7 +37,14 @@ static f32 score(const prefill_case *p, const query *q, u32 position) {
   const bf16 *row = row_of(p, q, position), *nope = p->a.q_nope + ((size_t)q->token * s->heads + q->head) * s->nope;
   const bf16 *rope = p->a.q_rope + ((size_t)q->token * s->heads + q->head) * p->a.q_rope_stride;
   f32 sum = kernel_test_chain(row + (size_t)q->head * (s->nope + s->v), nope, 1, s->nope, 0);
-  return kernel_test_chain(row + (size_t)s->heads * (s->nope + s->v), rope, 1, s->rope, sum) * p->a.scale_log2;
+  return kernel_test_chain(row + (size_t)s->heads * (s->nope + s->v), rope, 1, s->rope, sum);
+}
+
+/* In its own words: NUMERICS.md, `mla_prefill`. */
+static f32 weight_of(f32 s, f32 scale, f32 m) {
+  f32 low = (m - 120) * (1 / scale), y = s < low ? low : s, whole = fmaf(y, scale, NUM_ROUND - m) - (NUM_ROUND - m);
+  f32 f = fmaf(y, scale, -whole), p = fmaf(fmaf(fmaf(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f), f, 0x1.62f31ap-1f), f, 0x1.fff692p-1f);
+  return ldexpf(p, (int)(whole - m));
 }
 
 static void run_block(const prefill_case *p, const query *q, u32 block, chain *c) {
@@ -45,13 +53,13 @@ static void run_block(const prefill_case *p, const query *q, u32 block, chain *c
   f32 t[64], top = -INFINITY;
   u32 valid = min_u32(64, q->position - block * 64 + 1);
   for (u32 j = 0; j < valid; j++) t[j] = score(p, q, block * 64 + j), top = fmaxf(top, t[j]);
-  f32 m = fmaxf(c->m, ceilf(top)), factor = num_exp2_int(c->m - m);
+  const f32 scale = p->a.scale_log2, m = fmaxf(c->m, ceilf(top * scale)), factor = num_exp2_int(c->m - m);
   if (m != c->m) {
     for (u32 i = 0; i < s->v; i++) c->o[i] *= factor;
     c->l *= factor;
     c->m = m;
   }
-  for (u32 j = 0; j < valid; j++) weight[j] = num_to_bf16(num_exp2_bf16(t[j] - m));
+  for (u32 j = 0; j < valid; j++) weight[j] = num_to_bf16(weight_of(t[j], scale, m));
   for (u32 j = 0; j < 64; j++) one[j] = 0x3f80;
   for (u32 i = 0; i < s->v; i++) {
     for (u32 j = 0; j < 64; j++)
@@ -87,7 +95,7 @@ static void check_near(const prefill_case *p, const query *q, const bf16 *out) {
   double weight = 0, sum[4] = {0};
   u32 step = p->s->v / 4, at = q->head * (p->s->nope + p->s->v) + p->s->nope;
   for (u32 j = 0; j <= q->position; j++) {
-    double t = exp2((double)score(p, q, j));
+    double t = exp2((double)score(p, q, j) * (double)p->a.scale_log2);
     weight += t;
     for (u32 i = 0; i < 4; i++) sum[i] += t * (double)num_from_bf16(row_of(p, q, j)[at + i * step]);
   }
@@ -152,7 +160,7 @@ static void prefill_case_of(kernel_test *test, const prefill_shape *s) {
   for (u32 i = 0; i < s->tiles; i++) tokens += s->tile[i].count;
   kernel_test_start(test);
   p.a = (mla_prefill_args){.heads = s->heads, .nope_dim = s->nope, .rope_dim = s->rope, .v_dim = s->v, .q_rope_stride = stride,
-                           .piece_pages = s->piece_pages, .piece = s->piece, .scale_log2 = 0x1.2p-4f};
+                           .piece_pages = s->piece_pages, .piece = s->piece, .scale_log2 = s->scale};
   step_in *step = kernel_test_step(test, tokens, 0, s->tiles);
   step_context *contexts = kernel_test_input(test, 2 * sizeof *contexts);
   attn_tile *tiles = kernel_test_input(test, (s->tiles + 1) * sizeof *tiles);
@@ -188,18 +196,18 @@ static void prefill_case_of(kernel_test *test, const prefill_shape *s) {
 static void prefill_cases(kernel_test *test) {
   static const prefill_shape shapes[] = {
       /* whole contexts: pairs of pages, parts of them, one token */
-      {2, 128, 64, 128, 8, 0, {300, 131}, 4, {{128, 0, 0}, {44, 0, 256}, {3, 1, 63}, {1, 1, 130}}},
-      {1, 64, 64, 64, 8, 0, {256, 65}, 4, {{128, 0, 128}, {64, 0, 64}, {1, 1, 0}, {2, 1, 63}}},
-      {3, 64, 32, 64, 4, 0, {200, 1}, 3, {{8, 0, 192}, {1, 1, 0}, {64, 0, 128}}},
-      {1, 64, 64, 128, 4, 0, {140, 20}, 3, {{12, 0, 128}, {100, 0, 20}, {20, 1, 0}}},
-      {1, 192, 64, 256, 8, 0, {400, 64}, 3, {{16, 0, 384}, {120, 0, 260}, {64, 1, 0}}},
+      {2, 128, 64, 128, 8, 0, {300, 131}, 3.3f, 4, {{128, 0, 0}, {44, 0, 256}, {3, 1, 63}, {1, 1, 130}}},
+      {1, 64, 64, 64, 8, 0, {256, 65}, 0x1.2p-4f, 4, {{128, 0, 128}, {64, 0, 64}, {1, 1, 0}, {2, 1, 63}}},
+      {3, 64, 32, 64, 4, 0, {200, 1}, 0x1.2p-4f, 3, {{8, 0, 192}, {1, 1, 0}, {64, 0, 128}}},
+      {1, 64, 64, 128, 4, 0, {140, 20}, 0.7f, 3, {{12, 0, 128}, {100, 0, 20}, {20, 1, 0}}},
+      {1, 192, 64, 256, 8, 0, {400, 64}, 0.7f, 3, {{16, 0, 384}, {120, 0, 260}, {64, 1, 0}}},
       /* pieces: the first, one in the midst, the last; cuts between the pages of a tile */
-      {1, 128, 64, 128, 3, 0, {300, 200}, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
-      {1, 128, 64, 128, 3, 1, {300, 200}, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
-      {1, 128, 64, 128, 3, 2, {300, 200}, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
-      {2, 64, 64, 64, 1, 2, {300, 200}, 4, {{128, 0, 128}, {44, 0, 256}, {60, 0, 60}, {70, 1, 129}}},
-      {1, 192, 64, 256, 2, 1, {300, 65}, 2, {{100, 0, 130}, {65, 1, 0}}},
-      {1, 64, 32, 64, 2, 1, {250, 65}, 2, {{70, 0, 128}, {65, 1, 0}}},
+      {1, 128, 64, 128, 3, 0, {300, 200}, 0x1.2p-4f, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
+      {1, 128, 64, 128, 3, 1, {300, 200}, 0x1.2p-4f, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
+      {1, 128, 64, 128, 3, 2, {300, 200}, 0x1.2p-4f, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
+      {2, 64, 64, 64, 1, 2, {300, 200}, 3.3f, 4, {{128, 0, 128}, {44, 0, 256}, {60, 0, 60}, {70, 1, 129}}},
+      {1, 192, 64, 256, 2, 1, {300, 65}, 0x1.2p-4f, 2, {{100, 0, 130}, {65, 1, 0}}},
+      {1, 64, 32, 64, 2, 1, {250, 65}, 0.7f, 2, {{70, 0, 128}, {65, 1, 0}}},
   };
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) prefill_case_of(test, &shapes[i]);
 }

@@ -69,6 +69,7 @@ static void check_token(const router_shape *s, const f32 *logit, const f32 *bias
 static void take_sorted(kernel_test *test, router_args *a, const router_shape *s) {
   u32 pairs = s->tokens * s->top_k;
   a->sorts = 1;
+  a->order = s->tokens > 1 && s->normalise ? ORDER_BESIDE : ORDER_CHAIN;
   a->expert_first = kernel_test_output(test, (s->experts + 1) * 4);
   a->row_token = kernel_test_output(test, pairs * 4);
   a->pair_row = kernel_test_output(test, pairs * 4);

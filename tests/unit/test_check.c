@@ -158,6 +158,7 @@ static void a_cluster_is_cut(editable *e) {
   op->grid[1].constant = 3;
 }
 static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 24; }
+static void a_row_is_too_long(editable *e) { find_spec(e, find_op(e, "layer 0 input_norm"), "SPEC_HELD")->value = 0; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
   ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->block_table_stride--;
@@ -179,13 +180,21 @@ static void nothing_waits_for_the_side(editable *e) {
   for (uint32_t i = 0; i < e->h->ops.count; i++)
     if (e->ops[i].branch == BRANCH_JOIN) e->ops[i].branch = BRANCH_MAIN;
 }
-static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 router")->branch = BRANCH_SIDE; }
+static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 experts down")->branch = BRANCH_SIDE; }
 static void a_buffer_is_free_beside_the_side(editable *e) {
   plan_buffer *b = find_buffer(e, "layer 1 shared gate_up");
   while (b->last_op > 0 && e->ops[b->last_op].branch != BRANCH_SIDE) b->last_op--;
 }
 static void the_side_writes_pages(editable *e) { find_op(e, "layer 1 qkv_rope")->branch = BRANCH_SIDE; }
 static void a_branch_is_unknown(editable *e) { find_op(e, "layer 1 router")->branch = 3; }
+static void an_op_has_branches_and_an_order(editable *e) {
+  plan_op *op = find_op(e, "layer 1 router_logits");
+  op[0].rows_max++;
+  op[1].rows_min++;
+}
+static void an_op_comes_too_early(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 1 shared down")))->order = ORDER_CHAIN; }
+static void an_op_starts_beside_its_own_branch(editable *e) { find_op(e, "layer 1 shared down")->branch = BRANCH_MAIN; }
+static void an_order_is_unknown(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 o_proj")))->order = 3; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
 #define FAULT(name, words_) \
@@ -239,6 +248,7 @@ static const struct {
     FAULT(a_size_overflows, NULL),
     FAULT(a_stage_has_no_memory, "of shared memory and uses"),
     FAULT(a_tile_is_unknown, "no tile"),
+    FAULT(a_row_is_too_long, "does not keep a row"),
     FAULT(kv_rows_are_others, "other KV rows"),
     FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
     FAULT(pages_of_another_row_are_read, "block_table_stride"),
@@ -256,6 +266,10 @@ static const struct {
     FAULT(a_buffer_is_free_beside_the_side, "is not alive while"),
     FAULT(the_side_writes_pages, "more than weights and activations"),
     FAULT(a_branch_is_unknown, "no branch"),
+    FAULT(an_op_has_branches_and_an_order, "has branches"),
+    FAULT(an_op_comes_too_early, "starts beside the one before it"),
+    FAULT(an_op_starts_beside_its_own_branch, "starts beside the one before it"),
+    FAULT(an_order_is_unknown, "has order 3"),
 };
 
 static void every_planted_fault_is_caught(void **state) {

@@ -123,7 +123,7 @@ typedef struct variant {
 
 static const variant variants[] = {
     {"embed", 1, {THREADS(128)}},
-    {"rmsnorm", 2, {THREADS(1024), {"SPEC_HELD", 2}}},
+    {"rmsnorm", 2, {THREADS(512), {"SPEC_HELD", 2}}},
     {"qkv_rope", 1, {THREADS(256)}},
     {"gemm", TILES(128, 256, 4)},
     {"gemm", TILES(256, 128, 4)},

@@ -48,6 +48,27 @@ static void exp2_for_bf16(void **state) {
   assert_int_equal(num_to_bf16(num_exp2_bf16(0.0f)), 0x3f80); /* what the row maximum weighs, if it is an integer */
 }
 
+/* A score is scaled and the maximum taken off in one rounding: right for large scores too, where the product has no fraction left. */
+static void weights_of_scores(void **state) {
+  (void)state;
+  const f32 maxima[] = {-4194303.0f, -70.0f, 0.0f, 1.0f, 33.0f, 4194303.0f}, scales[] = {0.0721f, 0.104f, 3.3f};
+  double worst = 0;
+  for (size_t i = 0; i < ARRAY_LEN(maxima); i++)
+    for (size_t k = 0; k < ARRAY_LEN(scales); k++) {
+      f32 m = maxima[i], scale = scales[k], base = num_weight_base(m), low = num_weight_low(m, 1 / scale);
+      for (u32 j = 0; j < 20000; j++) {
+        f32 s = low + (m / scale - low) * ((f32)j / 20000);
+        double x = (double)s * (double)scale - (double)m;
+        if (x <= 0) worst = fmax(worst, fabs((double)num_weight(s, scale, base) / exp2(x) - 1));
+      }
+      assert_true(num_weight(low, scale, base) < 0x1p-118f && num_weight(low, scale, base) > 0x1p-122f);
+      assert_int_equal(num_to_bf16(num_weight(NAN, scale, base)), 0x7fff);
+    }
+  printf("    worst relative error of weights: %.2e\n", worst);
+  assert_true(worst < 7.6e-5);
+  assert_true(isnan(num_weight_base(0x1p22f)) && isnan(num_weight_base(-0x1p22f)) && isnan(num_weight_base(INFINITY)));
+}
+
 static void exp2_of_integers(void **state) {
   (void)state;
   for (i32 d = 0; d >= -126; d--) assert_true(num_exp2_int((f32)d) == ldexpf(1.0f, d));
@@ -185,7 +206,7 @@ static void high_product(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(exp2_for_bf16),
+      cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(exp2_for_bf16), cmocka_unit_test(weights_of_scores),
       cmocka_unit_test(exp2_of_integers),            cmocka_unit_test(ceiling),
       cmocka_unit_test(exponential),                 cmocka_unit_test(logarithm),
       cmocka_unit_test(sigmoid_and_silu),            cmocka_unit_test(order_is_total),

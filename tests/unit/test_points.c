@@ -220,8 +220,8 @@ static void names_say_what_they_are(void **state) {
   (void)state;
   static const char *const LAYER[] = {
       "input_norm x", "input_norm", "qkv_a", "q_a_norm", "q_b", "qkv_rope q_nope", "qkv_rope q_latent", "qkv_rope kv", "absorb", "mla_attn",
-      "v_up", "o_proj", "post_norm x", "post_norm", "router_logits", "shared gate_up", "router topk_id", "router topk_weight",
-      "shared down", "experts gate_up", "experts down"};
+      "v_up", "o_proj", "post_norm x", "post_norm", "shared gate_up", "router_logits", "shared down", "router topk_id",
+      "router topk_weight", "experts gate_up", "experts down"};
   subject s = open_subject("small-v3", BOTH);
   uint32_t first = find_point(&s, "layer 1 input_norm x");
   for (uint32_t i = 0; i < ARRAY_LEN(LAYER); i++) {
