@@ -7,9 +7,11 @@
  * ring runs on from tile to tile: the next one's operands come while results are written. The blocks of a cluster have the same tokens,
  * of which each copies its part for all. One fp32 accumulator per output, k ascending in 16s: H16 whatever the tile.
  *
- * On an H200, a pair of blocks, alone, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
- * 4096 rows, bf16 308, 337, 299, 304; 2048 x 10944, 2048 rows, fp32 120, 134, 116, 116; 2048 x 2048 28, 29, 25, 22. Boxes of 16 rows
- * take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing takes a tenth to a fifth where k is 2048.
+ * On an H200, a block alone, a pair, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
+ * 4096 rows, bf16 312, 310, 305, 304; 2048 x 2048, 2048 rows, fp32 26.6, 27.4, 25.6, 22; 2048 x 10944, 512 rows, tiles of 128 x 128, 65,
+ * 51, 36, 29 (without copies 29, with copies alone 56: they are the bound). With a policy of L2 in their copies blocks alone took 337 and
+ * 28.7, the last pair 57. Boxes of 16 rows take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing
+ * takes a tenth to a fifth where k is 2048.
  * Tried: warpgroups that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights
  * brought to L2 six stages ahead (1.3 times as long), evict_last. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH

@@ -4,11 +4,11 @@
  * rows are cut into as few equal widths as SPEC_TILE_ROWS allows; its tiles are dealt with rows first, so that a part of its weights is
  * read from memory once. The blocks of a cluster have tiles side by side. Experts without rows have no tiles.
  *
- * On an H200, pairs of 128 x 256, 64 experts, 6 a token, 2048 x 1408, us: gate and up of 2048 rows 279 (507 TFLOP/s; blocks alone 307), of
- * 4096 rows 496 (558), of 8192 rows 950 (1030); down 156, 267, 475. Silu is a fifth of gate and up. Rows that the filling warpgroup gathers
+ * On an H200, pairs of 128 x 256, 64 experts, 6 a token, 2048 x 1408, us: gate and up of 2048 rows 279 (507 TFLOP/s; blocks alone 294), of
+ * 4096 rows 496 (545), of 8192 rows 950 to 1013; down 153, 262, 480. Silu is a fifth of gate and up. Rows gathered
  * one by one: 318, 543, 1007, with tiles of 256 x 128; to copy them into sorted order before costs 14, 32 and 64. Tried: pairs that share
  * weights, 394; clusters of four, of which fewer than 32 find room at once, 718; warpgroups that take turns, each 128 x 192, 302 to 520 and
- * 964 (V3's experts, 4096 rows: 4157 where this form takes 4312). */
+ * 964 (V3's experts, 4096 rows: 4157 where this form took 4312). */
 #ifndef VERBATIM_MOE_GEMM_MANY_CUH
 #define VERBATIM_MOE_GEMM_MANY_CUH
 #include "many.cuh"

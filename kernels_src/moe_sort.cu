@@ -6,7 +6,8 @@
  * ones. Places come from counts alone, never from who arrives first. A token names an expert at most once. Where the product that follows
  * wants the tokens' rows in this order a block copies those of its share as well. Grid: any number of blocks.
  * Moves T * top_k * 12 bytes, and 4 more of L2 for every block and pair; bound by a launch and some round trips to L2. In a chain of
- * overlapping launches on an H200, 64 experts, top 6: 3.2 us at 64 rows (one block), 5.1 at 2,048 (32 blocks; one: 25). */
+ * overlapping launches on an H200, 64 experts, top 6: 3.2 us at 64 rows (one block), 5.1 at 2,048 (32 blocks; one: 25); with 2,048
+ * columns 18.4 at 2,048 rows, 72 at 8,192. */
 #include "spec.cuh"
 #include "reduce.cuh"
 

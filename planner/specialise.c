@@ -139,7 +139,7 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
     specialise_choice *many = next_choice(choices, &count, &next, lasts[i], rows_max);
     if (!many) continue;
-    const many_shape shape = paired(*shapes[i], columns, silu);
+    const many_shape shape = shapes[i] == &WIDE ? WIDE : paired(*shapes[i], columns, silu); /* wide tiles gain nothing by pairs here */
     set_many(many, &shape, 0);
   }
   return count;
