@@ -18,6 +18,20 @@ typedef struct search {
 
 static const void *args_of(const plan *p, uint32_t op) { return p->args + p->ops[op].args_offset; }
 
+static const plan_fixup *find_fixup(const plan *p, uint32_t op, uint32_t args_offset) {
+  const plan_op *o = &p->ops[op];
+  for (uint32_t i = 0; i < o->fixup_count; i++)
+    if (p->fixups[o->first_fixup + i].args_offset == args_offset) return &p->fixups[o->first_fixup + i];
+  return NULL;
+}
+
+/* The nearest op of this kernel before; experts are added up by the next layer's norm. */
+static uint32_t op_before(const plan *p, uint32_t op, uint32_t kernel) {
+  for (uint32_t i = op; i-- > 0;)
+    if (p->ops[i].kernel == kernel) return i;
+  return AUDIT_NONE;
+}
+
 /* === What an op reads ======================================================================================================= */
 
 #define RUN(type, field, stride, bytes) \
@@ -45,6 +59,14 @@ static uint32_t reads_of_attn(const mla_attn_args *a, read_run *out) {
   return 2;
 }
 
+/* Whether a product of experts reads what the sort before it leaves. */
+static bool is_sorted(const plan *p, uint32_t op) {
+  uint32_t sort = op_before(p, op, KERNEL_moe_sort);
+  const plan_fixup *x = find_fixup(p, op, offsetof(moe_gemm_args, x));
+  const plan_fixup *left = sort == AUDIT_NONE ? NULL : find_fixup(p, sort, offsetof(moe_sort_args, x_sorted));
+  return x && left && x->region == left->region && x->offset == left->offset;
+}
+
 /* Rows of activations and of the KV table: what comes from weights, tables, the step's inputs or an op without points is not listed. */
 static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
   const void *args = args_of(p, op);
@@ -65,23 +87,17 @@ static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
     }
     case KERNEL_moe_sort: {
       const moe_sort_args *a = args;
-      *out = RUN(moe_sort_args, topk_id, 4ull * a->top_k, 4ull * a->top_k);
-      return 1;
+      out[0] = RUN(moe_sort_args, topk_id, 4ull * a->top_k, 4ull * a->top_k);
+      out[1] = RUN(moe_sort_args, x, 2ull * a->columns, 2ull * a->columns);
+      return 2;
     }
     case KERNEL_moe_gemm: {
       const moe_gemm_args *a = args;
       *out = RUN(moe_gemm_args, x, 2ull * a->ldx, 2ull * a->k);
-      return 1;
+      return is_sorted(p, op) ? 0 : 1;
     }
     default: return 0; /* embed: ids; mla_fold: what the split attention before it leaves */
   }
-}
-
-static const plan_fixup *find_fixup(const plan *p, uint32_t op, uint32_t args_offset) {
-  const plan_op *o = &p->ops[op];
-  for (uint32_t i = 0; i < o->fixup_count; i++)
-    if (p->fixups[o->first_fixup + i].args_offset == args_offset) return &p->fixups[o->first_fixup + i];
-  return NULL;
 }
 
 /* === Who wrote it =========================================================================================================== */
@@ -142,13 +158,6 @@ static status find_inputs(const search *s, uint32_t op, audit_list *list) {
 }
 
 /* === Ops ==================================================================================================================== */
-
-/* The nearest op of this kernel before; experts are added up by the next layer's norm. */
-static uint32_t op_before(const plan *p, uint32_t op, uint32_t kernel) {
-  for (uint32_t i = op; i-- > 0;)
-    if (p->ops[i].kernel == kernel) return i;
-  return AUDIT_NONE;
-}
 
 static bool has_pairs(const search *s, const audit_list *list) {
   for (uint32_t i = 0; i < list->count; i++)

@@ -81,7 +81,7 @@ static bench_cost router_cost(const scope *s, const router_args *a) {
 }
 
 static bench_cost moe_sort_cost(const scope *s, const moe_sort_args *a) {
-  return (bench_cost){.activation_bytes = s->rows * a->top_k * 12 + (a->experts + 1ull) * 4};
+  return (bench_cost){.activation_bytes = s->rows * (a->top_k * 12 + (a->top_k + 1ull) * a->columns * 2) + (a->experts + 1ull) * 4};
 }
 
 /* Where rows are gathered, a token's row is needed once for all its experts. */

@@ -53,11 +53,9 @@ static void map_gemm_many(const build *b, const gemm_args *a, tensor_shape shape
   shapes[1] = matrices(a->x, a->k, b->rows, a->batches, a->ldx, a->x_batch, many_x_box(b), 1);
 }
 
-/* Gathered tokens are copied without a map, and the blocks of a cluster share weights; else they share tokens. */
 static void map_moe_gemm_many(const build *b, const moe_gemm_args *a, tensor_shape shapes[2]) {
-  const uint32_t box = value_of(b, "SPEC_TILE_N") / (a->row_token ? max_u32(value_of(b, "SPEC_CLUSTER"), 1) : 1);
-  shapes[0] = many_weights(a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind, box);
-  shapes[1] = a->row_token ? shapes[0] : matrices(a->x, a->k, (uint64_t)b->rows * a->top_k, 1, a->ldx, 0, many_x_box(b), 1);
+  shapes[0] = many_weights(a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind, value_of(b, "SPEC_TILE_N"));
+  shapes[1] = matrices(a->x, a->k, (uint64_t)b->rows * a->top_k, 1, a->ldx, 0, many_x_box(b), 1);
 }
 
 static void map_gemm(const build *b, const gemm_args *a, tensor_shape shapes[2]) {

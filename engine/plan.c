@@ -51,7 +51,7 @@ enum {
   OPTIONAL_mla_fold = 0,
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),
-  OPTIONAL_moe_sort = 0,
+  OPTIONAL_moe_sort = POINTER_BIT(moe_sort_args, x) | POINTER_BIT(moe_sort_args, x_sorted),
   OPTIONAL_moe_gemm = POINTER_BIT(moe_gemm_args, row_token),
   OPTIONAL_sample = 0,
   OPTIONAL_row_digest = 0,

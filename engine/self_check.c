@@ -40,6 +40,11 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
   return row->kernel == kernel && fits;
 }
 
+bool self_check_gathers(uint32_t index) {
+  const probe_row *row = row_at(index);
+  return row->kernel == KERNEL_moe_gemm && self_check_cases_gather(row->form);
+}
+
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {
   const probe_row *row = row_at(index);
   *launch = (self_check_launch){.probe = row->name, .kernel = row->kernel, .grid_items = {1, 1, 1}};

@@ -300,18 +300,20 @@ void self_check_cases_gemm(self_check_image *image) {
   LAUNCH(image, a, n, rows + 128, batches); /* whatever the tile, there is a block that has no row */
 }
 
-/* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. 2: an expert with more rows than
- * the largest tile, behind and before others. 3: as 0, silu. */
+/* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. 2: an expert with more plain rows
+ * than the largest tile, behind and before others. 3: as 0, silu. 4: plain rows, silu. */
+bool self_check_cases_gather(uint32_t form) { return form == 0 || form == 3; }
+
 void self_check_cases_moe_gemm(self_check_image *image) {
   enum { EXPERTS = 5, TOP_K = 2 };
   static const struct { u32 tokens, n, k, first[EXPERTS + 1]; } shapes[] = {
     {10, 72, 64, {0, 0, 17, 17, 18, 20}}, {10, 24, 576, {0, 0, 17, 17, 18, 20}}, {75, 24, 64, {0, 3, 3, 140, 141, 150}},
-    {10, 144, 64, {0, 0, 17, 17, 18, 20}}};
+    {10, 144, 64, {0, 0, 17, 17, 18, 20}}, {75, 48, 128, {0, 3, 3, 140, 141, 150}}};
   const u32 tokens = shapes[image->form].tokens, n = shapes[image->form].n, k = shapes[image->form].k, pairs = tokens * TOP_K;
-  const bool gathered = image->form != 1, quick = image->form == 2;
+  const bool gathered = self_check_cases_gather(image->form), quick = tokens > 10;
   const u32 rows = gathered ? tokens : pairs;
   moe_gemm_args a = {.step = take_step(image, tokens, 0, 0), .ldx = k + 8, .n = n, .k = k, .experts = EXPERTS, .top_k = TOP_K,
-                     .y_kind = image->form == 3 ? Y_SILU : Y_F32};
+                     .y_kind = image->form >= 3 ? Y_SILU : Y_F32};
   u32 *expert_first = take(image, sizeof shapes->first), *row_token = take(image, (pairs + 1) * 4);
   bf16 *x = take(image, (u64)(rows + 1) * a.ldx * 2), *w = take(image, (u64)EXPERTS * n * k * 2);
   memcpy(expert_first, shapes[image->form].first, sizeof shapes->first);
@@ -364,7 +366,7 @@ void self_check_cases_router(self_check_image *image) {
   LAUNCH(image, a, (u32)div_up(tokens, 4) + 1, 1, 1);
 }
 
-/* Form 0: one block sorts. 1: three share the pairs. */
+/* Form 0: one block sorts. 1: three share the pairs. 2: and copy the tokens' rows. */
 void self_check_cases_moe_sort(self_check_image *image) {
   enum { TOKENS = 200, TOP_K = 6, PAIRS = TOKENS * TOP_K, EXPERTS = 64 }; /* more pairs than threads */
   moe_sort_args a = {.step = take_step(image, TOKENS, 0, 0), .experts = EXPERTS, .top_k = TOP_K};
@@ -376,6 +378,13 @@ void self_check_cases_moe_sort(self_check_image *image) {
   a.expert_first = take(image, (EXPERTS + 1) * 4);
   a.row_token = take(image, (PAIRS + TOP_K) * 4);
   a.pair_row = take(image, (PAIRS + TOP_K) * 4);
+  if (image->form == 2) {
+    a.columns = 24;
+    bf16 *x = take(image, (TOKENS + 1) * a.columns * 2);
+    fill_bf16(image, x, TOKENS * a.columns, -3, 6);
+    a.x = x;
+    a.x_sorted = take(image, (PAIRS + TOP_K) * a.columns * 2);
+  }
   LAUNCH(image, a, image->form ? 3 : 1, 1, 1);
 }
 

@@ -188,14 +188,17 @@ typedef struct router_args {
   u32 order;
 } router_args;
 
-/* Orders the T * K (token, slot) pairs by expert, then token. */
+/* Orders the T * K (token, slot) pairs by expert, then token; with columns the tokens' rows too: x_sorted[row] = x[row_token[row]]. */
 typedef struct moe_sort_args {
   const step_in *step;
   const u32 *topk_id;  /* [T][top_k]                                        */
   u32 *expert_first;   /* [experts + 1] first sorted row of each expert     */
   u32 *row_token;      /* [T * top_k] token of a sorted row                 */
   u32 *pair_row;       /* [T][top_k] sorted row of a pair                   */
+  const bf16 *x;       /* [T][columns], or null                             */
+  bf16 *x_sorted;      /* [T * top_k][columns], or null                     */
   u32 experts, top_k;
+  u32 columns, pad;    /* a multiple of 8, or 0                             */
 } moe_sort_args;
 
 /* y[row][n] = H16(x[row_token ? row_token[row] : row][:], w[expert of row][n][:]), as y_kind says. */

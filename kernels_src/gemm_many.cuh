@@ -13,7 +13,6 @@
 #define GEMM_TILE_CYCLES 2000u /* a tile's results, and the pipeline's start */
 
 typedef struct gemm_many {
-  static constexpr bool GATHERS = false;
   const gemm_args &a;
   u32 count, width, n_tiles, row_tiles;
 
@@ -61,13 +60,13 @@ extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPE
     void gemm(const __grid_constant__ gemm_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
-  const many_ring ring = many_start(shared, false);
+  const many_ring ring = many_start(shared);
   const u32 count = a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count;
   const u32 columns = (a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N) * SPEC_CLUSTER; /* of the blocks' tiles side by side */
   const u32 n_tiles = ((a.y_kind == Y_SILU ? a.n / 2u : a.n) + columns - 1u) / columns;
   const u32 width = gemm_width(a, count, n_tiles);
   const gemm_many work = {a, count, width, n_tiles, gemm_row_tiles(count, width)};
-  many_run(work, ring, maps, shared, false);
+  many_run(work, ring, maps, shared);
 }
 
 #endif

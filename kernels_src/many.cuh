@@ -3,13 +3,15 @@
  * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows, of which the kernel chooses how
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
  * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows,
- * weights by boxes, tokens by boxes or gathered row by row; the others multiply, each its 64 or 2 x 64 weight rows, and write. The
- * ring runs on from tile to tile: the next one's operands come while results are written. The blocks of a cluster have the same tokens or
- * the same weights, of which each copies its part for all. One fp32 accumulator per output, k ascending in 16s: H16 whatever the tile.
+ * by boxes; the others multiply, each its 64 or 2 x 64 weight rows, and write. The
+ * ring runs on from tile to tile: the next one's operands come while results are written. The blocks of a cluster have the same tokens,
+ * of which each copies its part for all. One fp32 accumulator per output, k ascending in 16s: H16 whatever the tile.
  *
- * On an H200, a pair of blocks, alone, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
- * 4096 rows, bf16 308, 337, 299, 304; 2048 x 10944, 2048 rows, fp32 120, 134, 116, 116; 2048 x 2048 28, 29, 25, 22. Boxes of 16 rows
- * take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing takes a tenth to a fifth where k is 2048.
+ * On an H200, a block alone, a pair, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
+ * 4096 rows, bf16 312, 310, 305, 304; 2048 x 2048, 2048 rows, fp32 26.6, 27.4, 25.6, 22; 2048 x 10944, 512 rows, tiles of 128 x 128, 65,
+ * 51, 36, 29 (without copies 29, with copies alone 56: they are the bound). With a policy of L2 in their copies blocks alone took 337 and
+ * 28.7, the last pair 57. Boxes of 16 rows take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing
+ * takes a tenth to a fifth where k is 2048.
  * Tried: warpgroups that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights
  * brought to L2 six stages ahead (1.3 times as long), evict_last. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH
@@ -35,14 +37,14 @@ NUM void many_advance(many_ring &r) {
   r.parity ^= last;
 }
 
-/* By all threads, before ptx_grid_wait. gathers: the filling threads' copies count as well. */
-NUM many_ring many_start(const void *shared, bool gathers) {
+/* By all threads, before ptx_grid_wait. */
+NUM many_ring many_start(const void *shared) {
   const u32 base = (ptx_shared(shared) + 1023u) & ~1023u, turn = base + SPEC_STAGES * MANY_STAGE_BYTES;
   const u32 full = turn + MANY_CONSUMERS * MANY_CHUNK * 128u;
   const many_ring r = {base, full, full + SPEC_STAGES * 8u, turn, 0, 0};
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < SPEC_STAGES; i++) {
-      ptx_barrier_init(many_full(r, i), gathers ? 129u : 1u);
+      ptx_barrier_init(many_full(r, i), 1u);
       ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * SPEC_CLUSTER);
     }
     ptx_barrier_ready();
@@ -54,46 +56,37 @@ NUM many_ring many_start(const void *shared, bool gathers) {
   return r;
 }
 
-/* One k block of a tile's weights; of a cluster that shares them this block's part of it, for all. Of gate and up, which are matrices
+/* One k block of a tile's weights. Of gate and up, which are matrices
  * of their own, the operand has eight rows in turn: its rows i and i + 8 of every 16 belong together. groups: of eight rows of a gate. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k, u64 policy) {
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, full = many_full(r, r.stage);
   if (silu)
-    ptx_copy_box(to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u, full, policy);
+    ptx_take_box(to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u, full);
   else
-    ptx_copy_box(to, map, k, tile.n0, tile.matrix, full, policy);
-}
-NUM void many_share_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k, u64 policy) {
-  const u32 rows = SPEC_TILE_N / SPEC_CLUSTER, first = many_rank() * rows, full = many_full(r, r.stage);
-  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + first * 128u;
-  if (silu)
-    ptx_copy_box_to(MANY_ALL, to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u + first / 16u, full, policy);
-  else
-    ptx_copy_box_to(MANY_ALL, to, map, k, tile.n0 + first, tile.matrix, full, policy);
+    ptx_take_box(to, map, k, tile.n0, tile.matrix, full);
 }
 
 /* The same of its tokens, which the blocks of a cluster share. */
 template <class WORK>
-NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k, u64 policy) {
+NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
   for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
     if (SPEC_CLUSTER > 1u)
-      ptx_copy_box_to(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full, policy);
+      ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
-      ptx_copy_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full, policy);
+      ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
 
-/* The filling warpgroup, tokens by boxes: one thread. The first weights come before the kernels before this one have ended. */
+/* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
   many_tile tile;
   const u32 groups = work.a.n / 16u;
-  const u64 policy = ptx_normal();
   u32 early = 0; /* k of the first tile whose weights are under way */
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
         ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
-        many_weights(first, &maps.w, tile, silu, groups, early, policy);
+        many_weights(first, &maps.w, tile, silu, groups, early);
       }
       ptx_grid_wait();
     }
@@ -101,45 +94,12 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
         ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
-        many_weights(r, &maps.w, tile, silu, groups, k, policy);
+        many_weights(r, &maps.w, tile, silu, groups, k);
       }
-      many_tokens(work, r, &maps.x, tile, k, policy);
+      many_tokens(work, r, &maps.x, tile, k);
       many_advance(r);
     }
     early = 0;
-  }
-}
-
-/* The same where tokens are gathered: the whole warpgroup, 8 threads a row. */
-template <class WORK> NUM void many_gather(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
-  const u32 t = threadIdx.x, piece = (t % 8u ^ t / 8u % 8u) * 16u;
-  const u32 groups = work.a.n / 16u;
-  const u64 policy = ptx_normal();
-  many_tile tile;
-  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
-    u32 from[MANY_PIECES]; /* 16-byte pieces from the beginning of x */
-#pragma unroll
-    for (u32 i = 0; i < MANY_PIECES; i++) {
-      const u32 row = t / 8u + i * 16u;
-      from[i] = (row < tile.rows ? work.x_row(tile.row + row) : 0u) * (work.a.ldx / 8u) + t % 8u;
-    }
-    for (u32 k = 0; k < k_end; k += 64u) {
-      const u32 full = many_full(r, r.stage), to = r.stages + r.stage * MANY_STAGE_BYTES + (SPEC_TILE_N + t / 8u) * 128u + piece;
-      ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-      if (t == 0) {
-        ptx_barrier_expect(full, SPEC_TILE_N * 128u);
-        if (SPEC_CLUSTER > 1u)
-          many_share_weights(r, &maps.w, tile, silu, groups, k, policy);
-        else
-          many_weights(r, &maps.w, tile, silu, groups, k, policy);
-      }
-#pragma unroll
-      for (u32 i = 0; i < MANY_PIECES; i++)
-        if (i * 16u < tile.width)
-          ptx_copy16(to + i * 2048u, work.a.x + (u64)from[i] * 8u + k, t / 8u + i * 16u < tile.rows ? 16u : 0u);
-      ptx_barrier_arrive_copies(full);
-      many_advance(r);
-    }
   }
 }
 
@@ -153,13 +113,12 @@ NUM void many_leave(u32 empty) {
   }
 }
 
-/* acc = the H16 sums over k of a tile of this width. gathered: copies of threads stand behind the barrier, not of the copy engine.
- * meanwhile: what there is to do beside the first multiplication. */
+/* acc = the H16 sums over k of a tile of this width. meanwhile: what there is to do beside the first multiplication. */
 template <u32 WIDTH, class MEANWHILE>
-NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 blocks, bool gathered, MEANWHILE meanwhile) {
+NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 blocks, MEANWHILE meanwhile) {
   if constexpr (WIDTH > MANY_STEP) {
     if (width < WIDTH) {
-      many_product<WIDTH - MANY_STEP>(acc, r, group, width, blocks, gathered, meanwhile);
+      many_product<WIDTH - MANY_STEP>(acc, r, group, width, blocks, meanwhile);
       return;
     }
   }
@@ -167,7 +126,6 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
   for (u32 block = 0; block < blocks; block++) {
     const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
     ptx_barrier_wait(many_full(r, r.stage), r.parity);
-    if (gathered) ptx_fence_async();
     ptx_multiply_fence();
     const u64 w = ptx_operand(PTX_SWIZZLED, at + group * (MANY_GROUPS * 8192u)), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
 #pragma unroll
@@ -187,7 +145,7 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
 }
 
 /* A multiplying warpgroup. */
-template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k, bool gathered) {
+template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k) {
   const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
   u32 item = many_cluster();
   many_tile tile, next;
@@ -199,26 +157,23 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
     for (u32 g = 0; g < MANY_GROUPS; g++)
 #pragma unroll
       for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[g][i] = 0.0f;
-    many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, gathered, [&] { more = work.find(item, next); });
+    many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, [&] { more = work.find(item, next); });
     many_store(acc, work.result(tile), tile, group, shared, turn);
   }
 }
 
 /* Everything behind the start: who fills, who multiplies. */
-template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared, bool gathers) {
+template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
   if (threadIdx.x < 128u) {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(72);
 #endif
-    if constexpr (WORK::GATHERS) {
-      if (gathers) many_gather(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
-    }
-    if (!gathers && threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+    if (threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);
 #endif
-    many_multiply(work, r, shared, work.a.k, gathers);
+    many_multiply(work, r, shared, work.a.k);
   }
   if (SPEC_CLUSTER > 1u) { /* no block ends while others may still write to it */
     __syncwarp();

@@ -14,7 +14,6 @@
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
 #define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */
-#define MANY_PIECES ((SPEC_TILE_ROWS + 15u) / 16u) /* of 16 bytes, that a filling thread gathers per stage */
 #ifdef __CUDACC_RTC__
 #define NUM_MEMBER __device__ __forceinline__
 #else

@@ -18,7 +18,6 @@ typedef struct expand_product { /* what many.cuh asks of a product */
 #define TILE_PAGES (SPEC_TILE_ROWS / PAGE_TOKENS)
 
 typedef struct expand_many {
-  static constexpr bool GATHERS = false;
   const mla_expand_args &args;
   const expand_product a;
   u32 rows, width, n_tiles;
@@ -70,10 +69,10 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_expand(const __gr
                                                                       const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
-  const many_ring ring = many_start(shared, false);
+  const many_ring ring = many_start(shared);
   const u32 rows = contexts_piece_pages(a) * PAGE_TOKENS, n_tiles = (a.n + SPEC_TILE_N - 1u) / SPEC_TILE_N;
   expand_many work = {a, {Y_BF16, a.n, a.kv_lora_rank}, rows, expand_width(rows, n_tiles), n_tiles, {}};
-  many_run(work, ring, maps, shared, false);
+  many_run(work, ring, maps, shared);
   if (threadIdx.x < 32u || threadIdx.x >= 128u) return;
   ptx_grid_wait();
   copy_rope(a, rows);

@@ -10,11 +10,14 @@
  * Every row has its own position: what lies beyond it weighs +0, and chunks that start beyond it are not folded. The groups' fold
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448, all that a block may have. A pair moves 26 boxes of 8192 bytes from L2
- * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte, a third of what L2 gives.
- * H200, 512 + 64, chunks of 256 tokens, TFLOP/s: prompts of 16 heads, 8192 tokens, 415 to 455; the last 1024 of 8192 of 128 heads, 407 to
- * 418; one token each of 64 requests at 8192, 128 heads, with the fold, 355 to 385. The one warpgroup of S and P is what all wait for.
- * Tried and lost: S of the next block beside P (its boxes come late, and P waits for them); P given back as soon as it has been asked for
- * (wrong bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower). */
+ * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte, half of what L2 gives.
+ * H200, 512 + 64, chunks of 256 tokens, TFLOP/s: prompts of 16 heads, 8192 tokens, 403 to 455; the last 1024 of 8192 of 128 heads, 405 to
+ * 450; one token each of 64 requests at 8192, 128 heads, with the fold, 320 to 385: the higher ones early in a run. The tensor cores work
+ * 47 % of the time. Without copies of KV rows it is no faster, without 2^x by a twentieth: no single stage is what all wait for.
+ * Tried and lost: S of the next block beside P (its boxes come late, and P waits for them); S and P by two warpgroups by turns, P then an
+ * operand in shared memory (a sixth slower); P of the next block taken beside the multiplication, fewer barriers (the same); boxes for two
+ * pairs at once by multicast (a third of the rate: each pair waits for the other); P given back as soon as it has been asked for (wrong
+ * bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
 #include "pair_outputs.cuh"

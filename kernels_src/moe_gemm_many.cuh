@@ -1,11 +1,14 @@
-/* moe_gemm_many.cuh - moe_gemm for many rows an expert, in the form of many.cuh.
+/* moe_gemm_many.cuh - moe_gemm for many rows an expert, which stand in sorted order, in the form of many.cuh.
  *
- * Grid: any number of clusters along y; the best is one block per multiprocessor. Every block makes the same list of
- * tiles: an expert's rows are cut into as few equal widths as SPEC_TILE_ROWS allows; its tiles are dealt with rows first, so that a part of
- * its weights is read from memory once. Experts without rows have no tiles.
+ * Grid: any number of clusters along y; the best is one block per multiprocessor. Every block makes the same list of tiles: an expert's
+ * rows are cut into as few equal widths as SPEC_TILE_ROWS allows; its tiles are dealt with rows first, so that a part of its weights is
+ * read from memory once. The blocks of a cluster have tiles side by side. Experts without rows have no tiles.
  *
- * On an H200, 64 experts, 6 a token, 2048 x 1408: gate and up of 2048 rows 319 us (444 TFLOP/s; blocks alone 348), of 4096 rows 541 (alone;
- * pairs 603, since three tiles of an expert become four); down 156 and 264 (alone 164 and 290). Silu is a fifth of gate and up. */
+ * On an H200, pairs of 128 x 256, 64 experts, 6 a token, 2048 x 1408, us: gate and up of 2048 rows 279 (507 TFLOP/s; blocks alone 294), of
+ * 4096 rows 496 (545), of 8192 rows 950 to 1013; down 153, 262, 480. Silu is a fifth of gate and up. Rows gathered
+ * one by one: 318, 543, 1007, with tiles of 256 x 128; to copy them into sorted order before costs 14, 32 and 64. Tried: pairs that share
+ * weights, 394; clusters of four, of which fewer than 32 find room at once, 718; warpgroups that take turns, each 128 x 192, 302 to 520 and
+ * 964 (V3's experts, 4096 rows: 4157 where this form took 4312). */
 #ifndef VERBATIM_MOE_GEMM_MANY_CUH
 #define VERBATIM_MOE_GEMM_MANY_CUH
 #include "many.cuh"
@@ -14,34 +17,26 @@
 /* Columns of a block's tile. */
 NUM u32 moe_columns(const moe_gemm_args &a) { return a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N; }
 
-/* What the blocks of a cluster do beside each other: tiles of an expert's rows where tokens are gathered, so that they share weights, else
- * tiles of columns, so that they share tokens. Into how many such groups an expert's rows are cut: */
-NUM u32 moe_groups(const moe_gemm_args &a, u32 rows) {
-  const u32 most = SPEC_TILE_ROWS * (a.row_token ? SPEC_CLUSTER : 1u);
-  return (rows + most - 1u) / most;
-}
+/* Into how many tiles an expert's rows are cut. */
+NUM u32 moe_cuts(u32 rows) { return (rows + SPEC_TILE_ROWS - 1u) / SPEC_TILE_ROWS; }
 
 typedef struct moe_many {
-  static constexpr bool GATHERS = true;
   const moe_gemm_args &a;
   const u32 *first, *items; /* [experts + 1], shared: first row of an expert; its first tile in the list */
   u32 expert;               /* of the last tile found: a block's tiles ascend */
 
-  NUM_MEMBER bool gathers() const { return a.row_token != 0; }
   NUM_MEMBER u32 x_matrix(const many_tile &, u32) const { return 0; }
   NUM_MEMBER u32 x_first(const many_tile &tile, u32 i) const { return tile.row + i; }
-  NUM_MEMBER u32 x_row(u32 row) const { return a.row_token[row]; }
 
   NUM_MEMBER bool find(u32 index, many_tile &tile) {
     if (index >= items[a.experts]) return false;
     while (index >= items[expert + 1u]) expert++;
     const u32 row0 = first[expert], all = first[expert + 1u] - row0, in = index - items[expert];
-    const u32 beside_rows = gathers() ? SPEC_CLUSTER : 1u, beside_n = SPEC_CLUSTER / beside_rows;
-    const u32 groups = moe_groups(a, all), cuts = groups * beside_rows;
+    const u32 cuts = moe_cuts(all);
     const u32 width = ((all + cuts - 1u) / cuts + MANY_STEP - 1u) / MANY_STEP * MANY_STEP;
-    const u32 at = (in % groups * beside_rows + many_rank() % beside_rows) * width;
+    const u32 at = in % cuts * width;
     tile.matrix = expert;
-    tile.n0 = (in / groups * beside_n + many_rank() % beside_n) * moe_columns(a);
+    tile.n0 = (in / cuts * SPEC_CLUSTER + many_rank()) * moe_columns(a);
     tile.width = width;
     tile.rows = at < all ? (all - at < width ? all - at : width) : 0u;
     tile.row = row0 + at;
@@ -56,7 +51,7 @@ typedef struct moe_many {
 
 /* items[e] = tiles of the experts before e. first and items are whole for all threads on return. */
 NUM void moe_list(const moe_gemm_args &a, u32 *first, u32 *items) {
-  const u32 n = a.y_kind == Y_SILU ? a.n / 2u : a.n, columns = moe_columns(a) * (a.row_token ? 1u : SPEC_CLUSTER);
+  const u32 n = a.y_kind == Y_SILU ? a.n / 2u : a.n, columns = moe_columns(a) * SPEC_CLUSTER;
   const u32 n_tiles = (n + columns - 1u) / columns, t = threadIdx.x;
   for (u32 e = t; e <= a.experts; e += SPEC_THREADS) first[e] = a.expert_first[e];
   __syncthreads();
@@ -64,7 +59,7 @@ NUM void moe_list(const moe_gemm_args &a, u32 *first, u32 *items) {
     u32 before = 0;
     for (u32 e0 = 0; e0 < a.experts; e0 += 32u) {
       const u32 e = e0 + t, rows = e < a.experts ? first[e + 1u] - first[e] : 0u;
-      const u32 tiles = moe_groups(a, rows) * n_tiles;
+      const u32 tiles = moe_cuts(rows) * n_tiles;
       const u32 upto = before + reduce_prefix_warp(tiles);
       if (e < a.experts) items[e] = upto - tiles;
       before = __shfl_sync(WARP_ALL, upto, 31);
@@ -77,14 +72,13 @@ NUM void moe_list(const moe_gemm_args &a, u32 *first, u32 *items) {
 extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
     void moe_gemm(const __grid_constant__ moe_gemm_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  const bool gathers = a.row_token != 0;
-  const many_ring ring = many_start(shared, gathers);
+  const many_ring ring = many_start(shared);
   u32 *first = (u32 *)(shared + (ring.full + 128u - ptx_shared(shared))), *items = first + a.experts + 1u;
   ptx_grid_wait();
   ptx_grid_next(); /* not before: the product that follows reads expert_first before it waits */
   moe_list(a, first, items);
   moe_many work = {a, first, items, 0};
-  many_run(work, ring, maps, shared, gathers);
+  many_run(work, ring, maps, shared);
 }
 
 #endif

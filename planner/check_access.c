@@ -223,6 +223,8 @@ static void describe_moe_sort(writer *w, const moe_sort_args *a) {
   table(w, FIELD(moe_sort, expert_first), true, TYPE_U32, 1, experts, experts);
   table(w, FIELD(moe_sort, row_token), true, TYPE_U32, times(t, a->top_k), 1, 1);
   table(w, FIELD(moe_sort, pair_row), true, TYPE_U32, t, a->top_k, a->top_k);
+  table(w, FIELD(moe_sort, x), false, TYPE_BF16, t, a->columns, a->columns)->must_be_null = a->columns == 0;
+  table(w, FIELD(moe_sort, x_sorted), true, TYPE_BF16, times(t, a->top_k), a->columns, a->columns)->must_be_null = a->columns == 0;
 }
 
 static void describe_moe_gemm(writer *w, const moe_gemm_args *a, bool is_gathered) {

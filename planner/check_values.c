@@ -187,7 +187,8 @@ static status check_router(const reader *r, const router_args *a) {
 static status check_moe_sort(const reader *r, const moe_sort_args *a) {
   SAME(experts, r->m->experts);
   SAME(top_k, r->m->top_k);
-  return OK;
+  if (a->columns) SAME(columns, r->m->hidden);
+  return same(r, "columns % 8", a->columns % 8, 0);
 }
 
 static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {

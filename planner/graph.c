@@ -426,7 +426,12 @@ static matrix add_mlp_down(graph *g, matrix activated, const mlp *part, uint32_t
 
 typedef struct routing { /* buffers of the router's decisions */
   uint32_t topk_id, topk_weight, expert_first, row_token, pair_row;
+  uint32_t sort_from; /* rows from which the pairs are sorted by an op of its own */
 } routing;
+
+typedef struct row_range { /* launch rows; none where min lies above max */
+  uint32_t min, max;
+} row_range;
 
 typedef struct moe { /* the weights of a layer with experts */
   uint32_t router, bias, gate_up, down; /* bias: DRAFT_NONE without it */
@@ -456,7 +461,7 @@ static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order
   uint64_t pairs = g->rows * m->top_k;
   routing r = {add_work(g, pairs * 4, "topk_id"), add_work(g, pairs * 4, "topk_weight"),
                add_work(g, (uint64_t)(m->experts + 1) * 4, "expert_first"), add_work(g, pairs * 4, "row_token"),
-               add_work(g, pairs * 4, "pair_row")};
+               add_work(g, pairs * 4, "pair_row"), 0};
   router_args a = {.experts = m->experts, .top_k = m->top_k, .groups = m->groups, .top_groups = m->top_groups, .scoring = m->scoring,
                    .group_mode = m->group_mode, .normalise = m->normalise, .scale = m->routed_scale};
   const draft_ref refs[] = {ARG(router_args, step, g->step, 0), ARG(router_args, logits, logits.buffer, 0), ARG(router_args, bias, bias, 0),
@@ -475,25 +480,55 @@ static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order
   call.rows_max = g->l->max_batch_tokens;
   call.ref_count -= 3;
   add_op_rows(g, call);
-  moe_sort_args sort = {.experts = m->experts, .top_k = m->top_k};
-  const draft_ref sort_refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r.topk_id, 0),
-                                 ARG(moe_sort_args, expert_first, r.expert_first, 0), ARG(moe_sort_args, row_token, r.row_token, 0),
-                                 ARG(moe_sort_args, pair_row, r.pair_row, 0)};
-  add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = "moe_sort", .args = &sort, .args_bytes = sizeof sort, .refs = sort_refs,
-                           .ref_count = ARRAY_LEN(sort_refs), .rows_kind = ROWS_TOKENS, .rows_min = call.rows_min,
-                           .rows_max = call.rows_max});
+  r.sort_from = call.rows_min;
   return r;
 }
 
+/* With x and x_sorted: the tokens' rows as well. */
+static void add_moe_sort(graph *g, const routing *r, matrix x, matrix x_sorted, row_range rows) {
+  moe_sort_args a = {.experts = g->m->experts, .top_k = g->m->top_k, .columns = x_sorted.stride};
+  const draft_ref refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r->topk_id, 0),
+                            ARG(moe_sort_args, expert_first, r->expert_first, 0), ARG(moe_sort_args, row_token, r->row_token, 0),
+                            ARG(moe_sort_args, pair_row, r->pair_row, 0), ARG(moe_sort_args, x, x.buffer, x.offset),
+                            ARG(moe_sort_args, x_sorted, x_sorted.buffer, x_sorted.offset)};
+  add_op_rows(g, (op_call){.kernel = OP_moe_sort, .what = "moe_sort", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max});
+}
+
 static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, matrix x, uint32_t weight, matrix y,
-                         moe_gemm_args a) {
+                         row_range rows, moe_gemm_args a) {
   a.ldx = a.k = x.stride;
   a.experts = g->m->experts;
   a.top_k = g->m->top_k;
   const draft_ref refs[] = {ARG(moe_gemm_args, step, g->step, 0), ARG(moe_gemm_args, expert_first, r->expert_first, 0),
                             ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x.buffer, x.offset),
                             ARG(moe_gemm_args, w, weight, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
-  ADD_OP(g, OP_moe_gemm, what, a, refs, ROWS_TOKENS);
+  add_op_rows(g, (op_call){.kernel = OP_moe_gemm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
+                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max});
+}
+
+/* Few rows are gathered by the experts' first product itself; many are copied into sorted order before it. */
+static row_range few_rows(const graph *g) {
+  return (row_range){1, min_u32(specialise_gathered_rows(g->m->experts, g->m->top_k), g->l->max_batch_tokens)};
+}
+static row_range many_rows(const graph *g) { return (row_range){few_rows(g).max + 1, g->l->max_batch_tokens}; }
+
+/* Returns the rows of many tokens in sorted order. */
+static matrix add_sort(graph *g, const routing *r, matrix h) {
+  const row_range few = {r->sort_from, few_rows(g).max}, many = many_rows(g);
+  matrix none = {.buffer = DRAFT_NONE}, sorted = none;
+  if (few.min <= few.max) add_moe_sort(g, r, none, none, few);
+  if (many.min > many.max) return none;
+  sorted = add_matrix(g, g->rows * g->m->top_k, h.stride, 2, "experts x");
+  add_moe_sort(g, r, h, sorted, many);
+  return sorted;
+}
+
+static void add_experts_up(graph *g, const routing *r, matrix h, matrix sorted, uint32_t weight, matrix activated) {
+  const moe_gemm_args a = {.n = 2 * g->m->moe_inter, .y_kind = Y_SILU};
+  const row_range many = many_rows(g);
+  add_moe_gemm(g, "experts gate_up", r, r->row_token, h, weight, activated, few_rows(g), a);
+  if (many.min <= many.max) add_moe_gemm(g, "experts gate_up", r, DRAFT_NONE, sorted, weight, activated, many, a);
 }
 
 /* The weights of all experts, in ascending id: [experts][2 * moe_inter][hidden] and [experts][hidden][moe_inter]. */
@@ -548,10 +583,12 @@ static void add_moe(graph *g, matrix h) {
   if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared, first).buffer;
   g->branch = BRANCH_MAIN;
   routing r = add_router(g, logits, w.bias, second);
+  matrix sorted = add_sort(g, &r, h);
   matrix activated = add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
-  add_moe_gemm(g, "experts gate_up", &r, r.row_token, h, w.gate_up, activated, (moe_gemm_args){.n = 2 * m->moe_inter, .y_kind = Y_SILU});
+  add_experts_up(g, &r, h, sorted, w.gate_up, activated);
   matrix y = add_matrix(g, pairs, m->hidden, 4, "experts down");
-  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, (moe_gemm_args){.n = m->hidden, .y_kind = Y_F32});
+  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, (row_range){1, g->l->max_batch_tokens},
+               (moe_gemm_args){.n = m->hidden, .y_kind = Y_F32});
   if (beside) join_side(g, side); /* with the next norm, which adds all of it */
   g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }

@@ -103,13 +103,9 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
-/* Measured. Slim and small tiles for as many rows as give every multiprocessor one of them at most, wide ones above; where tokens are
- * gathered tall ones, which read them least often. */
-static const many_shape SLIM = {64, 64, 8, 1}, SMALL = {128, 128, 6, 1}, WIDE = {128, 256, 4, 1}, TALL = {256, 128, 4, 1};
-static const many_shape TALL_PAIR = {256, 128, 4, 2};
+/* Measured. Slim and small tiles for as many rows as give every multiprocessor one of them at most, wide ones above. */
+static const many_shape SLIM = {64, 64, 8, 1}, SMALL = {128, 128, 6, 1}, WIDE = {128, 256, 4, 1};
 #define SMALL_ROWS 256u /* up to which small tiles are better than wide ones for any number of columns */
-#define PAIR_ROWS_MIN 144u /* of an expert: two tall tiles, which share its weights */
-#define PAIR_ROWS_MAX 224u
 
 static uint32_t many_columns(const many_shape *many, bool silu) { return silu ? many->n / 2 : many->n; }
 
@@ -143,10 +139,15 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
     specialise_choice *many = next_choice(choices, &count, &next, lasts[i], rows_max);
     if (!many) continue;
-    const many_shape shape = paired(*shapes[i], columns, silu);
+    const many_shape shape = shapes[i] == &WIDE ? WIDE : paired(*shapes[i], columns, silu); /* wide tiles gain nothing by pairs here */
     set_many(many, &shape, 0);
   }
   return count;
+}
+
+uint32_t specialise_gathered_rows(uint32_t experts, uint32_t top_k) {
+  const few_shape *most = &FEW_OF_EXPERT[ARRAY_LEN(FEW_OF_EXPERT) - 1];
+  return most->rows_max * experts / top_k;
 }
 
 /* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are. */
@@ -162,13 +163,9 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
-  const uint64_t lasts[] = {silu ? 0 : UINT32_MAX, (uint64_t)PAIR_ROWS_MIN * a->experts / a->top_k,
-                            (uint64_t)PAIR_ROWS_MAX * a->experts / a->top_k, UINT32_MAX};
-  const many_shape shapes[] = {paired(WIDE, columns, silu), TALL, TALL_PAIR, TALL}; /* gate and up gather */
-  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-    specialise_choice *many = next_choice(choices, &count, &next, lasts[i], rows_max);
-    if (many) set_many(many, &shapes[i], (a->experts + 1) * 8);
-  }
+  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  const many_shape wide = paired(WIDE, columns, silu);
+  if (many) set_many(many, &wide, (a->experts + 1) * 8);
   return count;
 }
 
@@ -241,9 +238,9 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   return count;
 }
 
-/* A share of 64 tokens costs less than counting the others' does. */
-static plan_dim sort_blocks(void) {
-  plan_dim x = per_rows(1, 64);
+/* A share of 64 tokens costs less than counting the others' does; where rows are copied as well all multiprocessors take part. */
+static plan_dim sort_blocks(const moe_sort_args *a) {
+  plan_dim x = per_rows(1, a->columns ? 16 : 64);
   x.cap = SPECIALISE_BLOCKS;
   return x;
 }
@@ -271,7 +268,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));
       break;
-    case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(), constant(1)); break;
+    case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
       choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));

@@ -6,7 +6,7 @@
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"
 
-#define SPECIALISE_CHOICES_MAX 8u
+#define SPECIALISE_CHOICES_MAX 12u
 #define SPECIALISE_SPECS_MAX 8u
 #define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
 #define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* a piece more than that waits its turn */
@@ -29,6 +29,9 @@ typedef struct specialise_choice {
  * args: the op's struct of abi.h; its pointers are not read. Returns how many, 1 to SPECIALISE_CHOICES_MAX. */
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]);
+
+/* Launch rows up to which the experts' first product gathers its rows itself, at least 16. */
+uint32_t specialise_gathered_rows(uint32_t experts, uint32_t top_k);
 
 /* The index of the choice's kernel in the plan's kernel table, added if it is new. */
 uint32_t specialise_kernel(draft *plan, uint32_t kernel, const specialise_choice *choice);

@@ -1,5 +1,6 @@
 /* moe_sort.c - the CPU twin of moe_sort: a counting sort of (token, k) pairs by expert, then token. NUMERICS.md "moe_sort". */
 #include "cpu.h"
+#include <string.h>
 
 static void sort_pairs(void *context, uint32_t index, void *scratch) {
   const moe_sort_args *a = context;
@@ -18,6 +19,7 @@ static void sort_pairs(void *context, uint32_t index, void *scratch) {
     u32 row = next[a->topk_id[p]]++;
     a->row_token[row] = p / a->top_k;
     a->pair_row[p] = row;
+    if (a->columns) memcpy(a->x_sorted + (u64)row * a->columns, a->x + (u64)(p / a->top_k) * a->columns, a->columns * sizeof(bf16));
   }
 }
 

@@ -30,7 +30,7 @@
 #define VOCAB 384u
 
 static const char DEPLOY[] =
-  "max_seqs: 4\nmax_batch_tokens: 64\nmax_len: 256\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 4]\n";
+  "max_seqs: 4\nmax_batch_tokens: 128\nmax_len: 256\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 4]\n";
 /* What is audited with need not be what it was recorded with: other batches, other pages, split attention alone. */
 static const char OTHER_DEPLOY[] =
   "max_seqs: 3\nmax_batch_tokens: 3\nmax_len: 128\nkv_pages: 2\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 3]\n";

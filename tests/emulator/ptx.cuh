@@ -63,7 +63,6 @@ NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
 #define PTX_REGISTERS_MORE(n)
 NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
-NUM u64 ptx_normal() { return 2; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
   emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
@@ -71,14 +70,14 @@ NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, 
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
   emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
 }
-NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64) {
+NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
+  emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
+}
+NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
   emulator_copy_box(to, map, 4, {c, r, m, g}, barrier);
 }
-NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
+NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
   emulator_copy_box_to(blocks, to, map, 3, {c, r, m, 0}, barrier);
-}
-NUM void ptx_copy_box_to(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64) {
-  emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
 template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }

@@ -39,7 +39,7 @@ static u32 make_many(kernel_variant *variants, const moe_shape *s) {
 
 static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
   const u32 few = make_few(variants, s);
-  return few + make_many(variants + few, s);
+  return s->gathered ? few : few + make_many(variants + few, s);
 }
 
 /* Deals the sorted rows to experts; with skew most go to one. */
@@ -93,6 +93,7 @@ static void moe_cases(kernel_test *test) {
       {1, 1, 1, 8, 64, 1, 0, 0},    {1, 8, 64, 64, 128, 1, 0, 0},   {5, 2, 4, 72, 64, 0, 0, 0},   {17, 4, 8, 128, 192, 1, 1, 0},
       {64, 2, 3, 136, 64, 1, 1, 0}, {100, 6, 64, 96, 128, 0, 1, 0}, {33, 8, 256, 16, 64, 1, 0, 0}, {200, 1, 2, 200, 64, 1, 0, 0},
       {1, 6, 64, 352, 256, 1, 0, 1}, {1, 6, 64, 176, 384, 0, 0, 1}, {19, 3, 7, 272, 128, 1, 1, 1}, {150, 2, 40, 80, 64, 1, 0, 1},
+      {64, 2, 3, 136, 64, 0, 1, 0}, {200, 1, 2, 200, 64, 0, 0, 0},  {150, 4, 3, 272, 192, 0, 1, 1},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
 }
