@@ -89,7 +89,7 @@ static struct launch {
   const emulator_kernel *kernel;
   const void *args;
   const tensor_maps *maps;
-  u32 shared_bytes, blocks; /* blocks: clusters run since the program began; decides the orders */
+  u32 shared_bytes, launches, blocks; /* blocks: clusters of this launch, counted from the number of launches on; decides the orders */
   bool copies_at_once; /* and multiplications at their wait, or the other way round */
   const char *fault;
   std::mutex lock;
@@ -290,6 +290,7 @@ const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 s
   run.maps = maps;
   run.shared_bytes = shared_bytes;
   run.fault = nullptr;
+  run.blocks = run.launches++;
   run.all = {};
   run.turn = run.idle = run.ended = run.gone = 0;
   gridDim = {grid[0], grid[1], grid[2]};
