@@ -52,6 +52,7 @@ typedef struct checker {
   uint32_t *homes;       /* [fixups] buffer of the pointer */
   uint32_t *is_read;     /* [buffers] some op reads it */
   buffer_state *states;  /* [buffers] */
+  uint32_t prompt_rows;  /* of the simulated step, which ops of prompts write beside what those of made rows write */
 } checker;
 
 /* === Tables ============================================================================================================= */
@@ -395,16 +396,17 @@ static status touch_work(checker *c, const plan_op *op, uint32_t home, const che
   if (a->batches == 0 || a->batches > HEADS_MAX || (a->batches > 1 && a->batch_stride > row) || row > a->row_stride)
     return FAIL(ERR_FORMAT, "check: op %s: a row of %s does not fit its stride", name, buffer);
   bool is_new = s->count == 0;
+  uint64_t rows = a->rows + (a->is_write && op->rows_kind == ROWS_MADE ? c->prompt_rows : 0);
   if (a->is_write && is_new) {
     s->row_stride = a->row_stride;
-    s->rows = a->rows;
+    s->rows = rows;
     s->type = a->type;
   }
   if (!a->is_write && is_new) return FAIL(ERR_FORMAT, "check: op %s reads %s before anything is written to it", name, buffer);
   if (s->row_stride != a->row_stride || s->type != a->type)
     return FAIL(ERR_FORMAT, "check: op %s and the writer of %s differ in its row stride or type", name, buffer);
-  if (!a->is_write && a->rows > s->rows) return FAIL(ERR_FORMAT, "check: op %s reads more rows of %s than are written", name, buffer);
-  if (a->is_write && a->rows < s->rows) s->rows = a->rows;
+  if (!a->is_write && rows > s->rows) return FAIL(ERR_FORMAT, "check: op %s reads more rows of %s than are written", name, buffer);
+  if (a->is_write && rows < s->rows) s->rows = rows;
   for (uint64_t b = 0; b < a->batches; b++) {
     uint64_t start = base + a->start + b * a->batch_stride;
     if (a->is_write) add_run(s, start, start + a->run_bytes);
@@ -492,15 +494,17 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   return OK;
 }
 
-/* Of a step whose token rows are all of one part, the ops of the other have none. */
-static status run_step(checker *c, uint32_t tokens, uint32_t logits, uint32_t part) {
+/* Of a step whose token rows are all of one part, the ops of the other have none. With both, `made` rows and more in all, the ops of made
+ * rows are looked at beside those of all rows. */
+static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logits, uint32_t part) {
   outcome done = {0};
+  c->prompt_rows = tokens - made;
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
-    uint32_t rows = op->rows_kind == ROWS_LOGITS ? logits : tokens;
+    uint32_t of_tokens = op->rows_kind == ROWS_MADE ? made : tokens, rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
     if (rows < op->rows_min || rows > op->rows_max || (op->rows_kind >= ROWS_MADE && op->rows_kind != part)) continue;
-    TRY(run_op(c, op, rows, (check_rows){tokens, logits, 0}, &done));
+    TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0}, &done));
   }
   uint32_t heads = logits > 0;
   if (done.tokens != heads || done.digests != heads)
@@ -535,9 +539,9 @@ static row_counts collect_counts(const checker *c, uint32_t kind) {
 
 static status check_part(checker *c, const row_counts *tokens, const row_counts *logits, uint32_t part) {
   for (uint32_t i = 0; i < tokens->count; i++) {
-    TRY(run_step(c, tokens->values[i], 0, part));
+    TRY(run_step(c, tokens->values[i], tokens->values[i], 0, part));
     for (uint32_t j = 0; j < logits->count; j++)
-      if (logits->values[j] <= tokens->values[i]) TRY(run_step(c, tokens->values[i], logits->values[j], part));
+      if (logits->values[j] <= tokens->values[i]) TRY(run_step(c, tokens->values[i], tokens->values[i], logits->values[j], part));
   }
   return OK;
 }
@@ -551,7 +555,10 @@ static status check_steps(checker *c) {
   if ((uint64_t)tokens.count * (logits.count + 1) * c->h->ops.count > OP_RUNS_MAX)
     return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
   TRY(check_part(c, &tokens, &logits, ROWS_MADE));
-  if (c->h->limits.parity == PARITY_FAST_PREFILL) TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
+  if (c->h->limits.parity == PARITY_FAST_PREFILL) {
+    TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
+    for (uint32_t i = 0; i < tokens.count; i++) TRY(run_step(c, c->h->limits.max_batch_tokens, tokens.values[i], 0, ROWS_MADE));
+  }
   for (uint32_t i = 0; i < c->h->buffers.count; i++)
     if (c->buffers[i].region == REGION_WEIGHTS && !c->is_read[i])
       return FAIL(ERR_FORMAT, "check: no op reads %s", text(c, c->buffers[i].name));

@@ -674,8 +674,10 @@ static void add_cut(graph *g) {
   const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, g->tiles, 0),
                             ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->counts, 0),
                             ARG(attn_cut_args, pieces, g->pieces, 0), ARG(attn_cut_args, parts, g->parts, 0)};
+  g->token_rows = made_rows(g);
   add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
+  g->token_rows = ROWS_TOKENS;
 }
 
 static uint32_t add_head(graph *g, bool is_tied) {

@@ -305,6 +305,11 @@ static void made_tokens_have_no_values(editable *e) {
     if (strcmp(text(e, e->ops[i].name), "layer 1 v_up") == 0) e->ops[i].rows_kind = ROWS_PROMPT;
 }
 static void prompts_have_no_values(editable *e) { find_op(e, "layer 1 mla_prefill")->rows_min = 2; }
+static void the_cut_is_of_the_whole_step(editable *e) { /* so that in a step with prompts there may be none */
+  plan_op *op = find_op(e, "attn_cut");
+  op->rows_kind = ROWS_TOKENS;
+  find_fixup(e, op, 0)->offset = e->h->io.step;
+}
 static void the_form_is_built_for_other_heads(editable *e) {
   find_spec(e, find_op(e, "layer 1 mla_prefill"), "SPEC_V_DIM")->value = 128;
 }
@@ -323,6 +328,7 @@ static const struct {
     FAULT(prompts_take_the_others_tiles, "another table"),
     FAULT(made_tokens_have_no_values, NULL),
     FAULT(prompts_have_no_values, "before anything is written"),
+    FAULT(the_cut_is_of_the_whole_step, "before anything is written"),
     FAULT(the_form_is_built_for_other_heads, "other rows"),
     FAULT(the_parity_is_unknown, NULL),
 };
