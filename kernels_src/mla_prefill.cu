@@ -20,9 +20,9 @@
  * Measured on an H200, one run, TFLOP/s, in brackets with one page a stage, Q in registers and weights of scaled scores: 491 (451) for 8192
  * tokens of 16 heads of 128 + 64 and 128, 508 (476) for the last 8192 of 32768, 280 (261) for 16 times 1024. That is warm, at the chip's
  * limit of power; the first launches of a process are 3 to 12 % faster. With weights of scaled scores products alone took 487 us of the
- * first case's 714, weights alone 479: both want the registers' ports. Tried and lost: ones as columns behind v; products with ones behind
- * the others; the test for weights of 0 once a page; products without turns; the turn given on earlier or when the scores are there; Q in
- * registers and two pages. */
+ * first case's 714, weights alone 479; that both need the same ports of the registers is a guess. Tried and lost: ones as columns behind
+ * v; products with ones behind the others; the test for weights of 0 once a page; products without turns; the turn given on earlier or
+ * when the scores are there; Q in registers and two pages. */
 #include "spec.cuh"
 #include "ptx.cuh"
 

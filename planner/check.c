@@ -354,6 +354,12 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   return OK;
 }
 
+static status check_gather(const checker *c, const plan_op *op, const void *args) {
+  const moe_gemm_args *a = args;
+  if (op->kernel != OP_moe_gemm || !a->row_token || spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS")) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
+}
+
 /* The form of rmsnorm for few rows keeps all of a row, in whole vectors. */
 static status check_row(const checker *c, const plan_op *op, const void *args) {
   const rmsnorm_args *a = args;
@@ -475,6 +481,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   for (uint32_t i = 0; i < op->fixup_count; i++) args[c->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
   TRY(check_grid(c, op, args, rows));
   TRY(check_row(c, op, args));
+  TRY(check_gather(c, op, args));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);

@@ -86,6 +86,11 @@ static void a_producer_is_missing(editable *e) { /* the router's logits are neve
 static void half_of_a_row_is_missing(editable *e) { /* columns between the heads' latent queries */
   ((gemm_args *)args_of(e, find_op(e, "layer 0 absorb")))->y_batch -= 8;
 }
+static void a_form_that_gathers_none_has_to(editable *e) {
+  plan_op *few = find_op(e, "layer 1 experts gate_up") + 3, *many = few + 1;
+  few->variant = many->variant;
+  memcpy(few->grid, many->grid, sizeof few->grid);
+}
 static void alternatives_overlap(editable *e) { find_op(e, "layer 2 o_proj")->rows_max++; }
 static void alternatives_leave_a_gap(editable *e) { find_op(e, "layer 2 o_proj")[1].rows_max--; }
 static void split_and_whole_are_mixed_up(editable *e) {
@@ -204,6 +209,7 @@ static const struct {
   void (*plant)(editable *e);
   const char *words; /* of the report */
 } FAULTS[] = {
+    FAULT(a_form_that_gathers_none_has_to, "gathers none"),
     FAULT(two_live_buffers_overlap, "overlap while both are alive"),
     FAULT(a_buffer_leaves_its_region, "inside its region"),
     FAULT(a_buffer_is_too_short, "beyond the end"),
