@@ -207,6 +207,21 @@ void e2e_requests_make(e2e_requests *r, uint32_t count, uint32_t vocab, uint32_t
   }
 }
 
+void e2e_requests_make_long(e2e_requests *requests, uint32_t count, uint32_t vocab, uint32_t longest, uint32_t prompt_max,
+                            uint32_t other_max, uint32_t tokens_max) {
+  e2e_requests_make(requests, count, vocab, prompt_max, tokens_max);
+  for (uint32_t i = 0; i < count; i++) {
+    verbatim_request *r = &requests->list[i];
+    if (i != longest && r->prompt_count > other_max) r->prompt_count = 2 + r->prompt_count % (other_max - 1);
+    if (r->score) r->score_from = min_u32(r->score_from, r->prompt_count - 1);
+  }
+  verbatim_request *r = &requests->list[longest];
+  ASSERT(r->prompt_count == prompt_max);
+  r->max_tokens = tokens_max;
+  r->score = r->ignore_eos = true;
+  r->score_from = 1;
+}
+
 void e2e_requests_free(e2e_requests *r) {
   free(r->list);
   free(r->ids);

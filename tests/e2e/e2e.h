@@ -63,6 +63,10 @@ typedef struct e2e_requests {
   int32_t *allowed;                   /* [count][E2E_LIST]                        */
 } e2e_requests;
 void e2e_requests_make(e2e_requests *requests, uint32_t count, uint32_t vocab, uint32_t prompt_max, uint32_t tokens_max);
+/* The same, but the tokens of request `longest` all scored; prompts of the others have at most other_max tokens, as most
+ * of the time would be theirs. */
+void e2e_requests_make_long(e2e_requests *requests, uint32_t count, uint32_t vocab, uint32_t longest, uint32_t prompt_max,
+                            uint32_t other_max, uint32_t tokens_max);
 void e2e_requests_free(e2e_requests *requests);
 
 /* Opens an engine, runs the requests [first, first + count) and returns the receipt's digest. */

@@ -110,26 +110,11 @@ static void one_of_many(void **state) {
   e2e_remove(&model);
 }
 
-/* One long prompt, whose tokens all show; the others are cut, as most of the time would be theirs. */
-static void make_requests(void) {
-  e2e_requests_make(&requests, REQUESTS, 384, LONG_TOKENS, TOKENS_MAX);
-  for (uint32_t i = 0; i < REQUESTS; i++) {
-    verbatim_request *r = &requests.list[i];
-    if (i != LONG && r->prompt_count > PROMPT_MAX) r->prompt_count = 2 + r->prompt_count % (PROMPT_MAX - 1);
-    if (r->score) r->score_from = min_u32(r->score_from, r->prompt_count - 1);
-  }
-  verbatim_request *r = &requests.list[LONG];
-  ASSERT(r->prompt_count == LONG_TOKENS);
-  r->max_tokens = TOKENS_MAX;
-  r->score = r->ignore_eos = true;
-  r->score_from = 1;
-}
-
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(minicpm3),
                                      cmocka_unit_test(mistral4), cmocka_unit_test(instruction_sets), cmocka_unit_test(one_of_many)};
   e2e_begin(argc, argv);
-  make_requests();
+  e2e_requests_make_long(&requests, REQUESTS, 384, LONG, LONG_TOKENS, PROMPT_MAX, TOKENS_MAX);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_requests_free(&requests);
   return failed;

@@ -194,26 +194,12 @@ static void the_next_turn_is_its_own(void **state) {
   e2e_remove(&model);
 }
 
-static void make_requests(void) {
-  e2e_requests_make(&requests, REQUESTS, 384, LONG_TOKENS, TOKENS_MAX);
-  for (uint32_t i = 0; i < REQUESTS; i++) {
-    verbatim_request *r = &requests.list[i];
-    if (i != LONG && r->prompt_count > PROMPT_MAX) r->prompt_count = 2 + r->prompt_count % (PROMPT_MAX - 1);
-    if (r->score) r->score_from = min_u32(r->score_from, r->prompt_count - 1);
-  }
-  verbatim_request *r = &requests.list[LONG];
-  ASSERT(r->prompt_count == LONG_TOKENS);
-  r->max_tokens = TOKENS_MAX;
-  r->score = r->ignore_eos = true;
-  r->score_from = 1;
-}
-
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(v3),   cmocka_unit_test(minicpm3), cmocka_unit_test(glm4),
                                      cmocka_unit_test(planted_faults_are_found), cmocka_unit_test(near_to_strict_and_not_it),
                                      cmocka_unit_test(the_next_turn_is_its_own)};
   e2e_begin(argc, argv);
-  make_requests();
+  e2e_requests_make_long(&requests, REQUESTS, 384, LONG, LONG_TOKENS, PROMPT_MAX, TOKENS_MAX);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   e2e_requests_free(&requests);
   return failed;
