@@ -43,7 +43,7 @@ cli_trace cli_verify main
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh
+abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
 decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
 pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
@@ -113,7 +113,7 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-         "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (256, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
+         "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
 for stem, tiles in FEW.items():
@@ -211,7 +211,7 @@ FLAWS = [
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
-    ("mla_expand", 0, "contexts.cuh", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
+    ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
     ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),

@@ -29,35 +29,20 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
 
 typedef struct filler {
   exec_input in;
-  uint32_t tokens, logits, tiles, prompt_tiles, contexts, pages; /* pages: of the contexts */
+  uint32_t tokens, logits, tiles, contexts; /* contexts: under fast-prefill, of a step of prompts, whose tiles then these are */
 } filler;
 
-/* Tiles end where pages do, as the scheduler's. */
-static void add_tiles(filler *f, const bench_span *span, uint32_t most) {
-  for (uint32_t done = 0, now; done < span->count; done += now) {
-    uint32_t position = span->position + done;
-    now = min_u32(min_u32(most, span->count - done), PAGE_TOKENS - position % PAGE_TOKENS);
-    f->in.tiles[f->tiles++] = (attn_tile){.row = f->tokens + done, .count = now, .seq = span->slot, .position = position};
-  }
-}
-
-/* Of prompts under fast-prefill, as the scheduler's. */
-static void add_context(filler *f, const bench_span *span) {
-  uint32_t tokens = span->position + span->count, pair = 2 * PAGE_TOKENS;
-  f->in.contexts[f->contexts] = (step_context){.first = f->pages, .tokens = tokens, .seq = span->slot};
-  for (uint32_t done = 0, now; done < span->count; done += now) {
-    uint32_t position = span->position + done;
-    now = min_u32(span->count - done, pair - position % pair);
-    f->in.prompt_tiles[f->prompt_tiles++] = (attn_tile){.row = f->tokens + done, .count = now, .seq = f->contexts, .position = position};
-  }
-  f->contexts++;
-  f->pages += pages_for(tokens);
+/* Tiles as the scheduler's. */
+static void add_tiles(filler *f, const bench_span *span, uint32_t most, bool is_prompt) {
+  attn_tile all = {.row = f->tokens, .count = span->count, .seq = is_prompt ? f->contexts : span->slot, .position = span->position};
+  if (is_prompt) f->tiles += exec_cut_tiles(f->in.prompt_tiles + f->tiles, all, PROMPT_TILE_TOKENS, PROMPT_TILE_TOKENS);
+  else f->tiles += exec_cut_tiles(f->in.tiles + f->tiles, all, most, PAGE_TOKENS);
+  if (is_prompt) exec_add_context(&f->in, f->contexts++, span->slot, span->position + span->count);
 }
 
 static void add_span(bench *self, filler *f, const bench_span *span, bool known, bool is_prompt) {
   const plan_header *header = self->plan->header;
-  if (is_prompt) add_context(f, span);
-  else add_tiles(f, span, header->limits.attn_tile_tokens);
+  add_tiles(f, span, header->limits.attn_tile_tokens, is_prompt);
   for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
     f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
     f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
@@ -75,10 +60,8 @@ void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint
   bool is_fast = self->plan->header->limits.parity == PARITY_FAST_PREFILL, is_prompt = is_fast && spans[0].count > 1;
   self->kv_rows = 0;
   for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known, is_prompt);
-  *f.in.head = (step_in){.token_count = f.tokens, .logit_count = f.logits, .tile_count = f.tiles + f.prompt_tiles, .seq_count = count};
-  if (!is_fast) return;
-  f.in.head[STEP_MADE] = (step_in){.token_count = is_prompt ? 0 : f.tokens, .tile_count = f.tiles, .seq_count = is_prompt ? 0 : count};
-  f.in.head[STEP_PROMPT] = (step_in){.token_count = is_prompt ? f.tokens : 0, .tile_count = f.prompt_tiles, .seq_count = f.contexts};
+  const step_in all = {.token_count = f.tokens, .tile_count = f.tiles, .seq_count = count}, none = {0};
+  exec_set_counts(&f.in, f.logits, is_prompt ? none : all, is_prompt ? all : none);
 }
 
 void bench_step_submit(bench *self, uint32_t parity, bool decode) {

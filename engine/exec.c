@@ -2,6 +2,7 @@
  *
  * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
  * is in exec_start.c, the shared state in exec_state.h. */
+#include "contexts.h"
 #include "exec_state.h"
 #include "op_maps.h"
 #include <string.h>
@@ -239,13 +240,11 @@ static exec_rows rows_of_step(const exec *self, uint32_t parity) {
   const plan_header *header = self->plan->header;
   const step_in *head = (const step_in *)(const void *)(self->image[parity] + header->io.step);
   exec_rows rows = exec_rows_made(head->token_count, head->logit_count);
-  if (header->limits.parity == PARITY_STRICT) return rows;
   rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
   rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
   const step_context *contexts = (const step_context *)(const void *)(self->image[parity] + header->io.contexts);
-  const step_context *last = contexts + head[STEP_PROMPT].seq_count - 1;
-  rows.pieces = (uint32_t)div_up(last->first + div_up(last->tokens, PAGE_TOKENS), header->limits.expand_pages);
+  rows.pieces = (uint32_t)div_up(contexts_pages(contexts, head[STEP_PROMPT].seq_count), header->limits.expand_pages);
   return rows;
 }
 
@@ -310,13 +309,12 @@ static void upload_image(exec *self, uint32_t parity) {
   const uint8_t *image = self->image[parity];
   const step_in *head = (const step_in *)(const void *)(image + io->step);
   uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, parity), 0), bytes;
-  bool is_fast = self->plan->header->limits.parity == PARITY_FAST_PREFILL;
   const table tables[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
                           {io->sample, sizeof(sample_param) * head->logit_count}, {io->token, 4 * rows}, {io->position, 4 * rows},
-                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * (is_fast ? head[STEP_MADE] : head[STEP_ALL]).tile_count},
+                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * head[STEP_MADE].tile_count},
                           {io->prompt_tiles, sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
                           {io->contexts, sizeof(step_context) * head[STEP_PROMPT].seq_count}};
-  size_t count = ARRAY_LEN(tables) - (is_fast && head[STEP_PROMPT].token_count ? 0 : 2);
+  size_t count = ARRAY_LEN(tables) - (head[STEP_PROMPT].token_count ? 0 : 2);
   if (self->options.poison) copy_in(self, self->up, step, image, io->block_table);
   for (size_t i = 0; i < count && !self->options.poison;) {
     const table *first = &tables[i];
@@ -405,6 +403,27 @@ exec_input exec_fill(exec *self, uint32_t parity) {
                       .sample = (sample_param *)(void *)(image + io->sample),
                       .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
                       .contexts = (step_context *)(void *)(image + io->contexts)};
+}
+
+uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge) {
+  uint32_t count = 0;
+  for (uint32_t done = 0; done < all.count; done += tiles[count++].count) {
+    uint32_t position = all.position + done, now = min_u32(min_u32(most, all.count - done), edge - position % edge);
+    tiles[count] = (attn_tile){.row = all.row + done, .count = now, .seq = all.seq, .position = position};
+  }
+  return count;
+}
+
+void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_t tokens) {
+  uint32_t first = nth ? contexts_pages(in->contexts, nth) : 0;
+  in->contexts[nth] = (step_context){.first = first, .tokens = tokens, .seq = slot};
+}
+
+void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_in prompt) {
+  in->head[STEP_ALL] = (step_in){.token_count = made.token_count + prompt.token_count, .logit_count = logits,
+                                 .tile_count = made.tile_count + prompt.tile_count, .seq_count = made.seq_count + prompt.seq_count};
+  in->head[STEP_MADE] = made;
+  in->head[STEP_PROMPT] = prompt;
 }
 
 uint32_t *exec_block_row(exec *self, uint32_t slot) {

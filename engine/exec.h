@@ -33,7 +33,7 @@ typedef struct exec_options {
 
 /* What the caller fills; arrays as in plan_io, bounds as in plan_limits. */
 typedef struct exec_input {
-  step_in *head; /* [STEP_PARTS], the parts only under fast-prefill */
+  step_in *head; /* [STEP_PARTS]: exec_set_counts */
   int32_t *token;
   uint32_t *position, *seq;
   attn_tile *tiles;
@@ -109,6 +109,15 @@ const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count);
 /* The input image of a parity (0 or 1); free to fill once the parity's last step has been waited for. Under poison it is
  * overwritten with NaN patterns by this call. */
 exec_input exec_fill(exec *self, uint32_t parity);
+
+/* Writes the tiles of the tokens `all`, each of at most `most` and none across a multiple of `edge`; returns how many. */
+uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge);
+
+/* Context number nth, behind those before it: `tokens` tokens of the slot. */
+void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_t tokens);
+
+/* What the step holds: rows that were made, and rows of prompts, which are apart under fast-prefill alone. */
+void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_in prompt);
 
 /* Block table row of a slot, [pages_per_seq], and its token list, [TOKEN_LIST_MAX]. They are given to the device by naming the slot in
  * exec_submit, with that step and the next one of the other parity. More may be written behind what they hold at any time; what they

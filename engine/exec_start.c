@@ -86,24 +86,18 @@ status exec_start_kernels(exec *self, arena *host) {
 
 _Static_assert(2 * SELF_CHECK_BYTES <= EXEC_STAGING_BYTES, "an image on its way up and one on its way down");
 
-static bool has_spec(const plan *p, const plan_kernel *kernel, const char *name, uint32_t *value) {
+/* 0: it has none. */
+static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char *name) {
   for (uint32_t i = 0; i < kernel->spec_count; i++) {
     const plan_spec *spec = &p->specs[kernel->first_spec + i];
-    *value = spec->value;
-    if (strcmp(plan_string(p, spec->name), name) == 0 && spec->value > 0) return true;
+    if (strcmp(plan_string(p, spec->name), name) == 0) return spec->value;
   }
-  return false;
-}
-
-static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char *name) {
-  uint32_t value;
-  return has_spec(p, kernel, name, &value) ? value : 1;
+  return 0;
 }
 
 /* On the GPU; the CPU machine's one function of an op can run all its probes. */
 static bool can_gather(const exec *self, const plan_kernel *kernel) {
-  uint32_t blocks;
-  return !self->options.device || has_spec(self->plan, kernel, "SPEC_K_BLOCKS", &blocks);
+  return !self->options.device || spec_value(self->plan, kernel, "SPEC_K_BLOCKS") > 0;
 }
 
 /* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */
@@ -151,8 +145,9 @@ static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t inde
   gpu_work work = {.kernel = &self->kernels[variant], .op = "self-check", .args = launch->args};
   tensor_maps maps;
   self_check_build(index, image, self->base, launch);
-  self_check_grid(launch, spec_value(self->plan, kernel, "SPEC_TILE_N"), spec_value(self->plan, kernel, "SPEC_TILE_ROWS"),
-                  spec_value(self->plan, kernel, "SPEC_CLUSTER"), work.grid);
+  self_check_grid(launch, max_u32(1, spec_value(self->plan, kernel, "SPEC_TILE_N")),
+                  max_u32(1, spec_value(self->plan, kernel, "SPEC_TILE_ROWS")), max_u32(1, spec_value(self->plan, kernel, "SPEC_CLUSTER")),
+                  work.grid);
   const jit_spec *specs = self->specs + kernel->first_spec;
   if (exec_make_maps(self, kernel->kernel, specs, kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
   gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);

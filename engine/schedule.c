@@ -192,7 +192,8 @@ typedef struct builder {
   exec_input in;
   step_row *rows;
   uint32_t tokens, logits, tiles, seqs;
-  uint32_t made, prompt_tiles, contexts, context_pages; /* fast-prefill: rows of tokens that were made; of those of prompts */
+  uint32_t made;                   /* rows of tokens that were made; the others are of prompts, under fast-prefill alone */
+  uint32_t prompt_tiles, contexts; /* of these */
   bool is_short_of_pages; /* a prompt could not go on */
 } builder;
 
@@ -223,11 +224,9 @@ static void add_logits(builder *b, uint32_t slot, uint32_t position) {
 /* A tile ends where a page does. Within it a NaN in the KV row of one token may reach those before it, and what these have in a page of
  * healthy tokens may be another request's too. */
 static void add_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position, uint32_t most) {
-  uint32_t row = b->tokens;
-  for (uint32_t done = 0, now; done < count; done += now) {
-    now = min_u32(min_u32(most, count - done), PAGE_TOKENS - (position + done) % PAGE_TOKENS);
-    b->in.tiles[b->tiles++] = (attn_tile){.row = row + done, .count = now, .seq = slot, .position = position + done};
-  }
+  attn_tile all = {.row = b->tokens, .count = count, .seq = slot, .position = position};
+  b->tiles += exec_cut_tiles(b->in.tiles + b->tiles, all, most, PAGE_TOKENS);
+  b->made += count;
 }
 
 static bool is_fast(const schedule *self) { return limits_of(self)->parity == PARITY_FAST_PREFILL; }
@@ -239,21 +238,16 @@ static bool is_prompt(const schedule *self, const verbatim_request *request, uin
 
 /* The context that these prompt tokens see, and tiles that end where a pair of pages does: of each page's tokens one operand is made. */
 static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position, uint32_t most) {
-  uint32_t row = b->tokens, tokens = position + count;
-  b->in.contexts[b->contexts] = (step_context){.first = b->context_pages, .tokens = tokens, .seq = slot};
-  for (uint32_t done = 0, now; done < count; done += now) {
-    now = min_u32(min_u32(most, count - done), 2 * PAGE_TOKENS - (position + done) % (2 * PAGE_TOKENS));
-    b->in.prompt_tiles[b->prompt_tiles++] = (attn_tile){.row = row + done, .count = now, .seq = b->contexts, .position = position + done};
-  }
-  b->context_pages += (uint32_t)div_up(tokens, PAGE_TOKENS);
-  b->contexts++;
+  attn_tile all = {.row = b->tokens, .count = count, .seq = b->contexts, .position = position};
+  b->prompt_tiles += exec_cut_tiles(b->in.prompt_tiles + b->prompt_tiles, all, most, PROMPT_TILE_TOKENS);
+  exec_add_context(&b->in, b->contexts++, slot, position + count);
 }
 
 /* Rows of known tokens, all of the prompt or none of it; in tiles of at most tile_tokens. Those from row_next on have logits rows. */
 static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t count, uint32_t tile_tokens) {
   const verbatim_request *request = b->self->sequences[slot].request;
-  if (is_prompt(b->self, request, position)) add_prompt_tiles(b, slot, count, position, tile_tokens == 1 ? 1 : 2 * PAGE_TOKENS);
-  else add_tiles(b, slot, count, position, tile_tokens), b->made += count;
+  if (is_prompt(b->self, request, position)) add_prompt_tiles(b, slot, count, position, tile_tokens == 1 ? 1 : PROMPT_TILE_TOKENS);
+  else add_tiles(b, slot, count, position, tile_tokens);
   for (uint32_t i = 0; i < count; i++) {
     add_token(b, slot, request_token(request, position + i), position + i);
     if (position + i >= request->row_next) add_logits(b, slot, position + i);
@@ -282,7 +276,7 @@ static void add_decode(builder *b, uint32_t slot) {
   sequence *s = &b->self->sequences[slot];
   if (!s->request || s->fed < s->known || s->sampled == s->request->max_tokens) return;
   if (b->tokens == limits->max_batch_tokens || b->logits == limits->max_logit_rows || !make_room(b->self, slot)) return;
-  add_tiles(b, slot, 1, s->fed, 1), b->made++;
+  add_tiles(b, slot, 1, s->fed, 1);
   add_token(b, slot, -1 - (int32_t)slot, s->fed);
   add_logits(b, slot, s->fed);
   s->fed++;
@@ -338,11 +332,9 @@ static bool is_stuck(const builder *b) {
 }
 
 static void write_head(const builder *b) {
-  step_in *head = b->in.head;
-  *head = (step_in){.token_count = b->tokens, .logit_count = b->logits, .tile_count = b->tiles + b->prompt_tiles, .seq_count = b->seqs};
-  if (!is_fast(b->self)) return;
-  head[STEP_MADE] = (step_in){.token_count = b->made, .tile_count = b->tiles, .seq_count = b->seqs - b->contexts};
-  head[STEP_PROMPT] = (step_in){.token_count = b->tokens - b->made, .tile_count = b->prompt_tiles, .seq_count = b->contexts};
+  step_in made = {.token_count = b->made, .tile_count = b->tiles, .seq_count = b->seqs - b->contexts};
+  step_in prompt = {.token_count = b->tokens - b->made, .tile_count = b->prompt_tiles, .seq_count = b->contexts};
+  exec_set_counts(&b->in, b->logits, made, prompt);
 }
 
 static void submit_step(builder *b, uint32_t parity, uint32_t decoding) {

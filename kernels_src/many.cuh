@@ -2,10 +2,10 @@
  *
  * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows, of which the kernel chooses how
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
- * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows,
- * by boxes; the others multiply, each its 64 or 2 x 64 weight rows, and write. The
- * ring runs on from tile to tile: the next one's operands come while results are written. The blocks of a cluster have the same tokens,
- * of which each copies its part for all. One fp32 accumulator per output, k ascending in 16s: H16 whatever the tile.
+ * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows, by boxes;
+ * the others multiply, each its 64 weight rows, and write. The ring runs on from tile to tile: the next one's operands come while results
+ * are written. The blocks of a cluster have the same tokens, of which each copies its part for all. One fp32 accumulator per output, k
+ * ascending in 16s: H16 whatever the tile.
  *
  * On an H200, a block alone, a pair, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
  * 4096 rows, bf16 312, 310, 305, 304; 2048 x 2048, 2048 rows, fp32 26.6, 27.4, 25.6, 22; 2048 x 10944, 512 rows, tiles of 128 x 128, 65,
@@ -56,8 +56,8 @@ NUM many_ring many_start(const void *shared) {
   return r;
 }
 
-/* One k block of a tile's weights. Of gate and up, which are matrices
- * of their own, the operand has eight rows in turn: its rows i and i + 8 of every 16 belong together. groups: of eight rows of a gate. */
+/* One k block of a tile's weights. Of gate and up, which are matrices of their own, the operand has eight rows in turn: its rows i and
+ * i + 8 of every 16 belong together. groups: of eight rows of a gate. */
 NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, full = many_full(r, r.stage);
   if (silu)
@@ -127,12 +127,9 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
     const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
     ptx_barrier_wait(many_full(r, r.stage), r.parity);
     ptx_multiply_fence();
-    const u64 w = ptx_operand(PTX_SWIZZLED, at + group * (MANY_GROUPS * 8192u)), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
+    const u64 w = ptx_operand(PTX_SWIZZLED, at + group * 8192u), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
 #pragma unroll
-    for (u32 i = 0; i < 4; i++)
-#pragma unroll
-      for (u32 g = 0; g < MANY_GROUPS; g++)
-        ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc[g]), w + g * (8192u / 16u) + i * 2u, x + i * 2u);
+    for (u32 i = 0; i < 4; i++) ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + i * 2u, x + i * 2u);
     ptx_multiply_commit();
     if (block == 0) meanwhile();
     PTX_MULTIPLY_WAIT(1); /* the block before this one is done: its stage may be filled */
@@ -154,9 +151,7 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
     item += many_clusters();
     many_sums acc;
 #pragma unroll
-    for (u32 g = 0; g < MANY_GROUPS; g++)
-#pragma unroll
-      for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[g][i] = 0.0f;
+    for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[i] = 0.0f;
     many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, [&] { more = work.find(item, next); });
     many_store(acc, work.result(tile), tile, group, shared, turn);
   }

@@ -1,15 +1,14 @@
 /* many_store.cuh - the tiles of many.cuh, and how a tile's sums become rows of the result.
  *
- * Thread t of a warpgroup holds, in d[4 * j + 2 * h + e] of each of its groups of 64 weight rows, column 16 * (t / 32) + t % 32 / 4 + 8 * h
- * of token row 8 * j + 2 * (t % 4) + e. fp32 goes to memory from registers, 64 bytes of a row at a time; bf16 is turned in shared memory
+ * Thread t of a warpgroup holds, in d[4 * j + 2 * h + e], column 16 * (t / 32) + t % 32 / 4 + 8 * h of the warpgroup's 64 and of token row
+ * 8 * j + 2 * (t % 4) + e. fp32 goes to memory from registers, 64 bytes of a row at a time; bf16 is turned in shared memory
  * first and goes in whole rows of the warpgroup. Of gate and up, h 0 is the gate and h 1 up. Read next: many.cuh. */
 #ifndef VERBATIM_MANY_STORE_CUH
 #define VERBATIM_MANY_STORE_CUH
 #include "ptx.cuh"
 
 #define KERNEL_CLUSTER SPEC_CLUSTER
-#define MANY_CONSUMERS (SPEC_TILE_N == 64u ? 1u : 2u) /* warpgroups that multiply */
-#define MANY_GROUPS (SPEC_TILE_N / (64u * MANY_CONSUMERS)) /* of 64 weight rows, each of them has */
+#define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
 #define MANY_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u)
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
@@ -21,9 +20,8 @@
 #endif
 #define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
 
-static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128 || SPEC_TILE_N == 256, "weight rows: 64 or 2 x 64 a warpgroup");
+static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128, "weight rows of one or two warpgroups");
 static_assert(SPEC_TILE_ROWS == 64 || SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: widths of ptx_multiply");
-static_assert(MANY_GROUPS * MANY_ACCUMULATORS <= 128, "accumulators that a thread can hold");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
 
@@ -40,10 +38,10 @@ typedef struct many_result { /* where the rows go */
   u32 n, kind; /* n: columns of y */
 } many_result;
 
-typedef f32 many_sums[MANY_GROUPS][MANY_ACCUMULATORS];
+typedef f32 many_sums[MANY_ACCUMULATORS];
 
 /* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. */
-NUM void many_store_f32(const f32 (&acc)[MANY_ACCUMULATORS], const many_result &to, const many_tile &tile, u32 n0) {
+NUM void many_store_f32(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
   const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u;
   f32 *y = (f32 *)to.y + (u64)tile.row * to.ldy + column;
 #pragma unroll
@@ -59,7 +57,7 @@ NUM void many_store_f32(const f32 (&acc)[MANY_ACCUMULATORS], const many_result &
 }
 
 /* The same rounded to bf16: turned in shared memory so that rows are written in 16-byte pieces, 128 bytes a row. */
-NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
+NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
                          u32 turn) {
   const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
   const u8 *tile_at = shared + (turn - ptx_shared(shared));
@@ -87,7 +85,7 @@ NUM void many_store_bf16(const f32 (&acc)[MANY_ACCUMULATORS], const many_result 
 }
 
 /* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
-NUM void many_silu(f32 (&acc)[MANY_ACCUMULATORS], u32 width) {
+NUM void many_silu(many_sums &acc, u32 width) {
 #pragma unroll
   for (u32 first = 0; first < MANY_ACCUMULATORS; first += 32u) {
     if (first * 2u >= width) break;
@@ -104,10 +102,8 @@ NUM void many_silu(f32 (&acc)[MANY_ACCUMULATORS], u32 width) {
   }
 }
 
-#define MANY_SILU_PIECES (4u * MANY_GROUPS) /* of 16 bytes: what a warpgroup has of a row */
-NUM u32 many_silu_place(u32 row, u32 piece) {
-  return row * (MANY_SILU_PIECES * 16u) + (piece ^ (MANY_GROUPS == 2u ? row % 8u : row / 2u % 4u)) * 16u;
-}
+#define MANY_SILU_PIECES 4u /* of 16 bytes: what a warpgroup has of a row */
+NUM u32 many_silu_place(u32 row, u32 piece) { return row * (MANY_SILU_PIECES * 16u) + (piece ^ row / 2u % 4u) * 16u; }
 
 /* A warpgroup's columns from n0 on, gate and up in one: R5.5. */
 NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared, u32 turn) {
@@ -115,23 +111,17 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
   const u8 *tile_at = shared + (turn - ptx_shared(shared));
   const u32 column = t % MANY_SILU_PIECES * 8u;
   bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + column;
-#pragma unroll
-  for (u32 g = 0; g < MANY_GROUPS; g++) many_silu(acc[g], tile.width);
+  many_silu(acc, tile.width);
 #pragma unroll
   for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
     if (first >= tile.rows) break;
     ptx_warps_sync(number, 128); /* what stood there has been read */
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK; i += 32u / MANY_GROUPS) {
+    for (u32 i = 0; i < MANY_CHUNK; i += 32u) {
       if (first + i >= tile.width) break;
-      const u32 row = i + lane / (8u * MANY_GROUPS) * 8u + lane % 8u, piece = t / 32u + lane / 8u % MANY_GROUPS * 4u;
-      u32 words[4];
-#pragma unroll
-      for (u32 m = 0; m < 4u; m++) {
-        const f32 *d = acc[m % MANY_GROUPS] + (first + i) / 2u + m / MANY_GROUPS * 4u;
-        words[m] = ptx_pack_bf16(d[0], d[1]);
-      }
-      ptx_store_transposed(turn + many_silu_place(row, piece), words[0], words[1], words[2], words[3]);
+      const f32 *d = acc + (first + i) / 2u;
+      ptx_store_transposed(turn + many_silu_place(i + lane, t / 32u), ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[4], d[5]),
+                           ptx_pack_bf16(d[8], d[9]), ptx_pack_bf16(d[12], d[13]));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
 #pragma unroll
@@ -144,18 +134,10 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
 }
 
 NUM void many_store(many_sums &acc, const many_result &to, const many_tile &tile, u32 group, const u8 *shared, u32 turn) {
-  const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u) * MANY_GROUPS;
-  if (to.kind == Y_SILU) {
-    many_store_silu(acc, to, tile, n0, shared, turn);
-    return;
-  }
-#pragma unroll
-  for (u32 g = 0; g < MANY_GROUPS; g++) {
-    if (to.kind == Y_F32)
-      many_store_f32(acc[g], to, tile, n0 + g * 64u);
-    else
-      many_store_bf16(acc[g], to, tile, n0 + g * 64u, shared, turn);
-  }
+  const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u);
+  if (to.kind == Y_SILU) many_store_silu(acc, to, tile, n0, shared, turn);
+  else if (to.kind == Y_F32) many_store_f32(acc, to, tile, n0);
+  else many_store_bf16(acc, to, tile, n0, shared, turn);
 }
 
 #endif

@@ -9,11 +9,18 @@
  * Measured on an H200: 555 to 587 TFLOP/s for rank 512, n 4096 or 8960, 8192 rows and more. */
 #include "spec.cuh"
 #include "many.cuh"
-#include "contexts.cuh"
+#include "contexts.h"
 
 typedef struct expand_product { /* what many.cuh asks of a product */
   u32 y_kind, n, k;
 } expand_product;
+
+/* The kv page that page number `slot` of the piece is made of. */
+NUM u32 page_of(const mla_expand_args &a, u32 slot) {
+  const u32 page = a.piece * a.piece_pages + slot;
+  const step_context c = contexts_find(a.contexts, a.step->seq_count, page);
+  return a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
+}
 
 #define TILE_PAGES (SPEC_TILE_ROWS / PAGE_TOKENS)
 
@@ -40,7 +47,7 @@ typedef struct expand_many {
     tile.width = tile.rows = rows - row0 < width ? rows - row0 : width;
 #pragma unroll
     for (u32 j = 0; j < TILE_PAGES; j++)
-      if (j * PAGE_TOKENS < tile.rows) page[j] = contexts_page(args, row0 / PAGE_TOKENS + j);
+      if (j * PAGE_TOKENS < tile.rows) page[j] = page_of(args, row0 / PAGE_TOKENS + j);
     return true;
   }
 
@@ -59,7 +66,7 @@ NUM void copy_rope(const mla_expand_args &a, u32 rows) {
   const u32 pieces = a.rope_dim / 8u, all = rows * pieces;
   for (u32 i = many_cluster() * 96u + threadIdx.x - 32u; i < all; i += many_clusters() * 96u) {
     const u32 row = i / pieces, column = i % pieces * 8u;
-    const u64 from = (u64)contexts_page(a, row / PAGE_TOKENS) * PAGE_TOKENS + row % PAGE_TOKENS;
+    const u64 from = (u64)page_of(a, row / PAGE_TOKENS) * PAGE_TOKENS + row % PAGE_TOKENS;
     *(uint4 *)(a.y + (u64)row * (a.n + a.rope_dim) + a.n + column) =
         *(const uint4 *)(a.kv + from * (a.kv_lora_rank + a.rope_dim) + a.kv_lora_rank + column);
   }
@@ -70,7 +77,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_expand(const __gr
   extern __shared__ u8 shared[];
   ptx_grid_next();
   const many_ring ring = many_start(shared);
-  const u32 rows = contexts_piece_pages(a) * PAGE_TOKENS, n_tiles = (a.n + SPEC_TILE_N - 1u) / SPEC_TILE_N;
+  const u32 rows = contexts_pages_in(a.contexts, a.step->seq_count, a.piece, a.piece_pages) * PAGE_TOKENS;
+  const u32 n_tiles = (a.n + SPEC_TILE_N - 1u) / SPEC_TILE_N;
   expand_many work = {a, {Y_BF16, a.n, a.kv_lora_rank}, rows, expand_width(rows, n_tiles), n_tiles, {}};
   many_run(work, ring, maps, shared);
   if (threadIdx.x < 32u || threadIdx.x >= 128u) return;

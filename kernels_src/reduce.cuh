@@ -49,16 +49,6 @@ NUM u64 reduce_sum_warp(u64 x) {
   return x;
 }
 
-/* shared: [32]. */
-NUM u64 reduce_max_block(u64 x, u64 *shared) {
-  const u32 t = threadIdx.x;
-  x = reduce_max_warp(x);
-  __syncthreads();
-  if (t % 32 == 0) shared[t / 32] = x;
-  __syncthreads();
-  return reduce_max_warp(t % 32 < SPEC_THREADS / 32 ? shared[t % 32] : 0);
-}
-
 NUM u64 reduce_sum_block(u64 x, u64 *shared) {
   const u32 t = threadIdx.x;
   x = reduce_sum_warp(x);

@@ -58,6 +58,7 @@ typedef struct step_context {
 
 /* Consecutive tokens of one sequence that share their KV reads. Of prompt tokens under fast-prefill: those of at most one pair of pages,
  * and seq is the number of the context. */
+#define PROMPT_TILE_TOKENS (2u * PAGE_TOKENS)
 typedef struct attn_tile {
   u32 row;      /* first token row                                  */
   u32 count;    /* tokens, 1 .. attn_tile_tokens of the plan        */

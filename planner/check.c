@@ -249,8 +249,8 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
 /* The same of a product of many rows (kernels_src/many.cuh). */
 static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
-  uint64_t multiplying = n == 64 ? 1 : 2, cluster = spec_of(c, k, "SPEC_CLUSTER");
-  if ((n != 64 && n != 128 && n != 256) || (rows != 64 && rows != 128 && rows != 256) || n * rows > 32768 || stages < 2 || stages > 8 ||
+  uint64_t multiplying = n / 64, cluster = spec_of(c, k, "SPEC_CLUSTER");
+  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 256) || stages < 2 || stages > 8 ||
       cluster < 1 || cluster > 2 || k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
@@ -559,10 +559,12 @@ static status check_steps(checker *c) {
   add_count(&tokens, c->h->limits.max_batch_tokens);
   add_count(&logits, c->h->limits.max_logit_rows);
   if (tokens.count == ROW_COUNTS_MAX || logits.count == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
-  if ((uint64_t)tokens.count * (logits.count + 1) * c->h->ops.count > OP_RUNS_MAX)
+  const bool is_fast = c->h->limits.parity == PARITY_FAST_PREFILL;
+  const uint64_t steps = (uint64_t)tokens.count * (is_fast ? 2 * (logits.count + 1) + 1 : logits.count + 1);
+  if (steps * c->h->ops.count > OP_RUNS_MAX)
     return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
   TRY(check_part(c, &tokens, &logits, ROWS_MADE));
-  if (c->h->limits.parity == PARITY_FAST_PREFILL) {
+  if (is_fast) {
     TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
     for (uint32_t i = 0; i < tokens.count; i++) TRY(run_step(c, c->h->limits.max_batch_tokens, tokens.values[i], 0, ROWS_MADE));
   }

@@ -21,7 +21,7 @@ LAYERS = [
     ("L0", "base"),
     ("L0", "limits abi tensor_map"),
     ("L0", "fail num plan_format kernel_sources digest special_file trig utf8 clock verbatim.h"),
-    ("L0", "attn_cut"),
+    ("L0", "attn_cut contexts"),
     ("L1", "cuda_api dynlib"),
     ("L1", "gpu jit"),
     ("L1", "gemm_lt"),

@@ -30,9 +30,9 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   const expand_run *run = context;
   const mla_expand_args *a = &run->a;
   u32 tile = index % run->column_tiles, slot = index / run->column_tiles, page = a->piece * a->piece_pages + slot;
-  const step_context *c = contexts_find(a->contexts, a->step->seq_count, page);
-  u32 number = a->block_table[(u64)c->seq * a->block_table_stride + (page - c->first)];
-  u32 rows = min_u32(PAGE_TOKENS, c->tokens - (page - c->first) * PAGE_TOKENS);
+  step_context c = contexts_find(a->contexts, a->step->seq_count, page);
+  u32 number = a->block_table[(u64)c.seq * a->block_table_stride + (page - c.first)];
+  u32 rows = min_u32(PAGE_TOKENS, c.tokens - (page - c.first) * PAGE_TOKENS);
   u64 width = (u64)a->kv_lora_rank + a->rope_dim, stride = (u64)a->n + a->rope_dim;
   const bf16 *kv = a->kv + (u64)number * PAGE_TOKENS * width;
   bf16 *y = a->y + (u64)slot * PAGE_TOKENS * stride;
@@ -43,7 +43,6 @@ static void run_item(void *context, uint32_t index, void *scratch) {
 
 void cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool) {
   expand_run run = {.a = *args, .column_tiles = (u32)div_up(args->n, TILE_COLUMNS)};
-  u32 pages = contexts_pages(args->contexts, args->step->seq_count), first = args->piece * args->piece_pages;
-  if (first >= pages) return;
-  cpu_pool_run(pool, min_u32(args->piece_pages, pages - first) * run.column_tiles, run_item, &run);
+  u32 pages = contexts_pages_in(args->contexts, args->step->seq_count, args->piece, args->piece_pages);
+  cpu_pool_run(pool, pages * run.column_tiles, run_item, &run);
 }

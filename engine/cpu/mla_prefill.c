@@ -1,9 +1,8 @@
 /* mla_prefill.c - the CPU twin of mla_prefill: attention of prompt tokens in the expanded form, over one piece of the contexts.
  *
  * An item is (tile, head). Its tokens of one page form a half, whose rows all see the same blocks; what a half has of (m, l, O) stays in
- * `state` from piece to piece. NUMERICS.md "mla_prefill". Read next: contexts.h, h16.h, attn_state.h. */
+ * `state` from piece to piece. NUMERICS.md "mla_prefill". Read next: mla_expand.c, h16.h, attn_state.h. */
 #include "attn_state.h"
-#include "contexts.h"
 #include "cpu.h"
 #include "h16.h"
 

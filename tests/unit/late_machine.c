@@ -67,7 +67,7 @@ static void write_row(uint32_t p, uint32_t seq, uint32_t position, int32_t id) {
 
 static void check_tiles(const image *in) {
   uint32_t row = 0;
-  for (uint32_t i = 0; i < in->head.tile_count; i++) {
+  for (uint32_t i = 0; i < in->head[STEP_ALL].tile_count; i++) {
     const attn_tile *t = &in->tiles[i];
     assert_int_equal(t->row, row);
     assert_in_range(t->count, 1, late_header.limits.attn_tile_tokens);
@@ -76,13 +76,13 @@ static void check_tiles(const image *in) {
       assert_int_equal(in->position[row], t->position + k);
     }
   }
-  assert_int_equal(row, in->head.token_count);
+  assert_int_equal(row, in->head[STEP_ALL].token_count);
 }
 
 static void run_row(const image *in, uint32_t parity, uint32_t r) {
   uint32_t row = in->logit_row[r];
   const sample_param *param = &in->sample[r];
-  assert_true(row < in->head.token_count && param->slot == in->seq[row]);
+  assert_true(row < in->head[STEP_ALL].token_count && param->slot == in->seq[row]);
   assert_int_equal(param->position, in->position[row] + 1);
   uint64_t sum = context_of(parity, in->seq[row], in->position[row] + 1);
   sample_result *result = &late.result[parity][r];
@@ -117,10 +117,10 @@ static void run_oldest(void) {
     if (step.sent[slot]) upload_row(parity, slot, step.sent[slot] - 1);
   check_tiles(in);
   int32_t ids[TOKENS];
-  for (uint32_t i = 0; i < in->head.token_count; i++) ids[i] = in->token[i] < 0 ? late.sampled[-1 - in->token[i]] : in->token[i];
-  for (uint32_t i = 0; i < in->head.token_count; i++) write_row(parity, in->seq[i], in->position[i], ids[i]);
-  for (uint32_t i = 0; i < in->head.tile_count; i++) spoil_tile(parity, &in->tiles[i]);
-  for (uint32_t r = in->head.logit_count; r-- > 0;) run_row(in, parity, r); /* any order may be */
+  for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) ids[i] = in->token[i] < 0 ? late.sampled[-1 - in->token[i]] : in->token[i];
+  for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) write_row(parity, in->seq[i], in->position[i], ids[i]);
+  for (uint32_t i = 0; i < in->head[STEP_ALL].tile_count; i++) spoil_tile(parity, &in->tiles[i]);
+  for (uint32_t r = in->head[STEP_ALL].logit_count; r-- > 0;) run_row(in, parity, r); /* any order may be */
   for (uint32_t i = 0; i < step.dropped_count; i++) drop_page(step.dropped[i]);
   late.waiting[parity]--;
 }
@@ -137,7 +137,7 @@ exec_input __wrap_exec_fill(exec *self, uint32_t parity) {
   (void)self;
   image *in = &late.image[parity];
   memset(in, 0xff, sizeof *in);
-  return (exec_input){.head = &in->head, .token = in->token, .position = in->position, .seq = in->seq, .tiles = in->tiles,
+  return (exec_input){.head = in->head, .token = in->token, .position = in->position, .seq = in->seq, .tiles = in->tiles,
                       .logit_row = in->logit_row, .sample = in->sample};
 }
 
@@ -164,7 +164,7 @@ void __wrap_exec_drop_pages(exec *self, const uint32_t *numbers, uint32_t count)
 
 void __wrap_exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
   (void)self;
-  const step_in *head = &late.image[parity].head;
+  const step_in *head = late.image[parity].head;
   assert_in_range(head->token_count, 1, late_header.limits.max_batch_tokens);
   assert_true(head->logit_count <= late_header.limits.max_logit_rows && head->seq_count <= late_header.limits.max_seqs);
   assert_true(!decode || head->logit_count == head->token_count);
@@ -207,7 +207,7 @@ void __wrap_watch_step(watch *self, uint32_t parity, const watch_row *rows, uint
   const image *in = &late.image[parity];
   __wrap_exec_submit(NULL, parity, false, changed, changed_count);
   late.watched_steps++;
-  assert_int_equal(row_count, in->head.token_count);
+  assert_int_equal(row_count, in->head[STEP_ALL].token_count);
   for (uint32_t i = 0; i < row_count; i++) {
     assert_true(rows[i].position == in->position[i] && rows[i].slot == in->seq[i]);
     if (rows[i].logit != UINT32_MAX) assert_int_equal(in->logit_row[rows[i].logit], i);

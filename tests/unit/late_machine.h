@@ -27,7 +27,7 @@
 #define STEPS_MAX 4000u
 
 typedef struct image { /* of one parity, in the host's memory */
-  step_in head;
+  step_in head[STEP_PARTS];
   int32_t token[TOKENS];
   uint32_t position[TOKENS], seq[TOKENS], logit_row[LOGITS];
   attn_tile tiles[TOKENS];
