@@ -3,7 +3,9 @@
  * Warps price the choices side by side; then all threads list the pieces of the best one: those of full length first, in the order of the
  * tiles, then the shorter ones, longest first. A block of the attention reads one entry, and may then ask for KV rows at once. The list
  * is read in front of ptx_grid_wait, by kernels far behind this one: so nothing starts behind it before it is written.
- * Grid: any number of blocks; each cuts, and they list by turns. Moves 32 bytes a piece and 16 a token of a cut tile. */
+ * Grid: any number of blocks; each cuts, and they list by turns. Moves 32 bytes a piece and 16 a token of a cut tile; bound by some round
+ * trips and divisions. On an H200, in a graph of overlapping calls, us for 1, 16 and 64 tiles at 1,024 tokens: 4.5, 5.8, 9.6, once a step;
+ * before, every block of every layer found its own part, 5 to 10 us. */
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"

@@ -5,7 +5,8 @@
  * warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
  * they fold groups side by side, and the first of them the groups' results.
  * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
- * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit.
+ * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit. On an H200, in a graph of overlapping calls, us behind 1, 16 and 64
+ * times 1,024 tokens of 16 heads: 1.4, 1.6, 4.2.
  * Lost: a block of eight groups for every slice, 12 us behind 16 x 1,024 tokens on an H200 where 2 MB are folded; blocks that come when
  * the attention has left, 3 to 5 us more a layer; whole rows for a warp, which leaves warps without work; as few columns a lane as there
  * are warps for, without warps that meet: 3 us behind 1 x 8,192 tokens and 9 behind 1 x 32,768, where many units are read by few bytes. */

@@ -8,7 +8,8 @@
  * up to dim * (8 + 4 + 2 + 4 * top_k) bytes a row; for few rows what counts is one round trip to L2 after the wait, the number of
  * instructions (scalars and 1,024 threads took 4.4 us with six experts of 2048 columns, mostly issuing), and the fetching of code: so all
  * of it runs once without columns while the kernel before is waited for. The routing is read before the wait: the experts' rows come from
- * a moe_gemm behind another, which lets it start when the routing is complete. */
+ * a moe_gemm behind another, which lets it start when the routing is complete. On an H200, in a graph of overlapping calls, us for 1, 16
+ * and 64 rows of 2048: 1.3, 1.5, 1.6; with six experts and a shared one 2.1, 2.3, 2.6. */
 #include "spec.cuh"
 #if SPEC_THREADS == 256
 #include "rmsnorm_many.cuh"
