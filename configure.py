@@ -114,10 +114,13 @@ EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in (
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
+MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside,
+                 "CLUSTER_ROWS": below} for n, rows, stages, beside, below in (
+                     (128, 256, 2, 1, 1), (128, 128, 4, 2, 1), (64, 64, 3, 2, 2), (128, 256, 3, 2, 1), (64, 16, 3, 2, 4))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
 for stem, tiles in FEW.items():
-    EMULATED[stem] = MANY + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
+    EMULATED[stem] = (MANY_OF_GEMM if stem == "gemm" else MANY) + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                              for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
@@ -132,20 +135,21 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 0, "many.cuh", "s/expect(\\(.*\\), (SPEC_TILE_N +/expect(\\1, (0u +/", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/return (SPEC_TILE_N + /return (0u + /", "reads a stage before its weights have come"),
     ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
-    ("gemm", 3, "many.cuh", "s/MANY_CONSUMERS \\* 4u \\* SPEC_CLUSTER/MANY_CONSUMERS * 4u/",
+    ("gemm", 3, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
      "a stage is filled anew before the other block has left it"),
+    ("gemm", 4, "many.cuh", "s/ + (i - SPEC_CLUSTER >= many_row_rank())//", "a stage is given back to the wrong block"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
      "rows of the next expert are stored"),
-    ("gemm", 8, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
-    ("gemm", 8, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
-    ("gemm", 4, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
-    ("gemm", 4, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
-    ("gemm", 4, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
+    ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
+    ("gemm", 5, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
+    ("gemm", 5, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
+    ("gemm", 5, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
     ("moe_gemm", 6, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
     ("moe_gemm", 6, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
     ("moe_gemm", 6, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",

@@ -8,13 +8,14 @@
 #define VERBATIM_GEMM_MANY_CUH
 #include "many.cuh"
 
-#define GEMM_BAND (1024u / SPEC_TILE_ROWS) /* row tiles */
+#define GEMM_ROWS (SPEC_TILE_ROWS * SPEC_CLUSTER_ROWS) /* of a cluster */
+#define GEMM_BAND (1024u / GEMM_ROWS) /* clusters below each other */
 #define GEMM_LOAD_CYCLES 3u    /* a multiprocessor's 128 bytes from L2   */
 #define GEMM_TILE_CYCLES 2000u /* a tile's results, and the pipeline's start */
 
 typedef struct gemm_many {
   const gemm_args &a;
-  u32 count, width, n_tiles, row_tiles;
+  u32 count, width, n_tiles, row_tiles; /* tiles: of clusters */
 
   NUM_MEMBER u32 x_matrix(const many_tile &tile, u32) const { return tile.matrix; }
   NUM_MEMBER u32 x_first(const many_tile &tile, u32 i) const { return tile.row + i; }
@@ -24,8 +25,8 @@ typedef struct gemm_many {
     if (batch >= a.batches) return false;
     const u32 band = in / (GEMM_BAND * n_tiles), first = band * GEMM_BAND, place = in % (GEMM_BAND * n_tiles);
     const u32 height = row_tiles - first < GEMM_BAND ? row_tiles - first : GEMM_BAND;
-    const u32 row0 = (first + place % height) * width, left = count - row0;
-    const u32 even = (left + MANY_STEP - 1u) / MANY_STEP * MANY_STEP;
+    const u32 row0 = ((first + place % height) * SPEC_CLUSTER_ROWS + many_row_rank()) * width, left = count > row0 ? count - row0 : 0u;
+    const u32 even = SPEC_CLUSTER_ROWS > 1u ? width : (left + MANY_STEP - 1u) / MANY_STEP * MANY_STEP;
     const u32 tile_n = a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N;
     tile.matrix = batch;
     tile.n0 = (place / height * SPEC_CLUSTER + many_rank()) * tile_n;
@@ -41,7 +42,7 @@ typedef struct gemm_many {
   }
 } gemm_many;
 
-NUM u32 gemm_row_tiles(u32 count, u32 width) { return (count + width - 1u) / width; }
+NUM u32 gemm_row_tiles(u32 count, u32 width) { return (count + width * SPEC_CLUSTER_ROWS - 1u) / (width * SPEC_CLUSTER_ROWS); }
 
 NUM u32 gemm_width(const gemm_args &a, u32 count, u32 n_tiles) {
   u32 best = 0, least = 0xffffffffu;
@@ -56,7 +57,7 @@ NUM u32 gemm_width(const gemm_args &a, u32 count, u32 n_tiles) {
   return best;
 }
 
-extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
+extern "C" __global__ __cluster_dims__(1, KERNEL_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
     void gemm(const __grid_constant__ gemm_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();

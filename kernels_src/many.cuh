@@ -23,11 +23,17 @@ typedef struct many_ring {
   u32 stage, parity;
 } many_ring;
 
-/* Clusters of any grid, in one row: this one's number, and how many there are; and which of its blocks this is. */
-NUM u32 many_cluster() { return blockIdx.x + gridDim.x * (blockIdx.y / SPEC_CLUSTER + gridDim.y / SPEC_CLUSTER * blockIdx.z); }
-NUM u32 many_clusters() { return gridDim.x * gridDim.y * gridDim.z / SPEC_CLUSTER; }
+/* Clusters of any grid, in one row: this one's number, and how many there are. */
+NUM u32 many_cluster() { return blockIdx.x + gridDim.x * (blockIdx.y / KERNEL_CLUSTER + gridDim.y / KERNEL_CLUSTER * blockIdx.z); }
+NUM u32 many_clusters() { return gridDim.x * gridDim.y * gridDim.z / KERNEL_CLUSTER; }
+
+/* A cluster is SPEC_CLUSTER tiles side by side, with the same tokens, times SPEC_CLUSTER_ROWS below each other, with the same weights:
+ * where this block's tile is, and the blocks that have its tokens, and its weights. */
 NUM u32 many_rank() { return blockIdx.y % SPEC_CLUSTER; }
-#define MANY_ALL ((1u << SPEC_CLUSTER) - 1u)
+NUM u32 many_row_rank() { return blockIdx.y / SPEC_CLUSTER % SPEC_CLUSTER_ROWS; }
+NUM u32 many_beside() { return ((1u << SPEC_CLUSTER) - 1u) << many_row_rank() * SPEC_CLUSTER; }
+NUM u32 many_below() { return ((1u << KERNEL_CLUSTER) - 1u) / ((1u << SPEC_CLUSTER) - 1u) << many_rank(); }
+#define MANY_SHARERS (SPEC_CLUSTER + SPEC_CLUSTER_ROWS - 1u) /* blocks that fill a block's stages */
 
 NUM u32 many_full(const many_ring &r, u32 stage) { return r.full + stage * 8u; }
 NUM u32 many_empty(const many_ring &r, u32 stage) { return r.empty + stage * 8u; }
@@ -45,11 +51,11 @@ NUM many_ring many_start(const void *shared) {
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < SPEC_STAGES; i++) {
       ptx_barrier_init(many_full(r, i), 1u);
-      ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * SPEC_CLUSTER);
+      ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * MANY_SHARERS);
     }
     ptx_barrier_ready();
   }
-  if (SPEC_CLUSTER > 1u)
+  if (KERNEL_CLUSTER > 1u)
     ptx_cluster_sync();
   else
     __syncthreads();
@@ -59,23 +65,31 @@ NUM many_ring many_start(const void *shared) {
 /* One k block of a tile's weights. Of gate and up, which are matrices of their own, the operand has eight rows in turn: its rows i and
  * i + 8 of every 16 belong together. groups: of eight rows of a gate. */
 NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k) {
-  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES, full = many_full(r, r.stage);
-  if (silu)
-    ptx_take_box(to, map, k, 0, 0, tile.matrix * 2u * groups + tile.n0 / 8u, full);
-  else
-    ptx_take_box(to, map, k, tile.n0, tile.matrix, full);
+  const u32 part = many_row_rank() * (SPEC_TILE_N / SPEC_CLUSTER_ROWS);
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + part * 128u, full = many_full(r, r.stage);
+  const u32 row = silu ? tile.matrix * 2u * groups + tile.n0 / 8u + part / 16u : tile.n0 + part;
+  if (SPEC_CLUSTER_ROWS > 1u) {
+    if (silu) ptx_take_box_for(many_below(), to, map, k, 0, 0, row, full);
+    else ptx_take_box_for(many_below(), to, map, k, row, tile.matrix, full);
+  } else {
+    if (silu) ptx_take_box(to, map, k, 0, 0, row, full);
+    else ptx_take_box(to, map, k, row, tile.matrix, full);
+  }
 }
 
-/* The same of its tokens, which the blocks of a cluster share. */
+/* The same of its tokens. */
 template <class WORK>
 NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
-  for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
+  for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += SPEC_CLUSTER * MANY_BOX)
     if (SPEC_CLUSTER > 1u)
-      ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
+      ptx_take_box_for(many_beside(), to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
+
+/* Bytes that come for one k block of a tile. */
+NUM u32 many_bytes(const many_tile &tile) { return (SPEC_TILE_N + (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX) * 128u; }
 
 /* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
@@ -85,7 +99,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
-        ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
+        ptx_barrier_expect(many_full(first, first.stage), many_bytes(tile));
         many_weights(first, &maps.w, tile, silu, groups, early);
       }
       ptx_grid_wait();
@@ -93,7 +107,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
     for (u32 k = 0; k < k_end; k += 64u) {
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-        ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
+        ptx_barrier_expect(many_full(r, r.stage), many_bytes(tile));
         many_weights(r, &maps.w, tile, silu, groups, k);
       }
       many_tokens(work, r, &maps.x, tile, k);
@@ -103,11 +117,17 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
   }
 }
 
+/* Rank of a block that fills this one's stages: those beside it, itself included, then those below and above. */
+NUM u32 many_sharer(u32 i) {
+  const u32 row = i < SPEC_CLUSTER ? many_row_rank() : i - SPEC_CLUSTER + (i - SPEC_CLUSTER >= many_row_rank());
+  return row * SPEC_CLUSTER + (i < SPEC_CLUSTER ? i : many_rank());
+}
+
 /* One arrival of this warp at the barrier of a stage that it has left, in every block that fills it. */
 NUM void many_leave(u32 empty) {
   const u32 lane = threadIdx.x % 32u;
-  if (SPEC_CLUSTER > 1u) {
-    if (lane < SPEC_CLUSTER) ptx_barrier_arrive_peer(ptx_peer(empty, lane));
+  if (KERNEL_CLUSTER > 1u) {
+    if (lane < MANY_SHARERS) ptx_barrier_arrive_peer(ptx_peer(empty, many_sharer(lane)));
   } else if (lane == 0) {
     ptx_barrier_arrive(empty);
   }
@@ -170,7 +190,7 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
 #endif
     many_multiply(work, r, shared, work.a.k);
   }
-  if (SPEC_CLUSTER > 1u) { /* no block ends while others may still write to it */
+  if (KERNEL_CLUSTER > 1u) { /* no block ends while others may still write to it */
     __syncwarp();
     ptx_cluster_sync();
   }

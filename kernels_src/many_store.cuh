@@ -7,23 +7,28 @@
 #define VERBATIM_MANY_STORE_CUH
 #include "ptx.cuh"
 
-#define KERNEL_CLUSTER SPEC_CLUSTER
+#ifndef SPEC_CLUSTER_ROWS
+#define SPEC_CLUSTER_ROWS 1u
+#endif
+#define KERNEL_CLUSTER (SPEC_CLUSTER * SPEC_CLUSTER_ROWS)
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
-#define MANY_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u)
+#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 32u)
+#define MANY_BOX (SPEC_TILE_ROWS / SPEC_CLUSTER < 64u ? SPEC_TILE_ROWS / SPEC_CLUSTER : 64u) /* token rows that are copied at a time */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
-#define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */
+#define MANY_CHUNK (SPEC_TILE_ROWS < 64u ? 32u : 64u) /* token rows that a warpgroup turns in shared memory at a time */
 #ifdef __CUDACC_RTC__
 #define NUM_MEMBER __device__ __forceinline__
 #else
 #define NUM_MEMBER
 #endif
-#define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
+#define MANY_BARRIER_BYTES 256u
 
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128, "weight rows of one or two warpgroups");
-static_assert(SPEC_TILE_ROWS == 64 || SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: widths of ptx_multiply");
+static_assert(SPEC_TILE_ROWS % 16 == 0 && MANY_BOX % 8 == 0, "token rows: whole groups of the operand");
+static_assert(SPEC_TILE_N / SPEC_CLUSTER_ROWS % 16 == 0, "weight rows: whole groups of the operand, of gate and up");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
-static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
+static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 16, "barriers have 256 bytes");
 
 typedef struct many_tile {
   u32 matrix;    /* of w: batch or expert                               */
@@ -56,6 +61,11 @@ NUM void many_store_f32(const many_sums &acc, const many_result &to, const many_
   }
 }
 
+/* Two sums rounded to bf16; of rows that a narrow tile does not have, 0. */
+NUM u32 many_pair(const many_sums &acc, u32 at) {
+  return at < MANY_ACCUMULATORS ? ptx_pack_bf16(acc[at % MANY_ACCUMULATORS], acc[at % MANY_ACCUMULATORS + 1u]) : 0u;
+}
+
 /* The same rounded to bf16: turned in shared memory so that rows are written in 16-byte pieces, 128 bytes a row. */
 NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
                          u32 turn) {
@@ -70,9 +80,9 @@ NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many
     for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
       if (first + i >= tile.width) break;
       const u32 row = i + lane / 16u * 8u + lane % 8u, piece = t / 32u * 2u + lane / 8u % 2u;
-      const f32 *d = acc + (first + i) / 2u;
-      ptx_store_transposed(turn + row * 128u + (piece ^ row % 8u) * 16u, ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
-                           ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
+      const u32 d = (first + i) / 2u;
+      ptx_store_transposed(turn + row * 128u + (piece ^ row % 8u) * 16u, many_pair(acc, d), many_pair(acc, d + 2u),
+                           many_pair(acc, d + 4u), many_pair(acc, d + 6u));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
 #pragma unroll
@@ -85,17 +95,18 @@ NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many
 }
 
 /* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
+#define MANY_SILUS (MANY_ACCUMULATORS < 32u ? MANY_ACCUMULATORS / 2u : 16u)
 NUM void many_silu(many_sums &acc, u32 width) {
 #pragma unroll
-  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 32u) {
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 2u * MANY_SILUS) {
     if (first * 2u >= width) break;
-    f32 below[16];
+    f32 below[MANY_SILUS];
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) below[i] = num_add(1.0f, num_exp(-acc[first + i / 2u * 4u + i % 2u]));
+    for (u32 i = 0; i < MANY_SILUS; i++) below[i] = num_add(1.0f, num_exp(-acc[first + i / 2u * 4u + i % 2u]));
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) ptx_hold(below[i]);
+    for (u32 i = 0; i < MANY_SILUS; i++) ptx_hold(below[i]);
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) {
+    for (u32 i = 0; i < MANY_SILUS; i++) {
       f32 &gate = acc[first + i / 2u * 4u + i % 2u];
       gate = num_mul(num_div(gate, below[i]), acc[first + i / 2u * 4u + 2u + i % 2u]);
     }
@@ -119,9 +130,9 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
 #pragma unroll
     for (u32 i = 0; i < MANY_CHUNK; i += 32u) {
       if (first + i >= tile.width) break;
-      const f32 *d = acc + (first + i) / 2u;
-      ptx_store_transposed(turn + many_silu_place(i + lane, t / 32u), ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[4], d[5]),
-                           ptx_pack_bf16(d[8], d[9]), ptx_pack_bf16(d[12], d[13]));
+      const u32 d = (first + i) / 2u;
+      ptx_store_transposed(turn + many_silu_place(i + lane, t / 32u), many_pair(acc, d), many_pair(acc, d + 4u), many_pair(acc, d + 8u),
+                           many_pair(acc, d + 12u));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
 #pragma unroll

@@ -73,7 +73,7 @@ extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPE
     void moe_gemm(const __grid_constant__ moe_gemm_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   const many_ring ring = many_start(shared);
-  u32 *first = (u32 *)(shared + (ring.full + 128u - ptx_shared(shared))), *items = first + a.experts + 1u;
+  u32 *first = (u32 *)(shared + (ring.full + MANY_BARRIER_BYTES - ptx_shared(shared))), *items = first + a.experts + 1u;
   ptx_grid_wait();
   ptx_grid_next(); /* not before: the product that follows reads expert_first before it waits */
   moe_list(a, first, items);

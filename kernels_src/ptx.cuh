@@ -140,6 +140,11 @@ NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, 
                "[%0], [%1, {%3, %4, %5}], [%2], %6;"
                ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "h"((u16)blocks) : "memory");
 }
+NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g), "h"((u16)blocks) : "memory");
+}
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 /* Reads past L1, which knows nothing of what was written since this kernel started. */

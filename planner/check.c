@@ -254,7 +254,7 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
       cluster < 1 || cluster > 2 || k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
-  return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 128 + (k->kernel == OP_moe_gemm ? of_experts : 0);
+  return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 256 + (k->kernel == OP_moe_gemm ? of_experts : 0);
 }
 
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */

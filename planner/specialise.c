@@ -54,7 +54,7 @@ static void set_many(specialise_choice *choice, const many_shape *many, uint32_t
   add_spec(choice, "SPEC_TILE_ROWS", many->rows);
   add_spec(choice, "SPEC_STAGES", many->stages);
   add_spec(choice, "SPEC_CLUSTER", many->cluster);
-  choice->shared_bytes = 1024 + many->stages * (many->n + many->rows) * 128 + multiplying * 8192 + 128 + more_bytes;
+  choice->shared_bytes = 1024 + many->stages * (many->n + many->rows) * 128 + multiplying * 8192 + 256 + more_bytes;
   set_grid(choice, constant(SPECIALISE_BLOCKS / many->cluster), constant(many->cluster), constant(1));
 }
 

@@ -27,8 +27,8 @@ rmsnorm_many.cuh step.h tensor_map.h""".split()
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
           "sample": 512}
-# weight rows, most tokens, stages, cluster
-MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (64, 64, 8, 1), (64, 64, 8, 2), (128, 128, 6, 1), (128, 128, 6, 2)]
+# weight rows, most tokens, stages, blocks of a cluster side by side and below each other
+MANY = [(128, 256, 4, 1, 1), (128, 256, 4, 2, 1), (64, 64, 12, 1, 1), (64, 64, 12, 2, 2), (128, 128, 6, 2, 1), (64, 16, 16, 2, 4)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
@@ -50,7 +50,7 @@ def few_tiles():
 
 def many_bytes(n, rows, stages):
     """Of many.cuh."""
-    return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 128
+    return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 256
 
 
 def variants(stem):
@@ -76,7 +76,8 @@ def variants(stem):
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-              "CLUSTER": cluster}, many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0)) for n, rows, stages, cluster in MANY]
+              "CLUSTER": cluster, "CLUSTER_ROWS": below}, many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0))
+            for n, rows, stages, cluster, below in MANY]
     return few + many
 
 

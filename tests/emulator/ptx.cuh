@@ -79,6 +79,9 @@ NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g,
 NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
   emulator_copy_box_to(blocks, to, map, 3, {c, r, m, 0}, barrier);
 }
+NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
+  emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
+}
 NUM void ptx_fetch_map(const tensor_map *) {}
 template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
 

@@ -48,10 +48,10 @@ static void expand_case(kernel_test *test, const expand_shape *s) {
   u32 first = s->piece * s->piece_pages, pages = total > first ? min_u32(s->piece_pages, total - first) : 0;
   kernel_test_keep(test, a.y + (size_t)pages * 64 * (s->n + s->rope), (size_t)(s->piece_pages - pages) * 64 * (s->n + s->rope) * 2);
   kernel_variant v[2] = {{.spec = {{"SPEC_MAPS", 1}, {"SPEC_TILE_N", 128}, {"SPEC_TILE_ROWS", 256}, {"SPEC_STAGES", 2},
-                                   {"SPEC_CLUSTER", 1}}, .spec_count = 5, .threads = 384, .shared_bytes = 1152 + 2 * 384 * 128 + 16384,
+                                   {"SPEC_CLUSTER", 1}}, .spec_count = 5, .threads = 384, .shared_bytes = 1280 + 2 * 384 * 128 + 16384,
                           .grid = {1, 1, 1}, .rows = 1}};
   v[1] = v[0];
-  v[1].spec[3].value = 4, v[1].shared_bytes = 1152 + 4 * 384 * 128 + 16384;
+  v[1].spec[3].value = 4, v[1].shared_bytes = 1280 + 4 * 384 * 128 + 16384;
   v[1].grid[0] = 4, v[1].grid[1] = 2;
   kernel_test_run(test, &a, v, 2);
   for (u32 i = 0; i < s->contexts; i++) {

@@ -32,7 +32,7 @@ static u32 make_many(kernel_variant *variants, const moe_shape *s) {
                                         {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}},
                                        .spec_count = 5, .grid = {1 + i, tile[3] * (1 + i % 2), 1 + i / 3}, .rows = s->tokens};
     variants[i].threads = 128 * (1 + warpgroups);
-    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 128 + 4104;
+    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 256 + 4104;
   }
   return ARRAY_LEN(MANY);
 }
