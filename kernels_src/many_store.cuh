@@ -12,7 +12,7 @@
 #endif
 #define KERNEL_CLUSTER (SPEC_CLUSTER * SPEC_CLUSTER_ROWS)
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
-#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 32u)
+#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u)
 #define MANY_BOX (SPEC_TILE_ROWS / SPEC_CLUSTER < 64u ? SPEC_TILE_ROWS / SPEC_CLUSTER : 64u) /* token rows that are copied at a time */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
