@@ -114,7 +114,7 @@ EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in (
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
-MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside,
+MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
                  "CLUSTER_ROWS": below} for n, rows, stages, beside, below in (
                      (128, 256, 2, 1, 1), (128, 128, 4, 2, 1), (64, 64, 3, 2, 2), (128, 256, 3, 2, 1), (64, 16, 3, 2, 4))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
@@ -141,7 +141,7 @@ FLAWS = [
      "no barrier between turned results and their use"),
     ("gemm", 3, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
      "a stage is filled anew before the other block has left it"),
-    ("gemm", 4, "many.cuh", "s/ + (i - SPEC_CLUSTER >= many_row_rank())//", "a stage is given back to the wrong block"),
+    ("gemm", 4, "many.cuh", "s/ + (i - MANY_BESIDE >= many_row_rank())//", "a stage is given back to the wrong block"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
      "rows of the next expert are stored"),

@@ -10,7 +10,6 @@
 
 #define GEMM_ROWS (SPEC_TILE_ROWS * SPEC_CLUSTER_ROWS) /* of a cluster */
 #define GEMM_BAND (1024u / GEMM_ROWS) /* clusters below each other */
-#define GEMM_LOAD_CYCLES 3u    /* a multiprocessor's 128 bytes from L2   */
 #define GEMM_TILE_CYCLES 2000u /* a tile's results, and the pipeline's start */
 
 typedef struct gemm_many {
@@ -29,7 +28,7 @@ typedef struct gemm_many {
     const u32 even = SPEC_CLUSTER_ROWS > 1u ? width : (left + MANY_STEP - 1u) / MANY_STEP * MANY_STEP;
     const u32 tile_n = a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N;
     tile.matrix = batch;
-    tile.n0 = (place / height * SPEC_CLUSTER + many_rank()) * tile_n;
+    tile.n0 = (place / height * MANY_BESIDE + many_rank()) * tile_n;
     tile.width = even < width ? even : width;
     tile.row = row0;
     tile.rows = left < tile.width ? left : tile.width;
@@ -48,8 +47,8 @@ NUM u32 gemm_width(const gemm_args &a, u32 count, u32 n_tiles) {
   u32 best = 0, least = 0xffffffffu;
   for (u32 width = MANY_STEP; width <= SPEC_TILE_ROWS; width += MANY_STEP) {
     const u32 rounds = (n_tiles * gemm_row_tiles(count, width) * a.batches + many_clusters() - 1u) / many_clusters();
-    const u32 multiply = width * (SPEC_TILE_N / 32u), load = (SPEC_TILE_N + width) * GEMM_LOAD_CYCLES;
-    const u32 cycles = rounds * ((multiply > load ? multiply : load) * (a.k / 64u) + GEMM_TILE_CYCLES);
+    const u32 block = SPEC_TILE_N + width + MANY_CONSUMERS * (64u + width); /* shared memory: 128 bytes written or read a cycle */
+    const u32 cycles = rounds * (block * (a.k / 64u) + GEMM_TILE_CYCLES);
     if (cycles > least) continue;
     least = cycles;
     best = width;
@@ -57,13 +56,13 @@ NUM u32 gemm_width(const gemm_args &a, u32 count, u32 n_tiles) {
   return best;
 }
 
-extern "C" __global__ __cluster_dims__(1, KERNEL_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
+extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
     void gemm(const __grid_constant__ gemm_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
   const many_ring ring = many_start(shared);
   const u32 count = a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count;
-  const u32 columns = (a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N) * SPEC_CLUSTER; /* of the blocks' tiles side by side */
+  const u32 columns = (a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N) * MANY_BESIDE; /* of the blocks' tiles side by side */
   const u32 n_tiles = ((a.y_kind == Y_SILU ? a.n / 2u : a.n) + columns - 1u) / columns;
   const u32 width = gemm_width(a, count, n_tiles);
   const gemm_many work = {a, count, width, n_tiles, gemm_row_tiles(count, width)};

@@ -24,16 +24,16 @@ typedef struct many_ring {
 } many_ring;
 
 /* Clusters of any grid, in one row: this one's number, and how many there are. */
-NUM u32 many_cluster() { return blockIdx.x + gridDim.x * (blockIdx.y / KERNEL_CLUSTER + gridDim.y / KERNEL_CLUSTER * blockIdx.z); }
-NUM u32 many_clusters() { return gridDim.x * gridDim.y * gridDim.z / KERNEL_CLUSTER; }
+NUM u32 many_cluster() { return blockIdx.x + gridDim.x * (blockIdx.y / SPEC_CLUSTER + gridDim.y / SPEC_CLUSTER * blockIdx.z); }
+NUM u32 many_clusters() { return gridDim.x * gridDim.y * gridDim.z / SPEC_CLUSTER; }
 
-/* A cluster is SPEC_CLUSTER tiles side by side, with the same tokens, times SPEC_CLUSTER_ROWS below each other, with the same weights:
+/* A cluster is MANY_BESIDE tiles side by side, with the same tokens, times SPEC_CLUSTER_ROWS below each other, with the same weights:
  * where this block's tile is, and the blocks that have its tokens, and its weights. */
-NUM u32 many_rank() { return blockIdx.y % SPEC_CLUSTER; }
-NUM u32 many_row_rank() { return blockIdx.y / SPEC_CLUSTER % SPEC_CLUSTER_ROWS; }
-NUM u32 many_beside() { return ((1u << SPEC_CLUSTER) - 1u) << many_row_rank() * SPEC_CLUSTER; }
-NUM u32 many_below() { return ((1u << KERNEL_CLUSTER) - 1u) / ((1u << SPEC_CLUSTER) - 1u) << many_rank(); }
-#define MANY_SHARERS (SPEC_CLUSTER + SPEC_CLUSTER_ROWS - 1u) /* blocks that fill a block's stages */
+NUM u32 many_rank() { return blockIdx.y % MANY_BESIDE; }
+NUM u32 many_row_rank() { return blockIdx.y / MANY_BESIDE % SPEC_CLUSTER_ROWS; }
+NUM u32 many_beside() { return ((1u << MANY_BESIDE) - 1u) << many_row_rank() * MANY_BESIDE; }
+NUM u32 many_below() { return ((1u << SPEC_CLUSTER) - 1u) / ((1u << MANY_BESIDE) - 1u) << many_rank(); }
+#define MANY_SHARERS (MANY_BESIDE + SPEC_CLUSTER_ROWS - 1u) /* blocks that fill a block's stages */
 
 NUM u32 many_full(const many_ring &r, u32 stage) { return r.full + stage * 8u; }
 NUM u32 many_empty(const many_ring &r, u32 stage) { return r.empty + stage * 8u; }
@@ -55,7 +55,7 @@ NUM many_ring many_start(const void *shared) {
     }
     ptx_barrier_ready();
   }
-  if (KERNEL_CLUSTER > 1u)
+  if (SPEC_CLUSTER > 1u)
     ptx_cluster_sync();
   else
     __syncthreads();
@@ -81,8 +81,8 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 template <class WORK>
 NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
-  for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += SPEC_CLUSTER * MANY_BOX)
-    if (SPEC_CLUSTER > 1u)
+  for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += MANY_BESIDE * MANY_BOX)
+    if (MANY_BESIDE > 1u)
       ptx_take_box_for(many_beside(), to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
@@ -119,14 +119,14 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
 
 /* Rank of a block that fills this one's stages: those beside it, itself included, then those below and above. */
 NUM u32 many_sharer(u32 i) {
-  const u32 row = i < SPEC_CLUSTER ? many_row_rank() : i - SPEC_CLUSTER + (i - SPEC_CLUSTER >= many_row_rank());
-  return row * SPEC_CLUSTER + (i < SPEC_CLUSTER ? i : many_rank());
+  const u32 row = i < MANY_BESIDE ? many_row_rank() : i - MANY_BESIDE + (i - MANY_BESIDE >= many_row_rank());
+  return row * MANY_BESIDE + (i < MANY_BESIDE ? i : many_rank());
 }
 
 /* One arrival of this warp at the barrier of a stage that it has left, in every block that fills it. */
 NUM void many_leave(u32 empty) {
   const u32 lane = threadIdx.x % 32u;
-  if (KERNEL_CLUSTER > 1u) {
+  if (SPEC_CLUSTER > 1u) {
     if (lane < MANY_SHARERS) ptx_barrier_arrive_peer(ptx_peer(empty, many_sharer(lane)));
   } else if (lane == 0) {
     ptx_barrier_arrive(empty);
@@ -190,7 +190,7 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
 #endif
     many_multiply(work, r, shared, work.a.k);
   }
-  if (KERNEL_CLUSTER > 1u) { /* no block ends while others may still write to it */
+  if (SPEC_CLUSTER > 1u) { /* no block ends while others may still write to it */
     __syncwarp();
     ptx_cluster_sync();
   }

@@ -10,10 +10,11 @@
 #ifndef SPEC_CLUSTER_ROWS
 #define SPEC_CLUSTER_ROWS 1u
 #endif
-#define KERNEL_CLUSTER (SPEC_CLUSTER * SPEC_CLUSTER_ROWS)
+#define KERNEL_CLUSTER SPEC_CLUSTER
+#define MANY_BESIDE (SPEC_CLUSTER / SPEC_CLUSTER_ROWS) /* blocks of a cluster that have the same tokens */
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
 #define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u)
-#define MANY_BOX (SPEC_TILE_ROWS / SPEC_CLUSTER < 64u ? SPEC_TILE_ROWS / SPEC_CLUSTER : 64u) /* token rows that are copied at a time */
+#define MANY_BOX (SPEC_TILE_ROWS / MANY_BESIDE < 64u ? SPEC_TILE_ROWS / MANY_BESIDE : 64u) /* token rows that are copied at a time */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
 #define MANY_CHUNK (SPEC_TILE_ROWS < 64u ? 32u : 64u) /* token rows that a warpgroup turns in shared memory at a time */

@@ -76,8 +76,8 @@ def variants(stem):
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-              "CLUSTER": cluster, "CLUSTER_ROWS": below}, many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0))
-            for n, rows, stages, cluster, below in MANY]
+              "CLUSTER": beside * below, "CLUSTER_ROWS": below}, many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0))
+            for n, rows, stages, beside, below in MANY if stem == "gemm" or below == 1]
     return few + many
 
 

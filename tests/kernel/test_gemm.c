@@ -34,7 +34,7 @@ static u32 make_many(kernel_variant *variants, u32 rows) {
   for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
     const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
     variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
-                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}, {"SPEC_CLUSTER_ROWS", tile[4]}},
+                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3] * tile[4]}, {"SPEC_CLUSTER_ROWS", tile[4]}},
                                        .spec_count = 6, .grid = {1 + i, tile[3] * tile[4] * (1 + i % 2), 1 + i / 3}, .rows = rows};
     variants[i].threads = 128 * (1 + warpgroups);
     variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 256;
