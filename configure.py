@@ -135,7 +135,7 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 0, "many.cuh", "s/return (SPEC_TILE_N + /return (0u + /", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/, SPEC_TILE_N \\* 128u);/, 0u);/", "reads a stage before its weights have come"),
     ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
@@ -218,7 +218,7 @@ FLAWS = [
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
-    ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 32u; i/threadIdx.x - 31u; i/", "the first piece of rope is left out"),
+    ("mla_expand", 0, "mla_expand.cu", "s/threadIdx.x - 64u; i/threadIdx.x - 63u; i/", "the first piece of rope is left out"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/factor\\[h\\] = .*;/factor[h] = 1.0f;/",
      "what was summed under another maximum is not rescaled"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),

@@ -50,7 +50,7 @@ NUM many_ring many_start(const void *shared) {
   const many_ring r = {base, full, full + SPEC_STAGES * 8u, turn, 0, 0};
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < SPEC_STAGES; i++) {
-      ptx_barrier_init(many_full(r, i), 1u);
+      ptx_barrier_init(many_full(r, i), 2u);
       ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * MANY_SHARERS);
     }
     ptx_barrier_ready();
@@ -88,33 +88,27 @@ NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
 
-/* Bytes that come for one k block of a tile. */
-NUM u32 many_bytes(const many_tile &tile) { return (SPEC_TILE_N + (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX) * 128u; }
-
-/* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
-template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
+/* Two threads of the filling warpgroup, of which each announces what it copies. The one for weights, which no kernel of the step writes,
+ * does not wait for the kernels before this one. */
+template <class WORK> NUM void many_fill_weights(WORK &work, many_ring r, const tensor_map *map, bool silu, u32 k_end) {
   many_tile tile;
-  const u32 groups = work.a.n / 16u;
-  u32 early = 0; /* k of the first tile whose weights are under way */
-  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
-    if (item == many_cluster()) {
-      for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
-        ptx_barrier_expect(many_full(first, first.stage), many_bytes(tile));
-        many_weights(first, &maps.w, tile, silu, groups, early);
-      }
-      ptx_grid_wait();
+  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters())
+    for (u32 k = 0; k < k_end; k += 64u, many_advance(r)) {
+      ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
+      ptx_barrier_expect(many_full(r, r.stage), SPEC_TILE_N * 128u);
+      many_weights(r, map, tile, silu, work.a.n / 16u, k);
     }
-    for (u32 k = 0; k < k_end; k += 64u) {
-      if (k >= early) {
-        ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-        ptx_barrier_expect(many_full(r, r.stage), many_bytes(tile));
-        many_weights(r, &maps.w, tile, silu, groups, k);
-      }
-      many_tokens(work, r, &maps.x, tile, k);
-      many_advance(r);
+}
+
+template <class WORK> NUM void many_fill_tokens(WORK &work, many_ring r, const tensor_map *map, u32 k_end) {
+  many_tile tile;
+  ptx_grid_wait();
+  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters())
+    for (u32 k = 0; k < k_end; k += 64u, many_advance(r)) {
+      ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
+      ptx_barrier_expect(many_full(r, r.stage), (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX * 128u);
+      many_tokens(work, r, map, tile, k);
     }
-    early = 0;
-  }
 }
 
 /* Rank of a block that fills this one's stages: those beside it, itself included, then those below and above. */
@@ -183,7 +177,9 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(72);
 #endif
-    if (threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+    const u32 warp = ptx_uniform(threadIdx.x / 32u);
+    if (warp == 0 && ptx_elect()) many_fill_weights(work, r, &maps.w, work.a.y_kind == Y_SILU, work.a.k);
+    if (warp == 1 && ptx_elect()) many_fill_tokens(work, r, &maps.x, work.a.k);
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);

@@ -3,7 +3,7 @@
  *
  * The product of many rows, many.cuh: row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
  * contexts are numbered in order, and their places follow from the block table. Boxes never cross a page. Whole pages are taken, also where
- * a context ends in one. Of the warpgroup that fills, three warps copy the rope columns meanwhile. Grid: any number of blocks, best one
+ * a context ends in one. Of the warpgroup that fills, two warps copy the rope columns meanwhile. Grid: any number of blocks, best one
  * per multiprocessor.
  * Bound: 2 * n * rank FLOPs a row at 790 TFLOP/s; moves rank + rope columns a row in, n + rope out, and the weights once.
  * Measured on an H200: 555 to 587 TFLOP/s for rank 512, n 4096 or 8960, 8192 rows and more. */
@@ -61,10 +61,10 @@ NUM u32 expand_width(u32 rows, u32 n_tiles) {
   return width;
 }
 
-/* By threads 32 .. 127, whose rows are dealt to all blocks. */
+/* By threads 64 .. 127, whose rows are dealt to all blocks. */
 NUM void copy_rope(const mla_expand_args &a, u32 rows) {
   const u32 pieces = a.rope_dim / 8u, all = rows * pieces;
-  for (u32 i = many_cluster() * 96u + threadIdx.x - 32u; i < all; i += many_clusters() * 96u) {
+  for (u32 i = many_cluster() * 64u + threadIdx.x - 64u; i < all; i += many_clusters() * 64u) {
     const u32 row = i / pieces, column = i % pieces * 8u;
     const u64 from = (u64)page_of(a, row / PAGE_TOKENS) * PAGE_TOKENS + row % PAGE_TOKENS;
     *(uint4 *)(a.y + (u64)row * (a.n + a.rope_dim) + a.n + column) =
@@ -81,7 +81,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_expand(const __gr
   const u32 n_tiles = (a.n + SPEC_TILE_N - 1u) / SPEC_TILE_N;
   expand_many work = {a, {Y_BF16, a.n, a.kv_lora_rank}, rows, expand_width(rows, n_tiles), n_tiles, {}};
   many_run(work, ring, maps, shared);
-  if (threadIdx.x < 32u || threadIdx.x >= 128u) return;
+  if (threadIdx.x < 64u || threadIdx.x >= 128u) return;
   ptx_grid_wait();
   copy_rope(a, rows);
 }

@@ -16,6 +16,14 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 /* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
+/* In one thread of the warp. The compiler knows that it is one: anywhere else it puts a loop over the warp's threads around every copy of a
+ * box. */
+NUM bool ptx_elect() {
+  u32 chosen;
+  asm volatile("{\n.reg .pred chosen;\nelect.sync _|chosen, 0xffffffff;\nselp.u32 %0, 1, 0, chosen;\n}" : "=r"(chosen));
+  return chosen != 0;
+}
+
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
  * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
  * tables, the step's inputs and what attn_cut made of them may be read before it), and no block ends without it: the kernel behind

@@ -38,6 +38,7 @@ NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
 NUM void ptx_fence_all() {}
+NUM bool ptx_elect() { return threadIdx.x % 32u == 0; }
 NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
 template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) { return static_cast<T *>(emulator_cluster_map(shared, rank)); }
 
