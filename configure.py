@@ -115,8 +115,8 @@ EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
 MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
-                 "CLUSTER_ROWS": below} for n, rows, stages, beside, below in (
-                     (128, 256, 2, 1, 1), (128, 128, 4, 2, 1), (64, 64, 3, 2, 2), (128, 256, 3, 2, 1), (64, 16, 3, 2, 4))]
+                 "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
+                     (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (128, 256, 3, 2, 1, 1), (64, 16, 3, 2, 4, 4))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
 for stem, tiles in FEW.items():
@@ -134,8 +134,8 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
-    ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 0, "many.cuh", "s/, SPEC_TILE_N \\* 128u);/, 0u);/", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
+    ("gemm", 0, "many.cuh", "s/blocks \\* MANY_W_BYTES);/0u);/", "reads a stage before its weights have come"),
     ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),

@@ -64,9 +64,10 @@ NUM many_ring many_start(const void *shared) {
 
 /* One k block of a tile's weights. Of gate and up, which are matrices of their own, the operand has eight rows in turn: its rows i and
  * i + 8 of every 16 belong together. groups: of eight rows of a gate. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k) {
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k,
+                      u32 block) {
   const u32 part = many_row_rank() * (SPEC_TILE_N / SPEC_CLUSTER_ROWS);
-  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + part * 128u, full = many_full(r, r.stage);
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + block * MANY_W_BYTES + part * 128u, full = many_full(r, r.stage);
   const u32 row = silu ? tile.matrix * 2u * groups + tile.n0 / 8u + part / 16u : tile.n0 + part;
   if (SPEC_CLUSTER_ROWS > 1u) {
     if (silu) ptx_take_box_for(many_below(), to, map, k, 0, 0, row, full);
@@ -79,8 +80,8 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 
 /* The same of its tokens. */
 template <class WORK>
-NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
-  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
+NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k, u32 block) {
+  const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_DEPTH * MANY_W_BYTES + block * MANY_X_BYTES, full = many_full(r, r.stage);
   for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += MANY_BESIDE * MANY_BOX)
     if (MANY_BESIDE > 1u)
       ptx_take_box_for(many_beside(), to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
@@ -88,15 +89,21 @@ NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
 
+/* Blocks of 64 k of the next stage, of those that are left. */
+NUM u32 many_blocks(u32 left) { return left < SPEC_DEPTH ? left : SPEC_DEPTH; }
+
 /* Two threads of the filling warpgroup, of which each announces what it copies. The one for weights, which no kernel of the step writes,
  * does not wait for the kernels before this one. */
 template <class WORK> NUM void many_fill_weights(WORK &work, many_ring r, const tensor_map *map, bool silu, u32 k_end) {
   many_tile tile;
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters())
-    for (u32 k = 0; k < k_end; k += 64u, many_advance(r)) {
+    for (u32 k = 0; k < k_end; k += SPEC_DEPTH * 64u, many_advance(r)) {
+      const u32 blocks = many_blocks((k_end - k) / 64u);
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-      ptx_barrier_expect(many_full(r, r.stage), SPEC_TILE_N * 128u);
-      many_weights(r, map, tile, silu, work.a.n / 16u, k);
+      ptx_barrier_expect(many_full(r, r.stage), blocks * MANY_W_BYTES);
+#pragma unroll
+      for (u32 i = 0; i < SPEC_DEPTH; i++)
+        if (i < blocks) many_weights(r, map, tile, silu, work.a.n / 16u, k + i * 64u, i);
     }
 }
 
@@ -104,10 +111,13 @@ template <class WORK> NUM void many_fill_tokens(WORK &work, many_ring r, const t
   many_tile tile;
   ptx_grid_wait();
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters())
-    for (u32 k = 0; k < k_end; k += 64u, many_advance(r)) {
+    for (u32 k = 0; k < k_end; k += SPEC_DEPTH * 64u, many_advance(r)) {
+      const u32 blocks = many_blocks((k_end - k) / 64u);
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-      ptx_barrier_expect(many_full(r, r.stage), (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX * 128u);
-      many_tokens(work, r, map, tile, k);
+      ptx_barrier_expect(many_full(r, r.stage), blocks * ((tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX * 128u));
+#pragma unroll
+      for (u32 i = 0; i < SPEC_DEPTH; i++)
+        if (i < blocks) many_tokens(work, r, map, tile, k + i * 64u, i);
     }
 }
 
@@ -136,23 +146,37 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
       return;
     }
   }
-  u32 left = r.stage;
-  for (u32 block = 0; block < blocks; block++) {
+  u32 before = r.stage;
+  for (u32 block = 0; block < blocks; block += SPEC_DEPTH) {
     const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
     ptx_barrier_wait(many_full(r, r.stage), r.parity);
-    ptx_multiply_fence();
-    const u64 w = ptx_operand(PTX_SWIZZLED, at + group * 8192u), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
+    u64 w = ptx_operand(PTX_SWIZZLED, at + group * 8192u), x = ptx_operand(PTX_SWIZZLED, at + SPEC_DEPTH * MANY_W_BYTES);
+    if (SPEC_DEPTH == 1u || blocks - block >= SPEC_DEPTH) {
+      ptx_multiply_fence();
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + i * 2u, x + i * 2u);
-    ptx_multiply_commit();
+      for (u32 i = 0; i < 4u * SPEC_DEPTH; i++)
+        ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + i / 4u * (MANY_W_BYTES / 16u) + i % 4u * 2u,
+                     x + i / 4u * (MANY_X_BYTES / 16u) + i % 4u * 2u);
+      ptx_multiply_commit();
+    } else {
+#pragma unroll 1
+      for (u32 left = blocks - block; left > 0; left--) {
+        ptx_multiply_fence();
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + i * 2u, x + i * 2u);
+        ptx_multiply_commit();
+        w += MANY_W_BYTES / 16u;
+        x += MANY_X_BYTES / 16u;
+      }
+    }
     if (block == 0) meanwhile();
-    PTX_MULTIPLY_WAIT(1); /* the block before this one is done: its stage may be filled */
-    if (block > 0) many_leave(many_empty(r, left));
-    left = r.stage;
+    PTX_MULTIPLY_WAIT(1); /* the stage before this one is done: it may be filled */
+    if (block > 0) many_leave(many_empty(r, before));
+    before = r.stage;
     many_advance(r);
   }
   PTX_MULTIPLY_WAIT(0);
-  many_leave(many_empty(r, left));
+  many_leave(many_empty(r, before));
 }
 
 /* A multiplying warpgroup. */
@@ -173,11 +197,11 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
 
 /* Everything behind the start: who fills, who multiplies. */
 template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
-  if (threadIdx.x < 128u) {
+  const u32 warp = ptx_uniform(threadIdx.x / 32u);
+  if (warp < 4u) {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(72);
 #endif
-    const u32 warp = ptx_uniform(threadIdx.x / 32u);
     if (warp == 0 && ptx_elect()) many_fill_weights(work, r, &maps.w, work.a.y_kind == Y_SILU, work.a.k);
     if (warp == 1 && ptx_elect()) many_fill_tokens(work, r, &maps.x, work.a.k);
   } else {

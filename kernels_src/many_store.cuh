@@ -10,13 +10,18 @@
 #ifndef SPEC_CLUSTER_ROWS
 #define SPEC_CLUSTER_ROWS 1u
 #endif
+#ifndef SPEC_DEPTH
+#define SPEC_DEPTH 1u
+#endif
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_BESIDE (SPEC_CLUSTER / SPEC_CLUSTER_ROWS) /* blocks of a cluster that have the same tokens */
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
 #define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u)
 #define MANY_BOX (SPEC_TILE_ROWS / MANY_BESIDE < 64u ? SPEC_TILE_ROWS / MANY_BESIDE : 64u) /* token rows that are copied at a time */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
-#define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
+#define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of 64 k */
+#define MANY_X_BYTES (SPEC_TILE_ROWS * 128u)
+#define MANY_STAGE_BYTES (SPEC_DEPTH * (MANY_W_BYTES + MANY_X_BYTES))
 #define MANY_CHUNK (SPEC_TILE_ROWS < 64u ? 32u : 64u) /* token rows that a warpgroup turns in shared memory at a time */
 #ifdef __CUDACC_RTC__
 #define NUM_MEMBER __device__ __forceinline__
