@@ -41,7 +41,10 @@ static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint3
  * a box of groups of eight rows of both. Groups of all matrices stand in one row; up's lie n / 16 groups behind the gate's. */
 static bool is_many(const build *b) { return value_of(b, "SPEC_K_BLOCKS") == 0; }
 static uint32_t many_below(const build *b) { return max_u32(value_of(b, "SPEC_CLUSTER_ROWS"), 1); }
-static uint32_t many_x_box(const build *b) { return min_u32(value_of(b, "SPEC_TILE_ROWS") * many_below(b) / value_of(b, "SPEC_CLUSTER"), 64); }
+static uint32_t many_x_box(const build *b) {
+  const uint32_t rows = value_of(b, "SPEC_TILE_ROWS");
+  return rows < 256 ? rows * many_below(b) / value_of(b, "SPEC_CLUSTER") : 64;
+}
 static uint32_t many_w_box(const build *b) { return value_of(b, "SPEC_TILE_N") / many_below(b); }
 static tensor_shape many_weights(const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind, uint32_t box) {
   const uint64_t row_bytes = 2ull * k;

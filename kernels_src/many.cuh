@@ -127,14 +127,15 @@ NUM u32 many_sharer(u32 i) {
   return row * MANY_BESIDE + (i < MANY_BESIDE ? i : many_rank());
 }
 
-/* One arrival of this warp at the barrier of a stage that it has left, in every block that fills it. */
-NUM void many_leave(u32 empty) {
+/* Where this thread tells that its warp has left stage 0: in every block that fills it, by one thread each. */
+NUM u32 many_left(const many_ring &r) {
   const u32 lane = threadIdx.x % 32u;
-  if (SPEC_CLUSTER > 1u) {
-    if (lane < MANY_SHARERS) ptx_barrier_arrive_peer(ptx_peer(empty, many_sharer(lane)));
-  } else if (lane == 0) {
-    ptx_barrier_arrive(empty);
-  }
+  return SPEC_CLUSTER > 1u && lane < MANY_SHARERS ? ptx_peer(r.empty, many_sharer(lane)) : r.empty;
+}
+NUM void many_leave(u32 left, u32 stage) {
+  if (threadIdx.x % 32u >= MANY_SHARERS) return;
+  if (SPEC_CLUSTER > 1u) ptx_barrier_arrive_peer(left + stage * 8u);
+  else ptx_barrier_arrive(left + stage * 8u);
 }
 
 /* acc = the H16 sums over k of a tile of this width. meanwhile: what there is to do beside the first multiplication. */
@@ -146,6 +147,7 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
       return;
     }
   }
+  const u32 left = many_left(r);
   u32 before = r.stage;
   for (u32 block = 0; block < blocks; block += SPEC_DEPTH) {
     const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
@@ -160,10 +162,10 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
       ptx_multiply_commit();
     } else {
 #pragma unroll 1
-      for (u32 left = blocks - block; left > 0; left--) {
+      for (u32 i = block; i < blocks; i++) {
         ptx_multiply_fence();
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + i * 2u, x + i * 2u);
+        for (u32 j = 0; j < 4; j++) ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + j * 2u, x + j * 2u);
         ptx_multiply_commit();
         w += MANY_W_BYTES / 16u;
         x += MANY_X_BYTES / 16u;
@@ -171,12 +173,12 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
     }
     if (block == 0) meanwhile();
     PTX_MULTIPLY_WAIT(1); /* the stage before this one is done: it may be filled */
-    if (block > 0) many_leave(many_empty(r, before));
+    if (block > 0) many_leave(left, before);
     before = r.stage;
     many_advance(r);
   }
   PTX_MULTIPLY_WAIT(0);
-  many_leave(many_empty(r, before));
+  many_leave(left, before);
 }
 
 /* A multiplying warpgroup. */

@@ -17,7 +17,7 @@
 #define MANY_BESIDE (SPEC_CLUSTER / SPEC_CLUSTER_ROWS) /* blocks of a cluster that have the same tokens */
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
 #define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u)
-#define MANY_BOX (SPEC_TILE_ROWS / MANY_BESIDE < 64u ? SPEC_TILE_ROWS / MANY_BESIDE : 64u) /* token rows that are copied at a time */
+#define MANY_BOX (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS / MANY_BESIDE : 64u) /* token rows that are copied at a time */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of 64 k */
 #define MANY_X_BYTES (SPEC_TILE_ROWS * 128u)
