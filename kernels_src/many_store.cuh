@@ -51,18 +51,29 @@ typedef struct many_result { /* where the rows go */
 
 typedef f32 many_sums[MANY_ACCUMULATORS];
 
-/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. */
-NUM void many_store_f32(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
-  const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u;
-  f32 *y = (f32 *)to.y + (u64)tile.row * to.ldy + column;
+/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. Thirty-two rows
+ * at a time: exchanges first, then stores, so that neither waits for the other one by one. */
+NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
+  const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u, row0 = t % 4u * 2u;
+  const u32 rows = column < to.n && row0 < tile.rows ? tile.rows - row0 : 0u; /* from this thread's first on */
+  f32 *y = (f32 *)to.y + (u64)(tile.row + row0) * to.ldy + column;
 #pragma unroll
-  for (u32 i = 0; i < MANY_ACCUMULATORS / 4u; i++) {
-    if (i * 8u >= tile.width) break;
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 16u) {
+    if (first * 2u >= tile.width) break;
 #pragma unroll
-    for (u32 e = 0; e < 2; e++) {
-      const f32 low = acc[4u * i + e], high = acc[4u * i + 2u + e], other = __shfl_xor_sync(WARP_ALL, odd ? low : high, 4);
-      const u32 row = i * 8u + t % 4u * 2u + e;
-      if (row < tile.rows && column < to.n) *(float2 *)(y + row * to.ldy) = odd ? make_float2(other, high) : make_float2(low, other);
+    for (u32 i = first; i < first + 16u && i < MANY_ACCUMULATORS; i++) ptx_hold(acc[i]);
+    f32 other[8];
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+      const u32 at = first + i / 2u * 4u + i % 2u;
+      if (at < MANY_ACCUMULATORS) other[i] = __shfl_xor_sync(WARP_ALL, odd ? acc[at] : acc[at + 2u], 4);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+      const u32 at = first + i / 2u * 4u + i % 2u;
+      if (at < MANY_ACCUMULATORS && first * 2u + i / 2u * 8u + i % 2u < rows)
+        *(float2 *)(y + i % 2u * to.ldy) = odd ? make_float2(other[i], acc[at + 2u]) : make_float2(acc[at], other[i]);
+      if (i % 2u == 1u) y += 8u * to.ldy;
     }
   }
 }
@@ -91,11 +102,16 @@ NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many
                            many_pair(acc, d + 4u), many_pair(acc, d + 6u));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
+    uint4 pieces[MANY_CHUNK / 16u];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
-      const u32 row = i + t / 8u;
-      if (first + row < tile.rows && n0 + t % 8u * 8u < to.n)
-        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
+    for (u32 i = 0; i < MANY_CHUNK / 16u; i++) {
+      const u32 row = i * 16u + t / 8u;
+      pieces[i] = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
+    }
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK / 16u; i++) {
+      const u32 row = first + i * 16u + t / 8u;
+      if (row < tile.rows && n0 + t % 8u * 8u < to.n) *(uint4 *)(y + row * to.ldy) = pieces[i];
     }
   }
 }
@@ -141,11 +157,14 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
                            many_pair(acc, d + 12u));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
+    uint4 pieces[MANY_CHUNK / 32u];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
-      const u32 row = i + t / MANY_SILU_PIECES;
-      if (first + row < tile.rows && n0 + column < to.n)
-        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
+    for (u32 i = 0; i < MANY_CHUNK / 32u; i++)
+      pieces[i] = *(const uint4 *)(tile_at + many_silu_place(i * 32u + t / MANY_SILU_PIECES, t % MANY_SILU_PIECES));
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK / 32u; i++) {
+      const u32 row = first + i * 32u + t / MANY_SILU_PIECES;
+      if (row < tile.rows && n0 + column < to.n) *(uint4 *)(y + row * to.ldy) = pieces[i];
     }
   }
 }
