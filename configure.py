@@ -143,7 +143,7 @@ FLAWS = [
      "a stage is filled anew before the other block has left it"),
     ("gemm", 4, "many.cuh", "s/ + (i - MANY_BESIDE >= many_row_rank())//", "a stage is given back to the wrong block"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
-    ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
+    ("moe_gemm", 0, "many_store.cuh", "s/? tile.rows - row0/? tile.width - row0/",
      "rows of the next expert are stored"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
