@@ -117,8 +117,8 @@ MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS"
 MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (128, 256, 3, 2, 1, 1), (64, 16, 3, 2, 4, 4))]
-FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
-       "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
+FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
+       "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
 for stem, tiles in FEW.items():
     EMULATED[stem] = (MANY_OF_GEMM if stem == "gemm" else MANY) + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                              for n, rows, blocks, stages in tiles]

@@ -13,7 +13,7 @@
 #include "ptx.cuh"
 
 static_assert(SPEC_TILE_N >= 8 && SPEC_TILE_N <= 64 && SPEC_TILE_N % 8 == 0, "weight rows: whole groups of the operand");
-static_assert(SPEC_TILE_ROWS == 1 || SPEC_TILE_ROWS == 8 || SPEC_TILE_ROWS == 16 || SPEC_TILE_ROWS == 32 || SPEC_TILE_ROWS == 64,
+static_assert(SPEC_TILE_ROWS == 1 || SPEC_TILE_ROWS == 8 || SPEC_TILE_ROWS == 16 || SPEC_TILE_ROWS == 32,
               "token rows: one, or a width of ptx_multiply");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 63, "a stage is given back when the next one has come");
 static_assert(SPEC_K_BLOCKS >= 1 && SPEC_K_BLOCKS <= 16 && SPEC_THREADS == 192 && SPEC_MAPS == 1, "see above");

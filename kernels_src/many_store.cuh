@@ -102,16 +102,11 @@ NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many
                            many_pair(acc, d + 4u), many_pair(acc, d + 6u));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
-    uint4 pieces[MANY_CHUNK / 16u];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK / 16u; i++) {
-      const u32 row = i * 16u + t / 8u;
-      pieces[i] = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
-    }
-#pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK / 16u; i++) {
-      const u32 row = first + i * 16u + t / 8u;
-      if (row < tile.rows && n0 + t % 8u * 8u < to.n) *(uint4 *)(y + row * to.ldy) = pieces[i];
+    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
+      const u32 row = i + t / 8u;
+      if (first + row < tile.rows && n0 + t % 8u * 8u < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
     }
   }
 }
@@ -157,14 +152,11 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
                            many_pair(acc, d + 12u));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
-    uint4 pieces[MANY_CHUNK / 32u];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK / 32u; i++)
-      pieces[i] = *(const uint4 *)(tile_at + many_silu_place(i * 32u + t / MANY_SILU_PIECES, t % MANY_SILU_PIECES));
-#pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK / 32u; i++) {
-      const u32 row = first + i * 32u + t / MANY_SILU_PIECES;
-      if (row < tile.rows && n0 + column < to.n) *(uint4 *)(y + row * to.ldy) = pieces[i];
+    for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
+      const u32 row = i + t / MANY_SILU_PIECES;
+      if (first + row < tile.rows && n0 + column < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
     }
   }
 }

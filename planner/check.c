@@ -238,7 +238,7 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
 static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
-  if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32 && rows != 64) || stages < 2 || stages > 63 ||
+  if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32) || stages < 2 || stages > 63 ||
       blocks < 1 || blocks > 16 || k->threads != 192 || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
@@ -249,12 +249,14 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
 /* The same of a product of many rows (kernels_src/many.cuh). */
 static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
-  uint64_t multiplying = n / 64, cluster = spec_of(c, k, "SPEC_CLUSTER");
-  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 256) || stages < 2 || stages > 8 ||
-      cluster < 1 || cluster > 2 || k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+  uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), depth = spec_of(c, k, "SPEC_DEPTH");
+  uint64_t multiplying = n / 64, beside = cluster / max_u32((uint32_t)below, 1);
+  if ((n != 64 && n != 128) || rows < 16 || rows > 256 || rows % 16 || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
+      (below != 0 && (below != cluster || k->kernel != OP_gemm)) || (depth != 0 && depth != 2) || rows / beside % 8 != 0 ||
+      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
-  return 1024 + stages * (n + rows) * 128 + multiplying * 8192 + 256 + (k->kernel == OP_moe_gemm ? of_experts : 0);
+  return 1024 + stages * (depth ? depth : 1) * (n + rows) * 128 + multiplying * 8192 + 256 + (k->kernel == OP_moe_gemm ? of_experts : 0);
 }
 
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */

@@ -7,9 +7,10 @@
 #include "abi.h"
 #include "attn_cut.h"
 
-/* gemm and moe_gemm for many rows: weight rows and token rows of a tile, stages, blocks of a cluster. */
+/* gemm and moe_gemm for many rows: weight rows and token rows of a tile, stages and blocks of 64 k in each, tiles of a cluster side by side
+ * and below each other. */
 typedef struct many_shape {
-  uint32_t n, rows, stages, cluster;
+  uint32_t n, rows, stages, depth, beside, below;
 } many_shape;
 
 /* Their form for few rows: launch rows it is for (for moe_gemm from 9 on: rows of an expert), rows of a tile, bytes of a stage of both
@@ -22,8 +23,7 @@ typedef struct few_shape {
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
 #define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
-    {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
-    {64, 64, 28 << 10, FEW_BYTES_MAX}};
+    {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
 static const few_shape FEW_OF_EXPERT[] = {
     {1, 1, 20 << 10, 150 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, FEW_BYTES_MAX}};
 
@@ -46,16 +46,20 @@ static void set_threads(specialise_choice *choice, uint32_t threads) {
   add_spec(choice, "SPEC_THREADS", threads);
 }
 
+static uint32_t many_cluster(const many_shape *many) { return many->beside * many->below; }
+
 static void set_many(specialise_choice *choice, const many_shape *many, uint32_t more_bytes) {
-  const uint32_t multiplying = many->n == 64 ? 1 : 2; /* warpgroups; one more fills */
+  const uint32_t multiplying = many->n / 64, cluster = many_cluster(many); /* warpgroups; one more fills */
   set_threads(choice, 128 * (1 + multiplying));
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", many->n);
   add_spec(choice, "SPEC_TILE_ROWS", many->rows);
   add_spec(choice, "SPEC_STAGES", many->stages);
-  add_spec(choice, "SPEC_CLUSTER", many->cluster);
-  choice->shared_bytes = 1024 + many->stages * (many->n + many->rows) * 128 + multiplying * 8192 + 256 + more_bytes;
-  set_grid(choice, constant(SPECIALISE_BLOCKS / many->cluster), constant(many->cluster), constant(1));
+  add_spec(choice, "SPEC_CLUSTER", cluster);
+  if (many->below > 1) add_spec(choice, "SPEC_CLUSTER_ROWS", many->below);
+  if (many->depth > 1) add_spec(choice, "SPEC_DEPTH", many->depth);
+  choice->shared_bytes = 1024 + many->stages * many->depth * (many->n + many->rows) * 128 + multiplying * 8192 + 256 + more_bytes;
+  set_grid(choice, constant(SPECIALISE_BLOCKS / cluster), constant(cluster), constant(1));
 }
 
 /* Multiprocessors take whole tiles: weight rows of the busiest one. */
@@ -103,23 +107,46 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
-/* Measured. Slim and small tiles for as many rows as give every multiprocessor one of them at most, wide ones above. */
-static const many_shape SLIM = {64, 64, 8, 1}, SMALL = {128, 128, 6, 1}, WIDE = {128, 256, 4, 1};
-#define SMALL_ROWS 256u /* up to which small tiles are better than wide ones for any number of columns */
+static const many_shape WIDE = {128, 256, 4, 1, 1, 1}, WIDE_PAIR = {128, 256, 4, 1, 2, 1};
 
-static uint32_t many_columns(const many_shape *many, bool silu) { return silu ? many->n / 2 : many->n; }
+/* Tiles of gemm. Pairs gain where they share weights; larger clusters do not find room on all multiprocessors. */
+static const many_shape TILES[] = {{64, 32, 8, 2, 1, 2},  {64, 48, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 1},  {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1},
+                                   {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
+#define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
+#define TILE_CYCLES 500u /* of a tile's results and the pipeline's start, and for each of its token rows: */
+#define TILE_ROW_CYCLES 8u
 
-/* Tiles side by side in pairs that share tokens. Where their number is odd one has nothing to do, which may not be much of them. */
-static many_shape paired(many_shape many, uint32_t columns, bool silu) {
-  const uint64_t tiles = div_up(columns, many_columns(&many, silu));
-  many.cluster = tiles % 2 == 0 || tiles > 16 ? 2 : 1;
-  return many;
+/* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows. For 64 k it writes both operands to
+ * shared memory and reads the weights of each multiplying warpgroup once and the tokens as often as there are warpgroups, 128 bytes a
+ * cycle: that is as much as the products take, or more. Or L2 is the bound, which reads for every block what its cluster does not share. */
+static uint64_t width_cost(const many_shape *tile, const gemm_args *a, uint32_t rows, uint32_t width) {
+  const uint32_t across = (a->y_kind == Y_SILU ? tile->n / 2 : tile->n) * tile->beside, columns = a->y_kind == Y_SILU ? a->n / 2 : a->n;
+  const uint32_t cluster = many_cluster(tile), at_once = SPECIALISE_BLOCKS / cluster;
+  const uint64_t clusters = div_up(columns, across) * div_up(rows, width * tile->below) * a->batches;
+  const uint64_t active = (clusters < at_once ? clusters : at_once) * cluster, shared = tile->n + width + tile->n / 64 * (64 + width);
+  const uint64_t l2 = active * (tile->n / tile->below + width / tile->beside) * 128 / L2_BYTES;
+  return div_up(clusters, at_once) * ((shared > l2 ? shared : l2) * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width);
 }
 
-/* Rows whose tiles the multiprocessors take at once. */
-static uint64_t many_rows(const many_shape *many, uint32_t columns, bool silu, uint32_t batches) {
-  return SPECIALISE_BLOCKS / (div_up(columns, many_columns(many, silu)) * batches) * many->rows;
+/* The widest tiles are cut narrower by the kernel. */
+static uint64_t tile_cost(const many_shape *tile, const gemm_args *a, uint32_t rows) {
+  uint64_t least = width_cost(tile, a, rows, tile->rows);
+  for (uint32_t width = 16; tile->rows == 256 && width < 256; width += 16) {
+    const uint64_t cost = width_cost(tile, a, rows, width);
+    least = least < cost ? least : cost;
+  }
+  return least;
 }
+
+static const many_shape *best_tile(const gemm_args *a, uint32_t rows) {
+  const many_shape *best = &TILES[0];
+  for (size_t i = 1; i < ARRAY_LEN(TILES); i++)
+    if (tile_cost(&TILES[i], a, rows) < tile_cost(best, a, rows)) best = &TILES[i];
+  return best;
+}
+
+/* Row counts at which another tile may be the best: 64, 96, 128, 192, ... */
+static uint32_t more_rows(uint32_t rows) { return rows & (rows - 1) ? rows / 3 * 4 : rows / 2 * 3; }
 
 static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
@@ -133,14 +160,11 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
     set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
-  const uint64_t slim = many_rows(&SLIM, columns, silu, a->batches), small = many_rows(&SMALL, columns, silu, a->batches);
-  const uint64_t lasts[] = {slim, small > SMALL_ROWS ? small : SMALL_ROWS, UINT32_MAX};
-  const many_shape *const shapes[] = {&SLIM, &SMALL, &WIDE};
-  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-    specialise_choice *many = next_choice(choices, &count, &next, lasts[i], rows_max);
-    if (!many) continue;
-    const many_shape shape = shapes[i] == &WIDE ? WIDE : paired(*shapes[i], columns, silu); /* wide tiles gain nothing by pairs here */
-    set_many(many, &shape, 0);
+  for (uint32_t rows = 64; next <= rows_max; rows = more_rows(rows)) {
+    const many_shape *tile = best_tile(a, rows);
+    while (rows < rows_max && (count + 1 == SPECIALISE_CHOICES_MAX || best_tile(a, more_rows(rows)) == tile)) rows = more_rows(rows);
+    specialise_choice *many = next_choice(choices, &count, &next, rows, rows_max);
+    if (many) set_many(many, tile, 0);
   }
   return count;
 }
@@ -164,8 +188,8 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
   specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  const many_shape wide = paired(WIDE, columns, silu);
-  if (many) set_many(many, &wide, (a->experts + 1) * 8);
+  const uint64_t tiles = div_up(columns, silu ? WIDE.n / 2 : WIDE.n); /* where their number is odd one of a pair has nothing to do */
+  if (many) set_many(many, tiles % 2 == 0 || tiles > 16 ? &WIDE_PAIR : &WIDE, (a->experts + 1) * 8);
   return count;
 }
 

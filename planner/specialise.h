@@ -6,7 +6,7 @@
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"
 
-#define SPECIALISE_CHOICES_MAX 12u
+#define SPECIALISE_CHOICES_MAX 16u
 #define SPECIALISE_SPECS_MAX 8u
 #define SPECIALISE_BLOCKS 132u    /* one per multiprocessor of an H200 */
 #define SPECIALISE_ATTN_CTAS SPECIALISE_BLOCKS /* a piece more than that waits its turn */

@@ -27,8 +27,11 @@ rmsnorm_many.cuh step.h tensor_map.h""".split()
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
           "sample": 512}
-# weight rows, most tokens, stages, blocks of a cluster side by side and below each other
-MANY = [(128, 256, 4, 1, 1), (128, 256, 4, 2, 1), (64, 64, 12, 1, 1), (64, 64, 12, 2, 2), (128, 128, 6, 2, 1), (64, 16, 16, 2, 4)]
+# of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
+TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 12, 1, 1, 1), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
+         (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1), (128, 256, 4, 1, 1, 1)]
+# of moe_gemm
+WIDE = [(128, 256, 4, 1, 1, 1), (128, 256, 4, 1, 2, 1)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
@@ -42,7 +45,7 @@ def few_bytes(n, rows, blocks, stages):
 
 def few_tiles():
     """As planner/specialise.c chooses them: stages of 28 KiB, 220 KiB in all."""
-    for rows in (1, 8, 16, 32, 64):
+    for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= (28 << 10) or blocks == 1)
             yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
@@ -75,9 +78,10 @@ def variants(stem):
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
-    many = [({"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-              "CLUSTER": beside * below, "CLUSTER_ROWS": below}, many_bytes(n, rows, stages) + (4104 if stem == "moe_gemm" else 0))
-            for n, rows, stages, beside, below in MANY if stem == "gemm" or below == 1]
+    many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
+              "CLUSTER": cluster, "CLUSTER_ROWS": below, "DEPTH": depth},
+             many_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))
+            for n, rows, stages, depth, cluster, below in (TILES if stem == "gemm" else WIDE)]
     return few + many
 
 

@@ -6,7 +6,7 @@
 typedef struct gemm_shape { u32 rows, n, k, batches, y_kind, kind, x_gap, y_gap, logits; } gemm_shape;
 
 /* Of few.cuh: tile of weight rows, of token rows, blocks of 64 k in a stage, stages. */
-static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}, {64, 64, 2, 2}};
+static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}};
 
 static u32 few_bytes(const u32 tile[4]) {
   const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;

@@ -3,7 +3,7 @@
 
 typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew, is_silu; } moe_shape;
 
-static const u32 FEW[][4] = {{16, 1, 2, 3}, {64, 1, 3, 2}, {24, 8, 2, 2}, {64, 16, 1, 3}, {48, 32, 2, 3}, {8, 64, 1, 2}};
+static const u32 FEW[][4] = {{16, 1, 2, 3}, {64, 1, 3, 2}, {24, 8, 2, 2}, {64, 16, 1, 3}, {48, 32, 2, 3}};
 
 static u32 few_bytes(const u32 tile[4], u32 experts) {
   const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;

@@ -132,13 +132,14 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
     return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + 65 * 4;
   }
   if (!stages) return 0;
-  return 1024 + stages * (n + spec_of(kernel, "TILE_ROWS=")) * 128 + (kernel->threads / 128 - 1) * 8192 + 128 + 65 * 8; /* many.cuh */
+  const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1); /* many.cuh */
+  return 1024 + stages * depth * (n + spec_of(kernel, "TILE_ROWS=")) * 128 + (kernel->threads / 128 - 1) * 8192 + 256 + 65 * 8;
 }
 
 /* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
 static void make_maps(const emulator_kernel *kernel, const self_check_launch *launch, tensor_maps *maps) {
   static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_K_BLOCKS",
-                                      "SPEC_STAGES", "SPEC_CLUSTER", "SPEC_ROWS"};
+                                      "SPEC_STAGES", "SPEC_CLUSTER", "SPEC_CLUSTER_ROWS", "SPEC_DEPTH", "SPEC_ROWS"};
   jit_spec specs[ARRAY_LEN(names)];
   tensor_shape shapes[2] = {0};
   for (uint32_t i = 0; i < ARRAY_LEN(names); i++) {
