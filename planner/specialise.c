@@ -128,10 +128,10 @@ static uint64_t width_cost(const many_shape *tile, const gemm_args *a, uint32_t 
   return div_up(clusters, at_once) * ((shared > l2 ? shared : l2) * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width);
 }
 
-/* The widest tiles are cut narrower by the kernel. */
+/* The widest tiles are cut narrower by the kernel where that is better. */
 static uint64_t tile_cost(const many_shape *tile, const gemm_args *a, uint32_t rows) {
   uint64_t least = width_cost(tile, a, rows, tile->rows);
-  for (uint32_t width = 16; tile->rows == 256 && width < 256; width += 16) {
+  for (uint32_t width = 128; tile->rows == 256 && width < 256; width += 16) {
     const uint64_t cost = width_cost(tile, a, rows, width);
     least = least < cost ? least : cost;
   }
