@@ -141,7 +141,6 @@ FLAWS = [
      "no barrier between turned results and their use"),
     ("gemm", 3, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
      "a stage is filled anew before the other block has left it"),
-    ("gemm", 1, "many.cuh", "s/step \\* each + each/step * each + 1u/", "results are left out where a product is short"),
     ("gemm", 4, "many.cuh", "s/ + (i - MANY_BESIDE >= many_row_rank())//", "a stage is given back to the wrong block"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/? tile.rows - row0/? tile.width - row0/",

@@ -138,7 +138,7 @@ NUM void many_leave(u32 left, u32 stage) {
   else ptx_barrier_arrive(left + stage * 8u);
 }
 
-/* acc = the H16 sums over k of a tile of this width. meanwhile: what there is to do beside the multiplication of a stage. */
+/* acc = the H16 sums over k of a tile of this width. meanwhile: what there is to do beside the first multiplication. */
 template <u32 WIDTH, class MEANWHILE>
 NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 blocks, MEANWHILE meanwhile) {
   if constexpr (WIDTH > MANY_STEP) {
@@ -171,7 +171,7 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
         x += MANY_X_BYTES / 16u;
       }
     }
-    meanwhile(block / SPEC_DEPTH);
+    if (block == 0) meanwhile();
     PTX_MULTIPLY_WAIT(1); /* the stage before this one is done: it may be filled */
     if (block > 0) many_leave(left, before);
     before = r.stage;
@@ -181,33 +181,20 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
   many_leave(left, before);
 }
 
-/* A multiplying warpgroup. A tile's results are stored beside the next one's multiplications, a chunk each, where there is room for the sums
- * of both. */
+/* A multiplying warpgroup. */
 template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k) {
   const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
-  const u32 steps = (k / 64u + SPEC_DEPTH - 1u) / SPEC_DEPTH, each = (MANY_CHUNKS + steps - 1u) / steps; /* chunks beside a step */
   u32 item = many_cluster();
-  many_tile tile, next, before = {};
-  many_sums acc, done;
+  many_tile tile, next;
   ptx_grid_wait();
   for (bool more = work.find(item, tile); more; tile = next) {
     item += many_clusters();
+    many_sums acc;
 #pragma unroll
     for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[i] = 0.0f;
-    many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, [&](u32 step) {
-      if (step == 0) more = work.find(item, next);
-      if (MANY_KEEPS) many_store(done, work.result(before), before, group, step * each, step * each + each, shared, turn);
-    });
-    if (!MANY_KEEPS) many_store(acc, work.result(tile), tile, group, 0, MANY_CHUNKS, shared, turn);
-    if (!MANY_KEEPS) continue;
-    before = tile;
-#pragma unroll
-    for (u32 i = 0; i < MANY_ACCUMULATORS; i++) {
-      ptx_hold(acc[i]);
-      done[i] = acc[i];
-    }
+    many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, [&] { more = work.find(item, next); });
+    many_store(acc, work.result(tile), tile, group, shared, turn);
   }
-  if (MANY_KEEPS) many_store(done, work.result(before), before, group, 0, MANY_CHUNKS, shared, turn);
 }
 
 /* Everything behind the start: who fills, who multiplies. */
@@ -215,13 +202,13 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
   const u32 warp = ptx_uniform(threadIdx.x / 32u);
   if (warp < 4u) {
 #if SPEC_TILE_N != 64
-    PTX_REGISTERS_LESS(40);
+    PTX_REGISTERS_LESS(72);
 #endif
     if (warp == 0 && ptx_elect()) many_fill_weights(work, r, &maps.w, work.a.y_kind == Y_SILU, work.a.k);
     if (warp == 1 && ptx_elect()) many_fill_tokens(work, r, &maps.x, work.a.k);
   } else {
 #if SPEC_TILE_N != 64
-    PTX_REGISTERS_MORE(232);
+    PTX_REGISTERS_MORE(216);
 #endif
     many_multiply(work, r, shared, work.a.k);
   }

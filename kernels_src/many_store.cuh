@@ -22,9 +22,7 @@
 #define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of 64 k */
 #define MANY_X_BYTES (SPEC_TILE_ROWS * 128u)
 #define MANY_STAGE_BYTES (SPEC_DEPTH * (MANY_W_BYTES + MANY_X_BYTES))
-#define MANY_KEEPS (SPEC_TILE_ROWS < 256u) /* registers have room for a tile's sums beside the next one's: they are stored meanwhile */
-#define MANY_CHUNK (MANY_KEEPS ? 32u : 64u) /* token rows that are stored at a time */
-#define MANY_CHUNKS ((SPEC_TILE_ROWS + MANY_CHUNK - 1u) / MANY_CHUNK)
+#define MANY_CHUNK (SPEC_TILE_ROWS < 64u ? 32u : 64u) /* token rows that a warpgroup turns in shared memory at a time */
 #ifdef __CUDACC_RTC__
 #define NUM_MEMBER __device__ __forceinline__
 #else
@@ -53,14 +51,14 @@ typedef struct many_result { /* where the rows go */
 
 typedef f32 many_sums[MANY_ACCUMULATORS];
 
-/* A chunk of the tile's rows, from `start` on, of a warpgroup's 64 columns from n0 on, fp32. Neighbouring lanes exchange halves: 8 bytes a
- * lane, 64 a row. Thirty-two rows at a time: exchanges first, then stores, so that neither waits for the other one by one. */
-NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, u32 start) {
+/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. Thirty-two rows
+ * at a time: exchanges first, then stores, so that neither waits for the other one by one. */
+NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
   const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u, row0 = t % 4u * 2u;
   const u32 rows = column < to.n && row0 < tile.rows ? tile.rows - row0 : 0u; /* from this thread's first on */
-  f32 *y = (f32 *)to.y + (u64)(tile.row + row0 + start) * to.ldy + column;
+  f32 *y = (f32 *)to.y + (u64)(tile.row + row0) * to.ldy + column;
 #pragma unroll
-  for (u32 first = start / 2u; first < (start + MANY_CHUNK) / 2u; first += 16u) {
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 16u) {
     if (first * 2u >= tile.width) break;
 #pragma unroll
     for (u32 i = first; i < first + 16u && i < MANY_ACCUMULATORS; i++) ptx_hold(acc[i]);
@@ -86,46 +84,48 @@ NUM u32 many_pair(const many_sums &acc, u32 at) {
 }
 
 /* The same rounded to bf16: turned in shared memory so that rows are written in 16-byte pieces, 128 bytes a row. */
-NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, u32 start, const u8 *shared, u32 turn) {
+NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
+                         u32 turn) {
   const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
   const u8 *tile_at = shared + (turn - ptx_shared(shared));
-  bf16 *y = (bf16 *)to.y + (u64)(tile.row + start) * to.ldy + n0 + t % 8u * 8u;
-  ptx_warps_sync(number, 128); /* what stood there has been read */
+  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + t % 8u * 8u;
 #pragma unroll
-  for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
-    if (start + i >= tile.width) break;
-    const u32 row = i + lane / 16u * 8u + lane % 8u, piece = t / 32u * 2u + lane / 8u % 2u, d = (start + i) / 2u;
-    ptx_store_transposed(turn + row * 128u + (piece ^ row % 8u) * 16u, many_pair(acc, d), many_pair(acc, d + 2u), many_pair(acc, d + 4u),
-                         many_pair(acc, d + 6u));
-  }
-  ptx_warps_sync(number, 128); /* the chunk is whole */
+  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
+    if (first >= tile.rows) break;
+    ptx_warps_sync(number, 128); /* what stood there has been read */
 #pragma unroll
-  for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
-    const u32 row = i + t / 8u;
-    if (start + row < tile.rows && n0 + t % 8u * 8u < to.n)
-      *(uint4 *)(y + row * to.ldy) = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
+    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
+      if (first + i >= tile.width) break;
+      const u32 row = i + lane / 16u * 8u + lane % 8u, piece = t / 32u * 2u + lane / 8u % 2u;
+      const u32 d = (first + i) / 2u;
+      ptx_store_transposed(turn + row * 128u + (piece ^ row % 8u) * 16u, many_pair(acc, d), many_pair(acc, d + 2u),
+                           many_pair(acc, d + 4u), many_pair(acc, d + 6u));
+    }
+    ptx_warps_sync(number, 128); /* the chunk is whole */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
+      const u32 row = i + t / 8u;
+      if (first + row < tile.rows && n0 + t % 8u * 8u < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
+    }
   }
 }
 
 /* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
-#define MANY_SILUS (MANY_KEEPS ? 4u : 16u)
-NUM void many_silu(many_sums &acc, u32 start, u32 width) {
+#define MANY_SILUS (MANY_ACCUMULATORS < 32u ? MANY_ACCUMULATORS / 2u : 16u)
+NUM void many_silu(many_sums &acc, u32 width) {
 #pragma unroll
-  for (u32 first = start / 2u; first < (start + MANY_CHUNK) / 2u && first < MANY_ACCUMULATORS; first += 2u * MANY_SILUS) {
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 2u * MANY_SILUS) {
     if (first * 2u >= width) break;
     f32 below[MANY_SILUS];
 #pragma unroll
-    for (u32 i = 0; i < MANY_SILUS; i++) {
-      const u32 at = first + i / 2u * 4u + i % 2u;
-      if (at < MANY_ACCUMULATORS) below[i] = num_add(1.0f, num_exp(-acc[at]));
-    }
+    for (u32 i = 0; i < MANY_SILUS; i++) below[i] = num_add(1.0f, num_exp(-acc[first + i / 2u * 4u + i % 2u]));
 #pragma unroll
-    for (u32 i = 0; i < MANY_SILUS; i++)
-      if (first + i / 2u * 4u < MANY_ACCUMULATORS) ptx_hold(below[i]);
+    for (u32 i = 0; i < MANY_SILUS; i++) ptx_hold(below[i]);
 #pragma unroll
     for (u32 i = 0; i < MANY_SILUS; i++) {
-      const u32 at = first + i / 2u * 4u + i % 2u;
-      if (at < MANY_ACCUMULATORS) acc[at] = num_mul(num_div(acc[at], below[i]), acc[at + 2u]);
+      f32 &gate = acc[first + i / 2u * 4u + i % 2u];
+      gate = num_mul(num_div(gate, below[i]), acc[first + i / 2u * 4u + 2u + i % 2u]);
     }
   }
 }
@@ -133,40 +133,39 @@ NUM void many_silu(many_sums &acc, u32 start, u32 width) {
 #define MANY_SILU_PIECES 4u /* of 16 bytes: what a warpgroup has of a row */
 NUM u32 many_silu_place(u32 row, u32 piece) { return row * (MANY_SILU_PIECES * 16u) + (piece ^ row / 2u % 4u) * 16u; }
 
-/* A chunk of a warpgroup's columns from n0 on, gate and up in one: R5.5. */
-NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, u32 start, const u8 *shared, u32 turn) {
+/* A warpgroup's columns from n0 on, gate and up in one: R5.5. */
+NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared, u32 turn) {
   const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
   const u8 *tile_at = shared + (turn - ptx_shared(shared));
   const u32 column = t % MANY_SILU_PIECES * 8u;
-  bf16 *y = (bf16 *)to.y + (u64)(tile.row + start) * to.ldy + n0 + column;
-  many_silu(acc, start, tile.width);
-  ptx_warps_sync(number, 128); /* what stood there has been read */
+  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + column;
+  many_silu(acc, tile.width);
 #pragma unroll
-  for (u32 i = 0; i < MANY_CHUNK; i += 32u) {
-    if (start + i >= tile.width) break;
-    const u32 d = (start + i) / 2u;
-    ptx_store_transposed(turn + many_silu_place(i + lane, t / 32u), many_pair(acc, d), many_pair(acc, d + 4u), many_pair(acc, d + 8u),
-                         many_pair(acc, d + 12u));
-  }
-  ptx_warps_sync(number, 128); /* the chunk is whole */
+  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
+    if (first >= tile.rows) break;
+    ptx_warps_sync(number, 128); /* what stood there has been read */
 #pragma unroll
-  for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
-    const u32 row = i + t / MANY_SILU_PIECES;
-    if (start + row < tile.rows && n0 + column < to.n)
-      *(uint4 *)(y + row * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
+    for (u32 i = 0; i < MANY_CHUNK; i += 32u) {
+      if (first + i >= tile.width) break;
+      const u32 d = (first + i) / 2u;
+      ptx_store_transposed(turn + many_silu_place(i + lane, t / 32u), many_pair(acc, d), many_pair(acc, d + 4u), many_pair(acc, d + 8u),
+                           many_pair(acc, d + 12u));
+    }
+    ptx_warps_sync(number, 128); /* the chunk is whole */
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
+      const u32 row = i + t / MANY_SILU_PIECES;
+      if (first + row < tile.rows && n0 + column < to.n)
+        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
+    }
   }
 }
 
-/* The chunks from `from` on, before `end`. */
-NUM void many_store(many_sums &acc, const many_result &to, const many_tile &tile, u32 group, u32 from, u32 end, const u8 *shared, u32 turn) {
+NUM void many_store(many_sums &acc, const many_result &to, const many_tile &tile, u32 group, const u8 *shared, u32 turn) {
   const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u);
-#pragma unroll
-  for (u32 i = 0; i < MANY_CHUNKS; i++) {
-    if (i < from || i >= end || i * MANY_CHUNK >= tile.width) continue;
-    if (to.kind == Y_SILU) many_store_silu(acc, to, tile, n0, i * MANY_CHUNK, shared, turn);
-    else if (to.kind == Y_F32) many_store_f32(acc, to, tile, n0, i * MANY_CHUNK);
-    else many_store_bf16(acc, to, tile, n0, i * MANY_CHUNK, shared, turn);
-  }
+  if (to.kind == Y_SILU) many_store_silu(acc, to, tile, n0, shared, turn);
+  else if (to.kind == Y_F32) many_store_f32(acc, to, tile, n0);
+  else many_store_bf16(acc, to, tile, n0, shared, turn);
 }
 
 #endif
