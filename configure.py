@@ -46,8 +46,8 @@ KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
 decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
-pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
-row_digest.cu sample.cu step.h tensor_map.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_rope.cu reduce.cuh rmsnorm.cu
+rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -120,8 +120,9 @@ MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TI
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
 for stem, tiles in FEW.items():
-    EMULATED[stem] = (MANY_OF_GEMM if stem == "gemm" else MANY) + [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
-                             for n, rows, blocks, stages in tiles]
+    EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY
+    EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
+                       for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
@@ -419,7 +420,7 @@ def write_emulator(ninja, build):
     """Objects of the emulator and of every kernel in it; name of a kernel test -> what is linked to it."""
     machine = build + "/obj/emulator/emulator.o"
     forms = build + "/gen/ptx_forms.cuh"
-    ninja.build(forms, "excerpt", "kernels_src/ptx.cuh", lines=r"\|^#define PTX_SWIZZLED|,\|^NUM u64 ptx_operand|p")
+    ninja.build(forms, "excerpt", "kernels_src/ptx_multiply.cuh", lines=r"\|^#define PTX_SWIZZLED|,\|^NUM u64 ptx_operand|p")
     ninja.build(machine, "cxx", EMULATOR, implicit=[forms])
     linked = {}
 

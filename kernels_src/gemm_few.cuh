@@ -13,9 +13,8 @@
  *   2048 x 10944 12.6, 12.3, 13.6 (10.4; 14.4, 15.4)    21888 x 2048 21.5, 21.9, 22.9 (20.9; 23.8, 24.7)
  *   2112 x 7168 9.0, 9.0, 9.9 (7.0; 11.6, 12.1)         24576 x 1536 17.9, 18.4, 19.6 (17.6; 19.8, 20.7)
  *   7168 x 16384 56.0, 55.9, 55.8 (54.6; 60.7, 63.9)    129280 x 7168 428, 431, 439 (431; 407, 422)
- * At 64 rows 13.4 us for 2112 x 7168, 20.9 for 24576 x 1536, 58.2 for 7168 x 16384.
- * Lost: stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two blocks share a multiprocessor (there 4.8 us); all
- * code run once before the wait (+19 us in a step of 2,322).
+ * Lost: elected threads as in many.cuh (0 to 8 % slower); stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two
+ * blocks share a multiprocessor (there 4.8 us); all code run once before the wait (+19 us in a step of 2,322).
  * Weights tiled anew, so that a stage is one contiguous piece, were 5 to 8 % faster in a run of their own, and are a second layout. */
 #ifndef VERBATIM_GEMM_FEW_CUH
 #define VERBATIM_GEMM_FEW_CUH

@@ -1,9 +1,9 @@
 /* gemm_many.cuh - gemm for many rows, in the form of many.cuh.
  *
- * Grid: any number of clusters along y; the best is one block per multiprocessor. The blocks of a cluster have tiles side by side, which
- * share tokens. The rows of the step decide how wide a tile is: the width whose tiles, dealt to the blocks there are, take the least time
- * by a count of cycles. Tiles are dealt in bands of GEMM_BAND row tiles, rows first, so that what is under way at the same time shares
- * operands in L2. */
+ * Grid: any number of clusters along y; the best is one block per multiprocessor. Where SPEC_TILE_ROWS is 256 the step's rows decide how
+ * wide a tile is: the width whose tiles, dealt to the blocks there are, take the least time by a count of cycles. Tiles are dealt in bands
+ * of 1024 rows, rows first, so that what is under way at the same time shares operands in L2. maps.w: boxes of 64 x TILE_N / CLUSTER_ROWS;
+ * of gate and up, groups of eight rows of each. maps.x: boxes of 64 x MANY_BOX. */
 #ifndef VERBATIM_GEMM_MANY_CUH
 #define VERBATIM_GEMM_MANY_CUH
 #include "many.cuh"

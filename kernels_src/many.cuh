@@ -1,19 +1,23 @@
 /* many.cuh - the product of many rows, shared by gemm, moe_gemm and mla_expand.
  *
- * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows, of which the kernel chooses how
- * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
- * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows, by boxes;
- * the others multiply, each its 64 weight rows, and write. The ring runs on from tile to tile: the next one's operands come while results
- * are written. The blocks of a cluster have the same tokens, of which each copies its part for all. One fp32 accumulator per output, k
+ * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows: SPEC_TILE_ROWS, or, where that is
+ * 256, as many as the kernel chooses, so that neither the rows of an expert nor the number of multiprocessors leave much idle. Two threads
+ * of one warpgroup fill a ring of stages, each SPEC_DEPTH times 64 k of both operands in 128-byte swizzled rows; the other warpgroups
+ * multiply, each its 64 weight rows, and write. The ring runs on from tile to tile: the next one's operands come while results are
+ * written. Blocks of a cluster that have the same tokens, or weights, copy a part each for all. One fp32 accumulator per output, k
  * ascending in 16s: H16 whatever the tile.
  *
- * On an H200, a block alone, a pair, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
- * 4096 rows, bf16 312, 310, 305, 304; 2048 x 2048, 2048 rows, fp32 26.6, 27.4, 25.6, 22; 2048 x 10944, 512 rows, tiles of 128 x 128, 65,
- * 51, 36, 29 (without copies 29, with copies alone 56: they are the bound). With a policy of L2 in their copies blocks alone took 337 and
- * 28.7, the last pair 57. Boxes of 16 rows take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing
- * takes a tenth to a fifth where k is 2048.
- * Tried: warpgroups that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights
- * brought to L2 six stages ahead (1.3 times as long), evict_last. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
+ * Bound, per 64 k: shared memory, 128 bytes a cycle, written by copies (TILE_N + width cycles) and read by each multiplying warpgroup
+ * (64 + width); tensor cores take 4 * TILE_N / 128 * width; L2 gives 40 to 60 bytes a cycle to each of 128 multiprocessors. What it took to
+ * come near (2048 x 10944, 64, 128, 256, 512 rows, us: 25, 52, 56, 51 before; 18.4, 20.3, 25.3, 37.8; cuBLASLt's best 17.8, 19.6, 23.1,
+ * 34.9): copies by elected threads (a thread that only the program knows to be one gets a loop around each box, 175 cycles), roles chosen
+ * by a value that the compiler knows to be the warp's (descriptors in uniform registers: 300 cycles a block of k become 210), one box an
+ * operand and block of k where it can be, weights and tokens by a thread each, fp32 results exchanged in batches. A copy of 8 rows takes as
+ * long as one of 16; what is copied in 32 rows and more comes at 40 bytes a cycle from L2, twice that into pairs.
+ * Tried: clusters of 4 and 8 (30 and 15 find room at once: 12 multiprocessors idle), pairs that share tokens (2 to 10 % slower, but for
+ * experts), results stored beside the next tile's multiplications (tiles of 128 x 128 no faster, of 64 x 64 a fifth slower), warpgroups
+ * that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights brought to L2 six
+ * stages ahead (1.3 times as long), policies of L2. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH
 #define VERBATIM_MANY_CUH
 #include "many_store.cuh"
@@ -62,10 +66,9 @@ NUM many_ring many_start(const void *shared) {
   return r;
 }
 
-/* One k block of a tile's weights. Of gate and up, which are matrices of their own, the operand has eight rows in turn: its rows i and
- * i + 8 of every 16 belong together. groups: of eight rows of a gate. */
-NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k,
-                      u32 block) {
+/* One k block of a tile's weights, the stage's number `block`. Of gate and up, which are matrices of their own, the operand has eight rows
+ * in turn: its rows i and i + 8 of every 16 belong together. groups: of eight rows of a gate. */
+NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile &tile, bool silu, u32 groups, u32 k, u32 block) {
   const u32 part = many_row_rank() * (SPEC_TILE_N / SPEC_CLUSTER_ROWS);
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + block * MANY_W_BYTES + part * 128u, full = many_full(r, r.stage);
   const u32 row = silu ? tile.matrix * 2u * groups + tile.n0 / 8u + part / 16u : tile.n0 + part;

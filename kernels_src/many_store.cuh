@@ -16,7 +16,7 @@
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_BESIDE (SPEC_CLUSTER / SPEC_CLUSTER_ROWS) /* blocks of a cluster that have the same tokens */
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
-#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u)
+#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u) /* between widths */
 #define MANY_BOX (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS / MANY_BESIDE : 64u) /* token rows that are copied at a time */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of 64 k */
@@ -51,8 +51,8 @@ typedef struct many_result { /* where the rows go */
 
 typedef f32 many_sums[MANY_ACCUMULATORS];
 
-/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. Thirty-two rows
- * at a time: exchanges first, then stores, so that neither waits for the other one by one. */
+/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. Thirty-two
+ * rows at a time: exchanges first, then stores, so that neither waits for the other one by one. */
 NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
   const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u, row0 = t % 4u * 2u;
   const u32 rows = column < to.n && row0 < tile.rows ? tile.rows - row0 : 0u; /* from this thread's first on */

@@ -110,8 +110,9 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
 static const many_shape WIDE = {128, 256, 4, 1, 1, 1}, WIDE_PAIR = {128, 256, 4, 1, 2, 1};
 
 /* Tiles of gemm. Pairs gain where they share weights; larger clusters do not find room on all multiprocessors. */
-static const many_shape TILES[] = {{64, 32, 8, 2, 1, 2},  {64, 48, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 1},  {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1},
-                                   {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
+static const many_shape TILES[] = {
+    {64, 32, 8, 2, 1, 2}, {64, 48, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1},
+    {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
 #define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
 #define TILE_CYCLES 500u /* of a tile's results and the pipeline's start, and for each of its token rows: */
 #define TILE_ROW_CYCLES 8u

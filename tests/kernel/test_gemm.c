@@ -27,14 +27,16 @@ static u32 make_few(kernel_variant *variants, u32 rows) {
 }
 
 /* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other, 64 k in a stage. */
-static const u32 MANY[][6] = {{128, 256, 2, 1, 1, 1}, {128, 128, 4, 2, 1, 1}, {64, 64, 2, 2, 2, 2}, {128, 256, 3, 2, 1, 1}, {64, 16, 3, 2, 4, 4}};
+static const u32 MANY[][6] = {
+    {128, 256, 2, 1, 1, 1}, {128, 128, 4, 2, 1, 1}, {64, 64, 2, 2, 2, 2}, {128, 256, 3, 2, 1, 1}, {64, 16, 3, 2, 4, 4}};
 
 /* The number of blocks is free: one, some, more than there are tiles. */
 static u32 make_many(kernel_variant *variants, u32 rows) {
   for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
     const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
     variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
-                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3] * tile[4]}, {"SPEC_CLUSTER_ROWS", tile[4]}, {"SPEC_DEPTH", tile[5]}},
+                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3] * tile[4]},
+                                    {"SPEC_CLUSTER_ROWS", tile[4]}, {"SPEC_DEPTH", tile[5]}},
                                        .spec_count = 7, .grid = {1 + i, tile[3] * tile[4] * (1 + i % 2), 1 + i / 3}, .rows = rows};
     variants[i].threads = 128 * (1 + warpgroups);
     variants[i].shared_bytes = 1024 + tile[5] * tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 256;
