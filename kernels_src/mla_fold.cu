@@ -14,9 +14,10 @@
 #include "attn_cut.h"
 #include "ptx.cuh"
 
-static_assert(SPEC_THREADS == 128, "four groups a round");
-#define WARPS (SPEC_THREADS / 32u)
-#define SLICE 128u  /* columns: four of each lane */
+static_assert(SPEC_THREADS == 256, "with 64 registers each a block finds room beside one of the attention");
+#define TEAM 8u     /* threads side by side, four columns each: 128 bytes of a unit */
+#define SLICE 32u   /* columns of a team */
+#define AT_ONCE 8u  /* loads under way in a thread; each of the team knows (m, l) of one unit */
 
 /* (m, l, O) of four columns in each of W slices. */
 template <u32 W> struct fold {
@@ -35,116 +36,128 @@ template <u32 W> NUM void fold_step(fold<W> &a, const fold<W> &b) {
                          num_fma(b.o[w].z, fb, num_mul(a.o[w].z, fa)), num_fma(b.o[w].w, fb, num_mul(a.o[w].w, fa)));
 }
 
-/* Units 0 .. count - 1 of a token and head in order, per_group to a group; at, step: the row of unit 0, and from one to the next. */
-template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, u32 at, u32 step, u32 count, u32 per_group, u32 column) {
-  constexpr u32 AT_ONCE = 8u / W; /* units under way */
-  fold<W> all = {}, group = {};
-  u32 nth = 0; /* in its group */
-  for (u32 from = 0; from < count; from += AT_ONCE) {
-    fold<W> next[AT_ONCE];
+/* W slices of a token and head: numbers of the thread's first column in out and in unit 0's row, its unit's (m, l), from a unit to the
+ * next, how many units: none beyond the items. */
+typedef struct place {
+  u32 out, at, row, step, units;
+} place;
+
+template <u32 W> NUM place place_of(const mla_fold_args &a, u32 item, bool exists) {
+  const u32 slices = a.kv_lora_rank / (SLICE * W), nth = exists ? item : 0u, head = nth / slices % a.heads;
+  const attn_part part = a.parts[nth / (a.heads * slices)];
+  const u32 column = nth % slices * (SLICE * W) + threadIdx.x % TEAM * 4u, row = part.first * a.heads + head;
+  return {(part.token * a.heads + head) * a.kv_lora_rank + column, row * a.kv_lora_rank + column, row, part.step * a.heads,
+          exists ? part.units : 0u};
+}
+
+/* Units unit .. end - 1 in order; most: how many any thread has at most. */
+template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const place &p, u32 unit, u32 end, u32 most) {
+  fold<W> all = {};
+#pragma unroll 1
+  for (u32 left = most; left > 0; left -= left < AT_ONCE / W ? left : AT_ONCE / W, unit += AT_ONCE / W) {
+    float4 o[AT_ONCE / W][W];
+    float2 ml = {};
+    const u32 nth = threadIdx.x % TEAM;
+    if (unit + nth < end) ml = ((const float2 *)a.partial_ml)[p.row + (unit + nth) * p.step];
+    const f32 *at = a.partial_o + (p.at + unit * p.step * a.kv_lora_rank);
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) {
-      if (from + i >= count) break;
-      const u32 row = at + (from + i) * step;
-      const float2 ml = ((const float2 *)a.partial_ml)[row];
-      next[i].m = ml.x;
-      next[i].l = ml.y;
+    for (u32 i = 0; i < AT_ONCE / W; i++, at += p.step * a.kv_lora_rank)
 #pragma unroll
-      for (u32 w = 0; w < W; w++) next[i].o[w] = *(const float4 *)(a.partial_o + (u64)row * a.kv_lora_rank + w * SLICE + column);
-    }
+      for (u32 w = 0; w < W; w++)
+        if (unit + i < end) o[i][w] = *(const float4 *)(at + w * SLICE);
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) {
-      const u32 unit = from + i;
-      if (unit >= count) break;
-      if (nth == 0) group = next[i];
-      else fold_step(group, next[i]);
-      nth++;
-      if (nth < per_group && unit + 1u < count) continue;
-      if (unit < per_group) all = group;
-      else fold_step(all, group);
-      nth = 0;
+    for (u32 i = 0; i < AT_ONCE / W; i++) {
+      if (i >= left) break;
+      fold<W> next;
+      next.m = __shfl_sync(WARP_ALL, ml.x, i, TEAM);
+      next.l = __shfl_sync(WARP_ALL, ml.y, i, TEAM);
+#pragma unroll
+      for (u32 w = 0; w < W; w++) next.o[w] = o[i][w];
+      if (unit + i >= end) continue;
+      if (i == 0 && left == most) all = next;
+      else fold_step(all, next);
     }
   }
   return all;
 }
 
 /* bf16(O * (1 / l) + 0). */
-template <u32 W> NUM void store_out(bf16 *to, const fold<W> &all) {
+template <u32 W> NUM void store_out(const mla_fold_args &a, const place &p, const fold<W> &all) {
   const f32 r = num_div(1.0f, all.l);
 #pragma unroll
   for (u32 w = 0; w < W; w++) {
     const f32 x = num_add(num_mul(all.o[w].x, r), 0.0f), y = num_add(num_mul(all.o[w].y, r), 0.0f);
     const f32 z = num_add(num_mul(all.o[w].z, r), 0.0f), v = num_add(num_mul(all.o[w].w, r), 0.0f);
-    *(uint2 *)(to + w * SLICE) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
+    *(uint2 *)(a.out + (p.out + w * SLICE)) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
   }
 }
 
-/* W slices of a token and head, the lane's columns of them. */
-typedef struct place {
-  u32 row, column;     /* row: token * heads + head       */
-  u32 at, step, units; /* row of unit 0, from one to the next, how many */
-} place;
-
-template <u32 W> NUM place place_of(const mla_fold_args &a, u32 nth) {
-  const u32 slices = a.kv_lora_rank / (SLICE * W), head = nth / slices % a.heads;
-  const attn_part part = a.parts[nth / (a.heads * slices)];
-  const u32 column = nth % slices * (SLICE * W) + threadIdx.x % 32u * 4u;
-  return {part.token * a.heads + head, column, part.first * a.heads + head, part.step * a.heads, part.units};
-}
-
-NUM bf16 *out_of(const mla_fold_args &a, const place &p) { return a.out + (u64)p.row * a.kv_lora_rank + p.column; }
-
-/* Two slices at a time; count: of such pairs. */
-NUM void fold_pairs(const mla_fold_args &a, u32 count, u32 per_group) {
-  for (u32 nth = blockIdx.x * WARPS + threadIdx.x / 32u; nth < count; nth += gridDim.x * WARPS) {
-    const place p = place_of<2>(a, nth);
+/* Tokens of one group, two slices for a team. */
+NUM void fold_pairs(const mla_fold_args &a, u32 items, u32 most) {
+  const u32 teams = SPEC_THREADS / TEAM * gridDim.x;
+  for (u32 from = 0; from < items; from += teams) {
+    const u32 item = from + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
+    const place p = place_of<2>(a, item, item < items);
+    ptx_settle(p.at + p.row + p.step + p.out + p.units);
     ptx_grid_wait(); /* for the attention: from here on its units are there */
-    store_out(out_of(a, p), fold_units<2>(a, p.at, p.step, p.units, per_group, p.column));
+    const fold<2> all = fold_units<2>(a, p, 0, p.units, most);
+    if (item < items) store_out(a, p, all);
   }
 }
 
-/* A slice by `lanes` warps; several take its groups side by side, in as many rounds as the token with most units needs. */
-NUM void fold_slice(const mla_fold_args &a, fold<1> (&groups)[WARPS][32], u32 slice, bool exists, u32 lanes, u32 most, u32 per_group) {
-  const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
-  const place p = place_of<1>(a, exists ? slice : 0u);
-  fold<1> all = {};
-  ptx_grid_wait();
-  for (u32 from = 0; from < most; from += lanes * per_group) {
-    const u32 unit = from + warp % lanes * per_group, left = p.units - unit;
-    fold<1> own = {};
-    const u32 count = lanes > 1u && left > per_group ? per_group : left;
-    if (exists && unit < p.units) own = fold_units<1>(a, p.at + unit * p.step, p.step, count, per_group, p.column);
-    if (lanes == 1u) {
-      all = own;
-      break;
+typedef struct fold_block { /* the threads' groups; of a first team, what it has folded */
+  float4 o[SPEC_THREADS];
+  float2 ml[SPEC_THREADS];
+} fold_block;
+
+NUM void put(fold_block &b, u32 thread, const fold<1> &x) {
+  b.o[thread] = x.o[0];
+  b.ml[thread] = make_float2(x.m, x.l);
+}
+NUM fold<1> get(const fold_block &b, u32 thread) { return {b.ml[thread].x, b.ml[thread].y, {b.o[thread]}}; }
+
+/* A slice for 2^bits teams of the block: they take its groups side by side, and the first of them folds these. */
+NUM void fold_groups(const mla_fold_args &a, fold_block &b, u32 items, u32 most, u32 per_group, u32 bits) {
+  const u32 lane = threadIdx.x / TEAM & ((1u << bits) - 1u), step = (SPEC_THREADS / TEAM >> bits) * gridDim.x;
+  for (u32 from = 0; from < items; from += step) {
+    const u32 item = from + (threadIdx.x / TEAM >> bits) * gridDim.x + blockIdx.x;
+    const place p = place_of<1>(a, item, item < items);
+    ptx_settle(p.at + p.row + p.step + p.out + p.units);
+    ptx_grid_wait();
+    for (u32 first = 0; first < most; first += per_group << bits) {
+      const u32 unit = first + lane * per_group, end = unit + per_group < p.units ? unit + per_group : p.units;
+      fold<1> all = fold_units<1>(a, p, unit, end, per_group);
+      if (lane == 0 && first > 0) {
+        const fold<1> group = all;
+        all = get(b, threadIdx.x);
+        if (unit < end) fold_step(all, group);
+      }
+      if (lane > 0) put(b, threadIdx.x, all);
+      if (bits) __syncthreads(); /* the groups are there */
+      if (lane == 0) {
+#pragma unroll 1
+        for (u32 i = 1; i < 1u << bits && unit + i * per_group < p.units; i++) fold_step(all, get(b, threadIdx.x + i * TEAM));
+        put(b, threadIdx.x, all);
+      }
+      if (bits) __syncthreads(); /* the groups have been read */
     }
-    groups[warp][lane] = own;
-    __syncthreads();
-    for (u32 i = 0; i < lanes && from + i * per_group < p.units && warp % lanes == 0; i++) {
-      if (from + i == 0) all = own;
-      else fold_step(all, groups[warp + i][lane]);
-    }
-    __syncthreads(); /* the groups have been read */
+    if (p.units && lane == 0) store_out(a, p, get(b, threadIdx.x));
   }
-  if (exists && warp % lanes == 0) store_out(out_of(a, p), all);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __grid_constant__ mla_fold_args a) {
-  __shared__ fold<1> groups[WARPS][32];
+  __shared__ fold_block b;
   ptx_grid_next();
   const attn_counts counts = *a.counts; /* written in front of all layers: attn_cut.cu */
-  const u32 slices = counts.parts * a.heads * (a.kv_lora_rank / SLICE), warps = gridDim.x * WARPS, most = counts.units_most;
-  const u32 per_group = attn_group_units(counts.piece_chunks, a.group_chunks);
-  if (slices > warps) {
-    fold_pairs(a, slices / 2u, per_group);
+  const u32 parts = ptx_uniform(counts.parts), most = ptx_uniform(counts.units_most), piece = ptx_uniform(counts.piece_chunks);
+  const u32 teams = gridDim.x * (SPEC_THREADS / TEAM), items = parts * a.heads * (a.kv_lora_rank / SLICE);
+  u32 per_group = attn_group_units(piece, a.group_chunks), bits = 0;
+  if (per_group == 1u || per_group > most) per_group = most; /* groups of one unit are folded like the units of one group */
+  if (items > teams && per_group == most) {
+    fold_pairs(a, items / 2u, most);
   } else {
-    u32 lanes = 1;
-    while (lanes * per_group < most && lanes < WARPS && slices * lanes * 2u <= warps) lanes *= 2u;
-    const u32 at_once = WARPS / lanes, warp = threadIdx.x / 32u;
-    for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
-      const bool exists = i + warp / lanes < slices;
-      if (exists || lanes > 1u) fold_slice(a, groups, i + warp / lanes, exists, lanes, most, per_group);
-    }
+    while (per_group << bits < most && TEAM << bits < SPEC_THREADS && items << (bits + 1u) <= teams) bits++;
+    fold_groups(a, b, items, most, per_group, ptx_uniform(bits));
   }
   ptx_grid_wait(); /* without work as well: what ends in front of the attention would let the next kernel pass it */
 }

@@ -201,13 +201,6 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* A block for 128 columns of a token and head, as of a token of many groups. */
-static plan_dim fold_blocks(const mla_fold_args *a) {
-  plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
-  x.cap = SPECIALISE_FOLD_CTAS;
-  return x;
-}
-
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
   set_threads(choice, threads);
   set_grid(choice, x, y, constant(1));
@@ -263,7 +256,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_expand: set_many(choice, &WIDE, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
+    case OP_mla_fold: choose_rows(choice, 256, constant(SPECIALISE_FOLD_CTAS), constant(1)); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));

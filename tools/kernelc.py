@@ -25,7 +25,7 @@ moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_st
 rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
+SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
           "sample": 512}
 # weight rows, most tokens, stages, cluster
 MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (64, 64, 8, 1), (64, 64, 8, 2), (128, 128, 6, 1), (128, 128, 6, 2)]
