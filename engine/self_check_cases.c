@@ -612,7 +612,7 @@ void self_check_cases_mla_fold(self_check_image *image) {
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  static const u32 blocks[] = {16, 1, TOKENS + 1}; /* threads for several groups of a slice, in two rounds; for pairs of slices; for slices */
+  static const u32 blocks[] = {16, 1, TOKENS + 1}; /* so that teams share a slice, in two rounds; take two slices; one */
   LAUNCH(image, a, blocks[image->form], 1, 1);
 }
 

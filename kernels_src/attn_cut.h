@@ -79,8 +79,8 @@ NUM u32 attn_cut_units(u32 chunks, u32 piece, u32 group_chunks) {
 /* Units of a whole group, and which of a tile's units starts at this chunk. */
 NUM u32 attn_group_units(u32 piece, u32 group_chunks) { return piece >= group_chunks ? 1 : 1 + group_chunks - piece; }
 NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
-  const u32 in_group = attn_mod(chunk, group_chunks);
-  return attn_div(chunk, group_chunks) * attn_group_units(piece, group_chunks) + (in_group < piece ? 0 : 1 + in_group - piece);
+  const u32 in_group = chunk % group_chunks;
+  return chunk / group_chunks * attn_group_units(piece, group_chunks) + (in_group < piece ? 0 : 1 + in_group - piece);
 }
 
 /* Whether the chunk starts a unit, and whether it ends one where neither its piece nor its group ends. */

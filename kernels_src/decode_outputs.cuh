@@ -60,12 +60,11 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
     FOR_PASSES(w, a, p) {
       const u32 live = w.tokens * a.heads;
       for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
-        const u32 side = nth % 2u, chunk = attn_div(block, blocks), in_chunk = attn_mod(block, blocks);
-        const u32 in_group = attn_mod(chunk, a.group_chunks);
+        const u32 side = nth % 2u, chunk = block / blocks, in_group = chunk % a.group_chunks;
         f32 now[OWN];
         ptx_barrier_wait(base + P_FULL(side), nth / 2u % 2u);
         load_max(now, (const f32 *)(shared + AT_P_MAX) + side * ROWS);
-        if (in_chunk != 0) rescale(o, l, m, now);
+        if (block % blocks != 0) rescale(o, l, m, now);
 #pragma unroll
         for (u32 i = 0; i < OWN; i++) m[i] = now[i];
         __syncwarp();
@@ -73,7 +72,7 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
         at = place_after(at, BOXES);
 
         const bool last = block + 1u == p.end_block;
-        if (!last && in_chunk + 1u != blocks) continue; /* the chunk goes on */
+        if (!last && (block + 1u) % blocks != 0) continue; /* the chunk goes on */
         const bool starts = attn_unit_starts(in_group, cut);
         if (starts || CHUNKS_IN_MEMORY) start_unit(r, o, l, m);
         else fold_chunk(r, o, l, m);

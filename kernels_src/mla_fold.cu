@@ -1,15 +1,17 @@
 /* mla_fold.cu - folds the units that mla_attn left of cut tiles, and divides. NUMERICS.md, `mla_fold`.
  *
  * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; which tokens are cut
- * and where their units are stands in parts, which attn_cut made. A slice is (token, head, 128 columns). Where there are more slices than
- * warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
- * they fold groups side by side, and the first of them the groups' results.
+ * and where their units are stands in parts, which attn_cut made. Eight threads, a team, take 32 columns of a token and head, and each has
+ * eight loads of 16 bytes under way: of the units of a group, or, where tokens have one group and there is work for all, of two times 32
+ * columns. Where tokens have several groups and there are teams enough, teams of a block fold them side by side, and the first of these
+ * folds their results.
  * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
- * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit. On an H200, in a graph of overlapping calls, us behind 1, 16 and 64
- * times 1,024 tokens of 16 heads: 1.4, 1.6, 4.2.
- * Lost: a block of eight groups for every slice, 12 us behind 16 x 1,024 tokens on an H200 where 2 MB are folded; blocks that come when
- * the attention has left, 3 to 5 us more a layer; whole rows for a warp, which leaves warps without work; as few columns a lane as there
- * are warps for, without warps that meet: 3 us behind 1 x 8,192 tokens and 9 behind 1 x 32,768, where many units are read by few bytes. */
+ * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit; bound by how many loads find room beside the attention, 4.3 MB. On an
+ * H200, in a graph of overlapping calls, us behind 1, 16 and 64 times 1,024 tokens of 16 heads 1.4, 1.8, 3.8; behind 1, 4 and 64 times
+ * 32,768 (128, 320 and 1,024 units) 3.1, 7.1, 10.
+ * Lost: 128 threads with twice the registers, a warp for 128 columns (behind 1 x 32,768 tokens 7.5, 64 x 1,024 5.5); twice as many blocks,
+ * half of which come when the attention has left (0 to 1 us more); a block of eight groups for every slice (12 us behind 16 x 1,024
+ * tokens); whole rows for a warp, which leaves warps without work. */
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"
