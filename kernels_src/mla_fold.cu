@@ -38,18 +38,17 @@ template <u32 W> NUM void fold_step(fold<W> &a, const fold<W> &b) {
                          num_fma(b.o[w].z, fb, num_mul(a.o[w].z, fa)), num_fma(b.o[w].w, fb, num_mul(a.o[w].w, fa)));
 }
 
-/* W slices of a token and head: numbers of the thread's first column in out and in unit 0's row, its unit's (m, l), from a unit to the
- * next, how many units: none beyond the items. */
+/* W slices of a token and head, the thread's columns of them. */
 typedef struct place {
-  u32 out, at, row, step, units;
+  u32 out, column;      /* out: token * heads + head */
+  u32 row, step, units; /* of unit 0, from one to the next, how many: none beyond the items */
 } place;
 
 template <u32 W> NUM place place_of(const mla_fold_args &a, u32 item, bool exists) {
   const u32 slices = a.kv_lora_rank / (SLICE * W), nth = exists ? item : 0u, head = nth / slices % a.heads;
   const attn_part part = a.parts[nth / (a.heads * slices)];
   const u32 column = nth % slices * (SLICE * W) + threadIdx.x % TEAM * 4u, row = part.first * a.heads + head;
-  return {(part.token * a.heads + head) * a.kv_lora_rank + column, row * a.kv_lora_rank + column, row, part.step * a.heads,
-          exists ? part.units : 0u};
+  return {part.token * a.heads + head, column, row, part.step * a.heads, exists ? part.units : 0u};
 }
 
 /* Units unit .. end - 1 in order; most: how many any thread has at most. */
@@ -61,9 +60,9 @@ template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const place &p, 
     float2 ml = {};
     const u32 nth = threadIdx.x % TEAM;
     if (unit + nth < end) ml = ((const float2 *)a.partial_ml)[p.row + (unit + nth) * p.step];
-    const f32 *at = a.partial_o + (p.at + unit * p.step * a.kv_lora_rank);
+    const f32 *at = a.partial_o + (u64)(p.row + unit * p.step) * a.kv_lora_rank + p.column;
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE / W; i++, at += p.step * a.kv_lora_rank)
+    for (u32 i = 0; i < AT_ONCE / W; i++, at += (u64)p.step * a.kv_lora_rank)
 #pragma unroll
       for (u32 w = 0; w < W; w++)
         if (unit + i < end) o[i][w] = *(const float4 *)(at + w * SLICE);
@@ -90,7 +89,7 @@ template <u32 W> NUM void store_out(const mla_fold_args &a, const place &p, cons
   for (u32 w = 0; w < W; w++) {
     const f32 x = num_add(num_mul(all.o[w].x, r), 0.0f), y = num_add(num_mul(all.o[w].y, r), 0.0f);
     const f32 z = num_add(num_mul(all.o[w].z, r), 0.0f), v = num_add(num_mul(all.o[w].w, r), 0.0f);
-    *(uint2 *)(a.out + (p.out + w * SLICE)) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
+    *(uint2 *)(a.out + (u64)p.out * a.kv_lora_rank + p.column + w * SLICE) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
   }
 }
 
@@ -100,7 +99,7 @@ NUM void fold_pairs(const mla_fold_args &a, u32 items, u32 most) {
   for (u32 from = 0; from < items; from += teams) {
     const u32 item = from + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
     const place p = place_of<2>(a, item, item < items);
-    ptx_settle(p.at + p.row + p.step + p.out + p.units);
+    ptx_settle(p.column + p.row + p.step + p.out + p.units);
     ptx_grid_wait(); /* for the attention: from here on its units are there */
     const fold<2> all = fold_units<2>(a, p, 0, p.units, most);
     if (item < items) store_out(a, p, all);
@@ -124,7 +123,7 @@ NUM void fold_groups(const mla_fold_args &a, fold_block &b, u32 items, u32 most,
   for (u32 from = 0; from < items; from += step) {
     const u32 item = from + (threadIdx.x / TEAM >> bits) * gridDim.x + blockIdx.x;
     const place p = place_of<1>(a, item, item < items);
-    ptx_settle(p.at + p.row + p.step + p.out + p.units);
+    ptx_settle(p.column + p.row + p.step + p.out + p.units);
     ptx_grid_wait();
     for (u32 first = 0; first < most; first += per_group << bits) {
       const u32 unit = first + lane * per_group, end = unit + per_group < p.units ? unit + per_group : p.units;
