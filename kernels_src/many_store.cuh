@@ -9,7 +9,11 @@
 
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
-#define MANY_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u)
+#define MANY_STEP 16u
+#ifndef SPEC_BOX
+#define SPEC_BOX (SPEC_TILE_ROWS > 128u ? 32u : 16u)
+#endif
+#define MANY_BOX SPEC_BOX /* token rows that one copy brings */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
 #define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */
@@ -21,7 +25,7 @@
 #define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
 
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128, "weight rows of one or two warpgroups");
-static_assert(SPEC_TILE_ROWS == 64 || SPEC_TILE_ROWS == 128 || SPEC_TILE_ROWS == 256, "token rows: widths of ptx_multiply");
+static_assert(SPEC_TILE_ROWS % 32u == 0 && SPEC_TILE_ROWS <= 256, "token rows: widths of ptx_multiply");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
 
@@ -84,22 +88,42 @@ NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many
   }
 }
 
-/* gate = silu(gate) * up: R5.1 to R5.4. Sixteen at a time, since a division ends what the compiler can do side by side. */
-NUM void many_silu(many_sums &acc, u32 width) {
+/* num_silu without branches, for 2^-100 <= |x| <= 87: the quotient needs no second look there. */
+NUM f32 many_silu_plain(f32 x) {
+  const f32 below = num_add(1.0f, num_exp_plain(-x));
+  f32 inverse = ptx_inverse(below);
+  inverse = num_fma(num_fma(-below, inverse, 1.0f), inverse, inverse);
+  const f32 q = num_mul(x, inverse);
+  return num_fma(num_fma(-below, q, x), inverse, q);
+}
+
+/* The gates of a tile of this width, in groups of this size: gate = f(gate, up). */
+template <u32 GROUP, class F> NUM void many_gates(many_sums &acc, u32 width, F f) {
 #pragma unroll
-  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 32u) {
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += GROUP * 2u) {
     if (first * 2u >= width) break;
-    f32 below[16];
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) below[i] = num_add(1.0f, num_exp(-acc[first + i / 2u * 4u + i % 2u]));
-#pragma unroll
-    for (u32 i = 0; i < 16u; i++) ptx_hold(below[i]);
-#pragma unroll
-    for (u32 i = 0; i < 16u; i++) {
-      f32 &gate = acc[first + i / 2u * 4u + i % 2u];
-      gate = num_mul(num_div(gate, below[i]), acc[first + i / 2u * 4u + 2u + i % 2u]);
-    }
+    for (u32 i = 0; i < GROUP; i++) f(acc[first + i / 2u * 4u + i % 2u], acc[first + i / 2u * 4u + 2u + i % 2u]);
   }
+}
+
+/* gate = silu(gate) * up: R5.1 to R5.4. Almost always no gate of a warp is tiny or huge. */
+NUM void many_silu(many_sums &acc, u32 width) {
+  f32 least = 87.0f, most = 0x1p-100f;
+  many_gates<4>(acc, width, [&](f32 gate, f32) {
+    least = fminf(least, fabsf(gate));
+    most = fmaxf(most, fabsf(gate));
+  });
+#ifdef SPEC_OLDSILU
+  least = 0.0f;
+#endif
+#ifdef SPEC_NOSILU
+  return;
+#endif
+  if (!__any_sync(WARP_ALL, least < 0x1p-100f || most > 87.0f))
+    many_gates<8>(acc, width, [](f32 &gate, f32 up) { gate = num_mul(many_silu_plain(gate), up); });
+  else
+    many_gates<8>(acc, width, [](f32 &gate, f32 up) { gate = num_mul(num_silu(gate), up); });
 }
 
 #define MANY_SILU_PIECES 4u /* of 16 bytes: what a warpgroup has of a row */
@@ -134,6 +158,9 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
 }
 
 NUM void many_store(many_sums &acc, const many_result &to, const many_tile &tile, u32 group, const u8 *shared, u32 turn) {
+#ifdef SPEC_NOSTORE
+  if (acc[0] != 12345.678f) return;
+#endif
   const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u);
   if (to.kind == Y_SILU) many_store_silu(acc, to, tile, n0, shared, turn);
   else if (to.kind == Y_F32) many_store_f32(acc, to, tile, n0);

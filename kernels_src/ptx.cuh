@@ -152,6 +152,13 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
+/* About 1 / x, for x from 1 to 2^126. */
+NUM f32 ptx_inverse(f32 x) {
+  f32 d;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x));
+  return d;
+}
+
 /* The larger one; NaN if one is. */
 NUM f32 ptx_max(f32 x, f32 y) {
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(y));
@@ -226,9 +233,13 @@ PTX_MULTIPLY(ptx_multiply, 80, PTX_D40, "0, 0", "%40", "%41", PTX_OUT32(0), PTX_
 PTX_MULTIPLY(ptx_multiply, 96, PTX_D48, "0, 0", "%48", "%49", PTX_OUT32(0), PTX_OUT16(32))
 PTX_MULTIPLY(ptx_multiply, 112, PTX_D56, "0, 0", "%56", "%57", PTX_OUT32(0), PTX_OUT16(32), PTX_OUT8(48))
 PTX_MULTIPLY(ptx_multiply, 128, PTX_D64, "0, 0", "%64", "%65", PTX_OUT64(0))
+PTX_MULTIPLY(ptx_multiply, 144, PTX_D72, "0, 0", "%72", "%73", PTX_OUT64(0), PTX_OUT8(64))
 PTX_MULTIPLY(ptx_multiply, 160, PTX_D80, "0, 0", "%80", "%81", PTX_OUT64(0), PTX_OUT16(64))
+PTX_MULTIPLY(ptx_multiply, 176, PTX_D88, "0, 0", "%88", "%89", PTX_OUT64(0), PTX_OUT16(64), PTX_OUT8(80))
 PTX_MULTIPLY(ptx_multiply, 192, PTX_D96, "0, 0", "%96", "%97", PTX_OUT64(0), PTX_OUT32(64))
+PTX_MULTIPLY(ptx_multiply, 208, PTX_D104, "0, 0", "%104", "%105", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT8(96))
 PTX_MULTIPLY(ptx_multiply, 224, PTX_D112, "0, 0", "%112", "%113", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
+PTX_MULTIPLY(ptx_multiply, 240, PTX_D120, "0, 0", "%120", "%121", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96), PTX_OUT8(112))
 PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
 /* With a in registers, two elements in each: a[2 * j + h] is row + 8 * h, columns 8 * j + 2 * (t % 4) and the next. _across: b's rows
  * are k (ACROSS). */

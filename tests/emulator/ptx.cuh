@@ -88,6 +88,7 @@ NUM void ptx_copy_commit() { emulator_copy_commit(); }
 NUM void ptx_fence_async() {}
 
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }
 NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
 
