@@ -44,8 +44,9 @@ typedef struct many_result { /* where the rows go */
 
 typedef f32 many_sums[MANY_ACCUMULATORS];
 
+#ifdef SPEC_OLDF32
 /* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. */
-NUM void many_store_f32(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
+NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
   const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u;
   f32 *y = (f32 *)to.y + (u64)tile.row * to.ldy + column;
 #pragma unroll
@@ -60,12 +61,41 @@ NUM void many_store_f32(const many_sums &acc, const many_result &to, const many_
   }
 }
 
+#else
+/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves, of 32 rows at a time: 8 bytes a lane,
+ * 64 a row. */
+NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
+  const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u;
+  const u32 rows = column < to.n ? tile.rows : 0u;
+  f32 *y = (f32 *)to.y + (u64)(tile.row + t % 4u * 2u) * to.ldy + column;
+#pragma unroll
+  for (u32 first = 0; first < MANY_ACCUMULATORS; first += 16u) {
+    if (first * 2u >= tile.width) break;
+    f32 other[8];
+#pragma unroll
+    for (u32 i = 0; i < 16u; i++) ptx_hold(acc[first + i]); /* not before they are done */
+#pragma unroll
+    for (u32 i = 0; i < 8u; i++) {
+      const u32 low = first + i / 2u * 4u + i % 2u;
+      other[i] = __shfl_xor_sync(WARP_ALL, odd ? acc[low] : acc[low + 2u], 4);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 8u; i++) {
+      const u32 low = first + i / 2u * 4u + i % 2u, row = first * 2u + i / 2u * 8u + t % 4u * 2u + i % 2u;
+      ptx_store_if(row < rows, y + i % 2u * to.ldy, odd ? other[i] : acc[low], odd ? acc[low + 2u] : other[i]);
+      if (i % 2u == 1u) y += 8u * to.ldy;
+    }
+  }
+}
+
+#endif
 /* The same rounded to bf16: turned in shared memory so that rows are written in 16-byte pieces, 128 bytes a row. */
 NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
                          u32 turn) {
   const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
   const u8 *tile_at = shared + (turn - ptx_shared(shared));
-  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + t % 8u * 8u;
+  const u32 rows = n0 + t % 8u * 8u < to.n ? tile.rows : 0u;
+  bf16 *y = (bf16 *)to.y + (u64)(tile.row + t / 8u) * to.ldy + n0 + t % 8u * 8u;
 #pragma unroll
   for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
     if (first >= tile.rows) break;
@@ -79,12 +109,14 @@ NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many
                            ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
+    uint4 piece[MANY_CHUNK / 16u];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK; i += 16u) {
-      const u32 row = i + t / 8u;
-      if (first + row < tile.rows && n0 + t % 8u * 8u < to.n)
-        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
+    for (u32 i = 0; i < MANY_CHUNK / 16u; i++) {
+      const u32 row = i * 16u + t / 8u;
+      piece[i] = *(const uint4 *)(tile_at + row * 128u + (t % 8u ^ row % 8u) * 16u);
     }
+#pragma unroll
+    for (u32 i = 0; i < MANY_CHUNK / 16u; i++, y += 16u * to.ldy) ptx_store_if(first + i * 16u + t / 8u < rows, y, piece[i]);
   }
 }
 
@@ -126,15 +158,15 @@ NUM void many_silu(many_sums &acc, u32 width) {
     many_gates<8>(acc, width, [](f32 &gate, f32 up) { gate = num_mul(num_silu(gate), up); });
 }
 
-#define MANY_SILU_PIECES 4u /* of 16 bytes: what a warpgroup has of a row */
-NUM u32 many_silu_place(u32 row, u32 piece) { return row * (MANY_SILU_PIECES * 16u) + (piece ^ row / 2u % 4u) * 16u; }
+/* In shared memory: 64 bytes of a row. */
+NUM u32 many_silu_place(u32 row, u32 piece) { return row * 64u + (piece ^ row / 2u % 4u) * 16u; }
 
 /* A warpgroup's columns from n0 on, gate and up in one: R5.5. */
 NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared, u32 turn) {
   const u32 t = threadIdx.x % 128u, lane = t % 32u, number = 1u + threadIdx.x / 128u;
   const u8 *tile_at = shared + (turn - ptx_shared(shared));
-  const u32 column = t % MANY_SILU_PIECES * 8u;
-  bf16 *y = (bf16 *)to.y + (u64)tile.row * to.ldy + n0 + column;
+  const u32 column = n0 + t % 4u * 8u, rows = column < to.n ? tile.rows : 0u;
+  bf16 *y = (bf16 *)to.y + (u64)(tile.row + t / 4u) * to.ldy + column;
   many_silu(acc, tile.width);
 #pragma unroll
   for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
@@ -148,12 +180,11 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
                            ptx_pack_bf16(d[8], d[9]), ptx_pack_bf16(d[12], d[13]));
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
+    uint4 piece[2];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK; i += 128u / MANY_SILU_PIECES) {
-      const u32 row = i + t / MANY_SILU_PIECES;
-      if (first + row < tile.rows && n0 + column < to.n)
-        *(uint4 *)(y + (first + row) * to.ldy) = *(const uint4 *)(tile_at + many_silu_place(row, t % MANY_SILU_PIECES));
-    }
+    for (u32 i = 0; i < 2u; i++) piece[i] = *(const uint4 *)(tile_at + many_silu_place(i * 32u + t / 4u, t % 4u));
+#pragma unroll
+    for (u32 i = 0; i < 2u; i++, y += 32u * to.ldy) ptx_store_if(first + i * 32u + t / 4u < rows, y, piece[i]);
   }
 }
 

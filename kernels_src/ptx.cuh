@@ -145,6 +145,17 @@ NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 
+/* Writes two numbers, or 16 bytes, or nothing, without a branch. */
+NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
+  asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}"
+               ::"r"((u32)is), "l"(to), "f"(x), "f"(y) : "memory");
+}
+
+NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
+  asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}"
+               ::"r"((u32)is), "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;

@@ -87,6 +87,12 @@ NUM void ptx_copy_commit() { emulator_copy_commit(); }
 #define PTX_COPY_WAIT(n) emulator_copy_wait(n)
 NUM void ptx_fence_async() {}
 
+NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
+  if (is) *(float2 *)to = make_float2(x, y);
+}
+NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
+  if (is) *(uint4 *)to = v;
+}
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
 NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }
 NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
