@@ -173,7 +173,12 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(72);
 #endif
-    if (threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+#ifdef SPEC_NOELECT
+    if (threadIdx.x == 0)
+#else
+    if (ptx_uniform(threadIdx.x / 32u) == 0u && ptx_elect())
+#endif
+      many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);

@@ -16,6 +16,13 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 /* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
+/* One lane of a whole warp, and known to be one by the compiler: what it starts needs no loop over lanes. */
+NUM bool ptx_elect() {
+  u32 is;
+  asm volatile("{\n.reg .pred is;\nelect.sync _|is, 0xffffffff;\nselp.u32 %0, 1, 0, is;\n}" : "=r"(is));
+  return is;
+}
+
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
  * and what they wrote can be seen; every thread that reads or writes what another kernel of the step touches passes it first (weights,
  * tables, the step's inputs and what attn_cut made of them may be read before it), and no block ends without it: the kernel behind

@@ -35,6 +35,8 @@ void emulator_store_peer(u32 shared, const void *words, u32 bytes, u32 barrier);
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
+NUM bool ptx_elect() { return threadIdx.x % 32u == 0; }
+
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
 NUM void ptx_fence_all() {}
