@@ -139,7 +139,7 @@ FLAWS = [
     ("gemm", 3, "many.cuh", "s/MANY_CONSUMERS \\* 4u \\* SPEC_CLUSTER/MANY_CONSUMERS * 4u/",
      "a stage is filled anew before the other block has left it"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
-    ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
+    ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
     ("gemm", 8, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 8, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),

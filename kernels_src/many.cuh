@@ -157,6 +157,9 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   u32 item = many_cluster();
   many_tile tile, next;
   ptx_grid_wait();
+#ifdef SPEC_LAG
+  if (group == 1u) ptx_barrier_wait(many_full(r, SPEC_LAG), 0);
+#endif
   for (bool more = work.find(item, tile); more; tile = next) {
     item += many_clusters();
     many_sums acc;
