@@ -70,15 +70,12 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 template <class WORK>
 NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
-  for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += SPEC_CLUSTER * MANY_BOX)
+  for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
     if (SPEC_CLUSTER > 1u)
       ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
-
-/* What comes for one k block of a tile. */
-NUM u32 many_bytes(const many_tile &tile) { return (SPEC_TILE_N + (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX) * 128u; }
 
 /* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
@@ -88,7 +85,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
-        ptx_barrier_expect(many_full(first, first.stage), many_bytes(tile));
+        ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
         many_weights(first, &maps.w, tile, silu, groups, early);
       }
       ptx_grid_wait();
@@ -96,7 +93,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
     for (u32 k = 0; k < k_end; k += 64u) {
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-        ptx_barrier_expect(many_full(r, r.stage), many_bytes(tile));
+        ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
         many_weights(r, &maps.w, tile, silu, groups, k);
       }
       many_tokens(work, r, &maps.x, tile, k);
@@ -129,13 +126,6 @@ NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 bl
   for (u32 block = 0; block < blocks; block++) {
     const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
     ptx_barrier_wait(many_full(r, r.stage), r.parity);
-#ifdef SPEC_NOMUL
-    if (block == 0) meanwhile();
-    if (block > 0) many_leave(many_empty(r, left));
-    left = r.stage;
-    many_advance(r);
-    continue;
-#endif
     ptx_multiply_fence();
     const u64 w = ptx_operand(PTX_SWIZZLED, at + group * 8192u), x = ptx_operand(PTX_SWIZZLED, at + SPEC_TILE_N * 128u);
 #pragma unroll
@@ -157,9 +147,6 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   u32 item = many_cluster();
   many_tile tile, next;
   ptx_grid_wait();
-#ifdef SPEC_LAG
-  if (group == 1u) ptx_barrier_wait(many_full(r, SPEC_LAG), 0);
-#endif
   for (bool more = work.find(item, tile); more; tile = next) {
     item += many_clusters();
     many_sums acc;
@@ -176,12 +163,7 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(72);
 #endif
-#ifdef SPEC_NOELECT
-    if (threadIdx.x == 0)
-#else
-    if (ptx_uniform(threadIdx.x / 32u) == 0u && ptx_elect())
-#endif
-      many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+    if (ptx_uniform(threadIdx.x / 32u) == 0u && ptx_elect()) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);

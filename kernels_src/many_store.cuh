@@ -9,11 +9,7 @@
 
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
-#define MANY_STEP 16u
-#ifndef SPEC_BOX
-#define SPEC_BOX (SPEC_TILE_ROWS > 128u ? 32u : 16u)
-#endif
-#define MANY_BOX SPEC_BOX /* token rows that one copy brings */
+#define MANY_STEP 16u /* token rows that one copy brings */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
 #define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */
@@ -25,7 +21,7 @@
 #define MANY_FIXED_BYTES (1024u + MANY_CONSUMERS * MANY_CHUNK * 128u + 128u) /* beside the ring */
 
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128, "weight rows of one or two warpgroups");
-static_assert(SPEC_TILE_ROWS % 32u == 0 && SPEC_TILE_ROWS <= 256, "token rows: widths of ptx_multiply");
+static_assert(SPEC_TILE_ROWS % 64u == 0 && SPEC_TILE_ROWS <= 256, "token rows: widths of ptx_multiply");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 8, "barriers have 128 bytes");
 
@@ -44,24 +40,6 @@ typedef struct many_result { /* where the rows go */
 
 typedef f32 many_sums[MANY_ACCUMULATORS];
 
-#ifdef SPEC_OLDF32
-/* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves: 8 bytes a lane, 64 a row. */
-NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
-  const u32 t = threadIdx.x % 128u, odd = t / 4u % 2u, column = n0 + t / 32u * 16u + t % 32u / 4u + odd * 7u;
-  f32 *y = (f32 *)to.y + (u64)tile.row * to.ldy + column;
-#pragma unroll
-  for (u32 i = 0; i < MANY_ACCUMULATORS / 4u; i++) {
-    if (i * 8u >= tile.width) break;
-#pragma unroll
-    for (u32 e = 0; e < 2; e++) {
-      const f32 low = acc[4u * i + e], high = acc[4u * i + 2u + e], other = __shfl_xor_sync(WARP_ALL, odd ? low : high, 4);
-      const u32 row = i * 8u + t % 4u * 2u + e;
-      if (row < tile.rows && column < to.n) *(float2 *)(y + row * to.ldy) = odd ? make_float2(other, high) : make_float2(low, other);
-    }
-  }
-}
-
-#else
 /* A warpgroup's 64 columns from n0 on of the tile's rows, fp32. Neighbouring lanes exchange halves, of 32 rows at a time: 8 bytes a lane,
  * 64 a row. */
 NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &tile, u32 n0) {
@@ -88,7 +66,6 @@ NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &
   }
 }
 
-#endif
 /* The same rounded to bf16: turned in shared memory so that rows are written in 16-byte pieces, 128 bytes a row. */
 NUM void many_store_bf16(const many_sums &acc, const many_result &to, const many_tile &tile, u32 n0, const u8 *shared,
                          u32 turn) {
@@ -146,12 +123,6 @@ NUM void many_silu(many_sums &acc, u32 width) {
     least = fminf(least, fabsf(gate));
     most = fmaxf(most, fabsf(gate));
   });
-#ifdef SPEC_OLDSILU
-  least = 0.0f;
-#endif
-#ifdef SPEC_NOSILU
-  return;
-#endif
   if (!__any_sync(WARP_ALL, least < 0x1p-100f || most > 87.0f))
     many_gates<8>(acc, width, [](f32 &gate, f32 up) { gate = num_mul(many_silu_plain(gate), up); });
   else
@@ -189,9 +160,6 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
 }
 
 NUM void many_store(many_sums &acc, const many_result &to, const many_tile &tile, u32 group, const u8 *shared, u32 turn) {
-#ifdef SPEC_NOSTORE
-  if (acc[0] != 12345.678f) return;
-#endif
   const u32 n0 = tile.n0 + group * (to.kind == Y_SILU ? 32u : 64u);
   if (to.kind == Y_SILU) many_store_silu(acc, to, tile, n0, shared, turn);
   else if (to.kind == Y_F32) many_store_f32(acc, to, tile, n0);

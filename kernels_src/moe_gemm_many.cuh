@@ -32,22 +32,12 @@ typedef struct moe_many {
     if (index >= items[a.experts]) return false;
     while (index >= items[expert + 1u]) expert++;
     const u32 row0 = first[expert], all = first[expert + 1u] - row0, in = index - items[expert];
-#ifdef SPEC_OLDCUT
-    const u32 cuts = moe_cuts(all);
-    const u32 width = ((all + cuts - 1u) / cuts + SPEC_OLDCUT - 1u) / SPEC_OLDCUT * SPEC_OLDCUT;
-    const u32 at = in % cuts * width;
-    tile.matrix = expert;
-    tile.n0 = (in / cuts * SPEC_CLUSTER + many_rank()) * moe_columns(a);
-    tile.width = width;
-    tile.rows = at < all ? (all - at < width ? all - at : width) : 0u;
-#else
     const u32 steps = (all + MANY_STEP - 1u) / MANY_STEP, cuts = moe_cuts(all), cut = in % cuts;
     const u32 at = steps * cut / cuts * MANY_STEP, end = steps * (cut + 1u) / cuts * MANY_STEP;
     tile.matrix = expert;
     tile.n0 = (in / cuts * SPEC_CLUSTER + many_rank()) * moe_columns(a);
     tile.width = end - at;
     tile.rows = (end < all ? end : all) - at;
-#endif
     tile.row = row0 + at;
     return true;
   }
