@@ -9,7 +9,7 @@
 #include "many.cuh"
 
 #define GEMM_BAND (1024u / SPEC_TILE_ROWS) /* row tiles */
-#define GEMM_STEP (SPEC_TILE_ROWS < 128u ? 16u : SPEC_TILE_ROWS / 8u) /* widths are multiples of it */
+#define GEMM_STEP (SPEC_TILE_ROWS > 128u ? 32u : 16u) /* widths are multiples of it */
 #define GEMM_LOAD_CYCLES 3u    /* a multiprocessor's 128 bytes from L2   */
 #define GEMM_TILE_CYCLES 2000u /* a tile's results, and the pipeline's start */
 

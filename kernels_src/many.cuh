@@ -47,6 +47,9 @@ NUM many_ring many_start(const void *shared) {
       ptx_barrier_init(many_full(r, i), 1u);
       ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * SPEC_CLUSTER);
     }
+#ifdef SPEC_AHEAD
+    asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(r.full + 120u), "r"(0u));
+#endif
     ptx_barrier_ready();
   }
   if (SPEC_CLUSTER > 1u)
@@ -81,6 +84,9 @@ NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
   many_tile tile;
   const u32 groups = work.a.n / 16u;
+#ifdef SPEC_AHEAD
+  u32 progress = 0;
+#endif
   u32 early = 0; /* k of the first tile whose weights are under way */
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
@@ -91,6 +97,9 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
       ptx_grid_wait();
     }
     for (u32 k = 0; k < k_end; k += 64u) {
+#ifdef SPEC_AHEAD
+      asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(r.full + 120u), "r"(++progress));
+#endif
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
         ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
@@ -147,6 +156,12 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   u32 item = many_cluster();
   many_tile tile, next;
   ptx_grid_wait();
+#ifdef SPEC_DESYNC
+  {
+    const u64 begin = clock64();
+    while (clock64() - begin < (u64)(many_cluster() % SPEC_DESYNC) * SPEC_DELAY / SPEC_DESYNC) {}
+  }
+#endif
   for (bool more = work.find(item, tile); more; tile = next) {
     item += many_clusters();
     many_sums acc;
@@ -157,6 +172,33 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   }
 }
 
+#ifdef SPEC_AHEAD
+/* Experiment: a warp brings 512 bytes of each weight row to L2, SPEC_AHEAD k blocks ahead. */
+template <class WORK> NUM void many_prefetch(WORK work, const many_ring &r, bool silu, u32 k_end) {
+  many_tile tile;
+  u32 total = 0;
+  const u32 lane = threadIdx.x % 32u;
+  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
+    for (u32 k = 0; k < k_end; k += 256u) {
+      for (;;) {
+        u32 p;
+        asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(p) : "r"(r.full + 120u));
+        if (p + SPEC_AHEAD >= total + k / 64u) break;
+        __nanosleep(100);
+      }
+#pragma unroll
+      for (u32 j = 0; j < 16u; j++) {
+        const u32 i = (lane + 32u * j) / 4u, line = lane % 4u;
+        const u32 row = silu ? (i < 64u ? tile.n0 + i : work.a.n / 2u + tile.n0 + i - 64u) : tile.n0 + i;
+        const bf16 *at = work.a.w + ((u64)tile.matrix * work.a.n + row) * work.a.k + k + line * 64u;
+        if (k + line * 64u < k_end) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+      }
+    }
+    total += k_end / 64u;
+  }
+}
+#endif
+
 /* Everything behind the start: who fills, who multiplies. */
 template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
   if (threadIdx.x < 128u) {
@@ -164,6 +206,9 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
     PTX_REGISTERS_LESS(72);
 #endif
     if (ptx_uniform(threadIdx.x / 32u) == 0u && ptx_elect()) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+#ifdef SPEC_AHEAD
+    if (ptx_uniform(threadIdx.x / 32u) == 1u) many_prefetch(work, r, work.a.y_kind == Y_SILU, work.a.k);
+#endif
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);
