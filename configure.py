@@ -132,7 +132,7 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 0, "many.cuh", "s/expect(\\(.*\\), (SPEC_TILE_N +/expect(\\1, (0u +/", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/return (SPEC_TILE_N +/return (0u +/", "reads a stage before its weights have come"),
     ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),

@@ -37,10 +37,10 @@ static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint3
   return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
 }
 
-/* Of the form for many rows: a block's weight rows of a tile in one box, tokens by MANY_STEP. Of gate and up, eight rows of each in turn:
+/* Of the form for many rows: a block's weight rows of a tile in one box, tokens by MANY_BOX. Of gate and up, eight rows of each in turn:
  * a box of groups of eight rows of both. Groups of all matrices stand in one row; up's lie n / 16 groups behind the gate's. */
 static bool is_many(const build *b) { return value_of(b, "SPEC_K_BLOCKS") == 0; }
-#define MANY_STEP 16u
+static uint32_t many_x_box(const build *b) { return value_of(b, "SPEC_TILE_ROWS") > 128 ? 32 : 16; }
 static tensor_shape many_weights(const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind, uint32_t box) {
   const uint64_t row_bytes = 2ull * k;
   if (y_kind != Y_SILU) return matrices(w, k, n, count, k, w_batch, box, 1);
@@ -50,12 +50,12 @@ static tensor_shape many_weights(const bf16 *w, uint32_t n, uint32_t k, uint32_t
 
 static void map_gemm_many(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
   shapes[0] = many_weights(a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind, value_of(b, "SPEC_TILE_N"));
-  shapes[1] = matrices(a->x, a->k, b->rows, a->batches, a->ldx, a->x_batch, MANY_STEP, 1);
+  shapes[1] = matrices(a->x, a->k, b->rows, a->batches, a->ldx, a->x_batch, many_x_box(b), 1);
 }
 
 static void map_moe_gemm_many(const build *b, const moe_gemm_args *a, tensor_shape shapes[2]) {
   shapes[0] = many_weights(a->w, a->n, a->k, a->experts, (uint64_t)a->n * a->k, a->y_kind, value_of(b, "SPEC_TILE_N"));
-  shapes[1] = matrices(a->x, a->k, (uint64_t)b->rows * a->top_k, 1, a->ldx, 0, MANY_STEP, 1);
+  shapes[1] = matrices(a->x, a->k, (uint64_t)b->rows * a->top_k, 1, a->ldx, 0, many_x_box(b), 1);
 }
 
 static void map_gemm(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
@@ -89,7 +89,7 @@ static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t row
 static void map_expand(const build *b, const mla_expand_args *a, tensor_shape shapes[2]) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
   shapes[0] = many_weights(a->w, a->n, a->kv_lora_rank, 1, 0, Y_BF16, value_of(b, "SPEC_TILE_N"));
-  shapes[1] = matrices(a->kv, a->kv_lora_rank, PAGE_TOKENS, KV_PAGES_MAX, columns, PAGE_TOKENS * columns, MANY_STEP, 1);
+  shapes[1] = matrices(a->kv, a->kv_lora_rank, PAGE_TOKENS, KV_PAGES_MAX, columns, PAGE_TOKENS * columns, many_x_box(b), 1);
 }
 
 /* Both maps: the workspace of a piece, in boxes of 64 rows. */

@@ -32,7 +32,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
   const u32 first = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), step = gridDim.x * gridDim.y * gridDim.z;
   const u32 *count_at = a.rows_kind == ROWS_TOKENS ? &a.step->token_count : &a.step->logit_count;
   if (warp == FEW_W_WARP) {
-    if (!ptx_elect()) return;
+    if (threadIdx.x % 32u != 0) return;
     u32 row0 = 0;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
@@ -42,6 +42,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     } while (row0 < *count_at);
     return;
   }
+  if (warp == FEW_X_WARP && threadIdx.x % 32u != 0) return;
   if (a.order != ORDER_BESIDE) ptx_grid_wait(); /* else the thread above does, behind its copies */
   if (a.order == ORDER_FIRST) ptx_grid_next();
   const u32 count = *count_at; /* on its way while the product runs */
@@ -50,11 +51,8 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     for (u32 tile = first; tile < tiles; tile += step) {
       const u32 batch = tile / across;
       if (warp == FEW_X_WARP) {
-        if (ptx_elect()) {
-          if (SPEC_TILE_ROWS == 1u) few_copy_x_row(ring, a.x + batch * a.x_batch + (u64)row0 * a.ldx, blocks);
-          else few_copy(ring, &maps.x, false, row0, batch, blocks);
-        }
-        __syncwarp();
+        if (SPEC_TILE_ROWS == 1u) few_copy_x_row(ring, a.x + batch * a.x_batch + (u64)row0 * a.ldx, blocks);
+        else few_copy(ring, &maps.x, false, row0, batch, blocks);
         continue;
       }
       f32 acc[FEW_ACCUMULATORS];

@@ -47,9 +47,6 @@ NUM many_ring many_start(const void *shared) {
       ptx_barrier_init(many_full(r, i), 1u);
       ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * SPEC_CLUSTER);
     }
-#ifdef SPEC_AHEAD
-    asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(r.full + 120u), "r"(0u));
-#endif
     ptx_barrier_ready();
   }
   if (SPEC_CLUSTER > 1u)
@@ -73,36 +70,33 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 template <class WORK>
 NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
-  for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
+  for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += SPEC_CLUSTER * MANY_BOX)
     if (SPEC_CLUSTER > 1u)
       ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
 
+/* What comes for one k block of a tile. */
+NUM u32 many_bytes(const many_tile &tile) { return (SPEC_TILE_N + (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX) * 128u; }
+
 /* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
   many_tile tile;
   const u32 groups = work.a.n / 16u;
-#ifdef SPEC_AHEAD
-  u32 progress = 0;
-#endif
   u32 early = 0; /* k of the first tile whose weights are under way */
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
-        ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
+        ptx_barrier_expect(many_full(first, first.stage), many_bytes(tile));
         many_weights(first, &maps.w, tile, silu, groups, early);
       }
       ptx_grid_wait();
     }
     for (u32 k = 0; k < k_end; k += 64u) {
-#ifdef SPEC_AHEAD
-      asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(r.full + 120u), "r"(++progress));
-#endif
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-        ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
+        ptx_barrier_expect(many_full(r, r.stage), many_bytes(tile));
         many_weights(r, &maps.w, tile, silu, groups, k);
       }
       many_tokens(work, r, &maps.x, tile, k);
@@ -156,12 +150,6 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   u32 item = many_cluster();
   many_tile tile, next;
   ptx_grid_wait();
-#ifdef SPEC_DESYNC
-  {
-    const u64 begin = clock64();
-    while (clock64() - begin < (u64)(many_cluster() % SPEC_DESYNC) * SPEC_DELAY / SPEC_DESYNC) {}
-  }
-#endif
   for (bool more = work.find(item, tile); more; tile = next) {
     item += many_clusters();
     many_sums acc;
@@ -172,32 +160,6 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   }
 }
 
-#ifdef SPEC_AHEAD
-/* Experiment: a warp brings 512 bytes of each weight row to L2, SPEC_AHEAD k blocks ahead. */
-template <class WORK> NUM void many_prefetch(WORK work, const many_ring &r, bool silu, u32 k_end) {
-  many_tile tile;
-  u32 total = 0;
-  const u32 lane = threadIdx.x % 32u;
-  for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
-    for (u32 k = 0; k < k_end; k += 256u) {
-      for (;;) {
-        u32 p;
-        asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(p) : "r"(r.full + 120u));
-        if (p + SPEC_AHEAD >= total + k / 64u) break;
-        __nanosleep(100);
-      }
-#pragma unroll
-      for (u32 j = 0; j < 16u; j++) {
-        const u32 i = (lane + 32u * j) / 4u, line = lane % 4u;
-        const u32 row = silu ? (i < 64u ? tile.n0 + i : work.a.n / 2u + tile.n0 + i - 64u) : tile.n0 + i;
-        const bf16 *at = work.a.w + ((u64)tile.matrix * work.a.n + row) * work.a.k + k + line * 64u;
-        if (k + line * 64u < k_end) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-      }
-    }
-    total += k_end / 64u;
-  }
-}
-#endif
 
 /* Everything behind the start: who fills, who multiplies. */
 template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
@@ -206,9 +168,6 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
     PTX_REGISTERS_LESS(72);
 #endif
     if (ptx_uniform(threadIdx.x / 32u) == 0u && ptx_elect()) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
-#ifdef SPEC_AHEAD
-    if (ptx_uniform(threadIdx.x / 32u) == 1u) many_prefetch(work, r, work.a.y_kind == Y_SILU, work.a.k);
-#endif
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);

@@ -9,7 +9,8 @@
 
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
-#define MANY_STEP 16u /* token rows that one copy brings */
+#define MANY_STEP 16u
+#define MANY_BOX (SPEC_TILE_ROWS > 128u ? 32u : 16u) /* token rows that one copy brings */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
 #define MANY_STAGE_BYTES ((SPEC_TILE_N + SPEC_TILE_ROWS) * 128u)
 #define MANY_CHUNK 64u /* token rows that a warpgroup turns in shared memory at a time */

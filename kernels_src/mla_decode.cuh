@@ -44,7 +44,7 @@ NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
 #pragma unroll 1
         for (u32 k = 0; k < BOXES; k++) {
           ptx_barrier_wait(base + EMPTY(at.stage), at.phase);
-          if (ptx_elect()) {
+          if (lane == 0) {
             ptx_barrier_expect(base + FULL(at.stage), BOX_BYTES);
             ptx_copy_box(base + at.stage * BOX_BYTES, &maps.w, (k == 0 ? V_BOXES : k - 1u) * 64u, row, base + FULL(at.stage), policy);
           }
@@ -65,7 +65,7 @@ NUM void copy_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base)
       ptx_barrier_wait(base + Q_EMPTY, phase);
       phase ^= 1u;
       ptx_grid_wait(); /* for the queries: the piece is known by now */
-      if (ptx_elect()) {
+      if (threadIdx.x % 32u == 0) {
         ptx_barrier_expect(base + Q_FULL, BOXES * Q_BOX_BYTES);
         for (u32 k = 0; k < BOXES; k++)
           ptx_copy_box(base + AT_Q + k * Q_BOX_BYTES, &maps.x, k * 64u, (p.tile.row + w.token) * a.heads, base + Q_FULL, policy);

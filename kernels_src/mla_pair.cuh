@@ -134,8 +134,8 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
   } else {
     PTX_REGISTERS_LESS(40);
     const u32 warp = ptx_uniform(threadIdx.x / 32u);
-    if (warp == 12u && ptx_elect()) bring_keys(a, maps, p);
-    if (warp == 13u && ptx_elect()) bring_values(a, maps, p);
+    if (threadIdx.x == 384u) bring_keys(a, maps, p);
+    if (threadIdx.x == 416u) bring_values(a, maps, p);
     if (warp == 14u) deal(a, p);
   }
   __syncwarp();

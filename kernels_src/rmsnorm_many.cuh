@@ -15,7 +15,6 @@
 static_assert(SPEC_THREADS == 256 && SPEC_HELD % 4 == 0, "a thread is a partial sum");
 #define PIECE (SPEC_HELD * SPEC_THREADS)
 #define GROUPS (SPEC_HELD / 4u)
-#define AT_ONCE 6u /* experts whose rows are under way together */
 
 /* The row read: where it is, and lane k's expert, the k-th of the token. */
 typedef struct row_source {
@@ -51,19 +50,12 @@ NUM four read_sum(const rmsnorm_args &a, const row_source &s, u32 i) {
   if (a.delta) delta = read_four(a.delta + s.at, i, a.dim, s.whole);
   if (a.experts) {
     four sum = {};
-#pragma unroll 1
-    for (u32 first = 0; first < a.top_k; first += AT_ONCE) { /* a chain in ascending id */
-      four y[AT_ONCE];
+#pragma unroll 4
+    for (u32 k = 0; k < a.top_k; k++) { /* a chain in ascending id */
+      const four y = read_four(a.experts + (u64)__shfl_sync(WARP_ALL, s.pair_row, k) * a.dim, i, a.dim, s.whole);
+      const f32 w = __shfl_sync(WARP_ALL, s.pair_weight, k);
 #pragma unroll
-      for (u32 k = 0; k < AT_ONCE; k++)
-        if (first + k < a.top_k) y[k] = read_four(a.experts + (u64)__shfl_sync(WARP_ALL, s.pair_row, first + k) * a.dim, i, a.dim, s.whole);
-#pragma unroll
-      for (u32 k = 0; k < AT_ONCE; k++) {
-        if (first + k >= a.top_k) break;
-        const f32 w = __shfl_sync(WARP_ALL, s.pair_weight, first + k);
-#pragma unroll
-        for (u32 c = 0; c < 4u; c++) sum.c[c] = num_fma(w, y[k].c[c], sum.c[c]);
-      }
+      for (u32 c = 0; c < 4u; c++) sum.c[c] = num_fma(w, y.c[c], sum.c[c]);
     }
 #pragma unroll
     for (u32 c = 0; c < 4u; c++) delta.c[c] = a.delta ? num_add(sum.c[c], delta.c[c]) : sum.c[c];
@@ -84,7 +76,7 @@ NUM void write_normalised(const rmsnorm_args &a, bf16 *y, u32 i, f32 r, bool who
     if (!whole && i + c < a.dim) y[i + c] = out[c];
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
   __shared__ float4 fours[PIECE / 4u];
   __shared__ f32 sums[SPEC_THREADS];
   const f32 *shared = (const f32 *)fours;
