@@ -4,16 +4,20 @@
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
  * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows, by boxes;
  * the others multiply, each its 64 weight rows, and write. The ring runs on from tile to tile: the next one's operands come while results
- * are written. The blocks of a cluster have the same tokens, of which each copies its part for all. One fp32 accumulator per output, k
- * ascending in 16s: H16 whatever the tile.
+ * are written. The blocks of a cluster have the same tokens, of which each copies its part for all. One lane copies, elected so that the
+ * compiler knows there is one: else every copy is a loop over the lanes of some 70 cycles. One fp32 accumulator per output, k ascending in
+ * 16s: H16 whatever the tile.
  *
  * On an H200, a block alone, a pair, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
  * 4096 rows, bf16 312, 310, 305, 304; 2048 x 2048, 2048 rows, fp32 26.6, 27.4, 25.6, 22; 2048 x 10944, 512 rows, tiles of 128 x 128, 65,
  * 51, 36, 29 (without copies 29, with copies alone 56: they are the bound). With a policy of L2 in their copies blocks alone took 337 and
- * 28.7, the last pair 57. Boxes of 16 rows take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing
- * takes a tenth to a fifth where k is 2048.
+ * 28.7, the last pair 57. In pairs, boxes of 16, 32 and 64 rows take the same time; weights in boxes of 8 + 8 rows cost a third of it.
+ * fp32 results take 13 to 16 % where k is 1408 to 2048, at 5 to 5.7 TB/s.
  * Tried: warpgroups that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights
- * brought to L2 six stages ahead (1.3 times as long), evict_last. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
+ * brought to L2 six stages ahead (1.3 times as long) or 512 bytes of each row by an idle warp (1.3 to 1.8 times), evict_last, evict_first
+ * (up to 5 % more), one warpgroup a k block or two behind the other (0), clusters that start at different times (0 to 4 % more), the next
+ * tile's first products beside a tile's results (the compiler lets them wait for each other). Read next: many_store.cuh, gemm.cu,
+ * moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH
 #define VERBATIM_MANY_CUH
 #include "many_store.cuh"
