@@ -46,8 +46,8 @@ KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
 decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
-pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
-row_digest.cu sample.cu step.h tensor_map.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_rope.cu reduce.cuh rmsnorm.cu
+rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -113,7 +113,7 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-         "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 256, 3, 2))]
+         "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3), (64, 64, 2, 2)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3), (8, 64, 1, 2)]}
 for stem, tiles in FEW.items():
@@ -132,14 +132,15 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
     ("gemm", 0, "many.cuh", "s/+ i \\* 2u, x + i \\* 2u/+ (i ^ 1u) * 2u, x + (i ^ 1u) * 2u/", "steps of k in another order"),
-    ("gemm", 0, "many.cuh", "s/expect(\\(.*\\), (SPEC_TILE_N +/expect(\\1, (0u +/", "reads a stage before its weights have come"),
+    ("gemm", 0, "many.cuh", "s/return (SPEC_TILE_N +/return (0u +/", "reads a stage before its weights have come"),
     ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
     ("gemm", 3, "many.cuh", "s/MANY_CONSUMERS \\* 4u \\* SPEC_CLUSTER/MANY_CONSUMERS * 4u/",
      "a stage is filled anew before the other block has left it"),
+    ("gemm", 2, "many_store.cuh", "s/most > 87.0f/most > 1e30f/", "huge gates are taken for ordinary ones"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
-    ("moe_gemm", 0, "many_store.cuh", "s/row < tile.rows \\&\\& column/row < tile.width \\&\\& column/",
+    ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
     ("gemm", 8, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 8, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),

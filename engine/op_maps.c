@@ -37,10 +37,10 @@ static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint3
   return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
 }
 
-/* Of the form for many rows: a block's weight rows of a tile in one box, tokens by MANY_STEP. Of gate and up, eight rows of each in turn:
+/* Of the form for many rows: a block's weight rows of a tile in one box, tokens by MANY_BOX. Of gate and up, eight rows of each in turn:
  * a box of groups of eight rows of both. Groups of all matrices stand in one row; up's lie n / 16 groups behind the gate's. */
 static bool is_many(const build *b) { return value_of(b, "SPEC_K_BLOCKS") == 0; }
-static uint32_t many_x_box(const build *b) { return max_u32(value_of(b, "SPEC_TILE_ROWS") / 8, 16); }
+static uint32_t many_x_box(const build *b) { return value_of(b, "SPEC_TILE_ROWS") > 128 ? 32 : 16; }
 static tensor_shape many_weights(const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind, uint32_t box) {
   const uint64_t row_bytes = 2ull * k;
   if (y_kind != Y_SILU) return matrices(w, k, n, count, k, w_batch, box, 1);

@@ -45,7 +45,7 @@ NUM u32 gemm_row_tiles(u32 count, u32 width) { return (count + width - 1u) / wid
 
 NUM u32 gemm_width(const gemm_args &a, u32 count, u32 n_tiles) {
   u32 best = 0, least = 0xffffffffu;
-  for (u32 width = MANY_STEP; width <= SPEC_TILE_ROWS; width += MANY_STEP) {
+  for (u32 width = MANY_BOX; width <= SPEC_TILE_ROWS; width += MANY_BOX) {
     const u32 rounds = (n_tiles * gemm_row_tiles(count, width) * a.batches + many_clusters() - 1u) / many_clusters();
     const u32 multiply = width * (SPEC_TILE_N / 32u), load = (SPEC_TILE_N + width) * GEMM_LOAD_CYCLES;
     const u32 cycles = rounds * ((multiply > load ? multiply : load) * (a.k / 64u) + GEMM_TILE_CYCLES);

@@ -4,16 +4,20 @@
  * many there are: any multiple of MANY_STEP up to SPEC_TILE_ROWS, so that neither the rows of an expert nor the number of
  * multiprocessors leave much idle. One warpgroup fills a ring of stages, each 64 k of both operands in 128-byte swizzled rows, by boxes;
  * the others multiply, each its 64 weight rows, and write. The ring runs on from tile to tile: the next one's operands come while results
- * are written. The blocks of a cluster have the same tokens, of which each copies its part for all. One fp32 accumulator per output, k
- * ascending in 16s: H16 whatever the tile.
+ * are written. The blocks of a cluster have the same tokens, of which each copies its part for all. One lane copies, elected so that the
+ * compiler knows there is one: else every copy is a loop over the lanes of some 70 cycles. One fp32 accumulator per output, k ascending in
+ * 16s: H16 whatever the tile.
  *
  * On an H200, a block alone, a pair, the best of cuBLASLt's first candidates, and n * k * rows * 2 / 790 TFLOP/s, us: n 4096, k 7168,
  * 4096 rows, bf16 312, 310, 305, 304; 2048 x 2048, 2048 rows, fp32 26.6, 27.4, 25.6, 22; 2048 x 10944, 512 rows, tiles of 128 x 128, 65,
  * 51, 36, 29 (without copies 29, with copies alone 56: they are the bound). With a policy of L2 in their copies blocks alone took 337 and
- * 28.7, the last pair 57. Boxes of 16 rows take as long as ones of 64: weights in boxes of 8 + 8 rows cost a third of the time. Storing
- * takes a tenth to a fifth where k is 2048.
+ * 28.7, the last pair 57. In pairs, boxes of 16, 32 and 64 rows take the same time; weights in boxes of 8 + 8 rows cost a third of it.
+ * fp32 results take 13 to 16 % where k is 1408 to 2048, at 5 to 5.7 TB/s.
  * Tried: warpgroups that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights
- * brought to L2 six stages ahead (1.3 times as long), evict_last. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
+ * brought to L2 six stages ahead (1.3 times as long) or 512 bytes of each row by an idle warp (1.3 to 1.8 times), evict_last, evict_first
+ * (up to 5 % more), one warpgroup a k block or two behind the other (0), clusters that start at different times (0 to 4 % more), the next
+ * tile's first products beside a tile's results (the compiler lets them wait for each other). Read next: many_store.cuh, gemm.cu,
+ * moe_gemm.cu. */
 #ifndef VERBATIM_MANY_CUH
 #define VERBATIM_MANY_CUH
 #include "many_store.cuh"
@@ -70,12 +74,15 @@ NUM void many_weights(const many_ring &r, const tensor_map *map, const many_tile
 template <class WORK>
 NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map, const many_tile &tile, u32 k) {
   const u32 to = r.stages + r.stage * MANY_STAGE_BYTES + SPEC_TILE_N * 128u, full = many_full(r, r.stage);
-  for (u32 i = many_rank() * MANY_STEP; i < tile.width; i += SPEC_CLUSTER * MANY_STEP)
+  for (u32 i = many_rank() * MANY_BOX; i < tile.width; i += SPEC_CLUSTER * MANY_BOX)
     if (SPEC_CLUSTER > 1u)
       ptx_take_box_for(MANY_ALL, to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
     else
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
+
+/* What comes for one k block of a tile. */
+NUM u32 many_bytes(const many_tile &tile) { return (SPEC_TILE_N + (tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX) * 128u; }
 
 /* The filling warpgroup: one thread. The first weights come before the kernels before this one have ended. */
 template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_maps &maps, bool silu, u32 k_end) {
@@ -85,7 +92,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters()) {
     if (item == many_cluster()) {
       for (many_ring first = r; early < k_end && early < SPEC_STAGES * 64u; early += 64u, many_advance(first)) {
-        ptx_barrier_expect(many_full(first, first.stage), (SPEC_TILE_N + tile.width) * 128u);
+        ptx_barrier_expect(many_full(first, first.stage), many_bytes(tile));
         many_weights(first, &maps.w, tile, silu, groups, early);
       }
       ptx_grid_wait();
@@ -93,7 +100,7 @@ template <class WORK> NUM void many_fill(WORK &work, many_ring r, const tensor_m
     for (u32 k = 0; k < k_end; k += 64u) {
       if (k >= early) {
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
-        ptx_barrier_expect(many_full(r, r.stage), (SPEC_TILE_N + tile.width) * 128u);
+        ptx_barrier_expect(many_full(r, r.stage), many_bytes(tile));
         many_weights(r, &maps.w, tile, silu, groups, k);
       }
       many_tokens(work, r, &maps.x, tile, k);
@@ -157,13 +164,14 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
   }
 }
 
+
 /* Everything behind the start: who fills, who multiplies. */
 template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
   if (threadIdx.x < 128u) {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_LESS(72);
 #endif
-    if (threadIdx.x == 0) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
+    if (ptx_uniform(threadIdx.x / 32u) == 0u && ptx_elect()) many_fill(work, r, maps, work.a.y_kind == Y_SILU, work.a.k);
   } else {
 #if SPEC_TILE_N != 64
     PTX_REGISTERS_MORE(216);

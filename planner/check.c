@@ -250,7 +250,7 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
 static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t multiplying = n / 64, cluster = spec_of(c, k, "SPEC_CLUSTER");
-  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 256) || stages < 2 || stages > 8 ||
+  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 192 && rows != 256) || stages < 2 || stages > 8 ||
       cluster < 1 || cluster > 2 || k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;

@@ -105,6 +105,7 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
 
 /* Measured. Slim and small tiles for as many rows as give every multiprocessor one of them at most, wide ones above. */
 static const many_shape SLIM = {64, 64, 8, 1}, SMALL = {128, 128, 6, 1}, WIDE = {128, 256, 4, 1};
+static const many_shape MIDDLE = {128, 192, 5, 1}; /* of experts only */
 #define SMALL_ROWS 256u /* up to which small tiles are better than wide ones for any number of columns */
 
 static uint32_t many_columns(const many_shape *many, bool silu) { return silu ? many->n / 2 : many->n; }
@@ -163,9 +164,14 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
-  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  const many_shape wide = paired(WIDE, columns, silu);
-  if (many) set_many(many, &wide, (a->experts + 1) * 8);
+  const many_shape *const shapes[] = {&SMALL, &MIDDLE, &WIDE};
+  const uint64_t of_expert[] = {96, 160, UINT32_MAX}; /* few rows: bound by memory, more stages are on their way with narrower tiles */
+  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+    specialise_choice *many = next_choice(choices, &count, &next, of_expert[i] * a->experts / a->top_k, rows_max);
+    if (!many) continue;
+    const many_shape shape = paired(*shapes[i], columns, silu);
+    set_many(many, &shape, (a->experts + 1) * 8);
+  }
   return count;
 }
 

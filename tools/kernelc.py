@@ -21,14 +21,15 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """abi.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
 few.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
-moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh reduce.cuh
+moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh reduce.cuh
 rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
           "sample": 512}
 # weight rows, most tokens, stages, cluster
-MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (64, 64, 8, 1), (64, 64, 8, 2), (128, 128, 6, 1), (128, 128, 6, 2)]
+MANY = [(128, 256, 4, 1), (128, 256, 4, 2), (64, 64, 8, 1), (64, 64, 8, 2), (128, 128, 6, 1), (128, 128, 6, 2),
+        (128, 192, 5, 1), (128, 192, 5, 2)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
