@@ -116,6 +116,7 @@ enum cuda_constant {
   CUDA_LAUNCH_OVERLAPS = 6,         /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
   CUDA_TENSOR_BF16 = 9,             /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16                    */
   CUDA_TENSOR_SWIZZLE_128 = 3,      /* CU_TENSOR_MAP_SWIZZLE_128B                          */
+  CUDA_TENSOR_L2_128 = 2,           /* CU_TENSOR_MAP_L2_PROMOTION_L2_128B                  */
   CUDA_TENSOR_L2_256 = 3            /* CU_TENSOR_MAP_L2_PROMOTION_L2_256B                  */
 };
 

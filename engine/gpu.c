@@ -377,11 +377,12 @@ static void finish(gpu *self, gpu_stream *stream, const char *op) {
 
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out) {
   static const unsigned int element_strides[4] = {1, 1, 1, 1};
+  const unsigned int promotion = shape->l2_bytes == 128 ? CUDA_TENSOR_L2_128 : CUDA_TENSOR_L2_256;
   void *address;
   memcpy(&address, &shape->address, sizeof address);
   require(self, self->api.cuTensorMapEncodeTiled((cuda_tensor_map *)out->words, CUDA_TENSOR_BF16, shape->dims, address,
                                                  (const uint64_t *)shape->extent, (const uint64_t *)shape->stride_bytes + 1, shape->box,
-                                                 element_strides, 0, shape->swizzled ? CUDA_TENSOR_SWIZZLE_128 : 0, CUDA_TENSOR_L2_256, 0),
+                                                 element_strides, 0, shape->swizzled ? CUDA_TENSOR_SWIZZLE_128 : 0, promotion, 0),
           op);
 }
 

@@ -612,7 +612,8 @@ void self_check_cases_mla_fold(self_check_image *image) {
   a.partial_o = o;
   a.partial_ml = ml;
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
-  LAUNCH(image, a, image->form ? TOKENS + 1 : 16, 1, 1); /* form 0 has warps for several groups of a slice, others take pairs of slices */
+  static const u32 blocks[] = {16, 1, TOKENS + 1}; /* so that teams share a slice, in two rounds; take two slices; one */
+  LAUNCH(image, a, blocks[image->form], 1, 1);
 }
 
 /* === Tokens ================================================================================================================= */

@@ -26,8 +26,10 @@ NUM void rescale(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], const f32 
   bool moves = false;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
-    factor[i] = now[i] != m[i] ? num_exp2_int(num_sub(m[i], now[i])) : 1.0f;
-    moves = moves || now[i] != m[i];
+    const f32 less = num_exp2_int(num_sub(m[i], now[i]));
+    const bool differs = now[i] != m[i];
+    factor[i] = differs ? less : 1.0f;
+    moves |= differs;
   }
   if (!moves) return;
 #pragma unroll

@@ -1,22 +1,25 @@
 /* mla_fold.cu - folds the units that mla_attn left of cut tiles, and divides. NUMERICS.md, `mla_fold`.
  *
  * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; which tokens are cut
- * and where their units are stands in parts, which attn_cut made. A slice is (token, head, 128 columns). Where there are more slices than
- * warps, a warp takes two neighbouring ones at a time; else one, or where tokens have several groups, up to four warps take one:
- * they fold groups side by side, and the first of them the groups' results.
+ * and where their units are stands in parts, which attn_cut made. Eight threads, a team, take 32 columns of a token and head, and each has
+ * eight loads of 16 bytes under way: of the units of a group, or, where tokens have one group and there is work for all, of two times 32
+ * columns. Where tokens have several groups and there are teams enough, teams of a block fold them side by side, and the first of these
+ * folds their results.
  * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
- * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit. On an H200, in a graph of overlapping calls, us behind 1, 16 and 64
- * times 1,024 tokens of 16 heads: 1.4, 1.6, 4.2.
- * Lost: a block of eight groups for every slice, 12 us behind 16 x 1,024 tokens on an H200 where 2 MB are folded; blocks that come when
- * the attention has left, 3 to 5 us more a layer; whole rows for a warp, which leaves warps without work; as few columns a lane as there
- * are warps for, without warps that meet: 3 us behind 1 x 8,192 tokens and 9 behind 1 x 32,768, where many units are read by few bytes. */
+ * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit; bound by how many loads find room beside the attention, 4.3 MB. On an
+ * H200, in a graph of overlapping calls, us behind 1, 16 and 64 times 1,024 tokens of 16 heads 1.4, 1.8, 3.8; behind 1, 4 and 64 times
+ * 32,768 (128, 320 and 1,024 units) 3.1, 7.1, 10.
+ * Lost: 128 threads with twice the registers, a warp for 128 columns (behind 1 x 32,768 tokens 7.5, 64 x 1,024 5.5); twice as many blocks,
+ * half of which come when the attention has left (0 to 1 us more); a block of eight groups for every slice (12 us behind 16 x 1,024
+ * tokens); whole rows for a warp, which leaves warps without work. */
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"
 
-static_assert(SPEC_THREADS == 128, "four groups a round");
-#define WARPS (SPEC_THREADS / 32u)
-#define SLICE 128u  /* columns: four of each lane */
+static_assert(SPEC_THREADS == 256, "with 64 registers each a block finds room beside one of the attention");
+#define TEAM 8u     /* threads side by side, four columns each: 128 bytes of a unit */
+#define SLICE 32u   /* columns of a team */
+#define AT_ONCE 8u  /* loads under way in a thread; each of the team knows (m, l) of one unit */
 
 /* (m, l, O) of four columns in each of W slices. */
 template <u32 W> struct fold {
@@ -35,116 +38,127 @@ template <u32 W> NUM void fold_step(fold<W> &a, const fold<W> &b) {
                          num_fma(b.o[w].z, fb, num_mul(a.o[w].z, fa)), num_fma(b.o[w].w, fb, num_mul(a.o[w].w, fa)));
 }
 
-/* Units 0 .. count - 1 of a token and head in order, per_group to a group; at, step: the row of unit 0, and from one to the next. */
-template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, u32 at, u32 step, u32 count, u32 per_group, u32 column) {
-  constexpr u32 AT_ONCE = 8u / W; /* units under way */
-  fold<W> all = {}, group = {};
-  u32 nth = 0; /* in its group */
-  for (u32 from = 0; from < count; from += AT_ONCE) {
-    fold<W> next[AT_ONCE];
+/* W slices of a token and head, the thread's columns of them. */
+typedef struct place {
+  u32 out, column;      /* out: token * heads + head */
+  u32 row, step, units; /* of unit 0, from one to the next, how many: none beyond the items */
+} place;
+
+template <u32 W> NUM place place_of(const mla_fold_args &a, u32 item, bool exists) {
+  const u32 slices = a.kv_lora_rank / (SLICE * W), nth = exists ? item : 0u, head = nth / slices % a.heads;
+  const attn_part part = a.parts[nth / (a.heads * slices)];
+  const u32 column = nth % slices * (SLICE * W) + threadIdx.x % TEAM * 4u, row = part.first * a.heads + head;
+  return {part.token * a.heads + head, column, row, part.step * a.heads, exists ? part.units : 0u};
+}
+
+/* Units unit .. end - 1 in order; most: how many any thread has at most. */
+template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const place &p, u32 unit, u32 end, u32 most) {
+  fold<W> all = {};
+#pragma unroll 1
+  for (u32 left = most; left > 0; left -= left < AT_ONCE / W ? left : AT_ONCE / W, unit += AT_ONCE / W) {
+    float4 o[AT_ONCE / W][W];
+    float2 ml = {};
+    const u32 nth = threadIdx.x % TEAM;
+    if (unit + nth < end) ml = ((const float2 *)a.partial_ml)[p.row + (unit + nth) * p.step];
+    const f32 *at = a.partial_o + (u64)(p.row + unit * p.step) * a.kv_lora_rank + p.column;
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) {
-      if (from + i >= count) break;
-      const u32 row = at + (from + i) * step;
-      const float2 ml = ((const float2 *)a.partial_ml)[row];
-      next[i].m = ml.x;
-      next[i].l = ml.y;
+    for (u32 i = 0; i < AT_ONCE / W; i++, at += (u64)p.step * a.kv_lora_rank)
 #pragma unroll
-      for (u32 w = 0; w < W; w++) next[i].o[w] = *(const float4 *)(a.partial_o + (u64)row * a.kv_lora_rank + w * SLICE + column);
-    }
+      for (u32 w = 0; w < W; w++)
+        if (unit + i < end) o[i][w] = *(const float4 *)(at + w * SLICE);
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) {
-      const u32 unit = from + i;
-      if (unit >= count) break;
-      if (nth == 0) group = next[i];
-      else fold_step(group, next[i]);
-      nth++;
-      if (nth < per_group && unit + 1u < count) continue;
-      if (unit < per_group) all = group;
-      else fold_step(all, group);
-      nth = 0;
+    for (u32 i = 0; i < AT_ONCE / W; i++) {
+      if (i >= left) break;
+      fold<W> next;
+      next.m = __shfl_sync(WARP_ALL, ml.x, i, TEAM);
+      next.l = __shfl_sync(WARP_ALL, ml.y, i, TEAM);
+#pragma unroll
+      for (u32 w = 0; w < W; w++) next.o[w] = o[i][w];
+      if (unit + i >= end) continue;
+      if (i == 0 && left == most) all = next;
+      else fold_step(all, next);
     }
   }
   return all;
 }
 
 /* bf16(O * (1 / l) + 0). */
-template <u32 W> NUM void store_out(bf16 *to, const fold<W> &all) {
+template <u32 W> NUM void store_out(const mla_fold_args &a, const place &p, const fold<W> &all) {
   const f32 r = num_div(1.0f, all.l);
 #pragma unroll
   for (u32 w = 0; w < W; w++) {
     const f32 x = num_add(num_mul(all.o[w].x, r), 0.0f), y = num_add(num_mul(all.o[w].y, r), 0.0f);
     const f32 z = num_add(num_mul(all.o[w].z, r), 0.0f), v = num_add(num_mul(all.o[w].w, r), 0.0f);
-    *(uint2 *)(to + w * SLICE) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
+    *(uint2 *)(a.out + (u64)p.out * a.kv_lora_rank + p.column + w * SLICE) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
   }
 }
 
-/* W slices of a token and head, the lane's columns of them. */
-typedef struct place {
-  u32 row, column;     /* row: token * heads + head       */
-  u32 at, step, units; /* row of unit 0, from one to the next, how many */
-} place;
-
-template <u32 W> NUM place place_of(const mla_fold_args &a, u32 nth) {
-  const u32 slices = a.kv_lora_rank / (SLICE * W), head = nth / slices % a.heads;
-  const attn_part part = a.parts[nth / (a.heads * slices)];
-  const u32 column = nth % slices * (SLICE * W) + threadIdx.x % 32u * 4u;
-  return {part.token * a.heads + head, column, part.first * a.heads + head, part.step * a.heads, part.units};
-}
-
-NUM bf16 *out_of(const mla_fold_args &a, const place &p) { return a.out + (u64)p.row * a.kv_lora_rank + p.column; }
-
-/* Two slices at a time; count: of such pairs. */
-NUM void fold_pairs(const mla_fold_args &a, u32 count, u32 per_group) {
-  for (u32 nth = blockIdx.x * WARPS + threadIdx.x / 32u; nth < count; nth += gridDim.x * WARPS) {
-    const place p = place_of<2>(a, nth);
+/* Tokens of one group, two slices for a team. */
+NUM void fold_pairs(const mla_fold_args &a, u32 items, u32 most) {
+  const u32 teams = SPEC_THREADS / TEAM * gridDim.x;
+  for (u32 from = 0; from < items; from += teams) {
+    const u32 item = from + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
+    const place p = place_of<2>(a, item, item < items);
+    ptx_settle(p.column + p.row + p.step + p.out + p.units);
     ptx_grid_wait(); /* for the attention: from here on its units are there */
-    store_out(out_of(a, p), fold_units<2>(a, p.at, p.step, p.units, per_group, p.column));
+    const fold<2> all = fold_units<2>(a, p, 0, p.units, most);
+    if (item < items) store_out(a, p, all);
   }
 }
 
-/* A slice by `lanes` warps; several take its groups side by side, in as many rounds as the token with most units needs. */
-NUM void fold_slice(const mla_fold_args &a, fold<1> (&groups)[WARPS][32], u32 slice, bool exists, u32 lanes, u32 most, u32 per_group) {
-  const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
-  const place p = place_of<1>(a, exists ? slice : 0u);
-  fold<1> all = {};
-  ptx_grid_wait();
-  for (u32 from = 0; from < most; from += lanes * per_group) {
-    const u32 unit = from + warp % lanes * per_group, left = p.units - unit;
-    fold<1> own = {};
-    const u32 count = lanes > 1u && left > per_group ? per_group : left;
-    if (exists && unit < p.units) own = fold_units<1>(a, p.at + unit * p.step, p.step, count, per_group, p.column);
-    if (lanes == 1u) {
-      all = own;
-      break;
+typedef struct fold_block { /* the threads' groups; of a first team, what it has folded */
+  float4 o[SPEC_THREADS];
+  float2 ml[SPEC_THREADS];
+} fold_block;
+
+NUM void put(fold_block &b, u32 thread, const fold<1> &x) {
+  b.o[thread] = x.o[0];
+  b.ml[thread] = make_float2(x.m, x.l);
+}
+NUM fold<1> get(const fold_block &b, u32 thread) { return {b.ml[thread].x, b.ml[thread].y, {b.o[thread]}}; }
+
+/* A slice for 2^bits teams of the block: they take its groups side by side, and the first of them folds these. */
+NUM void fold_groups(const mla_fold_args &a, fold_block &b, u32 items, u32 most, u32 per_group, u32 bits) {
+  const u32 lane = threadIdx.x / TEAM & ((1u << bits) - 1u), step = (SPEC_THREADS / TEAM >> bits) * gridDim.x;
+  for (u32 from = 0; from < items; from += step) {
+    const u32 item = from + (threadIdx.x / TEAM >> bits) * gridDim.x + blockIdx.x;
+    const place p = place_of<1>(a, item, item < items);
+    ptx_settle(p.column + p.row + p.step + p.out + p.units);
+    ptx_grid_wait();
+    for (u32 first = 0; first < most; first += per_group << bits) {
+      const u32 unit = first + lane * per_group, end = unit + per_group < p.units ? unit + per_group : p.units;
+      fold<1> all = fold_units<1>(a, p, unit, end, per_group);
+      if (lane == 0 && first > 0) {
+        const fold<1> group = all;
+        all = get(b, threadIdx.x);
+        if (unit < end) fold_step(all, group);
+      }
+      if (lane > 0) put(b, threadIdx.x, all);
+      if (bits) __syncthreads(); /* the groups are there */
+      if (lane == 0) {
+#pragma unroll 1
+        for (u32 i = 1; i < 1u << bits && unit + i * per_group < p.units; i++) fold_step(all, get(b, threadIdx.x + i * TEAM));
+        put(b, threadIdx.x, all);
+      }
+      if (bits) __syncthreads(); /* the groups have been read */
     }
-    groups[warp][lane] = own;
-    __syncthreads();
-    for (u32 i = 0; i < lanes && from + i * per_group < p.units && warp % lanes == 0; i++) {
-      if (from + i == 0) all = own;
-      else fold_step(all, groups[warp + i][lane]);
-    }
-    __syncthreads(); /* the groups have been read */
+    if (p.units && lane == 0) store_out(a, p, get(b, threadIdx.x));
   }
-  if (exists && warp % lanes == 0) store_out(out_of(a, p), all);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __grid_constant__ mla_fold_args a) {
-  __shared__ fold<1> groups[WARPS][32];
+  __shared__ fold_block b;
   ptx_grid_next();
   const attn_counts counts = *a.counts; /* written in front of all layers: attn_cut.cu */
-  const u32 slices = counts.parts * a.heads * (a.kv_lora_rank / SLICE), warps = gridDim.x * WARPS, most = counts.units_most;
-  const u32 per_group = attn_group_units(counts.piece_chunks, a.group_chunks);
-  if (slices > warps) {
-    fold_pairs(a, slices / 2u, per_group);
+  const u32 parts = ptx_uniform(counts.parts), most = ptx_uniform(counts.units_most), piece = ptx_uniform(counts.piece_chunks);
+  const u32 teams = gridDim.x * (SPEC_THREADS / TEAM), items = parts * a.heads * (a.kv_lora_rank / SLICE);
+  u32 per_group = attn_group_units(piece, a.group_chunks), bits = 0;
+  if (per_group == 1u || per_group > most) per_group = most; /* groups of one unit are folded like the units of one group */
+  if (items > teams && per_group == most) {
+    fold_pairs(a, items / 2u, most);
   } else {
-    u32 lanes = 1;
-    while (lanes * per_group < most && lanes < WARPS && slices * lanes * 2u <= warps) lanes *= 2u;
-    const u32 at_once = WARPS / lanes, warp = threadIdx.x / 32u;
-    for (u32 i = blockIdx.x * at_once; i < slices; i += gridDim.x * at_once) {
-      const bool exists = i + warp / lanes < slices;
-      if (exists || lanes > 1u) fold_slice(a, groups, i + warp / lanes, exists, lanes, most, per_group);
-    }
+    while (per_group << bits < most && TEAM << bits < SPEC_THREADS && items << (bits + 1u) <= teams) bits++;
+    fold_groups(a, b, items, most, per_group, ptx_uniform(bits));
   }
   ptx_grid_wait(); /* without work as well: what ends in front of the attention would let the next kernel pass it */
 }

@@ -457,7 +457,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const 
   ptx_grid_wait();
   if (group == 2u) {
     PTX_REGISTERS_LESS(24);
-    if (threadIdx.x == 256u) feed(a, maps, shared, base, a.step->tile_count * a.heads);
+    if (ptx_uniform(threadIdx.x / 32u) == 8u && ptx_elect()) feed(a, maps, shared, base, a.step->tile_count * a.heads);
     return;
   }
   PTX_REGISTERS_MORE(240);

@@ -1,14 +1,17 @@
 /* moe_gemm_many.cuh - moe_gemm for many rows an expert, which stand in sorted order, in the form of many.cuh.
  *
  * Grid: any number of clusters along y; the best is one block per multiprocessor. Every block makes the same list of tiles: an expert's
- * rows are cut into as few equal widths as SPEC_TILE_ROWS allows; its tiles are dealt with rows first, so that a part of its weights is
- * read from memory once. The blocks of a cluster have tiles side by side. Experts without rows have no tiles.
+ * rows are cut into as few tiles as SPEC_TILE_ROWS allows, whose widths differ by MANY_STEP at most; they are dealt with rows first, so
+ * that a part of its weights is read from memory once. The blocks of a cluster have tiles side by side. Experts without rows have no tiles.
  *
- * On an H200, pairs of 128 x 256, 64 experts, 6 a token, 2048 x 1408, us: gate and up of 2048 rows 279 (507 TFLOP/s; blocks alone 294), of
- * 4096 rows 496 (545), of 8192 rows 950 to 1013; down 153, 262, 480. Silu is a fifth of gate and up. Rows gathered
- * one by one: 318, 543, 1007, with tiles of 256 x 128; to copy them into sorted order before costs 14, 32 and 64. Tried: pairs that share
- * weights, 394; clusters of four, of which fewer than 32 find room at once, 718; warpgroups that take turns, each 128 x 192, 302 to 520 and
- * 964 (V3's experts, 4096 rows: 4157 where this form took 4312). */
+ * On an H200, pairs of 128 x 256, 64 experts, 6 a token, 2048 x 1408, us, in brackets with equal widths in steps of 32, silu by branches
+ * and stores by branches, in one run: gate and up of 2048 rows 248 (274), of 4096 rows 450 (493), of 8192 rows 829 (988); down 145 (148),
+ * 243 (258), 443 (474). Without results 402 and 740, 203 and 373. With 512, 1024 and 1600 rows 197, 209, 233 and 107, 119, 135; by 128 x
+ * 192 in five stages 189, 201, 223 and 103, 115, 130; by 128 x 128 in six 186, 197 and 102, 114.
+ * 256 experts, 8 a token, 7168 x 2048, 4096 rows: 4016 and 2212; by 128 x 192 3896 and 2070, 484 TFLOP/s, where copies alone take 3871 and
+ * 1826: weight rows of 14 KiB come at 4.0 TB/s, rows of 4 KiB at 4.7, and bytes at the 4.6 TB/s of plain reads would take 3400 and 1870.
+ * Rows gathered one by one: 40 to 60 us more; to copy them into sorted order before costs 14, 32 and 64. Tried: pairs that share weights,
+ * 1.4 times as long; clusters of four, of which fewer than 32 find room at once, 2.6 times. */
 #ifndef VERBATIM_MOE_GEMM_MANY_CUH
 #define VERBATIM_MOE_GEMM_MANY_CUH
 #include "many.cuh"
@@ -32,13 +35,12 @@ typedef struct moe_many {
     if (index >= items[a.experts]) return false;
     while (index >= items[expert + 1u]) expert++;
     const u32 row0 = first[expert], all = first[expert + 1u] - row0, in = index - items[expert];
-    const u32 cuts = moe_cuts(all);
-    const u32 width = ((all + cuts - 1u) / cuts + MANY_STEP - 1u) / MANY_STEP * MANY_STEP;
-    const u32 at = in % cuts * width;
+    const u32 steps = (all + MANY_STEP - 1u) / MANY_STEP, cuts = moe_cuts(all), cut = in % cuts;
+    const u32 at = steps * cut / cuts * MANY_STEP, end = steps * (cut + 1u) / cuts * MANY_STEP;
     tile.matrix = expert;
     tile.n0 = (in / cuts * SPEC_CLUSTER + many_rank()) * moe_columns(a);
-    tile.width = width;
-    tile.rows = at < all ? (all - at < width ? all - at : width) : 0u;
+    tile.width = end - at;
+    tile.rows = (end < all ? end : all) - at;
     tile.row = row0 + at;
     return true;
   }

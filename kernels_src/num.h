@@ -84,11 +84,8 @@ NUM f32 num_ceil(f32 x) {
   return x > -4194304.0f && x < 4194304.0f ? up : x;
 }
 
-/* e^x, at most 1.2 ulp; 0 below -87.3365, +Inf above 88.73. */
-NUM f32 num_exp(f32 x) {
-  f32 y = x < -88.0f ? -88.0f : x;
-  y = y > 89.0f ? 89.0f : y;
-  f32 t = num_fma(y, 0x1.715476p0f, NUM_ROUND);
+/* e^y / 2^n: t is n + NUM_ROUND, n the integer next to y / ln 2. */
+NUM f32 num_exp_part(f32 y, f32 t) {
   f32 n = num_sub(t, NUM_ROUND);
   f32 r = num_fma(n, -0x1.62e400p-1f, y);
   r = num_fma(n, -0x1.7f7d1cp-20f, r);
@@ -98,10 +95,24 @@ NUM f32 num_exp(f32 x) {
   p = num_fma(p, r, 0x1.5553c2p-3f);
   p = num_fma(p, r, 0x1.000002p-1f);
   p = num_fma(p, r, 1.0f);
-  p = num_fma(p, r, 1.0f);
+  return num_fma(p, r, 1.0f);
+}
+#define NUM_LOG2_E 0x1.715476p0f
+
+/* e^x, at most 1.2 ulp; 0 below -87.3365, +Inf above 88.73. */
+NUM f32 num_exp(f32 x) {
+  f32 y = x < -88.0f ? -88.0f : x;
+  y = y > 89.0f ? 89.0f : y;
+  f32 t = num_fma(y, NUM_LOG2_E, NUM_ROUND), p = num_exp_part(y, t);
   i32 i = (i32)num_bits(t) - 0x4b400000, h = i >> 1; /* two factors: 2^128 and 2^-127 have no fp32 of their own */
   f32 v = num_mul(num_mul(p, num_float((u32)(127 + h) << 23)), num_float((u32)(127 + i - h) << 23));
   return x < -87.3365f ? 0.0f : v;
+}
+
+/* The same for |x| <= 87; where it is below 2^-126, any number that small. */
+NUM f32 num_exp_plain(f32 x) {
+  f32 t = num_fma(x, NUM_LOG2_E, NUM_ROUND);
+  return num_float(num_bits(num_exp_part(x, t)) + (num_bits(t) << 23));
 }
 
 /* ln(x) for a positive normal x, at most 2.5 ulp. */

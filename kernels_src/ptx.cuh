@@ -1,8 +1,8 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
  * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory,
- * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing; ptx_multiply.cuh has the tensor-core multiply. Knows
- * nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
+ * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and what the tensor-core multiply of a warpgroup, which
+ * is in ptx_multiply.cuh, needs around it. Knows nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
@@ -15,12 +15,11 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 /* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
-/* True in one thread of a whole warp, and known to be so by the compiler: anywhere else it puts a loop over the warp's threads around every
- * copy of a box. */
+/* One lane of a whole warp, and known to be one by the compiler: what it starts needs no loop over lanes. */
 NUM bool ptx_elect() {
-  u32 chosen;
-  asm volatile("{\n.reg .pred chosen;\nelect.sync _|chosen, 0xffffffff;\nselp.u32 %0, 1, 0, chosen;\n}" : "=r"(chosen));
-  return chosen != 0;
+  u32 is;
+  asm volatile("{\n.reg .pred is;\nelect.sync _|is, 0xffffffff;\nselp.u32 %0, 1, 0, is;\n}" : "=r"(is));
+  return is;
 }
 
 /* A kernel may start while the one before it on the stream still runs. ptx_grid_wait: until all kernels before this one have ended
@@ -157,10 +156,28 @@ NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 
+/* Writes two numbers, or 16 bytes, or nothing, without a branch. */
+NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
+  asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}"
+               ::"r"((u32)is), "l"(to), "f"(x), "f"(y) : "memory");
+}
+
+NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
+  asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v4.b32 [%1], {%2, %3, %4, %5};\n}"
+               ::"r"((u32)is), "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
 /* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   u32 d;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+
+/* About 1 / x, for x from 1 to 2^126. */
+NUM f32 ptx_inverse(f32 x) {
+  f32 d;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x));
   return d;
 }
 
@@ -176,6 +193,17 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
                "r"(m3) : "memory");
 }
 
+/* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
+ * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
+ * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
+ * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
+ * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
+#define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
+#define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
+#define PTX_PLAIN ((8ull << 32) | (8ull << 16))
+#define PTX_ONE_ROW ((8ull << 32) | (1ull << 16))
+NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
+
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
 NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
 
@@ -183,6 +211,11 @@ NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
 NUM void ptx_settle(u32 x) {
   if (__any_sync(WARP_ALL, x == 0xffffffffu)) asm volatile("nanosleep.u32 1;" ::: "memory");
 }
+
+/* wgmma: fence before the first after the accumulators were touched, commit ends a group, wait as for copies. */
+NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+#define PTX_MULTIPLY_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
 
 #include "ptx_multiply.cuh"
 

@@ -1,24 +1,9 @@
 /* ptx_multiply.cuh - the tensor-core multiply of a warpgroup: wgmma, m64nNk16, bf16 in, fp32 accumulators. A part of ptx.cuh.
  *
- * NUMERICS.md, "H16", says what one wgmma computes. Read next: many.cuh. */
+ * NUMERICS.md, "H16", says what one of them computes. */
 #ifndef VERBATIM_PTX_MULTIPLY_CUH
 #define VERBATIM_PTX_MULTIPLY_CUH
-
-/* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
- * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
- * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
- * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
- * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
-#define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
-#define PTX_ACROSS(stride) ((1ull << 62) | (64ull << 32) | ((u64)((stride) >> 4) << 16))
-#define PTX_PLAIN ((8ull << 32) | (8ull << 16))
-#define PTX_ONE_ROW ((8ull << 32) | (1ull << 16))
-NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3ffffu) >> 4); }
-
-/* wgmma: fence before the first after the accumulators were touched, commit ends a group, wait as for copies. */
-NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-#define PTX_MULTIPLY_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
+#include "ptx.cuh"
 
 /* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.

@@ -24,6 +24,8 @@ typedef struct tensor_shape {
   u32 box[4];          /* what one copy takes, each .. 256; columns 64 when swizzled */
   u32 dims;
   u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are exchanged by the row's number modulo 8 */
+  u32 l2_bytes;        /* what L2 fetches at a time from the memory: 128 or 256 */
+  u32 pad;
 } tensor_shape;
 
 typedef struct tensor_maps {

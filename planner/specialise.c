@@ -46,7 +46,7 @@ static void set_threads(specialise_choice *choice, uint32_t threads) {
   add_spec(choice, "SPEC_THREADS", threads);
 }
 
-static uint32_t many_cluster(const many_shape *many) { return many->beside * many->below; }
+static uint32_t many_cluster(const many_shape *many) { return many->beside * max_u32(many->below, 1); }
 
 static void set_many(specialise_choice *choice, const many_shape *many, uint32_t more_bytes) {
   const uint32_t multiplying = many->n / 64, cluster = many_cluster(many); /* warpgroups; one more fills */
@@ -56,7 +56,7 @@ static void set_many(specialise_choice *choice, const many_shape *many, uint32_t
   add_spec(choice, "SPEC_TILE_ROWS", many->rows);
   add_spec(choice, "SPEC_STAGES", many->stages);
   add_spec(choice, "SPEC_CLUSTER", cluster);
-  if (many->below > 1) add_spec(choice, "SPEC_CLUSTER_ROWS", many->below);
+  if (many->below > 0) add_spec(choice, "SPEC_CLUSTER_ROWS", many->below);
   if (many->depth > 1) add_spec(choice, "SPEC_DEPTH", many->depth);
   choice->shared_bytes = 1024 + many->stages * many->depth * (many->n + many->rows) * 128 + multiplying * 8192 + 256 + more_bytes;
   set_grid(choice, constant(SPECIALISE_BLOCKS / cluster), constant(cluster), constant(1));
@@ -107,11 +107,12 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
-static const many_shape WIDE = {128, 256, 4, 1, 1, 1}, WIDE_PAIR = {128, 256, 4, 1, 2, 1};
+/* Of experts, in pairs; and of mla_expand. */
+static const many_shape SMALL = {128, 128, 6, 1, 2, 0}, MIDDLE = {128, 192, 5, 1, 2, 0}, WIDE = {128, 256, 4, 1, 2, 0}, ALONE = {128, 256, 4, 1, 1, 0};
 
 /* Tiles of gemm. Pairs gain where they share weights; larger clusters do not find room on all multiprocessors. */
 static const many_shape TILES[] = {
-    {64, 32, 8, 2, 1, 2}, {64, 48, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1},
+    {64, 32, 8, 2, 1, 2}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1},
     {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
 #define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
 #define TILE_CYCLES 500u /* of a tile's results and the pipeline's start, and for each of its token rows: */
@@ -190,9 +191,16 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
-  specialise_choice *many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
-  const uint64_t tiles = div_up(columns, silu ? WIDE.n / 2 : WIDE.n); /* where their number is odd one of a pair has nothing to do */
-  if (many) set_many(many, tiles % 2 == 0 || tiles > 16 ? &WIDE_PAIR : &WIDE, (a->experts + 1) * 8);
+  const many_shape *const shapes[] = {&SMALL, &MIDDLE, &WIDE};
+  const uint64_t of_expert[] = {96, 160, UINT32_MAX}; /* few rows: bound by memory, more stages are on their way with narrower tiles */
+  const uint64_t across = div_up(columns, silu ? 64 : 128);
+  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+    specialise_choice *many = next_choice(choices, &count, &next, of_expert[i] * a->experts / a->top_k, rows_max);
+    if (!many) continue;
+    many_shape shape = *shapes[i];
+    if (across % 2 != 0 && across <= 16) shape.beside = 1; /* where their number is odd one of a pair has nothing to do */
+    set_many(many, &shape, (a->experts + 1) * 8);
+  }
   return count;
 }
 
@@ -226,13 +234,6 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   plan_dim x = per_rows(a->heads, 1);
   x.cap = SPECIALISE_ATTN_CTAS;
   set_grid(choice, x, constant(1), constant(1));
-}
-
-/* A block for 128 columns of a token and head, as of a token of many groups. */
-static plan_dim fold_blocks(const mla_fold_args *a) {
-  plan_dim x = per_rows(a->heads * (a->kv_lora_rank / 128), 1);
-  x.cap = SPECIALISE_FOLD_CTAS;
-  return x;
 }
 
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
@@ -288,9 +289,9 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
-    case OP_mla_expand: set_many(choice, &WIDE, 0); break;
+    case OP_mla_expand: set_many(choice, &ALONE, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 128, fold_blocks(args), constant(1)); break;
+    case OP_mla_fold: choose_rows(choice, 256, constant(SPECIALISE_FOLD_CTAS), constant(1)); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));

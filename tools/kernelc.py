@@ -25,13 +25,13 @@ moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_st
 rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 128, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
+SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
           "sample": 512}
 # of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
-TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 12, 1, 1, 1), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
+TILES = [(64, 32, 8, 2, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1), (128, 256, 4, 1, 1, 1)]
 # of moe_gemm
-WIDE = [(128, 256, 4, 1, 1, 1), (128, 256, 4, 1, 2, 1)]
+EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
@@ -79,9 +79,9 @@ def variants(stem):
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-              "CLUSTER": cluster, "CLUSTER_ROWS": below, "DEPTH": depth},
+              "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
              many_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))
-            for n, rows, stages, depth, cluster, below in (TILES if stem == "gemm" else WIDE)]
+            for n, rows, stages, depth, cluster, below in (TILES if stem == "gemm" else EXPERTS)]
     return few + many
 
 

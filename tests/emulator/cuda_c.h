@@ -62,7 +62,9 @@ template <class T> T emulator_shuffle_as(T x, u32 from) {
   return x;
 }
 
-template <class T> T __shfl_sync(u32, T x, u32 lane) { return emulator_shuffle_as(x, lane % 32u); }
+template <class T> T __shfl_sync(u32, T x, u32 lane, u32 width = 32u) {
+  return emulator_shuffle_as(x, threadIdx.x % 32u / width * width + lane % width);
+}
 template <class T> T __shfl_xor_sync(u32, T x, u32 mask) { return emulator_shuffle_as(x, (threadIdx.x % 32u) ^ mask); }
 template <class T> T __shfl_down_sync(u32, T x, u32 by) {
   const u32 lane = threadIdx.x % 32u;

@@ -35,6 +35,7 @@ void emulator_store_peer(u32 shared, const void *words, u32 bytes, u32 barrier);
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
 
+
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
 NUM void ptx_fence_all() {}
@@ -91,7 +92,14 @@ NUM void ptx_copy_commit() { emulator_copy_commit(); }
 #define PTX_COPY_WAIT(n) emulator_copy_wait(n)
 NUM void ptx_fence_async() {}
 
+NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
+  if (is) *(float2 *)to = make_float2(x, y);
+}
+NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
+  if (is) *(uint4 *)to = v;
+}
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }
 NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
 

@@ -86,7 +86,7 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   args.heads = s->heads;
   args.kv_lora_rank = s->rank;
   args.group_chunks = s->group_chunks;
-  kernel_variant variants[] = {{.grid = {1, 1, 1}, .threads = 128}, {.grid = {7, 1, 1}, .threads = 128}};
+  kernel_variant variants[] = {{.grid = {1, 1, 1}, .threads = 256}, {.grid = {7, 1, 1}, .threads = 256}};
   kernel_test_run(test, &args, variants, 2);
   for (u32 i = 0; i < counts->parts * s->heads; i++) check_query(&args, &parts[i / s->heads], i % s->heads);
 }

@@ -133,7 +133,7 @@ static const variant variants[] = {
                      {"SPEC_PAIR", 2}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
     {"mla_expand", TILES(128, 256, 4)},
-    {"mla_fold", 1, {THREADS(128)}},
+    {"mla_fold", 1, {THREADS(256)}},
     {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 2},
                         {"SPEC_MAPS", 1}}},
     {"router", 1, {THREADS(128)}},

@@ -91,6 +91,17 @@ static void ceiling(void **state) {
   assert_true(num_ceil(INFINITY) == INFINITY && num_ceil(-INFINITY) == -INFINITY && isnan(num_ceil(NAN)));
 }
 
+/* The same bits, but for results below 2^-126, which are below it here as well: neither changes 1 + e^x. */
+static void plain_exponential(void **state) {
+  (void)state;
+  for (u32 u = 0; u <= num_bits(87.0f); u += u < num_bits(0x1p-30f) ? 65521 : 251)
+    for (u32 negative = 0; negative < 2; negative++) {
+      f32 x = num_float(negative << 31 | u), exact = num_exp(x), plain = num_exp_plain(x);
+      assert_true(exact < 0x1p-126f ? plain < 0x1p-125f : num_bits(plain) == num_bits(exact));
+      assert_true(num_bits(num_add(1.0f, plain)) == num_bits(num_add(1.0f, exact)));
+    }
+}
+
 static void exponential(void **state) {
   (void)state;
   double worst = 0;
@@ -208,7 +219,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(exp2_for_bf16), cmocka_unit_test(weights_of_scores),
       cmocka_unit_test(exp2_of_integers),            cmocka_unit_test(ceiling),
-      cmocka_unit_test(exponential),                 cmocka_unit_test(logarithm),
+      cmocka_unit_test(exponential),                 cmocka_unit_test(plain_exponential),
+      cmocka_unit_test(logarithm),
       cmocka_unit_test(sigmoid_and_silu),            cmocka_unit_test(order_is_total),
       cmocka_unit_test(philox_known_answers),        cmocka_unit_test(philox_equals_the_full_function),
       cmocka_unit_test(digest_words),                cmocka_unit_test(high_product),
