@@ -108,7 +108,8 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
 }
 
 /* Of experts, in pairs; and of mla_expand. */
-static const many_shape SMALL = {128, 128, 6, 1, 2, 0}, MIDDLE = {128, 192, 5, 1, 2, 0}, WIDE = {128, 256, 4, 1, 2, 0}, ALONE = {128, 256, 4, 1, 1, 0};
+static const many_shape SMALL = {128, 128, 6, 1, 2, 0}, MIDDLE = {128, 192, 5, 1, 2, 0}, WIDE = {128, 256, 4, 1, 2, 0};
+static const many_shape ALONE = {128, 256, 4, 1, 1, 0};
 
 /* Tiles of gemm. Pairs gain where they share weights; larger clusters do not find room on all multiprocessors. */
 static const many_shape TILES[] = {
