@@ -31,7 +31,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
   const u32 first = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), step = gridDim.x * gridDim.y * gridDim.z;
   const u32 *count_at = a.rows_kind == ROWS_TOKENS ? &a.step->token_count : &a.step->logit_count;
   if (warp == FEW_W_WARP) {
-    if (!ptx_elect()) return;
+    if (threadIdx.x % 32u != 0) return;
     u32 row0 = 0;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
@@ -41,7 +41,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     } while (row0 < *count_at);
     return;
   }
-  if (warp == FEW_X_WARP && !ptx_elect()) return;
+  if (warp == FEW_X_WARP && threadIdx.x % 32u != 0) return;
   if (a.order != ORDER_BESIDE) ptx_grid_wait(); /* else the thread above does, behind its copies */
   if (a.order == ORDER_FIRST) ptx_grid_next();
   const u32 count = *count_at; /* on its way while the product runs */

@@ -90,11 +90,11 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid
     const few_expert e = few_find(deal, tile / across);
     const u32 n0 = tile % across * height;
     if (warp == FEW_W_WARP) {
-      if (ptx_elect()) few_copy(ring, &maps.w, true, n0, e.expert * (1u + is_silu), blocks);
+      if (threadIdx.x % 32u == 0) few_copy(ring, &maps.w, true, n0, e.expert * (1u + is_silu), blocks);
       __syncwarp();
     } else if (warp == FEW_X_WARP) {
       if (FEW_GATHERS) few_gather_x(ring, a, e, blocks);
-      else if (ptx_elect())
+      else if (threadIdx.x % 32u == 0)
         few_copy_x_row(ring, a.x + (u64)(a.row_token ? a.row_token[e.row] : e.row) * a.ldx, blocks);
       __syncwarp();
     } else {
