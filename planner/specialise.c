@@ -20,6 +20,7 @@ typedef struct few_shape {
 } few_shape;
 
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
+#define ABSORB_BLOCKS 64u
 #define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
@@ -85,7 +86,6 @@ static void set_few(specialise_choice *choice, const few_shape *few, uint32_t ti
   uint32_t stages = 2, k_blocks = 16;
   while (k_blocks > 1 && k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes) k_blocks /= 2;
   while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1) + more_bytes <= shared_bytes) stages++;
-  set_threads(choice, 192);
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", tile_n);
   add_spec(choice, "SPEC_TILE_ROWS", few->rows);
@@ -130,6 +130,7 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
     specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
     if (!few) continue;
     const bool beside = FEW[i].rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
+    set_threads(few, 192);
     set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
@@ -160,6 +161,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     const uint64_t last = shape->rows <= 8 ? shape->rows_max : (uint64_t)shape->rows_max * a->experts / a->top_k;
     specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
     if (!few) continue;
+    set_threads(few, 192);
     set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
@@ -227,10 +229,19 @@ static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_
   return count;
 }
 
-/* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. */
+/* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. With w_uk: one
+ * token, and as many blocks more as leave most multiprocessors to the attention, whose blocks need one each. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8);
+  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8), tile_n = few_tile_n(a->kv_lora_rank, a->heads, false);
   uint32_t count = 0, next = rows_min;
+  if (a->absorbs) {
+    choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};
+    set_threads(&choices[0], 256);
+    set_few(&choices[0], &FEW[0], tile_n, FEW_BYTES_BESIDE, 0);
+    set_grid(&choices[0], constant(blocks + min_u32((uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads, ABSORB_BLOCKS)), constant(1),
+             constant(1));
+    return 1;
+  }
   specialise_choice *few = next_choice(choices, &count, &next, 8 * SPECIALISE_BLOCKS / blocks, rows_max), *many;
   if (few) choose_rows(few, 256, per_rows(1, 1), constant(blocks));
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
