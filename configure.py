@@ -46,8 +46,8 @@ KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
 decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
-pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
-row_digest.cu sample.cu step.h tensor_map.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh
+router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -213,7 +213,7 @@ FLAWS = [
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
-    ("qkv_rope", 1, "qkv_absorb.cuh", "s/ptx_barrier_arrive(few_full(r));/if (threadIdx.x % 32u != 0) ptx_barrier_arrive(few_full(r));/",
+    ("qkv_rope", 1, "qkv_absorb.cuh", "s/ptx_barrier_arrive(few_full(r))/if (threadIdx.x % 32u) ptx_barrier_arrive(few_full(r))/",
      "a query that is never announced whole"),
     ("qkv_rope", 1, "qkv_absorb.cuh", "s/num_mul(v\\[1\\], scale)/v[1]/", "half of a query is not scaled"),
     ("qkv_rope", 2, "qkv_absorb.cuh", "s/ptx_barrier_wait(few_empty(r, r.stage), r.parity . 1u);//",

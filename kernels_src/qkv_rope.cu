@@ -4,9 +4,9 @@
  * [T][heads][nope_dim] bf16; of q_latent [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written; kv [pages]
  * [64][kv_lora_rank + rope_dim] bf16 of this layer: the row's place comes from the token's sequence and position, its contents from nothing
  * but the token. The 256 partial sums of the norm are 256 threads. Grid: rows, 1 + ceil(heads / 8): the first block of a token
- * writes the KV row, the others have a warp a head; one block does both. The form that goes on to W_uk: qkv_absorb.cuh. Moves heads * (nope_dim + rope_dim) * 6 bytes and
- * (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound it: the rest is read before the wait.
- * In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a token takes 3.5 us. At 2,048 rows
+ * writes the KV row, the others have a warp a head; one block does both. The form with w_uk, for one token: qkv_absorb.cuh. Moves
+ * heads * (nope_dim + rope_dim) * 6 bytes and (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound
+ * it: the rest is read before the wait. In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a token takes 3.5 us. At 2,048 rows
  * 17.3 us with one block a token, 19.3 with three (bytes: 10.6). */
 #include "spec.cuh"
 #include "reduce.cuh"

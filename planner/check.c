@@ -332,7 +332,8 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_mla_fold:
     case OP_router:
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
-    case OP_qkv_rope: return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1}; /* heads are dealt to the blocks that a token has */
+    case OP_qkv_rope: /* heads are dealt to the blocks that a token has, or all work to any blocks */
+      return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
     case OP_sample:
     case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
@@ -469,7 +470,7 @@ static status check_apart(const checker *c, const plan_op *op, const check_acces
     const plan_fixup *f = find_fixup(c, op, a->args_offset);
     for (uint32_t j = 0; j < count && a->is_write && f; j++) {
       const plan_fixup *g = find_fixup(c, op, accesses[j].args_offset);
-      if (i == j || !g || f->region != g->region) continue;
+      if (i == j || !g || f == g || f->region != g->region) continue;
       bool is_in_place = op->kernel == OP_rmsnorm && a->args_offset == offsetof(rmsnorm_args, x_out) &&
                          accesses[j].args_offset == offsetof(rmsnorm_args, x) && f->offset == g->offset;
       bool is_apart = f->offset + check_access_extent(a) <= g->offset || g->offset + check_access_extent(&accesses[j]) <= f->offset;

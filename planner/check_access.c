@@ -116,10 +116,15 @@ static void describe_qkv_rope(writer *w, const qkv_rope_args *a) {
   fixed(w, FIELD(qkv_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
   table(w, FIELD(qkv_rope, q_nope), true, TYPE_BF16, t, nope, nope);
   weight(w, FIELD(qkv_rope, w_uk), TYPE_BF16, times(nope, a->kv_lora_rank))->must_be_null = !a->absorbs;
-  check_access *latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->absorbs ? row : a->rope_dim);
-  latent->start = a->absorbs ? 0 : a->kv_lora_rank * UINT64_C(2);
+  check_access *latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
+  latent->start = a->kv_lora_rank * UINT64_C(2);
   latent->batches = a->heads;
   latent->batch_stride = row * 2;
+  if (a->absorbs) {
+    latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->kv_lora_rank);
+    latent->batches = a->heads;
+    latent->batch_stride = row * 2;
+  }
   kv_pages(w, FIELD(qkv_rope, kv), true, row);
 }
 

@@ -1,5 +1,6 @@
 /* qkv_rope.c - the CPU twin of qkv_rope: per token and head the bf16 query without rope, its rotated columns behind the latent ones,
- * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated. With w_uk then the product of each head, as gemm has it.
+ * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated. With w_uk then the
+ * product of each head, as gemm has it.
  * NUMERICS.md "qkv_rope". Read next: rows.h. */
 #include "cpu.h"
 #include "rows.h"
