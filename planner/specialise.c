@@ -20,7 +20,6 @@ typedef struct few_shape {
 } few_shape;
 
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
-#define ABSORB_BLOCKS 64u
 #define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX},
@@ -230,7 +229,7 @@ static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_
 }
 
 /* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. With w_uk: one
- * token, and as many blocks more as leave most multiprocessors to the attention, whose blocks need one each. */
+ * token, and blocks for its products. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8), tile_n = few_tile_n(a->kv_lora_rank, a->heads, false);
   uint32_t count = 0, next = rows_min;
@@ -238,8 +237,8 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
     choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};
     set_threads(&choices[0], 256);
     set_few(&choices[0], &FEW[0], tile_n, FEW_BYTES_BESIDE, 0);
-    set_grid(&choices[0], constant(blocks + min_u32((uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads, ABSORB_BLOCKS)), constant(1),
-             constant(1));
+    const uint32_t tiles = (uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads;
+    set_grid(&choices[0], constant(blocks + min_u32(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
     return 1;
   }
   specialise_choice *few = next_choice(choices, &count, &next, 8 * SPECIALISE_BLOCKS / blocks, rows_max), *many;
