@@ -78,9 +78,38 @@ static status check_order(const branches_plan *p, const plan_op *before, const p
   return OK;
 }
 
+static bool has_pointer(const branches_plan *p, const plan_op *op, uint32_t args_offset) {
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (p->fixups[op->first_fixup + i].args_offset == args_offset) return true;
+  return false;
+}
+
+/* The op, none of the side branch, that is launched before this one in steps of so many rows; NULL: none. */
+static const plan_op *op_before(const branches_plan *p, const plan_op *op, uint32_t rows) {
+  for (const plan_op *other = op; other-- > p->ops;)
+    if (other->branch != BRANCH_SIDE && other->rows_min <= rows && rows <= other->rows_max) return other;
+  return NULL;
+}
+
+/* A norm that adds up what experts made reads the routing before it waits. That is complete: the product in front of it may start when the
+ * experts' first product has waited for the routing, and the norm when that product has started. */
+static status check_routing(const branches_plan *p, const plan_op *op) {
+  if (op->kernel != OP_rmsnorm || !has_pointer(p, op, offsetof(rmsnorm_args, experts))) return OK;
+  for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be others from these rows on */
+    const uint32_t rows = from->rows_min;
+    if (rows < op->rows_min || rows > op->rows_max) continue;
+    const plan_op *second = op_before(p, op, rows), *first = second ? op_before(p, second, rows) : NULL;
+    if (!first || first->kernel != OP_moe_gemm || second->kernel != OP_moe_gemm)
+      return FAIL(ERR_FORMAT, "check: op %s reads the routing early, which only both products of the experts right before it allow",
+                  name_of(p, op));
+  }
+  return OK;
+}
+
 status check_branches(const branches_plan *p) {
   uint32_t count = p->header->ops.count, first = UINT32_MAX;
   const plan_op *before = NULL;
+  for (uint32_t i = 0; i < count; i++) TRY(check_routing(p, &p->ops[i]));
   for (uint32_t i = 0; i < count; i++) {
     const plan_op *op = &p->ops[i];
     if (op->branch == BRANCH_SIDE) TRY(check_regions(p, op));

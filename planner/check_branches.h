@@ -3,7 +3,8 @@
  * A window goes from the first op of the side branch up to the op that joins. Every work buffer that an op in it uses must be alive
  * during all of it, so that no two of them share bytes (check.c tests that of buffers alive together), and none that one branch writes
  * may be used by the other. In steps without branches an op may start beside the one before it if that is of the other branch in the same
- * window, and lets it start no earlier than when all that was before is complete (enum op_order). Read next: check.c. */
+ * window, and lets it start no earlier than when all that was before is complete (enum op_order). A norm that reads the routing before it
+ * waits stands right behind the experts' products. Read next: check.c. */
 #ifndef VERBATIM_CHECK_BRANCHES_H
 #define VERBATIM_CHECK_BRANCHES_H
 #include "base.h"

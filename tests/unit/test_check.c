@@ -186,7 +186,7 @@ static void nothing_waits_for_the_side(editable *e) {
   for (uint32_t i = 0; i < e->h->ops.count; i++)
     if (e->ops[i].branch == BRANCH_JOIN) e->ops[i].branch = BRANCH_MAIN;
 }
-static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 experts down")->branch = BRANCH_SIDE; }
+static void branches_share_a_buffer(editable *e) { find_op(e, "layer 1 moe_sort")->branch = BRANCH_SIDE; }
 static void a_buffer_is_free_beside_the_side(editable *e) {
   plan_buffer *b = find_buffer(e, "layer 1 shared gate_up");
   while (b->last_op > 0 && e->ops[b->last_op].branch != BRANCH_SIDE) b->last_op--;
@@ -201,6 +201,7 @@ static void an_op_has_branches_and_an_order(editable *e) {
 static void an_op_comes_too_early(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 1 shared down")))->order = ORDER_CHAIN; }
 static void an_op_starts_beside_its_own_branch(editable *e) { find_op(e, "layer 1 shared down")->branch = BRANCH_MAIN; }
 static void an_order_is_unknown(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 o_proj")))->order = 3; }
+static void the_routing_may_be_incomplete(editable *e) { find_op(e, "layer 1 experts down")->branch = BRANCH_SIDE; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
 #define FAULT(name, words_) \
@@ -278,6 +279,7 @@ static const struct {
     FAULT(an_op_comes_too_early, "starts beside the one before it"),
     FAULT(an_op_starts_beside_its_own_branch, "starts beside the one before it"),
     FAULT(an_order_is_unknown, "has order 3"),
+    FAULT(the_routing_may_be_incomplete, "reads the routing early"),
 };
 
 static void every_planted_fault_is_caught(void **state) {
