@@ -6,8 +6,8 @@
  * but the token. The 256 partial sums of the norm are 256 threads. Grid: rows, 1 + ceil(heads / 8): the first block of a token
  * writes the KV row, the others have a warp a head; one block does both. The form with w_uk, for one token: qkv_absorb.cuh. Moves
  * heads * (nope_dim + rope_dim) * 6 bytes and (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound
- * it: the rest is read before the wait. In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a token takes 3.5 us. At 2,048 rows
- * 17.3 us with one block a token, 19.3 with three (bytes: 10.6). */
+ * it: the rest is read before the wait. In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a
+ * token takes 3.5 us. At 2,048 rows 17.3 us with one block a token, 19.3 with three (bytes: 10.6). */
 #include "spec.cuh"
 #include "reduce.cuh"
 
