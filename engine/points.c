@@ -29,7 +29,7 @@ typedef struct output { /* one of an op, in numbers of its type; what is 0 is 1,
   uint64_t segments, segment_stride;
   uint32_t pairs;
   const char *what;     /* behind the op's name, or null    */
-  const char *instead;  /* of the op's own name in its layer, or null */
+  const char *instead;  /* the name of a gemm that the op does as well, or null */
 } output;
 
 static uint64_t number_bytes(uint32_t type) { return type == VERBATIM_POINT_BF16 ? 2 : 4; }
@@ -137,7 +137,8 @@ static status add(maker *m, output o) {
   TRY(find_place(m, &o, f, &place));
   TRY(make_name(m, o.what, o.instead, &name));
   uint32_t number = find_point(m, name), is_attention = op_of(m)->kernel == KERNEL_mla_attn || op_of(m)->kernel == KERNEL_mla_fold;
-  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = is_attention ? (uint32_t)KERNEL_mla_attn : op_of(m)->kernel,
+  uint32_t kernel = is_attention ? (uint32_t)KERNEL_mla_attn : o.instead ? (uint32_t)KERNEL_gemm : op_of(m)->kernel;
+  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = kernel,
                           .type = o.type, .count = (uint32_t)(o.columns * o.segments * o.pairs), .of_logits = o.rows == POINT_LOGITS};
   if (number == m->count) {
     m->list[number] = point;
