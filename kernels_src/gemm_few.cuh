@@ -36,7 +36,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     u32 row0 = 0;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
-        few_copy(ring, &maps.w, true, tile % across * height, tile / across * (1u + is_silu), blocks);
+        few_copy(ring, &maps.w, true, tile % across * height, tile / across * (1u + is_silu), blocks, SPEC_TILE_ROWS == 1u);
       if (row0 == 0) ptx_grid_wait();
       row0 += SPEC_TILE_ROWS;
     } while (row0 < *count_at);
