@@ -16,7 +16,7 @@
  * At 64 rows 13.4 us for 2112 x 7168, 20.9 for 24576 x 1536, 58.2 for 7168 x 16384.
  * Lost: stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two blocks share a multiprocessor (there 4.8 us); all
  * code run once before the wait (+19 us in a step of 2,322).
- * One row is paced (few_copy): a norm beside a ring that asks for all at once takes up to twice its time; in a step of DeepSeek-V2-Lite, us,
+ * One row is paced (few_copy): a norm beside a ring that asks for all at once takes up to twice its time. A step of DeepSeek-V2-Lite, us:
  * without 2,053, with 120 cycles for 16 KB 2,034, with 200 to 420 2,011 to 2,021, with 700 2,063, with 1,000 2,170. A stage costs 0.13 us
  * beside its 10 ns for 16 k. Rings just large enough, which let blocks come earlier, in twos (+124) or one a multiprocessor (+72), lost:
  * two on one multiprocessor share its shared memory, which bounds the chain.
