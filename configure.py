@@ -46,8 +46,8 @@ KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
 decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
-pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_rope.cu reduce.cuh rmsnorm.cu
-rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh
+rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -111,6 +111,8 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
     "sample": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
+EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
+                         for n, blocks, stages in ((64, 2, 2), (24, 1, 3))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
@@ -217,6 +219,13 @@ FLAWS = [
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
+    ("qkv_rope", 1, "qkv_absorb.cuh", "s/ptx_barrier_arrive(few_full(r))/if (threadIdx.x % 32u) ptx_barrier_arrive(few_full(r))/",
+     "a query that is never announced whole"),
+    ("qkv_rope", 1, "qkv_absorb.cuh", "s/num_mul(v\\[1\\], scale)/v[1]/", "half of a query is not scaled"),
+    ("qkv_rope", 2, "qkv_absorb.cuh", "s/ptx_barrier_wait(few_empty(r, r.stage), r.parity . 1u);//",
+     "a query is overwritten before it has been multiplied"),
+    ("qkv_rope", 2, "qkv_absorb.cuh", "s/block - apart, count - apart, shared/block - apart, count - apart + 1u, shared/",
+     "tiles are left out"),
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),

@@ -32,8 +32,10 @@ static bench_cost rmsnorm_cost(const scope *s, const rmsnorm_args *a) {
 
 static bench_cost qkv_rope_cost(const scope *s, const qkv_rope_args *a) {
   uint64_t kv = (uint64_t)a->kv_lora_rank + a->rope_dim, q = (uint64_t)a->heads * (a->nope_dim + a->rope_dim);
-  return (bench_cost){.weight_bytes = 2ull * a->kv_lora_rank, .activation_bytes = s->rows * ((kv + q) * 6 + a->rope_dim * 4ull + 8),
-                      .flops = (double)s->rows * (4.0 * a->kv_lora_rank + 3.0 * a->rope_dim * (1 + a->heads))};
+  uint64_t latent = a->absorbs ? (uint64_t)a->heads * a->kv_lora_rank : 0, product = latent * a->nope_dim;
+  return (bench_cost){.weight_bytes = 2ull * (a->kv_lora_rank + product),
+                      .activation_bytes = s->rows * ((kv + q) * 6 + latent * 2 + a->rope_dim * 4ull + 8),
+                      .flops = (double)s->rows * (4.0 * a->kv_lora_rank + 3.0 * a->rope_dim * (1 + a->heads) + 2.0 * (double)product)};
 }
 
 /* Of a row of a product's result with n weight rows. */

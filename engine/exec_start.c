@@ -96,8 +96,8 @@ static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char 
 }
 
 /* On the GPU; the CPU machine's one function of an op can run all its probes. */
-static bool can_gather(const exec *self, const plan_kernel *kernel) {
-  return !self->options.device || spec_value(self->plan, kernel, "SPEC_K_BLOCKS") > 0;
+static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe) {
+  return !self->options.device || self_check_is_for_form(probe, spec_value(self->plan, kernel, "SPEC_K_BLOCKS") > 0);
 }
 
 /* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */
@@ -163,7 +163,7 @@ static status check_variant(exec *self, uint32_t variant, uint8_t *image) {
   for (uint32_t i = 0; i < self_check_count(); i++) {
     self_check_launch launch;
     if (!self_check_is_for(i, kernel->kernel, &self->plan->header->model)) continue;
-    if (self_check_gathers(i) && !can_gather(self, kernel)) continue;
+    if (!can_run(self, kernel, i)) continue;
     probes++;
     const uint8_t *result = run_self_check(self, variant, i, image, &launch);
     digest expected = self_check_answer(i), found = self_check_digest(&launch, result);

@@ -77,6 +77,11 @@ static void map_moe_gemm(const build *b, const moe_gemm_args *a, tensor_shape sh
   shapes[1].dims = value_of(b, "SPEC_TILE_ROWS") == 1 ? 3 : 2;
 }
 
+static void map_qkv_rope(const build *b, const qkv_rope_args *a, tensor_shape shapes[2]) {
+  shapes[0] = few_weights(b, a->w_uk, a->kv_lora_rank, a->nope_dim, a->heads, (uint64_t)a->kv_lora_rank * a->nope_dim, Y_BF16);
+  shapes[1] = shapes[0];
+}
+
 /* mla_decode.cuh, mla_pair.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's
  * pages do. */
 static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
@@ -120,6 +125,7 @@ void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const 
   switch (kernel) {
     case KERNEL_gemm: (is_many(&b) ? map_gemm_many : map_gemm)(&b, args, shapes); break;
     case KERNEL_moe_gemm: (is_many(&b) ? map_moe_gemm_many : map_moe_gemm)(&b, args, shapes); break;
+    case KERNEL_qkv_rope: map_qkv_rope(&b, args, shapes); break;
     case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
     case KERNEL_mla_expand: map_expand(&b, args, shapes); break;
     case KERNEL_mla_prefill: map_prefill(args, shapes); break;

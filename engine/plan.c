@@ -44,7 +44,7 @@ enum {
   OPTIONAL_embed = 0,
   OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
                      POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
-  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale),
+  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk),
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
                       POINTER_BIT(mla_attn_args, pieces),

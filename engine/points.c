@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "num.h"
 
-#define OF_ONE_OP_MAX 3u /* points */
+#define OF_ONE_OP_MAX 4u /* points */
 
 typedef struct maker {
   const plan *plan;
@@ -29,6 +29,7 @@ typedef struct output { /* one of an op, in numbers of its type; what is 0 is 1,
   uint64_t segments, segment_stride;
   uint32_t pairs;
   const char *what;     /* behind the op's name, or null    */
+  const char *instead;  /* the name of a gemm that the op does as well, or null */
 } output;
 
 static uint64_t number_bytes(uint32_t type) { return type == VERBATIM_POINT_BF16 ? 2 : 4; }
@@ -99,15 +100,16 @@ static status find_place(const maker *m, const output *o, const plan_fixup *f, p
 
 /* === Points ================================================================================================================= */
 
-static status make_name(maker *m, const char *what, const char **name) {
+static status make_name(maker *m, const char *what, const char *instead, const char **name) {
   const plan_op *op = m->attention == UINT32_MAX || op_of(m)->kernel != KERNEL_mla_fold ? op_of(m) : &m->plan->ops[m->attention];
   const char *text = plan_string(m->plan, op->name);
   *name = text;
-  if (!what) return OK;
-  size_t bytes = strlen(text) + strlen(what) + 2;
+  if (!what && !instead) return OK;
+  const char *end = instead ? strrchr(text, ' ') : NULL;
+  size_t kept = end ? (size_t)(end - text) : instead ? 0 : strlen(text), bytes = kept + strlen(instead ? instead : what) + 2;
   void *memory;
   TRY(arena_take(m->host, bytes, &memory));
-  snprintf(memory, bytes, "%s %s", text, what);
+  snprintf(memory, bytes, "%.*s%s%s", (int)kept, text, kept ? " " : "", instead ? instead : what);
   *name = memory;
   return OK;
 }
@@ -133,9 +135,10 @@ static status add(maker *m, output o) {
   if (o.segments == 0) o.segments = 1;
   if (o.pairs == 0) o.pairs = 1;
   TRY(find_place(m, &o, f, &place));
-  TRY(make_name(m, o.what, &name));
+  TRY(make_name(m, o.what, o.instead, &name));
   uint32_t number = find_point(m, name), is_attention = op_of(m)->kernel == KERNEL_mla_attn || op_of(m)->kernel == KERNEL_mla_fold;
-  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = is_attention ? (uint32_t)KERNEL_mla_attn : op_of(m)->kernel,
+  uint32_t kernel = is_attention ? (uint32_t)KERNEL_mla_attn : o.instead ? (uint32_t)KERNEL_gemm : op_of(m)->kernel;
+  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = kernel,
                           .type = o.type, .count = (uint32_t)(o.columns * o.segments * o.pairs), .of_logits = o.rows == POINT_LOGITS};
   if (number == m->count) {
     m->list[number] = point;
@@ -177,8 +180,11 @@ static status add_qkv_rope(maker *m, const qkv_rope_args *a) {
   TRY(add(m, (output){FIELD(qkv_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
   TRY(add(m, (output){FIELD(qkv_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
                       .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"}));
-  return add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row,
-                         .what = "kv"});
+  TRY(add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row,
+                      .what = "kv"}));
+  if (!a->absorbs) return OK;
+  return add(m, (output){FIELD(qkv_rope, q_latent), .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
+                         .columns = a->kv_lora_rank, .segments = a->heads, .segment_stride = row, .instead = "absorb"});
 }
 
 static uint32_t type_of(uint32_t y_kind) { return y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16; }

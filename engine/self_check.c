@@ -40,9 +40,10 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
   return row->kernel == kernel && fits;
 }
 
-bool self_check_gathers(uint32_t index) {
+bool self_check_is_for_form(uint32_t index, bool is_few) {
   const probe_row *row = row_at(index);
-  return row->kernel == KERNEL_moe_gemm && self_check_cases_gather(row->form);
+  if (row->kernel == KERNEL_qkv_rope) return self_check_cases_absorb(row->form) == is_few;
+  return is_few || row->kernel != KERNEL_moe_gemm || !self_check_cases_gather(row->form);
 }
 
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {

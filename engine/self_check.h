@@ -29,8 +29,8 @@ uint32_t self_check_count(void);
 /* Whether the probe is one of the kernel's, for models of these dimensions. index < self_check_count(). */
 bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model);
 
-/* Whether its rows are gathered, which a product of many rows cannot do. */
-bool self_check_gathers(uint32_t index);
+/* Whether a kernel with or without the form for few rows can run it: only that gathers rows, and only it has qkv_rope's products. */
+bool self_check_is_for_form(uint32_t index, bool is_few);
 
 /* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: where the machine will have the image. */
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);

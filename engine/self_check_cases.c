@@ -225,7 +225,9 @@ void self_check_cases_rmsnorm(self_check_image *image) {
 }
 
 /* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves, a scale of the query. 2: rows of three
- * sequences in turn. */
+ * sequences in turn. 3: as 1, with the products. */
+bool self_check_cases_absorb(uint32_t form) { return form == 3; }
+
 void self_check_cases_qkv_rope(self_check_image *image) {
   enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
   const bool small = image->form > 0;
@@ -233,7 +235,7 @@ void self_check_cases_qkv_rope(self_check_image *image) {
   const places *placed = image->form == 2 ? &mixed_places : &few_places;
   qkv_rope_args a = {.step = take_step(image, placed->count, 0, 0), .q_stride = HEADS * (nope + rope) + 4, .kv_in_stride = rank + rope + 8,
                      .heads = HEADS, .nope_dim = nope, .rope_dim = rope, .kv_lora_rank = rank, .block_table_stride = 3, .eps = 1e-6f,
-                     .half_split = image->form == 1};
+                     .half_split = image->form % 2, .absorbs = self_check_cases_absorb(image->form)};
   f32 *q = take(image, (placed->count + 1) * a.q_stride * 4ull), *kv_in = take(image, (placed->count + 1) * a.kv_in_stride * 4ull);
   f32 *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
   bf16 *weight = take(image, rank * 2ull);
@@ -249,8 +251,13 @@ void self_check_cases_qkv_rope(self_check_image *image) {
   a.q = q;
   a.kv_in = kv_in;
   a.cos_sin = cos_sin;
-  a.q_scale = image->form == 1 ? scale : NULL;
+  a.q_scale = image->form % 2 ? scale : NULL;
   a.weight = weight;
+  if (a.absorbs) {
+    bf16 *w_uk = take(image, (u64)HEADS * rank * nope * 2);
+    for (u32 i = 0; i < HEADS * rank; i++) fill_product(image, w_uk + (u64)i * nope, nope, i % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN, 1);
+    a.w_uk = w_uk;
+  }
   a.q_nope = take(image, (placed->count + 1) * HEADS * nope * 2ull);
   a.q_latent = take(image, (placed->count + 1) * HEADS * (u64)(rank + rope) * 2);
   a.kv = take(image, (u64)PLACED_PAGES * PAGE_TOKENS * (rank + rope) * 2);

@@ -15,6 +15,10 @@
  *   7168 x 16384 56.0, 55.9, 55.8 (54.6; 60.7, 63.9)    129280 x 7168 428, 431, 439 (431; 407, 422)
  * Lost: elected threads as in many.cuh (0 to 8 % slower); stages of 128 k of 16 weight rows (2048 x 2048 5.1 us); rings so small that two
  * blocks share a multiprocessor (there 4.8 us); all code run once before the wait (+19 us in a step of 2,322).
+ * One row is paced (few_copy): a norm beside a ring that asks for all at once takes up to twice its time. A step of DeepSeek-V2-Lite, us:
+ * without 2,053, with 120 cycles for 16 KB 2,034, with 200 to 420 2,011 to 2,021, with 700 2,063, with 1,000 2,170. A stage costs 0.13 us
+ * beside its 10 ns for 16 k. Rings just large enough, which let blocks come earlier, in twos (+124) or one a multiprocessor (+72), lost:
+ * two on one multiprocessor share its shared memory, which bounds the chain.
  * Weights tiled anew, so that a stage is one contiguous piece, were 5 to 8 % faster in a run of their own, and are a second layout. */
 #ifndef VERBATIM_GEMM_FEW_CUH
 #define VERBATIM_GEMM_FEW_CUH
@@ -35,7 +39,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
     u32 row0 = 0;
     do {
       for (u32 tile = first; tile < tiles; tile += step)
-        few_copy(ring, &maps.w, true, tile % across * height, tile / across * (1u + is_silu), blocks);
+        few_copy(ring, &maps.w, true, tile % across * height, tile / across * (1u + is_silu), blocks, SPEC_TILE_ROWS == 1u);
       if (row0 == 0) ptx_grid_wait();
       row0 += SPEC_TILE_ROWS;
     } while (row0 < *count_at);

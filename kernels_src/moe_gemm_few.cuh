@@ -9,7 +9,10 @@
  *
  * On an H200 (CUDA 13.0, driver 580), gate and up with silu, then down, us in a graph of overlapping calls, in brackets the bytes of the
  * experts in use at 4.0 TB/s: 64 experts, 6 a token, 2048 x 1408: 30.4 for 1 token (26.0), 261 for 32 (268); 256 experts, 8 a token,
- * 7168 x 2048: 176 for 1 (176), 3,400 for 32 (3,721). */
+ * 7168 x 2048: 176 for 1 (176), 3,400 for 32 (3,721). In a step of one token the first one's blocks end up to 6 us apart, so what the
+ * second one's ring holds counts: tiles of 32 rows in stages of 16 KB, 226 KB in all, take 2,053 us a step where 64 and 48 rows in 150 KB
+ * take 2,087. Lost there, us a step: stages of 8 KB (+180), of 32 KB (+24), half the memory for each of the two so that both are there at
+ * once (+21), tiles given out by a counter (+10), boxes without a word to L2 (+60) or by several lanes (+45). */
 #ifndef VERBATIM_MOE_GEMM_FEW_CUH
 #define VERBATIM_MOE_GEMM_FEW_CUH
 #include "few.cuh"

@@ -4,10 +4,10 @@
  * [T][heads][nope_dim] bf16; of q_latent [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written; kv [pages]
  * [64][kv_lora_rank + rope_dim] bf16 of this layer: the row's place comes from the token's sequence and position, its contents from nothing
  * but the token. The 256 partial sums of the norm are 256 threads. Grid: rows, 1 + ceil(heads / 8): the first block of a token
- * writes the KV row, the others have a warp a head; one block does both. Moves heads * (nope_dim + rope_dim) * 6 bytes and
- * (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound it: the rest is read before the wait.
- * In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a token takes 3.5 us. At 2,048 rows
- * 17.3 us with one block a token, 19.3 with three (bytes: 10.6). */
+ * writes the KV row, the others have a warp a head; one block does both. The form with w_uk, for one token: qkv_absorb.cuh. Moves
+ * heads * (nope_dim + rope_dim) * 6 bytes and (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound
+ * it: the rest is read before the wait. In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a
+ * token takes 3.5 us. At 2,048 rows 17.3 us with one block a token, 19.3 with three (bytes: 10.6). */
 #include "spec.cuh"
 #include "reduce.cuh"
 
@@ -59,11 +59,10 @@ NUM void split_head(const qkv_rope_args &a, u32 t, u32 head, const float2 *cos_s
                  scale);
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS) void qkv_rope(const __grid_constant__ qkv_rope_args a) {
-  __shared__ f32 shared[SPEC_THREADS];
-  ptx_grid_next();
-  const u32 t = blockIdx.x, j = threadIdx.x;
-  const bool is_row = t < a.step->token_count, has_kv = blockIdx.y == 0, is_alone = gridDim.y == 1;
+/* What block `part` of a token's `parts` does; the first thing that it reads of this step comes behind the wait. */
+NUM void take_part(const qkv_rope_args &a, u32 t, u32 part, u32 parts, f32 *shared) {
+  const u32 j = threadIdx.x;
+  const bool is_row = t < a.step->token_count, has_kv = part == 0, is_alone = parts == 1;
   const u32 position = is_row ? a.position[t] : 0;
   const u32 page = is_row && has_kv ? a.block_table[(u64)a.seq[t] * a.block_table_stride + position / PAGE_TOKENS] : 0;
   const float2 *cos_sin = (const float2 *)a.cos_sin + (u64)position * (a.rope_dim / 2);
@@ -75,6 +74,16 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void qkv_rope(const __grid
   if (!is_row) return;
   if (has_kv) write_row(a, t, position, page, cos_sin, weight, shared);
   if (has_kv && !is_alone) return;
-  const u32 blocks = is_alone ? 1u : gridDim.y - 1u, block = is_alone ? 0 : blockIdx.y - 1u;
+  const u32 blocks = is_alone ? 1u : parts - 1u, block = is_alone ? 0 : part - 1u;
   for (u32 head = block * WARPS + j / 32u; head < a.heads; head += blocks * WARPS) split_head(a, t, head, cos_sin, scale);
 }
+
+#if SPEC_MAPS
+#include "qkv_absorb.cuh"
+#else
+extern "C" __global__ __launch_bounds__(SPEC_THREADS) void qkv_rope(const __grid_constant__ qkv_rope_args a) {
+  __shared__ f32 shared[SPEC_THREADS];
+  ptx_grid_next();
+  take_part(a, blockIdx.x, blockIdx.y, gridDim.y, shared);
+}
+#endif

@@ -239,7 +239,7 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
   if (n < 8 || n > 64 || n % 8 || (rows != 1 && rows != 8 && rows != 16 && rows != 32) || stages < 2 || stages > 63 ||
-      blocks < 1 || blocks > 16 || k->threads != 192 || spec_of(c, k, "SPEC_MAPS") != 1)
+      blocks < 1 || blocks > 16 || k->threads != (k->kernel == OP_qkv_rope ? 256 : 192) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;
   uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
   return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
@@ -262,8 +262,8 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
 /* What the kernel is built for, and the dynamic shared memory that it then uses. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
-  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand) {
-    bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
+  bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
+  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand || (k->kernel == OP_qkv_rope && is_few)) {
     shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
@@ -334,7 +334,8 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_mla_fold:
     case OP_router:
     case OP_moe_sort: return (wanted_grid){1, 1, 1};
-    case OP_qkv_rope: return (wanted_grid){rows, 1, 1}; /* heads are dealt to the blocks that a token has */
+    case OP_qkv_rope: /* heads are dealt to the blocks that a token has, or all work to any blocks */
+      return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1};
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
     case OP_sample:
     case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
@@ -354,6 +355,15 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   if (x % max_u32(1, spec_of(c, &c->kernels[op->variant], "SPEC_PAIR")))
     return FAIL(ERR_FORMAT, "check: op %s: its grid has a block without a partner at %u rows", text(c, op->name), rows);
   return OK;
+}
+
+/* The form of qkv_rope with its product, and no other, is for ops that have it. */
+static status check_absorb(const checker *c, const plan_op *op, const void *args) {
+  const qkv_rope_args *a = args;
+  if (op->kernel != OP_qkv_rope) return OK;
+  const plan_kernel *k = &c->kernels[op->variant];
+  if ((spec_of(c, k, "SPEC_K_BLOCKS") != 0) == (a->absorbs != 0) && (!a->absorbs || a->nope_dim % 64 == 0)) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
 }
 
 static status check_gather(const checker *c, const plan_op *op, const void *args) {
@@ -462,7 +472,7 @@ static status check_apart(const checker *c, const plan_op *op, const check_acces
     const plan_fixup *f = find_fixup(c, op, a->args_offset);
     for (uint32_t j = 0; j < count && a->is_write && f; j++) {
       const plan_fixup *g = find_fixup(c, op, accesses[j].args_offset);
-      if (i == j || !g || f->region != g->region) continue;
+      if (i == j || !g || f == g || f->region != g->region) continue;
       bool is_in_place = op->kernel == OP_rmsnorm && a->args_offset == offsetof(rmsnorm_args, x_out) &&
                          accesses[j].args_offset == offsetof(rmsnorm_args, x) && f->offset == g->offset;
       bool is_apart = f->offset + check_access_extent(a) <= g->offset || g->offset + check_access_extent(&accesses[j]) <= f->offset;
@@ -484,6 +494,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_grid(c, op, args, rows));
   TRY(check_row(c, op, args));
   TRY(check_gather(c, op, args));
+  TRY(check_absorb(c, op, args));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);

@@ -35,9 +35,10 @@ static check_access *table(writer *w, size_t field, bool is_write, uint32_t type
   return a;
 }
 
-static void weight(writer *w, size_t field, uint32_t type, uint64_t elements) {
+static check_access *weight(writer *w, size_t field, uint32_t type, uint64_t elements) {
   check_access *a = table(w, field, false, type, 1, elements, elements);
   a->region = REGION_WEIGHTS;
+  return a;
 }
 
 /* One contiguous piece of another region at the place that plan_io names. */
@@ -114,10 +115,16 @@ static void describe_qkv_rope(writer *w, const qkv_rope_args *a) {
   describe_block_table(w, FIELD(qkv_rope, block_table), a->block_table_stride);
   fixed(w, FIELD(qkv_rope, q_scale), false, REGION_TABLES, IO(q_scale), w->l->max_len * UINT64_C(4))->is_optional = 1;
   table(w, FIELD(qkv_rope, q_nope), true, TYPE_BF16, t, nope, nope);
+  weight(w, FIELD(qkv_rope, w_uk), TYPE_BF16, times(nope, a->kv_lora_rank))->must_be_null = !a->absorbs;
   check_access *latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->rope_dim);
   latent->start = a->kv_lora_rank * UINT64_C(2);
   latent->batches = a->heads;
   latent->batch_stride = row * 2;
+  if (a->absorbs) {
+    latent = table(w, FIELD(qkv_rope, q_latent), true, TYPE_BF16, t, times(a->heads, row), a->kv_lora_rank);
+    latent->batches = a->heads;
+    latent->batch_stride = row * 2;
+  }
   kv_pages(w, FIELD(qkv_rope, kv), true, row);
 }
 

@@ -6,7 +6,7 @@
 #include "base.h"
 #include "plan_format.h"
 
-#define CHECK_ACCESS_MAX 11u
+#define CHECK_ACCESS_MAX 13u
 #define CHECK_ACCESS_ANY_IO UINT32_MAX
 
 enum check_type { TYPE_BF16, TYPE_F32, TYPE_U32, TYPE_U64, TYPE_STRUCT };

@@ -195,16 +195,21 @@ static matrix add_block_norm(graph *g, const char *what, const char *name) {
   return h;
 }
 
-static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape) {
+/* For launch rows from rows_min on. */
+static void add_gemm_from(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape, uint32_t rows_min) {
   shape.ldx = x.stride;
   shape.ldy = y.stride;
   if (shape.batches == 0) shape.batches = 1;
   const draft_ref refs[] = {ARG(gemm_args, step, g->step, 0), ARG(gemm_args, x, x.buffer, x.offset), ARG(gemm_args, w, weight, 0),
                             ARG(gemm_args, y, y.buffer, y.offset)};
   add_op_ordered(g, (op_call){.kernel = OP_gemm, .what = what, .args = &shape, .args_bytes = sizeof shape, .refs = refs,
-                              .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = 1,
+                              .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = rows_min,
                               .rows_max = shape.rows_kind == ROWS_LOGITS ? g->l->max_logit_rows : g->l->max_batch_tokens},
                  &shape.order);
+}
+
+static void add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape) {
+  add_gemm_from(g, what, x, weight, y, shape, 1);
 }
 
 /* === Attention ========================================================================================================== */
@@ -246,7 +251,7 @@ static uint64_t kv_layer_bytes(const graph *g) {
   return (uint64_t)g->l->kv_pages * PAGE_TOKENS * (g->m->kv_lora_rank + g->m->rope_dim) * 2;
 }
 
-/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk. */
+/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk; of one token by one op. */
 static queries add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
@@ -276,12 +281,24 @@ static queries add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, q_scale, g->q_scale, 0),
                             ARG(qkv_rope_args, q_nope, q_nope.buffer, 0),
                             ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
-                            ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g))};
-  ADD_OP(g, OP_qkv_rope, "qkv_rope", a, refs, ROWS_TOKENS);
+                            ARG(qkv_rope_args, kv, g->kv, g->layer * kv_layer_bytes(g)),
+                            ARG(qkv_rope_args, w_uk, w_uk, 0)};
+  op_call call = {.kernel = OP_qkv_rope, .what = "qkv_rope", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->max_batch_tokens};
+  a.absorbs = made_rows(g) == ROWS_TOKENS; /* else the one token may be of a prompt */
+  if (a.absorbs) {
+    call.rows_max = 1;
+    add_op_rows(g, call);
+    call.rows_min = 2;
+    call.rows_max = g->l->max_batch_tokens;
+    a.absorbs = 0;
+  }
+  call.ref_count--;
+  if (call.rows_min <= call.rows_max) add_op_rows(g, call);
   g->token_rows = made_rows(g);
-  add_gemm(g, "absorb", q_nope, w_uk, q_latent,
+  add_gemm_from(g, "absorb", q_nope, w_uk, q_latent,
            (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
-                       .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row});
+                       .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row}, call.rows_min);
   g->token_rows = ROWS_TOKENS;
   return (queries){q_nope, q_latent};
 }

@@ -25,7 +25,7 @@ typedef struct few_shape {
 static const few_shape FEW[] = {
     {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
 static const few_shape FEW_OF_EXPERT[] = {
-    {1, 1, 20 << 10, 150 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, FEW_BYTES_MAX}};
+    {1, 1, 20 << 10, 226 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, FEW_BYTES_MAX}};
 
 static plan_dim constant(uint32_t count) { return (plan_dim){.constant = count}; }
 static plan_dim per_rows(uint32_t mul, uint32_t div) { return (plan_dim){.rows_mul = mul, .rows_div = div}; }
@@ -67,13 +67,13 @@ static uint64_t few_cost(uint64_t columns, uint64_t batches, uint32_t height, ui
   return div_up(div_up(columns, height) * batches, SPECIALISE_BLOCKS) * tile_n;
 }
 
-/* The tallest tile whose busiest multiprocessor has at most 3 % more rows than with the best one: fewer, longer tiles cost less.
- * silu: a tile gives half as many columns as it has weight rows. */
-static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu) {
+/* The tallest tile of at most `most` rows whose busiest multiprocessor has at most 3 % more rows than with the best one: fewer, longer
+ * tiles cost less. silu: a tile gives half as many columns as it has weight rows. */
+static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32_t most) {
   uint64_t least = UINT64_MAX;
   uint32_t best = 8;
-  for (uint32_t n = 8; n <= 64; n += 8) least = min_u64(least, few_cost(columns, batches, silu ? n / 2 : n, n));
-  for (uint32_t n = 8; n <= 64; n += 8)
+  for (uint32_t n = 8; n <= most; n += 8) least = min_u64(least, few_cost(columns, batches, silu ? n / 2 : n, n));
+  for (uint32_t n = 8; n <= most; n += 8)
     if (few_cost(columns, batches, silu ? n / 2 : n, n) * 100 <= least * 103) best = n;
   return best;
 }
@@ -89,7 +89,6 @@ static void set_few(specialise_choice *choice, const few_shape *few, uint32_t ti
   uint32_t stages = 2, k_blocks = 16;
   while (k_blocks > 1 && k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes) k_blocks /= 2;
   while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1) + more_bytes <= shared_bytes) stages++;
-  set_threads(choice, 192);
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", tile_n);
   add_spec(choice, "SPEC_TILE_ROWS", few->rows);
@@ -155,13 +154,14 @@ static uint32_t more_rows(uint32_t rows) { return rows & (rows - 1) ? rows / 3 *
 
 static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
-  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->batches, silu);
+  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->batches, silu, 64);
   const uint64_t tiles = div_up(columns, silu ? tile_n / 2 : tile_n) * a->batches;
   uint32_t count = 0, next = rows_min;
   for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
     specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
     if (!few) continue;
     const bool beside = FEW[i].rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
+    set_threads(few, 192);
     set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
@@ -179,7 +179,8 @@ uint32_t specialise_gathered_rows(uint32_t experts, uint32_t top_k) {
   return most->rows_max * experts / top_k;
 }
 
-/* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are. */
+/* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are; small
+ * tiles in as much memory as there is: blocks of the first product end up to 6 us apart, and those of the second fetch meanwhile. */
 static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
   const uint32_t columns = silu ? a->n / 2 : a->n;
@@ -189,7 +190,8 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     const uint64_t last = shape->rows <= 8 ? shape->rows_max : (uint64_t)shape->rows_max * a->experts / a->top_k;
     specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
     if (!few) continue;
-    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu) : 64, shape->shared_bytes, (a->experts + 1) * 4);
+    set_threads(few, 192);
+    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, 32) : 64, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
   const many_shape *const shapes[] = {&SMALL, &MIDDLE, &WIDE};
@@ -256,10 +258,19 @@ static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_
   return count;
 }
 
-/* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. */
+/* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. With w_uk: one
+ * token, and blocks for its products. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
-  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8);
+  const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8), tile_n = few_tile_n(a->kv_lora_rank, a->heads, false, 64);
   uint32_t count = 0, next = rows_min;
+  if (a->absorbs) {
+    choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};
+    set_threads(&choices[0], 256);
+    set_few(&choices[0], &FEW[0], tile_n, FEW_BYTES_BESIDE, 0);
+    const uint32_t tiles = (uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads;
+    set_grid(&choices[0], constant(blocks + min_u32(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
+    return 1;
+  }
   specialise_choice *few = next_choice(choices, &count, &next, 8 * SPECIALISE_BLOCKS / blocks, rows_max), *many;
   if (few) choose_rows(few, 256, per_rows(1, 1), constant(blocks));
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);

@@ -1,5 +1,6 @@
 /* qkv_rope.c - the CPU twin of qkv_rope: per token and head the bf16 query without rope, its rotated columns behind the latent ones,
- * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated.
+ * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated. With w_uk then the
+ * product of each head, as gemm has it.
  * NUMERICS.md "qkv_rope". Read next: rows.h. */
 #include "cpu.h"
 #include "rows.h"
@@ -36,4 +37,9 @@ static void do_token(void *context, uint32_t token, void *scratch) {
 void cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
   qkv_rope_args a = *args;
   cpu_pool_run(pool, a.step->token_count, do_token, &a);
+  u64 product = (u64)a.kv_lora_rank * a.nope_dim, width = a.kv_lora_rank + a.rope_dim;
+  gemm_args absorb = {.step = a.step, .x = a.q_nope, .w = a.w_uk, .y = a.q_latent, .x_batch = a.nope_dim, .w_batch = product,
+                      .y_batch = width, .ldx = a.heads * a.nope_dim, .ldy = a.heads * (u32)width, .n = a.kv_lora_rank, .k = a.nope_dim,
+                      .batches = a.heads, .rows_kind = ROWS_TOKENS, .y_kind = Y_BF16};
+  if (a.absorbs) cpu_gemm(&absorb, pool);
 }

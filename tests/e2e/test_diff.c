@@ -400,9 +400,11 @@ static bool has_result(uint32_t op, uint32_t out) {
 
 /* Whether another alternative of the op runs in one of the steps. */
 static bool is_alternative(uint32_t op) {
+  const char *name = plan_string(&known, known.ops[op].name);
   bool found = false;
   for (uint32_t i = 0; i < known.op_count; i++)
-    for (enum size size = ALONE; size < SIZES; size++) found = found || (known.ops[i].name == known.ops[op].name && runs_in(i, size));
+    for (enum size size = ALONE; size < SIZES; size++)
+      found = found || (strcmp(plan_string(&known, known.ops[i].name), name) == 0 && runs_in(i, size));
   return found;
 }
 

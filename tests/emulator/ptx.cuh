@@ -85,6 +85,7 @@ NUM void ptx_take_box_for(u32 blocks, u32 to, const tensor_map *map, u32 c, u32 
   emulator_copy_box_to(blocks, to, map, 4, {c, r, m, g}, barrier);
 }
 NUM void ptx_fetch_map(const tensor_map *) {}
+NUM void ptx_pause(u32) {}
 template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }

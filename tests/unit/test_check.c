@@ -128,7 +128,7 @@ static void an_op_writes_what_it_reads(editable *e) {
 }
 static void a_pointer_is_missing(editable *e) { find_op(e, "sample")->fixup_count--; }
 static void a_grid_is_too_small(editable *e) { find_op(e, "row_digest")->grid[1].constant--; }
-static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")->grid[0].cap = 511; }
+static void rows_lack_blocks(editable *e) { find_op(e, "layer 0 qkv_rope")[1].grid[0].cap = 511; }
 static void a_batch_lacks_blocks(editable *e) { find_op(e, "layer 0 v_up")->grid[2].constant--; }
 static void a_block_has_no_partner(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].cap = 131; }
 static void a_grid_is_too_large(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 65536; }
@@ -138,8 +138,9 @@ static void threads_differ(editable *e) { e->kernels[0].threads = 64; }
 static void the_numerics_id_is_wrong(editable *e) { e->h->limits.chunk_tokens = 128; }
 static void a_layer_writes_no_kv(editable *e) {
   plan_op *op = find_op(e, "layer 2 qkv_rope");
-  op->rows_max = 100;
+  op[1].rows_max = 100;
 }
+static void a_product_is_left_out(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 2 qkv_rope")))->absorbs = 0; }
 static void no_token_is_chosen(editable *e) { find_op(e, "sample")->rows_min = 2; }
 static void a_variant_is_of_another_kernel(editable *e) { find_op(e, "embed")->variant = find_op(e, "sample")->variant; }
 static void the_kv_pages_are_too_few(editable *e) { find_buffer(e, "kv")->bytes /= 2; }
@@ -256,6 +257,7 @@ static const struct {
     FAULT(a_stage_has_no_memory, "of shared memory and uses"),
     FAULT(a_tile_is_unknown, "no tile"),
     FAULT(a_row_is_too_long, "does not keep a row"),
+    FAULT(a_product_is_left_out, "another number of products"),
     FAULT(kv_rows_are_others, "other KV rows"),
     FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
     FAULT(pages_of_another_row_are_read, "block_table_stride"),
