@@ -524,8 +524,8 @@ static void every_promise_has_a_test(void **state) {
   free(file.bytes);
 }
 
-/* PLAN_FORMAT.md has one heading per struct with its size. */
-static void the_document_states_the_sizes(void **state) {
+/* PLAN_FORMAT.md has the version, and one heading per struct with its size. */
+static void the_document_states_version_and_sizes(void **state) {
   (void)state;
 #define SIZE(type) \
   { #type, sizeof(type) }
@@ -537,6 +537,10 @@ static void the_document_states_the_sizes(void **state) {
                  SIZE(plan_op),     SIZE(plan_dim),    SIZE(plan_fixup),  SIZE(plan_gemm),  SIZE(plan_guarantee)};
   fixture_bytes document = fixture_read("PLAN_FORMAT.md");
   document.bytes[document.count - 1] = 0;
+  char title[64], row[64];
+  snprintf(title, sizeof title, "# Plan format, version %u\n", PLAN_FORMAT_VERSION);
+  snprintf(row, sizeof row, "| format_version | %u |\n", PLAN_FORMAT_VERSION);
+  if (strncmp(document.bytes, title, strlen(title)) != 0 || !strstr(document.bytes, row)) fail_msg("PLAN_FORMAT.md is of another version");
   for (size_t i = 0; i < ARRAY_LEN(STRUCTS); i++) {
     char heading[64];
     snprintf(heading, sizeof heading, "### %s (%zu bytes)\n", STRUCTS[i].name, STRUCTS[i].bytes);
@@ -620,7 +624,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(every_axis_has_one_guarantee),
       cmocka_unit_test(reasons_are_of_the_plan),
       cmocka_unit_test(every_promise_has_a_test),
-      cmocka_unit_test(the_document_states_the_sizes),
+      cmocka_unit_test(the_document_states_version_and_sizes),
       cmocka_unit_test(the_document_shows_a_plans_bytes),
   };
   if (argc == 2 && strcmp(argv[1], "--record") == 0) return record();
