@@ -11,13 +11,14 @@
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448, all that a block may have. A pair moves 26 boxes of 8192 bytes from L2
  * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte, half of what L2 gives.
- * H200, 512 + 64, TFLOP/s, each measured behind a tenth of a second of rest: prompts of 16 heads, 8192 tokens, chunks of 256, 462 to 467;
- * the last 1024 of 8192 of 128 heads, 464, with chunks of 512 481, of 1024 488 to 500; one token each of 64 requests at 8192, 128 heads,
- * with the fold, 418, 431 and 437. Without rests the clock falls: 20 to 25 % less. Where m followed every maximum, 441, 441 (459, 473) and
- * 405 (421, 430). Without l's products another 2 to 4 %: they are the last of their four, and wait for each other.
- * Of 4900 cycles for two blocks, chunks of 256, stamps included, the scores take: S 2250 with the waits for its boxes, scaling and maxima
- * 540, m of the other block 480, P 910, its way out 280, waiting for room for P 240; outputs wait 650 to 1000 for P, and take for each of
- * two blocks 540 until P is in registers and O is scaled, 170 for V, 840 or 660 for the products, 160 to give back, and 260 for folds.
+ * H200, 512 + 64, TFLOP/s, each measured behind a tenth of a second of rest, with chunks of 256, 512 and 1024 tokens: prompts of 16 heads,
+ * 8192 tokens, 473, 492 and 501; the last 1024 of 8192 of 128 heads, 477, 496 and 505; one token each of 64 requests at 8192, 128 heads,
+ * with the fold, 423, 433 and 438. Without rests the clock falls: a tenth less, at times a quarter. Where m followed every maximum and V
+ * was awaited behind P: 441, 459, 473; 441, 459, 477; 407, 421, 429. Without l's products another 2 to 4 %.
+ * Of 4900 cycles in that older form for two blocks, chunks of 256, stamps included, the scores take: S 2250 with the waits for its boxes,
+ * scaling and maxima 540, m of the other block 480, P 910, its way out 280, waiting for room for P 240; outputs wait 650 to 1000 for P,
+ * and take for each of two blocks 540 until P is in registers and O is scaled, 170 for V, 840 or 660 for the products, 160 to give back,
+ * and 260 for folds.
  * Tried and lost: S of the next block beside P, in second registers, started behind m, amid P or behind it (345 to 412 beside 441: V of
  * the block before the last must be through before its boxes come, which makes one long circle of waits); S and P by two warpgroups by
  * turns, P then an operand in shared memory (a sixth slower); P of the next block taken beside the multiplication (363: V is given back
@@ -26,7 +27,8 @@
  * block for all columns, two warpgroups that make S and P by turns and half of O each, all folds in `scratch` (342, with chunks of 1024
  * 417: a fold takes as long as two blocks; half of the copies by multicast, the same); some of the queries in registers (a tenth slower);
  * 2^x without its cut at 2^-126 where no weight is 0 (prompts 1 to 2 % faster, one token each 0.7 % slower); more registers for scores
- * (the same). */
+ * (the same); P made with m of two blocks before, while that of the block before comes, and again where it moved (a twentieth slower); l's
+ * products between O's (the same). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
 #include "pair_outputs.cuh"
