@@ -28,7 +28,7 @@
  * 417: a fold takes as long as two blocks; half of the copies by multicast, the same); some of the queries in registers (a tenth slower);
  * 2^x without its cut at 2^-126 where no weight is 0 (prompts 1 to 2 % faster, one token each 0.7 % slower); more registers for scores
  * (the same); P made with m of two blocks before, while that of the block before comes, and again where it moved (a twentieth slower); l's
- * products between O's (the same). */
+ * products between O's (the same); KV rows asked of L2 two to six blocks early (1 to 3 % slower, though HBM brings them). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
 #include "pair_outputs.cuh"
