@@ -234,9 +234,12 @@ FLAWS = [
      "what was summed under another maximum is not rescaled"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/from \\* 8u + threadIdx/from * 8u + 8u + threadIdx/", "the row behind the tile is not zero"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/PTX_MULTIPLY_WAIT(1);/PTX_MULTIPLY_WAIT(2);/", "scores are read before they are there"),
-    ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base, V_EMPTY, t);/leave(base, V_EMPTY, t), leave(base, V_EMPTY, t);/",
+    ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base + V_EMPTY + t.stage . 8u);/leave(base + V_EMPTY + t.stage * 8u), &/",
      "a stage is filled before all have left it"),
-    ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, w.factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/num_sub(m, 119.0f)/-INFINITE/", "the smallest scores are not lifted"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/num_add(m, 8.0f)/num_add(m, 0x1p61f)/",
+     "no page moves the exponent"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",

@@ -2,29 +2,34 @@
  *
  * A block takes one item at a time: a tile (tokens of one pair of pages) and one head. Two math warpgroups have 64 operand rows each, the
  * tokens of one page of the pair (row = position modulo 64; rows without a token of the tile are dead), and a third one feeds them: one
- * thread copies k and v of PAGES pages at a time by boxes, SPEC_STAGES stages ahead. Per stage and warpgroup:
+ * thread copies k and v of PAGES pages at a time by boxes, SPEC_STAGES stages ahead. Per stage and math warpgroup:
  *   S[64][64 PAGES] = Q K^T     nope columns, then rope;
  *   for each page: m, P as bf16 in registers, which are the operand of
  *   O[64][v_dim] += P V, l += P 1.
- * S of a stage and P V of the one before are under way together, the first page's P V before S; the weights are made beside the last page's
- * P V (ptx_settle: else the compiler puts most of that off until it is done), and the two warpgroups' products take turns. A stage has two
- * pages where O leaves registers for their scores: products of 128 columns read Q half as often. A warpgroup ends with its own page: only
- * there rows are masked, and only the tile's last page may hold rows of tokens behind the tile, which are made zeros. What a row has of
- * (m, l, O) when its context goes on waits in `state`. The copying thread says which item is next, beside its first stage: finding it takes
- * long.
- * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles first, dealt forwards and backwards by turns. Grid: any
- * number of blocks, they stride over the items.
+ * S of a stage and P V of the one before are under way together, the first page's P V before S; the two warpgroups' products take turns.
+ * m seldom changes and scores are seldom too small: a page whose scores can be weighed as they are (range_of) needs nothing else. A stage
+ * has two pages where O leaves registers for their scores: products of 128 columns read Q half as often. A warpgroup ends with its own
+ * page: only there rows are masked, and only the tile's last page may hold rows of tokens behind the tile, which are made zeros. What a
+ * row has of (m, l, O) when its context goes on waits in `state`. The next item's queries are copied beside the last products.
+ * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles of a sequence first; a block takes the next one when it
+ * has copied the last. Grid: any number of blocks.
  * Dynamic shared bytes: 2048 + 16384 * KB + SPEC_STAGES * PAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1.
  * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
  * page, from L2.
- * Measured on an H200, one run, TFLOP/s, in brackets with one page a stage, Q in registers and weights of scaled scores: 491 (451) for 8192
- * tokens of 16 heads of 128 + 64 and 128, 508 (476) for the last 8192 of 32768, 280 (261) for 16 times 1024. That is warm, at the chip's
- * limit of power; the first launches of a process are 3 to 12 % faster. With weights of scaled scores products alone took 487 us of the
- * first case's 714, weights alone 479; that both need the same ports of the registers is a guess. Tried and lost: ones as columns behind
- * v; products with ones behind the others; the test for weights of 0 once a page; products without turns; the turn given on earlier or
- * when the scores are there; Q in registers and two pages. */
+ * Measured on an H200 with rests of 250 ms, one run, TFLOP/s, in brackets with every score lifted to its least and items dealt in fixed
+ * order: 581 (565) for 8192 tokens of 16 heads of 128 + 64 and 128, 631 (580) for the last 8192 of 32768, 374 (283) for 16 times 1024,
+ * 666 (589) for 8192 tokens of 20 heads of 192 + 64 and 256; while m still followed every maximum. Without rests 578 (564) for the first.
+ * The clock is at 1.75 GHz then; products alone run at 740 and 1.68 GHz.
+ * An fma, add or multiplication of one warpgroup takes 0.7 to 0.9 cycles from the other's products (alone S of a stage takes 828 cycles,
+ * P V 570, with P 1 722), so that instructions count even where they hide nothing: about 9 a weight are 3 fma of the polynomial, 3 for its
+ * argument, the exponent, half a packing, one for range_of. Tried and lost: weights that are made before the last P V is waited for, for
+ * certain (3 to 4 %); products without turns (1.5 %); S before the first page's P V (1 %); the turn given before the last page's P V;
+ * barriers tested ahead; the next item's S beside this one's outputs (the compiler does not let it); items dealt in fixed order (16
+ * prompts: one block has 1.4 times its share); ones as columns behind v; products with ones behind the others; Q in registers; outputs
+ * stored 16 bytes at a time. */
 #include "spec.cuh"
 #include "ptx.cuh"
+#include "reduce.cuh"
 
 static_assert(SPEC_THREADS == 384, "two math warpgroups and one that copies");
 static_assert(SPEC_NOPE_DIM % 64 == 0 && SPEC_V_DIM % 64 == 0 && (SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64), "boxes of 64 columns");
@@ -53,9 +58,9 @@ static_assert(SPEC_MAPS == 1, "k and v come by boxes");
 #define K_EMPTY (K_FULL + SPEC_STAGES * 8u)
 #define V_FULL (K_EMPTY + SPEC_STAGES * 8u)
 #define V_EMPTY (V_FULL + SPEC_STAGES * 8u)
-#define AT_ITEM (V_EMPTY + SPEC_STAGES * 8u) /* of the stage that holds an item's first pages */
+#define TAKEN (V_EMPTY + SPEC_STAGES * 8u) /* of an item's number */
 
-/* What a block works on: blocks first .. last of 64 tokens lie in the piece, in the workspace from row `row` on. */
+/* What a block works on: blocks first .. last of 64 tokens lie in the piece, in the workspace from row `row` on. count 0: nothing. */
 typedef struct item {
   attn_tile tile;
   u32 head, row;
@@ -63,16 +68,23 @@ typedef struct item {
   u32 end;         /* last position of the tile */
 } item;
 
+/* The block's items by their numbers, so many kept that none is written before all are through with the one that was there. */
+#define ITEMS 16u
+static_assert(SPEC_STAGES + 3u < ITEMS, "each item has a stage at least");
+static __shared__ item items[ITEMS];
+
 /* A thread's two rows of the operand: the row r and r + 8 of its warp's 16. */
 typedef struct rows {
   bool is_live[2];
   u64 query[2]; /* token row * heads + head */
 } rows;
 
-/* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. unscale: 1 / scale_log2. */
+/* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. */
 typedef struct chain {
-  f32 m[2], l[4], o[OUTPUTS], unscale;
+  f32 m[2], l[4], o[OUTPUTS];
 } chain;
+
+static __shared__ f32 unscale; /* 1 / scale_log2 */
 
 /* A stage of the ring, by turns. */
 typedef struct turn {
@@ -84,47 +96,58 @@ NUM void pass(turn &t) {
   t.phase ^= 1u;
 }
 
-/* The item that this block has in round number `round`, or none: count 0. */
-NUM item item_of(const mla_prefill_args &a, u32 round, u32 items) {
-  const u32 block = round % 2u ? gridDim.x - 1u - blockIdx.x : blockIdx.x, i = round * gridDim.x + block;
-  item it;
-  it.count = 0;
-  if (i >= items) return it;
-  const u32 tiles = items / a.heads, group = i / (tiles * HEADS_AT_ONCE), first = group * HEADS_AT_ONCE;
+/* Items taken behind each block's first, and blocks that take no more: both 0 between launches. */
+static __device__ u32 taken, through;
+
+NUM void item_of(const mla_prefill_args &a, u32 i, u32 tiles, item *it) {
+  const u32 group = i / (tiles * HEADS_AT_ONCE), first = group * HEADS_AT_ONCE;
   const u32 width = a.heads - first < HEADS_AT_ONCE ? a.heads - first : HEADS_AT_ONCE, rest = i - tiles * first;
-  it.tile = a.tiles[tiles - 1u - rest / width];
-  it.head = first + rest % width;
-  it.end = it.tile.position + it.tile.count - 1u;
-  const u32 context = a.contexts[it.tile.seq].first, start = a.piece * a.piece_pages, last = it.end / PAGE_TOKENS;
-  it.first = start > context ? start - context : 0u;
-  const u32 room = context + it.first < start + a.piece_pages ? start + a.piece_pages - context - it.first : 0u;
-  const u32 left = it.first <= last ? last + 1u - it.first : 0u;
-  it.count = left < room ? left : room;
-  it.row = (context + it.first - start) * PAGE_TOKENS;
-  return it;
+  const attn_tile tile = a.tiles[tiles - 1u - rest / width];
+  it->tile = tile;
+  it->head = first + rest % width;
+  it->end = tile.position + tile.count - 1u;
+  const u32 context = a.contexts[tile.seq].first, start = a.piece * a.piece_pages, last = it->end / PAGE_TOKENS;
+  const u32 from = start > context ? start - context : 0u;
+  const u32 room = context + from < start + a.piece_pages ? start + a.piece_pages - context - from : 0u;
+  const u32 left = from <= last ? last + 1u - from : 0u;
+  it->first = from;
+  it->count = left < room ? left : room;
+  it->row = (context + from - start) * PAGE_TOKENS;
+}
+
+NUM u32 take() { return gridDim.x + reduce_take(&taken); }
+
+/* Item i or, if it has no pages in the piece, the next one that has: the block's item of that number. */
+NUM void take_item(const mla_prefill_args &a, u32 i, u32 base, u32 number) {
+  item *it = &items[number % ITEMS];
+  it->count = 0;
+  for (const u32 tiles = a.step->tile_count; i < tiles * a.heads; i = take()) {
+    item_of(a, i, tiles, it);
+    if (it->count) break;
+  }
+  ptx_barrier_arrive(base + TAKEN + number % ITEMS * 8u);
 }
 
 /* === The copying warpgroup ================================================================================================== */
 
-/* Whoever waits for the stage finds the item there. */
-NUM void put_item(u8 *shared, const item &it, const turn &t) { *(item *)(shared + AT_ITEM + t.stage * sizeof(item)) = it; }
-
-NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u8 *shared, u32 base, u32 items) {
+NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base) {
   const u64 often = ptx_often();
   turn t = {0, 0};
-  for (u32 round = 0; round * gridDim.x < items; round++) {
-    const item it = item_of(a, round, items);
-    for (u32 page = 0; page < it.count; page += PAGES, pass(t)) {
-      const u32 here = it.count - page < PAGES ? it.count - page : PAGES, row = it.row + page * PAGE_TOKENS;
+  take_item(a, blockIdx.x, base, 0);
+  for (u32 number = 0; items[number % ITEMS].count; number++) {
+    const item &it = items[number % ITEMS];
+    const u32 count = it.count;
+    for (u32 page = 0; page < count; page += PAGES, pass(t)) {
+      const u32 here = count - page < PAGES ? count - page : PAGES, row = it.row + page * PAGE_TOKENS;
       const u32 k = base + AT_K + t.stage * K_BYTES, v = base + AT_V + t.stage * V_BYTES, column = it.head * HEAD_COLUMNS;
       u32 full = base + K_FULL + t.stage * 8u;
       ptx_barrier_wait(base + K_EMPTY + t.stage * 8u, t.phase ^ 1u);
-      if (page == 0) put_item(shared, it, t);
       ptx_barrier_expect(full, here * K_BOXES * BOX_BYTES);
       for (u32 x = 0; x < K_BOXES; x++)
         for (u32 i = 0; i < here; i++)
           ptx_copy_box(k + (x * PAGES + i) * BOX_BYTES, &maps.w, x < NOPE_BOXES ? column + x * 64u : a.heads * HEAD_COLUMNS,
                        row + i * PAGE_TOKENS, full, often);
+      if (page + PAGES >= count) take_item(a, take(), base, number + 1u); /* takes long, and v can wait */
       full = base + V_FULL + t.stage * 8u;
       ptx_barrier_wait(base + V_EMPTY + t.stage * 8u, t.phase ^ 1u);
       ptx_barrier_expect(full, here * V_BOXES * BOX_BYTES);
@@ -133,17 +156,18 @@ NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u8 *shared, u3
           ptx_copy_box(v + (i * V_BOXES + x) * BOX_BYTES, &maps.w, column + SPEC_NOPE_DIM + x * 64u, row + i * PAGE_TOKENS, full, often);
     }
   }
-  ptx_barrier_wait(base + K_EMPTY + t.stage * 8u, t.phase ^ 1u);
-  put_item(shared, {}, t);
-  ptx_barrier_arrive(base + K_FULL + t.stage * 8u);
+  if (reduce_take(&through) == gridDim.x - 1u) taken = through = 0;
 }
+
+/* The warpgroup's page of the item. */
+NUM u32 page_of(const item &it, u32 group) { return it.tile.position / (2u * PAGE_TOKENS) * 2u + group; }
 
 /* === The math warpgroups ==================================================================================================== */
 
-/* The item whose first block is the turn's; count 0: that was all. */
-NUM item take_item(const u8 *shared, u32 base, const turn &t) {
-  ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
-  const item at = *(const item *)(shared + AT_ITEM + t.stage * sizeof(item));
+/* The block's item of that number; count 0: there is none. */
+NUM item read_item(u32 base, u32 number) {
+  ptx_barrier_wait(base + TAKEN + number % ITEMS * 8u, number / ITEMS % 2u);
+  const item at = items[number % ITEMS];
   item it;
   it.tile.row = ptx_uniform(at.tile.row);
   it.tile.position = ptx_uniform(at.tile.position);
@@ -165,29 +189,36 @@ NUM rows rows_of(const mla_prefill_args &a, const item &it, u32 page) {
   return r;
 }
 
-/* A warpgroup's queries in boxes of its own; dead rows become zeros. */
-NUM void load_queries(const mla_prefill_args &a, const item &it, u32 page, u32 group, u32 queries) {
+/* Where a warpgroup's queries lie: boxes of its own. */
+NUM u32 queries_at(u32 base, u32 group) { return base + group * K_BOXES * BOX_BYTES; }
+
+/* Starts to copy a warpgroup's queries of the item of that number; dead rows become zeros. */
+NUM void fetch_queries(const mla_prefill_args &a, u32 number, u32 base, u32 group) {
   const u32 lane = threadIdx.x % 128u, piece = lane % 8u;
+  const item it = read_item(base, number);
+  if (it.count == 0) return;
   ptx_warps_sync(1u + group, 128u); /* all are through with the last item's */
-#pragma unroll
+#pragma unroll 1
   for (u32 j = 0; j < 4; j++) {
-    const u32 row = lane / 8u + 16u * j, position = page * PAGE_TOKENS + row;
+    const u32 row = lane / 8u + 16u * j, position = page_of(it, group) * PAGE_TOKENS + row;
     const bool is_live = position >= it.tile.position && position <= it.end;
     const u64 query = (u64)(is_live ? it.tile.row + position - it.tile.position : it.tile.row) * a.heads + it.head;
-    const u32 to = queries + row * 128u + ((piece ^ (row % 8u)) << 4), bytes = is_live ? 16u : 0u;
+    const u32 to = queries_at(base, group) + row * 128u + ((piece ^ (row % 8u)) << 4), bytes = is_live ? 16u : 0u;
 #pragma unroll
     for (u32 x = 0; x < NOPE_BOXES; x++) ptx_copy16(to + x * BOX_BYTES, a.q_nope + query * SPEC_NOPE_DIM + x * 64u + piece * 8u, bytes);
     if (piece * 8u < SPEC_ROPE_DIM) ptx_copy16(to + NOPE_BOXES * BOX_BYTES, a.q_rope + query * a.q_rope_stride + piece * 8u, bytes);
   }
   ptx_copy_commit();
+}
+
+/* Until all of them are there. */
+NUM void wait_queries(u32 group) {
   PTX_COPY_WAIT(0);
   ptx_fence_async();
   ptx_warps_sync(1u + group, 128u);
 }
 
 NUM void begin(const mla_prefill_args &a, chain &c, const rows &r, bool is_first) {
-  c.unscale = num_div(1.0f, a.scale_log2);
-  ptx_hold(c.unscale); /* else it is divided again at every use */
   c.m[0] = c.m[1] = NO_MAX;
 #pragma unroll
   for (u32 i = 0; i < 4; i++) c.l[i] = 0.0f;
@@ -260,21 +291,6 @@ NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
   ptx_multiply_commit();
 }
 
-/* Largest of the thread's scores of each row in the page, by several maxima side by side; then of the row's four threads. */
-NUM void find_tops(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
-  f32 part[8];
-#pragma unroll
-  for (u32 i = 0; i < 8; i++) part[i] = fmaxf(fmaxf(s[at + i], s[at + i + 8u]), fmaxf(s[at + i + 16u], s[at + i + 24u]));
-#pragma unroll
-  for (u32 h = 0; h < 2; h++) top[h] = fmaxf(fmaxf(part[2u * h], part[2u * h + 1u]), fmaxf(part[2u * h + 4u], part[2u * h + 5u]));
-#pragma unroll
-  for (u32 x = 1; x <= 2; x *= 2) {
-    const f32 other[2] = {__shfl_xor_sync(WARP_ALL, top[0], x), __shfl_xor_sync(WARP_ALL, top[1], x)};
-    top[0] = fmaxf(top[0], other[0]);
-    top[1] = fmaxf(top[1], other[1]);
-  }
-}
-
 /* Tokens of the warpgroup's own page that stand behind a row's own. */
 NUM void hide(f32 (&s)[32u * PAGES], u32 at, f32 as) {
   const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, column = threadIdx.x % 4u * 2u;
@@ -283,33 +299,94 @@ NUM void hide(f32 (&s)[32u * PAGES], u32 at, f32 as) {
     if (i / 4u * 8u + i % 2u + column > row + i / 2u % 2u * 8u) s[at + i] = as;
 }
 
-/* Makes weights of the scores of a page, s[at ..], and brings m up to date; factor: what O and l are to be multiplied by. */
-NUM void weigh(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, f32 (&factor)[2], bool is_own) {
-  f32 top[2], base[2], low[2];
-  if (is_own) hide(s, at, -INFINITE);
-  find_tops(s, at, top);
+NUM u32 max3(u32 x, u32 y, u32 z) {
+  const u32 most = x > y ? x : y;
+  return most > z ? most : z;
+}
+NUM i32 max3(i32 x, i32 y, i32 z) {
+  const i32 most = x > y ? x : y;
+  return most > z ? most : z;
+}
+
+/* What the scores of a page that a thread holds of its rows lie between. As integers, of which one instruction takes the largest of three,
+ * numbers above 0 are ordered as they are, those below 0 the other way round, without a sign behind all others. top: the largest score or,
+ * if all are negative, 0; least: the smallest one if any is negative. */
+typedef struct range {
+  f32 top[2], least[2];
+} range;
+
+NUM range range_of(const f32 (&s)[32u * PAGES], u32 at) {
+  i32 top[2] = {0, 0};
+  u32 least[2] = {0, 0};
+#pragma unroll
+  for (u32 i = 0; i < 32; i += 2) {
+    const u32 h = i / 2u % 2u, x = num_bits(s[at + i]), y = num_bits(s[at + i + 1u]);
+    top[h] = max3(top[h], (i32)x, (i32)y);
+    least[h] = max3(least[h], x, y);
+  }
+  return {{num_float((u32)top[0]), num_float((u32)top[1])}, {num_float(least[0]), num_float(least[1])}};
+}
+
+/* Whether a row's scores leave m as it is and none of them is below `low`: never wrong where it says so. */
+NUM bool is_plain(f32 scale, f32 m, f32 top, f32 least) {
+  return (m <= 118.0f) & (num_mul(top, scale) <= num_add(m, 8.0f)) & (num_mul(least, scale) >= num_sub(m, 119.0f)); /* no branches */
+}
+
+/* The largest score of the page in each row, of the row's four threads. */
+NUM void find_tops(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    f32 most = s[at + 2u * h];
+#pragma unroll
+    for (u32 i = 0; i < 32; i++)
+      if (i / 2u % 2u == h) most = fmaxf(most, s[at + i]);
+#pragma unroll
+    for (u32 x = 1; x <= 2; x *= 2) most = fmaxf(most, __shfl_xor_sync(WARP_ALL, most, x));
+    top[h] = most;
+  }
+}
+
+/* Brings m up to date for a page of which not all is plain, and lifts scores to their least. */
+NUM void raise(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, const range &r, f32 (&factor)[2], f32 (&base)[2]) {
+  f32 top[2] = {r.top[0], r.top[1]}, low[2];
+#pragma unroll
+  for (u32 x = 1; x <= 2; x *= 2) {
+    const f32 other[2] = {__shfl_xor_sync(WARP_ALL, top[0], x), __shfl_xor_sync(WARP_ALL, top[1], x)};
+    top[0] = fmaxf(top[0], other[0]);
+    top[1] = fmaxf(top[1], other[1]);
+  }
+  if (__any_sync(WARP_ALL, !((top[0] > 0.0f) & (top[1] > 0.0f) & (r.top[0] >= 0.0f) & (r.top[1] >= 0.0f)))) find_tops(s, at, top);
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     const f32 m = num_raise(c.m[h], num_mul(top[h], a.scale_log2));
     factor[h] = num_exp2_int(num_sub(c.m[h], m)); /* 1 where they are equal */
     c.m[h] = m;
     base[h] = num_weight_base(m);
-    low[h] = num_weight_low(m, c.unscale);
+    low[h] = num_weight_low(m, unscale);
   }
+  if ((low[0] <= 0.0f) & (low[1] <= 0.0f) & (r.least[0] >= low[0]) & (r.least[1] >= low[1])) return;
 #pragma unroll
-  for (u32 i = 0; i < 32; i++) s[at + i] = num_weight(ptx_max(s[at + i], low[i / 2u % 2u]), a.scale_log2, base[i / 2u % 2u]);
-  if (is_own) hide(s, at, 0.0f);
+  for (u32 i = 0; i < 32; i++) s[at + i] = ptx_max(s[at + i], low[i / 2u % 2u]);
 }
 
+/* Makes weights of the scores of a page, s[at ..], and brings m up to date; factor: what O and l are to be multiplied by. */
+NUM void weigh(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, f32 (&factor)[2], bool is_own) {
+#pragma unroll
+  for (u32 i = 0; i < 32; i++) ptx_hold(s[at + i]); /* else some is read before it is there */
+  if (is_own) hide(s, at, -INFINITE);
+  const range r = range_of(s, at);
+  f32 base[2] = {num_sub(NUM_ROUND, c.m[0]), num_sub(NUM_ROUND, c.m[1])}; /* num_weight_base, where all is plain */
+  factor[0] = factor[1] = 1.0f;
+  const bool is = is_plain(a.scale_log2, c.m[0], r.top[0], r.least[0]) & is_plain(a.scale_log2, c.m[1], r.top[1], r.least[1]);
+  if (__any_sync(WARP_ALL, !is)) raise(a, s, at, c, r, factor, base);
+#pragma unroll
+  for (u32 i = 0; i < 32; i++) s[at + i] = num_weight(s[at + i], a.scale_log2, base[i / 2u % 2u]);
+  if (is_own) hide(s, at, 0.0f);
+}
 /* The weights of a page as an operand: pairs of tokens, register i % 4 of step i / 4. */
 NUM void pack(u32 (&p)[4][4], const f32 (&s)[32u * PAGES], u32 at) {
-  u32 all = 0;
 #pragma unroll
-  for (u32 i = 0; i < 16; i++) {
-    p[i / 4u][i % 4u] = ptx_pack_bf16(s[at + 2u * i], s[at + 2u * i + 1u]);
-    all |= p[i / 4u][i % 4u];
-  }
-  if (PAGES == 2u) ptx_settle(all); /* else there are no registers for it */
+  for (u32 i = 0; i < 16; i++) p[i / 4u][i % 4u] = ptx_pack_bf16(s[at + 2u * i], s[at + 2u * i + 1u]);
 }
 
 NUM void rescale(chain &c, const f32 (&factor)[2]) {
@@ -329,9 +406,9 @@ NUM void clear_values(u8 *values, u32 from, u32 group) {
   ptx_warps_sync(1u + group, 128u);
 }
 
-/* This warp is through with k or v of the stage. empty: K_EMPTY or V_EMPTY. */
-NUM void leave(u32 base, u32 empty, const turn &t) {
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(base + empty + t.stage * 8u);
+/* This warp is through with what the barrier is of. */
+NUM void leave(u32 barrier) {
+  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier);
 }
 
 /* Where v of a page lies. */
@@ -339,7 +416,7 @@ NUM u32 values_at(const turn &t, u32 page) { return AT_V + t.stage * V_BYTES + p
 
 /* Blocks of the item that a warpgroup sees. */
 NUM u32 seen_by(const item &it, u32 group) {
-  const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group;
+  const u32 page = page_of(it, group);
   const bool is_live = it.tile.position < (page + 1u) * PAGE_TOKENS && it.end >= page * PAGE_TOKENS;
   const u32 seen = !is_live || page < it.first ? 0u : page + 1u - it.first;
   return seen < it.count ? seen : it.count;
@@ -360,80 +437,97 @@ NUM void add_values(chain &c, const u32 (&p)[4][4], const turn &t, u32 page, u32
 /* A stage that this warpgroup sees nothing of. Not before it is there: a lap ahead leaving would count for the next. */
 NUM void skip(u32 base, const turn &t) {
   ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
-  leave(base, K_EMPTY, t);
+  leave(base + K_EMPTY + t.stage * 8u);
   ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-  leave(base, V_EMPTY, t);
+  leave(base + V_EMPTY + t.stage * 8u);
+}
+
+/* Weights of a stage's pages as operands, and what O and l are to be multiplied by before each. */
+typedef struct weights {
+  u32 p[PAGES][4][4];
+  f32 factor[PAGES][2];
+} weights;
+
+/* Weights of a stage's second page, if it has one that the warpgroup sees. page: number of the first one in the item. */
+NUM void weigh_second(const mla_prefill_args &a, f32 (&s)[32u * PAGES], chain &c, weights &w, u32 page, u32 count, u32 own) {
+  if (PAGES == 1u || page + 1u >= count) return;
+  weigh(a, s, SECOND * 32u, c, w.factor[SECOND], page + 1u == own);
+  pack(w.p[SECOND], s, SECOND * 32u);
+}
+
+/* All stages behind the first one: products of the one before, and weights. own: number of the warpgroup's own page in the item; paired:
+ * stages that both warpgroups have. */
+NUM void go_on(const mla_prefill_args &a, chain &c, f32 (&s)[32u * PAGES], weights &w, turn &t, u32 count, u32 own, u32 paired, u32 base,
+               u32 group) {
+  if (group == 1u && paired > 1u) ptx_warps_arrive(AT_TURN, 256u);
+  for (u32 stage = 1; stage < stages_of(count); stage++) {
+    turn ahead = t;
+    pass(ahead);
+    ptx_barrier_wait(base + K_FULL + ahead.stage * 8u, ahead.phase);
+    if (stage < paired) ptx_warps_sync(AT_TURN + group, 256u);
+    if (PAGES == 2u) add_values(c, w.p[0], t, 0, base);
+    multiply_scores(s, queries_at(base, group), base + AT_K + ahead.stage * K_BYTES);
+    if (PAGES == 2u) {
+      PTX_MULTIPLY_WAIT(1); /* the first page's values are in */
+      rescale(c, w.factor[SECOND]);
+    }
+    add_values(c, w.p[SECOND], t, SECOND, base);
+    if (stage < paired && (group == 0u || stage + 1u < paired)) ptx_warps_arrive(AT_TURN + (group ^ 1u), 256u);
+    PTX_MULTIPLY_WAIT(1); /* the scores are there */
+    leave(base + K_EMPTY + ahead.stage * 8u);
+    weigh(a, s, 0, c, w.factor[0], stage * PAGES == own);
+    PTX_MULTIPLY_WAIT(0);
+    leave(base + V_EMPTY + t.stage * 8u);
+    pack(w.p[0], s, 0);
+    rescale(c, w.factor[0]);
+    weigh_second(a, s, c, w, stage * PAGES, count, own);
+    t = ahead;
+  }
+}
+
+/* The last stage's products. */
+NUM void add_last(const item &it, chain &c, const weights &w, const turn &t, u32 count, u8 *shared, u32 base, u32 group) {
+  const u32 last = (count - 1u) % PAGES, behind = it.end % PAGE_TOKENS + 1u;
+  if (it.first + count - 1u == it.end / PAGE_TOKENS && behind < PAGE_TOKENS) {
+    ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
+    clear_values(shared + values_at(t, last), behind, group);
+  }
+  add_values(c, w.p[0], t, 0, base);
+  PTX_MULTIPLY_WAIT(0);
+  if (PAGES == 2u && last) {
+    rescale(c, w.factor[SECOND]);
+    add_values(c, w.p[SECOND], t, SECOND, base);
+    PTX_MULTIPLY_WAIT(0);
+  }
+  leave(base + V_EMPTY + t.stage * 8u);
 }
 
 /* Pages of the item up to this warpgroup's own. t: the turn of the item's first pages, and behind the last ones on return. */
-NUM void attend(const mla_prefill_args &a, const item &it, turn &t, u8 *shared, u32 base, u32 group) {
-  const u32 page = it.tile.position / (2u * PAGE_TOKENS) * 2u + group, queries = base + group * K_BOXES * BOX_BYTES;
-  const u32 count = seen_by(it, group), stages = stages_of(it.count), mine = stages_of(count);
+NUM void attend(const mla_prefill_args &a, const item &it, u32 number, turn &t, u8 *shared, u32 base, u32 group) {
+  const u32 page = page_of(it, group), count = seen_by(it, group), mine = stages_of(count), stages = stages_of(it.count);
   if (count) {
-    const u32 other = stages_of(seen_by(it, group ^ 1u)), paired = mine < other ? mine : other;
-    const rows r = rows_of(a, it, page);
+    const u32 other = stages_of(seen_by(it, group ^ 1u)), own = page - it.first;
     chain c;
-    f32 s[32u * PAGES], factor[PAGES][2];
-    u32 p[PAGES][4][4];
-    load_queries(a, it, page, group, queries);
-    begin(a, c, r, it.first == 0);
+    f32 s[32u * PAGES];
+    weights w;
+    wait_queries(group);
+    begin(a, c, rows_of(a, it, page), it.first == 0);
     ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
-    multiply_scores(s, queries, base + AT_K + t.stage * K_BYTES);
+    multiply_scores(s, queries_at(base, group), base + AT_K + t.stage * K_BYTES);
     PTX_MULTIPLY_WAIT(0);
-    leave(base, K_EMPTY, t);
-    weigh(a, s, 0, c, factor[0], it.first == page);
-    pack(p[0], s, 0);
-    rescale(c, factor[0]);
-    if (PAGES == 2u && count > 1u) {
-      weigh(a, s, SECOND * 32u, c, factor[SECOND], it.first + 1u == page);
-      pack(p[SECOND], s, SECOND * 32u);
-    }
-    if (group == 1u && paired > 1u) ptx_warps_arrive(AT_TURN, 256u);
-    for (u32 stage = 1; stage < mine; stage++) {
-      turn next = t;
-      pass(next);
-      ptx_barrier_wait(base + K_FULL + next.stage * 8u, next.phase);
-      if (stage < paired) ptx_warps_sync(AT_TURN + group, 256u);
-      if (PAGES == 2u) add_values(c, p[0], t, 0, base);
-      multiply_scores(s, queries, base + AT_K + next.stage * K_BYTES);
-      if (PAGES == 2u) {
-        PTX_MULTIPLY_WAIT(1); /* the first page's values are in */
-        rescale(c, factor[SECOND]);
-      }
-      add_values(c, p[SECOND], t, SECOND, base);
-      if (stage < paired && (group == 0u || stage + 1u < paired)) ptx_warps_arrive(AT_TURN + (group ^ 1u), 256u);
-      PTX_MULTIPLY_WAIT(1); /* the scores are there */
-      leave(base, K_EMPTY, next);
-      const u32 first = it.first + stage * PAGES;
-      weigh(a, s, 0, c, factor[0], first == page);
-      if (PAGES == 2u) pack(p[0], s, 0);
-      PTX_MULTIPLY_WAIT(0);
-      leave(base, V_EMPTY, t);
-      if (PAGES == 1u) pack(p[0], s, 0);
-      rescale(c, factor[0]);
-      if (PAGES == 2u && stage * PAGES + 1u < count) {
-        weigh(a, s, SECOND * 32u, c, factor[SECOND], first + 1u == page);
-        pack(p[SECOND], s, SECOND * 32u);
-      }
-      t = next;
-    }
-    const u32 last = (count - 1u) % PAGES, behind = it.end % PAGE_TOKENS + 1u;
-    if (it.first + count - 1u == it.end / PAGE_TOKENS && behind < PAGE_TOKENS) {
-      ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-      clear_values(shared + values_at(t, last), behind, group);
-    }
-    add_values(c, p[0], t, 0, base);
-    PTX_MULTIPLY_WAIT(0);
-    if (PAGES == 2u && last) {
-      rescale(c, factor[SECOND]);
-      add_values(c, p[SECOND], t, SECOND, base);
-      PTX_MULTIPLY_WAIT(0);
-    }
-    leave(base, V_EMPTY, t);
+    leave(base + K_EMPTY + t.stage * 8u);
+    weigh(a, s, 0, c, w.factor[0], own == 0);
+    pack(w.p[0], s, 0);
+    rescale(c, w.factor[0]);
+    weigh_second(a, s, c, w, 0, count, own);
+    go_on(a, c, s, w, t, count, own, mine < other ? mine : other, base, group);
+    fetch_queries(a, number + 1u, base, group);
+    add_last(it, c, w, t, count, shared, base, group);
     pass(t);
-    end(a, c, r, it.first + count > page);
+    end(a, c, rows_of(a, it, page), count > own);
   }
   for (u32 stage = mine; stage < stages; stage++, pass(t)) skip(base, t);
+  if (count == 0) fetch_queries(a, number + 1u, base, group);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const __grid_constant__ mla_prefill_args a,
@@ -444,12 +538,14 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const 
   ptx_grid_next();
   if (threadIdx.x < 64u) ((u32 *)(shared + AT_ONES))[threadIdx.x] = 0x3f803f80u;
   if (threadIdx.x == 0) {
+    unscale = num_div(1.0f, a.scale_log2);
     for (u32 i = 0; i < SPEC_STAGES; i++) {
       ptx_barrier_init(base + K_FULL + i * 8u, 1u);
       ptx_barrier_init(base + V_FULL + i * 8u, 1u);
       ptx_barrier_init(base + K_EMPTY + i * 8u, 8u); /* warps of math */
       ptx_barrier_init(base + V_EMPTY + i * 8u, 8u);
     }
+    for (u32 i = 0; i < ITEMS; i++) ptx_barrier_init(base + TAKEN + i * 8u, 1u);
     ptx_barrier_ready();
   }
   ptx_fence_async();
@@ -457,10 +553,13 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const 
   ptx_grid_wait();
   if (group == 2u) {
     PTX_REGISTERS_LESS(24);
-    if (ptx_uniform(threadIdx.x / 32u) == 8u && ptx_elect()) feed(a, maps, shared, base, a.step->tile_count * a.heads);
+    if (ptx_uniform(threadIdx.x / 32u) == 8u && ptx_elect()) feed(a, maps, base);
     return;
   }
   PTX_REGISTERS_MORE(240);
   turn t = {0, 0};
-  for (item it = take_item(shared, base, t); it.count; it = take_item(shared, base, t)) attend(a, it, t, shared, base, group);
+  fetch_queries(a, 0, base, group);
+  u32 number = 0;
+  for (item it = read_item(base, 0); it.count; it = read_item(base, ++number)) attend(a, it, number, t, shared, base, group);
+  PTX_COPY_WAIT(0);
 }

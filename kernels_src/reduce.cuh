@@ -58,9 +58,11 @@ NUM u64 reduce_sum_block(u64 x, u64 *shared) {
   return reduce_sum_warp(t % 32 < SPEC_THREADS / 32 ? shared[t % 32] : 0);
 }
 
-/* For many threads and one word of shared memory: adds 1, sets bits. The only atomics: a count and a set have no order. */
+/* For many threads and one word: adds 1, sets bits. The only atomics, with reduce_take: a count and a set have no order. */
 NUM void reduce_count(u32 *word) { atomicAdd(word, 1u); }
 NUM void reduce_mark(u32 *word, u32 bits) { atomicOr(word, bits); }
+/* A number that no other caller gets. Which one depends on time: only for sharing out work whose results do not tell who did it. */
+NUM u32 reduce_take(u32 *word) { return atomicAdd(word, 1u); }
 
 /* Sum of the lower lanes' and this lane's values. */
 NUM u32 reduce_prefix_warp(u32 x) {

@@ -223,10 +223,11 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* Shared memory: queries of two warpgroups, stages of k and v, of two pages where registers have room for their scores, barriers, ones. */
+/* Shared memory: queries of two warpgroups, stages of k and v, of two pages where registers have room for their scores, barriers, ones, and
+ * less than 1 KiB that is not dynamic. */
 static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
   const uint32_t k_boxes = a->nope_dim / 64 + (uint32_t)div_up(a->rope_dim, 64), fixed = 2048 + 2 * k_boxes * 8192;
-  const uint32_t stage = (a->v_dim <= 128 ? 2 : 1) * (k_boxes + a->v_dim / 64) * 8192, stages = min_u32(3, (232448 - fixed) / stage);
+  const uint32_t stage = (a->v_dim <= 128 ? 2 : 1) * (k_boxes + a->v_dim / 64) * 8192, stages = min_u32(3, (231424 - fixed) / stage);
   choice->shared_bytes = fixed + stages * stage;
   set_threads(choice, 384);
   add_spec(choice, "SPEC_NOPE_DIM", a->nope_dim);

@@ -73,7 +73,7 @@ KERNEL_BANS = [
     (r"\b(?:red|atom)\.(?:\w+\.)*(?:add|min|max|exch|cas|and|or|xor|inc|dec)\b", "PTX atomic or reduction"),
 ]
 # A count and a set of bits, of integers, have no order. They are in this file, once each, in this form.
-UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
+UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:(?:return )?atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 

@@ -11,6 +11,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __cluster_dims__(x, y, z)
+#define __device__
 #define __shared__ thread_local
 
 struct uint2 { u32 x, y; };
