@@ -118,7 +118,7 @@ MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS"
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
 MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
-                     (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 96, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
+                     (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
 for stem, tiles in FEW.items():
@@ -149,6 +149,8 @@ FLAWS = [
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
+    ("gemm", 3, "gemm_many.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
+     "rows beyond the count are stored"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
     ("gemm", 5, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
