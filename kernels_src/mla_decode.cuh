@@ -18,9 +18,11 @@
  * from shared memory, however many warpgroups take part: 0.9 us of a KV block's 1.2.
  * Lost: 32 rows with the chunks' fold in registers (spills); more KV rows than the ring holds fetched to L2 before the wait, one or two
  * blocks of tokens (1 % slower, up to a tenth with 64 x 1,024) or seven (5 to 20 %); whole pages to L2 ahead of the ring (15 to 20 %); KV
- * rows without a word to L2 (2 to 6 %, but 64 x 32,768 in 590); no division in the loops over blocks (1 % slower); clusters of four, or
- * two, blocks that share a piece, KV blocks and output columns dealt to them (1 x 1,024 8.1 or 9.1, but a step of one sequence is no
- * faster, not all clusters of four find room at a time, and pairs take up to a fifth more of L2's rate where that is short). */
+ * rows without a word to L2 (2 to 6 %, but 64 x 32,768 in 590); boxes for which L2 fetches 256 bytes at a time (2 to 4 %); pieces of any
+ * number of chunks (3, 5, 6, 7 of 8: as many units as chunks; 5 % faster to 25 % slower); no division in the loops over blocks (1 %
+ * slower); clusters of four, or two, blocks that share a piece, KV blocks and output columns dealt to them (1 x 1,024 8.1 or 9.1, but a
+ * step of one sequence is no faster, not all clusters of four find room at a time, and pairs take up to a fifth more of L2's rate where
+ * that is short). */
 #ifndef VERBATIM_MLA_DECODE_CUH
 #define VERBATIM_MLA_DECODE_CUH
 #include "decode_outputs.cuh"
