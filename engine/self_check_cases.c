@@ -26,7 +26,7 @@ static const step_in *take_step(self_check_image *image, u32 tokens, u32 logits,
   return step;
 }
 
-/* The end of what is judged: what is taken from here on is scratch memory. */
+/* The end of what is judged: what is taken from here on may hold anything when the op has run. */
 static void end_judged(self_check_image *image) { image->launch->judged_bytes = image->used; }
 
 /* Rows behind the step's own are launched as well: a grid may be larger than the step. */
