@@ -118,7 +118,7 @@ MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS"
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
 MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
-                     (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 96, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
+                     (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
 for stem, tiles in FEW.items():
@@ -149,6 +149,8 @@ FLAWS = [
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
+    ("gemm", 3, "gemm_many.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
+     "rows beyond the count are stored"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
     ("gemm", 5, "few.cuh", "s/w += FEW_W_BLOCK/w += 0u/", "the end of k with other weights"),
@@ -175,12 +177,13 @@ FLAWS = [
      "a row beyond the last position is not zero"),
     ("mla_attn", 8, "decode_scores.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX/if (nth > 1u) ptx_barrier_wait(base + MAX/",
      "a maximum is taken before it is there"),
-    ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, cut)/(in_group == 0)/", "a unit goes on from the one before"),
+    ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, prefix)/(in_group == 0)/", "a unit goes on from the one before"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),
     ("attn_cut", 0, "attn_cut.cu", "s/w < warp; w++/w + 1u < warp; w++/", "the tiles of a warp are left out of the numbers"),
     ("mla_fold", 0, "mla_fold.cu", "s/if (bits) __syncthreads(); .. the groups are there ..//", "groups are read before they are there"),
     ("mla_fold", 0, "mla_fold.cu", "s/if (per_group == 1u || per_group > most) per_group/per_group/",
      "units are folded without their groups"),
+    ("mla_fold", 0, "mla_fold.cu", "s#i / W \\* p.step#(i / W + 1u) * p.step#", "units of another token are discarded"),
     ("adjust", 0, "adjust.cu", "s/at < p.prompt_count/at <= p.prompt_count/", "the first token made is taken for one of the prompt"),
     ("adjust", 0, "adjust.cu", "s/at < p.position; at +=/at + 1u < p.position; at +=/", "the newest token is not counted"),
     ("adjust", 0, "adjust.cu", "s/if (made) logit/if (mark) logit/", "presence penalty of tokens that were only seen"),

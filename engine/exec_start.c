@@ -150,7 +150,7 @@ static const uint8_t *run_self_check(exec *self, uint32_t variant, uint32_t inde
                   work.grid);
   const jit_spec *specs = self->specs + kernel->first_spec;
   if (exec_make_maps(self, kernel->kernel, specs, kernel->spec_count, launch->args, launch->rows, &maps)) work.maps = &maps;
-  gpu_upload(device, self->stream, self->base, image, launch->judged_bytes);
+  gpu_upload(device, self->stream, self->base, image, launch->image_bytes);
   gpu_launch(device, self->stream, &work);
   gpu_download(device, self->stream, image + SELF_CHECK_BYTES, self->base, launch->judged_bytes);
   gpu_sync(device, self->stream, "self-check");

@@ -53,6 +53,7 @@ void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_che
                            .rope_dim = row->rope_dim, .launch = launch};
   row->build(&made);
   ASSERT(made.used <= SELF_CHECK_BYTES);
+  launch->image_bytes = made.used;
   if (launch->judged_bytes == 0) launch->judged_bytes = made.used;
   for (uint32_t i = 0; i < plan_pointer_count(row->kernel); i++)
     if (launch->args[i]) launch->args[i] += address - (uint64_t)(uintptr_t)image;

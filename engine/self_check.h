@@ -20,7 +20,8 @@ typedef struct self_check_launch {
   uint32_t grid_items[3]; /* of the kernel: see self_check_grid                                           */
   uint32_t grid_more;    /* blocks in y besides                                                           */
   uint32_t rows;         /* launch rows                                                                   */
-  uint64_t judged_bytes; /* of the image: goes to the machine and comes back; behind it is scratch memory */
+  uint64_t image_bytes;  /* go to the machine                                                             */
+  uint64_t judged_bytes; /* of these come back: what lies behind may hold anything when the op has run    */
   uint64_t args[SELF_CHECK_ARGS_WORDS]; /* the op's argument struct                                       */
 } self_check_launch;
 

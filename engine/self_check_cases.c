@@ -26,7 +26,7 @@ static const step_in *take_step(self_check_image *image, u32 tokens, u32 logits,
   return step;
 }
 
-/* The end of what is judged: what is taken from here on is scratch memory. */
+/* The end of what is judged: what is taken from here on may hold anything when the op has run. */
 static void end_judged(self_check_image *image) { image->launch->judged_bytes = image->used; }
 
 /* Rows behind the step's own are launched as well: a grid may be larger than the step. */
@@ -603,8 +603,10 @@ void self_check_cases_mla_fold(self_check_image *image) {
   mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 8};
   attn_part *parts = take(image, (TOKENS + 1) * sizeof *parts);
   attn_counts *counts = take(image, sizeof *counts);
-  f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4), *ml = take(image, TOKENS * units * HEADS * 8);
-  f32 whole[256] = {0};
+  f32 whole[256] = {0}, *ml = take(image, TOKENS * units * HEADS * 8);
+  a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
+  end_judged(image); /* units mean nothing when they have been folded */
+  f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4);
   if (ordered) fill_f32(image, whole, rank, 0, 1);
   for (u32 t = 0; t < TOKENS; t++) {
     parts[t] = (attn_part){.token = t, .first = t * units, .step = 1, .units = used[t]};
@@ -620,7 +622,6 @@ void self_check_cases_mla_fold(self_check_image *image) {
   a.parts = parts;
   a.partial_o = o;
   a.partial_ml = ml;
-  a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
   static const u32 blocks[] = {16, 1, TOKENS + 1}; /* so that teams share a slice, in two rounds; take two slices; one */
   LAUNCH(image, a, blocks[image->form], 1, 1);
 }

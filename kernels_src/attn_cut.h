@@ -3,13 +3,14 @@
  * A tile's context is one piece, or pieces of the same number of chunks: a divisor of a group or a multiple of it, the same for all tiles
  * of a step. `attn_cut` takes the number that costs least by the plan's estimates. No choice made here can change a bit of the
  * attention's result; it is written down because both machines leave the same partial results. NUMERICS.md, `attn_cut`.
- * A cut tile leaves units: of a group the fold of its first piece, then its other chunks one by one. Shared by the host (C11) and
- * the kernels. Read next: attn_cut.cu, engine/cpu/attn_cut.c. */
+ * A cut tile leaves units: of pieces of whole groups, the fold of all groups of the first piece, then each other group; of shorter ones, of
+ * every group the fold of its first piece, then its other chunks one by one. Shared by the host (C11) and the kernels. Read next:
+ * attn_cut.cu, engine/cpu/attn_cut.c. */
 #ifndef VERBATIM_ATTN_CUT_H
 #define VERBATIM_ATTN_CUT_H
 #include "num.h"
 
-#define ATTN_CUTS 16u         /* choices */
+#define ATTN_CUTS 32u         /* choices */
 #define ATTN_CUT_TILES 512u   /* with more tiles than this none is cut */
 #define ATTN_WHOLE 0x40000000u
 #define ATTN_EARLY 4u         /* most blocks of a piece that may be asked for early */
@@ -60,32 +61,31 @@ NUM attn_piece attn_whole(attn_tile tile) {
   return piece;
 }
 
-/* Chunks of a piece by choice number; 0: there is none of this number. Ascending. */
+/* Chunks of a piece by choice number, of four to a doubling those that there may be; 0: there is none of this number. Ascending. */
 NUM u32 attn_cut_piece(u32 choice, u32 group_chunks) {
-  if (choice < 4) return 1u << choice < group_chunks && attn_mod(group_chunks, 1u << choice) == 0 ? 1u << choice : 0;
+  const u32 piece = choice < 3 ? choice + 1 : (4 + (choice + 1) % 4) << ((choice + 1) / 4 - 1);
   if (choice == ATTN_CUTS - 1) return ATTN_WHOLE;
-  const u32 j = choice - 4; /* times 1, 2, 3, 4, 6, 8, 12, ... 48 */
-  return group_chunks * (j == 0 ? 1 : j % 2 ? 1u << (j + 1) / 2 : 3u << (j / 2 - 1));
+  return (piece < group_chunks ? attn_mod(group_chunks, piece) : attn_mod(piece, group_chunks)) == 0 ? piece : 0;
+}
+
+/* Chunks of a group's first unit, and units of a group. */
+NUM u32 attn_prefix(u32 piece, u32 group_chunks) { return piece < group_chunks ? piece : group_chunks; }
+NUM u32 attn_group_units(u32 piece, u32 group_chunks) { return 1 + group_chunks - attn_prefix(piece, group_chunks); }
+
+/* The tile's unit that this chunk belongs to. */
+NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
+  const u32 group = attn_div(chunk, group_chunks), in_group = attn_mod(chunk, group_chunks);
+  if (piece >= group_chunks) return chunk < piece ? 0 : 1 + group - attn_div(piece, group_chunks);
+  return group * attn_group_units(piece, group_chunks) + (in_group < piece ? 0 : 1 + in_group - piece);
 }
 
 /* Units of a tile of so many chunks; 0: it is not cut. */
 NUM u32 attn_cut_units(u32 chunks, u32 piece, u32 group_chunks) {
-  if (chunks <= piece) return 0;
-  const u32 groups = attn_div(chunks, group_chunks), rest = attn_mod(chunks, group_chunks);
-  if (piece >= group_chunks) return groups + (rest > 0);
-  return groups * (1 + group_chunks - piece) + (rest == 0 ? 0 : rest <= piece ? 1 : 1 + rest - piece);
+  return chunks <= piece ? 0 : 1 + attn_unit_at(chunks - 1, piece, group_chunks);
 }
 
-/* Units of a whole group, and which of a tile's units starts at this chunk. */
-NUM u32 attn_group_units(u32 piece, u32 group_chunks) { return piece >= group_chunks ? 1 : 1 + group_chunks - piece; }
-NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
-  const u32 in_group = chunk % group_chunks;
-  return chunk / group_chunks * attn_group_units(piece, group_chunks) + (in_group < piece ? 0 : 1 + in_group - piece);
-}
-
-/* Whether the chunk starts a unit, and whether it ends one where neither its piece nor its group ends. */
-NUM u32 attn_unit_starts(u32 in_group, u32 piece) { return in_group == 0 || in_group >= piece; }
-NUM u32 attn_unit_ends(u32 in_group, u32 piece) { return in_group + 1 >= piece; }
+/* Whether the chunk of a group starts a unit, where the first one has so many chunks. */
+NUM u32 attn_unit_starts(u32 in_group, u32 prefix) { return in_group == 0 || in_group >= prefix; }
 
 NUM void attn_sum_add(attn_sum *sum, const attn_cut_args *a, attn_extent e, u32 piece) {
   const u32 full = attn_div(e.chunks, piece), rest = e.blocks * e.passes - full * e.passes * piece * (a->chunk_tokens / PAGE_TOKENS);
@@ -99,15 +99,18 @@ NUM void attn_sum_add(attn_sum *sum, const attn_cut_args *a, attn_extent e, u32 
 }
 
 /* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean and from piece to piece,
- * the partial results written and read, the fold. Pieces are dealt longest first. */
+ * the partial results written and read, the fold. Pieces are dealt longest first, forwards and backwards by turns: of so many shorter ones,
+ * taken to grow evenly, that some workers come to a second one, who has the longest of these has it beside the shortest first one. */
 NUM u64 attn_cut_cost(const attn_cut_args *a, attn_sum sum, u32 piece) {
-  const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, left = full % workers;
-  const u32 length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0, blocks = sum.blocks * groups;
-  u32 most = left ? length : sum.rest_largest, even = (left * length + sum.rest_blocks * groups + workers - 1) / workers;
-  if (left + sum.rests * groups > workers && most < even + sum.rest_largest / 2) most = even + sum.rest_largest / 2;
+  const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, rests = sum.rests * groups;
+  const u32 left = full % workers, free = workers - left, length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0;
+  const u32 blocks = sum.blocks * groups, even = (left * length + sum.rest_blocks * groups + workers - 1) / workers;
+  u32 most = left ? length : sum.rest_largest;
+  if (rests > 2 * free) most += sum.rest_largest * (rests - 2 * free) / rests;
+  if (most < even) most = even;
   if (full >= workers) most += full / workers * (piece * (a->chunk_tokens / PAGE_TOKENS));
   const u64 own = (u64)most * a->block_ns, mean = (u64)(blocks / workers) * a->block_ns + blocks % workers * a->block_ns / workers;
-  const u64 stream = (u64)blocks * a->stream_ns + (u64)((full + sum.rests * groups - 1) / workers) * a->piece_ns;
+  const u64 stream = (u64)blocks * a->stream_ns + (u64)((full + rests - 1) / workers) * a->piece_ns;
   if (piece == 0 || sum.slots > a->slots_max) return ~(u64)0;
   return stream + (own > mean ? own - mean : 0) + (u64)sum.slots * a->slot_ns + (sum.slots ? a->split_ns : 0);
 }

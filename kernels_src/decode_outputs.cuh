@@ -53,10 +53,11 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
   float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(ROWS, SPEC_KV_LORA_RANK)) + group * STATE_PAIRS * 256u;
   groups += threadIdx.x % 128u;
   float2 *chunks = groups + STATE_PAIRS * 128u;
-  const u32 piece_chunks = a.counts ? a.counts->piece_chunks : ATTN_WHOLE;
+  const u32 piece_chunks = a.counts ? a.counts->piece_chunks : ATTN_WHOLE, cut_prefix = attn_prefix(piece_chunks, a.group_chunks);
   ptx_grid_wait();
   FOR_PIECES(p, a) {
-    const u32 cut = p.slot == ATTN_WHOLE ? ATTN_WHOLE : piece_chunks;
+    const u32 prefix = p.slot == ATTN_WHOLE ? a.group_chunks : cut_prefix;
+    const bool joins = p.first_block == 0 && prefix == a.group_chunks; /* its groups */
     FOR_PASSES(w, a, p) {
       const u32 live = w.tokens * a.heads;
       for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
@@ -73,23 +74,23 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
 
         const bool last = block + 1u == p.end_block;
         if (!last && (block + 1u) % blocks != 0) continue; /* the chunk goes on */
-        const bool starts = attn_unit_starts(in_group, cut);
+        const bool starts = attn_unit_starts(in_group, prefix);
         if (starts || CHUNKS_IN_MEMORY) start_unit(r, o, l, m);
         else fold_chunk(r, o, l, m);
         clear(o, l);
         if (!starts && CHUNKS_IN_MEMORY) fold_saved(r, chunks);
-        if (!last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, cut)) {
+        if (!last && in_group + 1u < prefix) {
           if (CHUNKS_IN_MEMORY) save(chunks, r);
           continue;
         }
-        if (cut != ATTN_WHOLE) {
-          const u32 first = in_group < cut ? chunk - in_group : chunk;
-          const u64 slot = p.slot + (u64)attn_unit_at(first, cut, a.group_chunks) * p.tile.count + w.token;
-          store_unit(a, r, slot * a.heads, live, column);
+        if (joins && chunk >= a.group_chunks) fold_saved(r, groups);
+        if (joins && !last) {
+          save(groups, r);
+        } else if (p.slot == ATTN_WHOLE) {
+          store_out(a, r, (u64)(p.tile.row + w.token) * a.heads, live, column);
         } else {
-          if (chunk >= a.group_chunks) fold_saved(r, groups);
-          if (last) store_out(a, r, (u64)(p.tile.row + w.token) * a.heads, live, column);
-          else save(groups, r);
+          const u64 unit = attn_unit_at(chunk, piece_chunks, a.group_chunks);
+          store_unit(a, r, (p.slot + unit * p.tile.count + w.token) * a.heads, live, column);
         }
       }
     }

@@ -109,19 +109,20 @@ NUM void save(float2 *t, const state &r) {
     for (u32 e = 0; e < ROWS / 2u; e += 2u) t[(x * ROWS / 4u + e / 2u) * 128u] = make_float2(r.o[x][e], r.o[x][e + 1u]);
 }
 
-/* A unit's partial result, from this row on. */
+/* A unit's partial result, from this row on. Lanes of neighbouring columns exchange halves, so that each writes two columns of one row. */
 NUM void store_unit(const mla_attn_args &a, const state &r, u64 row, u32 live, u32 column) {
-  const u32 lane = threadIdx.x % 32u;
+  const u32 lane = threadIdx.x % 32u, odd = lane / 4u % 2u;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
     const u32 nth = i / 2u * 8u + lane % 4u * 2u + i % 2u;
-    if (nth >= live) continue;
-    f32 *to = a.partial_o + (row + nth) * SPEC_KV_LORA_RANK + column;
+    f32 *to = a.partial_o + (row + nth) * SPEC_KV_LORA_RANK + column + odd * 7u;
 #pragma unroll
-    for (u32 x = 0; x < OUT_BOXES; x++)
-#pragma unroll
-      for (u32 h = 0; h < 2u; h++) to[x * 64u + h * 8u] = r.o[x][i / 2u * 4u + h * 2u + i % 2u];
-    if (column == 0) *(float2 *)(a.partial_ml + (row + nth) * 2u) = make_float2(r.m[i], r.l[i]);
+    for (u32 x = 0; x < OUT_BOXES; x++) {
+      const f32 low = r.o[x][i / 2u * 4u + i % 2u], high = r.o[x][i / 2u * 4u + 2u + i % 2u];
+      const f32 other = __shfl_xor_sync(WARP_ALL, odd ? low : high, 4);
+      if (nth < live) *(float2 *)(to + x * 64u) = odd ? make_float2(other, high) : make_float2(low, other);
+    }
+    if (column == 0 && nth < live) *(float2 *)(a.partial_ml + (row + nth) * 2u) = make_float2(r.m[i], r.l[i]);
   }
 }
 

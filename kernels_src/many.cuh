@@ -204,13 +204,13 @@ template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *
 template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
   const u32 warp = ptx_uniform(threadIdx.x / 32u);
   if (warp < 4u) {
-#if SPEC_TILE_N != 64
+#if SPEC_TILE_N != 64 && SPEC_TILE_ROWS > 96
     PTX_REGISTERS_LESS(72);
 #endif
     if (warp == 0 && ptx_elect()) many_fill_weights(work, r, &maps.w, work.a.y_kind == Y_SILU, work.a.k);
     if (warp == 1 && ptx_elect()) many_fill_tokens(work, r, &maps.x, work.a.k);
   } else {
-#if SPEC_TILE_N != 64
+#if SPEC_TILE_N != 64 && SPEC_TILE_ROWS > 96
     PTX_REGISTERS_MORE(216);
 #endif
     many_multiply(work, r, shared, work.a.k);

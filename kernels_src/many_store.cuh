@@ -24,7 +24,9 @@
 #define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of 64 k */
 #define MANY_X_BYTES (SPEC_TILE_ROWS * 128u)
 #define MANY_STAGE_BYTES (SPEC_DEPTH * (MANY_W_BYTES + MANY_X_BYTES))
-#define MANY_CHUNK (SPEC_TILE_ROWS % 64u ? 32u : 64u) /* token rows that a warpgroup turns in shared memory at a time */
+/* Token rows that a warpgroup turns in shared memory at a time. */
+#define MANY_CHUNK (SPEC_TILE_ROWS % 32u ? 16u : SPEC_TILE_ROWS % 64u ? 32u : 64u)
+#define MANY_SILU_CHUNK (MANY_CHUNK < 32u ? 32u : MANY_CHUNK) /* half of a row is gates */
 #ifdef __CUDACC_RTC__
 #define NUM_MEMBER __device__ __forceinline__
 #else
@@ -33,7 +35,7 @@
 #define MANY_BARRIER_BYTES 256u
 
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128, "weight rows of one or two warpgroups");
-static_assert(SPEC_TILE_ROWS % 32u == 0 && SPEC_TILE_ROWS <= 256 && MANY_BOX % 8 == 0, "token rows: widths of ptx_multiply");
+static_assert(SPEC_TILE_ROWS % 16u == 0 && SPEC_TILE_ROWS <= 256 && MANY_BOX % 8 == 0, "token rows: widths of ptx_multiply");
 static_assert(SPEC_TILE_N / SPEC_CLUSTER_ROWS % 16 == 0, "weight rows: whole groups of the operand, of gate and up");
 static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 16, "barriers have 256 bytes");
@@ -64,14 +66,14 @@ NUM void many_store_f32(many_sums &acc, const many_result &to, const many_tile &
     if (first * 2u >= tile.width) break;
     f32 other[8];
 #pragma unroll
-    for (u32 i = 0; i < 16u; i++) ptx_hold(acc[first + i]); /* not before they are done */
+    for (u32 i = 0; i < 16u && first + i < MANY_ACCUMULATORS; i++) ptx_hold(acc[first + i]); /* not before they are done */
 #pragma unroll
-    for (u32 i = 0; i < 8u; i++) {
+    for (u32 i = 0; i < 8u && first + i * 2u < MANY_ACCUMULATORS; i++) {
       const u32 low = first + i / 2u * 4u + i % 2u;
       other[i] = __shfl_xor_sync(WARP_ALL, odd ? acc[low] : acc[low + 2u], 4);
     }
 #pragma unroll
-    for (u32 i = 0; i < 8u; i++) {
+    for (u32 i = 0; i < 8u && first + i * 2u < MANY_ACCUMULATORS; i++) {
       const u32 low = first + i / 2u * 4u + i % 2u, row = first * 2u + i / 2u * 8u + t % 4u * 2u + i % 2u;
       ptx_store_if(row < rows, y + i % 2u * to.ldy, odd ? other[i] : acc[low], odd ? acc[low + 2u] : other[i]);
       if (i % 2u == 1u) y += 8u * to.ldy;
@@ -126,7 +128,8 @@ template <u32 GROUP, class F> NUM void many_gates(many_sums &acc, u32 width, F f
   for (u32 first = 0; first < MANY_ACCUMULATORS; first += GROUP * 2u) {
     if (first * 2u >= width) break;
 #pragma unroll
-    for (u32 i = 0; i < GROUP; i++) f(acc[first + i / 2u * 4u + i % 2u], acc[first + i / 2u * 4u + 2u + i % 2u]);
+    for (u32 i = 0; i < GROUP && first + i * 2u < MANY_ACCUMULATORS; i++)
+      f(acc[first + i / 2u * 4u + i % 2u], acc[first + i / 2u * 4u + 2u + i % 2u]);
   }
 }
 
@@ -151,22 +154,23 @@ NUM void many_store_silu(many_sums &acc, const many_result &to, const many_tile 
   bf16 *y = (bf16 *)to.y + (u64)(tile.row + t / 4u) * to.ldy + column;
   many_silu(acc, tile.width);
 #pragma unroll
-  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_CHUNK) {
+  for (u32 first = 0; first < SPEC_TILE_ROWS; first += MANY_SILU_CHUNK) {
     if (first >= tile.rows) break;
     ptx_warps_sync(number, 128); /* what stood there has been read */
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK; i += 32u) {
+    for (u32 i = 0; i < MANY_SILU_CHUNK; i += 32u) {
       if (first + i >= tile.width) break;
       const f32 *d = acc + (first + i) / 2u;
+      const bool all = first + i + 16u < SPEC_TILE_ROWS;
       ptx_store_transposed(turn + many_silu_place(i + lane, t / 32u), ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[4], d[5]),
-                           ptx_pack_bf16(d[8], d[9]), ptx_pack_bf16(d[12], d[13]));
+                           all ? ptx_pack_bf16(d[8], d[9]) : 0u, all ? ptx_pack_bf16(d[12], d[13]) : 0u);
     }
     ptx_warps_sync(number, 128); /* the chunk is whole */
-    uint4 piece[MANY_CHUNK / 32u];
+    uint4 piece[MANY_SILU_CHUNK / 32u];
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK / 32u; i++) piece[i] = *(const uint4 *)(tile_at + many_silu_place(i * 32u + t / 4u, t % 4u));
+    for (u32 i = 0; i < MANY_SILU_CHUNK / 32u; i++) piece[i] = *(const uint4 *)(tile_at + many_silu_place(i * 32u + t / 4u, t % 4u));
 #pragma unroll
-    for (u32 i = 0; i < MANY_CHUNK / 32u; i++, y += 32u * to.ldy) ptx_store_if(first + i * 32u + t / 4u < rows, y, piece[i]);
+    for (u32 i = 0; i < MANY_SILU_CHUNK / 32u; i++, y += 32u * to.ldy) ptx_store_if(first + i * 32u + t / 4u < rows, y, piece[i]);
   }
 }
 

@@ -5,13 +5,14 @@
  * eight loads of 16 bytes under way: of the units of a group, or, where tokens have one group and there is work for all, of two times 32
  * columns. Where tokens have several groups and there are teams enough, teams of a block fold them side by side, and the first of these
  * folds their results.
- * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these.
+ * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these. Units that
+ * have been folded are discarded, so that L2 does not bring them to memory: with it 64 x 32,768 tokens take 562 us, without 579.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit; bound by how many loads find room beside the attention, 4.3 MB. On an
  * H200, in a graph of overlapping calls, us behind 1, 16 and 64 times 1,024 tokens of 16 heads 1.4, 1.8, 3.8; behind 1, 4 and 64 times
- * 32,768 (128, 320 and 1,024 units) 3.1, 7.1, 10.
- * Lost: 128 threads with twice the registers, a warp for 128 columns (behind 1 x 32,768 tokens 7.5, 64 x 1,024 5.5); twice as many blocks,
- * half of which come when the attention has left (0 to 1 us more); a block of eight groups for every slice (12 us behind 16 x 1,024
- * tokens); whole rows for a warp, which leaves warps without work. */
+ * 32,768 (128, 320 and 576 units) 3.1, 7.1, 7.
+ * Lost: 128 threads with twice the registers, a warp for 128 columns (behind 1 x 32,768 tokens 7.5, 64 x 1,024 5.5); more blocks, which
+ * come when the attention has left (198: 1 to 3 us more; 264: 1 us less to 1 more); a block of eight groups for every slice (12 us behind
+ * 16 x 1,024 tokens); whole rows for a warp, which leaves warps without work. */
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"
@@ -93,6 +94,14 @@ template <u32 W> NUM void store_out(const mla_fold_args &a, const place &p, cons
   }
 }
 
+/* What has been folded need not come to memory: these threads' lines, of W slices. */
+template <u32 W> NUM void discard_units(const mla_fold_args &a, const place &p, u32 thread, u32 threads) {
+  const f32 *first = a.partial_o + (u64)p.row * a.kv_lora_rank + p.column / SLICE * SLICE;
+  __syncwarp();
+#pragma unroll 1
+  for (u32 i = thread; i < p.units * W; i += threads) ptx_discard(first + (u64)(i / W * p.step) * a.kv_lora_rank + i % W * SLICE);
+}
+
 /* Tokens of one group, two slices for a team. */
 NUM void fold_pairs(const mla_fold_args &a, u32 items, u32 most) {
   const u32 teams = SPEC_THREADS / TEAM * gridDim.x;
@@ -103,6 +112,7 @@ NUM void fold_pairs(const mla_fold_args &a, u32 items, u32 most) {
     ptx_grid_wait(); /* for the attention: from here on its units are there */
     const fold<2> all = fold_units<2>(a, p, 0, p.units, most);
     if (item < items) store_out(a, p, all);
+    discard_units<2>(a, p, threadIdx.x % TEAM, TEAM);
   }
 }
 
@@ -143,6 +153,7 @@ NUM void fold_groups(const mla_fold_args &a, fold_block &b, u32 items, u32 most,
       if (bits) __syncthreads(); /* the groups have been read */
     }
     if (p.units && lane == 0) store_out(a, p, get(b, threadIdx.x));
+    discard_units<1>(a, p, threadIdx.x % (TEAM << bits), TEAM << bits);
   }
 }
 

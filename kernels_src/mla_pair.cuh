@@ -46,8 +46,8 @@ NUM void deal(const mla_attn_args &a, const place &p) {
     item it = {{0, 0, 0, 0}, 0, 0, 0, 0, 0, 0};
     if (i < pieces) {
       const attn_work w = work_of(a, i);
-      const u32 cut = w.piece.slot == ATTN_WHOLE ? ATTN_WHOLE : a.counts->piece_chunks;
-      it = {w.piece.tile, w.head, w.heads, w.piece.first_block, w.piece.end_block - 1u, cut, w.piece.slot};
+      const u32 prefix = w.piece.slot == ATTN_WHOLE ? a.group_chunks : attn_prefix(a.counts->piece_chunks, a.group_chunks);
+      it = {w.piece.tile, w.head, w.heads, w.piece.first_block, w.piece.end_block - 1u, prefix, w.piece.slot};
     }
     wait_free(p, ITEM_FREE + slot, n++ / 2u);
     if (threadIdx.x % 32u == 0) {

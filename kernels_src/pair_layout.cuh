@@ -58,7 +58,7 @@ typedef struct item {
   attn_tile tile;
   u32 head, heads;   /* of this group; no heads: there is nothing left */
   u32 first, last;   /* blocks of 64 tokens                            */
-  u32 cut, slot;     /* chunks of a piece, or ATTN_WHOLE; as of attn_piece */
+  u32 prefix, slot;  /* chunks of a group's first unit; as of attn_piece */
 } item;
 
 /* Positions of a thread's two rows of the operand, the row r and r + 8 of its warp's 16. -1: dead. */

@@ -100,10 +100,13 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   out.there += other;
 }
 
+/* Whether the item's groups are folded here. */
+NUM bool joins(const mla_attn_args &a, const item &it) { return it.first == 0 && it.prefix == a.group_chunks; }
+
 /* The chunk that ends with `block` into the folds; where a unit of a cut tile ends it is stored. */
 NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const rows &r, u32 chunk, u32 in_group, bool is_last,
                    float4 *saved, u32 column) {
-  if (attn_unit_starts(in_group, it.cut)) { /* the fold of nothing and a result is the result */
+  if (attn_unit_starts(in_group, it.prefix)) { /* the fold of nothing and a result is the result */
     out.level1.m[0] = out.level1.m[1] = NO_MAX;
     out.level1.l[0] = out.level1.l[1] = 0.0f;
 #pragma unroll
@@ -111,10 +114,10 @@ NUM void end_chunk(const mla_attn_args &a, output &out, const item &it, const ro
   }
   fold(out.level1, out.m, out.l, out.o, r, chunk * a.chunk_tokens);
   clear_sums(out);
-  if (!is_last && in_group + 1u < a.group_chunks && !attn_unit_ends(in_group, it.cut)) return;
-  if (it.cut != ATTN_WHOLE) {
-    const u32 start = in_group < it.cut ? chunk - in_group : chunk;
-    store_unit(a, it, out.level1, r, (u64)attn_unit_at(start, it.cut, a.group_chunks) * it.tile.count * a.heads, column);
+  if (!is_last && in_group + 1u < it.prefix) return;
+  if (!joins(a, it)) {
+    const u64 unit = attn_unit_at(chunk, a.counts->piece_chunks, a.group_chunks);
+    store_unit(a, it, out.level1, r, unit * it.tile.count * a.heads, column);
   } else if (!is_last) {
     const meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
 #pragma unroll
@@ -150,7 +153,8 @@ NUM void attend(const mla_attn_args &a, const place &p, u32 group) {
     }
     meeting meets = meet(out.level1, out.m2, out.l2, r, (chunk - in_group) * a.chunk_tokens);
     share_sums(p, meets, n, group);
-    if (it.cut == ATTN_WHOLE) write_out(a, it, meets, out.level1, saved, r, column);
+    if (it.slot == ATTN_WHOLE) write_out(a, it, meets, out.level1, saved, r, column);
+    else if (joins(a, it)) store_groups(a, it, meets, out.level1, saved, r, column);
   }
 }
 

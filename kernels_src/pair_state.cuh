@@ -103,4 +103,19 @@ NUM void store_unit(const mla_attn_args &a, const item &it, const chain &c, cons
   }
 }
 
+/* The same of all groups of the tile's first piece, which are one unit. */
+NUM void store_groups(const mla_attn_args &a, const item &it, const meeting &meets, const chain &c, const float4 *saved, const rows &r,
+                      u32 column) {
+  const u64 row[2] = {pair_of(a, it, it.slot, 0), pair_of(a, it, it.slot, 1)};
+#pragma unroll
+  for (u32 j = 0; j < OUTPUTS / 4u; j++) {
+    const float4 o = joined(meets, c, saved, j);
+    if (r.position[0] >= 0) *(float2 *)(a.partial_o + row[0] * SPEC_KV_LORA_RANK + column + 8u * j) = make_float2(o.x, o.y);
+    if (r.position[1] >= 0) *(float2 *)(a.partial_o + row[1] * SPEC_KV_LORA_RANK + column + 8u * j) = make_float2(o.z, o.w);
+  }
+#pragma unroll
+  for (u32 h = 0; h < 2; h++)
+    if (column == 0 && r.position[h] >= 0) *(float2 *)(a.partial_ml + row[h] * 2u) = make_float2(meets.m[h], meets.l[h]);
+}
+
 #endif

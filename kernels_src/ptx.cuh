@@ -157,6 +157,9 @@ NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 
+/* The 128 bytes from here on, a multiple of them, are worth nothing any more: L2 need not write them to memory. */
+NUM void ptx_discard(const f32 *p) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(p) : "memory"); }
+
 /* Writes two numbers, or 16 bytes, or nothing, without a branch. */
 NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
   asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}"

@@ -81,7 +81,7 @@ typedef struct attn_part {
 
 typedef struct attn_counts {
   u32 pieces, parts;
-  u32 piece_chunks;       /* of a piece, but the last one of a tile: says which units make a group, attn_cut.h */
+  u32 piece_chunks;       /* of a piece, but the last one of a tile: says what the units are, attn_cut.h */
   u32 units_most;         /* of a part */
 } attn_counts;
 

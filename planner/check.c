@@ -251,7 +251,8 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), depth = spec_of(c, k, "SPEC_DEPTH");
   uint64_t multiplying = n / 64, beside = cluster / max_u32((uint32_t)below, 1);
-  if ((n != 64 && n != 128) || rows < 32 || rows > 256 || rows % 32 || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
+  const uint64_t step = k->kernel == OP_gemm ? 16 : 32;
+  if ((n != 64 && n != 128) || rows < 32 || rows > 256 || rows % step || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
       below > cluster || (below != 0) != (k->kernel == OP_gemm) || (depth != 0 && depth != 2) || rows / beside % 8 != 0 ||
       k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
     return 0;

@@ -679,9 +679,10 @@ static void add_cut(graph *g) {
   const plan_limits *l = g->l;
   const bool is_narrow = m->heads <= 32;
   attn_cut_args a = {.heads = m->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
-                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500, .piece_ns = 2000};
+                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500};
   a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
-  a.block_ns = is_narrow ? 1160 : 1500;
+  a.block_ns = is_narrow ? 1000 : 1500;
+  a.piece_ns = is_narrow ? 500 : 2000;
   a.stream_ns = (m->kv_lora_rank + m->rope_dim) * 128 / 4300;
   a.slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
   g->slots = a.slots_max;

@@ -112,12 +112,13 @@ static const many_shape ALONE = {128, 256, 4, 1, 1, 0};
 
 /* Tiles of gemm. Pairs gain where they share weights; larger clusters do not find room on all multiprocessors. */
 static const many_shape TILES[] = {
-    {64, 32, 8, 2, 1, 2}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1},
-    {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
+    {64, 32, 8, 2, 1, 2}, {64, 48, 15, 1, 1, 2}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1}, {64, 128, 8, 1, 1, 1},
+    {64, 128, 8, 1, 1, 2}, {128, 96, 7, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
 #define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
-#define TILE_CYCLES 500u /* of a tile's results and the pipeline's start, and for each of its token rows: */
+#define TILE_CYCLES 300u /* of a tile's results and the pipeline's start, and for each of its token rows: */
 #define TILE_ROW_CYCLES 8u
-#define PAIR_CYCLES 500u /* more, to start and to end together */
+#define PAIR_CYCLES 250u /* more, to start and to end together */
+#define WIDE_CYCLES 100u /* more for 64 k of the widest tiles, whose tokens come in boxes of 32 */
 
 /* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows. For 64 k it writes both operands to
  * shared memory and reads the weights of each multiplying warpgroup once and the tokens as often as there are warpgroups, 128 bytes a
@@ -128,8 +129,8 @@ static uint64_t width_cost(const many_shape *tile, const gemm_args *a, uint32_t 
   const uint64_t clusters = div_up(columns, across) * div_up(rows, width * tile->below) * a->batches;
   const uint64_t active = (clusters < at_once ? clusters : at_once) * cluster, shared = tile->n + width + tile->n / 64 * (64 + width);
   const uint64_t l2 = active * (tile->n / tile->below + width / tile->beside) * 128 / L2_BYTES;
-  return div_up(clusters, at_once) * ((shared > l2 ? shared : l2) * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width) +
-         (cluster > 1 ? PAIR_CYCLES : 0);
+  const uint64_t block = (shared > l2 ? shared : l2) + (tile->rows == 256 ? WIDE_CYCLES : 0);
+  return div_up(clusters, at_once) * (block * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width) + (cluster > 1 ? PAIR_CYCLES : 0);
 }
 
 /* The widest tiles are cut narrower by the kernel where that is better. */

@@ -28,8 +28,9 @@ rmsnorm_many.cuh step.h tensor_map.h""".split()
 SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "row_digest": 1024,
           "sample": 512}
 # of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
-TILES = [(64, 32, 8, 2, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
-         (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1), (128, 256, 4, 1, 1, 1)]
+TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
+         (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
+         (128, 256, 4, 1, 1, 1)]
 # of moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
 TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]

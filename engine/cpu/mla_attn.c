@@ -128,11 +128,12 @@ static void run_unit(attn_item *item, u64 first, u32 count) {
   }
 }
 
-static void run_whole(attn_item *item) {
+/* item->total: the groups up to `end`, folded in order. */
+static void run_groups(attn_item *item, u32 end) {
   const mla_attn_args *a = item->a;
   u64 group_tokens = (u64)a->chunk_tokens * a->group_chunks;
-  for (u64 group = 0; group * group_tokens <= item->last_position; group++) {
-    run_unit(item, group * a->group_chunks, a->group_chunks);
+  for (u32 group = 0; group < end && group * group_tokens <= item->last_position; group++) {
+    run_unit(item, (u64)group * a->group_chunks, a->group_chunks);
     for (u32 i = first_reaching(item, group * group_tokens); i < item->rows; i++) {
       if (group == 0)
         attn_row_copy(&item->total[i], &item->unit[i], a->kv_lora_rank);
@@ -140,33 +141,43 @@ static void run_whole(attn_item *item) {
         attn_row_fold(&item->total[i], &item->unit[i], a->kv_lora_rank);
     }
   }
+}
+
+static void run_whole(attn_item *item) {
+  const mla_attn_args *a = item->a;
+  run_groups(item, UINT32_MAX);
   for (u32 i = 0; i < item->rows; i++) attn_row_output(a->out + (u64)item->q_row[i] * a->kv_lora_rank, &item->total[i], a->kv_lora_rank);
 }
 
-/* The fold of `count` chunks from `first` on, which is a unit. Rows that do not reach it have what a chunk starts from. */
-static void run_split(attn_item *item, const attn_piece *piece, u32 first, u32 count) {
+/* A unit, which starts with chunk `first`. Rows that do not reach it have what a chunk starts from. */
+static void store_unit(const attn_item *item, const attn_piece *piece, u32 first, const attn_row *unit) {
   const mla_attn_args *a = item->a;
-  u32 unit = attn_unit_at(first, a->counts->piece_chunks, a->group_chunks);
-  run_unit(item, first, count);
+  u32 number = attn_unit_at(first, a->counts->piece_chunks, a->group_chunks);
   u32 reaching = first_reaching(item, (u64)first * a->chunk_tokens);
   for (u32 i = 0; i < item->rows; i++) {
     u32 token = item->q_row[i] / a->heads - piece->tile.row, head = item->q_row[i] % a->heads;
-    size_t at = (piece->slot + (size_t)unit * piece->tile.count + token) * a->heads + head;
+    size_t at = (piece->slot + (size_t)number * piece->tile.count + token) * a->heads + head;
     f32 *o = a->partial_o + at * a->kv_lora_rank;
-    if (i >= reaching) memcpy(o, item->unit[i].o, a->kv_lora_rank * sizeof(f32));
+    if (i >= reaching) memcpy(o, unit[i].o, a->kv_lora_rank * sizeof(f32));
     else memset(o, 0, a->kv_lora_rank * sizeof(f32));
-    a->partial_ml[2 * at] = i >= reaching ? item->unit[i].m : ATTN_M_START;
-    a->partial_ml[2 * at + 1] = i >= reaching ? item->unit[i].l : 0.0f;
+    a->partial_ml[2 * at] = i >= reaching ? unit[i].m : ATTN_M_START;
+    a->partial_ml[2 * at + 1] = i >= reaching ? unit[i].l : 0.0f;
   }
 }
 
 static void run_piece(attn_item *item, const attn_piece *piece) {
   const mla_attn_args *a = item->a;
-  u32 blocks = a->chunk_tokens / PAGE_TOKENS, end = (u32)div_up(piece->end_block, blocks);
-  for (u32 first = piece->first_block / blocks, count; first < end; first += count) {
-    u32 in_group = first % a->group_chunks, most = a->counts->piece_chunks;
-    count = in_group < most ? min_u32(min_u32(most, a->group_chunks) - in_group, end - first) : 1;
-    run_split(item, piece, first, count);
+  u32 blocks = a->chunk_tokens / PAGE_TOKENS, end = (u32)div_up(piece->end_block, blocks), first = piece->first_block / blocks;
+  u32 prefix = attn_prefix(a->counts->piece_chunks, a->group_chunks);
+  if (first == 0 && prefix == a->group_chunks) {
+    run_groups(item, end / a->group_chunks);
+    store_unit(item, piece, 0, item->total);
+    return;
+  }
+  for (u32 count; first < end; first += count) {
+    count = first % a->group_chunks == 0 ? min_u32(prefix, end - first) : 1;
+    run_unit(item, first, count);
+    store_unit(item, piece, first, item->unit);
   }
 }
 

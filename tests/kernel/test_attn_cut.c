@@ -29,6 +29,8 @@ static u32 chosen_piece(const attn_cut_args *a) {
 static void steer(attn_cut_args *a, u32 piece) {
   const u32 room = a->slots_max;
   a->block_ns = 1000;
+  for (a->workers = 1000; a->workers > 1; a->workers -= a->workers / 8 + 1)
+    if (chosen_piece(a) == piece) return;
   for (u32 i = 0; i < 6; i++) {
     a->workers = i % 3 == 0 ? 1000 : i % 3 == 1 ? 40 : 132;
     a->split_ns = i < 3 ? 0 : 100000;
@@ -144,6 +146,7 @@ static void cut_cases(kernel_test *test) {
   static const cut_shape shapes[] = {
       {1, 1, 48, 8, 1},   {1, 4, 20, 8, 2},  {5, 4, 48, 4, 1},   {16, 1, 48, 8, 4},          {33, 3, 48, 4, 2},
       {64, 4, 30, 3, 3},  {64, 1, 48, 8, 8}, {200, 2, 40, 2, 4}, {512, 1, 48, 8, 16},        {64, 4, 40, 4, ATTN_WHOLE},
+      {90, 1, 48, 4, 12},
       {7, 1, 1, 8, ATTN_WHOLE}, {600, 1, 24, 8, ATTN_WHOLE},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) cut_case(test, &shapes[i]);

@@ -28,7 +28,7 @@ static u32 make_few(kernel_variant *variants, u32 rows) {
 
 /* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other, 64 k in a stage. */
 static const u32 MANY[][6] = {
-    {128, 256, 2, 1, 1, 1}, {128, 128, 4, 2, 1, 1}, {64, 64, 2, 2, 2, 2}, {64, 96, 3, 1, 1, 1}, {64, 32, 2, 2, 4, 4}};
+    {128, 256, 2, 1, 1, 1}, {128, 128, 4, 2, 1, 1}, {64, 64, 2, 2, 2, 2}, {64, 48, 3, 1, 1, 1}, {64, 32, 2, 2, 4, 4}};
 
 /* The number of blocks is free: one, some, more than there are tiles. */
 static u32 make_many(kernel_variant *variants, u32 rows) {

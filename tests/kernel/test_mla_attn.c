@@ -127,7 +127,17 @@ static void declare_units(kernel_test *test, const attn_shape *s, const attn_buf
   kernel_test_loose(test, b->partial_ml, items * 8);
 }
 
-/* The units of a token: of every group the fold of its first piece, then chunk by chunk. */
+static attn_result groups_of(const attn_shape *s, const bf16 *q, const bf16 *kv, const u32 *pages, u32 position, u32 groups, f32 scale) {
+  attn_result r = {0}, next = {0};
+  for (u32 g = 0; g < groups && g * s->group_chunks * s->chunk_tokens <= position; g++) {
+    attn_unit(g == 0 ? &r : &next, s, q, kv, pages, position, g * s->group_chunks, s->group_chunks, scale);
+    if (g > 0) attn_fold(&r, &next, s->rank);
+  }
+  return r;
+}
+
+/* The units of a token. Pieces of whole groups: the groups of the first, then group by group. Others: of every group the first piece, then
+ * chunk by chunk. */
 static void check_units(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
   u32 position = token_position(s, token), columns = s->rank + s->rope, unit = 0, tile = 0;
   const u32 *pages = b->table + token_seq(s, token) * SCALE_PAGES;
@@ -135,13 +145,16 @@ static void check_units(const attn_shape *s, const attn_buffers *b, u32 token, u
   while (b->tiles[tile].row + b->tiles[tile].count <= token) tile++;
   u32 chunks = (b->tiles[tile].position + b->tiles[tile].count - 1) / s->chunk_tokens + 1;
   for (u32 chunk = 0, next; chunk < chunks; chunk = next, unit++) {
-    u32 group_end = (chunk / s->group_chunks + 1) * s->group_chunks;
-    next = chunk % s->group_chunks ? chunk + 1 : chunk + (s->piece < s->group_chunks ? s->piece : s->group_chunks);
-    next = next < group_end ? next : group_end;
     attn_result r = {.m = -0x1p60f};
     size_t at = (part->first + (size_t)unit * part->step) * s->heads + head;
     const bf16 *q = b->q + ((size_t)token * s->heads + head) * columns;
-    attn_unit(&r, s, q, b->kv, pages, position, chunk, next - chunk, scale);
+    if (chunk == 0 && s->piece >= s->group_chunks) {
+      next = s->piece;
+      r = groups_of(s, q, b->kv, pages, position, s->piece / s->group_chunks, scale);
+    } else {
+      next = chunk % s->group_chunks ? chunk + 1 : chunk + (s->piece < s->group_chunks ? s->piece : s->group_chunks);
+      attn_unit(&r, s, q, b->kv, pages, position, chunk, next - chunk, scale);
+    }
     assert_true(b->partial_ml[2 * at] == r.m && b->partial_ml[2 * at + 1] == r.l);
     for (u32 i = 0; i < s->rank; i++) assert_true(b->partial_o[at * s->rank + i] == r.o[i]);
   }
@@ -149,14 +162,10 @@ static void check_units(const attn_shape *s, const attn_buffers *b, u32 token, u
 }
 
 static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u32 head, f32 scale) {
-  u32 position = token_position(s, token), columns = s->rank + s->rope, group = s->chunk_tokens * s->group_chunks;
+  u32 position = token_position(s, token), columns = s->rank + s->rope;
   const u32 *pages = b->table + token_seq(s, token) * SCALE_PAGES;
   const bf16 *q = b->q + ((size_t)token * s->heads + head) * columns, *out = b->out + ((size_t)token * s->heads + head) * s->rank;
-  attn_result r = {0}, next = {0};
-  for (u32 g = 0; g * group <= position; g++) {
-    attn_unit(g == 0 ? &r : &next, s, q, b->kv, pages, position, g * s->group_chunks, s->group_chunks, scale);
-    if (g > 0) attn_fold(&r, &next, s->rank);
-  }
+  const attn_result r = groups_of(s, q, b->kv, pages, position, UINT32_MAX, scale);
   for (u32 i = 0; i < s->rank; i++) assert_int_equal(out[i], num_to_bf16(r.o[i] * (1 / r.l) + 0.0f));
   double weight = 0, sum[4] = {0}; /* four columns by plain softmax */
   for (u32 j = 0; j <= position; j++) {
@@ -217,6 +226,7 @@ static void attn_cases(kernel_test *test) {
       {32, 256, 64, 64, 4, 1, 2, {{2, 0, 190}, {1, 1, 500}}},           /* Mistral 4 */
       {16, 512, 64, 64, 4, 2, 3, {{1, 0, 700}, {1, 1, 127}, {1, 0, 64}}}, /* halves of a group; a tile of one piece */
       {16, 256, 64, 64, 2, 4, 3, {{1, 0, 703}, {1, 1, 255}, {1, 0, 256}}}, /* two groups a piece */
+      {64, 256, 64, 64, 2, 6, 2, {{1, 0, 650}, {1, 1, 384}}},
       {32, 512, 64, 64, 2, 0, 2, {{1, 0, 290}, {2, 1, 126}}},
       {8, 256, 64, 64, 4, 2, 3, {{1, 0, 515}, {1, 1, 63}, {2, 1, 126}}},
   };

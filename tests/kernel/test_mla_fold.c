@@ -66,7 +66,7 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   kernel_test_start(test);
   mla_fold_args args = {.step = kernel_test_step(test, s->tokens, 0, 1)};
   attn_part *parts = kernel_test_input(test, (s->tokens + 1) * sizeof *parts);
-  f32 *o = kernel_test_input(test, slots * s->heads * s->rank * 4), *ml = kernel_test_input(test, slots * s->heads * 8);
+  f32 *o = kernel_test_scratch(test, slots * s->heads * s->rank * 4), *ml = kernel_test_input(test, slots * s->heads * 8);
   bf16 *out = kernel_test_output(test, (outputs + row) * 2);
   attn_counts *counts = kernel_test_input(test, sizeof *counts);
   bool is_cut[64] = {false};
