@@ -34,7 +34,8 @@ NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
   const u32 lane = threadIdx.x % 32u;
   place at = {0, 1};
   bool waited = false;
-  FOR_PIECES(p, a) {
+  const u32 shares = share_count(a);
+  FOR_PIECES(p, a, shares) {
     const u32 *pages = a.block_table + (u64)p.tile.seq * a.block_table_stride;
     FOR_PASSES(w, a, p) {
       u32 page = 0;
@@ -65,7 +66,8 @@ NUM void copy_kv(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
 NUM void copy_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base) {
   const u64 policy = ptx_often();
   u32 phase = 1;
-  FOR_PIECES(p, a) {
+  const u32 shares = share_count(a);
+  FOR_PIECES(p, a, shares) {
     FOR_PASSES(w, a, p) {
       ptx_barrier_wait(base + Q_EMPTY, phase);
       phase ^= 1u;
