@@ -405,6 +405,7 @@ void self_check_cases_moe_sort(self_check_image *image) {
 #define ATTN_TOKENS 4u
 #define ATTN_LAST 266u /* last position of the longest query */
 #define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
+#define ATTN_SHARERS 16u /* so many that four share a piece */
 
 /* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, so that maxima move. */
 static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool cut) {
@@ -486,7 +487,7 @@ void self_check_cases_mla_attn(self_check_image *image) {
   a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
   end_judged(image);
   a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
-  LAUNCH(image, a, ATTN_GRID, 1, 1);
+  LAUNCH(image, a, image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
 }
 
 /* Tiles that are cut and tiles that are not; a page that is being written stands in other sequences' rows too. Form 0: pieces of a chunk.

@@ -96,8 +96,9 @@ NUM void load_max(f32 (&m)[OWN], const f32 *from) {
   }
 }
 
-/* Where there are so many blocks for each piece, they share it: each weighs all of its tokens, and makes some of the output's columns. */
-#define SHARES_MAX 4u
+/* Where there are so many blocks for each piece, they share it: each weighs all of its tokens, and makes some of the output's columns. With
+ * 32 rows that is no faster. */
+#define SHARES_MAX (OUT_GROUPS > 1u ? 1u : 4u)
 NUM u32 share_count(const mla_attn_args &a) { return work_count(a) * SHARES_MAX <= gridDim.x ? SHARES_MAX : 1u; }
 
 /* A block's share: boxes first .. first + OUT_BOXES / shares - 1 of each output warpgroup's. */

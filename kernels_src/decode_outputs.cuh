@@ -46,7 +46,8 @@ NUM void multiply_values(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], u32 base, 
 /* Where a piece has so many shares. */
 template <u32 SHARES> NUM void output_share(const mla_attn_args &a, const u8 *shared, u32 base) {
   constexpr u32 N = OUT_BOXES / SHARES;
-  const u32 group = OUT_GROUPS > 1u ? ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS : 0u, first_box = group * OUT_BOXES + share_first(SHARES);
+  const u32 group = OUT_GROUPS > 1u ? ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS : 0u;
+  const u32 first_box = group * OUT_BOXES + share_first(SHARES);
   const u32 lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
   const u32 column = first_box * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
   place at = {0, 0};
