@@ -407,7 +407,8 @@ void self_check_cases_moe_sort(self_check_image *image) {
 #define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
 #define ATTN_SHARERS 16u /* so many that four share a piece */
 
-/* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, so that maxima move. */
+/* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, block by block more, so that the
+ * weights' exponent moves. */
 static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool cut) {
   const u32 length[ATTN_SEQS] = {cut ? 130 : 129, 64};
   u32 columns = image->kv_lora_rank + image->rope_dim;
@@ -415,7 +416,7 @@ static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool
   for (u32 seq = 0; seq < ATTN_SEQS; seq++)
     for (u32 i = 0; i < length[seq]; i++) {
       u64 row = (u64)block_table[seq * ATTN_STRIDE + i / PAGE_TOKENS] * PAGE_TOKENS + i % PAGE_TOKENS;
-      fill_bf16(image, kv + row * columns, columns, i % 37 == 5 ? -3 : -6, 6);
+      fill_bf16(image, kv + row * columns, columns, i % 37 == 5 ? -3 + (i32)(i / PAGE_TOKENS) : -6, 6);
     }
   return kv;
 }
@@ -573,7 +574,8 @@ void self_check_cases_mla_prefill(self_check_image *image) {
   const u32 first = contexts[1].first > 0 && part == 2 ? PAGE_TOKENS : 0, last = part == 1 ? 131 - PAGE_TOKENS : part == 2 ? 128 : 131;
   fill_bf16(image, q_nope, TOKENS * HEADS * nope, -5, 6);
   fill_bf16(image, q_rope, TOKENS * HEADS * rope, -5, 6);
-  for (u32 i = first; i < last; i++) fill_bf16(image, expanded + (u64)i * columns, columns, i % 37 == 5 ? -3 : -6, 6);
+  for (u32 i = first; i < last; i++) /* the exponent of the weights moves from page to page */
+    fill_bf16(image, expanded + (u64)i * columns, columns, i % 37 == 5 ? -3 + 4 * (i32)(i / PAGE_TOKENS) : -6, 6);
   f32 *state = take(image, TOKENS * HEADS * (v + 2) * 4);
   for (u32 i = 0; i < TOKENS * HEADS && part == 1; i++) {
     fill_f32(image, state + (u64)i * (v + 2), v, -6, 12);

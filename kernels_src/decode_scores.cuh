@@ -134,7 +134,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
         if (nth > 0) ptx_barrier_wait(base + MAX_READY(side ^ 1u), (nth - 1u) / 2u % 2u);
         load_max(before, (const f32 *)(shared + AT_MAX) + (side ^ 1u) * ROWS);
 #pragma unroll
-        for (u32 i = 0; i < OWN; i++) m[i] = fmaxf(block % blocks == 0 ? NO_MAX : before[i], num_ceil(m[i]));
+        for (u32 i = 0; i < OWN; i++) m[i] = num_raise(block % blocks == 0 ? NO_MAX : before[i], m[i]);
         store_max((f32 *)(shared + AT_MAX) + side * ROWS, m);
         __syncwarp();
         if (lane == 0) ptx_barrier_arrive(base + MAX_READY(side));

@@ -11,18 +11,24 @@
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448, all that a block may have. A pair moves 26 boxes of 8192 bytes from L2
  * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte, half of what L2 gives.
- * H200, 512 + 64, chunks of 256 tokens, TFLOP/s, each measured behind a quarter of a second of rest: prompts of 16 heads, 8192 tokens, 436
- * to 445; the last 1024 of 8192 of 128 heads, 438 to 441, with chunks of 1024 471; one token each of 64 requests at 8192, 128 heads, with
- * the fold, 405 to 410. Without rests the clock falls, within six seconds to 326, 380 and 327. The tensor cores work 47 % of the time. Of
- * 5400 cycles for two blocks, measuring included, scores are at work nearly all: S 2200, maxima 1100, P 1340 and its way out 380, waiting
- * 340; outputs wait 1470 to 1800 for P. Yet without copies of KV rows it is no faster, without 2^x by a twentieth.
- * Tried and lost: S of the next block beside P (its boxes come late, and P waits for them); S and P by two warpgroups by turns, P then an
- * operand in shared memory (a sixth slower); P of the next block taken beside the multiplication, fewer barriers (the same); boxes for two
- * pairs at once by multicast (a third of the rate: each pair waits for the other); P given back as soon as it has been asked for (wrong
- * bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower); a block for all columns,
- * two warpgroups that make S and P by turns and half of O each, all folds in `scratch` (342, with chunks of 1024 417: a fold takes as long
- * as two blocks; half of the copies by multicast, the same); some of the queries in registers (a tenth slower); 2^x without its cut at
- * 2^-126 where no weight is 0 (prompts 1 to 2 % faster, one token each 0.7 % slower); more registers for scores (the same). */
+ * H200, 512 + 64, TFLOP/s, each measured behind a tenth of a second of rest, with chunks of 256, 512 and 1024 tokens: prompts of 16 heads,
+ * 8192 tokens, 473, 492 and 501; the last 1024 of 8192 of 128 heads, 477, 496 and 505; one token each of 64 requests at 8192, 128 heads,
+ * with the fold, 423, 433 and 438. Without rests the clock falls: a tenth less, at times a quarter. Where m followed every maximum and V
+ * was awaited behind P: 441, 459, 473; 441, 459, 477; 407, 421, 429. Without l's products another 2 to 4 %.
+ * Of 4900 cycles in that older form for two blocks, chunks of 256, stamps included, the scores take: S 2250 with the waits for its boxes,
+ * scaling and maxima 540, m of the other block 480, P 910, its way out 280, waiting for room for P 240; outputs wait 650 to 1000 for P,
+ * and take for each of two blocks 540 until P is in registers and O is scaled, 170 for V, 840 or 660 for the products, 160 to give back,
+ * and 260 for folds.
+ * Tried and lost: S of the next block beside P, in second registers, started behind m, amid P or behind it (345 to 412 beside 441: V of
+ * the block before the last must be through before its boxes come, which makes one long circle of waits); S and P by two warpgroups by
+ * turns, P then an operand in shared memory (a sixth slower); P of the next block taken beside the multiplication (363: V is given back
+ * later); boxes for two pairs at once by multicast (a third of the rate: each pair waits for the other); P given back as soon as it has
+ * been asked for (wrong bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower); a
+ * block for all columns, two warpgroups that make S and P by turns and half of O each, all folds in `scratch` (342, with chunks of 1024
+ * 417: a fold takes as long as two blocks; half of the copies by multicast, the same); some of the queries in registers (a tenth slower);
+ * 2^x without its cut at 2^-126 where no weight is 0 (prompts 1 to 2 % faster, one token each 0.7 % slower); more registers for scores
+ * (the same); P made with m of two blocks before, while that of the block before comes, and again where it moved (a twentieth slower); l's
+ * products between O's (the same); KV rows asked of L2 two to six blocks early (1 to 3 % slower, though HBM brings them). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
 #include "pair_outputs.cuh"

@@ -290,7 +290,7 @@ NUM void weigh(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &
   find_tops(s, at, top);
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
-    const f32 m = fmaxf(c.m[h], num_ceil(num_mul(top[h], a.scale_log2)));
+    const f32 m = num_raise(c.m[h], num_mul(top[h], a.scale_log2));
     factor[h] = num_exp2_int(num_sub(c.m[h], m)); /* 1 where they are equal */
     c.m[h] = m;
     base[h] = num_weight_base(m);

@@ -46,7 +46,7 @@ NUM bf16 num_to_bf16(f32 x) {
 
 #define NUM_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer */
 
-/* 2^(n + f), relative error below 7.6e-5: what a rounding to bf16 needs. t: n + NUM_ROUND, -126 <= n <= 0; |f| <= 1/2. */
+/* 2^(n + f), relative error below 7.6e-5: what a rounding to bf16 needs. t: n + NUM_ROUND, -126 <= n <= 8; |f| <= 1/2. */
 NUM f32 num_exp2_parts(f32 t, f32 f) {
   f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
   p = num_fma(p, f, 0x1.62f31ap-1f);
@@ -54,7 +54,7 @@ NUM f32 num_exp2_parts(f32 t, f32 f) {
   return num_float(num_bits(p) + (num_bits(t) << 23));
 }
 
-/* 2^x for -126 <= x <= 0. 0 below -126. */
+/* 2^x for -126 <= x <= 8. 0 below -126. */
 NUM f32 num_exp2_bf16(f32 x) {
   f32 y = x < -126.0f ? -126.0f : x; /* NaN stays */
   f32 t = num_add(y, NUM_ROUND);
@@ -62,8 +62,8 @@ NUM f32 num_exp2_bf16(f32 x) {
   return x < -126.0f ? 0.0f : r;
 }
 
-/* 2^(s * scale - m) for scores s of a row whose largest, times scale, is at most m and above m - 1, an integer. Scores below `low` weigh
- * what it does, about 2^-120. NaN where m is not below 2^22 in magnitude. base, low: of the row. */
+/* 2^(s * scale - m) for scores s of a row whose largest, times scale, is at most m + 8, an integer. Scores below `low` weigh what it
+ * does, about 2^-120. NaN where m is not below 2^22 in magnitude. base, low: of the row. */
 NUM f32 num_weight_base(f32 m) { return m > -4194304.0f && m < 4194304.0f ? num_sub(NUM_ROUND, m) : num_float(0x7fffffffu); }
 NUM f32 num_weight_low(f32 m, f32 unscale) { return num_mul(num_sub(m, 120.0f), unscale); } /* unscale: 1 / scale */
 NUM f32 num_weight(f32 s, f32 scale, f32 base) { /* s: not below low */
@@ -83,6 +83,10 @@ NUM f32 num_ceil(f32 x) {
   f32 up = n < x ? num_add(n, 1.0f) : n;
   return x > -4194304.0f && x < 4194304.0f ? up : x;
 }
+
+/* The exponent m that weights 2^(t - m) are taken behind, where the largest t that comes is top. It stays until weights would pass 2^8:
+ * few blocks move it, and only these have to multiply what was summed up before. */
+NUM f32 num_raise(f32 m, f32 top) { return num_ceil(top > num_add(m, 8.0f) ? top : m); } /* m is an integer, or far below all */
 
 /* e^y / 2^n: t is n + NUM_ROUND, n the integer next to y / ln 2. */
 NUM f32 num_exp_part(f32 y, f32 t) {

@@ -63,7 +63,11 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   const u32 number = other ? out.there : out.here, come = other ? VALUES_COME : BOTH_COME + set * HALF;
   const u32 values = (other ? AT_VALUES : AT_BOTH + set * HALF * BOX_BYTES) + boxes * BOX_BYTES;
   if (other && threadIdx.x == 0) ptx_barrier_expect(barrier_at(p, P_COME + 1u), P_BYTES);
-  wait_for(p, P_COME + other, number);
+#pragma unroll
+  for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
+  const u32 live = last_position(it) % PAGE_TOKENS + 1u;
+  if (block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
+  wait_for(p, P_COME + other, number); /* P comes last, as a rule */
   u32 w[4][4];
 #pragma unroll
   for (u32 i = 0; i < 4; i++) {
@@ -84,10 +88,6 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   }
   out.m[0] = m[0];
   out.m[1] = m[1];
-#pragma unroll
-  for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
-  const u32 live = last_position(it) % PAGE_TOKENS + 1u;
-  if (block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
   multiply_values(out.o, out.l, w, BASE + values, BASE + AT_ONES, group);
   if (threadIdx.x % 32u == 0) {
     ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));

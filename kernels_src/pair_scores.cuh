@@ -117,7 +117,7 @@ NUM void make_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (
   m[0] = m[1] = NO_MAX;
   if (block > it.first) take_maxima(p, m, at, c.taken++, c.in_chunk != 0);
 #pragma unroll
-  for (u32 h = 0; h < 2; h++) m[h] = fmaxf(m[h], num_ceil(top[h]));
+  for (u32 h = 0; h < 2; h++) m[h] = num_raise(m[h], top[h]);
   __syncwarp(); /* all lanes have read the maxima that came */
   if (block < it.last) give_maxima(p, m, at, c.given++);
 }

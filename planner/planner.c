@@ -86,8 +86,9 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
   l->max_len = or_default(d->max_len, min_u32(4096, longest));
   l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
-  l->chunk_tokens = or_default(d->chunk_tokens, 256);
-  l->group_chunks = or_default(d->group_chunks, 8);
+  /* A chunk ends with a fold of all columns of all heads: many heads want fewer, few heads more chunks for one request to spread over. */
+  l->chunk_tokens = or_default(d->chunk_tokens, m->heads >= 64 ? 512 : 256);
+  l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
   l->attn_tile_tokens = max_u32(1, 64 / m->heads);
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
   TRY(resolve_parity(s, l));

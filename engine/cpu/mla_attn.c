@@ -50,8 +50,7 @@ static void weigh_block(attn_item *item, u32 row) {
   for (u32 j = 0; j < valid; j++) t[j] = num_mul(t[j], scale); /* R4.1 */
   f32 largest = t[0];
   for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
-  largest = num_ceil(largest);
-  f32 m = largest > state->m ? largest : state->m;
+  f32 m = num_raise(state->m, largest);
   if (m != state->m) {
     f32 factor = num_exp2_int(num_sub(state->m, m)); /* R4.2 */
     state->l = num_mul(state->l, factor);

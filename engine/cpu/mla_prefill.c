@@ -82,8 +82,7 @@ static void weigh_block(prefill_half *half, u32 row) {
   f32 scale = half->a->scale_log2;
   largest = t[0];
   for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
-  largest = num_ceil(num_mul(largest, scale)); /* R10.2 */
-  f32 m = largest > state->m ? largest : state->m;
+  f32 m = num_raise(state->m, num_mul(largest, scale)); /* R10.2 */
   if (m != state->m) {
     f32 factor = num_exp2_int(num_sub(state->m, m)); /* R4.2 */
     state->l = num_mul(state->l, factor);

@@ -29,7 +29,7 @@ static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, u32
     t[j] = kernel_test_chain(kv + (size_t)j * columns, q, 1, columns, 0) * scale;
     top = fmaxf(top, t[j]);
   }
-  f32 m = fmaxf(r->m, ceilf(top)), factor = num_exp2_int(r->m - m);
+  f32 m = top > r->m + 8 ? ceilf(top) : r->m, factor = num_exp2_int(r->m - m);
   if (m != r->m) {
     for (u32 i = 0; i < rank; i++) r->o[i] *= factor;
     r->l *= factor;

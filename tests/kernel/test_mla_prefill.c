@@ -53,7 +53,7 @@ static void run_block(const prefill_case *p, const query *q, u32 block, chain *c
   f32 t[64], top = -INFINITY;
   u32 valid = min_u32(64, q->position - block * 64 + 1);
   for (u32 j = 0; j < valid; j++) t[j] = score(p, q, block * 64 + j), top = fmaxf(top, t[j]);
-  const f32 scale = p->a.scale_log2, m = fmaxf(c->m, ceilf(top * scale)), factor = num_exp2_int(c->m - m);
+  const f32 scale = p->a.scale_log2, m = top * scale > c->m + 8 ? ceilf(top * scale) : c->m, factor = num_exp2_int(c->m - m);
   if (m != c->m) {
     for (u32 i = 0; i < s->v; i++) c->o[i] *= factor;
     c->l *= factor;
@@ -144,7 +144,7 @@ static void fill_contexts(prefill_case *p, cases *c, bf16 *expanded) {
     for (u32 i = 0; i < s->contexts[k]; i++) {
       u32 page = p->first[k] + i / 64;
       bf16 *row = p->whole + ((size_t)page * 64 + i % 64) * p->columns;
-      kernel_test_bf16s(c, row, p->columns, i % 37 == 5 ? 3.0f : 0.7f);
+      kernel_test_bf16s(c, row, p->columns, i % 37 == 5 ? 3.0f * (f32)(1 + i / 64 % 4) : 0.7f);
       if (page >= start && page < start + s->piece_pages)
         memcpy(expanded + ((size_t)(page - start) * 64 + i % 64) * p->columns, row, p->columns * 2ull);
     }
