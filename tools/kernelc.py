@@ -47,7 +47,8 @@ def few_tiles():
     """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, 220 KiB in all."""
     for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
-            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= ((36 if rows == 1 else 28) << 10) or blocks == 1)
+            stage = (36 if rows == 1 else 28) << 10
+            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
             yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
 
 
