@@ -44,7 +44,7 @@ cli_trace cli_verify main
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
-decode_state.cuh embed.cu few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
+decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
 pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh
 rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
@@ -113,6 +113,8 @@ EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((64, 2, 2), (24, 1, 3))]
+EMULATED["mla_fold"] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
+                         for n, blocks, stages in ((16, 8, 2), (24, 2, 4))]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
@@ -173,14 +175,18 @@ FLAWS = [
     ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),
     ("mla_attn", 8, "decode_scores.cuh", "s/ptx_barrier_wait(base + FULL(box.stage), box.phase);//",
      "KV rows are used before they have come"),
-    ("mla_attn", 8, "decode_scores.cuh", "s/clear_rows(shared, at, last/clear_rows(shared, at, 1u + last/",
+    ("mla_attn", 8, "decode_scores.cuh", "s/clear_rows(shared, at, shares, last/clear_rows(shared, at, shares, 1u + last/",
      "a row beyond the last position is not zero"),
     ("mla_attn", 8, "decode_scores.cuh", "s/if (nth > 0) ptx_barrier_wait(base + MAX/if (nth > 1u) ptx_barrier_wait(base + MAX/",
      "a maximum is taken before it is there"),
+    ("mla_attn", 8, "decode_outputs.cuh", "s/u32 column = first_box \\* 64u/u32 column = group * OUT_BOXES * 64u/",
+     "a share is stored as the first"),
     ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, prefix)/(in_group == 0)/", "a unit goes on from the one before"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),
     ("attn_cut", 0, "attn_cut.cu", "s/w < warp; w++/w + 1u < warp; w++/", "the tiles of a warp are left out of the numbers"),
     ("mla_fold", 0, "mla_fold.cu", "s/if (bits) __syncthreads(); .. the groups are there ..//", "groups are read before they are there"),
+    ("mla_fold", 1, "fold_lift.cuh", "s/if (first + i < per_group) total/if (first + i < 2u * per_group) total/", "a group is lost"),
+    ("mla_fold", 1, "fold_lift.cuh", "s/if (!part.units) return/if (false) return/", "a token that is not cut is folded"),
     ("mla_fold", 0, "mla_fold.cu", "s/if (per_group == 1u || per_group > most) per_group/per_group/",
      "units are folded without their groups"),
     ("mla_fold", 0, "mla_fold.cu", "s#i / W \\* p.step#(i / W + 1u) * p.step#", "units of another token are discarded"),
@@ -240,7 +246,6 @@ FLAWS = [
     ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base + V_EMPTY + t.stage . 8u);/leave(base + V_EMPTY + t.stage * 8u), &/",
      "a stage is filled before all have left it"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, w.factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
-    ("mla_prefill", 3, "mla_prefill.cu", "s/num_sub(m, 119.0f)/-INFINITE/", "the smallest scores are not lifted"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/num_add(m, 8.0f)/num_add(m, 0x1p61f)/",
      "no page moves the exponent"),
 ]

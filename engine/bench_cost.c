@@ -57,7 +57,9 @@ static bench_cost mla_attn_cost(const scope *s, const mla_attn_args *a) {
 }
 
 static bench_cost mla_fold_cost(const scope *s, const mla_fold_args *a) {
-  return (bench_cost){.activation_bytes = s->rows * a->heads * a->kv_lora_rank * 2};
+  uint64_t value = a->lifts ? (uint64_t)a->heads * a->v_dim : 0, product = value * a->kv_lora_rank;
+  return (bench_cost){.weight_bytes = 2 * product, .activation_bytes = s->rows * (a->heads * a->kv_lora_rank + value) * 2,
+                      .flops = 2.0 * (double)s->rows * (double)product};
 }
 
 /* Every row of the contexts once; the workspace is written for all heads. */

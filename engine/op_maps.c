@@ -82,6 +82,11 @@ static void map_qkv_rope(const build *b, const qkv_rope_args *a, tensor_shape sh
   shapes[1] = shapes[0];
 }
 
+static void map_fold(const build *b, const mla_fold_args *a, tensor_shape shapes[2]) {
+  shapes[0] = few_weights(b, a->w_uv, a->v_dim, a->kv_lora_rank, a->heads, (uint64_t)a->v_dim * a->kv_lora_rank, Y_BF16);
+  shapes[1] = shapes[0];
+}
+
 /* mla_decode.cuh, mla_pair.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here: the plan's
  * pages do. */
 static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
@@ -127,6 +132,7 @@ void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const 
     case KERNEL_moe_gemm: (is_many(&b) ? map_moe_gemm_many : map_moe_gemm)(&b, args, shapes); break;
     case KERNEL_qkv_rope: map_qkv_rope(&b, args, shapes); break;
     case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
+    case KERNEL_mla_fold: map_fold(&b, args, shapes); break;
     case KERNEL_mla_expand: map_expand(&b, args, shapes); break;
     case KERNEL_mla_prefill: map_prefill(args, shapes); break;
     default: ASSERT(kernel < KERNEL_COUNT && false);

@@ -48,7 +48,7 @@ enum {
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
                       POINTER_BIT(mla_attn_args, pieces),
-  OPTIONAL_mla_fold = 0,
+  OPTIONAL_mla_fold = POINTER_BIT(mla_fold_args, w_uv) | POINTER_BIT(mla_fold_args, value),
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),
   OPTIONAL_moe_sort = POINTER_BIT(moe_sort_args, x) | POINTER_BIT(moe_sort_args, x_sorted),

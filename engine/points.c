@@ -136,7 +136,8 @@ static status add(maker *m, output o) {
   if (o.pairs == 0) o.pairs = 1;
   TRY(find_place(m, &o, f, &place));
   TRY(make_name(m, o.what, o.instead, &name));
-  uint32_t number = find_point(m, name), is_attention = op_of(m)->kernel == KERNEL_mla_attn || op_of(m)->kernel == KERNEL_mla_fold;
+  uint32_t number = find_point(m, name);
+  bool is_attention = !o.instead && (op_of(m)->kernel == KERNEL_mla_attn || op_of(m)->kernel == KERNEL_mla_fold);
   uint32_t kernel = is_attention ? (uint32_t)KERNEL_mla_attn : o.instead ? (uint32_t)KERNEL_gemm : op_of(m)->kernel;
   verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = kernel,
                           .type = o.type, .count = (uint32_t)(o.columns * o.segments * o.pairs), .of_logits = o.rows == POINT_LOGITS};
@@ -253,7 +254,10 @@ static status add_op(maker *m) {
     case KERNEL_mla_attn: return add_mla_attn(m, args);
     case KERNEL_mla_fold: {
       const mla_fold_args *a = args;
-      return add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank);
+      TRY(add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank));
+      if (!a->lifts) return OK;
+      return add(m, (output){FIELD(mla_fold, value), .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, a->v_dim),
+                             .columns = a->v_dim, .segments = a->heads, .segment_stride = a->v_dim, .instead = "v_up"});
     }
     case KERNEL_router: return add_router(m, args);
     case KERNEL_moe_sort: return note_moe_sort(m, args);

@@ -405,6 +405,7 @@ void self_check_cases_moe_sort(self_check_image *image) {
 #define ATTN_TOKENS 4u
 #define ATTN_LAST 266u /* last position of the longest query */
 #define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
+#define ATTN_SHARERS 16u /* so many that four share a piece */
 
 /* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, block by block more, so that the
  * weights' exponent moves. */
@@ -487,7 +488,7 @@ void self_check_cases_mla_attn(self_check_image *image) {
   a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
   end_judged(image);
   a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
-  LAUNCH(image, a, ATTN_GRID, 1, 1);
+  LAUNCH(image, a, image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
 }
 
 /* Tiles that are cut and tiles that are not; a page that is being written stands in other sequences' rows too. Form 0: pieces of a chunk.
@@ -594,22 +595,34 @@ static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 ma
   fill_f32(image, o, rank, -6, 12);
 }
 
-/* Form 0: units of a chunk, groups of eight. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows. */
+/* Form 0: units of a chunk, groups of eight. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows.
+ * 3: as 2, with the products, and a token that is not cut. */
+bool self_check_cases_lift(uint32_t form) { return form == 3; }
+
 void self_check_cases_mla_fold(self_check_image *image) {
   enum { TOKENS = 3, HEADS = 2 };
-  const bool ordered = image->form == 2;
-  const u32 rank = image->form ? 256 : 512, units = ordered ? 8 : image->form ? 5 : 40;
+  const bool ordered = image->form >= 2;
+  const u32 rank = image->form % 3 ? 256 : 512, v_dim = 64, units = ordered ? 8 : image->form ? 5 : 40;
   const u32 used[TOKENS] = {units, ordered ? 4 : 1, ordered ? 7 : 3};
-  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 8};
+  mla_fold_args a = {.step = take_step(image, TOKENS, 0, 1), .heads = HEADS, .kv_lora_rank = rank, .group_chunks = image->form ? 3 : 8,
+                     .v_dim = v_dim, .lifts = self_check_cases_lift(image->form)};
   attn_part *parts = take(image, (TOKENS + 1) * sizeof *parts);
   attn_counts *counts = take(image, sizeof *counts);
-  f32 whole[256] = {0}, *ml = take(image, TOKENS * units * HEADS * 8);
+  f32 whole[512] = {0}, *ml = take(image, TOKENS * units * HEADS * 8);
   a.out = take(image, (TOKENS + 1) * HEADS * rank * 2ull);
+  if (a.lifts) {
+    fill_bf16(image, a.out + (u64)HEADS * rank, HEADS * rank, -3, 6);
+    bf16 *w_uv = take(image, (u64)HEADS * v_dim * rank * 2);
+    for (u32 i = 0; i < HEADS * v_dim; i++) fill_product(image, w_uv + (u64)i * rank, rank, i % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN, 1);
+    a.w_uv = w_uv;
+    a.value = take(image, (TOKENS + 1) * HEADS * v_dim * 2ull);
+  }
   end_judged(image); /* units mean nothing when they have been folded */
   f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4);
   if (ordered) fill_f32(image, whole, rank, 0, 1);
-  for (u32 t = 0; t < TOKENS; t++) {
-    parts[t] = (attn_part){.token = t, .first = t * units, .step = 1, .units = used[t]};
+  for (u32 t = 0, cut = 0; t < TOKENS; t++) {
+    if (a.lifts && t == 1) continue;
+    parts[cut++] = (attn_part){.token = t, .first = t * units, .step = 1, .units = used[t]};
     for (u32 u = 0; u < used[t]; u++)
       for (u32 h = 0; h < HEADS; h++) {
         u64 at = ((u64)t * units + u) * HEADS + h;
@@ -617,12 +630,12 @@ void self_check_cases_mla_fold(self_check_image *image) {
         for (u32 i = 0; i < rank && ordered; i++) o[at * rank + i] = order_share(u, i) * whole[i] / (f32)(1u << (u32)(ml[2 * at] + 20.0f));
       }
   }
-  *counts = (attn_counts){.parts = TOKENS, .piece_chunks = image->form == 1 ? 3 : 1, .units_most = units};
+  *counts = (attn_counts){.parts = a.lifts ? TOKENS - 1 : TOKENS, .piece_chunks = image->form == 1 ? 3 : 1, .units_most = units};
   a.counts = counts;
   a.parts = parts;
   a.partial_o = o;
   a.partial_ml = ml;
-  static const u32 blocks[] = {16, 1, TOKENS + 1}; /* so that teams share a slice, in two rounds; take two slices; one */
+  static const u32 blocks[] = {16, 1, TOKENS + 1, 5}; /* so that teams share a slice, in two rounds; take two slices; one */
   LAUNCH(image, a, blocks[image->form], 1, 1);
 }
 

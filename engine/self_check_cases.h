@@ -18,6 +18,7 @@ typedef void self_check_build_case(self_check_image *image);
 /* Whether the form of the probe of moe_gemm gathers, and whether that of qkv_rope has products. */
 bool self_check_cases_gather(uint32_t form);
 bool self_check_cases_absorb(uint32_t form);
+bool self_check_cases_lift(uint32_t form);
 
 #define KERNEL(stem) self_check_build_case self_check_cases_##stem;
 #include "../kernels_src/kernels.def"

@@ -133,11 +133,13 @@ typedef struct mla_fold_args {
   const step_in *step;
   const attn_counts *counts;
   const attn_part *parts; /* [T] */
-  const f32 *partial_o;
-  const f32 *partial_ml;
+  const f32 *partial_o, *partial_ml;
   bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are cut */
-  u32 heads, kv_lora_rank, group_chunks;
-  u32 slots_max;          /* as in mla_attn_args */
+  const bf16 *w_uv;       /* [heads][v_dim][kv_lora_rank] for value, or null */
+  bf16 *value;            /* [T][heads][v_dim]: of all rows of out, or null  */
+  u32 heads, kv_lora_rank, group_chunks, v_dim;
+  u32 slots_max;          /* as in mla_attn_args                             */
+  u32 lifts;              /* 1: w_uv is given, for steps of one token        */
 } mla_fold_args;
 
 /* One piece of the contexts: y[row][0 .. n) = bf16(H16(kv row[0 .. kv_lora_rank), w[.][:])), then the kv row's rope columns. */

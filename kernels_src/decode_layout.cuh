@@ -96,9 +96,18 @@ NUM void load_max(f32 (&m)[OWN], const f32 *from) {
   }
 }
 
-#define FOR_PIECES(p, a)                                                                                                          \
-  for (u32 round_ = 0, count_ = work_count(a), nth_; (nth_ = work_nth(round_, blockIdx.x, gridDim.x)) < count_; round_++)           \
-    if (const attn_piece p = work_of(a, nth_).piece; true)
+/* Where there are so many blocks for each piece, they share it: each weighs all of its tokens, and makes some of the output's columns. With
+ * 32 rows that is no faster. */
+#define SHARES_MAX (OUT_GROUPS > 1u ? 1u : 4u)
+NUM u32 share_count(const mla_attn_args &a) { return work_count(a) * SHARES_MAX <= gridDim.x ? SHARES_MAX : 1u; }
+
+/* A block's share: boxes first .. first + OUT_BOXES / shares - 1 of each output warpgroup's. */
+NUM u32 share_first(u32 shares) { return blockIdx.x % shares * (OUT_BOXES / shares); }
+NUM bool is_shared(u32 v_box, u32 shares) { return v_box % OUT_BOXES - share_first(shares) < OUT_BOXES / shares; }
+
+#define FOR_PIECES(p, a, shares)                                                                                                  \
+  for (u32 round_ = 0, count_ = work_count(a) * (shares), nth_; (nth_ = work_nth(round_, blockIdx.x, gridDim.x)) < count_; round_++) \
+    if (const attn_piece p = work_of(a, nth_ / (shares)).piece; true)
 #define FOR_PASSES(w, a, p)                            \
   for (u32 pass_ = 0; pass_ < pass_count(a, p); pass_++) \
     if (const pass w = pass_of(a, p, pass_); true)

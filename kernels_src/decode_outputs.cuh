@@ -5,23 +5,24 @@
 #include "decode_state.cuh"
 
 /* The accumulators are where the multiplications of a block begin and end. */
-NUM void hold(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
+template <u32 N> NUM void hold(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
 #pragma unroll
   for (u32 i = 0; i < ROWS / 2u; i++) {
     ptx_hold(l[i]);
 #pragma unroll
-    for (u32 x = 0; x < OUT_BOXES; x++) ptx_hold(o[x][i]);
+    for (u32 x = 0; x < N; x++) ptx_hold(o[x][i]);
   }
 }
 
-/* O^T += V^T P^T, l^T += 1 P^T; boxes are given back as they are done. */
-NUM void multiply_values(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], u32 base, place at, u32 group, u32 side) {
+/* O^T += V^T P^T for the boxes from `first` on, l^T += 1 P^T; boxes are given back as they are done. */
+template <u32 N>
+NUM void multiply_values(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], u32 base, place at, u32 first, u32 side) {
   const u64 p = ptx_operand(PTX_SWIZZLED, base + AT_P + side * P_BYTES), ones = ptx_operand(PTX_PLAIN, base + AT_ONES);
   hold(o, l);
 #pragma unroll
-  for (u32 x = 0; x < OUT_BOXES; x++) {
+  for (u32 x = 0; x < N; x++) {
     ptx_multiply_fence();
-    const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), base + place_of(at, group * OUT_BOXES + x).stage * BOX_BYTES);
+    const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), base + place_of(at, first + x).stage * BOX_BYTES);
 #pragma unroll
     for (u32 i = 0; i < 4u; i++) ptx_multiply_turned(o[x], v + i * 128u, p + i * 2u);
     if (x == 0) {
@@ -31,31 +32,35 @@ NUM void multiply_values(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], u3
     ptx_multiply_commit();
     if (x > 0) {
       PTX_MULTIPLY_WAIT(1);
-      if (threadIdx.x % 32u == 0) ptx_barrier_arrive(base + EMPTY(place_of(at, group * OUT_BOXES + x - 1u).stage));
+      if (threadIdx.x % 32u == 0) ptx_barrier_arrive(base + EMPTY(place_of(at, first + x - 1u).stage));
     }
   }
   PTX_MULTIPLY_WAIT(0);
   hold(o, l);
   if (threadIdx.x % 32u == 0) {
-    ptx_barrier_arrive(base + EMPTY(place_of(at, group * OUT_BOXES + OUT_BOXES - 1u).stage));
+    ptx_barrier_arrive(base + EMPTY(place_of(at, first + N - 1u).stage));
     ptx_barrier_arrive(base + P_EMPTY(side));
   }
 }
 
-NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
-  const u32 group = ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS, lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
-  const u32 column = group * OUT_BOXES * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
+/* Where a piece has so many shares. */
+template <u32 SHARES> NUM void output_share(const mla_attn_args &a, const u8 *shared, u32 base) {
+  constexpr u32 N = OUT_BOXES / SHARES;
+  const u32 group = OUT_GROUPS > 1u ? ptx_uniform(threadIdx.x / 128u) - SCORE_GROUPS : 0u;
+  const u32 first_box = group * OUT_BOXES + share_first(SHARES);
+  const u32 lane = threadIdx.x % 32u, blocks = a.chunk_tokens / PAGE_TOKENS;
+  const u32 column = first_box * 64u + threadIdx.x % 128u / 32u * 16u + lane / 4u;
   place at = {0, 0};
   u32 nth = 0;
-  f32 o[OUT_BOXES][ROWS / 2u], l[ROWS / 2u], m[OWN];
-  state r;
+  f32 o[N][ROWS / 2u], l[ROWS / 2u], m[OWN];
+  state<N> r;
   clear(o, l);
-  float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(ROWS, SPEC_KV_LORA_RANK)) + group * STATE_PAIRS * 256u;
+  float2 *groups = (float2 *)(a.scratch + (u64)blockIdx.x * attn_scratch_floats(ROWS, SPEC_KV_LORA_RANK)) + group * STATE_PAIRS(N) * 256u;
   groups += threadIdx.x % 128u;
-  float2 *chunks = groups + STATE_PAIRS * 128u;
+  float2 *chunks = groups + STATE_PAIRS(N) * 128u;
   const u32 piece_chunks = a.counts ? a.counts->piece_chunks : ATTN_WHOLE, cut_prefix = attn_prefix(piece_chunks, a.group_chunks);
   ptx_grid_wait();
-  FOR_PIECES(p, a) {
+  FOR_PIECES(p, a, SHARES) {
     const u32 prefix = p.slot == ATTN_WHOLE ? a.group_chunks : cut_prefix;
     const bool joins = p.first_block == 0 && prefix == a.group_chunks; /* its groups */
     FOR_PASSES(w, a, p) {
@@ -69,7 +74,7 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
 #pragma unroll
         for (u32 i = 0; i < OWN; i++) m[i] = now[i];
         __syncwarp();
-        multiply_values(o, l, base, at, group, side);
+        multiply_values(o, l, base, at, first_box, side);
         at = place_after(at, BOXES);
 
         const bool last = block + 1u == p.end_block;
@@ -95,6 +100,11 @@ NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
       }
     }
   }
+}
+
+NUM void output(const mla_attn_args &a, const u8 *shared, u32 base) {
+  if (share_count(a) == 1u) output_share<1>(a, shared, base);
+  else output_share<SHARES_MAX>(a, shared, base);
 }
 
 #endif

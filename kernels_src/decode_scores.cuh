@@ -93,20 +93,28 @@ NUM void store_p(const f32 (&s)[ROWS / 2u], const f32 (&m)[OWN], u32 to) {
     ptx_store_transposed(to + (row + i * 4u) * 128u + ((piece ^ (row % 8u)) << 4), pair[i], pair[i + 1u], pair[i + 2u], pair[i + 3u]);
 }
 
+/* Gives back the boxes that no output is made from. */
+NUM void give_back_others(u32 base, place at, u32 shares) {
+  ptx_barrier_arrive(base + EMPTY(at.stage));
+  for (u32 k = 0; k < V_BOXES && shares > 1u; k++)
+    if (!is_shared(k, shares)) ptx_barrier_arrive(base + EMPTY(place_of(at, k).stage));
+}
+
 /* KV rows beyond the tile's last position weigh +0, but may hold NaN: they become zeros. */
-NUM void clear_rows(u8 *shared, place at, u32 first) {
+NUM void clear_rows(u8 *shared, place at, u32 shares, u32 first) {
   for (u32 k = 0; k < V_BOXES; k++) {
+    if (!is_shared(k, shares)) continue;
     u8 *box = shared + place_of(at, k).stage * BOX_BYTES;
     for (u32 i = first * 8u + threadIdx.x % 128u; i < 512u; i += 128u) *(uint4 *)(box + i * 16u) = {0, 0, 0, 0};
   }
 }
 
 NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
-  const u32 group = ptx_uniform(threadIdx.x / 128u), lane = threadIdx.x % 32u, warp = threadIdx.x % 128u / 32u;
-  const u32 blocks = a.chunk_tokens / PAGE_TOKENS;
+  const u32 group = ptx_uniform(threadIdx.x / 128u), lane = threadIdx.x % 32u;
+  const u32 blocks = a.chunk_tokens / PAGE_TOKENS, shares = share_count(a);
   place at = place_after({0, 0}, group * BOXES);
   u32 done = 0, q_phase = 0; /* blocks that the warpgroups took before this pass */
-  FOR_PIECES(p, a) {
+  FOR_PIECES(p, a, shares) {
     FOR_PASSES(w, a, p) {
       const u32 count = p.end_block - p.first_block, last = p.tile.position + p.tile.count - 1u;
       u32 nth = done + (done % SCORE_GROUPS == group ? 0u : 1u);
@@ -118,7 +126,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
         f32 s[ROWS / 2u], m[OWN], before[OWN];
         multiply_scores(s, base, at);
         if (lane == 0) {
-          ptx_barrier_arrive(base + EMPTY(at.stage));
+          give_back_others(base, at, shares);
           if (nth + SCORE_GROUPS >= done + count) ptx_barrier_arrive(base + Q_EMPTY);
         }
         scale(s, a, p, w, block);
@@ -133,7 +141,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
         if (nth > 1u) ptx_barrier_wait(base + P_EMPTY(side), phase ^ 1u);
         store_p(s, m, base + AT_P + side * P_BYTES);
         store_max((f32 *)(shared + AT_P_MAX) + side * ROWS, m);
-        if (block * PAGE_TOKENS + PAGE_TOKENS > last + 1u) clear_rows(shared, at, last + 1u - block * PAGE_TOKENS);
+        if (block * PAGE_TOKENS + PAGE_TOKENS > last + 1u) clear_rows(shared, at, shares, last + 1u - block * PAGE_TOKENS);
         ptx_fence_async();
         __syncwarp();
         if (lane == 0) ptx_barrier_arrive(base + P_FULL(side));
@@ -142,7 +150,6 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
       done += count;
     }
   }
-  (void)warp;
 }
 
 #endif

@@ -4,24 +4,24 @@
 #define VERBATIM_DECODE_STATE_CUH
 #include "decode_layout.cuh"
 
-/* (m, l, O): element [x][4 * j + 2 * h + e] is column 64 * x + 8 * h + its own, row 8 * j + 2 * (lane % 4) + e. */
-typedef struct state {
-  f32 m[OWN], l[OWN], o[OUT_BOXES][ROWS / 2u];
-} state;
+/* (m, l, O) of N boxes of columns: element [x][4 * j + 2 * h + e] is column 64 * x + 8 * h + its own, row 8 * j + 2 * (lane % 4) + e. */
+template <u32 N> struct state {
+  f32 m[OWN], l[OWN], o[N][ROWS / 2u];
+};
 
 #define ROW_OF(e) ((e) / 4u * 2u + (e) % 2u) /* number among the thread's rows */
 
-NUM void clear(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
+template <u32 N> NUM void clear(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
 #pragma unroll
   for (u32 i = 0; i < ROWS / 2u; i++) {
     l[i] = 0.0f;
 #pragma unroll
-    for (u32 x = 0; x < OUT_BOXES; x++) o[x][i] = 0.0f;
+    for (u32 x = 0; x < N; x++) o[x][i] = 0.0f;
   }
 }
 
 /* The running maximum was m and is `now`. */
-NUM void rescale(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], const f32 (&m)[OWN], const f32 (&now)[OWN]) {
+template <u32 N> NUM void rescale(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], const f32 (&m)[OWN], const f32 (&now)[OWN]) {
   f32 factor[OWN];
   bool moves = false;
 #pragma unroll
@@ -36,25 +36,25 @@ NUM void rescale(f32 (&o)[OUT_BOXES][ROWS / 2u], f32 (&l)[ROWS / 2u], const f32 
   for (u32 i = 0; i < ROWS / 2u; i++) {
     l[i] = num_mul(l[i], factor[ROW_OF(i)]);
 #pragma unroll
-    for (u32 x = 0; x < OUT_BOXES; x++) o[x][i] = num_mul(o[x][i], factor[ROW_OF(i)]);
+    for (u32 x = 0; x < N; x++) o[x][i] = num_mul(o[x][i], factor[ROW_OF(i)]);
   }
 }
 
 /* The chunk becomes the unit's state. */
-NUM void start_unit(state &r, const f32 (&o)[OUT_BOXES][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
+template <u32 N> NUM void start_unit(state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
     r.m[i] = m[i];
     r.l[i] = l[i / 2u * 4u + i % 2u];
   }
 #pragma unroll
-  for (u32 x = 0; x < OUT_BOXES; x++)
+  for (u32 x = 0; x < N; x++)
 #pragma unroll
     for (u32 e = 0; e < ROWS / 2u; e++) r.o[x][e] = o[x][e];
 }
 
 /* The chunk is folded into the unit's state: state left, chunk right. */
-NUM void fold_chunk(state &r, const f32 (&o)[OUT_BOXES][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
+template <u32 N> NUM void fold_chunk(state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
   f32 fa[OWN], fb[OWN];
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
@@ -65,23 +65,23 @@ NUM void fold_chunk(state &r, const f32 (&o)[OUT_BOXES][ROWS / 2u], const f32 (&
     r.l[i] = num_fma(l[i / 2u * 4u + i % 2u], fb[i], num_mul(r.l[i], fa[i]));
   }
 #pragma unroll
-  for (u32 x = 0; x < OUT_BOXES; x++)
+  for (u32 x = 0; x < N; x++)
 #pragma unroll
     for (u32 e = 0; e < ROWS / 2u; e++) r.o[x][e] = num_fma(o[x][e], fb[ROW_OF(e)], num_mul(r.o[x][e], fa[ROW_OF(e)]));
 }
 
 /* A state that waits in memory: this thread's pairs at t[i * 128], those of O, then (m, l). So do the groups before of whole tiles, and
  * the chunks before of 32 rows, which would take too many registers. */
-#define STATE_PAIRS (OUT_BOXES * ROWS / 4u + OWN)
+#define STATE_PAIRS(n) ((n) * ROWS / 4u + OWN)
 #define CHUNKS_IN_MEMORY (ROWS == 32u)
-static_assert(OUT_GROUPS * STATE_PAIRS * 512u <= 2u * ROWS * (SPEC_KV_LORA_RANK + 128u), "two states are scratch");
+static_assert(OUT_GROUPS * STATE_PAIRS(OUT_BOXES) * 512u <= 2u * ROWS * (SPEC_KV_LORA_RANK + 128u), "two states are scratch");
 
 /* What waits left, r right. */
-NUM void fold_saved(state &r, const float2 *t) {
+template <u32 N> NUM void fold_saved(state<N> &r, const float2 *t) {
   f32 fa[OWN], fb[OWN];
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
-    const float2 left = t[(OUT_BOXES * ROWS / 4u + i) * 128u];
+    const float2 left = t[(N * ROWS / 4u + i) * 128u];
     const f32 most = fmaxf(left.x, r.m[i]);
     fa[i] = num_exp2_int(num_sub(left.x, most));
     fb[i] = num_exp2_int(num_sub(r.m[i], most));
@@ -89,7 +89,7 @@ NUM void fold_saved(state &r, const float2 *t) {
     r.l[i] = num_fma(r.l[i], fb[i], num_mul(left.y, fa[i]));
   }
 #pragma unroll
-  for (u32 x = 0; x < OUT_BOXES; x++) {
+  for (u32 x = 0; x < N; x++) {
 #pragma unroll
     for (u32 e = 0; e < ROWS / 2u; e += 2u) {
       const float2 left = t[(x * ROWS / 4u + e / 2u) * 128u];
@@ -100,24 +100,24 @@ NUM void fold_saved(state &r, const float2 *t) {
   }
 }
 
-NUM void save(float2 *t, const state &r) {
+template <u32 N> NUM void save(float2 *t, const state<N> &r) {
 #pragma unroll
-  for (u32 i = 0; i < OWN; i++) t[(OUT_BOXES * ROWS / 4u + i) * 128u] = make_float2(r.m[i], r.l[i]);
+  for (u32 i = 0; i < OWN; i++) t[(N * ROWS / 4u + i) * 128u] = make_float2(r.m[i], r.l[i]);
 #pragma unroll
-  for (u32 x = 0; x < OUT_BOXES; x++)
+  for (u32 x = 0; x < N; x++)
 #pragma unroll
     for (u32 e = 0; e < ROWS / 2u; e += 2u) t[(x * ROWS / 4u + e / 2u) * 128u] = make_float2(r.o[x][e], r.o[x][e + 1u]);
 }
 
 /* A unit's partial result, from this row on. Lanes of neighbouring columns exchange halves, so that each writes two columns of one row. */
-NUM void store_unit(const mla_attn_args &a, const state &r, u64 row, u32 live, u32 column) {
+template <u32 N> NUM void store_unit(const mla_attn_args &a, const state<N> &r, u64 row, u32 live, u32 column) {
   const u32 lane = threadIdx.x % 32u, odd = lane / 4u % 2u;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
     const u32 nth = i / 2u * 8u + lane % 4u * 2u + i % 2u;
     f32 *to = a.partial_o + (row + nth) * SPEC_KV_LORA_RANK + column + odd * 7u;
 #pragma unroll
-    for (u32 x = 0; x < OUT_BOXES; x++) {
+    for (u32 x = 0; x < N; x++) {
       const f32 low = r.o[x][i / 2u * 4u + i % 2u], high = r.o[x][i / 2u * 4u + 2u + i % 2u];
       const f32 other = __shfl_xor_sync(WARP_ALL, odd ? low : high, 4);
       if (nth < live) *(float2 *)(to + x * 64u) = odd ? make_float2(other, high) : make_float2(low, other);
@@ -127,7 +127,7 @@ NUM void store_unit(const mla_attn_args &a, const state &r, u64 row, u32 live, u
 }
 
 /* bf16(O * (1 / l) + 0). Lanes of neighbouring columns exchange halves, so that each writes two columns of one row. */
-NUM void store_out(const mla_attn_args &a, const state &r, u64 row, u32 live, u32 column) {
+template <u32 N> NUM void store_out(const mla_attn_args &a, const state<N> &r, u64 row, u32 live, u32 column) {
   const u32 lane = threadIdx.x % 32u, odd = lane / 4u % 2u;
 #pragma unroll
   for (u32 j = 0; j < OWN; j += 2u) {
@@ -135,7 +135,7 @@ NUM void store_out(const mla_attn_args &a, const state &r, u64 row, u32 live, u3
     const f32 share0 = num_div(1.0f, r.l[j]), share1 = num_div(1.0f, r.l[j + 1u]);
     bf16 *to = a.out + (row + nth) * SPEC_KV_LORA_RANK + (column - odd);
 #pragma unroll
-    for (u32 x = 0; x < OUT_BOXES; x++)
+    for (u32 x = 0; x < N; x++)
 #pragma unroll
       for (u32 h = 0; h < 2u; h++) {
         const f32 *o = r.o[x] + j * 2u + h * 2u;

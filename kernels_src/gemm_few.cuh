@@ -17,7 +17,8 @@
  * blocks share a multiprocessor (there 4.8 us); all code run once before the wait (+19 us in a step of 2,322).
  * One row is paced (few_copy): a norm beside a ring that asks for all at once takes up to twice its time. A step of DeepSeek-V2-Lite, us:
  * without 2,053, with 120 cycles for 16 KB 2,034, with 200 to 420 2,011 to 2,021, with 700 2,063, with 1,000 2,170. A stage costs 0.13 us
- * beside its 10 ns for 16 k. Rings just large enough, which let blocks come earlier, in twos (+124) or one a multiprocessor (+72), lost:
+ * beside its 10 ns for 16 k: with one row stages are 36 KB, 10 to 20 us a step less than 28; with 52, of which there are fewer, 78
+ * more. Rings just large enough, which let blocks come earlier, in twos (+124) or one a multiprocessor (+72), lost:
  * two on one multiprocessor share its shared memory, which bounds the chain.
  * Weights tiled anew, so that a stage is one contiguous piece, were 5 to 8 % faster in a run of their own, and are a second layout. */
 #ifndef VERBATIM_GEMM_FEW_CUH

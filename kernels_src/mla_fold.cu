@@ -6,7 +6,8 @@
  * columns. Where tokens have several groups and there are teams enough, teams of a block fold them side by side, and the first of these
  * folds their results.
  * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these. Units that
- * have been folded are discarded, so that L2 does not bring them to memory: with it 64 x 32,768 tokens take 562 us, without 579.
+ * have been folded are discarded, so that L2 does not bring them to memory: with it 64 x 32,768 tokens take 562 us, without 579. The form
+ * for one token that makes the values as well: fold_lift.cuh.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit; bound by how many loads find room beside the attention, 4.3 MB. On an
  * H200, in a graph of overlapping calls, us behind 1, 16 and 64 times 1,024 tokens of 16 heads 1.4, 1.8, 3.8; behind 1, 4 and 64 times
  * 32,768 (128, 320 and 576 units) 3.1, 7.1, 7.
@@ -16,11 +17,6 @@
 #include "spec.cuh"
 #include "attn_cut.h"
 #include "ptx.cuh"
-
-static_assert(SPEC_THREADS == 256, "with 64 registers each a block finds room beside one of the attention");
-#define TEAM 8u     /* threads side by side, four columns each: 128 bytes of a unit */
-#define SLICE 32u   /* columns of a team */
-#define AT_ONCE 8u  /* loads under way in a thread; each of the team knows (m, l) of one unit */
 
 /* (m, l, O) of four columns in each of W slices. */
 template <u32 W> struct fold {
@@ -38,6 +34,20 @@ template <u32 W> NUM void fold_step(fold<W> &a, const fold<W> &b) {
     a.o[w] = make_float4(num_fma(b.o[w].x, fb, num_mul(a.o[w].x, fa)), num_fma(b.o[w].y, fb, num_mul(a.o[w].y, fa)),
                          num_fma(b.o[w].z, fb, num_mul(a.o[w].z, fa)), num_fma(b.o[w].w, fb, num_mul(a.o[w].w, fa)));
 }
+
+/* bf16(o * r + 0), r = 1 / l. */
+NUM uint2 latent_of(float4 o, f32 r) {
+  return make_uint2(ptx_pack_bf16(num_add(num_mul(o.x, r), 0.0f), num_add(num_mul(o.y, r), 0.0f)),
+                    ptx_pack_bf16(num_add(num_mul(o.z, r), 0.0f), num_add(num_mul(o.w, r), 0.0f)));
+}
+
+#ifdef SPEC_K_BLOCKS
+#include "fold_lift.cuh"
+#else
+static_assert(SPEC_THREADS == 256, "with 64 registers each a block finds room beside one of the attention");
+#define TEAM 8u     /* threads side by side, four columns each: 128 bytes of a unit */
+#define SLICE 32u   /* columns of a team */
+#define AT_ONCE 8u  /* loads under way in a thread; each of the team knows (m, l) of one unit */
 
 /* W slices of a token and head, the thread's columns of them. */
 typedef struct place {
@@ -83,15 +93,11 @@ template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const place &p, 
   return all;
 }
 
-/* bf16(O * (1 / l) + 0). */
 template <u32 W> NUM void store_out(const mla_fold_args &a, const place &p, const fold<W> &all) {
   const f32 r = num_div(1.0f, all.l);
 #pragma unroll
-  for (u32 w = 0; w < W; w++) {
-    const f32 x = num_add(num_mul(all.o[w].x, r), 0.0f), y = num_add(num_mul(all.o[w].y, r), 0.0f);
-    const f32 z = num_add(num_mul(all.o[w].z, r), 0.0f), v = num_add(num_mul(all.o[w].w, r), 0.0f);
-    *(uint2 *)(a.out + (u64)p.out * a.kv_lora_rank + p.column + w * SLICE) = make_uint2(ptx_pack_bf16(x, y), ptx_pack_bf16(z, v));
-  }
+  for (u32 w = 0; w < W; w++)
+    *(uint2 *)(a.out + (u64)p.out * a.kv_lora_rank + p.column + w * SLICE) = latent_of(all.o[w], r);
 }
 
 /* What has been folded need not come to memory: these threads' lines, of W slices. */
@@ -173,3 +179,4 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __g
   }
   ptx_grid_wait(); /* without work as well: what ends in front of the attention would let the next kernel pass it */
 }
+#endif

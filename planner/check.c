@@ -264,12 +264,15 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
-  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand || (k->kernel == OP_qkv_rope && is_few)) {
+  bool may_multiply = k->kernel == OP_qkv_rope || k->kernel == OP_mla_fold;
+  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
     shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
   }
+  if (k->kernel == OP_mla_fold && is_few && stages * spec_of(c, k, "SPEC_K_BLOCKS") * 64 < c->h->model.kv_lora_rank)
+    return FAIL(ERR_FORMAT, "check: kernel %u does not hold a row of %u columns", index, c->h->model.kv_lora_rank);
   if (k->kernel == OP_mla_attn) {
     uint32_t rank = c->h->model.kv_lora_rank, rope = c->h->model.rope_dim;
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
@@ -358,11 +361,13 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   return OK;
 }
 
-/* The form of qkv_rope with its product, and no other, is for ops that have it. */
+/* The forms of qkv_rope and mla_fold with their product, and no other, are for ops that have it. */
 static status check_absorb(const checker *c, const plan_op *op, const void *args) {
   const qkv_rope_args *a = args;
-  if (op->kernel != OP_qkv_rope) return OK;
   const plan_kernel *k = &c->kernels[op->variant];
+  if (op->kernel == OP_mla_fold && (spec_of(c, k, "SPEC_K_BLOCKS") != 0) != (((const mla_fold_args *)args)->lifts != 0))
+    return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
+  if (op->kernel != OP_qkv_rope) return OK;
   if ((spec_of(c, k, "SPEC_K_BLOCKS") != 0) == (a->absorbs != 0) && (!a->absorbs || a->nope_dim % 64 == 0)) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
 }

@@ -182,6 +182,12 @@ static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   table(w, FIELD(mla_fold, parts), false, TYPE_U32, t, part, part);
   describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
+  if (a->lifts) table(w, FIELD(mla_fold, out), false, TYPE_BF16, t, latent, latent); /* of tiles that are not cut */
+  weight(w, FIELD(mla_fold, w_uv), TYPE_BF16, times(latent, a->v_dim))->must_be_null = !a->lifts;
+  check_access *value = table(w, FIELD(mla_fold, value), true, TYPE_BF16, t, times(a->heads, a->v_dim), a->v_dim);
+  value->batches = a->heads;
+  value->batch_stride = a->v_dim * UINT64_C(2);
+  value->must_be_null = !a->lifts;
 }
 
 static void describe_contexts(writer *w, size_t field) {

@@ -143,6 +143,8 @@ static status check_mla_fold(const reader *r, const mla_fold_args *a) {
   SAME(heads, r->m->heads);
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(group_chunks, r->l->group_chunks);
+  SAME(v_dim, r->m->v_dim);
+  TRY(in_range("lifts of mla_fold", a->lifts, 0, 1));
   return in_range("slots_max of mla_fold", a->slots_max, 1, SLOTS_MAX);
 }
 

@@ -323,7 +323,34 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
 }
 
-static matrix add_attention(graph *g, matrix q_latent) {
+/* Steps of one token go on to the values by the same op, as long as its units are few: every block of a head folds them. */
+#define LIFT_UNITS_MAX 64u
+
+/* Returns the rows from which the values have an op of their own. */
+static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) {
+  const plan_model *m = g->m;
+  mla_fold_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks, .slots_max = g->slots,
+                     .v_dim = m->v_dim};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, g->counts, 0),
+                            ARG(mla_fold_args, parts, g->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
+                            ARG(mla_fold_args, partial_ml, b.partial_ml, 0), ARG(mla_fold_args, out, b.out, 0),
+                            ARG(mla_fold_args, w_uv, w_uv, 0), ARG(mla_fold_args, value, value.buffer, 0)};
+  op_call call = {.kernel = OP_mla_fold, .what = "mla_fold", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->split_rows_max};
+  if (div_up(g->l->max_len, g->l->chunk_tokens) <= LIFT_UNITS_MAX) {
+    a.lifts = call.rows_max = 1;
+    add_op_rows(g, call);
+    a.lifts = 0;
+    call.rows_min = 2;
+    call.rows_max = g->l->split_rows_max;
+  }
+  call.ref_count -= 2;
+  if (call.rows_min <= call.rows_max) add_op_rows(g, call);
+  return call.rows_min;
+}
+
+/* lifted_from: rows from which the values have an op of their own. */
+static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
   matrix out = add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
@@ -341,12 +368,7 @@ static matrix add_attention(graph *g, matrix q_latent) {
   b.counts = g->counts;
   b.pieces = g->pieces;
   add_attn_form(g, a, b, 1, l->split_rows_max);
-  mla_fold_args fold = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = l->group_chunks, .slots_max = g->slots};
-  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, g->counts, 0),
-                            ARG(mla_fold_args, parts, g->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
-                            ARG(mla_fold_args, partial_ml, b.partial_ml, 0), ARG(mla_fold_args, out, out.buffer, 0)};
-  add_op_rows(g, (op_call){.kernel = OP_mla_fold, .what = "mla_fold", .args = &fold, .args_bytes = sizeof fold, .refs = refs,
-                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
+  *lifted_from = add_fold(g, b, w_uv, value);
   return out;
 }
 
@@ -382,16 +404,17 @@ static void add_attention_block(graph *g) {
   matrix h = add_block_norm(g, "input_norm", "input_layernorm.weight");
   projections p = add_projections(g, h);
   queries q = add_queries(g, p);
-  g->token_rows = made_rows(g);
-  matrix latent = add_attention(g, q.latent);
   uint32_t w_uv = begin_weight(g, "w_uv");
   add_tensor(g, "self_attn.kv_b_proj.weight",
              (plan_tensor){.dtype = DTYPE_BF16, .rows = m->heads * (m->nope_dim + m->v_dim), .cols = m->kv_lora_rank, .row0 = m->nope_dim,
                            .row_count = m->v_dim, .row_step = m->nope_dim + m->v_dim, .batches = m->heads});
   matrix value = add_matrix(g, g->rows, m->heads * m->v_dim, 2, "attn_value");
-  add_gemm(g, "v_up", latent, w_uv, value,
-           (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
-                       .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim});
+  g->token_rows = made_rows(g);
+  uint32_t lifted_from;
+  matrix latent = add_attention(g, q.latent, w_uv, value, &lifted_from);
+  add_gemm_from(g, "v_up", latent, w_uv, value,
+                (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
+                            .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim}, lifted_from);
   g->token_rows = ROWS_TOKENS;
   if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
   uint32_t w_o = add_weight(g, "o_proj weight", "self_attn.o_proj.weight", m->hidden, m->heads * m->v_dim);

@@ -23,7 +23,7 @@ typedef struct few_shape {
 #define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
 #define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
-    {1, 1, 28 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
+    {1, 1, 36 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
 static const few_shape FEW_OF_EXPERT[] = {
     {1, 1, 20 << 10, 226 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, FEW_BYTES_MAX}};
 
@@ -85,9 +85,10 @@ static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_bloc
   return 2048 + (uint32_t)align_up(block * few->rows, 1024) + block * tile_n + max_u32(behind, exchange);
 }
 
-static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, uint32_t shared_bytes, uint32_t more_bytes) {
+static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, uint32_t k, uint32_t shared_bytes,
+                    uint32_t more_bytes) {
   uint32_t stages = 2, k_blocks = 16;
-  while (k_blocks > 1 && k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes) k_blocks /= 2;
+  while (k_blocks > 1 && (k_blocks * 64 > k || k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes)) k_blocks /= 2;
   while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1) + more_bytes <= shared_bytes) stages++;
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", tile_n);
@@ -163,7 +164,7 @@ static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows
     if (!few) continue;
     const bool beside = FEW[i].rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
     set_threads(few, 192);
-    set_few(few, &FEW[i], tile_n, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
+    set_few(few, &FEW[i], tile_n, a->k, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
   for (uint32_t rows = 64; next <= rows_max; rows = more_rows(rows)) {
@@ -192,7 +193,7 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
     specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
     if (!few) continue;
     set_threads(few, 192);
-    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, 32) : 64, shape->shared_bytes, (a->experts + 1) * 4);
+    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, 32) : 64, a->k, shape->shared_bytes, (a->experts + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
   const many_shape *const shapes[] = {&SMALL, &MIDDLE, &WIDE};
@@ -268,7 +269,7 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   if (a->absorbs) {
     choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};
     set_threads(&choices[0], 256);
-    set_few(&choices[0], &FEW[0], tile_n, FEW_BYTES_BESIDE, 0);
+    set_few(&choices[0], &FEW[0], tile_n, a->nope_dim, FEW_BYTES_BESIDE, 0);
     const uint32_t tiles = (uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads;
     set_grid(&choices[0], constant(blocks + min_u32(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
     return 1;
@@ -278,6 +279,17 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (many) choose_rows(many, 256, per_rows(1, 1), constant(1));
   return count;
+}
+
+/* With w_uv: one token, a tile for each block, since it folds the units for every one, and a ring that holds a whole row and leaves no room
+ * to a second block. */
+static void choose_mla_fold(const mla_fold_args *a, specialise_choice *choice) {
+  uint32_t tile_n = 8;
+  while (tile_n < 64 && div_up(a->v_dim, tile_n) * a->heads > SPECIALISE_BLOCKS) tile_n += 8;
+  const uint32_t tiles = (uint32_t)div_up(a->v_dim, tile_n) * a->heads;
+  set_threads(choice, a->lifts ? 192 : 256);
+  if (a->lifts) set_few(choice, &FEW[0], tile_n, a->kv_lora_rank, FEW[0].shared_bytes, 0);
+  set_grid(choice, constant(a->lifts ? min_u32(tiles, SPECIALISE_BLOCKS) : SPECIALISE_FOLD_CTAS), constant(1), constant(1));
 }
 
 /* A share of 64 tokens costs less than counting the others' does; where rows are copied as well all multiprocessors take part. */
@@ -305,7 +317,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_expand: set_many(choice, &ALONE, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
-    case OP_mla_fold: choose_rows(choice, 256, constant(SPECIALISE_FOLD_CTAS), constant(1)); break;
+    case OP_mla_fold: choose_mla_fold(args, choice); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));

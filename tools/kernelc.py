@@ -20,12 +20,12 @@ SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """abi.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
-few.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
+few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
 moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh reduce.cuh
 rmsnorm_many.cuh step.h tensor_map.h""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "row_digest": 1024,
+SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "moe_sort": 1024, "row_digest": 1024,
           "sample": 512}
 # of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
@@ -45,10 +45,11 @@ def few_bytes(n, rows, blocks, stages):
 
 
 def few_tiles():
-    """As planner/specialise.c chooses them: stages of 28 KiB, 220 KiB in all."""
+    """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, 220 KiB in all."""
     for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
-            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= (28 << 10) or blocks == 1)
+            stage = (36 if rows == 1 else 28) << 10
+            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
             yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
 
 
@@ -62,6 +63,9 @@ def variants(stem):
     if stem == "qkv_rope":
         return [({"THREADS": 256}, 0)] + [({"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 2, "STAGES": 2},
                                            few_bytes(n, 1, 2, 2)) for n in range(8, 72, 8)]
+    if stem == "mla_fold":
+        return [({"THREADS": 256}, 0)] + [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 8, "STAGES": 2},
+                                           few_bytes(n, 1, 8, 2)) for n in range(8, 72, 8)]
     if stem == "router":
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":

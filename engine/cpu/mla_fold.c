@@ -1,4 +1,5 @@
-/* mla_fold.c - the CPU twin of mla_fold: the units of every query in order: chunks of a group, then groups.
+/* mla_fold.c - the CPU twin of mla_fold: the units of every query in order: chunks of a group, then groups. With w_uv then
+ * the product of each head, as gemm has it.
  * NUMERICS.md "mla_fold". Read next: attn_state.h. */
 #include "attn_cut.h"
 #include "attn_state.h"
@@ -37,4 +38,8 @@ void cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool) {
   mla_fold_args a = *args;
   ASSERT(a.kv_lora_rank <= KV_LORA_RANK_MAX && a.group_chunks > 0);
   cpu_pool_run(pool, a.counts->parts * a.heads, fold_query, &a);
+  gemm_args lift = {.step = a.step, .x = a.out, .w = a.w_uv, .y = a.value, .x_batch = a.kv_lora_rank,
+                    .w_batch = (u64)a.v_dim * a.kv_lora_rank, .y_batch = a.v_dim, .ldx = a.heads * a.kv_lora_rank, .ldy = a.heads * a.v_dim,
+                    .n = a.v_dim, .k = a.kv_lora_rank, .batches = a.heads, .rows_kind = ROWS_TOKENS, .y_kind = Y_BF16};
+  if (a.lifts) cpu_gemm(&lift, pool);
 }

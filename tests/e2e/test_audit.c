@@ -55,9 +55,22 @@ WRAP(qkv_rope, a->kv + ((uint64_t)a->block_table[a->seq[0] * a->block_table_stri
                         a->position[0] % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim))
 WRAP(gemm, a->y)
 WRAP(mla_attn, a->out)
-WRAP(mla_fold, a->out)
 WRAP(router, a->topk_weight)
 WRAP(moe_gemm, a->y)
+
+void __real_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool);
+void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool);
+
+/* The values are of the rows that were broken. */
+void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool) {
+  mla_fold_args fold = *a, values = *a;
+  attn_counts none = *a->counts;
+  fold.lifts = none.parts = 0;
+  values.counts = &none;
+  if (silent != KERNEL_mla_fold) __real_cpu_mla_fold(&fold, pool);
+  if (broken == KERNEL_mla_fold) flip(a->out);
+  if (a->lifts && silent != KERNEL_mla_fold) __real_cpu_mla_fold(&values, pool);
+}
 
 /* === Recording ============================================================================================================== */
 

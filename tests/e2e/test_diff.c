@@ -156,9 +156,14 @@ void __wrap_cpu_mla_attn(const mla_attn_args *a, cpu_pool *pool) {
 }
 
 void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool) {
-  __real_cpu_mla_fold(a, pool);
+  mla_fold_args fold = *a, values = *a; /* of the rows that were flipped */
+  attn_counts none = *a->counts;
+  fold.lifts = none.parts = 0;
+  values.counts = &none;
+  __real_cpu_mla_fold(&fold, pool);
   uint64_t count = (uint64_t)a->heads * a->kv_lora_rank;
   if (is_due(KERNEL_mla_fold)) flip_half(a->out + plant.row * count + element_of(count));
+  if (a->lifts) __real_cpu_mla_fold(&values, pool);
 }
 
 static void remember_order(const u32 *pair_row, u32 top_k) {
@@ -333,7 +338,9 @@ static void aim(uint32_t op, uint32_t out, enum size size) {
 /* What a trace calls the result, without its layer. */
 static const char *result_name(uint32_t op, uint32_t out, char name[128]) {
   const plan_op *o = &known.ops[op];
-  const char *text = plan_string(&known, o->kernel == KERNEL_mla_fold ? known.ops[op - 1].name : o->name), *what = "";
+  uint32_t named = op;
+  while (known.ops[named].kernel == KERNEL_mla_fold) named--; /* the attention before it */
+  const char *text = plan_string(&known, known.ops[named].name), *what = "";
   if (o->layer != UINT32_MAX) text = strchr(strchr(text, ' ') + 1, ' ') + 1;
   if (o->kernel == KERNEL_rmsnorm && out == OUT_FIRST) what = " x";
   if (o->kernel == KERNEL_qkv_rope) what = out == OUT_FIRST ? " q_nope" : out == OUT_THIRD ? " kv" : " q_latent";

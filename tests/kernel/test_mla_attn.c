@@ -3,7 +3,7 @@
 #include "attn_cut.h"
 #include "attn_cases.h"
 
-enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11 }; /* 11 pages a sequence: positions up to 703 */
+enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11, GRID_MAX = 32 }; /* 11 pages a sequence: positions up to 703 */
 
 typedef struct attn_buffers {
   bf16 *q, *kv, *out;
@@ -91,7 +91,7 @@ static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers
   kernel_test_bf16s(c, b->q, (size_t)b->tokens * s->heads * columns, 1.0f);
   fill_kv(s, c, b);
   make_outputs(test, s, b, padding * s->heads);
-  args->scratch = kernel_test_scratch(test, (size_t)4 * 2 * 64 * (s->rank + 2) * 4);
+  args->scratch = kernel_test_scratch(test, (size_t)GRID_MAX * 2 * 64 * (s->rank + 2) * 4);
   args->tiles = b->tiles;
   args->q = b->q;
   args->kv = b->kv;
@@ -179,31 +179,33 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, u32 token, u
   for (u32 i = 0; i < 4; i++) kernel_test_near((double)num_from_bf16(out[i * (s->rank / 4)]), sum[i] / weight, 0.02, 0.02);
 }
 
-/* Pairs of blocks, on two grids, and the form for few heads where it takes them. */
-static u32 make_variants(const attn_shape *s, u32 tokens, kernel_variant variants[4]) {
+/* Pairs of blocks, on two grids, and the form for few heads where it takes them: with few blocks, and with so many that they share. */
+static u32 make_variants(const attn_shape *s, const attn_buffers *b, kernel_variant variants[5]) {
   kernel_variant one = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
-                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(64), .rows = tokens};
+                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(64), .rows = b->tokens};
   kernel_variant pair = one;
   one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
   pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
   pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
   pair.spec_count = 5;
   one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
-  for (u32 i = 0; i < 4; i++) variants[i] = i < 2 ? pair : one;
+  const u32 pieces = s->piece ? b->counts->pieces : s->tiles;
+  for (u32 i = 0; i < 5; i++) variants[i] = i < 2 ? pair : one;
   variants[0].grid[0] = 2;
   variants[1].grid[0] = 4;
   variants[3].grid[0] = 3;
-  return s->heads > 32 ? 2 : 4;
+  variants[4].grid[0] = 4 * pieces;
+  return s->heads > 32 ? 2 : 4 * pieces > GRID_MAX ? 4 : 5;
 }
 
 static void attn_case(kernel_test *test, const attn_shape *s) {
   cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->piece};
   attn_buffers b;
   mla_attn_args args;
-  kernel_variant variants[4];
+  kernel_variant variants[5];
   build(test, s, &c, &b, &args);
   if (s->piece) declare_units(test, s, &b);
-  kernel_test_run(test, &args, variants, make_variants(s, b.tokens, variants));
+  kernel_test_run(test, &args, variants, make_variants(s, &b, variants));
   for (u32 i = 0; i < 12; i++) {
     u32 token = i == 0 ? 0 : i == 1 ? b.tokens - 1 : cases_below(&c, b.tokens), head = i == 0 ? s->heads - 1 : cases_below(&c, s->heads);
     (s->piece && b.parts[token].units ? check_units : check_whole)(s, &b, token, head, args.scale_log2);

@@ -3,8 +3,8 @@
 #include "attn_cut.h"
 #include "attn_cases.h"
 
-/* chunks: of the longest token. per_tile: tokens whose units stand between each other. */
-typedef struct fold_shape { u32 tokens, heads, rank, group_chunks, piece, chunks, per_tile; } fold_shape;
+/* chunks: of the longest token. per_tile: tokens whose units stand between each other. v_dim: 0 without the products. */
+typedef struct fold_shape { u32 tokens, heads, rank, group_chunks, piece, chunks, per_tile, v_dim; } fold_shape;
 
 static void load(const mla_fold_args *a, const attn_part *part, u32 head, u32 unit, attn_result *r) {
   size_t at = (part->first + (size_t)unit * part->step) * a->heads + head;
@@ -60,6 +60,39 @@ static u32 fill_parts(cases *c, const fold_shape *s, attn_part *parts, f32 *o, f
   return count;
 }
 
+static void check_lifted(const mla_fold_args *a, u32 item) {
+  const bf16 *w = a->w_uv + (size_t)(item % a->heads) * a->v_dim * a->kv_lora_rank, *latent = a->out + (size_t)item * a->kv_lora_rank;
+  for (u32 i = 0; i < a->v_dim; i++)
+    assert_int_equal(a->value[(size_t)item * a->v_dim + i],
+                     num_to_bf16(kernel_test_chain(latent, w + (size_t)i * a->kv_lora_rank, 1, a->kv_lora_rank, 0)));
+}
+
+/* fold_lift.cuh. Rows of tokens that are not cut are there before. */
+static void take_products(kernel_test *test, const fold_shape *s, cases *c, mla_fold_args *a) {
+  const size_t row = (size_t)s->heads * s->v_dim, weights = row * s->rank, values = s->tokens * row;
+  bf16 *w_uv = kernel_test_input(test, weights * 2);
+  kernel_test_bf16s(c, w_uv, weights, 2);
+  a->lifts = 1;
+  a->v_dim = s->v_dim;
+  a->w_uv = w_uv;
+  a->value = kernel_test_output(test, (values + row) * 2);
+  kernel_test_keep(test, a->value + values, row * 2);
+}
+
+static void run_lifting(kernel_test *test, const mla_fold_args *a, u32 tokens) {
+  static const u32 tiles[][3] = {{16, 8, 2}, {24, 2, 4}}; /* weight rows, blocks of k, stages */
+  kernel_variant variants[3];
+  for (u32 i = 0; i < ARRAY_LEN(variants); i++) {
+    const u32 *tile = tiles[i % 2], ring = tile[1] * tile[2] * 128, behind = max_u32((64 - tile[0]) * 128, (tile[0] + 4) * 32);
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", 1}, {"SPEC_K_BLOCKS", tile[1]},
+                                    {"SPEC_STAGES", tile[2]}},
+                                   .spec_count = 5, .grid = {i == 2 ? 1 : 5 + 2 * i, 1, 1}, .threads = 192, .rows = tokens,
+                                   .shared_bytes = 2048 + (u32)align_up(ring, 1024) + ring * tile[0] + behind};
+  }
+  kernel_test_run(test, a, variants, ARRAY_LEN(variants));
+  for (u32 i = 0; i < tokens * a->heads; i++) check_lifted(a, i);
+}
+
 static void fold_case(kernel_test *test, const fold_shape *s) {
   cases c = {.state = s->tokens * 1000003u + s->heads * 31 + s->rank + s->piece};
   size_t slots = (size_t)s->tokens * s->chunks + 1, outputs = (size_t)s->tokens * s->heads * s->rank, row = (size_t)s->heads * s->rank;
@@ -78,6 +111,11 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   }
   for (u32 t = 0; t < s->tokens; t++)
     if (!is_cut[t]) kernel_test_keep(test, out + t * row, row * 2);
+  if (s->v_dim) {
+    for (u32 t = 0; t < s->tokens; t++)
+      if (!is_cut[t]) kernel_test_bf16s(&c, out + t * row, row, 3);
+    take_products(test, s, &c, &args);
+  }
   args.counts = counts;
   args.parts = parts;
   args.partial_o = o;
@@ -87,17 +125,19 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   args.kv_lora_rank = s->rank;
   args.group_chunks = s->group_chunks;
   kernel_variant variants[] = {{.grid = {1, 1, 1}, .threads = 256}, {.grid = {7, 1, 1}, .threads = 256}};
-  kernel_test_run(test, &args, variants, 2);
+  if (s->v_dim) run_lifting(test, &args, s->tokens);
+  else kernel_test_run(test, &args, variants, 2);
   for (u32 i = 0; i < counts->parts * s->heads; i++) check_query(&args, &parts[i / s->heads], i % s->heads);
 }
 
 static void fold_cases(kernel_test *test) {
   static const fold_shape shapes[] = {
-      {1, 1, 256, 1, 1, 2, 1},    {4, 2, 256, 4, 1, 9, 1},   {6, 16, 512, 2, 2, 10, 2}, {3, 128, 512, 8, 1, 12, 1},
-      {17, 4, 256, 3, 3, 24, 1},  {2, 1, 512, 16, 1, 33, 1}, {6, 8, 256, 1, 1, 7, 3},   {5, 3, 256, 8, 4, 30, 1},
-      {40, 2, 256, 8, 16, 90, 4},
-      {1, 1, 256, 8, 1, 72, 1}, /* rounds of groups side by side */
-      {36, 32, 512, 2, 1, 8, 1}, /* enough outputs for the grouping of the fold to show in bf16 */
+      {1, 1, 256, 1, 1, 2, 1, 0},    {4, 2, 256, 4, 1, 9, 1, 0},   {6, 16, 512, 2, 2, 10, 2, 0}, {3, 128, 512, 8, 1, 12, 1, 0},
+      {17, 4, 256, 3, 3, 24, 1, 0},  {2, 1, 512, 16, 1, 33, 1, 0}, {6, 8, 256, 1, 1, 7, 3, 0},   {5, 3, 256, 8, 4, 30, 1, 0},
+      {40, 2, 256, 8, 16, 90, 4, 0},
+      {1, 1, 256, 8, 1, 72, 1, 0}, /* rounds of groups side by side */
+      {1, 16, 512, 8, 1, 4, 1, 128}, {4, 3, 256, 3, 2, 20, 1, 64}, {2, 5, 512, 8, 1, 33, 1, 256},
+      {36, 32, 512, 2, 1, 8, 1, 0}, /* enough outputs for the grouping of the fold to show in bf16 */
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fold_case(test, &shapes[i]);
 }

@@ -181,15 +181,19 @@ static void check_ops(const subject *s) {
     assert_int_equal(made_by(s, i) > 0, has_points(op->kernel) && !is_split);
     bool absorbs = op->kernel == KERNEL_qkv_rope && ((const qkv_rope_args *)args_of(s, i))->absorbs;
     assert_true(!absorbs || made_by(s, i) == 4); /* the last one is of the product, which has ops of its own for more rows */
+    bool lifts = op->kernel == KERNEL_mla_fold && ((const mla_fold_args *)args_of(s, i))->lifts;
+    assert_true(!lifts || made_by(s, i) == 2); /* likewise */
     if (i > 0 && !is_split && strcmp(op_name(s, i), op_name(s, i - 1)) == 0) { /* alternatives */
-      assert_true(made_by(s, i) == made_by(s, i - 1) || (op->kernel == KERNEL_qkv_rope && made_by(s, i) == 3));
+      assert_true(made_by(s, i) == made_by(s, i - 1) || (op->kernel == KERNEL_qkv_rope && made_by(s, i) == 3) ||
+                  (op->kernel == KERNEL_mla_fold && made_by(s, i) == 1));
       for (uint32_t n = 0; n < made_by(s, i); n++) assert_int_equal(nth_point(s, i, n), nth_point(s, i - 1, n));
     }
     for (uint32_t n = 0; n < made_by(s, i); n++) {
       uint32_t point = nth_point(s, i, n), first = s->points.first_op[point];
-      assert_true(first <= i && (n == 0 || first == s->points.first_op[point - 1]));
+      assert_true(first <= i && (n == 0 || lifts || first == s->points.first_op[point - 1]));
       assert_true(first == 0 || strcmp(op_name(s, first), op_name(s, first - 1)) != 0); /* of its name the first */
-      bool is_product = s->plan.ops[first].kernel == KERNEL_qkv_rope && strstr(s->points.list[point].name, " absorb");
+      bool is_product = (s->plan.ops[first].kernel == KERNEL_qkv_rope && strstr(s->points.list[point].name, " absorb")) ||
+                        (s->plan.ops[first].kernel == KERNEL_mla_fold && strstr(s->points.list[point].name, " v_up"));
       if (!is_product) assert_memory_equal(op_name(s, first), s->points.list[point].name, strlen(op_name(s, first)));
       assert_int_equal(s->points.list[point].layer, op->layer);
     }
