@@ -18,7 +18,7 @@
 /* Some times what the largest model needs, so that any bytes get their verdict in seconds. */
 #define BUFFERS_MAX 16384u
 #define PAIRS_MAX (UINT64_C(1) << 30)   /* of a buffer and a pointer */
-#define OP_RUNS_MAX (UINT64_C(1) << 22) /* ops of all simulated steps */
+#define OP_RUNS_MAX (UINT64_C(1) << 24) /* ops of all simulated steps */
 
 typedef struct run { /* written bytes [start, end) of a buffer's row */
   uint64_t start, end;

@@ -86,6 +86,18 @@ static void the_digest_is_of_the_file(void **state) {
   free(config.bytes);
 }
 
+/* The checker's bounds are no smaller than what models with long steps need. */
+static void long_steps_have_plans(void **state) {
+  (void)state;
+  static const char *const CONFIGS[] = {"tests/data/configs/glm-4.7-flash.json", "tests/data/configs/deepseek-v3.json"};
+  for (size_t i = 0; i < ARRAY_LEN(CONFIGS); i++) {
+    static const char deploy[] = "max_seqs: 256\nmax_batch_tokens: 8192\nmax_len: 8192\nkv_pages: 32768\nparity: fast-prefill\n";
+    fixture_bytes file = fixture_plan(CONFIGS[i], deploy, NULL);
+    assert_int_equal(header(file)->limits.max_batch_tokens, 8192);
+    free(file.bytes);
+  }
+}
+
 /* Sizes and speed settings leave the numerics id alone; the four numeric keys and the model change it. */
 static void the_numerics_id_covers_what_changes_bits(void **state) {
   (void)state;
@@ -608,7 +620,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(the_dump_is_golden),
       cmocka_unit_test(same_inputs_same_bytes),
       cmocka_unit_test(the_digest_is_of_the_file),
-      cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
+      cmocka_unit_test(long_steps_have_plans), cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
       cmocka_unit_test(real_sizes_plan_fast),
       cmocka_unit_test(weights_are_cut_as_the_products_read_them),
       cmocka_unit_test(a_tied_head_reads_the_embedding),
