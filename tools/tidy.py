@@ -72,7 +72,7 @@ KERNEL_BANS = [
     (r"\batomic(?:Add|Sub|Max|Min|Exch|CAS|And|Or|Xor|Inc|Dec)\w*\s*\(", "atomic: the order of its operands is not fixed"),
     (r"\b(?:red|atom)\.(?:\w+\.)*(?:add|min|max|exch|cas|and|or|xor|inc|dec)\b", "PTX atomic or reduction"),
 ]
-# A count and a set of bits, of integers, have no order. They are in this file, once each, in this form.
+# A count and a set of bits, of integers, have no order; who does a piece of work is not seen in it. They are in this file, in this form.
 UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:(?:return )?atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
