@@ -399,7 +399,7 @@ static void a_plan_of_any_size_gets_its_verdict(void **state) {
   const plan_op *first = (const void *)(file.bytes + ((plan_header *)(void *)file.bytes)->ops.offset);
   for (uint32_t i = 0; i < h->ops.count; i++) { /* the embedding again and again, under many row ranges */
     ops[i] = *first;
-    ops[i].rows_min = ops[i].rows_max = 1 + i % 20;
+    ops[i].rows_min = ops[i].rows_max = 1 + i % 56;
     ops[i].rows_kind = i % 2;
     ops[i].fixup_count = 0;
     ops[i].name = i % 3;
