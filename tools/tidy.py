@@ -72,8 +72,11 @@ KERNEL_BANS = [
     (r"\batomic(?:Add|Sub|Max|Min|Exch|CAS|And|Or|Xor|Inc|Dec)\w*\s*\(", "atomic: the order of its operands is not fixed"),
     (r"\b(?:red|atom)\.(?:\w+\.)*(?:add|min|max|exch|cas|and|or|xor|inc|dec)\b", "PTX atomic or reduction"),
 ]
-# A count and a set of bits, of integers, have no order; who does a piece of work is not seen in it. They are in this file, in this form.
-UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:(?:return )?atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
+# A count and a set of bits, of integers, have no order. They are in this file, once each, in this form. So is the number of the next
+# piece of work, which is not seen in what comes out: in one kernel.
+UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
+TAKE = r"NUM u32 reduce_take\(u32 \*word\) \{ return atomicAdd\(word, 1u\); \}"
+TAKE_OWNERS = UNORDERED_FILE, "kernels_src/mla_prefill.cu"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 
@@ -266,6 +269,9 @@ def kernel_bans(tree):
         code = tree.without_comments(path)
         if path == UNORDERED_FILE:
             code = re.sub(r"(?<=\(u32 \*word\) )%s|(?<=\(u32 \*word, u32 bits\) )%s" % (UNORDERED, UNORDERED), blank, code)
+            code = re.sub(TAKE, blank, code)
+        if path not in TAKE_OWNERS:
+            yield from find(r"\breduce_take\b", code, path, "reduce_take: shares of work are taken in mla_prefill.cu only")
         if path == START_FILE:
             code = re.sub(START, blank, code)
         for pattern, message in KERNEL_BANS:
