@@ -109,8 +109,10 @@ template <u32 N> NUM void save(float2 *t, const state<N> &r) {
     for (u32 e = 0; e < ROWS / 2u; e += 2u) t[(x * ROWS / 4u + e / 2u) * 128u] = make_float2(r.o[x][e], r.o[x][e + 1u]);
 }
 
-/* A unit's partial result, from this row on. Lanes of neighbouring columns exchange halves, so that each writes two columns of one row. */
+/* A unit's partial result, from this row on, which L2 keeps until it is folded. Lanes of neighbouring columns exchange halves, so that
+ * each writes two columns of one row. */
 template <u32 N> NUM void store_unit(const mla_attn_args &a, const state<N> &r, u64 row, u32 live, u32 column) {
+  const u64 often = ptx_often();
   const u32 lane = threadIdx.x % 32u, odd = lane / 4u % 2u;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
@@ -120,7 +122,7 @@ template <u32 N> NUM void store_unit(const mla_attn_args &a, const state<N> &r, 
     for (u32 x = 0; x < N; x++) {
       const f32 low = r.o[x][i / 2u * 4u + i % 2u], high = r.o[x][i / 2u * 4u + 2u + i % 2u];
       const f32 other = __shfl_xor_sync(WARP_ALL, odd ? low : high, 4);
-      if (nth < live) *(float2 *)(to + x * 64u) = odd ? make_float2(other, high) : make_float2(low, other);
+      if (nth < live) ptx_store_kept(to + x * 64u, odd ? other : low, odd ? high : other, often);
     }
     if (column == 0 && nth < live) *(float2 *)(a.partial_ml + (row + nth) * 2u) = make_float2(r.m[i], r.l[i]);
   }

@@ -60,7 +60,6 @@ NUM void deal(const mla_attn_args &a, const place &p) {
 
 /* One thread: the queries, and all columns of the blocks that are weighed here. */
 NUM void bring_keys(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
-  const u64 often = ptx_often();
   item it;
   for (u32 n = 0, k = 0, queries = 0; take_item(p, n, it, true); n++) {
     const u32 *pages = a.block_table + (u64)it.tile.seq * a.block_table_stride;
@@ -83,8 +82,8 @@ NUM void bring_keys(const mla_attn_args &a, const tensor_maps &maps, const place
         }
         if (block == first && x == 0) wait_free(p, Q_FREE, queries++);
         ptx_barrier_expect(barrier_at(p, come), block == first ? 2u * BOX_BYTES : BOX_BYTES);
-        if (block == first) ptx_copy_box(p.base + AT_Q + x * BOX_BYTES, &maps.x, x * 64u, query, barrier_at(p, come), often);
-        ptx_copy_box(p.base + to, &maps.w, x * 64u, row, barrier_at(p, come), often);
+        if (block == first) ptx_take_box(p.base + AT_Q + x * BOX_BYTES, &maps.x, x * 64u, query, barrier_at(p, come));
+        ptx_take_box(p.base + to, &maps.w, x * 64u, row, barrier_at(p, come));
       }
     }
   }
@@ -92,7 +91,6 @@ NUM void bring_keys(const mla_attn_args &a, const tensor_maps &maps, const place
 
 /* One thread: the half of V of the blocks that the other one weighs. */
 NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
-  const u64 often = ptx_often();
   item it;
   for (u32 n = 0, k = 0; take_item(p, n, it, true); n++) {
     const u32 *pages = a.block_table + (u64)it.tile.seq * a.block_table_stride;
@@ -105,7 +103,7 @@ NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const pla
         if (x % WIDTH_BOXES == 0) wait_free(p, VALUES_FREE + x / WIDTH_BOXES, k);
         const u32 come = barrier_at(p, VALUES_COME + x);
         ptx_barrier_expect(come, BOX_BYTES);
-        ptx_copy_box(p.base + AT_VALUES + x * BOX_BYTES, &maps.w, (p.rank * HALF + x) * 64u, row, come, often);
+        ptx_take_box(p.base + AT_VALUES + x * BOX_BYTES, &maps.w, (p.rank * HALF + x) * 64u, row, come);
       }
     }
   }
@@ -137,16 +135,16 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
   if (group < 2u) {
-    PTX_REGISTERS_MORE(200);
+    PTX_REGISTERS_MORE(192);
     attend(a, p, group);
   } else if (group == 2u) {
-    PTX_REGISTERS_LESS(72);
+    PTX_REGISTERS_LESS(88);
     weigh(a, p);
   } else {
     PTX_REGISTERS_LESS(40);
     const u32 warp = ptx_uniform(threadIdx.x / 32u);
-    if (threadIdx.x == 384u) bring_keys(a, maps, p);
-    if (threadIdx.x == 416u) bring_values(a, maps, p);
+    if (warp == 12u && ptx_elect()) bring_keys(a, maps, p);
+    if (warp == 13u && ptx_elect()) bring_values(a, maps, p);
     if (warp == 14u) deal(a, p);
   }
   __syncwarp();

@@ -131,7 +131,6 @@ NUM void take_item(const mla_prefill_args &a, u32 i, u32 base, u32 number) {
 /* === The copying warpgroup ================================================================================================== */
 
 NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base) {
-  const u64 often = ptx_often();
   turn t = {0, 0};
   take_item(a, blockIdx.x, base, 0);
   for (u32 number = 0; items[number % ITEMS].count; number++) {
@@ -145,15 +144,15 @@ NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base) {
       ptx_barrier_expect(full, here * K_BOXES * BOX_BYTES);
       for (u32 x = 0; x < K_BOXES; x++)
         for (u32 i = 0; i < here; i++)
-          ptx_copy_box(k + (x * PAGES + i) * BOX_BYTES, &maps.w, x < NOPE_BOXES ? column + x * 64u : a.heads * HEAD_COLUMNS,
-                       row + i * PAGE_TOKENS, full, often);
+          ptx_take_box(k + (x * PAGES + i) * BOX_BYTES, &maps.w, x < NOPE_BOXES ? column + x * 64u : a.heads * HEAD_COLUMNS,
+                       row + i * PAGE_TOKENS, full);
       if (page + PAGES >= count) take_item(a, take(), base, number + 1u); /* takes long, and v can wait */
       full = base + V_FULL + t.stage * 8u;
       ptx_barrier_wait(base + V_EMPTY + t.stage * 8u, t.phase ^ 1u);
       ptx_barrier_expect(full, here * V_BOXES * BOX_BYTES);
       for (u32 i = 0; i < here; i++)
         for (u32 x = 0; x < V_BOXES; x++)
-          ptx_copy_box(v + (i * V_BOXES + x) * BOX_BYTES, &maps.w, column + SPEC_NOPE_DIM + x * 64u, row + i * PAGE_TOKENS, full, often);
+          ptx_take_box(v + (i * V_BOXES + x) * BOX_BYTES, &maps.w, column + SPEC_NOPE_DIM + x * 64u, row + i * PAGE_TOKENS, full);
     }
   }
   if (reduce_take(&through) == gridDim.x - 1u) taken = through = 0;

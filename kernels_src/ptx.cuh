@@ -132,6 +132,10 @@ NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u3
 }
 /* The same, also of a group of rows g, without a word to L2: where as many copies are under way as the multiprocessor takes, any policy
  * makes them slower (bound by copies, 68 us become 55). */
+NUM void ptx_take_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r) : "memory");
+}
 NUM void ptx_take_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
                ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m) : "memory");
@@ -159,6 +163,11 @@ template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 
 /* The 128 bytes from here on, a multiple of them, are worth nothing any more: L2 need not write them to memory. */
 NUM void ptx_discard(const f32 *p) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(p) : "memory"); }
+
+/* Writes two numbers, which L2 keeps as the policy says. */
+NUM void ptx_store_kept(f32 *to, f32 x, f32 y, u64 policy) {
+  asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(x), "f"(y), "l"(policy) : "memory");
+}
 
 /* Writes two numbers, or 16 bytes, or nothing, without a branch. */
 NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {

@@ -72,6 +72,7 @@ NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, 
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
   emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
 }
+NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier) { emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier); }
 NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
   emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
 }
@@ -94,6 +95,7 @@ NUM void ptx_copy_commit() { emulator_copy_commit(); }
 NUM void ptx_fence_async() {}
 
 NUM void ptx_discard(const f32 *p) { memset((void *)p, 0xff, 128); }
+NUM void ptx_store_kept(f32 *to, f32 x, f32 y, u64) { *(float2 *)to = make_float2(x, y); }
 NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
   if (is) *(float2 *)to = make_float2(x, y);
 }
