@@ -13,7 +13,7 @@
 #define ATTN_CUTS 32u         /* choices */
 #define ATTN_CUT_TILES 512u   /* with more tiles than this none is cut */
 #define ATTN_WHOLE 0x40000000u
-#define ATTN_EARLY 4u         /* most blocks of a piece that may be asked for early */
+#define ATTN_EARLY 1u         /* most blocks of a piece that may be asked for early */
 
 /* x / d and x % d. What divides is mostly a power of two, and pricing divides dozens of times before the step's attention may begin. */
 #ifdef __CUDACC_RTC__

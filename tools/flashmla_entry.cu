@@ -15,8 +15,8 @@ extern "C" void flashmla_schedule(int b, int s_q, int parts, int *lengths, void 
   smxx::decode::run_get_decoding_sched_meta_kernel(p);
 }
 
-/* q [b][s_q][heads][576], kv [pages][64][576], out [b][s_q][heads][512] for s_q = 1 or heads-major rows of a request as q has them. */
-extern "C" void flashmla_decode(int b, int s_q, int heads, int parts, int pages, int pages_per_seq, float scale, void *q, void *kv,
+/* most_splits: no request has more parts, 160 at most. q [b][s_q][heads][576], kv [pages][64][576], out [b][s_q][heads][512] for s_q = 1 or heads-major rows of a request as q has them. */
+extern "C" void flashmla_decode(int b, int s_q, int heads, int parts, int most_splits, int pages, int pages_per_seq, float scale, void *q, void *kv,
                                 int *block_table, int *lengths, void *schedule, int *splits, void *out, float *lse, float *lse_parts,
                                 float *out_parts, cudaStream_t stream) {
   const int rows = s_q * heads;
@@ -36,6 +36,6 @@ extern "C" void flashmla_decode(int b, int s_q, int heads, int parts, int pages,
   c.stride_lse_b = c.stride_lse_accum_split = rows, c.stride_lse_s_q = c.stride_lse_accum_s_q = heads;
   c.stride_o_b = c.stride_o_accum_split = 512 * rows, c.stride_o_s_q = c.stride_o_accum_s_q = 512 * heads;
   c.stride_o_h_q = c.stride_o_accum_h_q = 512;
-  c.tile_scheduler_metadata_ptr = p.tile_scheduler_metadata_ptr, c.num_splits_ptr = splits, c.num_sm_parts = parts, c.stream = stream;
+  c.tile_scheduler_metadata_ptr = p.tile_scheduler_metadata_ptr, c.num_splits_ptr = splits, c.num_sm_parts = most_splits, c.stream = stream;
   smxx::decode::run_flash_mla_combine_kernel<cutlass::bfloat16_t>(c);
 }

@@ -87,27 +87,47 @@ def build_flashmla(folder, out):
     return library
 
 
+SPLITS_MAX = 160  # of a request, that FlashMLA's combine takes
+
+
+def fixed_parts(lengths, tokens):
+    """A schedule of FlashMLA's that cuts each request into parts of so many tokens, whatever else there is: its rows (DecodingSchedMeta)
+    and the parts before each request. tokens: a multiple of the page's."""
+    rows, splits = [], [0]
+    for request, length in enumerate(lengths):
+        blocks, each = -(-length // PAGE), tokens // PAGE
+        starts = range(0, blocks, each)
+        rows += [[request, request, first, min(first + each, blocks), i, *[int(len(starts) > 1)] * 2, 0] for i, first in enumerate(starts)]
+        splits.append(len(rows))
+    return rows, splits
+
+
 class BuiltFlashMLA:
     """FlashMLA through tools/flashmla_entry.cu."""
 
     def __init__(self, torch, path):
         self.torch, self.library = torch, ctypes.CDLL(path)
 
-    def prepare(self, q, kv, table, lengths):
+    def prepare(self, q, kv, table, lengths, part_tokens=None):
         torch = self.torch
         b, s_q, heads, _ = q.shape
         sms = torch.cuda.get_device_properties(0).multi_processor_count
-        parts = max(sms // -(-s_q * heads // 64), 1)
+        fixed = fixed_parts(lengths.tolist(), part_tokens) if part_tokens else None
+        parts = len(fixed[0]) if fixed else max(sms // -(-s_q * heads // 64), 1)
+        most = max(after - before for before, after in zip(fixed[1], fixed[1][1:])) if fixed else parts
         make = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device="cuda")
         schedule, splits = make(parts, 8, dtype=torch.int32), make(b + 1, dtype=torch.int32)
         out, lse = make(b, s_q, heads, VALUE, dtype=torch.bfloat16), make(b, s_q, heads)
         lse_parts, out_parts = make(b + parts, s_q * heads), make(b + parts, s_q * heads, VALUE)
         pointer = lambda tensor: ctypes.c_void_p(tensor.data_ptr())
         stream = lambda: ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        self.library.flashmla_schedule(b, s_q, parts, pointer(lengths), pointer(schedule), pointer(splits), stream())
+        if fixed:
+            schedule.copy_(torch.tensor(fixed[0])), splits.copy_(torch.tensor(fixed[1]))
+        else:
+            self.library.flashmla_schedule(b, s_q, parts, pointer(lengths), pointer(schedule), pointer(splits), stream())
 
         def run(pages=table):
-            self.library.flashmla_decode(b, s_q, heads, parts, kv.shape[0], pages.shape[1], ctypes.c_float(KEY ** -0.5), pointer(q),
+            self.library.flashmla_decode(b, s_q, heads, parts, most, kv.shape[0], pages.shape[1], ctypes.c_float(KEY ** -0.5), pointer(q),
                                          pointer(kv), pointer(pages), pointer(lengths), pointer(schedule), pointer(splits), pointer(out),
                                          pointer(lse), pointer(lse_parts), pointer(out_parts), stream())
             return out
@@ -140,7 +160,7 @@ def find_flashmla(torch, folder):
     return InstalledFlashMLA(flash_mla)
 
 
-def check_attention(torch, flashmla, s_q):
+def check_attention(torch, flashmla, s_q, **how):
     """The peer computes what we mean: against fp32 on a small case."""
     b, heads, length = 3, 16, 200
     pages = -(-length // PAGE)
@@ -148,7 +168,7 @@ def check_attention(torch, flashmla, s_q):
     kv = torch.randn(b * pages, PAGE, KEY, device="cuda", dtype=torch.bfloat16)
     table = torch.randperm(b * pages, device="cuda").int().view(b, pages)
     lengths = torch.tensor([length, 70, 1 + s_q], device="cuda", dtype=torch.int32)
-    out = flashmla.prepare(q, kv, table, lengths)().float()
+    out = flashmla.prepare(q, kv, table, lengths, **how)().float()
     worst = 0.0
     for i in range(b):
         n = int(lengths[i])
@@ -161,7 +181,7 @@ def check_attention(torch, flashmla, s_q):
         raise RuntimeError("FlashMLA: differs by %g from fp32 attention" % worst)
 
 
-def time_attention(torch, flashmla, heads, s_q, b, context, pool):
+def time_attention(torch, flashmla, heads, s_q, b, context, pool, **how):
     pages = context // PAGE
     sets = max(1, min(64, COLD_BYTES // (b * context * KEY * 2)))
     q = torch.randn(b, s_q, heads, KEY, device="cuda", dtype=torch.bfloat16)
@@ -171,7 +191,7 @@ def time_attention(torch, flashmla, heads, s_q, b, context, pool):
     tables = [order[i * b * pages:(i + 1) * b * pages].view(b, pages) for i in range(sets)] if need <= pool.shape[0] else None
     if tables is None:
         return None
-    run = flashmla.prepare(q, pool, tables[0], lengths)
+    run = flashmla.prepare(q, pool, tables[0], lengths, **how)
     calls = [lambda table=table: run(table) for table in tables]
     return graph_us(torch, calls if len(calls) > 1 else calls * 2)
 
@@ -196,7 +216,25 @@ def measure_flashmla(torch, folder, quick):
                     line += "%26s" % ("%.1f (%.0f, %.0f)" % (us, b * context * KEY * 2 / us / 1e3,
                                                             b * s_q * heads * context * (KEY + VALUE) * 2 / us / 1e6))
                 say(line)
+    if isinstance(flashmla, BuiltFlashMLA):
+        cells += measure_fixed_parts(torch, flashmla, cells, pool)
     return cells
+
+
+def measure_fixed_parts(torch, flashmla, cells, pool):
+    """What it costs FlashMLA to cut every request at fixed places, as bits that depend on the request alone need it."""
+    check_attention(torch, flashmla, 1, part_tokens=2 * PAGE)
+    found, heads = [], max(HEADS)
+    for cell in [cell for cell in cells if cell["heads"] == heads and cell["s_q"] == 1 and cell["us"]]:
+        for tokens in (512, 1024, 2048):
+            b, context = cell["batch"], cell["context"]
+            if context <= tokens or -(-context // tokens) > SPLITS_MAX:
+                continue
+            us = time_attention(torch, flashmla, heads, 1, b, context, pool, part_tokens=tokens)
+            found.append({"heads": heads, "s_q": 1, "batch": b, "context": context, "part_tokens": tokens, "us": us})
+            say("FlashMLA, %d heads, b %d, ctx %d, parts of %d tokens: %.1f us, %.2f of its own schedule" % (heads, b, context, tokens, us,
+                                                                                                         us / cell["us"]))
+    return found
 
 
 # === transformers ===========================================================================================================
@@ -296,7 +334,7 @@ def compare_attention(cells, heads, bench):
     ratios = []
     for cell in cells:
         us = ours.get((cell["batch"], cell["context"]))
-        if cell["heads"] != heads or cell["s_q"] != 1 or not us:
+        if cell["heads"] != heads or cell["s_q"] != 1 or "part_tokens" in cell or not us:
             continue
         ratios.append({"heads": heads, "batch": cell["batch"], "context": cell["context"], "ours_us": us, "theirs_us": cell["us"],
                        "ratio": us / cell["us"]})

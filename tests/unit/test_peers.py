@@ -45,6 +45,14 @@ def attention_counts_the_fold(peers):
     assert said(peers.compare_attention, cells, 16, bench)[0][0]["ratio"] == 1.0
 
 
+def parts_lie_at_fixed_places(peers):
+    rows, splits = peers.fixed_parts([200, 64, 1], 128)
+    assert splits == [0, 2, 3, 4], splits
+    assert rows == [[0, 0, 0, 2, 0, 1, 1, 0], [0, 0, 2, 4, 1, 1, 1, 0], [1, 1, 0, 1, 0, 0, 0, 0], [2, 2, 0, 1, 0, 0, 0, 0]], rows
+    alone, _ = peers.fixed_parts([200], 128)
+    assert alone == rows[:2], "a request's parts are its own"
+
+
 def products_are_told_apart_by_rows(peers):
     points = [{"rows": 1, "own_us": 2.0, "used_us": 1.0, "all_us": 1.0}, {"rows": 32, "own_us": 8.0, "used_us": 4.0, "all_us": 1.0},
               {"rows": 33, "own_us": 3.0, "used_us": 3.0, "all_us": 1.0}, {"rows": 64, "own_us": 5.0, "used_us": 5.0}]
@@ -78,7 +86,7 @@ def what_is_absent_is_said():
 
 def main():
     peers = load()
-    for test in (attention_counts_the_fold, products_are_told_apart_by_rows, the_best_mode_counts):
+    for test in (attention_counts_the_fold, parts_lie_at_fixed_places, products_are_told_apart_by_rows, the_best_mode_counts):
         test(peers)
         print("ok", test.__name__)
     what_is_absent_is_said()
