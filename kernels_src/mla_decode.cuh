@@ -13,11 +13,11 @@
  * Maps: w the KV rows, boxes of 64 x 64; x the queries, boxes of SPEC_ROWS x 64. Dynamic shared bytes: ATTN_SHARED_BYTES. Moves
  * the KV rows once, (kv_lora_rank + rope_dim) * 2 bytes each, and each unit of a cut tile.
  * Bound: those bytes at 4.3 TB/s; with few blocks, 1.2 us a KV block and worker. On an H200, 16 heads, 512 + 64, chunks of 256, groups of
- * 8, calls that overlap each other, with mla_fold behind each (us; in brackets times the bound): 1 x 1,024 tokens 9.3, 16 x 1,024 11.9,
- * 64 x 1,024 25.6 (1.45), 128 x 4,096 145 (1.03), 64 x 8,192 147 (1.05), 64 x 32,768 562 to 577 (1.00 to 1.03), 128 x 32,768 1,140
- * (1.01). With a policy of L2 that keeps the units 64 x 32,768 takes 572 instead of 576; with one block asked for early instead of four,
- * calls of this kernel alone take 11.1 (16 x 1,024), 24.2 (64 x 1,024), 16.5 instead of 17.9 (1 x 32,768); neither was tried in whole
- * steps. A block asks for its first KV row 1.3 us after its start. One request of 1,024 tokens, us behind the wait: queries 0.4, S of two
+ * 8, calls that overlap each other, with mla_fold behind each (us; in brackets times the bound): 1 x 1,024 tokens 8.8, 16 x 1,024 11.2,
+ * 64 x 1,024 24.0 (1.37), 128 x 4,096 145 (1.03), 64 x 8,192 146 (1.04), 64 x 32,768 571 (1.02), 128 x 32,768 1,140 (1.01). Units that L2
+ * does not keep: 64 x 32,768 in 577. Four blocks asked for early instead of one: 12.0 (16 x 1,024), 25.8 (64 x 1,024), 16.3 instead of 15.8
+ * (1 x 32,768), whole steps 0 to 0.1 % longer.
+ * A block asks for its first KV row 1.3 us after its start. One request of 1,024 tokens, us behind the wait: queries 0.4, S of two
  * blocks 1.5, P 2.1, O 3.0, 4.5, 5.7, 6.7, units stored 7.9, fold waits no more 8.4, done 9.3. A multiplication of S or O takes 22
  * cycles, its operand's way from shared memory, however many warpgroups take part: 0.9 us of a KV block's 1.2.
  * Lost: 32 rows with the chunks' fold in registers (spills); more KV rows than the ring holds fetched to L2 before the wait, one or two

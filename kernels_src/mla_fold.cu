@@ -5,8 +5,9 @@
  * eight loads of 16 bytes under way: of the units of a group, or, where tokens have one group and there is work for all, of two times 32
  * columns. Where tokens have several groups and there are teams enough, teams of a block fold them side by side, and the first of these
  * folds their results.
- * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these. Units that
- * have been folded are discarded, so that L2 does not bring them to memory: with it 64 x 32,768 tokens take 562 us, without 579. The form
+ * A block is so small that it comes to a multiprocessor beside one of mla_decode.cuh, and waits there for the last of these. L2 is asked to
+ * keep units, and they are discarded when they have been folded, so that it does not bring them to memory: 64 x 32,768 tokens take 571 us,
+ * without the first 577, without the second (on another machine, where it took 562) 579. The form
  * for one token that makes the values as well: fold_lift.cuh.
  * Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit; bound by how many loads find room beside the attention, 4.3 MB. On an
  * H200, in a graph of overlapping calls, us behind 1, 16 and 64 times 1,024 tokens of 16 heads 1.4, 1.8, 3.8; behind 1, 4 and 64 times

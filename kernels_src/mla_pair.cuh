@@ -11,24 +11,27 @@
  * (level 2) lies in `scratch`, in fragment order; a thread only reads there what it wrote.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448, all that a block may have. A pair moves 26 boxes of 8192 bytes from L2
  * for two blocks of 64 tokens, 4 * 64 * 64 * (576 + 512) operations: 84 operations a byte, half of what L2 gives.
- * H200, 512 + 64, TFLOP/s, each measured behind a tenth of a second of rest, with chunks of 256, 512 and 1024 tokens: prompts of 16 heads,
- * 8192 tokens, 473, 492 and 501; the last 1024 of 8192 of 128 heads, 477, 496 and 505; one token each of 64 requests at 8192, 128 heads,
- * with the fold, 423, 433 and 438. Without rests the clock falls: a tenth less, at times a quarter. Where m followed every maximum and V
- * was awaited behind P: 441, 459, 473; 441, 459, 477; 407, 421, 429. Without l's products another 2 to 4 %.
- * Of 4900 cycles in that older form for two blocks, chunks of 256, stamps included, the scores take: S 2250 with the waits for its boxes,
- * scaling and maxima 540, m of the other block 480, P 910, its way out 280, waiting for room for P 240; outputs wait 650 to 1000 for P,
- * and take for each of two blocks 540 until P is in registers and O is scaled, 170 for V, 840 or 660 for the products, 160 to give back,
- * and 260 for folds.
+ * H200, 512 + 64, TFLOP/s, with chunks of 256, 512 and 1024 tokens: prompts of 16 heads, 8192 tokens, 488, 502 and 510; the last 1024 of
+ * 8192 of 128 heads, 488, 506 and 514; one token each of 64 requests at 8192, 128 heads, with the fold, 440 to 460 with 512. At rest the
+ * first runs are a few per cent faster: the clock falls to 1.7 GHz. Where one thread copied that the compiler did not know to be one,
+ * with a policy for L2, 2 to 3 % less; where m followed every maximum and V was awaited behind P, another 5 to 7 %.
+ * Two blocks take 3900 to 4050 cycles. The outputs spend 1250 in products, 930 from P's barrier to the products, 600 between blocks, 400
+ * at V's barriers, 450 at P's, 360 with giving back: one thing behind the other, beside scores that take as long (1900 in products, 540
+ * for scaling and maxima, m of the other block, P, its way out). Shared memory moves 370 KB in that time, 2900 cycles' worth. Without
+ * copies (wrong results) 522 and 539 with chunks of 512 and 1024, one token each 506 and 529.
  * Tried and lost: S of the next block beside P, in second registers, started behind m, amid P or behind it (345 to 412 beside 441: V of
  * the block before the last must be through before its boxes come, which makes one long circle of waits); S and P by two warpgroups by
  * turns, P then an operand in shared memory (a sixth slower); P of the next block taken beside the multiplication (363: V is given back
- * later); boxes for two pairs at once by multicast (a third of the rate: each pair waits for the other); P given back as soon as it has
- * been asked for (wrong bits: loads may be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower); a
- * block for all columns, two warpgroups that make S and P by turns and half of O each, all folds in `scratch` (342, with chunks of 1024
- * 417: a fold takes as long as two blocks; half of the copies by multicast, the same); some of the queries in registers (a tenth slower);
- * 2^x without its cut at 2^-126 where no weight is 0 (prompts 1 to 2 % faster, one token each 0.7 % slower); more registers for scores
- * (the same); P made with m of two blocks before, while that of the block before comes, and again where it moved (a twentieth slower); l's
- * products between O's (the same); KV rows asked of L2 two to six blocks early (1 to 3 % slower, though HBM brings them). */
+ * later); own P V only when the next scores are there (prompts 1 % faster, one token each 5 % slower); boxes for two pairs at once by
+ * multicast (a third of the rate: each pair waits for the other); P given back as soon as it has been asked for (wrong bits: loads may
+ * be overtaken by an arrival in another block), or after a fence of the cluster (a tenth slower); a block for all columns, two
+ * warpgroups that make S and P by turns and half of O each, products queued behind each other, all folds in `scratch` (464, 509 and 549
+ * with chunks of 512, 1024, 2048: a fold takes as long as two blocks; 595 without any; half of the copies by multicast, the same); some
+ * of the queries in registers (a tenth slower); 2^x without its cut at 2^-126 where no weight is 0 (prompts 1 to 2 % faster, one token
+ * each 0.7 % slower); weights as mla_prefill makes them (1 to 4 % slower); P made with m of two blocks before, while that of the block
+ * before comes, and again where it moved (a twentieth slower); l's products between O's (the same); no l (1 to 2 % faster); KV rows
+ * asked of L2 two to eight blocks early, by lines, boxes or whole pages (1 to 6 % slower, though HBM brings them); KV rows with
+ * evict_first (one token each 2 % slower to 3 % faster, prompts 3 % slower). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
 #include "pair_outputs.cuh"

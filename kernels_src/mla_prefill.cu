@@ -16,9 +16,10 @@
  * Dynamic shared bytes: 2048 + 16384 * KB + SPEC_STAGES * PAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1.
  * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
  * page, from L2.
- * Measured on an H200 with rests of 250 ms, one run, TFLOP/s, in brackets with every score lifted to its least and items dealt in fixed
- * order: 581 (565) for 8192 tokens of 16 heads of 128 + 64 and 128, 631 (580) for the last 8192 of 32768, 374 (283) for 16 times 1024,
- * 666 (589) for 8192 tokens of 20 heads of 192 + 64 and 256; while m still followed every maximum. Without rests 578 (564) for the first.
+ * Measured on an H200 with rests of 250 ms, one run, TFLOP/s: 602 for 8192 tokens of 16 heads of 128 + 64 and 128, 628 for the last 8192
+ * of 32768, 406 for 16 times 1024, 700 for 8192 tokens of 20 heads of 192 + 64 and 256; copies with a policy for L2 lose 0.1 to 1 %. In an
+ * older run, while m followed every maximum, 581, 631, 374 and 666; with every score lifted to its least and items dealt in fixed order
+ * 565, 580, 283 and 589.
  * The clock is at 1.75 GHz then; products alone run at 740 and 1.68 GHz.
  * An fma, add or multiplication of one warpgroup takes 0.7 to 0.9 cycles from the other's products (alone S of a stage takes 828 cycles,
  * P V 570, with P 1 722), so that instructions count even where they hide nothing: about 9 a weight are 3 fma of the polynomial, 3 for its

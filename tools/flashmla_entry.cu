@@ -15,10 +15,11 @@ extern "C" void flashmla_schedule(int b, int s_q, int parts, int *lengths, void 
   smxx::decode::run_get_decoding_sched_meta_kernel(p);
 }
 
-/* most_splits: no request has more parts, 160 at most. q [b][s_q][heads][576], kv [pages][64][576], out [b][s_q][heads][512] for s_q = 1 or heads-major rows of a request as q has them. */
-extern "C" void flashmla_decode(int b, int s_q, int heads, int parts, int most_splits, int pages, int pages_per_seq, float scale, void *q, void *kv,
-                                int *block_table, int *lengths, void *schedule, int *splits, void *out, float *lse, float *lse_parts,
-                                float *out_parts, cudaStream_t stream) {
+/* q [b][s_q][heads][576], kv [pages][64][576], out [b][s_q][heads][512] for s_q = 1 or heads-major rows of a request as q has them. No
+ * request has more than most_splits parts, 160 at most. */
+extern "C" void flashmla_decode(int b, int s_q, int heads, int parts, int most_splits, int pages, int pages_per_seq, float scale, void *q,
+                                void *kv, int *block_table, int *lengths, void *schedule, int *splits, void *out, float *lse,
+                                float *lse_parts, float *out_parts, cudaStream_t stream) {
   const int rows = s_q * heads;
   DenseAttnDecodeParams p = {};
   p.b = b, p.s_q = s_q, p.q_seq_per_hk = rows, p.d = 576, p.d_v = 512, p.h_q = heads, p.h_k = 1, p.num_blocks = pages;
