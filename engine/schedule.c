@@ -243,11 +243,11 @@ static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t
   exec_add_context(&b->in, b->contexts++, slot, position + count);
 }
 
-/* Rows of known tokens, all of the prompt or none of it; in tiles of at most tile_tokens. Those from row_next on have logits rows. */
-static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t count, uint32_t tile_tokens) {
+/* Rows of known tokens, all of the prompt or none of it; alone: each in a tile of its own. Those from row_next on have logits rows. */
+static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t count, bool alone) {
   const verbatim_request *request = b->self->sequences[slot].request;
-  if (is_prompt(b->self, request, position)) add_prompt_tiles(b, slot, count, position, tile_tokens == 1 ? 1 : PROMPT_TILE_TOKENS);
-  else add_tiles(b, slot, count, position, tile_tokens);
+  if (is_prompt(b->self, request, position)) add_prompt_tiles(b, slot, count, position, alone ? 1 : PROMPT_TILE_TOKENS);
+  else add_tiles(b, slot, count, position, alone ? 1 : limits_of(b->self)->attn_tile_tokens);
   for (uint32_t i = 0; i < count; i++) {
     add_token(b, slot, request_token(request, position + i), position + i);
     if (position + i >= request->row_next) add_logits(b, slot, position + i);
@@ -299,7 +299,7 @@ static void add_prompt(builder *b, uint32_t slot, uint32_t most) {
   uint32_t count = schedule_pages_grow(self, slot, wanted);
   b->is_short_of_pages |= count < wanted;
   if (count == 0) return;
-  add_known(b, slot, s->fed, count, limits_of(self)->attn_tile_tokens);
+  add_known(b, slot, s->fed, count, false);
   self->counters.recomputed_tokens += min_u32(s->fed + count, max_u32(s->request->row_most, s->fed)) - s->fed;
   s->fed += count;
   s->sampled += s->fed == s->known && s->request->max_tokens > 0;
@@ -429,7 +429,7 @@ static watch_fault locate(schedule *self, uint32_t slot, uint32_t parity) {
   for (uint32_t position = 0; position < end;) {
     builder b = begin(self, parity);
     uint32_t count = room_for(&b, s->request, position, end - position);
-    add_known(&b, slot, position, count, 1);
+    add_known(&b, slot, position, count, true);
     for (uint32_t i = 0; i < count; i++) self->watched[i].request = NULL;
     write_head(&b);
     watch_step(self->watch, parity, self->watched, b.tokens, NULL, 0, &fault);

@@ -197,6 +197,7 @@ NUM void fetch_queries(const mla_prefill_args &a, u32 number, u32 base, u32 grou
   const u32 lane = threadIdx.x % 128u, piece = lane % 8u;
   const item it = read_item(base, number);
   if (it.count == 0) return;
+  PTX_COPY_WAIT(0); /* for those of an item without pages for this warpgroup, which it did not need: copies keep no order */
   ptx_warps_sync(1u + group, 128u); /* all are through with the last item's */
 #pragma unroll 1
   for (u32 j = 0; j < 4; j++) {

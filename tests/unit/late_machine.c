@@ -65,15 +65,26 @@ static void write_row(uint32_t p, uint32_t seq, uint32_t position, int32_t id) {
   *context_row(p, seq, position) = mix(context_of(p, seq, position), id);
 }
 
+/* Tile i of a step: of made tokens, then of prompts, whose sequence stands in their context. */
+static attn_tile tile_of(const image *in, uint32_t i) {
+  uint32_t made = in->head[STEP_MADE].tile_count;
+  if (i < made) return in->tiles[i];
+  attn_tile t = in->prompt_tiles[i - made];
+  assert_true(t.seq < in->head[STEP_PROMPT].seq_count);
+  t.seq = in->contexts[t.seq].seq;
+  return t;
+}
+
 static void check_tiles(const image *in) {
-  uint32_t row = 0;
+  uint32_t row = 0, made = in->head[STEP_MADE].tile_count;
   for (uint32_t i = 0; i < in->head[STEP_ALL].tile_count; i++) {
-    const attn_tile *t = &in->tiles[i];
-    assert_int_equal(t->row, row);
-    assert_in_range(t->count, 1, late_header.limits.attn_tile_tokens);
-    for (uint32_t k = 0; k < t->count; k++, row++) {
-      assert_int_equal(in->seq[row], t->seq);
-      assert_int_equal(in->position[row], t->position + k);
+    const attn_tile t = tile_of(in, i);
+    assert_int_equal(t.row, row);
+    assert_in_range(t.count, 1, i < made ? late_header.limits.attn_tile_tokens : PROMPT_TILE_TOKENS);
+    if (i >= made && t.count > late.longest_prompt_tile) late.longest_prompt_tile = t.count;
+    for (uint32_t k = 0; k < t.count; k++, row++) {
+      assert_int_equal(in->seq[row], t.seq);
+      assert_int_equal(in->position[row], t.position + k);
     }
   }
   assert_int_equal(row, in->head[STEP_ALL].token_count);
@@ -119,7 +130,10 @@ static void run_oldest(void) {
   int32_t ids[TOKENS];
   for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) ids[i] = in->token[i] < 0 ? late.sampled[-1 - in->token[i]] : in->token[i];
   for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) write_row(parity, in->seq[i], in->position[i], ids[i]);
-  for (uint32_t i = 0; i < in->head[STEP_ALL].tile_count; i++) spoil_tile(parity, &in->tiles[i]);
+  for (uint32_t i = 0; i < in->head[STEP_ALL].tile_count; i++) {
+    const attn_tile t = tile_of(in, i);
+    spoil_tile(parity, &t);
+  }
   for (uint32_t r = in->head[STEP_ALL].logit_count; r-- > 0;) run_row(in, parity, r); /* any order may be */
   for (uint32_t i = 0; i < step.dropped_count; i++) drop_page(step.dropped[i]);
   late.waiting[parity]--;
@@ -138,7 +152,8 @@ exec_input __wrap_exec_fill(exec *self, uint32_t parity) {
   image *in = &late.image[parity];
   memset(in, 0xff, sizeof *in);
   return (exec_input){.head = in->head, .token = in->token, .position = in->position, .seq = in->seq, .tiles = in->tiles,
-                      .logit_row = in->logit_row, .sample = in->sample};
+                      .logit_row = in->logit_row, .sample = in->sample, .prompt_tiles = in->prompt_tiles,
+                      .contexts = in->contexts};
 }
 
 uint32_t *__wrap_exec_block_row(exec *self, uint32_t slot) {
@@ -324,7 +339,7 @@ void open_machine(bool eager, const plan_limits *limits, schedule_options option
   memset(&late, 0xff, sizeof late);
   memset(late.block_host, 0, sizeof late.block_host);
   late.eager = eager, late.ignore_rows = late.ignore_lists = late.ignore_growth = false;
-  late.queued = late.step_count = late.dropped_pages = late.watched_steps = 0;
+  late.queued = late.step_count = late.dropped_pages = late.watched_steps = late.longest_prompt_tile = 0;
   memset(late.waiting, 0, sizeof late.waiting);
   memset(late.pending, 0, sizeof late.pending);
   memset(late.row_sent, 0, sizeof late.row_sent);

@@ -30,7 +30,8 @@ typedef struct image { /* of one parity, in the host's memory */
   step_in head[STEP_PARTS];
   int32_t token[TOKENS];
   uint32_t position[TOKENS], seq[TOKENS], logit_row[LOGITS];
-  attn_tile tiles[TOKENS];
+  attn_tile tiles[TOKENS], prompt_tiles[TOKENS];
+  step_context contexts[SEQS];
   sample_param sample[LOGITS];
 } image;
 
@@ -61,7 +62,7 @@ typedef struct late_machine {
   uint64_t digest[2][LOGITS];
   float logits[2][LOGITS * VOCAB];
   step_log steps[STEPS_MAX];
-  uint32_t step_count, dropped_pages, watched_steps;
+  uint32_t step_count, dropped_pages, watched_steps, longest_prompt_tile;
 } late_machine;
 
 typedef struct asked {

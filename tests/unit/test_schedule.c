@@ -38,6 +38,18 @@ static void outputs_are_the_requests_own(void **state) {
     }
 }
 
+/* Under fast-prefill prompts lie in tiles as long as they can be, also where heads leave room for one token of others. */
+static void prompts_lie_in_long_tiles(void **state) {
+  (void)state;
+  plan_limits fast = LIMITS;
+  fast.parity = PARITY_FAST_PREFILL;
+  fast.attn_tile_tokens = 1;
+  for (int eager = 0; eager < 2; eager++) {
+    assert_int_equal(run_many(eager, &fast, (schedule_options){0}, NONE), REQUESTS);
+    assert_in_range(late.longest_prompt_tile, TOKENS / 2, TOKENS);
+  }
+}
+
 /* Control: a device that never gets block table rows mixes up its sequences, one that never gets token lists chooses otherwise. */
 static void lost_rows_and_lists_are_seen(void **state) {
   (void)state;
@@ -386,7 +398,8 @@ static void text_is_shown_in_order(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(outputs_are_the_requests_own), cmocka_unit_test(lost_rows_and_lists_are_seen),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(outputs_are_the_requests_own), cmocka_unit_test(prompts_lie_in_long_tiles),
+                                     cmocka_unit_test(lost_rows_and_lists_are_seen),
                                      cmocka_unit_test(a_missing_wait_is_seen), cmocka_unit_test(admission_is_in_order_of_arrival),
                                      cmocka_unit_test(steps_hold_chunks_within_limits),
                                      cmocka_unit_test(logits_of_a_prompt_keep_to_the_limit),
