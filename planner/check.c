@@ -53,6 +53,8 @@ typedef struct checker {
   uint32_t *is_read;     /* [buffers] some op reads it */
   buffer_state *states;  /* [buffers] */
   uint32_t prompt_rows;  /* of the simulated step, which ops of prompts write beside what those of made rows write */
+  uint32_t slots_max;    /* of the attention's ops, once one has been seen */
+  uint8_t kv_written[LAYERS_MAX]; /* by ops of the simulated step */
 } checker;
 
 /* === Tables ============================================================================================================= */
@@ -98,10 +100,6 @@ static status check_header(const checker *c) {
   uint8_t id[16];
   emit_numerics_id(&c->h->model, &c->h->limits, id);
   if (memcmp(id, c->h->numerics_id, sizeof id) != 0) return FAIL(ERR_FORMAT, "check: the numerics id is not that of the constants");
-  const plan_limits *l = &c->h->limits;
-  if (l->max_batch_tokens < 1 || l->max_batch_tokens > BATCH_TOKENS_MAX || l->max_logit_rows < 1 || l->max_logit_rows > BATCH_TOKENS_MAX ||
-      l->kv_pages > KV_PAGES_MAX || c->h->model.layers < 1 || c->h->model.layers > LAYERS_MAX)
-    return FAIL(ERR_FORMAT, "check: limits are out of range");
   TRY(check_values_header(c->h));
   uint64_t end = 0;
   for (uint32_t i = 0; i < REGION_COUNT; i++) {
@@ -213,6 +211,8 @@ static status check_op_tables(checker *c, uint32_t index) {
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
     const plan_op *last = &c->ops[index - 1];
+    if ((last->branch == BRANCH_JOIN) != (op->branch == BRANCH_JOIN)) /* the side would be waited for in some steps only */
+      return FAIL(ERR_FORMAT, "check: one alternative of op %s joins the side branch, another does not", name);
     if (last->kernel != op->kernel || last->rows_kind != op->rows_kind ||
         (last->rows_min <= op->rows_max && op->rows_min <= last->rows_max))
       return FAIL(ERR_FORMAT, "check: the alternatives of op %s overlap", name);
@@ -355,6 +355,10 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)
     return FAIL(ERR_FORMAT, "check: op %s: its grid does not cover %u rows", text(c, op->name), rows);
+  bool is_strided = op->kernel == OP_gemm || op->kernel == OP_moe_gemm || op->kernel == OP_mla_expand || op->kernel == OP_qkv_rope;
+  if (!is_strided && (y != want.y || z != want.z)) /* blocks there would do the work again */
+    return FAIL(ERR_FORMAT, "check: op %s: its grid is %llu x %llu below x, expected %llu x %llu", text(c, op->name), (unsigned long long)y,
+                (unsigned long long)z, (unsigned long long)want.y, (unsigned long long)want.z);
   if (y % cluster != 0) return FAIL(ERR_FORMAT, "check: op %s: its grid has no whole clusters at %u rows", text(c, op->name), rows);
   if (x % max_u32(1, spec_of(c, &c->kernels[op->variant], "SPEC_PAIR")))
     return FAIL(ERR_FORMAT, "check: op %s: its grid has a block without a partner at %u rows", text(c, op->name), rows);
@@ -385,6 +389,18 @@ static status check_row(const checker *c, const plan_op *op, const void *args) {
   if (op->kernel != OP_rmsnorm || k->threads == 256) return OK;
   if ((a->dim | a->x_stride | a->y_stride) % 4 == 0 && a->dim <= 4ull * k->threads * spec_of(c, k, "SPEC_HELD")) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), a->dim);
+}
+
+/* Partial results are numbered by the one that cuts: the others have as many. */
+static status check_slots(checker *c, const plan_op *op, const void *args) {
+  uint32_t slots = op->kernel == OP_attn_cut   ? ((const attn_cut_args *)args)->slots_max
+                   : op->kernel == OP_mla_attn ? ((const mla_attn_args *)args)->slots_max
+                   : op->kernel == OP_mla_fold ? ((const mla_fold_args *)args)->slots_max
+                                               : 0;
+  if (slots == 0) return OK;
+  if (c->slots_max == 0) c->slots_max = slots;
+  if (slots == c->slots_max) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of the first op with it", text(c, op->name), slots, c->slots_max);
 }
 
 /* === One simulated step ================================================================================================= */
@@ -446,6 +462,17 @@ static const plan_fixup *find_fixup(const checker *c, const plan_op *op, uint32_
   return NULL;
 }
 
+/* The op's own layer's rows, which are written once in a step, and not read before. */
+static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t base) {
+  const char *name = text(c, op->name);
+  if (op->layer >= c->h->model.layers || base != op->layer * a->run_bytes)
+    return FAIL(ERR_FORMAT, "check: op %s uses another layer's KV rows", name);
+  if (a->is_write == c->kv_written[op->layer])
+    return FAIL(ERR_FORMAT, "check: op %s: KV rows of layer %u are %s", name, op->layer, a->is_write ? "written twice" : "not written yet");
+  c->kv_written[op->layer] = 1;
+  return OK;
+}
+
 static status touch(checker *c, const plan_op *op, const check_access *a) {
   const char *name = text(c, op->name);
   const plan_fixup *f = find_fixup(c, op, a->args_offset);
@@ -465,8 +492,7 @@ static status touch(checker *c, const plan_op *op, const check_access *a) {
     if (f->offset != place) return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
   }
   if (!a->is_write) c->is_read[home] = 1;
-  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO && base != op->layer * a->run_bytes)
-    return FAIL(ERR_FORMAT, "check: op %s uses another layer's KV rows", name);
+  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO) TRY(touch_kv(c, op, a, base));
   if (a->region == REGION_WEIGHTS) return check_weight(c, f->offset, a->run_bytes, a->type, name);
   return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
 }
@@ -515,6 +541,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
+  TRY(check_slots(c, op, args));
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
   return OK;
@@ -525,6 +552,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
 static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logits, uint32_t part) {
   outcome done = {0};
   c->prompt_rows = tokens - made;
+  memset(c->kv_written, 0, sizeof c->kv_written);
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
@@ -532,6 +560,8 @@ static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logi
     if (rows < op->rows_min || rows > op->rows_max || (op->rows_kind >= ROWS_MADE && op->rows_kind != part)) continue;
     TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0}, &done));
   }
+  for (uint32_t i = 0; i < c->h->model.layers; i++)
+    if (!c->kv_written[i]) return FAIL(ERR_FORMAT, "check: no op writes KV rows of layer %u in a step of %u tokens", i, tokens);
   uint32_t heads = logits > 0;
   if (done.tokens != heads || done.digests != heads)
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);

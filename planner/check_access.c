@@ -91,7 +91,7 @@ static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
   table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
   table(w, FIELD(rmsnorm, delta), false, TYPE_F32, source_rows, a->x_stride, a->dim)->is_optional = 1;
   table(w, FIELD(rmsnorm, experts), false, TYPE_F32, times(source_rows, a->top_k), a->dim, a->dim)->must_be_null = a->top_k == 0;
-  table(w, FIELD(rmsnorm, pair_row), false, TYPE_U32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, pair_row), false, TYPE_PAIR_ROW, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
   x_out->is_optional = 1;
@@ -157,9 +157,9 @@ static void describe_attn_cut(writer *w, const attn_cut_args *a) {
   uint64_t t = w->rows.tokens, piece = sizeof(attn_piece) / 4, part = sizeof(attn_part) / 4;
   fixed(w, FIELD(attn_cut, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
   describe_block_table(w, FIELD(attn_cut, block_table), a->block_table_stride);
-  table(w, FIELD(attn_cut, counts), true, TYPE_U32, 1, COUNTS, COUNTS);
-  table(w, FIELD(attn_cut, pieces), true, TYPE_U32, plus(t, a->slots_max), piece, piece);
-  table(w, FIELD(attn_cut, parts), true, TYPE_U32, t, part, part);
+  table(w, FIELD(attn_cut, counts), true, TYPE_COUNTS, 1, COUNTS, COUNTS);
+  table(w, FIELD(attn_cut, pieces), true, TYPE_PIECES, plus(t, a->slots_max), piece, piece);
+  table(w, FIELD(attn_cut, parts), true, TYPE_PARTS, t, part, part);
 }
 
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
@@ -171,15 +171,15 @@ static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
   table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent);
   describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
-  table(w, FIELD(mla_attn, counts), false, TYPE_U32, 1, COUNTS, COUNTS)->must_be_null = a->slots_max == 0;
-  table(w, FIELD(mla_attn, pieces), false, TYPE_U32, plus(t, a->slots_max), piece, piece)->must_be_null = a->slots_max == 0;
+  table(w, FIELD(mla_attn, counts), false, TYPE_COUNTS, 1, COUNTS, COUNTS)->must_be_null = a->slots_max == 0;
+  table(w, FIELD(mla_attn, pieces), false, TYPE_PIECES, plus(t, a->slots_max), piece, piece)->must_be_null = a->slots_max == 0;
   table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold);
 }
 
 static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   uint64_t t = w->rows.tokens, latent = times(a->heads, a->kv_lora_rank), part = sizeof(attn_part) / 4;
-  table(w, FIELD(mla_fold, counts), false, TYPE_U32, 1, COUNTS, COUNTS);
-  table(w, FIELD(mla_fold, parts), false, TYPE_U32, t, part, part);
+  table(w, FIELD(mla_fold, counts), false, TYPE_COUNTS, 1, COUNTS, COUNTS);
+  table(w, FIELD(mla_fold, parts), false, TYPE_PARTS, t, part, part);
   describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
   if (a->lifts) table(w, FIELD(mla_fold, out), false, TYPE_BF16, t, latent, latent); /* of tiles that are not cut */
@@ -222,28 +222,28 @@ static void describe_router(writer *w, const router_args *a) {
   table(w, FIELD(router, logits), false, TYPE_F32, t, a->experts, a->experts);
   weight(w, FIELD(router, bias), TYPE_F32, a->experts);
   w->out[w->count - 1].is_optional = 1;
-  table(w, FIELD(router, topk_id), true, TYPE_U32, t, a->top_k, a->top_k);
+  table(w, FIELD(router, topk_id), true, TYPE_TOPK_ID, t, a->top_k, a->top_k);
   table(w, FIELD(router, topk_weight), true, TYPE_F32, t, a->top_k, a->top_k);
   uint64_t experts = (uint64_t)a->experts + 1;
-  table(w, FIELD(router, expert_first), true, TYPE_U32, 1, experts, experts)->must_be_null = !a->sorts;
-  table(w, FIELD(router, row_token), true, TYPE_U32, times(t, a->top_k), 1, 1)->must_be_null = !a->sorts;
-  table(w, FIELD(router, pair_row), true, TYPE_U32, t, a->top_k, a->top_k)->must_be_null = !a->sorts;
+  table(w, FIELD(router, expert_first), true, TYPE_EXPERT_FIRST, 1, experts, experts)->must_be_null = !a->sorts;
+  table(w, FIELD(router, row_token), true, TYPE_ROW_TOKEN, times(t, a->top_k), 1, 1)->must_be_null = !a->sorts;
+  table(w, FIELD(router, pair_row), true, TYPE_PAIR_ROW, t, a->top_k, a->top_k)->must_be_null = !a->sorts;
 }
 
 static void describe_moe_sort(writer *w, const moe_sort_args *a) {
   uint64_t t = w->rows.tokens, experts = (uint64_t)a->experts + 1;
-  table(w, FIELD(moe_sort, topk_id), false, TYPE_U32, t, a->top_k, a->top_k);
-  table(w, FIELD(moe_sort, expert_first), true, TYPE_U32, 1, experts, experts);
-  table(w, FIELD(moe_sort, row_token), true, TYPE_U32, times(t, a->top_k), 1, 1);
-  table(w, FIELD(moe_sort, pair_row), true, TYPE_U32, t, a->top_k, a->top_k);
+  table(w, FIELD(moe_sort, topk_id), false, TYPE_TOPK_ID, t, a->top_k, a->top_k);
+  table(w, FIELD(moe_sort, expert_first), true, TYPE_EXPERT_FIRST, 1, experts, experts);
+  table(w, FIELD(moe_sort, row_token), true, TYPE_ROW_TOKEN, times(t, a->top_k), 1, 1);
+  table(w, FIELD(moe_sort, pair_row), true, TYPE_PAIR_ROW, t, a->top_k, a->top_k);
   table(w, FIELD(moe_sort, x), false, TYPE_BF16, t, a->columns, a->columns)->must_be_null = a->columns == 0;
   table(w, FIELD(moe_sort, x_sorted), true, TYPE_BF16, times(t, a->top_k), a->columns, a->columns)->must_be_null = a->columns == 0;
 }
 
 static void describe_moe_gemm(writer *w, const moe_gemm_args *a, bool is_gathered) {
   uint64_t pairs = times(w->rows.tokens, a->top_k), experts = (uint64_t)a->experts + 1;
-  table(w, FIELD(moe_gemm, expert_first), false, TYPE_U32, 1, experts, experts);
-  table(w, FIELD(moe_gemm, row_token), false, TYPE_U32, pairs, 1, 1)->is_optional = 1;
+  table(w, FIELD(moe_gemm, expert_first), false, TYPE_EXPERT_FIRST, 1, experts, experts);
+  table(w, FIELD(moe_gemm, row_token), false, TYPE_ROW_TOKEN, pairs, 1, 1)->is_optional = 1;
   table(w, FIELD(moe_gemm, x), false, TYPE_BF16, is_gathered ? w->rows.tokens : pairs, a->ldx, a->k);
   weight(w, FIELD(moe_gemm, w), TYPE_BF16, times(a->experts, times(a->n, a->k)));
   uint64_t columns = columns_of(a->n, a->y_kind);

@@ -29,6 +29,9 @@ static status check_experts(const plan_model *m) {
 status check_values_header(const plan_header *h) {
   const plan_model *m = &h->model;
   const plan_limits *l = &h->limits;
+  TRY(in_range("layers", m->layers, 1, LAYERS_MAX));
+  TRY(in_range("max_batch_tokens", l->max_batch_tokens, 1, BATCH_TOKENS_MAX));
+  TRY(in_range("kv_pages", l->kv_pages, 0, KV_PAGES_MAX));
   TRY(in_range("vocab", m->vocab, 1, VOCAB_MAX));
   TRY(in_range("heads", m->heads, 1, HEADS_MAX));
   TRY(in_range("kv_lora_rank", m->kv_lora_rank, 1, KV_LORA_RANK_MAX));
@@ -56,6 +59,7 @@ typedef struct reader { /* the op in question */
   const plan_limits *l;
   const char *name;
   uint32_t rows_max; /* it is run for */
+  uint32_t rows_kind; /* that its arguments have to say */
 } reader;
 
 static status same(const reader *r, const char *field, uint64_t found, uint64_t expected) {
@@ -81,6 +85,7 @@ static status check_embed(const reader *r, const embed_args *a) {
 }
 
 static status check_rmsnorm(const reader *r, const rmsnorm_args *a) {
+  SAME(rows_kind, r->rows_kind);
   bool is_latent = memcmp(&a->eps, &r->m->latent_eps, sizeof a->eps) == 0;
   if (!is_latent) SAME_REAL(eps, r->m->norm_eps);
   SAME_REAL(delta_scale, r->m->residual_scale);
@@ -109,9 +114,11 @@ static status check_y_kind(const reader *r, uint32_t y_kind, uint32_t n) {
 }
 
 static status check_gemm(const reader *r, const gemm_args *a) {
+  SAME(rows_kind, r->rows_kind);
   TRY(check_y_kind(r, a->y_kind, a->n));
   if (a->y_kind == Y_SILU) SAME(batches, 1);
-  return same(r, "ldx, x_batch or w_batch % 8", (a->ldx | a->x_batch | a->w_batch) % 8, 0); /* copied 16 bytes at a time */
+  uint64_t strides = a->ldx | a->x_batch | a->w_batch | a->ldy | a->y_batch; /* copied and stored 16 bytes at a time */
+  return same(r, "ldx, x_batch, w_batch, ldy or y_batch % 8", strides % 8, 0);
 }
 
 #define SLOTS_MAX (1u << 24) /* times HEADS_MAX rows: numbered by 32 bits */
@@ -219,7 +226,7 @@ static status check_row_digest(const reader *r, const row_digest_args *a) {
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->limits, name, op->rows_max};
+  const reader r = {&h->model, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS};
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);

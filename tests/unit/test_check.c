@@ -204,6 +204,23 @@ static void an_order_is_unknown(editable *e) { ((gemm_args *)args_of(e, find_op(
 static void the_routing_may_be_incomplete(editable *e) { find_op(e, "layer 1 experts down")->branch = BRANCH_SIDE; }
 static void tiles_are_too_large(editable *e) { e->h->limits.attn_tile_tokens *= 2; }
 
+static void partial_results_are_fewer(editable *e) { ((mla_fold_args *)args_of(e, find_op(e, "layer 1 mla_fold")))->slots_max = 1; }
+static void places_are_taken_for_experts(editable *e) { /* tables of equal rows */
+  find_fixup(e, find_op(e, "layer 1 experts gate_up"), offsetof(moe_gemm_args, row_token))->offset =
+      find_fixup(e, find_op(e, "layer 2 input_norm"), offsetof(rmsnorm_args, pair_row))->offset;
+}
+static void logits_for_tokens(editable *e) { ((gemm_args *)args_of(e, find_op(e, "lm_head")))->rows_kind = ROWS_TOKENS; }
+static void rows_are_stored_unaligned(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->ldy += 4; }
+static void blocks_fold_twice(editable *e) { find_op(e, "layer 0 mla_fold")->grid[1].constant = 2; }
+static void a_layer_writes_anothers_kv(editable *e) {
+  for (plan_op *op = find_op(e, "layer 2 qkv_rope"); strcmp(text(e, op->name), "layer 2 qkv_rope") == 0; op++) {
+    op->layer = 1;
+    find_fixup(e, op, offsetof(qkv_rope_args, kv))->offset =
+        find_fixup(e, find_op(e, "layer 1 qkv_rope"), offsetof(qkv_rope_args, kv))->offset;
+  }
+}
+static void a_step_has_no_tokens(editable *e) { e->h->limits.max_batch_tokens = 0; }
+
 #define FAULT(name, words_) \
   { #name, name, words_ }
 static const struct {
@@ -280,6 +297,13 @@ static const struct {
     FAULT(an_op_starts_beside_its_own_branch, "starts beside the one before it"),
     FAULT(an_order_is_unknown, "has order 3"),
     FAULT(the_routing_may_be_incomplete, "reads the routing early"),
+    FAULT(partial_results_are_fewer, "slots_max"),
+    FAULT(places_are_taken_for_experts, "row stride or type"),
+    FAULT(logits_for_tokens, "rows_kind"),
+    FAULT(rows_are_stored_unaligned, "ldy"),
+    FAULT(blocks_fold_twice, "below x"),
+    FAULT(a_layer_writes_anothers_kv, "written twice"),
+    FAULT(a_step_has_no_tokens, "max_batch_tokens is 0"),
 };
 
 static void every_planted_fault_is_caught(void **state) {
