@@ -144,9 +144,7 @@ static void name_variant(const bench *self, const plan_op *op, uint32_t rows, ch
     snprintf(text, text_bytes, "%s", cpu_isa());
     return;
   }
-  for (uint32_t i = 0; i < op->gemm_count; i++) {
-    const plan_gemm *pin = &p->gemms[op->first_gemm + i];
-    if (rows < pin->rows_min || rows > pin->rows_max) continue;
+  if (exec_bench_uses_library(&self->timer, (uint32_t)(op - p->ops), rows)) {
     snprintf(text, text_bytes, "cuBLASLt");
     return;
   }

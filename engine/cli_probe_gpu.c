@@ -58,7 +58,7 @@ static bool has_shape(const source *from, const plan_op *op, const gemm_lt_shape
 
 static uint32_t rows_limit(const source *from, uint32_t rows_kind) {
   const plan_limits *limits = &from->plan.header->limits;
-  return rows_kind == ROWS_TOKENS ? limits->max_batch_tokens : limits->max_logit_rows;
+  return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
 }
 
 static status collect(cli_probe_gpu *self, const source *from) {

@@ -159,7 +159,8 @@ exec_counts exec_count(const exec *self) {
                        .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes,
                        .nvrtc_version = self->nvrtc_version, .gaps = self->gaps,
                        .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0,
-                       .left_out = *self->left_out ? self->left_out : NULL};
+                       .left_out = *self->left_out ? self->left_out : NULL,
+                       .cache_note = self->compiler ? jit_note(self->compiler) : NULL};
 }
 
 const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {

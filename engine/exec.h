@@ -68,6 +68,7 @@ typedef struct exec_counts {
   uint32_t nvrtc_version; /* 1000 * major + 10 * minor */
   uint64_t cublaslt_version, pinned_bytes;
   const char *left_out;   /* why optional library algorithms are not used, or null */
+  const char *cache_note; /* of the cache of compiled kernels, "" or null; until the graphs are captured */
   exec_gaps gaps;
 } exec_counts;
 

@@ -32,4 +32,7 @@ double exec_bench_once(exec_bench *self, const exec_bench_list *list);
 /* us[i]: what replay i of the whole list took; replays: 1 .. EXEC_BENCH_REPLAYS_MAX. One replay more is run before them. */
 status exec_bench_time(exec_bench *self, const exec_bench_list *list, uint32_t replays, double *us);
 
+/* Whether a product of the library computes the op of that number for so many rows. */
+bool exec_bench_uses_library(const exec_bench *self, uint32_t op, uint32_t rows);
+
 #endif

@@ -174,7 +174,7 @@ static status check_rows(const check *c, gemm_lt_op *lt, uint32_t rows) {
 /* The first of several ops of one shape (its weights are the model's own). */
 static status check_op(check *c, const exec_op *op) {
   const plan_limits *limits = &c->self->plan->header->limits;
-  uint32_t most = op->op->rows_kind == ROWS_TOKENS ? limits->max_batch_tokens : limits->max_logit_rows;
+  uint32_t most = op->op->rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
   most = min_u32(min_u32(most, op->op->rows_max), c->rows_max);
   c->op = op;
   c->args = op->args[0];
@@ -194,8 +194,10 @@ static bool seen_before(const exec *self, uint32_t index) {
   const gemm_args *args = op->args[0];
   for (uint32_t i = 0; i < index; i++) {
     const gemm_args *other = self->ops[i].args[0];
-    if (self->ops[i].choice_count && self->ops[i].op->first_gemm == op->op->first_gemm && other->n == args->n && other->k == args->k &&
-        other->ldx == args->ldx && other->ldy == args->ldy)
+    const plan_op *its = self->ops[i].op;
+    if (self->ops[i].choice_count && its->first_gemm == op->op->first_gemm && its->rows_min == op->op->rows_min &&
+        its->rows_max == op->op->rows_max && other->n == args->n && other->k == args->k && other->ldx == args->ldx &&
+        other->ldy == args->ldy && other->y_kind == args->y_kind)
       return true;
   }
   return false;

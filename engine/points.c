@@ -167,8 +167,6 @@ static status add_embed(maker *m, const embed_args *a) {
   return add(m, (output){FIELD(embed, x), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
 }
 
-static status check_pairs(const maker *m, uint32_t top_k);
-
 static status add_rmsnorm(maker *m, const rmsnorm_args *a) {
   if (a->top_k) TRY(check_pairs(m, a->top_k));
   TRY(add(m, (output){FIELD(rmsnorm, x_out), .type = VERBATIM_POINT_F32, .row_stride = a->x_stride, .columns = a->dim, .what = "x"}));

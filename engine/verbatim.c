@@ -140,6 +140,7 @@ static status start_machine(verbatim *self, const exec_options *options, double 
   TRY(exec_open(&self->machine, &self->plan, options, &self->host));
   stages->memory = lap(from);
   TRY(exec_start_kernels(self->machine, &self->host));
+  add_note(self, exec_count(self->machine).cache_note);
   TRY(exec_start_check(self->machine));
   stages->kernels = lap(from);
   TRY(load_weights(self));

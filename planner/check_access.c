@@ -16,7 +16,7 @@ typedef struct writer { /* collects accesses */
 
 static uint64_t times(uint64_t a, uint64_t b) { return b != 0 && a > HUGE_BYTES / b ? HUGE_BYTES : a * b; }
 static uint64_t plus(uint64_t a, uint64_t b) { return a > HUGE_BYTES - b ? HUGE_BYTES : a + b; }
-static uint64_t size_of(uint32_t type) { return type == TYPE_BF16 ? 2 : type == TYPE_U64 ? 8 : 4; }
+static uint64_t size_of(uint32_t type) { return type == TYPE_BF16 ? 2 : 4; }
 
 static check_access *add(writer *w, size_t field, bool is_write, uint32_t type, uint32_t region) {
   ASSERT(w->count < CHECK_ACCESS_MAX);

@@ -187,11 +187,12 @@ static void print_pointer(FILE *out, const plan_header *plan, const plan_fixup *
 void print_ops(FILE *out, const plan_header *plan) {
   const plan_op *ops = items(plan, plan->ops);
   const plan_fixup *fixups = items(plan, plan->fixups);
+  static const char *const kinds[] = {"rows", "logits rows", "made rows", "prompts' rows"};
   fprintf(out, "\nOps (index, name, kernel: rows, side branch; grid; library pins; pointers in the order of the arguments)\n");
   for (uint32_t i = 0; i < plan->ops.count; i++) {
     const plan_op *op = &ops[i];
     fprintf(out, "  %4u %s, %s %u: %s %u..%u", i, text(plan, op->name), OP_NAMES[op->kernel], op->variant,
-            op->rows_kind ? "logits rows" : "rows", op->rows_min, op->rows_max);
+            kinds[op->rows_kind % ARRAY_LEN(kinds)], op->rows_min, op->rows_max);
     static const char *const branches[] = {"", ", beside", ", joins"};
     fprintf(out, "%s; grid", branches[op->branch % ARRAY_LEN(branches)]);
     for (int d = 0; d < 3; d++) print_dim(out, &op->grid[d]);

@@ -44,11 +44,11 @@ def few_bytes(n, rows, blocks, stages):
     return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128)
 
 
-def few_tiles():
-    """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, 220 KiB in all."""
+def few_tiles(of_experts=False):
+    """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, of experts' 40 and 20; 220 KiB in all."""
     for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
-            stage = (36 if rows == 1 else 28) << 10
+            stage = ((20 if rows == 1 else 40) if of_experts else (36 if rows == 1 else 28)) << 10
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
             yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
 
@@ -85,7 +85,8 @@ def variants(stem):
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
-            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0)) for n, rows, blocks, stages in few_tiles()]
+            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0))
+           for n, rows, blocks, stages in few_tiles(stem == "moe_gemm")]
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
               "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
              many_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))

@@ -183,7 +183,7 @@ def check_attention(torch, flashmla, s_q, **how):
 
 def time_attention(torch, flashmla, heads, s_q, b, context, pool, **how):
     pages = context // PAGE
-    sets = max(1, min(64, COLD_BYTES // (b * context * KEY * 2)))
+    sets = max(1, -(-COLD_BYTES // (b * context * KEY * 2)))
     q = torch.randn(b, s_q, heads, KEY, device="cuda", dtype=torch.bfloat16)
     lengths = torch.full((b,), context, device="cuda", dtype=torch.int32)
     need = sets * b * pages
