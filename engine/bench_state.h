@@ -54,9 +54,8 @@ status bench_ops_check(const bench *self);
 status bench_ops_measure(bench *self);
 status bench_model_measure(bench *self);
 
-/* Launch rows of an op in a step, 0 when it does not run. A step of prompts has more token rows than logits rows. */
+/* Launch rows of an op in a step, 0 when it is not for so many. */
 static inline uint32_t bench_rows(const plan_op *op, uint32_t token_rows, uint32_t logit_rows) {
-  if (op->rows_kind == (token_rows > logit_rows ? ROWS_MADE : ROWS_PROMPT)) return 0;
   uint32_t rows = op->rows_kind == ROWS_LOGITS ? logit_rows : token_rows;
   return rows >= op->rows_min && rows <= op->rows_max ? rows : 0;
 }

@@ -56,11 +56,6 @@ static bool has_shape(const source *from, const plan_op *op, const gemm_lt_shape
   return args->batches == 1 && args->n == lt->n && args->k == lt->k && args->y_kind == (lt->y_f32 ? Y_F32 : Y_BF16);
 }
 
-static uint32_t rows_limit(const source *from, uint32_t rows_kind) {
-  const plan_limits *limits = &from->plan.header->limits;
-  return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
-}
-
 static status collect(cli_probe_gpu *self, const source *from) {
   for (uint32_t i = 0; i < from->plan.op_count; i++) {
     const plan_op *op = &from->plan.ops[i];
@@ -74,7 +69,7 @@ static status collect(cli_probe_gpu *self, const source *from) {
       self->product_count++;
       p->lt = (gemm_lt_shape){.n = args->n, .k = args->k, .ldx = args->ldx, .ldy = args->ldy, .y_f32 = args->y_kind == Y_F32};
     }
-    p->rows_max = max_u32(p->rows_max, min_u32(op->rows_max, rows_limit(from, op->rows_kind)));
+    p->rows_max = max_u32(p->rows_max, min_u32(op->rows_max, plan_rows_limit(&from->plan.header->limits, op->rows_kind)));
     self->rows_max = max_u32(self->rows_max, p->rows_max);
   }
   return OK;
@@ -86,8 +81,8 @@ static const plan_op *own_op(const cli_probe_gpu *self, const cli_probe_product 
     const source *from = &self->sources[*at];
     for (uint32_t i = 0; i < from->plan.op_count; i++) {
       const plan_op *op = &from->plan.ops[i];
-      if (has_shape(from, op, &product->lt) && rows >= op->rows_min && rows <= op->rows_max && rows <= rows_limit(from, op->rows_kind))
-        return op;
+      uint32_t most = min_u32(op->rows_max, plan_rows_limit(&from->plan.header->limits, op->rows_kind));
+      if (has_shape(from, op, &product->lt) && rows >= op->rows_min && rows <= most) return op;
     }
   }
   return NULL;

@@ -188,8 +188,7 @@ void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t ro
   gpu_launch(self->options.device, lane.stream, &work);
 }
 
-/* The library algorithm for this row count, or null. */
-static gemm_lt_op *library_choice(const exec_op *op, uint32_t rows) {
+gemm_lt_op *exec_library_choice(const exec_op *op, uint32_t rows) {
   for (uint32_t i = 0; i < op->choice_count; i++)
     if (rows >= op->choices[i].pin->rows_min && rows <= op->choices[i].pin->rows_max) return &op->choices[i].lt;
   return NULL;
@@ -207,7 +206,7 @@ static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows
     op->row->run_cpu(op->args[parity], self->options.pool);
     return;
   }
-  gemm_lt_op *lt = library_choice(op, rows);
+  gemm_lt_op *lt = exec_library_choice(op, rows);
   /* There is one workspace, for the main stream. */
   if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
   else exec_launch_own(self, op, parity, rows, lane);

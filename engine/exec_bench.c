@@ -76,8 +76,5 @@ status exec_bench_time(exec_bench *self, const exec_bench_list *list, uint32_t r
 }
 
 bool exec_bench_uses_library(const exec_bench *self, uint32_t op, uint32_t rows) {
-  const exec_op *at = &self->machine->ops[op];
-  for (uint32_t i = 0; i < at->choice_count; i++)
-    if (rows >= at->choices[i].pin->rows_min && rows <= at->choices[i].pin->rows_max) return true;
-  return false;
+  return exec_library_choice(&self->machine->ops[op], rows) != NULL;
 }

@@ -173,9 +173,8 @@ static status check_rows(const check *c, gemm_lt_op *lt, uint32_t rows) {
 
 /* The first of several ops of one shape (its weights are the model's own). */
 static status check_op(check *c, const exec_op *op) {
-  const plan_limits *limits = &c->self->plan->header->limits;
-  uint32_t most = op->op->rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
-  most = min_u32(min_u32(most, op->op->rows_max), c->rows_max);
+  const uint32_t limit = plan_rows_limit(&c->self->plan->header->limits, op->op->rows_kind);
+  const uint32_t most = min_u32(min_u32(limit, op->op->rows_max), c->rows_max);
   c->op = op;
   c->args = op->args[0];
   spread_values(c, most);

@@ -91,6 +91,9 @@ static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
 void exec_run_ops(exec *self, uint32_t parity, exec_rows rows);
 
+/* The library algorithm of a product for this row count, or null. */
+gemm_lt_op *exec_library_choice(const exec_op *op, uint32_t rows);
+
 /* Makes the maps of a launch, if a kernel of these constants takes maps (exec.c). GPU machine. */
 bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
                     tensor_maps *maps);

@@ -7,6 +7,7 @@
 #ifndef VERBATIM_PLAN_FORMAT_H
 #define VERBATIM_PLAN_FORMAT_H
 #include <stdint.h>
+#include "abi.h"
 #include "limits.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
@@ -210,5 +211,10 @@ _Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 152 && sizeof(pla
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
+
+/* Launch rows of a kind (enum rows_kind) that a step has at most. */
+static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_kind) {
+  return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
+}
 
 #endif

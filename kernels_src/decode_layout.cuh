@@ -97,7 +97,7 @@ NUM void load_max(f32 (&m)[OWN], const f32 *from) {
 }
 
 /* Where there are so many blocks for each piece, they share it: each weighs all of its tokens, and makes some of the output's columns. With
- * 32 rows that is no faster. */
+ * 32 rows of 512 columns, for which there are two output warpgroups, that is no faster. */
 #define SHARES_MAX (OUT_GROUPS > 1u ? 1u : 4u)
 NUM u32 share_count(const mla_attn_args &a) { return work_count(a) * SHARES_MAX <= gridDim.x ? SHARES_MAX : 1u; }
 

@@ -204,7 +204,7 @@ static status check_op_tables(checker *c, uint32_t index) {
   if ((uint64_t)op->first_fixup + op->fixup_count > c->h->fixups.count || (uint64_t)op->args_offset + op->args_bytes > c->h->args.count ||
       op->args_bytes > ARGS_BYTES_MAX || (uint64_t)op->first_gemm + op->gemm_count > c->h->gemms.count)
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
-  uint32_t most = op->rows_kind == ROWS_LOGITS ? c->h->limits.max_logit_rows : c->h->limits.max_batch_tokens;
+  uint32_t most = plan_rows_limit(&c->h->limits, op->rows_kind);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
   uint32_t kinds = c->h->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT;
   if (op->rows_kind > kinds || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
@@ -317,8 +317,9 @@ static uint64_t extent(plan_dim d, uint64_t rows) {
   return d.cap && blocks > d.cap ? d.cap : blocks;
 }
 
-typedef struct wanted_grid { /* blocks that the work needs; extra ones find nothing to do */
+typedef struct wanted_grid { /* blocks that the work needs; extra ones along x find nothing to do */
   uint64_t x, y, z;
+  bool strides; /* all blocks share the work; where not, extra ones along y or z would do it again */
 } wanted_grid;
 
 static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
@@ -326,24 +327,24 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
   const moe_gemm_args *moe = args;
   switch (op->kernel) {
     case OP_gemm:
-      if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      return (wanted_grid){1, 1, 1}; /* blocks stride over the tiles, and those below over their work */
+      if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
     case OP_moe_gemm:
-      if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0};
-      return (wanted_grid){1, 1, 1};
-    case OP_attn_cut: /* those below as well */
-    case OP_mla_expand:
+      if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
+    case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
+    case OP_attn_cut: /* blocks along x share the work of these */
     case OP_mla_prefill:
     case OP_mla_attn:
     case OP_mla_fold:
     case OP_router:
-    case OP_moe_sort: return (wanted_grid){1, 1, 1};
+    case OP_moe_sort: return (wanted_grid){1, 1, 1, false};
     case OP_qkv_rope: /* heads are dealt to the blocks that a token has, or all work to any blocks */
-      return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1};
-    case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1};
+      return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1, true};
+    case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1, false};
     case OP_sample:
-    case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1};
-    default: return (wanted_grid){rows, 1, 1};
+    case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1, false};
+    default: return (wanted_grid){rows, 1, 1, false};
   }
 }
 
@@ -355,8 +356,7 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
     return FAIL(ERR_FORMAT, "check: op %s: its grid is larger than a GPU allows at %u rows", text(c, op->name), rows);
   if (x < want.x || y < want.y || z < want.z)
     return FAIL(ERR_FORMAT, "check: op %s: its grid does not cover %u rows", text(c, op->name), rows);
-  bool is_strided = op->kernel == OP_gemm || op->kernel == OP_moe_gemm || op->kernel == OP_mla_expand || op->kernel == OP_qkv_rope;
-  if (!is_strided && (y != want.y || z != want.z)) /* blocks there would do the work again */
+  if (!want.strides && (y != want.y || z != want.z))
     return FAIL(ERR_FORMAT, "check: op %s: its grid is %llu x %llu below x, expected %llu x %llu", text(c, op->name), (unsigned long long)y,
                 (unsigned long long)z, (unsigned long long)want.y, (unsigned long long)want.z);
   if (y % cluster != 0) return FAIL(ERR_FORMAT, "check: op %s: its grid has no whole clusters at %u rows", text(c, op->name), rows);
@@ -366,13 +366,13 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
 }
 
 /* The forms of qkv_rope and mla_fold with their product, and no other, are for ops that have it. */
-static status check_absorb(const checker *c, const plan_op *op, const void *args) {
-  const qkv_rope_args *a = args;
-  const plan_kernel *k = &c->kernels[op->variant];
-  if (op->kernel == OP_mla_fold && (spec_of(c, k, "SPEC_K_BLOCKS") != 0) != (((const mla_fold_args *)args)->lifts != 0))
-    return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
-  if (op->kernel != OP_qkv_rope) return OK;
-  if ((spec_of(c, k, "SPEC_K_BLOCKS") != 0) == (a->absorbs != 0) && (!a->absorbs || a->nope_dim % 64 == 0)) return OK;
+static status check_product(const checker *c, const plan_op *op, const void *args) {
+  const qkv_rope_args *rope = args;
+  const mla_fold_args *fold = args;
+  if (op->kernel != OP_qkv_rope && op->kernel != OP_mla_fold) return OK;
+  bool multiplies = op->kernel == OP_qkv_rope ? rope->absorbs != 0 : fold->lifts != 0;
+  bool is_whole = op->kernel == OP_mla_fold || !multiplies || rope->nope_dim % 64 == 0; /* steps of 64 columns */
+  if ((spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS") != 0) == multiplies && is_whole) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: its kernel is for another number of products", text(c, op->name));
 }
 
@@ -526,7 +526,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_grid(c, op, args, rows));
   TRY(check_row(c, op, args));
   TRY(check_gather(c, op, args));
-  TRY(check_absorb(c, op, args));
+  TRY(check_product(c, op, args));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);

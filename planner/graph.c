@@ -162,7 +162,7 @@ static void add_op_ordered(graph *g, op_call call, uint32_t *order) {
 #define ADD_OP(g, kernel_, what_, args_, refs_, kind_)                                                                     \
   add_op_rows((g), (op_call){.kernel = (kernel_), .what = (what_), .args = &(args_), .args_bytes = sizeof(args_),          \
                              .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
-                             .rows_max = (kind_) == ROWS_LOGITS ? (g)->l->max_logit_rows : (g)->l->max_batch_tokens})
+                             .rows_max = plan_rows_limit((g)->l, (kind_))})
 
 static void add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps,
                      bool is_final) {
@@ -204,7 +204,7 @@ static void add_gemm_from(graph *g, const char *what, matrix x, uint32_t weight,
                             ARG(gemm_args, y, y.buffer, y.offset)};
   add_op_ordered(g, (op_call){.kernel = OP_gemm, .what = what, .args = &shape, .args_bytes = sizeof shape, .refs = refs,
                               .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = rows_min,
-                              .rows_max = shape.rows_kind == ROWS_LOGITS ? g->l->max_logit_rows : g->l->max_batch_tokens},
+                              .rows_max = plan_rows_limit(g->l, shape.rows_kind)},
                  &shape.order);
 }
 

@@ -109,8 +109,19 @@ static void a_plan_too_small_for_the_defaults(void **state) {
                 "[(x['batch'], x['context']) for x in d['decode']] == [(1, 64)]\"");
 }
 
+/* Under fast-prefill: ops of prompts are reported by their tokens and in no decode step, those of made tokens in no prompt's. */
+static void prompts_have_ops_of_their_own(void **state) {
+  (void)state;
+  expect(0, "", "printf 'max_seqs: 8\\nmax_batch_tokens: 100\\nmax_len: 512\\nkv_pages: 64\\nparity: fast-prefill\\n' > y && "
+                "$V plan $TINY --config y -o fast --quiet && "
+                "$V bench fast --device cpu --quiet --rows 2,70 --context 100 --json fast.json > table");
+  expect(0, "", "j fast.json \"assert {x['rows'] for x in o if x['kernel'] in ('mla_expand', 'mla_prefill')} == {70}\"");
+  expect(0, "", "j fast.json \"assert {x['rows'] for x in o if x['kernel'] in ('mla_attn', 'mla_fold')} == {2}\"");
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(everything_is_measured), cmocka_unit_test(a_choice_is_kept),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(everything_is_measured), cmocka_unit_test(prompts_have_ops_of_their_own),
+                                     cmocka_unit_test(a_choice_is_kept),
                                      cmocka_unit_test(the_routing_is_that_of_the_step), cmocka_unit_test(what_it_cannot_do_is_told),
                                      cmocka_unit_test(a_plan_too_small_for_the_defaults)};
   e2e_begin(argc, argv);

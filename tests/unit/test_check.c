@@ -219,6 +219,11 @@ static void a_layer_writes_anothers_kv(editable *e) {
         find_fixup(e, find_op(e, "layer 1 qkv_rope"), offsetof(qkv_rope_args, kv))->offset;
   }
 }
+static void the_side_is_waited_for_at_times(editable *e) { /* the last alternative no longer joins */
+  plan_op *op = find_op(e, "layer 2 input_norm");
+  assert_int_equal(op->branch, BRANCH_JOIN);
+  op[1].branch = BRANCH_MAIN;
+}
 static void a_step_has_no_tokens(editable *e) { e->h->limits.max_batch_tokens = 0; }
 
 #define FAULT(name, words_) \
@@ -303,6 +308,7 @@ static const struct {
     FAULT(rows_are_stored_unaligned, "ldy"),
     FAULT(blocks_fold_twice, "below x"),
     FAULT(a_layer_writes_anothers_kv, "written twice"),
+    FAULT(the_side_is_waited_for_at_times, "joins the side branch"),
     FAULT(a_step_has_no_tokens, "max_batch_tokens is 0"),
 };
 

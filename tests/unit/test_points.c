@@ -87,12 +87,10 @@ static bool has_points(uint32_t kernel) {
 
 /* Whether these are the bytes of the access, for the greatest row counts. */
 static bool covers(const subject *s, const verbatim_point *point, const point_place *place, const plan_fixup *f, const check_access *a) {
-  const bool is_real = a->type == TYPE_BF16 || a->type == TYPE_F32, is_bf16 = a->type == TYPE_BF16; /* tables of numbers have many types */
+  static const uint32_t types[] = {[VERBATIM_POINT_BF16] = TYPE_BF16, [VERBATIM_POINT_F32] = TYPE_F32, [VERBATIM_POINT_U32] = TYPE_TOPK_ID};
   const plan_limits *l = &s->plan.header->limits;
   uint64_t size = point->type == VERBATIM_POINT_BF16 ? 2 : 4;
-  if (place->region != f->region || place->offset != f->offset + a->start || is_bf16 != (point->type == VERBATIM_POINT_BF16) ||
-      is_real == (point->type == VERBATIM_POINT_U32))
-    return false;
+  if (place->region != f->region || place->offset != f->offset + a->start || types[point->type] != a->type) return false;
   if (point->count * size != place->pairs * place->segments * place->segment_bytes) return false;
   if (point->of_logits != (place->rows == POINT_LOGITS)) return false;
   if (place->rows == POINT_KV)
