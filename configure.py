@@ -28,7 +28,7 @@ verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable mla_attn mla_expand mla_fold mla_prefill moe_gemm
+adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable h32 mla_attn mla_expand mla_fold mla_prefill moe_gemm
 moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
@@ -53,11 +53,11 @@ serve_text serve_tls serve_tokens serve_work
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh
-decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
-mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
-pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh
-rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+abi.h abi_attn.h abi_fp8.h abi_index.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
+decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
+many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
+moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
+qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -80,7 +80,7 @@ TESTS = {
     "unit": """
 arena audit_inputs bench_cost bpe chat check cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace config_rope
 cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib eval_answer eval_items
-eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver guarantee h16 items jit
+eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver guarantee h16 h32 items jit
 model_config num pages place plan planner points pretokenize profile receipt receipt_read request residual safetensors
 schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door serve_info
 serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken

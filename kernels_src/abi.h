@@ -8,6 +8,9 @@
 #ifndef VERBATIM_ABI_H
 #define VERBATIM_ABI_H
 
+#include "abi_attn.h"
+#include "abi_fp8.h"
+#include "abi_index.h"
 #include "step.h"
 
 /* Where a kernel stands on its stream. FIRST: the kernel behind starts when all that was before this one is complete. BESIDE: the kernel
@@ -91,86 +94,6 @@ typedef struct gemm_args {
   u32 y_kind;
   u32 order;              /* of few rows */
 } gemm_args;
-
-/* Cuts the contexts of a step's tiles into pieces, once for all layers. */
-typedef struct attn_cut_args {
-  const step_in *step;
-  const attn_tile *tiles;
-  const u32 *block_table; /* [max_seqs][block_table_stride]                          */
-  attn_counts *counts;
-  attn_piece *pieces;     /* [T + slots_max] in the order in which workers take them */
-  attn_part *parts;       /* [T]                                                     */
-  u32 heads, block_table_stride;
-  u32 chunk_tokens;       /* S */
-  u32 group_chunks;       /* G */
-  u32 workers;            /* pieces are dealt to so many                             */
-  u32 slots_max;          /* partial results of a token that there is room for       */
-  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
-  u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all         */
-  u32 piece_ns, pad;      /* estimate: each of a worker's pieces but the first       */
-} attn_cut_args;
-
-typedef struct mla_attn_args {
-  const step_in *step;
-  const attn_tile *tiles;
-  const bf16 *q;          /* [T][heads][kv_lora_rank + rope_dim]                  */
-  const bf16 *kv;         /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
-  const u32 *block_table; /* [max_seqs][block_table_stride]                       */
-  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are not cut  */
-  f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
-  f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise, as the next two */
-  const attn_counts *counts;
-  const attn_piece *pieces;
-  f32 *scratch;           /* GPU: fold state, [grid][attn_scratch_floats]          */
-  u32 heads, kv_lora_rank, rope_dim, block_table_stride;
-  u32 chunk_tokens;       /* S */
-  u32 group_chunks;       /* G */
-  u32 slots_max;          /* partial results of a token that there is room for; 0: no tile is cut */
-  f32 scale_log2;         /* softmax scale * log2(e), one fp32 number */
-} mla_attn_args;
-
-typedef struct mla_fold_args {
-  const step_in *step;
-  const attn_counts *counts;
-  const attn_part *parts; /* [T] */
-  const f32 *partial_o, *partial_ml;
-  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are cut */
-  const bf16 *w_uv;       /* [heads][v_dim][kv_lora_rank] for value, or null */
-  bf16 *value;            /* [T][heads][v_dim]: of all rows of out, or null  */
-  u32 heads, kv_lora_rank, group_chunks, v_dim;
-  u32 slots_max;          /* as in mla_attn_args                             */
-  u32 lifts;              /* 1: w_uv is given, for steps of one token        */
-} mla_fold_args;
-
-/* One piece of the contexts: y[row][0 .. n) = bf16(H16(kv row[0 .. kv_lora_rank), w[.][:])), then the kv row's rope columns. */
-typedef struct mla_expand_args {
-  const step_in *step;          /* of the prompts                                       */
-  const step_context *contexts; /* [max_seqs]                                           */
-  const bf16 *kv;               /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
-  const u32 *block_table;       /* [max_seqs][block_table_stride]                       */
-  const bf16 *w;                /* [n][kv_lora_rank]: per head nope_dim rows for k, then v_dim for v */
-  bf16 *y;                      /* [piece_pages * 64][n + rope_dim]                     */
-  u32 n, kv_lora_rank, rope_dim, block_table_stride;
-  u32 piece_pages;
-  u32 piece;                    /* set for every launch */
-} mla_expand_args;
-
-/* Attention of the prompt rows over one piece of the contexts. */
-typedef struct mla_prefill_args {
-  const step_in *step;          /* of the prompts                                       */
-  const attn_tile *tiles;       /* seq: number of the context                           */
-  const step_context *contexts; /* [max_seqs]                                           */
-  const bf16 *q_nope;           /* [T][heads][nope_dim]                                 */
-  const bf16 *q_rope;           /* [T][heads][q_rope_stride]: rope_dim columns are read */
-  const bf16 *expanded;         /* [piece_pages * 64][heads * (nope_dim + v_dim) + rope_dim] */
-  bf16 *out;                    /* [T][heads][v_dim]                                    */
-  f32 *state;                   /* [T][heads][v_dim + 2]: O, m, l between pieces        */
-  u32 heads, nope_dim, rope_dim, v_dim;
-  u32 q_rope_stride;
-  u32 piece_pages;
-  u32 piece;                    /* set for every launch */
-  f32 scale_log2;               /* softmax scale * log2(e), one fp32 number             */
-} mla_prefill_args;
 
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
 enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TOP2 = 2 };

@@ -44,6 +44,31 @@ NUM bf16 num_to_bf16(f32 x) {
   return (bf16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+/* fp32 <-> e4m3 (bias 7, no Inf, 0x7f and 0xff are NaN). To e4m3: nearest, ties to even, at most 448 in magnitude; NaN becomes 0x7f. */
+NUM f32 num_from_e4m3(u8 x) {
+  u32 exponent = (x >> 3) & 15u, fraction = x & 7u, sign = (u32)(x & 0x80u) << 24;
+  if ((x & 0x7fu) == 0x7fu) return num_float(0x7fffffffu);
+  if (exponent == 0) return num_float(num_bits((f32)fraction * 0x1p-9f) | sign);
+  return num_float(sign | (exponent + 120u) << 23 | fraction << 20);
+}
+NUM u8 num_to_e4m3(f32 x) {
+  u32 u = num_bits(x), magnitude = u & 0x7fffffffu, sign = u >> 24 & 0x80u;
+  if (magnitude > 0x7f800000u) return 0x7fu;
+  if (magnitude >= 0x43e00000u) return (u8)(sign | 0x7eu); /* 448 */
+  if (magnitude < 0x3c800000u) /* 2^-6: multiples of 2^-9, which the addition rounds to */
+    return (u8)(sign | (num_bits(num_add(num_float(magnitude), 0x1p14f)) - num_bits(0x1p14f)));
+  return (u8)(sign | (((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3)));
+}
+
+/* The scale of e4m3 numbers whose largest magnitude is `largest`: largest / 448, or the smallest power of two that is not below. NaN of
+ * NaN and Inf. */
+NUM f32 num_scale(f32 largest, u32 scale_kind) {
+  f32 s = num_div(largest, 448.0f);
+  if (!(s <= 0x1.fffffep127f)) return num_float(0x7fffffffu);
+  return scale_kind == SCALE_POW2 ? num_float((num_bits(s) + 0x7fffffu) & 0x7f800000u) : s;
+}
+#define NUM_SCALE_LEAST 1e-4f /* a largest magnitude below is taken for this */
+
 #define NUM_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer */
 
 /* 2^(n + f), relative error below 7.6e-5: what a rounding to bf16 needs. t: n + NUM_ROUND, -126 <= n <= 8; |f| <= 1/2. */

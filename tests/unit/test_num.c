@@ -33,6 +33,44 @@ static void bf16_rounds_to_nearest_even(void **state) {
   assert_int_equal(num_to_bf16(0x1.fffffep127f), 0x7f80);
 }
 
+/* Every e4m3 number, the ties between neighbours and what lies next to them. */
+static void e4m3_rounds_to_nearest_even(void **state) {
+  (void)state;
+  for (u32 x = 0; x < 0x7f; x++) {
+    f32 v = num_from_e4m3((u8)x), field = (f32)(x >> 3 ? x >> 3 : 1);
+    assert_true(v == ldexpf((f32)((x & 7u) + (x >> 3 ? 8u : 0u)), (i32)field - 10));
+    assert_int_equal(num_to_e4m3(v), x);
+    assert_int_equal(num_to_e4m3(-v), x | 0x80u);
+    assert_true(num_bits(num_from_e4m3((u8)(x | 0x80u))) == (num_bits(v) | 0x80000000u));
+    if (x == 0x7e) continue;
+    f32 tie = (v + num_from_e4m3((u8)(x + 1))) / 2;
+    assert_int_equal(num_to_e4m3(tie), x + (x & 1u));
+    assert_int_equal(num_to_e4m3(num_float(num_bits(tie) - 1)), x);
+    assert_int_equal(num_to_e4m3(num_float(num_bits(tie) + 1)), x + 1);
+  }
+  const f32 beyond[] = {449, 464, 480, 0x1p20f, INFINITY};
+  for (size_t i = 0; i < ARRAY_LEN(beyond); i++) {
+    assert_int_equal(num_to_e4m3(beyond[i]), 0x7e);
+    assert_int_equal(num_to_e4m3(-beyond[i]), 0xfe);
+  }
+  assert_int_equal(num_to_e4m3(0x1p-149f), 0);
+  assert_int_equal(num_to_e4m3(NAN), 0x7f);
+  assert_int_equal(num_to_e4m3(-NAN), 0x7f);
+  assert_true(isnan(num_from_e4m3(0x7f)) && isnan(num_from_e4m3(0xff)));
+}
+
+/* Powers of two: the least that is not below largest / 448; scaled numbers then never pass 448. */
+static void scales_of_e4m3(void **state) {
+  (void)state;
+  for (u32 high = 0x38d1; high < 0x7f80; high++) { /* bf16 numbers from 1e-4 on */
+    f32 largest = num_from_bf16((bf16)high), s = num_scale(largest, SCALE_POW2);
+    assert_true((num_bits(s) & 0x7fffffu) == 0 && largest / s <= 448.0f && largest / s > 224.0f);
+    assert_true(num_scale(largest, SCALE_F32) == largest / 448.0f);
+  }
+  assert_true(num_scale(448, SCALE_POW2) == 1 && num_scale(450, SCALE_POW2) == 2 && num_scale(224, SCALE_POW2) == 0.5f);
+  for (u32 kind = SCALE_F32; kind <= SCALE_POW2; kind++) assert_true(isnan(num_scale(NAN, kind)) && isnan(num_scale(INFINITY, kind)));
+}
+
 static void exp2_for_bf16(void **state) {
   (void)state;
   double worst = 0;
@@ -231,7 +269,9 @@ static void high_product(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(exp2_for_bf16), cmocka_unit_test(weights_of_scores),
+      cmocka_unit_test(bf16_rounds_to_nearest_even),
+      cmocka_unit_test(e4m3_rounds_to_nearest_even),
+      cmocka_unit_test(scales_of_e4m3), cmocka_unit_test(exp2_for_bf16), cmocka_unit_test(weights_of_scores),
       cmocka_unit_test(exp2_of_integers),            cmocka_unit_test(ceiling), cmocka_unit_test(raising),
       cmocka_unit_test(exponential),                 cmocka_unit_test(plain_exponential),
       cmocka_unit_test(logarithm),

@@ -1,0 +1,72 @@
+/* h32.c - the tensor-core step of e4m3 numbers in integers, and the product that repeats it.
+ *
+ * Read next: h16.c, the same for bf16; NUMERICS.md "H32" for the rule. */
+#include "h32.h"
+#include "num.h"
+
+#define FRACTION 13 /* bits that a term keeps below the largest exponent, and the sum below its own */
+
+/* The value is significand * 2^(exponent - 3); a zero's exponent means nothing. */
+typedef struct number {
+  i32 significand, exponent;
+  u32 nan;
+} number;
+
+static number split(u8 x) {
+  i32 field = (x >> 3) & 15, low = x & 7, magnitude = field == 0 ? low : low | 8;
+  return (number){.significand = x & 0x80u ? -magnitude : magnitude, .exponent = field == 0 ? -6 : field - 7, .nan = (x & 0x7fu) == 0x7fu};
+}
+
+/* significand * 2^(exponent - fraction) as a whole number of units 2^(largest - FRACTION), toward zero. */
+static i64 cut(i64 significand, i32 fraction, i32 exponent, i32 largest) {
+  i32 up = exponent - fraction - (largest - FRACTION);
+  u64 magnitude = (u64)(significand < 0 ? -significand : significand);
+  magnitude = up >= 0 ? magnitude << up : up > -64 ? magnitude >> -up : 0;
+  return significand < 0 ? -(i64)magnitude : (i64)magnitude;
+}
+
+/* sum * 2^unit with its top FRACTION + 1 bits, cut toward zero. */
+static f32 to_f32(i64 sum, i32 unit) {
+  u64 magnitude = sum < 0 ? (u64)-sum : (u64)sum;
+  if (magnitude == 0) return 0.0f;
+  i32 top = 63 - __builtin_clzll(magnitude), drop = top > FRACTION ? top - FRACTION : 0;
+  f32 v = ldexpf((f32)(magnitude >> drop), drop + unit);
+  return sum < 0 ? -v : v;
+}
+
+f32 h32_step_reference(const u8 a[H32_STEP], const u8 b[H32_STEP], f32 c) {
+  i32 exponent[H32_STEP], largest = INT32_MIN, c_exponent = 0;
+  i64 product[H32_STEP], sum = 0, start = 0;
+  u32 nan = c != c, field = num_bits(c) >> 23 & 255u;
+  for (u32 i = 0; i < H32_STEP; i++) {
+    number x = split(a[i]), y = split(b[i]);
+    nan |= x.nan | y.nan;
+    product[i] = (i64)x.significand * y.significand;
+    exponent[i] = x.exponent + y.exponent;
+    if (product[i] != 0 && exponent[i] > largest) largest = exponent[i];
+  }
+  if (nan) return num_float(0x7fffffffu);
+  if (field == 255) return c;
+  if (c != 0) {
+    start = (i64)((num_bits(c) & 0x7fffffu) | (field ? 0x800000u : 0u));
+    if (num_bits(c) >> 31) start = -start;
+    c_exponent = field ? (i32)field - 127 : -126;
+    if (c_exponent > largest) largest = c_exponent;
+  }
+  if (largest == INT32_MIN) return 0.0f;
+  sum = cut(start, 23, c_exponent, largest);
+  for (u32 i = 0; i < H32_STEP; i++) sum += cut(product[i], 6, exponent[i], largest);
+  return to_f32(sum, largest - FRACTION);
+}
+
+void h32_gemm(const h32_job *job) {
+  ASSERT(job->k % H32_STEP == 0);
+  for (u32 i = 0; i < job->rows; i++) {
+    const u8 *x = job->x + (job->x_row ? job->x_row[i] : i) * job->ldx;
+    for (u32 j = 0; j < job->n; j++) {
+      f32 c = 0;
+      for (u32 k = 0; k < job->k; k += H32_STEP) c = h32_step_reference(x + k, job->w + j * job->ldw + k, c);
+      job->y[i * job->ldy + j] = c;
+    }
+  }
+}
