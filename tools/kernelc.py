@@ -20,10 +20,11 @@ SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh
-few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
-moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh reduce.cuh
-rmsnorm_many.cuh step.h tensor_map.h""".split()
+abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
+decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh
+mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
+ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
+""".split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "moe_sort": 1024, "row_digest": 1024,
