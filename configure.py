@@ -33,7 +33,8 @@ moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
-check check_access check_branches check_values config_field config_rope deploy_config draft emit flat_yaml graph guarantees
+check check_access check_branches check_values config_field config_rope deploy_config draft emit flat_yaml graph graph_add
+graph_attention graph_feed guarantees
 model_config place planner print profile rope specialise
 """.split()
 

@@ -7,8 +7,7 @@
 #include "draft.h"
 #include "profile.h"
 
-#define GRAPH_ROWS_PAD 128u                               /* rows of activations are padded to the largest tile */
-#define GRAPH_PARTIAL_BYTES_MAX (UINT64_C(256) << 20)     /* of the attention's units: with less room for them it cuts less */
+#define GRAPH_ROWS_PAD 128u /* rows of activations are padded to the largest tile */
 
 /* plan->model and plan->limits must be set and in range. is_tied: the head reads the embedding's tensor. */
 void graph_build(draft *plan, const profile *known, bool is_tied);
