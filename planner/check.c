@@ -98,7 +98,7 @@ static const char *text(const checker *c, uint32_t string) { return string < c->
 
 static status check_header(const checker *c) {
   uint8_t id[16];
-  emit_numerics_id(&c->h->model, &c->h->limits, id);
+  emit_numerics_id(&c->h->model, &c->h->quant, &c->h->limits, id);
   if (memcmp(id, c->h->numerics_id, sizeof id) != 0) return FAIL(ERR_FORMAT, "check: the numerics id is not that of the constants");
   TRY(check_values_header(c->h));
   uint64_t end = 0;
@@ -134,7 +134,7 @@ static status check_buffers(const checker *c) {
 }
 
 static uint64_t tensor_bytes(const plan_tensor *t) {
-  return (uint64_t)t->row_count * t->batches * t->cols * (t->dtype == DTYPE_F32 ? 4 : 2);
+  return (uint64_t)t->row_count * t->batches * t->cols * (t->dtype == DTYPE_F32 ? 4 : t->dtype == DTYPE_E4M3 ? 1 : 2);
 }
 
 static int compare_placed(const void *left, const void *right) {
@@ -149,7 +149,9 @@ static status check_tensors(checker *c) {
     const plan_tensor *t = &c->tensors[i];
     bool is_bounded =
         t->rows && t->cols && t->row_count && t->batches && t->rows <= 1u << 24 && t->cols <= 1u << 24 && t->batches <= 1u << 16;
-    if (!is_bounded || t->dtype > DTYPE_F32 || t->transform > TRANSFORM_TRANSPOSE ||
+    if (t->scale_name != PLAN_NO_SCALE && (t->dtype != DTYPE_BF16 || t->scale_name >= c->h->strings.count))
+      return FAIL(ERR_FORMAT, "check: tensor %s has scales and is not bf16, or they have no name", text(c, t->name));
+    if (!is_bounded || t->dtype > DTYPE_E4M3 || t->transform > TRANSFORM_TRANSPOSE ||
         t->row0 + (t->batches - UINT64_C(1)) * t->row_step + t->row_count > t->rows)
       return FAIL(ERR_FORMAT, "check: tensor %s is not a slice of its source", text(c, t->name));
     c->placed[i] = (placed_tensor){.offset = t->offset, .index = i};

@@ -26,6 +26,26 @@ static status check_experts(const plan_model *m) {
   return OK;
 }
 
+static status check_quant(const plan_header *h) {
+  const plan_quant *q = &h->quant;
+  const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format != WEIGHTS_BF16, is_mixed = q->kv_format == KV_FP8_DS_MLA;
+  const uint64_t high = q->index_shared[1], low = q->index_shared[0];
+  TRY(in_range("index_heads", q->index_heads, is_sparse * 8, is_sparse * HEADS_MAX));
+  TRY(in_range("index_heads % 8", q->index_heads % 8, 0, 0));
+  TRY(in_range("index_topk", q->index_topk, is_sparse * 64, is_sparse * INDEX_TOPK_MAX));
+  TRY(in_range("index_topk % 64", q->index_topk % 64, 0, 0));
+  TRY(in_range("index_half_split", q->index_half_split, 0, is_sparse));
+  TRY(in_range("index_scale", q->index_scale, 0, is_sparse * SCALE_POW2));
+  for (uint32_t i = 0; i < 128; i++) /* the first layer has nobody's lists */
+    TRY(in_range("index_shared", (i < 64 ? low : high) >> i % 64 & 1, 0, is_sparse && i > 0 && i < h->model.layers));
+  TRY(in_range("weight_format", q->weight_format, 0, WEIGHTS_E4M3));
+  TRY(in_range("act_scale", q->act_scale, 0, is_e4m3 * SCALE_POW2));
+  TRY(in_range("kv_format", q->kv_format, 0, KV_FP8));
+  TRY(in_range("kv_scale", q->kv_scale, 0, is_mixed * SCALE_POW2));
+  if (is_mixed) TRY(in_range("kv_lora_rank", h->model.kv_lora_rank, 512, 512));
+  return in_range("parity", h->limits.parity, 0, !is_sparse && !is_e4m3 && q->kv_format == KV_BF16);
+}
+
 status check_values_header(const plan_header *h) {
   const plan_model *m = &h->model;
   const plan_limits *l = &h->limits;
@@ -39,6 +59,7 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("rope_half_split", m->rope_half_split, 0, 1));
   TRY(in_range("dense_layers", m->dense_layers, 0, m->layers));
   TRY(check_experts(m));
+  TRY(check_quant(h));
   TRY(in_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
   TRY(in_range("max_len", l->max_len, 2, LENGTH_MAX));
   TRY(in_range("max_logit_rows", l->max_logit_rows, l->max_seqs, l->max_batch_tokens));

@@ -41,6 +41,7 @@ void graph_add_tensor(graph *g, const char *name, plan_tensor tensor) {
                                       : snprintf(full, sizeof full, "model.layers.%u.%s", g->layer, name);
   ASSERT(length > 0 && (size_t)length < sizeof full);
   tensor.name = draft_text(g->plan, full);
+  tensor.scale_name = PLAN_NO_SCALE;
   tensor.offset = g->weight_bytes;
   uint64_t bytes = (uint64_t)tensor.row_count * tensor.batches * tensor.cols * (tensor.dtype == DTYPE_F32 ? 4 : 2);
   *(plan_tensor *)draft_append(&g->plan->tensors, 1) = tensor;

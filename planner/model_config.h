@@ -12,6 +12,7 @@
 
 typedef struct model_config {
   plan_model plan;       /* complete but for latent_eps, which is a choice of the deployment, and inv_freq */
+  plan_quant quant;      /* complete but for what a deployment chooses: the KV format */
   rope_config rope;      /* what inv_freq follows from */
   uint32_t max_position; /* tokens the model was made for */
   uint32_t is_tied;      /* the head reads the embedding; no constant of the plan's arithmetic */

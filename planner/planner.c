@@ -29,12 +29,10 @@ typedef struct sources { /* parsed inputs */
 
 static uint32_t or_default(uint32_t given, uint32_t fallback) { return given ? given : fallback; }
 
-static uint64_t page_bytes(const plan_model *m) { return (uint64_t)m->layers * PAGE_TOKENS * (m->kv_lora_rank + m->rope_dim) * 2; }
-
 /* The pages that the deployment names, or UINT32_MAX: as many as are useful and fit. */
 static status resolve_pages(const sources *s, plan_limits *l) {
   uint64_t pages = s->deploy.kv_pages;
-  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / page_bytes(&s->model.plan);
+  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / plan_page_bytes(&s->model.plan, &s->model.quant);
   bool is_given = s->deploy.kv_pages || s->deploy.kv_memory_bytes;
   uint64_t useful = (uint64_t)l->max_seqs * l->pages_per_seq;
   if (!is_given) {
@@ -175,6 +173,7 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   draft_text(plan, ""); /* reference 0 is the empty string */
   plan->model = model_config_plan(&s->model, limits->max_len);
   plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
+  plan->quant = s->model.quant;
   plan->limits = *limits;
   TRY(resolve_ladder(&s->deploy, limits, plan));
   graph_build(plan, &s->known, s->model.is_tied);
@@ -195,7 +194,7 @@ static status measure(const sources *s, const plan_limits *limits, uint64_t *dev
 
 /* The most pages, up to `most`, with which the plan stays inside the budget; 0 if not even one sequence fits. */
 static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uint32_t *pages) {
-  uint64_t least_bytes = 0, bytes = 0, each = page_bytes(&s->model.plan);
+  uint64_t least_bytes = 0, bytes = 0, each = plan_page_bytes(&s->model.plan, &s->model.quant);
   limits.kv_pages = limits.pages_per_seq;
   TRY(measure(s, &limits, &least_bytes));
   *pages = 0;

@@ -126,6 +126,27 @@ static void the_numerics_id_covers_what_changes_bits(void **state) {
   free(moonlight_eps.bytes);
 }
 
+/* A model of bf16 numbers and dense attention has the id that it had before there were others (tests/golden/tiny.receipt); every byte of
+ * the others' formats changes it. */
+static void formats_are_in_the_numerics_id_where_there_are_any(void **state) {
+  (void)state;
+  static const uint8_t TINY_ID[16] = {0xaa, 0x50, 0x9c, 0x02, 0x0c, 0xeb, 0xe8, 0x53, 0x77, 0xda, 0x33, 0x75, 0x97, 0x94, 0x0f, 0xb3};
+  char *deploy = deploy_text();
+  fixture_bytes file = fixture_plan("tests/tiny/config.json", deploy, NULL);
+  const plan_header *h = header(file);
+  assert_memory_equal(h->numerics_id, TINY_ID, sizeof TINY_ID);
+  for (size_t i = 0; i < sizeof(plan_quant); i++) {
+    uint8_t bytes[sizeof(plan_quant)] = {0}, id[16];
+    plan_quant quant;
+    bytes[i] = 1;
+    memcpy(&quant, bytes, sizeof quant);
+    emit_numerics_id(&h->model, &quant, &h->limits, id);
+    assert_memory_not_equal(id, TINY_ID, sizeof id);
+  }
+  free(file.bytes);
+  free(deploy);
+}
+
 /* Published parameter counts; a tensor too many or too few shows here. */
 static void real_sizes_plan_fast(void **state) {
   (void)state;
@@ -547,7 +568,7 @@ static void the_document_states_version_and_sizes(void **state) {
     const char *name;
     size_t bytes;
   } STRUCTS[] = {SIZE(plan_header), SIZE(plan_span),   SIZE(plan_region), SIZE(plan_model), SIZE(plan_limits),
-                 SIZE(plan_io),     SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),  SIZE(plan_kernel),
+                 SIZE(plan_quant),  SIZE(plan_io),     SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),  SIZE(plan_kernel),
                  SIZE(plan_op),     SIZE(plan_dim),    SIZE(plan_fixup),  SIZE(plan_gemm),  SIZE(plan_guarantee)};
   fixture_bytes document = fixture_read("PLAN_FORMAT.md");
   document.bytes[document.count - 1] = 0;
@@ -623,6 +644,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(same_inputs_same_bytes),
       cmocka_unit_test(the_digest_is_of_the_file),
       cmocka_unit_test(long_steps_have_plans), cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
+      cmocka_unit_test(formats_are_in_the_numerics_id_where_there_are_any),
       cmocka_unit_test(real_sizes_plan_fast),
       cmocka_unit_test(weights_are_cut_as_the_products_read_them),
       cmocka_unit_test(a_tied_head_reads_the_embedding),
