@@ -33,9 +33,9 @@ moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
-check check_access check_branches check_values config_field config_rope deploy_config draft emit flat_yaml graph graph_add
-graph_attention graph_feed guarantees
-model_config place planner print profile rope specialise
+check check_access check_branches check_values config_field config_index config_quant config_rope deploy_config draft emit flat_yaml
+graph graph_add graph_attention graph_feed guarantees model_config place planner print profile rope
+specialise
 """.split()
 
 # The program: everything above is libverbatim.a, these sit on top of it.
@@ -79,7 +79,7 @@ cpu_speed random_model tokenizer_ids
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
 TESTS = {
     "unit": """
-arena audit_inputs bench_cost bpe chat check cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace config_rope
+arena audit_inputs bench_cost bpe chat check cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace config_quant config_rope
 cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib eval_answer eval_items
 eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver guarantee h16 h32 items jit
 model_config num pages place plan planner points pretokenize profile receipt receipt_read request residual safetensors
