@@ -24,7 +24,7 @@ eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee ite
 pages plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
 score_items score_report score_tokens self_check self_check_cases special_file spelling split_automaton split_pattern
 split_program staging stop_ids stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig
-verbatim watch weights weights_tree
+verbatim watch weights weights_e4m3 weights_tree
 """.split()
 
 CPU = """
@@ -85,7 +85,7 @@ eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail fl
 model_config num pages place plan planner points pretokenize profile receipt receipt_read request residual safetensors
 schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door serve_info
 serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken
-trace_file transcript trig weights
+trace_file transcript trig weights weights_scaled
 """.split(),
     "kernel": """
 adjust attn_cut embed gemm mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
@@ -297,6 +297,7 @@ TEST_WRAPS = {
     "test_trace": ["cpu_gemm", "cpu_moe_gemm"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
     "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],
+    "test_weights_scaled": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],
 }
 
 # tests/fuzz/fuzz_<name>.c -> build/fuzz/fuzz_<name>, with clang's libFuzzer.

@@ -70,7 +70,8 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
   TRY(in_range("expand_pages", l->expand_pages, l->parity, l->parity * (LENGTH_MAX / PAGE_TOKENS)));
   if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
-  return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, max_u32(1, 64 / m->heads)); /* a tile's rows: tokens times heads */
+  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* a list is of one token; else 64 rows: tokens times heads */
+  return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, tokens);
 }
 
 /* === Ops ================================================================================================================ */

@@ -18,7 +18,7 @@
 #define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
 
 typedef struct sources { /* parsed inputs */
-  model_config model;
+  model_config model; /* with the formats that the deployment chose */
   deploy_config deploy;
   profile known;
   const char *shipped; /* its name, if it comes with the program */
@@ -77,6 +77,26 @@ static status resolve_parity(const sources *s, plan_limits *l) {
   return OK;
 }
 
+/* The format of the KV cache. DeepSeek's and Zhipu's own deployments of sparse e4m3 models keep it in fp8. */
+static status resolve_formats(sources *s) {
+  const deploy_config *d = &s->deploy;
+  plan_quant *q = &s->model.quant;
+  const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format == WEIGHTS_E4M3, has_rank = s->model.plan.kv_lora_rank == 512;
+  uint32_t dtype = d->kv_dtype;
+  if (dtype == DEPLOY_KV_AUTO) dtype = is_sparse && is_e4m3 && has_rank ? DEPLOY_KV_FP8_DS_MLA : DEPLOY_KV_BF16;
+  q->kv_format = dtype == DEPLOY_KV_FP8_DS_MLA ? KV_FP8_DS_MLA : dtype == DEPLOY_KV_FP8 ? KV_FP8 : KV_BF16;
+  if (q->kv_format == KV_FP8_DS_MLA && !has_rank)
+    return FAIL(ERR_UNSUPPORTED, "deployment: kv-cache-dtype: fp8_ds_mla needs kv_lora_rank 512, the model has %u; hint: fp8 or bf16",
+                s->model.plan.kv_lora_rank);
+  if (d->kv_scales_f32 && q->kv_format != KV_FP8_DS_MLA)
+    return FAIL(ERR_FORMAT, "deployment: kv-cache-scales is of kv-cache-dtype fp8_ds_mla alone; hint: kv-cache-dtype: fp8_ds_mla");
+  if (q->kv_format == KV_FP8_DS_MLA) q->kv_scale = d->kv_scales_f32 ? SCALE_F32 : SCALE_POW2;
+  if (d->parity == PARITY_STRICT || (!is_sparse && !is_e4m3 && q->kv_format == KV_BF16)) return OK;
+  return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill is of dense attention, bf16 weights and a bf16 KV cache alone, but %s; "
+              "hint: parity: strict", is_sparse ? "the model's attention is sparse" : is_e4m3 ? "the model's weights are e4m3"
+              : "kv-cache-dtype is another");
+}
+
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
@@ -88,7 +108,7 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   /* A chunk ends with a fold of all columns of all heads: many heads want fewer, few heads more chunks for one request to spread over. */
   l->chunk_tokens = or_default(d->chunk_tokens, m->heads >= 64 ? 512 : 256);
   l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
-  l->attn_tile_tokens = max_u32(1, 64 / m->heads);
+  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* each token has a list of its own */
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
   TRY(resolve_parity(s, l));
   if (l->max_len > longest)
@@ -294,6 +314,7 @@ status planner_make(const planner_input *input, void **bytes, size_t *byte_count
   ASSERT(input->config.text != NULL);
   TRY(model_config_parse(input->config.text, input->config.bytes, &s.model));
   if (input->deploy.text) TRY(deploy_config_parse(input->deploy.text, input->deploy.bytes, &s.deploy));
+  TRY(resolve_formats(&s));
   if (input->profile.text) TRY(profile_parse(input->profile.text, input->profile.bytes, &s.known));
   s.shipped = input->shipped;
   if (s.shipped) profile_make_optional(&s.known);

@@ -383,6 +383,61 @@ static void fast_prefill_is_another_parity(void **state) {
   }
 }
 
+#define CONFIGS "tests/data/configs/"
+#define SMALL "max-num-seqs: 1, max-num-batched-tokens: 16, max-model-len: 64"
+
+/* The formats that a plan has, and the pages that fit 1 GiB: rows of 1152, 656 or 576 bytes a layer, 132 of an indexer. */
+static void formats_follow_from_model_and_deployment(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    uint32_t kv_format, kv_scale;
+    uint64_t token_bytes;
+  } CASES[] = {
+    {CONFIGS "deepseek-v3.json", "", KV_BF16, SCALE_F32, 61 * 1152},
+    {CONFIGS "deepseek-v3.json", ", kv-cache-dtype: fp8", KV_FP8, SCALE_F32, 61 * 576},
+    {CONFIGS "deepseek-v3.json", ", kv-cache-dtype: fp8_ds_mla", KV_FP8_DS_MLA, SCALE_POW2, 61 * 656},
+    {CONFIGS "deepseek-v3.2.json", "", KV_FP8_DS_MLA, SCALE_POW2, 61 * (656 + 132)},
+    {CONFIGS "deepseek-v3.2.json", ", kv-cache-scales: float32", KV_FP8_DS_MLA, SCALE_F32, 61 * (656 + 132)},
+    {CONFIGS "deepseek-v3.2.json", ", kv-cache-dtype: bf16", KV_BF16, SCALE_F32, 61 * (1152 + 132)},
+    {CONFIGS "glm-5.json", "", KV_BF16, SCALE_F32, 78 * (1152 + 132)},
+    {CONFIGS "glm-5.2-fp8.json", "", KV_FP8_DS_MLA, SCALE_POW2, 78 * 656 + 21 * 132},
+  };
+  uint8_t ids[ARRAY_LEN(CASES)][16];
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    char deploy[256];
+    snprintf(deploy, sizeof deploy, "{" SMALL ", kv-memory-bytes: 1GiB%s}", CASES[i].deploy);
+    fixture_bytes file = fixture_plan(CASES[i].path, deploy, NULL);
+    assert_int_equal(header(file)->quant.kv_format, CASES[i].kv_format);
+    assert_int_equal(header(file)->quant.kv_scale, CASES[i].kv_scale);
+    assert_int_equal(header(file)->limits.kv_pages, (1u << 30) / (64 * CASES[i].token_bytes));
+    assert_int_equal(header(file)->limits.attn_tile_tokens, 1);
+    memcpy(ids[i], header(file)->numerics_id, 16);
+    for (size_t j = 0; j < i; j++) assert_memory_not_equal(ids[i], ids[j], 16);
+    free(file.bytes);
+  }
+}
+
+static void formats_that_do_not_fit_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy, *words;
+    status code;
+  } CASES[] = {
+    {CONFIGS "minicpm3-4b.json", "{kv-cache-dtype: fp8_ds_mla}", "needs kv_lora_rank 512, the model has 256", ERR_UNSUPPORTED},
+    {TINY, "{kv-cache-scales: float32}", "of kv-cache-dtype fp8_ds_mla alone", ERR_FORMAT},
+    {TINY, "{kv-cache-dtype: fp8, kv-cache-scales: float32}", "of kv-cache-dtype fp8_ds_mla alone", ERR_FORMAT},
+    {TINY, "{kv-cache-dtype: fp8, parity: fast-prefill}", "kv-cache-dtype is another", ERR_UNSUPPORTED},
+    {CONFIGS "glm-5.json", "{parity: fast-prefill}", "attention is sparse", ERR_UNSUPPORTED},
+    {CONFIGS "glm-5.2-fp8.json", "{parity: fast-prefill, kv-cache-dtype: bf16}", "attention is sparse", ERR_UNSUPPORTED},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = {0};
+    fixture_expect(fixture_try_plan(CASES[i].path, CASES[i].deploy, NULL, &file), CASES[i].code, CASES[i].words);
+    assert_null(file.bytes);
+  }
+}
+
 static void limits_are_checked_by_name(void **state) {
   (void)state;
   static const struct {
@@ -653,6 +708,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
       cmocka_unit_test(long_contexts_have_room_for_groups),
       cmocka_unit_test(fast_prefill_is_another_parity),
+      cmocka_unit_test(formats_follow_from_model_and_deployment),
+      cmocka_unit_test(formats_that_do_not_fit_are_refused),
       cmocka_unit_test(limits_are_checked_by_name),
       cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),
       cmocka_unit_test(free_memory_becomes_pages),
