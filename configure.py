@@ -54,9 +54,10 @@ serve_text serve_tls serve_tokens serve_work
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
-many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
-moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
+decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh fp8_gemm_many.cuh fp8_moe_gemm_many.cuh
+gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu
+mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh
+moe_sort.cu moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
 qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
@@ -162,9 +163,9 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
-    ("gemm", 0, "many.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
+    ("gemm", 0, "many_plain.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
     ("gemm", 0, "many.cuh", "s/blocks \\* MANY_W_BYTES);/0u);/", "reads a stage before its weights have come"),
-    ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 2, "many_plain.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
     ("gemm", 1, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
@@ -174,7 +175,7 @@ FLAWS = [
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
-    ("gemm", 3, "gemm_many.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
+    ("gemm", 3, "gemm_tiles.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
      "rows beyond the count are stored"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),

@@ -1,0 +1,12 @@
+/* fp8_moe_gemm_many.cuh - fp8_moe_gemm for many rows an expert: moe_tiles.cuh of scaled e4m3 numbers. */
+#ifndef VERBATIM_FP8_MOE_GEMM_MANY_CUH
+#define VERBATIM_FP8_MOE_GEMM_MANY_CUH
+#include "moe_tiles.cuh"
+
+extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
+    void fp8_moe_gemm(const __grid_constant__ fp8_moe_gemm_args a, const __grid_constant__ tensor_maps maps) {
+  extern __shared__ u8 shared[];
+  moe_run(a, maps, shared);
+}
+
+#endif
