@@ -38,16 +38,19 @@ enum {
   POINTERS_mla_expand = offsetof(mla_expand_args, n) / 8,
   POINTERS_mla_prefill = offsetof(mla_prefill_args, heads) / 8,
   POINTERS_attn_cut = offsetof(attn_cut_args, heads) / 8,
+  POINTERS_act_quant = offsetof(act_quant_args, rows_kind) / 8,
+  POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
+  POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
   OPTIONAL_embed = 0,
   OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
                      POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
-  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk),
+  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk) | POINTER_BIT(qkv_rope_args, kv_scale),
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
-                      POINTER_BIT(mla_attn_args, pieces),
+                      POINTER_BIT(mla_attn_args, pieces) | POINTER_BIT(mla_attn_args, kv_scale) | POINTER_BIT(mla_attn_args, lists),
   OPTIONAL_mla_fold = POINTER_BIT(mla_fold_args, w_uv) | POINTER_BIT(mla_fold_args, value),
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),
@@ -59,6 +62,9 @@ enum {
   OPTIONAL_mla_expand = 0,
   OPTIONAL_mla_prefill = 0,
   OPTIONAL_attn_cut = 0,
+  OPTIONAL_act_quant = 0,
+  OPTIONAL_fp8_gemm = 0,
+  OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},

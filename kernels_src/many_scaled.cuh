@@ -18,22 +18,23 @@
 #define MANY_APART (SPEC_TILE_ROWS == 64u ? 0u : 128u)           /* token rows between two of its waves */
 #define MANY_WAVES (SPEC_TILE_ROWS == 256u ? 2u : 1u)
 #define MANY_SCALES (MANY_SCALE_BYTES / 4u)
-#define MANY_SCALE_ROWS ((SPEC_TILE_ROWS + 63u) / 64u) /* whose scales a thread brings */
+#define MANY_SCALE_ROWS (SPEC_TILE_ROWS / 64u) /* whose scales a thread brings */
 static_assert(SPEC_DEPTH == 1u, "a stage is a block of scales");
 static_assert(SPEC_TILE_ROWS == 64u || SPEC_TILE_ROWS == 128u || SPEC_TILE_ROWS == 256u, "whole waves of the warpgroups");
 static_assert(SPEC_STAGES * 16u <= MANY_BARRIER_BYTES, "two barriers a stage");
 
 typedef f32 many_chain[MANY_COLUMNS / 2u];
 
-/* Four neighbours from `at` on, of which `left` exist. whole: rows are multiples of four numbers, aligned. */
+/* Four neighbours from `at` on, of which `left` exist, zeros for the others. whole: rows are multiples of four numbers, aligned. */
 NUM float4 many_four(const f32 *at, u32 left, bool whole) {
+  if (left == 0) return {0.0f, 0.0f, 0.0f, 0.0f};
   if (whole) return *(const float4 *)at;
   return {at[0], left > 1u ? at[1] : 0.0f, left > 2u ? at[2] : 0.0f, left > 3u ? at[3] : 0.0f};
 }
 NUM f32 many_of_four(const float4 &v, u32 i) { return i == 0 ? v.x : i == 1u ? v.y : i == 2u ? v.z : v.w; }
 
-/* Warps 2 and 3: the scales of a stage's token rows, and behind them the one of its weights, or of gate and up. Rows that a tile does not
- * have keep what stood there. */
+/* Warps 2 and 3: the scales of a stage's token rows, zeros for those that the tile does not have, and behind them the one of its weights
+ * twice, or of gate and up. */
 template <class WORK> NUM void many_fill_scales(WORK &work, many_ring r, u8 *shared) {
   const u32 blocks = work.a.k / MANY_K, columns = work.a.y_kind == Y_SILU ? work.a.n / 2u : work.a.n, thread = threadIdx.x - 64u;
   const bool whole = blocks % 4u == 0;
@@ -45,19 +46,18 @@ template <class WORK> NUM void many_fill_scales(WORK &work, many_ring r, u8 *sha
     const f32 *x = work.a.x_scale + (u64)(tile.row + thread) * blocks;
     for (u32 first = 0; first < blocks; first += 4u) {
       const u32 left = blocks - first;
-      float4 of_w = {0.0f, 0.0f, 0.0f, 0.0f}, of_x[MANY_SCALE_ROWS];
-      if (thread < 2u) of_w = many_four(w + thread * up * blocks + first, left, whole);
+      const float4 of_w = many_four(w + thread * up * blocks + first, thread < 2u ? left : 0u, whole);
+      float4 of_x[MANY_SCALE_ROWS];
 #pragma unroll
       for (u32 j = 0; j < MANY_SCALE_ROWS; j++)
-        if (thread + j * 64u < tile.rows) of_x[j] = many_four(x + (u64)(j * 64u) * blocks + first, left, whole);
+        of_x[j] = many_four(x + (u64)(j * 64u) * blocks + first, thread + j * 64u < tile.rows ? left : 0u, whole);
 #pragma unroll
       for (u32 i = 0; i < 4u; i++) {
         if (i >= left) break;
         f32 *to = (f32 *)(shared + (r.scales - ptx_shared(shared))) + r.stage * MANY_SCALES;
         ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
 #pragma unroll
-        for (u32 j = 0; j < MANY_SCALE_ROWS; j++)
-          if (thread + j * 64u < tile.rows) to[thread + j * 64u] = many_of_four(of_x[j], i);
+        for (u32 j = 0; j < MANY_SCALE_ROWS; j++) to[thread + j * 64u] = many_of_four(of_x[j], i);
         if (thread < 2u) to[SPEC_TILE_ROWS + thread] = many_of_four(of_w, i);
         __syncwarp();
         if (threadIdx.x % 32u == 0) ptx_barrier_arrive(many_full(r, r.stage));

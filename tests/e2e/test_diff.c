@@ -134,7 +134,7 @@ void __wrap_cpu_qkv_rope(const qkv_rope_args *a, cpu_pool *pool) {
   if (plant.out == OUT_THIRD) {
     uint64_t width = (uint64_t)a->kv_lora_rank + a->rope_dim, position = a->position[plant.row];
     uint64_t page = a->block_table[a->seq[plant.row] * a->block_table_stride + position / 64];
-    flip_half(a->kv + (page * 64 + position % 64) * width + element_of(width));
+    flip_half((bf16 *)a->kv + (page * 64 + position % 64) * width + element_of(width));
     return;
   }
   uint64_t e = element_of((uint64_t)a->heads * a->rope_dim), columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
@@ -440,7 +440,8 @@ static void every_op_is_named(void **state) {
     }
   }
   for (uint32_t k = 0; k < KERNEL_COUNT; k++) { /* this plan is strict, and traces have no place for what only steps or audits see */
-    const bool is_elsewhere = k == KERNEL_mla_expand || k == KERNEL_mla_prefill;
+    const bool is_elsewhere = k == KERNEL_mla_expand || k == KERNEL_mla_prefill || k == KERNEL_act_quant || k == KERNEL_fp8_gemm ||
+                              k == KERNEL_fp8_moe_gemm;
     const bool is_unseen = k == KERNEL_moe_sort || k == KERNEL_sample || k == KERNEL_row_digest || k == KERNEL_attn_cut;
     if (!seen[k] && !is_elsewhere && !is_unseen) fail_msg("no plant in %s", kernels_row(k)->name);
   }
