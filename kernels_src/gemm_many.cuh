@@ -1,4 +1,6 @@
-/* gemm_many.cuh - gemm for many rows: gemm_tiles.cuh of bf16 numbers, any number of batches. */
+/* gemm_many.cuh - gemm for many rows.
+ *
+ * gemm_tiles.cuh of bf16 numbers, any number of batches. */
 #ifndef VERBATIM_GEMM_MANY_CUH
 #define VERBATIM_GEMM_MANY_CUH
 #include "gemm_tiles.cuh"

@@ -55,6 +55,8 @@ static void fp8_gemm_cases(kernel_test *test) {
       {2, 256, 896, Y_SILU, FP8_PLAIN, 8, 0}, {1, 256, 128, Y_SILU, FP8_PLAIN, 0, 0}, {19, 512, 384, Y_SILU, FP8_ANY, 8, 0},
       {40, 256, 256, Y_SILU, FP8_PLAIN, 0, 1}, {3, 72, 7168, 1, FP8_PLAIN, 0, 0},     {9, 96, 256, 1, FP8_NAN, 0, 0},
       {65, 136, 384, 0, FP8_PLAIN, 8, 0},     {130, 264, 256, 1, FP8_LONGEST, 0, 0},  {129, 512, 128, Y_SILU, FP8_ANY, 0, 0},
+      {300, 264, 384, 0, FP8_PLAIN, 0, 1},    {257, 512, 256, Y_SILU, FP8_PLAIN, 8, 0}, {64, 2112, 128, 1, FP8_ANY, 0, 0},
+      {192, 576, 640, 1, FP8_PLAIN, 8, 0},    {128, 128, 128, 0, FP8_CANCELLING, 0, 0},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fp8_case(test, &shapes[i]);
 }
