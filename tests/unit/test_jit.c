@@ -143,6 +143,7 @@ static const variant variants[] = {
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
     {"attn_cut", 1, {THREADS(512)}},
+    {"act_quant", 1, {THREADS(256)}},
 };
 
 static void every_kernel_compiles_and_is_covered(void **state) {
