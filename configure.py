@@ -28,8 +28,8 @@ verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable h32 mla_attn mla_expand mla_fold mla_prefill moe_gemm
-moe_sort qkv_rope rmsnorm router row_digest sample
+adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable h32 index_score mla_attn mla_expand mla_fold mla_prefill
+moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split()
 
 PLANNER = """
@@ -54,7 +54,7 @@ serve_text serve_tls serve_tokens serve_work
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
+decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh index_score.cu index_tiles.cuh many.cuh
 many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
 moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
 qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
@@ -87,7 +87,7 @@ serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tok
 trace_file transcript trig weights
 """.split(),
     "kernel": """
-adjust attn_cut embed gemm mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+adjust attn_cut embed gemm index_score mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
@@ -151,6 +151,8 @@ for stem, tiles in FEW.items():
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
+EMULATED["index_score"] = [{"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": stages}
+                           for heads in (16, 32, 64) for threads, stages in ((640, 9), (512, 3))]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
@@ -283,7 +285,8 @@ TEST_WRAPS = {
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
                         "gemm_lt_find"],
-    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in ("attn_cut", "mla_expand", "mla_prefill")],
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
+        "attn_cut", "index_score", "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],

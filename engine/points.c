@@ -264,6 +264,7 @@ static status add_op(maker *m) {
     case KERNEL_mla_prefill: return add_mla_prefill(m, args);
     case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */
     case KERNEL_attn_cut: break; /* who does what: no numbers */
+    case KERNEL_index_score: break; /* rows as long as a context: the lists made of them are a point */
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }
   return OK;
