@@ -45,10 +45,10 @@ enum {
   OPTIONAL_embed = 0,
   OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
                      POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
-  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk),
+  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk) | POINTER_BIT(qkv_rope_args, kv_scale),
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
-                      POINTER_BIT(mla_attn_args, pieces),
+                      POINTER_BIT(mla_attn_args, pieces) | POINTER_BIT(mla_attn_args, kv_scale) | POINTER_BIT(mla_attn_args, lists),
   OPTIONAL_mla_fold = POINTER_BIT(mla_fold_args, w_uv) | POINTER_BIT(mla_fold_args, value),
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),

@@ -12,7 +12,7 @@
 #include "plan.h"
 
 #define SELF_CHECK_BYTES (1u << 20)     /* the image of a probe, and what its kernel scribbles on behind it */
-#define SELF_CHECK_ARGS_WORDS 20u       /* the largest argument struct, in 8 bytes */
+#define SELF_CHECK_ARGS_WORDS 22u       /* the largest argument struct, in 8 bytes */
 
 typedef struct self_check_launch {
   const char *probe;     /* "batches, bf16"                                                               */

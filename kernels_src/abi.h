@@ -67,11 +67,15 @@ typedef struct qkv_rope_args {
   const bf16 *w_uk;      /* [heads][kv_lora_rank][nope_dim] for the others of q_latent, or null */
   bf16 *q_nope;          /* [T][heads][nope_dim]                                            */
   bf16 *q_latent;        /* [T][heads][kv_lora_rank + rope_dim]: without w_uk the last rope_dim columns are written */
-  bf16 *kv;              /* [pages][64][kv_lora_rank + rope_dim] of this layer              */
+  void *kv;              /* [pages][64] rows of this layer, as kv_format says               */
+  const f32 *kv_scale;   /* [1] of KV_FP8: of this layer; else null                         */
   u32 q_stride, kv_in_stride, heads, nope_dim, rope_dim, kv_lora_rank, block_table_stride;
   f32 eps;
   u32 half_split;        /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
   u32 absorbs;           /* 1: w_uk is given, for steps of one token                        */
+  u32 kv_format;
+  u32 scale_kind;        /* of KV_FP8_DS_MLA                                                */
+  u32 pad;
 } qkv_rope_args;
 
 enum y_kind { /* what a product stores */

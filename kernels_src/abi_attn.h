@@ -18,14 +18,17 @@ typedef struct attn_cut_args {
   u32 slots_max;          /* partial results of a token that there is room for       */
   u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
   u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all         */
-  u32 piece_ns, pad;      /* estimate: each of a worker's pieces but the first       */
+  u32 piece_ns;           /* estimate: each of a worker's pieces but the first       */
+  u32 list_max;           /* as in mla_attn_args                                     */
 } attn_cut_args;
 
 typedef struct mla_attn_args {
   const step_in *step;
   const attn_tile *tiles;
   const bf16 *q;          /* [T][heads][kv_lora_rank + rope_dim]                  */
-  const bf16 *kv;         /* [pages][64][kv_lora_rank + rope_dim] of this layer   */
+  const void *kv;         /* [pages][64] rows of this layer, as kv_format says    */
+  const f32 *kv_scale;    /* [1] of KV_FP8: of this layer; else null              */
+  const u32 *lists;       /* [T][list_max] positions that a token sees, ascending; null: all up to its own */
   const u32 *block_table; /* [max_seqs][block_table_stride]                       */
   bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are not cut  */
   f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
@@ -38,6 +41,8 @@ typedef struct mla_attn_args {
   u32 group_chunks;       /* G */
   u32 slots_max;          /* partial results of a token that there is room for; 0: no tile is cut */
   f32 scale_log2;         /* softmax scale * log2(e), one fp32 number */
+  u32 kv_format;
+  u32 list_max;           /* 0 without lists; with them a tile has one token */
 } mla_attn_args;
 
 typedef struct mla_fold_args {

@@ -9,6 +9,9 @@ enum scale_kind { SCALE_F32 = 0, SCALE_POW2 = 1 };
 
 /* A KV row: bf16; or e4m3 latent columns, an fp32 scale for every 128 of them, bf16 rope columns; or e4m3 with one scale for the layer. */
 enum kv_format { KV_BF16 = 0, KV_FP8_DS_MLA = 1, KV_FP8 = 2 };
+#define KV_ROW_BYTES(kv_format, rank, rope)                                                        \
+  ((kv_format) == KV_BF16 ? ((rank) + (rope)) * 2u : (kv_format) == KV_FP8 ? (rank) + (rope)      \
+                                                   : (rank) + (rank) / SCALE_COLUMNS * 4u + (rope) * 2u)
 
 /* Rows of bf16 numbers as scaled e4m3. */
 typedef struct act_quant_args {

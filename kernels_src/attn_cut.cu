@@ -106,7 +106,8 @@ NUM void sort_rests(cut_block &b, u32 tiles) {
 
 NUM u32 early_blocks(const cut_block &b, const attn_cut_args &a, const attn_piece &p, u32 written_pages) {
   const u32 *pages = a.block_table + (u64)p.tile.seq * a.block_table_stride;
-  const u32 whole = p.tile.position / PAGE_TOKENS, end = p.end_block < whole ? p.end_block : whole; /* before the tile's own tokens */
+  const u32 whole = a.list_max ? 0u : p.tile.position / PAGE_TOKENS; /* before the tile's own tokens; lists are the step's own */
+  const u32 end = p.end_block < whole ? p.end_block : whole;
   u32 page[ATTN_EARLY], early = ATTN_EARLY;
 #pragma unroll
   for (u32 i = 0; i < ATTN_EARLY; i++) page[i] = p.first_block + i < end ? pages[p.first_block + i] : NO_PAGE;
@@ -140,7 +141,8 @@ NUM attn_piece piece_of(const cut_block &b, const attn_cut_args &a, u32 tiles, u
 
 /* No tile is cut where there are too many. */
 NUM void list_tiles(const attn_cut_args &a, u32 tiles) {
-  for (u32 i = blockIdx.x * SPEC_THREADS + threadIdx.x; i < tiles; i += gridDim.x * SPEC_THREADS) a.pieces[i] = attn_whole(a.tiles[i]);
+  for (u32 i = blockIdx.x * SPEC_THREADS + threadIdx.x; i < tiles; i += gridDim.x * SPEC_THREADS)
+    a.pieces[i] = attn_whole(a.tiles[i], a.list_max);
 }
 
 NUM attn_counts cut(cut_block &b, const attn_cut_args &a, u32 tiles) {

@@ -49,15 +49,21 @@ NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(he
 NUM u32 attn_form_rows(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32 ? attn_pass_rows(a->heads) : 64; }
 NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
+/* The last place of a tile's context: its last token's position, or where lists say which tokens are seen, of their most. */
+NUM u32 attn_last_place(attn_tile tile, u32 list_max) {
+  const u32 last = tile.position + tile.count - 1;
+  return list_max > 0 && last >= list_max ? list_max - 1 : last;
+}
+
 NUM attn_extent attn_extent_of(const attn_cut_args *a, attn_tile tile) {
-  const u32 last = tile.position + tile.count - 1, tokens = attn_pass_tokens(a->heads);
+  const u32 last = attn_last_place(tile, a->list_max), tokens = attn_pass_tokens(a->heads);
   const attn_extent e = {last / a->chunk_tokens + 1, last / PAGE_TOKENS + 1, tile.count, (tile.count + tokens - 1) / tokens};
   return e;
 }
 
 /* A tile that is not cut, where there is no list. */
-NUM attn_piece attn_whole(attn_tile tile) {
-  const attn_piece piece = {tile, 0, (tile.position + tile.count - 1) / PAGE_TOKENS + 1, ATTN_WHOLE, 0};
+NUM attn_piece attn_whole(attn_tile tile, u32 list_max) {
+  const attn_piece piece = {tile, 0, attn_last_place(tile, list_max) / PAGE_TOKENS + 1, ATTN_WHOLE, 0};
   return piece;
 }
 

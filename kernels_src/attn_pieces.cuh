@@ -18,7 +18,7 @@ NUM u32 work_count(const mla_attn_args &a) { return (a.pieces ? a.counts->pieces
 /* Where none is cut the last tiles come first: they are the longest. */
 NUM attn_work work_of(const mla_attn_args &a, u32 number) {
   const u32 groups = (a.heads + 63u) / 64u, nth = number / groups, head = number % groups * 64u;
-  const attn_piece piece = a.pieces ? a.pieces[nth] : attn_whole(a.tiles[a.step->tile_count - 1u - nth]);
+  const attn_piece piece = a.pieces ? a.pieces[nth] : attn_whole(a.tiles[a.step->tile_count - 1u - nth], a.list_max);
   return {piece, head, a.heads - head < 64u ? a.heads - head : 64u};
 }
 

@@ -35,7 +35,7 @@ NUM void rotate_columns(const qkv_rope_args &a, bf16 *to, const f32 *src, const 
 NUM void write_row(const qkv_rope_args &a, u32 t, u32 position, u32 page, const float2 *cos_sin, const bf16 (&weight)[HELD], f32 *shared) {
   const u32 j = threadIdx.x, rank = a.kv_lora_rank;
   const f32 *src = a.kv_in + (u64)t * a.kv_in_stride;
-  bf16 *row = a.kv + ((u64)page * PAGE_TOKENS + position % PAGE_TOKENS) * (rank + a.rope_dim);
+  bf16 *row = (bf16 *)a.kv + ((u64)page * PAGE_TOKENS + position % PAGE_TOKENS) * (rank + a.rope_dim);
   f32 v[HELD], p = 0.0f;
 #pragma unroll
   for (u32 e = 0; e < HELD; e++) v[e] = j + e * SPEC_THREADS < rank ? src[j + e * SPEC_THREADS] : 0.0f;

@@ -50,8 +50,9 @@ static check_access *fixed(writer *w, size_t field, bool is_write, uint32_t regi
   return a;
 }
 
-static check_access *kv_pages(writer *w, size_t field, bool is_write, uint64_t row_elements) {
-  uint64_t bytes = times(times(w->l->kv_pages, PAGE_TOKENS), times(row_elements, 2));
+/* The type says what is read there, whatever the format keeps. */
+static check_access *kv_pages(writer *w, size_t field, bool is_write, uint32_t kv_format, uint64_t rank, uint64_t rope) {
+  uint64_t bytes = times(times(w->l->kv_pages, PAGE_TOKENS), KV_ROW_BYTES(kv_format, rank, rope));
   check_access *a = fixed(w, field, is_write, REGION_KV, 0, bytes);
   a->io = CHECK_ACCESS_ANY_IO;
   a->type = TYPE_BF16;
@@ -125,7 +126,8 @@ static void describe_qkv_rope(writer *w, const qkv_rope_args *a) {
     latent->batches = a->heads;
     latent->batch_stride = row * 2;
   }
-  kv_pages(w, FIELD(qkv_rope, kv), true, row);
+  kv_pages(w, FIELD(qkv_rope, kv), true, a->kv_format, a->kv_lora_rank, a->rope_dim);
+  weight(w, FIELD(qkv_rope, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
 }
 
 /* Of a product's result. */
@@ -167,7 +169,9 @@ static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t fold = attn_scratch_floats(attn_form_rows(a), a->kv_lora_rank), piece = sizeof(attn_piece) / 4;
   fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
-  kv_pages(w, FIELD(mla_attn, kv), false, row);
+  kv_pages(w, FIELD(mla_attn, kv), false, a->kv_format, a->kv_lora_rank, a->rope_dim);
+  weight(w, FIELD(mla_attn, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
+  table(w, FIELD(mla_attn, lists), false, TYPE_LISTS, t, a->list_max, a->list_max)->must_be_null = a->list_max == 0;
   describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
   table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent);
   describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
@@ -197,7 +201,7 @@ static void describe_contexts(writer *w, size_t field) {
 static void describe_mla_expand(writer *w, const mla_expand_args *a) {
   uint64_t rows = times(a->piece_pages, PAGE_TOKENS), columns = (uint64_t)a->n + a->rope_dim;
   describe_contexts(w, FIELD(mla_expand, contexts));
-  kv_pages(w, FIELD(mla_expand, kv), false, (uint64_t)a->kv_lora_rank + a->rope_dim);
+  kv_pages(w, FIELD(mla_expand, kv), false, KV_BF16, a->kv_lora_rank, a->rope_dim);
   describe_block_table(w, FIELD(mla_expand, block_table), a->block_table_stride);
   weight(w, FIELD(mla_expand, w), TYPE_BF16, times(a->n, a->kv_lora_rank));
   table(w, FIELD(mla_expand, y), true, TYPE_BF16, rows, columns, columns);

@@ -6,13 +6,13 @@
 #include "base.h"
 #include "plan_format.h"
 
-#define CHECK_ACCESS_MAX 13u
+#define CHECK_ACCESS_MAX 15u
 #define CHECK_ACCESS_ANY_IO UINT32_MAX
 
 /* Of what a buffer holds. Tables of numbers have a type each: one for another would be read beyond its end. */
 enum check_type {
   TYPE_BF16, TYPE_F32, TYPE_STRUCT,
-  TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS
+  TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS
 };
 
 /* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + r * row_stride + b * batch_stride. */

@@ -29,7 +29,7 @@ static bool is_written(const attn_cut_args *a, u32 page) {
 }
 
 static u32 early_blocks(const attn_cut_args *a, const attn_piece *p) {
-  u32 early = 0, end = min_u32(p->end_block, p->tile.position / PAGE_TOKENS);
+  u32 early = 0, end = a->list_max ? 0 : min_u32(p->end_block, p->tile.position / PAGE_TOKENS); /* lists are this step's own */
   const u32 *pages = a->block_table + (u64)p->tile.seq * a->block_table_stride;
   while (early < ATTN_EARLY && p->first_block + early < end && !is_written(a, pages[p->first_block + early])) early++;
   return early;
@@ -79,7 +79,7 @@ void cpu_attn_cut(const attn_cut_args *a, cpu_pool *pool) {
   ASSERT(a->group_chunks > 0 && a->workers > 0 && a->chunk_tokens % PAGE_TOKENS == 0 && a->chunk_tokens > 0);
   *a->counts = (attn_counts){.piece_chunks = choose_piece(a)};
   if (a->step->tile_count > ATTN_CUT_TILES) {
-    for (u32 i = 0; i < a->step->tile_count; i++) a->pieces[a->counts->pieces++] = attn_whole(a->tiles[i]);
+    for (u32 i = 0; i < a->step->tile_count; i++) a->pieces[a->counts->pieces++] = attn_whole(a->tiles[i], a->list_max);
     return;
   }
   for (u32 i = 0; i < a->step->tile_count; i++) {

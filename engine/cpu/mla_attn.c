@@ -1,12 +1,14 @@
 /* mla_attn.c - the CPU twin of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
  *
  * An item is (tile, group of heads) or, where attn_cut made pieces of the contexts, (piece, group of heads). Its rows are the
- * (token, head) pairs, token-major, so that the rows that have reached a given position are always the last ones; a row
- * takes no part in chunks and blocks that lie wholly beyond its position. Read next: h16.h, attn_state.h, mla_fold.c. */
+ * (token, head) pairs, token-major, so that the rows that have reached a given place are always the last ones; a row
+ * takes no part in chunks and blocks that lie wholly beyond its last place. A place is a position, or an entry of the token's list.
+ * Blocks that do not lie in memory as bf16 are gathered first. Read next: h16.h, kv_rows.h, attn_state.h, mla_fold.c. */
 #include "attn_cut.h"
 #include "attn_state.h"
 #include "cpu.h"
 #include "h16_core.h"
+#include "kv_rows.h"
 
 #define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */
 #define PACK_ROWS 2u       /* packing a panel takes as long as this many rows of it */
@@ -21,11 +23,15 @@ typedef struct attn_item {
   const mla_attn_args *a;
   const h16_core *core;
   const u32 *pages;       /* block table row of the sequence     */
+  const u32 *list;        /* of the tile's one token, or null    */
   u32 rows, heads;        /* rows = tokens * heads of this group */
-  u32 last_position;      /* of the last row                     */
+  u32 last_place;         /* of the last row                     */
+  u32 position;           /* of the tile's first token           */
   u32 q_row[H16_ROWS];    /* row of q: token * heads + head      */
-  u32 position[H16_ROWS];
-  u32 valid[H16_ROWS];    /* KV rows of the current block that exist for this row */
+  u32 place[H16_ROWS];    /* the last that a row sees            */
+  u32 valid[H16_ROWS];    /* places of the current block up to that one */
+  bool is_void[PAGE_TOKENS]; /* places of the current block where the list names no token */
+  bf16 gathered[PAGE_TOKENS * (KV_LORA_RANK_MAX + ROPE_DIM_MAX)];
   _Alignas(64) f32 t[H16_ROWS * PAGE_TOKENS];
   _Alignas(64) bf16 p[H16_ROWS * PAGE_TOKENS];
   _Alignas(64) attn_row chunk[H16_ROWS], unit[H16_ROWS], total[H16_ROWS];
@@ -34,11 +40,31 @@ typedef struct attn_item {
 _Static_assert(sizeof(attn_item) <= CPU_SCRATCH_BYTES, "an attention item needs more scratch");
 _Static_assert(sizeof(attn_row) % sizeof(f32) == 0, "rows of O are a fixed number of floats apart");
 
-/* First row whose query has reached `position`. */
-static u32 first_reaching(const attn_item *item, u64 position) {
+/* First row whose query has reached `place`. */
+static u32 first_reaching(const attn_item *item, u64 place) {
   u32 row = 0;
-  while (row < item->rows && item->position[row] < position) row += item->heads;
+  while (row < item->rows && item->place[row] < place) row += item->heads;
   return row;
+}
+
+/* The first `count` rows of a block as bf16, and which of them are void; these are zeros. */
+static const bf16 *read_block(attn_item *item, u32 block, u32 count) {
+  const mla_attn_args *a = item->a;
+  const u32 row_bytes = KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim), width = a->kv_lora_rank + a->rope_dim;
+  memset(item->is_void, 0, sizeof item->is_void);
+  if (!item->list && a->kv_format == KV_BF16) return (const bf16 *)a->kv + (u64)item->pages[block] * PAGE_TOKENS * width;
+  for (u32 j = 0; j < count; j++) {
+    const u32 place = block * PAGE_TOKENS + j, token = item->list ? item->list[place] : place;
+    item->is_void[j] = item->list && token > item->position;
+    bf16 *to = item->gathered + j * width;
+    if (item->is_void[j]) {
+      memset(to, 0, width * sizeof *to);
+      continue;
+    }
+    const u64 row = (u64)item->pages[token / PAGE_TOKENS] * PAGE_TOKENS + token % PAGE_TOKENS;
+    kv_rows_read((const u8 *)a->kv + row * row_bytes, a->kv_format, a->kv_scale, a->kv_lora_rank, a->rope_dim, to);
+  }
+  return item->gathered;
 }
 
 /* Steps 1 to 3 of a block for one row: s in t[] becomes p[]; O and l are rescaled. */
@@ -47,7 +73,7 @@ static void weigh_block(attn_item *item, u32 row) {
   bf16 *p = item->p + row * PAGE_TOKENS;
   attn_row *state = &item->chunk[row];
   u32 valid = item->valid[row];
-  for (u32 j = 0; j < valid; j++) t[j] = num_mul(t[j], scale); /* R4.1 */
+  for (u32 j = 0; j < valid; j++) t[j] = item->is_void[j] ? -INFINITY : num_mul(t[j], scale); /* R4.1 */
   f32 largest = t[0];
   for (u32 j = 1; j < valid; j++) largest = t[j] > largest ? t[j] : largest;
   f32 m = num_raise(state->m, largest);
@@ -77,9 +103,9 @@ static void add_weights(attn_item *item, u32 first) {
 static void run_block(attn_item *item, u32 block) {
   const mla_attn_args *a = item->a;
   u32 width = a->kv_lora_rank + a->rope_dim, first = first_reaching(item, (u64)block * PAGE_TOKENS);
-  const bf16 *kv = a->kv + (u64)item->pages[block] * PAGE_TOKENS * width;
-  u32 rows = item->rows - first, present = min_u32(PAGE_TOKENS, item->last_position - block * PAGE_TOKENS + 1);
-  for (u32 i = first; i < item->rows; i++) item->valid[i] = min_u32(PAGE_TOKENS, item->position[i] - block * PAGE_TOKENS + 1);
+  u32 rows = item->rows - first, present = min_u32(PAGE_TOKENS, item->last_place - block * PAGE_TOKENS + 1);
+  const bf16 *kv = read_block(item, block, present);
+  for (u32 i = first; i < item->rows; i++) item->valid[i] = min_u32(PAGE_TOKENS, item->place[i] - block * PAGE_TOKENS + 1);
   h16_job scores = {.x = a->q, .x_row = item->q_row + first, .ldx = width, .w = kv, .ldw = width, .k = width, .rows = rows};
   scores.n = present;
   scores.y = item->t + first * PAGE_TOKENS;
@@ -103,7 +129,7 @@ static void run_block(attn_item *item, u32 block) {
 static void run_chunk(attn_item *item, u32 chunk) {
   const mla_attn_args *a = item->a;
   u64 start = (u64)chunk * a->chunk_tokens;
-  u64 blocks = (u64)item->last_position / PAGE_TOKENS + 1, end = (start + a->chunk_tokens) / PAGE_TOKENS;
+  u64 blocks = (u64)item->last_place / PAGE_TOKENS + 1, end = (start + a->chunk_tokens) / PAGE_TOKENS;
   for (u32 i = first_reaching(item, start); i < item->rows; i++) {
     item->chunk[i].m = ATTN_M_START;
     item->chunk[i].l = 0.0f;
@@ -117,7 +143,7 @@ static void run_unit(attn_item *item, u64 first, u32 count) {
   const mla_attn_args *a = item->a;
   for (u64 chunk = first; chunk < first + count; chunk++) {
     u64 start = chunk * a->chunk_tokens;
-    if (start > item->last_position) return;
+    if (start > item->last_place) return;
     run_chunk(item, (u32)chunk);
     for (u32 i = first_reaching(item, start); i < item->rows; i++) {
       if (chunk == first)
@@ -132,7 +158,7 @@ static void run_unit(attn_item *item, u64 first, u32 count) {
 static void run_groups(attn_item *item, u32 end) {
   const mla_attn_args *a = item->a;
   u64 group_tokens = (u64)a->chunk_tokens * a->group_chunks;
-  for (u32 group = 0; group < end && group * group_tokens <= item->last_position; group++) {
+  for (u32 group = 0; group < end && group * group_tokens <= item->last_place; group++) {
     run_unit(item, (u64)group * a->group_chunks, a->group_chunks);
     for (u32 i = first_reaching(item, group * group_tokens); i < item->rows; i++) {
       if (group == 0)
@@ -186,11 +212,13 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   const mla_attn_args *a = &run->a;
   attn_item *item = scratch;
   u32 nth = index / run->head_groups, head = index % run->head_groups * run->item_heads;
-  attn_piece piece = a->pieces ? a->pieces[nth] : attn_whole(a->tiles[nth]);
+  attn_piece piece = a->pieces ? a->pieces[nth] : attn_whole(a->tiles[nth], a->list_max);
   const attn_tile *tile = &piece.tile;
   item->a = a;
   item->core = run->core;
   item->pages = a->block_table + (u64)tile->seq * a->block_table_stride;
+  item->list = a->list_max ? a->lists + (u64)tile->row * a->list_max : NULL;
+  item->position = tile->position;
   item->heads = min_u32(run->item_heads, a->heads - head);
   u32 step = H16_ROWS / item->heads;
   for (u32 token = 0; token < tile->count; token += step) {
@@ -199,9 +227,9 @@ static void run_item(void *context, uint32_t index, void *scratch) {
     for (u32 i = 0; i < item->rows; i++) {
       u32 row = token + i / item->heads;
       item->q_row[i] = (tile->row + row) * a->heads + head + i % item->heads;
-      item->position[i] = tile->position + row;
+      item->place[i] = a->list_max ? attn_last_place(*tile, a->list_max) : tile->position + row;
     }
-    item->last_position = item->position[item->rows - 1];
+    item->last_place = item->place[item->rows - 1];
     if (piece.slot == ATTN_WHOLE) run_whole(item);
     else run_piece(item, &piece);
   }
@@ -224,7 +252,7 @@ void cpu_mla_attn(const mla_attn_args *args, cpu_pool *pool) {
   attn_run run = {.a = *args, .core = cpu_isa_core()};
   u32 pieces = args->pieces ? args->counts->pieces : args->step->tile_count;
   ASSERT(args->kv_lora_rank <= KV_LORA_RANK_MAX && args->chunk_tokens % PAGE_TOKENS == 0 && args->chunk_tokens > 0);
-  ASSERT(args->group_chunks > 0 && (args->slots_max == 0 || args->pieces));
+  ASSERT(args->group_chunks > 0 && (args->slots_max == 0 || args->pieces) && (args->list_max == 0 || args->lists));
   run.item_heads = heads_of_items(pieces, args->heads, cpu_pool_threads(pool));
   run.head_groups = (u32)div_up(args->heads, run.item_heads);
   cpu_pool_run(pool, pieces * run.head_groups, run_item, &run);

@@ -1,8 +1,10 @@
 /* qkv_rope.c - the CPU twin of qkv_rope: per token and head the bf16 query without rope, its rotated columns behind the latent ones,
  * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated. With w_uk then the
- * product of each head, as gemm has it.
+ * product of each head, as gemm has it. The row is made as bf16 numbers, of which the cache keeps what its format says.
  * NUMERICS.md "qkv_rope". Read next: rows.h. */
 #include "cpu.h"
+#include "kv_rows.h"
+#include "limits.h"
 #include "rows.h"
 
 static void split_heads(const qkv_rope_args *a, uint32_t token, const f32 *cos_sin) {
@@ -20,10 +22,12 @@ static void write_row(const qkv_rope_args *a, uint32_t token, const f32 *cos_sin
   const f32 *source = a->kv_in + (u64)token * a->kv_in_stride;
   u32 position = a->position[token];
   u64 page = a->block_table[(u64)a->seq[token] * a->block_table_stride + position / PAGE_TOKENS];
-  bf16 *row = a->kv + (page * PAGE_TOKENS + position % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim);
+  u8 *to = (u8 *)a->kv + (page * PAGE_TOKENS + position % PAGE_TOKENS) * KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim);
+  bf16 row[KV_LORA_RANK_MAX + ROPE_DIM_MAX];
   f32 r = rows_norm_factor(source, a->kv_lora_rank, a->eps);
   for (u32 i = 0; i < a->kv_lora_rank; i++) row[i] = rows_norm_apply(source[i], r, a->weight[i], 1);
   rows_rotate(row + a->kv_lora_rank, source + a->kv_lora_rank, cos_sin, a->rope_dim, a->half_split, 1);
+  kv_rows_write(row, a->kv_format, a->kv_scale, a->scale_kind, a->kv_lora_rank, a->rope_dim, to);
 }
 
 static void do_token(void *context, uint32_t token, void *scratch) {

@@ -51,7 +51,7 @@ static void flip(void *word) { *(uint8_t *)word ^= 1; }
   }
 WRAP(embed, a->x)
 WRAP(rmsnorm, a->y)
-WRAP(qkv_rope, a->kv + ((uint64_t)a->block_table[a->seq[0] * a->block_table_stride + a->position[0] / PAGE_TOKENS] * PAGE_TOKENS +
+WRAP(qkv_rope, (bf16 *)a->kv + ((uint64_t)a->block_table[a->seq[0] * a->block_table_stride + a->position[0] / PAGE_TOKENS] * PAGE_TOKENS +
                         a->position[0] % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim))
 WRAP(gemm, a->y)
 WRAP(mla_attn, a->out)

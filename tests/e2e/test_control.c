@@ -26,7 +26,7 @@ int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
 static bool faulty, forgetful, starting;
 
-static const bf16 *last_layer; /* its KV rows: the highest address seen */
+static const void *last_layer; /* its KV rows: the highest address seen */
 
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   starting = true;

@@ -134,7 +134,7 @@ void __wrap_cpu_qkv_rope(const qkv_rope_args *a, cpu_pool *pool) {
   if (plant.out == OUT_THIRD) {
     uint64_t width = (uint64_t)a->kv_lora_rank + a->rope_dim, position = a->position[plant.row];
     uint64_t page = a->block_table[a->seq[plant.row] * a->block_table_stride + position / 64];
-    flip_half(a->kv + (page * 64 + position % 64) * width + element_of(width));
+    flip_half((bf16 *)a->kv + (page * 64 + position % 64) * width + element_of(width));
     return;
   }
   uint64_t e = element_of((uint64_t)a->heads * a->rope_dim), columns = (uint64_t)a->kv_lora_rank + a->rope_dim;

@@ -10,6 +10,7 @@ typedef struct attn_shape {
   u32 chunk_tokens, group_chunks, piece; /* piece: chunks of one when the step is cut, 0: it is not */
   u32 tiles;
   struct { u32 count, seq, position; } tile[5];
+  u32 format, list_max; /* of the cache's rows; most entries of a token's list, 0: without lists */
 } attn_shape;
 
 typedef struct attn_result { f32 m, l, o[512]; } attn_result;
@@ -21,11 +22,21 @@ static inline void attn_fold(attn_result *a, const attn_result *b, u32 rank) {
   a->m = m;
 }
 
-/* One block of one query, row by row of the text. kv: the block's rows; valid: those up to the query's position. */
-static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, u32 valid, u32 rank, u32 columns, f32 scale) {
+/* What a query sees: rows by page, up to a place, but those that are void (null: none is). */
+typedef struct attn_context {
+  const bf16 *kv;
+  const u32 *pages;
+  const u8 *is_void; /* by place */
+  u32 last;          /* place    */
+} attn_context;
+
+/* One block of one query, row by row of the text. kv: the block's rows; valid: those up to the query's place. */
+static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, const u8 *is_void, u32 valid, u32 rank, u32 columns,
+                              f32 scale) {
   bf16 p[64] = {0}, one[64], value[64];
   f32 t[64], top = -INFINITY;
   for (u32 j = 0; j < valid; j++) {
+    if (is_void && is_void[j]) continue;
     t[j] = kernel_test_chain(kv + (size_t)j * columns, q, 1, columns, 0) * scale;
     top = fmaxf(top, t[j]);
   }
@@ -35,24 +46,25 @@ static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, u32
     r->l *= factor;
     r->m = m;
   }
-  for (u32 j = 0; j < valid; j++) p[j] = num_to_bf16(num_exp2_bf16(t[j] - m));
+  for (u32 j = 0; j < valid; j++)
+    if (!is_void || !is_void[j]) p[j] = num_to_bf16(num_exp2_bf16(t[j] - m));
   for (u32 j = 0; j < 64; j++) one[j] = 0x3f80;
   for (u32 i = 0; i < rank; i++) {
-    for (u32 j = 0; j < 64; j++) value[j] = j < valid ? kv[(size_t)j * columns + i] : 0;
+    for (u32 j = 0; j < 64; j++) value[j] = j < valid && (!is_void || !is_void[j]) ? kv[(size_t)j * columns + i] : 0;
     r->o[i] = kernel_test_chain(p, value, 1, 64, r->o[i]);
   }
   r->l = kernel_test_chain(p, one, 1, 64, r->l);
 }
 
-/* Chunks first .. first+count-1 of a query at `position`, folded in order. */
-static inline void attn_unit(attn_result *r, const attn_shape *s, const bf16 *q, const bf16 *kv, const u32 *pages, u32 position,
-                             u32 first, u32 count, f32 scale) {
+/* Chunks first .. first+count-1 of a query, folded in order. */
+static inline void attn_unit(attn_result *r, const attn_shape *s, const bf16 *q, const attn_context *c, u32 first, u32 count, f32 scale) {
   u32 columns = s->rank + s->rope;
-  for (u32 chunk = first; chunk < first + count && chunk * s->chunk_tokens <= position; chunk++) {
+  for (u32 chunk = first; chunk < first + count && chunk * s->chunk_tokens <= c->last; chunk++) {
     attn_result part = {.m = -0x1p60f};
-    for (u32 at = chunk * s->chunk_tokens; at <= position && at < (chunk + 1) * s->chunk_tokens; at += 64) {
-      u32 valid = position - at + 1 < 64 ? position - at + 1 : 64;
-      attn_block(&part, q, kv + (size_t)pages[at / 64] * 64 * columns, valid, s->rank, columns, scale);
+    for (u32 at = chunk * s->chunk_tokens; at <= c->last && at < (chunk + 1) * s->chunk_tokens; at += 64) {
+      u32 valid = c->last - at + 1 < 64 ? c->last - at + 1 : 64;
+      const u8 *is_void = c->is_void ? c->is_void + at : NULL;
+      attn_block(&part, q, c->kv + (size_t)c->pages[at / 64] * 64 * columns, is_void, valid, s->rank, columns, scale);
     }
     if (chunk == first)
       *r = part;

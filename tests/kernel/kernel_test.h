@@ -47,7 +47,7 @@ void kernel_test_keep(kernel_test *test, const void *part, size_t bytes);
 /* fp32 part of an output whose zeros may have either sign and whose NaNs any payload. */
 void kernel_test_loose(kernel_test *test, const void *part, size_t bytes);
 
-/* Runs the case; pointers in args point into the image. Afterwards the image holds the result. */
+/* Runs the case, without variants by the twins alone; pointers in args point into the image. Afterwards the image holds the result. */
 void kernel_test_run(kernel_test *test, const void *args, const kernel_variant *variants, u32 variant_count);
 
 /* main() of a kernel test: cases are run on the CPU, against the golden digest, on the GPU if there is one, and in the emulator if it is

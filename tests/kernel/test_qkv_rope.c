@@ -37,7 +37,7 @@ static void check_query(const qkv_rope_args *a, u32 t) {
 
 static bf16 *row_of(const qkv_rope_args *a, u32 t) {
   u32 page = a->block_table[a->seq[t] * STRIDE + a->position[t] / PAGE_TOKENS];
-  return a->kv + (size_t)(page * PAGE_TOKENS + a->position[t] % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim);
+  return (bf16 *)a->kv + (size_t)(page * PAGE_TOKENS + a->position[t] % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim);
 }
 
 static void check_row(const qkv_rope_args *a, u32 t) {
@@ -78,8 +78,8 @@ static void take_results(kernel_test *test, qkv_rope_args *a, u32 tokens) {
   for (u32 i = 0; i < tokens * a->heads && !a->absorbs; i++) kernel_test_keep(test, a->q_latent + (size_t)i * width, a->kv_lora_rank * 2);
   for (u32 i = 0; i < PAGES * PAGE_TOKENS; i++) {
     bool is_written = false;
-    for (u32 t = 0; t < tokens; t++) is_written |= row_of(a, t) == a->kv + (size_t)i * width;
-    if (!is_written) kernel_test_keep(test, a->kv + (size_t)i * width, width * 2);
+    for (u32 t = 0; t < tokens; t++) is_written |= row_of(a, t) == (bf16 *)a->kv + (size_t)i * width;
+    if (!is_written) kernel_test_keep(test, (bf16 *)a->kv + (size_t)i * width, width * 2);
   }
 }
 
