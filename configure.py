@@ -54,10 +54,11 @@ serve_text serve_tls serve_tokens serve_work
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh index_score.cu index_tiles.cuh many.cuh
-many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
-moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh
+index_score.cu index_tiles.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh
+mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh
+pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
+row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -261,6 +262,23 @@ FLAWS = [
      "a query is overwritten before it has been multiplied"),
     ("qkv_rope", 2, "qkv_absorb.cuh", "s/block - apart, count - apart, shared/block - apart, count - apart + 1u, shared/",
      "tiles are left out"),
+    ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
+    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
+    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
+     "keys are used before they have come"),
+    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_EMPTY + t.at . 8u, t.phase . 1u);//",
+     "a stage is filled before all have left it"),
+    ("index_score", 4, "index_score.cu", "s/ptx_barrier_wait(base + TILE_EMPTY + t.at . 8u, t.phase . 1u);//",
+     "queries are overwritten while they are in use"),
+    ("index_score", 2, "index_score.cu", "s/MULTIPLY_WAIT(0)/MULTIPLY_WAIT(1)/", "products are added up before they are there"),
+    ("index_score", 0, "index_score.cu", "s/position + token + 2u . x + 1u/position + token + 2u * x + 2u/",
+     "a key behind the token is scored"),
+    ("index_score", 2, "index_score.cu", "s/(key . 32u << 4)/0u/", "scales are not where the box puts them"),
+    ("index_score", 4, "index_score.cu", "s/is_mine = next == team/is_mine = next == team \\/ 4u/",
+     "pages of the other teams are left out"),
+    ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
+    ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
+    ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),

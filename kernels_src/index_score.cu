@@ -1,15 +1,14 @@
 /* index_score.cu - scores of the indexer: every token against every key of its context. NUMERICS.md, `index_score`.
  *
- * A tile is up to TILE tokens that follow each other in one sequence; work is (tile, page), dealt to the blocks in shares of equal cost
- * by every block for itself (index_tiles.cuh). One warp feeds: pages by boxes of 66 rows, the scales behind the 64 keys, SPEC_STAGES ahead,
- * and a tile's queries and weights while the tile before is still at work. SPEC_THREADS / 128 warpgroups multiply: 64 keys are the rows of the
- * operand, 128 columns are the heads of GROUP tokens, so that all products of a head and a key are in one thread and the sum over heads
- * needs two exchanges between lanes. In a tile of many tokens each warpgroup has tokens of its own and takes every page, else they take
- * pages by turns. While one adds up its scores the others multiply.
- * Grid: any number of blocks. Dynamic shared bytes: 1024 + 2 * QUERIES_BYTES + SPEC_STAGES * STAGE_BYTES + 512.
- * Bound, on an H200: 2 * heads * 128 FLOPs a pair of token and key at 1,500 TFLOP/s where tiles are full; 132 bytes a key at 4.3 TB/s where a
- * tile has one token, whose products, half of them for nobody, take 256 of the 440 cycles that a page then needs. Estimate for full tiles
- * of 64 heads: a page and two tokens take 256 cycles of the tensor cores, 200 of the instructions' and 192 of shared memory's. */
+ * A tile is up to TILE tokens that follow each other in one sequence; work is (tile, page), of which each block finds its part by itself
+ * (index_tiles.cuh). One warp copies: pages by boxes of 66 rows, 64 keys and their scales, SPEC_STAGES ahead, and a tile's queries and
+ * weights while the one before is at work. The other warpgroups multiply: the rows of the operand are 64 keys, its 128 columns the heads of
+ * GROUP tokens, so that a thread has all heads of a quarter and two exchanges between lanes end the sum. In a tile of many tokens each
+ * warpgroup has a group of its own and takes every page, else they take pages by turns. While one adds up its scores others multiply.
+ * Grid: any number of blocks. Dynamic shared bytes: 1536 + 2 * QUERIES_BYTES + SPEC_STAGES * STAGE_BYTES.
+ * Bound, H200: full tiles 2 * heads * 128 FLOPs a pair of token and key at 1,500 TFLOP/s; tiles of one token 132 bytes a key at 4.3 TB/s.
+ * Estimate, of 64 heads: a page and two tokens take 256 cycles of the tensor cores, 200 of a scheduler's instructions and 192 of shared
+ * memory; a page of one token needs the same and takes 440 cycles to come. */
 #include "spec.cuh"
 #include "index_tiles.cuh"
 

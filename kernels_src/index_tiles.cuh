@@ -1,9 +1,9 @@
 /* index_tiles.cuh - which tiles and pages a block of `index_score` takes. A part of index_score.cu.
  *
- * Every block goes over the step's rows by itself, WINDOW at a time, and lists their tiles. A tile's first row is one that is scored and
- * does not go on from the row before it, or whose position is a multiple of TILE; which tiles there are changes no bit. A page of a tile costs
- * as many units as GROUPS of tokens take turns at the tensor cores, but two at least: one group is bound by memory. The costs of all pages
- * in a row are cut into equal shares, and a page belongs to the block in whose share it begins. It reads the step's inputs only. */
+ * Every block goes over the step's rows by itself, WINDOW at a time, and lists their tiles. A tile begins at a row that is scored and does
+ * not go on from the row before it, or whose position is a multiple of TILE; which tiles there are changes no bit. A page of a tile costs
+ * as much as groups of its tokens take turns at the tensor cores, and two at least: one group is bound by memory. The costs of all pages in
+ * a row are cut into equal parts, and a page belongs to the block in whose part it begins. Reads the step's inputs only. */
 #ifndef VERBATIM_INDEX_TILES_CUH
 #define VERBATIM_INDEX_TILES_CUH
 #include "ptx.cuh"
@@ -60,7 +60,8 @@ NUM u32 index_list_tiles(const index_score_args &a, u32 rows, u32 first, index_l
   const u32 before = i > 0 && i < rows ? row - 1u : row;
   const u32 position = a.position[row], position_before = a.position[before], seq = a.seq[row], seq_before = a.seq[before];
   const bool is_scored = i < rows && position >= a.topk;
-  const bool joins = is_scored && i > 0 && position % TILE != 0 && position > a.topk && position_before == position - 1u && seq_before == seq;
+  const bool goes_on = i > 0 && position_before == position - 1u && seq_before == seq;
+  const bool joins = is_scored && goes_on && position > a.topk && position % TILE != 0;
   const u32 joining = __ballot_sync(WARP_ALL, joins), starts = __ballot_sync(WARP_ALL, is_scored && !joins);
   __syncthreads(); /* all are through with the last window */
   if (lane == 0 && warp <= WINDOW / 32u) list.joins[warp] = joining;
@@ -102,8 +103,8 @@ NUM u32 index_first(const index_list &list, const index_part &part) {
   return before;
 }
 
-/* Whether tile i of the window begins before the part ends; what of it is the block's, which may be nothing. Known to the compiler to be the
- * same in the whole warp. */
+/* Whether tile i of the window begins before the part ends; what of it is the block's, which may be nothing. Known to the compiler to be
+ * the same in the whole warp. */
 NUM bool index_share_of(const index_list &list, const index_part &part, u32 i, index_share &s) {
   if (i >= list.count) return false;
   const u32 begin = ptx_uniform(part.from + (i > 0 ? list.end[i - 1u] : 0u)), end = ptx_uniform(part.from + list.end[i]);

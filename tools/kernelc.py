@@ -21,9 +21,9 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
-decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh index_tiles.cuh many.cuh many_store.cuh mla_decode.cuh
-mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
-ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
+decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh index_tiles.cuh many.cuh many_store.cuh
+mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh
+pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
@@ -85,7 +85,8 @@ def variants(stem):
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
     if stem == "index_score":
-        return [({"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": 9}, 1536 + 2 * 67584 + 9 * 9216) for threads in (512, 640) for heads in (16, 32, 64)]
+        return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "STAGES": 9}, 1536 + 2 * (4 * 16384 + 2048) + 9 * 9216)
+                for heads in (16, 32, 64)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},

@@ -24,7 +24,9 @@ static void run_page(const index_score_args *a, u32 token, u32 page, f32 *d) {
   const u8 *rows = a->cache + (u64)a->block_table[(u64)a->seq[token] * a->block_table_stride + page] * INDEX_PAGE_BYTES;
   const f32 *scales = (const f32 *)(const void *)(rows + PAGE_TOKENS * INDEX_DIM);
   f32 *scores = a->scores + (u64)(token - a->row_first) * a->stride + page * PAGE_TOKENS;
-  h32_job job = {.x = rows, .ldx = INDEX_DIM, .w = a->q_codes + (u64)token * a->heads * INDEX_DIM, .ldw = INDEX_DIM, .y = d, .ldy = a->heads};
+  h32_job job = {.x = rows, .ldx = INDEX_DIM, .w = a->q_codes + (u64)token * a->heads * INDEX_DIM, .ldw = INDEX_DIM};
+  job.y = d;
+  job.ldy = a->heads;
   job.rows = keys;
   job.n = a->heads;
   job.k = INDEX_DIM;
