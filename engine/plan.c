@@ -41,6 +41,7 @@ enum {
   POINTERS_act_quant = offsetof(act_quant_args, rows_kind) / 8,
   POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
   POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
+  POINTERS_index_score = offsetof(index_score_args, heads) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -65,6 +66,7 @@ enum {
   OPTIONAL_act_quant = 0,
   OPTIONAL_fp8_gemm = 0,
   OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
+  OPTIONAL_index_score = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},

@@ -23,7 +23,7 @@ RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory
 HEADERS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
 decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh fp8_gemm_many.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh
-gemm_tiles.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
+gemm_tiles.cuh index_tiles.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
 moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
 qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
 """.split()
@@ -41,7 +41,7 @@ FP8_TILES = [(64, 64, 12, 1, 1, 1), (128, 64, 8, 1, 1, 1), (64, 128, 8, 1, 1, 1)
 FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 128, 6, 1, 1, 0), (128, 128, 6, 1, 2, 0), (128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0)]
 # of moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
-TENSOR_CORE = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
+TENSOR_CORE = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm", "mla_attn", "mla_expand", "mla_prefill", "index_score"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
@@ -100,6 +100,9 @@ def variants(stem):
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
+    if stem == "index_score":
+        return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "STAGES": 9}, 1536 + 2 * (4 * 16384 + 2048) + 9 * 9216)
+                for heads in (16, 32, 64)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
