@@ -34,7 +34,7 @@ index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sor
 
 PLANNER = """
 check check_access check_branches check_values config_field config_index config_quant config_rope deploy_config draft emit flat_yaml
-graph graph_add graph_attention graph_feed guarantees model_config place planner print profile rope
+graph graph_add graph_attention graph_feed graph_index graph_product guarantees model_config place planner print profile rope
 specialise
 """.split()
 

@@ -296,6 +296,7 @@ static status check_io(const check *c) {
     {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
     {"prompt_tiles", io->prompt_tiles, is_fast ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, is_fast ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
+    {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;

@@ -12,7 +12,7 @@
 
 #define SHARED_BYTES_MAX 232448u /* dynamic shared memory of a block, compute capability 9.0 */
 #define NO_BUFFER UINT32_MAX
-#define ROW_COUNTS_MAX 64u
+#define ROW_COUNTS_MAX 256u
 #define ARGS_BYTES_MAX 256u
 
 /* Some times what the largest model needs, so that any bytes get their verdict in seconds. */
@@ -28,6 +28,7 @@ typedef struct buffer_state { /* what a simulated step has written of a work buf
   run *runs;                  /* disjoint, not touching, ascending */
   uint32_t count, capacity;
   uint32_t type;
+  uint32_t layer;             /* of the op that began it */
   uint64_t row_stride, rows;
 } buffer_state;
 
@@ -54,7 +55,7 @@ typedef struct checker {
   buffer_state *states;  /* [buffers] */
   uint32_t prompt_rows;  /* of the simulated step, which ops of prompts write beside what those of made rows write */
   uint32_t slots_max;    /* of the attention's ops, once one has been seen */
-  uint8_t kv_written[LAYERS_MAX]; /* by ops of the simulated step */
+  uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* by ops of the simulated step */
 } checker;
 
 /* === Tables ============================================================================================================= */
@@ -178,7 +179,7 @@ static status check_weight(const checker *c, uint64_t start, uint64_t bytes, uin
   for (; at < start + bytes && low < c->h->tensors.count; low++) {
     const plan_tensor *t = &c->tensors[c->placed[low].index];
     if (t->offset != at) break;
-    if ((t->dtype == DTYPE_F32) != (type == TYPE_F32))
+    if (type != (t->dtype == DTYPE_F32 ? TYPE_F32 : t->dtype == DTYPE_E4M3 ? TYPE_E4M3 : TYPE_BF16))
       return FAIL(ERR_FORMAT, "check: op %s reads tensor %s with the wrong dtype", op, text(c, t->name));
     at += tensor_bytes(t);
   }
@@ -301,6 +302,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
                   (unsigned long long)stages, k->threads);
     shared = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
   }
+  if (k->kernel == OP_index_topk) shared = 4 * (uint64_t)spec_of(c, k, "SPEC_HELD");
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
                 (unsigned long long)shared);
@@ -442,6 +444,22 @@ static bool has_run(const buffer_state *s, uint64_t start, uint64_t end) {
   return false;
 }
 
+/* A write of rows behind those that are written already, in the same columns. */
+static status add_rows(buffer_state *s, const check_access *a, uint64_t base, const char *name, const char *buffer) {
+  bool is_alike = s->count == 1 && s->runs[0].start == base + a->start && s->runs[0].end == base + a->start + a->run_bytes;
+  if (!a->is_write || a->batches != 1 || !is_alike || a->first_row != s->rows)
+    return FAIL(ERR_FORMAT, "check: op %s uses rows of %s that do not follow those written before", name, buffer);
+  s->rows += a->rows;
+  return OK;
+}
+
+/* The layer whose indexer chooses for this one. */
+static uint32_t lists_layer(const checker *c, uint32_t layer) {
+  const uint64_t *shared = c->h->quant.index_shared;
+  while (layer > 0 && layer < LAYERS_MAX && (shared[layer / 64] >> layer % 64 & 1) != 0) layer--;
+  return layer;
+}
+
 static status touch_work(checker *c, const plan_op *op, uint32_t home, const check_access *a, uint64_t base) {
   const char *name = text(c, op->name), *buffer = text(c, c->buffers[home].name);
   buffer_state *s = &c->states[home];
@@ -452,13 +470,17 @@ static status touch_work(checker *c, const plan_op *op, uint32_t home, const che
   uint64_t rows = a->rows + (a->is_write && op->rows_kind == ROWS_MADE ? c->prompt_rows : 0);
   if (a->is_write && is_new) {
     s->row_stride = a->row_stride;
-    s->rows = rows;
+    s->rows = a->first_row ? 0 : rows;
     s->type = a->type;
+    s->layer = op->layer;
   }
   if (!a->is_write && is_new) return FAIL(ERR_FORMAT, "check: op %s reads %s before anything is written to it", name, buffer);
   if (s->row_stride != a->row_stride || s->type != a->type)
     return FAIL(ERR_FORMAT, "check: op %s and the writer of %s differ in its row stride or type", name, buffer);
   if (!a->is_write && rows > s->rows) return FAIL(ERR_FORMAT, "check: op %s reads more rows of %s than are written", name, buffer);
+  if (a->type == TYPE_LISTS && s->layer != lists_layer(c, op->layer))
+    return FAIL(ERR_FORMAT, "check: op %s uses lists of layer %u, expected of layer %u", name, s->layer, lists_layer(c, op->layer));
+  if (a->first_row) return add_rows(s, a, base, name, buffer);
   if (a->is_write && rows < s->rows) s->rows = rows;
   for (uint64_t b = 0; b < a->batches; b++) {
     uint64_t start = base + a->start + b * a->batch_stride;
@@ -475,14 +497,26 @@ static const plan_fixup *find_fixup(const checker *c, const plan_op *op, uint32_
   return NULL;
 }
 
-/* The op's own layer's rows, which are written once in a step, and not read before. */
-static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t base) {
+/* Layers below this one that have an indexer. */
+static uint32_t count_indexers(const checker *c, uint32_t layer) {
+  const uint64_t *shared = c->h->quant.index_shared;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < layer && c->h->quant.index_heads; i++) count += (shared[i / 64] >> i % 64 & 1) == 0;
+  return count;
+}
+
+/* The op's own layer's rows or keys, which are written once in a step, and not read before. offset: in the region. */
+static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t offset, uint64_t base) {
   const char *name = text(c, op->name);
-  if (op->layer >= c->h->model.layers || base != op->layer * a->run_bytes)
-    return FAIL(ERR_FORMAT, "check: op %s uses another layer's KV rows", name);
-  if (a->is_write == c->kv_written[op->layer])
-    return FAIL(ERR_FORMAT, "check: op %s: KV rows of layer %u are %s", name, op->layer, a->is_write ? "written twice" : "not written yet");
-  c->kv_written[op->layer] = 1;
+  const bool are_keys = a->type == TYPE_INDEX_PAGES;
+  uint8_t *written = are_keys ? c->keys_written : c->kv_written;
+  if (op->layer >= c->h->model.layers || (are_keys && lists_layer(c, op->layer) != op->layer) ||
+      (are_keys ? offset != c->h->io.index + count_indexers(c, op->layer) * a->run_bytes : base != op->layer * a->run_bytes))
+    return FAIL(ERR_FORMAT, "check: op %s uses another layer's %s", name, are_keys ? "keys" : "KV rows");
+  if (a->is_write == written[op->layer])
+    return FAIL(ERR_FORMAT, "check: op %s: %s of layer %u are %s", name, are_keys ? "keys" : "KV rows", op->layer,
+                a->is_write ? "written twice" : "not written yet");
+  written[op->layer] = 1;
   return OK;
 }
 
@@ -505,7 +539,7 @@ static status touch(checker *c, const plan_op *op, const check_access *a) {
     if (f->offset != place) return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
   }
   if (!a->is_write) c->is_read[home] = 1;
-  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO) TRY(touch_kv(c, op, a, base));
+  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO) TRY(touch_kv(c, op, a, f->offset, base));
   if (a->region == REGION_WEIGHTS) return check_weight(c, f->offset, a->run_bytes, a->type, name);
   return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
 }
@@ -566,6 +600,7 @@ static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logi
   outcome done = {0};
   c->prompt_rows = tokens - made;
   memset(c->kv_written, 0, sizeof c->kv_written);
+  memset(c->keys_written, 0, sizeof c->keys_written);
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
@@ -574,7 +609,8 @@ static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logi
     TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0}, &done));
   }
   for (uint32_t i = 0; i < c->h->model.layers; i++)
-    if (!c->kv_written[i]) return FAIL(ERR_FORMAT, "check: no op writes KV rows of layer %u in a step of %u tokens", i, tokens);
+    if (!c->kv_written[i] || c->keys_written[i] != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
+      return FAIL(ERR_FORMAT, "check: no op writes KV rows or keys of layer %u in a step of %u tokens", i, tokens);
   uint32_t heads = logits > 0;
   if (done.tokens != heads || done.digests != heads)
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);

@@ -31,6 +31,8 @@ static void add_io(graph *g) {
   g->q_scale = m->q_scale_beta != 0 ? graph_add_fixed(g, REGION_TABLES, l->max_len * UINT64_C(4), "q_scale") : DRAFT_NONE;
   g->kv = graph_add_fixed(g, REGION_KV, m->layers * graph_attention_kv_bytes(g), "kv");
   g->history = graph_add_fixed(g, REGION_KV, (uint64_t)l->kv_pages * PAGE_TOKENS * 4, "history");
+  const uint64_t index_bytes = plan_index_bytes(&g->plan->quant, m->layers, l->kv_pages);
+  g->index = index_bytes ? graph_add_fixed(g, REGION_KV, index_bytes, "index") : DRAFT_NONE;
 }
 
 static void add_embed(graph *g) {
@@ -74,8 +76,9 @@ static uint32_t add_head(graph *g, bool is_tied) {
   return logits.buffer;
 }
 
-void graph_build(draft *plan, const profile *known, bool is_tied) {
-  graph *g = &(graph){.plan = plan, .known = known, .m = &plan->model, .l = &plan->limits, .layer = UINT32_MAX};
+void graph_build(draft *plan, const profile *known, const config_quant *products, bool is_tied) {
+  graph *g = &(graph){.plan = plan, .known = known, .products = products, .m = &plan->model, .l = &plan->limits,
+                      .layer = UINT32_MAX, .kv_scale = DRAFT_NONE, .chosen = DRAFT_NONE};
   ASSERT(g->l->split_rows_max >= 1 && g->l->split_rows_max <= g->l->max_batch_tokens);
   ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);
   g->rows = align_up(g->l->max_batch_tokens, GRAPH_ROWS_PAD);
@@ -91,7 +94,7 @@ void graph_build(draft *plan, const profile *known, bool is_tied) {
   uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
-                         g->prompt_tiles, g->contexts};
+                         g->prompt_tiles, g->contexts, g->index};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = graph_add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

@@ -35,23 +35,50 @@ uint32_t graph_add_weight_begin(graph *g, const char *what) {
   return buffer;
 }
 
-void graph_add_tensor(graph *g, const char *name, plan_tensor tensor) {
+/* Of a tensor of the layer at hand. */
+static uint32_t tensor_name(graph *g, const char *name) {
   char full[NAME_BYTES_MAX];
   int length = g->layer == UINT32_MAX ? snprintf(full, sizeof full, "%s", name)
                                       : snprintf(full, sizeof full, "model.layers.%u.%s", g->layer, name);
   ASSERT(length > 0 && (size_t)length < sizeof full);
-  tensor.name = draft_text(g->plan, full);
-  tensor.scale_name = PLAN_NO_SCALE;
+  return draft_text(g->plan, full);
+}
+
+static void add_tensor(graph *g, plan_tensor tensor) {
+  static const uint32_t ELEMENT_BYTES[] = {[DTYPE_BF16] = 2, [DTYPE_F32] = 4, [DTYPE_E4M3] = 1};
   tensor.offset = g->weight_bytes;
-  uint64_t bytes = (uint64_t)tensor.row_count * tensor.batches * tensor.cols * (tensor.dtype == DTYPE_F32 ? 4 : 2);
+  uint64_t bytes = (uint64_t)tensor.row_count * tensor.batches * tensor.cols * ELEMENT_BYTES[tensor.dtype];
   *(plan_tensor *)draft_append(&g->plan->tensors, 1) = tensor;
   g->weight_bytes += bytes;
   draft_buffer_at(g->plan, g->plan->buffers.count - 1)->bytes += bytes;
 }
 
+void graph_add_tensor(graph *g, const char *name, plan_tensor tensor) {
+  tensor.name = tensor_name(g, name);
+  tensor.scale_name = PLAN_NO_SCALE;
+  add_tensor(g, tensor);
+}
+
+void graph_add_module(graph *g, const char *module, bool is_scaled, plan_tensor tensor) {
+  char name[NAME_BYTES_MAX];
+  snprintf(name, sizeof name, "%s.weight", module);
+  tensor.name = tensor_name(g, name);
+  snprintf(name, sizeof name, "%s.weight_scale_inv", module);
+  tensor.scale_name = is_scaled ? tensor_name(g, name) : PLAN_NO_SCALE;
+  add_tensor(g, tensor);
+}
+
 uint32_t graph_add_weight(graph *g, const char *what, const char *name, uint32_t rows, uint32_t cols) {
   uint32_t buffer = graph_add_weight_begin(g, what);
   graph_add_tensor(g, name, graph_whole(rows, cols));
+  return buffer;
+}
+
+uint32_t graph_add_vector(graph *g, const char *what, const char *name, uint32_t cols) {
+  plan_tensor tensor = graph_whole(1, cols);
+  tensor.dtype = DTYPE_F32;
+  uint32_t buffer = graph_add_weight_begin(g, what);
+  graph_add_tensor(g, name, tensor);
   return buffer;
 }
 

@@ -5,6 +5,7 @@
 #ifndef VERBATIM_GRAPH_ADD_H
 #define VERBATIM_GRAPH_ADD_H
 #include "abi.h"
+#include "config_quant.h"
 #include "draft.h"
 #include "profile.h"
 
@@ -17,6 +18,7 @@ typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
 typedef struct graph {
   draft *plan;
   const profile *known;
+  const config_quant *products;
   const plan_model *m;
   const plan_limits *l;
   uint64_t rows, logit_rows; /* padded */
@@ -25,6 +27,9 @@ typedef struct graph {
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
+  uint32_t kv_scale;         /* of the layer at hand, or DRAFT_NONE */
+  uint32_t index;            /* pages of all indexers, or DRAFT_NONE */
+  uint32_t chosen;           /* tokens that the layer attends to, or DRAFT_NONE: all */
   uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts attend in a form of their own */
   uint32_t table;            /* the embedding */
   uint32_t x;                /* residual stream */
@@ -71,6 +76,12 @@ static inline plan_tensor graph_whole(uint32_t rows, uint32_t cols) {
   return (plan_tensor){.dtype = DTYPE_BF16, .rows = rows, .cols = cols, .row_count = rows, .row_step = rows, .batches = 1};
 }
 uint32_t graph_add_weight(graph *g, const char *what, const char *name, uint32_t rows, uint32_t cols);
+
+/* Of fp32 numbers. */
+uint32_t graph_add_vector(graph *g, const char *what, const char *name, uint32_t cols);
+
+/* The bf16 weight of a module; scaled: of e4m3 codes and their scales. */
+void graph_add_module(graph *g, const char *module, bool is_scaled, plan_tensor tensor);
 
 void graph_add_op_rows(graph *g, op_call call);
 

@@ -3,46 +3,47 @@
  * Must not know where anything lies in memory. Read next: specialise.h. */
 #include "graph_feed.h"
 #include <stdio.h>
+#include "graph_product.h"
 #include "model_config.h"
 #include "specialise.h"
 
 typedef struct mlp { /* a dense feed-forward part: its weights */
   const char *label;
-  uint32_t inter, gate_up, down;
+  uint32_t inter;
+  product_weight gate_up, down;
 } mlp;
 
-/* prefix: "mlp" or "mlp.shared_experts". */
-static mlp add_mlp_weights(graph *g, const char *prefix, const char *label, uint32_t inter) {
+/* of: "mlp" or "mlp.shared_experts"; its products: gate_up and the next one. */
+static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t inter, uint32_t gate_up) {
   const plan_model *m = g->m;
-  char name[NAME_BYTES_MAX], what[NAME_BYTES_MAX];
-  snprintf(what, sizeof what, "%sgate_up weight", label);
-  mlp part = {.label = label, .inter = inter, .gate_up = graph_add_weight_begin(g, what)};
-  snprintf(name, sizeof name, "%s.gate_proj.weight", prefix);
-  graph_add_tensor(g, name, graph_whole(inter, m->hidden));
-  snprintf(name, sizeof name, "%s.up_proj.weight", prefix);
-  graph_add_tensor(g, name, graph_whole(inter, m->hidden));
-  snprintf(what, sizeof what, "%sdown weight", label);
-  snprintf(name, sizeof name, "%s.down_proj.weight", prefix);
-  part.down = graph_add_weight(g, what, name, m->hidden, inter);
+  char what[NAME_BYTES_MAX];
+  const product_part up[] = {{of, "gate_proj", inter, gate_up, NULL}, {of, "up_proj", inter, gate_up, NULL}};
+  const product_part down = {of, "down_proj", m->hidden, gate_up + 1, NULL};
+  mlp part = {.label = label, .inter = inter};
+  snprintf(what, sizeof what, "%sgate_up", label);
+  part.gate_up = graph_product_weight(g, what, up, 2, 0, m->hidden);
+  snprintf(what, sizeof what, "%sdown", label);
+  part.down = graph_product_weight(g, what, &down, 1, 0, inter);
   return part;
 }
 
 /* gate and up as one product with its silu. */
-static matrix add_mlp_up(graph *g, matrix h, const mlp *part, uint32_t order) {
+static matrix add_mlp_up(graph *g, product_rows *h, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
   matrix activated = graph_add_matrix(g, g->rows, part->inter, 2, what);
-  graph_add_gemm(g, what, h, part->gate_up, activated,
-                 (gemm_args){.n = 2 * part->inter, .k = g->m->hidden, .y_kind = Y_SILU, .order = order});
+  graph_product_add(g, what, h, part->gate_up, activated, (gemm_args){.n = 2 * part->inter, .y_kind = Y_SILU, .order = order});
   return activated;
 }
 
 /* Returns fp32 [rows][hidden]. */
 static matrix add_mlp_down(graph *g, matrix activated, const mlp *part, uint32_t order) {
-  char what[NAME_BYTES_MAX];
+  char what[NAME_BYTES_MAX], up[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sdown", part->label);
+  snprintf(up, sizeof up, "%sgate_up", part->label);
   matrix out = graph_add_matrix(g, g->rows, g->m->hidden, 4, what);
-  graph_add_gemm(g, what, activated, part->down, out, (gemm_args){.n = g->m->hidden, .k = part->inter, .y_kind = Y_F32, .order = order});
+  product_rows rows = graph_product_rows(activated, up);
+  graph_product_add(g, what, &rows, part->down, out, (gemm_args){.n = g->m->hidden, .y_kind = Y_F32, .order = order});
   return out;
 }
 
@@ -51,12 +52,9 @@ typedef struct routing { /* buffers of the router's decisions */
   uint32_t sort_from; /* rows from which the pairs are sorted by an op of its own */
 } routing;
 
-typedef struct row_range { /* launch rows; none where min lies above max */
-  uint32_t min, max;
-} row_range;
-
 typedef struct moe { /* the weights of a layer with experts */
-  uint32_t router, bias, gate_up, down; /* bias: DRAFT_NONE without it */
+  uint32_t router, bias; /* bias: DRAFT_NONE without it */
+  product_weight gate_up, down;
   mlp shared;
 } moe;
 
@@ -65,10 +63,7 @@ static void add_router_weights(graph *g, moe *w) {
   w->router = graph_add_weight(g, "router weight", "mlp.gate.weight", m->experts, m->hidden);
   w->bias = DRAFT_NONE;
   if (!model_config_has_bias(m)) return;
-  plan_tensor tensor = graph_whole(1, m->experts);
-  tensor.dtype = DTYPE_F32;
-  w->bias = graph_add_weight_begin(g, "router bias");
-  graph_add_tensor(g, "mlp.gate.e_score_correction_bias", tensor);
+  w->bias = graph_add_vector(g, "router bias", "mlp.gate.e_score_correction_bias", m->experts);
 }
 
 static matrix add_router_logits(graph *g, matrix h, uint32_t weight, uint32_t order) {
@@ -117,16 +112,30 @@ static void add_moe_sort(graph *g, const routing *r, matrix x, matrix x_sorted, 
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max});
 }
 
-static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, matrix x, uint32_t weight, matrix y,
+/* row_token: DRAFT_NONE where x stands in sorted order. */
+static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, product_rows *x, product_weight weight, matrix y,
                          row_range rows, moe_gemm_args a) {
-  a.ldx = a.k = x.stride;
+  a.ldx = a.k = x->x.stride;
   a.experts = g->m->experts;
   a.top_k = g->m->top_k;
+  fp8_moe_gemm_args f = {.n = a.n, .k = a.k, .experts = a.experts, .top_k = a.top_k, .y_kind = a.y_kind};
   const draft_ref refs[] = {ARG(moe_gemm_args, step, g->step, 0), ARG(moe_gemm_args, expert_first, r->expert_first, 0),
-                            ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x.buffer, x.offset),
-                            ARG(moe_gemm_args, w, weight, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
-  graph_add_op_rows(g, (op_call){.kernel = OP_moe_gemm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs,
-                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max});
+                            ARG(moe_gemm_args, row_token, row_token, 0), ARG(moe_gemm_args, x, x->x.buffer, x->x.offset),
+                            ARG(moe_gemm_args, w, weight.w, 0), ARG(moe_gemm_args, y, y.buffer, y.offset)};
+  const draft_ref scaled[] = {ARG(fp8_moe_gemm_args, step, g->step, 0), ARG(fp8_moe_gemm_args, expert_first, r->expert_first, 0),
+                              ARG(fp8_moe_gemm_args, row_token, row_token, 0), ARG(fp8_moe_gemm_args, x, x->codes, 0),
+                              ARG(fp8_moe_gemm_args, x_scale, x->scales, 0), ARG(fp8_moe_gemm_args, w, weight.w, 0),
+                              ARG(fp8_moe_gemm_args, w_scale, weight.scales, 0), ARG(fp8_moe_gemm_args, y, y.buffer, y.offset)};
+  op_call call = {.kernel = OP_moe_gemm, .what = what, .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max};
+  if (weight.scales != DRAFT_NONE) {
+    call.kernel = OP_fp8_moe_gemm;
+    call.args = &f;
+    call.args_bytes = sizeof f;
+    call.refs = scaled;
+    call.ref_count = ARRAY_LEN(scaled);
+  }
+  graph_add_op_rows(g, call);
 }
 
 /* Few rows are gathered by the experts' first product itself; many are copied into sorted order before it. */
@@ -146,29 +155,34 @@ static matrix add_sort(graph *g, const routing *r, matrix h) {
   return sorted;
 }
 
-static void add_experts_up(graph *g, const routing *r, matrix h, matrix sorted, uint32_t weight, matrix activated) {
+static void add_experts_up(graph *g, const routing *r, product_rows *h, matrix sorted, product_weight weight, matrix activated) {
   const moe_gemm_args a = {.n = 2 * g->m->moe_inter, .y_kind = Y_SILU};
   const row_range many = many_rows(g);
+  product_rows rows = graph_product_rows(sorted, "experts x");
+  rows.mul = g->m->top_k;
+  if (many.min <= many.max) graph_product_prepare(g, &rows, weight, many);
   add_moe_gemm(g, "experts gate_up", r, r->row_token, h, weight, activated, few_rows(g), a);
-  if (many.min <= many.max) add_moe_gemm(g, "experts gate_up", r, DRAFT_NONE, sorted, weight, activated, many, a);
+  if (many.min <= many.max) add_moe_gemm(g, "experts gate_up", r, DRAFT_NONE, &rows, weight, activated, many, a);
+}
+
+static matrix add_experts_down(graph *g, const routing *r, matrix activated, product_weight weight) {
+  matrix y = graph_add_matrix(g, g->rows * g->m->top_k, g->m->hidden, 4, "experts down");
+  product_rows rows = graph_product_rows(activated, "experts gate_up");
+  rows.mul = g->m->top_k;
+  graph_product_prepare(g, &rows, weight, graph_product_all(g));
+  add_moe_gemm(g, "experts down", r, DRAFT_NONE, &rows, weight, y, graph_product_all(g),
+               (moe_gemm_args){.n = g->m->hidden, .y_kind = Y_F32});
+  return y;
 }
 
 /* The weights of all experts, in ascending id: [experts][2 * moe_inter][hidden] and [experts][hidden][moe_inter]. */
-static void add_expert_weights(graph *g, uint32_t *gate_up, uint32_t *down) {
+static void add_expert_weights(graph *g, moe *w) {
   const plan_model *m = g->m;
-  char name[NAME_BYTES_MAX];
-  *gate_up = graph_add_weight_begin(g, "experts gate_up weight");
-  for (uint32_t e = 0; e < m->experts; e++) {
-    snprintf(name, sizeof name, "mlp.experts.%u.gate_proj.weight", e);
-    graph_add_tensor(g, name, graph_whole(m->moe_inter, m->hidden));
-    snprintf(name, sizeof name, "mlp.experts.%u.up_proj.weight", e);
-    graph_add_tensor(g, name, graph_whole(m->moe_inter, m->hidden));
-  }
-  *down = graph_add_weight_begin(g, "experts down weight");
-  for (uint32_t e = 0; e < m->experts; e++) {
-    snprintf(name, sizeof name, "mlp.experts.%u.down_proj.weight", e);
-    graph_add_tensor(g, name, graph_whole(m->hidden, m->moe_inter));
-  }
+  const product_part up[] = {{"mlp.experts", "gate_proj", m->moe_inter, PRODUCT_EXPERTS, NULL},
+                             {"mlp.experts", "up_proj", m->moe_inter, PRODUCT_EXPERTS, NULL}};
+  const product_part down = {"mlp.experts", "down_proj", m->hidden, PRODUCT_EXPERTS, NULL};
+  w->gate_up = graph_product_weight(g, "experts gate_up", up, 2, m->experts, m->hidden);
+  w->down = graph_product_weight(g, "experts down", &down, 1, m->experts, m->moe_inter);
 }
 
 /* The op that is added next waits for the ops of the side branch, the first of which is `first`. What ops between these use lives as long
@@ -185,43 +199,43 @@ static void join_side(graph *g, uint32_t first) {
 
 /* The shared experts need nothing of the routing: they run beside it and the experts or, in steps of one branch, between its short ops, so
  * that their weights are on their way meanwhile. */
-static void add_moe(graph *g, matrix h) {
+static void add_moe(graph *g, product_rows *h) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
   uint32_t shared = DRAFT_NONE;
   matrix half = {0};
   moe w = {0};
   add_router_weights(g, &w);
-  add_expert_weights(g, &w.gate_up, &w.down);
+  add_expert_weights(g, &w);
   bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
-  if (m->shared_experts) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", m->shared_experts * m->moe_inter);
+  const uint32_t inter = m->shared_experts * m->moe_inter;
+  if (inter) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", inter, PRODUCT_SHARED_GATE_UP);
+  graph_product_prepare(g, h, w.gate_up, graph_product_all(g)); /* for both branches */
   const uint32_t first = beside ? ORDER_FIRST : ORDER_CHAIN, second = beside ? ORDER_BESIDE : ORDER_CHAIN;
   uint32_t side = g->plan->ops.count;
   g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
   if (m->shared_experts) half = add_mlp_up(g, h, &w.shared, first);
   g->branch = BRANCH_MAIN;
-  matrix logits = add_router_logits(g, h, w.router, second);
+  matrix logits = add_router_logits(g, h->x, w.router, second);
   g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
   if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared, first).buffer;
   g->branch = BRANCH_MAIN;
   routing r = add_router(g, logits, w.bias, second);
-  matrix sorted = add_sort(g, &r, h);
+  matrix sorted = add_sort(g, &r, h->x);
   matrix activated = graph_add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
   add_experts_up(g, &r, h, sorted, w.gate_up, activated);
-  matrix y = graph_add_matrix(g, pairs, m->hidden, 4, "experts down");
-  add_moe_gemm(g, "experts down", &r, DRAFT_NONE, activated, w.down, y, (row_range){1, g->l->max_batch_tokens},
-               (moe_gemm_args){.n = m->hidden, .y_kind = Y_F32});
+  matrix y = add_experts_down(g, &r, activated, w.down);
   if (beside) join_side(g, side); /* with the next norm, which adds all of it */
   g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 
 void graph_feed_add(graph *g) {
   const plan_model *m = g->m;
-  matrix h = graph_add_block_norm(g, "post_norm", "post_attention_layernorm.weight");
+  product_rows h = graph_product_rows(graph_add_block_norm(g, "post_norm", "post_attention_layernorm.weight"), "post_norm");
   if (g->layer >= m->dense_layers) {
-    add_moe(g, h);
+    add_moe(g, &h);
     return;
   }
-  mlp dense = add_mlp_weights(g, "mlp", "", m->inter);
-  g->adds.delta = add_mlp_down(g, add_mlp_up(g, h, &dense, ORDER_CHAIN), &dense, ORDER_CHAIN).buffer;
+  mlp dense = add_mlp_weights(g, "mlp", "", m->inter, PRODUCT_GATE_UP);
+  g->adds.delta = add_mlp_down(g, add_mlp_up(g, &h, &dense, ORDER_CHAIN), &dense, ORDER_CHAIN).buffer;
 }
