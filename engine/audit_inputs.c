@@ -78,14 +78,6 @@ static uint32_t reads_of_score(const index_score_args *a, read_run *out) {
   return 4;
 }
 
-/* Whether the rows that the pointer at args_offset names are what the sort before the op leaves. */
-static bool is_sorted(const plan *p, uint32_t op, uint32_t args_offset) {
-  uint32_t sort = op_before(p, op, KERNEL_moe_sort);
-  const plan_fixup *x = find_fixup(p, op, args_offset);
-  const plan_fixup *left = sort == AUDIT_NONE ? NULL : find_fixup(p, sort, offsetof(moe_sort_args, x_sorted));
-  return x && left && x->region == left->region && x->offset == left->offset;
-}
-
 /* Rows of activations and of the KV table: what comes from weights, tables, the step's inputs or an op without points is not listed. */
 static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
   const void *args = args_of(p, op);
@@ -113,12 +105,12 @@ static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
     case KERNEL_moe_gemm: {
       const moe_gemm_args *a = args;
       *out = RUN(moe_gemm_args, x, 2ull * a->ldx, 2ull * a->k);
-      return is_sorted(p, op, offsetof(moe_gemm_args, x)) ? 0 : 1;
+      return 1;
     }
     case KERNEL_act_quant: {
       const act_quant_args *a = args;
       *out = RUN(act_quant_args, x, 2ull * a->ldx, 2ull * a->columns);
-      return is_sorted(p, op, offsetof(act_quant_args, x)) ? 0 : 1;
+      return 1;
     }
     case KERNEL_index_qk: return reads_of_index(args, out);
     case KERNEL_index_score: return reads_of_score(args, out);
@@ -152,6 +144,15 @@ static uint32_t last_writer(const search *s, uint32_t op, uint32_t region, uint6
   return found;
 }
 
+/* Whether what the op reads there are rows that the sort before it left: it makes no point, and none was made there since. */
+static bool is_sorted(const search *s, uint32_t op, const plan_fixup *x) {
+  const uint32_t sort = op_before(s->plan, op, KERNEL_moe_sort);
+  const plan_fixup *left = sort == AUDIT_NONE ? NULL : find_fixup(s->plan, sort, offsetof(moe_sort_args, x_sorted));
+  if (!left || x->region != left->region || x->offset != left->offset) return false;
+  const uint32_t point = last_writer(s, op, x->region, x->offset);
+  return point == AUDIT_NONE || s->points->first_op[point] < sort;
+}
+
 static status add_input(audit_list *list, uint32_t point) {
   for (uint32_t i = 0; i < list->count; i++)
     if (list->point[i] == point) return OK;
@@ -165,7 +166,7 @@ static status find_inputs(const search *s, uint32_t op, audit_list *list) {
   const char *name = plan_string(s->plan, s->plan->ops[op].name);
   for (uint32_t r = 0, count = reads_of(s->plan, op, runs); r < count; r++) {
     const plan_fixup *fixup = find_fixup(s->plan, op, runs[r].args_offset);
-    if (!fixup) continue; /* no delta, no experts */
+    if (!fixup || is_sorted(s, op, fixup)) continue; /* no delta, no experts; or what has to be sorted anew */
     for (uint32_t segment = 0; segment < runs[r].segments; segment++) {
       uint64_t at = fixup->offset + runs[r].start + segment * runs[r].segment_stride, end = at + runs[r].segment_bytes;
       while (at < end) {

@@ -201,9 +201,12 @@ double audit_machine_run(audit_machine *self, const audit_op *op, const audit_re
     read_pairs(self, &op->inputs);
     read_pairs(self, &op->made);
   }
+  if (op->quant != AUDIT_NONE) { /* what the rows were may lie where the op writes */
+    put_inputs(self, &op->inputs);
+    seconds += run_op(self, op->quant, false);
+  }
   if (!has_fold) poison_made(self, op);
-  put_inputs(self, &op->inputs); /* behind the poison: the residual stream is added to in place */
-  if (op->quant != AUDIT_NONE) seconds += run_op(self, op->quant, false);
+  if (op->quant == AUDIT_NONE) put_inputs(self, &op->inputs); /* behind the poison: the residual stream is added to in place */
   seconds += run_op(self, op->op, op->of_logits);
   for (uint32_t r = 0; r < count; r++)
     for (uint32_t i = 0; i < op->made.count; i++) {
