@@ -85,7 +85,7 @@ static queries add_queries(graph *g, projections p) {
   matrix q_latent = graph_add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
   const uint32_t w_uk = add_kv_b(g, "w_uk", 0, m->nope_dim, TRANSFORM_TRANSPOSE);
   uint32_t norm = graph_add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
-  g->kv_scale = g->plan->quant.kv_format == KV_FP8 ? graph_add_vector(g, "kv_scale", "self_attn.kv_scale", 1) : DRAFT_NONE;
+  g->kv_scale = g->plan->quant.kv_format == KV_FP8 ? graph_add_vector(g, "kv_scale", "self_attn.k_scale", 1) : DRAFT_NONE;
   qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = m->heads, .nope_dim = m->nope_dim,
                      .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
                      .eps = m->latent_eps, .half_split = m->rope_half_split, .kv_format = g->plan->quant.kv_format,
