@@ -35,7 +35,7 @@ void self_check_cases_index_qk(self_check_image *image) {
 
 /* Form 0: a cluster for each row, behind others of the step; rows no longer than a list, longer ones. 1: one cluster for three rows: longer
  * than a block keeps, shorter than a list, so long that all blocks share it. 2: a row longer than all blocks keep. 3: one cluster for more
- * rows than blocks. Scores on a grid tie at every limit, many of them zeros of both signs; some are NaN, of row 0 more than a list holds. */
+ * rows than blocks. Scores on a grid tie at every limit, many of them zeros of both signs; some are NaN, once more than a list holds. */
 void self_check_cases_index_topk(self_check_image *image) {
   enum { TOPK = 64, ROWS = 9 };
   static const struct { u32 rows, length[ROWS]; } forms[] = {
