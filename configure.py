@@ -22,7 +22,7 @@ diff_values digest digest_avx2 dynlib eval_answer eval_ask eval_items eval_manif
 eval_report eval_report_data eval_report_figure eval_report_items eval_report_style eval_report_text eval_results eval_task
 eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages
 plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
-score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_score special_file
+score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_index special_file
 spelling split_automaton split_pattern split_program staging stop_ids stop_text tokenizer tokenizer_json tokenizer_tiktoken
 trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()

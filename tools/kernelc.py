@@ -3,7 +3,7 @@
 
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error,
 on any warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have,
-and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA. The options are those of engine/jit.c.
+and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA or QGMMA. The options are those of engine/jit.c.
 """
 import argparse
 import ctypes
@@ -160,8 +160,8 @@ def disassemble(path, stem):
         listing = subprocess.run(["nvdisasm", path], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
         return None, []
-    count = len(re.findall(r"\bHGMMA", listing))
-    faults = ["no HGMMA"] if stem in TENSOR_CORE and count == 0 else []
+    count = len(re.findall(r"\b[HQ]GMMA", listing))
+    faults = ["no GMMA"] if stem in TENSOR_CORE and count == 0 else []
     faults += ["local memory access"] if re.search(r"\b(?:LDL|STL)\b", listing) else []
     special = sorted(set(re.findall(r"\bMUFU\.(?:EX2|LG2|SIN|COS|TANH)\b", listing)))
     return count, faults + ["special function " + name for name in special]
@@ -189,7 +189,7 @@ def check(nvrtc, texts, stem, cubins):
             count, found = disassemble(path, stem)
             faults += found
         print("%s %-66s %3d registers, shared %5d + %6d, local %d%s" % (
-            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d HGMMA" % count))
+            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d GMMA" % count))
         for fault in faults:
             print("     " + fault)
         failures += bool(faults)

@@ -1,4 +1,4 @@
-/* self_check_cases_score.c - the probes of index_score (see self_check_cases.c).
+/* self_check_cases_index.c - the probes of index_score (see self_check_cases.c).
  *
  * Must not know how a machine runs an op. Read next: self_check_images.h, NUMERICS.md "index_score". */
 #include "abi.h"
@@ -14,14 +14,14 @@ static void fill_codes(self_check_image *image, u8 *out, u32 side) {
 }
 
 /* Form 0: 64 heads, 1: 32, 2: 16. */
-uint32_t self_check_cases_heads(uint32_t form) { return 64u >> form; }
+uint32_t self_check_cases_index_heads(uint32_t form) { return 64u >> form; }
 
 /* Rows from the third on, of which many are too near the start of their context. Tiles of up to eight tokens, over the edge of 32 rows; one
  * whose position goes on from another sequence's; over the edge of a page, with pages for every warpgroup. */
 void self_check_cases_index_score(self_check_image *image) {
   enum { SEQS = 3, TABLE_STRIDE = 6, PAGES = SEQS * TABLE_STRIDE, TOKENS = 41 };
   static const struct { u32 seq, position, count; } runs[] = {{2, 34, 36}, {0, 70, 1}, {1, 318, 4}};
-  const u32 heads = self_check_cases_heads(image->form);
+  const u32 heads = self_check_cases_index_heads(image->form);
   index_score_args a = {.step = take_step(image, TOKENS, 0, 0), .heads = heads, .block_table_stride = TABLE_STRIDE, .topk = 64,
                         .stride = TABLE_STRIDE * PAGE_TOKENS, .row_first = 2, .row_count = TOKENS};
   u32 *position = take(image, (TOKENS + 1) * 4), *seq = take(image, (TOKENS + 1) * 4), *table = take(image, PAGES * 4), token = 0;
