@@ -28,8 +28,9 @@ trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 index_score
-mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample scaled
+act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 index_qk
+index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+scaled
 """.split()
 
 PLANNER = """
@@ -55,10 +56,10 @@ serve_text serve_tls serve_tokens serve_work
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h
 decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh
-gemm_many.cuh index_score.cu index_tiles.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu
-mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh
-pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh
-router.cu row_digest.cu sample.cu step.h tensor_map.h
+gemm_many.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
+mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh
+rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -88,7 +89,8 @@ serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tok
 trace_file transcript trig weights
 """.split(),
     "kernel": """
-act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_score mla_attn mla_expand mla_fold mla_prefill moe_gemm
+act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score index_topk mla_attn mla_expand mla_fold
+mla_prefill moe_gemm
 moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
@@ -133,13 +135,15 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
+    "act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256,
+    "row_digest": 1024,
     "sample": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((64, 2, 2), (24, 1, 3))]
 EMULATED["mla_fold"] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((16, 8, 2), (24, 2, 4))]
+EMULATED["index_topk"] = [{"THREADS": 512, "HELD": held} for held in (22528, 256)]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
@@ -268,6 +272,17 @@ FLAWS = [
      "a query is overwritten before it has been multiplied"),
     ("qkv_rope", 2, "qkv_absorb.cuh", "s/block - apart, count - apart, shared/block - apart, count - apart + 1u, shared/",
      "tiles are left out"),
+    ("index_qk", 0, "index_qk.cu", "s/if (column >= a.rope_dim)/if (column < INDEX_DIM - a.rope_dim)/", "the last columns are rotated"),
+    ("index_qk", 0, "index_qk.cu", "s/if (a.half_split) rotate_halves/if (!a.half_split) rotate_halves/", "the other kind of pairs"),
+    ("index_qk", 0, "index_qk.cu", "s/const f32 mean = .*/const f32 mean = 0.0f;/", "a norm without the mean"),
+    ("index_qk", 0, "index_qk.cu", "s/d\\[m\\]\\[3\\], r), gain.w, bias.w)/d[m][3], r), gain.w, 0.0f)/", "a norm without its bias"),
+    ("index_qk", 0, "index_qk.cu", "s/by > 0; by .= 2) add_lanes(sum, by)/by > 0; by \\/= 2) add_lanes(sum, LANES \\/ 2 \\/ by)/",
+     "sums of a key in another order"),
+    ("index_qk", 0, "index_qk.cu", "s/threadIdx.x \\& by ? -1.0f : 1.0f/threadIdx.x % LANES < by ? 1.0f : -1.0f/", "signs of the transform"),
+    ("index_qk", 0, "index_qk.cu", "s/find_scale(v, a.scale_kind)/find_scale(v, SCALE_F32)/", "scales that are no powers of two"),
+    ("index_qk", 0, "index_qk.cu", "s/num_mul(weight, a.head_scale)/num_from_bf16(num_to_bf16(num_mul(weight, a.head_scale)))/",
+     "weights in bf16"),
+    ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/", "codes and scales of a page in turn"),
     ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
     ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
     ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
@@ -285,6 +300,16 @@ FLAWS = [
     ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
     ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
     ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
+    ("index_topk", 1, "index_topk.cu", "s/equal < l.needed)) list/equal <= l.needed)) list/", "one tie too many"),
+    ("index_topk", 1, "index_topk.cu", "s/equal += is_equal;/equal += threadIdx.x % 2u ? is_equal : is_larger;/", "ties by the order of threads"),
+    ("index_topk", 1, "index_topk.cu", "s/larger += upper.e. > l.prefix/larger += upper[e] >= l.prefix/", "a plateau is counted twice"),
+    ("index_topk", 1, "index_topk.cu", "s/if (row.blocks > 1u) row.turn/row.turn/", "blocks disagree which histogram is whose"),
+    ("index_topk", 1, "index_topk.cu", "s/at + 2u < row.n ? num_order(x.z) : 0/num_order(x.z)/", "a score behind the last counts"),
+    ("index_topk", 1, "index_topk.cu", "s/r < blockIdx.y/r + 1u < blockIdx.y/", "the share of a block is left out"),
+    ("index_topk", 1, "index_topk.cu", "s/at < HELD_FOURS) row.held/at < HELD_FOURS \\/ 2u) row.held/", "half of what is kept is never written"),
+    ("index_topk", 1, "index_topk.cu", "s/: read_keys(row, four)/: read_keys(row, four - HELD_FOURS)/", "other scores are read again"),
+    ("index_topk", 1, "index_topk.cu", "s/i < n ? i : INDEX_NONE/i <= n ? i : INDEX_NONE/", "a position too many in a short row"),
+    ("index_topk", 1, "index_topk.cu", "\\#make_uint4(0, 0, 0, 0);#{n;s/__syncthreads();//}", "counts begin before the last ones are gone"),
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
@@ -310,7 +335,7 @@ TEST_WRAPS = {
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
                         "gemm_lt_find"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
-        "act_quant", "attn_cut", "index_score", "mla_expand", "mla_prefill")],
+        "act_quant", "attn_cut", "index_qk", "index_score", "index_topk", "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],

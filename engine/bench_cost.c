@@ -119,6 +119,20 @@ static bench_cost row_digest_cost(const scope *s, const row_digest_args *a) {
   return (bench_cost){.activation_bytes = s->rows * (a->words * 4ull + 8)};
 }
 
+static bench_cost index_qk_cost(const scope *s, const index_qk_args *a) {
+  uint64_t rows = s->rows * (a->heads + 1ull);
+  return (bench_cost){.weight_bytes = 8ull * INDEX_DIM, .activation_bytes = rows * (INDEX_DIM * 5ull + 8) + s->rows * a->rope_dim * 4ull,
+                      .flops = (double)rows * (3.0 * a->rope_dim + 9.0 * INDEX_DIM) + 6.0 * (double)s->rows * INDEX_DIM};
+}
+
+/* Rows of at most topk scores are not read. */
+static bench_cost index_topk_cost(const scope *s, const index_topk_args *a) {
+  bench_cost cost = {0};
+  for (uint32_t i = a->row_first; i < s->step->token_count && i - a->row_first < a->row_count; i++)
+    cost.activation_bytes += (s->step->position[i] < a->topk ? 0 : 4 * (s->step->position[i] + 1ull)) + 4ull * a->topk;
+  return cost;
+}
+
 /* No row asks for it. */
 static bench_cost adjust_cost(const scope *s) { return (bench_cost){.activation_bytes = s->rows * sizeof(sample_param)}; }
 
@@ -166,7 +180,9 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_act_quant: return act_quant_cost(&s, args);
     case KERNEL_fp8_gemm: return fp8_gemm_cost(&s, args);
     case KERNEL_fp8_moe_gemm: return fp8_moe_gemm_cost(&s, args);
+    case KERNEL_index_qk: return index_qk_cost(&s, args);
     case KERNEL_index_score: return index_score_cost(&s, args);
+    case KERNEL_index_topk: return index_topk_cost(&s, args);
     case KERNEL_COUNT: break;
   }
   return (bench_cost){0};

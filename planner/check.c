@@ -350,6 +350,8 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_moe_sort: return (wanted_grid){1, 1, 1, false};
     case OP_qkv_rope: /* heads are dealt to the blocks that a token has, or all work to any blocks */
       return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1, true};
+    case OP_index_qk: return (wanted_grid){div_up(rows * (((const index_qk_args *)args)->heads + 1ull), INDEX_QK_ROWS), 1, 1, false};
+    case OP_index_topk: return (wanted_grid){1, ROW_BLOCKS, 1, false}; /* clusters share the rows */
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1, false};
     case OP_sample:
     case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1, false};

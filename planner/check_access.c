@@ -16,7 +16,7 @@ typedef struct writer { /* collects accesses */
 
 static uint64_t times(uint64_t a, uint64_t b) { return b != 0 && a > HUGE_BYTES / b ? HUGE_BYTES : a * b; }
 static uint64_t plus(uint64_t a, uint64_t b) { return a > HUGE_BYTES - b ? HUGE_BYTES : a + b; }
-static uint64_t size_of(uint32_t type) { return type == TYPE_BF16 ? 2 : 4; }
+static uint64_t size_of(uint32_t type) { return type == TYPE_E4M3 ? 1 : type == TYPE_BF16 ? 2 : 4; }
 
 static check_access *add(writer *w, size_t field, bool is_write, uint32_t type, uint32_t region) {
   ASSERT(w->count < CHECK_ACCESS_MAX);
@@ -144,6 +144,33 @@ static void describe_gemm(writer *w, const gemm_args *a) {
   check_access *y = table(w, FIELD(gemm, y), true, type, rows, a->ldy, columns_of(a->n, a->y_kind));
   y->batches = a->batches;
   y->batch_stride = times(a->y_batch, size_of(type));
+}
+
+static void describe_index_qk(writer *w, const index_qk_args *a) {
+  uint64_t t = w->rows.tokens, query = times(a->heads, INDEX_DIM);
+  table(w, FIELD(index_qk, q), false, TYPE_F32, t, a->q_stride, query);
+  table(w, FIELD(index_qk, k), false, TYPE_F32, t, a->k_stride, INDEX_DIM);
+  table(w, FIELD(index_qk, w), false, TYPE_F32, t, a->w_stride, a->heads);
+  weight(w, FIELD(index_qk, gain), TYPE_F32, INDEX_DIM);
+  weight(w, FIELD(index_qk, bias), TYPE_F32, INDEX_DIM);
+  describe_cos_sin(w, FIELD(index_qk, cos_sin), a->rope_dim);
+  fixed(w, FIELD(index_qk, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(index_qk, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(index_qk, block_table), a->block_table_stride);
+  table(w, FIELD(index_qk, q_codes), true, TYPE_E4M3, t, query, query);
+  table(w, FIELD(index_qk, w_out), true, TYPE_F32, t, a->heads, a->heads);
+  check_access *cache = fixed(w, FIELD(index_qk, cache), true, REGION_KV, 0, times(w->l->kv_pages, INDEX_PAGE_BYTES));
+  cache->io = CHECK_ACCESS_ANY_IO;
+  cache->type = TYPE_INDEX_PAGES;
+}
+
+/* Scores behind a row's own are neither written nor read, which is not told here. */
+static void describe_index_topk(writer *w, const index_topk_args *a) {
+  uint64_t t = w->rows.tokens, left = t > a->row_first ? t - a->row_first : 0;
+  table(w, FIELD(index_topk, scores), false, TYPE_F32, a->row_count, a->stride, a->stride);
+  fixed(w, FIELD(index_topk, position), false, REGION_STEP, IO(position), t * 4);
+  check_access *lists = table(w, FIELD(index_topk, lists), true, TYPE_LISTS, left < a->row_count ? left : a->row_count, a->topk, a->topk);
+  lists->start = times(a->row_first, a->topk * UINT64_C(4));
 }
 
 /* The units of cut tiles, in as many places as there are. */
@@ -280,20 +307,17 @@ static void describe_row_digest(writer *w, const row_digest_args *a) {
   fixed(w, FIELD(row_digest, digest), true, REGION_RESULT, IO(digest), rows * 8);
 }
 
-static uint64_t code_words(uint64_t heads) { return heads * (INDEX_DIM / 4); }
-
 static void describe_index_score(writer *w, const index_score_args *a) {
-  uint64_t t = w->rows.tokens, first = a->row_first;
-  uint64_t rows = t > first ? min_u64(a->row_count, t - first) : 0;
-  table(w, FIELD(index_score, q_codes), false, TYPE_CODES, t, code_words(a->heads), code_words(a->heads));
+  uint64_t t = w->rows.tokens, query = times(a->heads, INDEX_DIM);
+  table(w, FIELD(index_score, q_codes), false, TYPE_E4M3, t, query, query);
   table(w, FIELD(index_score, w), false, TYPE_F32, t, a->heads, a->heads);
   check_access *cache = fixed(w, FIELD(index_score, cache), false, REGION_KV, 0, times(w->l->kv_pages, INDEX_PAGE_BYTES));
   cache->io = CHECK_ACCESS_ANY_IO;
-  cache->type = TYPE_CODES;
+  cache->type = TYPE_INDEX_PAGES;
   fixed(w, FIELD(index_score, position), false, REGION_STEP, IO(position), t * 4);
   fixed(w, FIELD(index_score, seq), false, REGION_STEP, IO(seq), t * 4);
   describe_block_table(w, FIELD(index_score, block_table), a->block_table_stride);
-  table(w, FIELD(index_score, scores), true, TYPE_F32, rows, a->stride, a->stride);
+  table(w, FIELD(index_score, scores), true, TYPE_F32, a->row_count, a->stride, a->stride);
 }
 
 uint64_t check_access_extent(const check_access *a) {
@@ -325,6 +349,8 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_mla_fold: describe_mla_fold(&w, args); break;
     case OP_mla_expand: describe_mla_expand(&w, args); break;
     case OP_mla_prefill: describe_mla_prefill(&w, args); break;
+    case OP_index_qk: describe_index_qk(&w, args); break;
+    case OP_index_topk: describe_index_topk(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;

@@ -208,6 +208,23 @@ static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
+static status check_index_qk(const reader *r, const index_qk_args *a) {
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  TRY(same(r, "rope_dim % 32", a->rope_dim % 32, 0)); /* pairs of halves: see index_qk.cu */
+  TRY(in_range("half_split of index_qk", a->half_split, 0, 1));
+  TRY(in_range("scale_kind of index_qk", a->scale_kind, SCALE_F32, SCALE_POW2));
+  return same(r, "q_stride or k_stride % 4", (a->q_stride | a->k_stride) % 4, 0); /* read 16 bytes at a time */
+}
+
+static status check_index_topk(const reader *r, const index_topk_args *a) {
+  TRY(in_range("topk", a->topk, 1, INDEX_TOPK_MAX));
+  TRY(same(r, "topk % 64", a->topk % 64, 0));
+  TRY(same(r, "stride of scores % 64", a->stride % 64, 0));
+  TRY(in_range("row_count of index_topk", a->row_count, 1, r->l->max_batch_tokens));
+  return in_range("stride of scores", a->stride, r->l->max_len, UINT32_MAX);
+}
+
 static status check_adjust(const reader *r, const adjust_args *a) {
   SAME(vocab, r->m->vocab);
   SAME(block_table_stride, r->l->pages_per_seq);
@@ -240,6 +257,8 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_router: return check_router(&r, args);
     case OP_moe_sort: return check_moe_sort(&r, args);
     case OP_moe_gemm: return check_moe_gemm(&r, args);
+    case OP_index_qk: return check_index_qk(&r, args);
+    case OP_index_topk: return check_index_topk(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);

@@ -27,7 +27,7 @@ pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.c
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "moe_sort": 1024, "row_digest": 1024,
+SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "moe_sort": 1024, "row_digest": 1024,
           "sample": 512}
 # of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
@@ -73,6 +73,8 @@ def variants(stem):
     if stem == "rmsnorm":
         return [({"THREADS": threads, "HELD": held}, 0)
                 for threads, held in ((512, 1), (512, 2), (512, 4), (256, 4), (256, 8))]
+    if stem == "index_topk":
+        return [({"THREADS": 512, "HELD": held}, 4 * held) for held in (256, 22528)]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":

@@ -126,6 +126,7 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   if (nope) return 2048 + 8192 * (2 * (nope / 64 + 1) + spec_of(kernel, "STAGES=") * (v > 128 ? 1 : 2) * (nope / 64 + 1 + v / 64));
   if (spec_of(kernel, "RANK=")) return ATTN_SHARED_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
+  if (strcmp(kernel->stem, "index_topk") == 0) return 4 * spec_of(kernel, "HELD=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
     uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
