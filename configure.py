@@ -20,17 +20,17 @@ added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cos
 bpe chat chat_deepseek chat_dsml chat_glm chat_kimi chat_message chat_text detokenizer diff_receipt diff_requests diff_trace
 diff_values digest digest_avx2 dynlib eval_answer eval_ask eval_items eval_manifest eval_margin eval_metric eval_prompt
 eval_report eval_report_data eval_report_figure eval_report_items eval_report_style eval_report_text eval_results eval_task
-eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps
-pages plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
-score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_index special_file spelling
-split_automaton split_pattern split_program staging stop_ids stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_reader
-trace_writer transcript trig
-verbatim watch weights weights_tree
+eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages
+plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
+score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_index special_file
+spelling split_automaton split_pattern split_program staging stop_ids stop_text tokenizer tokenizer_json tokenizer_tiktoken
+trace_reader trace_writer transcript trig verbatim watch weights weights_tree
 """.split()
 
 CPU = """
 act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 index_qk
-index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample scaled
+index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+scaled
 """.split()
 
 PLANNER = """
@@ -54,12 +54,12 @@ serve_text serve_tls serve_tokens serve_work
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh index_qk.cu
-index_topk.cu many.cuh
-many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
-moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h
+decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh
+gemm_many.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu many.cuh many_store.cuh mla_attn.cu mla_decode.cuh
+mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh
+rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -89,7 +89,8 @@ serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tok
 trace_file transcript trig weights
 """.split(),
     "kernel": """
-act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm
+act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score index_topk mla_attn mla_expand mla_fold
+mla_prefill moe_gemm
 moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
@@ -156,6 +157,8 @@ for stem, tiles in FEW.items():
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
+EMULATED["index_score"] = [{"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": stages}
+                           for heads in (16, 32, 64) for threads, stages in ((640, 9), (512, 3))]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
@@ -282,6 +285,23 @@ FLAWS = [
      "weights in bf16"),
     ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/",
      "codes and scales of a page in turn"),
+    ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
+    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
+    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
+     "keys are used before they have come"),
+    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_EMPTY + t.at . 8u, t.phase . 1u);//",
+     "a stage is filled before all have left it"),
+    ("index_score", 4, "index_score.cu", "s/ptx_barrier_wait(base + TILE_EMPTY + t.at . 8u, t.phase . 1u);//",
+     "queries are overwritten while they are in use"),
+    ("index_score", 2, "index_score.cu", "s/MULTIPLY_WAIT(0)/MULTIPLY_WAIT(1)/", "products are added up before they are there"),
+    ("index_score", 0, "index_score.cu", "s/position + token + 2u . x + 1u/position + token + 2u * x + 2u/",
+     "a key behind the token is scored"),
+    ("index_score", 2, "index_score.cu", "s/(key . 32u << 4)/0u/", "scales are not where the box puts them"),
+    ("index_score", 4, "index_score.cu", "s/is_mine = next == team/is_mine = next == team \\/ 4u/",
+     "pages of the other teams are left out"),
+    ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
+    ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
+    ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
     ("index_topk", 1, "index_topk.cu", "s/equal < l.needed)) list/equal <= l.needed)) list/", "one tie too many"),
     ("index_topk", 1, "index_topk.cu", "s/equal += is_equal;/equal += threadIdx.x % 2u ? is_equal : is_larger;/",
      "ties by the order of threads"),
@@ -319,7 +339,7 @@ TEST_WRAPS = {
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
                         "gemm_lt_find"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
-        "act_quant", "attn_cut", "index_qk", "index_topk", "mla_expand", "mla_prefill")],
+        "act_quant", "attn_cut", "index_qk", "index_score", "index_topk", "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],

@@ -77,6 +77,19 @@ static bench_cost mla_prefill_cost(const scope *s, const mla_prefill_args *a) {
                       .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->v_dim)};
 }
 
+/* Every key of the contexts once, and the scores of the op's rows: a step's pieces share its keys. */
+static bench_cost index_score_cost(const scope *s, const index_score_args *a) {
+  uint64_t pairs = 0, rows = 0;
+  for (uint32_t i = a->row_first; i < s->step->token_count && i - a->row_first < a->row_count; i++) {
+    const bool is_scored = s->step->position[i] >= a->topk;
+    pairs += is_scored ? s->step->position[i] + 1ull : 0;
+    rows += is_scored;
+  }
+  return (bench_cost){.kv_bytes = rows ? s->step->kv_rows * (INDEX_DIM + 4) : 0,
+                      .activation_bytes = rows * a->heads * (INDEX_DIM + 4ull) + pairs * 4,
+                      .flops = 2.0 * a->heads * INDEX_DIM * (double)pairs};
+}
+
 static bench_cost router_cost(const scope *s, const router_args *a) {
   uint64_t bias = has_pointer(s, offsetof(router_args, bias)) ? 4ull * a->experts : 0;
   uint64_t sorted = a->sorts ? s->rows * a->top_k * 8 + (a->experts + 1ull) * 4 : 0;
@@ -168,6 +181,7 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_fp8_gemm: return fp8_gemm_cost(&s, args);
     case KERNEL_fp8_moe_gemm: return fp8_moe_gemm_cost(&s, args);
     case KERNEL_index_qk: return index_qk_cost(&s, args);
+    case KERNEL_index_score: return index_score_cost(&s, args);
     case KERNEL_index_topk: return index_topk_cost(&s, args);
     case KERNEL_COUNT: break;
   }

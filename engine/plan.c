@@ -42,6 +42,7 @@ enum {
   POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
   POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
   POINTERS_index_qk = offsetof(index_qk_args, q_stride) / 8,
+  POINTERS_index_score = offsetof(index_score_args, heads) / 8,
   POINTERS_index_topk = offsetof(index_topk_args, topk) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
@@ -68,6 +69,7 @@ enum {
   OPTIONAL_fp8_gemm = 0,
   OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
   OPTIONAL_index_qk = 0,
+  OPTIONAL_index_score = 0,
   OPTIONAL_index_topk = 0,
 };
 static const kernel_abi KERNELS[] = {

@@ -279,7 +279,7 @@ static status add_op(maker *m) {
     case KERNEL_fp8_moe_gemm: return add_fp8_moe_gemm(m, args);
     case KERNEL_act_quant: break; /* what follows from the rows before it alone */
     case KERNEL_attn_cut: break; /* who does what: no numbers */
-    case KERNEL_index_qk: case KERNEL_index_topk: break; /* which tokens attention sees: their scores decide */
+    case KERNEL_index_qk: case KERNEL_index_score: case KERNEL_index_topk: break; /* which tokens attention sees: their scores decide */
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }
   return OK;
