@@ -23,7 +23,7 @@ eval_report eval_report_data eval_report_figure eval_report_items eval_report_st
 eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages
 plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
 score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_index
-self_check_cases_score special_file spelling split_automaton split_pattern split_program staging stop_ids stop_text tokenizer
+special_file spelling split_automaton split_pattern split_program staging stop_ids stop_text tokenizer
 tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig verbatim watch weights weights_e4m3 weights_tree
 """.split()
 
@@ -304,21 +304,13 @@ FLAWS = [
     ("index_qk", 0, "index_qk.cu", "s/d\\[m\\]\\[3\\], r), gain.w, bias.w)/d[m][3], r), gain.w, 0.0f)/", "a norm without its bias"),
     ("index_qk", 0, "index_qk.cu", "s/by > 0; by .= 2) add_lanes(sum, by)/by > 0; by \\/= 2) add_lanes(sum, LANES \\/ 2 \\/ by)/",
      "sums of a key in another order"),
-    ("index_qk", 0, "index_qk.cu", "s/threadIdx.x \\& by ? -1.0f : 1.0f/threadIdx.x % LANES < by ? 1.0f : -1.0f/", "signs of the transform"),
+    ("index_qk", 0, "index_qk.cu", "s/threadIdx.x \\& by ? -1.0f : 1.0f/threadIdx.x % LANES < by ? 1.0f : -1.0f/",
+     "signs of the transform"),
     ("index_qk", 0, "index_qk.cu", "s/find_scale(v, a.scale_kind)/find_scale(v, SCALE_F32)/", "scales that are no powers of two"),
     ("index_qk", 0, "index_qk.cu", "s/num_mul(weight, a.head_scale)/num_from_bf16(num_to_bf16(num_mul(weight, a.head_scale)))/",
      "weights in bf16"),
-    ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/", "codes and scales of a page in turn"),
-    ("index_topk", 1, "index_topk.cu", "s/equal < l.needed)) list/equal <= l.needed)) list/", "one tie too many"),
-    ("index_topk", 1, "index_topk.cu", "s/equal += is_equal;/equal += threadIdx.x % 2u ? is_equal : is_larger;/", "ties by the order of threads"),
-    ("index_topk", 1, "index_topk.cu", "s/larger += upper.e. > l.prefix/larger += upper[e] >= l.prefix/", "a plateau is counted twice"),
-    ("index_topk", 1, "index_topk.cu", "s/if (row.blocks > 1u) row.turn/row.turn/", "blocks disagree which histogram is whose"),
-    ("index_topk", 1, "index_topk.cu", "s/at + 2u < row.n ? num_order(x.z) : 0/num_order(x.z)/", "a score behind the last counts"),
-    ("index_topk", 1, "index_topk.cu", "s/r < blockIdx.y/r + 1u < blockIdx.y/", "the share of a block is left out"),
-    ("index_topk", 1, "index_topk.cu", "s/at < HELD_FOURS) row.held/at < HELD_FOURS \\/ 2u) row.held/", "half of what is kept is never written"),
-    ("index_topk", 1, "index_topk.cu", "s/: read_keys(row, four)/: read_keys(row, four - HELD_FOURS)/", "other scores are read again"),
-    ("index_topk", 1, "index_topk.cu", "s/i < n ? i : INDEX_NONE/i <= n ? i : INDEX_NONE/", "a position too many in a short row"),
-    ("index_topk", 1, "index_topk.cu", "\\#make_uint4(0, 0, 0, 0);#{n;s/__syncthreads();//}", "counts begin before the last ones are gone"),
+    ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/",
+     "codes and scales of a page in turn"),
     ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
     ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
     ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
@@ -336,6 +328,18 @@ FLAWS = [
     ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
     ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
     ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
+    ("index_topk", 1, "index_topk.cu", "s/equal < l.needed)) list/equal <= l.needed)) list/", "one tie too many"),
+    ("index_topk", 1, "index_topk.cu", "s/equal += is_equal;/equal += threadIdx.x % 2u ? is_equal : is_larger;/",
+     "ties by the order of threads"),
+    ("index_topk", 1, "index_topk.cu", "s/larger += upper.e. > l.prefix/larger += upper[e] >= l.prefix/", "a plateau is counted twice"),
+    ("index_topk", 1, "index_topk.cu", "s/if (row.blocks > 1u) row.turn/row.turn/", "blocks disagree which histogram is whose"),
+    ("index_topk", 1, "index_topk.cu", "s/at + 2u < row.n ? num_order(x.z) : 0/num_order(x.z)/", "a score behind the last counts"),
+    ("index_topk", 1, "index_topk.cu", "s/r < blockIdx.y/r + 1u < blockIdx.y/", "the share of a block is left out"),
+    ("index_topk", 1, "index_topk.cu", "s/at < HELD_FOURS) row.held/at < HELD_FOURS \\/ 2u) row.held/",
+     "half of what is kept is never written"),
+    ("index_topk", 1, "index_topk.cu", "s/: read_keys(row, four)/: read_keys(row, four - HELD_FOURS)/", "other scores are read again"),
+    ("index_topk", 1, "index_topk.cu", "s/i < n ? i : INDEX_NONE/i <= n ? i : INDEX_NONE/", "a position too many in a short row"),
+    ("index_topk", 1, "index_topk.cu", "\\#make_uint4(0, 0, 0, 0);#{n;s/__syncthreads();//}", "counts begin before the last ones are gone"),
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),

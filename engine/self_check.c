@@ -50,7 +50,7 @@ bool self_check_is_for_form(uint32_t index, bool is_few) {
 
 bool self_check_is_for_heads(uint32_t index, uint32_t heads) {
   const probe_row *row = row_at(index);
-  return row->kernel != KERNEL_index_score || self_check_cases_heads(row->form) == heads;
+  return row->kernel != KERNEL_index_score || self_check_cases_index_heads(row->form) == heads;
 }
 
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {

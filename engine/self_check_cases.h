@@ -21,7 +21,7 @@ bool self_check_cases_fp8_gather(uint32_t form);
 bool self_check_cases_absorb(uint32_t form);
 bool self_check_cases_lift(uint32_t form);
 /* Of index_score: heads of the indexer. */
-uint32_t self_check_cases_heads(uint32_t form);
+uint32_t self_check_cases_index_heads(uint32_t form);
 
 #define KERNEL(stem) self_check_build_case self_check_cases_##stem;
 #include "../kernels_src/kernels.def"

@@ -96,8 +96,7 @@ NUM void leave(u32 barrier) {
 NUM u64 further(u64 operand, u32 bytes) { return (operand & ~0xffffffffull) | ((u32)operand + bytes / 16u); }
 
 /* Starts d = keys of a page times the heads of a warpgroup's tokens. */
-NUM void multiply(f32 (&d)[COLUMNS / 2u], u32 keys, u32 queries) {
-  const u64 left = ptx_operand(PTX_SWIZZLED, keys), right = ptx_operand(PTX_SWIZZLED, queries);
+NUM void multiply(f32 (&d)[COLUMNS / 2u], u64 left, u64 right) {
   ptx_multiply_fence();
   ptx_multiply_e4m3_anew(d, left, right);
 #pragma unroll
@@ -156,6 +155,7 @@ NUM void score(const index_score_args &a, const index_share &s, place &p, const 
   const u32 scale_at = INDEX_DIM * PAGE_TOKENS + ((key * 4u) ^ (key / 32u << 4)); /* row 65 is exchanged as any odd row */
   const u32 tile = AT_QUERIES + p.tile.at * QUERIES_BYTES;
   const lane_out out = out_of(a, s, group, key);
+  const u64 keys = ptx_operand(PTX_SWIZZLED, base), queries = ptx_operand(PTX_SWIZZLED, base + tile + group * CODES_BYTES);
   f32 d[COLUMNS / 2u], w[COLUMNS / 4u];
   ptx_barrier_wait(base + TILE_FULL + p.tile.at * 8u, p.tile.phase);
   read_weights(w, (const f32 *)(shared + tile + AT_WEIGHTS) + group * COLUMNS);
@@ -170,7 +170,7 @@ NUM void score(const index_score_args &a, const index_share &s, place &p, const 
       leave(base + PAGE_EMPTY + p.page.at * 8u);
       continue;
     }
-    multiply(d, base + at, base + tile + group * CODES_BYTES);
+    multiply(d, further(keys, at), queries);
     const f32 scale = *(const f32 *)(shared + at + scale_at);
     PTX_MULTIPLY_WAIT(0);
     leave(base + PAGE_EMPTY + p.page.at * 8u);

@@ -7,7 +7,7 @@
  * Where clusters are fewer than rows each has eight rows at a time, of which the short ones go to one block each. A block keeps
  * SPEC_HELD scores of its share in shared memory; more are read again in every pass. A row of at most topk scores is not read.
  * Grid: any, ROW_BLOCKS: a cluster a row for few rows, for eight rows for many. Moves n * 4 bytes a row, and topk * 4; five passes over
- * what does not fit, from L2. Bound by the passes of the blocks that find room (two of 512 threads on a multiprocessor) and, of few rows, by
+ * what does not fit, from L2. Bound by the passes of the blocks that find room (two of 512 threads on a multiprocessor), of few rows by
  * the chain of barriers. Expected on an H200: a row of 64k 8 us, 128 of them 25; 2,048 rows of 8k 40, of 64k 250. */
 #include "spec.cuh"
 #include "reduce.cuh"

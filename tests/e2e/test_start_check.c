@@ -113,7 +113,7 @@ static void a_sound_machine_starts(void **state) {
 
 /* Ops of weights and caches in other formats than the model's. */
 static const bool is_elsewhere[KERNEL_COUNT] = {[KERNEL_act_quant] = true, [KERNEL_fp8_gemm] = true, [KERNEL_fp8_moe_gemm] = true,
-                                                [KERNEL_index_score] = true};
+                                                [KERNEL_index_qk] = true, [KERNEL_index_score] = true, [KERNEL_index_topk] = true};
 
 static void one_wrong_bit_of_any_op_is_refused(void **state) {
   (void)state;
