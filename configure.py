@@ -54,7 +54,8 @@ serve_text serve_tls serve_tokens serve_work
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
+decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm.cu
+fp8_gemm_few.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
 many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
 moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
 qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
@@ -147,8 +148,9 @@ MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TI
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
+FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 3, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2)]
 for stem, tiles in FEW.items():
-    EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY
+    EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY if stem == "moe_gemm" else []
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
@@ -183,8 +185,8 @@ FLAWS = [
     ("gemm", 5, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
     ("gemm", 5, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
     ("moe_gemm", 6, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
-    ("moe_gemm", 6, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
-    ("moe_gemm", 6, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
+    ("moe_gemm", 6, "few_deal.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
+    ("moe_gemm", 6, "few_deal.cuh", "s#row_token ? row_token.e.row + row. :#row_token ? e.row :#",
      "token rows are not gathered"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
@@ -235,6 +237,18 @@ FLAWS = [
     ("act_quant", 0, "act_quant.cu", "s/-num_fma(q, scale, -x)/num_fma(-q, scale, x)/", "the sign of a zero is lost"),
     ("act_quant", 0, "act_quant.cu", "s/(u64)(at . of_row) . a.ldx/(u64)(at \\/ of_row) * a.columns/", "gaps between rows are read"),
     ("act_quant", 0, "act_quant.cu", "s/largest = num_bits(NUM_SCALE_LEAST)/largest = 0u/", "a scale of zeros"),
+    ("fp8_gemm", 1, "few_scaled.cuh", "s/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1)/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(2)/",
+     "a chain is added before it is there"),
+    ("fp8_gemm", 4, "few_scaled.cuh", "s/else PTX_MULTIPLY_WAIT(0)/else PTX_MULTIPLY_WAIT(1)/", "the last chain of a stage likewise"),
+    ("fp8_gemm", 2, "few_scaled.cuh", "s/few_least(g.first + slot % 2u, g.last)/g.first/", "the next 128 weight rows share the scales"),
+    ("fp8_gemm", 2, "few_scaled.cuh", "s/ + 2u . is_up;/;/", "up rows have the scales of the gate"),
+    ("fp8_gemm", 0, "few_scaled.cuh", "s/if (b <= count) sum/sum/", "what lies behind the last k is added"),
+    ("fp8_gemm", 3, "few_scaled.cuh", "s/FEW_PIECE + row) . 4u/FEW_PIECE + (row ^ 1u)) * 4u/", "scales of the row beside"),
+    ("fp8_gemm", 4, "few_scaled.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "scales are not waited for"),
+    ("fp8_gemm", 0, "few_scaled.cuh", "s/num_mul(x.x, w.h.)/x.x/", "half of the scales of the weights are left out"),
+    ("fp8_moe_gemm", 2, "fp8_moe_gemm_few.cuh", "s/a.row_token ? a.row_token.at. : at;/at;/", "scales are not gathered"),
+    ("fp8_moe_gemm", 3, "fp8_moe_gemm_few.cuh", "s/(u64)e.expert . scale_rows . blocks/(u64)scale_rows * 0u/", "scales of the first expert for all"),
+    ("fp8_moe_gemm", 1, "fp8_moe_gemm_few.cuh", "s/a.row_token ? a.row_token.e.row. : e.row, 1/e.row, 1/", "a token is not gathered"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/shared.j + e . SPEC_THREADS. = v/shared[j] = v/", "vectors of a thread share a place"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/if (i < columns) .(uint2/if (i < a.dim) *(uint2/", "the rehearsal is kept"),
@@ -290,7 +304,7 @@ TEST_WRAPS = {
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
                         "gemm_lt_find"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
-        "act_quant", "attn_cut", "mla_expand", "mla_prefill")],
+        "act_quant", "attn_cut", "fp8_gemm", "fp8_moe_gemm", "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],

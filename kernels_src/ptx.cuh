@@ -47,6 +47,10 @@ NUM void ptx_cluster_sync() {
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
+/* The same of four bytes. */
+NUM void ptx_copy4(u32 shared, const f32 *global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+}
 NUM void ptx_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Waits until at most n of this thread's newest copy groups are under way. */
 #define PTX_COPY_WAIT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")

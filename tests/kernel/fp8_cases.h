@@ -57,7 +57,7 @@ static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, co
 }
 
 /* Of few.cuh: tile of weight rows, of token rows, blocks of 128 k in a stage, stages. */
-static const u32 FP8_FEW[][4] = {{8, 1, 3, 3}, {64, 1, 2, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 2, 3}};
+static const u32 FP8_FEW[][4] = {{8, 1, 3, 3}, {64, 1, 2, 4}, {40, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 4, 2}};
 
 static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts) {
   u32 count = 0;
@@ -68,7 +68,7 @@ static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts)
                                           {"SPEC_K_BLOCKS", tile[2]}, {"SPEC_STAGES", tile[3]}},
                                          .spec_count = 5, .grid = {1 + i % 3, 1 + i % 2, 1 + i / 4}, .threads = 192, .rows = rows};
     variants[count - 1].shared_bytes = 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 +
-                                       max_u32(behind, exchange) + (experts ? (experts + 1) * 4 : 0);
+                                       max_u32(behind, exchange) + tile[3] * tile[2] * (columns + 4) * 4 + (experts ? (experts + 1) * 4 : 0);
   }
   return count;
 }
