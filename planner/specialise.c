@@ -141,8 +141,8 @@ static const many_shape SCALED_SMALL = {128, 64, 8, 1, 2, 0}, SCALED_MIDDLE = {1
 #define PAIR_CYCLES 250u /* more, to start and to end together */
 #define WIDE_CYCLES 100u /* more for 64 k of the widest tiles, whose tokens come in boxes of 32 */
 
-/* Cycles of a block of k. 128 bytes of both operands' rows are written to shared memory, and read by every warpgroup that multiplies 64 rows
- * of one by its part of the other, 128 bytes a cycle: that is as much as the products take, or more. Scaled numbers: or a warpgroup's
+/* Cycles of a block of k. 128 bytes of both operands' rows are written to shared memory, and read by every warpgroup that multiplies 64
+ * rows of one by its part of the other, 128 bytes a cycle: that is as much as the products take, or more. Scaled numbers: or a warpgroup's
  * products and sums one after the other. */
 static uint64_t block_cycles(const many_shape *tile, uint32_t width, bool is_scaled) {
   if (!is_scaled) return tile->n + width + tile->n / 64 * (64 + width);
