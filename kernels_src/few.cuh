@@ -5,7 +5,7 @@
  * rows are whatever lies behind it, and their results are dropped, as are those of token columns that do not exist. Six warps: four
  * multiply, one thread copies weights, which no kernel of the step writes, before ptx_grid_wait, and one warp copies token rows, so
  * that these never wait behind weights. One fp32 accumulator per output, k ascending in steps of 16: every output is H16.
- * A stage of the ring holds SPEC_K_BLOCKS times 64 k (of e4m3: 128) of both operands; boxes of as many by tensor map, 128-byte swizzle. With
+ * A stage of the ring holds SPEC_K_BLOCKS times 64 k (of e4m3 128) of both operands; boxes of as many by tensor map, 128-byte swizzle. With
  * SPEC_TILE_ROWS 1 the token row is copied as it is, without map and swizzle: a row of eight tokens of which seven are zeros costs more
  * than eight real ones. Read next: gemm_few.cuh, moe_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_CUH

@@ -43,9 +43,9 @@ NUM few_expert few_find(const few_deal &d, u32 index) {
   return {expert, row, few_least(SPEC_TILE_ROWS, d.first[expert + 1] - row)};
 }
 
-/* By a whole warp: the token rows of a tile, 8 lanes a row; x: rows of row_bytes. more(block, count) copies what else belongs to a stage. */
-template <class F> NUM void few_gather_x(few_ring &r, const void *x, u64 row_bytes, const u32 *row_token, const few_expert &e, u32 blocks,
-                                         F more) {
+/* By a whole warp: the token rows of a tile, 8 lanes a row; x: rows of row_bytes. more(block, count) copies what else a stage has. */
+template <class F>
+NUM void few_gather_x(few_ring &r, const void *x, u64 row_bytes, const u32 *row_token, const few_expert &e, u32 blocks, F more) {
   const u32 lane = threadIdx.x % 32u, piece = (lane % 8u ^ lane / 8u) * 16u;
   const u8 *from[FEW_LANE_ROWS]; /* this lane's rows: every fourth; its 16 bytes of each */
 #pragma unroll

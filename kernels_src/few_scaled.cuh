@@ -1,9 +1,9 @@
 /* few_scaled.cuh - what products of scaled e4m3 numbers add to few.cuh: scales that come with their stage, and sums of 128 k each.
  *
  * A row of 128 bytes holds 128 k, so tiles, boxes and ring are those of bf16. Behind the ring of W every stage has, for each 128 k, the
- * scales of SPEC_TILE_ROWS token rows and those of the tile's weight rows, which lie in two groups of 128 at most, and for Y_SILU in as many
+ * scales of SPEC_TILE_ROWS token rows and those of the tile's weight rows, which lie in two groups of 128 at most, for Y_SILU in as many
  * again: four slots. Lanes of the warps W and X copy them, four bytes each, as part of the stage.
- * The H32 chains of 128 k begin anew, so one is multiplied while the one before is added to the sums: C = fma(a, s_x * s_w, C), k ascending.
+ * The H32 chains of 128 k begin anew, so one is multiplied while the one before is added: C = fma(a, s_x * s_w, C), k ascending.
  * The last stage of a k that is no whole number of stages multiplies what lies there, and drops it. Cost of 128 k beside their bytes: 64
  * cycles of tensor cores, whatever the tile (they read 64 weight rows), less than 8 rows take to come. Read next: fp8_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_SCALED_CUH

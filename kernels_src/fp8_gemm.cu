@@ -5,7 +5,14 @@
  * 128, for Y_SILU n / 2 too; pointers of 16 bytes. Two forms: with SPEC_K_BLOCKS that of fp8_gemm_few.cuh, for few rows, else that of
  * fp8_gemm_many.cuh. Both read no row beyond the step's count into a result and write none. Read next: either. */
 #include "spec.cuh"
+#ifdef SPEC_K_BLOCKS
 #define FEW_SCALED 1u
 #include "few.cuh"
 #include "few_scaled.cuh"
 #include "fp8_gemm_few.cuh"
+#else
+#define MANY_SCALED 1u
+#include "many_store.cuh"
+#include "many.cuh"
+#include "fp8_gemm_many.cuh"
+#endif

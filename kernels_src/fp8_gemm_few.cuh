@@ -4,8 +4,8 @@
  * another round over the weights. maps.w: k and n of w, boxes of 128 x SPEC_TILE_N; for Y_SILU gate and up are two matrices, and a box
  * takes half of the rows from each. maps.x: k and launch rows of x, boxes of 128 x SPEC_TILE_ROWS. Moves n * k bytes of weights, each
  * once, and as many of them as the ring holds before the end of the kernel before this one.
- * Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch (1.6 us) and a chain of 64 cycles for 128 k of a tile. Estimated for an
- * H200, us for 1 to 32 rows, in brackets the bytes: 7168 x 16384 30 (27.3), 2112 x 7168 5.5 (3.5), 24576 x 1536 10.5 (8.8). */
+ * Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch (1.6 us) and a chain of 64 cycles for 128 k of a tile. Estimated on an
+ * H200, us at 1 to 32 rows, in brackets the bytes: 7168 x 16384 30 (27.3), 2112 x 7168 5.5 (3.5), 24576 x 1536 10.5 (8.8). */
 #ifndef VERBATIM_FP8_GEMM_FEW_CUH
 #define VERBATIM_FP8_GEMM_FEW_CUH
 #include "few_scaled.cuh"

@@ -5,8 +5,15 @@
  * Y_SILU n / 2 too; pointers of 16 bytes. Two forms: with SPEC_K_BLOCKS that of fp8_moe_gemm_few.cuh, for few rows an expert, else that of
  * fp8_moe_gemm_many.cuh. Experts without rows cost nothing. Read next: either. */
 #include "spec.cuh"
+#ifdef SPEC_K_BLOCKS
 #define FEW_SCALED 1u
 #include "few.cuh"
 #include "few_deal.cuh"
 #include "few_scaled.cuh"
 #include "fp8_moe_gemm_few.cuh"
+#else
+#define MANY_SCALED 1u
+#include "many_store.cuh"
+#include "many.cuh"
+#include "fp8_moe_gemm_many.cuh"
+#endif
