@@ -208,7 +208,7 @@ FLAWS = [
     ("fp8_gemm", 0, "many_scaled.cuh", "s/ptx_barrier_wait(many_empty(r, r.stage), r.parity . 1u);//",
      "scales are overwritten before they have been read"),
     ("fp8_gemm", 1, "many_scaled.cuh", "s/PTX_MULTIPLY_WAIT(0);//", "sums are taken before they are there"),
-    ("fp8_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/", "a wave has the rows of another"),
+    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/", "a wave has the rows of another"),
     ("fp8_gemm", 3, "many_scaled.cuh", "s/__syncwarp(); .. the chunk is whole ..//", "no barrier between turned results and their use"),
     ("fp8_moe_gemm", 1, "many_scaled.cuh", "s/(u64)tile.matrix . ((work/(u64)(tile.matrix \\& 0u) * ((work/",
      "the scales of another expert"),

@@ -144,6 +144,8 @@ static const variant variants[] = {
     {"adjust", 1, {THREADS(512)}},
     {"attn_cut", 1, {THREADS(512)}},
     {"act_quant", 1, {THREADS(256)}},
+    {"fp8_gemm", TILES(128, 256, 4)},
+    {"fp8_moe_gemm", TILES(128, 128, 6)},
 };
 
 static void every_kernel_compiles_and_is_covered(void **state) {
