@@ -40,7 +40,7 @@ specialise
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
-cli_audit cli_bench cli_bench_report cli_bench_tax cli_compare cli_config cli_config_keys cli_copy cli_diff cli_digest
+cli_audit cli_bench cli_bench_report cli_bench_tax cli_calibrate cli_compare cli_config cli_config_keys cli_copy cli_diff cli_digest
 cli_doctor cli_doctor_machine cli_doctor_model cli_doctor_report cli_engine cli_eval cli_eval_pass cli_eval_perturb
 cli_eval_run cli_eval_tasks cli_files cli_lines cli_make cli_options cli_output cli_plan cli_probe cli_probe_gpu cli_replay
 cli_roofline cli_run cli_sampling cli_score cli_serve cli_show cli_stats cli_terms cli_trace cli_verify main
@@ -96,7 +96,7 @@ mla_prefill moe_gemm
 moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
-audit bench checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
+audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
 schedules score scoring serve serve_bodies start_check trace verify weights_tree
 """.split(),
 }

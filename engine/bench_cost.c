@@ -47,11 +47,18 @@ static bench_cost gemm_cost(const scope *s, const gemm_args *a) {
                       .flops = 2.0 * (double)s->rows * (double)product};
 }
 
-/* Partial results count for nothing: how a context is cut is the kernel's affair. */
+/* Partial results count for nothing: how a context is cut is the kernel's affair. Lists may name a row for each token anew: it counts as
+ * often as it is named, but all of them together for no more than there are. */
 static bench_cost mla_attn_cost(const scope *s, const mla_attn_args *a) {
-  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim, seen = 0;
-  for (uint32_t i = 0; i < s->step->token_count; i++) seen += s->step->position[i] + 1ull;
-  return (bench_cost){.kv_bytes = s->step->kv_rows * columns * 2,
+  const plan_model row = {.kv_lora_rank = a->kv_lora_rank, .rope_dim = a->rope_dim};
+  const plan_quant format = {.kv_format = a->kv_format};
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim, seen = 0, rows = s->step->kv_rows;
+  for (uint32_t i = 0; i < s->step->token_count; i++) {
+    uint64_t own = s->step->position[i] + 1ull;
+    seen += a->list_max && own > a->list_max ? a->list_max : own;
+  }
+  if (a->list_max && seen < rows) rows = seen;
+  return (bench_cost){.kv_bytes = rows * plan_kv_row_bytes(&row, &format),
                       .activation_bytes = s->rows * a->heads * (columns + a->kv_lora_rank) * 2,
                       .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->kv_lora_rank)};
 }

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include "limits.h"
 
+#define PLAN_KV_SCALE "self_attn.k_scale" /* of a layer: the tensor with the scale of its rows under KV_FP8, f32 [1] */
+
 enum plan_weight_format {
   WEIGHTS_BF16 = 0,
   WEIGHTS_E4M3 = 1 /* codes with an fp32 scale for every block of 128 x 128; but what config.json leaves out */

@@ -193,6 +193,7 @@ static status find(const loader *self, search *found, uint32_t name, const safet
     if (tensor && *out) return FAIL(ERR_FORMAT, "the model's files have two scales of one layer's KV rows: %s and %s", (*out)->name, text);
     if (tensor) *out = tensor;
   }
+  if (!*out && is_kv_scale) *out = safetensors_find(self->set, wanted); /* `verbatim calibrate` writes plain names for any model */
   if (*out) return OK;
   found->missing_count++;
   found->missing_kv_scales += is_kv_scale;
@@ -532,6 +533,7 @@ static void count_unused(const loader *self, const struct naming *naming, weight
     }
     bool first = report->unused_count++ == 0, is_other = false;
     if (ends_with(plain, ".rotary_emb.inv_freq")) report->unused_rotary++;
+    else if (ends_with(plain, ".k_scale") || ends_with(plain, ".v_scale") || ends_with(plain, ".kv_scale")) report->unused_scales++;
     else if (is_behind(self->plan, plain)) report->unused_layers++;
     else is_other = report->unused_other++ == 0;
     if (first || is_other) snprintf(report->unused_first, sizeof report->unused_first, "%s", name);
@@ -590,6 +592,7 @@ status weights_digest(const plan *p, const safetensors *set, uint32_t threads, w
 void weights_note(const weights_report *report, char *text, size_t text_bytes) {
   const struct { uint32_t count; const char *what; } kinds[] = {
     {report->unused_rotary, "rotary inv_freq"},
+    {report->unused_scales, "scales of a KV cache"},
     {report->unused_layers, "of layers behind the last (prediction)"},
     {report->unused_other, report->naming ? "of other parts (vision)" : "others"},
   };

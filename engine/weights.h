@@ -29,6 +29,7 @@ typedef struct weights_report {
   const char *naming;        /* of a nested model: how its tensors are named; or null */
   uint32_t unused_count;     /* tensors of the files that the plan does not use: the sum of */
   uint32_t unused_rotary;    /*   inverse frequencies, which are in the plan          */
+  uint32_t unused_scales;    /*   scales of a KV cache that the plan does not have    */
   uint32_t unused_layers;    /*   tensors of layers behind the last, which predict    */
   uint32_t unused_other;     /*   all others, of a vision part for instance           */
   char unused_first[NAME_BYTES_MAX]; /* a name, of another if there is one            */

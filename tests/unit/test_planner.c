@@ -402,6 +402,8 @@ static void formats_follow_from_model_and_deployment(void **state) {
     {CONFIGS "deepseek-v3.2.json", ", kv-cache-dtype: bf16", KV_BF16, SCALE_F32, 61 * (1152 + 132)},
     {CONFIGS "glm-5.json", "", KV_BF16, SCALE_F32, 78 * (1152 + 132)},
     {CONFIGS "glm-5.2-fp8.json", "", KV_FP8_DS_MLA, SCALE_POW2, 78 * 656 + 21 * 132},
+    {"tests/oracle/small-v3-fp8.json", "", KV_BF16, SCALE_F32, 3 * 1152},
+    {"tests/oracle/small-glm5.json", "", KV_BF16, SCALE_F32, 3 * (1152 + 132)}, /* two heads: others' tiles have 32 tokens */
   };
   uint8_t ids[ARRAY_LEN(CASES)][16];
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
@@ -411,7 +413,8 @@ static void formats_follow_from_model_and_deployment(void **state) {
     assert_int_equal(header(file)->quant.kv_format, CASES[i].kv_format);
     assert_int_equal(header(file)->quant.kv_scale, CASES[i].kv_scale);
     assert_int_equal(header(file)->limits.kv_pages, (1u << 30) / (64 * CASES[i].token_bytes));
-    assert_int_equal(header(file)->limits.attn_tile_tokens, 1);
+    uint32_t tile = header(file)->quant.index_heads ? 1 : max_u32(1, 64 / header(file)->model.heads);
+    assert_int_equal(header(file)->limits.attn_tile_tokens, tile);
     memcpy(ids[i], header(file)->numerics_id, 16);
     for (size_t j = 0; j < i; j++) assert_memory_not_equal(ids[i], ids[j], 16);
     free(file.bytes);
