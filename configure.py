@@ -98,7 +98,7 @@ moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
-schedules score scoring serve serve_bodies start_check trace verify weights_tree
+schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree
 """.split(),
 }
 
@@ -375,7 +375,8 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
                 "watch_step"]
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
-    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_h32": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
+    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_h32": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"],
+    "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
