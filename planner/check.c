@@ -37,6 +37,10 @@ typedef struct placed_tensor {
   uint32_t index, pad;
 } placed_tensor;
 
+typedef struct row_piece {
+  uint32_t layer, first, count;
+} row_piece;
+
 typedef struct checker {
   const uint8_t *bytes;
   size_t byte_count;
@@ -55,6 +59,7 @@ typedef struct checker {
   buffer_state *states;  /* [buffers] */
   uint32_t prompt_rows;  /* of the simulated step, which ops of prompts write beside what those of made rows write */
   uint32_t slots_max;    /* of the attention's ops, once one has been seen */
+  row_piece scored;      /* rows whose scores the simulated step has made last */
   uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* by ops of the simulated step */
 } checker;
 
@@ -444,6 +449,17 @@ static status check_slots(checker *c, const plan_op *op, const void *args) {
   return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of the first op with it", text(c, op->name), slots, c->slots_max);
 }
 
+/* Lists are made of the scores of their own rows. */
+static status check_scores(checker *c, const plan_op *op, const void *args) {
+  const index_score_args *score = args;
+  const index_topk_args *topk = args;
+  if (op->kernel == OP_index_score) c->scored = (row_piece){op->layer, score->row_first, score->row_count};
+  if (op->kernel != OP_index_topk) return OK;
+  if (c->scored.layer == op->layer && c->scored.first == topk->row_first && c->scored.count == topk->row_count) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: rows from %u on, but scores are of layer %u from row %u on", text(c, op->name), topk->row_first,
+              c->scored.layer, c->scored.first);
+}
+
 /* === One simulated step ================================================================================================= */
 
 static void add_run(buffer_state *s, uint64_t start, uint64_t end) {
@@ -615,6 +631,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
   TRY(check_slots(c, op, args));
+  TRY(check_scores(c, op, args));
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
   return OK;

@@ -119,7 +119,8 @@ static const prompt CROWD[] = {{7, 124, 10}, {8, 125, 9}, {9, 126, 8}, {10, 127,
 
 /* Also with pages for few of them at a time. */
 static void check_cuts(const char *config, const char *deploy) {
-  static const char *const CUTS[] = {"--batch 1 --no-prefix-cache", "--batch 1", "--chunk 17 --poison", "--chunk 64 --shuffle-pages 3 --poison",
+  static const char *const CUTS[] = {"--batch 1 --no-prefix-cache", "--batch 1", "--chunk 17 --poison",
+                                     "--chunk 64 --shuffle-pages 3 --poison",
                                      "--batch 2 --chunk 100 --slot-offset 1", "--direct --poison --chunk 5", "--threads 1"};
   char command[512];
   make(config, deploy);
