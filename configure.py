@@ -83,13 +83,13 @@ cpu_speed random_model tokenizer_ids
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
 TESTS = {
     "unit": """
-arena audit_inputs bench_cost bpe chat check cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace config_quant config_rope
-cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib eval_answer eval_items
-eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver guarantee h16 h32 items jit
-model_config num pages place plan planner points pretokenize profile receipt receipt_read request residual safetensors
-schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door serve_info
-serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken
-trace_file transcript trig weights weights_scaled
+arena audit_inputs bench_cost bpe chat check check_sparse cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace
+config_quant config_rope cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib
+eval_answer eval_items eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver
+guarantee h16 h32 items jit model_config num pages place plan planner points pretokenize profile receipt receipt_read request
+residual safetensors schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door
+serve_info serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json
+tokenizer_tiktoken trace_file transcript trig weights weights_scaled
 """.split(),
     "kernel": """
 act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score index_topk mla_attn mla_expand mla_fold
