@@ -112,7 +112,8 @@ static const struct {
   void (*plant)(editable *);
   const char *words; /* in the message, or null */
 } FAULTS[] = {
-    FAULT(keys_of_another_layer, "keys"), FAULT(keys_are_kept_elsewhere, NULL), FAULT(lists_of_another_layer, "lists of layer 2, expected of layer 3"),
+    FAULT(keys_of_another_layer, "keys"), FAULT(keys_are_kept_elsewhere, NULL),
+    FAULT(lists_of_another_layer, "lists of layer 2, expected of layer 3"),
     FAULT(lists_are_left_out, NULL), FAULT(the_cut_knows_no_lists, "list_max"), FAULT(fewer_tokens_are_chosen, NULL),
     FAULT(rows_have_no_lists, NULL), FAULT(scores_of_other_rows, NULL), FAULT(scores_of_fewer_heads, NULL),
     FAULT(no_keys_are_written, NULL), FAULT(pairs_of_the_other_kind, "half_split"), FAULT(scales_of_the_other_kind, "scale_kind"),
