@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "limits.h"
 
-#define PLAN_KV_SCALE "self_attn.kv_scale" /* of a layer: the tensor with the scale of its rows under KV_FP8, f32 [1] */
+#define PLAN_KV_SCALE "self_attn.k_scale" /* of a layer: the tensor with the scale of its rows under KV_FP8, f32 [1] */
 
 enum plan_weight_format {
   WEIGHTS_BF16 = 0,

@@ -302,12 +302,12 @@ static void scales_are_of_one_tensor(void **state) {
 
 /* === Scales of the KV cache ============================================================================================= */
 
-#define KV_NAME "model.layers.1.self_attn.kv_scale"
+#define KV_NAME "model.layers.1.self_attn.k_scale"
 
 static void scales_of_the_kv_cache_have_many_names(void **state) {
   (void)state;
   static const char *const NAMES[] = {KV_NAME, "model.layers.1.self_attn.attn.k_scale", "model.layers.1.self_attn.attn_mqa.k_scale",
-                                      "model.layers.1.self_attn.mla_attn.mla_attn.k_scale", "model.layers.1.self_attn.k_scale",
+                                      "model.layers.1.self_attn.mla_attn.mla_attn.k_scale", "model.layers.1.self_attn.kv_scale",
                                       "model.layers.1.self_attn.kv_a_proj_with_mqa.k_scale"};
   static const struct { const char *dtype, *shape; uint32_t bytes; } FORMS[] = {
     {"F32", "", 4}, {"F32", "1", 4}, {"BF16", "1", 2}, {"BF16", "", 2}};
@@ -345,7 +345,7 @@ static void scales_of_the_kv_cache_may_be_named_plainly(void **state) {
 static void missing_scales_of_the_kv_cache_name_the_command(void **state) {
   (void)state;
   const entry none[] = {{"codes", "F32", "1", 4}, {0}};
-  const entry both[] = {{KV_NAME, "F32", "1", 4}, {"model.layers.1.self_attn.k_scale", "F32", "1", 4}, {0}};
+  const entry both[] = {{KV_NAME, "F32", "1", 4}, {"model.layers.1.self_attn.kv_scale", "F32", "1", 4}, {0}};
   const entry wide[] = {{KV_NAME, "F32", "2", 8}, {0}};
   const plan_tensor t = plain(0, DTYPE_F32, 1, 1, 0);
   weights_report report;
