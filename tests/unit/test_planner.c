@@ -534,7 +534,7 @@ static void random_sparse_config(char *out, size_t bytes) {
     snprintf(e4m3, sizeof e4m3, ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], "
              "\"scale_fmt\": \"%s\", \"modules_to_not_convert\": [%s]}", pick(2) ? "ue8m0" : "float", KEPT[pick(ARRAY_LEN(KEPT))]);
   if (kind < 2)
-    snprintf(index, sizeof index, ", \"index_n_heads\": %u, \"index_topk\": %u%s", 8 * (1 + pick(8)), 64 * (1 + pick(32)),
+    snprintf(index, sizeof index, ", \"index_n_heads\": %u, \"index_topk\": %u%s", 16u << pick(3), 64 * (1 + pick(32)),
              SHARED[kind == 1 ? pick(3) : 0]);
   snprintf(out, bytes,
            "{\"model_type\": \"%s\", \"vocab_size\": %u, \"hidden_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u, "
