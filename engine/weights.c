@@ -166,7 +166,7 @@ static status add_scales(loader *self, const plan_tensor *use, source *scaled, c
 
 /* The scale of a layer's KV rows has many names: the plan's, which is compressed-tensors' and that of `verbatim calibrate`, those of vLLM's
  * modules old and new, SGLang's, ModelOpt's. */
-static const char *const KV_SCALES[] = {"." PLAN_KV_SCALE, ".self_attn.attn.k_scale", ".self_attn.mla_attn.mla_attn.k_scale",
+static const char *const KV_SCALES[] = {("." PLAN_KV_SCALE), ".self_attn.attn.k_scale", ".self_attn.mla_attn.mla_attn.k_scale",
                                         ".self_attn.attn_mqa.k_scale", ".self_attn.kv_a_proj_with_mqa.k_scale", ".self_attn.kv_scale"};
 
 static bool ends_with(const char *text, const char *end) {
