@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
-#define SCALE_NAME "model.layers.%u.self_attn.k_scale"
+#define SCALE_NAME "model.layers.%u." PLAN_KV_SCALE
 #define E4M3_MAX 448.0f
 #define LEAST 1e-4f /* NUMERICS.md, "Scaled e4m3" */
 

@@ -210,8 +210,8 @@ static status check_model(const plan_model *m) {
 
 static status check_indexer(const plan_quant *q, uint32_t layers) {
   uint32_t most = q->index_heads ? 1 : 0; /* without an indexer its fields are zero */
-  TRY(check_range("index_heads", q->index_heads, 0, HEADS_MAX));
-  TRY(check_range("index_heads % 8", q->index_heads % 8, 0, 0));
+  TRY(check_range("index_heads", q->index_heads, most * 16, most * 64));
+  TRY(check_range("index_heads, which is no power of two,", q->index_heads & (q->index_heads - most), 0, 0));
   TRY(check_range("index_topk", q->index_topk, most * PAGE_TOKENS, most * INDEX_TOPK_MAX));
   TRY(check_range("index_topk % 64", q->index_topk % PAGE_TOKENS, 0, 0));
   TRY(check_range("index_half_split", q->index_half_split, 0, most));

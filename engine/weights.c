@@ -164,8 +164,9 @@ static status add_scales(loader *self, const plan_tensor *use, source *scaled, c
   return OK;
 }
 
-/* One scale of a layer's KV rows has had many names: compressed-tensors, vLLM's modules old and new, SGLang's, ModelOpt's. */
-static const char *const KV_SCALES[] = {".self_attn.k_scale", ".self_attn.attn.k_scale", ".self_attn.mla_attn.mla_attn.k_scale",
+/* The scale of a layer's KV rows has many names: the plan's, which is compressed-tensors' and that of `verbatim calibrate`, those of vLLM's
+ * modules old and new, SGLang's, ModelOpt's. */
+static const char *const KV_SCALES[] = {("." PLAN_KV_SCALE), ".self_attn.attn.k_scale", ".self_attn.mla_attn.mla_attn.k_scale",
                                         ".self_attn.attn_mqa.k_scale", ".self_attn.kv_a_proj_with_mqa.k_scale", ".self_attn.kv_scale"};
 
 static bool ends_with(const char *text, const char *end) {
@@ -180,20 +181,26 @@ typedef struct search { /* for the tensors of a plan */
   uint32_t missing_count, missing_kv_scales;
 } search;
 
+/* A tensor by one of its names, in the way the files name the model's; or, as `verbatim calibrate` writes it for any model, plainly. */
+static const safetensor *find_as(const loader *self, const search *found, const char *plain, bool or_plainly) {
+  char text[2 * NAME_BYTES_MAX];
+  const safetensor *tensor = safetensors_find(self->set, file_name(found->naming, plain, text));
+  return tensor || !or_plainly ? tensor : safetensors_find(self->set, plain);
+}
+
 /* *out null: it is missing, which the search has noted. */
 static status find(const loader *self, search *found, uint32_t name, const safetensor **out) {
   char text[2 * NAME_BYTES_MAX], plain[NAME_BYTES_MAX];
   const char *wanted = plan_string(self->plan, name);
   bool is_kv_scale = ends_with(wanted, KV_SCALES[0]);
-  *out = NULL;
-  for (size_t i = 0; i < (is_kv_scale ? ARRAY_LEN(KV_SCALES) : 1); i++) {
-    int stem = (int)(strlen(wanted) - (is_kv_scale ? strlen(KV_SCALES[0]) : 0));
-    snprintf(plain, sizeof plain, "%.*s%s", stem, wanted, is_kv_scale ? KV_SCALES[i] : "");
-    const safetensor *tensor = safetensors_find(self->set, file_name(found->naming, plain, text));
-    if (tensor && *out) return FAIL(ERR_FORMAT, "the model's files have two scales of one layer's KV rows: %s and %s", (*out)->name, text);
+  *out = is_kv_scale ? NULL : find_as(self, found, wanted, false);
+  for (size_t i = 0; is_kv_scale && i < ARRAY_LEN(KV_SCALES); i++) {
+    snprintf(plain, sizeof plain, "%.*s%s", (int)(strlen(wanted) - strlen(KV_SCALES[0])), wanted, KV_SCALES[i]);
+    const safetensor *tensor = find_as(self, found, plain, true);
+    if (tensor && *out)
+      return FAIL(ERR_FORMAT, "the model's files have two scales of one layer's KV rows: %s and %s", (*out)->name, tensor->name);
     if (tensor) *out = tensor;
   }
-  if (!*out && is_kv_scale) *out = safetensors_find(self->set, wanted); /* `verbatim calibrate` writes plain names for any model */
   if (*out) return OK;
   found->missing_count++;
   found->missing_kv_scales += is_kv_scale;

@@ -31,8 +31,8 @@ static status check_quant(const plan_header *h) {
   const plan_quant *q = &h->quant;
   const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format != WEIGHTS_BF16, is_mixed = q->kv_format == KV_FP8_DS_MLA;
   const uint64_t high = q->index_shared[1], low = q->index_shared[0];
-  TRY(in_range("index_heads", q->index_heads, is_sparse * 8, is_sparse * HEADS_MAX));
-  TRY(in_range("index_heads % 8", q->index_heads % 8, 0, 0));
+  TRY(in_range("index_heads", q->index_heads, is_sparse * 16, is_sparse * 64));
+  TRY(in_range("index_heads, no power of two,", q->index_heads & (q->index_heads - is_sparse), 0, 0));
   TRY(in_range("index_topk", q->index_topk, is_sparse * 64, is_sparse * INDEX_TOPK_MAX));
   TRY(in_range("index_topk % 64", q->index_topk % 64, 0, 0));
   TRY(in_range("index_half_split", q->index_half_split, 0, is_sparse));

@@ -105,7 +105,9 @@ status config_index_read(const config_reader *r, const config_index_rules *rules
   if (rules->heads == 0) return OK;
   if (m->q_lora_rank == 0)
     return FAIL(ERR_UNSUPPORTED, "config.json: \"q_lora_rank\" is null, but the indexer's queries are made of that rank");
-  TRY(config_field_count(r, "index_n_heads", 8, HEADS_MAX, 8, rules->heads, &quant->index_heads));
+  TRY(config_field_count(r, "index_n_heads", 1, HEADS_MAX, 1, rules->heads, &quant->index_heads));
+  if (quant->index_heads != 16 && quant->index_heads != 32 && quant->index_heads != 64)
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"index_n_heads\" is %u; 16, 32 and 64 are supported", quant->index_heads);
   TRY(config_field_count(r, "index_head_dim", INDEX_DIM, INDEX_DIM, 1, INDEX_DIM, &columns));
   TRY(config_field_count(r, "index_topk", PAGE_TOKENS, INDEX_TOPK_MAX, PAGE_TOKENS, INDEX_TOPK_MAX, &quant->index_topk));
   TRY(config_field_flag(r, "indexer_rope_interleave", are_neighbours, &are_neighbours));

@@ -182,6 +182,8 @@ static void add_notes(const sources *s, draft *plan) {
              s->shipped);
     draft_note(plan, note);
   }
+  if (s->deploy.kv_dtype == DEPLOY_KV_AUTO && s->model.quant.kv_format == KV_FP8_DS_MLA)
+    draft_note(plan, "the KV cache is fp8_ds_mla, as of sparse models with e4m3 weights it is by default (kv-cache-dtype: auto)");
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
            s->deploy.latent_eps_of_config ? "config" : "hf");
   draft_note(plan, note);

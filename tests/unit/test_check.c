@@ -231,12 +231,13 @@ static void set_quant(editable *e, plan_quant quant) { /* so that the id is no r
   emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
 }
 static void a_choice_has_no_indexer(editable *e) { set_quant(e, (plan_quant){.index_topk = 64}); }
-static void more_tokens_stay_than_may(editable *e) { set_quant(e, (plan_quant){.index_heads = 8, .index_topk = 4096}); }
+static void more_tokens_stay_than_may(editable *e) { set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 4096}); }
+static void an_indexer_has_48_heads(editable *e) { set_quant(e, (plan_quant){.index_heads = 48, .index_topk = 64}); }
 static void the_first_layer_shares(editable *e) {
-  set_quant(e, (plan_quant){.index_heads = 8, .index_topk = 64, .index_shared = {1}});
+  set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 64, .index_shared = {1}});
 }
 static void a_layer_behind_the_last_shares(editable *e) {
-  set_quant(e, (plan_quant){.index_heads = 8, .index_topk = 64, .index_shared = {0, 1}});
+  set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 64, .index_shared = {0, 1}});
 }
 static void weights_have_no_format(editable *e) { set_quant(e, (plan_quant){.weight_format = 2}); }
 static void bf16_has_scales(editable *e) { set_quant(e, (plan_quant){.act_scale = SCALE_POW2}); }
@@ -299,6 +300,7 @@ static const struct {
     FAULT(the_id_forgets_the_format, "numerics id"),
     FAULT(a_choice_has_no_indexer, "index_topk"),
     FAULT(more_tokens_stay_than_may, "index_topk"),
+    FAULT(an_indexer_has_48_heads, "no power of two"),
     FAULT(the_first_layer_shares, "index_shared"),
     FAULT(a_layer_behind_the_last_shares, "index_shared"),
     FAULT(weights_have_no_format, "weight_format"),

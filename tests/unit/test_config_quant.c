@@ -134,7 +134,8 @@ static void bad_index_fields_are_named(void **state) {
     const char *path, *name, *value, *words;
     status code;
   } BAD[] = {
-    {V32, "index_n_heads", "60", "index_n_heads", ERR_UNSUPPORTED},
+    {V32, "index_n_heads", "48", "index_n_heads", ERR_UNSUPPORTED},
+    {V32, "index_n_heads", "8", "16, 32 and 64", ERR_UNSUPPORTED},
     {V32, "index_n_heads", "0", "index_n_heads", ERR_FORMAT},
     {V32, "index_head_dim", "64", "index_head_dim", ERR_FORMAT},
     {V32, "index_topk", "4096", "index_topk", ERR_FORMAT},

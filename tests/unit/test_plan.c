@@ -179,7 +179,7 @@ static void bad_scale(plan_header *h, uint8_t *b) { (void)b, memset(&h->model.he
 static void bad_q_scale(plan_header *h, uint8_t *b) { (void)b, h->model.q_scale_beta = 0.1f; }
 static void bad_topk(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 64, h->quant.index_topk = 2080; }
 static void bad_lonely_topk(plan_header *h, uint8_t *b) { (void)b, h->quant.index_topk = 64; }
-static void bad_index_heads(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 12, h->quant.index_topk = 64; }
+static void bad_index_heads(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 48, h->quant.index_topk = 64; }
 static void bad_shared_first(plan_header *h, uint8_t *b) {
   (void)b;
   h->quant = (plan_quant){.index_heads = 64, .index_topk = 64, .index_shared = {1}};
@@ -229,8 +229,8 @@ static void planted_faults(void **state) {
     {bad_magic, "magic"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
     {bad_step, "last in the step region"},
     {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
-    {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_index_heads, "index_heads % 8"}, {bad_shared_first, "index_shared"},
-    {bad_shared_behind, "index_shared"}, {bad_shared_high, "index_shared"}, {bad_weight_format, "weight_format"},
+    {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_index_heads, "index_heads, which is no power"},
+    {bad_shared_first, "index_shared"}, {bad_shared_behind, "index_shared"}, {bad_shared_high, "index_shared"}, {bad_weight_format, "weight_format"},
     {bad_act_scale, "act_scale"}, {bad_kv_format, "kv_format"}, {bad_kv_scale, "kv_scale"}, {bad_rank, "kv_lora_rank of fp8"},
     {bad_parity, "kv_format of fast"}, {bad_dtype, "dtype 3"}, {bad_scale_name, "scales refers"}, {bad_scaled, "becomes bf16"},
     {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},

@@ -523,19 +523,45 @@ static void random_config(char *out, size_t bytes) {
                    : "greedy");
 }
 
+/* A model with sparse attention, e4m3 weights or both; some products of these are bf16. */
+static void random_sparse_config(char *out, size_t bytes) {
+  static const char *const KEPT[] = {"", "\"o_proj\"", "\"model.layers.0\"", "\"kv_b_proj\", \"mlp.experts\"",
+                                     "\"self_attn.q_b_proj\", \"shared_experts\", \"indexer.wk\""};
+  static const char *const SHARED[] = {"", ", \"index_topk_freq\": 2", ", \"index_topk_pattern\": \"FFSSSS\""};
+  const uint32_t kind = pick(3), block = pick(2) ? 128 : 64, experts = 8 * (1 + pick(4)), heads = 2 * (1 + pick(40));
+  char e4m3[256] = "", index[128] = "";
+  if (block == 128)
+    snprintf(e4m3, sizeof e4m3, ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], "
+             "\"scale_fmt\": \"%s\", \"modules_to_not_convert\": [%s]}", pick(2) ? "ue8m0" : "float", KEPT[pick(ARRAY_LEN(KEPT))]);
+  if (kind < 2)
+    snprintf(index, sizeof index, ", \"index_n_heads\": %u, \"index_topk\": %u%s", 16u << pick(3), 64 * (1 + pick(32)),
+             SHARED[kind == 1 ? pick(3) : 0]);
+  snprintf(out, bytes,
+           "{\"model_type\": \"%s\", \"vocab_size\": %u, \"hidden_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u, "
+           "\"q_lora_rank\": %u, \"kv_lora_rank\": %u, \"qk_nope_head_dim\": %u, \"qk_rope_head_dim\": %u, \"v_head_dim\": %u, "
+           "\"intermediate_size\": %u, \"n_routed_experts\": %u, \"num_experts_per_tok\": %u, \"n_shared_experts\": %u, "
+           "\"moe_intermediate_size\": %u, \"first_k_dense_replace\": %u, \"n_group\": 1, \"topk_group\": 1, "
+           "\"max_position_embeddings\": 100000, \"bos_token_id\": 0, \"eos_token_id\": 1%s%s}",
+           kind == 0 ? "deepseek_v32" : kind == 1 ? "glm_moe_dsa" : "deepseek_v3", 8 * (1 + pick(500)), block * (1 + pick(8)), 1 + pick(5),
+           heads, block * (1 + pick(6)), 256 * (1 + pick(2)), 64 * (1 + pick(3)), 32 * (1 + pick(2)), 64 * (1 + pick(4)),
+           block * (1 + pick(12)), experts, 1 + pick(6), pick(3), block * (1 + pick(4)), pick(3), index, e4m3);
+}
+
 /* planner_make runs the checker, which shares no code with graph and placement: OK means that both agree. */
 static void random_models_agree_with_the_checker(void **state) {
   (void)state;
-  for (uint32_t round = 0; round < 60; round++) {
+  static const char *const DTYPES[] = {"auto", "bf16", "fp8", "fp8_ds_mla"};
+  for (uint32_t round = 0; round < 120; round++) {
     char config[2048], deploy[256];
     void *bytes = NULL;
     size_t count = 0;
-    random_config(config, sizeof config);
+    if (round % 2) random_sparse_config(config, sizeof config);
+    else random_config(config, sizeof config);
+    uint32_t dtype = pick(strstr(config, "\"kv_lora_rank\": 512") ? 4 : 3);
     uint32_t seqs = 1 + pick(100), batch = seqs + pick(3000), logits = seqs + pick(batch - seqs + 1);
     snprintf(deploy, sizeof deploy,
              "{max-num-seqs: %u, max-num-batched-tokens: %u, max_logit_rows: %u, max-model-len: %u, chunk_tokens: %u, group_chunks: "
-             "%u}", seqs, batch,
-             logits, 2 + pick(20000), 64u << pick(6), 1u << pick(7));
+             "%u, kv-cache-dtype: %s}", seqs, batch, logits, 2 + pick(20000), 64u << pick(6), 1u << pick(7), DTYPES[dtype]);
     const planner_input input = {.config = {config, strlen(config)}, .deploy = {deploy, strlen(deploy)}};
     fail_clear();
     if (planner_make(&input, &bytes, &count) != OK) fail_msg("round %u: %s\n%s\n%s", round, fail_text(), config, deploy);
@@ -572,7 +598,10 @@ static void reasons_are_of_the_plan(void **state) {
     "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"certified\":true,\"use\":true}]}";
   fixture_bytes a = fixture_plan(TINY, "max-num-seqs: 4\nladder: [1, 3]\nchunk_tokens: 64\ngroup_chunks: 2\n", NULL);
   fixture_bytes b = fixture_plan(TINY, "max-num-seqs: 64\n", pinned);
+  fixture_bytes sparse = fixture_plan("tests/oracle/small-v32.json", NULL, NULL);
   const struct { fixture_bytes file; const char *axis, *words; } cases[] = {
+    {sparse, "chunk_cut", "lie at places of a token's list"}, {sparse, "prefix_hit", "a KV row, and a key of the indexer, is"},
+    {a, "chunk_cut", "lie at absolute positions"}, {a, "prefix_hit", "a KV row is a function"},
     {a, "graph_or_direct", "2 captured graphs"}, {b, "graph_or_direct", "7 captured graphs"}, {a, "padding", "one of the 2 ladder sizes"},
     {a, "chunk_cut", "chunks of 64 tokens and groups of 2 chunks"}, {b, "chunk_cut", "chunks of 256 tokens and groups of 8 chunks"},
     {a, "library_algorithm", "none is pinned"}, {b, "library_algorithm", "each of 1 pinned algorithms"}};
@@ -581,6 +610,7 @@ static void reasons_are_of_the_plan(void **state) {
     const char *reason = text(cases[i].file, guarantee_of(cases[i].file, cases[i].axis)->reason);
     if (!strstr(reason, cases[i].words)) fail_msg("%s: expected \"%s\" in \"%s\"", cases[i].axis, cases[i].words, reason);
   }
+  free(sparse.bytes);
   free(a.bytes);
   free(b.bytes);
 }

@@ -327,6 +327,21 @@ static void scales_of_the_kv_cache_have_many_names(void **state) {
     }
 }
 
+/* Files that name a model inside another: its own scales as all its tensors, those of a calibration plainly. */
+static void scales_of_the_kv_cache_may_be_named_plainly(void **state) {
+  (void)state;
+  static const char *const NAMES[] = {"model.layers.1.self_attn.k_scale", "language_model.model.layers.1.self_attn.k_scale"};
+  const plan_tensor t = plain(0, DTYPE_F32, 1, 1, 0);
+  for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+    const entry entries[] = {{"language_model.model.embed_tokens.weight", "BF16", "2", 4}, {NAMES[i], "F32", "1", 4}, {0}};
+    weights_report report;
+    make(entries);
+    if (load(&t, 1, KV_NAME, 0, &report) != OK) fail_msg("%s: %s", NAMES[i], fail_text());
+    assert_memory_equal(f.memory, f.data[1], 4);
+    safetensors_close(f.set);
+  }
+}
+
 static void missing_scales_of_the_kv_cache_name_the_command(void **state) {
   (void)state;
   const entry none[] = {{"codes", "F32", "1", 4}, {0}};
@@ -353,7 +368,7 @@ int main(void) {
     cmocka_unit_test(codes_times_scales_are_rounded_twice), cmocka_unit_test(scaled_tensors_become_bf16_on_both_machines),
     cmocka_unit_test(a_scaled_tensor_alone_is_converted_too), cmocka_unit_test(what_does_not_match_is_refused),
     cmocka_unit_test(scales_are_of_one_tensor), cmocka_unit_test(scales_of_the_kv_cache_have_many_names),
-    cmocka_unit_test(missing_scales_of_the_kv_cache_name_the_command),
+    cmocka_unit_test(scales_of_the_kv_cache_may_be_named_plainly), cmocka_unit_test(missing_scales_of_the_kv_cache_name_the_command),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
