@@ -13,10 +13,10 @@
 #include "planner/check_access.h"
 #include "planner_fixture.h"
 
-static const char *const CONFIGS[] = {"glm4-moe-lite", "kimi-k2", "minicpm3-long", "minicpm3", "mistral4", "moonlight", "small-glm4-moe-
-                                      lite", "small-glm5", "small-glm52-fp8", "small-minicpm3", "small-mistral4", "small-v2lite",
-                                      "small-v3", "small-v3-fp8", "small-v32", "small-v32-fp8", "small-youtu", "v2", "v2lite",
-                                      "v3-noyarn", "v3", "youtu"};
+static const char *const CONFIGS[] = {"glm4-moe-lite", "kimi-k2", "minicpm3-long", "minicpm3", "mistral4", "moonlight",
+                                      "small-glm4-moe-lite", "small-glm5", "small-glm52-fp8", "small-minicpm3", "small-mistral4",
+                                      "small-v2lite", "small-v3", "small-v3-fp8", "small-v32", "small-v32-fp8", "small-youtu", "v2",
+                                      "v2lite", "v3-noyarn", "v3", "youtu"};
 /* Attention in both forms, and split alone. */
 static const char BOTH[] = "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 64\nladder: [1, 8]\n";
 static const char SPLIT[] = "max-num-seqs: 1\nmax-num-batched-tokens: 1\nmax-model-len: 128\nkv_pages: 4\nchunk_tokens: 64\nladder: [1]\n";
