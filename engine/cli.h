@@ -8,6 +8,7 @@ int cli_plan(int argc, char **argv);
 int cli_show(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_digest(int argc, char **argv);
+int cli_calibrate(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_score(int argc, char **argv);
 int cli_eval(int argc, char **argv);

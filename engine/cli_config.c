@@ -42,8 +42,8 @@ void cli_config_options(cli_config *self, uint32_t user, cli_option *rows, size_
   if (user != CLI_CONFIG_PLAN) return;
   static const char *const names[] = {
     "--max-num-seqs", "--max-num-batched-tokens", "--max-model-len", "--max-logit-rows", "--kv-pages", "--kv-memory-bytes",
-    "--gpu-memory-utilization", "--device-memory-bytes", "--ladder", "--parity", "--expand-tokens", "--latent-norm-eps", "--chunk-tokens",
-    "--group-chunks", "--tensor-parallel-size"};
+    "--gpu-memory-utilization", "--device-memory-bytes", "--ladder", "--parity", "--expand-tokens", "--latent-norm-eps", "--kv-cache-dtype",
+    "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size"};
   ASSERT(at + ARRAY_LEN(names) < row_count);
   for (size_t i = 0; i < ARRAY_LEN(names); i++) rows[at++] = (cli_option){names[i], cli_options_text,
                                                                           &self->planner[find_key(names[i] + 2)]};

@@ -26,6 +26,8 @@ const cli_config_key cli_config_keys[] = {
   {"parity", PLANNER},
   {"expand-tokens", PLANNER},
   {"latent-norm-eps", PLANNER},
+  {"kv-cache-dtype", PLANNER},
+  {"kv-cache-scales", PLANNER},
   {"chunk-tokens", PLANNER},
   {"group-chunks", PLANNER},
   {"tensor-parallel-size", PLANNER},

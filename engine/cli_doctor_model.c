@@ -154,8 +154,11 @@ void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_mac
     return;
   }
   const plan_limits *l = &view.header->limits;
-  cli_doctor_report_add(report, "plan", CLI_DOCTOR_OK, NULL, "%s: digest %s, numerics id %s, max-num-seqs %u, max-model-len %u", plan_path,
-                        digest_text(view.header->digest, id), digest_text(view.header->numerics_id, numerics), l->max_seqs, l->max_len);
+  static const char *const formats[] = {[KV_BF16] = "bf16", [KV_FP8_DS_MLA] = "fp8_ds_mla", [KV_FP8] = "fp8"};
+  cli_doctor_report_add(report, "plan", CLI_DOCTOR_OK, NULL,
+                        "%s: digest %s, numerics id %s, max-num-seqs %u, max-model-len %u, kv-cache-dtype %s", plan_path,
+                        digest_text(view.header->digest, id), digest_text(view.header->numerics_id, numerics), l->max_seqs, l->max_len,
+                        formats[view.header->quant.kv_format]);
   if (model_dir) check_config(report, view.header, model_dir);
   check_memory(report, machine, view.header);
   check_pins(report, machine, &view);

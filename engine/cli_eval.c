@@ -21,7 +21,7 @@ static const char HELP[] =
   "  --resume            go on behind the items that are there\n"
   "  --limit N           the first N items of every task; part of the setup\n"
   "  --perturb WORD      the same under another numerics of the model: a plan's file, or KEY=VALUE of chunk-tokens, group-chunks,\n"
-  "                      parity, latent-norm-eps; tells which answers flip. May be repeated\n"
+  "                      parity, latent-norm-eps, kv-cache-dtype, kv-cache-scales; tells which answers flip. May be repeated\n"
   "  --output-format F   text: a table of the scores; json: the manifest's outcome (text)\n"
   CLI_CONFIG_HELP "\n";
 

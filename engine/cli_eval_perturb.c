@@ -15,7 +15,8 @@
 #define WORD_BYTES_MAX 64u
 #define LATENT_EPS_OF_HF 1e-6f
 
-static const char *const KEYS[] = {"chunk-tokens", "group-chunks", "parity", "latent-norm-eps"};
+static const char *const KEYS[] = {"chunk-tokens", "group-chunks", "parity", "latent-norm-eps", "kv-cache-dtype",
+                                   "kv-cache-scales"};
 
 status cli_eval_perturb_read(const char *path, cli_eval_perturb_ids *out) {
   plan view;
@@ -51,6 +52,14 @@ static void put_count(char *text, const char *word, const char *key, uint32_t va
   put(text, word, key, number);
 }
 
+/* Scales are named where they are kept: the planner refuses them for another format. */
+static void put_formats(char *text, const char *word, const plan_quant *q) {
+  static const char *const NAMES[] = {[KV_BF16] = "bf16", [KV_FP8_DS_MLA] = "fp8_ds_mla", [KV_FP8] = "fp8"};
+  put(text, word, "kv-cache-dtype", NAMES[q->kv_format]);
+  if (value_of(word, "kv-cache-scales") || (q->kv_format == KV_FP8_DS_MLA && !value_of(word, "kv-cache-dtype")))
+    put(text, word, "kv-cache-scales", q->kv_scale == SCALE_F32 ? "float32" : "ue8m0");
+}
+
 static status describe(const char *base, const char *word, char *text) {
   plan view;
   TRY(plan_open(&view, base));
@@ -66,6 +75,7 @@ static status describe(const char *base, const char *word, char *text) {
   put_count(text, word, "group-chunks", l->group_chunks);
   put(text, word, "parity", l->parity == PARITY_FAST_PREFILL ? "fast-prefill" : "strict");
   put(text, word, "latent-norm-eps", m->latent_eps != LATENT_EPS_OF_HF && m->latent_eps == m->norm_eps ? "config" : "hf");
+  put_formats(text, word, &view.header->quant);
   plan_close(&view);
   return OK;
 }

@@ -16,7 +16,8 @@ typedef struct cli_eval_perturb_ids {
 /* What a plan's file tells. */
 status cli_eval_perturb_read(const char *path, cli_eval_perturb_ids *out);
 
-/* Whether the word is KEY=VALUE: chunk-tokens, group-chunks, parity or latent-norm-eps, in which "_" reads as "-". */
+/* Whether the word is KEY=VALUE: chunk-tokens, group-chunks, parity, latent-norm-eps, kv-cache-dtype or kv-cache-scales, in which "_"
+ * reads as "-". */
 bool cli_eval_perturb_is_key(const char *word);
 
 /* Makes the plan that has base's sizes and numerics but for the key, and writes it to the path. */

@@ -177,8 +177,8 @@ static status find_others(keeper *k) {
       TRY(path_in(run, name, o->path));
       TRY(cli_eval_perturb_make(run->engine.plan_path, run->engine.model_dir, word, o->path));
     } else if (strchr(word, '=') && access(word, F_OK) != 0) {
-      return FAIL(ERR_USAGE, "--perturb %s: expected a plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity, latent-norm-eps",
-                  word);
+      return FAIL(ERR_USAGE, "--perturb %s: expected a plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity, latent-norm-eps, "
+                  "kv-cache-dtype, kv-cache-scales", word);
     } else if (snprintf(o->path, sizeof o->path, "%s", word) >= (int)sizeof o->path)
       return FAIL(ERR_USAGE, "--perturb: the path is too long");
     TRY(cli_eval_perturb_read(o->path, &o->ids));

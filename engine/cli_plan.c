@@ -29,7 +29,10 @@ static const char HELP[] =
   "  --tensor-parallel-size 1: a plan is of one GPU\n"
   "  --chunk-tokens N (256), --group-chunks N (8), --latent-norm-eps hf or config (hf),\n"
   "  --parity strict, or fast-prefill: prompts attend in another form, with other bits (strict)\n"
-  "     these four are part of the numerics: another value is another numerics id\n"
+  "  --kv-cache-dtype auto, bf16, fp8 (one scale a layer, of the model's files) or fp8_ds_mla (scales of their own in every row);\n"
+  "     auto: fp8_ds_mla for sparse models with e4m3 weights, else bf16\n"
+  "  --kv-cache-scales ue8m0, powers of two, or float32: of fp8_ds_mla (ue8m0)\n"
+  "     these six are part of the numerics: another value is another numerics id\n"
   "  --expand-tokens N: fast-prefill: tokens of contexts expanded at a time (8 * max-model-len, or 256 * max-num-seqs if that is more;\n"
   "     at most 65536)\n";
 

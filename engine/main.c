@@ -24,13 +24,14 @@ static const struct { const char *name, *what; int (*run)(int argc, char **argv)
   {"bench", "measure how fast this machine runs a plan: ops, steps, start", cli_bench},
   {"doctor", "what this machine has and lacks for a plan, a model or a deployment", cli_doctor},
   {"digest", "the digest of a model's weights, tensor by tensor", cli_digest},
+  {"calibrate", "measure the scales that an fp8 KV cache needs, and write them beside the model", cli_calibrate},
   {"probe", "measure which library algorithms of a GPU give our bits", cli_probe},
 };
 
 static void print_help(FILE *to) {
   fputs("usage: verbatim COMMAND ...   (verbatim COMMAND --help tells more)\n\n", to);
-  for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) fprintf(to, "  %-8s %s\n", COMMANDS[i].name, COMMANDS[i].what);
-  fputs("  version  print the version\n  help     print this\n\n"
+  for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) fprintf(to, "  %-9s %s\n", COMMANDS[i].name, COMMANDS[i].what);
+  fputs("  version   print the version\n  help      print this\n\n"
         "VERBATIM_LIBRARY_PATH: folders to search for the CUDA libraries first, separated by colons\n", to);
 }
 

@@ -38,6 +38,12 @@ enum {
   POINTERS_mla_expand = offsetof(mla_expand_args, n) / 8,
   POINTERS_mla_prefill = offsetof(mla_prefill_args, heads) / 8,
   POINTERS_attn_cut = offsetof(attn_cut_args, heads) / 8,
+  POINTERS_act_quant = offsetof(act_quant_args, rows_kind) / 8,
+  POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
+  POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
+  POINTERS_index_qk = offsetof(index_qk_args, q_stride) / 8,
+  POINTERS_index_score = offsetof(index_score_args, heads) / 8,
+  POINTERS_index_topk = offsetof(index_topk_args, topk) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -59,6 +65,12 @@ enum {
   OPTIONAL_mla_expand = 0,
   OPTIONAL_mla_prefill = 0,
   OPTIONAL_attn_cut = 0,
+  OPTIONAL_act_quant = 0,
+  OPTIONAL_fp8_gemm = 0,
+  OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
+  OPTIONAL_index_qk = 0,
+  OPTIONAL_index_score = 0,
+  OPTIONAL_index_topk = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},
@@ -196,6 +208,33 @@ static status check_model(const plan_model *m) {
   return OK;
 }
 
+static status check_indexer(const plan_quant *q, uint32_t layers) {
+  uint32_t most = q->index_heads ? 1 : 0; /* without an indexer its fields are zero */
+  TRY(check_range("index_heads", q->index_heads, most * 16, most * 64));
+  TRY(check_range("index_heads, which is no power of two,", q->index_heads & (q->index_heads - most), 0, 0));
+  TRY(check_range("index_topk", q->index_topk, most * PAGE_TOKENS, most * INDEX_TOPK_MAX));
+  TRY(check_range("index_topk % 64", q->index_topk % PAGE_TOKENS, 0, 0));
+  TRY(check_range("index_half_split", q->index_half_split, 0, most));
+  TRY(check_range("index_scale", q->index_scale, SCALE_F32, most * SCALE_POW2));
+  for (uint32_t i = 0; i < 64 * ARRAY_LEN(q->index_shared); i++)
+    if (most == 0 || i == 0 || i >= layers) TRY(check_range("index_shared", q->index_shared[i / 64] >> i % 64 & 1, 0, 0));
+  return OK;
+}
+
+static status check_quant(const plan_header *h) {
+  const plan_quant *q = &h->quant;
+  TRY(check_indexer(q, h->model.layers));
+  TRY(check_range("weight_format", q->weight_format, WEIGHTS_BF16, WEIGHTS_E4M3));
+  TRY(check_range("act_scale", q->act_scale, SCALE_F32, q->weight_format == WEIGHTS_E4M3 ? SCALE_POW2 : SCALE_F32));
+  TRY(check_range("kv_format", q->kv_format, KV_BF16, KV_FP8));
+  TRY(check_range("kv_scale", q->kv_scale, SCALE_F32, q->kv_format == KV_FP8_DS_MLA ? SCALE_POW2 : SCALE_F32));
+  if (q->kv_format == KV_FP8_DS_MLA) TRY(check_range("kv_lora_rank of fp8_ds_mla", h->model.kv_lora_rank, 512, 512));
+  if (h->limits.parity == PARITY_STRICT) return OK;
+  TRY(check_range("index_heads of fast-prefill", q->index_heads, 0, 0));
+  TRY(check_range("weight_format of fast-prefill", q->weight_format, WEIGHTS_BF16, WEIGHTS_BF16));
+  return check_range("kv_format of fast-prefill", q->kv_format, KV_BF16, KV_BF16);
+}
+
 static status check_limits(const plan_limits *l) {
   TRY(check_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
   TRY(check_range("max_batch_tokens", l->max_batch_tokens, 1, BATCH_TOKENS_MAX));
@@ -257,6 +296,7 @@ static status check_io(const check *c) {
     {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
     {"prompt_tiles", io->prompt_tiles, is_fast ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, is_fast ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
+    {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;
@@ -280,7 +320,10 @@ static status check_tensors(const check *c) {
     const plan_tensor *t = &c->view->tensors[i];
     TRY(check_string(c, "a tensor's name", t->name));
     const char *name = plan_string(c->view, t->name);
-    if (t->dtype > DTYPE_F32 || t->transform > TRANSFORM_TRANSPOSE)
+    if (t->scale_name != PLAN_NO_SCALE) TRY(check_string(c, "the name of a tensor's scales", t->scale_name));
+    if (t->scale_name != PLAN_NO_SCALE && t->dtype != DTYPE_BF16)
+      return FAIL(ERR_FORMAT, "plan tensor %s: what has scales becomes bf16, found dtype %u", name, t->dtype);
+    if (t->dtype > DTYPE_E4M3 || t->transform > TRANSFORM_TRANSPOSE)
       return FAIL(ERR_FORMAT, "plan tensor %s: dtype %u, transform %u are not known", name, t->dtype, t->transform);
     if (!t->rows || !t->cols || !t->row_count || !t->batches || t->rows > (1u << 24) || t->cols > (1u << 24) ||
         t->batches > (1u << 16) || (uint64_t)t->row0 + (t->batches - 1ull) * t->row_step + t->row_count > t->rows)
@@ -400,6 +443,7 @@ status plan_view(const void *bytes, size_t byte_count, plan *view) {
   TRY(check_spans(&c));
   TRY(check_model(&c.header->model));
   TRY(check_limits(&c.header->limits));
+  TRY(check_quant(c.header));
   TRY(check_regions(&c));
   TRY(check_io(&c));
   TRY(check_tensors(&c));

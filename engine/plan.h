@@ -44,7 +44,7 @@ uint64_t plan_extent(const plan_dim *dim, uint32_t rows);
 
 /* Bytes a tensor of the plan takes in REGION_WEIGHTS. */
 uint64_t plan_tensor_bytes(const plan_tensor *tensor);
-static inline uint32_t plan_dtype_bytes(uint32_t dtype) { return dtype == DTYPE_F32 ? 4 : 2; }
+static inline uint32_t plan_dtype_bytes(uint32_t dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_E4M3 ? 1 : 2; }
 
 /* How many of an op's leading argument fields are pointers (abi.h keeps them first), and the size of its arguments. */
 uint32_t plan_pointer_count(uint32_t kernel);

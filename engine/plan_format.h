@@ -9,9 +9,10 @@
 #include <stdint.h>
 #include "abi.h"
 #include "limits.h"
+#include "plan_format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 9u
+#define PLAN_FORMAT_VERSION 10u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
@@ -24,7 +25,7 @@ typedef struct plan_span { /* a table: count items from offset (bytes from the f
 enum plan_region_id {
   REGION_WEIGHTS = 0, /* tensors, read-only after start-up                                    */
   REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after           */
-  REGION_KV = 2,      /* [layers][pages][64][kv_lora_rank + rope_dim] bf16, then history      */
+  REGION_KV = 2,      /* [layers][pages][64] rows of the kv format, history, pages of the indexers */
   REGION_STATE = 3,   /* sampled tokens by slot: survives between steps                       */
   REGION_STEP = 4,    /* inputs of the even steps, uploaded while the step before runs        */
   REGION_RESULT = 5,  /* results of the even steps, downloaded while the next step runs       */
@@ -97,19 +98,23 @@ typedef struct plan_io { /* byte offsets of what the host writes and reads, from
   uint64_t history;     /* KV: i32 [kv_pages][64]                            */
   uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; fast-prefill, else 0 */
   uint64_t contexts;    /* STEP: step_context [max_seqs]; fast-prefill, else 0 */
+  uint64_t index;       /* KV: [layers with an indexer][kv_pages][INDEX_PAGE_BYTES]; 0 without */
 } plan_io;
 
-enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1 };
+enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
 enum plan_transform {
   TRANSFORM_COPY = 0,     /* dest[batch][row][col] = source[row0 + batch * row_step + row][col]            */
   TRANSFORM_TRANSPOSE = 1 /* dest[batch][col][row] = source[row0 + batch * row_step + row][col]            */
 };
+#define PLAN_NO_SCALE UINT32_MAX
 typedef struct plan_tensor { /* one source tensor (or a slice of it) and its place in REGION_WEIGHTS */
   uint32_t name;        /* string: the tensor's name in the safetensors files          */
   uint32_t dtype;       /* of source and destination                                   */
   uint32_t rows, cols;  /* shape of the whole source: [rows][cols], or [cols] (rows 1) */
   uint32_t row0, row_count, row_step, batches;
-  uint32_t transform, pad;
+  uint32_t transform;
+  uint32_t scale_name;  /* string: name of the source's scales, f32 [ceil(rows / 128)][ceil(cols / 128)]: the source is e4m3, and the
+                           destination the bf16 of codes times scales; PLAN_NO_SCALE: none */
   uint64_t offset;      /* destination, bytes in REGION_WEIGHTS, contiguous            */
 } plan_tensor;
 
@@ -193,6 +198,7 @@ typedef struct plan_header {
   uint8_t numerics_id[16];
   uint8_t config_digest[16]; /* XXH3-128 of the config.json it was made from */
   plan_model model;
+  plan_quant quant;
   plan_limits limits;
   plan_io io;
   uint64_t device_bytes;    /* the one device reservation                   */
@@ -207,7 +213,7 @@ typedef struct plan_header {
 } plan_header;
 
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 152 && sizeof(plan_tensor) == 48, "layout");
+_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 160 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
@@ -215,6 +221,30 @@ _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "la
 /* Launch rows of a kind (enum rows_kind) that a step has at most. */
 static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_kind) {
   return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
+}
+
+/* Bytes of a token's KV row in one layer. */
+static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_quant *quant) {
+  if (quant->kv_format == KV_FP8) return model->kv_lora_rank + model->rope_dim;
+  if (quant->kv_format == KV_FP8_DS_MLA) return model->kv_lora_rank + model->kv_lora_rank / SCALE_COLUMNS * 4 + model->rope_dim * 2;
+  return (model->kv_lora_rank + model->rope_dim) * 2;
+}
+
+/* Of the layers below this one, how many have an indexer: the place of its own among their pages. */
+static inline uint32_t plan_indexers(const plan_quant *quant, uint32_t layer) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < layer; i++) count += plan_has_indexer(quant, i) != 0;
+  return count;
+}
+
+/* Bytes of the pages of all indexers. */
+static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers, uint32_t kv_pages) {
+  return (uint64_t)plan_indexers(quant, layers) * kv_pages * INDEX_PAGE_BYTES;
+}
+
+/* Bytes of a page of 64 tokens in all layers, but for its history. */
+static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant) {
+  return (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, model->layers, 1);
 }
 
 #endif

@@ -258,7 +258,16 @@ static status load_index(const char *dir, json_t **index) {
   return result;
 }
 
+/* Every set may have it: `verbatim calibrate` writes it beside the model's own files, which say nothing of it. */
+static status add_scales(safetensors *set, const char *dir) {
+  char path[PATH_BYTES_MAX];
+  int length = snprintf(path, sizeof path, "%s/" SAFETENSORS_KV_SCALES, dir);
+  bool is_there = length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0;
+  return is_there && !find_file(set, SAFETENSORS_KV_SCALES) ? add_file(set, SAFETENSORS_KV_SCALES) : OK;
+}
+
 static status read_files(safetensors *set, const char *dir) {
+  TRY(add_scales(set, dir));
   for (uint32_t i = 0; i < set->file_count; i++) {
     TRY(map_file(dir, &set->files[i]));
     TRY(read_header(set, &set->files[i]));

@@ -1,4 +1,5 @@
-/* safetensors.h - the tensors of a model directory: model.safetensors, or shards listed in model.safetensors.index.json.
+/* safetensors.h - the tensors of a model directory: model.safetensors, or shards listed in model.safetensors.index.json; and the scales of
+ * an fp8 KV cache in a file of their own.
  *
  * Files are mapped read-only after their headers have been checked whole: bounded, every offset inside the file, the data area
  * covered without hole or overlap, sizes equal to shape times dtype, no name twice in all files together.
@@ -9,6 +10,7 @@
 
 #define SAFETENSORS_RANK_MAX 8u
 #define SAFETENSORS_FILES_MAX 4096u
+#define SAFETENSORS_KV_SCALES "kv_scales.safetensors" /* read with the model's files where it is beside them */
 
 typedef struct safetensor {
   const char *name;  /* owned by the set */

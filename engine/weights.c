@@ -5,6 +5,7 @@
  * with its page faults and its end, 5 GB/s and less, of which MADV_POPULATE_READ gets nothing back. From a disk of 2 GB/s one thread
  * gets 1 GB/s, two get all of it. */
 #include "weights.h"
+#include "weights_e4m3.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@
 typedef struct source { /* a tensor of the files that the plan uses */
   const safetensor *tensor;
   const char *name;   /* the plan's */
-  uint32_t first_use; /* plan tensor; the others follow by next_use */
+  uint32_t first_use; /* plan tensor; the others follow by next_use; NONE: it is another source's scales */
+  uint32_t scales;    /* source that is read with it, or NONE */
   digest digest;
 } source;
 
@@ -26,11 +28,12 @@ typedef struct loader {
   const plan *plan;
   const safetensors *set;
   const weights_target *target;
-  source *sources;          /* [source_count], in plan order                        */
+  source *sources;          /* [source_count], in plan order, scales behind what they scale */
   uint32_t source_count;
   uint32_t *source_of;      /* [tensors of the set]: index in sources, or NONE      */
   uint32_t *next_use;       /* [plan tensors]: the next one of the same source      */
-  uint32_t *order;          /* [source_count]: sources, the largest first           */
+  uint32_t *order;          /* [order_count]: sources but for scales, the largest first */
+  uint32_t order_count;
   atomic_uint next;         /* in order: the first that no thread has taken         */
   atomic_bool failed;       /* no thread takes another                              */
   atomic_ullong done_bytes; /* CPU machine: by all threads                          */
@@ -85,7 +88,13 @@ static status find_naming(const safetensors *set, const struct naming **naming) 
 
 /* === Matching =============================================================================================================== */
 
-static const char *dtype_name(uint32_t dtype) { return dtype == DTYPE_F32 ? "F32" : "BF16"; }
+#define E4M3 "F8_E4M3"
+
+/* Of a use's source. */
+static const char *dtype_name(const plan_tensor *use) {
+  if (use->scale_name != PLAN_NO_SCALE || use->dtype == DTYPE_E4M3) return E4M3;
+  return use->dtype == DTYPE_F32 ? "F32" : "BF16";
+}
 
 static void shape_text(const safetensor *tensor, char *text, size_t text_bytes) {
   size_t at = 0;
@@ -99,50 +108,131 @@ static bool is_widened(const plan_tensor *use, const safetensor *tensor) {
   return use->dtype == DTYPE_F32 && use->transform == TRANSFORM_COPY && strcmp(tensor->dtype, "BF16") == 0;
 }
 
-static status match(const plan_tensor *use, const safetensor *tensor) {
-  bool same = tensor->rank == 2 ? tensor->shape[0] == use->rows && tensor->shape[1] == use->cols
-                                : tensor->rank == 1 && use->rows == 1 && tensor->shape[0] == use->cols;
-  if (same && (strcmp(tensor->dtype, dtype_name(use->dtype)) == 0 || is_widened(use, tensor))) return OK;
-  char found[SAFETENSORS_RANK_MAX * 24];
-  shape_text(tensor, found, sizeof found);
-  return FAIL(ERR_FORMAT, "tensor %s: expected %s [%u][%u], found %s %s, hint: %s", tensor->name, dtype_name(use->dtype), use->rows,
-              use->cols, tensor->dtype, found,
-              same ? "only bf16 checkpoints are supported" : "was the plan made from this model's config.json?");
+static bool has_shape(const safetensor *tensor, uint32_t rows, uint32_t cols) {
+  if (tensor->rank == 2) return tensor->shape[0] == rows && tensor->shape[1] == cols;
+  return rows == 1 && (tensor->rank == 1 ? tensor->shape[0] == cols : tensor->rank == 0 && cols == 1);
 }
 
-static void add_use(loader *self, uint32_t use, const safetensor *tensor) {
+static status refuse(const safetensor *tensor, const char *dtype, uint32_t rows, uint32_t cols, bool has_dtype) {
+  char found[SAFETENSORS_RANK_MAX * 24];
+  const bool is_of_format = !has_dtype && (strcmp(dtype, E4M3) == 0 || strcmp(tensor->dtype, E4M3) == 0);
+  shape_text(tensor, found, sizeof found);
+  return FAIL(ERR_FORMAT, "tensor %s: expected %s [%u][%u], found %s %s, hint: %s", tensor->name, dtype, rows, cols, tensor->dtype, found,
+              is_of_format ? "config.json's quantization_config says which weights are e4m3"
+              : has_shape(tensor, rows, cols) ? "only bf16 and e4m3 checkpoints are supported"
+                                              : "was the plan made from this model's config.json?");
+}
+
+static status match(const plan_tensor *use, const safetensor *tensor) {
+  bool has_dtype = strcmp(tensor->dtype, dtype_name(use)) == 0 || is_widened(use, tensor);
+  if (has_dtype && has_shape(tensor, use->rows, use->cols)) return OK;
+  return refuse(tensor, dtype_name(use), use->rows, use->cols, has_dtype);
+}
+
+/* Adds the tensor as a source, or finds it among them. */
+static source *add_source(loader *self, const safetensor *tensor, uint32_t name) {
   uint32_t *known = &self->source_of[tensor - safetensors_at(self->set, 0)];
-  self->next_use[use] = NONE;
   if (*known == NONE) {
     *known = self->source_count++;
-    const char *name = plan_string(self->plan, self->plan->tensors[use].name);
-    self->sources[*known] = (source){.tensor = tensor, .name = name, .first_use = use};
-    return;
+    self->sources[*known] = (source){.tensor = tensor, .name = plan_string(self->plan, name), .first_use = NONE, .scales = NONE};
   }
-  uint32_t last = self->sources[*known].first_use;
-  while (self->next_use[last] != NONE) last = self->next_use[last];
-  self->next_use[last] = use;
+  return &self->sources[*known];
+}
+
+static status add_use(loader *self, uint32_t use, const safetensor *tensor) {
+  bool is_new = self->source_of[tensor - safetensors_at(self->set, 0)] == NONE;
+  source *s = add_source(self, tensor, self->plan->tensors[use].name);
+  uint32_t *last = &s->first_use;
+  if (!is_new && *last == NONE) return FAIL(ERR_FORMAT, "tensor %s: the plan has it as scales and as a weight", tensor->name);
+  while (*last != NONE) last = &self->next_use[*last];
+  *last = use;
+  self->next_use[use] = NONE;
+  return OK;
+}
+
+/* The scales of a use that was added last. They are read with what they scale, once: of nothing else. */
+static status add_scales(loader *self, const plan_tensor *use, source *scaled, const safetensor *tensor) {
+  uint32_t rows = weights_e4m3_blocks(use->rows), cols = weights_e4m3_blocks(use->cols), before = self->source_count;
+  bool has_dtype = strcmp(tensor->dtype, "F32") == 0;
+  if (!has_dtype || !has_shape(tensor, rows, cols)) return refuse(tensor, "F32", rows, cols, has_dtype);
+  uint32_t index = (uint32_t)(add_source(self, tensor, use->scale_name) - self->sources);
+  if (index < before && scaled->scales != index)
+    return FAIL(ERR_FORMAT, "tensor %s: the plan has it as scales of two tensors, or as a weight too", tensor->name);
+  if (scaled->scales != NONE && scaled->scales != index)
+    return FAIL(ERR_FORMAT, "tensor %s: the plan has two tensors of scales for it", scaled->tensor->name);
+  scaled->scales = index;
+  return OK;
+}
+
+/* The scale of a layer's KV rows has many names: the plan's, which is compressed-tensors' and that of `verbatim calibrate`, those of vLLM's
+ * modules old and new, SGLang's, ModelOpt's. */
+static const char *const KV_SCALES[] = {("." PLAN_KV_SCALE), ".self_attn.attn.k_scale", ".self_attn.mla_attn.mla_attn.k_scale",
+                                        ".self_attn.attn_mqa.k_scale", ".self_attn.kv_a_proj_with_mqa.k_scale", ".self_attn.kv_scale"};
+
+static bool ends_with(const char *text, const char *end) {
+  size_t bytes = strlen(text), end_bytes = strlen(end);
+  return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
+}
+
+typedef struct search { /* for the tensors of a plan */
+  const struct naming *naming;
+  char missing[640]; /* names, as far as they fit */
+  size_t missing_bytes;
+  uint32_t missing_count, missing_kv_scales;
+} search;
+
+/* A tensor by one of its names, in the way the files name the model's; or, as `verbatim calibrate` writes it for any model, plainly. */
+static const safetensor *find_as(const loader *self, const search *found, const char *plain, bool or_plainly) {
+  char text[2 * NAME_BYTES_MAX];
+  const safetensor *tensor = safetensors_find(self->set, file_name(found->naming, plain, text));
+  return tensor || !or_plainly ? tensor : safetensors_find(self->set, plain);
+}
+
+/* *out null: it is missing, which the search has noted. */
+static status find(const loader *self, search *found, uint32_t name, const safetensor **out) {
+  char text[2 * NAME_BYTES_MAX], plain[NAME_BYTES_MAX];
+  const char *wanted = plan_string(self->plan, name);
+  bool is_kv_scale = ends_with(wanted, KV_SCALES[0]);
+  *out = is_kv_scale ? NULL : find_as(self, found, wanted, false);
+  for (size_t i = 0; is_kv_scale && i < ARRAY_LEN(KV_SCALES); i++) {
+    snprintf(plain, sizeof plain, "%.*s%s", (int)(strlen(wanted) - strlen(KV_SCALES[0])), wanted, KV_SCALES[i]);
+    const safetensor *tensor = find_as(self, found, plain, true);
+    if (tensor && *out)
+      return FAIL(ERR_FORMAT, "the model's files have two scales of one layer's KV rows: %s and %s", (*out)->name, tensor->name);
+    if (tensor) *out = tensor;
+  }
+  if (*out) return OK;
+  found->missing_count++;
+  found->missing_kv_scales += is_kv_scale;
+  file_name(found->naming, wanted, text);
+  size_t room = sizeof found->missing - found->missing_bytes;
+  if (strlen(text) + 3 < room) found->missing_bytes += (size_t)snprintf(found->missing + found->missing_bytes, room, " %s", text);
+  return OK;
+}
+
+static status match_use(loader *self, search *found, uint32_t index) {
+  const plan_tensor *use = &self->plan->tensors[index];
+  const safetensor *tensor = NULL, *scales = NULL;
+  TRY(find(self, found, use->name, &tensor));
+  if (use->scale_name != PLAN_NO_SCALE) TRY(find(self, found, use->scale_name, &scales));
+  if (tensor) TRY(match(use, tensor));
+  if (tensor) TRY(add_use(self, index, tensor));
+  if (tensor && scales) TRY(add_scales(self, use, &self->sources[self->source_of[tensor - safetensors_at(self->set, 0)]], scales));
+  return OK;
 }
 
 /* The sources of all plan tensors; every missing name goes into one message as far as it fits. */
 static status match_all(loader *self, const struct naming *naming) {
-  char missing[640] = "", text[2 * NAME_BYTES_MAX];
-  size_t at = 0;
-  uint32_t missing_count = 0;
+  search found = {.naming = naming};
   for (uint32_t i = 0; i < self->plan->tensor_count; i++) {
-    const plan_tensor *use = &self->plan->tensors[i];
-    const safetensor *tensor = safetensors_find(self->set, file_name(naming, plan_string(self->plan, use->name), text));
-    self->total_bytes += plan_tensor_bytes(use);
-    if (tensor) {
-      TRY(match(use, tensor));
-      add_use(self, i, tensor);
-      continue;
-    }
-    missing_count++;
-    if (at + strlen(text) + 3 < sizeof missing) at += (size_t)snprintf(missing + at, sizeof missing - at, " %s", text);
+    self->total_bytes += plan_tensor_bytes(&self->plan->tensors[i]);
+    TRY(match_use(self, &found, i));
   }
-  if (missing_count) return FAIL(ERR_FORMAT, "the model's files lack %u tensors of the plan:%s", missing_count, missing);
-  return OK;
+  if (found.missing_count == 0) return OK;
+  if (found.missing_count == found.missing_kv_scales)
+    return FAIL(ERR_FORMAT, "the plan keeps the KV cache in fp8, but the model's files lack the scales of %u layers:%s; hint: `verbatim "
+                "calibrate` makes them, or plan with kv-cache-dtype: bf16", found.missing_count, found.missing);
+  return FAIL(ERR_FORMAT, "the model's files lack %u tensors of the plan:%s", found.missing_count, found.missing);
 }
 
 /* HF ties the head to the embedding only if the files have no head, or an equal one. */
@@ -179,9 +269,10 @@ static int compare_sized(const void *a, const void *b) {
 static status sort_sources(loader *self) {
   sized *list = calloc(self->source_count + 1ull, sizeof *list);
   if (!list) return FAIL(ERR_LIMIT, "weights: no memory");
-  for (uint32_t i = 0; i < self->source_count; i++) list[i] = (sized){self->sources[i].tensor->bytes, i};
-  qsort(list, self->source_count, sizeof *list, compare_sized);
-  for (uint32_t i = 0; i < self->source_count; i++) self->order[i] = list[i].index;
+  for (uint32_t i = 0; i < self->source_count; i++)
+    if (self->sources[i].first_use != NONE) list[self->order_count++] = (sized){self->sources[i].tensor->bytes, i};
+  qsort(list, self->order_count, sizeof *list, compare_sized);
+  for (uint32_t i = 0; i < self->order_count; i++) self->order[i] = list[i].index;
   free(list);
   return OK;
 }
@@ -306,13 +397,38 @@ static status load_parts(loader *self, const source *s, scratch *memory, digest_
   return OK;
 }
 
+/* The bf16 numbers of codes and scales stand in memory before both. */
+static status load_scaled(loader *self, const source *s, source *scales, scratch *memory, digest_state *state) {
+  const plan_tensor *t = &self->plan->tensors[s->first_use];
+  uint64_t code_bytes = s->tensor->bytes, value_bytes = 2 * code_bytes;
+  digest_state of_scales;
+  TRY(take_room(memory, s, value_bytes + code_bytes + scales->tensor->bytes));
+  uint8_t *codes = memory->bytes + value_bytes;
+  digest_start(&of_scales);
+  TRY(read_digested(self, s, 0, codes, code_bytes, state));
+  TRY(read_digested(self, scales, 0, codes + code_bytes, scales->tensor->bytes, &of_scales));
+  scales->digest = digest_end(&of_scales);
+  weights_e4m3_widen(codes, codes + code_bytes, t->rows, t->cols, (uint16_t *)(void *)memory->bytes);
+  for (uint32_t use = s->first_use; use != NONE; use = self->next_use[use]) {
+    const plan_tensor *to = &self->plan->tensors[use];
+    TRY(load_use(self, to, s, to->scale_name == PLAN_NO_SCALE ? codes : memory->bytes));
+  }
+  return OK;
+}
+
 static status load_source(loader *self, source *s, scratch *memory) {
+  source *scales = s->scales == NONE ? NULL : &self->sources[s->scales];
   digest_state state;
   digest_start(&state);
   if (self->visit) TRY(read_only(self, s, memory, &state));
+  else if (scales) TRY(load_scaled(self, s, scales, memory, &state));
   else if (is_copied_whole(self, s)) TRY(load_whole(self, s, &state));
   else TRY(load_parts(self, s, memory, &state));
   s->digest = digest_end(&state);
+  if (!self->visit || !scales) return OK;
+  digest_start(&state);
+  TRY(read_only(self, scales, memory, &state));
+  scales->digest = digest_end(&state);
   return OK;
 }
 
@@ -326,7 +442,7 @@ static void load_sources(worker *me, bool reports) {
   scratch memory = {0};
   while (!atomic_load(&self->failed)) {
     uint32_t i = atomic_fetch_add(&self->next, 1);
-    if (i >= self->source_count) break;
+    if (i >= self->order_count) break;
     source *s = &self->sources[self->order[i]];
     if (load_source(self, s, &memory) != OK) {
       fail_take(&me->cause);
@@ -334,7 +450,8 @@ static void load_sources(worker *me, bool reports) {
       atomic_store(&self->failed, true);
       break;
     }
-    uint64_t done = atomic_fetch_add(&self->done_bytes, s->tensor->bytes) + s->tensor->bytes;
+    uint64_t bytes = s->tensor->bytes + (s->scales == NONE ? 0 : self->sources[s->scales].tensor->bytes);
+    uint64_t done = atomic_fetch_add(&self->done_bytes, bytes) + bytes;
     if (reports) report_progress(self, done);
   }
   free(memory.bytes);
@@ -404,11 +521,6 @@ static digest combine(const loader *self) {
   return digest_end(&state);
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t bytes = strlen(text), end_bytes = strlen(end);
-  return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
-}
-
 /* A tensor of a layer behind the model's last, by its plain name. */
 static bool is_behind(const plan *p, const char *name) {
   static const char start[] = "model.layers.";
@@ -428,6 +540,7 @@ static void count_unused(const loader *self, const struct naming *naming, weight
     }
     bool first = report->unused_count++ == 0, is_other = false;
     if (ends_with(plain, ".rotary_emb.inv_freq")) report->unused_rotary++;
+    else if (ends_with(plain, ".k_scale") || ends_with(plain, ".v_scale") || ends_with(plain, ".kv_scale")) report->unused_scales++;
     else if (is_behind(self->plan, plain)) report->unused_layers++;
     else is_other = report->unused_other++ == 0;
     if (first || is_other) snprintf(report->unused_first, sizeof report->unused_first, "%s", name);
@@ -456,9 +569,9 @@ static status load(loader *self, weights_report *report) {
 
 static status run(loader *self, weights_report *report) {
   size_t uses = self->plan->tensor_count + 1ull, tensors = safetensors_count(self->set) + 1ull;
-  self->sources = calloc(uses, sizeof *self->sources);
+  self->sources = calloc(2 * uses, sizeof *self->sources); /* with scales of their own */
   self->next_use = calloc(uses, sizeof *self->next_use);
-  self->order = calloc(uses, sizeof *self->order);
+  self->order = calloc(uses, sizeof *self->order); /* not of scales */
   self->source_of = malloc(tensors * sizeof *self->source_of);
   bool has_memory = self->sources && self->next_use && self->order && self->source_of;
   if (has_memory) memset(self->source_of, 0xff, tensors * sizeof *self->source_of); /* NONE */
@@ -486,6 +599,7 @@ status weights_digest(const plan *p, const safetensors *set, uint32_t threads, w
 void weights_note(const weights_report *report, char *text, size_t text_bytes) {
   const struct { uint32_t count; const char *what; } kinds[] = {
     {report->unused_rotary, "rotary inv_freq"},
+    {report->unused_scales, "scales of a KV cache"},
     {report->unused_layers, "of layers behind the last (prediction)"},
     {report->unused_other, report->naming ? "of other parts (vision)" : "others"},
   };

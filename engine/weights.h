@@ -1,8 +1,8 @@
 /* weights.h - from the tensors of a model directory to REGION_WEIGHTS, as the plan's tensor table says, and their digest.
  *
  * The digest depends on what the plan uses and on nothing else (not on shards, on tensors it ignores, or on the model being nested in
- * another): XXH3-128 over, for every source tensor in plan order, without repeats, {the plan's name of it, NUL, dtype, NUL, rank u32,
- * shape u64 each, XXH3-128 of the data}.
+ * another): XXH3-128 over, for every source tensor in plan order, scales behind what they scale, without repeats, {the plan's name of
+ * it, NUL, dtype, NUL, rank u32, shape u64 each, XXH3-128 of the data}.
  * Start-up only. Read next: staging.h, safetensors.h, plan_format.h (plan_tensor). */
 #ifndef VERBATIM_WEIGHTS_H
 #define VERBATIM_WEIGHTS_H
@@ -29,6 +29,7 @@ typedef struct weights_report {
   const char *naming;        /* of a nested model: how its tensors are named; or null */
   uint32_t unused_count;     /* tensors of the files that the plan does not use: the sum of */
   uint32_t unused_rotary;    /*   inverse frequencies, which are in the plan          */
+  uint32_t unused_scales;    /*   scales of a KV cache that the plan does not have    */
   uint32_t unused_layers;    /*   tensors of layers behind the last, which predict    */
   uint32_t unused_other;     /*   all others, of a vision part for instance           */
   char unused_first[NAME_BYTES_MAX]; /* a name, of another if there is one            */
@@ -37,7 +38,8 @@ typedef struct weights_report {
 /* Called now and then with bytes written so far, and at the end with all; null: never. By the calling thread. */
 typedef void weights_progress(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* A tensor that the plan wants in fp32 may be bf16 in the files: it is widened, and digested as it is there.
+/* A tensor that the plan wants in fp32 may be bf16 in the files: it is widened, and digested as it is there. The scale of a layer's KV rows
+ * may have other names there.
  * ERR_FORMAT: tensors are missing (named) or have another dtype or shape than the plan expects, or the files name them in two ways.
  * ERR_IO: a file cannot be read. On return the uploads are done and all threads have ended. */
 status weights_load(const plan *p, const safetensors *set, const weights_target *target, weights_progress *progress, void *context,

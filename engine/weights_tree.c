@@ -23,7 +23,7 @@ status weights_tree_open(weights_tree *self, const plan *p, const char *model_di
                          void *context) {
   weights_report report;
   reading now = {.tree = self, .progress = progress, .context = context};
-  *self = (weights_tree){.leaves = calloc(p->tensor_count + 1ull, sizeof *self->leaves)};
+  *self = (weights_tree){.leaves = calloc(2ull * p->tensor_count + 1, sizeof *self->leaves)};
   if (!self->leaves) return FAIL(ERR_LIMIT, "weights: no memory");
   TRY(safetensors_open(&self->set, model_dir));
   TRY(weights_digest(p, self->set, threads, pass_progress, add_leaf, &now, &report));

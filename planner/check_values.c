@@ -1,5 +1,6 @@
 /* check_values.c - see check_values.h. The header first, then one function per argument struct, in the order of kernels.def. */
 #include "check_values.h"
+#include <math.h>
 #include <string.h>
 #include "abi.h"
 #include "draft.h"
@@ -26,6 +27,26 @@ static status check_experts(const plan_model *m) {
   return OK;
 }
 
+static status check_quant(const plan_header *h) {
+  const plan_quant *q = &h->quant;
+  const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format != WEIGHTS_BF16, is_mixed = q->kv_format == KV_FP8_DS_MLA;
+  const uint64_t high = q->index_shared[1], low = q->index_shared[0];
+  TRY(in_range("index_heads", q->index_heads, is_sparse * 16, is_sparse * 64));
+  TRY(in_range("index_heads, no power of two,", q->index_heads & (q->index_heads - is_sparse), 0, 0));
+  TRY(in_range("index_topk", q->index_topk, is_sparse * 64, is_sparse * INDEX_TOPK_MAX));
+  TRY(in_range("index_topk % 64", q->index_topk % 64, 0, 0));
+  TRY(in_range("index_half_split", q->index_half_split, 0, is_sparse));
+  TRY(in_range("index_scale", q->index_scale, 0, is_sparse * SCALE_POW2));
+  for (uint32_t i = 0; i < 128; i++) /* the first layer has nobody's lists */
+    TRY(in_range("index_shared", (i < 64 ? low : high) >> i % 64 & 1, 0, is_sparse && i > 0 && i < h->model.layers));
+  TRY(in_range("weight_format", q->weight_format, 0, WEIGHTS_E4M3));
+  TRY(in_range("act_scale", q->act_scale, 0, is_e4m3 * SCALE_POW2));
+  TRY(in_range("kv_format", q->kv_format, 0, KV_FP8));
+  TRY(in_range("kv_scale", q->kv_scale, 0, is_mixed * SCALE_POW2));
+  if (is_mixed) TRY(in_range("kv_lora_rank", h->model.kv_lora_rank, 512, 512));
+  return in_range("parity", h->limits.parity, 0, !is_sparse && !is_e4m3 && q->kv_format == KV_BF16);
+}
+
 status check_values_header(const plan_header *h) {
   const plan_model *m = &h->model;
   const plan_limits *l = &h->limits;
@@ -39,6 +60,7 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("rope_half_split", m->rope_half_split, 0, 1));
   TRY(in_range("dense_layers", m->dense_layers, 0, m->layers));
   TRY(check_experts(m));
+  TRY(check_quant(h));
   TRY(in_range("max_seqs", l->max_seqs, 1, SEQS_MAX));
   TRY(in_range("max_len", l->max_len, 2, LENGTH_MAX));
   TRY(in_range("max_logit_rows", l->max_logit_rows, l->max_seqs, l->max_batch_tokens));
@@ -49,13 +71,15 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
   TRY(in_range("expand_pages", l->expand_pages, l->parity, l->parity * (LENGTH_MAX / PAGE_TOKENS)));
   if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
-  return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, max_u32(1, 64 / m->heads)); /* a tile's rows: tokens times heads */
+  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* a list is of one token; else 64 rows: tokens times heads */
+  return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, tokens);
 }
 
 /* === Ops ================================================================================================================ */
 
 typedef struct reader { /* the op in question */
   const plan_model *m;
+  const plan_quant *q;
   const plan_limits *l;
   const char *name;
   uint32_t rows_max; /* it is run for */
@@ -105,6 +129,8 @@ static status check_qkv_rope(const reader *r, const qkv_rope_args *a) {
   SAME(half_split, r->m->rope_half_split);
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME_REAL(eps, r->m->latent_eps);
+  SAME(kv_format, r->q->kv_format);
+  SAME(scale_kind, r->q->kv_scale);
   return same(r, "the presence of q_scale", a->q_scale != NULL, r->m->q_scale_beta != 0);
 }
 
@@ -132,6 +158,8 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
+  SAME(kv_format, r->q->kv_format);
+  SAME(list_max, r->q->index_topk);
   return in_range("slots_max", a->slots_max, 0, SLOTS_MAX);
 }
 
@@ -140,6 +168,7 @@ static status check_attn_cut(const reader *r, const attn_cut_args *a) {
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
+  SAME(list_max, r->q->index_topk);
   TRY(in_range("workers of the attention", a->workers, 1, 65536));
   TRY(in_range("slots_max of attn_cut", a->slots_max, 1, SLOTS_MAX));
   uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->piece_ns, max_u32(a->slot_ns, a->split_ns)));
@@ -208,6 +237,63 @@ static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
+static status check_act_quant(const reader *r, const act_quant_args *a) {
+  SAME(rows_kind, ROWS_TOKENS);
+  SAME(scale_kind, r->q->act_scale);
+  if (a->rows_mul != 1) SAME(rows_mul, r->m->top_k);
+  TRY(same(r, "columns % 128", a->columns % SCALE_COLUMNS, 0));
+  return same(r, "ldx % 8", a->ldx % 8, 0);
+}
+
+/* A column of scales is for 128 k, a row of them for 128 weight rows, of the gate or of up. */
+static status check_scaled(const reader *r, uint32_t n, uint32_t k, uint32_t y_kind) {
+  TRY(check_y_kind(r, y_kind, n));
+  TRY(same(r, "k % 128", k % SCALE_COLUMNS, 0));
+  return y_kind == Y_SILU ? same(r, "n % 256", n % (2 * SCALE_COLUMNS), 0) : same(r, "n % 8", n % 8, 0);
+}
+
+static status check_fp8_gemm(const reader *r, const fp8_gemm_args *a) {
+  SAME(rows_kind, r->rows_kind);
+  TRY(check_scaled(r, a->n, a->k, a->y_kind));
+  return same(r, "ldy % 8", a->ldy % 8, 0);
+}
+
+static status check_fp8_moe_gemm(const reader *r, const fp8_moe_gemm_args *a) {
+  SAME(experts, r->m->experts);
+  SAME(top_k, r->m->top_k);
+  TRY(same(r, "a result of experts rounded once", a->y_kind == Y_BF16, 0));
+  return check_scaled(r, a->n, a->k, a->y_kind);
+}
+
+#define KEY_EPS 1e-6f
+
+static status check_index_qk(const reader *r, const index_qk_args *a) {
+  SAME(heads, r->q->index_heads);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(half_split, r->q->index_half_split);
+  SAME(scale_kind, r->q->index_scale);
+  SAME_REAL(eps, KEY_EPS);
+  SAME_REAL(head_scale, (float)(1 / sqrt(r->q->index_heads)));
+  TRY(same(r, "rope_dim % 32", a->rope_dim % 32, 0)); /* pairs of halves: see index_qk.cu */
+  return same(r, "q_stride or k_stride % 4", (a->q_stride | a->k_stride) % 4, 0); /* read 16 bytes at a time */
+}
+
+static status check_score_rows(const reader *r, uint32_t topk, uint32_t stride, uint32_t row_count) {
+  TRY(same(r, "topk", topk, r->q->index_topk));
+  TRY(same(r, "stride of scores % 64", stride % 64, 0));
+  TRY(in_range("row_count of scores", row_count, 1, r->l->max_batch_tokens));
+  return in_range("stride of scores", stride, r->l->max_len, UINT32_MAX);
+}
+
+static status check_index_score(const reader *r, const index_score_args *a) {
+  SAME(heads, r->q->index_heads);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  return check_score_rows(r, a->topk, a->stride, a->row_count);
+}
+
+static status check_index_topk(const reader *r, const index_topk_args *a) { return check_score_rows(r, a->topk, a->stride, a->row_count); }
+
 static status check_adjust(const reader *r, const adjust_args *a) {
   SAME(vocab, r->m->vocab);
   SAME(block_table_stride, r->l->pages_per_seq);
@@ -226,7 +312,7 @@ static status check_row_digest(const reader *r, const row_digest_args *a) {
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS};
+  const reader r = {&h->model, &h->quant, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS};
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);
@@ -240,6 +326,12 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_router: return check_router(&r, args);
     case OP_moe_sort: return check_moe_sort(&r, args);
     case OP_moe_gemm: return check_moe_gemm(&r, args);
+    case OP_act_quant: return check_act_quant(&r, args);
+    case OP_fp8_gemm: return check_fp8_gemm(&r, args);
+    case OP_fp8_moe_gemm: return check_fp8_moe_gemm(&r, args);
+    case OP_index_qk: return check_index_qk(&r, args);
+    case OP_index_score: return check_index_score(&r, args);
+    case OP_index_topk: return check_index_topk(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);

@@ -14,7 +14,7 @@ typedef struct key_row {
   enum value_kind kind;
   size_t offset; /* of the field in deploy_config */
   uint64_t low, high;
-  const char *choices; /* KIND_CHOICE: "first second", field = position; KIND_RENAMED: the name now */
+  const char *choices; /* KIND_CHOICE: "first second|its_alias", field = position; KIND_RENAMED: the name now */
 } key_row;
 
 #define FIELD(name) offsetof(deploy_config, name)
@@ -31,6 +31,8 @@ static const key_row KEYS[] = {
     {"parity", KIND_CHOICE, FIELD(parity), 0, 0, "strict fast-prefill"},
     {"expand-tokens", KIND_COUNT, FIELD(expand_tokens), 64, LENGTH_MAX, NULL},
     {"latent-norm-eps", KIND_CHOICE, FIELD(latent_eps_of_config), 0, 0, "hf config"},
+    {"kv-cache-dtype", KIND_CHOICE, FIELD(kv_dtype), 0, 0, "auto bf16|bfloat16 fp8|fp8_e4m3 fp8_ds_mla"},
+    {"kv-cache-scales", KIND_CHOICE, FIELD(kv_scales_f32), 0, 0, "ue8m0 float32"},
     {"chunk-tokens", KIND_COUNT, FIELD(chunk_tokens), 64, 2048, NULL},
     {"group-chunks", KIND_COUNT, FIELD(group_chunks), 1, 64, NULL},
     {"tensor-parallel-size", KIND_COUNT, FIELD(tensor_parallel), 1, 1024, NULL},
@@ -131,13 +133,14 @@ static status read_fraction(const key_row *key, const char *text, uint64_t *out)
 static status read_choice(const key_row *key, const char *text, uint64_t *out) {
   uint64_t index = 0;
   size_t length = strlen(text);
-  for (const char *choice = key->choices; *choice; index++) {
-    size_t bytes = strcspn(choice, " ");
+  for (const char *choice = key->choices; *choice;) {
+    size_t bytes = strcspn(choice, " |");
     if (bytes == length && memcmp(choice, text, bytes) == 0) {
       *out = index;
       return OK;
     }
-    choice += bytes + (choice[bytes] == ' ');
+    index += choice[bytes] == ' ';
+    choice += bytes + (choice[bytes] != 0);
   }
   return FAIL(ERR_FORMAT, "deployment: %s: expected one of: %s; found \"%s\"", key->name, key->choices, text);
 }

@@ -1,11 +1,14 @@
 /* deploy_config.h - the deployment file (YAML, or JSON, which is YAML): sizes of the machine and of its work.
  *
  * A flat mapping of known keys; an unknown key is an error that names the nearest known one. Nothing here but chunk-tokens,
- * group-chunks, parity and latent-norm-eps can change a bit. Read next: planner.h, which fills in the defaults that need the model. */
+ * group-chunks, parity, latent-norm-eps, kv-cache-dtype and kv-cache-scales can change a bit. Read next: planner.h, which fills in the
+ * defaults that need the model. */
 #ifndef VERBATIM_DEPLOY_CONFIG_H
 #define VERBATIM_DEPLOY_CONFIG_H
 #include "base.h"
 #include "limits.h"
+
+enum deploy_kv_dtype { DEPLOY_KV_AUTO = 0, DEPLOY_KV_BF16 = 1, DEPLOY_KV_FP8 = 2, DEPLOY_KV_FP8_DS_MLA = 3 };
 
 typedef struct deploy_config { /* 0: not given, unless said otherwise */
   uint32_t max_seqs;            /* default 64                                                    */
@@ -21,6 +24,8 @@ typedef struct deploy_config { /* 0: not given, unless said otherwise */
   uint32_t parity;              /* enum plan_parity                                              */
   uint32_t expand_tokens;       /* fast-prefill: tokens of contexts expanded at a time, a multiple of 64; default: see planner.c */
   uint32_t latent_eps_of_config; /* 0: 1e-6 as HF does, 1: rms_norm_eps of config.json          */
+  uint32_t kv_dtype;            /* enum deploy_kv_dtype; auto: follows from the model                */
+  uint32_t kv_scales_f32;       /* of fp8_ds_mla: 0 powers of two, 1 any fp32                        */
   uint32_t tensor_parallel;     /* tensor-parallel-size: 1, as long as a plan is of one GPU          */
   uint32_t ladder_count;        /* default: powers of two up to max_seqs, and max_seqs           */
   uint32_t ladder[LADDER_MAX];  /* strictly ascending                                            */

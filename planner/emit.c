@@ -12,14 +12,20 @@ void emit_digest(const void *data, size_t bytes, uint8_t digest[16]) {
   memcpy(digest, text.digest, 16);
 }
 
-void emit_numerics_id(const plan_model *model, const plan_limits *limits, uint8_t id[16]) {
-  uint8_t bytes[sizeof NUMERICS_VERSION - 1 + sizeof *model + 12];
-  uint32_t constants[3] = {limits->chunk_tokens, limits->group_chunks, limits->parity};
-  size_t at = sizeof NUMERICS_VERSION - 1; /* the text without its NUL */
-  memcpy(bytes, NUMERICS_VERSION, at);
-  memcpy(bytes + at, model, sizeof *model);
-  memcpy(bytes + at + sizeof *model, constants, sizeof constants);
-  emit_digest(bytes, sizeof bytes, id);
+static size_t add_bytes(uint8_t *bytes, size_t at, const void *more, size_t more_bytes) {
+  memcpy(bytes + at, more, more_bytes);
+  return at + more_bytes;
+}
+
+void emit_numerics_id(const plan_model *model, const plan_quant *quant, const plan_limits *limits, uint8_t id[16]) {
+  static const plan_quant none;
+  uint8_t bytes[sizeof NUMERICS_VERSION - 1 + sizeof *model + sizeof *quant + 12];
+  const uint32_t constants[3] = {limits->chunk_tokens, limits->group_chunks, limits->parity};
+  size_t at = add_bytes(bytes, 0, NUMERICS_VERSION, sizeof NUMERICS_VERSION - 1); /* the text without its NUL */
+  at = add_bytes(bytes, at, model, sizeof *model);
+  if (memcmp(quant, &none, sizeof none) != 0) at = add_bytes(bytes, at, quant, sizeof *quant);
+  at = add_bytes(bytes, at, constants, sizeof constants);
+  emit_digest(bytes, at, id);
 }
 
 /* Draft refs become addresses inside regions. */
@@ -89,9 +95,10 @@ status emit_plan(draft *plan, void **bytes, size_t *byte_count) {
   h.header_bytes = sizeof h;
   h.file_bytes = total;
   h.model = plan->model;
+  h.quant = plan->quant;
   h.limits = plan->limits;
   memcpy(h.config_digest, plan->config_digest, sizeof h.config_digest);
-  emit_numerics_id(&h.model, &h.limits, h.numerics_id);
+  emit_numerics_id(&h.model, &h.quant, &h.limits, h.numerics_id);
   fill_io(plan, &h.io);
   h.device_bytes = plan->device_bytes;
   if (plan->gemm_workspace != DRAFT_NONE) {

@@ -8,8 +8,8 @@
 /* The file's bytes, 8-byte aligned, to be freed by the caller. ERR_LIMIT: larger than FILE_PLAN_BYTES_MAX. */
 status emit_plan(draft *plan, void **bytes, size_t *byte_count);
 
-/* The numerics id (PLAN_FORMAT.md) of a model with these attention constants. */
-void emit_numerics_id(const plan_model *model, const plan_limits *limits, uint8_t id[16]);
+/* The numerics id (PLAN_FORMAT.md) of a model with these formats and attention constants. */
+void emit_numerics_id(const plan_model *model, const plan_quant *quant, const plan_limits *limits, uint8_t id[16]);
 
 /* XXH3-128 in canonical byte order. */
 void emit_digest(const void *data, size_t bytes, uint8_t digest[16]);

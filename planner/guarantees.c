@@ -54,11 +54,15 @@ static void write_work(draft *plan) {
                    "result, and may hold any bits", plan->ladder.count));
   const char *forms = l->parity == PARITY_STRICT ? "every query takes the absorbed form"
                                                  : "a query's form follows from its position alone, prompt or made";
+  const bool is_sparse = plan->quant.index_heads != 0;
+  const char *places = is_sparse ? "places of a token's list, which follows from the tokens up to its own" : "absolute positions";
   add(plan, "chunk_cut", GUARANTEE_PROVEN,
-      draft_string(plan, "attention chunks of %u tokens and groups of %u chunks lie at absolute positions; %s", l->chunk_tokens,
-                   l->group_chunks, forms));
-  proven(plan, "prefix_hit", "a KV row is a function of the tokens up to its own; a page of 64 rows is reused where the chained XXH3-128 "
-         "of all ids up to its end, under a seed drawn at every start, is equal: but for a collision of such digests");
+      draft_string(plan, "attention chunks of %u tokens and groups of %u chunks lie at %s; %s", l->chunk_tokens, l->group_chunks, places,
+                   forms));
+  add(plan, "prefix_hit", GUARANTEE_PROVEN,
+      draft_string(plan, "a KV row%s is a function of the tokens up to its own; a page of 64 rows is reused where the chained XXH3-128 of "
+                   "all ids up to its end, under a seed drawn at every start, is equal: but for a collision of such digests",
+                   is_sparse ? ", and a key of the indexer," : ""));
   proven(plan, "page_placement", "the block table chooses addresses; order follows positions");
   proven(plan, "preemption", "rows that were given up are computed anew from the tokens, prompt and made, of which they are functions");
 }

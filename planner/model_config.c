@@ -1,11 +1,12 @@
 /* model_config.c - reads config.json with jansson; see model_config.h.
  *
  * Tables list every field with its meaning: read below, required to have a fixed value, or without influence on inference. A field
- * outside the tables is refused. Positions are config_rope.c's. */
+ * outside the tables is refused. Positions are config_rope.c's, the indexer config_index.c's, formats config_quant.c's. */
 #include "model_config.h"
 #include <math.h>
 #include <string.h>
 #include "abi.h"
+#include "config_index.h"
 #include "config_rope.h"
 
 enum router_rule { /* how experts are chosen and weighted, as HF's classes do */
@@ -20,8 +21,11 @@ typedef struct family { /* what a model_type decides, and what HF takes for abse
   bool is_dense;       /* no layer has experts */
   bool is_tied;        /* the head is the embedding */
   bool is_layer_typed; /* HF reads mlp_layer_types, by default one dense layer, and not first_k_dense_replace */
+  bool may_list;       /* HF takes mlp_layer_types before first_k_dense_replace */
+  bool may_be_e4m3;    /* published so */
   bool is_scaled;      /* scale_emb, scale_depth and dim_model_base are read; v_head_dim follows from the hidden size */
   config_rope_rules rope;
+  config_index_rules index;
   int32_t dense_layers, shared_experts, groups, top_groups;
   double routed_scale, norm_eps;
 } family;
@@ -29,11 +33,17 @@ typedef struct family { /* what a model_type decides, and what HF takes for abse
 static const family FAMILIES[] = {
     {.model_type = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM", .router = RULE_V2, .rope = {.pairs = CONFIG_ROPE_NEIGHBOURS},
      .shared_experts = 2, .groups = -1, .top_groups = -1, .routed_scale = 1, .norm_eps = 1e-6},
-    {.model_type = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .dense_layers = 3, .shared_experts = 1,
+    {.model_type = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .may_be_e4m3 = true, .dense_layers = 3,
+     .shared_experts = 1, .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
+    {.model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .may_be_e4m3 = true, .dense_layers = 3,
+     .shared_experts = 1, .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
+    {.model_type = "deepseek_v32", .architecture = "DeepseekV32ForCausalLM", .router = RULE_V3, .may_list = true, .may_be_e4m3 = true,
+     .rope = {.pairs = CONFIG_ROPE_NEIGHBOURS}, .index = {.heads = 64, .are_halves = true}, .dense_layers = 3, .shared_experts = 1,
      .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
-    {.model_type = "kimi_k2", .architecture = "DeepseekV3ForCausalLM", .router = RULE_V3, .dense_layers = 3, .shared_experts = 1,
-     .groups = 8, .top_groups = 4, .routed_scale = 2.5, .norm_eps = 1e-6},
-    {.model_type = "glm4_moe_lite", .architecture = "Glm4MoeLiteForCausalLM", .router = RULE_V3, .is_layer_typed = true,
+    {.model_type = "glm_moe_dsa", .architecture = "GlmMoeDsaForCausalLM", .router = RULE_V3, .may_list = true, .may_be_e4m3 = true,
+     .rope = {.pairs = CONFIG_ROPE_NEIGHBOURS}, .index = {.heads = 32, .may_share = true}, .dense_layers = 3, .shared_experts = 1,
+     .groups = 1, .top_groups = 1, .routed_scale = 2.5, .norm_eps = 1e-5},
+    {.model_type = "glm4_moe_lite", .architecture = "Glm4MoeLiteForCausalLM", .router = RULE_V3, .is_layer_typed = true, .may_list = true,
      .dense_layers = 1, .shared_experts = 1, .groups = 1, .top_groups = 1, .routed_scale = 1.8, .norm_eps = 1e-5},
     {.model_type = "youtu", .architecture = "YoutuForCausalLM", .router = RULE_V3, .is_dense = true, .is_tied = true, .norm_eps = 1e-6},
     {.model_type = "minicpm3", .architecture = "MiniCPM3ForCausalLM", .router = RULE_V3, .is_dense = true, .is_tied = true,
@@ -43,7 +53,7 @@ static const family FAMILIES[] = {
      .norm_eps = 1e-6},
 };
 
-#define FAMILY_NAMES "deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite, youtu, minicpm3 and mistral4"
+#define FAMILY_NAMES "deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, glm_moe_dsa, youtu, minicpm3 and mistral4"
 #define NESTED "text_config"
 
 typedef struct model_reader {
@@ -62,7 +72,7 @@ static const char *const FIELDS_READ[] = {
     "rope_scaling", "rope_parameters", "rope_interleave", "max_position_embeddings", "bos_token_id", "eos_token_id", "attention_bias",
     "mlp_bias", "hidden_act", "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "qk_head_dim", "ep_size",
     "pretraining_tp", "mlp_layer_types", "partial_rotary_factor", "add_cross_attention", "pruned_heads", "sliding_window",
-    "use_sliding_window",
+    "use_sliding_window", "moe_router_dtype",
 };
 
 static const char *const FIELDS_OF_SCALES[] = {"scale_emb", "scale_depth", "dim_model_base"};
@@ -74,14 +84,14 @@ static const char *const FIELDS_IGNORED[] = {
     "attention_dropout", "auto_map", "aux_loss_alpha", "bad_words_ids", "begin_suppress_tokens", "chunk_size_feed_forward",
     "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "early_stopping",
     "embedding_initializer_range", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task",
-    "forced_bos_token_id", "forced_eos_token_id", "head_dim", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
-    "label2id", "length_penalty", "max_length", "max_window_layers", "min_length", "no_repeat_ngram_size", "num_beam_groups",
-    "num_beams", "num_mtp_layers", "num_nextn_predict_layers", "num_return_sequences", "output_attentions", "output_hidden_states",
-    "output_router_logits", "output_scores", "pad_token_id", "prefix", "problem_type", "remove_invalid_values", "repetition_penalty",
-    "return_dict", "return_dict_in_generate", "router_aux_loss_coef", "sep_token_id", "seq_aux", "suppress_tokens",
-    "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p",
-    "torchscript", "transformers_version", "typical_p", "unk_token_id", "unsloth_fixed", "unsloth_version", "use_bfloat16",
-    "use_cache",
+    "forced_bos_token_id", "forced_eos_token_id", "head_dim", "id2label", "index_share_for_mtp_iteration", "initializer_range",
+    "is_decoder", "is_encoder_decoder", "label2id", "length_penalty", "max_length", "max_window_layers", "min_length",
+    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_mtp_layers", "num_nextn_predict_layers", "num_return_sequences",
+    "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id", "prefix", "problem_type",
+    "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate", "router_aux_loss_coef", "sep_token_id",
+    "seq_aux", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class",
+    "top_k", "top_p", "torchscript", "transformers_version", "typical_p", "unk_token_id", "unsloth_fixed", "unsloth_version",
+    "use_bfloat16", "use_cache",
 };
 
 /* Of a model that has another one for its text: images, sound and the way there. */
@@ -111,6 +121,7 @@ static status check_names(const model_reader *r) {
   json_t *value;
   json_object_foreach((json_t *)r->fields.object, name, value) {
     if (IS_AMONG(name, FIELDS_READ) || (r->family->is_scaled && IS_AMONG(name, FIELDS_OF_SCALES))) continue;
+    if (config_index_knows(&r->family->index, name)) continue;
     if (!IS_AMONG(name, FIELDS_IGNORED)) return unknown(&r->fields, name);
     note_ignored(&r->fields, name, value);
   }
@@ -138,10 +149,8 @@ static status read_family(const config_reader *r, const family **out) {
   return OK;
 }
 
+/* Of numbers that are not quantised. */
 static status require_bf16(const config_reader *r) {
-  if (config_field_find(r, "quantization_config"))
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"%squantization_config\" is set; quantised weights are not supported; "
-                "hint: use a bf16 copy", r->prefix);
   TRY(config_field_require_text(r, "torch_dtype", "bfloat16"));
   return config_field_require_text(r, "dtype", "bfloat16");
 }
@@ -156,6 +165,7 @@ static status require_fixed(const config_reader *r) {
   TRY(config_field_require_flag(r, "mlp_bias", false));
   TRY(config_field_require_flag(r, "add_cross_attention", false));
   TRY(config_field_require_text(r, "hidden_act", "silu"));
+  TRY(config_field_require_text(r, "moe_router_dtype", "float32"));
   TRY(config_field_require_flag(r, "use_sliding_window", false));
   TRY(config_field_require_absent(r, "sliding_window"));
   if (heads && json_object_size(heads) + json_array_size(heads) > 0) return config_field_require_absent(r, "pruned_heads");
@@ -305,7 +315,7 @@ static status read_dense_layers(const model_reader *r) {
   plan_model *m = &r->config->plan;
   uint32_t listed = UINT32_MAX;
   TRY(read_layer_types(r, &listed));
-  bool is_list_alone = f->is_layer_typed && listed != UINT32_MAX && !config_field_find(&r->fields, "first_k_dense_replace");
+  bool is_list_alone = f->may_list && listed != UINT32_MAX && !config_field_find(&r->fields, "first_k_dense_replace");
   if (is_list_alone) m->dense_layers = listed;
   else TRY(config_field_count(&r->fields, "first_k_dense_replace", 0, LAYERS_MAX, 1, f->dense_layers, &m->dense_layers));
   if (listed == UINT32_MAX) listed = f->is_layer_typed ? (uint32_t)f->dense_layers : m->dense_layers;
@@ -426,6 +436,21 @@ static status merge_field(const config_reader *outer, const char *name, json_t *
   return FAIL(ERR_UNSUPPORTED, "config.json: \"%.64s\" differs from \"" NESTED ".%.64s\"", name, name);
 }
 
+/* Of a model inside another the outer one says it, in names of its own. */
+static status refuse_quantised(const config_reader *r) {
+  if (!config_field_find(r, "quantization_config")) return OK;
+  return FAIL(ERR_UNSUPPORTED, "config.json: \"%squantization_config\" is set; quantised weights of this kind of model are not supported; "
+              "hint: use a bf16 copy", r->prefix);
+}
+
+static status read_formats(const model_reader *r) {
+  model_config *config = r->config;
+  TRY(config_index_read(&r->fields, &r->family->index, &config->plan, &config->quant));
+  if (!config_field_find(&r->fields, "quantization_config")) return OK;
+  if (!r->family->may_be_e4m3 || config->is_nested) return refuse_quantised(&r->fields);
+  return config_quant_read(&r->fields, &config->plan, &config->quant, &config->products);
+}
+
 static status read_model(const config_reader *fields, model_config *config) {
   model_reader r = {*fields, NULL, config};
   TRY(read_family(fields, &r.family)); /* first, so that another model is named as such and not by its first odd field */
@@ -436,6 +461,7 @@ static status read_model(const config_reader *fields, model_config *config) {
   TRY(read_scales(&r));
   TRY(read_experts(&r));
   TRY(read_specials(&r));
+  TRY(read_formats(&r));
   return config_rope_read(fields, &r.family->rope, config->max_position, &config->plan, &config->rope);
 }
 
@@ -443,6 +469,7 @@ static status read_merged(const config_reader *outer, json_t *text, model_config
   const char *name;
   json_t *value;
   TRY(require_bf16(outer));
+  TRY(refuse_quantised(outer));
   TRY(merge_tie(outer, text));
   json_object_foreach((json_t *)outer->object, name, value) TRY(merge_field(outer, name, value, text));
   const config_reader inner = {text, NESTED ".", outer->notes};

@@ -1,17 +1,21 @@
 /* model_config.h - config.json of a model folder, read and checked.
  *
- * Knows the fields of deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite, youtu, minicpm3 and mistral4 as published and as HF transformers
- * 5.17 writes them, also as the "text_config" of another model, and refuses by name what it does not know: an unknown field might
- * change the arithmetic. Knows nothing of plans' ops. Read next: config_rope.h, graph.h. */
+ * Knows the fields of deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, glm_moe_dsa, youtu, minicpm3 and mistral4 as
+ * published and as HF transformers 5.17 (the sparse ones: 5.23) writes them, also as the "text_config" of another model, and refuses by
+ * name what it does not know: an unknown field might change the arithmetic. Knows nothing of plans' ops. Read next: config_rope.h,
+ * config_index.h, config_quant.h, graph.h. */
 #ifndef VERBATIM_MODEL_CONFIG_H
 #define VERBATIM_MODEL_CONFIG_H
 #include "base.h"
 #include "config_field.h"
+#include "config_quant.h"
 #include "plan_format.h"
 #include "rope.h"
 
 typedef struct model_config {
   plan_model plan;       /* complete but for latent_eps, which is a choice of the deployment, and inv_freq */
+  plan_quant quant;      /* complete but for what a deployment chooses: the KV format */
+  config_quant products; /* which of them are e4m3 */
   rope_config rope;      /* what inv_freq follows from */
   uint32_t max_position; /* tokens the model was made for */
   uint32_t is_tied;      /* the head reads the embedding; no constant of the plan's arithmetic */

@@ -18,7 +18,7 @@
 #define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
 
 typedef struct sources { /* parsed inputs */
-  model_config model;
+  model_config model; /* with the formats that the deployment chose */
   deploy_config deploy;
   profile known;
   const char *shipped; /* its name, if it comes with the program */
@@ -29,12 +29,10 @@ typedef struct sources { /* parsed inputs */
 
 static uint32_t or_default(uint32_t given, uint32_t fallback) { return given ? given : fallback; }
 
-static uint64_t page_bytes(const plan_model *m) { return (uint64_t)m->layers * PAGE_TOKENS * (m->kv_lora_rank + m->rope_dim) * 2; }
-
 /* The pages that the deployment names, or UINT32_MAX: as many as are useful and fit. */
 static status resolve_pages(const sources *s, plan_limits *l) {
   uint64_t pages = s->deploy.kv_pages;
-  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / page_bytes(&s->model.plan);
+  if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / plan_page_bytes(&s->model.plan, &s->model.quant);
   bool is_given = s->deploy.kv_pages || s->deploy.kv_memory_bytes;
   uint64_t useful = (uint64_t)l->max_seqs * l->pages_per_seq;
   if (!is_given) {
@@ -79,6 +77,26 @@ static status resolve_parity(const sources *s, plan_limits *l) {
   return OK;
 }
 
+/* The format of the KV cache. DeepSeek's and Zhipu's own deployments of sparse e4m3 models keep it in fp8. */
+static status resolve_formats(sources *s) {
+  const deploy_config *d = &s->deploy;
+  plan_quant *q = &s->model.quant;
+  const bool is_sparse = q->index_heads != 0, is_e4m3 = q->weight_format == WEIGHTS_E4M3, has_rank = s->model.plan.kv_lora_rank == 512;
+  uint32_t dtype = d->kv_dtype;
+  if (dtype == DEPLOY_KV_AUTO) dtype = is_sparse && is_e4m3 && has_rank ? DEPLOY_KV_FP8_DS_MLA : DEPLOY_KV_BF16;
+  q->kv_format = dtype == DEPLOY_KV_FP8_DS_MLA ? KV_FP8_DS_MLA : dtype == DEPLOY_KV_FP8 ? KV_FP8 : KV_BF16;
+  if (q->kv_format == KV_FP8_DS_MLA && !has_rank)
+    return FAIL(ERR_UNSUPPORTED, "deployment: kv-cache-dtype: fp8_ds_mla needs kv_lora_rank 512, the model has %u; hint: fp8 or bf16",
+                s->model.plan.kv_lora_rank);
+  if (d->kv_scales_f32 && q->kv_format != KV_FP8_DS_MLA)
+    return FAIL(ERR_FORMAT, "deployment: kv-cache-scales is of kv-cache-dtype fp8_ds_mla alone; hint: kv-cache-dtype: fp8_ds_mla");
+  if (q->kv_format == KV_FP8_DS_MLA) q->kv_scale = d->kv_scales_f32 ? SCALE_F32 : SCALE_POW2;
+  if (d->parity == PARITY_STRICT || (!is_sparse && !is_e4m3 && q->kv_format == KV_BF16)) return OK;
+  return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill is of dense attention, bf16 weights and a bf16 KV cache alone, but %s; "
+              "hint: parity: strict", is_sparse ? "the model's attention is sparse" : is_e4m3 ? "the model's weights are e4m3"
+              : "kv-cache-dtype is another");
+}
+
 static status resolve_limits(const sources *s, plan_limits *l) {
   const deploy_config *d = &s->deploy;
   const plan_model *m = &s->model.plan;
@@ -90,7 +108,7 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   /* A chunk ends with a fold of all columns of all heads: many heads want fewer, few heads more chunks for one request to spread over. */
   l->chunk_tokens = or_default(d->chunk_tokens, m->heads >= 64 ? 512 : 256);
   l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
-  l->attn_tile_tokens = max_u32(1, 64 / m->heads);
+  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* each token has a list of its own */
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
   TRY(resolve_parity(s, l));
   if (l->max_len > longest)
@@ -164,6 +182,8 @@ static void add_notes(const sources *s, draft *plan) {
              s->shipped);
     draft_note(plan, note);
   }
+  if (s->deploy.kv_dtype == DEPLOY_KV_AUTO && s->model.quant.kv_format == KV_FP8_DS_MLA)
+    draft_note(plan, "the KV cache is fp8_ds_mla, as of sparse models with e4m3 weights it is by default (kv-cache-dtype: auto)");
   snprintf(note, sizeof note, "eps of the latent norms: %g (latent_norm_eps: %s)", (double)plan->model.latent_eps,
            s->deploy.latent_eps_of_config ? "config" : "hf");
   draft_note(plan, note);
@@ -175,9 +195,10 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   draft_text(plan, ""); /* reference 0 is the empty string */
   plan->model = model_config_plan(&s->model, limits->max_len);
   plan->model.latent_eps = s->deploy.latent_eps_of_config ? s->model.plan.norm_eps : LATENT_EPS_HF;
+  plan->quant = s->model.quant;
   plan->limits = *limits;
   TRY(resolve_ladder(&s->deploy, limits, plan));
-  graph_build(plan, &s->known, s->model.is_tied);
+  graph_build(plan, &s->known, &s->model.products, s->model.is_tied);
   guarantees_write(plan);
   add_notes(s, plan);
   place_plan(plan);
@@ -195,7 +216,7 @@ static status measure(const sources *s, const plan_limits *limits, uint64_t *dev
 
 /* The most pages, up to `most`, with which the plan stays inside the budget; 0 if not even one sequence fits. */
 static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uint32_t *pages) {
-  uint64_t least_bytes = 0, bytes = 0, each = page_bytes(&s->model.plan);
+  uint64_t least_bytes = 0, bytes = 0, each = plan_page_bytes(&s->model.plan, &s->model.quant);
   limits.kv_pages = limits.pages_per_seq;
   TRY(measure(s, &limits, &least_bytes));
   *pages = 0;
@@ -295,6 +316,7 @@ status planner_make(const planner_input *input, void **bytes, size_t *byte_count
   ASSERT(input->config.text != NULL);
   TRY(model_config_parse(input->config.text, input->config.bytes, &s.model));
   if (input->deploy.text) TRY(deploy_config_parse(input->deploy.text, input->deploy.bytes, &s.deploy));
+  TRY(resolve_formats(&s));
   if (input->profile.text) TRY(profile_parse(input->profile.text, input->profile.bytes, &s.known));
   s.shipped = input->shipped;
   if (s.shipped) profile_make_optional(&s.known);

@@ -49,6 +49,27 @@ static void print_scales(FILE *out, const plan_model *m) {
   if (m->rope_half_split) fprintf(out, "rope           pairs of halves (i, i + %u)\n", m->rope_dim / 2);
 }
 
+static const char *const WEIGHT_FORMATS[] = {"bf16", "e4m3"};
+static const char *const KV_FORMATS[] = {"bf16", "fp8_ds_mla", "fp8"};
+static const char *const SCALES[] = {"float32", "ue8m0"};
+
+static uint32_t indexer_count(const plan_header *plan) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->model.layers; i++) count += plan_has_indexer(&plan->quant, i) != 0;
+  return count;
+}
+
+static void print_quant(FILE *out, const plan_header *plan) {
+  const plan_quant *q = &plan->quant;
+  if (q->index_heads)
+    fprintf(out, "indexer        %u heads in %u layers, %u tokens stay, %s scales%s\n", q->index_heads, indexer_count(plan), q->index_topk,
+            SCALES[q->index_scale], q->index_half_split ? ", rope pairs of halves" : "");
+  if (q->weight_format == WEIGHTS_E4M3)
+    fprintf(out, "weight format  e4m3, blocks of 128 x 128; activations with %s scales\n", SCALES[q->act_scale]);
+  if (q->kv_format == KV_FP8_DS_MLA) fprintf(out, "kv format      fp8_ds_mla, %s scales\n", SCALES[q->kv_scale]);
+  if (q->kv_format == KV_FP8) fprintf(out, "kv format      fp8, one scale for each layer\n");
+}
+
 void print_summary(FILE *out, const plan_header *plan) {
   char size[32], hex[33];
   const plan_model *m = &plan->model;
@@ -60,6 +81,7 @@ void print_summary(FILE *out, const plan_header *plan) {
     fprintf(out, "experts        %u, %u per token, %u shared; %s scores, %u of %u groups\n", m->experts, m->top_k, m->shared_experts,
             m->scoring ? "sigmoid" : "softmax", m->top_groups, m->groups);
   print_scales(out, m);
+  print_quant(out, plan);
   fprintf(out, "limits         %u sequences of %u tokens, %u tokens a step, %u logits rows\n", l->max_seqs, l->max_len, l->max_batch_tokens,
           l->max_logit_rows);
   fprintf(out, "attention      chunks of %u tokens, groups of %u chunks, split up to %u rows\n", l->chunk_tokens, l->group_chunks,
@@ -263,6 +285,21 @@ static json_t *json_tables(const plan_header *plan, json_t *root) {
   return root;
 }
 
+static json_t *json_formats(const plan_header *plan) {
+  const plan_quant *q = &plan->quant;
+  json_t *o = json_object();
+  json_object_set_new(o, "weights", json_string(WEIGHT_FORMATS[q->weight_format]));
+  if (q->weight_format == WEIGHTS_E4M3) json_object_set_new(o, "activation_scales", json_string(SCALES[q->act_scale]));
+  json_object_set_new(o, "kv_cache", json_string(KV_FORMATS[q->kv_format]));
+  if (q->kv_format == KV_FP8_DS_MLA) json_object_set_new(o, "kv_cache_scales", json_string(SCALES[q->kv_scale]));
+  if (q->index_heads == 0) return o;
+  set(o, "index_heads", q->index_heads);
+  set(o, "index_layers", indexer_count(plan));
+  set(o, "index_topk", q->index_topk);
+  json_object_set_new(o, "index_scales", json_string(SCALES[q->index_scale]));
+  return o;
+}
+
 void print_json(FILE *out, const plan_header *plan) {
   char hex[33];
   json_t *root = json_object();
@@ -275,6 +312,7 @@ void print_json(FILE *out, const plan_header *plan) {
   set(root, "ops", plan->ops.count);
   set(root, "library_pins", plan->gemms.count);
   json_object_set_new(root, "limits", json_limits(&plan->limits));
+  json_object_set_new(root, "formats", json_formats(plan));
   json_dumpf(json_tables(plan, root), out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
   fputc('\n', out);
   json_decref(root);

@@ -16,6 +16,8 @@ static void check_order(const char *text, size_t bytes, const model_config *conf
   ASSERT(sorted != NULL);
   ASSERT(model_config_parse(sorted, strlen(sorted), &again) == OK);
   ASSERT(memcmp(&again.plan, &config->plan, sizeof again.plan) == 0);
+  ASSERT(memcmp(&again.quant, &config->quant, sizeof again.quant) == 0);
+  ASSERT(memcmp(&again.products, &config->products, sizeof again.products) == 0);
   ASSERT(again.max_position == config->max_position && again.is_tied == config->is_tied);
   ASSERT(memcmp(&again.rope, &config->rope, sizeof again.rope) == 0);
   ASSERT(strlen(again.notes.ignored) == strlen(config->notes.ignored));

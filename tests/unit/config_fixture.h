@@ -7,6 +7,9 @@
 
 #define V3 "tests/data/configs/deepseek-v3.json"
 #define V3_NEW "tests/data/configs/deepseek-v3-hf5.json"
+#define V32 "tests/data/configs/deepseek-v3.2.json"
+#define GLM5 "tests/data/configs/glm-5.json"
+#define GLM52 "tests/data/configs/glm-5.2-fp8.json"
 #define V2 "tests/data/configs/deepseek-v2.json"
 #define V2_LITE "tests/data/configs/deepseek-v2-lite.json"
 #define MOONLIGHT "tests/data/configs/moonlight.json"

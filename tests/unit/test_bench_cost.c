@@ -88,6 +88,24 @@ static void attention_of_a_prompt(void **state) {
   assert_int_equal(head.activation_bytes, 192 * 2 + 768 * 4);
 }
 
+/* Of a sparse model's attention, or of a cache in another format: made of the shipped model's. */
+static void attention_over_lists_and_formats(void **state) {
+  (void)state;
+  const plan_op *op = find_op("layer 0 mla_attn", 3);
+  mla_attn_args *args = (mla_attn_args *)(uintptr_t)(shipped.args + op->args_offset), kept = *args;
+  const uint64_t activations = 3 * 4 * (576 + 512) * 2;
+  args->list_max = 64; /* 1, 64 and 64 rows */
+  expect("layer 0 mla_attn", &STEP, (bench_cost){0, 129 * 576 * 2, activations, 2.0 * 4 * 129 * 1088});
+  args->kv_format = KV_FP8_DS_MLA;
+  expect("layer 0 mla_attn", &STEP, (bench_cost){0, 129 * 656, activations, 2.0 * 4 * 129 * 1088});
+  args->list_max = 512; /* 1, 256 and 512 of 858 rows */
+  expect("layer 0 mla_attn", &STEP, (bench_cost){0, 769 * 656, activations, 2.0 * 4 * 769 * 1088});
+  args->list_max = 0;
+  args->kv_format = KV_FP8;
+  expect("layer 0 mla_attn", &STEP, (bench_cost){0, 858 * 576, activations, 7468032});
+  *args = kept;
+}
+
 /* Every op of the plan has a cost: one that was forgotten would have none. */
 static void every_op_counts(void **state) {
   (void)state;
@@ -108,6 +126,7 @@ static void the_slower_of_two_is_the_floor(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(ops_of_three_tokens), cmocka_unit_test(attention_of_a_prompt),
+                                     cmocka_unit_test(attention_over_lists_and_formats),
                                      cmocka_unit_test(every_op_counts), cmocka_unit_test(the_slower_of_two_is_the_floor)};
   return cmocka_run_group_tests(tests, open_plan, close_plan);
 }

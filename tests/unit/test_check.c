@@ -7,6 +7,7 @@
 #include "kernels_src/abi.h"
 #include "planner/check.h"
 #include "planner/draft.h"
+#include "planner/emit.h"
 #include "planner_fixture.h"
 
 #define TINY "tests/data/configs/tiny.json"
@@ -224,6 +225,32 @@ static void the_side_is_waited_for_at_times(editable *e) { /* the last alternati
   assert_int_equal(op->branch, BRANCH_JOIN);
   op[1].branch = BRANCH_MAIN;
 }
+
+static void set_quant(editable *e, plan_quant quant) { /* so that the id is no reason */
+  e->h->quant = quant;
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+}
+static void a_choice_has_no_indexer(editable *e) { set_quant(e, (plan_quant){.index_topk = 64}); }
+static void more_tokens_stay_than_may(editable *e) { set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 4096}); }
+static void an_indexer_has_48_heads(editable *e) { set_quant(e, (plan_quant){.index_heads = 48, .index_topk = 64}); }
+static void the_first_layer_shares(editable *e) {
+  set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 64, .index_shared = {1}});
+}
+static void a_layer_behind_the_last_shares(editable *e) {
+  set_quant(e, (plan_quant){.index_heads = 16, .index_topk = 64, .index_shared = {0, 1}});
+}
+static void weights_have_no_format(editable *e) { set_quant(e, (plan_quant){.weight_format = 2}); }
+static void bf16_has_scales(editable *e) { set_quant(e, (plan_quant){.act_scale = SCALE_POW2}); }
+static void pages_have_no_format(editable *e) { set_quant(e, (plan_quant){.kv_format = 3}); }
+static void bf16_pages_have_scales(editable *e) { set_quant(e, (plan_quant){.kv_scale = SCALE_POW2}); }
+static void the_id_forgets_the_format(editable *e) { e->h->quant.kv_format = KV_FP8; }
+static void a_scaled_tensor_is_no_bf16(editable *e) {
+  plan_tensor *t = (plan_tensor *)(void *)((char *)e->h + e->h->tensors.offset);
+  t->scale_name = t->name, t->dtype = DTYPE_E4M3;
+}
+static void a_tensor_has_an_unknown_type(editable *e) {
+  ((plan_tensor *)(void *)((char *)e->h + e->h->tensors.offset))->dtype = 3;
+}
 static void a_step_has_no_tokens(editable *e) { e->h->limits.max_batch_tokens = 0; }
 
 #define FAULT(name, words_) \
@@ -270,6 +297,18 @@ static const struct {
     FAULT(too_much_shared_memory, "shared memory"),
     FAULT(threads_differ, "threads"),
     FAULT(the_numerics_id_is_wrong, "numerics id"),
+    FAULT(the_id_forgets_the_format, "numerics id"),
+    FAULT(a_choice_has_no_indexer, "index_topk"),
+    FAULT(more_tokens_stay_than_may, "index_topk"),
+    FAULT(an_indexer_has_48_heads, "no power of two"),
+    FAULT(the_first_layer_shares, "index_shared"),
+    FAULT(a_layer_behind_the_last_shares, "index_shared"),
+    FAULT(weights_have_no_format, "weight_format"),
+    FAULT(bf16_has_scales, "act_scale"),
+    FAULT(pages_have_no_format, "kv_format"),
+    FAULT(bf16_pages_have_scales, "kv_scale"),
+    FAULT(a_scaled_tensor_is_no_bf16, "has scales"),
+    FAULT(a_tensor_has_an_unknown_type, "slice of its source"),
     FAULT(a_layer_writes_no_kv, "before anything is written to it"),
     FAULT(no_token_is_chosen, "leaves something out"),
     FAULT(a_variant_is_of_another_kernel, "names no kernel"),

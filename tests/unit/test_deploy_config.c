@@ -41,6 +41,23 @@ static void json_is_read_too(void **state) {
   assert_int_equal(c.ladder[1], 5);
 }
 
+static void kv_formats_have_the_names_that_others_give_them(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    uint32_t dtype, scales;
+  } CASES[] = {{"kv-cache-dtype: auto", DEPLOY_KV_AUTO, 0}, {"kv_cache_dtype: bf16", DEPLOY_KV_BF16, 0},
+               {"kv-cache-dtype: bfloat16", DEPLOY_KV_BF16, 0}, {"kv-cache-dtype: fp8", DEPLOY_KV_FP8, 0},
+               {"kv-cache-dtype: fp8_e4m3", DEPLOY_KV_FP8, 0}, {"kv-cache-dtype: fp8_ds_mla", DEPLOY_KV_FP8_DS_MLA, 0},
+               {"kv-cache-scales: ue8m0", DEPLOY_KV_AUTO, 0}, {"kv-cache-scales: float32", DEPLOY_KV_AUTO, 1}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    deploy_config c = {0};
+    assert_int_equal(parse(CASES[i].text, &c), OK);
+    assert_int_equal(c.kv_dtype, CASES[i].dtype);
+    assert_int_equal(c.kv_scales_f32, CASES[i].scales);
+  }
+}
+
 static void nothing_means_defaults(void **state) {
   (void)state;
   static const char *const TEXTS[] = {"", "\n \n", "# only a comment\n", "{}", "---\n"};
@@ -115,6 +132,10 @@ static const struct {
     {"parity: fast-prefill\nexpand_tokens: 32", "expand-tokens", ERR_FORMAT},
     {"parity: loose", "strict", ERR_FORMAT},
     {"latent_norm_eps: 1e-6", "hf config", ERR_FORMAT},
+    {"kv-cache-dtype: fp8_e5m2", "fp8|fp8_e4m3 fp8_ds_mla; found \"fp8_e5m2\"", ERR_FORMAT},
+    {"kv-cache-dtype: fp8|fp8_e4m3", "kv-cache-dtype", ERR_FORMAT},
+    {"kv-cache-dtype: \"\"", "kv-cache-dtype", ERR_FORMAT},
+    {"kv-cache-scales: e8m0", "ue8m0 float32", ERR_FORMAT},
     {"chunk_tokens: 192", "chunk-tokens", ERR_FORMAT},
     {"chunk_tokens: 32", "chunk-tokens", ERR_FORMAT},
     {"chunk_tokens: 4096", "chunk-tokens", ERR_FORMAT},
@@ -216,7 +237,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_key_is_read),
       cmocka_unit_test(json_is_read_too),
-      cmocka_unit_test(nothing_means_defaults),
+      cmocka_unit_test(kv_formats_have_the_names_that_others_give_them), cmocka_unit_test(nothing_means_defaults),
       cmocka_unit_test(sizes_take_units),
       cmocka_unit_test(wrong_values_are_named),
       cmocka_unit_test(too_many_ladder_sizes),

@@ -423,7 +423,9 @@ static const struct {
     {"mlp_layer_types", "[\"dense\"]", ERR_FORMAT},
     {"torch_dtype", "\"float16\"", ERR_UNSUPPORTED},
     {"dtype", "\"float32\"", ERR_UNSUPPORTED},
-    {"quantization_config", "{\"quant_method\": \"fp8\"}", ERR_UNSUPPORTED},
+    {"quantization_config", "{\"quant_method\": \"awq\"}", ERR_UNSUPPORTED},
+    {"quantization_config", "{\"quant_method\": \"fp8\"}", ERR_FORMAT},
+    {"moe_router_dtype", "\"bfloat16\"", ERR_UNSUPPORTED},
     {"rope_interleave", "0", ERR_FORMAT},
     {"add_cross_attention", "true", ERR_UNSUPPORTED},
     {"pruned_heads", "{\"0\": [1]}", ERR_UNSUPPORTED},
@@ -471,7 +473,8 @@ static const struct {
   status code;
 } BAD_OF_FAMILY[] = {
     {KIMI, "architectures", "[\"KimiK2ForCausalLM\"]", "DeepseekV3ForCausalLM", ERR_UNSUPPORTED},
-    {KIMI, "quantization_config", "{\"quant_method\": \"fp8\"}", "quantization_config", ERR_UNSUPPORTED},
+    {KIMI, "quantization_config", "{\"quant_method\": \"compressed-tensors\"}", "quantization_config", ERR_UNSUPPORTED},
+    {V2, "quantization_config", "{\"quant_method\": \"fp8\"}", "quantization_config", ERR_UNSUPPORTED},
     {KIMI, "q_lora_scale", "2.0", "q_lora_scale", ERR_UNSUPPORTED},
     {GLM, "architectures", "[\"DeepseekV3ForCausalLM\"]", "Glm4MoeLiteForCausalLM", ERR_UNSUPPORTED},
     {GLM, "attention_bias", "true", "attention_bias", ERR_UNSUPPORTED},

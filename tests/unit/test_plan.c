@@ -177,6 +177,38 @@ static void bad_pages(plan_header *h, uint8_t *b) { (void)b, h->limits.pages_per
 static void bad_eos(plan_header *h, uint8_t *b) { (void)b, h->model.eos[0] = h->model.vocab; }
 static void bad_scale(plan_header *h, uint8_t *b) { (void)b, memset(&h->model.head_scale, 0xff, 4); }
 static void bad_q_scale(plan_header *h, uint8_t *b) { (void)b, h->model.q_scale_beta = 0.1f; }
+static void bad_topk(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 64, h->quant.index_topk = 2080; }
+static void bad_lonely_topk(plan_header *h, uint8_t *b) { (void)b, h->quant.index_topk = 64; }
+static void bad_index_heads(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 48, h->quant.index_topk = 64; }
+static void bad_shared_first(plan_header *h, uint8_t *b) {
+  (void)b;
+  h->quant = (plan_quant){.index_heads = 64, .index_topk = 64, .index_shared = {1}};
+}
+static void bad_shared_behind(plan_header *h, uint8_t *b) {
+  (void)b;
+  h->quant = (plan_quant){.index_heads = 64, .index_topk = 64, .index_shared = {1ull << h->model.layers}};
+}
+static void bad_shared_high(plan_header *h, uint8_t *b) {
+  (void)b;
+  h->quant = (plan_quant){.index_heads = 64, .index_topk = 64, .index_shared = {0, 1}};
+}
+static void bad_weight_format(plan_header *h, uint8_t *b) { (void)b, h->quant.weight_format = 2; }
+static void bad_act_scale(plan_header *h, uint8_t *b) { (void)b, h->quant.act_scale = SCALE_POW2; }
+static void bad_kv_format(plan_header *h, uint8_t *b) { (void)b, h->quant.kv_format = 3; }
+static void bad_kv_scale(plan_header *h, uint8_t *b) { (void)b, h->quant.kv_format = KV_FP8, h->quant.kv_scale = SCALE_POW2; }
+static void bad_rank(plan_header *h, uint8_t *b) { (void)b, h->quant.kv_format = KV_FP8_DS_MLA, h->model.kv_lora_rank = 256; }
+static void bad_parity(plan_header *h, uint8_t *b) {
+  (void)b;
+  h->quant.kv_format = KV_FP8, h->limits.parity = PARITY_FAST_PREFILL, h->limits.expand_pages = 1;
+}
+static void bad_dtype(plan_header *h, uint8_t *b) { ((plan_tensor *)(void *)(b + h->tensors.offset))[2].dtype = 3; }
+static void bad_scale_name(plan_header *h, uint8_t *b) {
+  ((plan_tensor *)(void *)(b + h->tensors.offset))[2].scale_name = h->strings.count;
+}
+static void bad_scaled(plan_header *h, uint8_t *b) {
+  plan_tensor *t = (plan_tensor *)(void *)(b + h->tensors.offset) + 2;
+  t->scale_name = t->name, t->dtype = DTYPE_E4M3;
+}
 static void bad_variant(plan_header *h, uint8_t *b) { op_at(h, b, 3)->variant = 60000; }
 static void bad_args(plan_header *h, uint8_t *b) { op_at(h, b, 3)->args_bytes += 8; }
 static void bad_rows(plan_header *h, uint8_t *b) { op_at(h, b, 3)->rows_min = op_at(h, b, 3)->rows_max + 1; }
@@ -197,6 +229,10 @@ static void planted_faults(void **state) {
     {bad_magic, "magic"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
     {bad_step, "last in the step region"},
     {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
+    {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_index_heads, "index_heads, which is no power"},
+    {bad_shared_first, "index_shared"}, {bad_shared_behind, "index_shared"}, {bad_shared_high, "index_shared"}, {bad_weight_format, "weight_format"},
+    {bad_act_scale, "act_scale"}, {bad_kv_format, "kv_format"}, {bad_kv_scale, "kv_scale"}, {bad_rank, "kv_lora_rank of fp8"},
+    {bad_parity, "kv_format of fast"}, {bad_dtype, "dtype 3"}, {bad_scale_name, "scales refers"}, {bad_scaled, "becomes bf16"},
     {bad_variant, "variant"}, {bad_args, "argument bytes"}, {bad_rows, "rows"},
     {bad_fixup, "pointer"}, {bad_target, "outside its region"}, {bad_missing, "missing"}, {bad_ladder, "ladder"},
     {bad_tensor, "slice"}, {bad_pointer, "not zero"}, {bad_pin_rows, "algorithm 0: its row range"},

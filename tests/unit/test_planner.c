@@ -126,6 +126,27 @@ static void the_numerics_id_covers_what_changes_bits(void **state) {
   free(moonlight_eps.bytes);
 }
 
+/* A model of bf16 numbers and dense attention has the id that it had before there were others (tests/golden/tiny.receipt); every byte of
+ * the others' formats changes it. */
+static void formats_are_in_the_numerics_id_where_there_are_any(void **state) {
+  (void)state;
+  static const uint8_t TINY_ID[16] = {0xaa, 0x50, 0x9c, 0x02, 0x0c, 0xeb, 0xe8, 0x53, 0x77, 0xda, 0x33, 0x75, 0x97, 0x94, 0x0f, 0xb3};
+  char *deploy = deploy_text();
+  fixture_bytes file = fixture_plan("tests/tiny/config.json", deploy, NULL);
+  const plan_header *h = header(file);
+  assert_memory_equal(h->numerics_id, TINY_ID, sizeof TINY_ID);
+  for (size_t i = 0; i < sizeof(plan_quant); i++) {
+    uint8_t bytes[sizeof(plan_quant)] = {0}, id[16];
+    plan_quant quant;
+    bytes[i] = 1;
+    memcpy(&quant, bytes, sizeof quant);
+    emit_numerics_id(&h->model, &quant, &h->limits, id);
+    assert_memory_not_equal(id, TINY_ID, sizeof id);
+  }
+  free(file.bytes);
+  free(deploy);
+}
+
 /* Published parameter counts; a tensor too many or too few shows here. */
 static void real_sizes_plan_fast(void **state) {
   (void)state;
@@ -362,6 +383,64 @@ static void fast_prefill_is_another_parity(void **state) {
   }
 }
 
+#define CONFIGS "tests/data/configs/"
+#define SMALL "max-num-seqs: 1, max-num-batched-tokens: 16, max-model-len: 64"
+
+/* The formats that a plan has, and the pages that fit 1 GiB: rows of 1152, 656 or 576 bytes a layer, 132 of an indexer. */
+static void formats_follow_from_model_and_deployment(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    uint32_t kv_format, kv_scale;
+    uint64_t token_bytes;
+  } CASES[] = {
+    {CONFIGS "deepseek-v3.json", "", KV_BF16, SCALE_F32, 61 * 1152},
+    {CONFIGS "deepseek-v3.json", ", kv-cache-dtype: fp8", KV_FP8, SCALE_F32, 61 * 576},
+    {CONFIGS "deepseek-v3.json", ", kv-cache-dtype: fp8_ds_mla", KV_FP8_DS_MLA, SCALE_POW2, 61 * 656},
+    {CONFIGS "deepseek-v3.2.json", "", KV_FP8_DS_MLA, SCALE_POW2, 61 * (656 + 132)},
+    {CONFIGS "deepseek-v3.2.json", ", kv-cache-scales: float32", KV_FP8_DS_MLA, SCALE_F32, 61 * (656 + 132)},
+    {CONFIGS "deepseek-v3.2.json", ", kv-cache-dtype: bf16", KV_BF16, SCALE_F32, 61 * (1152 + 132)},
+    {CONFIGS "glm-5.json", "", KV_BF16, SCALE_F32, 78 * (1152 + 132)},
+    {CONFIGS "glm-5.2-fp8.json", "", KV_FP8_DS_MLA, SCALE_POW2, 78 * 656 + 21 * 132},
+    {"tests/oracle/small-v3-fp8.json", "", KV_BF16, SCALE_F32, 3 * 1152},
+    {"tests/oracle/small-glm5.json", "", KV_BF16, SCALE_F32, 3 * (1152 + 132)}, /* two heads: others' tiles have 32 tokens */
+  };
+  uint8_t ids[ARRAY_LEN(CASES)][16];
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    char deploy[256];
+    snprintf(deploy, sizeof deploy, "{" SMALL ", kv-memory-bytes: 1GiB%s}", CASES[i].deploy);
+    fixture_bytes file = fixture_plan(CASES[i].path, deploy, NULL);
+    assert_int_equal(header(file)->quant.kv_format, CASES[i].kv_format);
+    assert_int_equal(header(file)->quant.kv_scale, CASES[i].kv_scale);
+    assert_int_equal(header(file)->limits.kv_pages, (1u << 30) / (64 * CASES[i].token_bytes));
+    uint32_t tile = header(file)->quant.index_heads ? 1 : max_u32(1, 64 / header(file)->model.heads);
+    assert_int_equal(header(file)->limits.attn_tile_tokens, tile);
+    memcpy(ids[i], header(file)->numerics_id, 16);
+    for (size_t j = 0; j < i; j++) assert_memory_not_equal(ids[i], ids[j], 16);
+    free(file.bytes);
+  }
+}
+
+static void formats_that_do_not_fit_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy, *words;
+    status code;
+  } CASES[] = {
+    {CONFIGS "minicpm3-4b.json", "{kv-cache-dtype: fp8_ds_mla}", "needs kv_lora_rank 512, the model has 256", ERR_UNSUPPORTED},
+    {TINY, "{kv-cache-scales: float32}", "of kv-cache-dtype fp8_ds_mla alone", ERR_FORMAT},
+    {TINY, "{kv-cache-dtype: fp8, kv-cache-scales: float32}", "of kv-cache-dtype fp8_ds_mla alone", ERR_FORMAT},
+    {TINY, "{kv-cache-dtype: fp8, parity: fast-prefill}", "kv-cache-dtype is another", ERR_UNSUPPORTED},
+    {CONFIGS "glm-5.json", "{parity: fast-prefill}", "attention is sparse", ERR_UNSUPPORTED},
+    {CONFIGS "glm-5.2-fp8.json", "{parity: fast-prefill, kv-cache-dtype: bf16}", "attention is sparse", ERR_UNSUPPORTED},
+  };
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = {0};
+    fixture_expect(fixture_try_plan(CASES[i].path, CASES[i].deploy, NULL, &file), CASES[i].code, CASES[i].words);
+    assert_null(file.bytes);
+  }
+}
+
 static void limits_are_checked_by_name(void **state) {
   (void)state;
   static const struct {
@@ -444,19 +523,45 @@ static void random_config(char *out, size_t bytes) {
                    : "greedy");
 }
 
+/* A model with sparse attention, e4m3 weights or both; some products of these are bf16. */
+static void random_sparse_config(char *out, size_t bytes) {
+  static const char *const KEPT[] = {"", "\"o_proj\"", "\"model.layers.0\"", "\"kv_b_proj\", \"mlp.experts\"",
+                                     "\"self_attn.q_b_proj\", \"shared_experts\", \"indexer.wk\""};
+  static const char *const SHARED[] = {"", ", \"index_topk_freq\": 2", ", \"index_topk_pattern\": \"FFSSSS\""};
+  const uint32_t kind = pick(3), block = pick(2) ? 128 : 64, experts = 8 * (1 + pick(4)), heads = 2 * (1 + pick(40));
+  char e4m3[256] = "", index[128] = "";
+  if (block == 128)
+    snprintf(e4m3, sizeof e4m3, ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], "
+             "\"scale_fmt\": \"%s\", \"modules_to_not_convert\": [%s]}", pick(2) ? "ue8m0" : "float", KEPT[pick(ARRAY_LEN(KEPT))]);
+  if (kind < 2)
+    snprintf(index, sizeof index, ", \"index_n_heads\": %u, \"index_topk\": %u%s", 16u << pick(3), 64 * (1 + pick(32)),
+             SHARED[kind == 1 ? pick(3) : 0]);
+  snprintf(out, bytes,
+           "{\"model_type\": \"%s\", \"vocab_size\": %u, \"hidden_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u, "
+           "\"q_lora_rank\": %u, \"kv_lora_rank\": %u, \"qk_nope_head_dim\": %u, \"qk_rope_head_dim\": %u, \"v_head_dim\": %u, "
+           "\"intermediate_size\": %u, \"n_routed_experts\": %u, \"num_experts_per_tok\": %u, \"n_shared_experts\": %u, "
+           "\"moe_intermediate_size\": %u, \"first_k_dense_replace\": %u, \"n_group\": 1, \"topk_group\": 1, "
+           "\"max_position_embeddings\": 100000, \"bos_token_id\": 0, \"eos_token_id\": 1%s%s}",
+           kind == 0 ? "deepseek_v32" : kind == 1 ? "glm_moe_dsa" : "deepseek_v3", 8 * (1 + pick(500)), block * (1 + pick(8)), 1 + pick(5),
+           heads, block * (1 + pick(6)), 256 * (1 + pick(2)), 64 * (1 + pick(3)), 32 * (1 + pick(2)), 64 * (1 + pick(4)),
+           block * (1 + pick(12)), experts, 1 + pick(6), pick(3), block * (1 + pick(4)), pick(3), index, e4m3);
+}
+
 /* planner_make runs the checker, which shares no code with graph and placement: OK means that both agree. */
 static void random_models_agree_with_the_checker(void **state) {
   (void)state;
-  for (uint32_t round = 0; round < 60; round++) {
+  static const char *const DTYPES[] = {"auto", "bf16", "fp8", "fp8_ds_mla"};
+  for (uint32_t round = 0; round < 120; round++) {
     char config[2048], deploy[256];
     void *bytes = NULL;
     size_t count = 0;
-    random_config(config, sizeof config);
+    if (round % 2) random_sparse_config(config, sizeof config);
+    else random_config(config, sizeof config);
+    uint32_t dtype = pick(strstr(config, "\"kv_lora_rank\": 512") ? 4 : 3);
     uint32_t seqs = 1 + pick(100), batch = seqs + pick(3000), logits = seqs + pick(batch - seqs + 1);
     snprintf(deploy, sizeof deploy,
              "{max-num-seqs: %u, max-num-batched-tokens: %u, max_logit_rows: %u, max-model-len: %u, chunk_tokens: %u, group_chunks: "
-             "%u}", seqs, batch,
-             logits, 2 + pick(20000), 64u << pick(6), 1u << pick(7));
+             "%u, kv-cache-dtype: %s}", seqs, batch, logits, 2 + pick(20000), 64u << pick(6), 1u << pick(7), DTYPES[dtype]);
     const planner_input input = {.config = {config, strlen(config)}, .deploy = {deploy, strlen(deploy)}};
     fail_clear();
     if (planner_make(&input, &bytes, &count) != OK) fail_msg("round %u: %s\n%s\n%s", round, fail_text(), config, deploy);
@@ -493,7 +598,10 @@ static void reasons_are_of_the_plan(void **state) {
     "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"certified\":true,\"use\":true}]}";
   fixture_bytes a = fixture_plan(TINY, "max-num-seqs: 4\nladder: [1, 3]\nchunk_tokens: 64\ngroup_chunks: 2\n", NULL);
   fixture_bytes b = fixture_plan(TINY, "max-num-seqs: 64\n", pinned);
+  fixture_bytes sparse = fixture_plan("tests/oracle/small-v32.json", NULL, NULL);
   const struct { fixture_bytes file; const char *axis, *words; } cases[] = {
+    {sparse, "chunk_cut", "lie at places of a token's list"}, {sparse, "prefix_hit", "a KV row, and a key of the indexer, is"},
+    {a, "chunk_cut", "lie at absolute positions"}, {a, "prefix_hit", "a KV row is a function"},
     {a, "graph_or_direct", "2 captured graphs"}, {b, "graph_or_direct", "7 captured graphs"}, {a, "padding", "one of the 2 ladder sizes"},
     {a, "chunk_cut", "chunks of 64 tokens and groups of 2 chunks"}, {b, "chunk_cut", "chunks of 256 tokens and groups of 8 chunks"},
     {a, "library_algorithm", "none is pinned"}, {b, "library_algorithm", "each of 1 pinned algorithms"}};
@@ -502,6 +610,7 @@ static void reasons_are_of_the_plan(void **state) {
     const char *reason = text(cases[i].file, guarantee_of(cases[i].file, cases[i].axis)->reason);
     if (!strstr(reason, cases[i].words)) fail_msg("%s: expected \"%s\" in \"%s\"", cases[i].axis, cases[i].words, reason);
   }
+  free(sparse.bytes);
   free(a.bytes);
   free(b.bytes);
 }
@@ -547,7 +656,7 @@ static void the_document_states_version_and_sizes(void **state) {
     const char *name;
     size_t bytes;
   } STRUCTS[] = {SIZE(plan_header), SIZE(plan_span),   SIZE(plan_region), SIZE(plan_model), SIZE(plan_limits),
-                 SIZE(plan_io),     SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),  SIZE(plan_kernel),
+                 SIZE(plan_quant),  SIZE(plan_io),     SIZE(plan_tensor), SIZE(plan_buffer), SIZE(plan_spec),  SIZE(plan_kernel),
                  SIZE(plan_op),     SIZE(plan_dim),    SIZE(plan_fixup),  SIZE(plan_gemm),  SIZE(plan_guarantee)};
   fixture_bytes document = fixture_read("PLAN_FORMAT.md");
   document.bytes[document.count - 1] = 0;
@@ -623,6 +732,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(same_inputs_same_bytes),
       cmocka_unit_test(the_digest_is_of_the_file),
       cmocka_unit_test(long_steps_have_plans), cmocka_unit_test(the_numerics_id_covers_what_changes_bits),
+      cmocka_unit_test(formats_are_in_the_numerics_id_where_there_are_any),
       cmocka_unit_test(real_sizes_plan_fast),
       cmocka_unit_test(weights_are_cut_as_the_products_read_them),
       cmocka_unit_test(a_tied_head_reads_the_embedding),
@@ -631,6 +741,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
       cmocka_unit_test(long_contexts_have_room_for_groups),
       cmocka_unit_test(fast_prefill_is_another_parity),
+      cmocka_unit_test(formats_follow_from_model_and_deployment),
+      cmocka_unit_test(formats_that_do_not_fit_are_refused),
       cmocka_unit_test(limits_are_checked_by_name),
       cmocka_unit_test(what_does_not_fit_is_refused_with_a_setting_that_does),
       cmocka_unit_test(free_memory_becomes_pages),

@@ -209,6 +209,37 @@ static void shards(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+/* Scales of a KV cache in a file of their own are read with either form of a folder, once. */
+static void scales_lie_beside_the_model(void **state) {
+  (void)state;
+  file_bytes model = make("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  file_bytes scales = make("{\"__metadata__\":{\"b\":\"c\"},\"k_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  safetensors *set = NULL;
+  snprintf(folder, sizeof folder, "/tmp/verbatim-safetensors-%ld", (long)getpid());
+  assert_int_equal(mkdir(folder, 0700), 0);
+  put("model.safetensors", model.bytes, model.count);
+  put(SAFETENSORS_KV_SCALES, scales.bytes, scales.count);
+  for (uint32_t form = 0; form < 3; form++) {
+    static const char *const INDICES[] = {NULL, "{\"weight_map\":{\"a\":\"model.safetensors\"}}",
+                                          "{\"weight_map\":{\"a\":\"model.safetensors\",\"k_scale\":\"kv_scales.safetensors\"}}"};
+    if (INDICES[form]) put("model.safetensors.index.json", INDICES[form], strlen(INDICES[form]));
+    if (safetensors_open(&set, folder) != OK) fail_msg("form %u: %s", form, fail_text());
+    assert_int_equal(safetensors_count(set), 2);
+    assert_non_null(safetensors_find(set, "k_scale"));
+    safetensors_close(set);
+  }
+  drop("model.safetensors.index.json");
+  put(SAFETENSORS_KV_SCALES, scales.bytes, scales.count - 1);
+  assert_int_equal(open_folder(), ERR_FORMAT);
+  assert_non_null(strstr(fail_text(), SAFETENSORS_KV_SCALES));
+  put(SAFETENSORS_KV_SCALES, model.bytes, model.count);
+  assert_int_equal(open_folder(), ERR_FORMAT);
+  assert_non_null(strstr(fail_text(), "a is in two files"));
+  drop(SAFETENSORS_KV_SCALES);
+  drop("model.safetensors");
+  assert_int_equal(rmdir(folder), 0);
+}
+
 /* Experts kept together are listed one by one, with the bytes of their own. */
 static void stacked_experts(void **state) {
   (void)state;
@@ -269,7 +300,8 @@ static void other_shapes_are_not_stacks(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(damaged_headers), cmocka_unit_test(header_sizes),
                                      cmocka_unit_test(every_cut), cmocka_unit_test(every_flip), cmocka_unit_test(deep_nesting),
-                                     cmocka_unit_test(shards), cmocka_unit_test(stacked_experts),
+                                     cmocka_unit_test(shards), cmocka_unit_test(scales_lie_beside_the_model),
+                                     cmocka_unit_test(stacked_experts),
                                      cmocka_unit_test(other_shapes_are_not_stacks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* test_weights.c - tensors into REGION_WEIGHTS: copies, slices, batches, transposes; what does not match is refused; the digest depends on
  * what is used and on nothing else; neither threads nor staging slots change a byte.
- *
- * The GPU is a stand-in that reads a staging slot as late as it may: when an event behind the upload is waited for. A slot that is filled
- * again too early shows as wrong bytes. */
+ * Read next: late_gpu.h, test_weights_scaled.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "engine/weights.h"
+#include "late_gpu.h"
 
 #define ROWS 12u
 #define COLS 70u /* beyond the transpose's tile */
@@ -58,7 +57,13 @@ static status load(fixture *f, const plan_tensor *tensors, uint32_t count, weigh
 }
 
 static plan_tensor whole_matrix(uint64_t offset) {
-  return (plan_tensor){.name = MATRIX, .dtype = DTYPE_BF16, .rows = ROWS, .cols = COLS, .row_count = ROWS, .batches = 1, .offset = offset};
+  return (plan_tensor){.name = MATRIX, .dtype = DTYPE_BF16, .rows = ROWS, .cols = COLS, .row_count = ROWS, .batches = 1,
+                       .scale_name = PLAN_NO_SCALE, .offset = offset};
+}
+
+static plan_tensor whole_vector(uint64_t offset) {
+  return (plan_tensor){.name = VECTOR, .dtype = DTYPE_F32, .rows = 1, .cols = COLS, .row_count = 1, .batches = 1,
+                       .scale_name = PLAN_NO_SCALE, .offset = offset};
 }
 
 static void copies(void **state) {
@@ -67,7 +72,7 @@ static void copies(void **state) {
   make(&f, "[12,70]", 0);
   plan_tensor t[3] = {whole_matrix(0), whole_matrix(4096), whole_matrix(32768)};
   t[1].row0 = 1, t[1].row_count = 2, t[1].row_step = 4, t[1].batches = 3; /* rows 1,2, 5,6, 9,10 */
-  t[2] = (plan_tensor){.name = VECTOR, .dtype = DTYPE_F32, .rows = 1, .cols = COLS, .row_count = 1, .batches = 1, .offset = 32768};
+  t[2] = whole_vector(32768);
   weights_report report;
   assert_int_equal(load(&f, t, 3, &report), OK);
   assert_memory_equal(f.memory, f.matrix, 2 * ROWS * COLS);
@@ -131,8 +136,7 @@ static void reading_gives_the_digest_of_loading(void **state) {
   (void)state;
   static fixture f;
   make(&f, "[12,70]", 3);
-  plan_tensor t[3] = {whole_matrix(0), whole_matrix(8192), {.name = VECTOR, .dtype = DTYPE_F32, .rows = 1, .cols = COLS, .row_count = 1,
-                                                            .batches = 1, .offset = 32768}};
+  plan_tensor t[3] = {whole_matrix(0), whole_matrix(8192), whole_vector(32768)};
   t[1].row_count = 3, t[1].transform = TRANSFORM_TRANSPOSE;
   weights_report loaded, read;
   visits seen = {0};
@@ -167,7 +171,9 @@ static void expect_refused(const char *shape, plan_tensor t, const char *word) {
 
 static void mismatches(void **state) {
   (void)state;
-  plan_tensor f32_file = {.name = VECTOR, .dtype = DTYPE_BF16, .rows = 1, .cols = COLS, .row_count = 1, .batches = 1};
+  plan_tensor f32_file = whole_vector(0), codes = whole_matrix(0);
+  f32_file.dtype = DTYPE_BF16;
+  codes.dtype = DTYPE_E4M3;
   plan_tensor widened = whole_matrix(0), missing = whole_matrix(0);
   widened.dtype = DTYPE_F32; /* widened where it is copied */
   widened.transform = TRANSFORM_TRANSPOSE;
@@ -176,57 +182,9 @@ static void mismatches(void **state) {
   expect_refused("[840]", whole_matrix(0), "found BF16 [840]");
   expect_refused("[12,70,1]", whole_matrix(0), "found BF16 [12][70][1]");
   expect_refused("[12,70]", widened, "expected F32");
-  expect_refused("[12,70]", f32_file, "expected BF16 [1][70], found F32 [70], hint: only bf16 checkpoints");
+  expect_refused("[12,70]", f32_file, "expected BF16 [1][70], found F32 [70], hint: only bf16 and e4m3 checkpoints");
+  expect_refused("[12,70]", codes, "expected F8_E4M3 [12][70], found BF16 [12][70], hint: config.json's quantization_config");
   expect_refused("[12,70]", missing, "lack 1 tensors of the plan: other");
-}
-
-/* === A stand-in for the GPU ================================================================================================= */
-
-#define UPLOADS_MAX 65536u
-
-typedef struct upload {
-  uint64_t target, bytes;
-  const void *source;
-} upload;
-
-static struct {
-  upload queue[UPLOADS_MAX];
-  uint32_t done, count;                 /* queue[done .. count) are not read yet          */
-  uint32_t behind[STAGING_SLOTS_MAX];   /* by event: how many uploads were made before it */
-  uint32_t asked, most_waiting;
-} device;
-
-void __wrap_gpu_upload(gpu *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes);
-void __wrap_gpu_record(gpu *self, gpu_stream *stream, gpu_event *event);
-void __wrap_gpu_event_sync(gpu *self, gpu_event *event, const char *op);
-bool __wrap_gpu_event_done(gpu *self, gpu_event *event, const char *op);
-
-static uint32_t index_of(gpu_event *event) { return (uint32_t)((uintptr_t)event - 1); }
-
-void __wrap_gpu_upload(gpu *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes) {
-  (void)self, (void)stream;
-  assert_true(device.count < UPLOADS_MAX);
-  device.queue[device.count++] = (upload){.target = target, .bytes = bytes, .source = source};
-  if (device.count - device.done > device.most_waiting) device.most_waiting = device.count - device.done;
-}
-
-void __wrap_gpu_record(gpu *self, gpu_stream *stream, gpu_event *event) {
-  (void)self, (void)stream;
-  device.behind[index_of(event)] = device.count;
-}
-
-void __wrap_gpu_event_sync(gpu *self, gpu_event *event, const char *op) {
-  (void)self, (void)op;
-  for (; device.done < device.behind[index_of(event)]; device.done++) {
-    const upload *u = &device.queue[device.done];
-    memcpy((void *)(uintptr_t)u->target, u->source, u->bytes);
-  }
-}
-
-/* Every third time the device happens to have got that far. */
-bool __wrap_gpu_event_done(gpu *self, gpu_event *event, const char *op) {
-  if (++device.asked % 3 == 0) __wrap_gpu_event_sync(self, event, op);
-  return device.done >= device.behind[index_of(event)];
 }
 
 /* === Many tensors =========================================================================================================== */
@@ -281,7 +239,7 @@ static void plan_source(many *m, uint32_t i, uint32_t *state) {
   if (i == 9) rows = 400, cols = 500; /* more than one piece of reading */
   m->source_rows[i] = rows, m->source_cols[i] = cols, m->source_dtype[i] = i % 4 == 1 ? DTYPE_F32 : DTYPE_BF16;
   plan_tensor t = {.name = m->source_name[i], .dtype = m->source_dtype[i], .rows = rows, .cols = cols, .row_count = rows, .row_step = rows,
-                   .batches = 1};
+                   .batches = 1, .scale_name = PLAN_NO_SCALE};
   if (i % 8 == 5 && !cut) m->source_dtype[i] = DTYPE_BF16;
   if (!cut) {
     add_use(m, t);
@@ -476,7 +434,7 @@ static status load_some(const char *const *names, uint32_t used, bool is_other, 
   plan_tensor uses[3];
   for (uint32_t i = 0; i < 3; i++)
     uses[i] = (plan_tensor){.name = (const uint32_t[]){0, 26, 53}[i], .rows = 1, .cols = 2, .row_count = 1, .batches = 1,
-                            .offset = 256 * i};
+                            .scale_name = PLAN_NO_SCALE, .offset = 256 * i};
   plan_header header = {.model = {.layers = 2}};
   plan p = {.header = &header, .tensors = uses, .tensor_count = used, .strings = PLAIN};
   weights_target target = {.address = (uint64_t)(uintptr_t)memory, .threads = 1};
