@@ -158,7 +158,7 @@ for stem, tiles in FEW.items():
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
 EMULATED["index_score"] = [{"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": stages}
-                           for heads in (16, 32, 64) for threads, stages in ((640, 9), (512, 3))]
+                           for heads in (16, 32, 64) for threads, stages in ((512, 13), (640, 3))]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
@@ -286,7 +286,7 @@ FLAWS = [
     ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/",
      "codes and scales of a page in turn"),
     ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
-    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
+    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), e/\\1, e/", "products below zero count"),
     ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
      "keys are used before they have come"),
     ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_EMPTY + t.at . 8u, t.phase . 1u);//",
