@@ -31,7 +31,7 @@ static tensor_shape matrices(const void *address, uint64_t columns, uint64_t row
 }
 
 /* Of a product's form for few rows: gate and up rows are matrices of their own, of which a box takes both. */
-static tensor_shape few_weights(const build *b, const bf16 *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
+static tensor_shape few_weights(const build *b, const void *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
   const uint32_t tile_n = value_of(b, "SPEC_TILE_N");
   if (y_kind != Y_SILU) return matrices(w, k, n, count, k, w_batch, tile_n, 1);
   return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
@@ -97,6 +97,18 @@ static void map_moe_gemm(const build *b, const moe_gemm_args *a, tensor_shape sh
   shapes[1].dims = value_of(b, "SPEC_TILE_ROWS") == 1 ? 3 : 2;
 }
 
+static void map_fp8_gemm(const build *b, const fp8_gemm_args *a, tensor_shape shapes[2]) {
+  const uint32_t tile_rows = value_of(b, "SPEC_TILE_ROWS"), k = a->k / 2;
+  shapes[0] = of_bytes(few_weights(b, a->w, a->n, k, 1, 0, a->y_kind));
+  shapes[1] = tile_rows == 1 ? shapes[0] : of_bytes(matrices(a->x, k, b->rows, 1, k, 0, tile_rows, 1));
+}
+
+/* Tokens are gathered without a map. */
+static void map_fp8_moe_gemm(const build *b, const fp8_moe_gemm_args *a, tensor_shape shapes[2]) {
+  shapes[0] = of_bytes(few_weights(b, a->w, a->n, a->k / 2, a->experts, (uint64_t)a->n * (a->k / 2), a->y_kind));
+  shapes[1] = shapes[0];
+}
+
 static void map_qkv_rope(const build *b, const qkv_rope_args *a, tensor_shape shapes[2]) {
   shapes[0] = few_weights(b, a->w_uk, a->kv_lora_rank, a->nope_dim, a->heads, (uint64_t)a->kv_lora_rank * a->nope_dim, Y_BF16);
   shapes[1] = shapes[0];
@@ -140,7 +152,7 @@ static void map_prefill(const mla_prefill_args *a, tensor_shape shapes[2]) {
 /* Forms for few rows read their weights and KV rows once, as fast as the memory gives them, which is slower by 256 bytes at a time (on an
  * H200 a decode step of 1, 4 and 64 sequences by 2.4, 3.7 and 0.5 %). Prompts are faster by 256 (1 to 3 %). */
 static uint32_t l2_bytes(const build *b, uint32_t kernel) {
-  const bool is_product = kernel == KERNEL_gemm || kernel == KERNEL_moe_gemm;
+  const bool is_product = kernel == KERNEL_gemm || kernel == KERNEL_moe_gemm || kernel == KERNEL_fp8_gemm || kernel == KERNEL_fp8_moe_gemm;
   return (is_product && !is_many(b)) || (kernel == KERNEL_mla_attn && value_of(b, "SPEC_PAIR") == 0) ? 128 : 256;
 }
 
@@ -150,8 +162,8 @@ void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const 
   switch (kernel) {
     case KERNEL_gemm: (is_many(&b) ? map_gemm_many : map_gemm)(&b, args, shapes); break;
     case KERNEL_moe_gemm: (is_many(&b) ? map_moe_gemm_many : map_moe_gemm)(&b, args, shapes); break;
-    case KERNEL_fp8_gemm: map_fp8_gemm_many(&b, args, shapes); break;
-    case KERNEL_fp8_moe_gemm: map_fp8_moe_gemm_many(&b, args, shapes); break;
+    case KERNEL_fp8_gemm: (is_many(&b) ? map_fp8_gemm_many : map_fp8_gemm)(&b, args, shapes); break;
+    case KERNEL_fp8_moe_gemm: (is_many(&b) ? map_fp8_moe_gemm_many : map_fp8_moe_gemm)(&b, args, shapes); break;
     case KERNEL_qkv_rope: map_qkv_rope(&b, args, shapes); break;
     case KERNEL_mla_attn: maps_of_attn(args, value_of(&b, "SPEC_ROWS"), rows, shapes); break;
     case KERNEL_mla_fold: map_fold(&b, args, shapes); break;

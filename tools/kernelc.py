@@ -22,10 +22,11 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
-decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh fp8_gemm_many.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh
-gemm_tiles.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
-moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
+decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh fp8_gemm_many.cuh
+fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh many.cuh many_plain.cuh many_scaled.cuh
+many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh
+pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h
+tensor_map.h
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
@@ -46,19 +47,20 @@ TENSOR_CORE = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm", "mla_attn", "mla_
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
 
-def few_bytes(n, rows, blocks, stages):
-    """Dynamic shared memory of few.cuh."""
+def few_bytes(n, rows, blocks, stages, scaled=False):
+    """Dynamic shared memory of few.cuh, and of few_scaled.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
-    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128)
+    scales = stages * blocks * (max(rows, 8) + 4) * 4 if scaled else 0
+    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128) + scales
 
 
-def few_tiles(of_experts=False):
+def few_tiles(of_experts=False, scaled=False):
     """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, of experts' 40 and 20; 220 KiB in all."""
     for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
             stage = ((20 if rows == 1 else 40) if of_experts else (36 if rows == 1 else 28)) << 10
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
-            yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
+            yield n, rows, blocks, max(s for s in range(2, 64) if few_bytes(n, rows, blocks, s, scaled) <= 220 << 10)
 
 
 def many_bytes(n, rows, stages):
@@ -67,6 +69,7 @@ def many_bytes(n, rows, stages):
 
 
 def fp8_variants(stem):
+    """Of fp8_gemm and fp8_moe_gemm for many rows."""
     of_experts = stem == "fp8_moe_gemm"
     return [({"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster,
               "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
@@ -76,8 +79,6 @@ def fp8_variants(stem):
 
 def variants(stem):
     """(SPEC values, dynamic shared bytes) of every variant worth checking."""
-    if stem in ("fp8_gemm", "fp8_moe_gemm"):
-        return fp8_variants(stem)
     if stem == "qkv_rope":
         return [({"THREADS": 256}, 0)] + [({"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 2, "STAGES": 2},
                                            few_bytes(n, 1, 2, 2)) for n in range(8, 72, 8)]
@@ -102,9 +103,12 @@ def variants(stem):
                 for nope, rope, v, stages in HEADS]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
+    of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
-            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0))
-           for n, rows, blocks, stages in few_tiles(stem == "moe_gemm")]
+            few_bytes(n, rows, blocks, stages, scaled) + (1028 if of_experts else 0))
+           for n, rows, blocks, stages in few_tiles(of_experts, scaled)]
+    if scaled:
+        return few + fp8_variants(stem)
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
               "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
              many_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))

@@ -57,7 +57,7 @@ static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, co
 }
 
 /* Of few.cuh: tile of weight rows, of token rows, blocks of 128 k in a stage, stages. */
-static const u32 FP8_FEW[][4] = {{8, 1, 3, 3}, {64, 1, 2, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 2, 3}};
+static const u32 FP8_FEW[][4] = {{8, 1, 3, 3}, {64, 1, 2, 4}, {40, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 4, 2}};
 
 static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts) {
   u32 count = 0;
@@ -67,8 +67,9 @@ static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts)
     variants[count++] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
                                           {"SPEC_K_BLOCKS", tile[2]}, {"SPEC_STAGES", tile[3]}},
                                          .spec_count = 5, .grid = {1 + i % 3, 1 + i % 2, 1 + i / 4}, .threads = 192, .rows = rows};
-    variants[count - 1].shared_bytes = 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 +
-                                       max_u32(behind, exchange) + (experts ? (experts + 1) * 4 : 0);
+    const u32 blocks = tile[3] * tile[2], of_experts = experts ? (experts + 1) * 4 : 0;
+    variants[count - 1].shared_bytes = 2048 + (u32)align_up(blocks * tile[1] * 128, 1024) + blocks * tile[0] * 128 +
+                                       max_u32(behind, exchange) + blocks * (columns + 4) * 4 + of_experts;
   }
   return count;
 }

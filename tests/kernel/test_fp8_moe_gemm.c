@@ -52,7 +52,8 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
                             .w = w, .w_scale = w_scale, .y = y, .n = s->n, .k = s->k, .experts = s->experts, .top_k = s->top_k,
                             .y_kind = s->is_silu ? Y_SILU : Y_F32};
   kernel_variant variants[16];
-  kernel_test_run(test, &args, variants, s->gathered ? 0 : fp8_cases_many(variants, s->tokens, s->experts));
+  u32 few = fp8_cases_few(variants, s->tokens, s->experts);
+  kernel_test_run(test, &args, variants, few + (s->gathered ? 0 : fp8_cases_many(variants + few, s->tokens, s->experts)));
   for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
 }
 

@@ -129,7 +129,8 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
     uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
-    return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + 65 * 4;
+    uint32_t scales = strncmp(kernel->stem, "fp8", 3) == 0 ? blocks * (max_u32(rows, 8) + 4) * 4 : 0;
+    return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + scales + 65 * 4;
   }
   if (!stages) return 0;
   const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1), rows = spec_of(kernel, "TILE_ROWS="); /* many.cuh */
