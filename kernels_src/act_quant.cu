@@ -28,7 +28,8 @@ NUM void quantise(const act_quant_args &a, uint2 v, u32 piece) {
   }
   const f32 scale = num_scale(num_float(__reduce_max_sync(WARP_ALL, largest)), a.scale_kind), inverse = num_div(1.0f, scale);
 #pragma unroll
-  for (u32 i = 0; i < 4u; i++) codes |= (u32)num_to_e4m3(quotient(x[i], scale, inverse)) << i * 8u;
+  for (u32 i = 0; i < 4u; i += 2u)
+    codes |= ptx_pack_e4m3(quotient(x[i], scale, inverse), quotient(x[i + 1u], scale, inverse)) << i * 8u;
   ((u32 *)a.codes)[(u64)piece * 32u + threadIdx.x % 32u] = codes;
   if (threadIdx.x % 32u == 0) a.scales[piece] = scale;
 }

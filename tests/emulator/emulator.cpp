@@ -32,7 +32,7 @@ alignas(1024) thread_local u8 shared[SHARED_BYTES_MAX], raw[SHARED_BYTES_MAX]; /
 /* Where threads wait for each other. `what` is the operation that all of them must have come to. */
 struct meeting { u32 come, generation; const char *what; };
 
-struct copy { u32 shared; const void *global; u32 bytes; };
+struct copy { u32 shared; const void *global; u32 bytes, place; };
 
 /* A shared address as a number holds, above this bit, 1 + the block of the cluster that it lies in, or 0: this block. */
 static constexpr u32 RANK_SHIFT = 24;
@@ -421,18 +421,18 @@ static u8 *shared_at(u32 address, u32 bytes) {
 }
 
 static void land(const copy &c) {
-  u8 *to = shared_at(c.shared, 16);
-  memset(to, 0, 16);
+  u8 *to = shared_at(c.shared, c.place);
+  memset(to, 0, c.place);
   memcpy(to, c.global, c.bytes);
 }
 
-void emulator_copy(u32 to, const void *global, u32 bytes) {
-  if (reinterpret_cast<uintptr_t>(global) % 16 != 0 || bytes > 16) fault("a copy that is not aligned, or longer than 16 bytes");
-  shared_at(to, 16);
+void emulator_copy(u32 to, const void *global, u32 bytes, u32 size) {
+  if (reinterpret_cast<uintptr_t>(global) % size != 0 || bytes > size) fault("a copy that is not aligned, or longer than its place");
+  shared_at(to, size);
   if (run.copies_at_once)
-    land({to, global, bytes});
+    land({to, global, bytes, size});
   else
-    m->fibers[threadIdx.x].open.push_back({to, global, bytes});
+    m->fibers[threadIdx.x].open.push_back({to, global, bytes, size});
 }
 
 void emulator_copy_commit() {

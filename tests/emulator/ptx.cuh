@@ -10,7 +10,7 @@
 #define WARP_ALL 0xffffffffu
 
 u32 emulator_address(const void *shared);
-void emulator_copy(u32 shared, const void *global, u32 bytes);
+void emulator_copy(u32 shared, const void *global, u32 bytes, u32 place = 16); /* of which `bytes` come and the others are zero */
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
@@ -91,6 +91,7 @@ NUM void ptx_pause(u32) {}
 template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
+NUM void ptx_copy4(u32 shared, const f32 *global) { emulator_copy(shared, global, 4, 4); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }
 #define PTX_COPY_WAIT(n) emulator_copy_wait(n)
 NUM void ptx_fence_async() {}
