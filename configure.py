@@ -55,14 +55,14 @@ serve_text serve_tls serve_tokens serve_work
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm.cu
-fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh
-gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu many.cuh many_plain.cuh many_scaled.cuh many_store.cuh
-mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh
-moe_sort.cu moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h
-tensor_map.h
+abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h
+decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh few_scaled.cuh
+fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh
+gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu many.cuh
+many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh
+mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu moe_tiles.cuh num.h pair_layout.cuh
+pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu
+reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -168,7 +168,7 @@ for stem, tiles in FEW.items():
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
 EMULATED["index_score"] = [{"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": stages}
-                           for heads in (16, 32, 64) for threads, stages in ((640, 9), (512, 3))]
+                           for heads in (16, 32, 64) for threads, stages in ((512, 13), (640, 3))]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
@@ -216,7 +216,8 @@ FLAWS = [
     ("fp8_gemm", 0, "many_scaled.cuh", "s/ptx_barrier_wait(many_empty(r, r.stage), r.parity . 1u);//",
      "scales are overwritten before they have been read"),
     ("fp8_gemm", 1, "many_scaled.cuh", "s/PTX_MULTIPLY_WAIT(0);//", "sums are taken before they are there"),
-    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/", "a wave has the rows of another"),
+    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/",
+     "a wave has the rows of another"),
     ("fp8_gemm", 3, "many_scaled.cuh", "s/__syncwarp(); .. the chunk is whole ..//", "no barrier between turned results and their use"),
     ("fp8_moe_gemm", 1, "many_scaled.cuh", "s/(u64)tile.matrix . ((work/(u64)(tile.matrix \\& 0u) * ((work/",
      "the scales of another expert"),
@@ -328,7 +329,7 @@ FLAWS = [
     ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/",
      "codes and scales of a page in turn"),
     ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
-    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
+    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), e/\\1, e/", "products below zero count"),
     ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
      "keys are used before they have come"),
     ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_EMPTY + t.at . 8u, t.phase . 1u);//",

@@ -7,7 +7,7 @@
  * warpgroup has a group of its own and takes every page, else they take pages by turns. While one adds up its scores others multiply.
  * Grid: any number of blocks. Dynamic shared bytes: 1536 + 2 * QUERIES_BYTES + SPEC_STAGES * STAGE_BYTES.
  * Bound, H200: full tiles 2 * heads * 128 FLOPs a pair of token and key at 1,500 TFLOP/s; tiles of one token 132 bytes a key at 4.3 TB/s.
- * Estimate, of 64 heads: a page and two tokens take 256 cycles of the tensor cores, 200 of a scheduler's instructions and 192 of shared
+ * Estimate, of 64 heads: a page and two tokens take 256 cycles of the tensor cores, 210 of a scheduler's instructions and 192 of shared
  * memory; a page of one token needs the same and takes 440 cycles to come. */
 #include "spec.cuh"
 #include "index_tiles.cuh"
@@ -15,8 +15,11 @@
 static_assert(SPEC_MAPS == 1, "keys and queries come by boxes");
 
 #define COLUMNS 128u /* of a product: heads of GROUP tokens */
-#define REGISTERS (WARPGROUPS == 4 ? 112 : 152) /* of a thread that multiplies */
-#define COPYING_REGISTERS 56
+/* A thread's registers. All together may be no more than the block was launched with: setmaxnreg waits for what never comes. */
+#define REGISTERS (WARPGROUPS == 4 ? 104u : 152u) /* multiplies */
+#define COPYING_REGISTERS (WARPGROUPS == 4 ? 64u : 56u)
+static_assert(WARPGROUPS * REGISTERS + COPYING_REGISTERS <= 65536u / SPEC_THREADS / 8u * 8u * (WARPGROUPS + 1u), "registers of the launch");
+#define HELD (WARPGROUPS == 4 ? 12u : 16u) /* eights of columns whose weights have room in registers */
 #define PAIRS (GROUP / 2u) /* of tokens: a lane ends with one score of each */
 #define PAGE_ROWS (INDEX_PAGE_BYTES / INDEX_DIM) /* of 128 bytes: keys, then their scales */
 #define STAGE_BYTES 9216u /* a page, to a multiple of 1024 */
@@ -106,18 +109,20 @@ NUM void multiply(f32 (&d)[COLUMNS / 2u], u64 left, u64 right) {
 
 /* Of the pair of tokens x: its partial sums p_g, g the lane modulo 4, of the thread's two keys; then, over the four lanes, the sum of one
  * token, the second one in lanes 2 and 3, and one key, the second one in lanes 1 and 3. */
-NUM f32 sum_heads(const f32 (&d)[COLUMNS / 2u], const f32 (&w)[COLUMNS / 4u], u32 x) {
+NUM f32 sum_heads(const f32 (&d)[COLUMNS / 2u], const f32 (&w)[2u * HELD], const f32 *weights, u32 x) {
   const bool odd = threadIdx.x & 1u, high = threadIdx.x & 2u;
   f32 half[2];
 #pragma unroll
   for (u32 t = 0; t < 2; t++) {
     f32 p[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (u32 j = (2u * x + t) * (SPEC_HEADS / 8u); j < (2u * x + t + 1u) * (SPEC_HEADS / 8u); j++)
+    for (u32 j = (2u * x + t) * (SPEC_HEADS / 8u); j < (2u * x + t + 1u) * (SPEC_HEADS / 8u); j++) {
+      const float2 pair = j < HELD ? make_float2(w[2u * j], w[2u * j + 1u]) : *(const float2 *)(weights + 8u * j);
 #pragma unroll
       for (u32 e = 0; e < 2; e++)
 #pragma unroll
-        for (u32 h = 0; h < 2; h++) p[h] = num_fma(ptx_max(d[4u * j + 2u * h + e], 0.0f), w[2u * j + e], p[h]); /* R15.1 */
+        for (u32 h = 0; h < 2; h++) p[h] = num_fma(ptx_max(d[4u * j + 2u * h + e], 0.0f), e ? pair.y : pair.x, p[h]); /* R15.1 */
+    }
     half[t] = num_add(odd ? p[1] : p[0], __shfl_xor_sync(WARP_ALL, odd ? p[0] : p[1], 1u)); /* R15.2 */
   }
   return num_add(high ? half[1] : half[0], __shfl_xor_sync(WARP_ALL, high ? half[0] : half[1], 2u)); /* R15.3 */
@@ -138,11 +143,11 @@ NUM lane_out out_of(const index_score_args &a, const index_share &s, u32 group, 
   return out;
 }
 
-/* The heads' weights of the warpgroup's tokens, for the columns that the thread holds. */
-NUM void read_weights(f32 (&w)[COLUMNS / 4u], const f32 *weights) {
+/* The heads' weights of the warpgroup's tokens, for the columns that the thread holds; weights: of its first two. */
+NUM void read_weights(f32 (&w)[2u * HELD], const f32 *weights) {
 #pragma unroll
-  for (u32 j = 0; j < COLUMNS / 8u; j++) {
-    const float2 v = *(const float2 *)(weights + 8u * j + threadIdx.x % 4u * 2u);
+  for (u32 j = 0; j < HELD; j++) {
+    const float2 v = *(const float2 *)(weights + 8u * j);
     w[2u * j] = v.x;
     w[2u * j + 1u] = v.y;
   }
@@ -154,11 +159,12 @@ NUM void score(const index_score_args &a, const index_share &s, place &p, const 
   const u32 key = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u + threadIdx.x % 2u * 8u;
   const u32 scale_at = INDEX_DIM * PAGE_TOKENS + ((key * 4u) ^ (key / 32u << 4)); /* row 65 is exchanged as any odd row */
   const u32 tile = AT_QUERIES + p.tile.at * QUERIES_BYTES;
+  const f32 *weights = (const f32 *)(shared + tile + AT_WEIGHTS) + group * COLUMNS + threadIdx.x % 4u * 2u;
   const lane_out out = out_of(a, s, group, key);
   const u64 keys = ptx_operand(PTX_SWIZZLED, base), queries = ptx_operand(PTX_SWIZZLED, base + tile + group * CODES_BYTES);
-  f32 d[COLUMNS / 2u], w[COLUMNS / 4u];
+  f32 d[COLUMNS / 2u], w[2u * HELD];
   ptx_barrier_wait(base + TILE_FULL + p.tile.at * 8u, p.tile.phase);
-  read_weights(w, (const f32 *)(shared + tile + AT_WEIGHTS) + group * COLUMNS);
+  read_weights(w, weights);
 #pragma unroll
   for (u32 i = 0; i < COLUMNS / 2u; i++) d[i] = 0.0f;
   for (u32 page = s.first, next = 0; page < s.end; page++, pass(p.page, SPEC_STAGES)) {
@@ -178,7 +184,7 @@ NUM void score(const index_score_args &a, const index_share &s, place &p, const 
     for (u32 i = 0; i < COLUMNS / 2u; i++) ptx_hold(d[i]); /* else some is read before it is there */
 #pragma unroll
     for (u32 x = 0; x < PAIRS; x++) {
-      const f32 v = num_mul(sum_heads(d, w, x), scale); /* R15.4 */
+      const f32 v = num_mul(sum_heads(d, w, weights, x), scale); /* R15.4 */
       if (page * PAGE_TOKENS + key < out.limit[x]) out.to[(u64)x * 2u * a.stride + page * PAGE_TOKENS] = v;
     }
   }

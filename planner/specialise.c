@@ -275,9 +275,9 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* Four warpgroups multiply and a fifth copies; shared memory: queries and weights of two tiles, pages, barriers. */
+/* Three warpgroups multiply and a fourth copies; shared memory: queries and weights of two tiles, pages, barriers. */
 static void choose_index_score(const index_score_args *a, specialise_choice *choice) {
-  const uint32_t groups = 4, stages = 9;
+  const uint32_t groups = 3, stages = 13;
   set_threads(choice, 128 * (groups + 1));
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_HEADS", a->heads);

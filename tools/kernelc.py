@@ -24,9 +24,9 @@ HEADERS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
 decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh fp8_gemm_many.cuh
 fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh many.cuh many_plain.cuh
-many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh
-pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh
-rmsnorm_many.cuh step.h tensor_map.h
+many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h
+pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh
+reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
@@ -104,8 +104,8 @@ def variants(stem):
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
     if stem == "index_score":
-        return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "STAGES": 9}, 1536 + 2 * (4 * 16384 + 2048) + 9 * 9216)
-                for heads in (16, 32, 64)]
+        return [({"THREADS": 128 + 128 * groups, "MAPS": 1, "HEADS": heads, "STAGES": stages},
+                 1536 + 2 * (groups * 16384 + 2048) + stages * 9216) for groups, stages in ((3, 13), (4, 9)) for heads in (16, 32, 64)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")

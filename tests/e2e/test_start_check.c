@@ -55,7 +55,8 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
 #define RESULTS(X) X(embed, x) X(rmsnorm, y) X(qkv_rope, kv) X(gemm, y) X(mla_attn, out) X(mla_fold, out) \
   X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(sample, result) \
   X(row_digest, digest) X(adjust, adjusted) X(mla_expand, y) X(mla_prefill, out) X(attn_cut, pieces) \
-  X(act_quant, scales) X(fp8_gemm, y) X(fp8_moe_gemm, y) X(index_qk, q_codes) X(index_score, scores) X(index_topk, lists)
+  X(act_quant, scales) X(fp8_gemm, y) X(fp8_moe_gemm, y) \
+  X(index_qk, q_codes) X(index_score, scores) X(index_topk, lists)
 
 #define WRAP(stem, result)                                                    \
   void __real_cpu_##stem(const stem##_args *args, cpu_pool *pool);            \

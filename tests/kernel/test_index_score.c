@@ -120,8 +120,8 @@ static kernel_variant variant_of(const score_shape *s, u32 threads, u32 stages, 
 
 static void run_and_check(kernel_test *test, score_case *p, cases *c) {
   const score_shape *s = p->s;
-  const kernel_variant v[] = {variant_of(s, 640, 9, 5, p->tokens), variant_of(s, 640, 9, 1, p->tokens),
-                              variant_of(s, 512, 3, 3, p->tokens)};
+  const kernel_variant v[] = {variant_of(s, 512, 13, 5, p->tokens), variant_of(s, 512, 13, 1, p->tokens),
+                              variant_of(s, 640, 3, 3, p->tokens)};
   kernel_test_run(test, &p->a, v, ARRAY_LEN(v));
   for (u32 i = 0; i < 40; i++) {
     const u32 token = s->row_first + cases_below(c, min_u32(s->row_count, p->tokens - s->row_first));
