@@ -332,9 +332,9 @@ static plan_dim sort_blocks(const moe_sort_args *a) {
   return x;
 }
 
-/* One or two pieces of 128 columns a warp, until there are eight blocks a multiprocessor. */
+/* A piece of 128 columns for eight threads, until there are eight blocks a multiprocessor. */
 static plan_dim quant_blocks(const act_quant_args *a) {
-  plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 2048), 1);
+  plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 4096), 1);
   x.cap = 8 * SPECIALISE_BLOCKS;
   return x;
 }
