@@ -149,7 +149,7 @@ MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TI
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
 # Of fp8_gemm and fp8_moe_gemm: weight rows, token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
-for stem, tiles in {"fp8_gemm": [(128, 256, 2, 1, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
+for stem, tiles in {"fp8_gemm": [(128, 256, 2, 2, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
                     "fp8_moe_gemm": [(128, 256, 2, 1, 0), (128, 128, 3, 2, 0), (128, 64, 4, 1, 0), (128, 256, 3, 2, 0)]}.items():
     EMULATED[stem] = [{"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
                        "CLUSTER": beside * (below or 1), **({"CLUSTER_ROWS": below} if below else {})}
