@@ -29,8 +29,8 @@ tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig verb
 
 CPU = """
 act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 h32_avx2
-h32_avx512 h32_portable index_qk index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope
-rmsnorm router row_digest sample scaled
+h32_avx512 h32_portable index_qk index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort
+qkv_rope rmsnorm router row_digest sample scaled
 """.split()
 
 PLANNER = """
@@ -154,7 +154,7 @@ MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TI
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
 # Of fp8_gemm and fp8_moe_gemm: weight rows, token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
-for stem, tiles in {"fp8_gemm": [(128, 256, 2, 1, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
+for stem, tiles in {"fp8_gemm": [(128, 256, 2, 2, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
                     "fp8_moe_gemm": [(128, 256, 2, 1, 0), (128, 128, 3, 2, 0), (128, 64, 4, 1, 0), (128, 256, 3, 2, 0)]}.items():
     EMULATED[stem] = [{"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
                        "CLUSTER": beside * (below or 1), **({"CLUSTER_ROWS": below} if below else {})}
@@ -270,8 +270,8 @@ FLAWS = [
     ("act_quant", 0, "act_quant.cu", "s/num_fma(-num_fma(q, scale, -x), inverse, q)/num_fma(0.0f, scale, q)/",
      "a quotient by the inverse alone"),
     ("act_quant", 0, "act_quant.cu", "s/-num_fma(q, scale, -x)/num_fma(-q, scale, x)/", "the sign of a zero is lost"),
-    ("act_quant", 0, "act_quant.cu", "s/(u64)(at . of_row) . a.ldx/(u64)(at \\/ of_row) * a.columns/", "gaps between rows are read"),
-    ("act_quant", 0, "act_quant.cu", "s/largest = num_bits(NUM_SCALE_LEAST)/largest = 0u/", "a scale of zeros"),
+    ("act_quant", 0, "act_quant.cu", "s/(u64)(piece . of_row) . a.ldx/(u64)(piece \\/ of_row) * a.columns/", "gaps between rows are read"),
+    ("act_quant", 0, "act_quant.cu", "s/least = num_bits(NUM_SCALE_LEAST)/least = 0u/", "a scale of zeros"),
     ("fp8_gemm", 6, "few_scaled.cuh", "s/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1)/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(2)/",
      "a chain is added before it is there"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/else PTX_MULTIPLY_WAIT(0)/else PTX_MULTIPLY_WAIT(1)/", "the last chain of a stage likewise"),
