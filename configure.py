@@ -28,8 +28,9 @@ verbatim watch weights weights_tree
 """.split()
 
 CPU = """
-act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 mla_attn
-mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample scaled
+act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 h32_avx2
+h32_avx512 h32_portable mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+scaled
 """.split()
 
 PLANNER = """
@@ -111,7 +112,7 @@ SERVE_TEST = SERVE_BODIES + ["tests/unit/serve_fixture.c"]
 TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["tests/e2e/e2e.c"],
                 "test_schedule": ["tests/unit/late_machine.c"], "test_schedule_pages": ["tests/unit/late_machine.c"],
                 "test_schedule_random": ["tests/unit/late_machine.c"],
-                "test_h16": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
+                "test_h16": [FORCE_ISA], "test_h32": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
                 "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
                 "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"],
                 "test_cli_config": ["engine/cli_%s.c" % name for name in ("config", "config_keys", "files", "make", "options")],
@@ -262,8 +263,8 @@ FLAWS = [
     ("act_quant", 0, "act_quant.cu", "s/num_fma(-num_fma(q, scale, -x), inverse, q)/num_fma(0.0f, scale, q)/",
      "a quotient by the inverse alone"),
     ("act_quant", 0, "act_quant.cu", "s/-num_fma(q, scale, -x)/num_fma(-q, scale, x)/", "the sign of a zero is lost"),
-    ("act_quant", 0, "act_quant.cu", "s/(u64)(at . of_row) . a.ldx/(u64)(at \\/ of_row) * a.columns/", "gaps between rows are read"),
-    ("act_quant", 0, "act_quant.cu", "s/largest = num_bits(NUM_SCALE_LEAST)/largest = 0u/", "a scale of zeros"),
+    ("act_quant", 0, "act_quant.cu", "s/(u64)(piece . of_row) . a.ldx/(u64)(piece \\/ of_row) * a.columns/", "gaps between rows are read"),
+    ("act_quant", 0, "act_quant.cu", "s/least = num_bits(NUM_SCALE_LEAST)/least = 0u/", "a scale of zeros"),
     ("fp8_gemm", 6, "few_scaled.cuh", "s/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1)/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(2)/",
      "a chain is added before it is there"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/else PTX_MULTIPLY_WAIT(0)/else PTX_MULTIPLY_WAIT(1)/", "the last chain of a stage likewise"),
@@ -326,7 +327,8 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
                 "watch_step"]
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
-    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
+    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_h32": ["cpu_isa_core"],
+    "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",

@@ -234,7 +234,10 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
   return 0;
 }
 
-/* Shared memory of a product of few rows (kernels_src/few.cuh), or 0 where there is no such tile. */
+static bool is_scaled(const plan_kernel *k) { return k->kernel == OP_fp8_gemm || k->kernel == OP_fp8_moe_gemm; }
+static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gemm || k->kernel == OP_fp8_moe_gemm; }
+
+/* Shared memory of a product of few rows (kernels_src/few.cuh, few_scaled.cuh), or 0 where there is no such tile. */
 static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
@@ -243,7 +246,19 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
     return 0;
   uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
   return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
-         (k->kernel == OP_moe_gemm ? of_experts : 0);
+         (is_scaled(k) ? stages * blocks * (columns + 4) * 4 : 0) + (is_of_experts(k) ? of_experts : 0);
+}
+
+/* The same of a product of many rows of scaled numbers (kernels_src/many_scaled.cuh). */
+static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), multiplying = n * rows > 4096 ? 2 : 1;
+  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 256) || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
+      below > cluster || (below != 0) != (k->kernel == OP_fp8_gemm) || spec_of(c, k, "SPEC_DEPTH") != 0 ||
+      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
+  return 1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + multiplying * 8192 + 256 + (is_of_experts(k) ? of_experts : 0);
 }
 
 /* The same of a product of many rows (kernels_src/many.cuh). */
@@ -265,8 +280,8 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
   bool may_multiply = k->kernel == OP_qkv_rope || k->kernel == OP_mla_fold;
-  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
-    shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
+  if (k->kernel == OP_gemm || is_of_experts(k) || is_scaled(k) || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
+    shared = is_few ? few_bytes(c, k) : is_scaled(k) ? many_scaled_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
@@ -325,6 +340,8 @@ typedef struct wanted_grid { /* blocks that the work needs; extra ones along x f
 static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
   const gemm_args *gemm = args;
   const moe_gemm_args *moe = args;
+  const fp8_gemm_args *scaled = args;
+  const fp8_moe_gemm_args *scaled_moe = args;
   switch (op->kernel) {
     case OP_gemm:
       if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
@@ -332,6 +349,13 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_moe_gemm:
       if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
       return (wanted_grid){1, 1, 1, true};
+    case OP_fp8_gemm:
+      if (scaled->n % 8 || scaled->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
+    case OP_fp8_moe_gemm:
+      if (scaled_moe->n % 8 || scaled_moe->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
+    case OP_act_quant: /* blocks share the work, however many */
     case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
     case OP_attn_cut: /* blocks along x share the work of these */
     case OP_mla_prefill:
@@ -377,8 +401,10 @@ static status check_product(const checker *c, const plan_op *op, const void *arg
 }
 
 static status check_gather(const checker *c, const plan_op *op, const void *args) {
-  const moe_gemm_args *a = args;
-  if (op->kernel != OP_moe_gemm || !a->row_token || spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS")) return OK;
+  const moe_gemm_args *plain = args;
+  const fp8_moe_gemm_args *scaled = args;
+  const void *row_token = op->kernel == OP_moe_gemm ? plain->row_token : op->kernel == OP_fp8_moe_gemm ? scaled->row_token : NULL;
+  if (!row_token || spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS")) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
 }
 

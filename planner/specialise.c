@@ -102,7 +102,9 @@ static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_bloc
 static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, const product *a, uint32_t shared_bytes,
                     uint32_t more_bytes) {
   uint32_t stages = 2, k_blocks = 16;
-  while (k_blocks > 1 && (k_blocks * 64 > a->k || k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes)) k_blocks /= 2;
+  while (k_blocks > 1 && (k_blocks * 64 > a->k || k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes ||
+                          (a->is_scaled && a->k / 64 % k_blocks != 0))) /* the last stage multiplies whatever lies behind k */
+    k_blocks /= 2;
   while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1, a->is_scaled) + more_bytes <= shared_bytes) stages++;
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", tile_n);
@@ -338,6 +340,13 @@ static plan_dim sort_blocks(const moe_sort_args *a) {
   return x;
 }
 
+/* A piece of 128 columns for eight threads, until there are eight blocks a multiprocessor. */
+static plan_dim quant_blocks(const act_quant_args *a) {
+  plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 4096), 1);
+  x.cap = 8 * SPECIALISE_BLOCKS;
+  return x;
+}
+
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
 
 static product product_of(uint32_t kernel, const void *args) {
@@ -379,6 +388,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));
       break;
     case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;
+    case OP_act_quant: choose_rows(choice, 256, quant_blocks(args), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
       choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));

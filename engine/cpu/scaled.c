@@ -1,5 +1,6 @@
 /* scaled.c - see scaled.h: blocks of 128 k by h32_gemm, joined here. Read next: h32.c, fp8_gemm.c. */
 #include "scaled.h"
+#include "base.h"
 #include "num.h"
 #include <string.h>
 

@@ -4,11 +4,12 @@
  * threads run changes from block to block; in one block asynchronous copies happen at their wait and multiplications at once, in
  * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
  * launch with a text.
- * The sums of products are h16_step_reference and h32_step_reference, NUMERICS.md "H16" and "H32".
+ * The sums of products are h16_step_reference and h32_gemm, NUMERICS.md "H16" and "H32".
  * Read next: README.md, kernels_src/ptx.cuh. */
 #undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"
+#include "engine/cpu/h32.h"
 #include <condition_variable>
 #include <deque>
 #include <link.h>
@@ -21,7 +22,6 @@
 #include <vector>
 
 extern "C" f32 h16_step_reference(const bf16 a[16], const bf16 b[16], f32 c);
-extern "C" f32 h32_step_reference(const u8 a[32], const u8 b[32], f32 c);
 
 static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512, CLUSTER_MAX = 8;
 static constexpr size_t STACK_BYTES = 65536;
@@ -636,16 +636,22 @@ static u32 row_of(u32 lane, u32 i) { return lane / 4 + i / 2 % 2 * 8; }
 static u32 column_of(u32 lane, u32 i) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
 
 static void multiply_bytes(const multiplication &job) {
-  u8 a[16][32], b[256][32];
+  static thread_local u8 a[16][32], b[256][32];
+  static thread_local f32 d[16][256];
   for (u32 k = 0; k < 32; k++) {
     for (u32 i = 0; i < 16; i++) a[i][k] = *shared_at(place(job.a, job.quarter * 16 + i, k), 1);
     for (u32 i = 0; i < job.n; i++) b[i][k] = *shared_at(place(job.b, i, k), 1);
   }
   for (u32 lane = 0; lane < WARP; lane++)
-    for (u32 i = 0; i < job.n / 2; i++) {
-      f32 *d = &job.d[lane][i];
-      *d = h32_step_reference(a[row_of(lane, i)], b[column_of(lane, i)], job.kind & ANEW ? 0.0f : *d);
-    }
+    for (u32 i = 0; i < job.n / 2; i++) d[row_of(lane, i)][column_of(lane, i)] = job.d[lane][i];
+  h32_job sums = {};
+  sums.x = a[0], sums.w = b[0], sums.y = d[0];
+  sums.ldx = sums.ldw = 32, sums.ldy = 256;
+  sums.rows = 16, sums.n = job.n, sums.k = 32;
+  sums.continues = !(job.kind & ANEW);
+  h32_gemm(&sums);
+  for (u32 lane = 0; lane < WARP; lane++)
+    for (u32 i = 0; i < job.n / 2; i++) job.d[lane][i] = d[row_of(lane, i)][column_of(lane, i)];
 }
 
 static void multiply(const multiplication &job) {
