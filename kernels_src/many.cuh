@@ -7,7 +7,7 @@
  * next one's operands come while results are written. Blocks of a cluster that have the same tokens, or weights, copy a part each for all.
  * One fp32 accumulator per output, k ascending: H16, or H32 and its scales, whatever the tile.
  *
- * ound of bf16, per 64 k: shared memory, 128 bytes a cycle, written by copies (TILE_N + width cycles) and read by each warpgroup that
+ * Bound of bf16, per 64 k: shared memory, 128 bytes a cycle, written by copies (TILE_N + width cycles) and read by each warpgroup that
  * multiplies (64 + width); tensor cores take 4 * TILE_N / 128 * width; L2 gives 40 to 60 bytes a cycle to each of 128 multiprocessors.
  * What it took to come near (2048 x 10944, 64, 128, 256, 512 rows, us: 25, 52, 56, 51 before; 18.4, 20.3, 25.3, 37.8; cuBLASLt's best
  * 17.8, 19.6, 23.1, 34.9): copies by elected threads (a thread that only the program knows to be one gets a loop around each box, 175
