@@ -3,12 +3,12 @@
 
 check_sparse.py [--builddir DIR] [--device cpu] [--case NAME] [--seed N]
 
-For each small model of tests/oracle/small-*.json: random weights, a prompt longer than what a token may see, the logits of every position by
-`verbatim run --logits`, and those of sparse_reference.py with the model's quantisation simulated. Ours must be about as near to the reference
-as the reference without quantisation is, or nearer, and much nearer than to the reference with any one deliberate error that moves it enough
-to be told. (Of a model with e4m3 activations no nearer: a sum that differs in its last bits moves some activation over an edge of e4m3, and
-after a few layers that is as much as the quantisation itself.) Each error must show in one of the models. Needs numpy. Exit status 1 when
-one does not.
+For each small model of tests/oracle/small-*.json: random weights, a prompt longer than what a token may see, the logits of every position
+by `verbatim run --logits`, and those of sparse_reference.py with the model's quantisation simulated. Ours must be about as near to the
+reference as the reference without quantisation is, or nearer, and much nearer than to the reference with any one deliberate error that
+moves it enough to be told. (Of a model with e4m3 activations no nearer: a sum that differs in its last bits moves some activation over an
+edge of e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models. Needs numpy.
+Exit status 1 when one does not.
 """
 import argparse
 import json
@@ -59,8 +59,8 @@ def ours(program, folder, deploy, ids, vocab, device):
     with open(lines, "w", encoding="utf-8") as file:
         file.write(json.dumps({"prompt_ids": ids}) + "\n")
     subprocess.run([program, "plan", folder, "--config", file_of(folder, "deploy.yaml"), "-o", plan], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([program, "run", plan, folder, "--jsonl", lines, "--max-tokens", "1", "--ignore-eos", "--device", device, "--logits", logits,
-                    "--output", "jsonl", "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [program, "run", plan, folder, "--jsonl", lines, "--max-tokens", "1", "--ignore-eos", "--device", device, "--logits", logits]
+    subprocess.run(command + ["--output", "jsonl", "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return np.fromfile(logits, np.float32).reshape(-1, vocab).astype(np.float64)[FIRST:]
 
 

@@ -13,8 +13,8 @@ import struct
 import numpy as np
 
 BLOCK = 128
-WRONGS = ["indexer_rope_pairs", "indexer_rope_last", "indexer_rms_norm", "indexer_weights_bf16", "no_hadamard", "latent_kept", "own_indexer",
-          "dense", "row_scales", "converted_all", "scale_of_batch", "no_relu", "topk_smallest"]
+WRONGS = ["indexer_rope_pairs", "indexer_rope_last", "indexer_rms_norm", "no_hadamard", "latent_kept", "own_indexer", "dense", "row_scales",
+          "converted_all", "scale_of_batch", "no_relu", "topk_smallest"]
 
 
 # === Number formats =========================================================================================================
@@ -190,9 +190,9 @@ class Reference:
         if self.quantised:
             turn = np.eye(BLOCK) if self.is_wrong("no_hadamard") else hadamard(BLOCK)
             q, k = (through_e4m3(bf16(bf16(part) @ turn), True) for part in (q, k))
-            w = bf16(w) if self.is_wrong("indexer_weights_bf16") else w
         products = np.einsum("thd,sd->ths", q, k)
-        scores = np.einsum("ths,th->ts", products if self.is_wrong("no_relu") else np.maximum(products, 0), w * heads ** -0.5 * BLOCK ** -0.5)
+        products = products if self.is_wrong("no_relu") else np.maximum(products, 0)
+        scores = np.einsum("ths,th->ts", products, w * heads ** -0.5 * BLOCK ** -0.5)
         scores = -scores if self.is_wrong("topk_smallest") else scores
         seen = np.zeros((t, t), bool)
         for row in range(t):  # score descending, index ascending
