@@ -5,6 +5,7 @@
  * Owns: tensor names and shapes of such checkpoints, the safetensors bytes. Must not know: the engine or the plan; tests and
  * tools/oracle.py feed its output to both. A value is a function of (seed, plain tensor name, index) alone: the bytes do
  * not depend on the machine, on --shards (written side by side) or on the other tensors. Scales keep activations near 1 and logits lively.
+ * A config with a quantization_config (fp8, blocks of 128 x 128) gives e4m3 weights and their scales beside the modules that stay bf16.
  * --vocab-tokenizer adds a byte-level BPE tokenizer.json with as many tokens as the config's vocabulary.
  * --stacked-experts writes the experts of a layer as two tensors, as HF keeps them for mistral4. --prefix writes the names of a model
  * inside another: "language_model." before every name, or "model.language_model." in the place of "model.". --extras adds
@@ -24,8 +25,9 @@
 #include <xxhash.h>
 #include "base.h"
 #include "limits.h"
+#include "num.h"
 
-#define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 3u + 17u) + 32u)
+#define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 6u + 32u) + 32u)
 #define PATH_BYTES_MAX 4096u
 #define CHUNK_VALUES 32768u
 #define FIRST_BYTE_TOKEN 3u /* after begin, end and padding */
@@ -36,16 +38,24 @@ typedef struct model_shape {
   bool router_bias, tied;
   double routed_gain; /* of the routed experts' last matrix: undoes routed_scaling_factor, as training would */
   double embed_scale; /* what the model multiplies the embedding by */
+  uint32_t index_heads;              /* of the indexer; 0: there is none            */
+  bool is_shared[LAYERS_MAX];        /* layers that use another one's indexer       */
+  bool is_fp8;
+  uint32_t scale_kind;               /* of the weights' blocks: enum scale_kind     */
+  const json_t *not_converted;       /* modules that stay bf16, or null             */
 } model_shape;
 
 enum stack { ALONE = 0, STACK_GATE_UP = 1, STACK_DOWN = 2 };
+enum form { FORM_BF16 = 0, FORM_F32 = 1, FORM_E4M3 = 2, FORM_SCALES = 3 }; /* scales: of the e4m3 tensor before this one */
+static const struct { const char *dtype; uint32_t bytes; } FORMS[] = {{"BF16", 2}, {"F32", 4}, {"F8_E4M3", 1}, {"F32", 4}};
 
 /* One tensor: a normal-like distribution round mean with the given deviation. rows 0: a vector of cols values. */
 typedef struct tensor {
   char name[NAME_BYTES_MAX]; /* plain: values follow from it */
   uint64_t rows, cols;
   double mean, deviation;
-  bool fp32;
+  enum form form;
+  uint32_t scale_kind; /* of e4m3 */
   enum stack stack; /* neighbours of one kind are one tensor of the file */
 } tensor;
 
@@ -91,16 +101,36 @@ static bool text_is(const json_t *config, const char *key, const char *wanted) {
   return text != NULL && strcmp(text, wanted) == 0;
 }
 
+static status read_quantisation(const json_t *config, model_shape *shape) {
+  const json_t *q = json_object_get(config, "quantization_config");
+  shape->is_fp8 = q != NULL;
+  if (q == NULL) return OK;
+  if (!text_is(q, "quant_method", "fp8")) return FAIL(ERR_UNSUPPORTED, "config.json: expected quant_method fp8");
+  shape->scale_kind = text_is(q, "scale_fmt", "ue8m0") ? SCALE_POW2 : SCALE_F32;
+  shape->not_converted = json_object_get(q, "modules_to_not_convert");
+  return OK;
+}
+
+static status read_indexers(const json_t *config, model_shape *shape) {
+  const json_t *types = json_object_get(config, "indexer_types");
+  TRY(read_count(config, "index_n_heads", 1, HEADS_MAX, -1, &shape->index_heads));
+  for (uint32_t i = 0; i < shape->layers; i++) {
+    const char *type = json_string_value(json_array_get(types, i));
+    shape->is_shared[i] = type != NULL && strcmp(type, "shared") == 0;
+  }
+  return OK;
+}
+
 static status read_shape(const json_t *config, model_shape *shape) {
   bool v2 = text_is(config, "model_type", "deepseek_v2"), glm = text_is(config, "model_type", "glm4_moe_lite");
   bool youtu = text_is(config, "model_type", "youtu"), minicpm = text_is(config, "model_type", "minicpm3");
-  bool mistral = text_is(config, "model_type", "mistral4");
+  bool mistral = text_is(config, "model_type", "mistral4"), glm_sparse = text_is(config, "model_type", "glm_moe_dsa");
+  bool sparse = text_is(config, "model_type", "deepseek_v32") || glm_sparse;
   bool v3 = text_is(config, "model_type", "deepseek_v3") || text_is(config, "model_type", "kimi_k2");
-  if (!v2 && !v3 && !glm && !youtu && !minicpm && !mistral)
-    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite, youtu, minicpm3 or "
-                "mistral4");
-  if (json_object_get(config, "quantization_config") != NULL)
-    return FAIL(ERR_UNSUPPORTED, "config.json: expected bf16 weights, found a quantization_config");
+  if (!v2 && !v3 && !glm && !youtu && !minicpm && !mistral && !sparse)
+    return FAIL(ERR_UNSUPPORTED, "config.json: expected model_type deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, "
+                "glm_moe_dsa, youtu, minicpm3 or mistral4");
+  TRY(read_quantisation(config, shape));
   if (json_is_true(json_object_get(config, "attention_bias")))
     return FAIL(ERR_UNSUPPORTED, "config.json: expected attention_bias false, found true");
   uint32_t moe_every;
@@ -129,7 +159,7 @@ static status read_shape(const json_t *config, model_shape *shape) {
   shape->router_bias = !v2 && !mistral;
   const json_t *tied = json_object_get(config, "tie_word_embeddings");
   shape->tied = tied != NULL ? json_is_true(tied) : youtu || minicpm;
-  return OK;
+  return sparse ? read_indexers(config, shape) : OK;
 }
 
 /* ---- the list of tensors ---- */
@@ -152,6 +182,31 @@ static void add_matrix(model *m, const char *prefix, const char *name, uint64_t 
   t->deviation = gain / sqrt((double)cols);
 }
 
+/* Whether the list of modules that stay bf16 names this one, or one that it is a part of. */
+static bool is_kept(const model_shape *s, const char *module, size_t length) {
+  size_t i;
+  json_t *listed;
+  json_array_foreach((json_t *)s->not_converted, i, listed) {
+    const char *name = json_string_value(listed);
+    const size_t n = name ? strlen(name) : 0;
+    if (n && n <= length && strncmp(module, name, n) == 0 && (n == length || module[n] == '.')) return true;
+  }
+  return false;
+}
+
+/* The weight of a linear module: e4m3 with its scales where the checkpoint has such. */
+static void add_linear(model *m, const model_shape *s, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain) {
+  add_matrix(m, prefix, name, rows, cols, gain);
+  tensor *t = &m->tensors[m->count - 1];
+  if (!s->is_fp8 || is_kept(s, t->name, strlen(t->name) - strlen(".weight"))) return;
+  t->form = FORM_E4M3;
+  t->scale_kind = s->scale_kind;
+  tensor *scales = next_tensor(m, "%s%s.weight_scale_inv", prefix, name);
+  scales->form = FORM_SCALES;
+  scales->rows = div_up(rows, SCALE_COLUMNS);
+  scales->cols = div_up(cols, SCALE_COLUMNS);
+}
+
 static void add_norm(model *m, const char *prefix, const char *name, uint64_t cols) {
   tensor *t = next_tensor(m, "%s%s.weight", prefix, name);
   t->cols = cols;
@@ -159,25 +214,45 @@ static void add_norm(model *m, const char *prefix, const char *name, uint64_t co
   t->deviation = 0.1;
 }
 
-static void add_mlp(model *m, const char *prefix, uint64_t hidden, uint64_t inter, double gain) {
-  add_matrix(m, prefix, "gate_proj", inter, hidden, 1.0);
-  add_matrix(m, prefix, "up_proj", inter, hidden, 1.0);
-  add_matrix(m, prefix, "down_proj", hidden, inter, gain);
+static void add_mlp(model *m, const model_shape *s, const char *prefix, uint64_t inter, double gain) {
+  add_linear(m, s, prefix, "gate_proj", inter, s->hidden, 1.0);
+  add_linear(m, s, prefix, "up_proj", inter, s->hidden, 1.0);
+  add_linear(m, s, prefix, "down_proj", s->hidden, inter, gain);
+}
+
+static void add_vector(model *m, const char *prefix, const char *name, uint64_t values) {
+  tensor *t = next_tensor(m, "%s%s", prefix, name);
+  t->cols = values;
+  t->deviation = 1.0;
+  t->form = FORM_F32;
+}
+
+static void add_indexer(model *m, const model_shape *s, const char *attention) {
+  char prefix[128];
+  snprintf(prefix, sizeof prefix, "%sindexer.", attention);
+  add_linear(m, s, prefix, "wq_b", (uint64_t)s->index_heads * INDEX_DIM, s->q_lora, 1.0);
+  add_linear(m, s, prefix, "wk", INDEX_DIM, s->hidden, 1.0);
+  add_vector(m, prefix, "k_norm.weight", INDEX_DIM);
+  m->tensors[m->count - 1].mean = 1.0;
+  m->tensors[m->count - 1].deviation = 0.1;
+  add_vector(m, prefix, "k_norm.bias", INDEX_DIM);
+  m->tensors[m->count - 1].deviation = 0.3;
+  add_matrix(m, prefix, "weights_proj", s->index_heads, s->hidden, 1.0);
 }
 
 static void add_attention(model *m, const model_shape *s, const char *prefix) {
   uint64_t q_rows = (uint64_t)s->heads * (s->nope + s->rope);
   if (s->q_lora > 0) {
-    add_matrix(m, prefix, "q_a_proj", s->q_lora, s->hidden, 1.0);
+    add_linear(m, s, prefix, "q_a_proj", s->q_lora, s->hidden, 1.0);
     add_norm(m, prefix, "q_a_layernorm", s->q_lora);
-    add_matrix(m, prefix, "q_b_proj", q_rows, s->q_lora, 1.0);
+    add_linear(m, s, prefix, "q_b_proj", q_rows, s->q_lora, 1.0);
   } else {
-    add_matrix(m, prefix, "q_proj", q_rows, s->hidden, 1.0);
+    add_linear(m, s, prefix, "q_proj", q_rows, s->hidden, 1.0);
   }
-  add_matrix(m, prefix, "kv_a_proj_with_mqa", (uint64_t)s->kv_lora + s->rope, s->hidden, 1.0);
+  add_linear(m, s, prefix, "kv_a_proj_with_mqa", (uint64_t)s->kv_lora + s->rope, s->hidden, 1.0);
   add_norm(m, prefix, "kv_a_layernorm", s->kv_lora);
-  add_matrix(m, prefix, "kv_b_proj", (uint64_t)s->heads * (s->nope + s->value), s->kv_lora, 1.0);
-  add_matrix(m, prefix, "o_proj", s->hidden, (uint64_t)s->heads * s->value, 1.0);
+  add_linear(m, s, prefix, "kv_b_proj", (uint64_t)s->heads * (s->nope + s->value), s->kv_lora, 1.0);
+  add_linear(m, s, prefix, "o_proj", s->hidden, (uint64_t)s->heads * s->value, 1.0);
 }
 
 static void add_stacked(model *m, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain, enum stack stack) {
@@ -204,24 +279,17 @@ static void add_moe(model *m, const model_shape *s, const char *prefix, bool is_
     tensor *bias = next_tensor(m, "%sgate.e_score_correction_bias", prefix);
     bias->cols = s->experts;
     bias->deviation = 0.05;
-    bias->fp32 = true;
+    bias->form = FORM_F32;
   }
   if (is_stacked) add_stacked_experts(m, s, prefix);
   for (uint32_t e = 0; e < s->experts && !is_stacked; ++e) {
     snprintf(expert_prefix, sizeof expert_prefix, "%sexperts.%" PRIu32 ".", prefix, e);
-    add_mlp(m, expert_prefix, s->hidden, s->moe_inter, s->routed_gain);
+    add_mlp(m, s, expert_prefix, s->moe_inter, s->routed_gain);
   }
   if (s->shared_experts > 0) {
     snprintf(expert_prefix, sizeof expert_prefix, "%sshared_experts.", prefix);
-    add_mlp(m, expert_prefix, s->hidden, (uint64_t)s->moe_inter * s->shared_experts, 1.0);
+    add_mlp(m, s, expert_prefix, (uint64_t)s->moe_inter * s->shared_experts, 1.0);
   }
-}
-
-static void add_vector(model *m, const char *prefix, const char *name, uint64_t values) {
-  tensor *t = next_tensor(m, "%s%s", prefix, name);
-  t->cols = values;
-  t->deviation = 1.0;
-  t->fp32 = true;
 }
 
 /* What a checkpoint may hold beside the model. */
@@ -240,7 +308,7 @@ static void add_extras(model *m, const model_shape *s) {
   snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", s->layers);
   add_attention(m, s, prefix);
   snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", s->layers);
-  add_mlp(m, prefix, s->hidden, s->inter, 1.0);
+  add_mlp(m, s, prefix, s->inter, 1.0);
   add_matrix(m, "vision_tower.", "patch_embed.proj", 64, 48, 1.0);
 }
 
@@ -255,9 +323,10 @@ static void list_tensors(model *m, const model_shape *s, bool is_stacked) {
     add_norm(m, prefix, "post_attention_layernorm", s->hidden);
     snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".self_attn.", layer);
     add_attention(m, s, prefix);
+    if (s->index_heads > 0 && !s->is_shared[layer]) add_indexer(m, s, prefix);
     snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".mlp.", layer);
     if (layer < s->dense_layers || s->experts == 0)
-      add_mlp(m, prefix, s->hidden, s->inter, 1.0);
+      add_mlp(m, s, prefix, s->inter, 1.0);
     else
       add_moe(m, s, prefix, is_stacked);
   }
@@ -326,22 +395,39 @@ static uint64_t value_count(const tensor *t) { return (t->rows > 0 ? t->rows : 1
 
 static uint64_t entry_bytes(const model *m, const entry *e) {
   uint64_t bytes = 0;
-  for (uint32_t i = e->first; i < e->last; ++i) bytes += value_count(&m->tensors[i]) * (m->tensors[i].fp32 ? 4 : 2);
+  for (uint32_t i = e->first; i < e->last; ++i) bytes += value_count(&m->tensors[i]) * FORMS[m->tensors[i].form].bytes;
   return bytes;
 }
 
+/* The scale of block (row, column) of an e4m3 tensor: what its largest value needs, and up to twice that. */
+static float block_scale(const tensor *t, uint64_t key, uint64_t row, uint64_t column) {
+  uint64_t blocks = div_up(t->cols, SCALE_COLUMNS);
+  double spread = (double)(splitmix(key ^ (row * blocks + column + 1) * UINT64_C(0x9e3779b97f4a7c15)) >> 40) / (1 << 24);
+  float scale = (float)(t->deviation * 2 * sqrt(3.0) / 448 * (1 + spread));
+  return t->scale_kind == SCALE_POW2 ? num_scale(scale * 448, SCALE_POW2) : scale;
+}
+
+/* Number i of the tensor as the file has it. of: the e4m3 tensor that scales belong to, and that one's key. */
+static uint32_t value_bits(const tensor *t, uint64_t key, uint64_t i, const tensor *of, uint64_t of_key) {
+  if (t->form == FORM_SCALES) return float_bits(block_scale(of, of_key, i / t->cols, i % t->cols));
+  float value = (float)(t->mean + (double)bell(key, i) * (t->deviation * sqrt(3.0) / 65536.0));
+  if (t->form == FORM_F32) return float_bits(value);
+  if (t->form == FORM_BF16) return to_bf16(value);
+  return num_to_e4m3(value / block_scale(t, key, i / t->cols / SCALE_COLUMNS, i % t->cols / SCALE_COLUMNS));
+}
+
+static uint64_t key_of(const tensor *t, uint64_t seed) { return XXH3_64bits_withSeed(t->name, strlen(t->name), seed); }
+
 static status write_values(FILE *file, const char *path, const tensor *t, uint64_t seed) {
   static unsigned char bytes[CHUNK_VALUES * 4];
-  uint64_t key = XXH3_64bits_withSeed(t->name, strlen(t->name), seed);
-  uint64_t count = value_count(t);
-  double scale = t->deviation * sqrt(3.0) / 65536.0;
+  const tensor *of = t->form == FORM_SCALES ? t - 1 : t;
+  uint64_t key = key_of(t, seed), of_key = key_of(of, seed), count = value_count(t);
   for (uint64_t start = 0; start < count; start += CHUNK_VALUES) {
     uint64_t chunk = count - start < CHUNK_VALUES ? count - start : CHUNK_VALUES;
     size_t fill = 0;
     for (uint64_t i = 0; i < chunk; ++i) {
-      float value = (float)(t->mean + (double)bell(key, start + i) * scale);
-      uint32_t bits = t->fp32 ? float_bits(value) : to_bf16(value);
-      for (int byte = 0; byte < (t->fp32 ? 4 : 2); ++byte) bytes[fill++] = (unsigned char)(bits >> (8 * byte));
+      uint32_t bits = value_bits(t, key, start + i, of, of_key);
+      for (uint32_t byte = 0; byte < FORMS[t->form].bytes; ++byte) bytes[fill++] = (unsigned char)(bits >> (8 * byte));
     }
     if (fwrite(bytes, 1, fill, file) != fill) return FAIL(ERR_IO, "%s: cannot write: %s", path, strerror(errno));
   }
@@ -373,7 +459,7 @@ static char *make_header(const model *m, uint32_t first, uint32_t last, uint64_t
     uint64_t end = offset + entry_bytes(m, e);
     json_t *shape = json_array();
     for (uint32_t d = 0; d < e->rank; ++d) json_array_append_new(shape, json_integer((json_int_t)e->shape[d]));
-    json_object_set_new(header, e->name, json_pack("{s:s,s:o,s:[I,I]}", "dtype", m->tensors[e->first].fp32 ? "F32" : "BF16", "shape",
+    json_object_set_new(header, e->name, json_pack("{s:s,s:o,s:[I,I]}", "dtype", FORMS[m->tensors[e->first].form].dtype, "shape",
                                                    shape, "data_offsets", (json_int_t)offset, (json_int_t)end));
     offset = end;
   }
@@ -585,12 +671,12 @@ static status copy_config(const char *text, size_t bytes, const char *dir) {
 }
 
 static status make_folder(const json_t *config, const options *o, const char *text, size_t bytes) {
-  model_shape shape;
+  model_shape shape = {0};
   const json_t *inner = json_object_get(config, "text_config");
   TRY(read_shape(inner != NULL ? inner : config, &shape));
   if (mkdir(o->out_dir, 0777) != 0 && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot create: %s", o->out_dir, strerror(errno));
   TRY(copy_config(text, bytes, o->out_dir));
-  uint32_t tensors_max = shape.layers * (shape.experts * 3 + 17) + 32;
+  uint32_t tensors_max = shape.layers * (shape.experts * 6 + 32) + 32;
   model m = {.tensors = calloc(tensors_max, sizeof(tensor)), .entries = calloc(tensors_max, sizeof(entry)), .count_max = tensors_max};
   ASSERT(m.tensors != NULL && m.entries != NULL && tensors_max <= TENSORS_MAX);
   list_tensors(&m, &shape, o->stacked_experts);
