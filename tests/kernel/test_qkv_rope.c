@@ -1,6 +1,6 @@
 /* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated behind the latent ones, which stay; KV rows land in their page
- * and slot as their format says, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; the products with w_uk;
- * against the text and binary64. */
+ * and slot as their format says, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; the
+ * products with w_uk; against the text and binary64. */
 #include "kernel_test.h"
 
 enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
@@ -95,7 +95,8 @@ static void check_row(const qkv_rope_args *a, u32 t, bool special) {
   f32 exact = kernel_test_norm(in, a->kv_lora_rank, 1e-6f);
   for (u32 i = 0; i < a->kv_lora_rank; i++) {
     row[i] = num_to_bf16(in[i] * exact * num_from_bf16(a->weight[i]));
-    if (!special) kernel_test_near((double)num_from_bf16(row[i]), (double)in[i] * factor * (double)num_from_bf16(a->weight[i]), 0x1.02p-8, 1e-30);
+    const double want = (double)in[i] * factor * (double)num_from_bf16(a->weight[i]);
+    if (!special) kernel_test_near((double)num_from_bf16(row[i]), want, 0x1.02p-8, 1e-30);
   }
   const f32 *turn = a->cos_sin + (size_t)a->position[t] * a->rope_dim, *from = in + a->kv_lora_rank;
   bf16 *rope = row + a->kv_lora_rank;
