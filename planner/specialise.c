@@ -242,6 +242,17 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* Four warpgroups multiply and a fifth copies; shared memory: queries and weights of two tiles, pages, barriers. */
+static void choose_index_score(const index_score_args *a, specialise_choice *choice) {
+  const uint32_t groups = 4, stages = 9;
+  set_threads(choice, 128 * (groups + 1));
+  add_spec(choice, "SPEC_MAPS", 1);
+  add_spec(choice, "SPEC_HEADS", a->heads);
+  add_spec(choice, "SPEC_STAGES", stages);
+  choice->shared_bytes = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
+  set_grid(choice, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
+}
+
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
   set_threads(choice, threads);
   set_grid(choice, x, y, constant(1));
@@ -318,6 +329,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_mla_expand: set_many(choice, &ALONE, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_mla_fold(args, choice); break;
+    case OP_index_score: choose_index_score(args, choice); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));
