@@ -54,9 +54,11 @@ serve_text serve_tls serve_tokens serve_work
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h
-decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh
-gemm_many.cuh index_score.cu index_tiles.cuh many.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu
-mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh
+decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh fp8_gemm.cu
+fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_score.cu
+index_tiles.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu
+mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu moe_tiles.cuh num.h
+pair_layout.cuh pair_outputs.cuh
 pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh
 router.cu row_digest.cu sample.cu step.h tensor_map.h
 """.split()
@@ -146,6 +148,12 @@ MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS"
 MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
+# Of fp8_gemm and fp8_moe_gemm: weight rows, token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
+for stem, tiles in {"fp8_gemm": [(128, 256, 2, 1, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
+                    "fp8_moe_gemm": [(128, 256, 2, 1, 0), (128, 128, 3, 2, 0), (128, 64, 4, 1, 0), (128, 256, 3, 2, 0)]}.items():
+    EMULATED[stem] = [{"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
+                       "CLUSTER": beside * (below or 1), **({"CLUSTER_ROWS": below} if below else {})}
+                      for n, rows, stages, beside, below in tiles]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
 for stem, tiles in FEW.items():
@@ -166,9 +174,9 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
-    ("gemm", 0, "many.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
+    ("gemm", 0, "many_plain.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
     ("gemm", 0, "many.cuh", "s/blocks \\* MANY_W_BYTES);/0u);/", "reads a stage before its weights have come"),
-    ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 2, "many_plain.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
     ("gemm", 1, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
@@ -178,7 +186,7 @@ FLAWS = [
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
-    ("gemm", 3, "gemm_many.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
+    ("gemm", 3, "gemm_tiles.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
      "rows beyond the count are stored"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
@@ -189,6 +197,25 @@ FLAWS = [
     ("moe_gemm", 6, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
     ("moe_gemm", 6, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
      "token rows are not gathered"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/x + i \\* 2u, w + i \\* 2u/x + (i ^ 1u) * 2u, w + (i ^ 1u) * 2u/", "steps of k in another order"),
+    ("fp8_gemm", 3, "many_scaled.cuh", "s/e4m3_anew(d, x, w)/e4m3(d, x, w)/", "a chain that goes on from the one before"),
+    ("fp8_gemm", 4, "many_scaled.cuh",
+     "s/sums.i. = num_fma(d.i., by.*/sums[i] = num_add(sums[i], num_mul(d[i], by[i \\/ 2u % 2u][i \\/ 4u % 2u]));/",
+     "a product of its own rounding"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/by.i . 2u..i % 2u. = num_mul(of_x.i . 2u . 8u./by[i \\/ 2u][i % 2u] = num_mul(of_x[0]/",
+     "the scale of another token"),
+    ("fp8_gemm", 1, "many_scaled.cuh", "s/n0 . SCALE_COLUMNS) . blocks/n0 \\/ 256u) * blocks/",
+     "the scale row of other columns"),
+    ("fp8_gemm", 2, "many_scaled.cuh", "s/? columns . SCALE_COLUMNS : 0u/? 0u : 0u/", "up with the scales of its gate"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/ptx_barrier_wait(many_empty(r, r.stage), r.parity . 1u);//",
+     "scales are overwritten before they have been read"),
+    ("fp8_gemm", 1, "many_scaled.cuh", "s/PTX_MULTIPLY_WAIT(0);//", "sums are taken before they are there"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/", "a wave has the rows of another"),
+    ("fp8_gemm", 3, "many_scaled.cuh", "s/__syncwarp(); .. the chunk is whole ..//", "no barrier between turned results and their use"),
+    ("fp8_moe_gemm", 1, "many_scaled.cuh", "s/(u64)tile.matrix . ((work/(u64)(tile.matrix \\& 0u) * ((work/",
+     "the scales of another expert"),
+    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/ptx_store_if(first_row + i . 2u % 2u . 8u < rows/ptx_store_if(first_row < rows/",
+     "rows of the next expert are stored"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
     ("mla_attn", 0, "pair_scores.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),

@@ -1,5 +1,5 @@
 /* fp8_cases.h - what the tests of fp8_gemm and fp8_moe_gemm share: codes that reach the corners of H32, scales, the result by the
- * definition, and the variants of the form for few rows. */
+ * definition, and the variants of both forms. */
 #ifndef VERBATIM_TEST_FP8_CASES_H
 #define VERBATIM_TEST_FP8_CASES_H
 #include "kernel_test.h"
@@ -69,6 +69,25 @@ static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts)
                                          .spec_count = 5, .grid = {1 + i % 3, 1 + i % 2, 1 + i / 4}, .threads = 192, .rows = rows};
     variants[count - 1].shared_bytes = 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 +
                                        max_u32(behind, exchange) + (experts ? (experts + 1) * 4 : 0);
+  }
+  return count;
+}
+
+/* Of many_scaled.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
+ * The number of blocks is free: one, some, more than there are tiles. */
+static const u32 FP8_MANY[][5] = {{128, 256, 2, 1, 1}, {128, 128, 3, 2, 1}, {64, 128, 2, 2, 2}, {128, 64, 3, 1, 1}, {64, 64, 4, 1, 2}};
+static const u32 FP8_MANY_OF_EXPERT[][5] = {{128, 256, 2, 1, 0}, {128, 128, 3, 2, 0}, {128, 64, 4, 1, 0}, {128, 256, 3, 2, 0}};
+
+static inline u32 fp8_cases_many(kernel_variant *variants, u32 rows, u32 experts) {
+  const u32 count = experts ? ARRAY_LEN(FP8_MANY_OF_EXPERT) : ARRAY_LEN(FP8_MANY);
+  for (u32 i = 0; i < count; i++) {
+    const u32 *tile = experts ? FP8_MANY_OF_EXPERT[i] : FP8_MANY[i], cluster = tile[3] * max_u32(tile[4], 1);
+    const u32 multiplying = tile[0] * tile[1] > 64 * 64 ? 2 : 1, stage = (tile[0] + tile[1]) * 128 + tile[1] * 4 + 16;
+    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]}, {"SPEC_STAGES", tile[2]},
+                                    {"SPEC_CLUSTER", cluster}, {"SPEC_CLUSTER_ROWS", tile[4]}},
+                                   .spec_count = experts ? 5 : 6, .grid = {1 + i, cluster * (1 + i % 2), 1 + i / 3},
+                                   .threads = 128 * (1 + multiplying), .rows = rows};
+    variants[i].shared_bytes = 1024 + tile[2] * stage + multiplying * 8192 + 256 + (experts ? (experts + 1) * 8 : 0);
   }
   return count;
 }

@@ -52,7 +52,7 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
                             .w = w, .w_scale = w_scale, .y = y, .n = s->n, .k = s->k, .experts = s->experts, .top_k = s->top_k,
                             .y_kind = s->is_silu ? Y_SILU : Y_F32};
   kernel_variant variants[16];
-  kernel_test_run(test, &args, variants, fp8_cases_few(variants, s->tokens, s->experts));
+  kernel_test_run(test, &args, variants, s->gathered ? 0 : fp8_cases_many(variants, s->tokens, s->experts));
   for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
 }
 
@@ -61,6 +61,7 @@ static void moe_cases(kernel_test *test) {
       {1, 1, 1, 8, 128, 1, 0, 0},    {1, 8, 64, 64, 256, 1, 0, 0},   {5, 2, 4, 72, 128, 0, 0, 0},  {17, 4, 8, 136, 384, 1, 1, 0},
       {64, 2, 3, 264, 128, 1, 1, 0}, {33, 8, 256, 16, 128, 1, 0, 0}, {1, 6, 40, 256, 256, 1, 0, 1}, {1, 6, 16, 256, 384, 0, 0, 1},
       {19, 3, 7, 512, 128, 1, 1, 1}, {50, 6, 16, 96, 256, 0, 1, 0},  {100, 2, 6, 256, 128, 0, 0, 1}, {200, 1, 2, 200, 256, 0, 0, 0},
+      {300, 2, 3, 264, 384, 0, 1, 0}, {160, 2, 3, 512, 640, 0, 1, 1}, {64, 4, 9, 136, 128, 0, 0, 0},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
 }
