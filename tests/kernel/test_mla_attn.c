@@ -284,8 +284,18 @@ static u32 make_variants(const attn_shape *s, const attn_buffers *b, kernel_vari
   pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
   pair.spec_count = 5;
   one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
-  if (s->format != KV_BF16 || s->list_max) return 0;
+  const bool is_gathered = s->format != KV_BF16 || s->list_max > 0;
   const u32 pieces = s->piece ? b->counts->pieces : s->tiles;
+  if (is_gathered && s->heads > 32) return 0;
+  if (is_gathered) {
+    one.spec[4] = (jit_spec){"SPEC_KV_FORMAT", s->format};
+    one.spec[5] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
+    one.spec_count = 6;
+    for (u32 i = 0; i < 3; i++) variants[i] = one;
+    variants[1].grid[0] = 3;
+    variants[2].grid[0] = 4 * pieces;
+    return 4 * pieces > GRID_MAX ? 2 : 3;
+  }
   for (u32 i = 0; i < 5; i++) variants[i] = i < 2 ? pair : one;
   variants[0].grid[0] = 2;
   variants[1].grid[0] = 4;
