@@ -100,6 +100,7 @@ static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe)
   const plan *p = self->plan;
   return !self->options.device ||
          (self_check_is_for_form(probe, spec_value(p, kernel, "SPEC_K_BLOCKS") > 0) &&
+          self_check_is_for_heads(probe, spec_value(p, kernel, "SPEC_HEADS")) &&
           self_check_is_for_rows(probe, spec_value(p, kernel, "SPEC_KV_FORMAT"), spec_value(p, kernel, "SPEC_LISTS") > 0));
 }
 

@@ -38,6 +38,10 @@ enum {
   POINTERS_mla_expand = offsetof(mla_expand_args, n) / 8,
   POINTERS_mla_prefill = offsetof(mla_prefill_args, heads) / 8,
   POINTERS_attn_cut = offsetof(attn_cut_args, heads) / 8,
+  POINTERS_act_quant = offsetof(act_quant_args, rows_kind) / 8,
+  POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
+  POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
+  POINTERS_index_score = offsetof(index_score_args, heads) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -59,6 +63,10 @@ enum {
   OPTIONAL_mla_expand = 0,
   OPTIONAL_mla_prefill = 0,
   OPTIONAL_attn_cut = 0,
+  OPTIONAL_act_quant = 0,
+  OPTIONAL_fp8_gemm = 0,
+  OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
+  OPTIONAL_index_score = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},

@@ -237,6 +237,18 @@ static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
                          .pairs = a->top_k});
 }
 
+static status add_fp8_gemm(maker *m, const fp8_gemm_args *a) {
+  return add(m, (output){FIELD(fp8_gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
+                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind)});
+}
+
+static status add_fp8_moe_gemm(maker *m, const fp8_moe_gemm_args *a) {
+  TRY(check_pairs(m, a->top_k));
+  uint32_t columns = columns_of(a->n, a->y_kind);
+  return add(m, (output){FIELD(fp8_moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns,
+                         .columns = columns, .pairs = a->top_k});
+}
+
 static status add_adjust(maker *m, const adjust_args *a) {
   return add(m, (output){FIELD(adjust, adjusted), .rows = POINT_LOGITS, .type = VERBATIM_POINT_F32, .row_stride = a->vocab,
                          .columns = a->vocab});
@@ -263,7 +275,11 @@ static status add_op(maker *m) {
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_mla_prefill: return add_mla_prefill(m, args);
     case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */
+    case KERNEL_fp8_gemm: return add_fp8_gemm(m, args);
+    case KERNEL_fp8_moe_gemm: return add_fp8_moe_gemm(m, args);
+    case KERNEL_act_quant: break; /* what follows from the rows before it alone */
     case KERNEL_attn_cut: break; /* who does what: no numbers */
+    case KERNEL_index_score: break; /* rows as long as a context: the lists made of them are a point */
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }
   return OK;

@@ -1,8 +1,8 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory,
- * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and what the tensor-core multiply of a warpgroup, which
- * is in ptx_multiply.cuh, needs around it. Knows nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
+ * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences
+ * between the ordinary and the asynchronous proxy, stmatrix, bf16 and e4m3 packing, and what the tensor-core multiply of a warpgroup,
+ * which is in ptx_multiply.cuh, needs around it. Knows nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
@@ -157,13 +157,10 @@ NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, 
 }
 NUM void ptx_pause(u32 cycles) { for (const u32 from = (u32)clock(); (u32)clock() - from < cycles;) {} } /* about so long */
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
-
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
-
 /* The 128 bytes from here on, a multiple of them, are worth nothing any more: L2 need not write them to memory. */
 NUM void ptx_discard(const f32 *p) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(p) : "memory"); }
-
 /* Writes two numbers, which L2 keeps as the policy says. */
 NUM void ptx_store_kept(f32 *to, f32 x, f32 y, u64 policy) {
   asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(x), "f"(y), "l"(policy) : "memory");
@@ -187,6 +184,18 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
+/* Two fp32 numbers as e4m3, as num_to_e4m3 makes them; lo in bits 0 to 7, hi in 8 to 15. And back: num_from_e4m3 of both. */
+NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) {
+  u16 d;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+NUM float2 ptx_unpack_e4m3(u32 codes) {
+  float2 d;
+  asm("{\n.reg .b32 halves;\n.reg .b16 lo, hi;\ncvt.rn.f16x2.e4m3x2 halves, %2;\nmov.b32 {lo, hi}, halves;\n"
+      "cvt.f32.f16 %0, lo;\ncvt.f32.f16 %1, hi;\n}" : "=f"(d.x), "=f"(d.y) : "h"((u16)codes));
+  return d;
+}
 /* Four e4m3 numbers, the first in the lowest byte, as num_from_e4m3 widens them. */
 NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
   asm("{\n.reg .b16 low, high, h0, h1, h2, h3;\n.reg .b32 w0, w1;\nmov.b32 {low, high}, %4;\n"
@@ -194,14 +203,12 @@ NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
       "cvt.f32.f16 %0, h0;\ncvt.f32.f16 %1, h1;\ncvt.f32.f16 %2, h2;\ncvt.f32.f16 %3, h3;\n}"
       : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(codes));
 }
-
 /* About 1 / x, for x from 1 to 2^126. */
 NUM f32 ptx_inverse(f32 x) {
   f32 d;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x));
   return d;
 }
-
 /* The larger one; NaN if one is. */
 NUM f32 ptx_max(f32 x, f32 y) {
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(y));
@@ -216,7 +223,7 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
 
 /* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
  * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
- * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
+ * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k of bf16, 128 of e4m3. ACROSS(stride): rows are k, a row
  * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
  * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
 #define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))

@@ -291,6 +291,14 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
     shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
   }
+  if (k->kernel == OP_index_score) {
+    uint64_t heads = spec_of(c, k, "SPEC_HEADS"), groups = k->threads / 128 - 1;
+    if ((heads != 16 && heads != 32 && heads != 64) || k->threads % 128 || groups < 1 || groups > 4 || stages < 2 || stages > 16 ||
+        spec_of(c, k, "SPEC_MAPS") != 1)
+      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu heads in %llu stages by %u threads", index, (unsigned long long)heads,
+                  (unsigned long long)stages, k->threads);
+    shared = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
+  }
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
                 (unsigned long long)shared);
@@ -334,6 +342,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
       return (wanted_grid){1, 1, 1, true};
     case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
     case OP_attn_cut: /* blocks along x share the work of these */
+    case OP_index_score:
     case OP_mla_prefill:
     case OP_mla_attn:
     case OP_mla_fold:

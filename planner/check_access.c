@@ -280,6 +280,22 @@ static void describe_row_digest(writer *w, const row_digest_args *a) {
   fixed(w, FIELD(row_digest, digest), true, REGION_RESULT, IO(digest), rows * 8);
 }
 
+static uint64_t code_words(uint64_t heads) { return heads * (INDEX_DIM / 4); }
+
+static void describe_index_score(writer *w, const index_score_args *a) {
+  uint64_t t = w->rows.tokens, first = a->row_first;
+  uint64_t rows = t > first ? min_u64(a->row_count, t - first) : 0;
+  table(w, FIELD(index_score, q_codes), false, TYPE_CODES, t, code_words(a->heads), code_words(a->heads));
+  table(w, FIELD(index_score, w), false, TYPE_F32, t, a->heads, a->heads);
+  check_access *cache = fixed(w, FIELD(index_score, cache), false, REGION_KV, 0, times(w->l->kv_pages, INDEX_PAGE_BYTES));
+  cache->io = CHECK_ACCESS_ANY_IO;
+  cache->type = TYPE_CODES;
+  fixed(w, FIELD(index_score, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(index_score, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(index_score, block_table), a->block_table_stride);
+  table(w, FIELD(index_score, scores), true, TYPE_F32, rows, a->stride, a->stride);
+}
+
 uint64_t check_access_extent(const check_access *a) {
   if (a->rows == 0 || a->batches == 0) return 0;
   uint64_t last = plus(times(a->rows - 1, a->row_stride), times(a->batches - 1, a->batch_stride));
@@ -315,6 +331,7 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_sample: describe_sample(&w, args); break;
     case OP_adjust: describe_adjust(&w, args); break;
     case OP_row_digest: describe_row_digest(&w, args); break;
+    case OP_index_score: describe_index_score(&w, args); break;
     default: return 0;
   }
   return w.count;

@@ -3,7 +3,8 @@
 
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error,
 on any warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have,
-and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA. The options are those of engine/jit.c.
+and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA (QGMMA of e4m3). The options are those of
+engine/jit.c.
 """
 import argparse
 import ctypes
@@ -20,22 +21,28 @@ SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_gather.cuh decode_layout.cuh decode_outputs.cuh
-decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh kv_codes.cuh many.cuh many_store.cuh mla_decode.cuh
-mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
-ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
+abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_gather.cuh decode_layout.cuh
+decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh fp8_gemm_many.cuh fp8_moe_gemm_many.cuh
+gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh
+many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh
+pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh
+step.h tensor_map.h
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "moe_sort": 1024, "row_digest": 1024,
+SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "moe_sort": 1024, "row_digest": 1024,
           "sample": 512}
 # of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
          (128, 256, 4, 1, 1, 1)]
+# of fp8_gemm and fp8_moe_gemm, likewise
+FP8_TILES = [(64, 64, 12, 1, 1, 1), (128, 64, 8, 1, 1, 1), (64, 128, 8, 1, 1, 1), (128, 128, 6, 1, 1, 1), (128, 128, 6, 1, 2, 2),
+             (128, 256, 4, 1, 1, 1), (128, 256, 4, 1, 2, 1), (128, 256, 4, 1, 2, 2)]
+FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 128, 6, 1, 1, 0), (128, 128, 6, 1, 2, 0), (128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0)]
 # of moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
-TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
+TENSOR_CORE = ["gemm", "index_score", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill", "fp8_gemm", "fp8_moe_gemm"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
@@ -60,8 +67,18 @@ def many_bytes(n, rows, stages):
     return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 256
 
 
+def fp8_variants(stem):
+    of_experts = stem == "fp8_moe_gemm"
+    return [({"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster,
+              "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
+             1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + (2 if n * rows > 4096 else 1) * 8192 + 256 + (4104 if of_experts else 0))
+            for n, rows, stages, depth, cluster, below in (FP8_EXPERTS if of_experts else FP8_TILES)]
+
+
 def variants(stem):
     """(SPEC values, dynamic shared bytes) of every variant worth checking."""
+    if stem in ("fp8_gemm", "fp8_moe_gemm"):
+        return fp8_variants(stem)
     if stem == "qkv_rope":
         return [({"THREADS": 256}, 0)] + [({"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 2, "STAGES": 2},
                                            few_bytes(n, 1, 2, 2)) for n in range(8, 72, 8)]
@@ -86,6 +103,9 @@ def variants(stem):
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
+    if stem == "index_score":
+        return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "STAGES": 9}, 1536 + 2 * (4 * 16384 + 2048) + 9 * 9216)
+                for heads in (16, 32, 64)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
@@ -159,8 +179,8 @@ def disassemble(path, stem):
         listing = subprocess.run(["nvdisasm", path], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
         return None, []
-    count = len(re.findall(r"\bHGMMA", listing))
-    faults = ["no HGMMA"] if stem in TENSOR_CORE and count == 0 else []
+    count = len(re.findall(r"\b[HQ]GMMA", listing))
+    faults = ["no HGMMA or QGMMA"] if stem in TENSOR_CORE and count == 0 else []
     faults += ["local memory access"] if re.search(r"\b(?:LDL|STL)\b", listing) else []
     special = sorted(set(re.findall(r"\bMUFU\.(?:EX2|LG2|SIN|COS|TANH)\b", listing)))
     return count, faults + ["special function " + name for name in special]
@@ -188,7 +208,7 @@ def check(nvrtc, texts, stem, cubins):
             count, found = disassemble(path, stem)
             faults += found
         print("%s %-66s %3d registers, shared %5d + %6d, local %d%s" % (
-            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d HGMMA" % count))
+            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d GMMA" % count))
         for fault in faults:
             print("     " + fault)
         failures += bool(faults)

@@ -16,6 +16,7 @@ void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned);
 void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across);
+void emulator_multiply_e4m3(f32 *d, u32 n, u64 a, u64 b, bool anew);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
@@ -103,6 +104,8 @@ NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
   if (is) *(uint4 *)to = v;
 }
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) { return (u32)num_to_e4m3(hi) << 8 | num_to_e4m3(lo); }
+NUM float2 ptx_unpack_e4m3(u32 codes) { return {num_from_e4m3((u8)codes), num_from_e4m3((u8)(codes >> 8))}; }
 NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
   for (u32 i = 0; i < 4; i++) x[i] = num_from_e4m3((u8)(codes >> 8 * i));
 }
@@ -125,5 +128,9 @@ template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], const u32 (
   emulator_multiply_held(d, 2 * HALF_N, a, b, true);
 }
 template <int HALF_N> NUM void ptx_multiply_turned(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true); }
+template <int HALF_N> NUM void ptx_multiply_e4m3(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply_e4m3(d, 2 * HALF_N, a, b, false); }
+template <int HALF_N> NUM void ptx_multiply_e4m3_anew(f32 (&d)[HALF_N], u64 a, u64 b) {
+  emulator_multiply_e4m3(d, 2 * HALF_N, a, b, true);
+}
 
 #endif

@@ -132,6 +132,7 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
     return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + 65 * 4;
   }
   if (!stages) return 0;
+  if (spec_of(kernel, "HEADS=")) return 1536 + 2 * ((kernel->threads / 128 - 1) * 16384 + 2048) + stages * 9216; /* index_score */
   const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1); /* many.cuh */
   return 1024 + stages * depth * (n + spec_of(kernel, "TILE_ROWS=")) * 128 + (kernel->threads / 128 - 1) * 8192 + 256 + 65 * 8;
 }
@@ -178,6 +179,7 @@ static uint32_t emulate(const emulator_kernel *kernel, uint32_t *asked) {
     if (!self_check_is_for(i, kernels_find(kernel->stem), &model)) continue;
     if (!self_check_is_for_form(i, spec_of(kernel, "K_BLOCKS=") > 0)) continue;
     if (!self_check_is_for_rows(i, spec_of(kernel, "KV_FORMAT="), spec_of(kernel, "LISTS=") > 0)) continue;
+    if (!self_check_is_for_heads(i, spec_of(kernel, "HEADS="))) continue;
     ++*asked;
     right += answers(kernel, i) && (!kernel->flaw[0] || answers(kernel, i));
   }
