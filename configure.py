@@ -56,13 +56,14 @@ serve_text serve_tls serve_tokens serve_work
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h
-decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh few_scaled.cuh
-fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh
-gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu many.cuh
-many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh
-mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu moe_tiles.cuh num.h pair_layout.cuh
-pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu
-reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+decode_gather.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh
+few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh
+fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh
+index_topk.cu kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
+mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
+moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
+ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu
+step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -177,6 +178,10 @@ EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
     (256, 32, 8), (256, 64, 8), (512, 64, 8), (256, 64, 16), (512, 64, 16), (256, 64, 32), (512, 32, 32), (512, 64, 32))]
 
+EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows, "KV_FORMAT": form,
+                          "LISTS": lists} for rank, rope, rows, form, lists in (
+                              (512, 64, 16, 1, 0), (512, 64, 16, 1, 1), (512, 64, 16, 0, 1), (256, 64, 8, 2, 0), (512, 64, 32, 1, 1))]
+
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
@@ -243,6 +248,16 @@ FLAWS = [
     ("mla_attn", 8, "decode_outputs.cuh", "s/u32 column = first_box \\* 64u/u32 column = group * OUT_BOXES * 64u/",
      "a share is stored as the first"),
     ("mla_attn", 7, "decode_outputs.cuh", "s/attn_unit_starts(in_group, prefix)/(in_group == 0)/", "a unit goes on from the one before"),
+    ("mla_attn", 12, "decode_gather.cuh", "s/(lane . 16u + i . 2u) . 4u/i * 8u/", "columns take the scale of others"),
+    ("mla_attn", 12, "decode_gather.cuh", "s/ptx_barrier_wait(base + RAW_FULL.*//", "codes are widened before they have come"),
+    ("mla_attn", 12, "decode_gather.cuh", "s/ptx_barrier_wait(base + EMPTY(own/if (nth > 99u) ptx_barrier_wait(base + EMPTY(own/",
+     "boxes are filled before they are free"),
+    ("mla_attn", 14, "decode_gather.cuh", "s/token > p.tile.position/false/", "an entry behind the position is seen"),
+    ("mla_attn", 14, "decode_gather.cuh", "s/row, lane + i . 32u/row, lane/", "the second half of a row is the first"),
+    ("mla_attn", 14, "decode_gather.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rows are not waited for"),
+    ("mla_attn", 16, "decode_gather.cuh", "s/if (ends) rows = after;//", "the rows of the first blocks for those behind"),
+    ("mla_attn", 16, "decode_gather.cuh", "s/if ((live >> i . 16u . ROW_BYTES .*== 0)/if (false)/", "rows of void places are not zeros"),
+    ("mla_attn", 16, "decode_scores.cuh", "s/bits >> (e . 2u % 2u . 8u)/bits/", "void places are weighed"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),
     ("attn_cut", 0, "attn_cut.cu", "s/w < warp; w++/w + 1u < warp; w++/", "the tiles of a warp are left out of the numbers"),
     ("mla_fold", 0, "mla_fold.cu", "s/if (bits) __syncthreads(); .. the groups are there ..//", "groups are read before they are there"),
@@ -307,7 +322,10 @@ FLAWS = [
     ("qkv_rope", 0, "qkv_rope.cu", "s/a.half_split ? i + a.rope_dim . 2 : 2/a.half_split > 1u ? i : 2/",
      "pairs of halves are not told apart"),
     ("qkv_rope", 0, "qkv_rope.cu", "s/num_mul(src\\[i\\], scale)/src[i]/", "columns without rope are not scaled"),
-    ("qkv_rope", 0, "qkv_rope.cu", "s/if (j < 32) rotate_columns/if (j < 8) rotate_columns/", "the KV row is rotated by some lanes"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/else if (j < 32)/else if (j < 8)/", "the KV row is rotated by some lanes"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/num_bits(NUM_SCALE_LEAST)/num_bits((f32)a.step->token_count)/", "scales hang on the batch"),
+    ("qkv_rope", 0, "qkv_rope.cu", "s/warp . 4u . 4u + w/w/", "columns take the scale of others"),
+    ("qkv_rope", 0, "qkv_rope.cu", "\\#largest.e..warp. = most;#{n;n;s/__syncthreads();//}", "no barrier between maxima and their use"),
     ("qkv_rope", 1, "qkv_absorb.cuh", "s/ptx_barrier_arrive(few_full(r))/if (threadIdx.x % 32u) ptx_barrier_arrive(few_full(r))/",
      "a query that is never announced whole"),
     ("qkv_rope", 1, "qkv_absorb.cuh", "s/num_mul(v\\[1\\], scale)/v[1]/", "half of a query is not scaled"),

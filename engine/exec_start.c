@@ -97,9 +97,11 @@ static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char 
 
 /* On the GPU; the CPU machine's one function of an op can run all its probes. */
 static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe) {
-  if (!self->options.device) return true;
-  return self_check_is_for_form(probe, spec_value(self->plan, kernel, "SPEC_K_BLOCKS") > 0) &&
-         self_check_is_for_heads(probe, spec_value(self->plan, kernel, "SPEC_HEADS"));
+  const plan *p = self->plan;
+  return !self->options.device ||
+         (self_check_is_for_form(probe, spec_value(p, kernel, "SPEC_K_BLOCKS") > 0) &&
+          self_check_is_for_heads(probe, spec_value(p, kernel, "SPEC_HEADS")) &&
+          self_check_is_for_rows(probe, spec_value(p, kernel, "SPEC_KV_FORMAT"), spec_value(p, kernel, "SPEC_LISTS") > 0));
 }
 
 /* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */

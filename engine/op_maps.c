@@ -131,6 +131,7 @@ static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t row
   shapes[1].address = (uint64_t)(uintptr_t)a->q;
   shapes[1].extent[1] = (uint64_t)rows * a->heads;
   shapes[1].box[1] = box_rows;
+  if (a->kv_format != KV_BF16 || a->list_max > 0) shapes[0] = shapes[1]; /* KV rows are gathered */
 }
 
 /* KV pages by boxes inside a page. Page numbers have no bound here: the plan's pages do. */

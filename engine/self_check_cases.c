@@ -94,18 +94,26 @@ void self_check_cases_rmsnorm(self_check_image *image) {
   LAUNCH(image, a, padded, 1, 1);
 }
 
+static const f32 *take_layer_scale(self_check_image *image) {
+  f32 *scale = take(image, sizeof *scale);
+  *scale = 0x1.9p-10f;
+  return scale;
+}
+
 /* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves, a scale of the query. 2: rows of three
- * sequences in turn. 3: as 1, with the products. */
+ * sequences in turn. 3: as 1, with the products. 4 and 5: as 0, scaled rows, by powers of two and not; 6: as 1, a scale of the layer. */
 bool self_check_cases_absorb(uint32_t form) { return form == 3; }
 
 void self_check_cases_qkv_rope(self_check_image *image) {
   enum { HEADS = 9, LENGTH = 131 }; /* nine heads for eight warps */
-  const bool small = image->form > 0;
+  const bool halves = image->form == 1 || image->form == 3 || image->form == 6, small = halves || image->form == 2;
   const u32 rank = small ? 256 : 512, rope = small ? 32 : 64, nope = small ? 64 : 128;
+  const u32 kv_format = image->form < 4 ? KV_BF16 : image->form == 6 ? KV_FP8 : KV_FP8_DS_MLA;
   const places *placed = image->form == 2 ? &mixed_places : &few_places;
   qkv_rope_args a = {.step = take_step(image, placed->count, 0, 0), .q_stride = HEADS * (nope + rope) + 4, .kv_in_stride = rank + rope + 8,
                      .heads = HEADS, .nope_dim = nope, .rope_dim = rope, .kv_lora_rank = rank, .block_table_stride = 3, .eps = 1e-6f,
-                     .half_split = image->form % 2, .absorbs = self_check_cases_absorb(image->form)};
+                     .half_split = halves, .absorbs = self_check_cases_absorb(image->form), .kv_format = kv_format,
+                     .scale_kind = image->form == 4 ? SCALE_POW2 : SCALE_F32};
   f32 *q = take(image, (placed->count + 1) * a.q_stride * 4ull), *kv_in = take(image, (placed->count + 1) * a.kv_in_stride * 4ull);
   f32 *cos_sin = take(image, (u64)LENGTH * rope * 4), *scale = take(image, LENGTH * 4);
   bf16 *weight = take(image, rank * 2ull);
@@ -121,7 +129,8 @@ void self_check_cases_qkv_rope(self_check_image *image) {
   a.q = q;
   a.kv_in = kv_in;
   a.cos_sin = cos_sin;
-  a.q_scale = image->form % 2 ? scale : NULL;
+  a.q_scale = halves ? scale : NULL;
+  if (kv_format == KV_FP8) a.kv_scale = take_layer_scale(image);
   a.weight = weight;
   if (a.absorbs) {
     bf16 *w_uk = take(image, (u64)HEADS * rank * nope * 2);
@@ -311,6 +320,43 @@ static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool
   return kv;
 }
 
+/* A row in another format, with scales that are powers of two and others. */
+static void fill_codes(self_check_image *image, u8 *row, u32 kv_format, bool large) {
+  const u32 rank = image->kv_lora_rank, rope = image->rope_dim;
+  for (u32 i = 0; i < (kv_format == KV_FP8 ? rank + rope : rank); i++) row[i] = (u8)(random_below(image, 127) | i % 3 << 7);
+  for (u32 i = 0; i < rank && kv_format != KV_FP8; i += SCALE_COLUMNS) {
+    const u32 field = 127 - (large ? 10u : 14u) + random_below(image, 3), fraction = random_below(image, 1u << 23);
+    const f32 scale = num_float(field << 23 | (i % 256 ? fraction : 0));
+    memcpy(row + rank + i / SCALE_COLUMNS * 4, &scale, 4);
+  }
+  if (kv_format != KV_FP8) fill_bf16(image, (bf16 *)(void *)(row + rank + rank / SCALE_COLUMNS * 4), rope, -6, 6);
+}
+
+#define LISTED 180u /* tokens of the first sequence where there are lists of */
+#define LIST_MAX 132u
+static const void *take_formed_kv(self_check_image *image, const u32 *block_table, u32 kv_format, bool lists) {
+  const u32 length[ATTN_SEQS] = {lists ? LISTED : 129, 64}, row_bytes = KV_ROW_BYTES(kv_format, image->kv_lora_rank, image->rope_dim);
+  u8 *kv = take(image, (u64)ATTN_PAGES * PAGE_TOKENS * row_bytes);
+  for (u32 seq = 0; seq < ATTN_SEQS; seq++)
+    for (u32 i = 0; i < length[seq]; i++) {
+      u8 *row = kv + ((u64)block_table[seq * ATTN_STRIDE + i / PAGE_TOKENS] * PAGE_TOKENS + i % PAGE_TOKENS) * row_bytes;
+      if (kv_format == KV_BF16) fill_bf16(image, (bf16 *)(void *)row, image->kv_lora_rank + image->rope_dim, i % 37 == 5 ? -3 : -6, 6);
+      else fill_codes(image, row, kv_format, i % 37 == 5);
+    }
+  return kv;
+}
+
+/* Of each tile's token: as many positions as a list takes, spread evenly, but two that it does not see; or all. */
+static const u32 *take_lists(self_check_image *image, const attn_tile *tiles) {
+  u32 *lists = take(image, (u64)ATTN_TILES * LIST_MAX * 4);
+  for (u32 t = 0; t < ATTN_TILES; t++)
+    for (u32 j = 0, last = tiles[t].position; j < LIST_MAX; j++)
+      lists[t * LIST_MAX + j] = last >= LIST_MAX ? j * last / (LIST_MAX - 1) : j <= last ? j : INDEX_NONE;
+  lists[70] = lists[2 * LIST_MAX + 2] = INDEX_NONE;
+  lists[LIST_MAX - 1] = tiles[0].position + 1;
+  return lists;
+}
+
 /* All pages in one sequence, each the first one's rows times what order_share gives its chunk; columns of rope are the same in all. A
  * query that is zero but there weighs all pages alike. */
 static const bf16 *take_ordered_kv(self_check_image *image, const u32 *block_table) {
@@ -346,9 +392,14 @@ static void take_pieces(self_check_image *image, mla_attn_args *a) {
   a->partial_ml = take(image, (u64)a->slots_max * ATTN_HEADS * 8);
 }
 
+uint32_t self_check_cases_kv_format(uint32_t form) {
+  return form == 4 || form == 5 ? KV_FP8_DS_MLA : form == 7 || form == 8 ? KV_FP8 : KV_BF16;
+}
+bool self_check_cases_lists(uint32_t form) { return form == 5 || form == 6 || form == 8; }
+
 /* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group. 2: cut into pieces
  * of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
- * shows. */
+ * shows. 4 to 8: whole; rows of other formats, and lists of tokens. */
 void self_check_cases_mla_attn(self_check_image *image) {
   static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
                                                 {.row = 2, .count = 1, .seq = 1, .position = 63},
@@ -358,22 +409,27 @@ void self_check_cases_mla_attn(self_check_image *image) {
                                                 {.row = 3, .count = 1, .seq = 0, .position = 191}},
                                                {{.row = 0, .count = 2, .seq = 0, .position = 128},
                                                 {.row = 2, .count = 1, .seq = 1, .position = 63},
-                                                {.row = 3, .count = 1, .seq = 1, .position = 20}}};
-  const bool cut = image->form == 1 || image->form == 2, ordered = image->form == 3;
-  const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
-  mla_attn_args a = {.step = take_step(image, ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_lora_rank = rank,
-                     .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
+                                                {.row = 3, .count = 1, .seq = 1, .position = 20}},
+                                               {{0, 1, 0, LISTED - 1}, {1, 1, 0, 100}, {2, 1, 1, 63}}};
+  const bool cut = image->form == 1 || image->form == 2, ordered = image->form == 3, lists = self_check_cases_lists(image->form);
+  const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim, kv_format = self_check_cases_kv_format(image->form);
+  mla_attn_args a = {.step = take_step(image, lists ? ATTN_TILES : ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_format = kv_format,
+                     .kv_lora_rank = rank, .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
                      .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .scale_log2 = 0x1.2p-4f};
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
-  memcpy(tiles, tile[cut ? 2 : ordered], sizeof tile[0]);
+  memcpy(tiles, tile[lists ? 3 : cut ? 2 : ordered], sizeof tile[0]);
   for (u32 i = 0; i < ATTN_SEQS * ATTN_STRIDE; i++) block_table[i] = (i * 2 + 3) % ATTN_PAGES; /* the last row of seq 1 is not used */
   fill_queries(image, q, ordered);
   a.tiles = tiles;
   a.q = q;
   a.block_table = block_table;
-  a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table, cut);
+  if (image->form < 4) a.kv = ordered ? take_ordered_kv(image, block_table) : take_kv(image, block_table, cut);
+  else a.kv = take_formed_kv(image, block_table, kv_format, lists);
+  if (kv_format == KV_FP8) a.kv_scale = take_layer_scale(image);
+  if (lists) a.lists = take_lists(image, tiles);
+  a.list_max = lists ? LIST_MAX : 0;
   if (cut) take_pieces(image, &a);
   a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
   end_judged(image);

@@ -161,13 +161,10 @@ NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, 
 }
 NUM void ptx_pause(u32 cycles) { for (const u32 from = (u32)clock(); (u32)clock() - from < cycles;) {} } /* about so long */
 NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
-
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
-
 /* The 128 bytes from here on, a multiple of them, are worth nothing any more: L2 need not write them to memory. */
 NUM void ptx_discard(const f32 *p) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(p) : "memory"); }
-
 /* Writes two numbers, which L2 keeps as the policy says. */
 NUM void ptx_store_kept(f32 *to, f32 x, f32 y, u64 policy) {
   asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(x), "f"(y), "l"(policy) : "memory");
@@ -190,7 +187,6 @@ NUM f32 ptx_inverse(f32 x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(x));
   return d;
 }
-
 /* The larger one; NaN if one is. */
 NUM f32 ptx_max(f32 x, f32 y) {
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(y));

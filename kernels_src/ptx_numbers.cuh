@@ -32,4 +32,12 @@ NUM float2 ptx_unpack_e4m3(u32 codes) {
   return d;
 }
 
+/* Four e4m3 numbers, the first in the lowest byte, as num_from_e4m3 widens them. */
+NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
+  asm("{\n.reg .b16 low, high, h0, h1, h2, h3;\n.reg .b32 w0, w1;\nmov.b32 {low, high}, %4;\n"
+      "cvt.rn.f16x2.e4m3x2 w0, low;\ncvt.rn.f16x2.e4m3x2 w1, high;\nmov.b32 {h0, h1}, w0;\nmov.b32 {h2, h3}, w1;\n"
+      "cvt.f32.f16 %0, h0;\ncvt.f32.f16 %1, h1;\ncvt.f32.f16 %2, h2;\ncvt.f32.f16 %3, h3;\n}"
+      : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(codes));
+}
+
 #endif

@@ -2,7 +2,7 @@
  *
  * q [T][q_stride] fp32, per head nope_dim columns, then rope_dim; kv_in [T][kv_in_stride] fp32, latent columns, then rope_dim. q_nope
  * [T][heads][nope_dim] bf16; of q_latent [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written; kv [pages]
- * [64][kv_lora_rank + rope_dim] bf16 of this layer: the row's place comes from the token's sequence and position, its contents from nothing
+ * [64] rows of this layer, in any format: the row's place comes from the token's sequence and position, its contents from nothing
  * but the token. The 256 partial sums of the norm are 256 threads. Grid: rows, 1 + ceil(heads / 8): the first block of a token
  * writes the KV row, the others have a warp a head; one block does both. The form with w_uk, for one token: qkv_absorb.cuh. Moves
  * heads * (nope_dim + rope_dim) * 6 bytes and (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound
@@ -32,22 +32,67 @@ NUM void rotate_columns(const qkv_rope_args &a, bf16 *to, const f32 *src, const 
   }
 }
 
+/* A number of a row of KV_FP8 (R4.13, R4.14) or of KV_FP8_DS_MLA (R12.2, R12.3). */
+NUM u8 code_of(bf16 x, f32 scale) { return num_to_e4m3(num_div(num_from_bf16(x), scale)); }
+
+NUM void rotate_codes(const qkv_rope_args &a, u8 *to, const f32 *src, const float2 *cos_sin) {
+  for (u32 i = threadIdx.x % 32u; i < a.rope_dim / 2; i += 32u) {
+    const u32 first = first_of(a, i), second = second_of(a, i);
+    const float2 turned = rotate(cos_sin[i], src[first], src[second], 1.0f);
+    to[first] = code_of(num_to_bf16(turned.x), *a.kv_scale);
+    to[second] = code_of(num_to_bf16(turned.y), *a.kv_scale);
+  }
+}
+
+/* The scales of this thread's columns, 128 to each, which four warps have. Magnitudes are in the order of their bits, NaN last. */
+NUM void find_scales(const qkv_rope_args &a, const bf16 (&c)[HELD], f32 (&scale)[HELD]) {
+  __shared__ u32 largest[HELD][WARPS];
+  const u32 warp = threadIdx.x / 32u;
+#pragma unroll
+  for (u32 e = 0; e < HELD; e++) {
+    const u32 most = __reduce_max_sync(WARP_ALL, num_bits(num_from_bf16(c[e])) & 0x7fffffffu);
+    if (threadIdx.x % 32u == 0) largest[e][warp] = most;
+  }
+  __syncthreads();
+#pragma unroll
+  for (u32 e = 0; e < HELD; e++) {
+    u32 most = num_bits(NUM_SCALE_LEAST);
+#pragma unroll
+    for (u32 w = 0; w < 4u; w++) {
+      const u32 x = largest[e][warp / 4u * 4u + w];
+      most = x > most ? x : most;
+    }
+    scale[e] = num_scale(num_float(most), a.scale_kind);
+  }
+}
+
 NUM void write_row(const qkv_rope_args &a, u32 t, u32 position, u32 page, const float2 *cos_sin, const bf16 (&weight)[HELD], f32 *shared) {
-  const u32 j = threadIdx.x, rank = a.kv_lora_rank;
+  const u32 j = threadIdx.x, rank = a.kv_lora_rank, scales = rank / SCALE_COLUMNS * 4u;
   const f32 *src = a.kv_in + (u64)t * a.kv_in_stride;
-  bf16 *row = (bf16 *)a.kv + ((u64)page * PAGE_TOKENS + position % PAGE_TOKENS) * (rank + a.rope_dim);
-  f32 v[HELD], p = 0.0f;
+  u8 *row = (u8 *)a.kv + ((u64)page * PAGE_TOKENS + position % PAGE_TOKENS) * KV_ROW_BYTES(a.kv_format, rank, a.rope_dim);
+  f32 v[HELD], scale[HELD], p = 0.0f;
+  bf16 c[HELD];
 #pragma unroll
   for (u32 e = 0; e < HELD; e++) v[e] = j + e * SPEC_THREADS < rank ? src[j + e * SPEC_THREADS] : 0.0f;
-  if (j < 32) rotate_columns(a, row + rank, src + rank, cos_sin, 1.0f); /* the product with 1 is exact */
+  if (j < 32 && a.kv_format == KV_FP8) rotate_codes(a, row + rank, src + rank, cos_sin);
+  else if (j < 32) /* the product with 1 is exact */
+    rotate_columns(a, (bf16 *)(row + (a.kv_format == KV_BF16 ? 2u * rank : rank + scales)), src + rank, cos_sin, 1.0f);
 #pragma unroll
   for (u32 e = 0; e < HELD; e++)
     if (j + e * SPEC_THREADS < rank) p = num_fma(v[e], v[e], p);
   const f32 s = reduce_tree_block(p, shared);
   const f32 r = num_div(1.0f, num_sqrt(num_add(num_div(s, (f32)rank), a.eps)));
 #pragma unroll
-  for (u32 e = 0; e < HELD; e++)
-    if (j + e * SPEC_THREADS < rank) row[j + e * SPEC_THREADS] = num_to_bf16(num_mul(num_mul(v[e], r), num_from_bf16(weight[e])));
+  for (u32 e = 0; e < HELD; e++) c[e] = num_to_bf16(num_mul(num_mul(v[e], r), num_from_bf16(weight[e])));
+  if (a.kv_format == KV_FP8_DS_MLA) find_scales(a, c, scale);
+#pragma unroll
+  for (u32 e = 0; e < HELD; e++) {
+    const u32 i = j + e * SPEC_THREADS;
+    if (i >= rank) continue;
+    if (a.kv_format == KV_BF16) ((bf16 *)row)[i] = c[e];
+    else row[i] = code_of(c[e], a.kv_format == KV_FP8 ? *a.kv_scale : scale[e]);
+    if (a.kv_format == KV_FP8_DS_MLA && i % SCALE_COLUMNS == 0) *(f32 *)(row + rank + i / SCALE_COLUMNS * 4u) = scale[e];
+  }
 }
 
 NUM void split_head(const qkv_rope_args &a, u32 t, u32 head, const float2 *cos_sin, f32 scale) {

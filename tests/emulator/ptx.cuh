@@ -111,6 +111,9 @@ NUM u32 ptx_max_halves(u32 x, u32 y) {
 }
 NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) { return (u32)num_to_e4m3(hi) << 8 | num_to_e4m3(lo); }
 NUM float2 ptx_unpack_e4m3(u32 codes) { return {num_from_e4m3((u8)codes), num_from_e4m3((u8)(codes >> 8))}; }
+NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
+  for (u32 i = 0; i < 4; i++) x[i] = num_from_e4m3((u8)(codes >> 8 * i));
+}
 NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }
 NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }

@@ -284,8 +284,18 @@ static u32 make_variants(const attn_shape *s, const attn_buffers *b, kernel_vari
   pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
   pair.spec_count = 5;
   one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
-  if (s->format != KV_BF16 || s->list_max) return 0;
+  const bool is_gathered = s->format != KV_BF16 || s->list_max > 0;
   const u32 pieces = s->piece ? b->counts->pieces : s->tiles;
+  if (is_gathered && s->heads > 32) return 0;
+  if (is_gathered) {
+    one.spec[4] = (jit_spec){"SPEC_KV_FORMAT", s->format};
+    one.spec[5] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
+    one.spec_count = 6;
+    for (u32 i = 0; i < 3; i++) variants[i] = one;
+    variants[1].grid[0] = 3;
+    variants[2].grid[0] = 4 * pieces;
+    return 4 * pieces > GRID_MAX ? 2 : 3;
+  }
   for (u32 i = 0; i < 5; i++) variants[i] = i < 2 ? pair : one;
   variants[0].grid[0] = 2;
   variants[1].grid[0] = 4;
@@ -340,6 +350,7 @@ static void attn_cases(kernel_test *test) {
       {128, 512, 64, 128, 2, 1, 3, {{1, 0, 700}, {1, 1, 701}, {1, 1, 100}}, KV_FP8_DS_MLA, 384},
       {128, 512, 64, 64, 4, 0, 2, {{1, 0, 600}, {1, 1, 601}}, KV_FP8_DS_MLA, 256},
       {40, 256, 64, 128, 2, 0, 2, {{1, 0, 300}, {1, 1, 63}}, KV_FP8, 0},
+      {20, 512, 64, 128, 2, 0, 3, {{1, 0, 400}, {1, 1, 600}, {1, 0, 63}}, KV_FP8_DS_MLA, 256}, /* four blocks in turn */
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i]);
 }

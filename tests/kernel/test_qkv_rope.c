@@ -1,6 +1,6 @@
 /* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated behind the latent ones, which stay; KV rows land in their page
- * and slot, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; the products with w_uk;
- * against the text and binary64. */
+ * and slot as their format says, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; the
+ * products with w_uk; against the text and binary64. */
 #include "kernel_test.h"
 
 enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
@@ -8,7 +8,11 @@ enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
 typedef struct shape {
   u32 tokens, heads, nope, rope, rank, half_split;
   bool scaled, absorbs;
+  u32 format, scale_kind;
+  bool special; /* a latent column of Inf, and another part of the row of NaN */
 } shape;
+
+#define LAYER_SCALE 0x1.7p-6f
 
 /* Pairs of `in` at the position, in bits and nearly. */
 static void check_rotation(const qkv_rope_args *a, const f32 *in, const bf16 *out, u32 position, f32 scale) {
@@ -35,23 +39,74 @@ static void check_query(const qkv_rope_args *a, u32 t) {
   }
 }
 
-static bf16 *row_of(const qkv_rope_args *a, u32 t) {
+static u8 *row_of(const qkv_rope_args *a, u32 t) {
   u32 page = a->block_table[a->seq[t] * STRIDE + a->position[t] / PAGE_TOKENS];
-  return (bf16 *)a->kv + (size_t)(page * PAGE_TOKENS + a->position[t] % PAGE_TOKENS) * (a->kv_lora_rank + a->rope_dim);
+  size_t row = page * PAGE_TOKENS + a->position[t] % PAGE_TOKENS;
+  return (u8 *)a->kv + row * KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim);
 }
 
-static void check_row(const qkv_rope_args *a, u32 t) {
+/* The e4m3 number nearest to x, the even one of two, by comparison with all of them. */
+static u8 nearest_code(f32 x) {
+  u8 best = 0;
+  if (isnan(x)) return 0x7f;
+  for (u32 code = 1; code < 127; code++) {
+    f32 found = fabsf(num_from_e4m3((u8)code) - fabsf(x)), least = fabsf(num_from_e4m3(best) - fabsf(x));
+    if (found < least || (found == least && code % 2 == 0)) best = (u8)code;
+  }
+  return (u8)(best | (signbit(x) ? 0x80 : 0));
+}
+
+/* The scale of 128 numbers by the text. */
+static f32 scale_of(const bf16 *x, u32 scale_kind) {
+  f32 largest = 1e-4f;
+  for (u32 i = 0; i < 128; i++) {
+    f32 magnitude = fabsf(num_from_bf16(x[i]));
+    if (!isfinite(magnitude)) return NAN;
+    largest = fmaxf(largest, magnitude);
+  }
+  f32 scale = largest / 448.0f;
+  for (i32 e = -60; e < 128 && scale_kind == SCALE_POW2; e++)
+    if (ldexpf(1, e) >= scale) return ldexpf(1, e);
+  return scale;
+}
+
+/* What the cache keeps of a row of bf16 numbers. */
+static void check_kept(const qkv_rope_args *a, const bf16 *want, const u8 *row) {
+  u32 rank = a->kv_lora_rank, coded = a->kv_format == KV_FP8 ? rank + a->rope_dim : a->kv_format == KV_BF16 ? 0 : rank;
+  f32 scale = LAYER_SCALE, kept;
+  for (u32 i = 0; i < coded; i++) {
+    if (a->kv_format == KV_FP8_DS_MLA && i % 128 == 0) {
+      scale = scale_of(want + i, a->scale_kind);
+      memcpy(&kept, row + rank + i / 128 * 4, 4);
+      assert_true(kept == scale || (isnan(kept) && isnan(scale)));
+    }
+    assert_int_equal(row[i], nearest_code(num_from_bf16(want[i]) / scale));
+  }
+  u32 skip = a->kv_format == KV_FP8_DS_MLA ? rank + rank / 128 * 4 : 0;
+  assert_memory_equal(row + (coded ? skip : 0), want + coded, coded == rank + a->rope_dim ? 0 : (rank + a->rope_dim - coded) * 2);
+}
+
+static void check_row(const qkv_rope_args *a, u32 t, bool special) {
   const f32 *in = a->kv_in + (size_t)t * a->kv_in_stride;
-  const bf16 *row = row_of(a, t);
+  bf16 row[576];
   double sum = 0;
   for (u32 i = 0; i < a->kv_lora_rank; i++) sum += (double)in[i] * (double)in[i];
   double factor = 1 / sqrt(sum / a->kv_lora_rank + 1e-6);
   f32 exact = kernel_test_norm(in, a->kv_lora_rank, 1e-6f);
   for (u32 i = 0; i < a->kv_lora_rank; i++) {
-    assert_int_equal(row[i], num_to_bf16(in[i] * exact * num_from_bf16(a->weight[i])));
-    kernel_test_near((double)num_from_bf16(row[i]), (double)in[i] * factor * (double)num_from_bf16(a->weight[i]), 0x1.02p-8, 1e-30);
+    row[i] = num_to_bf16(in[i] * exact * num_from_bf16(a->weight[i]));
+    const double want = (double)in[i] * factor * (double)num_from_bf16(a->weight[i]);
+    if (!special) kernel_test_near((double)num_from_bf16(row[i]), want, 0x1.02p-8, 1e-30);
   }
-  check_rotation(a, in + a->kv_lora_rank, row + a->kv_lora_rank, a->position[t], 1);
+  const f32 *turn = a->cos_sin + (size_t)a->position[t] * a->rope_dim, *from = in + a->kv_lora_rank;
+  bf16 *rope = row + a->kv_lora_rank;
+  for (u32 i = 0; i < a->rope_dim / 2; i++) {
+    u32 even = a->half_split ? i : 2 * i, odd = a->half_split ? i + a->rope_dim / 2 : 2 * i + 1;
+    rope[even] = num_to_bf16(fmaf(from[even], turn[2 * i], -(from[odd] * turn[2 * i + 1])));
+    rope[odd] = num_to_bf16(fmaf(from[even], turn[2 * i + 1], from[odd] * turn[2 * i]));
+  }
+  check_kept(a, row, row_of(a, t));
+  if (a->kv_format == KV_BF16) check_rotation(a, from, (bf16 *)row_of(a, t) + a->kv_lora_rank, a->position[t], 1);
 }
 
 /* Consecutive positions of sequences in turn, across page edges. */
@@ -72,14 +127,15 @@ static void take_results(kernel_test *test, qkv_rope_args *a, u32 tokens) {
   u32 width = a->kv_lora_rank + a->rope_dim, nope = a->heads * a->nope_dim;
   a->q_nope = kernel_test_output(test, (size_t)(tokens + 2) * nope * 2);
   a->q_latent = kernel_test_output(test, (size_t)(tokens + 2) * a->heads * width * 2);
-  a->kv = kernel_test_output(test, (size_t)PAGES * PAGE_TOKENS * width * 2);
+  const size_t row_bytes = KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim);
+  a->kv = kernel_test_output(test, PAGES * PAGE_TOKENS * row_bytes);
   kernel_test_keep(test, a->q_nope + (size_t)tokens * nope, (size_t)2 * nope * 2);
   kernel_test_keep(test, a->q_latent + (size_t)tokens * a->heads * width, (size_t)2 * a->heads * width * 2);
   for (u32 i = 0; i < tokens * a->heads && !a->absorbs; i++) kernel_test_keep(test, a->q_latent + (size_t)i * width, a->kv_lora_rank * 2);
   for (u32 i = 0; i < PAGES * PAGE_TOKENS; i++) {
     bool is_written = false;
-    for (u32 t = 0; t < tokens; t++) is_written |= row_of(a, t) == (bf16 *)a->kv + (size_t)i * width;
-    if (!is_written) kernel_test_keep(test, (bf16 *)a->kv + (size_t)i * width, width * 2);
+    for (u32 t = 0; t < tokens; t++) is_written |= row_of(a, t) == (u8 *)a->kv + i * row_bytes;
+    if (!is_written) kernel_test_keep(test, (u8 *)a->kv + i * row_bytes, row_bytes);
   }
 }
 
@@ -110,7 +166,7 @@ static void rope_case(kernel_test *test, const shape *s) {
   cases c = {.state = s->tokens * 1000003u + s->heads * 131 + s->nope + s->rank + s->rope};
   qkv_rope_args a = {.q_stride = s->heads * (s->nope + s->rope) + 4, .kv_in_stride = s->rank + s->rope + 4, .heads = s->heads,
                      .nope_dim = s->nope, .rope_dim = s->rope, .kv_lora_rank = s->rank, .block_table_stride = STRIDE, .eps = 1e-6f,
-                     .half_split = s->half_split, .absorbs = s->absorbs};
+                     .half_split = s->half_split, .absorbs = s->absorbs, .kv_format = s->format, .scale_kind = s->scale_kind};
   kernel_test_start(test);
   a.step = kernel_test_step(test, s->tokens, 0, 0);
   f32 *q = kernel_test_input(test, (size_t)(s->tokens + 2) * a.q_stride * 4);
@@ -124,6 +180,14 @@ static void rope_case(kernel_test *test, const shape *s) {
   kernel_test_floats(&c, cos_sin, (size_t)LENGTH * s->rope, 1);
   kernel_test_bf16s(&c, weight, s->rank, 2);
   kernel_test_bf16s(&c, w_uk, products, 2);
+  for (u32 i = 128; i < 256 && s->format; i++) weight[i] = 0; /* below the least scale, and of no sign but the number's */
+  if (s->special) weight[7] = 0x7f80;
+  if (s->special) kv_in[(s->tokens - 1) * a.kv_in_stride + 9] = kv_in[(s->tokens - 1) * a.kv_in_stride + s->rank + 3] = NAN;
+  if (s->format == KV_FP8) { /* others have no scale of the layer */
+    f32 *kv_scale = kernel_test_input(test, sizeof *kv_scale);
+    *kv_scale = LAYER_SCALE;
+    a.kv_scale = kv_scale;
+  }
   for (u32 i = 0; i < LENGTH && s->scaled; i++) q_scale[i] = 1 + 0.1f * (f32)i;
   a.q = q;
   a.kv_in = kv_in;
@@ -139,7 +203,7 @@ static void rope_case(kernel_test *test, const shape *s) {
   else kernel_test_run(test, &a, variants, 3);
   for (u32 t = 0; t < s->tokens; t++) {
     check_query(&a, t);
-    check_row(&a, t);
+    check_row(&a, t, s->special);
   }
 }
 
@@ -147,17 +211,24 @@ static void rope_cases(kernel_test *test) {
   static const u32 tokens[] = {1, 3, 17, 64, 130};
   for (u32 i = 0; i < ARRAY_LEN(tokens); i++) {
     for (u32 form = 0; form < 4; form++) {
-      rope_case(test, &(shape){tokens[i], 1, 32, 32, 256, form % 2, form / 2, false});
-      if (tokens[i] < 64) rope_case(test, &(shape){tokens[i], 9, 128, 64, 512, form % 2, form / 2, false});
-      if (tokens[i] < 64) rope_case(test, &(shape){tokens[i], 16, 64, 32, 256, form % 2, form / 2, false});
+      rope_case(test, &(shape){tokens[i], 1, 32, 32, 256, form % 2, form / 2, false, 0, 0, false});
+      if (tokens[i] < 64) rope_case(test, &(shape){tokens[i], 9, 128, 64, 512, form % 2, form / 2, false, 0, 0, false});
+      if (tokens[i] < 64) rope_case(test, &(shape){tokens[i], 16, 64, 32, 256, form % 2, form / 2, false, 0, 0, false});
     }
   }
-  rope_case(test, &(shape){2, 128, 128, 64, 512, 0, false, false});
-  rope_case(test, &(shape){3, 40, 64, 32, 256, 1, false, false}); /* MiniCPM3 */
-  rope_case(test, &(shape){3, 32, 64, 64, 256, 0, true, false});  /* Mistral 4 */
-  rope_case(test, &(shape){1, 16, 128, 64, 512, 0, false, true});
-  rope_case(test, &(shape){3, 9, 64, 32, 256, 1, true, true});
-  rope_case(test, &(shape){1, 3, 192, 64, 512, 0, true, true}); /* GLM-4.7-Flash's columns */
+  rope_case(test, &(shape){2, 128, 128, 64, 512, 0, false, false, 0, 0, false});
+  rope_case(test, &(shape){3, 40, 64, 32, 256, 1, false, false, 0, 0, false}); /* MiniCPM3 */
+  rope_case(test, &(shape){3, 32, 64, 64, 256, 0, true, false, 0, 0, false});  /* Mistral 4 */
+  rope_case(test, &(shape){1, 16, 128, 64, 512, 0, false, true, 0, 0, false});
+  rope_case(test, &(shape){3, 9, 64, 32, 256, 1, true, true, 0, 0, false});
+  rope_case(test, &(shape){1, 3, 192, 64, 512, 0, true, true, 0, 0, false}); /* GLM-4.7-Flash's columns */
+  for (u32 kind = SCALE_F32; kind <= SCALE_POW2; kind++) {
+    rope_case(test, &(shape){3, 9, 128, 64, 512, 0, false, false, KV_FP8_DS_MLA, kind, false});
+    rope_case(test, &(shape){17, 16, 128, 64, 512, 1, false, false, KV_FP8_DS_MLA, kind, true});
+  }
+  rope_case(test, &(shape){64, 1, 32, 32, 256, 0, false, false, KV_FP8, 0, false});
+  rope_case(test, &(shape){3, 16, 128, 64, 512, 1, true, false, KV_FP8, 0, true});
+  rope_case(test, &(shape){1, 16, 128, 64, 512, 0, false, true, KV_FP8_DS_MLA, SCALE_POW2, false});
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "qkv_rope", rope_cases); }
