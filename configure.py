@@ -20,21 +20,23 @@ added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cos
 bpe chat chat_deepseek chat_dsml chat_glm chat_kimi chat_message chat_text detokenizer diff_receipt diff_requests diff_trace
 diff_values digest digest_avx2 dynlib eval_answer eval_ask eval_items eval_manifest eval_margin eval_metric eval_prompt
 eval_report eval_report_data eval_report_figure eval_report_items eval_report_style eval_report_text eval_results eval_task
-eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps
-pages plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
-score_items score_report score_tokens self_check self_check_cases special_file spelling split_automaton split_pattern
-split_program staging stop_ids stop_text tokenizer tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig
-verbatim watch weights weights_e4m3 weights_tree
+eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages
+plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
+score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_index
+special_file spelling split_automaton split_pattern split_program staging stop_ids stop_text tokenizer
+tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig verbatim watch weights weights_e4m3 weights_tree
 """.split()
 
 CPU = """
-adjust attn_cut cpu_isa cpu_pool embed gemm h16 h16_avx2 h16_avx512 h16_portable h32 mla_attn mla_expand mla_fold mla_prefill moe_gemm
-moe_sort qkv_rope rmsnorm router row_digest sample
+act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 h32_avx2
+h32_avx512 h32_portable index_qk index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope
+rmsnorm router row_digest sample scaled
 """.split()
 
 PLANNER = """
 check check_access check_branches check_values config_field config_index config_quant config_rope deploy_config draft emit flat_yaml
-graph guarantees model_config place planner print profile rope specialise
+graph graph_add graph_attention graph_feed graph_index graph_product guarantees model_config place planner print profile rope
+specialise
 """.split()
 
 # The program: everything above is libverbatim.a, these sit on top of it.
@@ -53,11 +55,14 @@ serve_text serve_tls serve_tokens serve_work
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
-many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
-moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
+decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm.cu
+fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh
+gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu many.cuh many_plain.cuh many_scaled.cuh many_store.cuh
+mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh
+moe_sort.cu moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
+ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h
+tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -78,20 +83,22 @@ cpu_speed random_model tokenizer_ids
 # tests/<folder>/test_<name>.c -> build/tests/test_<name> and build/san/tests/test_<name>
 TESTS = {
     "unit": """
-arena audit_inputs bench_cost bpe chat check cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace config_quant config_rope
-cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib eval_answer eval_items
-eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver guarantee h16 h32 items jit
-model_config num pages place plan planner points pretokenize profile receipt receipt_read request residual safetensors
-schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door serve_info
-serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json tokenizer_tiktoken
-trace_file transcript trig weights weights_scaled
+arena audit_inputs bench_cost bpe chat check check_sparse cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace
+config_quant config_rope cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib
+eval_answer eval_items eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver
+guarantee h16 h32 items jit model_config num pages place plan planner points pretokenize profile receipt receipt_read request
+residual safetensors schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door
+serve_info serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json
+tokenizer_tiktoken trace_file transcript trig weights weights_scaled
 """.split(),
     "kernel": """
-adjust attn_cut embed gemm mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
+act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score index_topk mla_attn mla_expand mla_fold
+mla_prefill moe_gemm
+moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
-schedules score scoring serve serve_bodies start_check trace verify weights_tree
+schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree
 """.split(),
 }
 
@@ -108,7 +115,7 @@ SERVE_TEST = SERVE_BODIES + ["tests/unit/serve_fixture.c"]
 TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["tests/e2e/e2e.c"],
                 "test_schedule": ["tests/unit/late_machine.c"], "test_schedule_pages": ["tests/unit/late_machine.c"],
                 "test_schedule_random": ["tests/unit/late_machine.c"],
-                "test_h16": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
+                "test_h16": [FORCE_ISA], "test_h32": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
                 "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
                 "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"],
                 "test_cli_config": ["engine/cli_%s.c" % name for name in ("config", "config_keys", "files", "make", "options")],
@@ -131,26 +138,37 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "adjust": 512, "attn_cut": 512, "embed": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
+    "act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256,
+    "row_digest": 1024,
     "sample": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((64, 2, 2), (24, 1, 3))]
 EMULATED["mla_fold"] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((16, 8, 2), (24, 2, 4))]
+EMULATED["index_topk"] = [{"THREADS": 512, "HELD": held} for held in (22528, 256)]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
 MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": beside * below,
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
+# Of fp8_gemm and fp8_moe_gemm: weight rows, token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
+for stem, tiles in {"fp8_gemm": [(128, 256, 2, 1, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
+                    "fp8_moe_gemm": [(128, 256, 2, 1, 0), (128, 128, 3, 2, 0), (128, 64, 4, 1, 0), (128, 256, 3, 2, 0)]}.items():
+    EMULATED[stem] = [{"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
+                       "CLUSTER": beside * (below or 1), **({"CLUSTER_ROWS": below} if below else {})}
+                      for n, rows, stages, beside, below in tiles]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
+FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 3, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2)]
 for stem, tiles in FEW.items():
-    EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY
+    EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY if stem == "moe_gemm" else EMULATED[stem]
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
+EMULATED["index_score"] = [{"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": stages}
+                           for heads in (16, 32, 64) for threads, stages in ((640, 9), (512, 3))]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
@@ -162,9 +180,9 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
 FLAWS = [
-    ("gemm", 0, "many.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
+    ("gemm", 0, "many_plain.cuh", "s/+ i % 4u \\* 2u/+ (i ^ 1u) % 4u * 2u/", "steps of k in another order"),
     ("gemm", 0, "many.cuh", "s/blocks \\* MANY_W_BYTES);/0u);/", "reads a stage before its weights have come"),
-    ("gemm", 2, "many.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
+    ("gemm", 2, "many_plain.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
     ("gemm", 1, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
@@ -174,7 +192,7 @@ FLAWS = [
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
     ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
      "rows of the next expert are stored"),
-    ("gemm", 3, "gemm_many.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
+    ("gemm", 3, "gemm_tiles.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
      "rows beyond the count are stored"),
     ("gemm", 9, "few.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 9, "few.cuh", "s/count \\* bytes);/0u);/", "a stage is full before its rows have come"),
@@ -182,9 +200,28 @@ FLAWS = [
     ("gemm", 5, "few.cuh", "s/ptx_warps_sync(1, 128); .. this tile.*//", "no barrier between gate and up"),
     ("gemm", 5, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
     ("moe_gemm", 6, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
-    ("moe_gemm", 6, "moe_gemm_few.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
-    ("moe_gemm", 6, "moe_gemm_few.cuh", "s#a.row_token ? a.row_token.e.row + row. :#a.row_token ? e.row :#",
+    ("moe_gemm", 6, "few_deal.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
+    ("moe_gemm", 6, "few_deal.cuh", "s#row_token ? row_token.e.row + row. :#row_token ? e.row :#",
      "token rows are not gathered"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/x + i \\* 2u, w + i \\* 2u/x + (i ^ 1u) * 2u, w + (i ^ 1u) * 2u/", "steps of k in another order"),
+    ("fp8_gemm", 3, "many_scaled.cuh", "s/e4m3_anew(d, x, w)/e4m3(d, x, w)/", "a chain that goes on from the one before"),
+    ("fp8_gemm", 4, "many_scaled.cuh",
+     "s/sums.i. = num_fma(d.i., by.*/sums[i] = num_add(sums[i], num_mul(d[i], by[i \\/ 2u % 2u][i \\/ 4u % 2u]));/",
+     "a product of its own rounding"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/by.i . 2u..i % 2u. = num_mul(of_x.i . 2u . 8u./by[i \\/ 2u][i % 2u] = num_mul(of_x[0]/",
+     "the scale of another token"),
+    ("fp8_gemm", 1, "many_scaled.cuh", "s/n0 . SCALE_COLUMNS) . blocks/n0 \\/ 256u) * blocks/",
+     "the scale row of other columns"),
+    ("fp8_gemm", 2, "many_scaled.cuh", "s/? columns . SCALE_COLUMNS : 0u/? 0u : 0u/", "up with the scales of its gate"),
+    ("fp8_gemm", 0, "many_scaled.cuh", "s/ptx_barrier_wait(many_empty(r, r.stage), r.parity . 1u);//",
+     "scales are overwritten before they have been read"),
+    ("fp8_gemm", 1, "many_scaled.cuh", "s/PTX_MULTIPLY_WAIT(0);//", "sums are taken before they are there"),
+    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/", "a wave has the rows of another"),
+    ("fp8_gemm", 3, "many_scaled.cuh", "s/__syncwarp(); .. the chunk is whole ..//", "no barrier between turned results and their use"),
+    ("fp8_moe_gemm", 1, "many_scaled.cuh", "s/(u64)tile.matrix . ((work/(u64)(tile.matrix \\& 0u) * ((work/",
+     "the scales of another expert"),
+    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/ptx_store_if(first_row + i . 2u % 2u . 8u < rows/ptx_store_if(first_row < rows/",
+     "rows of the next expert are stored"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
     ("mla_attn", 0, "pair_scores.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),
@@ -229,6 +266,24 @@ FLAWS = [
     ("row_digest", 0, "row_digest.cu", "\\#parts\\[rank\\], 0#{n;d}", "block 0 does not wait for the others"),
     ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
      "a row that was only scored sets the next token"),
+    ("act_quant", 0, "act_quant.cu", "s/num_fma(-num_fma(q, scale, -x), inverse, q)/num_fma(0.0f, scale, q)/",
+     "a quotient by the inverse alone"),
+    ("act_quant", 0, "act_quant.cu", "s/-num_fma(q, scale, -x)/num_fma(-q, scale, x)/", "the sign of a zero is lost"),
+    ("act_quant", 0, "act_quant.cu", "s/(u64)(at . of_row) . a.ldx/(u64)(at \\/ of_row) * a.columns/", "gaps between rows are read"),
+    ("act_quant", 0, "act_quant.cu", "s/largest = num_bits(NUM_SCALE_LEAST)/largest = 0u/", "a scale of zeros"),
+    ("fp8_gemm", 6, "few_scaled.cuh", "s/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1)/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(2)/",
+     "a chain is added before it is there"),
+    ("fp8_gemm", 9, "few_scaled.cuh", "s/else PTX_MULTIPLY_WAIT(0)/else PTX_MULTIPLY_WAIT(1)/", "the last chain of a stage likewise"),
+    ("fp8_gemm", 7, "few_scaled.cuh", "s/few_least(g.first + slot % 2u, g.last)/g.first/", "the next 128 weight rows share the scales"),
+    ("fp8_gemm", 7, "few_scaled.cuh", "s/ + 2u . is_up;/;/", "up rows have the scales of the gate"),
+    ("fp8_gemm", 5, "few_scaled.cuh", "s/if (b <= count) sum/sum/", "what lies behind the last k is added"),
+    ("fp8_gemm", 8, "few_scaled.cuh", "s/FEW_PIECE + row) . 4u/FEW_PIECE + (row ^ 1u)) * 4u/", "scales of the row beside"),
+    ("fp8_gemm", 9, "few_scaled.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "scales are not waited for"),
+    ("fp8_gemm", 5, "few_scaled.cuh", "s/num_mul(x.x, w.h.)/x.x/", "half of the scales of the weights are left out"),
+    ("fp8_moe_gemm", 6, "fp8_moe_gemm_few.cuh", "s/a.row_token ? a.row_token.at. : at;/at;/", "scales are not gathered"),
+    ("fp8_moe_gemm", 7, "fp8_moe_gemm_few.cuh", "s/(u64)e.expert . scale_rows . blocks/(u64)scale_rows * 0u/",
+     "scales of the first expert for all"),
+    ("fp8_moe_gemm", 5, "fp8_moe_gemm_few.cuh", "s/a.row_token ? a.row_token.e.row. : e.row, 1/e.row, 1/", "a token is not gathered"),
     ("embed", 0, "embed.cu", "s/num_mul(num_float(pair << 16), scale)/num_float(pair << 16)/", "half of an embedding is not scaled"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/shared.j + e . SPEC_THREADS. = v/shared[j] = v/", "vectors of a thread share a place"),
     ("rmsnorm", 1, "rmsnorm.cu", "s/if (i < columns) .(uint2/if (i < a.dim) *(uint2/", "the rehearsal is kept"),
@@ -259,6 +314,48 @@ FLAWS = [
      "a query is overwritten before it has been multiplied"),
     ("qkv_rope", 2, "qkv_absorb.cuh", "s/block - apart, count - apart, shared/block - apart, count - apart + 1u, shared/",
      "tiles are left out"),
+    ("index_qk", 0, "index_qk.cu", "s/if (column >= a.rope_dim)/if (column < INDEX_DIM - a.rope_dim)/", "the last columns are rotated"),
+    ("index_qk", 0, "index_qk.cu", "s/if (a.half_split) rotate_halves/if (!a.half_split) rotate_halves/", "the other kind of pairs"),
+    ("index_qk", 0, "index_qk.cu", "s/const f32 mean = .*/const f32 mean = 0.0f;/", "a norm without the mean"),
+    ("index_qk", 0, "index_qk.cu", "s/d\\[m\\]\\[3\\], r), gain.w, bias.w)/d[m][3], r), gain.w, 0.0f)/", "a norm without its bias"),
+    ("index_qk", 0, "index_qk.cu", "s/by > 0; by .= 2) add_lanes(sum, by)/by > 0; by \\/= 2) add_lanes(sum, LANES \\/ 2 \\/ by)/",
+     "sums of a key in another order"),
+    ("index_qk", 0, "index_qk.cu", "s/threadIdx.x \\& by ? -1.0f : 1.0f/threadIdx.x % LANES < by ? 1.0f : -1.0f/",
+     "signs of the transform"),
+    ("index_qk", 0, "index_qk.cu", "s/find_scale(v, a.scale_kind)/find_scale(v, SCALE_F32)/", "scales that are no powers of two"),
+    ("index_qk", 0, "index_qk.cu", "s/num_mul(weight, a.head_scale)/num_from_bf16(num_to_bf16(num_mul(weight, a.head_scale)))/",
+     "weights in bf16"),
+    ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/",
+     "codes and scales of a page in turn"),
+    ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
+    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
+    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
+     "keys are used before they have come"),
+    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_EMPTY + t.at . 8u, t.phase . 1u);//",
+     "a stage is filled before all have left it"),
+    ("index_score", 4, "index_score.cu", "s/ptx_barrier_wait(base + TILE_EMPTY + t.at . 8u, t.phase . 1u);//",
+     "queries are overwritten while they are in use"),
+    ("index_score", 2, "index_score.cu", "s/MULTIPLY_WAIT(0)/MULTIPLY_WAIT(1)/", "products are added up before they are there"),
+    ("index_score", 0, "index_score.cu", "s/position + token + 2u . x + 1u/position + token + 2u * x + 2u/",
+     "a key behind the token is scored"),
+    ("index_score", 2, "index_score.cu", "s/(key . 32u << 4)/0u/", "scales are not where the box puts them"),
+    ("index_score", 4, "index_score.cu", "s/is_mine = next == team/is_mine = next == team \\/ 4u/",
+     "pages of the other teams are left out"),
+    ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
+    ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
+    ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
+    ("index_topk", 1, "index_topk.cu", "s/equal < l.needed)) list/equal <= l.needed)) list/", "one tie too many"),
+    ("index_topk", 1, "index_topk.cu", "s/equal += is_equal;/equal += threadIdx.x % 2u ? is_equal : is_larger;/",
+     "ties by the order of threads"),
+    ("index_topk", 1, "index_topk.cu", "s/larger += upper.e. > l.prefix/larger += upper[e] >= l.prefix/", "a plateau is counted twice"),
+    ("index_topk", 1, "index_topk.cu", "s/if (row.blocks > 1u) row.turn/row.turn/", "blocks disagree which histogram is whose"),
+    ("index_topk", 1, "index_topk.cu", "s/at + 2u < row.n ? num_order(x.z) : 0/num_order(x.z)/", "a score behind the last counts"),
+    ("index_topk", 1, "index_topk.cu", "s/r < blockIdx.y/r + 1u < blockIdx.y/", "the share of a block is left out"),
+    ("index_topk", 1, "index_topk.cu", "s/at < HELD_FOURS) row.held/at < HELD_FOURS \\/ 2u) row.held/",
+     "half of what is kept is never written"),
+    ("index_topk", 1, "index_topk.cu", "s/: read_keys(row, four)/: read_keys(row, four - HELD_FOURS)/", "other scores are read again"),
+    ("index_topk", 1, "index_topk.cu", "s/i < n ? i : INDEX_NONE/i <= n ? i : INDEX_NONE/", "a position too many in a short row"),
+    ("index_topk", 1, "index_topk.cu", "\\#make_uint4(0, 0, 0, 0);#{n;s/__syncthreads();//}", "counts begin before the last ones are gone"),
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
@@ -278,12 +375,14 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
                 "watch_step"]
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
-    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
+    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_h32": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"],
+    "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
                         "gemm_lt_find"],
-    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in ("attn_cut", "mla_expand", "mla_prefill")],
+    "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
+        "act_quant", "attn_cut", "fp8_gemm", "fp8_moe_gemm", "index_qk", "index_score", "index_topk", "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],

@@ -132,17 +132,20 @@ static uint32_t missing_of(const audit *self, const audit_list *list, const audi
   return AUDIT_NONE;
 }
 
-/* How many positions from 0 on have the KV row that the op reads. */
+/* How many positions from 0 on have the row of this point. */
+static uint32_t count_rows(const audit *self, uint32_t point) {
+  uint32_t count = 0;
+  while (count < self->request->count && self->request->rows[count].position == count && self->request->rows[count].values[point]) count++;
+  return count;
+}
+
+/* How many positions from 0 on have all rows of paged tables that the op reads. */
 static uint32_t count_kv(const audit *self, const audit_op *op) {
   const audit_list *lists[] = {&op->inputs, &op->prior_inputs};
-  uint32_t count = 0;
+  uint32_t count = UINT32_MAX;
   for (uint32_t l = 0; l < ARRAY_LEN(lists); l++)
-    for (uint32_t i = 0; i < lists[l]->count; i++) {
-      uint32_t point = lists[l]->point[i];
-      if (self->points.places[point].rows != POINT_KV) continue;
-      while (count < self->request->count && self->request->rows[count].position == count && self->request->rows[count].values[point])
-        count++;
-    }
+    for (uint32_t i = 0; i < lists[l]->count; i++)
+      if (self->points.places[lists[l]->point[i]].rows == POINT_KV) count = min_u32(count, count_rows(self, lists[l]->point[i]));
   return count;
 }
 

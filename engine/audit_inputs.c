@@ -5,8 +5,9 @@
 
 #define READS_MAX 4u
 
-typedef struct read_run { /* what an op reads of row 0 by one pointer: segments from the pointer on */
+typedef struct read_run { /* what an op reads of row 0 by one pointer: segments from `start` on */
   uint32_t args_offset, segments;
+  uint64_t start;         /* bytes behind the pointer */
   uint64_t row_stride, segment_stride, segment_bytes;
 } read_run;
 
@@ -53,18 +54,28 @@ static uint32_t reads_of_gemm(const gemm_args *a, read_run *out) {
 }
 
 static uint32_t reads_of_attn(const mla_attn_args *a, read_run *out) {
-  uint64_t row = 2ull * (a->kv_lora_rank + a->rope_dim);
+  uint64_t row = 2ull * (a->kv_lora_rank + a->rope_dim), kv_row = KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, a->rope_dim);
   out[0] = RUN(mla_attn_args, q, row * a->heads, row * a->heads);
-  out[1] = RUN(mla_attn_args, kv, row, row);
-  return 2;
+  out[1] = RUN(mla_attn_args, kv, kv_row, kv_row);
+  out[2] = RUN(mla_attn_args, lists, 4ull * a->list_max, 4ull * a->list_max);
+  return 3;
 }
 
-/* Whether a product of experts reads what the sort before it leaves. */
-static bool is_sorted(const plan *p, uint32_t op) {
-  uint32_t sort = op_before(p, op, KERNEL_moe_sort);
-  const plan_fixup *x = find_fixup(p, op, offsetof(moe_gemm_args, x));
-  const plan_fixup *left = sort == AUDIT_NONE ? NULL : find_fixup(p, sort, offsetof(moe_sort_args, x_sorted));
-  return x && left && x->region == left->region && x->offset == left->offset;
+static uint32_t reads_of_index(const index_qk_args *a, read_run *out) {
+  out[0] = RUN(index_qk_args, q, 4ull * a->q_stride, 4ull * a->heads * INDEX_DIM);
+  out[1] = RUN(index_qk_args, k, 4ull * a->k_stride, 4ull * INDEX_DIM);
+  out[2] = RUN(index_qk_args, w, 4ull * a->w_stride, 4ull * a->heads);
+  return 3;
+}
+
+/* Of a page of keys its codes, and behind all of these the scales. */
+static uint32_t reads_of_score(const index_score_args *a, read_run *out) {
+  out[0] = RUN(index_score_args, q_codes, (uint64_t)a->heads * INDEX_DIM, (uint64_t)a->heads * INDEX_DIM);
+  out[1] = RUN(index_score_args, w, 4ull * a->heads, 4ull * a->heads);
+  out[2] = RUN(index_score_args, cache, INDEX_DIM, INDEX_DIM);
+  out[3] = RUN(index_score_args, cache, 4, 4);
+  out[3].start = PAGE_TOKENS * INDEX_DIM;
+  return 4;
 }
 
 /* Rows of activations and of the KV table: what comes from weights, tables, the step's inputs or an op without points is not listed. */
@@ -94,9 +105,16 @@ static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
     case KERNEL_moe_gemm: {
       const moe_gemm_args *a = args;
       *out = RUN(moe_gemm_args, x, 2ull * a->ldx, 2ull * a->k);
-      return is_sorted(p, op) ? 0 : 1;
+      return 1;
     }
-    default: return 0; /* embed: ids; mla_fold: what the split attention before it leaves */
+    case KERNEL_act_quant: {
+      const act_quant_args *a = args;
+      *out = RUN(act_quant_args, x, 2ull * a->ldx, 2ull * a->columns);
+      return 1;
+    }
+    case KERNEL_index_qk: return reads_of_index(args, out);
+    case KERNEL_index_score: return reads_of_score(args, out);
+    default: return 0; /* embed: ids; others: what an op without points before them leaves */
   }
 }
 
@@ -126,6 +144,15 @@ static uint32_t last_writer(const search *s, uint32_t op, uint32_t region, uint6
   return found;
 }
 
+/* Whether what the op reads there are rows that the sort before it left: it makes no point, and none was made there since. */
+static bool is_sorted(const search *s, uint32_t op, const plan_fixup *x) {
+  const uint32_t sort = op_before(s->plan, op, KERNEL_moe_sort);
+  const plan_fixup *left = sort == AUDIT_NONE ? NULL : find_fixup(s->plan, sort, offsetof(moe_sort_args, x_sorted));
+  if (!left || x->region != left->region || x->offset != left->offset) return false;
+  const uint32_t point = last_writer(s, op, x->region, x->offset);
+  return point == AUDIT_NONE || s->points->first_op[point] < sort;
+}
+
 static status add_input(audit_list *list, uint32_t point) {
   for (uint32_t i = 0; i < list->count; i++)
     if (list->point[i] == point) return OK;
@@ -139,9 +166,9 @@ static status find_inputs(const search *s, uint32_t op, audit_list *list) {
   const char *name = plan_string(s->plan, s->plan->ops[op].name);
   for (uint32_t r = 0, count = reads_of(s->plan, op, runs); r < count; r++) {
     const plan_fixup *fixup = find_fixup(s->plan, op, runs[r].args_offset);
-    if (!fixup) continue; /* no delta, no experts */
+    if (!fixup || is_sorted(s, op, fixup)) continue; /* no delta, no experts; or what has to be sorted anew */
     for (uint32_t segment = 0; segment < runs[r].segments; segment++) {
-      uint64_t at = fixup->offset + segment * runs[r].segment_stride, end = at + runs[r].segment_bytes;
+      uint64_t at = fixup->offset + runs[r].start + segment * runs[r].segment_stride, end = at + runs[r].segment_bytes;
       while (at < end) {
         uint32_t point = last_writer(s, op, fixup->region, at);
         if (point == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: op %s reads what no op before it wrote", name);
@@ -171,20 +198,50 @@ static bool has_kv(const search *s, const audit_list *list) {
   return false;
 }
 
+/* The act_quant whose codes a product reads, or AUDIT_NONE: it reads others. */
+static uint32_t quant_of(const plan *p, uint32_t op) {
+  const bool of_experts = p->ops[op].kernel == KERNEL_fp8_moe_gemm;
+  if (p->ops[op].kernel != KERNEL_fp8_gemm && !of_experts) return AUDIT_NONE;
+  const plan_fixup *x = find_fixup(p, op, of_experts ? offsetof(fp8_moe_gemm_args, x) : offsetof(fp8_gemm_args, x));
+  for (uint32_t i = op; i-- > 0;) {
+    const plan_fixup *codes = p->ops[i].kernel == KERNEL_act_quant ? find_fixup(p, i, offsetof(act_quant_args, codes)) : NULL;
+    if (codes && x && codes->region == x->region && codes->offset == x->offset) return i;
+  }
+  return AUDIT_NONE;
+}
+
+/* What leaves what the op reads beside rows of points, by kernel; KERNEL_COUNT: nothing has to. */
+static uint32_t prior_kernel(const search *s, uint32_t op, const audit_op *out) {
+  if (s->plan->ops[op].kernel == KERNEL_mla_fold) return KERNEL_mla_attn;
+  if (s->plan->ops[op].kernel == KERNEL_index_topk) return KERNEL_index_score;
+  return has_pairs(s, &out->made) || has_pairs(s, &out->inputs) ? KERNEL_moe_sort : KERNEL_COUNT;
+}
+
+static status describe_prior(const search *s, uint32_t op, uint32_t kernel, audit_op *out) {
+  const plan *p = s->plan;
+  out->prior = op_before(p, op, kernel);
+  if (out->prior == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: nothing leaves what op %s reads", plan_string(p, p->ops[op].name));
+  if (kernel == KERNEL_mla_attn) out->cut = op_before(p, op, KERNEL_attn_cut);
+  TRY(find_inputs(s, out->prior, &out->prior_inputs));
+  out->rows_max = min_u32(out->rows_max, p->ops[out->prior].rows_max);
+  return OK;
+}
+
 static status describe(const search *s, uint32_t op, audit_op *out) {
   const plan *p = s->plan;
   const plan_limits *limits = &p->header->limits;
-  *out = (audit_op){.op = op, .prior = AUDIT_NONE, .cut = AUDIT_NONE, .rows_max = min_u32(p->ops[op].rows_max, limits->max_batch_tokens)};
+  uint32_t first, end;
+  points_rows_of_op(p, op, &first, &end);
+  *out = (audit_op){.op = op, .prior = AUDIT_NONE, .cut = AUDIT_NONE, .quant = quant_of(p, op),
+                    .rows_max = min_u32(min_u32(p->ops[op].rows_max, limits->max_batch_tokens), end)};
   for (uint32_t i = s->points->first_of_op[op]; i < s->points->first_of_op[op + 1]; i++) TRY(add_input(&out->made, s->points->of_op[i]));
   TRY(find_inputs(s, op, &out->inputs));
-  bool is_fold = p->ops[op].kernel == KERNEL_mla_fold, of_pairs = has_pairs(s, &out->made) || has_pairs(s, &out->inputs);
-  if (is_fold || of_pairs) {
-    out->prior = op_before(p, op, is_fold ? (uint32_t)KERNEL_mla_attn : (uint32_t)KERNEL_moe_sort);
-    if (out->prior == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: nothing leaves what op %s reads", plan_string(p, p->ops[op].name));
-    if (is_fold) out->cut = op_before(p, op, KERNEL_attn_cut);
-    TRY(find_inputs(s, out->prior, &out->prior_inputs));
-    out->rows_max = min_u32(out->rows_max, p->ops[out->prior].rows_max);
+  if (out->quant != AUDIT_NONE) {
+    TRY(find_inputs(s, out->quant, &out->inputs));
+    out->rows_max = min_u32(out->rows_max, p->ops[out->quant].rows_max);
   }
+  const uint32_t prior = prior_kernel(s, op, out);
+  if (prior != KERNEL_COUNT) TRY(describe_prior(s, op, prior, out));
   out->reads_kv = has_kv(s, &out->inputs) || has_kv(s, &out->prior_inputs);
   out->of_logits = p->ops[op].rows_kind == ROWS_LOGITS;
   if (out->of_logits) out->rows_max = min_u32(out->rows_max, limits->max_logit_rows);
@@ -222,8 +279,13 @@ status audit_inputs_open(audit_inputs *self, const plan *p, const points *all, a
   return OK;
 }
 
+static double attention_flops(const mla_attn_args *a, uint32_t position) {
+  const double seen = a->list_max && position >= a->list_max ? a->list_max : position + 1.0;
+  return 2.0 * a->heads * seen * (2.0 * a->kv_lora_rank + a->rope_dim);
+}
+
 double audit_inputs_flops(const plan *p, const audit_op *op, uint32_t position) {
-  uint32_t at = p->ops[op->op].kernel == KERNEL_mla_fold ? op->prior : op->op;
+  const uint32_t kernel = p->ops[op->op].kernel, at = kernel == KERNEL_mla_fold || kernel == KERNEL_index_topk ? op->prior : op->op;
   switch (p->ops[at].kernel) {
     case KERNEL_gemm: {
       const gemm_args *a = args_of(p, at);
@@ -233,10 +295,19 @@ double audit_inputs_flops(const plan *p, const audit_op *op, uint32_t position) 
       const moe_gemm_args *a = args_of(p, at);
       return 2.0 * a->n * a->k * a->top_k;
     }
-    case KERNEL_mla_attn: {
-      const mla_attn_args *a = args_of(p, at);
-      return 2.0 * a->heads * (position + 1.0) * (2.0 * a->kv_lora_rank + a->rope_dim);
+    case KERNEL_fp8_gemm: {
+      const fp8_gemm_args *a = args_of(p, at);
+      return 2.0 * a->n * a->k;
     }
+    case KERNEL_fp8_moe_gemm: {
+      const fp8_moe_gemm_args *a = args_of(p, at);
+      return 2.0 * a->n * a->k * a->top_k;
+    }
+    case KERNEL_index_score: {
+      const index_score_args *a = args_of(p, at);
+      return position < a->topk ? 0 : 2.0 * a->heads * INDEX_DIM * (position + 1.0);
+    }
+    case KERNEL_mla_attn: return attention_flops(args_of(p, at), position);
     default: return 0;
   }
 }

@@ -19,14 +19,15 @@ typedef struct audit_list { /* numbers of points */
 
 typedef struct audit_op {
   uint32_t op;           /* in the plan                                                                              */
-  uint32_t prior;        /* the op that runs before it and makes no point: moe_sort, or split attention before its fold; or AUDIT_NONE */
+  uint32_t prior;        /* the op that runs before it and makes no point: moe_sort, split attention before its fold, index_score; or
+                            AUDIT_NONE */
   uint32_t cut;          /* attn_cut, where `prior` is split attention and reads what it lists; or AUDIT_NONE */
+  uint32_t quant;        /* act_quant, which runs between the inputs and it; or AUDIT_NONE */
   audit_list made;
   audit_list inputs, prior_inputs;
   bool of_logits;        /* its rows are logits rows                                                                 */
   bool reads_kv;         /* also the KV rows of all positions before                                                 */
   uint32_t rows_max;     /* token rows at once                                                                       */
-  uint32_t pad;
 } audit_op;
 
 typedef struct audit_inputs {
@@ -40,7 +41,8 @@ typedef struct audit_inputs {
 status audit_inputs_open(audit_inputs *self, const plan *p, const points *all, arena *host);
 
 /* Products and sums of one row of the op, at this position; 0: an op without products. gemm: 2 n k for every batch; experts: 2 n k for
- * each of the top_k rows; attention: 2 heads (position + 1) (2 kv_lora_rank + rope_dim). */
+ * each of the top_k rows; attention: 2 heads (2 kv_lora_rank + rope_dim) for every token that it sees; index_topk: 2 heads 128 for every
+ * key that is scored. */
 double audit_inputs_flops(const plan *p, const audit_op *op, uint32_t position);
 
 #endif

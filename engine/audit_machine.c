@@ -105,7 +105,7 @@ static void copy_row(audit_machine *self, uint32_t point, uint32_t row, const ui
   const point_place *place = &self->points->places[point];
   uint64_t at = 0;
   for (uint32_t pair = 0; pair < place->pairs; pair++) {
-    uint64_t start = place->offset + row_at(self, place, row, pair) * place->row_stride;
+    uint64_t start = points_row_offset(place, row_at(self, place, row, pair));
     for (uint32_t i = 0; i < place->segments; i++, at += place->segment_bytes) {
       uint64_t offset = start + i * place->segment_stride;
       if (from) exec_write(self->machine, place->region, offset, from + at, place->segment_bytes);
@@ -124,7 +124,7 @@ static void put_kv(audit_machine *self, const audit_list *list, const audit_requ
   for (uint32_t i = 0; i < list->count; i++) {
     const point_place *place = &self->points->places[list->point[i]];
     for (uint32_t r = 0; r < count && place->rows == POINT_KV; r++)
-      exec_write(self->machine, place->region, place->offset + r * place->row_stride, request->rows[r].values[list->point[i]],
+      exec_write(self->machine, place->region, points_row_offset(place, r), request->rows[r].values[list->point[i]],
                  place->segment_bytes);
   }
 }
@@ -201,8 +201,12 @@ double audit_machine_run(audit_machine *self, const audit_op *op, const audit_re
     read_pairs(self, &op->inputs);
     read_pairs(self, &op->made);
   }
+  if (op->quant != AUDIT_NONE) { /* what the rows were may lie where the op writes */
+    put_inputs(self, &op->inputs);
+    seconds += run_op(self, op->quant, false);
+  }
   if (!has_fold) poison_made(self, op);
-  put_inputs(self, &op->inputs); /* behind the poison: the residual stream is added to in place */
+  if (op->quant == AUDIT_NONE) put_inputs(self, &op->inputs); /* behind the poison: the residual stream is added to in place */
   seconds += run_op(self, op->op, op->of_logits);
   for (uint32_t r = 0; r < count; r++)
     for (uint32_t i = 0; i < op->made.count; i++) {

@@ -1,5 +1,6 @@
 /* audit_source.c - see audit_source.h. The trace is read front to back; the record that begins the next request is kept until asked for. */
 #include "audit_source.h"
+#include "kernels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,7 @@ static bool is_kept(const audit_source *self, uint32_t point, uint32_t position)
 /* Choices of a router lead the sort of its pairs: one that is no expert would lead it astray. */
 static status check_choices(const audit_source *self, const trace_record *r, const verbatim_point *point) {
   const uint32_t *choice = r->values;
-  for (uint32_t i = 0; point->type == VERBATIM_POINT_U32 && i < point->count; i++)
+  for (uint32_t i = 0; point->kernel == KERNEL_router && point->type == VERBATIM_POINT_U32 && i < point->count; i++)
     if (choice[i] >= self->want->experts)
       return FAIL(ERR_FORMAT, "%s: request %s, position %u, %s: expected numbers below %u, found %u", self->path, self->request.id,
                   r->position, point->name, self->want->experts, choice[i]);

@@ -84,6 +84,19 @@ static bench_cost mla_prefill_cost(const scope *s, const mla_prefill_args *a) {
                       .flops = 2.0 * a->heads * (double)seen * (double)(columns + a->v_dim)};
 }
 
+/* Every key of the contexts once, and the scores of the op's rows: a step's pieces share its keys. */
+static bench_cost index_score_cost(const scope *s, const index_score_args *a) {
+  uint64_t pairs = 0, rows = 0;
+  for (uint32_t i = a->row_first; i < s->step->token_count && i - a->row_first < a->row_count; i++) {
+    const bool is_scored = s->step->position[i] >= a->topk;
+    pairs += is_scored ? s->step->position[i] + 1ull : 0;
+    rows += is_scored;
+  }
+  return (bench_cost){.kv_bytes = rows ? s->step->kv_rows * (INDEX_DIM + 4) : 0,
+                      .activation_bytes = rows * a->heads * (INDEX_DIM + 4ull) + pairs * 4,
+                      .flops = 2.0 * a->heads * INDEX_DIM * (double)pairs};
+}
+
 static bench_cost router_cost(const scope *s, const router_args *a) {
   uint64_t bias = has_pointer(s, offsetof(router_args, bias)) ? 4ull * a->experts : 0;
   uint64_t sorted = a->sorts ? s->rows * a->top_k * 8 + (a->experts + 1ull) * 4 : 0;
@@ -113,8 +126,44 @@ static bench_cost row_digest_cost(const scope *s, const row_digest_args *a) {
   return (bench_cost){.activation_bytes = s->rows * (a->words * 4ull + 8)};
 }
 
+static bench_cost index_qk_cost(const scope *s, const index_qk_args *a) {
+  uint64_t rows = s->rows * (a->heads + 1ull);
+  return (bench_cost){.weight_bytes = 8ull * INDEX_DIM, .activation_bytes = rows * (INDEX_DIM * 5ull + 8) + s->rows * a->rope_dim * 4ull,
+                      .flops = (double)rows * (3.0 * a->rope_dim + 9.0 * INDEX_DIM) + 6.0 * (double)s->rows * INDEX_DIM};
+}
+
+/* Rows of at most topk scores are not read. */
+static bench_cost index_topk_cost(const scope *s, const index_topk_args *a) {
+  bench_cost cost = {0};
+  for (uint32_t i = a->row_first; i < s->step->token_count && i - a->row_first < a->row_count; i++)
+    cost.activation_bytes += (s->step->position[i] < a->topk ? 0 : 4 * (s->step->position[i] + 1ull)) + 4ull * a->topk;
+  return cost;
+}
+
 /* No row asks for it. */
 static bench_cost adjust_cost(const scope *s) { return (bench_cost){.activation_bytes = s->rows * sizeof(sample_param)}; }
+
+/* Of a row of n numbers: codes and scales. */
+static uint64_t code_bytes(uint64_t n) { return n + n / SCALE_COLUMNS * 4; }
+
+static bench_cost act_quant_cost(const scope *s, const act_quant_args *a) {
+  uint64_t rows = s->rows * a->rows_mul, elements = rows * a->columns;
+  return (bench_cost){.activation_bytes = elements * 2 + rows * code_bytes(a->columns), .flops = 2.0 * (double)elements};
+}
+
+static bench_cost fp8_gemm_cost(const scope *s, const fp8_gemm_args *a) {
+  return (bench_cost){.weight_bytes = (uint64_t)a->n * a->k + div_up(a->n, SCALE_COLUMNS) * (a->k / SCALE_COLUMNS) * 4,
+                      .activation_bytes = s->rows * (code_bytes(a->k) + result_bytes(a->n, a->y_kind)),
+                      .flops = 2.0 * (double)s->rows * a->n * a->k};
+}
+
+static bench_cost fp8_moe_gemm_cost(const scope *s, const fp8_moe_gemm_args *a) {
+  uint64_t pairs = s->rows * a->top_k, read = has_pointer(s, offsetof(fp8_moe_gemm_args, row_token)) ? s->rows : pairs;
+  uint64_t matrix = (uint64_t)a->n * a->k + div_up(a->n, SCALE_COLUMNS) * (a->k / SCALE_COLUMNS) * 4;
+  return (bench_cost){.weight_bytes = s->step->experts_used * matrix,
+                      .activation_bytes = read * code_bytes(a->k) + pairs * result_bytes(a->n, a->y_kind),
+                      .flops = 2.0 * (double)pairs * a->n * a->k};
+}
 
 bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step *step) {
   const void *args = p->args + op->args_offset;
@@ -135,6 +184,12 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_mla_expand: return mla_expand_cost(&s, args);
     case KERNEL_mla_prefill: return mla_prefill_cost(&s, args);
     case KERNEL_attn_cut: return (bench_cost){.activation_bytes = s.rows * sizeof(attn_tile)};
+    case KERNEL_act_quant: return act_quant_cost(&s, args);
+    case KERNEL_fp8_gemm: return fp8_gemm_cost(&s, args);
+    case KERNEL_fp8_moe_gemm: return fp8_moe_gemm_cost(&s, args);
+    case KERNEL_index_qk: return index_qk_cost(&s, args);
+    case KERNEL_index_score: return index_score_cost(&s, args);
+    case KERNEL_index_topk: return index_topk_cost(&s, args);
     case KERNEL_COUNT: break;
   }
   return (bench_cost){0};

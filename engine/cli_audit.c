@@ -30,7 +30,8 @@ static const char HELP[] =
   "  --threads N         of the CPU (all cores)\n"
   "  --json              one JSON object instead of the tables\n"
   "  --quiet             no progress\n\n"
-  "GFLOP/s: 2 n k for a row of a product, times its batches or experts; attention 2 heads (position + 1) (2 kv_lora_rank + rope_dim).\n"
+  "GFLOP/s: 2 n k for a row of a product, times its batches or experts; attention 2 heads (2 kv_lora_rank + rope_dim) for every\n"
+  "token seen; index_topk 2 heads 128 for every key scored.\n"
   "adjust and sample are not audited: a receipt holds what they gave, and verbatim verify replays it.\n"
   "Exit code: 0 when all rows checked are equal, 8 when any differs; what nothing could be checked of is an error.\n";
 

@@ -114,6 +114,7 @@ enum cuda_constant {
   CUDA_EVENT_UNTIMED = 2,           /* CU_EVENT_DISABLE_TIMING                             */
   CUDA_CAPTURE_THREAD = 1,          /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL                 */
   CUDA_LAUNCH_OVERLAPS = 6,         /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+  CUDA_TENSOR_U8 = 0,               /* CU_TENSOR_MAP_DATA_TYPE_UINT8                       */
   CUDA_TENSOR_BF16 = 9,             /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16                    */
   CUDA_TENSOR_SWIZZLE_128 = 3,      /* CU_TENSOR_MAP_SWIZZLE_128B                          */
   CUDA_TENSOR_L2_128 = 2,           /* CU_TENSOR_MAP_L2_PROMOTION_L2_128B                  */

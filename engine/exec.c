@@ -436,16 +436,20 @@ token_bias *exec_list(exec *self, uint32_t slot) {
   return self->lists + (uint64_t)slot * TOKEN_LIST_MAX;
 }
 
-void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
-  if (!self->options.poison) return;
-  const plan_model *model = &self->plan->header->model;
-  uint64_t page_bytes = 2ull * PAGE_TOKENS * (model->kv_lora_rank + model->rope_dim);
-  uint64_t layer_bytes = page_bytes * self->plan->header->limits.kv_pages, ids_bytes = 4ull * PAGE_TOKENS;
-  for (uint32_t layer = 0; layer < model->layers; layer++)
+/* Of tables in the KV region that lie one behind the other, what the pages have in each. */
+static void poison_pages(exec *self, uint64_t offset, uint32_t tables, uint64_t page_bytes, const uint32_t *pages, uint32_t count) {
+  const uint64_t kv_pages = self->plan->header->limits.kv_pages;
+  for (uint32_t nth = 0; nth < tables; nth++)
     for (uint32_t i = 0; i < count; i++)
-      poison_range(self, exec_address(self, REGION_KV, layer * layer_bytes + pages[i] * page_bytes), page_bytes);
-  for (uint32_t i = 0; i < count; i++)
-    poison_range(self, exec_address(self, REGION_KV, self->plan->header->io.history + pages[i] * ids_bytes), ids_bytes);
+      poison_range(self, exec_address(self, REGION_KV, offset + (nth * kv_pages + pages[i]) * page_bytes), page_bytes);
+}
+
+void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
+  const plan_header *header = self->plan->header;
+  if (!self->options.poison) return;
+  poison_pages(self, 0, header->model.layers, (uint64_t)PAGE_TOKENS * plan_kv_row_bytes(&header->model, &header->quant), pages, count);
+  poison_pages(self, header->io.history, 1, 4ull * PAGE_TOKENS, pages, count);
+  poison_pages(self, header->io.index, plan_indexers(&header->quant, header->model.layers), INDEX_PAGE_BYTES, pages, count);
 }
 
 /* The smallest ladder index that holds `tokens` rows, or rung_count. */

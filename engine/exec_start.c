@@ -97,7 +97,9 @@ static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char 
 
 /* On the GPU; the CPU machine's one function of an op can run all its probes. */
 static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe) {
-  return !self->options.device || self_check_is_for_form(probe, spec_value(self->plan, kernel, "SPEC_K_BLOCKS") > 0);
+  if (!self->options.device) return true;
+  return self_check_is_for_form(probe, spec_value(self->plan, kernel, "SPEC_K_BLOCKS") > 0) &&
+         self_check_is_for_heads(probe, spec_value(self->plan, kernel, "SPEC_HEADS"));
 }
 
 /* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */

@@ -400,10 +400,11 @@ static void finish(gpu *self, gpu_stream *stream, const char *op) {
 
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out) {
   static const unsigned int element_strides[4] = {1, 1, 1, 1};
+  const unsigned int type = shape->stride_bytes[0] == 1 ? CUDA_TENSOR_U8 : CUDA_TENSOR_BF16;
   const unsigned int promotion = shape->l2_bytes == 128 ? CUDA_TENSOR_L2_128 : CUDA_TENSOR_L2_256;
   void *address;
   memcpy(&address, &shape->address, sizeof address);
-  require(self, self->api.cuTensorMapEncodeTiled((cuda_tensor_map *)out->words, CUDA_TENSOR_BF16, shape->dims, address,
+  require(self, self->api.cuTensorMapEncodeTiled((cuda_tensor_map *)out->words, type, shape->dims, address,
                                                  (const uint64_t *)shape->extent, (const uint64_t *)shape->stride_bytes + 1, shape->box,
                                                  element_strides, 0, shape->swizzled ? CUDA_TENSOR_SWIZZLE_128 : 0, promotion, 0),
           op);

@@ -38,6 +38,12 @@ enum {
   POINTERS_mla_expand = offsetof(mla_expand_args, n) / 8,
   POINTERS_mla_prefill = offsetof(mla_prefill_args, heads) / 8,
   POINTERS_attn_cut = offsetof(attn_cut_args, heads) / 8,
+  POINTERS_act_quant = offsetof(act_quant_args, rows_kind) / 8,
+  POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
+  POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
+  POINTERS_index_qk = offsetof(index_qk_args, q_stride) / 8,
+  POINTERS_index_score = offsetof(index_score_args, heads) / 8,
+  POINTERS_index_topk = offsetof(index_topk_args, topk) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -59,6 +65,12 @@ enum {
   OPTIONAL_mla_expand = 0,
   OPTIONAL_mla_prefill = 0,
   OPTIONAL_attn_cut = 0,
+  OPTIONAL_act_quant = 0,
+  OPTIONAL_fp8_gemm = 0,
+  OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
+  OPTIONAL_index_qk = 0,
+  OPTIONAL_index_score = 0,
+  OPTIONAL_index_topk = 0,
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},
@@ -284,6 +296,7 @@ static status check_io(const check *c) {
     {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
     {"prompt_tiles", io->prompt_tiles, is_fast ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, is_fast ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
+    {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;

@@ -98,6 +98,7 @@ typedef struct plan_io { /* byte offsets of what the host writes and reads, from
   uint64_t history;     /* KV: i32 [kv_pages][64]                            */
   uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; fast-prefill, else 0 */
   uint64_t contexts;    /* STEP: step_context [max_seqs]; fast-prefill, else 0 */
+  uint64_t index;       /* KV: [layers with an indexer][kv_pages][INDEX_PAGE_BYTES]; 0 without */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
@@ -212,7 +213,7 @@ typedef struct plan_header {
 } plan_header;
 
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 152 && sizeof(plan_tensor) == 48, "layout");
+_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 160 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
@@ -229,12 +230,21 @@ static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_qua
   return (model->kv_lora_rank + model->rope_dim) * 2;
 }
 
+/* Of the layers below this one, how many have an indexer: the place of its own among their pages. */
+static inline uint32_t plan_indexers(const plan_quant *quant, uint32_t layer) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < layer; i++) count += plan_has_indexer(quant, i) != 0;
+  return count;
+}
+
+/* Bytes of the pages of all indexers. */
+static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers, uint32_t kv_pages) {
+  return (uint64_t)plan_indexers(quant, layers) * kv_pages * INDEX_PAGE_BYTES;
+}
+
 /* Bytes of a page of 64 tokens in all layers, but for its history. */
 static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant) {
-  uint64_t bytes = (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant);
-  for (uint32_t i = 0; i < model->layers; i++)
-    if (plan_has_indexer(quant, i)) bytes += INDEX_PAGE_BYTES;
-  return bytes;
+  return (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, model->layers, 1);
 }
 
 #endif

@@ -26,6 +26,7 @@ typedef struct output { /* one of an op, in numbers of its type; what is 0 is 1,
   enum point_rows rows;
   uint32_t type;
   uint64_t row_stride, columns;
+  uint64_t page_stride; /* POINT_KV; 0: rows of all pages are as far apart */
   uint64_t segments, segment_stride;
   uint32_t pairs;
   const char *what;     /* behind the op's name, or null    */
@@ -87,15 +88,19 @@ static status find_place(const maker *m, const output *o, const plan_fixup *f, p
   uint64_t size = number_bytes(o->type), segment_stride = times(o->segment_stride, size), segment_bytes = times(o->columns, size);
   uint64_t numbers = times(times(o->columns, o->segments), o->pairs), stride = times(o->row_stride, size);
   uint64_t span = plus(times(o->segments - 1, segment_stride), segment_bytes), rows = row_count(m, o->rows, o->pairs);
+  uint64_t page_stride = times(o->page_stride ? o->page_stride : times(o->row_stride, PAGE_TOKENS), size);
   uint32_t region = o->rows == POINT_KV ? REGION_KV : REGION_WORK;
   if (f->region != region || numbers == 0 || numbers > UINT32_MAX || o->segments > UINT32_MAX || rows == 0)
     return FAIL(ERR_FORMAT, "plan op %s: expected rows of numbers in region %u, found %llu numbers in region %u", name_of(m), region,
                 (unsigned long long)numbers, f->region);
   *place = (point_place){.rows = o->rows, .region = region, .offset = plus(f->offset, times(o->first, size)), .row_stride = stride,
-                         .segments = (uint32_t)o->segments, .pairs = o->pairs, .segment_stride = o->segments > 1 ? segment_stride : 0,
-                         .segment_bytes = segment_bytes, .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0,
+                         .page_stride = o->rows == POINT_KV ? page_stride : 0, .segments = (uint32_t)o->segments, .pairs = o->pairs,
+                         .segment_stride = o->segments > 1 ? segment_stride : 0, .segment_bytes = segment_bytes,
+                         .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0,
                          .rows_kind = op_of(m)->rows_kind};
-  return check_inside(m, region, place->offset, plus(times(rows - 1, stride), span));
+  uint64_t last = times(rows - 1, stride);
+  if (o->rows == POINT_KV) last = plus(times(m->plan->header->limits.kv_pages - 1ull, page_stride), times(PAGE_TOKENS - 1, stride));
+  return check_inside(m, region, place->offset, plus(last, span));
 }
 
 /* === Points ================================================================================================================= */
@@ -116,7 +121,7 @@ static status make_name(maker *m, const char *what, const char *instead, const c
 
 static bool is_same_place(const point_place *a, const point_place *b) {
   return a->rows == b->rows && a->region == b->region && a->offset == b->offset && a->row_stride == b->row_stride &&
-         a->segments == b->segments && a->pairs == b->pairs && a->segment_stride == b->segment_stride &&
+         a->page_stride == b->page_stride && a->segments == b->segments && a->pairs == b->pairs && a->segment_stride == b->segment_stride &&
          a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row && a->rows_kind == b->rows_kind;
 }
 
@@ -179,8 +184,13 @@ static status add_qkv_rope(maker *m, const qkv_rope_args *a) {
   TRY(add(m, (output){FIELD(qkv_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
   TRY(add(m, (output){FIELD(qkv_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
                       .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"}));
-  TRY(add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = VERBATIM_POINT_BF16, .row_stride = row, .columns = row,
-                      .what = "kv"}));
+  const bool is_bf16 = a->kv_format == KV_BF16; /* rows of other formats as words */
+  const uint64_t kv_bytes = KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, (uint64_t)a->rope_dim);
+  const uint64_t kv_numbers = is_bf16 ? row : kv_bytes / 4;
+  if (kv_bytes % 4 != 0)
+    return FAIL(ERR_FORMAT, "plan op %s: expected KV rows of whole words, found %llu bytes", name_of(m), (unsigned long long)kv_bytes);
+  TRY(add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = is_bf16 ? VERBATIM_POINT_BF16 : VERBATIM_POINT_U32,
+                      .row_stride = kv_numbers, .columns = kv_numbers, .what = "kv"}));
   if (!a->absorbs) return OK;
   return add(m, (output){FIELD(qkv_rope, q_latent), .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
                          .columns = a->kv_lora_rank, .segments = a->heads, .segment_stride = row, .instead = "absorb"});
@@ -237,6 +247,49 @@ static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
                          .pairs = a->top_k});
 }
 
+static status add_fp8_gemm(maker *m, const fp8_gemm_args *a) {
+  return add(m, (output){FIELD(fp8_gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
+                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind)});
+}
+
+static status add_fp8_moe_gemm(maker *m, const fp8_moe_gemm_args *a) {
+  TRY(check_pairs(m, a->top_k));
+  uint32_t columns = columns_of(a->n, a->y_kind);
+  return add(m, (output){FIELD(fp8_moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns,
+                         .columns = columns, .pairs = a->top_k});
+}
+
+#define CODE_WORDS (INDEX_DIM / 4) /* codes are seen as words of four */
+
+static status add_index_qk(maker *m, const index_qk_args *a) {
+  const uint64_t words = (uint64_t)a->heads * CODE_WORDS;
+  const output q = {FIELD(index_qk, q_codes), .type = VERBATIM_POINT_U32, .row_stride = words, .columns = words, .what = "q"};
+  const output w = {FIELD(index_qk, w_out), .type = VERBATIM_POINT_F32, .row_stride = a->heads, .columns = a->heads, .what = "w"};
+  output k = {FIELD(index_qk, cache), .rows = POINT_KV, .type = VERBATIM_POINT_U32, .row_stride = CODE_WORDS, .columns = CODE_WORDS,
+              .page_stride = INDEX_PAGE_BYTES / 4, .what = "k"};
+  TRY(add(m, q));
+  TRY(add(m, w));
+  TRY(add(m, k));
+  k.type = VERBATIM_POINT_F32;
+  k.first = PAGE_TOKENS * CODE_WORDS; /* behind the codes of a page */
+  k.row_stride = k.columns = 1;
+  k.what = "k_scale";
+  return add(m, k);
+}
+
+static status add_index_topk(maker *m, const index_topk_args *a) {
+  return add(m, (output){FIELD(index_topk, lists), .type = VERBATIM_POINT_U32, .row_stride = a->topk, .columns = a->topk});
+}
+
+void points_rows_of_op(const plan *p, uint32_t op, uint32_t *first, uint32_t *end) {
+  *first = 0;
+  *end = UINT32_MAX;
+  if (p->ops[op].kernel != KERNEL_index_topk) return;
+  const index_topk_args *a = (const void *)(p->args + p->ops[op].args_offset);
+  *first = a->row_first;
+  *end = a->row_count < UINT32_MAX - a->row_first ? a->row_first + a->row_count : UINT32_MAX;
+}
+
 static status add_adjust(maker *m, const adjust_args *a) {
   return add(m, (output){FIELD(adjust, adjusted), .rows = POINT_LOGITS, .type = VERBATIM_POINT_F32, .row_stride = a->vocab,
                          .columns = a->vocab});
@@ -263,7 +316,13 @@ static status add_op(maker *m) {
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_mla_prefill: return add_mla_prefill(m, args);
     case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */
+    case KERNEL_fp8_gemm: return add_fp8_gemm(m, args);
+    case KERNEL_fp8_moe_gemm: return add_fp8_moe_gemm(m, args);
+    case KERNEL_act_quant: break; /* what follows from the rows before it alone */
     case KERNEL_attn_cut: break; /* who does what: no numbers */
+    case KERNEL_index_score: break; /* rows as long as a context: the lists made of them are a point */
+    case KERNEL_index_qk: return add_index_qk(m, args);
+    case KERNEL_index_topk: return add_index_topk(m, args);
     case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
   }
   return OK;

@@ -23,6 +23,7 @@ typedef struct point_place { /* where its rows lie: segments x segment_bytes, fr
   uint32_t region;
   uint64_t offset;           /* of row 0, bytes in the region   */
   uint64_t row_stride;       /* bytes                           */
+  uint64_t page_stride;      /* POINT_KV: bytes from a page's first row to the next one's */
   uint32_t segments;         /* POINT_PAIRS: 1                  */
   uint32_t pairs;            /* POINT_PAIRS: top_k, else 1      */
   uint64_t segment_stride, segment_bytes;
@@ -47,6 +48,15 @@ status points_open(points *self, const plan *p, arena *host);
 static inline uint64_t points_span(const point_place *place) {
   return (place->segments - 1) * place->segment_stride + place->segment_bytes;
 }
+
+/* Where row `row` of the table begins, bytes in the region. POINT_KV: of page row / 64. */
+static inline uint64_t points_row_offset(const point_place *place, uint64_t row) {
+  if (place->rows != POINT_KV) return place->offset + row * place->row_stride;
+  return place->offset + row / PAGE_TOKENS * place->page_stride + row % PAGE_TOKENS * place->row_stride;
+}
+
+/* Token rows first .. end - 1 of a step are those that the op makes its points of, as far as the step has them. */
+void points_rows_of_op(const plan *p, uint32_t op, uint32_t *first, uint32_t *end);
 
 /* Bytes of a packed row: count numbers of its type. */
 uint64_t points_row_bytes(const verbatim_point *point);

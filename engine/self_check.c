@@ -44,7 +44,13 @@ bool self_check_is_for_form(uint32_t index, bool is_few) {
   const probe_row *row = row_at(index);
   if (row->kernel == KERNEL_qkv_rope) return self_check_cases_absorb(row->form) == is_few;
   if (row->kernel == KERNEL_mla_fold) return self_check_cases_lift(row->form) == is_few;
+  if (row->kernel == KERNEL_fp8_moe_gemm) return is_few || !self_check_cases_fp8_gather(row->form);
   return is_few || row->kernel != KERNEL_moe_gemm || !self_check_cases_gather(row->form);
+}
+
+bool self_check_is_for_heads(uint32_t index, uint32_t heads) {
+  const probe_row *row = row_at(index);
+  return row->kernel != KERNEL_index_score || self_check_cases_index_heads(row->form) == heads;
 }
 
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {

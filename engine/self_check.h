@@ -33,6 +33,9 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
 /* Whether a kernel with or without the form for few rows can run it: only that gathers rows, and only it has qkv_rope's products. */
 bool self_check_is_for_form(uint32_t index, bool is_few);
 
+/* Whether a kernel of index_score for so many heads of the indexer can run it; all that are not of that op. */
+bool self_check_is_for_heads(uint32_t index, uint32_t heads);
+
 /* Writes the probe's image, SELF_CHECK_BYTES aligned to 256 bytes, and its launch; address: where the machine will have the image. */
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch);
 

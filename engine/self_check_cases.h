@@ -15,10 +15,13 @@ typedef struct self_check_image {
 typedef void self_check_build_case(self_check_image *image);
 
 /* self_check_cases_<stem>: the probes of an op. */
-/* Whether the form of the probe of moe_gemm gathers, and whether that of qkv_rope has products. */
+/* Whether the form of the probe of moe_gemm, or of fp8_moe_gemm, gathers, and whether that of qkv_rope has products. */
 bool self_check_cases_gather(uint32_t form);
+bool self_check_cases_fp8_gather(uint32_t form);
 bool self_check_cases_absorb(uint32_t form);
 bool self_check_cases_lift(uint32_t form);
+/* Of index_score: heads of the indexer. */
+uint32_t self_check_cases_index_heads(uint32_t form);
 
 #define KERNEL(stem) self_check_build_case self_check_cases_##stem;
 #include "../kernels_src/kernels.def"

@@ -120,7 +120,7 @@ static void see_chosen(watch *self, uint32_t number, uint32_t count) {
   uint32_t runs = 0;
   for (uint32_t i = 0; i < count; i++)
     for (uint32_t pair = 0; pair < place->pairs; pair++)
-      self->offsets[runs++] = place->offset + row_number(self, place, self->chosen[i].row, pair) * place->row_stride;
+      self->offsets[runs++] = points_row_offset(place, row_number(self, place, self->chosen[i].row, pair));
   exec_read_rows(self->machine, place->region, self->offsets, runs, span, self->slice);
   for (uint32_t i = 0; i < count; i++) see_row(self, number, &self->chosen[i], self->slice + i * place->pairs * span);
 }
@@ -149,13 +149,14 @@ static bool choose(const watch *self, uint32_t number, uint32_t row, chosen *out
   return out->digest || out->values || (self->fault && must_be_finite(point));
 }
 
-static void see_point(watch *self, uint32_t number) {
+/* Of the rows from `first` to `end`. */
+static void see_point(watch *self, uint32_t number, uint32_t first, uint32_t end) {
   const point_place *place = &self->points.places[number];
   uint64_t most = self->slice_bytes / (points_span(place) * place->pairs);
   uint32_t count = 0;
   if (place->rows == POINT_PAIRS)
     exec_read(self->machine, REGION_WORK, place->pair_row, self->pair_row, sizeof(uint32_t) * self->row_count * place->pairs);
-  for (uint32_t row = 0; row < self->row_count; row++) {
+  for (uint32_t row = first; row < min_u32(end, self->row_count); row++) {
     if (!choose(self, number, row, &self->chosen[count])) continue;
     if (++count < ROWS_AT_ONCE && count < most) continue;
     see_chosen(self, number, count);
@@ -166,7 +167,10 @@ static void see_point(watch *self, uint32_t number) {
 
 static void see_op(void *context, uint32_t op) {
   watch *self = context;
-  for (uint32_t i = self->points.first_of_op[op]; i < self->points.first_of_op[op + 1]; i++) see_point(self, self->points.of_op[i]);
+  uint32_t first, end;
+  points_rows_of_op(self->plan, op, &first, &end);
+  for (uint32_t i = self->points.first_of_op[op]; i < self->points.first_of_op[op + 1]; i++)
+    see_point(self, self->points.of_op[i], first, end);
 }
 
 /* === The step =============================================================================================================== */

@@ -1,11 +1,11 @@
-/* few.cuh - products of few token rows at the speed of memory, shared by gemm and moe_gemm.
+/* few.cuh - products of few token rows at the speed of memory, shared by gemm, moe_gemm and, with few_scaled.cuh, those of e4m3 numbers.
  *
  * A tile is SPEC_TILE_N weight rows (8 to 64, so that tiles fill all multiprocessors evenly) times SPEC_TILE_ROWS token rows; a block
  * walks over its tiles through one ring that never drains. The weights are the 64-row operand: where a tile has fewer, the other
  * rows are whatever lies behind it, and their results are dropped, as are those of token columns that do not exist. Six warps: four
  * multiply, one thread copies weights, which no kernel of the step writes, before ptx_grid_wait, and one warp copies token rows, so
  * that these never wait behind weights. One fp32 accumulator per output, k ascending in steps of 16: every output is H16.
- * A stage of the ring holds SPEC_K_BLOCKS times 64 k of both operands; boxes of 64 k by tensor map, 128-byte swizzle. With
+ * A stage of the ring holds SPEC_K_BLOCKS times 64 k (of e4m3 128) of both operands; boxes of as many by tensor map, 128-byte swizzle. With
  * SPEC_TILE_ROWS 1 the token row is copied as it is, without map and swizzle: a row of eight tokens of which seven are zeros costs more
  * than eight real ones. Read next: gemm_few.cuh, moe_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_CUH
@@ -20,7 +20,12 @@ static_assert(SPEC_K_BLOCKS >= 1 && SPEC_K_BLOCKS <= 16 && SPEC_THREADS >= 192 &
 
 #define FEW_COLUMNS (SPEC_TILE_ROWS < 8u ? 8u : SPEC_TILE_ROWS) /* of the multiplication */
 #define FEW_ACCUMULATORS (FEW_COLUMNS / 2)
-#define FEW_X_BLOCK (SPEC_TILE_ROWS * 128u) /* bytes of 64 k */
+#ifdef FEW_SCALED
+#define FEW_BLOCK_K 128u
+#else
+#define FEW_BLOCK_K 64u
+#endif
+#define FEW_X_BLOCK (SPEC_TILE_ROWS * 128u) /* bytes of FEW_BLOCK_K */
 #define FEW_W_BLOCK (SPEC_TILE_N * 128u)
 #define FEW_X_RING ((SPEC_STAGES * SPEC_K_BLOCKS * FEW_X_BLOCK + 1023u) & ~1023u)
 #define FEW_W_RING (SPEC_STAGES * SPEC_K_BLOCKS * FEW_W_BLOCK)
@@ -50,14 +55,14 @@ NUM void few_next(few_ring &r) {
 }
 
 /* By all threads, once. A stage is full when W and X have announced their bytes and these have come, empty when four warps have left it.
- * x_arrivals: of X, where threads copy it. */
-NUM few_ring few_start(const void *shared, const tensor_maps &maps, u32 x_arrivals) {
+ * x_arrivals: of X, where threads copy it, w_arrivals of W. */
+NUM few_ring few_start(const void *shared, const tensor_maps &maps, u32 x_arrivals, u32 w_arrivals = 1u) {
   const few_ring r = {few_base(shared), 0, 0};
   if (threadIdx.x == 0) {
     ptx_fetch_map(&maps.w);
     if (SPEC_TILE_ROWS > 1u) ptx_fetch_map(&maps.x);
     for (u32 stage = 0; stage < SPEC_STAGES; stage++) {
-      ptx_barrier_init(r.base + stage * 16u, 1u + x_arrivals);
+      ptx_barrier_init(r.base + stage * 16u, w_arrivals + x_arrivals);
       ptx_barrier_init(few_empty(r, stage), 4);
     }
     ptx_barrier_ready();
@@ -66,7 +71,7 @@ NUM few_ring few_start(const void *shared, const tensor_maps &maps, u32 x_arriva
   return r;
 }
 
-/* One thread: the rows of a tile's weights, which are read once, or of its tokens, from `row` of a matrix on, `blocks` times 64 k.
+/* One thread: the rows of a tile's weights, which are read once, or of its tokens, from `row` of a matrix on, `blocks` times FEW_BLOCK_K.
  * paced: the ring is filled no faster than 44 bytes a cycle at first, three times what the memory gives to all. */
 NUM void few_copy(few_ring &r, const tensor_map *map, bool weights, u32 row, u32 matrix, u32 blocks, bool paced = false) {
   const u64 policy = weights ? ptx_once() : ptx_often();
@@ -75,7 +80,7 @@ NUM void few_copy(few_ring &r, const tensor_map *map, bool weights, u32 row, u32
     const u32 count = few_least(SPEC_K_BLOCKS, blocks - block), to = weights ? few_w(r) : few_x(r);
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     ptx_barrier_expect(few_full(r), count * bytes);
-    for (u32 i = 0; i < count; i++) ptx_copy_box(to + i * bytes, map, (block + i) * 64u, row, matrix, few_full(r), policy);
+    for (u32 i = 0; i < count; i++) ptx_copy_box(to + i * bytes, map, (block + i) * FEW_BLOCK_K, row, matrix, few_full(r), policy);
     if (paced && r.parity == 0) ptx_pause(count * bytes / 44u);
     few_next(r);
   }

@@ -23,7 +23,7 @@
 #include "many_store.cuh"
 
 typedef struct many_ring {
-  u32 stages, full, empty, turn; /* shared addresses: the ring, its barriers, where results are turned */
+  u32 stages, full, empty, turn, scales; /* shared addresses: the ring, its barriers, where results are turned, scales of the stages */
   u32 stage, parity;
 } many_ring;
 
@@ -50,11 +50,11 @@ NUM void many_advance(many_ring &r) {
 /* By all threads, before ptx_grid_wait. */
 NUM many_ring many_start(const void *shared) {
   const u32 base = (ptx_shared(shared) + 1023u) & ~1023u, turn = base + SPEC_STAGES * MANY_STAGE_BYTES;
-  const u32 full = turn + MANY_CONSUMERS * MANY_CHUNK * 128u;
-  const many_ring r = {base, full, full + SPEC_STAGES * 8u, turn, 0, 0};
+  const u32 scales = turn + MANY_CONSUMERS * MANY_CHUNK * 128u, full = scales + SPEC_STAGES * MANY_SCALE_BYTES;
+  const many_ring r = {base, full, full + SPEC_STAGES * 8u, turn, scales, 0, 0};
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < SPEC_STAGES; i++) {
-      ptx_barrier_init(many_full(r, i), 2u);
+      ptx_barrier_init(many_full(r, i), MANY_SCALED ? 4u : 2u);
       ptx_barrier_init(many_empty(r, i), MANY_CONSUMERS * 4u * MANY_SHARERS);
     }
     ptx_barrier_ready();
@@ -92,7 +92,10 @@ NUM void many_tokens(const WORK &work, const many_ring &r, const tensor_map *map
       ptx_take_box(to + i * 128u, map, k, work.x_first(tile, i), work.x_matrix(tile, i), full);
 }
 
-/* Blocks of 64 k of the next stage, of those that are left. */
+/* Cycles of a block of k, as the shared memory takes them for a tile of this width: 128 bytes written or read a cycle. */
+NUM u32 many_cycles(u32 width) { return SPEC_TILE_N + width + (MANY_SCALED ? width : SPEC_TILE_N) + SPEC_TILE_N * width / 64u; }
+
+/* Blocks of k of the next stage, of those that are left. */
 NUM u32 many_blocks(u32 left) { return left < SPEC_DEPTH ? left : SPEC_DEPTH; }
 
 /* Two threads of the filling warpgroup, of which each announces what it copies. The one for weights, which no kernel of the step writes,
@@ -100,13 +103,13 @@ NUM u32 many_blocks(u32 left) { return left < SPEC_DEPTH ? left : SPEC_DEPTH; }
 template <class WORK> NUM void many_fill_weights(WORK &work, many_ring r, const tensor_map *map, bool silu, u32 k_end) {
   many_tile tile;
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters())
-    for (u32 k = 0; k < k_end; k += SPEC_DEPTH * 64u, many_advance(r)) {
-      const u32 blocks = many_blocks((k_end - k) / 64u);
+    for (u32 k = 0; k < k_end; k += SPEC_DEPTH * MANY_K, many_advance(r)) {
+      const u32 blocks = many_blocks((k_end - k) / MANY_K);
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       ptx_barrier_expect(many_full(r, r.stage), blocks * MANY_W_BYTES);
 #pragma unroll
       for (u32 i = 0; i < SPEC_DEPTH; i++)
-        if (i < blocks) many_weights(r, map, tile, silu, work.a.n / 16u, k + i * 64u, i);
+        if (i < blocks) many_weights(r, map, tile, silu, work.a.n / 16u, k + i * MANY_K, i);
     }
 }
 
@@ -114,13 +117,13 @@ template <class WORK> NUM void many_fill_tokens(WORK &work, many_ring r, const t
   many_tile tile;
   ptx_grid_wait();
   for (u32 item = many_cluster(); work.find(item, tile); item += many_clusters())
-    for (u32 k = 0; k < k_end; k += SPEC_DEPTH * 64u, many_advance(r)) {
-      const u32 blocks = many_blocks((k_end - k) / 64u);
+    for (u32 k = 0; k < k_end; k += SPEC_DEPTH * MANY_K, many_advance(r)) {
+      const u32 blocks = many_blocks((k_end - k) / MANY_K);
       ptx_barrier_wait(many_empty(r, r.stage), r.parity ^ 1u);
       ptx_barrier_expect(many_full(r, r.stage), blocks * ((tile.width + MANY_BOX - 1u) / MANY_BOX * MANY_BOX * 128u));
 #pragma unroll
       for (u32 i = 0; i < SPEC_DEPTH; i++)
-        if (i < blocks) many_tokens(work, r, map, tile, k + i * 64u, i);
+        if (i < blocks) many_tokens(work, r, map, tile, k + i * MANY_K, i);
     }
 }
 
@@ -141,67 +144,14 @@ NUM void many_leave(u32 left, u32 stage) {
   else ptx_barrier_arrive(left + stage * 8u);
 }
 
-/* acc = the H16 sums over k of a tile of this width. meanwhile: what there is to do beside the first multiplication. */
-template <u32 WIDTH, class MEANWHILE>
-NUM void many_product(many_sums &acc, many_ring &r, u32 group, u32 width, u32 blocks, MEANWHILE meanwhile) {
-  if constexpr (WIDTH > MANY_STEP) {
-    if (width < WIDTH) {
-      many_product<WIDTH - MANY_STEP>(acc, r, group, width, blocks, meanwhile);
-      return;
-    }
-  }
-  const u32 left = many_left(r);
-  u32 before = r.stage;
-  for (u32 block = 0; block < blocks; block += SPEC_DEPTH) {
-    const u32 at = r.stages + r.stage * MANY_STAGE_BYTES;
-    ptx_barrier_wait(many_full(r, r.stage), r.parity);
-    u64 w = ptx_operand(PTX_SWIZZLED, at + group * 8192u), x = ptx_operand(PTX_SWIZZLED, at + SPEC_DEPTH * MANY_W_BYTES);
-    if (SPEC_DEPTH == 1u || blocks - block >= SPEC_DEPTH) {
-      ptx_multiply_fence();
-#pragma unroll
-      for (u32 i = 0; i < 4u * SPEC_DEPTH; i++)
-        ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + i / 4u * (MANY_W_BYTES / 16u) + i % 4u * 2u,
-                     x + i / 4u * (MANY_X_BYTES / 16u) + i % 4u * 2u);
-      ptx_multiply_commit();
-    } else {
-#pragma unroll 1
-      for (u32 i = block; i < blocks; i++) {
-        ptx_multiply_fence();
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) ptx_multiply(reinterpret_cast<f32(&)[WIDTH / 2u]>(acc), w + j * 2u, x + j * 2u);
-        ptx_multiply_commit();
-        w += MANY_W_BYTES / 16u;
-        x += MANY_X_BYTES / 16u;
-      }
-    }
-    if (block == 0) meanwhile();
-    PTX_MULTIPLY_WAIT(1); /* the stage before this one is done: it may be filled */
-    if (block > 0) many_leave(left, before);
-    before = r.stage;
-    many_advance(r);
-  }
-  PTX_MULTIPLY_WAIT(0);
-  many_leave(left, before);
-}
-
-/* A multiplying warpgroup. */
-template <class WORK> NUM void many_multiply(WORK &work, many_ring r, const u8 *shared, u32 k) {
-  const u32 group = ptx_uniform(threadIdx.x / 128u) - 1u, turn = r.turn + group * MANY_CHUNK * 128u;
-  u32 item = many_cluster();
-  many_tile tile, next;
-  ptx_grid_wait();
-  for (bool more = work.find(item, tile); more; tile = next) {
-    item += many_clusters();
-    many_sums acc;
-#pragma unroll
-    for (u32 i = 0; i < MANY_ACCUMULATORS; i++) acc[i] = 0.0f;
-    many_product<SPEC_TILE_ROWS>(acc, r, group, tile.width, k / 64u, [&] { more = work.find(item, next); });
-    many_store(acc, work.result(tile), tile, group, shared, turn);
-  }
-}
+#if MANY_SCALED
+#include "many_scaled.cuh"
+#else
+#include "many_plain.cuh"
+#endif
 
 /* Everything behind the start: who fills, who multiplies. */
-template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, const u8 *shared) {
+template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const tensor_maps &maps, u8 *shared) {
   const u32 warp = ptx_uniform(threadIdx.x / 32u);
   if (warp < 4u) {
 #if SPEC_TILE_N != 64 && SPEC_TILE_ROWS > 96
@@ -209,6 +159,9 @@ template <class WORK> NUM void many_run(WORK &work, const many_ring &r, const te
 #endif
     if (warp == 0 && ptx_elect()) many_fill_weights(work, r, &maps.w, work.a.y_kind == Y_SILU, work.a.k);
     if (warp == 1 && ptx_elect()) many_fill_tokens(work, r, &maps.x, work.a.k);
+#if MANY_SCALED
+    if (warp >= 2u) many_fill_scales(work, r, shared);
+#endif
   } else {
 #if SPEC_TILE_N != 64 && SPEC_TILE_ROWS > 96
     PTX_REGISTERS_MORE(216);

@@ -7,21 +7,25 @@
 #define VERBATIM_MANY_STORE_CUH
 #include "ptx.cuh"
 
+#ifndef MANY_SCALED
+#define MANY_SCALED 0u /* 1: numbers are e4m3 with scales, and token rows the 64-row operand: many_scaled.cuh */
+#endif
+#define MANY_K (MANY_SCALED ? 128u : 64u) /* numbers in 128 bytes: a block of k */
 #ifdef SPEC_CLUSTER_ROWS /* of gemm: tiles of less than 256 rows are never narrower */
-#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : 16u)
+#define MANY_STEP (SPEC_TILE_ROWS < 256u ? SPEC_TILE_ROWS : MANY_SCALED ? 128u : 16u)
 #else
 #define SPEC_CLUSTER_ROWS 1u
-#define MANY_STEP 16u
+#define MANY_STEP (MANY_SCALED ? 64u : 16u)
 #endif
 #ifndef SPEC_DEPTH
 #define SPEC_DEPTH 1u
 #endif
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define MANY_BESIDE (SPEC_CLUSTER / SPEC_CLUSTER_ROWS) /* blocks of a cluster that have the same tokens */
-#define MANY_CONSUMERS (SPEC_TILE_N / 64u) /* warpgroups that multiply, each 64 weight rows */
+#define MANY_CONSUMERS (SPEC_THREADS / 128u - 1u) /* warpgroups that multiply */
 #define MANY_BOX (MANY_STEP > 16u ? MANY_STEP / MANY_BESIDE : SPEC_TILE_ROWS > 128u ? 32u : 16u) /* token rows that one copy brings */
 #define MANY_ACCUMULATORS (SPEC_TILE_ROWS / 2u)
-#define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of 64 k */
+#define MANY_W_BYTES (SPEC_TILE_N * 128u) /* of a block of k */
 #define MANY_X_BYTES (SPEC_TILE_ROWS * 128u)
 #define MANY_STAGE_BYTES (SPEC_DEPTH * (MANY_W_BYTES + MANY_X_BYTES))
 /* Token rows that a warpgroup turns in shared memory at a time. */
@@ -33,11 +37,12 @@
 #define NUM_MEMBER
 #endif
 #define MANY_BARRIER_BYTES 256u
+#define MANY_SCALE_BYTES (MANY_SCALED ? SPEC_TILE_ROWS * 4u + 16u : 0u) /* of a stage: of its token rows, and of its weights */
 
 static_assert(SPEC_TILE_N == 64 || SPEC_TILE_N == 128, "weight rows of one or two warpgroups");
 static_assert(SPEC_TILE_ROWS % 16u == 0 && SPEC_TILE_ROWS <= 256 && MANY_BOX % 8 == 0, "token rows: widths of ptx_multiply");
 static_assert(SPEC_TILE_N / SPEC_CLUSTER_ROWS % 16 == 0, "weight rows: whole groups of the operand, of gate and up");
-static_assert(SPEC_THREADS == 128u * (1u + MANY_CONSUMERS), "one warpgroup fills");
+static_assert(MANY_CONSUMERS == (MANY_SCALED && SPEC_TILE_ROWS > 64 ? 2u : SPEC_TILE_N / 64u), "one warpgroup fills, others have 64 rows");
 static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 16, "barriers have 256 bytes");
 
 typedef struct many_tile {

@@ -1,8 +1,4 @@
-/* moe_gemm_many.cuh - moe_gemm for many rows an expert, which stand in sorted order, in the form of many.cuh.
- *
- * Grid: any number of clusters along y; the best is one block per multiprocessor. Every block makes the same list of tiles: an expert's
- * rows are cut into as few tiles as SPEC_TILE_ROWS allows, whose widths differ by MANY_STEP at most; they are dealt with rows first, so
- * that a part of its weights is read from memory once. The blocks of a cluster have tiles side by side. Experts without rows have no tiles.
+/* moe_gemm_many.cuh - moe_gemm for many rows an expert: moe_tiles.cuh of bf16 numbers.
  *
  * On an H200, pairs of 128 x 256, 64 experts, 6 a token, 2048 x 1408, us, in brackets with equal widths in steps of 32, silu by branches
  * and stores by branches, in one run: gate and up of 2048 rows 248 (274), of 4096 rows 450 (493), of 8192 rows 829 (988); down 145 (148),
@@ -14,73 +10,12 @@
  * 1.4 times as long; clusters of four, of which fewer than 32 find room at once, 2.6 times. */
 #ifndef VERBATIM_MOE_GEMM_MANY_CUH
 #define VERBATIM_MOE_GEMM_MANY_CUH
-#include "many.cuh"
-#include "reduce.cuh"
-
-/* Columns of a block's tile. */
-NUM u32 moe_columns(const moe_gemm_args &a) { return a.y_kind == Y_SILU ? SPEC_TILE_N / 2u : SPEC_TILE_N; }
-
-/* Into how many tiles an expert's rows are cut. */
-NUM u32 moe_cuts(u32 rows) { return (rows + SPEC_TILE_ROWS - 1u) / SPEC_TILE_ROWS; }
-
-typedef struct moe_many {
-  const moe_gemm_args &a;
-  const u32 *first, *items; /* [experts + 1], shared: first row of an expert; its first tile in the list */
-  u32 expert;               /* of the last tile found: a block's tiles ascend */
-
-  NUM_MEMBER u32 x_matrix(const many_tile &, u32) const { return 0; }
-  NUM_MEMBER u32 x_first(const many_tile &tile, u32 i) const { return tile.row + i; }
-
-  NUM_MEMBER bool find(u32 index, many_tile &tile) {
-    if (index >= items[a.experts]) return false;
-    while (index >= items[expert + 1u]) expert++;
-    const u32 row0 = first[expert], all = first[expert + 1u] - row0, in = index - items[expert];
-    const u32 steps = (all + MANY_STEP - 1u) / MANY_STEP, cuts = moe_cuts(all), cut = in % cuts;
-    const u32 at = steps * cut / cuts * MANY_STEP, end = steps * (cut + 1u) / cuts * MANY_STEP;
-    tile.matrix = expert;
-    tile.n0 = (in / cuts * SPEC_CLUSTER + many_rank()) * moe_columns(a);
-    tile.width = end - at;
-    tile.rows = (end < all ? end : all) - at;
-    tile.row = row0 + at;
-    return true;
-  }
-
-  NUM_MEMBER many_result result(const many_tile &) const {
-    const u32 n = a.y_kind == Y_SILU ? a.n / 2u : a.n;
-    return {(u8 *)a.y, n, n, a.y_kind};
-  }
-} moe_many;
-
-/* items[e] = tiles of the experts before e. first and items are whole for all threads on return. */
-NUM void moe_list(const moe_gemm_args &a, u32 *first, u32 *items) {
-  const u32 n = a.y_kind == Y_SILU ? a.n / 2u : a.n, columns = moe_columns(a) * SPEC_CLUSTER;
-  const u32 n_tiles = (n + columns - 1u) / columns, t = threadIdx.x;
-  for (u32 e = t; e <= a.experts; e += SPEC_THREADS) first[e] = a.expert_first[e];
-  __syncthreads();
-  if (t < 32u) {
-    u32 before = 0;
-    for (u32 e0 = 0; e0 < a.experts; e0 += 32u) {
-      const u32 e = e0 + t, rows = e < a.experts ? first[e + 1u] - first[e] : 0u;
-      const u32 tiles = moe_cuts(rows) * n_tiles;
-      const u32 upto = before + reduce_prefix_warp(tiles);
-      if (e < a.experts) items[e] = upto - tiles;
-      before = __shfl_sync(WARP_ALL, upto, 31);
-    }
-    if (t == 0) items[a.experts] = before;
-  }
-  __syncthreads();
-}
+#include "moe_tiles.cuh"
 
 extern "C" __global__ __cluster_dims__(1, SPEC_CLUSTER, 1) __launch_bounds__(SPEC_THREADS)
     void moe_gemm(const __grid_constant__ moe_gemm_args a, const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
-  const many_ring ring = many_start(shared);
-  u32 *first = (u32 *)(shared + (ring.full + MANY_BARRIER_BYTES - ptx_shared(shared))), *items = first + a.experts + 1u;
-  ptx_grid_wait();
-  ptx_grid_next(); /* not before: the product that follows reads expert_first before it waits */
-  moe_list(a, first, items);
-  moe_many work = {a, first, items, 0};
-  many_run(work, ring, maps, shared);
+  moe_run(a, maps, shared);
 }
 
 #endif

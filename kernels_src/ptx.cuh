@@ -1,8 +1,8 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory,
- * fences between the ordinary and the asynchronous proxy, stmatrix, bf16 packing, and what the tensor-core multiply of a warpgroup, which
- * is in ptx_multiply.cuh, needs around it. Knows nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
+ * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences
+ * between the ordinary and the asynchronous proxy, stmatrix, and what the tensor-core multiply of a warpgroup, which ptx_multiply.cuh has,
+ * needs around it. Knows nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
@@ -46,6 +46,10 @@ NUM void ptx_cluster_sync() {
 /* Copies 16 bytes from global to shared memory without waiting; bytes = 0 reads nothing and writes zeros. */
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+/* The same of four bytes. */
+NUM void ptx_copy4(u32 shared, const f32 *global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 NUM void ptx_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Waits until at most n of this thread's newest copy groups are under way. */
@@ -180,13 +184,6 @@ NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
                ::"r"((u32)is), "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/* Two fp32 numbers rounded to bf16 as num_to_bf16 does; lo in the low half. */
-NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
-  u32 d;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
-  return d;
-}
-
 /* About 1 / x, for x from 1 to 2^126. */
 NUM f32 ptx_inverse(f32 x) {
   f32 d;
@@ -208,7 +205,7 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) {
 
 /* Operand descriptors: where a tile lies in shared memory. Rows of 128 bytes, 16-byte pieces exchanged by the row's number
  * modulo 8 (128-byte swizzle), 1024 bytes between groups of 8 rows. The tile's base is a multiple of 1024; steps inside a row
- * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k. ACROSS(stride): rows are k, a row
+ * are added to the address. SWIZZLED: rows are the M or N index, a row holds 64 k of bf16, 128 of e4m3. ACROSS(stride): rows are k, a row
  * holds 64 columns of N, the next 64 columns lie stride bytes further. PLAIN: no swizzle, 128-byte core matrices. ONE_ROW: of eight
  * rows only the first exists, k contiguous; the others are what lies 16, 32, ... bytes behind it. */
 #define PTX_SWIZZLED ((1ull << 62) | (64ull << 32) | (1ull << 16))
@@ -231,5 +228,6 @@ NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;"
 #define PTX_MULTIPLY_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
 
 #include "ptx_multiply.cuh"
+#include "ptx_numbers.cuh"
 
 #endif

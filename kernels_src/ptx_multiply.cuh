@@ -1,6 +1,7 @@
-/* ptx_multiply.cuh - the tensor-core multiply of a warpgroup: wgmma, m64nNk16, bf16 in, fp32 accumulators. A part of ptx.cuh.
+/* ptx_multiply.cuh - the tensor-core multiply of a warpgroup: wgmma, m64nNk16 of bf16 and m64nNk32 of e4m3, fp32 accumulators. A part of
+ * ptx.cuh.
  *
- * NUMERICS.md, "H16", says what one of them computes. */
+ * NUMERICS.md, "H16" and "H32", says what one of them computes. */
 #ifndef VERBATIM_PTX_MULTIPLY_CUH
 #define VERBATIM_PTX_MULTIPLY_CUH
 #include "ptx.cuh"
@@ -65,5 +66,33 @@ PTX_MULTIPLY_HELD(ptx_multiply_across, 256, PTX_D128, "1", "%128, %129, %130, %1
 PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_OUT4(0))
 PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))
 PTX_MULTIPLY(ptx_multiply_turned, 32, PTX_D16, "1, 0", "%16", "%17", PTX_OUT16(0))
+
+/* The same of e4m3 numbers, 32 k at a time: one H32 step per element. Both operands hold bytes, k contiguous (SWIZZLED, PLAIN or ONE_ROW: a
+ * row of 128 bytes holds 128 k, 16 bytes hold 16). _anew: d = a * b, the first step of a chain from +0; what d held does not count. */
+#define PTX_MULTIPLY_BYTES(name, n, registers, adds, a_at, b_at, ...)                                                          \
+  NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" registers "}, " a_at ", " b_at                   \
+                 ", " adds ", 1, 1;" : __VA_ARGS__ : "l"(a), "l"(b));                                                          \
+  }
+#define PTX_MULTIPLY_E4M3(n, registers, ...)                                                                                   \
+  PTX_MULTIPLY_BYTES(ptx_multiply_e4m3, n, registers, "1", __VA_ARGS__)                                                        \
+  PTX_MULTIPLY_BYTES(ptx_multiply_e4m3_anew, n, registers, "0", __VA_ARGS__)
+PTX_MULTIPLY_E4M3(8, "%0, %1, %2, %3", "%4", "%5", PTX_OUT4(0))
+PTX_MULTIPLY_E4M3(16, PTX_D8, "%8", "%9", PTX_OUT8(0))
+PTX_MULTIPLY_E4M3(32, PTX_D16, "%16", "%17", PTX_OUT16(0))
+PTX_MULTIPLY_E4M3(48, PTX_D24, "%24", "%25", PTX_OUT16(0), PTX_OUT8(16))
+PTX_MULTIPLY_E4M3(64, PTX_D32, "%32", "%33", PTX_OUT32(0))
+PTX_MULTIPLY_E4M3(80, PTX_D40, "%40", "%41", PTX_OUT32(0), PTX_OUT8(32))
+PTX_MULTIPLY_E4M3(96, PTX_D48, "%48", "%49", PTX_OUT32(0), PTX_OUT16(32))
+PTX_MULTIPLY_E4M3(112, PTX_D56, "%56", "%57", PTX_OUT32(0), PTX_OUT16(32), PTX_OUT8(48))
+PTX_MULTIPLY_E4M3(128, PTX_D64, "%64", "%65", PTX_OUT64(0))
+PTX_MULTIPLY_E4M3(144, PTX_D72, "%72", "%73", PTX_OUT64(0), PTX_OUT8(64))
+PTX_MULTIPLY_E4M3(160, PTX_D80, "%80", "%81", PTX_OUT64(0), PTX_OUT16(64))
+PTX_MULTIPLY_E4M3(176, PTX_D88, "%88", "%89", PTX_OUT64(0), PTX_OUT16(64), PTX_OUT8(80))
+PTX_MULTIPLY_E4M3(192, PTX_D96, "%96", "%97", PTX_OUT64(0), PTX_OUT32(64))
+PTX_MULTIPLY_E4M3(208, PTX_D104, "%104", "%105", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT8(96))
+PTX_MULTIPLY_E4M3(224, PTX_D112, "%112", "%113", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
+PTX_MULTIPLY_E4M3(240, PTX_D120, "%120", "%121", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96), PTX_OUT8(112))
+PTX_MULTIPLY_E4M3(256, PTX_D128, "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
 
 #endif

@@ -15,13 +15,13 @@ typedef struct tensor_map {
 #endif
 } tensor_map;
 
-/* What the host says of a matrix, or of several behind each other: bf16 numbers, dims 2 to 4, the columns first. The emulator of the
- * tests takes it as the map itself. */
+/* What the host says of a matrix, or of several behind each other: bf16 numbers or bytes, dims 2 to 4, the columns first. The emulator of
+ * the tests takes it as the map itself. */
 typedef struct tensor_shape {
   u64 address;         /* a multiple of 16                                          */
   u64 extent[4];       /* columns, rows, matrices, groups of rows                   */
-  u64 stride_bytes[4]; /* [0] 2; of a row, a matrix, a group: multiples of 16       */
-  u32 box[4];          /* what one copy takes, each .. 256; columns 64 when swizzled */
+  u64 stride_bytes[4]; /* [0] of a number, 2 or 1; of a row, a matrix, a group: multiples of 16 */
+  u32 box[4];          /* what one copy takes, each .. 256; of columns 128 bytes when swizzled */
   u32 dims;
   u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are exchanged by the row's number modulo 8 */
   u32 l2_bytes;        /* what L2 fetches at a time from the memory: 128 or 256 */

@@ -12,7 +12,7 @@
 
 #define SHARED_BYTES_MAX 232448u /* dynamic shared memory of a block, compute capability 9.0 */
 #define NO_BUFFER UINT32_MAX
-#define ROW_COUNTS_MAX 64u
+#define ROW_COUNTS_MAX 256u
 #define ARGS_BYTES_MAX 256u
 
 /* Some times what the largest model needs, so that any bytes get their verdict in seconds. */
@@ -28,6 +28,7 @@ typedef struct buffer_state { /* what a simulated step has written of a work buf
   run *runs;                  /* disjoint, not touching, ascending */
   uint32_t count, capacity;
   uint32_t type;
+  uint32_t layer;             /* of the op that began it */
   uint64_t row_stride, rows;
 } buffer_state;
 
@@ -35,6 +36,10 @@ typedef struct placed_tensor {
   uint64_t offset;
   uint32_t index, pad;
 } placed_tensor;
+
+typedef struct row_piece {
+  uint32_t layer, first, count;
+} row_piece;
 
 typedef struct checker {
   const uint8_t *bytes;
@@ -54,7 +59,8 @@ typedef struct checker {
   buffer_state *states;  /* [buffers] */
   uint32_t prompt_rows;  /* of the simulated step, which ops of prompts write beside what those of made rows write */
   uint32_t slots_max;    /* of the attention's ops, once one has been seen */
-  uint8_t kv_written[LAYERS_MAX]; /* by ops of the simulated step */
+  row_piece scored;      /* rows whose scores the simulated step has made last */
+  uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* by ops of the simulated step */
 } checker;
 
 /* === Tables ============================================================================================================= */
@@ -178,7 +184,7 @@ static status check_weight(const checker *c, uint64_t start, uint64_t bytes, uin
   for (; at < start + bytes && low < c->h->tensors.count; low++) {
     const plan_tensor *t = &c->tensors[c->placed[low].index];
     if (t->offset != at) break;
-    if ((t->dtype == DTYPE_F32) != (type == TYPE_F32))
+    if (type != (t->dtype == DTYPE_F32 ? TYPE_F32 : t->dtype == DTYPE_E4M3 ? TYPE_E4M3 : TYPE_BF16))
       return FAIL(ERR_FORMAT, "check: op %s reads tensor %s with the wrong dtype", op, text(c, t->name));
     at += tensor_bytes(t);
   }
@@ -236,7 +242,10 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
   return 0;
 }
 
-/* Shared memory of a product of few rows (kernels_src/few.cuh), or 0 where there is no such tile. */
+static bool is_scaled(const plan_kernel *k) { return k->kernel == OP_fp8_gemm || k->kernel == OP_fp8_moe_gemm; }
+static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gemm || k->kernel == OP_fp8_moe_gemm; }
+
+/* Shared memory of a product of few rows (kernels_src/few.cuh, few_scaled.cuh), or 0 where there is no such tile. */
 static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
@@ -245,7 +254,19 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
     return 0;
   uint64_t behind = (64 - n) * 128, exchange = (n + 4) * columns * 4, of_experts = ((uint64_t)c->h->model.experts + 1) * 4;
   return 2048 + align_up(stages * blocks * rows * 128, 1024) + stages * blocks * n * 128 + (behind > exchange ? behind : exchange) +
-         (k->kernel == OP_moe_gemm ? of_experts : 0);
+         (is_scaled(k) ? stages * blocks * (columns + 4) * 4 : 0) + (is_of_experts(k) ? of_experts : 0);
+}
+
+/* The same of a product of many rows of scaled numbers (kernels_src/many_scaled.cuh). */
+static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
+  uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
+  uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), multiplying = n * rows > 4096 ? 2 : 1;
+  if ((n != 64 && n != 128) || (rows != 64 && rows != 128 && rows != 256) || stages < 2 || stages > 16 || cluster < 1 || cluster > 2 ||
+      below > cluster || (below != 0) != (k->kernel == OP_fp8_gemm) || spec_of(c, k, "SPEC_DEPTH") != 0 ||
+      k->threads != 128 * (1 + multiplying) || spec_of(c, k, "SPEC_MAPS") != 1)
+    return 0;
+  uint64_t of_experts = ((uint64_t)c->h->model.experts + 1) * 8;
+  return 1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + multiplying * 8192 + 256 + (is_of_experts(k) ? of_experts : 0);
 }
 
 /* The same of a product of many rows (kernels_src/many.cuh). */
@@ -267,8 +288,8 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
   bool may_multiply = k->kernel == OP_qkv_rope || k->kernel == OP_mla_fold;
-  if (k->kernel == OP_gemm || k->kernel == OP_moe_gemm || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
-    shared = is_few ? few_bytes(c, k) : many_bytes(c, k);
+  if (k->kernel == OP_gemm || is_of_experts(k) || is_scaled(k) || k->kernel == OP_mla_expand || (may_multiply && is_few)) {
+    shared = is_few ? few_bytes(c, k) : is_scaled(k) ? many_scaled_bytes(c, k) : many_bytes(c, k);
     if (shared == 0)
       return FAIL(ERR_FORMAT, "check: kernel %u has no tile of %llu x %llu in %llu stages by %u threads", index, (unsigned long long)n,
                   (unsigned long long)rows, (unsigned long long)stages, k->threads);
@@ -293,6 +314,15 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other rows than the model's", index);
     shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
   }
+  if (k->kernel == OP_index_score) {
+    uint64_t heads = spec_of(c, k, "SPEC_HEADS"), groups = k->threads / 128 - 1;
+    if ((heads != 16 && heads != 32 && heads != 64) || k->threads % 128 || groups < 1 || groups > 4 || stages < 2 || stages > 16 ||
+        spec_of(c, k, "SPEC_MAPS") != 1)
+      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu heads in %llu stages by %u threads", index, (unsigned long long)heads,
+                  (unsigned long long)stages, k->threads);
+    shared = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
+  }
+  if (k->kernel == OP_index_topk) shared = 4 * (uint64_t)spec_of(c, k, "SPEC_HELD");
   if (k->shared_bytes != shared)
     return FAIL(ERR_FORMAT, "check: kernel %u asks for %u bytes of shared memory and uses %llu", index, k->shared_bytes,
                 (unsigned long long)shared);
@@ -327,6 +357,8 @@ typedef struct wanted_grid { /* blocks that the work needs; extra ones along x f
 static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
   const gemm_args *gemm = args;
   const moe_gemm_args *moe = args;
+  const fp8_gemm_args *scaled = args;
+  const fp8_moe_gemm_args *scaled_moe = args;
   switch (op->kernel) {
     case OP_gemm:
       if (gemm->n % 8 || gemm->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
@@ -334,8 +366,16 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_moe_gemm:
       if (moe->n % 8 || moe->k % 64) return (wanted_grid){UINT64_MAX, 0, 0, true};
       return (wanted_grid){1, 1, 1, true};
+    case OP_fp8_gemm:
+      if (scaled->n % 8 || scaled->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
+    case OP_fp8_moe_gemm:
+      if (scaled_moe->n % 8 || scaled_moe->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
+      return (wanted_grid){1, 1, 1, true};
+    case OP_act_quant: /* blocks share the work, however many */
     case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
     case OP_attn_cut: /* blocks along x share the work of these */
+    case OP_index_score:
     case OP_mla_prefill:
     case OP_mla_attn:
     case OP_mla_fold:
@@ -343,6 +383,8 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_moe_sort: return (wanted_grid){1, 1, 1, false};
     case OP_qkv_rope: /* heads are dealt to the blocks that a token has, or all work to any blocks */
       return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1, true};
+    case OP_index_qk: return (wanted_grid){div_up(rows * (((const index_qk_args *)args)->heads + 1ull), INDEX_QK_ROWS), 1, 1, false};
+    case OP_index_topk: return (wanted_grid){1, ROW_BLOCKS, 1, false}; /* clusters share the rows */
     case OP_adjust: return (wanted_grid){rows, div_up(((const adjust_args *)args)->vocab, ADJUST_SLICE), 1, false};
     case OP_sample:
     case OP_row_digest: return (wanted_grid){rows, ROW_BLOCKS, 1, false};
@@ -379,8 +421,10 @@ static status check_product(const checker *c, const plan_op *op, const void *arg
 }
 
 static status check_gather(const checker *c, const plan_op *op, const void *args) {
-  const moe_gemm_args *a = args;
-  if (op->kernel != OP_moe_gemm || !a->row_token || spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS")) return OK;
+  const moe_gemm_args *plain = args;
+  const fp8_moe_gemm_args *scaled = args;
+  const void *row_token = op->kernel == OP_moe_gemm ? plain->row_token : op->kernel == OP_fp8_moe_gemm ? scaled->row_token : NULL;
+  if (!row_token || spec_of(c, &c->kernels[op->variant], "SPEC_K_BLOCKS")) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
 }
 
@@ -403,6 +447,17 @@ static status check_slots(checker *c, const plan_op *op, const void *args) {
   if (c->slots_max == 0) c->slots_max = slots;
   if (slots == c->slots_max) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of the first op with it", text(c, op->name), slots, c->slots_max);
+}
+
+/* Lists are made of the scores of their own rows. */
+static status check_scores(checker *c, const plan_op *op, const void *args) {
+  const index_score_args *score = args;
+  const index_topk_args *topk = args;
+  if (op->kernel == OP_index_score) c->scored = (row_piece){op->layer, score->row_first, score->row_count};
+  if (op->kernel != OP_index_topk) return OK;
+  if (c->scored.layer == op->layer && c->scored.first == topk->row_first && c->scored.count == topk->row_count) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: rows from %u on, but scores are of layer %u from row %u on", text(c, op->name), topk->row_first,
+              c->scored.layer, c->scored.first);
 }
 
 /* === One simulated step ================================================================================================= */
@@ -431,6 +486,22 @@ static bool has_run(const buffer_state *s, uint64_t start, uint64_t end) {
   return false;
 }
 
+/* A write of rows behind those that are written already, in the same columns. */
+static status add_rows(buffer_state *s, const check_access *a, uint64_t base, const char *name, const char *buffer) {
+  bool is_alike = s->count == 1 && s->runs[0].start == base + a->start && s->runs[0].end == base + a->start + a->run_bytes;
+  if (!a->is_write || a->batches != 1 || !is_alike || a->first_row != s->rows)
+    return FAIL(ERR_FORMAT, "check: op %s uses rows of %s that do not follow those written before", name, buffer);
+  s->rows += a->rows;
+  return OK;
+}
+
+/* The layer whose indexer chooses for this one. */
+static uint32_t lists_layer(const checker *c, uint32_t layer) {
+  const uint64_t *shared = c->h->quant.index_shared;
+  while (layer > 0 && layer < LAYERS_MAX && (shared[layer / 64] >> layer % 64 & 1) != 0) layer--;
+  return layer;
+}
+
 static status touch_work(checker *c, const plan_op *op, uint32_t home, const check_access *a, uint64_t base) {
   const char *name = text(c, op->name), *buffer = text(c, c->buffers[home].name);
   buffer_state *s = &c->states[home];
@@ -441,13 +512,17 @@ static status touch_work(checker *c, const plan_op *op, uint32_t home, const che
   uint64_t rows = a->rows + (a->is_write && op->rows_kind == ROWS_MADE ? c->prompt_rows : 0);
   if (a->is_write && is_new) {
     s->row_stride = a->row_stride;
-    s->rows = rows;
+    s->rows = a->first_row ? 0 : rows;
     s->type = a->type;
+    s->layer = op->layer;
   }
   if (!a->is_write && is_new) return FAIL(ERR_FORMAT, "check: op %s reads %s before anything is written to it", name, buffer);
   if (s->row_stride != a->row_stride || s->type != a->type)
     return FAIL(ERR_FORMAT, "check: op %s and the writer of %s differ in its row stride or type", name, buffer);
   if (!a->is_write && rows > s->rows) return FAIL(ERR_FORMAT, "check: op %s reads more rows of %s than are written", name, buffer);
+  if (a->type == TYPE_LISTS && s->layer != lists_layer(c, op->layer))
+    return FAIL(ERR_FORMAT, "check: op %s uses lists of layer %u, expected of layer %u", name, s->layer, lists_layer(c, op->layer));
+  if (a->first_row) return add_rows(s, a, base, name, buffer);
   if (a->is_write && rows < s->rows) s->rows = rows;
   for (uint64_t b = 0; b < a->batches; b++) {
     uint64_t start = base + a->start + b * a->batch_stride;
@@ -464,14 +539,26 @@ static const plan_fixup *find_fixup(const checker *c, const plan_op *op, uint32_
   return NULL;
 }
 
-/* The op's own layer's rows, which are written once in a step, and not read before. */
-static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t base) {
+/* Layers below this one that have an indexer. */
+static uint32_t count_indexers(const checker *c, uint32_t layer) {
+  const uint64_t *shared = c->h->quant.index_shared;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < layer && c->h->quant.index_heads; i++) count += (shared[i / 64] >> i % 64 & 1) == 0;
+  return count;
+}
+
+/* The op's own layer's rows or keys, which are written once in a step, and not read before. offset: in the region. */
+static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t offset, uint64_t base) {
   const char *name = text(c, op->name);
-  if (op->layer >= c->h->model.layers || base != op->layer * a->run_bytes)
-    return FAIL(ERR_FORMAT, "check: op %s uses another layer's KV rows", name);
-  if (a->is_write == c->kv_written[op->layer])
-    return FAIL(ERR_FORMAT, "check: op %s: KV rows of layer %u are %s", name, op->layer, a->is_write ? "written twice" : "not written yet");
-  c->kv_written[op->layer] = 1;
+  const bool are_keys = a->type == TYPE_INDEX_PAGES;
+  uint8_t *written = are_keys ? c->keys_written : c->kv_written;
+  if (op->layer >= c->h->model.layers || (are_keys && lists_layer(c, op->layer) != op->layer) ||
+      (are_keys ? offset != c->h->io.index + count_indexers(c, op->layer) * a->run_bytes : base != op->layer * a->run_bytes))
+    return FAIL(ERR_FORMAT, "check: op %s uses another layer's %s", name, are_keys ? "keys" : "KV rows");
+  if (a->is_write == written[op->layer])
+    return FAIL(ERR_FORMAT, "check: op %s: %s of layer %u are %s", name, are_keys ? "keys" : "KV rows", op->layer,
+                a->is_write ? "written twice" : "not written yet");
+  written[op->layer] = 1;
   return OK;
 }
 
@@ -494,7 +581,7 @@ static status touch(checker *c, const plan_op *op, const check_access *a) {
     if (f->offset != place) return FAIL(ERR_FORMAT, "check: op %s takes %s for another table of the step", name, text(c, b->name));
   }
   if (!a->is_write) c->is_read[home] = 1;
-  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO) TRY(touch_kv(c, op, a, base));
+  if (a->region == REGION_KV && a->io == CHECK_ACCESS_ANY_IO) TRY(touch_kv(c, op, a, f->offset, base));
   if (a->region == REGION_WEIGHTS) return check_weight(c, f->offset, a->run_bytes, a->type, name);
   return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
 }
@@ -544,6 +631,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
     if (accesses[i].is_write) TRY(touch(c, op, &accesses[i]));
   TRY(check_values_op(c->h, op, args, text(c, op->name)));
   TRY(check_slots(c, op, args));
+  TRY(check_scores(c, op, args));
   done->tokens += op->kernel == OP_sample;
   done->digests += op->kernel == OP_row_digest;
   return OK;
@@ -555,6 +643,7 @@ static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logi
   outcome done = {0};
   c->prompt_rows = tokens - made;
   memset(c->kv_written, 0, sizeof c->kv_written);
+  memset(c->keys_written, 0, sizeof c->keys_written);
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
@@ -563,7 +652,8 @@ static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logi
     TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0}, &done));
   }
   for (uint32_t i = 0; i < c->h->model.layers; i++)
-    if (!c->kv_written[i]) return FAIL(ERR_FORMAT, "check: no op writes KV rows of layer %u in a step of %u tokens", i, tokens);
+    if (!c->kv_written[i] || c->keys_written[i] != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
+      return FAIL(ERR_FORMAT, "check: no op writes KV rows or keys of layer %u in a step of %u tokens", i, tokens);
   uint32_t heads = logits > 0;
   if (done.tokens != heads || done.digests != heads)
     return FAIL(ERR_FORMAT, "check: a step of %u tokens and %u logits rows leaves something out", tokens, logits);

@@ -16,7 +16,7 @@ typedef struct writer { /* collects accesses */
 
 static uint64_t times(uint64_t a, uint64_t b) { return b != 0 && a > HUGE_BYTES / b ? HUGE_BYTES : a * b; }
 static uint64_t plus(uint64_t a, uint64_t b) { return a > HUGE_BYTES - b ? HUGE_BYTES : a + b; }
-static uint64_t size_of(uint32_t type) { return type == TYPE_BF16 ? 2 : 4; }
+static uint64_t size_of(uint32_t type) { return type == TYPE_E4M3 ? 1 : type == TYPE_BF16 ? 2 : 4; }
 
 static check_access *add(writer *w, size_t field, bool is_write, uint32_t type, uint32_t region) {
   ASSERT(w->count < CHECK_ACCESS_MAX);
@@ -280,9 +280,89 @@ static void describe_row_digest(writer *w, const row_digest_args *a) {
   fixed(w, FIELD(row_digest, digest), true, REGION_RESULT, IO(digest), rows * 8);
 }
 
+/* Codes, and a scale for every 128 of them. */
+static void describe_codes(writer *w, size_t codes, size_t scales, bool is_write, uint64_t rows, uint64_t columns) {
+  table(w, codes, is_write, TYPE_E4M3, rows, columns, columns);
+  table(w, scales, is_write, TYPE_F32, rows, columns / SCALE_COLUMNS, columns / SCALE_COLUMNS);
+}
+
+/* Of `count` matrices. */
+static void describe_scaled_weight(writer *w, size_t codes, size_t scales, uint64_t count, uint64_t n, uint64_t k) {
+  weight(w, codes, TYPE_E4M3, times(count, times(n, k)));
+  weight(w, scales, TYPE_F32, times(count, times(div_up(n, SCALE_COLUMNS), k / SCALE_COLUMNS)));
+}
+
+static void describe_act_quant(writer *w, const act_quant_args *a) {
+  uint64_t rows = times(rows_of(w, a->rows_kind), a->rows_mul);
+  table(w, FIELD(act_quant, x), false, TYPE_BF16, rows, a->ldx, a->columns);
+  describe_codes(w, FIELD(act_quant, codes), FIELD(act_quant, scales), true, rows, a->columns);
+}
+
+static void describe_fp8_gemm(writer *w, const fp8_gemm_args *a) {
+  uint64_t rows = rows_of(w, a->rows_kind);
+  describe_codes(w, FIELD(fp8_gemm, x), FIELD(fp8_gemm, x_scale), false, rows, a->k);
+  describe_scaled_weight(w, FIELD(fp8_gemm, w), FIELD(fp8_gemm, w_scale), 1, a->n, a->k);
+  table(w, FIELD(fp8_gemm, y), true, a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16, rows, a->ldy, columns_of(a->n, a->y_kind));
+}
+
+static void describe_fp8_moe_gemm(writer *w, const fp8_moe_gemm_args *a) {
+  uint64_t pairs = times(w->rows.tokens, a->top_k), experts = (uint64_t)a->experts + 1, columns = columns_of(a->n, a->y_kind);
+  table(w, FIELD(fp8_moe_gemm, expert_first), false, TYPE_EXPERT_FIRST, 1, experts, experts);
+  table(w, FIELD(fp8_moe_gemm, row_token), false, TYPE_ROW_TOKEN, pairs, 1, 1)->is_optional = 1;
+  describe_codes(w, FIELD(fp8_moe_gemm, x), FIELD(fp8_moe_gemm, x_scale), false, a->row_token ? w->rows.tokens : pairs, a->k);
+  describe_scaled_weight(w, FIELD(fp8_moe_gemm, w), FIELD(fp8_moe_gemm, w_scale), a->experts, a->n, a->k);
+  table(w, FIELD(fp8_moe_gemm, y), true, a->y_kind == Y_F32 ? TYPE_F32 : TYPE_BF16, pairs, columns, columns);
+}
+
+static void index_pages(writer *w, size_t field, bool is_write) {
+  check_access *a = fixed(w, field, is_write, REGION_KV, 0, times(w->l->kv_pages, INDEX_PAGE_BYTES));
+  a->io = CHECK_ACCESS_ANY_IO;
+  a->type = TYPE_INDEX_PAGES;
+}
+
+static void describe_index_qk(writer *w, const index_qk_args *a) {
+  uint64_t t = w->rows.tokens, query = times(a->heads, INDEX_DIM);
+  table(w, FIELD(index_qk, q), false, TYPE_F32, t, a->q_stride, query);
+  table(w, FIELD(index_qk, k), false, TYPE_F32, t, a->k_stride, INDEX_DIM);
+  table(w, FIELD(index_qk, w), false, TYPE_F32, t, a->w_stride, a->heads);
+  weight(w, FIELD(index_qk, gain), TYPE_F32, INDEX_DIM);
+  weight(w, FIELD(index_qk, bias), TYPE_F32, INDEX_DIM);
+  describe_cos_sin(w, FIELD(index_qk, cos_sin), a->rope_dim);
+  fixed(w, FIELD(index_qk, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(index_qk, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(index_qk, block_table), a->block_table_stride);
+  table(w, FIELD(index_qk, q_codes), true, TYPE_E4M3, t, query, query);
+  table(w, FIELD(index_qk, w_out), true, TYPE_F32, t, a->heads, a->heads);
+  index_pages(w, FIELD(index_qk, cache), true);
+}
+
+/* Of the rows that an op is for, those that the step has. */
+static uint64_t rows_from(const writer *w, uint32_t row_first, uint32_t row_count) {
+  return w->rows.tokens > row_first ? min_u64(row_count, w->rows.tokens - row_first) : 0;
+}
+
+static void describe_index_score(writer *w, const index_score_args *a) {
+  uint64_t t = w->rows.tokens, query = times(a->heads, INDEX_DIM);
+  table(w, FIELD(index_score, q_codes), false, TYPE_E4M3, t, query, query);
+  table(w, FIELD(index_score, w), false, TYPE_F32, t, a->heads, a->heads);
+  index_pages(w, FIELD(index_score, cache), false);
+  fixed(w, FIELD(index_score, position), false, REGION_STEP, IO(position), t * 4);
+  fixed(w, FIELD(index_score, seq), false, REGION_STEP, IO(seq), t * 4);
+  describe_block_table(w, FIELD(index_score, block_table), a->block_table_stride);
+  table(w, FIELD(index_score, scores), true, TYPE_F32, rows_from(w, a->row_first, a->row_count), a->stride, a->stride);
+}
+
+/* Scores behind a row's own are neither written nor read, which is not told here. */
+static void describe_index_topk(writer *w, const index_topk_args *a) {
+  uint64_t rows = rows_from(w, a->row_first, a->row_count);
+  table(w, FIELD(index_topk, scores), false, TYPE_F32, rows, a->stride, a->stride);
+  fixed(w, FIELD(index_topk, position), false, REGION_STEP, IO(position), w->rows.tokens * UINT64_C(4));
+  table(w, FIELD(index_topk, lists), true, TYPE_LISTS, rows, a->topk, a->topk)->first_row = a->row_first;
+}
+
 uint64_t check_access_extent(const check_access *a) {
   if (a->rows == 0 || a->batches == 0) return 0;
-  uint64_t last = plus(times(a->rows - 1, a->row_stride), times(a->batches - 1, a->batch_stride));
+  uint64_t last = plus(times(plus(a->first_row, a->rows - 1), a->row_stride), times(a->batches - 1, a->batch_stride));
   return plus(plus(a->start, last), a->run_bytes);
 }
 
@@ -309,12 +389,18 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_mla_fold: describe_mla_fold(&w, args); break;
     case OP_mla_expand: describe_mla_expand(&w, args); break;
     case OP_mla_prefill: describe_mla_prefill(&w, args); break;
+    case OP_act_quant: describe_act_quant(&w, args); break;
+    case OP_fp8_gemm: describe_fp8_gemm(&w, args); break;
+    case OP_fp8_moe_gemm: describe_fp8_moe_gemm(&w, args); break;
+    case OP_index_qk: describe_index_qk(&w, args); break;
+    case OP_index_topk: describe_index_topk(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;
     case OP_sample: describe_sample(&w, args); break;
     case OP_adjust: describe_adjust(&w, args); break;
     case OP_row_digest: describe_row_digest(&w, args); break;
+    case OP_index_score: describe_index_score(&w, args); break;
     default: return 0;
   }
   return w.count;

@@ -11,11 +11,11 @@
 
 /* Of what a buffer holds. Tables of numbers have a type each: one for another would be read beyond its end. */
 enum check_type {
-  TYPE_BF16, TYPE_F32, TYPE_STRUCT,
-  TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS
+  TYPE_BF16, TYPE_F32, TYPE_E4M3, TYPE_STRUCT,
+  TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS, TYPE_INDEX_PAGES
 };
 
-/* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + r * row_stride + b * batch_stride. */
+/* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + (first_row + r) * row_stride + b * batch_stride. */
 typedef struct check_access {
   uint32_t args_offset; /* the pointer's place in the argument struct */
   uint32_t is_write;
@@ -25,7 +25,7 @@ typedef struct check_access {
   uint32_t is_optional; /* the pointer may be null */
   uint32_t must_be_null;
   uint32_t pad;
-  uint64_t start, rows, row_stride, batches, batch_stride, run_bytes;
+  uint64_t start, first_row, rows, row_stride, batches, batch_stride, run_bytes;
 } check_access;
 
 typedef struct check_rows { /* a step, as the launch sees it */

@@ -64,6 +64,7 @@ static status check_window(const branches_plan *p, window w) {
 static uint32_t order_of(const branches_plan *p, const plan_op *op) {
   const void *args = p->args + op->args_offset;
   if (op->kernel == OP_gemm) return ((const gemm_args *)args)->order;
+  if (op->kernel == OP_fp8_gemm) return ((const fp8_gemm_args *)args)->order;
   return op->kernel == OP_router ? ((const router_args *)args)->order : ORDER_CHAIN;
 }
 
@@ -91,15 +92,19 @@ static const plan_op *op_before(const branches_plan *p, const plan_op *op, uint3
   return NULL;
 }
 
+static bool multiplies_experts(const plan_op *op) { return op && (op->kernel == OP_moe_gemm || op->kernel == OP_fp8_moe_gemm); }
+
 /* A norm that adds up what experts made reads the routing before it waits. That is complete: the product in front of it may start when the
- * experts' first product has waited for the routing, and the norm when that product has started. */
+ * experts' first product has waited for the routing, and the norm when that product has started. Between the products their rows may become
+ * e4m3: then the second one starts later still. */
 static status check_routing(const branches_plan *p, const plan_op *op) {
   if (op->kernel != OP_rmsnorm || !has_pointer(p, op, offsetof(rmsnorm_args, experts))) return OK;
   for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be others from these rows on */
     const uint32_t rows = from->rows_min;
     if (rows < op->rows_min || rows > op->rows_max) continue;
     const plan_op *second = op_before(p, op, rows), *first = second ? op_before(p, second, rows) : NULL;
-    if (!first || first->kernel != OP_moe_gemm || second->kernel != OP_moe_gemm)
+    if (first && first->kernel == OP_act_quant) first = op_before(p, first, rows);
+    if (!multiplies_experts(first) || !multiplies_experts(second))
       return FAIL(ERR_FORMAT, "check: op %s reads the routing early, which only both products of the experts right before it allow",
                   name_of(p, op));
   }

@@ -1,5 +1,6 @@
 /* check_values.c - see check_values.h. The header first, then one function per argument struct, in the order of kernels.def. */
 #include "check_values.h"
+#include <math.h>
 #include <string.h>
 #include "abi.h"
 #include "draft.h"
@@ -78,6 +79,7 @@ status check_values_header(const plan_header *h) {
 
 typedef struct reader { /* the op in question */
   const plan_model *m;
+  const plan_quant *q;
   const plan_limits *l;
   const char *name;
   uint32_t rows_max; /* it is run for */
@@ -127,6 +129,8 @@ static status check_qkv_rope(const reader *r, const qkv_rope_args *a) {
   SAME(half_split, r->m->rope_half_split);
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME_REAL(eps, r->m->latent_eps);
+  SAME(kv_format, r->q->kv_format);
+  SAME(scale_kind, r->q->kv_scale);
   return same(r, "the presence of q_scale", a->q_scale != NULL, r->m->q_scale_beta != 0);
 }
 
@@ -154,6 +158,8 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
+  SAME(kv_format, r->q->kv_format);
+  SAME(list_max, r->q->index_topk);
   return in_range("slots_max", a->slots_max, 0, SLOTS_MAX);
 }
 
@@ -162,6 +168,7 @@ static status check_attn_cut(const reader *r, const attn_cut_args *a) {
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
+  SAME(list_max, r->q->index_topk);
   TRY(in_range("workers of the attention", a->workers, 1, 65536));
   TRY(in_range("slots_max of attn_cut", a->slots_max, 1, SLOTS_MAX));
   uint32_t most = max_u32(max_u32(a->block_ns, a->stream_ns), max_u32(a->piece_ns, max_u32(a->slot_ns, a->split_ns)));
@@ -230,6 +237,63 @@ static status check_moe_gemm(const reader *r, const moe_gemm_args *a) {
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
+static status check_act_quant(const reader *r, const act_quant_args *a) {
+  SAME(rows_kind, ROWS_TOKENS);
+  SAME(scale_kind, r->q->act_scale);
+  if (a->rows_mul != 1) SAME(rows_mul, r->m->top_k);
+  TRY(same(r, "columns % 128", a->columns % SCALE_COLUMNS, 0));
+  return same(r, "ldx % 8", a->ldx % 8, 0);
+}
+
+/* A column of scales is for 128 k, a row of them for 128 weight rows, of the gate or of up. */
+static status check_scaled(const reader *r, uint32_t n, uint32_t k, uint32_t y_kind) {
+  TRY(check_y_kind(r, y_kind, n));
+  TRY(same(r, "k % 128", k % SCALE_COLUMNS, 0));
+  return y_kind == Y_SILU ? same(r, "n % 256", n % (2 * SCALE_COLUMNS), 0) : same(r, "n % 8", n % 8, 0);
+}
+
+static status check_fp8_gemm(const reader *r, const fp8_gemm_args *a) {
+  SAME(rows_kind, r->rows_kind);
+  TRY(check_scaled(r, a->n, a->k, a->y_kind));
+  return same(r, "ldy % 8", a->ldy % 8, 0);
+}
+
+static status check_fp8_moe_gemm(const reader *r, const fp8_moe_gemm_args *a) {
+  SAME(experts, r->m->experts);
+  SAME(top_k, r->m->top_k);
+  TRY(same(r, "a result of experts rounded once", a->y_kind == Y_BF16, 0));
+  return check_scaled(r, a->n, a->k, a->y_kind);
+}
+
+#define KEY_EPS 1e-6f
+
+static status check_index_qk(const reader *r, const index_qk_args *a) {
+  SAME(heads, r->q->index_heads);
+  SAME(rope_dim, r->m->rope_dim);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(half_split, r->q->index_half_split);
+  SAME(scale_kind, r->q->index_scale);
+  SAME_REAL(eps, KEY_EPS);
+  SAME_REAL(head_scale, (float)(1 / sqrt(r->q->index_heads)));
+  TRY(same(r, "rope_dim % 32", a->rope_dim % 32, 0)); /* pairs of halves: see index_qk.cu */
+  return same(r, "q_stride or k_stride % 4", (a->q_stride | a->k_stride) % 4, 0); /* read 16 bytes at a time */
+}
+
+static status check_score_rows(const reader *r, uint32_t topk, uint32_t stride, uint32_t row_count) {
+  TRY(same(r, "topk", topk, r->q->index_topk));
+  TRY(same(r, "stride of scores % 64", stride % 64, 0));
+  TRY(in_range("row_count of scores", row_count, 1, r->l->max_batch_tokens));
+  return in_range("stride of scores", stride, r->l->max_len, UINT32_MAX);
+}
+
+static status check_index_score(const reader *r, const index_score_args *a) {
+  SAME(heads, r->q->index_heads);
+  SAME(block_table_stride, r->l->pages_per_seq);
+  return check_score_rows(r, a->topk, a->stride, a->row_count);
+}
+
+static status check_index_topk(const reader *r, const index_topk_args *a) { return check_score_rows(r, a->topk, a->stride, a->row_count); }
+
 static status check_adjust(const reader *r, const adjust_args *a) {
   SAME(vocab, r->m->vocab);
   SAME(block_table_stride, r->l->pages_per_seq);
@@ -248,7 +312,7 @@ static status check_row_digest(const reader *r, const row_digest_args *a) {
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS};
+  const reader r = {&h->model, &h->quant, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS};
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);
@@ -262,6 +326,12 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_router: return check_router(&r, args);
     case OP_moe_sort: return check_moe_sort(&r, args);
     case OP_moe_gemm: return check_moe_gemm(&r, args);
+    case OP_act_quant: return check_act_quant(&r, args);
+    case OP_fp8_gemm: return check_fp8_gemm(&r, args);
+    case OP_fp8_moe_gemm: return check_fp8_moe_gemm(&r, args);
+    case OP_index_qk: return check_index_qk(&r, args);
+    case OP_index_score: return check_index_score(&r, args);
+    case OP_index_topk: return check_index_topk(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);

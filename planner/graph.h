@@ -4,13 +4,13 @@
  * Nothing is placed here but the weights, whose order is their placement. Read next: place.h, check.h. */
 #ifndef VERBATIM_GRAPH_H
 #define VERBATIM_GRAPH_H
+#include "config_quant.h"
 #include "draft.h"
 #include "profile.h"
 
-#define GRAPH_ROWS_PAD 128u                               /* rows of activations are padded to the largest tile */
-#define GRAPH_PARTIAL_BYTES_MAX (UINT64_C(256) << 20)     /* of the attention's units: with less room for them it cuts less */
+#define GRAPH_ROWS_PAD 128u /* rows of activations are padded to the largest tile */
 
-/* plan->model and plan->limits must be set and in range. is_tied: the head reads the embedding's tensor. */
-void graph_build(draft *plan, const profile *known, bool is_tied);
+/* plan->model, quant and limits must be set and in range. products: their formats; is_tied: the head reads the embedding's tensor. */
+void graph_build(draft *plan, const profile *known, const config_quant *products, bool is_tied);
 
 #endif

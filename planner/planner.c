@@ -198,7 +198,7 @@ static status build(const sources *s, const plan_limits *limits, draft *plan) {
   plan->quant = s->model.quant;
   plan->limits = *limits;
   TRY(resolve_ladder(&s->deploy, limits, plan));
-  graph_build(plan, &s->known, s->model.is_tied);
+  graph_build(plan, &s->known, &s->model.products, s->model.is_tied);
   guarantees_write(plan);
   add_notes(s, plan);
   place_plan(plan);

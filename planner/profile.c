@@ -1,7 +1,7 @@
 /* profile.c - reads a profile with jansson and turns its entries into the plan's pins; see profile.h for the format.
  *
  * Entries that may not be used are checked all the same, so that a damaged file is never half believed. Must not know what a
- * library algorithm is: its words are copied. Read next: graph.c, which asks for pins. */
+ * library algorithm is: its words are copied. Read next: graph_add.c, which asks for pins. */
 #include "profile.h"
 #include <jansson.h>
 #include <stdlib.h>

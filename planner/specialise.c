@@ -7,8 +7,15 @@
 #include "abi.h"
 #include "attn_cut.h"
 
-/* gemm and moe_gemm for many rows: weight rows and token rows of a tile, stages and blocks of 64 k in each, tiles of a cluster side by side
- * and below each other. */
+/* What the choice for a product depends on. Of scaled e4m3 numbers k counts pairs, so that a block of k has 128 bytes everywhere. */
+typedef struct product {
+  uint32_t n, k, y_kind;
+  uint32_t count, top_k; /* batches, or experts and how many of them a token has */
+  bool is_scaled;
+} product;
+
+/* Products of many rows: weight rows and token rows of a tile, stages and blocks of k in each, tiles of a cluster side by side and below
+ * each other. */
 typedef struct many_shape {
   uint32_t n, rows, stages, depth, beside, below;
 } many_shape;
@@ -48,8 +55,14 @@ static void set_threads(specialise_choice *choice, uint32_t threads) {
 
 static uint32_t many_cluster(const many_shape *many) { return many->beside * max_u32(many->below, 1); }
 
-static void set_many(specialise_choice *choice, const many_shape *many, uint32_t more_bytes) {
-  const uint32_t multiplying = many->n / 64, cluster = many_cluster(many); /* warpgroups; one more fills */
+/* Warpgroups that multiply; one more fills. */
+static uint32_t many_multiplying(const many_shape *many, bool is_scaled) {
+  return is_scaled ? many->n * many->rows > 4096 ? 2 : 1 : many->n / 64;
+}
+
+static void set_many(specialise_choice *choice, const many_shape *many, bool is_scaled, uint32_t more_bytes) {
+  const uint32_t multiplying = many_multiplying(many, is_scaled), cluster = many_cluster(many);
+  const uint32_t stage_bytes = (many->n + many->rows) * 128 * many->depth + (is_scaled ? many->rows * 4 + 16 : 0);
   set_threads(choice, 128 * (1 + multiplying));
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", many->n);
@@ -58,7 +71,7 @@ static void set_many(specialise_choice *choice, const many_shape *many, uint32_t
   add_spec(choice, "SPEC_CLUSTER", cluster);
   if (many->below > 0) add_spec(choice, "SPEC_CLUSTER_ROWS", many->below);
   if (many->depth > 1) add_spec(choice, "SPEC_DEPTH", many->depth);
-  choice->shared_bytes = 1024 + many->stages * many->depth * (many->n + many->rows) * 128 + multiplying * 8192 + 256 + more_bytes;
+  choice->shared_bytes = 1024 + many->stages * stage_bytes + multiplying * 8192 + 256 + more_bytes;
   set_grid(choice, constant(SPECIALISE_BLOCKS / cluster), constant(cluster), constant(1));
 }
 
@@ -79,23 +92,26 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32
 }
 
 /* Shared memory of few.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
- * and up rows meet in. */
-static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages) {
-  uint32_t behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * max_u32(few->rows, 8) * 4, block = stages * k_blocks * 128;
-  return 2048 + (uint32_t)align_up(block * few->rows, 1024) + block * tile_n + max_u32(behind, exchange);
+ * and up rows meet in; and scales of X and W. */
+static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages, bool is_scaled) {
+  uint32_t columns = max_u32(few->rows, 8), behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;
+  return 2048 + (uint32_t)align_up(blocks * few->rows * 128, 1024) + blocks * tile_n * 128 + max_u32(behind, exchange) +
+         (is_scaled ? blocks * (columns + 4) * 4 : 0);
 }
 
-static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, uint32_t k, uint32_t shared_bytes,
+static void set_few(specialise_choice *choice, const few_shape *few, uint32_t tile_n, const product *a, uint32_t shared_bytes,
                     uint32_t more_bytes) {
   uint32_t stages = 2, k_blocks = 16;
-  while (k_blocks > 1 && (k_blocks * 64 > k || k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes)) k_blocks /= 2;
-  while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1) + more_bytes <= shared_bytes) stages++;
+  while (k_blocks > 1 && (k_blocks * 64 > a->k || k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes ||
+                          (a->is_scaled && a->k / 64 % k_blocks != 0))) /* the last stage multiplies whatever lies behind k */
+    k_blocks /= 2;
+  while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1, a->is_scaled) + more_bytes <= shared_bytes) stages++;
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_TILE_N", tile_n);
   add_spec(choice, "SPEC_TILE_ROWS", few->rows);
   add_spec(choice, "SPEC_K_BLOCKS", k_blocks);
   add_spec(choice, "SPEC_STAGES", stages);
-  choice->shared_bytes = few_bytes(few, tile_n, k_blocks, stages) + more_bytes;
+  choice->shared_bytes = few_bytes(few, tile_n, k_blocks, stages, a->is_scaled) + more_bytes;
 }
 
 /* Starts the choice for the rows up to `last` behind the choices so far; null if there are none left. */
@@ -115,63 +131,78 @@ static const many_shape ALONE = {128, 256, 4, 1, 1, 0};
 static const many_shape TILES[] = {
     {64, 32, 8, 2, 1, 2}, {64, 48, 15, 1, 1, 2}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1}, {64, 128, 8, 1, 1, 1},
     {64, 128, 8, 1, 1, 2}, {128, 96, 7, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
+/* The same of scaled numbers, whose tiles of 256 rows the kernel may cut to 128; and of experts. */
+static const many_shape SCALED_TILES[] = {
+    {64, 64, 13, 1, 1, 1}, {64, 64, 13, 1, 1, 2}, {128, 64, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2},
+    {128, 128, 6, 1, 1, 1}, {128, 128, 6, 1, 1, 2}, {128, 256, 4, 1, 1, 1}, {128, 256, 4, 1, 1, 2}, {128, 256, 4, 1, 2, 1}};
+static const many_shape SCALED_SMALL = {128, 64, 8, 1, 2, 0}, SCALED_MIDDLE = {128, 128, 6, 1, 2, 0}, SCALED_WIDE = {128, 256, 4, 1, 2, 0};
+#define WAVE_CYCLES 150u /* of a block of k, in which a warpgroup multiplies 64 rows' products by their scales */
 #define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
 #define TILE_CYCLES 300u /* of a tile's results and the pipeline's start, and for each of its token rows: */
 #define TILE_ROW_CYCLES 8u
 #define PAIR_CYCLES 250u /* more, to start and to end together */
 #define WIDE_CYCLES 100u /* more for 64 k of the widest tiles, whose tokens come in boxes of 32 */
 
-/* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows. For 64 k it writes both operands to
- * shared memory and reads the weights of each multiplying warpgroup once and the tokens as often as there are warpgroups, 128 bytes a
- * cycle: that is as much as the products take, or more. Or L2 is the bound, which reads for every block what its cluster does not share. */
-static uint64_t width_cost(const many_shape *tile, const gemm_args *a, uint32_t rows, uint32_t width) {
+/* Cycles of a block of k. 128 bytes of both operands' rows are written to shared memory, and read by every warpgroup that multiplies 64
+ * rows of one by its part of the other, 128 bytes a cycle: that is as much as the products take, or more. Scaled numbers: or a warpgroup's
+ * products and sums one after the other. */
+static uint64_t block_cycles(const many_shape *tile, uint32_t width, bool is_scaled) {
+  if (!is_scaled) return tile->n + width + tile->n / 64 * (64 + width);
+  const uint32_t columns = tile->rows == 64 ? 64 : tile->n, waves = width / 64 * (tile->n / columns);
+  const uint32_t own = (uint32_t)div_up(waves, many_multiplying(tile, true)) * (columns * 2 + WAVE_CYCLES);
+  return max_u32(tile->n + width + waves * (64 + columns), own);
+}
+
+/* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows: the multiprocessor's own, or those of
+ * L2, which reads for every block what its cluster does not share. */
+static uint64_t width_cost(const many_shape *tile, const product *a, uint32_t rows, uint32_t width) {
   const uint32_t across = (a->y_kind == Y_SILU ? tile->n / 2 : tile->n) * tile->beside, columns = a->y_kind == Y_SILU ? a->n / 2 : a->n;
   const uint32_t cluster = many_cluster(tile), at_once = SPECIALISE_BLOCKS / cluster;
-  const uint64_t clusters = div_up(columns, across) * div_up(rows, width * tile->below) * a->batches;
-  const uint64_t active = (clusters < at_once ? clusters : at_once) * cluster, shared = tile->n + width + tile->n / 64 * (64 + width);
+  const uint64_t clusters = div_up(columns, across) * div_up(rows, width * tile->below) * a->count;
+  const uint64_t active = (clusters < at_once ? clusters : at_once) * cluster, own = block_cycles(tile, width, a->is_scaled);
   const uint64_t l2 = active * (tile->n / tile->below + width / tile->beside) * 128 / L2_BYTES;
-  const uint64_t block = (shared > l2 ? shared : l2) + (tile->rows == 256 ? WIDE_CYCLES : 0);
+  const uint64_t block = (own > l2 ? own : l2) + (tile->rows == 256 && !a->is_scaled ? WIDE_CYCLES : 0);
   return div_up(clusters, at_once) * (block * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width) + (cluster > 1 ? PAIR_CYCLES : 0);
 }
 
 /* The widest tiles are cut narrower by the kernel where that is better. */
-static uint64_t tile_cost(const many_shape *tile, const gemm_args *a, uint32_t rows) {
+static uint64_t tile_cost(const many_shape *tile, const product *a, uint32_t rows) {
   uint64_t least = width_cost(tile, a, rows, tile->rows);
-  for (uint32_t width = 128; tile->rows == 256 && width < 256; width += 16) {
+  for (uint32_t width = 128; tile->rows == 256 && width < 256; width += a->is_scaled ? 128 : 16) {
     const uint64_t cost = width_cost(tile, a, rows, width);
     least = least < cost ? least : cost;
   }
   return least;
 }
 
-static const many_shape *best_tile(const gemm_args *a, uint32_t rows) {
-  const many_shape *best = &TILES[0];
-  for (size_t i = 1; i < ARRAY_LEN(TILES); i++)
-    if (tile_cost(&TILES[i], a, rows) < tile_cost(best, a, rows)) best = &TILES[i];
+static const many_shape *best_tile(const product *a, uint32_t rows) {
+  const many_shape *tiles = a->is_scaled ? SCALED_TILES : TILES, *best = tiles;
+  for (size_t i = 1; i < (a->is_scaled ? ARRAY_LEN(SCALED_TILES) : ARRAY_LEN(TILES)); i++)
+    if (tile_cost(&tiles[i], a, rows) < tile_cost(best, a, rows)) best = &tiles[i];
   return best;
 }
 
 /* Row counts at which another tile may be the best: 64, 96, 128, 192, ... */
 static uint32_t more_rows(uint32_t rows) { return rows & (rows - 1) ? rows / 3 * 4 : rows / 2 * 3; }
 
-static uint32_t choose_gemm(const gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+static uint32_t choose_gemm(const product *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
-  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->batches, silu, 64);
-  const uint64_t tiles = div_up(columns, silu ? tile_n / 2 : tile_n) * a->batches;
+  const uint32_t columns = silu ? a->n / 2 : a->n, tile_n = few_tile_n(columns, a->count, silu, 64);
+  const uint64_t tiles = div_up(columns, silu ? tile_n / 2 : tile_n) * a->count;
   uint32_t count = 0, next = rows_min;
   for (size_t i = 0; i < ARRAY_LEN(FEW); i++) {
     specialise_choice *few = next_choice(choices, &count, &next, FEW[i].rows_max, rows_max);
     if (!few) continue;
     const bool beside = FEW[i].rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
     set_threads(few, 192);
-    set_few(few, &FEW[i], tile_n, a->k, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
+    set_few(few, &FEW[i], tile_n, a, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : FEW[i].shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
   for (uint32_t rows = 64; next <= rows_max; rows = more_rows(rows)) {
     const many_shape *tile = best_tile(a, rows);
     while (rows < rows_max && (count + 1 == SPECIALISE_CHOICES_MAX || best_tile(a, more_rows(rows)) == tile)) rows = more_rows(rows);
     specialise_choice *many = next_choice(choices, &count, &next, rows, rows_max);
-    if (many) set_many(many, tile, 0);
+    if (many) set_many(many, tile, a->is_scaled, 0);
   }
   return count;
 }
@@ -183,28 +214,30 @@ uint32_t specialise_gathered_rows(uint32_t experts, uint32_t top_k) {
 
 /* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are; small
  * tiles in as much memory as there is: blocks of the first product end up to 6 us apart, and those of the second fetch meanwhile. */
-static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+static uint32_t choose_moe_gemm(const product *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
   const uint32_t columns = silu ? a->n / 2 : a->n;
   uint32_t count = 0, next = rows_min;
   for (size_t i = 0; i < ARRAY_LEN(FEW_OF_EXPERT); i++) {
     const few_shape *shape = &FEW_OF_EXPERT[i];
-    const uint64_t last = shape->rows <= 8 ? shape->rows_max : (uint64_t)shape->rows_max * a->experts / a->top_k;
+    const uint64_t last = shape->rows <= 8 ? shape->rows_max : (uint64_t)shape->rows_max * a->count / a->top_k;
     specialise_choice *few = next_choice(choices, &count, &next, last, rows_max);
     if (!few) continue;
     set_threads(few, 192);
-    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, 32) : 64, a->k, shape->shared_bytes, (a->experts + 1) * 4);
+    set_few(few, shape, shape->rows == 1 ? few_tile_n(columns, a->top_k, silu, 32) : 64, a, shape->shared_bytes, (a->count + 1) * 4);
     set_grid(few, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
   }
-  const many_shape *const shapes[] = {&SMALL, &MIDDLE, &WIDE};
-  const uint64_t of_expert[] = {96, 160, UINT32_MAX}; /* few rows: bound by memory, more stages are on their way with narrower tiles */
+  const many_shape *const plain[] = {&SMALL, &MIDDLE, &WIDE}, *const scaled[] = {&SCALED_SMALL, &SCALED_MIDDLE, &SCALED_WIDE};
+  const many_shape *const *shapes = a->is_scaled ? scaled : plain;
+  /* Few rows: bound by memory, more stages are on their way with narrower tiles. */
+  const uint64_t of_expert[] = {a->is_scaled ? 48 : 96, 160, UINT32_MAX};
   const uint64_t across = div_up(columns, silu ? 64 : 128);
-  for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-    specialise_choice *many = next_choice(choices, &count, &next, of_expert[i] * a->experts / a->top_k, rows_max);
+  for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
+    specialise_choice *many = next_choice(choices, &count, &next, of_expert[i] * a->count / a->top_k, rows_max);
     if (!many) continue;
     many_shape shape = *shapes[i];
     if (across % 2 != 0 && across <= 16) shape.beside = 1; /* where their number is odd one of a pair has nothing to do */
-    set_many(many, &shape, (a->experts + 1) * 8);
+    set_many(many, &shape, a->is_scaled, (a->count + 1) * 8);
   }
   return count;
 }
@@ -242,6 +275,17 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
+/* Four warpgroups multiply and a fifth copies; shared memory: queries and weights of two tiles, pages, barriers. */
+static void choose_index_score(const index_score_args *a, specialise_choice *choice) {
+  const uint32_t groups = 4, stages = 9;
+  set_threads(choice, 128 * (groups + 1));
+  add_spec(choice, "SPEC_MAPS", 1);
+  add_spec(choice, "SPEC_HEADS", a->heads);
+  add_spec(choice, "SPEC_STAGES", stages);
+  choice->shared_bytes = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
+  set_grid(choice, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
+}
+
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
   set_threads(choice, threads);
   set_grid(choice, x, y, constant(1));
@@ -269,7 +313,7 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   if (a->absorbs) {
     choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};
     set_threads(&choices[0], 256);
-    set_few(&choices[0], &FEW[0], tile_n, a->nope_dim, FEW_BYTES_BESIDE, 0);
+    set_few(&choices[0], &FEW[0], tile_n, &(product){.k = a->nope_dim}, FEW_BYTES_BESIDE, 0);
     const uint32_t tiles = (uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads;
     set_grid(&choices[0], constant(blocks + min_u32(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
     return 1;
@@ -288,7 +332,7 @@ static void choose_mla_fold(const mla_fold_args *a, specialise_choice *choice) {
   while (tile_n < 64 && div_up(a->v_dim, tile_n) * a->heads > SPECIALISE_BLOCKS) tile_n += 8;
   const uint32_t tiles = (uint32_t)div_up(a->v_dim, tile_n) * a->heads;
   set_threads(choice, a->lifts ? 192 : 256);
-  if (a->lifts) set_few(choice, &FEW[0], tile_n, a->kv_lora_rank, FEW[0].shared_bytes, 0);
+  if (a->lifts) set_few(choice, &FEW[0], tile_n, &(product){.k = a->kv_lora_rank}, FEW[0].shared_bytes, 0);
   set_grid(choice, constant(a->lifts ? min_u32(tiles, SPECIALISE_BLOCKS) : SPECIALISE_FOLD_CTAS), constant(1), constant(1));
 }
 
@@ -299,30 +343,77 @@ static plan_dim sort_blocks(const moe_sort_args *a) {
   return x;
 }
 
+static void set_index_topk(specialise_choice *choice, uint32_t row_count, uint32_t rows_of_cluster) {
+  plan_dim x = per_rows(1, rows_of_cluster);
+  x.cap = (uint32_t)div_up(row_count, rows_of_cluster);
+  choose_rows(choice, 512, x, constant(ROW_BLOCKS));
+  add_spec(choice, "SPEC_HELD", INDEX_TOPK_HELD);
+  choice->shared_bytes = INDEX_TOPK_HELD * 4;
+}
+
+/* A cluster for each row as long as rows are few, else for eight, whose blocks then have one each where they are short. */
+static uint32_t choose_index_topk(const index_topk_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  const uint32_t few_max = a->row_count > INDEX_TOPK_FEW ? INDEX_TOPK_FEW : UINT32_MAX;
+  uint32_t count = 0, next = rows_min;
+  specialise_choice *few = next_choice(choices, &count, &next, few_max, rows_max), *many;
+  if (few) set_index_topk(few, a->row_count, 1);
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (many) set_index_topk(many, a->row_count, ROW_BLOCKS);
+  return count;
+}
+
+/* One or two pieces of 128 columns a warp, until there are eight blocks a multiprocessor. */
+static plan_dim quant_blocks(const act_quant_args *a) {
+  plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 2048), 1);
+  x.cap = 8 * SPECIALISE_BLOCKS;
+  return x;
+}
+
 static plan_dim slices(const adjust_args *a) { return constant((uint32_t)div_up(a->vocab, ADJUST_SLICE)); }
+
+static product product_of(uint32_t kernel, const void *args) {
+  const gemm_args *plain = args;
+  const moe_gemm_args *of_experts = args;
+  const fp8_gemm_args *scaled = args;
+  const fp8_moe_gemm_args *scaled_of_experts = args;
+  switch (kernel) {
+    case OP_gemm: return (product){plain->n, plain->k, plain->y_kind, plain->batches, 0, false};
+    case OP_moe_gemm: return (product){of_experts->n, of_experts->k, of_experts->y_kind, of_experts->experts, of_experts->top_k, false};
+    case OP_fp8_gemm: return (product){scaled->n, scaled->k / 2, scaled->y_kind, 1, 0, true};
+    case OP_fp8_moe_gemm: break;
+    default: return (product){0};
+  }
+  return (product){scaled_of_experts->n, scaled_of_experts->k / 2, scaled_of_experts->y_kind, scaled_of_experts->experts,
+                   scaled_of_experts->top_k, true};
+}
 
 uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uint32_t rows_max,
                        specialise_choice choices[SPECIALISE_CHOICES_MAX]) {
   ASSERT(kernel < OP_COUNT);
   ASSERT(rows_min >= 1 && rows_min <= rows_max);
   specialise_choice *choice = &choices[0];
-  if (kernel == OP_gemm) return choose_gemm(args, rows_min, rows_max, choices);
-  if (kernel == OP_moe_gemm) return choose_moe_gemm(args, rows_min, rows_max, choices);
+  const product a = product_of(kernel, args);
+  if (kernel == OP_gemm || kernel == OP_fp8_gemm) return choose_gemm(&a, rows_min, rows_max, choices);
+  if (kernel == OP_moe_gemm || kernel == OP_fp8_moe_gemm) return choose_moe_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_rmsnorm) return choose_rmsnorm(args, rows_min, rows_max, choices);
   if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
+  if (kernel == OP_index_topk) return choose_index_topk(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
+    case OP_index_qk: choose_rows(choice, 128, per_rows(((const index_qk_args *)args)->heads + 1, INDEX_QK_ROWS), constant(1)); break;
     case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
-    case OP_mla_expand: set_many(choice, &ALONE, 0); break;
+    case OP_mla_expand: set_many(choice, &ALONE, false, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_mla_fold(args, choice); break;
+    case OP_index_score: choose_index_score(args, choice); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));
       break;
     case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;
+    case OP_act_quant: choose_rows(choice, 256, quant_blocks(args), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
       choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));

@@ -1,7 +1,7 @@
 /* specialise.h - how the GPU runs an op: tile constants, block size, shared memory, grid; alternatives by launch row count.
  *
  * Follows the table of kernels_src/README.md. Which alternative runs never changes a bit, so everything here is about speed.
- * Read next: graph.c, which calls it for every op. */
+ * Read next: graph_add.c, which calls it for every op. */
 #ifndef VERBATIM_SPECIALISE_H
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"

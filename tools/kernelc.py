@@ -3,7 +3,8 @@
 
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error,
 on any warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have,
-and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA. The options are those of engine/jit.c.
+and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA (QGMMA of e4m3). The options are those of
+engine/jit.c.
 """
 import argparse
 import ctypes
@@ -21,43 +22,59 @@ STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
-decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh
-mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
-ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
+decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh fp8_gemm_many.cuh
+fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh many.cuh many_plain.cuh
+many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh
+pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh
+rmsnorm_many.cuh step.h tensor_map.h
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
-SIMPLE = {"adjust": 512, "attn_cut": 512, "embed": 128, "moe_sort": 1024, "row_digest": 1024,
+SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "moe_sort": 1024, "row_digest": 1024,
           "sample": 512}
 # of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
          (128, 256, 4, 1, 1, 1)]
+# of fp8_gemm and fp8_moe_gemm, likewise
+FP8_TILES = [(64, 64, 12, 1, 1, 1), (128, 64, 8, 1, 1, 1), (64, 128, 8, 1, 1, 1), (128, 128, 6, 1, 1, 1), (128, 128, 6, 1, 2, 2),
+             (128, 256, 4, 1, 1, 1), (128, 256, 4, 1, 2, 1), (128, 256, 4, 1, 2, 2)]
+FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 128, 6, 1, 1, 0), (128, 128, 6, 1, 2, 0), (128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0)]
 # of moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
-TENSOR_CORE = ["gemm", "moe_gemm", "mla_attn", "mla_expand", "mla_prefill"]
+TENSOR_CORE = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm", "mla_attn", "mla_expand", "mla_prefill", "index_score"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
 
-def few_bytes(n, rows, blocks, stages):
-    """Dynamic shared memory of few.cuh."""
+def few_bytes(n, rows, blocks, stages, scaled=False):
+    """Dynamic shared memory of few.cuh, and of few_scaled.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
-    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128)
+    scales = stages * blocks * (max(rows, 8) + 4) * 4 if scaled else 0
+    return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128) + scales
 
 
-def few_tiles(of_experts=False):
+def few_tiles(of_experts=False, scaled=False):
     """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, of experts' 40 and 20; 220 KiB in all."""
     for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
             stage = ((20 if rows == 1 else 40) if of_experts else (36 if rows == 1 else 28)) << 10
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
-            yield n, rows, blocks, max(stages for stages in range(2, 64) if few_bytes(n, rows, blocks, stages) <= 220 << 10)
+            yield n, rows, blocks, max(s for s in range(2, 64) if few_bytes(n, rows, blocks, s, scaled) <= 220 << 10)
 
 
 def many_bytes(n, rows, stages):
     """Of many.cuh."""
     return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 256
+
+
+def fp8_variants(stem):
+    """Of fp8_gemm and fp8_moe_gemm for many rows."""
+    of_experts = stem == "fp8_moe_gemm"
+    return [({"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster,
+              "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
+             1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + (2 if n * rows > 4096 else 1) * 8192 + 256 + (4104 if of_experts else 0))
+            for n, rows, stages, depth, cluster, below in (FP8_EXPERTS if of_experts else FP8_TILES)]
 
 
 def variants(stem):
@@ -73,6 +90,8 @@ def variants(stem):
     if stem == "rmsnorm":
         return [({"THREADS": threads, "HELD": held}, 0)
                 for threads, held in ((512, 1), (512, 2), (512, 4), (256, 4), (256, 8))]
+    if stem == "index_topk":
+        return [({"THREADS": 512, "HELD": held}, 4 * held) for held in (256, 22528)]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
@@ -84,11 +103,17 @@ def variants(stem):
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
+    if stem == "index_score":
+        return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "STAGES": 9}, 1536 + 2 * (4 * 16384 + 2048) + 9 * 9216)
+                for heads in (16, 32, 64)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
+    of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
-            few_bytes(n, rows, blocks, stages) + (1028 if stem == "moe_gemm" else 0))
-           for n, rows, blocks, stages in few_tiles(stem == "moe_gemm")]
+            few_bytes(n, rows, blocks, stages, scaled) + (1028 if of_experts else 0))
+           for n, rows, blocks, stages in few_tiles(of_experts, scaled)]
+    if scaled:
+        return few + fp8_variants(stem)
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
               "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
              many_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))
@@ -157,8 +182,8 @@ def disassemble(path, stem):
         listing = subprocess.run(["nvdisasm", path], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
         return None, []
-    count = len(re.findall(r"\bHGMMA", listing))
-    faults = ["no HGMMA"] if stem in TENSOR_CORE and count == 0 else []
+    count = len(re.findall(r"\b[HQ]GMMA", listing))
+    faults = ["no HGMMA or QGMMA"] if stem in TENSOR_CORE and count == 0 else []
     faults += ["local memory access"] if re.search(r"\b(?:LDL|STL)\b", listing) else []
     special = sorted(set(re.findall(r"\bMUFU\.(?:EX2|LG2|SIN|COS|TANH)\b", listing)))
     return count, faults + ["special function " + name for name in special]
@@ -186,7 +211,7 @@ def check(nvrtc, texts, stem, cubins):
             count, found = disassemble(path, stem)
             faults += found
         print("%s %-66s %3d registers, shared %5d + %6d, local %d%s" % (
-            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d HGMMA" % count))
+            "FAIL" if faults else "ok  ", label, registers, static, dynamic, local, "" if count is None else ", %d GMMA" % count))
         for fault in faults:
             print("     " + fault)
         failures += bool(faults)

@@ -5,6 +5,7 @@
  * followed by a cut, and the exact path uses integers only.
  * This file alone is compiled for AVX2; h16.c calls it only where the processor has it. */
 #include "h16_core.h"
+#include "h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 16u
@@ -187,4 +188,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_avx2 = {"avx2", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};
+const h16_core h16_avx2 = {"avx2", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts, &h32_avx2};

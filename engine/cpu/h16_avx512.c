@@ -4,6 +4,7 @@
  * column 16+j in lane 2j+1), so that they widen to the two fp32 registers with shifts alone.
  * This file alone is compiled for AVX-512; h16.c calls it only where the processor has it. */
 #include "h16_core.h"
+#include "h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 32u
@@ -212,4 +213,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};
+const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts, &h32_avx512};

@@ -13,6 +13,8 @@
 #include "h16.h"
 #include "num.h"
 
+struct h32_core;
+
 #define H16_BLOCK_K 64u
 #define H16_COLUMNS_MAX 32u
 #define H16_NONE (-8192)
@@ -43,6 +45,7 @@ typedef struct h16_core {
   void (*weigh)(const f32 *t, f32 m, bf16 *p);                     /* CORE_ROWS below */
   void (*silu_mul)(const f32 *gate, const f32 *up, u32 n, bf16 *y);
   void (*exp_parts)(const f32 *logit, f32 largest, u32 n, f32 *p);
+  const struct h32_core *h32; /* the chains of e4m3 numbers */
 } h16_core;
 
 extern const h16_core h16_avx512, h16_avx2, h16_portable;

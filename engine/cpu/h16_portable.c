@@ -2,6 +2,7 @@
  *
  * Read next: h16_avx512.c, the same steps with sixteen lanes in a register. */
 #include "h16_core.h"
+#include "h32_core.h"
 
 #define COLUMNS 16u
 
@@ -99,4 +100,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts};
+const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts, &h32_portable};

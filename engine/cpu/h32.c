@@ -1,8 +1,9 @@
-/* h32.c - the tensor-core step of e4m3 numbers in integers, and the product that repeats it.
+/* h32.c - the tensor-core step of e4m3 numbers in integers, and the product's loop over panels and blocks.
  *
- * Read next: h16.c, the same for bf16; NUMERICS.md "H32" for the rule. */
-#include "h32.h"
-#include "num.h"
+ * Read next: h32_core.h for the fast form; h16.c, the same for bf16; NUMERICS.md "H32" for the rule. */
+#include "h16_core.h"
+#include "h32_core.h"
+#include <string.h>
 
 #define FRACTION 13 /* bits that a term keeps below the largest exponent, and the sum below its own */
 
@@ -59,14 +60,25 @@ f32 h32_step_reference(const u8 a[H32_STEP], const u8 b[H32_STEP], f32 c) {
   return to_f32(sum, largest - FRACTION);
 }
 
-void h32_gemm(const h32_job *job) {
-  ASSERT(job->k % H32_STEP == 0);
-  for (u32 i = 0; i < job->rows; i++) {
-    const u8 *x = job->x + (job->x_row ? job->x_row[i] : i) * job->ldx;
-    for (u32 j = 0; j < job->n; j++) {
-      f32 c = 0;
-      for (u32 k = 0; k < job->k; k += H32_STEP) c = h32_step_reference(x + k, job->w + j * job->ldw + k, c);
-      job->y[i * job->ldy + j] = c;
-    }
+/* Up to H32_ROWS rows by the columns of a panel. */
+static void run_panel(const h32_core *core, const h32_job *job, u32 i0, u32 j0) {
+  _Alignas(64) f32 c[H32_ROWS * H32_COLUMNS_MAX];
+  h32_block block = {.ldw = job->ldw, .c = c, .rows = min_u32(H32_ROWS, job->rows - i0), .n = min_u32(core->columns, job->n - j0)};
+  memset(c, 0, block.rows * core->columns * sizeof *c);
+  for (u32 i = 0; i < block.rows && job->continues; i++)
+    memcpy(c + i * core->columns, job->y + (i0 + i) * job->ldy + j0, block.n * sizeof *c);
+  for (u32 k = 0; k < job->k; k += H32_BLOCK_K) {
+    block.w = job->w + j0 * job->ldw + k;
+    block.k = min_u32(H32_BLOCK_K, job->k - k);
+    for (u32 i = 0; i < block.rows; i++) block.x[i] = job->x + (job->x_row ? job->x_row[i0 + i] : i0 + i) * job->ldx + k;
+    core->run(&block);
   }
+  for (u32 i = 0; i < block.rows; i++) memcpy(job->y + (i0 + i) * job->ldy + j0, c + i * core->columns, block.n * sizeof *c);
+}
+
+void h32_gemm(const h32_job *job) {
+  const h32_core *core = cpu_isa_core()->h32;
+  ASSERT(job->k % H32_STEP == 0);
+  for (u32 i0 = 0; i0 < job->rows; i0 += H32_ROWS)
+    for (u32 j0 = 0; j0 < job->n; j0 += core->columns) run_panel(core, job, i0, j0);
 }

@@ -1,4 +1,5 @@
-/* rows.h - pieces that several twins share: row counts, the reduction tree, the normalisation and the rotation of a row.
+/* rows.h - pieces that several twins share: row counts, the reduction tree, the normalisation, the rotation and the scaled
+ * e4m3 numbers of a row.
  *
  * Each is a section of NUMERICS.md that two ops refer to. Internal to engine/cpu. */
 #ifndef VERBATIM_CPU_ROWS_H
@@ -40,6 +41,18 @@ static inline void rows_rotate(bf16 *out, const f32 *in, const f32 *cos_sin, u32
     out[first] = num_to_bf16(num_fma(a, c, -(b * s)) * scale);
     out[second] = num_to_bf16(num_fma(a, s, b * c) * scale);
   }
+}
+
+/* n numbers as scaled e4m3; returns the scale (R12.1 to R12.3). */
+static inline f32 rows_quantise(u8 *codes, const f32 *x, u32 n, u32 scale_kind) {
+  u32 largest = num_bits(NUM_SCALE_LEAST);
+  for (u32 i = 0; i < n; i++) { /* magnitudes are in the order of their bits, NaN behind Inf */
+    u32 magnitude = num_bits(x[i]) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  f32 scale = num_scale(num_float(largest), scale_kind);
+  for (u32 i = 0; i < n; i++) codes[i] = num_to_e4m3(num_div(x[i], scale));
+  return scale;
 }
 
 #endif

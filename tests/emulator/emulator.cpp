@@ -4,10 +4,12 @@
  * threads run changes from block to block; in one block asynchronous copies happen at their wait and multiplications at once, in
  * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
  * launch with a text.
- * The sum of products is h16_step_reference, NUMERICS.md "H16". Read next: README.md, kernels_src/ptx.cuh. */
+ * The sums of products are h16_step_reference and h32_gemm, NUMERICS.md "H16" and "H32".
+ * Read next: README.md, kernels_src/ptx.cuh. */
 #undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"
+#include "engine/cpu/h32.h"
 #include <condition_variable>
 #include <deque>
 #include <link.h>
@@ -30,7 +32,7 @@ alignas(1024) thread_local u8 shared[SHARED_BYTES_MAX], raw[SHARED_BYTES_MAX]; /
 /* Where threads wait for each other. `what` is the operation that all of them must have come to. */
 struct meeting { u32 come, generation; const char *what; };
 
-struct copy { u32 shared; const void *global; u32 bytes; };
+struct copy { u32 shared; const void *global; u32 bytes, place; };
 
 /* A shared address as a number holds, above this bit, 1 + the block of the cluster that it lies in, or 0: this block. */
 static constexpr u32 RANK_SHIFT = 24;
@@ -55,8 +57,11 @@ struct fiber {
   std::deque<std::vector<copy>> groups;
 };
 
+/* What kind of multiplication: a's rows are k, b's rows are k, numbers are e4m3 and not bf16, and then d is not added to. */
+static constexpr u32 TURNED = 1, ACROSS = 2, BYTES = 4, ANEW = 8;
+
 /* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
-struct multiplication { u64 a, b; u32 n, quarter; bool turned, across; f32 *d[WARP]; const u32 *held[WARP]; }; /* held: a, or null */
+struct multiplication { u64 a, b; u32 n, quarter, kind; f32 *d[WARP]; const u32 *held[WARP]; }; /* held: a, or null */
 
 struct warp {
   meeting all;
@@ -416,18 +421,18 @@ static u8 *shared_at(u32 address, u32 bytes) {
 }
 
 static void land(const copy &c) {
-  u8 *to = shared_at(c.shared, 16);
-  memset(to, 0, 16);
+  u8 *to = shared_at(c.shared, c.place);
+  memset(to, 0, c.place);
   memcpy(to, c.global, c.bytes);
 }
 
-void emulator_copy(u32 to, const void *global, u32 bytes) {
-  if (reinterpret_cast<uintptr_t>(global) % 16 != 0 || bytes > 16) fault("a copy that is not aligned, or longer than 16 bytes");
-  shared_at(to, 16);
+void emulator_copy(u32 to, const void *global, u32 bytes, u32 size) {
+  if (reinterpret_cast<uintptr_t>(global) % size != 0 || bytes > size) fault("a copy that is not aligned, or longer than its place");
+  shared_at(to, size);
   if (run.copies_at_once)
-    land({to, global, bytes});
+    land({to, global, bytes, size});
   else
-    m->fibers[threadIdx.x].open.push_back({to, global, bytes});
+    m->fibers[threadIdx.x].open.push_back({to, global, bytes, size});
 }
 
 void emulator_copy_commit() {
@@ -552,18 +557,19 @@ void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[
   memcpy(&s, map, sizeof s);
   if (dims != s.dims) fault("a box of another number of dimensions than its map");
   if (to % 128u != 0) fault("a box that is not aligned");
-  const u32 row_bytes = s.box[0] * 2, rows = s.box[1], matrices = dims > 2 ? s.box[2] : 1, groups = dims > 3 ? s.box[3] : 1;
-  if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % 8 != 0) fault("a box whose rows are no whole pieces");
+  const u32 item_bytes = (u32)s.stride_bytes[0], piece = 16 / item_bytes, row_bytes = s.box[0] * item_bytes;
+  const u32 rows = s.box[1], matrices = dims > 2 ? s.box[2] : 1, groups = dims > 3 ? s.box[3] : 1;
+  if (row_bytes % 16 != 0 || (s.swizzled && row_bytes != 128) || at[0] % piece != 0) fault("a box whose rows are no whole pieces");
   for (u32 i = 0; i < groups * matrices * rows; i++)
-    for (u32 c = 0; c < s.box[0]; c += 8) {
+    for (u32 c = 0; c < s.box[0]; c += piece) {
       const u64 place[4] = {at[0] + c, at[1] + i % rows, at[2] + i / rows % matrices, at[3] + i / rows / matrices};
-      u64 from = s.address + place[0] * 2;
+      u64 from = s.address + place[0] * item_bytes;
       bool inside = place[0] < s.extent[0];
       for (u32 d = 1; d < dims; d++) {
         inside = inside && place[d] < s.extent[d];
         from += place[d] * s.stride_bytes[d];
       }
-      start_bulk(to + (i * s.box[0] + c) * 2, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled, address);
+      start_bulk(to + (i * s.box[0] + c) * item_bytes, inside ? reinterpret_cast<const void *>(from) : nullptr, 16, s.swizzled, address);
     }
 }
 
@@ -603,49 +609,78 @@ void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
 
 /* === Multiplications ==================================================================================================== */
 
-/* One element of an operand: row `row` (of M or N), `k` of the 16. */
-static bf16 element(u64 operand, u32 row, u32 k, bool across) {
+/* Where a number of an operand is: row `row` (of M or N), k `at_k` bytes into it, or, of an operand whose rows are k, k `k`. */
+static u32 place(u64 operand, u32 row, u32 at_k) {
   const u32 start = (u32)(operand & 0x3fffu) << 4;
   const u32 leading = (u32)(operand >> 16 & 0x3fffu) << 4, stride = (u32)(operand >> 32 & 0x3fffu) << 4;
-  u32 address;
-  if (operand >> 62 == 0)
-    address = start + row / 8 * stride + row % 8 * 16 + k / 8 * leading + k % 8 * 2;
-  else if (across)
-    address = start + row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128;
-  else
-    address = start + row / 8 * stride + row % 8 * 128 + k * 2;
-  if (operand >> 62 == 1) address ^= (address >> 7 & 7) << 4;
+  if (operand >> 62 == 0) return start + row / 8 * stride + row % 8 * 16 + at_k / 16 * leading + at_k % 16;
+  const u32 address = start + row / 8 * stride + row % 8 * 128 + at_k;
+  return operand >> 62 == 1 ? address ^ (address >> 7 & 7) << 4 : address;
+}
+
+static u32 place_across(u64 operand, u32 row, u32 k) {
+  if (operand >> 62 == 0) return place(operand, row, k * 2);
+  const u32 leading = (u32)(operand >> 16 & 0x3fffu) << 4, stride = (u32)(operand >> 32 & 0x3fffu) << 4;
+  const u32 address = ((u32)(operand & 0x3fffu) << 4) + row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128;
+  return operand >> 62 == 1 ? address ^ (address >> 7 & 7) << 4 : address;
+}
+
+static bf16 element(u64 operand, u32 row, u32 k, bool across) {
   bf16 x;
-  memcpy(&x, shared_at(address, sizeof x), sizeof x);
+  memcpy(&x, shared_at(across ? place_across(operand, row, k) : place(operand, row, k * 2), sizeof x), sizeof x);
   return x;
 }
 
+/* Element i of a lane's d: its row of the quarter, and its column. */
+static u32 row_of(u32 lane, u32 i) { return lane / 4 + i / 2 % 2 * 8; }
+static u32 column_of(u32 lane, u32 i) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
+static void multiply_bytes(const multiplication &job) {
+  static thread_local u8 a[16][32], b[256][32];
+  static thread_local f32 d[16][256];
+  for (u32 k = 0; k < 32; k++) {
+    for (u32 i = 0; i < 16; i++) a[i][k] = *shared_at(place(job.a, job.quarter * 16 + i, k), 1);
+    for (u32 i = 0; i < job.n; i++) b[i][k] = *shared_at(place(job.b, i, k), 1);
+  }
+  for (u32 lane = 0; lane < WARP; lane++)
+    for (u32 i = 0; i < job.n / 2; i++) d[row_of(lane, i)][column_of(lane, i)] = job.d[lane][i];
+  h32_job sums = {};
+  sums.x = a[0], sums.w = b[0], sums.y = d[0];
+  sums.ldx = sums.ldw = 32, sums.ldy = 256;
+  sums.rows = 16, sums.n = job.n, sums.k = 32;
+  sums.continues = !(job.kind & ANEW);
+  h32_gemm(&sums);
+  for (u32 lane = 0; lane < WARP; lane++)
+    for (u32 i = 0; i < job.n / 2; i++) job.d[lane][i] = d[row_of(lane, i)][column_of(lane, i)];
+}
+
 static void multiply(const multiplication &job) {
+  if (job.kind & BYTES) {
+    multiply_bytes(job);
+    return;
+  }
   bf16 a[16][16], b[256][16];
   for (u32 i = 0; i < 16; i++)
     for (u32 k = 0; k < 16; k++) {
       const u32 *held = job.held[i % 8 * 4 + k % 8 / 2];
-      a[i][k] = held ? (bf16)(held[k / 8 * 2 + i / 8] >> (k % 2 * 16)) : element(job.a, job.quarter * 16 + i, k, job.turned);
+      a[i][k] = held ? (bf16)(held[k / 8 * 2 + i / 8] >> (k % 2 * 16)) : element(job.a, job.quarter * 16 + i, k, job.kind & TURNED);
     }
   for (u32 i = 0; i < job.n; i++)
-    for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.across);
+    for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.kind & ACROSS);
   for (u32 lane = 0; lane < WARP; lane++)
-    for (u32 i = 0; i < job.n / 2; i++) {
-      const u32 row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      job.d[lane][i] = h16_step_reference(a[row], b[column], job.d[lane][i]);
-    }
+    for (u32 i = 0; i < job.n / 2; i++)
+      job.d[lane][i] = h16_step_reference(a[row_of(lane, i)], b[column_of(lane, i)], job.d[lane][i]);
 }
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
-static void multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across, const u32 *held) {
+static void multiply(f32 *d, u32 n, u64 a, u64 b, u32 kind, const u32 *held) {
   warp &self = m->warps[threadIdx.x / WARP];
-  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, turned, across, {}, {}};
-  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.turned != turned || self.next.across != across)
-    fault("a warp multiplies different operands");
+  if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, kind, {}, {}};
+  if (self.next.a != a || self.next.b != b || self.next.n != n || self.next.kind != kind) fault("a warp multiplies different operands");
   self.next.d[threadIdx.x % WARP] = d;
   self.next.held[threadIdx.x % WARP] = held;
   warp_meet(0, "multiplication", [](warp &w) {
-    w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.across) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);
+    w.trace = num_digest_word((u32)w.trace, w.next.n + w.next.kind / 2) ^ num_digest_word((u32)w.next.a, (u32)w.next.b);
     if (run.copies_at_once)
       w.open.push_back(w.next);
     else
@@ -653,8 +688,9 @@ static void multiply(f32 *d, u32 n, u64 a, u64 b, bool turned, bool across, cons
   });
 }
 
-void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned) { multiply(d, n, a, b, turned, false, nullptr); }
-void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { multiply(d, n, 0, b, false, across, a); }
+void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned) { multiply(d, n, a, b, turned ? TURNED : 0u, nullptr); }
+void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across) { multiply(d, n, 0, b, across ? ACROSS : 0u, a); }
+void emulator_multiply_e4m3(f32 *d, u32 n, u64 a, u64 b, bool anew) { multiply(d, n, a, b, BYTES | (anew ? ANEW : 0u), nullptr); }
 
 void emulator_multiply_commit() {
   warp_meet(0, "commit", [](warp &w) {

@@ -10,12 +10,13 @@
 #define WARP_ALL 0xffffffffu
 
 u32 emulator_address(const void *shared);
-void emulator_copy(u32 shared, const void *global, u32 bytes);
+void emulator_copy(u32 shared, const void *global, u32 bytes, u32 place = 16); /* of which `bytes` come and the others are zero */
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
 void emulator_multiply(f32 *d, u32 n, u64 a, u64 b, bool turned);
 void emulator_multiply_held(f32 *d, u32 n, const u32 (&a)[4], u64 b, bool across);
+void emulator_multiply_e4m3(f32 *d, u32 n, u64 a, u64 b, bool anew);
 void emulator_multiply_commit();
 void emulator_multiply_wait(u32 left);
 void emulator_barrier_init(u32 barrier, u32 arrivals);
@@ -90,6 +91,7 @@ NUM void ptx_pause(u32) {}
 template <class T> NUM T ptx_load_fresh(const T *p) { return *p; }
 
 NUM void ptx_copy16(u32 shared, const void *global, u32 bytes) { emulator_copy(shared, global, bytes); }
+NUM void ptx_copy4(u32 shared, const f32 *global) { emulator_copy(shared, global, 4, 4); }
 NUM void ptx_copy_commit() { emulator_copy_commit(); }
 #define PTX_COPY_WAIT(n) emulator_copy_wait(n)
 NUM void ptx_fence_async() {}
@@ -103,6 +105,8 @@ NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
   if (is) *(uint4 *)to = v;
 }
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) { return (u32)num_to_e4m3(hi) << 8 | num_to_e4m3(lo); }
+NUM float2 ptx_unpack_e4m3(u32 codes) { return {num_from_e4m3((u8)codes), num_from_e4m3((u8)(codes >> 8))}; }
 NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }
 NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
@@ -122,5 +126,9 @@ template <int HALF_N> NUM void ptx_multiply_across(f32 (&d)[HALF_N], const u32 (
   emulator_multiply_held(d, 2 * HALF_N, a, b, true);
 }
 template <int HALF_N> NUM void ptx_multiply_turned(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply(d, 2 * HALF_N, a, b, true); }
+template <int HALF_N> NUM void ptx_multiply_e4m3(f32 (&d)[HALF_N], u64 a, u64 b) { emulator_multiply_e4m3(d, 2 * HALF_N, a, b, false); }
+template <int HALF_N> NUM void ptx_multiply_e4m3_anew(f32 (&d)[HALF_N], u64 a, u64 b) {
+  emulator_multiply_e4m3(d, 2 * HALF_N, a, b, true);
+}
 
 #endif

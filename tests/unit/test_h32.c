@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include "engine/cpu/h32.h"
 #include "num.h"
 #include "tests/kernel/cases.h"
+#include "tests/kernel/force_isa.h"
 
 /* One step with up to three pairs given as floats (which must be e4m3 numbers) and zeros elsewhere. */
 static f32 step3(f32 a0, f32 b0, f32 a1, f32 b1, f32 a2, f32 b2, f32 c) {
@@ -53,22 +55,75 @@ static void near_exact_sums(void **state) {
   }
 }
 
+typedef struct shape { u32 rows, n, k, continues, gathered; } shape;
+
+/* Codes that reach the corners: 0 all of them, 1 large ones, 2 small ones, 3 mostly zeros, 4 neighbours that cancel, 5 the longest
+ * significands of one sign, 6 a NaN now and then, 7 subnormal ones. */
+static u8 code_of(cases *c, u32 kind, u32 i, u8 before) {
+  u32 r = cases_bits(c), sign = r >> 31 << 7, any = (r >> 8) % 127;
+  switch (kind) {
+    case 1: return (u8)(sign | (64 + any / 2));
+    case 2: return (u8)(sign | any % 40);
+    case 3: return (u8)(sign | (r & 7 ? 0 : any));
+    case 4: return i % 2 ? (u8)(before ^ 0x80 ^ (r >> 8 & 7 ? 0 : 1)) : (u8)(sign | any % 126);
+    case 5: return (u8)(0x77 + (r & 1) * 4);
+    case 6: return (u8)(sign | (cases_below(c, 300) ? any : 0x7f));
+    case 7: return (u8)(sign | any % 9);
+    default: return (u8)(sign | any);
+  }
+}
+
+static f32 accumulator_of(cases *c, u32 kind) {
+  u32 r = cases_bits(c), spread = cases_bits(c), negative = r & 0x80000000u;
+  if (spread >> 28 == 0) return num_float(negative);
+  if (spread >> 28 == 1) return cases_accumulator(c, kind % CASES_KINDS);
+  return num_float(negative | (127 - 20 + spread % 48) << 23 | (r & 0x7fffff)); /* beside the products */
+}
+
+static bool same(f32 a, f32 b) { return num_bits(a) == num_bits(b) || (a != a && b != b); }
+
+static void check_shape(const char *isa, const shape *s, u32 kind) {
+  cases c = {.state = 77 + s->rows + 97 * s->n + 1009 * s->k + kind};
+  const u32 ldx = s->k + 5, ldw = s->k + 3, ldy = s->n + 2;
+  u8 *x = malloc((s->rows + 2) * ldx), *w = malloc((s->n - 1) * ldw + s->k); /* no byte beyond what may be read */
+  f32 *y = malloc(sizeof *y * s->rows * ldy), *start = malloc(sizeof *start * s->rows * ldy);
+  u32 *x_row = malloc(sizeof *x_row * s->rows);
+  for (u32 i = 0; i < (s->rows + 2) * ldx; i++) x[i] = code_of(&c, kind, i, i ? x[i - 1] : 0);
+  for (u32 i = 0; i < (s->n - 1) * ldw + s->k; i++) w[i] = code_of(&c, kind == 4 ? 1 : kind, i, 0);
+  for (u32 i = 0; i < s->n; i++)
+    for (u32 k = 1; k < s->k && kind == 4; k += 2) w[i * ldw + k] = w[i * ldw + k - 1];
+  for (u32 i = 0; i < s->rows * ldy; i++) start[i] = y[i] = accumulator_of(&c, kind);
+  for (u32 i = 0; i < s->rows; i++) x_row[i] = s->gathered ? cases_below(&c, s->rows + 2) : i;
+  h32_gemm(&(h32_job){.x = x, .x_row = s->gathered ? x_row : NULL, .w = w, .y = y, .ldx = ldx, .ldw = ldw, .ldy = ldy, .rows = s->rows,
+                      .n = s->n, .k = s->k, .continues = s->continues});
+  for (u32 i = 0; i < s->rows; i++)
+    for (u32 j = 0; j < ldy; j++) {
+      f32 want = j < s->n && !s->continues ? 0 : start[i * ldy + j];
+      for (u32 k = 0; k < s->k && j < s->n; k += 32) want = h32_step_reference(x + x_row[i] * ldx + k, w + j * ldw + k, want);
+      if (!same(y[i * ldy + j], want)) print_error("%s, kind %u, %ux%ux%u: row %u, column %u\n", isa, kind, s->rows, s->n, s->k, i, j);
+      assert_true(same(y[i * ldy + j], want));
+    }
+  free(x);
+  free(w);
+  free(y);
+  free(start);
+  free(x_row);
+}
+
 static void product_repeats_the_step(void **state) {
   (void)state;
-  enum { ROWS = 5, N = 37, K = 96, PITCH = 100 };
-  static u8 x[ROWS * PITCH], w[N * PITCH];
-  static f32 y[ROWS * 40];
-  cases c = {.state = 7};
-  for (u32 i = 0; i < sizeof x; i++) x[i] = num_to_e4m3((f32)cases_below(&c, 2000) / 700 - 1.3f);
-  for (u32 i = 0; i < sizeof w; i++) w[i] = num_to_e4m3((f32)cases_below(&c, 2000) / 300 - 3.1f);
-  const u32 order[ROWS] = {4, 2, 2, 0, 1};
-  h32_gemm(&(h32_job){.x = x, .x_row = order, .w = w, .y = y, .ldx = PITCH, .ldw = PITCH, .ldy = 40, .rows = ROWS, .n = N, .k = K});
-  for (u32 i = 0; i < ROWS; i++)
-    for (u32 j = 0; j < N; j++) {
-      f32 want = 0;
-      for (u32 k = 0; k < K; k += 32) want = h32_step_reference(x + order[i] * PITCH + k, w + j * PITCH + k, want);
-      assert_true(y[i * 40 + j] == want);
+  static const char *const isas[] = {"portable", "avx2", "avx512"};
+  static const shape shapes[] = {{1, 1, 32, 0, 0},   {5, 37, 96, 0, 1},  {64, 16, 128, 0, 0}, {66, 33, 160, 1, 0},
+                                 {3, 40, 512, 0, 1}, {30, 64, 32, 1, 0}, {2, 7, 64, 1, 1},    {65, 24, 288, 0, 0}};
+  for (u32 isa = 0; isa < ARRAY_LEN(isas); isa++) {
+    if (force_isa(isas[isa]) != OK) {
+      print_message("    SKIPPED: this processor has no %s\n", isas[isa]);
+      continue;
     }
+    for (u32 kind = 0; kind < 8; kind++)
+      for (u32 i = 0; i < ARRAY_LEN(shapes); i++) check_shape(isas[isa], &shapes[i], kind);
+  }
+  assert_int_equal(force_isa(NULL), OK);
 }
 
 int main(void) {

@@ -143,6 +143,12 @@ static const variant variants[] = {
     {"row_digest", 1, {THREADS(1024)}},
     {"adjust", 1, {THREADS(512)}},
     {"attn_cut", 1, {THREADS(512)}},
+    {"index_qk", 1, {THREADS(128)}},
+    {"index_topk", 2, {THREADS(512), {"SPEC_HELD", 22528}}},
+    {"act_quant", 1, {THREADS(256)}},
+    {"index_score", 4, {THREADS(640), {"SPEC_MAPS", 1}, {"SPEC_HEADS", 64}, {"SPEC_STAGES", 9}}},
+    {"fp8_gemm", TILES(128, 256, 4)},
+    {"fp8_moe_gemm", TILES(128, 128, 6)},
 };
 
 static void every_kernel_compiles_and_is_covered(void **state) {

@@ -14,8 +14,9 @@
 #include "planner_fixture.h"
 
 static const char *const CONFIGS[] = {"glm4-moe-lite", "kimi-k2", "minicpm3-long", "minicpm3", "mistral4", "moonlight",
-                                      "small-glm4-moe-lite", "small-minicpm3", "small-mistral4", "small-v2lite", "small-v3", "small-youtu",
-                                      "v2", "v2lite", "v3-noyarn", "v3", "youtu"};
+                                      "small-glm4-moe-lite", "small-glm5", "small-glm52-fp8", "small-minicpm3", "small-mistral4",
+                                      "small-v2lite", "small-v3", "small-v3-fp8", "small-v32", "small-v32-fp8", "small-youtu", "v2",
+                                      "v2lite", "v3-noyarn", "v3", "youtu"};
 /* Attention in both forms, and split alone. */
 static const char BOTH[] = "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 64\nladder: [1, 8]\n";
 static const char SPLIT[] = "max-num-seqs: 1\nmax-num-batched-tokens: 1\nmax-model-len: 128\nkv_pages: 4\nchunk_tokens: 64\nladder: [1]\n";
@@ -82,20 +83,41 @@ static bool is_exempt(const plan_op *op, const uint64_t *args, const check_acces
 }
 
 static bool has_points(uint32_t kernel) {
-  return kernel != KERNEL_moe_sort && kernel != KERNEL_sample && kernel != KERNEL_row_digest && kernel != KERNEL_attn_cut;
+  return kernel != KERNEL_moe_sort && kernel != KERNEL_sample && kernel != KERNEL_row_digest && kernel != KERNEL_attn_cut &&
+         kernel != KERNEL_act_quant && kernel != KERNEL_index_score;
+}
+
+/* Codes, and KV rows of other formats than bf16, are seen as words. */
+static bool is_type(const subject *s, uint32_t point, const check_access *a) {
+  const bool is_row = a->region == REGION_KV && a->type == TYPE_BF16 && s->plan.header->quant.kv_format != KV_BF16;
+  switch (point) {
+    case VERBATIM_POINT_BF16: return a->type == TYPE_BF16 && !is_row;
+    case VERBATIM_POINT_F32: return a->type == TYPE_F32;
+    default: return a->type == TYPE_TOPK_ID || a->type == TYPE_LISTS || a->type == TYPE_E4M3 || is_row;
+  }
+}
+
+/* A page of keys has two points: the codes of its rows, and behind them all their scales. */
+static bool covers_keys(const verbatim_point *point, const point_place *place, const plan_fixup *f) {
+  const bool is_scale = point->type == VERBATIM_POINT_F32;
+  if (!is_scale && point->type != VERBATIM_POINT_U32) return false;
+  return place->offset == f->offset + is_scale * PAGE_TOKENS * INDEX_DIM && place->page_stride == INDEX_PAGE_BYTES &&
+         place->row_stride == (is_scale ? 4 : INDEX_DIM) && place->segment_bytes == place->row_stride && place->segments == 1 &&
+         place->pairs == 1 && place->rows == POINT_KV && point->count * 4 == place->segment_bytes && !point->of_logits &&
+         place->region == REGION_KV;
 }
 
 /* Whether these are the bytes of the access, for the greatest row counts. */
 static bool covers(const subject *s, const verbatim_point *point, const point_place *place, const plan_fixup *f, const check_access *a) {
-  static const uint32_t types[] = {[VERBATIM_POINT_BF16] = TYPE_BF16, [VERBATIM_POINT_F32] = TYPE_F32, [VERBATIM_POINT_U32] = TYPE_TOPK_ID};
   const plan_limits *l = &s->plan.header->limits;
   uint64_t size = point->type == VERBATIM_POINT_BF16 ? 2 : 4;
-  if (place->region != f->region || place->offset != f->offset + a->start || types[point->type] != a->type) return false;
+  if (a->type == TYPE_INDEX_PAGES) return covers_keys(point, place, f);
+  if (place->region != f->region || place->offset != f->offset + a->start || !is_type(s, point->type, a)) return false;
   if (point->count * size != place->pairs * place->segments * place->segment_bytes) return false;
   if (point->of_logits != (place->rows == POINT_LOGITS)) return false;
   if (place->rows == POINT_KV)
     return a->region == REGION_KV && place->segments == 1 && place->segment_bytes == place->row_stride &&
-           place->row_stride * l->kv_pages * PAGE_TOKENS == a->run_bytes;
+           place->page_stride == PAGE_TOKENS * place->row_stride && place->page_stride * l->kv_pages == a->run_bytes;
   uint64_t rows = place->rows == POINT_LOGITS ? l->max_logit_rows : (uint64_t)l->max_batch_tokens * place->pairs;
   return a->rows == rows && a->row_stride == place->row_stride && a->batches == place->segments && a->run_bytes == place->segment_bytes &&
          (a->batches == 1 || a->batch_stride == place->segment_stride);
@@ -121,8 +143,9 @@ static uint32_t op_mismatches(const subject *s, uint32_t index) {
       uint32_t point = nth_point(s, index, n);
       found += covers(s, &s->points.list[point], &s->points.places[point], f, &accesses[i]);
     }
-    matched += found == 1;
-    missed += found != 1;
+    const uint32_t wanted = accesses[i].type == TYPE_INDEX_PAGES ? 2 : 1;
+    matched += found == wanted ? wanted : 0;
+    missed += found != wanted;
   }
   return missed + (made_by(s, index) - matched);
 }
@@ -147,13 +170,12 @@ static void check_bytes(const subject *s) { assert_int_equal(all_mismatches(s), 
 static void points_are_what_the_ops_write(void **state) { (void)state, for_all(check_bytes); }
 
 /* Every field of every place that says where bytes are is compared. */
-static void wrong_places_are_found(void **state) {
-  (void)state;
-  subject s = open_subject("small-v3", BOTH);
+static void find_wrong_places(const char *config) {
+  subject s = open_subject(config, BOTH);
   for (uint32_t i = 0; i < s.points.count; i++) {
     point_place *place = (point_place *)(uintptr_t)&s.points.places[i], sound = *place;
     verbatim_point *point = (verbatim_point *)(uintptr_t)&s.points.list[i], sound_point = *point;
-    for (int damage = 0; damage < 8; damage++) {
+    for (int damage = 0; damage < 9; damage++) {
       if (damage == 0) place->offset += 2;
       if (damage == 1) place->row_stride += 4;
       if (damage == 2) place->segment_bytes -= 4, point->count -= point->count / 2;
@@ -162,6 +184,8 @@ static void wrong_places_are_found(void **state) {
       if (damage == 5) point->count--;
       if (damage == 6) point->type = (point->type + 1) % 3;
       if (damage == 7) place->segment_stride += place->segments > 1 ? 2 : 0, place->pairs += place->segments == 1;
+      if (damage == 8 && place->rows == POINT_KV) place->page_stride += 4;
+      if (damage == 8 && place->rows != POINT_KV) continue;
       if (all_mismatches(&s) == 0) fail_msg("%s: damage %d is not seen", point->name, damage);
       *place = sound;
       *point = sound_point;
@@ -169,6 +193,12 @@ static void wrong_places_are_found(void **state) {
   }
   assert_int_equal(all_mismatches(&s), 0);
   close_subject(&s);
+}
+
+static void wrong_places_are_found(void **state) {
+  (void)state;
+  find_wrong_places("small-v3");
+  find_wrong_places("small-v32-fp8");
 }
 
 /* === Ops and points ===================================================================================================== */

@@ -126,14 +126,18 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   if (nope) return 2048 + 8192 * (2 * (nope / 64 + 1) + spec_of(kernel, "STAGES=") * (v > 128 ? 1 : 2) * (nope / 64 + 1 + v / 64));
   if (spec_of(kernel, "RANK=")) return ATTN_SHARED_BYTES(spec_of(kernel, "SPEC_ROWS=")); /* mla_attn */
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
+  if (strcmp(kernel->stem, "index_topk") == 0) return 4 * spec_of(kernel, "HELD=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
   if (blocks) { /* few.cuh, and no probe has more than 64 experts */
     uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
-    return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + 65 * 4;
+    uint32_t scales = strncmp(kernel->stem, "fp8", 3) == 0 ? blocks * (max_u32(rows, 8) + 4) * 4 : 0;
+    return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + scales + 65 * 4;
   }
   if (!stages) return 0;
-  const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1); /* many.cuh */
-  return 1024 + stages * depth * (n + spec_of(kernel, "TILE_ROWS=")) * 128 + (kernel->threads / 128 - 1) * 8192 + 256 + 65 * 8;
+  if (spec_of(kernel, "HEADS=")) return 1536 + 2 * ((kernel->threads / 128 - 1) * 16384 + 2048) + stages * 9216; /* index_score */
+  const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1), rows = spec_of(kernel, "TILE_ROWS="); /* many.cuh */
+  const uint32_t scale_bytes = strncmp(kernel->stem, "fp8", 3) == 0 ? rows * 4 + 16 : 0;
+  return 1024 + stages * (depth * (n + rows) * 128 + scale_bytes) + (kernel->threads / 128 - 1) * 8192 + 256 + 65 * 8;
 }
 
 /* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
@@ -177,6 +181,7 @@ static uint32_t emulate(const emulator_kernel *kernel, uint32_t *asked) {
   for (uint32_t i = 0; i < self_check_count(); i++) {
     if (!self_check_is_for(i, kernels_find(kernel->stem), &model)) continue;
     if (!self_check_is_for_form(i, spec_of(kernel, "K_BLOCKS=") > 0)) continue;
+    if (!self_check_is_for_heads(i, spec_of(kernel, "HEADS="))) continue;
     ++*asked;
     right += answers(kernel, i) && (!kernel->flaw[0] || answers(kernel, i));
   }

@@ -1,0 +1,24 @@
+/* scaled.h - products of scaled e4m3 numbers, NUMERICS.md ("fp8_gemm"): every 128 pairs an H32 chain, times both scales, added up in order.
+ *
+ * Knows nothing of ops or threads. Read next: h32.h. */
+#ifndef VERBATIM_SCALED_H
+#define VERBATIM_SCALED_H
+#include "h32.h"
+
+#define SCALED_ROWS 64u    /* of a tile at most */
+#define SCALED_COLUMNS 32u /* likewise; a tile's columns share their scales */
+#define SCALED_TILE (SCALED_ROWS * SCALED_COLUMNS)
+
+typedef struct scaled_job {
+  const u8 *x;        /* row i is x + (x_row ? x_row[i] : i) * k                        */
+  const f32 *x_scale; /* of that row: [k / 128]                                         */
+  const u32 *x_row;   /* [rows] or null                                                 */
+  const u8 *w;        /* [n][k]                                                         */
+  const f32 *w_scale; /* [k / 128] of all n                                             */
+  f32 *y;             /* [SCALED_ROWS][SCALED_COLUMNS]                                  */
+  u32 rows, n, k;     /* at most SCALED_ROWS, SCALED_COLUMNS; k a multiple of 128       */
+} scaled_job;
+
+void scaled_gemm(const scaled_job *job);
+
+#endif

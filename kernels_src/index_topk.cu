@@ -1,0 +1,249 @@
+/* index_topk.cu - the positions of each token's best scores, ascending. NUMERICS.md, `index_topk`.
+ *
+ * scores [row_count][stride] fp32 -> lists [T][topk]. A score is the integer of its order, found again digit by digit from the top: 11, 11
+ * and 10 bits, by a histogram of counts, until all with the digits found are needed. The rest is order: warps have consecutive parts of
+ * the row, count what they will write, and write behind those before them, so that no place depends on who comes first; of equal scores at
+ * the limit the first ones are taken. The eight blocks of a cluster share a row, and add up their histograms through each other's memory.
+ * Where clusters are fewer than rows each has eight rows at a time, of which the short ones go to one block each. A block keeps
+ * SPEC_HELD scores of its share in shared memory; more are read again in every pass. A row of at most topk scores is not read.
+ * Grid: any, ROW_BLOCKS: a cluster a row for few rows, for eight rows for many. Moves n * 4 bytes a row, and topk * 4; five passes over
+ * what does not fit, from L2. Bound by the passes of the blocks that find room (two of 512 threads on a multiprocessor), of few rows by
+ * the chain of barriers. Expected on an H200: a row of 64k 8 us, 128 of them 25; 2,048 rows of 8k 40, of 64k 250. */
+#include "spec.cuh"
+#include "reduce.cuh"
+
+#define KERNEL_CLUSTER ROW_BLOCKS
+#define WARPS (SPEC_THREADS / 32u)
+#define DIGIT_BITS 11u
+#define DIGITS (1u << DIGIT_BITS)
+#define LAST_BITS 10u /* of the last digit */
+#define HELD_FOURS (SPEC_HELD / 4u)
+#define ALONE_MAX (2u * SPEC_HELD) /* of longer rows, eight blocks take eight sooner one after the other than each block its own */
+#define AT_ONCE 4u /* fours of a lane that are under way together */
+
+static_assert(SPEC_THREADS * 4u == DIGITS && SPEC_HELD % 4u == 0, "a thread adds up four digits");
+
+typedef struct shared_state {
+  u32 counts[2][DIGITS];      /* of this block's share, by turns */
+  u32 warp_sum[WARPS];
+  u32 digit, above, members;  /* what find_digit finds */
+  u32 larger[WARPS], equal[WARPS];                     /* in the shares of the warps before */
+  u32 block_larger[ROW_BLOCKS], block_equal[ROW_BLOCKS]; /* in each block's share */
+} shared_state;
+
+/* A block's share of a row: fours of scores, of which this warp has those from begin to end, counted from the share's first. */
+typedef struct row_share {
+  shared_state *s;
+  uint4 *held;
+  const float4 *scores;       /* of the share */
+  u32 n;                      /* scores from there to the row's end */
+  u32 first;                  /* position of the first */
+  u32 begin, end;
+  u32 blocks;                 /* that share the row: all of the cluster, or this one */
+  u32 turn;
+} row_share;
+
+/* Of what is chosen: keys whose upper bits are larger than these, and so many of those that agree. */
+typedef struct limit {
+  u32 prefix, shift, needed;
+} limit;
+
+NUM void wait_all(const row_share &row) {
+  if (row.blocks > 1u) ptx_cluster_sync();
+  else __syncthreads();
+}
+
+/* The keys of four scores; 0, below all keys, is none. */
+NUM uint4 read_keys(const row_share &row, u32 four) {
+  const u32 at = 4u * four;
+  if (at >= row.n) return make_uint4(0, 0, 0, 0);
+  const float4 x = row.scores[four];
+  return make_uint4(num_order(x.x), at + 1u < row.n ? num_order(x.y) : 0, at + 2u < row.n ? num_order(x.z) : 0,
+                    at + 3u < row.n ? num_order(x.w) : 0);
+}
+
+NUM uint4 keys_at(const row_share &row, u32 four) {
+  if (four >= row.end) return make_uint4(0, 0, 0, 0);
+  return four < HELD_FOURS ? row.held[four] : read_keys(row, four);
+}
+
+NUM void count_key(u32 *counts, u32 key, const limit &upto, u32 shift) {
+  const bool is_last = shift == 0, counted = upto.shift == 32u ? key != 0 : key >> upto.shift == upto.prefix;
+  if (counted) reduce_count(&counts[key >> shift & ((1u << (is_last ? LAST_BITS : DIGIT_BITS)) - 1u)]);
+}
+
+/* The next digit of the keys that agree with those found, by all threads. The first time scores are read, and some held. */
+template <bool FIRST> NUM void count_digits(row_share &row, const limit &upto, u32 shift) {
+  u32 *counts = row.s->counts[row.turn];
+  ((uint4 *)counts)[threadIdx.x] = make_uint4(0, 0, 0, 0);
+  __syncthreads();
+#pragma unroll 1
+  for (u32 four = row.begin + threadIdx.x % 32u; four < row.end; four += 32u * AT_ONCE) {
+    uint4 key[AT_ONCE];
+#pragma unroll
+    for (u32 i = 0; i < AT_ONCE; i++) {
+      const u32 at = four + 32u * i;
+      key[i] = FIRST ? (at < row.end ? read_keys(row, at) : make_uint4(0, 0, 0, 0)) : keys_at(row, at);
+    }
+#pragma unroll
+    for (u32 i = 0; i < AT_ONCE; i++) {
+      const u32 at = four + 32u * i;
+      if (FIRST && at < row.end && at < HELD_FOURS) row.held[at] = key[i];
+      count_key(counts, key[i].x, upto, shift);
+      count_key(counts, key[i].y, upto, shift);
+      count_key(counts, key[i].z, upto, shift);
+      count_key(counts, key[i].w, upto, shift);
+    }
+  }
+}
+
+/* The digit at which the counts of all blocks, from the largest digit down, reach target. Thread t has the t-th four from
+ * the top. */
+NUM void find_digit(row_share &row, u32 target) {
+  shared_state &s = *row.s;
+  const u32 four = SPEC_THREADS - 1u - threadIdx.x, warp = threadIdx.x / 32u;
+  u32 sum[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (u32 i = 0; i < ROW_BLOCKS; i++) {
+    if (i >= row.blocks) break;
+    const uint4 c = ((const uint4 *)ptx_cluster_map(s.counts[row.turn], row.blocks > 1u ? i : blockIdx.y))[four];
+    sum[0] += c.x, sum[1] += c.y, sum[2] += c.z, sum[3] += c.w;
+  }
+  const u32 total = sum[0] + sum[1] + sum[2] + sum[3], upto = reduce_prefix_warp(total);
+  if (threadIdx.x % 32u == 31u) s.warp_sum[warp] = upto;
+  __syncthreads();
+  u32 above = upto - total + __reduce_add_sync(WARP_ALL, threadIdx.x % 32u < warp ? s.warp_sum[threadIdx.x % 32u] : 0);
+  if (above < target && target <= above + total) {
+#pragma unroll
+    for (u32 i = 4; i-- > 0;) {
+      if (above < target && target <= above + sum[i]) s.digit = 4u * four + i, s.above = above, s.members = sum[i];
+      above += sum[i];
+    }
+  }
+  __syncthreads();
+}
+
+NUM limit find_limit(row_share &row, u32 topk) {
+  limit found = {0, 32u, topk};
+  bool more = true;
+#pragma unroll 1
+  while (more) {
+    const u32 bits = found.shift == LAST_BITS ? LAST_BITS : DIGIT_BITS, shift = found.shift - bits;
+    if (found.shift == 32u) count_digits<true>(row, found, shift);
+    else count_digits<false>(row, found, shift);
+    wait_all(row);
+    find_digit(row, found.needed);
+    const u32 members = row.s->members;
+    found = {found.prefix << bits | row.s->digit, shift, found.needed - row.s->above};
+    if (row.blocks > 1u) row.turn ^= 1u; /* the other blocks may still read; all of them agree on the turn */
+    more = shift > 0 && members > found.needed; /* else all that agree are needed, or they are equal */
+  }
+  return found;
+}
+
+/* How many of the warp's keys are larger than the limit, and how many agree with it; then how many before them are, in the whole row. */
+NUM uint2 count_before(row_share &row, const limit &l) {
+  shared_state &s = *row.s;
+  const u32 lane = threadIdx.x % 32u, warp = threadIdx.x / 32u;
+  u32 larger = 0, equal = 0;
+#pragma unroll 4
+  for (u32 four = row.begin + lane; four < row.end; four += 32u) {
+    const uint4 key = keys_at(row, four);
+    const u32 upper[4] = {key.x >> l.shift, key.y >> l.shift, key.z >> l.shift, key.w >> l.shift};
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) {
+      larger += upper[e] > l.prefix;
+      equal += upper[e] == l.prefix;
+    }
+  }
+  larger = __reduce_add_sync(WARP_ALL, larger);
+  equal = __reduce_add_sync(WARP_ALL, equal);
+  if (lane == 0) s.larger[warp] = larger, s.equal[warp] = equal;
+  __syncthreads();
+  if (warp == 0) {
+    larger = lane < WARPS ? s.larger[lane] : 0;
+    equal = lane < WARPS ? s.equal[lane] : 0;
+    const u32 larger_upto = reduce_prefix_warp(larger), equal_upto = reduce_prefix_warp(equal);
+    if (lane < WARPS) s.larger[lane] = larger_upto - larger, s.equal[lane] = equal_upto - equal;
+    const u32 all_larger = __shfl_sync(WARP_ALL, larger_upto, 31), all_equal = __shfl_sync(WARP_ALL, equal_upto, 31);
+    if (lane < row.blocks) {
+      const u32 to = row.blocks > 1u ? lane : blockIdx.y;
+      *ptx_cluster_map(&s.block_larger[blockIdx.y], to) = all_larger;
+      *ptx_cluster_map(&s.block_equal[blockIdx.y], to) = all_equal;
+    }
+  }
+  wait_all(row);
+  uint2 before = make_uint2(s.larger[warp], s.equal[warp]);
+  for (u32 r = 0; r < blockIdx.y && row.blocks > 1u; r++) before.x += s.block_larger[r], before.y += s.block_equal[r];
+  return before;
+}
+
+/* What is chosen of the warp's keys goes behind what is chosen before them. */
+NUM void write_list(row_share &row, const limit &l, uint2 before, u32 *list) {
+#pragma unroll 1
+  for (u32 base = row.begin; base < row.end; base += 32u) {
+    const u32 four = base + threadIdx.x % 32u;
+    const uint4 key = keys_at(row, four);
+    const u32 upper[4] = {key.x >> l.shift, key.y >> l.shift, key.z >> l.shift, key.w >> l.shift};
+    u32 mine = 0; /* larger ones, and in the upper half equal ones */
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) mine += upper[e] > l.prefix ? 1u : upper[e] == l.prefix ? 0x10000u : 0;
+    if (!__any_sync(WARP_ALL, mine != 0)) continue;
+    const u32 upto = reduce_prefix_warp(mine), all = __shfl_sync(WARP_ALL, upto, 31);
+    u32 larger = before.x + ((upto - mine) & 0xffffu), equal = before.y + ((upto - mine) >> 16);
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) {
+      const bool is_larger = upper[e] > l.prefix, is_equal = upper[e] == l.prefix;
+      if (is_larger || (is_equal && equal < l.needed)) list[larger + (equal < l.needed ? equal : l.needed)] = row.first + 4u * four + e;
+      larger += is_larger;
+      equal += is_equal;
+    }
+    before.x += all & 0xffffu;
+    before.y += all >> 16;
+  }
+}
+
+/* The list of the row, by all blocks of the cluster or by one. */
+NUM void choose(const index_topk_args &a, row_share &row, u32 index, u32 blocks) {
+  const u32 token = a.row_first + index, n = a.position[token] + 1u, rank = blocks > 1u ? blockIdx.y : 0;
+  u32 *list = a.lists + (u64)token * a.topk;
+  if (n <= a.topk) {
+    for (u32 i = threadIdx.x; i < a.topk && rank == 0; i += SPEC_THREADS) list[i] = i < n ? i : INDEX_NONE;
+    return;
+  }
+  const u32 fours = (n + 3u) / 4u, share = (fours + blocks - 1u) / blocks, first = rank * share < fours ? rank * share : fours;
+  const u32 mine = fours - first < share ? fours - first : share, part = ((mine + WARPS - 1u) / WARPS + 31u) & ~31u;
+  const u32 begin = threadIdx.x / 32u * part;
+  row.scores = (const float4 *)(a.scores + (u64)index * a.stride) + first;
+  row.n = n - (4u * first < n ? 4u * first : n);
+  row.first = 4u * first;
+  row.begin = begin < mine ? begin : mine;
+  row.end = mine - row.begin < part ? mine : row.begin + part;
+  row.blocks = blocks;
+  const limit l = find_limit(row, a.topk);
+  write_list(row, l, count_before(row, l), list);
+}
+
+extern "C" __global__ __cluster_dims__(1, KERNEL_CLUSTER, 1) __launch_bounds__(SPEC_THREADS, 2)
+void index_topk(const __grid_constant__ index_topk_args a) {
+  extern __shared__ u8 raw[];
+  __shared__ shared_state s;
+  ptx_grid_next();
+  const u32 tokens = a.step->token_count, left = tokens > a.row_first ? tokens - a.row_first : 0;
+  const u32 count = left < a.row_count ? left : a.row_count, group = gridDim.x >= count ? 1u : ROW_BLOCKS;
+  row_share row = {};
+  row.s = &s;
+  row.held = (uint4 *)raw;
+  ptx_grid_wait();
+#pragma unroll 1
+  for (u32 base = blockIdx.x * group; base < count; base += gridDim.x * group) {
+    /* Of the rows at hand the long ones, one after the other, and then the one that this block takes alone. */
+#pragma unroll 1
+    for (u32 i = 0; i < group + 1u; i++) {
+      const u32 index = base + (i < group ? i : blockIdx.y);
+      if (index >= count || (i == group && group == 1u)) continue;
+      const bool is_shared = group == 1u || a.position[a.row_first + index] >= ALONE_MAX;
+      if (is_shared == (i < group)) choose(a, row, index, is_shared ? ROW_BLOCKS : 1u);
+    }
+  }
+}

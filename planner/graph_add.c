@@ -1,0 +1,182 @@
+/* graph_add.c - see graph_add.h.
+ *
+ * Every op names its buffers here, and so they get their lifetimes; its alternatives come from the specialiser. Read next: specialise.h. */
+#include "graph_add.h"
+#include <stdio.h>
+#include <string.h>
+#include "specialise.h"
+
+/* === Buffers and weights ================================================================================================ */
+
+static uint32_t name_of(graph *g, const char *what) {
+  return g->layer == UINT32_MAX ? draft_string(g->plan, "%s", what) : draft_string(g->plan, "layer %u %s", g->layer, what);
+}
+
+uint32_t graph_add_fixed(graph *g, uint32_t region, uint64_t bytes, const char *what) {
+  return draft_buffer(g->plan, region, bytes, name_of(g, what));
+}
+
+uint32_t graph_add_work(graph *g, uint64_t bytes, const char *what) {
+  uint32_t buffer = graph_add_fixed(g, REGION_WORK, bytes, what);
+  plan_buffer *added = draft_buffer_at(g->plan, buffer);
+  added->first_op = UINT32_MAX;
+  added->last_op = 0;
+  return buffer;
+}
+
+matrix graph_add_matrix(graph *g, uint64_t rows, uint32_t columns, uint32_t element_bytes, const char *what) {
+  return (matrix){graph_add_work(g, rows * columns * element_bytes, what), columns, 0};
+}
+
+uint32_t graph_add_weight_begin(graph *g, const char *what) {
+  uint32_t buffer = graph_add_fixed(g, REGION_WEIGHTS, 0, what);
+  g->weight_bytes = align_up(g->weight_bytes, 256);
+  draft_buffer_at(g->plan, buffer)->offset = g->weight_bytes;
+  return buffer;
+}
+
+/* Of a tensor of the layer at hand. */
+static uint32_t tensor_name(graph *g, const char *name) {
+  char full[NAME_BYTES_MAX];
+  int length = g->layer == UINT32_MAX ? snprintf(full, sizeof full, "%s", name)
+                                      : snprintf(full, sizeof full, "model.layers.%u.%s", g->layer, name);
+  ASSERT(length > 0 && (size_t)length < sizeof full);
+  return draft_text(g->plan, full);
+}
+
+static void add_tensor(graph *g, plan_tensor tensor) {
+  static const uint32_t ELEMENT_BYTES[] = {[DTYPE_BF16] = 2, [DTYPE_F32] = 4, [DTYPE_E4M3] = 1};
+  tensor.offset = g->weight_bytes;
+  uint64_t bytes = (uint64_t)tensor.row_count * tensor.batches * tensor.cols * ELEMENT_BYTES[tensor.dtype];
+  *(plan_tensor *)draft_append(&g->plan->tensors, 1) = tensor;
+  g->weight_bytes += bytes;
+  draft_buffer_at(g->plan, g->plan->buffers.count - 1)->bytes += bytes;
+}
+
+void graph_add_tensor(graph *g, const char *name, plan_tensor tensor) {
+  tensor.name = tensor_name(g, name);
+  tensor.scale_name = PLAN_NO_SCALE;
+  add_tensor(g, tensor);
+}
+
+void graph_add_module(graph *g, const char *module, bool is_scaled, plan_tensor tensor) {
+  char name[NAME_BYTES_MAX];
+  snprintf(name, sizeof name, "%s.weight", module);
+  tensor.name = tensor_name(g, name);
+  snprintf(name, sizeof name, "%s.weight_scale_inv", module);
+  tensor.scale_name = is_scaled ? tensor_name(g, name) : PLAN_NO_SCALE;
+  add_tensor(g, tensor);
+}
+
+uint32_t graph_add_weight(graph *g, const char *what, const char *name, uint32_t rows, uint32_t cols) {
+  uint32_t buffer = graph_add_weight_begin(g, what);
+  graph_add_tensor(g, name, graph_whole(rows, cols));
+  return buffer;
+}
+
+uint32_t graph_add_vector(graph *g, const char *what, const char *name, uint32_t cols) {
+  plan_tensor tensor = graph_whole(1, cols);
+  tensor.dtype = DTYPE_F32;
+  uint32_t buffer = graph_add_weight_begin(g, what);
+  graph_add_tensor(g, name, tensor);
+  return buffer;
+}
+
+/* === Ops ================================================================================================================ */
+
+static void use(graph *g, uint32_t buffer, uint32_t op) {
+  plan_buffer *used = draft_buffer_at(g->plan, buffer);
+  if (used->region != REGION_WORK) return;
+  used->first_op = min_u32(used->first_op, op);
+  used->last_op = max_u32(used->last_op, op);
+}
+
+static void add_alternative(graph *g, const op_call *call, const specialise_choice *choice, uint32_t name) {
+  draft *plan = g->plan;
+  uint32_t index = plan->ops.count;
+  bool is_part = call->rows_kind == ROWS_TOKENS && g->token_rows != ROWS_TOKENS;
+  uint64_t part = !is_part ? STEP_ALL : g->token_rows == ROWS_MADE ? STEP_MADE : STEP_PROMPT;
+  plan_op op = {.kernel = call->kernel, .variant = specialise_kernel(plan, call->kernel, choice), .name = name, .layer = g->layer,
+                .rows_kind = is_part ? g->token_rows : call->rows_kind, .rows_min = choice->rows_min, .rows_max = choice->rows_max,
+                .args_offset = plan->args.count, .args_bytes = (uint32_t)call->args_bytes, .first_fixup = plan->refs.count,
+                .branch = g->branch};
+  memcpy(op.grid, choice->grid, sizeof op.grid);
+  memcpy(draft_append(&plan->args, op.args_bytes), call->args, op.args_bytes);
+  for (size_t i = 0; i < call->ref_count; i++) {
+    if (call->refs[i].buffer == DRAFT_NONE) continue;
+    draft_ref *ref = draft_append(&plan->refs, 1);
+    *ref = call->refs[i];
+    if (ref->buffer == g->step) ref->offset = part * sizeof(step_in);
+    use(g, call->refs[i].buffer, index);
+  }
+  op.fixup_count = plan->refs.count - op.first_fixup;
+  const gemm_args *gemm = call->args;
+  if (call->kernel == OP_gemm && gemm->batches == 1 && gemm->y_kind != Y_SILU)
+    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_kind == Y_F32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
+                &g->gemm_workspace_bytes);
+  *(plan_op *)draft_append(&plan->ops, 1) = op;
+}
+
+void graph_add_op_rows(graph *g, op_call call) {
+  specialise_choice choices[SPECIALISE_CHOICES_MAX];
+  uint32_t count = specialise_op(call.kernel, call.args, call.rows_min, call.rows_max, choices);
+  uint32_t name = name_of(g, call.what);
+  for (uint32_t i = 0; i < count; i++) add_alternative(g, &call, &choices[i], name);
+}
+
+void graph_add_op_ordered(graph *g, op_call call, uint32_t *order) {
+  uint32_t last = call.rows_max;
+  if (*order != ORDER_CHAIN) {
+    call.rows_max = 1;
+    graph_add_op_rows(g, call);
+    call.rows_min = 2;
+    call.rows_max = last;
+    *order = ORDER_CHAIN;
+  }
+  if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
+}
+
+void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final) {
+  rmsnorm_args a = {.rows_kind = is_final ? ROWS_LOGITS : ROWS_TOKENS, .dim = dim, .x_stride = x.stride, .y_stride = y.stride, .eps = eps,
+                    .delta_scale = g->m->residual_scale, .y_scale = is_final ? g->m->head_scale : 1};
+  bool adds_nothing = adds.delta == DRAFT_NONE && adds.experts == DRAFT_NONE;
+  if (adds.experts != DRAFT_NONE) a.top_k = g->m->top_k;
+  const draft_ref refs[] = {ARG(rmsnorm_args, step, g->step, 0),
+                            ARG(rmsnorm_args, row_index, is_final ? g->logit_row : DRAFT_NONE, 0),
+                            ARG(rmsnorm_args, x, x.buffer, x.offset),
+                            ARG(rmsnorm_args, delta, adds.delta, 0),
+                            ARG(rmsnorm_args, experts, adds.experts, 0),
+                            ARG(rmsnorm_args, pair_row, adds.pair_row, 0),
+                            ARG(rmsnorm_args, topk_weight, adds.topk_weight, 0),
+                            ARG(rmsnorm_args, x_out, adds_nothing || is_final ? DRAFT_NONE : x.buffer, x.offset),
+                            ARG(rmsnorm_args, weight, weight, 0),
+                            ARG(rmsnorm_args, y, y.buffer, y.offset)};
+  ADD_OP(g, OP_rmsnorm, what, a, refs, a.rows_kind);
+}
+
+matrix graph_add_block_norm(graph *g, const char *what, const char *name) {
+  const plan_model *m = g->m;
+  char weight_name[NAME_BYTES_MAX];
+  snprintf(weight_name, sizeof weight_name, "%s weight", what);
+  uint32_t weight = graph_add_weight(g, weight_name, name, 1, m->hidden);
+  matrix h = graph_add_matrix(g, g->rows, m->hidden, 2, what);
+  graph_add_norm(g, what, (matrix){g->x, m->hidden, 0}, g->adds, weight, h, m->hidden, m->norm_eps, false);
+  g->adds = GRAPH_NOTHING;
+  return h;
+}
+
+void graph_add_gemm_from(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape, uint32_t rows_min) {
+  shape.ldx = x.stride;
+  shape.ldy = y.stride;
+  if (shape.batches == 0) shape.batches = 1;
+  const draft_ref refs[] = {ARG(gemm_args, step, g->step, 0), ARG(gemm_args, x, x.buffer, x.offset), ARG(gemm_args, w, weight, 0),
+                            ARG(gemm_args, y, y.buffer, y.offset)};
+  graph_add_op_ordered(g, (op_call){.kernel = OP_gemm, .what = what, .args = &shape, .args_bytes = sizeof shape, .refs = refs,
+                                    .ref_count = ARRAY_LEN(refs), .rows_kind = shape.rows_kind, .rows_min = rows_min,
+                                    .rows_max = plan_rows_limit(g->l, shape.rows_kind)},
+                       &shape.order);
+}
+
+void graph_add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape) {
+  graph_add_gemm_from(g, what, x, weight, y, shape, 1);
+}

@@ -1,0 +1,282 @@
+/* graph_attention.c - see graph_attention.h. One function per part, in the order of the forward pass.
+ *
+ * Must not know where anything lies in memory. Read next: graph_feed.c. */
+#include "graph_attention.h"
+#include "attn_cut.h"
+#include "graph_index.h"
+#include "graph_product.h"
+#include "specialise.h"
+
+#define PARTIAL_BYTES_MAX (UINT64_C(256) << 20) /* of the attention's units: with less room for them it cuts less */
+
+typedef struct projections { /* fp32 sources of qkv_rope, and of index_qk where the layer has an indexer */
+  matrix q, kv, index_q, index_k, index_w;
+} projections;
+
+/* fp32 columns from `column` on. */
+static matrix columns_from(matrix all, uint32_t column) { return (matrix){all.buffer, all.stride, column * UINT64_C(4)}; }
+
+/* What q_a and the indexer's queries are made of. */
+static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
+  const plan_model *m = g->m;
+  const uint32_t q_columns = m->heads * (m->nope_dim + m->rope_dim), index_columns = g->plan->quant.index_heads * INDEX_DIM;
+  const product_part parts[] = {{"self_attn", "q_b_proj", q_columns, PRODUCT_Q_B, "q_b"},
+                                {"self_attn.indexer", "wq_b", index_columns, PRODUCT_INDEX_Q, "index_q_b"}};
+  const uint32_t norm = graph_add_weight(g, "q_a_norm weight", "self_attn.q_a_layernorm.weight", 1, m->q_lora_rank);
+  const matrix q_a = graph_add_matrix(g, g->rows, m->q_lora_rank, 2, "q_a");
+  graph_add_norm(g, "q_a_norm", q_a_source, GRAPH_NOTHING, norm, q_a, m->q_lora_rank, m->latent_eps, false);
+  product_rows rows = graph_product_rows(q_a, "q_a");
+  p->q = graph_product_parts(g, "q", &rows, parts, plan_has_indexer(&g->plan->quant, g->layer) ? 2 : 1);
+  p->index_q = columns_from(p->q, q_columns);
+}
+
+/* One product for everything that reads the block's input, as far as formats allow; the query's second factor, if it has one, follows. The
+ * KV columns stand behind the indexer's key: they need not be whole blocks of scales. */
+static projections add_projections(graph *g, matrix h) {
+  const plan_model *m = g->m;
+  const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
+  const uint32_t first = m->q_lora_rank ? m->q_lora_rank : m->heads * (m->nope_dim + m->rope_dim);
+  const uint32_t key = has_indexer ? INDEX_DIM : 0, latent = m->kv_lora_rank + m->rope_dim;
+  const product_part q = {"self_attn", m->q_lora_rank ? "q_a_proj" : "q_proj", first, PRODUCT_QKV_A, "qkv_a"};
+  const product_part kv = {"self_attn", "kv_a_proj_with_mqa", latent, PRODUCT_QKV_A, "kv_a"};
+  const product_part k = {"self_attn.indexer", "wk", key, PRODUCT_INDEX_K, "index_k"};
+  const product_part w = {"self_attn.indexer", "weights_proj", g->plan->quant.index_heads, PRODUCT_COUNT, "index_w"};
+  const product_part dense[] = {q, kv}, sparse[] = {q, k, kv, w};
+  product_rows rows = graph_product_rows(h, "input_norm");
+  const matrix all = graph_product_parts(g, "qkv_a", &rows, has_indexer ? sparse : dense, has_indexer ? 4 : 2);
+  projections p = {.q = all, .kv = columns_from(all, first + key), .index_k = columns_from(all, first),
+                   .index_w = columns_from(all, first + key + latent)};
+  if (m->q_lora_rank) add_query_projections(g, all, &p);
+  return p;
+}
+
+/* Rows that attend in the absorbed form. */
+static enum rows_kind made_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
+
+/* Places that a query attends to at most. */
+static uint32_t longest_context(const graph *g) {
+  const uint32_t listed = g->plan->quant.index_topk;
+  return listed ? min_u32(listed, g->l->max_len) : g->l->max_len;
+}
+
+typedef struct queries {
+  matrix nope, latent;
+} queries;
+
+uint64_t graph_attention_kv_bytes(const graph *g) {
+  return (uint64_t)g->l->kv_pages * PAGE_TOKENS * plan_kv_row_bytes(g->m, &g->plan->quant);
+}
+
+/* `count` of the rows that each head has in kv_b, from row0 on; as bf16 whatever their format. */
+static uint32_t add_kv_b(graph *g, const char *what, uint32_t row0, uint32_t count, uint32_t transform) {
+  const plan_model *m = g->m;
+  const uint32_t of_head = m->nope_dim + m->v_dim, buffer = graph_add_weight_begin(g, what);
+  graph_add_module(g, "self_attn.kv_b_proj", graph_product_is_scaled(g, PRODUCT_KV_B),
+                   (plan_tensor){.dtype = DTYPE_BF16, .rows = m->heads * of_head, .cols = m->kv_lora_rank, .row0 = row0,
+                                 .row_count = count, .row_step = of_head, .batches = m->heads, .transform = transform});
+  return buffer;
+}
+
+/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk; of one token by one op. */
+static queries add_queries(graph *g, projections p) {
+  const plan_model *m = g->m;
+  uint32_t row = m->kv_lora_rank + m->rope_dim;
+  matrix q_nope = graph_add_matrix(g, g->rows, m->heads * m->nope_dim, 2, "q_nope");
+  matrix q_latent = graph_add_matrix(g, g->rows, m->heads * row, 2, "q_latent");
+  const uint32_t w_uk = add_kv_b(g, "w_uk", 0, m->nope_dim, TRANSFORM_TRANSPOSE);
+  uint32_t norm = graph_add_weight(g, "kv_a_norm weight", "self_attn.kv_a_layernorm.weight", 1, m->kv_lora_rank);
+  g->kv_scale = g->plan->quant.kv_format == KV_FP8 ? graph_add_vector(g, "kv_scale", "self_attn.k_scale", 1) : DRAFT_NONE;
+  qkv_rope_args a = {.q_stride = p.q.stride, .kv_in_stride = p.kv.stride, .heads = m->heads, .nope_dim = m->nope_dim,
+                     .rope_dim = m->rope_dim, .kv_lora_rank = m->kv_lora_rank, .block_table_stride = g->l->pages_per_seq,
+                     .eps = m->latent_eps, .half_split = m->rope_half_split, .kv_format = g->plan->quant.kv_format,
+                     .scale_kind = g->plan->quant.kv_scale};
+  const draft_ref refs[] = {ARG(qkv_rope_args, step, g->step, 0),
+                            ARG(qkv_rope_args, q, p.q.buffer, p.q.offset),
+                            ARG(qkv_rope_args, kv_in, p.kv.buffer, p.kv.offset),
+                            ARG(qkv_rope_args, weight, norm, 0),
+                            ARG(qkv_rope_args, cos_sin, g->cos_sin, 0),
+                            ARG(qkv_rope_args, position, g->position, 0),
+                            ARG(qkv_rope_args, seq, g->seq, 0),
+                            ARG(qkv_rope_args, block_table, g->block_table, 0),
+                            ARG(qkv_rope_args, q_scale, g->q_scale, 0),
+                            ARG(qkv_rope_args, q_nope, q_nope.buffer, 0),
+                            ARG(qkv_rope_args, q_latent, q_latent.buffer, 0),
+                            ARG(qkv_rope_args, kv, g->kv, g->layer * graph_attention_kv_bytes(g)),
+                            ARG(qkv_rope_args, kv_scale, g->kv_scale, 0),
+                            ARG(qkv_rope_args, w_uk, w_uk, 0)};
+  op_call call = {.kernel = OP_qkv_rope, .what = "qkv_rope", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->max_batch_tokens};
+  a.absorbs = made_rows(g) == ROWS_TOKENS; /* else the one token may be of a prompt */
+  if (a.absorbs) {
+    call.rows_max = 1;
+    graph_add_op_rows(g, call);
+    call.rows_min = 2;
+    call.rows_max = g->l->max_batch_tokens;
+    a.absorbs = 0;
+  }
+  call.ref_count--;
+  if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
+  g->token_rows = made_rows(g);
+  graph_add_gemm_from(g, "absorb", q_nope, w_uk, q_latent,
+                      (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
+                                  .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row}, call.rows_min);
+  g->token_rows = ROWS_TOKENS;
+  return (queries){q_nope, q_latent};
+}
+
+typedef struct attn_buffers {
+  uint32_t q, out, scratch, partial_o, partial_ml, counts, pieces; /* the last four: DRAFT_NONE where nothing is cut */
+} attn_buffers;
+
+static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
+  const draft_ref refs[] = {ARG(mla_attn_args, step, g->step, 0),
+                            ARG(mla_attn_args, tiles, g->tiles, 0),
+                            ARG(mla_attn_args, q, b.q, 0),
+                            ARG(mla_attn_args, kv, g->kv, g->layer * graph_attention_kv_bytes(g)),
+                            ARG(mla_attn_args, kv_scale, g->kv_scale, 0),
+                            ARG(mla_attn_args, lists, g->chosen, 0),
+                            ARG(mla_attn_args, block_table, g->block_table, 0),
+                            ARG(mla_attn_args, out, b.out, 0),
+                            ARG(mla_attn_args, partial_o, b.partial_o, 0),
+                            ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
+                            ARG(mla_attn_args, counts, b.counts, 0),
+                            ARG(mla_attn_args, pieces, b.pieces, 0),
+                            ARG(mla_attn_args, scratch, b.scratch, 0)};
+  graph_add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                                 .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
+}
+
+/* Steps of one token go on to the values by the same op, as long as its units are few: every block of a head folds them. */
+#define LIFT_UNITS_MAX 64u
+
+/* Returns the rows from which the values have an op of their own. */
+static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) {
+  const plan_model *m = g->m;
+  mla_fold_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks, .slots_max = g->slots,
+                     .v_dim = m->v_dim};
+  const draft_ref refs[] = {ARG(mla_fold_args, step, g->step, 0), ARG(mla_fold_args, counts, g->counts, 0),
+                            ARG(mla_fold_args, parts, g->parts, 0), ARG(mla_fold_args, partial_o, b.partial_o, 0),
+                            ARG(mla_fold_args, partial_ml, b.partial_ml, 0), ARG(mla_fold_args, out, b.out, 0),
+                            ARG(mla_fold_args, w_uv, w_uv, 0), ARG(mla_fold_args, value, value.buffer, 0)};
+  op_call call = {.kernel = OP_mla_fold, .what = "mla_fold", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
+                  .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->split_rows_max};
+  if (div_up(longest_context(g), g->l->chunk_tokens) <= LIFT_UNITS_MAX) {
+    a.lifts = call.rows_max = 1;
+    graph_add_op_rows(g, call);
+    a.lifts = 0;
+    call.rows_min = 2;
+    call.rows_max = g->l->split_rows_max;
+  }
+  call.ref_count -= 2;
+  if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
+  return call.rows_min;
+}
+
+/* lifted_from: rows from which the values have an op of their own. */
+static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  matrix out = graph_add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
+  mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
+                     .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2,
+                     .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
+  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+  bool has_whole = l->split_rows_max < l->max_batch_tokens;
+  uint32_t wide = has_whole ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
+  uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
+  b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
+  if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
+  a.slots_max = g->slots;
+  b.partial_o = graph_add_work(g, (uint64_t)g->slots * m->heads * m->kv_lora_rank * 4, "partial_o");
+  b.partial_ml = graph_add_work(g, (uint64_t)g->slots * m->heads * 2 * 4, "partial_ml");
+  b.counts = g->counts;
+  b.pieces = g->pieces;
+  add_attn_form(g, a, b, 1, l->split_rows_max);
+  *lifted_from = add_fold(g, b, w_uv, value);
+  return out;
+}
+
+/* The workspace of a piece of the contexts, and from one piece to the next what the rows have so far; one of both for all layers. */
+static void add_prompt_attention(graph *g, queries q, matrix value) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  uint32_t n = m->heads * (m->nope_dim + m->v_dim), latent_row = m->kv_lora_rank + m->rope_dim;
+  uint32_t weight = graph_add_weight(g, "kv_b weight", "self_attn.kv_b_proj.weight", n, m->kv_lora_rank);
+  matrix expanded = graph_add_matrix(g, (uint64_t)l->expand_pages * PAGE_TOKENS, n + m->rope_dim, 2, "expanded");
+  matrix state = graph_add_matrix(g, g->rows, m->heads * (m->v_dim + 2), 4, "prefill_state");
+  mla_expand_args e = {.n = n, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
+                       .piece_pages = l->expand_pages};
+  const draft_ref expand_refs[] = {ARG(mla_expand_args, step, g->step, 0), ARG(mla_expand_args, contexts, g->contexts, 0),
+                                   ARG(mla_expand_args, kv, g->kv, g->layer * graph_attention_kv_bytes(g)),
+                                   ARG(mla_expand_args, block_table, g->block_table, 0), ARG(mla_expand_args, w, weight, 0),
+                                   ARG(mla_expand_args, y, expanded.buffer, 0)};
+  g->token_rows = ROWS_PROMPT;
+  ADD_OP(g, OP_mla_expand, "mla_expand", e, expand_refs, ROWS_TOKENS);
+  mla_prefill_args a = {.heads = m->heads, .nope_dim = m->nope_dim, .rope_dim = m->rope_dim, .v_dim = m->v_dim,
+                        .q_rope_stride = latent_row, .piece_pages = l->expand_pages, .scale_log2 = m->softmax_scale_log2};
+  const draft_ref refs[] = {ARG(mla_prefill_args, step, g->step, 0), ARG(mla_prefill_args, tiles, g->prompt_tiles, 0),
+                            ARG(mla_prefill_args, contexts, g->contexts, 0), ARG(mla_prefill_args, q_nope, q.nope.buffer, 0),
+                            ARG(mla_prefill_args, q_rope, q.latent.buffer, m->kv_lora_rank * UINT64_C(2)),
+                            ARG(mla_prefill_args, expanded, expanded.buffer, 0), ARG(mla_prefill_args, out, value.buffer, 0),
+                            ARG(mla_prefill_args, state, state.buffer, 0)};
+  ADD_OP(g, OP_mla_prefill, "mla_prefill", a, refs, ROWS_TOKENS);
+  g->token_rows = ROWS_TOKENS;
+}
+
+void graph_attention_add(graph *g) {
+  const plan_model *m = g->m;
+  matrix h = graph_add_block_norm(g, "input_norm", "input_layernorm.weight");
+  projections p = add_projections(g, h);
+  queries q = add_queries(g, p);
+  if (plan_has_indexer(&g->plan->quant, g->layer)) g->chosen = graph_index_add(g, p.index_q, p.index_k, p.index_w);
+  const uint32_t w_uv = add_kv_b(g, "w_uv", m->nope_dim, m->v_dim, TRANSFORM_COPY);
+  matrix value = graph_add_matrix(g, g->rows, m->heads * m->v_dim, 2, "attn_value");
+  g->token_rows = made_rows(g);
+  uint32_t lifted_from;
+  matrix latent = add_attention(g, q.latent, w_uv, value, &lifted_from);
+  graph_add_gemm_from(g, "v_up", latent, w_uv, value,
+                (gemm_args){.n = m->v_dim, .k = m->kv_lora_rank, .batches = m->heads, .x_batch = m->kv_lora_rank,
+                            .w_batch = (uint64_t)m->v_dim * m->kv_lora_rank, .y_batch = m->v_dim}, lifted_from);
+  g->token_rows = ROWS_TOKENS;
+  if (g->l->parity == PARITY_FAST_PREFILL) add_prompt_attention(g, q, value);
+  const product_part o_proj = {"self_attn", "o_proj", m->hidden, PRODUCT_O, "o_proj"};
+  product_rows values = graph_product_rows(value, "attn_value");
+  g->adds.delta = graph_product_parts(g, "attn_delta", &values, &o_proj, 1).buffer;
+}
+
+/* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
+static uint32_t count_slots(const graph *g) {
+  const plan_limits *l = g->l;
+  uint64_t chunks = div_up(longest_context(g), l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
+  uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
+  uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
+  if (slots > l->split_rows_max * chunks) slots = l->split_rows_max * chunks;
+  return (uint32_t)(slots > most ? most : slots);
+}
+
+/* The cut of the attention, for all layers. The estimates: what an H200 needs, in nanoseconds, as measured there. Only the cut depends on
+ * them, and no bit. */
+void graph_attention_cut(graph *g) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  const bool is_narrow = m->heads <= 32;
+  attn_cut_args a = {.heads = m->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
+                     .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500,
+                     .list_max = g->plan->quant.index_topk};
+  a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
+  a.block_ns = is_narrow ? 1000 : 1500;
+  a.piece_ns = is_narrow ? 500 : 2000;
+  a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant) * 64 / 4300;
+  a.slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
+  g->slots = a.slots_max;
+  g->counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");
+  g->pieces = graph_add_work(g, ((uint64_t)l->split_rows_max + g->slots) * sizeof(attn_piece), "attn_pieces");
+  g->parts = graph_add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");
+  const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, g->tiles, 0),
+                            ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->counts, 0),
+                            ARG(attn_cut_args, pieces, g->pieces, 0), ARG(attn_cut_args, parts, g->parts, 0)};
+  g->token_rows = made_rows(g);
+  graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
+                           .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
+  g->token_rows = ROWS_TOKENS;
+}

@@ -1,0 +1,16 @@
+/* graph_attention.h - the attention block of a layer, and the cut of its contexts that all layers share.
+ *
+ * From the residual stream to what is added to it: projections, KV row, attention in latent form (of prompts in the expanded one under
+ * fast-prefill), values, output. For graph.c alone. */
+#ifndef VERBATIM_GRAPH_ATTENTION_H
+#define VERBATIM_GRAPH_ATTENTION_H
+#include "graph_add.h"
+
+/* Bytes of a layer's KV rows. */
+uint64_t graph_attention_kv_bytes(const graph *g);
+
+/* Once, before the first layer. */
+void graph_attention_cut(graph *g);
+void graph_attention_add(graph *g);
+
+#endif

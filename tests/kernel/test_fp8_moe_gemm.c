@@ -1,0 +1,70 @@
+/* test_fp8_moe_gemm.c - fp8_moe_gemm: experts with none, one and many rows, gathered and plain rows, with their scales; against the
+ * definition and binary64. */
+#include "kernel_test.h"
+#include "fp8_cases.h"
+
+typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew, is_silu; } moe_shape;
+
+/* Deals the sorted rows to experts; with skew most go to one. */
+static void deal(cases *c, const moe_shape *s, u32 *first) {
+  u32 pairs = s->tokens * s->top_k;
+  memset(first, 0, (s->experts + 1) * sizeof *first);
+  for (u32 p = 0; p < pairs; p++) first[1 + (s->skew && cases_below(c, 4) ? s->experts / 2 : cases_below(c, s->experts))]++;
+  for (u32 e = 0; e < s->experts; e++) first[e + 1] += first[e];
+}
+
+static void check_result(const moe_shape *s, cases *c, const fp8_moe_gemm_args *a) {
+  u32 columns = s->is_silu ? s->n / 2 : s->n, blocks = s->k / 128, scale_rows = (s->n + 127) / 128;
+  u32 row = cases_below(c, s->tokens * s->top_k), j = cases_below(c, columns), expert = 0;
+  while (row >= a->expert_first[expert + 1]) expert++;
+  size_t from = s->gathered ? a->row_token[row] : row, at = (size_t)row * columns + j, up = columns + j;
+  const u8 *x = a->x + from * s->k, *w = a->w + (size_t)expert * s->n * s->k;
+  const f32 *x_scale = a->x_scale + from * blocks, *w_scale = a->w_scale + (size_t)expert * scale_rows * blocks;
+  f32 want = fp8_cases_sum(x, x_scale, w + j * (size_t)s->k, w_scale + j / 128 * blocks, s->k);
+  if (!s->is_silu) {
+    assert_true(num_bits(((const f32 *)a->y)[at]) == num_bits(want));
+    return;
+  }
+  want = num_mul(num_silu(want), fp8_cases_sum(x, x_scale, w + up * s->k, w_scale + up / 128 * blocks, s->k));
+  assert_int_equal(((const bf16 *)a->y)[at], num_to_bf16(want));
+}
+
+static void moe_case(kernel_test *test, const moe_shape *s) {
+  cases c = {.state = s->tokens * 1000003u + s->n * 1009 + s->k + s->experts};
+  u32 pairs = s->tokens * s->top_k, rows = s->gathered ? s->tokens : pairs, columns = s->is_silu ? s->n / 2 : s->n, blocks = s->k / 128;
+  u32 scale_rows = (s->n + 127) / 128;
+  size_t item = s->is_silu ? 2 : 4;
+  kernel_test_start(test);
+  step_in *step = kernel_test_step(test, s->tokens, 0, 0);
+  u32 *first = kernel_test_input(test, (s->experts + 1) * 4), *row_token = kernel_test_input(test, (pairs + 4) * 4);
+  u8 *x = kernel_test_input(test, (size_t)(rows + 4) * s->k), *w = kernel_test_input(test, (size_t)s->experts * s->n * s->k);
+  f32 *x_scale = kernel_test_input(test, (rows + 4) * blocks * (size_t)4);
+  f32 *w_scale = kernel_test_input(test, s->experts * scale_rows * blocks * (size_t)4);
+  u8 *y = kernel_test_output(test, (size_t)(pairs + 4) * columns * item);
+  kernel_test_keep(test, y + (size_t)pairs * columns * item, (size_t)4 * columns * item);
+  deal(&c, s, first);
+  for (u32 p = 0; p < pairs; p++) row_token[p] = cases_below(&c, s->tokens);
+  for (u32 i = 0; i < rows; i++) fp8_cases_codes(&c, FP8_PLAIN, 0, x + (size_t)i * s->k, s->k);
+  for (u32 i = 0; i < s->experts * s->n; i++) fp8_cases_codes(&c, FP8_PLAIN, 1, w + (size_t)i * s->k, s->k);
+  fp8_cases_scales(&c, x_scale, rows * blocks);
+  fp8_cases_scales(&c, w_scale, s->experts * scale_rows * blocks);
+  fp8_moe_gemm_args args = {.step = step, .expert_first = first, .row_token = s->gathered ? row_token : NULL, .x = x, .x_scale = x_scale,
+                            .w = w, .w_scale = w_scale, .y = y, .n = s->n, .k = s->k, .experts = s->experts, .top_k = s->top_k,
+                            .y_kind = s->is_silu ? Y_SILU : Y_F32};
+  kernel_variant variants[16];
+  u32 few = fp8_cases_few(variants, s->tokens, s->experts);
+  kernel_test_run(test, &args, variants, few + (s->gathered ? 0 : fp8_cases_many(variants + few, s->tokens, s->experts)));
+  for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
+}
+
+static void moe_cases(kernel_test *test) {
+  static const moe_shape shapes[] = {
+      {1, 1, 1, 8, 128, 1, 0, 0},    {1, 8, 64, 64, 256, 1, 0, 0},   {5, 2, 4, 72, 128, 0, 0, 0},  {17, 4, 8, 136, 384, 1, 1, 0},
+      {64, 2, 3, 264, 128, 1, 1, 0}, {33, 8, 256, 16, 128, 1, 0, 0}, {1, 6, 40, 256, 256, 1, 0, 1}, {1, 6, 16, 256, 384, 0, 0, 1},
+      {19, 3, 7, 512, 128, 1, 1, 1}, {50, 6, 16, 96, 256, 0, 1, 0},  {100, 2, 6, 256, 128, 0, 0, 1}, {200, 1, 2, 200, 256, 0, 0, 0},
+      {300, 2, 3, 264, 384, 0, 1, 0}, {160, 2, 3, 512, 640, 0, 1, 1}, {64, 4, 9, 136, 128, 0, 0, 0},
+  };
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
+}
+
+int main(int argc, char **argv) { return kernel_test_main(argc, argv, "fp8_moe_gemm", moe_cases); }

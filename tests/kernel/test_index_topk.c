@@ -1,0 +1,128 @@
+/* test_index_topk.c - index_topk: lists against a sort of all scores, over lengths about every edge, ties, plateaus, zeros of both signs,
+ * NaN and Inf; rows that are taken whole without a look at their scores; every way of sharing rows among blocks. */
+#include "kernel_test.h"
+#include <stdlib.h>
+
+enum { HELD = 256 }; /* of the variant that keeps few scores; EMULATED in configure.py */
+
+enum content {
+  CONTENT_SPREAD,  /* all different, of both signs                 */
+  CONTENT_COARSE,  /* few values: ties at every limit              */
+  CONTENT_EQUAL,   /* one value                                    */
+  CONTENT_ZEROS,   /* zeros of both signs, and now and then more   */
+  CONTENT_SPECIAL, /* NaN of both signs, Inf, zeros, subnormals    */
+  CONTENT_CLOSE,   /* differences in the last bits                 */
+  CONTENT_RISING, CONTENT_FALLING,
+  CONTENT_KINDS
+};
+
+typedef struct shape {
+  u32 rows, first, tokens, topk, n, step; /* row i has n + i * step scores */
+  u32 stride, content;
+} shape;
+
+/* === The oracle ========================================================================================================= */
+
+typedef struct entry { f32 score; u32 position; } entry;
+
+/* The better one first. */
+static int compare_entries(const void *left, const void *right) {
+  const entry *x = left, *y = right;
+  const bool x_nan = isnan(x->score), y_nan = isnan(y->score);
+  if (x_nan != y_nan) return x_nan ? -1 : 1;
+  if (!x_nan && x->score != y->score) return x->score > y->score ? -1 : 1;
+  return x->position < y->position ? -1 : 1;
+}
+
+static int compare_positions(const void *left, const void *right) {
+  const u32 x = *(const u32 *)left, y = *(const u32 *)right;
+  return x < y ? -1 : x > y;
+}
+
+static void check_row(const index_topk_args *a, u32 row, entry *all, u32 *want) {
+  const u32 token = a->row_first + row, n = a->position[token] + 1, *list = a->lists + (size_t)token * a->topk;
+  const u32 count = n < a->topk ? n : a->topk;
+  for (u32 i = 0; i < n; i++) all[i] = (entry){n <= a->topk ? 0 : a->scores[(size_t)row * a->stride + i], i};
+  qsort(all, n, sizeof *all, compare_entries);
+  for (u32 i = 0; i < count; i++) want[i] = all[i].position;
+  qsort(want, count, sizeof *want, compare_positions);
+  for (u32 i = count; i < a->topk; i++) want[i] = 0xffffffffu;
+  assert_memory_equal(want, list, a->topk * sizeof *want);
+}
+
+/* === Cases ============================================================================================================== */
+
+static f32 score_of(cases *c, u32 kind, u32 i) {
+  const u32 r = cases_bits(c);
+  static const u32 specials[] = {0x7fc00000u, 0xffc00000u, 0x7f800000u, 0xff800000u, 0, 0x80000000u, 1, 0x80000001u, 0x7f800001u};
+  switch (kind) {
+    case CONTENT_COARSE: return (f32)(r % 7) - 3;
+    case CONTENT_EQUAL: return 0.75f;
+    case CONTENT_ZEROS: return r % 16 > 1 ? (r & 256 ? -0.0f : 0.0f) : cases_uniform(c, 1);
+    case CONTENT_SPECIAL: return r % 3 ? num_float(specials[r / 4 % ARRAY_LEN(specials)]) : cases_uniform(c, 4);
+    case CONTENT_CLOSE: return num_float(0x3f800000u + (r & 1023));
+    case CONTENT_RISING: return (f32)i * 0.5f;
+    case CONTENT_FALLING: return -(f32)i;
+    default: return cases_uniform(c, 8);
+  }
+}
+
+static void topk_case(kernel_test *test, const shape *s) {
+  cases c = {.state = s->rows * 1000003u + s->topk * 131 + s->n * 7 + s->step + s->content * 11};
+  const u32 padded = s->tokens + 2, last = s->first + s->rows;
+  index_topk_args a = {.topk = s->topk, .stride = s->stride, .row_first = s->first, .row_count = s->rows};
+  kernel_test_start(test);
+  a.step = kernel_test_step(test, s->tokens, 0, 0);
+  f32 *scores = kernel_test_input(test, (size_t)s->rows * s->stride * 4);
+  u32 *position = kernel_test_input(test, padded * 4);
+  a.lists = kernel_test_output(test, (size_t)padded * s->topk * 4);
+  for (u32 t = 0; t < padded; t++)
+    if (t < s->first || t >= last || t >= s->tokens) kernel_test_keep(test, a.lists + (size_t)t * s->topk, s->topk * 4);
+  u32 longest = 0;
+  for (u32 t = 0; t < s->tokens; t++) {
+    const u32 row = t - s->first, n = s->n + (t < s->first ? 0 : row) * s->step;
+    position[t] = n - 1;
+    if (t < s->first || t >= last) continue;
+    ASSERT(n <= s->stride);
+    longest = max_u32(longest, n);
+    for (u32 i = 0; i < n && n > s->topk; i++) scores[(size_t)row * s->stride + i] = score_of(&c, s->content, i); /* else poison */
+  }
+  a.scores = scores;
+  a.position = position;
+  /* A cluster a row; one for eight rows, more than are needed; one for all. */
+  kernel_variant variants[6];
+  for (u32 i = 0; i < 6; i++) {
+    const u32 held = i < 3 ? INDEX_TOPK_HELD : HELD, x = i % 3 == 0 ? s->rows : i % 3 == 1 ? (u32)div_up(s->rows, 8) : 1;
+    variants[i] = (kernel_variant){{{"SPEC_HELD", held}}, .spec_count = 1, .grid = {x, ROW_BLOCKS, 1}, .threads = 512,
+                                   .shared_bytes = held * 4};
+  }
+  kernel_test_run(test, &a, variants, 6);
+  entry *all = malloc(longest * sizeof *all + 1);
+  u32 *want = malloc(s->topk * sizeof *want);
+  assert_true(all && want);
+  for (u32 row = 0; row < s->rows && s->first + row < s->tokens; row++) check_row(&a, row, all, want);
+  free(all);
+  free(want);
+}
+
+static void topk_cases(kernel_test *test) {
+  /* Rows about the length of a list; rows of a step that begin and end behind others, and one that has fewer. */
+  for (u32 content = 0; content < CONTENT_KINDS; content++) {
+    topk_case(test, &(shape){9, 0, 9, 64, 60, 1, 128, content});
+    topk_case(test, &(shape){3, 2, 6, 128, 129, 700, 1600, content});
+    topk_case(test, &(shape){12, 4, 13, 64, 1, 129, 1472, content}); /* short rows and long ones in turn, three missing */
+    topk_case(test, &(shape){1, 0, 1, 192, 4097, 0, 4160, content});
+    topk_case(test, &(shape){2, 0, 2, 2048, 2050, 3000, 5056, content});
+  }
+  /* Edges of fours, of a warp's part, of a block's share and of what it keeps. */
+  static const u32 lengths[] = {65, 66, 67, 68, 127, 128, 129, 511, 512, 513, 515, 1023, 1024, 1025, 2047, 2049, 4095, 4100, 8193};
+  for (u32 i = 0; i < ARRAY_LEN(lengths); i++) topk_case(test, &(shape){1, 0, 1, 64, lengths[i], 0, 8256, i % CONTENT_KINDS});
+  topk_case(test, &(shape){9, 0, 9, 64, 509, 1, 576, CONTENT_COARSE}); /* of eight rows some alone */
+  topk_case(test, &(shape){17, 0, 17, 64, 300, 40, 1024, CONTENT_CLOSE});
+  /* More than the blocks keep: a share of a row, and a row alone. */
+  topk_case(test, &(shape){1, 0, 1, 2048, 8 * INDEX_TOPK_HELD + 70000, 0, 8 * INDEX_TOPK_HELD + 70016, CONTENT_SPREAD});
+  topk_case(test, &(shape){9, 0, 9, 2048, 2 * INDEX_TOPK_HELD - 5, 1, 2 * INDEX_TOPK_HELD + 64, CONTENT_CLOSE});
+  topk_case(test, &(shape){1, 0, 1, 2048, 1u << 20, 0, 1u << 20, CONTENT_ZEROS});
+}
+
+int main(int argc, char **argv) { return kernel_test_main(argc, argv, "index_topk", topk_cases); }

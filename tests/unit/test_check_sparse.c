@@ -1,0 +1,182 @@
+/* test_check_sparse.c - the verifier of plans on models with an indexer and e4m3 weights: what is planned passes, and each planted fault
+ * is caught for what it is. Also the pieces that long scores are cut into. Read next: test_check.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "kernels_src/abi.h"
+#include "planner/check.h"
+#include "planner/draft.h"
+#include "planner/emit.h"
+#include "planner_fixture.h"
+
+#define SMALL "tests/oracle/small-glm52-fp8.json" /* layers 0 and 2 have an indexer */
+#define DEPLOY "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\n"
+
+typedef struct editable { /* a plan's tables, to be damaged */
+  fixture_bytes file;
+  plan_header *h;
+  plan_buffer *buffers;
+  plan_op *ops;
+  plan_fixup *fixups;
+} editable;
+
+static editable open_plan(const char *config, const char *deploy) {
+  editable e = {.file = fixture_plan(config, deploy, NULL)};
+  e.h = (void *)e.file.bytes;
+  e.buffers = (void *)(e.file.bytes + e.h->buffers.offset);
+  e.ops = (void *)(e.file.bytes + e.h->ops.offset);
+  e.fixups = (void *)(e.file.bytes + e.h->fixups.offset);
+  return e;
+}
+
+static const char *text(const editable *e, uint32_t string) { return e->file.bytes + e->h->strings.offset + string; }
+static void *args_of(const editable *e, const plan_op *op) { return e->file.bytes + e->h->args.offset + op->args_offset; }
+
+/* The nth op of that name. */
+static plan_op *find_nth(const editable *e, const char *name, uint32_t nth) {
+  for (uint32_t i = 0; i < e->h->ops.count; i++)
+    if (strcmp(text(e, e->ops[i].name), name) == 0 && nth-- == 0) return &e->ops[i];
+  fail_msg("no op %s", name);
+  return NULL;
+}
+static plan_op *find_op(const editable *e, const char *name) { return find_nth(e, name, 0); }
+
+static plan_buffer *find_buffer(const editable *e, const char *name) {
+  for (uint32_t i = 0; i < e->h->buffers.count; i++)
+    if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
+  fail_msg("no buffer %s", name);
+  return NULL;
+}
+
+static plan_fixup *find_fixup(const editable *e, const plan_op *op, size_t field) {
+  for (uint32_t i = 0; i < op->fixup_count; i++)
+    if (e->fixups[op->first_fixup + i].args_offset == field) return &e->fixups[op->first_fixup + i];
+  fail_msg("no pointer at %zu", field);
+  return NULL;
+}
+
+/* === Faults ============================================================================================================= */
+
+#define ARGS(type, name) ((type##_args *)args_of(e, find_op(e, name)))
+
+static void keys_of_another_layer(editable *e) {
+  find_fixup(e, find_op(e, "layer 2 index_score"), offsetof(index_score_args, cache))->offset = e->h->io.index;
+}
+static void keys_are_kept_elsewhere(editable *e) {
+  find_fixup(e, find_op(e, "layer 0 index_qk"), offsetof(index_qk_args, cache))->offset += INDEX_PAGE_BYTES;
+}
+static void lists_of_another_layer(editable *e) {
+  e->h->quant.index_shared[0] &= ~(UINT64_C(1) << 3);
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+}
+static void lists_are_left_out(editable *e) { ARGS(mla_attn, "layer 0 mla_attn")->list_max = 0; }
+static void the_cut_knows_no_lists(editable *e) { ARGS(attn_cut, "attn_cut")->list_max = 0; }
+static void fewer_tokens_are_chosen(editable *e) { ARGS(index_topk, "layer 0 index_topk")->topk -= 64; }
+static void rows_have_no_lists(editable *e) { ARGS(index_topk, "layer 0 index_topk")->row_count -= 64; }
+static void scores_of_other_rows(editable *e) { ARGS(index_score, "layer 0 index_score")->row_first = 1; }
+static void scores_of_fewer_heads(editable *e) { ARGS(index_score, "layer 0 index_score")->heads = 16; }
+static void no_keys_are_written(editable *e) { find_op(e, "layer 2 index_qk")->rows_min = 2; }
+static void pairs_of_the_other_kind(editable *e) { ARGS(index_qk, "layer 0 index_qk")->half_split ^= 1; }
+static void scales_of_the_other_kind(editable *e) { ARGS(index_qk, "layer 0 index_qk")->scale_kind ^= 1; }
+static void another_eps_of_keys(editable *e) { ARGS(index_qk, "layer 0 index_qk")->eps = 1e-5f; }
+static void tiles_share_a_list(editable *e) {
+  e->h->limits.attn_tile_tokens = 2;
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+}
+static void codes_are_read_as_bf16(editable *e) {
+  plan_op *op = find_op(e, "layer 0 index_w");
+  find_fixup(e, op, offsetof(gemm_args, x))->offset = find_buffer(e, "layer 0 input_norm codes")->offset;
+}
+static void codes_without_their_making(editable *e) { find_op(e, "layer 1 post_norm codes")->rows_min = 2; }
+static void codes_of_other_scales(editable *e) { ARGS(act_quant, "layer 0 q_a codes")->scale_kind ^= 1; }
+static void rows_of_experts_are_too_few(editable *e) { ARGS(act_quant, "layer 1 experts gate_up codes")->rows_mul = 1; }
+static void scales_of_another_weight(editable *e) {
+  const plan_buffer *other = find_buffer(e, "layer 1 o_proj scales");
+  find_fixup(e, find_op(e, "layer 0 o_proj"), offsetof(fp8_gemm_args, w_scale))->offset = other->offset + 16;
+}
+static void codes_for_scales(editable *e) {
+  const plan_buffer *codes = find_buffer(e, "layer 0 o_proj weight");
+  find_fixup(e, find_op(e, "layer 0 o_proj"), offsetof(fp8_gemm_args, w_scale))->offset = codes->offset;
+}
+static void a_row_of_scales_is_missing(editable *e) { ARGS(fp8_gemm, "layer 0 qkv_a")->n += 128; }
+static void rows_of_another_format(editable *e) { ARGS(qkv_rope, "layer 0 qkv_rope")->kv_format = KV_BF16; }
+static void rows_are_read_in_another_format(editable *e) { ARGS(mla_attn, "layer 0 mla_attn")->kv_format = KV_FP8; }
+static void a_side_product_starts_early(editable *e) { ARGS(fp8_gemm, "layer 2 shared gate_up")->order = ORDER_CHAIN; }
+static void the_indexers_pages_are_too_few(editable *e) { find_buffer(e, "index")->bytes -= 256; }
+
+#define FAULT(name, words) {#name, name, words}
+static const struct {
+  const char *name;
+  void (*plant)(editable *);
+  const char *words; /* in the message, or null */
+} FAULTS[] = {
+    FAULT(keys_of_another_layer, "keys"), FAULT(keys_are_kept_elsewhere, NULL),
+    FAULT(lists_of_another_layer, "lists of layer 2, expected of layer 3"),
+    FAULT(lists_are_left_out, NULL), FAULT(the_cut_knows_no_lists, "list_max"), FAULT(fewer_tokens_are_chosen, NULL),
+    FAULT(rows_have_no_lists, NULL), FAULT(scores_of_other_rows, NULL), FAULT(scores_of_fewer_heads, NULL),
+    FAULT(no_keys_are_written, NULL), FAULT(pairs_of_the_other_kind, "half_split"), FAULT(scales_of_the_other_kind, "scale_kind"),
+    FAULT(another_eps_of_keys, "eps"), FAULT(tiles_share_a_list, "attn_tile_tokens"), FAULT(codes_are_read_as_bf16, NULL),
+    FAULT(codes_without_their_making, "before anything is written"), FAULT(codes_of_other_scales, "scale_kind"),
+    FAULT(rows_of_experts_are_too_few, NULL), FAULT(scales_of_another_weight, NULL), FAULT(codes_for_scales, NULL),
+    FAULT(a_row_of_scales_is_missing, NULL), FAULT(rows_of_another_format, "kv_format"),
+    FAULT(rows_are_read_in_another_format, NULL), FAULT(a_side_product_starts_early, "starts beside"),
+    FAULT(the_indexers_pages_are_too_few, NULL)};
+
+static void every_fault_is_caught(void **state) {
+  uint32_t missed = 0;
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
+    editable e = open_plan(SMALL, DEPLOY);
+    assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
+    FAULTS[i].plant(&e);
+    status result = check_plan(e.file.bytes, e.file.count);
+    if (result != ERR_FORMAT || (FAULTS[i].words && !strstr(fail_text(), FAULTS[i].words))) {
+      print_error("%s: code %d, \"%s\"\n", FAULTS[i].name, result, result == OK ? "" : fail_text());
+      missed++;
+    }
+    fail_clear();
+    free(e.file.bytes);
+  }
+  assert_int_equal(missed, 0);
+}
+
+/* === Pieces ============================================================================================================= */
+
+/* Every row of a step has its list once, and the scores fit what they may take. */
+static void long_scores_are_cut(void **state) {
+  (void)state;
+  editable e = open_plan("tests/data/configs/deepseek-v3.2.json",
+                         "max-num-seqs: 8\nmax-num-batched-tokens: 8192\nmax-model-len: 163840\nkv-pages: 4000\n");
+  uint32_t next = 0, pieces = 0;
+  assert_true(find_buffer(&e, "layer 5 index_scores")->bytes <= UINT64_C(256) << 20);
+  for (uint32_t i = 0; i < e.h->ops.count; i++) {
+    const index_topk_args *a = args_of(&e, &e.ops[i]);
+    if (e.ops[i].kernel != OP_index_topk || e.ops[i].layer != 5 || a->row_first != next) continue;
+    assert_int_equal(e.ops[i].rows_min, next + 1);
+    next += a->row_count;
+    pieces++;
+  }
+  assert_true(next >= 8192 && pieces == 21);
+  free(e.file.bytes);
+}
+
+static void layers_that_share_have_no_ops(void **state) {
+  static const uint32_t INDEXERS[] = {1, 0, 1, 0, 0};
+  (void)state;
+  editable e = open_plan(SMALL, DEPLOY);
+  uint32_t found[5] = {0};
+  for (uint32_t i = 0; i < e.h->ops.count; i++)
+    if (e.ops[i].kernel == OP_index_qk) found[e.ops[i].layer]++;
+  assert_memory_equal(found, INDEXERS, sizeof found);
+  assert_int_equal(find_buffer(&e, "index")->bytes, 2 * (uint64_t)e.h->limits.kv_pages * INDEX_PAGE_BYTES);
+  assert_int_equal(find_buffer(&e, "index")->offset, e.h->io.index);
+  free(e.file.bytes);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_caught), cmocka_unit_test(long_scores_are_cut),
+                                     cmocka_unit_test(layers_that_share_have_no_ops)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
