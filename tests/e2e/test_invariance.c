@@ -93,6 +93,8 @@ static void v3(void **state) { (void)state, check_all("tests/oracle/small-v3.jso
 static void v2lite(void **state) { (void)state, check_all("tests/oracle/small-v2lite.json", DEPLOY_128); }
 static void minicpm3(void **state) { (void)state, check_all("tests/oracle/small-minicpm3.json", DEPLOY_64); }
 static void mistral4(void **state) { (void)state, check_all("tests/oracle/small-mistral4.json", DEPLOY_64); }
+static void v32(void **state) { (void)state, check_all("tests/oracle/small-v32.json", DEPLOY_64); }
+static void v32_e4m3(void **state) { (void)state, check_all("tests/oracle/small-v32-fp8.json", DEPLOY_128); }
 static void instruction_sets(void **state) { (void)state, check_instruction_sets("tests/oracle/small-v3.json"); }
 
 /* A request's outputs do not change when others come and go: here it is run in the midst of all, and then by itself in a new engine. */
@@ -112,7 +114,8 @@ static void one_of_many(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(minicpm3),
-                                     cmocka_unit_test(mistral4), cmocka_unit_test(instruction_sets), cmocka_unit_test(one_of_many)};
+                                     cmocka_unit_test(mistral4), cmocka_unit_test(v32), cmocka_unit_test(v32_e4m3),
+                                     cmocka_unit_test(instruction_sets), cmocka_unit_test(one_of_many)};
   e2e_begin(argc, argv);
   e2e_requests_make_long(&requests, REQUESTS, 384, LONG, LONG_TOKENS, PROMPT_MAX, TOKENS_MAX);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

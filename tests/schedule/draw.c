@@ -6,7 +6,9 @@
 #define TRUNKS 5u
 #define PAGE 64u
 
-const char *const draw_models[] = {"v3", "v2lite", "glm4-moe-lite", "minicpm3", "mistral4", "youtu", NULL};
+const char *const draw_models[] = {"v3", "v2lite", "glm4-moe-lite", "minicpm3", "mistral4", "youtu", "v32", "v32-fp8", "glm52-fp8",
+                                   NULL};
+#define PLAIN_MODELS 6u /* of them, from the first on, have the parity fast-prefill */
 
 typedef struct trunk { /* a node of the tree: the parts from the root to it */
   case_part parts[3];
@@ -194,12 +196,13 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   drawer d = {.state = seed, .limits = limits, .c = out};
   memset(out, 0, sizeof *out);
   case_make_plain(out, case_head_fields);
-  snprintf(out->model, sizeof out->model, "small-%s", draw_models[below(&d, limits->models)]);
+  const uint32_t model = below(&d, limits->models);
+  snprintf(out->model, sizeof out->model, "small-%s", draw_models[model]);
   out->vary = chance(&d, 85) ? between(&d, 1, 3) : 0;
   out->weights = 1 + out->vary % 2; /* few models and numerics: engines for requests alone are kept */
   out->chunk = out->vary == 2 ? 128 : 64;
   out->groups = out->vary == 3 ? 1 : 2;
-  out->fast = seed % 4 == 0;
+  out->fast = seed % 4 == 0 && model < PLAIN_MODELS;
   d.is_tight = chance(&d, 45);
   out->len = d.is_tight ? between(&d, 128, min_u32(limits->len, 256)) : limits->len - (chance(&d, 40) ? below(&d, limits->len / 2) : 0);
   draw_trunks(&d);

@@ -60,7 +60,7 @@ static void vary(json_t *config, uint64_t seed) {
   set(config, "first_k_dense_replace", (json_int_t)(r >> 24) % layers);
   set(config, "num_attention_heads", head_count);
   set(config, "num_key_value_heads", head_count);
-  set(config, "kv_lora_rank", 256);
+  if (!json_object_get(config, "index_topk")) set(config, "kv_lora_rank", 256); /* their cache's format knows 512 alone */
   set(config, "q_lora_rank", r >> 32 & 1 ? 64 : 128);
   set(config, "intermediate_size", inter[r >> 36 & 3]);
   set(config, "n_routed_experts", experts);
