@@ -10,7 +10,7 @@
 #define INDEX_NONE 0xffffffffu  /* of a list: no token */
 #define INDEX_QK_ROWS 16u       /* heads and keys of a block of index_qk */
 #define INDEX_TOPK_HELD 22528u  /* scores that a block of index_topk keeps: two blocks share a multiprocessor */
-#define INDEX_TOPK_FEW 256u     /* most rows that have a cluster each in index_topk */
+#define INDEX_TOPK_CLUSTERS 32u /* of index_topk, that find room at the same time */
 
 /* Queries and keys of the indexer, normalised, rotated, through a Hadamard transform, as scaled e4m3; the heads' weights. */
 typedef struct index_qk_args {

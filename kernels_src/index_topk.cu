@@ -1,31 +1,31 @@
 /* index_topk.cu - the positions of each token's best scores, ascending. NUMERICS.md, `index_topk`.
  *
- * scores [row_count][stride] fp32 -> lists [T][topk]. A score is the integer of its order, found again digit by digit from the top: 11, 11
- * and 10 bits, by a histogram of counts, until all with the digits found are needed. The rest is order: warps have consecutive parts of
- * the row, count what they will write, and write behind those before them, so that no place depends on who comes first; of equal scores at
- * the limit the first ones are taken. The eight blocks of a cluster share a row, and add up their histograms through each other's memory.
- * Where clusters are fewer than rows each has eight rows at a time, of which the short ones go to one block each. A block keeps
- * SPEC_HELD scores of its share in shared memory; more are read again in every pass. A row of at most topk scores is not read.
- * Grid: any, ROW_BLOCKS: a cluster a row for few rows, for eight rows for many. Moves n * 4 bytes a row, and topk * 4; five passes over
- * what does not fit, from L2. Bound by the passes of the blocks that find room (two of 512 threads on a multiprocessor), of few rows by
- * the chain of barriers. Expected on an H200: a row of 64k 8 us, 128 of them 25; 2,048 rows of 8k 40, of 64k 250. */
+ * scores [row_count][stride] fp32 -> lists [T][topk]. A score is the integer of its order, found again digit by digit from the top, eight
+ * bits each, by a histogram of counts, until all with the digits found are needed. The rest is order: warps have consecutive parts of the
+ * row, count what they will write, and write behind those before them, so that no place depends on who comes first; of equal scores at the
+ * limit the first ones are taken. A long row is shared by the eight blocks of a cluster, which add up their histograms through each other's
+ * memory; a short one is a block's alone. A block keeps SPEC_HELD scores of its share in shared memory; more are read again in every pass.
+ * A row of at most topk scores is not read.
+ * Grid: any, ROW_BLOCKS: clusters take rows in turn. Moves n * 4 bytes a row, and topk * 4; five passes or six over what does not fit, from
+ * L2. Bound by the passes of the blocks that find room (two of 512 threads on a multiprocessor), of few rows by the chain of barriers.
+ * On an H200 with 2,048 digits of 11 bits, whose exchange takes longer than the passes: a row of 64k 13.9 us, 128 of them 101, of 8k 71. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
 #define KERNEL_CLUSTER ROW_BLOCKS
 #define WARPS (SPEC_THREADS / 32u)
-#define DIGIT_BITS 11u
+#define DIGIT_BITS 8u
 #define DIGITS (1u << DIGIT_BITS)
-#define LAST_BITS 10u /* of the last digit */
 #define HELD_FOURS (SPEC_HELD / 4u)
 #define ALONE_MAX (2u * SPEC_HELD) /* of longer rows, eight blocks take eight sooner one after the other than each block its own */
+#define LONE_MAX (SPEC_HELD / 2u)  /* where there is a cluster for every row */
 #define AT_ONCE 4u /* fours of a lane that are under way together */
 
-static_assert(SPEC_THREADS * 4u == DIGITS && SPEC_HELD % 4u == 0, "a thread adds up four digits");
+static_assert(DIGITS == 32u * 8u && SPEC_THREADS == ROW_BLOCKS * DIGITS / 4u && SPEC_HELD % 4u == 0, "a lane has eight digits");
 
 typedef struct shared_state {
   u32 counts[2][DIGITS];      /* of this block's share, by turns */
-  u32 warp_sum[WARPS];
+  uint4 met[ROW_BLOCKS][DIGITS / 4u]; /* of all blocks */
   u32 digit, above, members;  /* what find_digit finds */
   u32 larger[WARPS], equal[WARPS];                     /* in the shares of the warps before */
   u32 block_larger[ROW_BLOCKS], block_equal[ROW_BLOCKS]; /* in each block's share */
@@ -68,14 +68,13 @@ NUM uint4 keys_at(const row_share &row, u32 four) {
 }
 
 NUM void count_key(u32 *counts, u32 key, const limit &upto, u32 shift) {
-  const bool is_last = shift == 0, counted = upto.shift == 32u ? key != 0 : key >> upto.shift == upto.prefix;
-  if (counted) reduce_count(&counts[key >> shift & ((1u << (is_last ? LAST_BITS : DIGIT_BITS)) - 1u)]);
+  if (upto.shift == 32u ? key != 0 : key >> upto.shift == upto.prefix) reduce_count(&counts[(key >> shift) % DIGITS]);
 }
 
 /* The next digit of the keys that agree with those found, by all threads. The first time scores are read, and some held. */
 template <bool FIRST> NUM void count_digits(row_share &row, const limit &upto, u32 shift) {
   u32 *counts = row.s->counts[row.turn];
-  ((uint4 *)counts)[threadIdx.x] = make_uint4(0, 0, 0, 0);
+  if (threadIdx.x < DIGITS) counts[threadIdx.x] = 0;
   __syncthreads();
 #pragma unroll 1
   for (u32 four = row.begin + threadIdx.x % 32u; four < row.end; four += 32u * AT_ONCE) {
@@ -97,26 +96,29 @@ template <bool FIRST> NUM void count_digits(row_share &row, const limit &upto, u
   }
 }
 
-/* The digit at which the counts of all blocks, from the largest digit down, reach target. Thread t has the t-th four from
- * the top. */
+/* The digit at which the counts of all blocks, from the largest digit down, reach target. Every thread fetches four counts of one block;
+ * one warp adds up, whose lane t has the t-th eight digits from the top. */
 NUM void find_digit(row_share &row, u32 target) {
   shared_state &s = *row.s;
-  const u32 four = SPEC_THREADS - 1u - threadIdx.x, warp = threadIdx.x / 32u;
-  u32 sum[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (u32 i = 0; i < ROW_BLOCKS; i++) {
-    if (i >= row.blocks) break;
-    const uint4 c = ((const uint4 *)ptx_cluster_map(s.counts[row.turn], row.blocks > 1u ? i : blockIdx.y))[four];
-    sum[0] += c.x, sum[1] += c.y, sum[2] += c.z, sum[3] += c.w;
-  }
-  const u32 total = sum[0] + sum[1] + sum[2] + sum[3], upto = reduce_prefix_warp(total);
-  if (threadIdx.x % 32u == 31u) s.warp_sum[warp] = upto;
+  const u32 from = threadIdx.x / (DIGITS / 4u), four = threadIdx.x % (DIGITS / 4u);
+  const uint4 *theirs = (const uint4 *)ptx_cluster_map(s.counts[row.turn], row.blocks > 1u ? from : blockIdx.y);
+  if (from < row.blocks) s.met[from][four] = theirs[four];
   __syncthreads();
-  u32 above = upto - total + __reduce_add_sync(WARP_ALL, threadIdx.x % 32u < warp ? s.warp_sum[threadIdx.x % 32u] : 0);
-  if (above < target && target <= above + total) {
+  if (threadIdx.x < 32u) {
+    const u32 first = DIGITS - 8u * (threadIdx.x + 1u);
+    u32 sum[8] = {}, total = 0;
+#pragma unroll 2
+    for (u32 i = 0; i < row.blocks; i++) {
+      const uint4 low = s.met[i][first / 4u], high = s.met[i][first / 4u + 1u];
+      sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
+      sum[4] += high.x, sum[5] += high.y, sum[6] += high.z, sum[7] += high.w;
+    }
 #pragma unroll
-    for (u32 i = 4; i-- > 0;) {
-      if (above < target && target <= above + sum[i]) s.digit = 4u * four + i, s.above = above, s.members = sum[i];
+    for (u32 i = 0; i < 8u; i++) total += sum[i];
+    u32 above = reduce_prefix_warp(total) - total;
+#pragma unroll
+    for (u32 i = 8; i-- > 0;) {
+      if (above < target && target <= above + sum[i]) s.digit = first + i, s.above = above, s.members = sum[i];
       above += sum[i];
     }
   }
@@ -128,14 +130,14 @@ NUM limit find_limit(row_share &row, u32 topk) {
   bool more = true;
 #pragma unroll 1
   while (more) {
-    const u32 bits = found.shift == LAST_BITS ? LAST_BITS : DIGIT_BITS, shift = found.shift - bits;
+    const u32 shift = found.shift - DIGIT_BITS;
     if (found.shift == 32u) count_digits<true>(row, found, shift);
     else count_digits<false>(row, found, shift);
     wait_all(row);
     find_digit(row, found.needed);
     const u32 members = row.s->members;
-    found = {found.prefix << bits | row.s->digit, shift, found.needed - row.s->above};
-    if (row.blocks > 1u) row.turn ^= 1u; /* the other blocks may still read; all of them agree on the turn */
+    found = {found.prefix << DIGIT_BITS | row.s->digit, shift, found.needed - row.s->above};
+    row.turn ^= 1u; /* the other blocks may still read; all of them agree on the turn while they share rows */
     more = shift > 0 && members > found.needed; /* else all that agree are needed, or they are equal */
   }
   return found;
@@ -230,20 +232,18 @@ void index_topk(const __grid_constant__ index_topk_args a) {
   __shared__ shared_state s;
   ptx_grid_next();
   const u32 tokens = a.step->token_count, left = tokens > a.row_first ? tokens - a.row_first : 0;
-  const u32 count = left < a.row_count ? left : a.row_count, group = gridDim.x >= count ? 1u : ROW_BLOCKS;
+  const u32 count = left < a.row_count ? left : a.row_count, alone_max = gridDim.x >= count ? LONE_MAX : ALONE_MAX;
   row_share row = {};
   row.s = &s;
   row.held = (uint4 *)raw;
   ptx_grid_wait();
 #pragma unroll 1
-  for (u32 base = blockIdx.x * group; base < count; base += gridDim.x * group) {
-    /* Of the rows at hand the long ones, one after the other, and then the one that this block takes alone. */
+  for (u32 blocks = ROW_BLOCKS; blocks > 0; blocks -= ROW_BLOCKS - 1u) { /* the long rows, then those that a block takes alone */
+    const bool alone = blocks == 1u;
+    const u32 first = alone ? blockIdx.y * gridDim.x + blockIdx.x : blockIdx.x, step = alone ? gridDim.x * ROW_BLOCKS : gridDim.x;
 #pragma unroll 1
-    for (u32 i = 0; i < group + 1u; i++) {
-      const u32 index = base + (i < group ? i : blockIdx.y);
-      if (index >= count || (i == group && group == 1u)) continue;
-      const bool is_shared = group == 1u || a.position[a.row_first + index] >= ALONE_MAX;
-      if (is_shared == (i < group)) choose(a, row, index, is_shared ? ROW_BLOCKS : 1u);
-    }
+    for (u32 i = first; i < count; i += step)
+      if ((a.position[a.row_first + i] < alone_max) == alone) choose(a, row, i, blocks);
+    if (alone) break;
   }
 }
