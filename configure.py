@@ -154,7 +154,7 @@ MANY_OF_GEMM = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TI
                  "CLUSTER_ROWS": below, "DEPTH": depth} for n, rows, stages, beside, below, depth in (
                      (128, 256, 2, 1, 1, 1), (128, 128, 4, 2, 1, 1), (64, 64, 2, 2, 2, 2), (64, 48, 3, 1, 1, 1), (64, 32, 2, 2, 4, 4))]
 # Of fp8_gemm and fp8_moe_gemm: weight rows, token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
-for stem, tiles in {"fp8_gemm": [(128, 256, 2, 1, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
+for stem, tiles in {"fp8_gemm": [(128, 256, 2, 2, 1), (128, 128, 3, 2, 1), (64, 128, 2, 2, 2), (128, 64, 3, 1, 1), (64, 64, 4, 1, 2)],
                     "fp8_moe_gemm": [(128, 256, 2, 1, 0), (128, 128, 3, 2, 0), (128, 64, 4, 1, 0), (128, 256, 3, 2, 0)]}.items():
     EMULATED[stem] = [{"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
                        "CLUSTER": beside * (below or 1), **({"CLUSTER_ROWS": below} if below else {})}
@@ -216,7 +216,8 @@ FLAWS = [
     ("fp8_gemm", 0, "many_scaled.cuh", "s/ptx_barrier_wait(many_empty(r, r.stage), r.parity . 1u);//",
      "scales are overwritten before they have been read"),
     ("fp8_gemm", 1, "many_scaled.cuh", "s/PTX_MULTIPLY_WAIT(0);//", "sums are taken before they are there"),
-    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/", "a wave has the rows of another"),
+    ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/x + wave . (MANY_APART . 8u)/x + wave * (MANY_APART * 4u)/",
+     "a wave has the rows of another"),
     ("fp8_gemm", 3, "many_scaled.cuh", "s/__syncwarp(); .. the chunk is whole ..//", "no barrier between turned results and their use"),
     ("fp8_moe_gemm", 1, "many_scaled.cuh", "s/(u64)tile.matrix . ((work/(u64)(tile.matrix \\& 0u) * ((work/",
      "the scales of another expert"),
@@ -269,8 +270,8 @@ FLAWS = [
     ("act_quant", 0, "act_quant.cu", "s/num_fma(-num_fma(q, scale, -x), inverse, q)/num_fma(0.0f, scale, q)/",
      "a quotient by the inverse alone"),
     ("act_quant", 0, "act_quant.cu", "s/-num_fma(q, scale, -x)/num_fma(-q, scale, x)/", "the sign of a zero is lost"),
-    ("act_quant", 0, "act_quant.cu", "s/(u64)(at . of_row) . a.ldx/(u64)(at \\/ of_row) * a.columns/", "gaps between rows are read"),
-    ("act_quant", 0, "act_quant.cu", "s/largest = num_bits(NUM_SCALE_LEAST)/largest = 0u/", "a scale of zeros"),
+    ("act_quant", 0, "act_quant.cu", "s/(u64)(piece . of_row) . a.ldx/(u64)(piece \\/ of_row) * a.columns/", "gaps between rows are read"),
+    ("act_quant", 0, "act_quant.cu", "s/least = num_bits(NUM_SCALE_LEAST)/least = 0u/", "a scale of zeros"),
     ("fp8_gemm", 6, "few_scaled.cuh", "s/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1)/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(2)/",
      "a chain is added before it is there"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/else PTX_MULTIPLY_WAIT(0)/else PTX_MULTIPLY_WAIT(1)/", "the last chain of a stage likewise"),
@@ -376,8 +377,8 @@ LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "
                 "watch_step"]
 # Functions that a test replaces by its own __wrap_<function>: folder of tests/ or name of a test -> functions.
 TEST_WRAPS = {
-    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_h32": ["cpu_isa_core"], "test_self_check": ["cpu_isa_core"],
-    "test_invariance": ["cpu_isa_core"],
+    "kernel": ["cpu_isa_core"], "test_h16": ["cpu_isa_core"], "test_h32": ["cpu_isa_core"],
+    "test_self_check": ["cpu_isa_core"], "test_invariance": ["cpu_isa_core"],
     "test_audit": ["cpu_" + stem for stem in "embed rmsnorm qkv_rope gemm mla_attn mla_fold router moe_gemm".split()],
     "test_control": ["cpu_mla_fold", "cpu_qkv_rope", "verbatim_open"],
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",

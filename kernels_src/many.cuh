@@ -1,23 +1,24 @@
-/* many.cuh - the product of many rows, shared by gemm, moe_gemm and mla_expand.
+/* many.cuh - the product of many rows, shared by gemm, moe_gemm, mla_expand, fp8_gemm and fp8_moe_gemm.
  *
- * Persistent blocks. A tile is SPEC_TILE_N weight rows, the 64-row operand, times `width` token rows: SPEC_TILE_ROWS, or, where that is
- * 256, as many as the kernel chooses, so that neither the rows of an expert nor the number of multiprocessors leave much idle. Two threads
- * of one warpgroup fill a ring of stages, each SPEC_DEPTH times 64 k of both operands in 128-byte swizzled rows; the other warpgroups
- * multiply, each its 64 weight rows, and write. The ring runs on from tile to tile: the next one's operands come while results are
- * written. Blocks of a cluster that have the same tokens, or weights, copy a part each for all. One fp32 accumulator per output, k
- * ascending in 16s: H16 whatever the tile.
+ * Persistent blocks. A tile is SPEC_TILE_N weight rows times `width` token rows: SPEC_TILE_ROWS, or, where that is 256, as many as the
+ * kernel chooses, so that neither the rows of an expert nor the number of multiprocessors leave much idle. Two threads of one warpgroup
+ * fill a ring of stages, each SPEC_DEPTH blocks of k of both operands in 128-byte swizzled rows: 64 k of bf16, 128 of e4m3. The other
+ * warpgroups multiply, each 64 rows of one operand, and write: many_plain.cuh and many_scaled.cuh. The ring runs on from tile to tile: the
+ * next one's operands come while results are written. Blocks of a cluster that have the same tokens, or weights, copy a part each for all.
+ * One fp32 accumulator per output, k ascending: H16, or H32 and its scales, whatever the tile.
  *
- * Bound, per 64 k: shared memory, 128 bytes a cycle, written by copies (TILE_N + width cycles) and read by each multiplying warpgroup
- * (64 + width); tensor cores take 4 * TILE_N / 128 * width; L2 gives 40 to 60 bytes a cycle to each of 128 multiprocessors. What it took to
- * come near (2048 x 10944, 64, 128, 256, 512 rows, us: 25, 52, 56, 51 before; 18.4, 20.3, 25.3, 37.8; cuBLASLt's best 17.8, 19.6, 23.1,
- * 34.9): copies by elected threads (a thread that only the program knows to be one gets a loop around each box, 175 cycles), roles chosen
- * by a value that the compiler knows to be the warp's (descriptors in uniform registers: 300 cycles a block of k become 210), one box an
- * operand and block of k where it can be, weights and tokens by a thread each, fp32 results exchanged in batches. A copy of 8 rows takes as
- * long as one of 16; what is copied in 32 rows and more comes at 40 bytes a cycle from L2, twice that into pairs.
+ * Bound of bf16, per 64 k: shared memory, 128 bytes a cycle, written by copies (TILE_N + width cycles) and read by each warpgroup that
+ * multiplies (64 + width); tensor cores take 4 * TILE_N / 128 * width; L2 gives 40 to 60 bytes a cycle to each of 128 multiprocessors.
+ * What it took to come near (2048 x 10944, 64, 128, 256, 512 rows, us: 25, 52, 56, 51 before; 18.4, 20.3, 25.3, 37.8; cuBLASLt's best
+ * 17.8, 19.6, 23.1, 34.9): copies by elected threads (a thread that only the program knows to be one gets a loop around each box, 175
+ * cycles), roles chosen by a value that the compiler knows to be the warp's (descriptors in uniform registers: 300 cycles a block of k
+ * become 210), one box an operand and block of k where it can be, weights and tokens by a thread each, fp32 results exchanged in batches.
+ * A copy of 8 rows takes as long as one of 16; what is copied in 32 rows and more comes at 40 bytes a cycle from L2, twice that into
+ * pairs.
  * Tried: clusters of 4 and 8 (30 and 15 find room at once: 12 multiprocessors idle), pairs that share tokens (2 to 10 % slower, but for
  * experts), results stored beside the next tile's multiplications (tiles of 128 x 128 no faster, of 64 x 64 a fifth slower), warpgroups
- * that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights brought to L2 six
- * stages ahead (1.3 times as long), policies of L2. Read next: many_store.cuh, gemm.cu, moe_gemm.cu. */
+ * that multiply and store in turn, 128 x 192 each (gate and up with silu up to 9 % less, others up to 14 % more), weights brought to L2
+ * six stages ahead (1.3 times as long), policies of L2. Read next: many_plain.cuh, gemm_tiles.cuh, moe_tiles.cuh. */
 #ifndef VERBATIM_MANY_CUH
 #define VERBATIM_MANY_CUH
 #include "many_store.cuh"

@@ -1,4 +1,4 @@
-/* many_store.cuh - the tiles of many.cuh, and how a tile's sums become rows of the result.
+/* many_store.cuh - the tiles of many.cuh, and how a tile's sums of bf16 products become rows of the result.
  *
  * Thread t of a warpgroup holds, in d[4 * j + 2 * h + e], column 16 * (t / 32) + t % 32 / 4 + 8 * h of the warpgroup's 64 and of token row
  * 8 * j + 2 * (t % 4) + e. fp32 goes to memory from registers, 64 bytes of a row at a time; bf16 is turned in shared memory

@@ -12,6 +12,13 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
+/* The larger ones of two pairs of 16-bit integers. */
+NUM u32 ptx_max_halves(u32 x, u32 y) {
+  u32 d;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
+  return d;
+}
+
 /* Two fp32 numbers as e4m3, as num_to_e4m3 makes them; lo in bits 0 to 7, hi in 8 to 15. And back: num_from_e4m3 of both. */
 NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) {
   u16 d;

@@ -134,10 +134,12 @@ static const many_shape TILES[] = {
 /* The same of scaled numbers, whose tiles of 256 rows the kernel may cut to 128; and of experts. */
 static const many_shape SCALED_TILES[] = {
     {64, 64, 13, 1, 1, 1}, {64, 64, 13, 1, 1, 2}, {128, 64, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2},
-    {128, 128, 6, 1, 1, 1}, {128, 128, 6, 1, 1, 2}, {128, 256, 4, 1, 1, 1}, {128, 256, 4, 1, 1, 2}, {128, 256, 4, 1, 2, 1}};
+    {128, 128, 6, 1, 1, 1}, {128, 128, 6, 1, 1, 2}, {128, 128, 6, 1, 2, 1}, {128, 256, 4, 1, 1, 1}, {128, 256, 4, 1, 2, 1},
+    {128, 256, 4, 1, 1, 2}};
 static const many_shape SCALED_SMALL = {128, 64, 8, 1, 2, 0}, SCALED_MIDDLE = {128, 128, 6, 1, 2, 0}, SCALED_WIDE = {128, 256, 4, 1, 2, 0};
 #define WAVE_CYCLES 150u /* of a block of k, in which a warpgroup multiplies 64 rows' products by their scales */
 #define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
+#define COPY_BYTES 40u /* a cycle, to one of them; twice as many of what a pair has in common */
 #define TILE_CYCLES 300u /* of a tile's results and the pipeline's start, and for each of its token rows: */
 #define TILE_ROW_CYCLES 8u
 #define PAIR_CYCLES 250u /* more, to start and to end together */
@@ -153,15 +155,21 @@ static uint64_t block_cycles(const many_shape *tile, uint32_t width, bool is_sca
   return max_u32(tile->n + width + waves * (64 + columns), own);
 }
 
-/* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows: the multiprocessor's own, or those of
- * L2, which reads for every block what its cluster does not share. */
+/* Cycles in which what a block of k needs comes from L2, which reads for every block what its cluster does not share; of scaled numbers
+ * also those in which one multiprocessor takes it. */
+static uint64_t copy_cycles(const many_shape *tile, uint64_t active, uint32_t width, bool is_scaled) {
+  const uint64_t bytes = (tile->n / tile->below + width / tile->beside) * 128, l2 = active * bytes / L2_BYTES;
+  return is_scaled && bytes / COPY_BYTES > l2 ? bytes / COPY_BYTES : l2;
+}
+
+/* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows. */
 static uint64_t width_cost(const many_shape *tile, const product *a, uint32_t rows, uint32_t width) {
   const uint32_t across = (a->y_kind == Y_SILU ? tile->n / 2 : tile->n) * tile->beside, columns = a->y_kind == Y_SILU ? a->n / 2 : a->n;
   const uint32_t cluster = many_cluster(tile), at_once = SPECIALISE_BLOCKS / cluster;
   const uint64_t clusters = div_up(columns, across) * div_up(rows, width * tile->below) * a->count;
   const uint64_t active = (clusters < at_once ? clusters : at_once) * cluster, own = block_cycles(tile, width, a->is_scaled);
-  const uint64_t l2 = active * (tile->n / tile->below + width / tile->beside) * 128 / L2_BYTES;
-  const uint64_t block = (own > l2 ? own : l2) + (tile->rows == 256 && !a->is_scaled ? WIDE_CYCLES : 0);
+  const uint64_t copies = copy_cycles(tile, active, width, a->is_scaled);
+  const uint64_t block = (own > copies ? own : copies) + (tile->rows == 256 && !a->is_scaled ? WIDE_CYCLES : 0);
   return div_up(clusters, at_once) * (block * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width) + (cluster > 1 ? PAIR_CYCLES : 0);
 }
 
@@ -352,9 +360,9 @@ static void choose_index_topk(const index_topk_args *a, specialise_choice *choic
   choice->shared_bytes = INDEX_TOPK_HELD * 4;
 }
 
-/* One or two pieces of 128 columns a warp, until there are eight blocks a multiprocessor. */
+/* A piece of 128 columns for eight threads, until there are eight blocks a multiprocessor. */
 static plan_dim quant_blocks(const act_quant_args *a) {
-  plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 2048), 1);
+  plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 4096), 1);
   x.cap = 8 * SPECIALISE_BLOCKS;
   return x;
 }

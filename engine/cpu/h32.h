@@ -1,6 +1,7 @@
 /* h32.h - the tensor-core chain of e4m3 numbers, NUMERICS.md ("H32"): its definition in integers, and a matrix product of the same bits.
  *
- * The definition is h32_step_reference. Each instruction set has its file (h32_core.h says what it must give). Scales are not its business: fp8_gemm.c and index_score.c put blocks of 128 together.
+ * The definition is h32_step_reference. Each instruction set has its file (h32_core.h says what it must give). Scales are
+ * not its business: scaled.c and index_score.c put blocks of 128 together.
  * Knows nothing of ops, pages or threads. Read next: h32.c. */
 #ifndef VERBATIM_H32_H
 #define VERBATIM_H32_H

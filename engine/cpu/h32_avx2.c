@@ -26,7 +26,8 @@ static inline __m256i significands(__m256i v) {
 }
 
 static inline __m256i exponents(__m256i v) {
-  __m256i magnitude = _mm256_and_si256(v, _mm256_set1_epi16(0x7f)), e = _mm256_sub_epi16(_mm256_srli_epi16(magnitude, 3), _mm256_set1_epi16(7));
+  __m256i magnitude = _mm256_and_si256(v, _mm256_set1_epi16(0x7f));
+  __m256i e = _mm256_sub_epi16(_mm256_srli_epi16(magnitude, 3), _mm256_set1_epi16(7));
   e = _mm256_max_epi16(e, _mm256_set1_epi16(-6));
   e = _mm256_blendv_epi8(e, _mm256_set1_epi16(H32_NONE), _mm256_cmpeq_epi16(magnitude, _mm256_setzero_si256()));
   e = _mm256_blendv_epi8(e, _mm256_set1_epi16(H32_WILD), _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7f)));
@@ -89,6 +90,10 @@ static inline __m256i two(const int16_t *pair) { /* of a row, for all columns */
   return _mm256_set1_epi32(word);
 }
 
+static inline __m256i product_exponents(const int16_t *w, const int16_t *x) {
+  return _mm256_adds_epi8(_mm256_load_si256((const void *)w), two(x));
+}
+
 /* E of 8 columns from the largest product exponents, in bytes, and c; lanes for the definition are all ones in *exact. */
 static inline __m256i largest_exponent(__m256i top, __m256 c, __m256i *exact) {
   const __m256i none = _mm256_set1_epi32(INT16_MIN), bits = _mm256_castps_si256(c);
@@ -121,7 +126,7 @@ static inline __attribute__((always_inline)) __m256 step(const h32_block *block,
   const u32 at = k * 8;
   __m256i top = _mm256_set1_epi8(INT8_MIN), sum = _mm256_setzero_si256(), exact;
   for (u32 s = 0; s < STEP_PAIRS; s++)
-    top = _mm256_max_epi8(top, _mm256_adds_epi8(_mm256_load_si256((const void *)(p->exponent + at + s * 16)), two(x->exponent + k + 2 * s)));
+    top = _mm256_max_epi8(top, product_exponents(p->exponent + at + s * 16, x->exponent + k + 2 * s));
   __m256i e = largest_exponent(top, c, &exact);
   /* E + 0x70 in every byte: less a product's exponent it is below 0x80, and an index of the table, for shifts below 16 alone */
   __m256i both = _mm256_shuffle_epi8(_mm256_add_epi32(e, _mm256_set1_epi32(0x70)),
@@ -129,7 +134,7 @@ static inline __attribute__((always_inline)) __m256 step(const h32_block *block,
   for (u32 s = 0; s < STEP_PAIRS; s++) {
     const u32 pair = at + s * 16;
     __m256i product = _mm256_mullo_epi16(_mm256_load_si256((const void *)(p->significand + pair)), two(x->significand + k + 2 * s));
-    __m256i own = _mm256_adds_epi8(_mm256_load_si256((const void *)(p->exponent + pair)), two(x->exponent + k + 2 * s));
+    __m256i own = product_exponents(p->exponent + pair, x->exponent + k + 2 * s);
     __m256i power = _mm256_shuffle_epi8(powers, _mm256_xor_si256(_mm256_sub_epi8(both, own), _mm256_set1_epi16(0x0800)));
     __m256i sign = _mm256_xor_si256(_mm256_load_si256((const void *)(p->sign + pair)), two(x->sign + k + 2 * s));
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_mulhi_epu16(product, power), sign));

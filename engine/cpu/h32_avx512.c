@@ -24,7 +24,8 @@ static inline __m512i significands(__m512i v) {
 }
 
 static inline __m512i exponents(__m512i v) {
-  __m512i magnitude = _mm512_and_si512(v, _mm512_set1_epi16(0x7f)), e = _mm512_sub_epi16(_mm512_srli_epi16(magnitude, 3), _mm512_set1_epi16(7));
+  __m512i magnitude = _mm512_and_si512(v, _mm512_set1_epi16(0x7f));
+  __m512i e = _mm512_sub_epi16(_mm512_srli_epi16(magnitude, 3), _mm512_set1_epi16(7));
   e = _mm512_max_epi16(e, _mm512_set1_epi16(-6));
   e = _mm512_mask_mov_epi16(e, _mm512_testn_epi16_mask(magnitude, magnitude), _mm512_set1_epi16(H32_NONE));
   return _mm512_mask_mov_epi16(e, _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f)), _mm512_set1_epi16(H32_WILD));
@@ -69,7 +70,10 @@ static void pack(panel *out, const h32_block *block) {
     const __mmask16 words = block->k - k >= 64 ? 0xffff : 0x00ff;
     __m512i r[16];
 #pragma GCC unroll 16
-    for (u32 j = 0; j < 16; j++) r[j] = _mm512_maskz_loadu_epi32(j < block->n ? words : 0, block->w + (j < block->n ? j : 0) * block->ldw + k);
+    for (u32 j = 0; j < 16; j++) {
+      const bool is_column = j < block->n;
+      r[j] = _mm512_maskz_loadu_epi32(is_column ? words : 0, block->w + (is_column ? j : 0) * block->ldw + k);
+    }
     transpose(r);
 #pragma GCC unroll 16
     for (u32 i = 0; i < 16; i++) {
@@ -94,11 +98,16 @@ static inline __m512i two(const int16_t *pair) { /* of a row, for all columns */
   return _mm512_set1_epi32(word);
 }
 
+static inline __m512i product_exponents(const int16_t *w, const int16_t *x) {
+  return _mm512_add_epi16(_mm512_load_si512((const void *)w), two(x));
+}
+
 /* E of 16 columns from the largest product exponents and c; lanes for the definition are added to *exact. */
 static inline __m512i largest_exponent(__m512i top, __m512 c, __mmask16 *exact) {
   const __m512i none = _mm512_set1_epi32(INT16_MIN);
   __m512i bits = _mm512_castps_si512(c), even = _mm512_srai_epi32(_mm512_slli_epi32(top, 16), 16), odd = _mm512_srai_epi32(top, 16);
-  __m512i e = _mm512_max_epi32(even, odd), of_c = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_slli_epi32(bits, 1), 24), _mm512_set1_epi32(127));
+  __m512i of_c = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_slli_epi32(bits, 1), 24), _mm512_set1_epi32(127));
+  __m512i e = _mm512_max_epi32(even, odd);
   e = _mm512_mask_mov_epi32(e, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(H32_LEAST)), none);
   e = _mm512_mask_max_epi32(e, _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x7fffffff)), e, of_c);
   __mmask16 outside = _mm512_cmpgt_epu32_mask(_mm512_add_epi32(e, _mm512_set1_epi32(H32_E_MAX)), _mm512_set1_epi32(2 * H32_E_MAX));
@@ -125,14 +134,14 @@ static inline __attribute__((always_inline)) __m512 step(const h32_block *block,
   __mmask16 exact;
 #pragma GCC unroll 16
   for (u32 s = 0; s < STEP_PAIRS; s++)
-    top = _mm512_max_epi16(top, _mm512_add_epi16(_mm512_load_si512((const void *)(p->exponent + at + s * 32)), two(x->exponent + k + 2 * s)));
+    top = _mm512_max_epi16(top, product_exponents(p->exponent + at + s * 32, x->exponent + k + 2 * s));
   __m512i e = largest_exponent(top, c, &exact);
   __m512i both = _mm512_or_si512(_mm512_slli_epi32(e, 16), _mm512_and_si512(e, _mm512_set1_epi32(0xffff)));
 #pragma GCC unroll 16
   for (u32 s = 0; s < STEP_PAIRS; s++) {
     const u32 pair = at + s * 32;
     __m512i product = _mm512_mullo_epi16(_mm512_load_si512((const void *)(p->significand + pair)), two(x->significand + k + 2 * s));
-    __m512i own = _mm512_add_epi16(_mm512_load_si512((const void *)(p->exponent + pair)), two(x->exponent + k + 2 * s));
+    __m512i own = product_exponents(p->exponent + pair, x->exponent + k + 2 * s);
     __m512i sign = _mm512_xor_si512(_mm512_load_si512((const void *)(p->sign + pair)), two(x->sign + k + 2 * s));
     sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_srlv_epi16(product, _mm512_sub_epi16(both, own)), sign));
   }

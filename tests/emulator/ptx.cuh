@@ -105,6 +105,10 @@ NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
   if (is) *(uint4 *)to = v;
 }
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM u32 ptx_max_halves(u32 x, u32 y) {
+  const u32 low = x << 16 > y << 16 ? x & 0xffffu : y & 0xffffu, high = x >> 16 > y >> 16 ? x >> 16 : y >> 16;
+  return high << 16 | low;
+}
 NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) { return (u32)num_to_e4m3(hi) << 8 | num_to_e4m3(lo); }
 NUM float2 ptx_unpack_e4m3(u32 codes) { return {num_from_e4m3((u8)codes), num_from_e4m3((u8)(codes >> 8))}; }
 NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }

@@ -76,7 +76,7 @@ static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts)
 
 /* Of many_scaled.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
  * The number of blocks is free: one, some, more than there are tiles. */
-static const u32 FP8_MANY[][5] = {{128, 256, 2, 1, 1}, {128, 128, 3, 2, 1}, {64, 128, 2, 2, 2}, {128, 64, 3, 1, 1}, {64, 64, 4, 1, 2}};
+static const u32 FP8_MANY[][5] = {{128, 256, 2, 2, 1}, {128, 128, 3, 2, 1}, {64, 128, 2, 2, 2}, {128, 64, 3, 1, 1}, {64, 64, 4, 1, 2}};
 static const u32 FP8_MANY_OF_EXPERT[][5] = {{128, 256, 2, 1, 0}, {128, 128, 3, 2, 0}, {128, 64, 4, 1, 0}, {128, 256, 3, 2, 0}};
 
 static inline u32 fp8_cases_many(kernel_variant *variants, u32 rows, u32 experts) {

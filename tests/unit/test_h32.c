@@ -77,7 +77,7 @@ static f32 accumulator_of(cases *c, u32 kind) {
   u32 r = cases_bits(c), spread = cases_bits(c), negative = r & 0x80000000u;
   if (spread >> 28 == 0) return num_float(negative);
   if (spread >> 28 == 1) return cases_accumulator(c, kind % CASES_KINDS);
-  return num_float(negative | (127 - 20 + spread % 48) << 23 | (r & 0x7fffff)); /* beside the products */
+  return num_float(negative | (127 - 48 + spread % 76) << 23 | (r & 0x7fffff)); /* beside the products */
 }
 
 static bool same(f32 a, f32 b) { return num_bits(a) == num_bits(b) || (a != a && b != b); }
