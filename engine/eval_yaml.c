@@ -117,8 +117,8 @@ static status syntax_error(struct fy_diag *diag) {
   return FAIL(ERR_FORMAT, "line %d, column %d: %s", error->line, error->column, text);
 }
 
-/* libfyaml 0.7.12 leaks memory on text that is not UTF-8 and loops on some directives; its own depth is bounded by brackets and indents,
- * and so here by lines alone. */
+/* libfyaml 0.7.12 leaks memory on text that is not UTF-8, loops on some directives, and writes to where nothing is behind some keys that
+ * begin with "?"; its own depth is bounded by brackets and indents, and so here by lines alone. */
 static status check_bytes(const char *text, size_t bytes) {
   bool is_line_start = true;
   if (bytes > EVAL_YAML_BYTES_MAX) return FAIL(ERR_LIMIT, "%zu bytes, at most %u", bytes, EVAL_YAML_BYTES_MAX);
@@ -129,6 +129,9 @@ static status check_bytes(const char *text, size_t bytes) {
     if ((byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7f)
       return FAIL(ERR_FORMAT, "byte %zu is 0x%02x, expected text without control bytes", i, byte);
     if (is_line_start && byte == '%') return FAIL(ERR_FORMAT, "byte %zu begins a YAML directive, which is not allowed", i);
+    const unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : '\n';
+    if (is_line_start && byte == '?' && (next == ' ' || next == '\t' || next == '\n' || next == '\r'))
+      return FAIL(ERR_FORMAT, "byte %zu begins a line with \"? \", which is not allowed; hint: write text with such lines in \"\"", i);
     is_line_start = byte == '\n' || byte == '\r' || (is_line_start && (byte == ' ' || byte == '\t'));
   }
   return OK;

@@ -122,7 +122,8 @@ static status syntax_error(const char *name, struct fy_diag *diag) {
   return FAIL(ERR_FORMAT, "%s: line %d, column %d: %.200s", name, error->line, error->column, error->msg ? error->msg : "not YAML");
 }
 
-/* Keeps from libfyaml what it need not read: 0.7.12 leaks memory on text that is not UTF-8 and loops on some directives. */
+/* Keeps from libfyaml what it need not read: 0.7.12 leaks memory on text that is not UTF-8, loops on some directives, and writes to where
+ * nothing is behind some keys that begin with "?". */
 static status check_bytes(const char *name, const char *text, size_t bytes) {
   bool is_line_start = true;
   for (size_t i = 0; i < bytes; i++) {
@@ -132,6 +133,9 @@ static status check_bytes(const char *name, const char *text, size_t bytes) {
                               "a letter",
                   name, i, byte);
     if (is_line_start && byte == '%') return FAIL(ERR_FORMAT, "%s: byte %zu begins a YAML directive, which is not allowed", name, i);
+    const unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : '\n';
+    if (is_line_start && byte == '?' && (next == ' ' || next == '\t' || next == '\n' || next == '\r'))
+      return FAIL(ERR_FORMAT, "%s: byte %zu begins a key with \"?\", which is not allowed; hint: write \"key: value\"", name, i);
     is_line_start = byte == '\n' || byte == '\r' || (is_line_start && (byte == ' ' || byte == '\t'));
   }
   return OK;

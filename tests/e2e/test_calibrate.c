@@ -142,6 +142,17 @@ static void other_runs_stay_as_they_are(void **state) {
   expect(0, "2 scales of a KV cache", "$V run bf16.plan $M --jsonl prompts --max-tokens 4 $D");
 }
 
+/* It runs with scales alone, and what it gives is theirs: they are weights. */
+static void an_fp8_cache_needs_scales(void **state) {
+  (void)state;
+  must("rm -f $M/kv_scales.safetensors");
+  expect(4, "lack the scales of 2 layers: model.layers.0.self_attn.k_scale model.layers.1.self_attn.k_scale; hint: `verbatim calibrate`",
+         "$V run fp8.plan $M --jsonl prompts --max-tokens 4 $D");
+  must("R='run fp8.plan model --jsonl prompts --max-tokens 4 --quiet --device '${D#* }; $C && $V $R --receipt one && $V $R --receipt two "
+       "--batch 1 --chunk 2 && sed 2d one > first && sed 2d two | cmp first - && head -1 prompts > less && "
+       "$C --force --jsonl less && $V $R --receipt three && ! cmp -s one three");
+}
+
 static void wrong_use_is_named(void **state) {
   (void)state;
   must("rm -f $M/kv_scales.safetensors");
@@ -178,7 +189,8 @@ static int end(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(scales_are_of_the_largest_magnitudes), cmocka_unit_test(the_same_prompts_give_the_same_file),
-    cmocka_unit_test(scales_are_made_once), cmocka_unit_test(other_runs_stay_as_they_are), cmocka_unit_test(wrong_use_is_named),
+    cmocka_unit_test(scales_are_made_once), cmocka_unit_test(other_runs_stay_as_they_are), cmocka_unit_test(an_fp8_cache_needs_scales),
+    cmocka_unit_test(wrong_use_is_named),
   };
   e2e_begin(argc, argv);
   return cmocka_run_group_tests(tests, begin, end);

@@ -333,7 +333,10 @@ static void perturbs(void **state) {
   json_decref(manifest);
   expect(0, "equal: ", "$R ev4/manifest.json");
   expect(8, "flipped", "sed -i '0,/\"flipped\":false/s//\"flipped\":true/' ev4/results.jsonl && $R ev4/manifest.json");
-  expect(2, "the same numerics", "$E x2 --perturb other.plan");
+  must("rm -rf ev4k && $E ev4k --limit 1 --perturb kv-cache-dtype=fp8_ds_mla > out 2> err && grep -q 'items flip' out && rm -rf ev4k");
+  expect(2, "the same numerics", "$E x2 --perturb kv_cache_dtype=bf16");
+  expect(4, "is of kv-cache-dtype fp8_ds_mla alone", "rm -rf x2; $E x2 --perturb kv-cache-scales=float32");
+  expect(2, "the same numerics", "rm -rf x2; $E x2 --perturb other.plan");
   expect(8, "another model's config.json", "$E x3 --perturb plan");
 }
 

@@ -52,6 +52,7 @@ static size_t write_config(const deploy_config *c, char *text) {
   used = put(text, used, "chunk_tokens", c->chunk_tokens);
   used = put(text, used, "group_chunks", c->group_chunks);
   used = put(text, used, "expand_tokens", c->expand_tokens);
+  used = put(text, used, "tensor-parallel-size", c->tensor_parallel);
   if (c->parity == PARITY_FAST_PREFILL) used += (size_t)sprintf(text + used, "parity: fast-prefill\n");
   if (c->memory_ppm) used += (size_t)sprintf(text + used, "gpu-memory-utilization: %u.%06u\n", c->memory_ppm / 1000000,
                                              c->memory_ppm % 1000000);

@@ -78,6 +78,7 @@ static void refused(void **state) {
     {G "where: {a: [1]}", "where: a"}, {"name: a\nkind: choice\nitems: i\nchat: true", "chat"},
     {G "few_shot: {count: 1025}", "at most 1024"}, {G "text: a", "no meaning"},
     {G "prompt: &x a", "anchors"}, {G "prompt: !!str a", "tags"}, {G "prompt: *x", ""}, {"%YAML 1.2\n---\n" G, "directive"},
+    {"? a\n: b\n" G, "begins a line with"}, {G "prompt: |\n  ?\n", "begins a line with"},
     {G "---\n" G, "one document"}, {G "prompt: \"a\\0b\"", "without NUL"},
     {"name: \"a\\tb\"\nkind: generate\nitems: i", "control characters"},
     {"name: a\nkind: choice\nitems: i\nchoices: [a]", "2 to 1024"}, {"name: a\nkind: perplexity\nitems: i\nwindow: 1", "window"},

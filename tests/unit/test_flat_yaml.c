@@ -47,6 +47,11 @@ static void what_is_not_flat_is_refused(void **state) {
     status code;
   } CASES[] = {
       {"a: {b: c}", "a: ", ERR_FORMAT},
+      {"? a\n: 1", "begins a key with \"?\"", ERR_FORMAT},
+      {"a: 1\n ?\tb", "begins a key with \"?\"", ERR_FORMAT},
+      {"a: 1\n?", "begins a key with \"?\"", ERR_FORMAT},
+      /* libfyaml 0.7.12 ends the process on this one. */
+      {"? m\tmax-n\tumlen:\t\t\t\t\t: 20 MB\ngpu-memory-util\tax_{eqs\n: 4\n?\n |\n  max_len\n: >-ory-u.", "key with", ERR_FORMAT},
       {"a: [[1]]", "a: ", ERR_FORMAT},
       {"a: [1, {b: 2}]", "a: ", ERR_FORMAT},
       {"a:", "a: ", ERR_FORMAT},
