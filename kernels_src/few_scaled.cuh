@@ -127,6 +127,8 @@ NUM void few_scaled_product(f32 (&sum)[FEW_ACCUMULATORS], few_ring &r, u32 block
       if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1); /* the block before this one */
       else PTX_MULTIPLY_WAIT(0);
 #pragma unroll
+      for (u32 i = 0; i < FEW_ACCUMULATORS; i++) ptx_hold(part[(b - 1u) % 2u][i]); /* not read before the wait */
+#pragma unroll
       for (u32 i = 0; i < FEW_ACCUMULATORS; i++)
         if (b <= count) sum[i] = num_fma(part[(b - 1u) % 2u][i], factor[i], sum[i]); /* R13.2 */
     }

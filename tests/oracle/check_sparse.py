@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""check_sparse.py - Verbatim's logits of sparse and of e4m3 models against an independent reading of the formulas.
+
+check_sparse.py [--builddir DIR] [--device cpu] [--case NAME] [--seed N]
+
+For each small model of tests/oracle/small-*.json: random weights, a prompt longer than what a token may see, the logits of every position
+by `verbatim run --logits`, and those of sparse_reference.py with the model's quantisation simulated. Ours must be about as near to the
+reference as the reference without quantisation is, or nearer, and much nearer than to the reference with any one deliberate error that
+moves it enough to be told. (Of a model with e4m3 activations no nearer: a sum that differs in its last bits moves some activation over an
+edge of e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models. Needs numpy.
+Exit status 1 when one does not.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from sparse_reference import WRONGS, Reference
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+LENGTH, FIRST = 170, 70 # of the prompt; the first position that counts: it sees a part of its context
+CASES = {  # name: config, lines for the deployment, the reference's cache
+    "v32": ("small-v32", "kv-cache-dtype: bf16", {"cache": "bf16"}),
+    "v32-fp8-cache": ("small-v32", "kv-cache-dtype: fp8_ds_mla", {}),
+    "v32-fp8": ("small-v32-fp8", "", {}),
+    "v32-fp8-float32-scales": ("small-v32-fp8", "kv-cache-dtype: fp8_ds_mla\nkv-cache-scales: float32", {"cache_power_of_two": False}),
+    "v3-fp8": ("small-v3-fp8", "", {"cache": "bf16"}),
+    "v3-fp8-cache": ("small-v3-fp8", "kv-cache-dtype: fp8_ds_mla", {}),
+    "glm5": ("small-glm5", "kv-cache-dtype: bf16", {"cache": "bf16"}),
+    "glm52-fp8": ("small-glm52-fp8", "", {}),
+}
+AS_NEAR = 1.5  # times as far as the reference without quantisation, and
+FLOOR = 4e-5   # what rounding to bf16 makes of these models
+NEARER = 2.0   # an error must be this many times farther away, where it
+SHOWS = 3.0    # moves the reference this many times as far as we are
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def divergence(a, b):
+    """KL(a || b) in nats, the median over the positions: where a router or a list is within a rounding of a tie both choices are right,
+    and such a position says nothing."""
+    a, b = log_softmax(a), log_softmax(b)
+    return float(np.median((np.exp(a) * (a - b)).sum(-1)))
+
+
+def ours(program, folder, deploy, ids, vocab, device):
+    plan, lines, logits = (os.path.join(folder, name) for name in ("model.plan", "prompts.jsonl", "logits.f32"))
+    with open(os.path.join(folder, "deploy.yaml"), "w", encoding="utf-8") as file:
+        file.write("max-num-seqs: 4\nmax-num-batched-tokens: 128\nmax-model-len: 256\nkv-pages: 16\nladder: [1, 4]\n" + deploy + "\n")
+    with open(lines, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"prompt_ids": ids}) + "\n")
+    subprocess.run([program, "plan", folder, "--config", file_of(folder, "deploy.yaml"), "-o", plan], check=True, stdout=subprocess.DEVNULL)
+    command = [program, "run", plan, folder, "--jsonl", lines, "--max-tokens", "1", "--ignore-eos", "--device", device, "--logits", logits]
+    subprocess.run(command + ["--output", "jsonl", "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return np.fromfile(logits, np.float32).reshape(-1, vocab).astype(np.float64)[FIRST:]
+
+
+def file_of(folder, name):
+    return os.path.join(folder, name)
+
+
+def check(name, build, device, seed, shown):
+    config, deploy, cache = CASES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(FOLDER, config + ".json")
+        subprocess.run([os.path.join(build, "random_model"), path, folder, "--seed", str(seed), "--vocab-tokenizer"], check=True)
+        with open(path, encoding="utf-8") as file:
+            vocab = json.load(file)["vocab_size"]
+        draw = random.Random("sparse/%d" % seed)
+        ids = [draw.randrange(3, vocab) for _ in range(LENGTH)]
+        made = ours(os.path.join(build, "verbatim"), folder, deploy, ids, vocab, device)
+        def reference(quantised, wrong=None):
+            return Reference(folder, quantised, wrong, **cache).logits(ids)[FIRST:]
+        right, exact = reference(True), reference(False)
+        ours_off, exact_off = divergence(right, made), divergence(right, exact)
+        passed = ours_off < max(AS_NEAR * exact_off, FLOOR)
+        print("%-24s KL to the reference %.2e; without quantisation %.2e%s" % (name, ours_off, exact_off, "" if passed else "  FAILED"))
+        for wrong in WRONGS:
+            other = reference(True, wrong)
+            moved = divergence(right, other)
+            if moved < SHOWS * ours_off:
+                continue
+            off = divergence(other, made)
+            found = off > NEARER * ours_off
+            passed = passed and found
+            shown.add(wrong)
+            print("    %-22s moves the reference by %.2e, ours is %.2e away%s" % (wrong, moved, off, "" if found else "  FAILED"))
+        sys.stdout.flush()
+        return passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--builddir", default="build")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    shown = set()
+    results = [check(name, args.builddir, args.device, args.seed, shown) for name in args.case or CASES]
+    hidden = [] if args.case else [wrong for wrong in WRONGS if wrong not in shown]
+    print("".join("%s shows in no model  FAILED\n" % wrong for wrong in hidden), end="")
+    results += [wrong in shown for wrong in WRONGS] if not args.case else []
+    print("%d passed, %d failed" % (sum(results), len(results) - sum(results)))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
