@@ -114,7 +114,7 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[6];
+  jit_spec specs[7];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
