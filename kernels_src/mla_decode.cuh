@@ -5,7 +5,8 @@
  * A block of four warpgroups: scores (one or two, which take the KV blocks by turns), outputs (two where the columns of 32 rows do not fit
  * one's registers), and the copies. KV blocks come by TMA as boxes of 64 tokens x 64 columns, the rope's first, through a ring; a box is
  * free again when its last product is done. The running maximum goes with P from scores to outputs, and from one block's scores to
- * the next one's. Boxes of earlier steps' tokens are asked for before the kernels in front of this one have ended.
+ * the next one's. Boxes of earlier steps' tokens are asked for before the kernels in front of this one have ended. KV rows that are no
+ * bf16 numbers, or that lists name, are gathered instead: decode_gather.cuh.
  * Where there are four blocks for each piece they share it: all four weigh its tokens, each makes a quarter of the output's columns, and
  * what nobody here multiplies again is given back at once. A step of one sequence: 1,926 us instead of 1,954; with 32 rows of 512, no gain.
  * A block takes its pieces from attn_pieces.cuh; a tile with more tokens than fit is taken in passes. Groups are folded in registers, whole

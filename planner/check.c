@@ -428,6 +428,15 @@ static status check_gather(const checker *c, const plan_op *op, const void *args
   return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
 }
 
+/* A kernel of mla_attn reads rows of one format, of lists or of all tokens. */
+static status check_cache(const checker *c, const plan_op *op, const void *args) {
+  const mla_attn_args *a = args;
+  const plan_kernel *k = &c->kernels[op->variant];
+  if (op->kernel != OP_mla_attn) return OK;
+  if (spec_of(c, k, "SPEC_KV_FORMAT") == a->kv_format && (spec_of(c, k, "SPEC_LISTS") != 0) == (a->list_max > 0)) return OK;
+  return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format, or of other tokens", text(c, op->name));
+}
+
 /* The form of rmsnorm for few rows keeps all of a row, in whole vectors. */
 static status check_row(const checker *c, const plan_op *op, const void *args) {
   const rmsnorm_args *a = args;
@@ -615,6 +624,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_grid(c, op, args, rows));
   TRY(check_row(c, op, args));
   TRY(check_gather(c, op, args));
+  TRY(check_cache(c, op, args));
   TRY(check_product(c, op, args));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);

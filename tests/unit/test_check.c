@@ -166,6 +166,7 @@ static void a_cluster_is_cut(editable *e) {
 }
 static void a_tile_is_unknown(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_TILE_ROWS")->value = 24; }
 static void a_row_is_too_long(editable *e) { find_spec(e, find_op(e, "layer 0 input_norm"), "SPEC_HELD")->value = 0; }
+static void kv_rows_of_lists(editable *e) { ((mla_attn_args *)args_of(e, find_op(e, "layer 0 mla_attn")))->list_max = 64; }
 static void kv_rows_are_others(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_ROPE_DIM")->value = 32; }
 static void pages_are_looked_for_elsewhere(editable *e) {
   ((qkv_rope_args *)args_of(e, find_op(e, "layer 0 qkv_rope")))->block_table_stride--;
@@ -319,7 +320,7 @@ static const struct {
     FAULT(a_tile_is_unknown, "no tile"),
     FAULT(a_row_is_too_long, "does not keep a row"),
     FAULT(a_product_is_left_out, "another number of products"),
-    FAULT(kv_rows_are_others, "other KV rows"),
+    FAULT(kv_rows_are_others, "other KV rows"), FAULT(kv_rows_of_lists, "or of other tokens"),
     FAULT(pages_are_looked_for_elsewhere, "block_table_stride"),
     FAULT(pages_of_another_row_are_read, "block_table_stride"),
     FAULT(a_chunk_has_no_tokens, "chunk_tokens"),

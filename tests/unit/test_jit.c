@@ -114,7 +114,7 @@ static int count_entries(void) {
 typedef struct variant {
   const char *kernel;
   uint32_t count;
-  jit_spec specs[6];
+  jit_spec specs[7];
 } variant;
 
 #define THREADS(n) {"SPEC_THREADS", n}
@@ -132,6 +132,8 @@ static const variant variants[] = {
     {"mla_attn", 6, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 256}, {"SPEC_ROPE_DIM", 32}, {"SPEC_ROWS", 64},
                      {"SPEC_PAIR", 2}}},
     {"mla_attn", 5, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16}}},
+    {"mla_attn", 7, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", 512}, {"SPEC_ROPE_DIM", 64}, {"SPEC_ROWS", 16},
+                     {"SPEC_KV_FORMAT", 1}, {"SPEC_LISTS", 1}}},
     {"mla_expand", TILES(128, 256, 4)},
     {"mla_fold", 1, {THREADS(256)}},
     {"mla_prefill", 6, {THREADS(384), {"SPEC_NOPE_DIM", 128}, {"SPEC_ROPE_DIM", 64}, {"SPEC_V_DIM", 128}, {"SPEC_STAGES", 2},
