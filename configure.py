@@ -56,8 +56,9 @@ KERNEL_TEXTS = """
 abi.h abi_attn.h abi_fp8.h abi_index.h adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh
 decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh fold_lift.cuh gemm.cu gemm_few.cuh gemm_many.cuh many.cuh
 many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh
-moe_gemm_many.cuh moe_sort.cu num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h tensor_map.h
+moe_gemm_many.cuh moe_sort.cu num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
+ptx.cuh ptx_multiply.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu step.h
+tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -158,6 +159,8 @@ EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_
                         for rank in (256, 512) for rope in (32, 64)]
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
     (256, 32, 8), (256, 64, 8), (512, 64, 8), (256, 64, 16), (512, 64, 16), (256, 64, 32), (512, 32, 32), (512, 64, 32))]
+EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][number], "KV_FORMAT": form, "LISTS": lists}
+                         for number, form, lists in ((3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -192,7 +195,7 @@ FLAWS = [
      "m of another block"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
      "V is multiplied before it has come"),
-    ("mla_attn", 0, "pair_outputs.cuh", "s/if (block == last_position/if (false \\&\\& block == last_position/",
+    ("mla_attn", 0, "pair_outputs.cuh", "s/!GATHERED \\&\\& block == last/false \\&\\& block == last/",
      "rows beyond the last position are not zero"),
     ("rmsnorm", 0, "rmsnorm.cu", "\\#partial.j. = p;#{n;d}", "no barrier before the tree"),
     ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),

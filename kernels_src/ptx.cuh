@@ -119,6 +119,10 @@ NUM void ptx_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
+/* Asks L2 for `bytes` (a multiple of 16, like the address). */
+NUM void ptx_ask_bulk(const void *global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 /* One thread copies the box of the map that starts at column c, row r (and at matrix m): box rows of box columns, swizzled as the map
  * says; what lies outside the matrix comes as zeros and counts. shared: a multiple of 128, for swizzled boxes of 1024. */
 NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier, u64 policy) {
@@ -187,6 +191,14 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
+/* Four e4m3 numbers, the first in the lowest byte, as num_from_e4m3 widens them. */
+NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
+  asm("{\n.reg .b16 low, high, h0, h1, h2, h3;\n.reg .b32 w0, w1;\nmov.b32 {low, high}, %4;\n"
+      "cvt.rn.f16x2.e4m3x2 w0, low;\ncvt.rn.f16x2.e4m3x2 w1, high;\nmov.b32 {h0, h1}, w0;\nmov.b32 {h2, h3}, w1;\n"
+      "cvt.f32.f16 %0, h0;\ncvt.f32.f16 %1, h1;\ncvt.f32.f16 %2, h2;\ncvt.f32.f16 %3, h3;\n}"
+      : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(codes));
+}
+
 /* About 1 / x, for x from 1 to 2^126. */
 NUM f32 ptx_inverse(f32 x) {
   f32 d;
@@ -219,6 +231,9 @@ NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3fff
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
 NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
+
+/* Unknown to the compiler from here on: what is made of x is computed where it is needed, not kept in registers through a loop. */
+NUM void ptx_forget(u32 &x) { asm volatile("" : "+r"(x)); }
 
 /* What x is made of is computed here: the compiler would put it off until behind the next wait, where it is needed. */
 NUM void ptx_settle(u32 x) {

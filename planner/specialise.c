@@ -221,6 +221,10 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   add_spec(choice, "SPEC_ROWS", rows);
   if (rows == 64) add_spec(choice, "SPEC_PAIR", 2);
+  if (a->kv_format != KV_BF16 || a->list_max > 0) {
+    add_spec(choice, "SPEC_KV_FORMAT", a->kv_format);
+    add_spec(choice, "SPEC_LISTS", a->list_max > 0);
+  }
   choice->shared_bytes = ATTN_SHARED_BYTES(rows);
   set_grid(choice, x, constant(1), constant(1));
 }

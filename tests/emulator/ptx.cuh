@@ -66,6 +66,7 @@ NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
 NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
+NUM void ptx_ask_bulk(const void *, u32) {}
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
   emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
 }
@@ -103,6 +104,9 @@ NUM void ptx_store_if(bool is, bf16 *to, uint4 v) {
   if (is) *(uint4 *)to = v;
 }
 NUM u32 ptx_pack_bf16(f32 lo, f32 hi) { return (u32)num_to_bf16(hi) << 16 | num_to_bf16(lo); }
+NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
+  for (u32 i = 0; i < 4; i++) x[i] = num_from_e4m3((u8)(codes >> 8 * i));
+}
 NUM f32 ptx_inverse(f32 x) { return 1.0f / x; }
 NUM f32 ptx_max(f32 x, f32 y) { return x < y ? y : y != y ? y : x; }
 NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emulator_store_transposed(shared, {m0, m1, m2, m3}); }
@@ -110,6 +114,7 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emul
 #include "ptx_forms.cuh" /* PTX_SWIZZLED, PTX_ACROSS, PTX_PLAIN, ptx_operand */
 
 NUM void ptx_hold(f32 &) {}
+NUM void ptx_forget(u32 &) {}
 NUM void ptx_settle(u32) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }
