@@ -45,8 +45,13 @@ NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(he
 /* Dynamic shared memory of a block of the form for so many rows: all there is, but beside up to 16 there is room for one of mla_fold. */
 #define ATTN_SHARED_BYTES(rows) ((rows) < 32u ? 224256u : 232448u)
 
+/* KV rows of other formats than bf16, or that lists name, are gathered. */
+NUM u32 attn_is_gathered(const mla_attn_args *a) { return a->kv_format != KV_BF16 || a->list_max > 0; }
+
 /* Rows of the form that takes it, of which 64 are for pairs of blocks, and what a block keeps in `scratch`: two states of a pass. */
-NUM u32 attn_form_rows(const mla_attn_args *a) { return a->slots_max > 0 && a->heads <= 32 ? attn_pass_rows(a->heads) : 64; }
+NUM u32 attn_form_rows(const mla_attn_args *a) {
+  return (a->slots_max > 0 || attn_is_gathered(a)) && a->heads <= 32 ? attn_pass_rows(a->heads) : 64;
+}
 NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
 /* The last place of a tile's context: its last token's position, or where lists say which tokens are seen, of their most. */

@@ -7,6 +7,16 @@
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of ptx_multiply_turned");
 
+/* Rows of other formats than bf16, or that lists name, are gathered: decode_gather.cuh. */
+#ifndef SPEC_KV_FORMAT
+#define SPEC_KV_FORMAT 0u
+#endif
+#ifndef SPEC_LISTS
+#define SPEC_LISTS 0u
+#endif
+#define GATHERED (SPEC_LISTS || SPEC_KV_FORMAT)
+#define CODES (SPEC_KV_FORMAT != KV_BF16) /* which rest in shared memory before they become bf16 numbers */
+
 #define ROWS SPEC_ROWS
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define V_BOXES (SPEC_KV_LORA_RANK / 64u)
@@ -14,9 +24,10 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define BOX_BYTES 8192u
 #define OUT_GROUPS (SPEC_KV_LORA_RANK * ROWS > 8192u ? 2u : 1u) /* warpgroups for outputs, each with OUT_BOXES boxes of columns */
 #define OUT_BOXES (V_BOXES / OUT_GROUPS)
-#define SCORE_GROUPS (3u - OUT_GROUPS)
+#define SCORE_GROUPS (GATHERED ? 1u : 3u - OUT_GROUPS)
 #define SCORE_THREADS (SCORE_GROUPS * 128u)
 #define COPY_THREAD (SCORE_THREADS + OUT_GROUPS * 128u)
+#define COPY_GROUPS (4u - SCORE_GROUPS - OUT_GROUPS)
 #define OWN (ROWS / 4u) /* rows that a thread holds numbers of: number 2 * j + e is row 8 * j + 2 * (lane % 4) + e */
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
@@ -27,8 +38,24 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define SHARED_BYTES (ATTN_SHARED_BYTES(ROWS) - 1024u)
 #define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
 #define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES)
-#define RING ((SHARED_BYTES - FIXED_BYTES) / BOX_BYTES) /* boxes */
+#define SPARE_BYTES (SHARED_BYTES - FIXED_BYTES - 2u * BOXES * BOX_BYTES) /* by two blocks of KV rows */
+
+/* Of gathered rows a warp has as many of each block, by quads of four, so many of which come at a time as they lie in the cache. */
+#define ROW_BYTES KV_ROW_BYTES(SPEC_KV_FORMAT, SPEC_KV_LORA_RANK, SPEC_ROPE_DIM)
+#define GATHER_WARPS (COPY_GROUPS * 4u)
+#define WARP_ROWS (PAGE_TOKENS / GATHER_WARPS)
+#define QUADS (WARP_ROWS / 4u)
+#define QUAD_BYTES (4u * ROW_BYTES)
+#define RAW_ROOM ((SPARE_BYTES - LIVE_BYTES) / (GATHER_WARPS * QUAD_BYTES))
+#define RAW_QUADS (!CODES ? 1u : RAW_ROOM < QUADS ? RAW_ROOM : QUADS)
+#define LIVE_SLOTS 8u
+#define LIVE_BYTES (LIVE_SLOTS * 8u)
+#define GATHER_BYTES (GATHERED ? LIVE_BYTES + (CODES ? GATHER_WARPS * RAW_QUADS * QUAD_BYTES : 0u) : 0u)
+#define ROOM ((SHARED_BYTES - FIXED_BYTES - GATHER_BYTES) / BOX_BYTES)
+#define RING (GATHERED ? ROOM / BOXES * BOXES : ROOM) /* boxes; where warps wait for all of a block's at once, whole blocks */
 static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and outputs can work side by side");
+static_assert(!GATHERED || RING / BOXES < LIVE_SLOTS, "a block's bits stay until it has been weighed");
+static_assert(!CODES || (RAW_QUADS > 1u && ROW_BYTES % 16u == 0), "a quad comes while one is taken; 16 bytes at a time");
 
 /* Shared memory, from a multiple of 1024. */
 #define AT_Q (RING * BOX_BYTES)
@@ -38,6 +65,8 @@ static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and out
 #define AT_MAX (AT_BARRIERS + 1024u)                   /* [2][ROWS] by block: the running maximum, for the next block's scores */
 #define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)             /* [2][ROWS]: the same, for the outputs */
 #define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)        /* [group][2][ROWS][4 warps]            */
+#define AT_LIVE (AT_BARRIERS + 1024u + MAX_BYTES)      /* [LIVE_SLOTS] by block: bit j: place j holds a token; of lists */
+#define AT_RAW (AT_LIVE + LIVE_BYTES)                  /* [warp][RAW_QUADS][4][ROW_BYTES]      */
 
 /* Barriers. */
 #define FULL(stage) (AT_BARRIERS + 8u * (stage))
@@ -47,15 +76,26 @@ static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and out
 #define P_FULL(i) (Q_FULL + 16u + 8u * (i))
 #define P_EMPTY(i) (Q_FULL + 32u + 8u * (i))
 #define MAX_READY(i) (Q_FULL + 48u + 8u * (i))
+#define RAW_FULL(warp, i) (Q_FULL + 64u + 8u * ((warp) * RAW_QUADS + (i)))
+static_assert(16u * RING + 64u + (GATHERED ? 8u * GATHER_WARPS * RAW_QUADS : 0u) <= 1024u, "the barriers' place");
+/* Arrivals at a box's FULL: of one that waits for a copied box, of warps, or of them and of their threads' copies. */
+#define FULL_ARRIVALS (!GATHERED ? 1u : CODES ? GATHER_WARPS : GATHER_WARPS * 33u)
 
 /* With up to 16 rows a block leaves 16384 registers and 8 KiB to one of mla_fold, which then waits on the same multiprocessor for the last
  * of these, and does not come to it behind them. */
 #define IS_BESIDE (ROWS < 32u)
 #define BLOCK_THREADS (IS_BESIDE ? 640u : 512u) /* for the compiler: so many leave no more than 96 registers each, of 512 threads */
+#if GATHERED
+#define COPY_REGISTERS (ROWS == 8u ? 72 : IS_BESIDE ? 56 : OUT_GROUPS == 2u ? 80 : 80)
+#define SCORE_REGISTERS (ROWS == 8u ? 72 : IS_BESIDE ? 64 : OUT_GROUPS == 2u ? 80 : 112)
+#define OUT_REGISTERS (ROWS == 8u ? 168 : IS_BESIDE ? 208 : OUT_GROUPS == 2u ? 176 : 240)
+#else
 #define COPY_REGISTERS (IS_BESIDE ? 24 : 40)
 #define SCORE_REGISTERS (IS_BESIDE ? 80 : OUT_GROUPS == 2u ? 104 : 112)
-#define OUT_REGISTERS (IS_BESIDE ? 200 : OUT_GROUPS == 2u ? 184 : 240)
-static_assert(COPY_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + OUT_GROUPS * OUT_REGISTERS <= (IS_BESIDE ? 384 : 512), "the block's");
+#define OUT_REGISTERS (IS_BESIDE ? 200 : OUT_GROUPS == 2u ? 176 : 240)
+#endif
+static_assert(COPY_GROUPS * COPY_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + OUT_GROUPS * OUT_REGISTERS <= (IS_BESIDE ? 384 : 512),
+              "the block's");
 
 typedef struct place { u32 stage, phase; } place; /* in the ring */
 
@@ -67,8 +107,14 @@ NUM place place_after(place p, u32 boxes) {
   }
   return p;
 }
+/* Of whole blocks: where the boxes of number nth begin; the first phase is `phase`. */
+NUM place place_from(u32 nth, u32 phase) { return {nth % (RING / BOXES) * BOXES, (nth / (RING / BOXES) + phase) & 1u}; }
 /* Where box k of the columns lies when the block starts at p: the last one stands first. */
-NUM place place_of(place p, u32 k) { return place_after(p, k == V_BOXES ? 0u : k + 1u); }
+NUM place place_of(place p, u32 k) {
+  const u32 boxes = k == V_BOXES ? 0u : k + 1u;
+  if (GATHERED) return {p.stage + boxes, p.phase};
+  return place_after(p, boxes);
+}
 
 typedef struct pass { /* of a piece: its tokens that fit */
   u32 token, tokens;

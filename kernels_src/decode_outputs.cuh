@@ -68,7 +68,9 @@ template <u32 SHARES> NUM void output_share(const mla_attn_args &a, const u8 *sh
       for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
         const u32 side = nth % 2u, chunk = block / blocks, in_group = chunk % a.group_chunks;
         f32 now[OWN];
+        if (GATHERED) at = place_from(nth, 0u); /* not kept: registers are short */
         ptx_barrier_wait(base + P_FULL(side), nth / 2u % 2u);
+        if (GATHERED && !CODES) ptx_fence_async(); /* behind copies that threads started */
         load_max(now, (const f32 *)(shared + AT_P_MAX) + side * ROWS);
         if (block % blocks != 0) rescale(o, l, m, now);
 #pragma unroll

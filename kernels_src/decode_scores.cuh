@@ -16,6 +16,7 @@ NUM void multiply_scores(f32 (&s)[ROWS / 2u], u32 base, place at) {
   for (u32 k = 0; k < BOXES; k++) {
     const place box = place_of(at, k);
     ptx_barrier_wait(base + FULL(box.stage), box.phase);
+    if (GATHERED && !CODES) ptx_fence_async(); /* behind copies that threads started */
     ptx_multiply_fence();
     const u64 kv = ptx_operand(PTX_SWIZZLED, base + box.stage * BOX_BYTES), q = ptx_operand(PTX_SWIZZLED, base + AT_Q + k * Q_BOX_BYTES);
 #pragma unroll
@@ -28,11 +29,23 @@ NUM void multiply_scores(f32 (&s)[ROWS / 2u], u32 base, place at) {
   for (u32 i = 0; i < ROWS / 2u; i++) ptx_hold(s[i]);
 }
 
-/* Scores to t; tokens beyond a row's position become -Inf. */
-NUM void scale(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p, const pass &w, u32 block) {
+/* Scores of places that hold no token become -Inf. */
+NUM void mask_void(f32 (&s)[ROWS / 2u], const u8 *live) {
+  const u32 bits = *(const u16 *)(live + threadIdx.x % 128u / 32u * 2u) >> (threadIdx.x % 32u / 4u);
+#pragma unroll
+  for (u32 e = 0; e < ROWS / 2u; e++)
+    if ((bits >> (e / 2u % 2u * 8u) & 1u) == 0) s[e] = -INFINITE;
+}
+
+/* Scores to t; tokens beyond a row's position become -Inf. live: of lists, the block's places that hold tokens. */
+NUM void scale(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p, const pass &w, u32 block, const u8 *live) {
   const u32 lane = threadIdx.x % 32u, token = block * PAGE_TOKENS + threadIdx.x % 128u / 32u * 16u + lane / 4u;
 #pragma unroll
   for (u32 i = 0; i < ROWS / 2u; i++) s[i] = num_mul(s[i], a.scale_log2);
+  if (SPEC_LISTS) {
+    mask_void(s, live);
+    return;
+  }
   if (block * PAGE_TOKENS + PAGE_TOKENS - 1u <= p.tile.position + w.token) return;
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
@@ -109,7 +122,20 @@ NUM void clear_rows(u8 *shared, place at, u32 shares, u32 first) {
   }
 }
 
-NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
+/* Where rows are gathered: the pass's queries, by a warp that weighs with them, when all have left the last one's. */
+NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base, u32 token, u32 phase) {
+  if (ptx_uniform(threadIdx.x / 32u) != 0) return;
+  ptx_grid_wait();
+  ptx_barrier_wait(base + Q_EMPTY, phase);
+  if (threadIdx.x == 0) {
+    ptx_barrier_expect(base + Q_FULL, BOXES * Q_BOX_BYTES);
+    for (u32 k = 0; k < BOXES; k++)
+      ptx_copy_box(base + AT_Q + k * Q_BOX_BYTES, &maps.x, k * 64u, token * a.heads, base + Q_FULL, ptx_often());
+  }
+  __syncwarp();
+}
+
+NUM void score(const mla_attn_args &a, const tensor_maps &maps, u8 *shared, u32 base) {
   const u32 group = ptx_uniform(threadIdx.x / 128u), lane = threadIdx.x % 32u;
   const u32 blocks = a.chunk_tokens / PAGE_TOKENS, shares = share_count(a);
   place at = place_after({0, 0}, group * BOXES);
@@ -118,6 +144,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
     FOR_PASSES(w, a, p) {
       const u32 count = p.end_block - p.first_block, last = p.tile.position + p.tile.count - 1u;
       u32 nth = done + (done % SCORE_GROUPS == group ? 0u : 1u);
+      if (GATHERED) bring_queries(a, maps, base, p.tile.row + w.token, q_phase ^ 1u);
       ptx_barrier_wait(base + Q_FULL, q_phase);
       q_phase ^= 1u;
       if (nth >= done + count && lane == 0) ptx_barrier_arrive(base + Q_EMPTY);
@@ -129,7 +156,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
           give_back_others(base, at, shares);
           if (nth + SCORE_GROUPS >= done + count) ptx_barrier_arrive(base + Q_EMPTY);
         }
-        scale(s, a, p, w, block);
+        scale(s, a, p, w, block, shared + AT_LIVE + nth % LIVE_SLOTS * 8u);
         find_largest(m, s, (f32 *)(shared + AT_WARP_MAX) + (group * 2u + nth / SCORE_GROUPS % 2u) * ROWS * 4u, group);
         if (nth > 0) ptx_barrier_wait(base + MAX_READY(side ^ 1u), (nth - 1u) / 2u % 2u);
         load_max(before, (const f32 *)(shared + AT_MAX) + (side ^ 1u) * ROWS);
@@ -141,7 +168,7 @@ NUM void score(const mla_attn_args &a, u8 *shared, u32 base) {
         if (nth > 1u) ptx_barrier_wait(base + P_EMPTY(side), phase ^ 1u);
         store_p(s, m, base + AT_P + side * P_BYTES);
         store_max((f32 *)(shared + AT_P_MAX) + side * ROWS, m);
-        if (block * PAGE_TOKENS + PAGE_TOKENS > last + 1u) clear_rows(shared, at, shares, last + 1u - block * PAGE_TOKENS);
+        if (!GATHERED && block * PAGE_TOKENS + PAGE_TOKENS > last + 1u) clear_rows(shared, at, shares, last + 1u - block * PAGE_TOKENS);
         ptx_fence_async();
         __syncwarp();
         if (lane == 0) ptx_barrier_arrive(base + P_FULL(side));

@@ -30,6 +30,7 @@
  * that blocks come beside those of absorb (12 us more). */
 #ifndef VERBATIM_MLA_DECODE_CUH
 #define VERBATIM_MLA_DECODE_CUH
+#include "decode_gather.cuh"
 #include "decode_outputs.cuh"
 #include "decode_scores.cuh"
 
@@ -93,9 +94,10 @@ NUM void copy_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base)
 
 NUM void start_barriers(u32 base) {
   for (u32 i = 0; i < RING; i++) {
-    ptx_barrier_init(base + FULL(i), 1u);
+    ptx_barrier_init(base + FULL(i), FULL_ARRIVALS);
     ptx_barrier_init(base + EMPTY(i), 4u);
   }
+  for (u32 i = 0; i < GATHER_WARPS * RAW_QUADS && CODES; i++) ptx_barrier_init(base + RAW_FULL(0u, i), 1u);
   ptx_barrier_init(base + Q_FULL, 1u);
   ptx_barrier_init(base + Q_EMPTY, 4u * SCORE_GROUPS);
   for (u32 i = 0; i < 2u; i++) {
@@ -119,12 +121,16 @@ NUM void decode(const mla_attn_args &a, const tensor_maps &maps, u8 *raw) {
   __syncthreads();
   if (warp < SCORE_THREADS / 32u) {
     PTX_REGISTERS_LESS(SCORE_REGISTERS);
-    score(a, shared, base);
+    score(a, maps, shared, base);
   } else if (warp < COPY_THREAD / 32u) {
     PTX_REGISTERS_MORE(OUT_REGISTERS);
     output(a, shared, base);
   } else {
     PTX_REGISTERS_LESS(COPY_REGISTERS);
+    if (GATHERED) {
+      gather(a, shared, base);
+      return;
+    }
     if (warp == COPY_THREAD / 32u) copy_kv(a, maps, base);
     if (warp == COPY_THREAD / 32u + 1u) copy_queries(a, maps, base);
   }

@@ -105,9 +105,9 @@ NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const pla
 NUM void start_barriers(const place &p) {
   for (u32 i = 0; i < BARRIERS; i++) {
     const bool by_warps = (i >= OTHERS_FREE && i <= P_COME) || i == Q_FREE; /* the warps of one warpgroup */
-    const bool gathered = GATHERED && i < VALUES_COME, items = i >= ITEM_FREE && i < Q_COME;
+    const bool gathered = GATHERED && i < OTHERS_FREE, items = i >= ITEM_FREE && i < Q_COME;
     /* P: the warps of two here, and of two of the other block. Items: those of three, and two threads, or those of all four. */
-    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : gathered ? GATHER_ARRIVALS : i == P_FREE ? 16u : items ? GATHERED ? 16u : 14u : 1u);
+    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : gathered ? 4u : i == P_FREE ? 16u : items ? GATHERED ? 16u : 14u : 1u);
   }
   ptx_barrier_ready();
 }

@@ -209,10 +209,11 @@ static uint32_t choose_moe_gemm(const moe_gemm_args *a, uint32_t rows_min, uint3
   return count;
 }
 
-/* Few heads of steps that may be cut, which is decoding: mla_decode.cuh. Else 64 rows at a time by pairs of blocks: mla_pair.cuh. */
+/* Few heads of steps that may be cut, which is decoding, and of gathered rows: mla_decode.cuh. Else 64 rows at a time by pairs of blocks:
+ * mla_pair.cuh. */
 static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   uint32_t rows = attn_form_rows(a);
-  plan_dim x = per_rows(2 * (uint32_t)div_up(a->heads, 64), 1);
+  plan_dim x = per_rows(rows == 64 ? 2 * (uint32_t)div_up(a->heads, 64) : 1, 1);
   x.cap = SPECIALISE_ATTN_CTAS;
   if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
   set_threads(choice, 512);
@@ -221,10 +222,8 @@ static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   add_spec(choice, "SPEC_ROWS", rows);
   if (rows == 64) add_spec(choice, "SPEC_PAIR", 2);
-  if (a->kv_format != KV_BF16 || a->list_max > 0) {
-    add_spec(choice, "SPEC_KV_FORMAT", a->kv_format);
-    add_spec(choice, "SPEC_LISTS", a->list_max > 0);
-  }
+  if (attn_is_gathered(a)) add_spec(choice, "SPEC_KV_FORMAT", a->kv_format);
+  if (attn_is_gathered(a)) add_spec(choice, "SPEC_LISTS", a->list_max > 0);
   choice->shared_bytes = ATTN_SHARED_BYTES(rows);
   set_grid(choice, x, constant(1), constant(1));
 }

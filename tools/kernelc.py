@@ -20,8 +20,8 @@ SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_layout.cuh decode_outputs.cuh
-decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh many.cuh many_store.cuh mla_decode.cuh
+abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_gather.cuh decode_layout.cuh decode_outputs.cuh
+decode_scores.cuh decode_state.cuh few.cuh fold_lift.cuh gemm_few.cuh gemm_many.cuh kv_codes.cuh many.cuh many_store.cuh mla_decode.cuh
 mla_pair.cuh moe_gemm_few.cuh moe_gemm_many.cuh num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh
 pair_state.cuh ptx.cuh ptx_multiply.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
 """.split()
@@ -79,8 +79,8 @@ def variants(stem):
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         pairs = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": 64, "PAIR": 2} for size in sizes]
         few = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": rows} for size in sizes for rows in (8, 16, 32)]
-        gathered = [{**pair, "KV_FORMAT": form, "LISTS": lists} for pair in pairs for form in (0, 1, 2) for lists in (0, 1)
-                    if (form or lists) and (form != 1 or pair["KV_LORA_RANK"] == 512)]
+        gathered = [{**form, "KV_FORMAT": kind, "LISTS": lists} for form in pairs + few for kind in (0, 1, 2) for lists in (0, 1)
+                    if (kind or lists) and (kind != 1 or form["KV_LORA_RANK"] == 512)]
         return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + gathered]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
