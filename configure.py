@@ -61,9 +61,9 @@ few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_
 fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh
 index_topk.cu kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
-moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_multiply.cuh
-ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu
-step.h tensor_map.h
+moe_tiles.cuh num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
+ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
+row_digest.cu sample.cu step.h tensor_map.h
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -177,10 +177,11 @@ EMULATED["mla_attn"] = [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_
                         for rank in (256, 512) for rope in (32, 64)]
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows} for rank, rope, rows in (
     (256, 32, 8), (256, 64, 8), (512, 64, 8), (256, 64, 16), (512, 64, 16), (256, 64, 32), (512, 32, 32), (512, 64, 32))]
-
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows, "KV_FORMAT": form,
                           "LISTS": lists} for rank, rope, rows, form, lists in (
                               (512, 64, 16, 1, 0), (512, 64, 16, 1, 1), (512, 64, 16, 0, 1), (256, 64, 8, 2, 0), (512, 64, 32, 1, 1))]
+EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][number], "KV_FORMAT": form, "LISTS": lists}
+                         for number, form, lists in ((3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -235,7 +236,7 @@ FLAWS = [
      "m of another block"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
      "V is multiplied before it has come"),
-    ("mla_attn", 0, "pair_outputs.cuh", "s/if (block == last_position/if (false \\&\\& block == last_position/",
+    ("mla_attn", 0, "pair_outputs.cuh", "s/!GATHERED \\&\\& block == last/false \\&\\& block == last/",
      "rows beyond the last position are not zero"),
     ("rmsnorm", 0, "rmsnorm.cu", "\\#partial.j. = p;#{n;d}", "no barrier before the tree"),
     ("mla_attn", 8, "decode_layout.cuh", "s/k == V_BOXES ? 0u : k + 1u/k/", "boxes of a block are taken for each other"),
@@ -258,6 +259,21 @@ FLAWS = [
     ("mla_attn", 16, "decode_gather.cuh", "s/if (ends) rows = after;//", "the rows of the first blocks for those behind"),
     ("mla_attn", 16, "decode_gather.cuh", "s/if ((live >> i . 16u . ROW_BYTES .*== 0)/if (false)/", "rows of void places are not zeros"),
     ("mla_attn", 16, "decode_scores.cuh", "s/bits >> (e . 2u % 2u . 8u)/bits/", "void places are weighed"),
+    ("mla_attn", 17, "pair_gather.cuh", "s/c.scale\\[h\\]\\[i . 2u % SCALES\\]/c.scale[h][0]/", "columns take the scale of others"),
+    ("mla_attn", 17, "pair_gather.cuh", "s/from . SPEC_KV_LORA_RANK . half . 8u/from + SPEC_KV_LORA_RANK/",
+     "half of V takes the scales of the other"),
+    ("mla_attn", 17, "pair_gather.cuh", "s/wait_free(p, VALUES_FREE[^;]*;/(void)n;/", "values are overwritten before they have been used"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, OTHERS_FREE.*/;/", "columns are overwritten before S has used them"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/PTX_COPY_WAIT(0);//", "rope columns are not waited for"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/if (SPEC_LISTS) give_live/if (SPEC_LISTS \\&\\& k < 1u) give_live/",
+     "places of another block are void"),
+    ("mla_attn", 18, "pair_rows.cuh", "s/token <= f.position/true/", "an entry behind the position is seen"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/values.0. = p.rank ? next.other.0. : now/values[0] = p.rank ? now.other[0] : next/",
+     "values of another block"),
+    ("mla_attn", 19, "pair_gather.cuh", "s/PTX_COPY_WAIT(0);//", "rows are not waited for"),
+    ("mla_attn", 19, "pair_gather.cuh", "s/start . 64u . i, is ? 16u : 0u/start + 64u * i, 16u/", "rows of void places are not zeros"),
+    ("mla_attn", 20, "pair_gather.cuh", "s/gather_part() . 16u < SPEC_ROPE_DIM/gather_part() < 2u/",
+     "half of the rope columns are missing"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),
     ("attn_cut", 0, "attn_cut.cu", "s/w < warp; w++/w + 1u < warp; w++/", "the tiles of a warp are left out of the numbers"),
     ("mla_fold", 0, "mla_fold.cu", "s/if (bits) __syncthreads(); .. the groups are there ..//", "groups are read before they are there"),

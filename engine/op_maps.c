@@ -123,15 +123,13 @@ static void map_fold(const build *b, const mla_fold_args *a, tensor_shape shapes
  * pages do. */
 static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  tensor_shape common = {.extent = {columns, 0, 1}, .stride_bytes = {2, 2 * columns, 0}, .box = {64, 0, 1}, .dims = 2, .swizzled = 1};
-  shapes[0] = shapes[1] = common;
+  shapes[1] = (tensor_shape){.address = (uint64_t)(uintptr_t)a->q, .extent = {columns, (uint64_t)rows * a->heads, 1}, .dims = 2,
+                             .swizzled = 1, .stride_bytes = {2, 2 * columns, 0}, .box = {64, box_rows, 1}};
+  shapes[0] = shapes[1];
+  if (a->kv_format != KV_BF16 || a->list_max > 0) return; /* rows are gathered */
   shapes[0].address = (uint64_t)(uintptr_t)a->kv;
   shapes[0].extent[1] = (uint64_t)KV_PAGES_MAX * PAGE_TOKENS;
   shapes[0].box[1] = PAGE_TOKENS;
-  shapes[1].address = (uint64_t)(uintptr_t)a->q;
-  shapes[1].extent[1] = (uint64_t)rows * a->heads;
-  shapes[1].box[1] = box_rows;
-  if (a->kv_format != KV_BF16 || a->list_max > 0) shapes[0] = shapes[1]; /* KV rows are gathered */
 }
 
 /* KV pages by boxes inside a page. Page numbers have no bound here: the plan's pages do. */

@@ -34,6 +34,7 @@
  * evict_first (one token each 2 % slower to 3 % faster, prompts 3 % slower). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
+#include "pair_gather.cuh"
 #include "pair_outputs.cuh"
 #include "pair_scores.cuh"
 
@@ -42,21 +43,10 @@
 
 /* One warp: the pieces of this pair. */
 NUM void deal(const mla_attn_args &a, const place &p) {
-  const u32 pairs = gridDim.x / 2u, pair = blockIdx.x / 2u, pieces = work_count(a);
-  for (u32 round = 0, n = 0;; round++) {
-    const u32 i = work_nth(round, pair, pairs), slot = n % 2u;
-    if (i >= pieces && round * pairs < pieces) continue;
-    item it = {{0, 0, 0, 0}, 0, 0, 0, 0, 0, 0};
-    if (i < pieces) {
-      const attn_work w = work_of(a, i);
-      const u32 prefix = w.piece.slot == ATTN_WHOLE ? a.group_chunks : attn_prefix(a.counts->piece_chunks, a.group_chunks);
-      it = {w.piece.tile, w.head, w.heads, w.piece.first_block, w.piece.end_block - 1u, prefix, w.piece.slot};
-    }
-    wait_free(p, ITEM_FREE + slot, n++ / 2u);
-    if (threadIdx.x % 32u == 0) {
-      *(item *)(p.shared + AT_ITEMS + slot * 48u) = it;
-      ptx_barrier_arrive(barrier_at(p, ITEM_COME + slot));
-    }
+  u32 round = 0;
+  for (u32 n = 0;; n++) {
+    const item it = next_item(a, round);
+    give_item(p, n, it);
     if (it.heads == 0) return;
   }
 }
@@ -115,8 +105,9 @@ NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const pla
 NUM void start_barriers(const place &p) {
   for (u32 i = 0; i < BARRIERS; i++) {
     const bool by_warps = (i >= OTHERS_FREE && i <= P_COME) || i == Q_FREE; /* the warps of one warpgroup */
-    /* P: the warps of two here, and of two of the other block. Items: those of three, and two threads. */
-    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : i == P_FREE ? 16u : i >= ITEM_FREE ? 14u : 1u);
+    const bool gathered = GATHERED && i < OTHERS_FREE, items = i >= ITEM_FREE && i < Q_COME;
+    /* P: the warps of two here, and of two of the other block. Items: those of three, and two threads, or those of all four. */
+    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : gathered ? 4u : i == P_FREE ? 16u : items ? GATHERED ? 16u : 14u : 1u);
   }
   ptx_barrier_ready();
 }
@@ -138,11 +129,14 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
   if (group < 2u) {
-    PTX_REGISTERS_MORE(192);
+    PTX_REGISTERS_MORE(GATHERED ? 176 : 192);
     attend(a, p, group);
   } else if (group == 2u) {
-    PTX_REGISTERS_LESS(88);
+    PTX_REGISTERS_LESS(GATHERED ? 64 : 88);
     weigh(a, p);
+  } else if (GATHERED) {
+    PTX_REGISTERS_LESS(96);
+    gather(a, maps, p);
   } else {
     PTX_REGISTERS_LESS(40);
     const u32 warp = ptx_uniform(threadIdx.x / 32u);

@@ -9,6 +9,15 @@ static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "a quarter o
 static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
 static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 
+/* Rows of other formats than bf16, or that lists name, are gathered: pair_gather.cuh. */
+#ifndef SPEC_KV_FORMAT
+#define SPEC_KV_FORMAT 0u
+#endif
+#ifndef SPEC_LISTS
+#define SPEC_LISTS 0u
+#endif
+#define GATHERED (SPEC_LISTS || SPEC_KV_FORMAT)
+
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define BOXES ((COLUMNS + 63u) / 64u)     /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */
 #define BOX_BYTES 8192u
@@ -48,17 +57,20 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define Q_FREE (M_COME + 3u)
 #define ITEM_COME (Q_FREE + 1u)             /* [2] */
 #define ITEM_FREE (ITEM_COME + 2u)          /* [2] of all that take items */
-#define BARRIERS (ITEM_FREE + 2u)
+#define Q_COME (ITEM_FREE + 2u)             /* of gathered rows; else queries come with boxes of KV rows */
+#define BARRIERS (Q_COME + 1u)
 #define AT_ITEMS (AT_BARRIERS + BARRIERS * 8u) /* [2] */
 #define AT_SUMS (AT_ITEMS + 2u * 48u)          /* [2][64] l */
-static_assert(AT_SUMS + 512u + 512u <= ATTN_SHARED_BYTES(64u), "with what the base may lack to a multiple of 1024");
+#define AT_LIVE (AT_SUMS + 512u)               /* [2] of gathered rows: bit j: place j of the block weighed here holds a token */
+static_assert(AT_LIVE + 16u + 512u <= ATTN_SHARED_BYTES(64u), "with what the base may lack to a multiple of 1024");
 
 /* What a pair works on: a piece of attn_pieces.cuh. */
 typedef struct item {
-  attn_tile tile;
+  attn_tile tile;    /* with lists position is the last place of its one token */
   u32 head, heads;   /* of this group; no heads: there is nothing left */
   u32 first, last;   /* blocks of 64 tokens                            */
   u32 prefix, slot;  /* chunks of a group's first unit; as of attn_piece */
+  u32 position;      /* of the tile's first token                */
 } item;
 
 /* Positions of a thread's two rows of the operand, the row r and r + 8 of its warp's 16. -1: dead. */
@@ -75,6 +87,33 @@ typedef struct place {
 NUM u32 barrier_at(const place &p, u32 number) { return p.base + AT_BARRIERS + number * 8u; }
 NUM void wait_for(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), phase & 1u); }
 NUM void wait_free(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), (phase & 1u) ^ 1u); }
+
+/* This pair's next item, of no heads where there is none; round: of all pairs, the first that has not been looked at. */
+NUM item next_item(const mla_attn_args &a, u32 &round) {
+  const u32 pairs = gridDim.x / 2u, pair = blockIdx.x / 2u, pieces = work_count(a);
+  item it = {{0, 0, 0, 0}, 0, 0, 0, 0, 0, 0, 0};
+  for (; round * pairs < pieces; ) {
+    const u32 i = work_nth(round++, pair, pairs);
+    if (i >= pieces) continue;
+    const attn_work w = work_of(a, i);
+    const u32 prefix = w.piece.slot == ATTN_WHOLE ? a.group_chunks : attn_prefix(a.counts->piece_chunks, a.group_chunks);
+    it = {w.piece.tile, w.head, w.heads, w.piece.first_block, w.piece.end_block - 1u, prefix, w.piece.slot, w.piece.tile.position};
+    if (SPEC_LISTS) it.tile.position = attn_last_place(it.tile, a.list_max);
+    break;
+  }
+  return it;
+}
+
+/* One warp: the item for all that take items, number n. */
+NUM void give_item(const place &p, u32 n, const item &it) {
+  const u32 slot = n % 2u;
+  wait_free(p, ITEM_FREE + slot, n / 2u);
+  if (threadIdx.x % 32u == 0) {
+    *(item *)(p.shared + AT_ITEMS + slot * 48u) = it;
+    ptx_barrier_arrive(barrier_at(p, ITEM_COME + slot));
+  }
+  __syncwarp();
+}
 
 /* The next item, number n; alone: the only thread of its warp. */
 NUM bool take_item(const place &p, u32 n, item &it, bool alone) {

@@ -66,7 +66,7 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
 #pragma unroll
   for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
   const u32 live = last_position(it) % PAGE_TOKENS + 1u;
-  if (block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
+  if (!GATHERED && block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
   wait_for(p, P_COME + other, number); /* P comes last, as a rule */
   u32 w[4][4];
 #pragma unroll

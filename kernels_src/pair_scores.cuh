@@ -40,13 +40,25 @@ NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
   free_boxes(p, BOXES_LATE, BOXES);
 }
 
-/* Scales the scores in place, masks them if some row ends inside the block, and gives the rows' maxima. */
-NUM void scale_scores(const mla_attn_args &a, f32 (&s)[32], const rows &r, u32 block, bool masked, f32 (&top)[2]) {
+/* Of gathered rows: scores of places that hold no token. */
+NUM void mask_void(const place &p, f32 (&s)[32], u32 k) {
+  const uint2 live = *(const uint2 *)(p.shared + AT_LIVE + k % 2u * 8u);
+  if (live.x == 0xffffffffu && live.y == 0xffffffffu) return;
+  const u32 word[2] = {live.x >> threadIdx.x % 4u * 2u, live.y >> threadIdx.x % 4u * 2u};
+#pragma unroll
+  for (u32 i = 0; i < 32; i++)
+    if ((word[i / 16u] >> (i / 4u % 4u * 8u + i % 2u) & 1u) == 0) s[i] = -INFINITE;
+}
+
+/* Scales the scores in place, masks them if some row ends inside the block, and gives the rows' maxima. k: as in make_scores. */
+NUM void scale_scores(const mla_attn_args &a, const place &p, f32 (&s)[32], const rows &r, u32 block, bool masked, u32 k, f32 (&top)[2]) {
   const i32 token = (i32)(block * PAGE_TOKENS + threadIdx.x % 4u * 2u);
   top[0] = top[1] = -INFINITE;
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
-  if (masked) {
+  if (SPEC_LISTS) {
+    mask_void(p, s, k);
+  } else if (masked) {
 #pragma unroll
     for (u32 i = 0; i < 32; i++)
       if (token + (i32)(i / 4u * 8u + i % 2u) > r.position[i / 2u % 2u]) s[i] = -INFINITE;
@@ -113,7 +125,7 @@ NUM void make_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (
                      count &c) {
   const u32 at = (threadIdx.x % 128u / 32u * 8u + threadIdx.x % 32u / 4u) * 8u;
   f32 top[2];
-  scale_scores(a, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, top);
+  scale_scores(a, p, s, r, block, block * PAGE_TOKENS + PAGE_TOKENS - 1u > it.tile.position, c.k, top);
   m[0] = m[1] = NO_MAX;
   if (block > it.first) take_maxima(p, m, at, c.taken++, c.in_chunk != 0);
 #pragma unroll
@@ -134,9 +146,10 @@ NUM void next_block(const mla_attn_args &a, count &c) {
 NUM void weigh(const mla_attn_args &a, const place &p) {
   item it;
   count c = {0, 0, 0, 0};
-  for (u32 n = 0; take_item(p, n, it, false); n++) {
+  for (u32 n = 0, queries = 0; take_item(p, n, it, false); n++) {
     const rows r = rows_of(it);
     const u32 first = first_of(it, p, 0);
+    if (GATHERED && first <= it.last) wait_for(p, Q_COME, queries++);
     c.in_chunk = (first - it.first) % (a.chunk_tokens / PAGE_TOKENS);
     for (u32 block = first; block <= it.last; block += 2u) {
       f32 s[32], m[2];

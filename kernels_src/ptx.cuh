@@ -123,6 +123,10 @@ NUM void ptx_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
+/* Asks L2 for `bytes` (a multiple of 16, like the address). */
+NUM void ptx_ask_bulk(const void *global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 /* One thread copies the box of the map that starts at column c, row r (and at matrix m): box rows of box columns, swizzled as the map
  * says; what lies outside the matrix comes as zeros and counts. shared: a multiple of 128, for swizzled boxes of 1024. */
 NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier, u64 policy) {
@@ -212,6 +216,9 @@ NUM u64 ptx_operand(u64 form, u32 shared) { return form | (u64)((shared & 0x3fff
 
 /* Keeps x in its register from here on: what was assigned before is not put off behind the next fence. */
 NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
+
+/* Unknown to the compiler from here on: what is made of x is computed where it is needed, not kept in registers through a loop. */
+NUM void ptx_forget(u32 &x) { asm volatile("" : "+r"(x)); }
 
 /* What x is made of is computed here: the compiler would put it off until behind the next wait, where it is needed. */
 NUM void ptx_settle(u32 x) {

@@ -25,8 +25,8 @@ abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h dec
 decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh
 fp8_gemm_many.cuh fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh
 kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
-moe_gemm_many.cuh moe_tiles.cuh num.h pair_layout.cuh pair_outputs.cuh pair_scores.cuh pair_state.cuh ptx.cuh
-ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
+moe_gemm_many.cuh moe_tiles.cuh num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh
+pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
@@ -100,7 +100,7 @@ def variants(stem):
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         pairs = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": 64, "PAIR": 2} for size in sizes]
         few = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": rows} for size in sizes for rows in (8, 16, 32)]
-        gathered = [{**form, "KV_FORMAT": kind, "LISTS": lists} for form in few for kind in (0, 1, 2) for lists in (0, 1)
+        gathered = [{**form, "KV_FORMAT": kind, "LISTS": lists} for form in pairs + few for kind in (0, 1, 2) for lists in (0, 1)
                     if (kind or lists) and (kind != 1 or form["KV_LORA_RANK"] == 512)]
         return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + gathered]
     if stem == "mla_prefill":

@@ -67,6 +67,7 @@ NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
 NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
+NUM void ptx_ask_bulk(const void *, u32) {}
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
   emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
 }
@@ -121,6 +122,7 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emul
 #include "ptx_forms.cuh" /* PTX_SWIZZLED, PTX_ACROSS, PTX_PLAIN, ptx_operand */
 
 NUM void ptx_hold(f32 &) {}
+NUM void ptx_forget(u32 &) {}
 NUM void ptx_settle(u32) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }

@@ -12,7 +12,7 @@
 #define IMAGE_BYTES (48u << 20)
 #define GUARD_BYTES 256u
 #define KERNELS_MAX 64u
-#define FLAWS_MAX 32u
+#define FLAWS_MAX 64u
 #define GOLDEN "tests/golden/kernels.txt"
 
 enum byte_class { FIXED = 0, WRITTEN = 1, MEANINGLESS = 2 };

@@ -279,24 +279,18 @@ static u32 make_variants(const attn_shape *s, const attn_buffers *b, kernel_vari
   kernel_variant one = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
                         .grid = {1, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(64), .rows = b->tokens};
   kernel_variant pair = one;
-  one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
-  pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
-  pair.spec[4] = (jit_spec){"SPEC_PAIR", 2};
-  pair.spec_count = 5;
-  one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
-  const bool is_gathered = s->format != KV_BF16 || s->list_max > 0;
   const u32 pieces = s->piece ? b->counts->pieces : s->tiles;
-  if (is_gathered && s->heads > 32) return 0;
-  if (is_gathered) {
-    one.spec[4] = (jit_spec){"SPEC_KV_FORMAT", s->format};
-    one.spec[5] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
-    one.spec_count = 6;
-    for (u32 i = 0; i < 3; i++) variants[i] = one;
-    variants[1].grid[0] = 3;
-    variants[2].grid[0] = 4 * pieces;
-    return 4 * pieces > GRID_MAX ? 2 : 3;
+  one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
+  one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
+  pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
+  pair.spec[pair.spec_count++] = (jit_spec){"SPEC_PAIR", 2};
+  for (u32 i = 0; i < 5; i++) {
+    kernel_variant *v = &variants[i];
+    *v = i < 2 ? pair : one;
+    if (s->format == KV_BF16 && s->list_max == 0) continue;
+    v->spec[v->spec_count++] = (jit_spec){"SPEC_KV_FORMAT", s->format};
+    v->spec[v->spec_count++] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
   }
-  for (u32 i = 0; i < 5; i++) variants[i] = i < 2 ? pair : one;
   variants[0].grid[0] = 2;
   variants[1].grid[0] = 4;
   variants[3].grid[0] = 3;

@@ -1,0 +1,105 @@
+/* pair_rows.cuh - which rows of the KV cache pair_gather.cuh takes: two neighbouring blocks at a time, one that is weighed here and one
+ * that the other block weighs, item after item, as steps; entries of lists, pages, addresses. Deals the items too.
+ *
+ * Every item is a step at least, so that the walk is never more than one item ahead of what was put into boxes. Knows nothing of formats
+ * but how long a row is. Read next: pair_gather.cuh. */
+#ifndef VERBATIM_PAIR_ROWS_CUH
+#define VERBATIM_PAIR_ROWS_CUH
+#include "pair_layout.cuh"
+
+#define ROW_BYTES KV_ROW_BYTES(SPEC_KV_FORMAT, SPEC_KV_LORA_RANK, SPEC_ROPE_DIM)
+#define NO_ROW 0xffffffffu
+
+/* A thread has rows lane % 8 and 8 more of its warp's 16. */
+NUM u32 gather_thread() {
+  u32 thread = threadIdx.x % 128u;
+  ptx_forget(thread); /* registers are short */
+  return thread;
+}
+NUM u32 gather_row(u32 h) { return gather_thread() / 32u * 16u + 8u * h + gather_thread() % 8u; }
+
+/* What a step has: a block weighed here, the first of its item, a block that the other one weighs; or there are no more. Above these bits
+ * the row of the item's first query. */
+enum gather_kind { GATHER_OWN = 1, GATHER_FIRST = 2, GATHER_OTHER = 4, GATHER_END = 8 };
+#define GATHER_QUERY 4u
+
+typedef struct gather_step {
+  u32 kind;
+  u32 own[2], other[2]; /* rows of all pages; first the entries; NO_ROW: none, or void */
+} gather_step;
+
+/* The last step that was looked at. */
+typedef struct gather_front {
+  u32 seq, row;    /* of the block table, of the lists        */
+  u32 block, last; /* the step's even one; the item's         */
+  u32 position;    /* the item's last token's                 */
+  u32 query;       /* NO_ROW: the item's queries are under way */
+  u32 items, round;
+} gather_front;
+
+/* Whether there is one. */
+NUM bool next_item_of(const mla_attn_args &a, const place &p, gather_front &f, u32 &first) {
+  if (gather_thread() < 32u) give_item(p, f.items, next_item(a, f.round));
+  item it;
+  if (!take_item(p, f.items++, it, false)) return false;
+  first = it.first;
+  f = {it.tile.seq, it.tile.row, first & ~1u, it.last, SPEC_LISTS ? it.position : last_position(it), it.tile.row * a.heads + it.head,
+       f.items, f.round};
+  return true;
+}
+
+/* Entries of a block that there is, or positions where there are no lists. */
+NUM void take_entries(const mla_attn_args &a, const gather_front &f, u32 block, bool is, u32 (&row)[2]) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    const u32 at = block * PAGE_TOKENS + gather_row(h);
+    row[h] = NO_ROW;
+    if (is && at <= f.position && (!SPEC_LISTS || at < a.list_max)) row[h] = SPEC_LISTS ? a.lists[(u64)f.row * a.list_max + at] : at;
+  }
+}
+
+/* The step behind, and its entries. */
+NUM gather_step next_step(const mla_attn_args &a, const place &p, gather_front &f) {
+  gather_step s = {0, {NO_ROW, NO_ROW}, {NO_ROW, NO_ROW}};
+  u32 first = 0;
+  if (f.block + 2u <= f.last) {
+    f.block += 2u;
+  } else if (!next_item_of(a, p, f, first)) {
+    s.kind = GATHER_END;
+    return s;
+  }
+  const u32 own = f.block + p.rank, other = f.block + (p.rank ^ 1u);
+  const bool is_own = own >= first && own <= f.last, is_other = other >= first && other <= f.last;
+  s.kind = (u32)is_own * GATHER_OWN | (u32)is_other * GATHER_OTHER;
+  if (is_own && f.query != NO_ROW) {
+    s.kind |= GATHER_FIRST | f.query << GATHER_QUERY;
+    f.query = NO_ROW;
+  }
+  take_entries(a, f, own, is_own, s.own);
+  take_entries(a, f, other, is_other, s.other);
+  return s;
+}
+
+/* Rows of the entries. */
+NUM void find_rows(const mla_attn_args &a, const gather_front &f, u32 (&row)[2]) {
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    const u32 token = row[h];
+    const bool is = token != NO_ROW && (!SPEC_LISTS || token <= f.position);
+    row[h] = NO_ROW;
+    if (is) row[h] = a.block_table[(u64)f.seq * a.block_table_stride + token / PAGE_TOKENS] * PAGE_TOKENS + token % PAGE_TOKENS;
+  }
+}
+
+NUM const u8 *row_at(const mla_attn_args &a, u32 row) {
+  ptx_forget(row);
+  return (const u8 *)a.kv + (u64)row * ROW_BYTES;
+}
+
+/* L2 is asked for them. */
+NUM void ask_rows(const mla_attn_args &a, const u32 (&row)[2]) {
+  const u32 lane = gather_thread() % 32u, one = lane < 8u ? row[0] : row[1];
+  if (lane < 16u && one != NO_ROW) ptx_ask_bulk(row_at(a, one), ROW_BYTES);
+}
+
+#endif
