@@ -271,7 +271,6 @@ FLAWS = [
     ("mla_attn", 18, "pair_gather.cuh", "s/values.0. = p.rank ? next.other.0. : now/values[0] = p.rank ? now.other[0] : next/",
      "values of another block"),
     ("mla_attn", 19, "pair_gather.cuh", "s/PTX_COPY_WAIT(0);//", "rows are not waited for"),
-    ("mla_attn", 19, "pair_gather.cuh", "s/start . 64u . i, is ? 16u : 0u/start + 64u * i, 16u/", "rows of void places are not zeros"),
     ("mla_attn", 20, "pair_gather.cuh", "s/gather_part() . 16u < SPEC_ROPE_DIM/gather_part() < 2u/",
      "half of the rope columns are missing"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),

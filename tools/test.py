@@ -80,6 +80,7 @@ def all_tests(builddir):
     ]
     tests += [
         Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
+        Test("check/oracle_sparse", [VENV, "tests/oracle/check_sparse.py", "--builddir", builddir], "check", lacks_venv),
         Test("check/tokenizer_compare", [VENV, "tools/tokenizer_compare.py", "--builddir", builddir], "check", lacks_venv),
         Test("check/deploy", [python, "tests/unit/test_deploy.py", "Files"], "check", lacks_yaml),
         Test("check/deploy_unit", [python, "tests/unit/test_deploy.py", "--builddir", builddir, "Unit"], "check",

@@ -11,7 +11,7 @@
 
 #define IMAGE_BYTES (48u << 20)
 #define GUARD_BYTES 256u
-#define KERNELS_MAX 64u
+#define KERNELS_MAX 128u
 #define FLAWS_MAX 64u
 #define GOLDEN "tests/golden/kernels.txt"
 
