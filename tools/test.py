@@ -35,7 +35,7 @@ SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
 VENV = "build/venv/bin/python"
 FUZZ_SECONDS = 4  # for each target; tests/fuzz/README.md lists the long runs
 
-ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "nonfinite", "schedules", "scoring", "start_check", "trace",
+ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "nonfinite", "schedules", "scoring", "sparse", "start_check", "trace",
               "verify"]  # end-to-end tests that run once more on the GPU
 
 

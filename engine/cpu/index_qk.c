@@ -10,9 +10,9 @@ static f32 make_codes(const index_qk_args *a, u8 *codes, const f32 *u, const f32
   bf16 rounded[INDEX_DIM];
   f32 v[INDEX_DIM];
   rows_rotate(rounded, u, cos_sin, a->rope_dim, a->half_split, 1); /* R3.2 to R3.4 */
-  for (u32 i = a->rope_dim; i < INDEX_DIM; i++) rounded[i] = num_to_bf16(u[i]); /* R13.5 */
+  for (u32 i = a->rope_dim; i < INDEX_DIM; i++) rounded[i] = num_to_bf16(u[i]); /* R14.5 */
   for (u32 i = 0; i < INDEX_DIM; i++) v[i] = num_from_bf16(rounded[i]);
-  for (u32 h = 1; h < INDEX_DIM; h *= 2) { /* R13.6 */
+  for (u32 h = 1; h < INDEX_DIM; h *= 2) { /* R14.6 */
     for (u32 i = 0; i < INDEX_DIM; i++) {
       if (i & h) continue;
       f32 x = v[i], y = v[i + h];
@@ -20,7 +20,7 @@ static f32 make_codes(const index_qk_args *a, u8 *codes, const f32 *u, const f32
       v[i + h] = x - y;
     }
   }
-  for (u32 i = 0; i < INDEX_DIM; i++) v[i] = num_from_bf16(num_to_bf16(v[i] * SCALE)); /* R13.7, R13.8 */
+  for (u32 i = 0; i < INDEX_DIM; i++) v[i] = num_from_bf16(num_to_bf16(v[i] * SCALE)); /* R14.7, R14.8 */
   return rows_quantise(codes, v, INDEX_DIM, a->scale_kind);
 }
 
@@ -28,7 +28,7 @@ static void make_queries(const index_qk_args *a, uint32_t token, const f32 *cos_
   for (u32 h = 0; h < a->heads; h++) {
     u64 item = (u64)token * a->heads + h;
     f32 scale = make_codes(a, a->q_codes + item * INDEX_DIM, a->q + (u64)token * a->q_stride + (u64)h * INDEX_DIM, cos_sin);
-    a->w_out[item] = ((a->w[(u64)token * a->w_stride + h] * a->head_scale) * scale) * SCALE; /* R13.9 to R13.11 */
+    a->w_out[item] = ((a->w[(u64)token * a->w_stride + h] * a->head_scale) * scale) * SCALE; /* R14.9 to R14.11 */
   }
 }
 
@@ -38,14 +38,14 @@ static void make_key(const index_qk_args *a, uint32_t token, const f32 *cos_sin)
   u8 *page = a->cache + (u64)a->block_table[(u64)a->seq[token] * a->block_table_stride + position / PAGE_TOKENS] * INDEX_PAGE_BYTES;
   f32 d[INDEX_DIM], p[INDEX_DIM];
   for (u32 i = 0; i < INDEX_DIM; i++) p[i] = source[i];
-  f32 mean = num_div(rows_tree(p, INDEX_DIM), (f32)INDEX_DIM); /* R13.1 */
+  f32 mean = num_div(rows_tree(p, INDEX_DIM), (f32)INDEX_DIM); /* R14.1 */
   for (u32 i = 0; i < INDEX_DIM; i++) {
-    d[i] = source[i] - mean; /* R13.2 */
+    d[i] = source[i] - mean; /* R14.2 */
     p[i] = d[i] * d[i];
   }
-  f32 variance = num_div(rows_tree(p, INDEX_DIM), (f32)INDEX_DIM);     /* R13.3 */
+  f32 variance = num_div(rows_tree(p, INDEX_DIM), (f32)INDEX_DIM);     /* R14.3 */
   f32 r = num_div(1.0f, num_sqrt(num_add(variance, a->eps)));
-  for (u32 i = 0; i < INDEX_DIM; i++) d[i] = num_fma(d[i] * r, a->gain[i], a->bias[i]); /* R13.4 */
+  for (u32 i = 0; i < INDEX_DIM; i++) d[i] = num_fma(d[i] * r, a->gain[i], a->bias[i]); /* R14.4 */
   ((f32 *)(void *)(page + PAGE_TOKENS * INDEX_DIM))[row] = make_codes(a, page + row * INDEX_DIM, d, cos_sin);
 }
 

@@ -4,7 +4,7 @@
 #ifndef VERBATIM_CPU_KV_ROWS_H
 #define VERBATIM_CPU_KV_ROWS_H
 #include <string.h>
-#include "num.h"
+#include "rows.h"
 
 static inline bf16 kv_rows_value(u8 code, f32 scale) { return num_to_bf16(num_mul(num_from_e4m3(code), scale)); } /* R4.11, R4.12 */
 
@@ -25,18 +25,6 @@ static inline void kv_rows_read(const u8 *row, u32 kv_format, const f32 *kv_scal
   }
 }
 
-/* 128 numbers as scaled e4m3 (R12.1 to R12.3). Returns the scale. */
-static inline f32 kv_rows_quantise(const bf16 *x, u32 scale_kind, u8 *codes) {
-  u32 largest = num_bits(NUM_SCALE_LEAST);
-  for (u32 i = 0; i < SCALE_COLUMNS; i++) {
-    u32 magnitude = num_bits(num_from_bf16(x[i])) & 0x7fffffffu; /* in the order of the numbers, NaN last */
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  f32 scale = num_scale(num_float(largest), scale_kind);
-  for (u32 i = 0; i < SCALE_COLUMNS; i++) codes[i] = num_to_e4m3(num_div(num_from_bf16(x[i]), scale));
-  return scale;
-}
-
 static inline void kv_rows_write(const bf16 *row, u32 kv_format, const f32 *kv_scale, u32 scale_kind, u32 rank, u32 rope, u8 *to) {
   if (kv_format == KV_BF16) {
     memcpy(to, row, (rank + rope) * sizeof *row);
@@ -44,7 +32,9 @@ static inline void kv_rows_write(const bf16 *row, u32 kv_format, const f32 *kv_s
     for (u32 i = 0; i < rank + rope; i++) to[i] = num_to_e4m3(num_div(num_from_bf16(row[i]), *kv_scale));
   } else {
     for (u32 i = 0; i < rank; i += SCALE_COLUMNS) {
-      f32 scale = kv_rows_quantise(row + i, scale_kind, to + i);
+      f32 latent[SCALE_COLUMNS];
+      for (u32 j = 0; j < SCALE_COLUMNS; j++) latent[j] = num_from_bf16(row[i + j]);
+      f32 scale = rows_quantise(to + i, latent, SCALE_COLUMNS, scale_kind);
       memcpy(to + rank + i / SCALE_COLUMNS * sizeof scale, &scale, sizeof scale);
     }
     memcpy(to + rank + rank / SCALE_COLUMNS * sizeof(f32), row + rank, rope * sizeof *row);
