@@ -31,6 +31,13 @@ static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32
 static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16"};
 static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16"};
 
+static const golden_case SPARSE[] = {
+  {"v32", "tests/oracle/small-v32.json", "tests/golden/sparse.jsonl", "12"},
+  {"v32-fp8", "tests/oracle/small-v32-fp8.json", "tests/golden/sparse.jsonl", "12"},
+  {"v3-fp8", "tests/oracle/small-v3-fp8.json", "tests/golden/sparse.jsonl", "12"},
+  {"glm52-fp8", "tests/oracle/small-glm52-fp8.json", "tests/golden/sparse.jsonl", "12"},
+};
+
 static const char *record_folder; /* null: compare */
 
 static char *arg(const char *text) { return (char *)(uintptr_t)text; }
@@ -120,6 +127,10 @@ static void sampled(void **state) { (void)state, check(&SAMPLED); }
 static void asked(void **state) { (void)state, check(&ASKED); }
 static void v3(void **state) { (void)state, check(&V3); }
 static void v2lite(void **state) { (void)state, check(&V2LITE); }
+static void v32(void **state) { (void)state, check(&SPARSE[0]); }
+static void v32_fp8(void **state) { (void)state, check(&SPARSE[1]); }
+static void v3_fp8(void **state) { (void)state, check(&SPARSE[2]); }
+static void glm52_fp8(void **state) { (void)state, check(&SPARSE[3]); }
 
 /* A receipt is not blind: the same requests make the same receipt twice, a changed weight or seed another one. */
 static void control(void **state) {
@@ -148,7 +159,9 @@ static void control(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(asked),
-                                     cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(control)};
+                                     cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(v32),
+                                     cmocka_unit_test(v32_fp8), cmocka_unit_test(v3_fp8), cmocka_unit_test(glm52_fp8),
+                                     cmocka_unit_test(control)};
   e2e_begin(argc, argv);
   for (int i = 1; i + 1 < argc; i++)
     if (strcmp(argv[i], "--record") == 0) record_folder = argv[i + 1];
