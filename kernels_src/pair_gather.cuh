@@ -75,6 +75,12 @@ NUM void copy_pieces(const mla_attn_args &a, const place &p, const u32 (&row)[2]
   }
 }
 
+/* The same of a whole box, which counts as come when the copies have. */
+NUM void copy_box(const mla_attn_args &a, const place &p, const u32 (&row)[2], u32 box_at, u32 from, u32 count, u32 come) {
+  copy_pieces(a, p, row, box_at, from, count);
+  ptx_barrier_arrive_copies(barrier_at(p, come));
+}
+
 /* The warp's share of so many boxes is there. */
 NUM void give_boxes(const place &p, u32 come, u32 count) {
   ptx_fence_async();
@@ -88,7 +94,7 @@ NUM void put_half(const mla_attn_args &a, const place &p, const u32 (&row)[2], u
                   const u32 (&next)[2], u32 next_half) {
   const u32 at = box_at + gather_at(true);
 #pragma unroll
-  for (u32 i = 0; i < HALF && !CODES; i++) copy_pieces(a, p, row, box_at + i * BOX_BYTES, (half * HALF + i) * 128u, 8u);
+  for (u32 i = 0; i < HALF && !CODES; i++) copy_box(a, p, row, box_at + i * BOX_BYTES, (half * HALF + i) * 128u, 8u, come + i);
 #pragma unroll
   for (u32 h = 0; h < 2 && CODES; h++) {
 #pragma unroll
@@ -121,19 +127,27 @@ NUM void put_both(const mla_attn_args &a, const place &p, const gather_step &s, 
   wait_free(p, BOTH_FREE + set * 2u + 1u, k / 2u);
   if (SPEC_LISTS) give_live(p, set, s.own);
   put_half(a, p, s.own, p.rank, AT_BOTH + set * HALF * BOX_BYTES, BOTH_COME + set * HALF, c, s.own, p.rank ^ 1u);
+  if (COPIED && gather_thread() % 32u == 0) ptx_barrier_arrive(barrier_at(p, BOTH_COME + set * HALF)); /* with what give_live stored */
 }
 
 /* and what only S needs. The codes asked for are those of values. */
 NUM void put_others(const mla_attn_args &a, const tensor_maps &maps, const place &p, const gather_step &s, gather_codes &c, u32 k,
                     u32 &queries, const u32 (&values)[2]) {
   const u32 box_at = AT_OTHERS + HALF * BOX_BYTES; /* of the columns behind V */
-  for (u32 i = 0; i < OTHERS; i++) wait_free(p, OTHERS_FREE + i, k);
+  for (u32 i = 0; i < OTHERS && CODES; i++) wait_free(p, OTHERS_FREE + i, k);
   if (s.kind & GATHER_FIRST) {
     if (gather_thread() < 32u && ptx_elect()) bring_queries(maps, p, s.kind >> GATHER_QUERY, queries);
     __syncwarp();
     queries++;
   }
-  if (SPEC_KV_FORMAT != KV_FP8) copy_pieces(a, p, s.own, box_at, CODES ? ROPE_AT : SPEC_KV_LORA_RANK * 2u, SPEC_ROPE_DIM / 8u);
+#pragma unroll
+  for (u32 i = 0; i < OTHERS && !CODES; i++) { /* as they become free */
+    const u32 from = i < HALF ? ((p.rank ^ 1u) * HALF + i) * 128u : SPEC_KV_LORA_RANK * 2u;
+    wait_free(p, OTHERS_FREE + i, k);
+    copy_box(a, p, s.own, AT_OTHERS + i * BOX_BYTES, from, i < HALF ? 8u : SPEC_ROPE_DIM / 8u, OTHERS_COME + i);
+  }
+  if (!CODES) return;
+  if (SPEC_KV_FORMAT != KV_FP8) copy_pieces(a, p, s.own, box_at, ROPE_AT, SPEC_ROPE_DIM / 8u);
 #pragma unroll
   for (u32 h = 0; h < 2 && SPEC_KV_FORMAT == KV_FP8; h++) {
     const bool is = s.own[h] != NO_ROW && gather_part() * 16u < SPEC_ROPE_DIM;
@@ -144,8 +158,7 @@ NUM void put_others(const mla_attn_args &a, const tensor_maps &maps, const place
   put_half(a, p, s.own, p.rank ^ 1u, AT_OTHERS, OTHERS_COME, c, values, p.rank);
   ptx_copy_commit();
   PTX_COPY_WAIT(0);
-  give_boxes(p, CODES ? OTHERS_COME + HALF : OTHERS_COME, CODES ? 1u : OTHERS);
-  if (!CODES) give_boxes(p, BOTH_COME + k % 2u * HALF, HALF);
+  give_boxes(p, OTHERS_COME + HALF, 1u);
 }
 
 /* Half of V of block number n of those that the other one weighs. */
@@ -153,9 +166,6 @@ NUM void put_values(const mla_attn_args &a, const place &p, const u32 (&row)[2],
   wait_free(p, VALUES_FREE, n);
   wait_free(p, VALUES_FREE + 1u, n);
   put_half(a, p, row, p.rank, AT_VALUES, VALUES_COME, c, next, p.rank);
-  ptx_copy_commit();
-  PTX_COPY_WAIT(0);
-  if (!CODES) give_boxes(p, VALUES_COME, HALF);
 }
 
 /* One warpgroup. Of two neighbouring blocks the second one's values go behind the next step's block that is weighed here: its boxes are

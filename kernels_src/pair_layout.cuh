@@ -17,6 +17,7 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define SPEC_LISTS 0u
 #endif
 #define GATHERED (SPEC_LISTS || SPEC_KV_FORMAT)
+#define COPIED (GATHERED && SPEC_KV_FORMAT == 0u) /* bf16 rows, by copies of threads: who multiplies them fences first */
 
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define BOXES ((COLUMNS + 63u) / 64u)     /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */

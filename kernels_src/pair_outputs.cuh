@@ -65,6 +65,7 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   if (other && threadIdx.x == 0) ptx_barrier_expect(barrier_at(p, P_COME + 1u), P_BYTES);
 #pragma unroll
   for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
+  if (COPIED) ptx_fence_async();
   const u32 live = last_position(it) % PAGE_TOKENS + 1u;
   if (!GATHERED && block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
   wait_for(p, P_COME + other, number); /* P comes last, as a rule */

@@ -25,6 +25,7 @@ NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
     const u32 number = both ? BOTH_COME + set * HALF + x % HALF : OTHERS_COME + other_of(x);
     const u32 at = both ? AT_BOTH + (set * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
     wait_for(p, number, both ? k / 2u : k);
+    if (COPIED) ptx_fence_async();
     const u64 q = ptx_operand(PTX_SWIZZLED, BASE + AT_Q + x * BOX_BYTES), key = ptx_operand(PTX_SWIZZLED, BASE + at);
     ptx_multiply_fence();
 #pragma unroll
