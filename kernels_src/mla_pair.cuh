@@ -108,7 +108,8 @@ NUM void start_barriers(const place &p) {
     const bool gathered = GATHERED && i < OTHERS_FREE, items = i >= ITEM_FREE && i < Q_COME;
     const bool first_both = i >= BOTH_COME && i < VALUES_COME && (i - BOTH_COME) % HALF == 0; /* says which places are live, too */
     /* P: the warps of two here, and of two of the other block. Items: those of three, and two threads, or those of all four. */
-    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : gathered ? COPIED ? first_both ? 132u : 128u : 4u : i == P_FREE ? 16u : items ? GATHERED ? 16u : 14u : 1u);
+    const u32 gatherers = !COPIED ? 4u : first_both ? 132u : 128u; /* warps, or threads */
+    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : gathered ? gatherers : i == P_FREE ? 16u : items ? GATHERED ? 16u : 14u : 1u);
   }
   ptx_barrier_ready();
 }
