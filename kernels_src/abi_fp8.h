@@ -54,15 +54,4 @@ typedef struct fp8_moe_gemm_args {
   u32 pad;
 } fp8_moe_gemm_args;
 
-/* Pages of the step's contexts as bf16 rows, whatever the cache holds. */
-typedef struct kv_widen_args {
-  const step_in *step;
-  const step_context *contexts; /* [max_seqs]                                     */
-  const u32 *block_table;       /* [max_seqs][block_table_stride]                 */
-  const void *kv;               /* [pages][64] rows of this layer, as kv_format says */
-  const f32 *kv_scale;          /* [1] of KV_FP8; else null                       */
-  bf16 *y;                      /* [pages of all contexts][64][kv_lora_rank + rope_dim] */
-  u32 kv_lora_rank, rope_dim, block_table_stride, kv_format;
-} kv_widen_args;
-
 #endif

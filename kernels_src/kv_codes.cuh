@@ -2,7 +2,7 @@
  *
  * By exact conversions to fp32 through fp16, one rounded product, one rounding to bf16: right for every code, NaN too, and every scale. Six
  * instructions for two codes; by shifts and a product of bf16 it would be five where the scale is a power of two, and NaN to look for. Read
- * next: decode_gather.cuh, kv_widen.cu. */
+ * next: decode_gather.cuh, pair_gather.cuh. */
 #ifndef VERBATIM_KV_CODES_CUH
 #define VERBATIM_KV_CODES_CUH
 #include "ptx.cuh"
