@@ -163,7 +163,7 @@ class Engine:
 
     def __init__(self, plan: Union[str, os.PathLike], model_dir: Union[str, os.PathLike], *, device: Union[str, int] = "auto",
                  threads: int = 0, cache_dir: Optional[str] = None, text: bool = True, library: Optional[str] = None, **options: Any):
-        self._lock, self._handle = threading.Lock(), c_void_p()
+        self._door, self._lock, self._handle = threading.Lock(), threading.Lock(), c_void_p()
         self._jobs: set[_Job] = set()  # of which the library has the memory: they live as long
         self._forgotten: collections.deque[_Job] = collections.deque()
         self._library = abi.load(library)
@@ -263,10 +263,14 @@ class Engine:
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
-        with self._lock:
+        with self._door:  # who has just left stands behind a thread that waits: Python's locks have no order of their own
+            self._lock.acquire()
+        try:
             if not self._handle:
                 raise VerbatimError(-1, "the engine is closed")
             yield
+        finally:
+            self._lock.release()
 
     def _check(self, code: int) -> None:
         if code != 0:
