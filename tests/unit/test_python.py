@@ -153,7 +153,7 @@ class Package(unittest.TestCase):
             self.engine.generate(PROMPTS[1:2], max_tokens=3)
         taken = self.engine.count()["steps"] - steps
         long.join()
-        self.assertLess(taken, 200)
+        self.assertLess(taken, 800, "the long one alone takes 900 steps: a thread without its turn waits for all of them")
 
     # === Scores =============================================================================================================
 
