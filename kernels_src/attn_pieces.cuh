@@ -7,6 +7,16 @@
 #include "attn_cut.h"
 #include "ptx.cuh"
 
+/* Rows of other formats than bf16, or that lists name, are gathered by warps: decode_gather.cuh, pair_gather.cuh. */
+#ifndef SPEC_KV_FORMAT
+#define SPEC_KV_FORMAT 0u
+#endif
+#ifndef SPEC_LISTS
+#define SPEC_LISTS 0u
+#endif
+#define GATHERED (SPEC_LISTS || SPEC_KV_FORMAT)
+#define CODES (SPEC_KV_FORMAT != KV_BF16) /* become bf16 numbers on their way; else rows go to their boxes as they are */
+
 /* What a block works on at a time: a piece, and of the heads a group of at most 64. */
 typedef struct attn_work {
   attn_piece piece;

@@ -7,16 +7,6 @@
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of ptx_multiply_turned");
 
-/* Rows of other formats than bf16, or that lists name, are gathered: decode_gather.cuh. */
-#ifndef SPEC_KV_FORMAT
-#define SPEC_KV_FORMAT 0u
-#endif
-#ifndef SPEC_LISTS
-#define SPEC_LISTS 0u
-#endif
-#define GATHERED (SPEC_LISTS || SPEC_KV_FORMAT)
-#define CODES (SPEC_KV_FORMAT != KV_BF16) /* which rest in shared memory before they become bf16 numbers */
-
 #define ROWS SPEC_ROWS
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define V_BOXES (SPEC_KV_LORA_RANK / 64u)

@@ -4,8 +4,7 @@
  * cache. Eight lanes hold a row of 128: columns 4 j .. 4 j + 3 of every 32, so that a warp reads and writes whole lines, and of the
  * transform's seven steps, as of the sums of the norm, only three need another lane. A token's key is the row behind its heads. Grid:
  * ceil(rows * (heads + 1) / INDEX_QK_ROWS). Moves heads * 644 bytes a token. For few rows a launch and one round trip to memory bound it:
- * what a position says is read before the wait. Expected on an H200 with 64 heads: 2.5 us up to 64 rows, at 2,048 rows 25 (bytes: 20), as a
- * warp takes four rows with some 400 instructions. */
+ * what a position says is read before the wait. H200, 64 heads: 1 token 2.2 us, 64 tokens 3.8, 4,096 tokens 59 (2.8 TB/s). */
 #include "spec.cuh"
 #include "reduce.cuh"
 

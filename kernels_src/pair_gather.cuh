@@ -10,7 +10,6 @@
 #include "kv_codes.cuh"
 #include "pair_rows.cuh"
 
-#define CODES (SPEC_KV_FORMAT != KV_BF16) /* else numbers go from memory to their boxes as they are */
 #define ROPE_AT (SPEC_KV_LORA_RANK + SPEC_KV_LORA_RANK / SCALE_COLUMNS * 4u) /* byte of a row of KV_FP8_DS_MLA */
 #define SCALES (SPEC_KV_FORMAT == KV_FP8_DS_MLA ? 2u : 1u) /* of half of V */
 static_assert(SPEC_KV_FORMAT != KV_FP8_DS_MLA || SPEC_KV_LORA_RANK == 512, "two boxes a scale, and 16-byte pieces");

@@ -9,15 +9,7 @@ static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "a quarter o
 static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
 static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 
-/* Rows of other formats than bf16, or that lists name, are gathered: pair_gather.cuh. */
-#ifndef SPEC_KV_FORMAT
-#define SPEC_KV_FORMAT 0u
-#endif
-#ifndef SPEC_LISTS
-#define SPEC_LISTS 0u
-#endif
-#define GATHERED (SPEC_LISTS || SPEC_KV_FORMAT)
-#define COPIED (GATHERED && SPEC_KV_FORMAT == 0u) /* bf16 rows, by copies of threads: who multiplies them fences first */
+#define COPIED (GATHERED && !CODES) /* bf16 rows, by copies of threads: who multiplies them fences first */
 
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define BOXES ((COLUMNS + 63u) / 64u)     /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */
