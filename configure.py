@@ -116,6 +116,7 @@ SERVE_TEST = SERVE_BODIES + ["tests/unit/serve_fixture.c"]
 TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["tests/e2e/e2e.c"],
                 "test_schedule": ["tests/unit/late_machine.c"], "test_schedule_pages": ["tests/unit/late_machine.c"],
                 "test_schedule_random": ["tests/unit/late_machine.c"],
+                "test_mla_attn": ["tests/kernel/attn_codes.c"],
                 "test_h16": [FORCE_ISA], "test_h32": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
                 "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
                 "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"],
@@ -181,7 +182,7 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
                           "LISTS": lists} for rank, rope, rows, form, lists in (
                               (512, 64, 16, 1, 0), (512, 64, 16, 1, 1), (512, 64, 16, 0, 1), (256, 64, 8, 2, 0), (512, 64, 32, 1, 1))]
 EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][number], "KV_FORMAT": form, "LISTS": lists}
-                         for number, form, lists in ((3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0))]
+                         for number, form, lists in ((3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0), (11, 1, 0))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.

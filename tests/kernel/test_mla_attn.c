@@ -3,7 +3,7 @@
  * text, and against binary64. */
 #include "attn_cut.h"
 #include <stdlib.h>
-#include "attn_cases.h"
+#include "attn_codes.h"
 
 enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11, GRID_MAX = 32 }; /* 11 pages a sequence: positions up to 703 */
 
@@ -274,38 +274,15 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, const attn_c
   for (u32 i = 0; i < 4; i++) kernel_test_near((double)num_from_bf16(out[i * (s->rank / 4)]), sum[i] / weight, 0.02, 0.02);
 }
 
-/* Pairs of blocks, on two grids, and the form for few heads where it takes them: with few blocks, and with so many that they share. */
-static u32 make_variants(const attn_shape *s, const attn_buffers *b, kernel_variant variants[5]) {
-  kernel_variant one = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
-                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(64), .rows = b->tokens};
-  kernel_variant pair = one;
-  const u32 pieces = s->piece ? b->counts->pieces : s->tiles;
-  one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
-  one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
-  pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
-  pair.spec[pair.spec_count++] = (jit_spec){"SPEC_PAIR", 2};
-  for (u32 i = 0; i < 5; i++) {
-    kernel_variant *v = &variants[i];
-    *v = i < 2 ? pair : one;
-    if (s->format == KV_BF16 && s->list_max == 0) continue;
-    v->spec[v->spec_count++] = (jit_spec){"SPEC_KV_FORMAT", s->format};
-    v->spec[v->spec_count++] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
-  }
-  variants[0].grid[0] = 2;
-  variants[1].grid[0] = 4;
-  variants[3].grid[0] = 3;
-  variants[4].grid[0] = 4 * pieces;
-  return s->heads > 32 ? 2 : 4 * pieces > GRID_MAX ? 4 : 5;
-}
-
 static void attn_case(kernel_test *test, const attn_shape *s) {
   cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->piece};
   attn_buffers b;
   mla_attn_args args;
-  kernel_variant variants[5];
+  kernel_variant variants[ATTN_VARIANTS];
   build(test, s, &c, &b, &args);
   if (s->piece) declare_units(test, s, &b);
-  kernel_test_run(test, &args, variants, make_variants(s, &b, variants));
+  const u32 pieces = s->piece ? b.counts->pieces : s->tiles;
+  kernel_test_run(test, &args, variants, attn_variants(s, b.tokens, pieces, GRID_MAX, variants));
   for (u32 i = 0; i < 12; i++) {
     u32 token = i == 0 ? 0 : i == 1 ? b.tokens - 1 : cases_below(&c, b.tokens), head = i == 0 ? s->heads - 1 : cases_below(&c, s->heads);
     gathered g = context_of(s, &b, token);
@@ -347,6 +324,7 @@ static void attn_cases(kernel_test *test) {
       {20, 512, 64, 128, 2, 0, 3, {{1, 0, 400}, {1, 1, 600}, {1, 0, 63}}, KV_FP8_DS_MLA, 256}, /* four blocks in turn */
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i]);
+  attn_codes_run(test);
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "mla_attn", attn_cases); }
