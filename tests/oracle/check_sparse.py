@@ -7,8 +7,12 @@ For each small model of tests/oracle/small-*.json: random weights, a prompt long
 by `verbatim run --logits`, and those of sparse_reference.py with the model's quantisation simulated. Ours must be about as near to the
 reference as the reference without quantisation is, or nearer, and much nearer than to the reference with any one deliberate error that
 moves it enough to be told. (Of a model with e4m3 activations no nearer: a sum that differs in its last bits moves some activation over an
-edge of e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models. Needs numpy.
-Exit status 1 when one does not.
+edge of e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models.
+
+The lists of the indexer, which a trace holds, are compared token by token and layer by layer: what the reference makes of the very rows that
+our indexer read, and of the codes that it made of them. No key may be in a list whose score is lower than that of one that is not, by more
+than what rounding can do (CLOSE, in standard deviations of the token's scores): where the scores at the border are farther apart, the sets
+must be equal. Here too each error must show. Needs numpy. Exit status 1 when anything is missed.
 """
 import argparse
 import json
@@ -20,7 +24,8 @@ import tempfile
 
 import numpy as np
 
-from sparse_reference import WRONGS, Reference
+import trace_values
+from sparse_reference import BLOCK, WRONGS, WRONGS_OF_LISTS, Reference, from_e4m3
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 LENGTH, FIRST = 170, 70 # of the prompt; the first position that counts: it sees a part of its context
@@ -38,6 +43,7 @@ AS_NEAR = 1.5  # times as far as the reference without quantisation, and
 FLOOR = 4e-5   # what rounding to bf16 makes of these models
 NEARER = 2.0   # an error must be this many times farther away, where it
 SHOWS = 3.0    # moves the reference this many times as far as we are
+CLOSE = {"codes": 3e-4, "rows": 3e-4, "rows by e4m3": 0.15}  # the last: sums of the e4m3 products are cut to 14 bits, and codes move
 
 
 def log_softmax(x):
@@ -53,20 +59,90 @@ def divergence(a, b):
 
 
 def ours(program, folder, deploy, ids, vocab, device):
-    plan, lines, logits = (os.path.join(folder, name) for name in ("model.plan", "prompts.jsonl", "logits.f32"))
+    """The logits of the positions that count, and the rows that the trace holds."""
+    plan, lines, logits, trace = (os.path.join(folder, name) for name in ("model.plan", "prompts.jsonl", "logits.f32", "trace"))
     with open(os.path.join(folder, "deploy.yaml"), "w", encoding="utf-8") as file:
         file.write("max-num-seqs: 4\nmax-num-batched-tokens: 128\nmax-model-len: 256\nkv-pages: 16\nladder: [1, 4]\n" + deploy + "\n")
     with open(lines, "w", encoding="utf-8") as file:
         file.write(json.dumps({"prompt_ids": ids}) + "\n")
     subprocess.run([program, "plan", folder, "--config", file_of(folder, "deploy.yaml"), "-o", plan], check=True, stdout=subprocess.DEVNULL)
     command = [program, "run", plan, folder, "--jsonl", lines, "--max-tokens", "1", "--ignore-eos", "--device", device, "--logits", logits]
+    command += ["--trace", trace] + [part for op in ("input_norm", "q_a_norm") for part in ("--trace-values", "op=" + op)]
+    if is_sparse(folder):
+        command += ["--trace-values", "op=index"]
     subprocess.run(command + ["--output", "jsonl", "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return np.fromfile(logits, np.float32).reshape(-1, vocab).astype(np.float64)[FIRST:]
+    return np.fromfile(logits, np.float32).reshape(-1, vocab).astype(np.float64)[FIRST:], trace_values.read(trace)[0]
+
+
+def is_sparse(folder):
+    with open(file_of(folder, "config.json"), encoding="utf-8") as file:
+        return "index_topk" in json.load(file)
 
 
 def file_of(folder, name):
     return os.path.join(folder, name)
 
+
+# === Lists ==================================================================================================================
+
+def seen_by(rows):
+    """[T, T] bool of lists of positions."""
+    seen = np.zeros((len(rows), len(rows)), bool)
+    for token, entries in enumerate(rows):
+        seen[token, entries[entries != 0xffffffff]] = True
+    return seen
+
+
+def scores_of_codes(values, layer):
+    """[T, T] from the indexer's codes, scales and weights: exact sums where ours are cut."""
+    q, k, k_scale, w = (values["layer %d index_qk %s" % (layer, name)] for name in ("q", "k", "k_scale", "w"))
+    q, k = (from_e4m3(x.view(np.uint8).astype(np.int64)).reshape(len(x), -1, BLOCK) for x in (q, k))
+    products = np.maximum(np.einsum("thd,sd->ths", q, k[:, 0]), 0)
+    return np.einsum("ths,th->ts", products, w.astype(np.float64)) * k_scale[:, 0]
+
+
+def compare_lists(scores, seen, topk):
+    """Of the tokens that leave something out: by how much each list is against the scores (0: the same set), and the gap at the border,
+    both in standard deviations of the token's scores."""
+    against, gaps = [], []
+    for token in range(topk, len(seen)):
+        row, listed = scores[token, :token + 1], seen[token, :token + 1]
+        assert listed.sum() == topk and not seen[token, token + 1:].any(), "a list of another length"
+        best = np.sort(row)[::-1]
+        against.append(max(0.0, row[~listed].max() - row[listed].min()) / row.std())
+        gaps.append((best[topk - 1] - best[topk]) / row.std())
+    return np.array(against), np.array(gaps)
+
+
+def check_lists(folder, values, shown):
+    right = Reference(folder, True)
+    topk, layers = right.config["index_topk"], [layer for layer in range(right.config["num_hidden_layers"])
+                                                if "layer %d index_topk" % layer in values]
+    seen = {layer: seen_by(values["layer %d index_topk" % layer]) for layer in layers}
+    def compared(scores_of):
+        pairs = [compare_lists(scores_of(layer), seen[layer], topk) for layer in layers]
+        return (np.concatenate(part) for part in zip(*pairs))
+    def from_rows(reference):
+        return lambda layer: reference.index_scores("model.layers.%d.self_attn.indexer" % layer,
+                                                    *(values["layer %d %s" % (layer, name)].astype(np.float64)
+                                                      for name in ("input_norm", "q_a_norm")))
+    kind = "rows by e4m3" if right.weight("model.layers.0.self_attn.indexer.wq_b")[1] else "rows"
+    passed = True
+    for source, scores_of in (("codes", lambda layer: scores_of_codes(values, layer)), (kind, from_rows(right))):
+        against, gaps = compared(scores_of)
+        is_right = against.max() <= CLOSE[source]
+        passed = passed and is_right
+        print("    lists from %-12s %d of %d sets equal; %d too close to call; farthest off %.1e%s" %
+              (source, (against == 0).sum(), len(against), (gaps <= CLOSE[source]).sum(), against.max(), "" if is_right else "  FAILED"))
+    for wrong in WRONGS_OF_LISTS:
+        against = list(compared(from_rows(Reference(folder, True, wrong))))[0]
+        if against.max() > CLOSE[kind]:
+            shown.add("lists: " + wrong)
+            print("        %-24s would have made %d of them others" % (wrong, (against > CLOSE[kind]).sum()))
+    return passed
+
+
+# === Logits =================================================================================================================
 
 def check(name, build, device, seed, shown):
     config, deploy, cache = CASES[name]
@@ -77,7 +153,7 @@ def check(name, build, device, seed, shown):
             vocab = json.load(file)["vocab_size"]
         draw = random.Random("sparse/%d" % seed)
         ids = [draw.randrange(3, vocab) for _ in range(LENGTH)]
-        made = ours(os.path.join(build, "verbatim"), folder, deploy, ids, vocab, device)
+        made, values = ours(os.path.join(build, "verbatim"), folder, deploy, ids, vocab, device)
         def reference(quantised, wrong=None):
             return Reference(folder, quantised, wrong, **cache).logits(ids)[FIRST:]
         right, exact = reference(True), reference(False)
@@ -94,6 +170,7 @@ def check(name, build, device, seed, shown):
             passed = passed and found
             shown.add(wrong)
             print("    %-22s moves the reference by %.2e, ours is %.2e away%s" % (wrong, moved, off, "" if found else "  FAILED"))
+        passed = (not is_sparse(folder) or check_lists(folder, values, shown)) and passed
         sys.stdout.flush()
         return passed
 
@@ -107,9 +184,9 @@ def main():
     args = parser.parse_args()
     shown = set()
     results = [check(name, args.builddir, args.device, args.seed, shown) for name in args.case or CASES]
-    hidden = [] if args.case else [wrong for wrong in WRONGS if wrong not in shown]
-    print("".join("%s shows in no model  FAILED\n" % wrong for wrong in hidden), end="")
-    results += [wrong in shown for wrong in WRONGS] if not args.case else []
+    errors = WRONGS + ["lists: " + wrong for wrong in WRONGS_OF_LISTS] if not args.case else []
+    print("".join("%s shows in no model  FAILED\n" % wrong for wrong in errors if wrong not in shown), end="")
+    results += [wrong in shown for wrong in errors]
     print("%d passed, %d failed" % (sum(results), len(results) - sum(results)))
     return 0 if all(results) else 1
 

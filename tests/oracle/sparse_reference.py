@@ -3,7 +3,7 @@
 Owns: an independent reading of the official formulas (DeepSeek-V3.2 inference/model.py and kernel.py; GLM-5 in Hugging Face transformers).
 Must not know: Verbatim. A Reference can leave all quantisation out ("exact"), or do to the numbers what the quantised model does to them:
 activations and weights as e4m3 with block scales, the indexer's Hadamard transform and e4m3, the latent through the e4m3 cache. `wrong`
-names one deliberate error, for tests that must see it.
+names one deliberate error, for tests that must see it: in logits WRONGS, in the lists of the indexer WRONGS_OF_LISTS.
 """
 import json
 import math
@@ -15,6 +15,8 @@ import numpy as np
 BLOCK = 128
 WRONGS = ["indexer_rope_pairs", "indexer_rope_last", "indexer_rms_norm", "no_hadamard", "latent_kept", "own_indexer", "dense", "row_scales",
           "converted_all", "scale_of_batch", "no_relu", "topk_smallest"]
+WRONGS_OF_LISTS = ["indexer_rope_pairs", "indexer_rope_last", "indexer_rms_norm", "no_hadamard", "converted_all", "no_relu", "topk_smallest",
+                   "weights_bf16", "indexer_float32_scales"]
 
 
 # === Number formats =========================================================================================================
@@ -121,7 +123,7 @@ def silu(x):
 
 class Reference:
     def __init__(self, folder, quantised, wrong=None, cache="fp8_ds_mla", cache_power_of_two=True):
-        assert wrong is None or wrong in WRONGS
+        assert wrong is None or wrong in WRONGS + WRONGS_OF_LISTS
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             self.config = json.load(file)
         self.weights, self.quantised, self.wrong = Weights(folder), quantised, wrong
@@ -172,10 +174,21 @@ class Reference:
         causal = np.tril(np.ones((t, t), bool))
         if not c.get("index_topk") or self.is_wrong("dense"):
             return causal
-        prefix += ".indexer"
         types = c.get("indexer_types") or ["full"] * c["num_hidden_layers"]
         if types[layer] == "shared":
             return self.lists[layer - 1] if not self.is_wrong("own_indexer") else causal
+        return self.choose(self.index_scores(prefix + ".indexer", x, q_a))
+
+    def choose(self, scores):
+        """[T, T]: the best index_topk of the keys up to each token, score descending, index ascending."""
+        seen = np.zeros(scores.shape, bool)
+        for row in range(len(scores)):
+            seen[row, np.argsort(-scores[row, :row + 1], kind="stable")[:self.config["index_topk"]]] = True
+        return seen
+
+    def index_scores(self, prefix, x, q_a):
+        """[T, T]: of each token for each key."""
+        c, t = self.config, x.shape[0]
         heads, rope = c["index_n_heads"], c["qk_rope_head_dim"]
         q = self.linear(prefix + ".wq_b", q_a).reshape(t, heads, BLOCK)
         k = self.linear(prefix + ".wk", x)
@@ -187,17 +200,14 @@ class Reference:
         place = slice(BLOCK - rope, None) if self.is_wrong("indexer_rope_last") else slice(0, rope)
         q[..., place], k[..., place] = rotate(q[..., place], self.freq, half_split), rotate(k[..., place], self.freq, half_split)
         w = self.linear(prefix + ".weights_proj", x)
+        w = bf16(w) if self.is_wrong("weights_bf16") else w
         if self.quantised:
             turn = np.eye(BLOCK) if self.is_wrong("no_hadamard") else hadamard(BLOCK)
-            q, k = (through_e4m3(bf16(bf16(part) @ turn), True) for part in (q, k))
+            q, k = (through_e4m3(bf16(bf16(part) @ turn), not self.is_wrong("indexer_float32_scales")) for part in (q, k))
         products = np.einsum("thd,sd->ths", q, k)
         products = products if self.is_wrong("no_relu") else np.maximum(products, 0)
         scores = np.einsum("ths,th->ts", products, w * heads ** -0.5 * BLOCK ** -0.5)
-        scores = -scores if self.is_wrong("topk_smallest") else scores
-        seen = np.zeros((t, t), bool)
-        for row in range(t):  # score descending, index ascending
-            seen[row, np.argsort(-scores[row, :row + 1], kind="stable")[:c["index_topk"]]] = True
-        return seen
+        return -scores if self.is_wrong("topk_smallest") else scores
 
     def attention(self, layer, prefix, x):
         c, t = self.config, x.shape[0]
