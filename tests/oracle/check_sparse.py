@@ -9,10 +9,10 @@ reference as the reference without quantisation is, or nearer, and much nearer t
 moves it enough to be told. (Of a model with e4m3 activations no nearer: a sum that differs in its last bits moves some activation over an
 edge of e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models.
 
-The lists of the indexer, which a trace holds, are compared token by token and layer by layer: what the reference makes of the very rows that
-our indexer read, and of the codes that it made of them. No key may be in a list whose score is lower than that of one that is not, by more
-than what rounding can do (CLOSE, in standard deviations of the token's scores): where the scores at the border are farther apart, the sets
-must be equal. Here too each error must show. Needs numpy. Exit status 1 when anything is missed.
+The lists of the indexer, which a trace holds, are compared token by token and layer by layer: what the reference makes of the very rows
+that our indexer read, and of the codes that it made of them. No key may be in a list whose score is lower than that of one that is not,
+by more than what rounding can do (CLOSE, in standard deviations of the token's scores): where the scores at the border are farther
+apart, the sets must be equal. Here too each error must show. Needs numpy. Exit status 1 when anything is missed.
 """
 import argparse
 import json
