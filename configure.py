@@ -182,7 +182,13 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
                           "LISTS": lists} for rank, rope, rows, form, lists in (
                               (512, 64, 16, 1, 0), (512, 64, 16, 1, 1), (512, 64, 16, 0, 1), (256, 64, 8, 2, 0), (512, 64, 32, 1, 1))]
 EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][number], "KV_FORMAT": form, "LISTS": lists}
-                         for number, form, lists in ((3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0), (11, 1, 0))]
+                         for number, form, lists in (
+                             (3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0), (11, 1, 0), # pairs of blocks and, from 4 on, few heads
+                             (4, 0, 1), (0, 0, 1), (0, 2, 1), (0, 2, 0), (9, 0, 1), (1, 0, 1), (2, 1, 1), (3, 2, 1), (10, 2, 1), (2, 2, 1),
+                             (11, 0, 1))]
+EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows, "KV_FORMAT": form,
+                          "LISTS": lists} for rank, rope, rows, form, lists in (
+                              (256, 32, 16, 2, 1), (256, 32, 32, 2, 0), (512, 32, 8, 1, 1), (512, 64, 16, 2, 1))]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.

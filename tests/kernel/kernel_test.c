@@ -73,6 +73,17 @@ step_in *kernel_test_step(kernel_test *test, u32 tokens, u32 logits, u32 tiles) 
   return step;
 }
 
+kernel_places kernel_test_places(kernel_test *test, u32 tokens, u32 seqs, u32 stride, u32 pages) {
+  kernel_places p = {.position = kernel_test_input(test, (tokens + 2) * 4), .seq = kernel_test_input(test, (tokens + 2) * 4)};
+  p.block_table = kernel_test_input(test, seqs * stride * 4);
+  for (u32 i = 0; i < seqs * stride; i++) p.block_table[i] = (i * 5 + 3) % pages;
+  for (u32 t = 0; t < tokens; t++) {
+    p.seq[t] = t % seqs;
+    p.position[t] = 60 + t / seqs + 17 * p.seq[t];
+  }
+  return p;
+}
+
 void kernel_test_keep(kernel_test *test, const void *part, size_t bytes) {
   memset(test->class + ((const u8 *)part - test->image), FIXED, bytes);
 }

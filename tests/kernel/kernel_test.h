@@ -41,6 +41,10 @@ void *kernel_test_output(kernel_test *test, size_t bytes);  /* may change; part 
 void *kernel_test_scratch(kernel_test *test, size_t bytes); /* may change, means nothing      */
 step_in *kernel_test_step(kernel_test *test, u32 tokens, u32 logits, u32 tiles);
 
+/* Consecutive positions of sequences in turn, across page edges; pages of a table with so many a sequence. Room for two tokens more. */
+typedef struct kernel_places { u32 *position, *seq, *block_table; } kernel_places;
+kernel_places kernel_test_places(kernel_test *test, u32 tokens, u32 seqs, u32 stride, u32 pages);
+
 /* Part of an output that must not change after all: padding rows, gaps between rows. */
 void kernel_test_keep(kernel_test *test, const void *part, size_t bytes);
 

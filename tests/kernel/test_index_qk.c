@@ -144,20 +144,6 @@ static void fill(cases *c, f32 *out, size_t count, u32 kind) {
   }
 }
 
-/* Consecutive positions of sequences in turn, across page edges. */
-static void take_places(kernel_test *test, index_qk_args *a, u32 tokens) {
-  u32 *position = kernel_test_input(test, (tokens + 2) * 4), *seq = kernel_test_input(test, (tokens + 2) * 4);
-  u32 *pages = kernel_test_input(test, SEQS * STRIDE * 4);
-  for (u32 i = 0; i < SEQS * STRIDE; i++) pages[i] = (i * 5 + 3) % PAGES;
-  for (u32 t = 0; t < tokens; t++) {
-    seq[t] = t % SEQS;
-    position[t] = 60 + t / SEQS + 17 * seq[t];
-  }
-  a->position = position;
-  a->seq = seq;
-  a->block_table = pages;
-}
-
 static void take_results(kernel_test *test, index_qk_args *a, u32 tokens) {
   const size_t query = (size_t)a->heads * INDEX_DIM;
   a->q_codes = kernel_test_output(test, (tokens + 2) * query);
@@ -200,7 +186,10 @@ static void index_case(kernel_test *test, const shape *s) {
   kernel_test_floats(&c, gain, INDEX_DIM, 2);
   kernel_test_floats(&c, bias, INDEX_DIM, 1);
   a.q = q, a.k = k, a.w = w, a.cos_sin = cos_sin, a.gain = gain, a.bias = bias;
-  take_places(test, &a, s->tokens);
+  const kernel_places places = kernel_test_places(test, s->tokens, SEQS, STRIDE, PAGES);
+  a.position = places.position;
+  a.seq = places.seq;
+  a.block_table = places.block_table;
   take_results(test, &a, s->tokens);
   const u32 blocks = (u32)div_up(s->tokens * (s->heads + 1), INDEX_QK_ROWS);
   kernel_variant variants[] = {{.grid = {blocks, 1, 1}, .threads = 128}, {.grid = {blocks + 3, 1, 1}, .threads = 128}};

@@ -109,20 +109,6 @@ static void check_row(const qkv_rope_args *a, u32 t, bool special) {
   if (a->kv_format == KV_BF16) check_rotation(a, from, (bf16 *)row_of(a, t) + a->kv_lora_rank, a->position[t], 1);
 }
 
-/* Consecutive positions of sequences in turn, across page edges. */
-static void take_places(kernel_test *test, qkv_rope_args *a, u32 tokens) {
-  u32 *position = kernel_test_input(test, (tokens + 2) * 4), *seq = kernel_test_input(test, (tokens + 2) * 4);
-  u32 *pages = kernel_test_input(test, SEQS * STRIDE * 4);
-  for (u32 i = 0; i < SEQS * STRIDE; i++) pages[i] = (i * 5 + 3) % PAGES;
-  for (u32 t = 0; t < tokens; t++) {
-    seq[t] = t % SEQS;
-    position[t] = 60 + t / SEQS + 17 * seq[t];
-  }
-  a->position = position;
-  a->seq = seq;
-  a->block_table = pages;
-}
-
 static void take_results(kernel_test *test, qkv_rope_args *a, u32 tokens) {
   u32 width = a->kv_lora_rank + a->rope_dim, nope = a->heads * a->nope_dim;
   a->q_nope = kernel_test_output(test, (size_t)(tokens + 2) * nope * 2);
@@ -195,7 +181,10 @@ static void rope_case(kernel_test *test, const shape *s) {
   a.q_scale = q_scale;
   a.weight = weight;
   a.w_uk = w_uk;
-  take_places(test, &a, s->tokens);
+  const kernel_places places = kernel_test_places(test, s->tokens, SEQS, STRIDE, PAGES);
+  a.position = places.position;
+  a.seq = places.seq;
+  a.block_table = places.block_table;
   take_results(test, &a, s->tokens);
   kernel_variant variants[] = {{.grid = {s->tokens, 1 + (u32)div_up(s->heads, 8), 1}, .threads = 256},
                                {.grid = {s->tokens + 2, 1, 1}, .threads = 256}, {.grid = {s->tokens, 2, 1}, .threads = 256}};

@@ -8,63 +8,11 @@
 #include "planner/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
-#include "planner_fixture.h"
+#include "plan_edit.h"
 
 #define TINY "tests/data/configs/tiny.json"
 
-typedef struct editable { /* a plan's tables, to be damaged */
-  fixture_bytes file;
-  plan_header *h;
-  plan_region *regions;
-  plan_tensor *tensors;
-  plan_buffer *buffers;
-  plan_spec *specs;
-  plan_kernel *kernels;
-  plan_op *ops;
-  plan_fixup *fixups;
-} editable;
-
-static editable open_plan(const char *deploy) {
-  editable e = {.file = fixture_plan(TINY, deploy, NULL)};
-  char *bytes = e.file.bytes;
-  e.h = (void *)bytes;
-  e.regions = (void *)(bytes + e.h->regions.offset);
-  e.tensors = (void *)(bytes + e.h->tensors.offset);
-  e.buffers = (void *)(bytes + e.h->buffers.offset);
-  e.specs = (void *)(bytes + e.h->specs.offset);
-  e.kernels = (void *)(bytes + e.h->kernels.offset);
-  e.ops = (void *)(bytes + e.h->ops.offset);
-  e.fixups = (void *)(bytes + e.h->fixups.offset);
-  return e;
-}
-
-static editable open_editable(void) { return open_plan("max-num-batched-tokens: 512\nmax-model-len: 1024"); }
-
-static const char *text(const editable *e, uint32_t string) { return e->file.bytes + e->h->strings.offset + string; }
-
-/* The first op of that name. */
-static plan_op *find_op(const editable *e, const char *name) {
-  for (uint32_t i = 0; i < e->h->ops.count; i++)
-    if (strcmp(text(e, e->ops[i].name), name) == 0) return &e->ops[i];
-  fail_msg("no op %s", name);
-  return NULL;
-}
-
-static plan_buffer *find_buffer(const editable *e, const char *name) {
-  for (uint32_t i = 0; i < e->h->buffers.count; i++)
-    if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
-  fail_msg("no buffer %s", name);
-  return NULL;
-}
-
-static plan_fixup *find_fixup(const editable *e, const plan_op *op, size_t field) {
-  for (uint32_t i = 0; i < op->fixup_count; i++)
-    if (e->fixups[op->first_fixup + i].args_offset == field) return &e->fixups[op->first_fixup + i];
-  fail_msg("no pointer at %zu", field);
-  return NULL;
-}
-
-static void *args_of(const editable *e, const plan_op *op) { return e->file.bytes + e->h->args.offset + op->args_offset; }
+static editable open_editable(void) { return edit_plan(TINY, "max-num-batched-tokens: 512\nmax-model-len: 1024"); }
 
 /* === Faults ============================================================================================================= */
 
@@ -416,7 +364,7 @@ static const struct {
 static void every_fault_of_fast_prefill_is_caught(void **state) {
   (void)state;
   for (size_t i = 0; i < ARRAY_LEN(FAST_FAULTS); i++) {
-    editable e = open_plan("max-num-batched-tokens: 512\nmax-model-len: 1024\nparity: fast-prefill\n");
+    editable e = edit_plan(TINY, "max-num-batched-tokens: 512\nmax-model-len: 1024\nparity: fast-prefill\n");
     assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
     FAST_FAULTS[i].plant(&e);
     fail_clear();

@@ -9,53 +9,10 @@
 #include "planner/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
-#include "planner_fixture.h"
+#include "plan_edit.h"
 
 #define SMALL "tests/oracle/small-glm52-fp8.json" /* layers 0 and 2 have an indexer */
 #define DEPLOY "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\n"
-
-typedef struct editable { /* a plan's tables, to be damaged */
-  fixture_bytes file;
-  plan_header *h;
-  plan_buffer *buffers;
-  plan_op *ops;
-  plan_fixup *fixups;
-} editable;
-
-static editable open_plan(const char *config, const char *deploy) {
-  editable e = {.file = fixture_plan(config, deploy, NULL)};
-  e.h = (void *)e.file.bytes;
-  e.buffers = (void *)(e.file.bytes + e.h->buffers.offset);
-  e.ops = (void *)(e.file.bytes + e.h->ops.offset);
-  e.fixups = (void *)(e.file.bytes + e.h->fixups.offset);
-  return e;
-}
-
-static const char *text(const editable *e, uint32_t string) { return e->file.bytes + e->h->strings.offset + string; }
-static void *args_of(const editable *e, const plan_op *op) { return e->file.bytes + e->h->args.offset + op->args_offset; }
-
-/* The nth op of that name. */
-static plan_op *find_nth(const editable *e, const char *name, uint32_t nth) {
-  for (uint32_t i = 0; i < e->h->ops.count; i++)
-    if (strcmp(text(e, e->ops[i].name), name) == 0 && nth-- == 0) return &e->ops[i];
-  fail_msg("no op %s", name);
-  return NULL;
-}
-static plan_op *find_op(const editable *e, const char *name) { return find_nth(e, name, 0); }
-
-static plan_buffer *find_buffer(const editable *e, const char *name) {
-  for (uint32_t i = 0; i < e->h->buffers.count; i++)
-    if (strcmp(text(e, e->buffers[i].name), name) == 0) return &e->buffers[i];
-  fail_msg("no buffer %s", name);
-  return NULL;
-}
-
-static plan_fixup *find_fixup(const editable *e, const plan_op *op, size_t field) {
-  for (uint32_t i = 0; i < op->fixup_count; i++)
-    if (e->fixups[op->first_fixup + i].args_offset == field) return &e->fixups[op->first_fixup + i];
-  fail_msg("no pointer at %zu", field);
-  return NULL;
-}
 
 /* === Faults ============================================================================================================= */
 
@@ -128,7 +85,7 @@ static void every_fault_is_caught(void **state) {
   uint32_t missed = 0;
   (void)state;
   for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
-    editable e = open_plan(SMALL, DEPLOY);
+    editable e = edit_plan(SMALL, DEPLOY);
     assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
     FAULTS[i].plant(&e);
     status result = check_plan(e.file.bytes, e.file.count);
@@ -147,7 +104,7 @@ static void every_fault_is_caught(void **state) {
 /* Every row of a step has its list once, and the scores fit what they may take. */
 static void long_scores_are_cut(void **state) {
   (void)state;
-  editable e = open_plan("tests/data/configs/deepseek-v3.2.json",
+  editable e = edit_plan("tests/data/configs/deepseek-v3.2.json",
                          "max-num-seqs: 8\nmax-num-batched-tokens: 8192\nmax-model-len: 163840\nkv-pages: 4000\n");
   uint32_t next = 0, pieces = 0;
   assert_true(find_buffer(&e, "layer 5 index_scores")->bytes <= UINT64_C(256) << 20);
@@ -165,7 +122,7 @@ static void long_scores_are_cut(void **state) {
 static void layers_that_share_have_no_ops(void **state) {
   static const uint32_t INDEXERS[] = {1, 0, 1, 0, 0};
   (void)state;
-  editable e = open_plan(SMALL, DEPLOY);
+  editable e = edit_plan(SMALL, DEPLOY);
   uint32_t found[5] = {0};
   for (uint32_t i = 0; i < e.h->ops.count; i++)
     if (e.ops[i].kernel == OP_index_qk) found[e.ops[i].layer]++;
