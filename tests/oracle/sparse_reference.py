@@ -16,7 +16,7 @@ BLOCK = 128
 WRONGS = ["indexer_rope_pairs", "indexer_rope_last", "indexer_rms_norm", "no_hadamard", "latent_kept", "own_indexer", "dense", "row_scales",
           "converted_all", "scale_of_batch", "no_relu", "topk_smallest"]
 WRONGS_OF_LISTS = ["indexer_rope_pairs", "indexer_rope_last", "indexer_rms_norm", "no_hadamard", "converted_all", "no_relu",
-                   "topk_smallest", "weights_bf16", "indexer_float32_scales"]
+                   "topk_smallest", "weights_bf16", "indexer_float32_scales", "scale_of_batch"]
 
 
 # === Number formats =========================================================================================================
