@@ -39,13 +39,37 @@ def from_e4m3(codes):
     return np.where(codes & 0x80, -size, size)
 
 
-def through_e4m3(x, power_of_two):
-    """What scaled e4m3 keeps of bf16 numbers: the last axis in blocks of 128."""
-    shape = x.shape
-    x = x.reshape(*shape[:-1], shape[-1] // BLOCK, BLOCK)
+def coded(x, power_of_two):
+    """Scaled e4m3 of bf16 numbers: the last axis in blocks of 128, and the scales."""
+    x = x.reshape(*x.shape[:-1], x.shape[-1] // BLOCK, BLOCK)
     scale = np.float32(np.maximum(np.abs(x).max(-1, keepdims=True), 1e-4)) / np.float32(448)
     scale = np.exp2(np.ceil(np.log2(scale.astype(np.float64)))) if power_of_two else scale.astype(np.float64)
-    return (e4m3(x / scale) * scale).reshape(shape)
+    return e4m3(np.float32(x / scale).astype(np.float64)), scale
+
+
+def through_e4m3(x, power_of_two):
+    """What scaled e4m3 keeps."""
+    codes, scale = coded(x, power_of_two)
+    return (codes * scale).reshape(x.shape)
+
+
+def exponent(x):
+    return np.floor(np.log2(np.maximum(np.abs(x), 2.0 ** -1000)))
+
+
+def cut_products(a, b):
+    """[T, N] from e4m3 numbers [T, 128] and [N, 128] as Hopper's tensor cores add products: 32 at a time, cut below the largest exponent
+    of them and of the sum so far, the new sum cut to 14 bits. NUMERICS.md, "H32"."""
+    total = np.zeros((a.shape[0], b.shape[0]))
+    of_a, of_b = (np.maximum(exponent(x), -6) for x in (a, b))
+    for k in range(0, BLOCK, 32):
+        products = a[:, None, k:k + 32] * b[None, :, k:k + 32]
+        largest = np.where(products != 0, of_a[:, None, k:k + 32] + of_b[None, :, k:k + 32], -1000).max(-1)
+        unit = np.exp2(np.maximum(largest, exponent(total)) - 13)
+        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(total / unit)) * unit
+        unit = np.exp2(exponent(total) - 13)
+        total = np.trunc(total / unit) * unit
+    return total
 
 
 # === Files ==================================================================================================================
@@ -131,7 +155,7 @@ class Reference:
         quantisation = self.config.get("quantization_config") or {}
         self.act_power_of_two = quantisation.get("scale_fmt") == "ue8m0"
         self.freq, self.scale_factor = rope_of(self.config)
-        self.cached = {}
+        self.cached, self.cut = {}, None  # cut: {} asks for sums that are cut as the hardware's
         self.lists = {}  # layer -> [T, T] bool: what each token sees
 
     def is_wrong(self, name):
@@ -159,7 +183,24 @@ class Reference:
         if is_e4m3 and self.is_wrong("scale_of_batch"):
             scale = np.abs(x).max() / 448
             return (e4m3(x / scale) * scale) @ matrix.T
+        if is_e4m3 and self.cut is not None and not self.is_wrong("row_scales"):
+            return self.cut_linear(name, x)
         return (through_e4m3(x, self.act_power_of_two) if is_e4m3 else x) @ matrix.T
+
+    def cut_linear(self, name, x):
+        """As the tensor cores add; what has been asked for before, of the same x, is in `cut`."""
+        if name not in self.cut:
+            codes, scale = coded(x, self.act_power_of_two)
+            weights = self.weights.get(name + ".weight")
+            weight_scale = np.repeat(self.weights.get(name + ".weight_scale_inv"), BLOCK, 0)[:len(weights)]
+            y = np.zeros((len(x), len(weights)))
+            for first in range(0, len(weights), 256):
+                rows = slice(first, first + 256)
+                for k in range(codes.shape[1]):
+                    sums = cut_products(codes[:, k], weights[rows, k * BLOCK:(k + 1) * BLOCK])
+                    y[:, rows] = np.float32(y[:, rows] + sums * np.float32(scale[:, k] * weight_scale[rows, k]))
+            self.cut[name] = y
+        return self.cut[name].copy()
 
     def kept(self, x):
         """Numbers that lie in memory as bf16."""
