@@ -99,7 +99,7 @@ def scores_of_codes(values, layer):
     """[T, T] from the indexer's codes, scales and weights: exact sums where ours are cut."""
     q, k, k_scale, w = (values["layer %d index_qk %s" % (layer, name)] for name in ("q", "k", "k_scale", "w"))
     q, k = (from_e4m3(x.view(np.uint8).astype(np.int64)).reshape(len(x), -1, BLOCK) for x in (q, k))
-    products = np.maximum(np.einsum("thd,sd->ths", q, k[:, 0]), 0)
+    products = np.maximum(q @ k[:, 0].T, 0)
     return np.einsum("ths,th->ts", products, w.astype(np.float64)) * k_scale[:, 0]
 
 

@@ -54,7 +54,7 @@ def through_e4m3(x, power_of_two):
 
 
 def exponent(x):
-    return np.floor(np.log2(np.maximum(np.abs(x), 2.0 ** -1000)))
+    return np.where(x != 0, np.frexp(x)[1] - 1, -1000)
 
 
 def cut_products(a, b):
@@ -65,10 +65,10 @@ def cut_products(a, b):
     for k in range(0, BLOCK, 32):
         products = a[:, None, k:k + 32] * b[None, :, k:k + 32]
         largest = np.where(products != 0, of_a[:, None, k:k + 32] + of_b[None, :, k:k + 32], -1000).max(-1)
-        unit = np.exp2(np.maximum(largest, exponent(total)) - 13)
-        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(total / unit)) * unit
-        unit = np.exp2(exponent(total) - 13)
-        total = np.trunc(total / unit) * unit
+        per = np.exp2(13.0 - np.maximum(largest, exponent(total)))
+        total = (np.trunc(products * per[..., None]).sum(-1) + np.trunc(total * per)) / per
+        per = np.exp2(13.0 - exponent(total))
+        total = np.trunc(total * per) / per
     return total
 
 
@@ -245,7 +245,7 @@ class Reference:
         if self.quantised:
             turn = np.eye(BLOCK) if self.is_wrong("no_hadamard") else hadamard(BLOCK)
             q, k = (through_e4m3(bf16(bf16(part) @ turn), not self.is_wrong("indexer_float32_scales")) for part in (q, k))
-        products = np.einsum("thd,sd->ths", q, k)
+        products = q @ k.T
         products = products if self.is_wrong("no_relu") else np.maximum(products, 0)
         scores = np.einsum("ths,th->ts", products, w * heads ** -0.5 * BLOCK ** -0.5)
         return -scores if self.is_wrong("topk_smallest") else scores
