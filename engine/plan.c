@@ -44,6 +44,7 @@ enum {
   POINTERS_index_qk = offsetof(index_qk_args, q_stride) / 8,
   POINTERS_index_score = offsetof(index_score_args, heads) / 8,
   POINTERS_index_topk = offsetof(index_topk_args, topk) / 8,
+  POINTERS_kv_widen = offsetof(kv_widen_args, kv_lora_rank) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -71,6 +72,7 @@ enum {
   OPTIONAL_index_qk = 0,
   OPTIONAL_index_score = 0,
   OPTIONAL_index_topk = 0,
+  OPTIONAL_kv_widen = POINTER_BIT(kv_widen_args, kv_scale),
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},

@@ -315,7 +315,7 @@ static status add_op(maker *m) {
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_mla_prefill: return add_mla_prefill(m, args);
-    case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */
+    case KERNEL_mla_expand: case KERNEL_kv_widen: break; /* rows of contexts, not of the step's tokens */
     case KERNEL_fp8_gemm: return add_fp8_gemm(m, args);
     case KERNEL_fp8_moe_gemm: return add_fp8_moe_gemm(m, args);
     case KERNEL_act_quant: break; /* what follows from the rows before it alone */

@@ -373,6 +373,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
       if (scaled_moe->n % 8 || scaled_moe->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
       return (wanted_grid){1, 1, 1, true};
     case OP_act_quant: /* blocks share the work, however many */
+    case OP_kv_widen:
     case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
     case OP_attn_cut: /* blocks along x share the work of these */
     case OP_index_score:

@@ -360,6 +360,16 @@ static void describe_index_topk(writer *w, const index_topk_args *a) {
   table(w, FIELD(index_topk, lists), true, TYPE_LISTS, rows, a->topk, a->topk)->first_row = a->row_first;
 }
 
+static void describe_kv_widen(writer *w, const kv_widen_args *a) {
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  describe_contexts(w, FIELD(kv_widen, contexts));
+  kv_pages(w, FIELD(kv_widen, kv), false, a->kv_format, a->kv_lora_rank, a->rope_dim);
+  weight(w, FIELD(kv_widen, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
+  describe_block_table(w, FIELD(kv_widen, block_table), a->block_table_stride);
+  table(w, FIELD(kv_widen, y), true, TYPE_BF16, times(a->pages_max, PAGE_TOKENS), columns, columns);
+  table(w, FIELD(kv_widen, table), true, TYPE_PAGE_TABLE, a->pages_max, 1, 1);
+}
+
 uint64_t check_access_extent(const check_access *a) {
   if (a->rows == 0 || a->batches == 0) return 0;
   uint64_t last = plus(times(plus(a->first_row, a->rows - 1), a->row_stride), times(a->batches - 1, a->batch_stride));
@@ -394,6 +404,7 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_fp8_moe_gemm: describe_fp8_moe_gemm(&w, args); break;
     case OP_index_qk: describe_index_qk(&w, args); break;
     case OP_index_topk: describe_index_topk(&w, args); break;
+    case OP_kv_widen: describe_kv_widen(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;

@@ -294,6 +294,16 @@ static status check_index_score(const reader *r, const index_score_args *a) {
 
 static status check_index_topk(const reader *r, const index_topk_args *a) { return check_score_rows(r, a->topk, a->stride, a->row_count); }
 
+static status check_kv_widen(const reader *r, const kv_widen_args *a) {
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(rope_dim, r->m->rope_dim);
+  TRY(same(r, "kv_lora_rank or rope_dim % 8", (a->kv_lora_rank | a->rope_dim) % 8, 0)); /* taken eight columns at a time */
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(kv_format, r->q->kv_format);
+  SAME(pages_max, r->l->expand_pages);
+  return OK;
+}
+
 static status check_adjust(const reader *r, const adjust_args *a) {
   SAME(vocab, r->m->vocab);
   SAME(block_table_stride, r->l->pages_per_seq);
@@ -332,6 +342,7 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_index_qk: return check_index_qk(&r, args);
     case OP_index_score: return check_index_score(&r, args);
     case OP_index_topk: return check_index_topk(&r, args);
+    case OP_kv_widen: return check_kv_widen(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);

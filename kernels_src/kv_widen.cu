@@ -1,0 +1,87 @@
+/* kv_widen.cu - KV rows of the contexts that a step's prompt tokens see, as bf16 numbers in a workspace. NUMERICS.md, `kv_widen`.
+ *
+ * So that an attention of many heads, where every query would make bf16 numbers of its rows anew, reads rows that are made once a step.
+ * Page i of the workspace is page number i of all contexts; `table`, which names each page by its own number, is their block table. A share
+ * is 16 rows: a thread takes nine pieces of eight columns and asks for all of them before it makes numbers of the first.
+ * Grid: any number of blocks, which share all rows' work. Moves KV_ROW_BYTES in and 2 * (rank + rope) bytes out a row: 656 and 1152 of
+ * KV_FP8_DS_MLA. Bound: these bytes at 4.3 TB/s (8,192 rows 3.5 us, 65,536 rows 28 us), for few rows the launch and three round trips. */
+#include "spec.cuh"
+#include "contexts.h"
+#include "kv_codes.cuh"
+
+#define PIECE 8u        /* columns */
+#define SHARE_ROWS 16u
+#define SHARES (PAGE_TOKENS / SHARE_ROWS) /* of a page */
+#define AT_ONCE 9u      /* pieces of a thread */
+
+typedef struct row_shape {
+  u32 columns, coded; /* of these the first ones are codes, the others bf16 numbers */
+  u32 bytes, scales_at, rope_at;
+  bool has_scales;    /* for every SCALE_COLUMNS; else the layer has one */
+} row_shape;
+
+NUM row_shape shape_of(const kv_widen_args &a) {
+  const u32 columns = a.kv_lora_rank + a.rope_dim;
+  const bool has_scales = a.kv_format == KV_FP8_DS_MLA;
+  return {columns, has_scales ? a.kv_lora_rank : columns, KV_ROW_BYTES(a.kv_format, a.kv_lora_rank, a.rope_dim), a.kv_lora_rank,
+          a.kv_lora_rank + a.kv_lora_rank / SCALE_COLUMNS * 4u, has_scales};
+}
+
+typedef struct piece { /* as it lies in memory */
+  uint4 v;
+  f32 scale; /* of codes, which are in x and y */
+} piece;
+
+NUM piece take_piece(const row_shape &s, const u8 *row, u32 column, f32 layer_scale) {
+  piece p = {make_uint4(0, 0, 0, 0), layer_scale};
+  if (column >= s.coded) {
+    p.v = *(const uint4 *)(row + s.rope_at + (column - s.coded) * 2u);
+    return p;
+  }
+  const uint2 codes = *(const uint2 *)(row + column);
+  p.v.x = codes.x;
+  p.v.y = codes.y;
+  if (s.has_scales) p.scale = *(const f32 *)(row + s.scales_at + column / SCALE_COLUMNS * 4u);
+  return p;
+}
+
+/* Rows `first` on of a page; those from `live` on are zeros. */
+NUM void widen_share(const row_shape &s, const u8 *from, bf16 *to, u32 first, u32 live, f32 layer_scale) {
+  const u32 row_pieces = s.columns / PIECE, pieces = SHARE_ROWS * row_pieces;
+#pragma unroll 1
+  for (u32 at = threadIdx.x; at < pieces; at += SPEC_THREADS * AT_ONCE) {
+    piece p[AT_ONCE];
+    u32 column[AT_ONCE];
+#pragma unroll
+    for (u32 i = 0; i < AT_ONCE; i++) {
+      const u32 nth = at + i * SPEC_THREADS, in_share = nth / row_pieces, row = first + in_share;
+      column[i] = (nth - in_share * row_pieces) * PIECE;
+      p[i] = {make_uint4(0, 0, 0, 0), 0.0f};
+      if (nth < pieces && row < live) p[i] = take_piece(s, from + (u64)row * s.bytes, column[i], layer_scale);
+    }
+#pragma unroll
+    for (u32 i = 0; i < AT_ONCE; i++) {
+      const u32 nth = at + i * SPEC_THREADS;
+      const uint4 wide = column[i] < s.coded ? kv_codes_widen(make_uint2(p[i].v.x, p[i].v.y), p[i].scale) : p[i].v;
+      if (nth < pieces) *(uint4 *)(to + (u64)first * s.columns + (u64)nth * PIECE) = wide;
+    }
+  }
+}
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 7) void kv_widen(const __grid_constant__ kv_widen_args a) {
+  ptx_grid_next();
+  const u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), blocks = gridDim.x * gridDim.y * gridDim.z;
+  const u32 count = a.step->seq_count, pages = contexts_pages_in(a.contexts, count, 0, a.pages_max);
+  const row_shape s = shape_of(a);
+  const f32 layer_scale = s.has_scales ? 0.0f : *a.kv_scale;
+  ptx_grid_wait();
+#pragma unroll 1
+  for (u32 share = block; share < pages * SHARES; share += blocks) {
+    const u32 page = share / SHARES, first = share % SHARES * SHARE_ROWS;
+    const step_context c = contexts_find(a.contexts, count, page);
+    const u32 number = a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
+    const u32 live = c.tokens - (page - c.first) * PAGE_TOKENS;
+    if (first == 0 && threadIdx.x == 0) a.table[page] = page;
+    widen_share(s, a.kv + (u64)number * PAGE_TOKENS * s.bytes, a.y + (u64)page * PAGE_TOKENS * s.columns, first, live, layer_scale);
+  }
+}
