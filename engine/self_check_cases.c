@@ -498,8 +498,8 @@ void self_check_cases_mla_expand(self_check_image *image) {
   LAUNCH(image, a, N, 1, 1); /* fewer blocks than tiles */
 }
 
-/* Form 0: rows of 512 + 64 with scales of their own, of any kind. 1: powers of two. 2: rows of 256 + 32, the layer's scale. Codes are all but
- * NaN. */
+/* Form 0: rows of 512 + 64 with scales of their own, of any kind. 1: powers of two. 2: rows of 256 + 32, the layer's scale. No
+ * code is NaN. */
 void self_check_cases_kv_widen(self_check_image *image) {
   enum { PAGES_MAX = 6 };
   const u32 rank = image->form < 2 ? 512 : 256, rope = image->form < 2 ? 64 : 32, format = image->form < 2 ? KV_FP8_DS_MLA : KV_FP8;
