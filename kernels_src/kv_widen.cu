@@ -17,6 +17,7 @@
 typedef struct row_shape {
   u32 columns, coded; /* of these the first ones are codes, the others bf16 numbers */
   u32 bytes, scales_at, rope_at;
+  u32 step_rows, step_columns; /* between the pieces of a thread */
   bool has_scales;    /* for every SCALE_COLUMNS; else the layer has one */
 } row_shape;
 
@@ -24,7 +25,7 @@ NUM row_shape shape_of(const kv_widen_args &a) {
   const u32 columns = a.kv_lora_rank + a.rope_dim;
   const bool has_scales = a.kv_format == KV_FP8_DS_MLA;
   return {columns, has_scales ? a.kv_lora_rank : columns, KV_ROW_BYTES(a.kv_format, a.kv_lora_rank, a.rope_dim), a.kv_lora_rank,
-          a.kv_lora_rank + a.kv_lora_rank / SCALE_COLUMNS * 4u, has_scales};
+          a.kv_lora_rank + a.kv_lora_rank / SCALE_COLUMNS * 4u, SPEC_THREADS * PIECE / columns, SPEC_THREADS * PIECE % columns, has_scales};
 }
 
 typedef struct piece { /* as it lies in memory */
@@ -45,43 +46,56 @@ NUM piece take_piece(const row_shape &s, const u8 *row, u32 column, f32 layer_sc
   return p;
 }
 
-/* Rows `first` on of a page; those from `live` on are zeros. */
-NUM void widen_share(const row_shape &s, const u8 *from, bf16 *to, u32 first, u32 live, f32 layer_scale) {
-  const u32 row_pieces = s.columns / PIECE, pieces = SHARE_ROWS * row_pieces;
+typedef struct cursor { /* of a thread in a share: its pieces are SPEC_THREADS apart */
+  u32 row, column;
+} cursor;
+
+NUM void advance(const row_shape &s, cursor &c) {
+  const u32 column = c.column + s.step_columns;
+  const bool wraps = column >= s.columns;
+  c.row += s.step_rows + (wraps ? 1u : 0u);
+  c.column = column - (wraps ? s.columns : 0u);
+}
+
+/* SHARE_ROWS rows; those from `live` on are zeros. */
+NUM void widen_share(const row_shape &s, cursor c, const u8 *from, bf16 *to, u32 live, f32 layer_scale) {
 #pragma unroll 1
-  for (u32 at = threadIdx.x; at < pieces; at += SPEC_THREADS * AT_ONCE) {
+  while (c.row < SHARE_ROWS) {
     piece p[AT_ONCE];
-    u32 column[AT_ONCE];
+    cursor next = c;
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
-      const u32 nth = at + i * SPEC_THREADS, in_share = nth / row_pieces, row = first + in_share;
-      column[i] = (nth - in_share * row_pieces) * PIECE;
       p[i] = {make_uint4(0, 0, 0, 0), 0.0f};
-      if (nth < pieces && row < live) p[i] = take_piece(s, from + (u64)row * s.bytes, column[i], layer_scale);
+      if (next.row < live) p[i] = take_piece(s, from + (u64)next.row * s.bytes, next.column, layer_scale);
+      advance(s, next);
     }
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
-      const u32 nth = at + i * SPEC_THREADS;
-      const uint4 wide = column[i] < s.coded ? kv_codes_widen(make_uint2(p[i].v.x, p[i].v.y), p[i].scale) : p[i].v;
-      if (nth < pieces) *(uint4 *)(to + (u64)first * s.columns + (u64)nth * PIECE) = wide;
+      const uint4 wide = c.column < s.coded ? kv_codes_widen(make_uint2(p[i].v.x, p[i].v.y), p[i].scale) : p[i].v;
+      if (c.row < SHARE_ROWS) *(uint4 *)(to + c.row * s.columns + c.column) = wide;
+      advance(s, c);
     }
   }
 }
 
-extern "C" __global__ __launch_bounds__(SPEC_THREADS, 7) void kv_widen(const __grid_constant__ kv_widen_args a) {
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 6) void kv_widen(const __grid_constant__ kv_widen_args a) {
   ptx_grid_next();
   const u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), blocks = gridDim.x * gridDim.y * gridDim.z;
-  const u32 count = a.step->seq_count, pages = contexts_pages_in(a.contexts, count, 0, a.pages_max);
+  const u32 count = a.step->seq_count, shares = contexts_pages_in(a.contexts, count, 0, a.pages_max) * SHARES;
   const row_shape s = shape_of(a);
   const f32 layer_scale = s.has_scales ? 0.0f : *a.kv_scale;
-  ptx_grid_wait();
+  const cursor begin = {threadIdx.x * PIECE / s.columns, threadIdx.x * PIECE % s.columns};
 #pragma unroll 1
-  for (u32 share = block; share < pages * SHARES; share += blocks) {
+  for (u32 share = block; share < shares; share += blocks) {
     const u32 page = share / SHARES, first = share % SHARES * SHARE_ROWS;
     const step_context c = contexts_find(a.contexts, count, page);
     const u32 number = a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
-    const u32 live = c.tokens - (page - c.first) * PAGE_TOKENS;
+    const u32 end = c.tokens - (page - c.first) * PAGE_TOKENS, left = end > first ? end - first : 0u;
+    ptx_settle(number + left); /* of the step's inputs: they are there before the rows are */
+    ptx_grid_wait();
     if (first == 0 && threadIdx.x == 0) a.table[page] = page;
-    widen_share(s, a.kv + (u64)number * PAGE_TOKENS * s.bytes, a.y + (u64)page * PAGE_TOKENS * s.columns, first, live, layer_scale);
+    widen_share(s, begin, a.kv + ((u64)number * PAGE_TOKENS + first) * s.bytes, a.y + ((u64)page * PAGE_TOKENS + first) * s.columns,
+                left < SHARE_ROWS ? left : SHARE_ROWS, layer_scale);
   }
+  ptx_grid_wait(); /* without work as well: what ends early would let the next kernel pass the one before */
 }

@@ -32,6 +32,7 @@ typedef struct check_access {
 typedef struct check_rows { /* a step, as the launch sees it */
   uint32_t tokens, logits;
   uint32_t blocks; /* grid extent of the op in x */
+  bool is_prompt;  /* the op is of prompts' rows */
 } check_rows;
 
 /* Describes every pointer of the op but `step`. args: the op's bytes, args_bytes long. Returns how many accesses; 0: the kernel is not
