@@ -98,7 +98,7 @@ mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
-schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree
+schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree widen
 """.split(),
 }
 
@@ -436,6 +436,7 @@ TEST_WRAPS = {
     "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
     "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
+    "test_widen": ["cpu_kv_widen", "verbatim_open"],
     "test_trace": ["cpu_gemm", "cpu_moe_gemm"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
     "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],

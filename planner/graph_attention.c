@@ -178,8 +178,8 @@ static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) 
   return call.rows_min;
 }
 
-/* For requests whose tiles read a context's rows often enough: these as bf16 numbers, once, in a workspace of all layers, and the same
- * attention of them. */
+/* For requests whose tiles read a context's rows often enough: these as bf16 numbers, once, in a workspace, and the same attention of
+ * them. */
 static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
   const plan_model *m = g->m;
   const uint32_t pages = g->l->expand_pages;

@@ -69,7 +69,8 @@ static status resolve_widening(const sources *s, plan_limits *l) {
   if (!is_narrow && is_given)
     return FAIL(ERR_FORMAT, "deployment: expand-tokens is of parity fast-prefill, or of a KV cache of another format than bf16; hint: "
                 "parity: fast-prefill");
-  uint32_t tokens = max_u32(l->max_len, WIDEN_TOKENS_DEFAULT);
+  const uint64_t useful = min_u64((uint64_t)l->max_seqs * l->max_len, WIDEN_TOKENS_DEFAULT);
+  uint32_t tokens = max_u32(l->max_len, (uint32_t)useful);
   if (is_given) tokens = s->deploy.expand_tokens;
   if (is_narrow && (is_given || s->model.plan.heads > NARROW_HEADS_MAX)) l->expand_pages = (uint32_t)div_up(tokens, PAGE_TOKENS);
   return OK;
