@@ -9,7 +9,7 @@
 
 /* Picoseconds of an H200, as measured there: a KV row that is widened once for a step; and what a row costs each group of 64 heads of a
  * tile more that reads it in another format than bf16. */
-#define PLAN_WIDEN_PS 670u
+#define PLAN_WIDEN_PS 550u
 #define PLAN_NARROW_PS 280u
 
 static inline int plan_has_widening(const plan_limits *limits) { return limits->parity == PARITY_STRICT && limits->expand_pages > 0; }
