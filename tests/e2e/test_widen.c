@@ -9,8 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "e2e.h"
 #include "engine/base.h"
 #include "engine/cpu/cpu.h"
@@ -20,6 +22,7 @@
 #else
 #define REQUESTS 10u
 #endif
+#define REQUESTS_OF_HEADS 4u
 #define PROMPT_MAX 180u
 #define LONG 1u /* the request with a prompt of LONG_TOKENS */
 #define LONG_TOKENS 330u
@@ -127,10 +130,40 @@ static void check_all(const char *config_path, const char *formats, uint32_t con
   e2e_remove(&model);
 }
 
-static void sparse(void **state) { (void)state, check_all("tests/oracle/small-v32.json", MIXED, 4); }
-static void fp32_scales(void **state) { (void)state, check_all("tests/oracle/small-v32.json", MIXED "kv-cache-scales: float32\n", 4); }
+static void sparse(void **state) { (void)state, check_all("tests/oracle/small-v32.json", MIXED "kv-cache-scales: float32\n", 4); }
 static void shared_lists(void **state) { (void)state, check_all("tests/oracle/small-glm52-fp8.json", MIXED, 4); }
 static void dense(void **state) { (void)state, check_all("tests/oracle/small-v3-fp8.json", MIXED, 1); }
+
+/* Rows are widened by themselves, and the attention takes 64 rows at a time: lists, or all tokens. */
+static void check_heads(const char *config_path, uint32_t heads) {
+  char path[] = "/tmp/verbatim-widen-XXXXXX", few[E2E_PATH_MAX];
+  json_t *config = json_load_file(config_path, 0, NULL);
+  FILE *file = fdopen(mkstemp(path), "w");
+  assert_true(config && file);
+  json_object_set_new(config, "num_attention_heads", json_integer(heads));
+  json_object_set_new(config, "num_key_value_heads", json_integer(heads));
+  json_object_set_new(config, "num_hidden_layers", json_integer(2));
+  assert_int_equal(json_dumpf(config, file, 0), 0);
+  fclose(file);
+  json_decref(config);
+  e2e_make_model(&model, path, LIMITS MIXED);
+  unlink(path);
+  make_plan("few", LIMITS, MIXED, 64, few);
+  verbatim_config c = base_config();
+  digest many = e2e_run(&c, &requests, 0, REQUESTS_OF_HEADS);
+  const uint32_t widened = launches;
+  c.plan_path = few;
+  digest hardly = e2e_run(&c, &requests, 0, REQUESTS_OF_HEADS);
+  assert_memory_equal(many.bytes, hardly.bytes, DIGEST_BYTES);
+  if (e2e_device() == VERBATIM_DEVICE_CPU) assert_true(widened > launches);
+  e2e_remove(&model);
+}
+
+static void many_heads(void **state) {
+  (void)state;
+  check_heads("tests/oracle/small-v32.json", 72);
+  check_heads("tests/oracle/small-v3-fp8.json", 40);
+}
 
 /* === Faults ================================================================================================================= */
 
@@ -189,9 +222,9 @@ static void traces_are_equal_and_audits_pass(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sparse),
-                                     cmocka_unit_test(fp32_scales),
                                      cmocka_unit_test(shared_lists),
                                      cmocka_unit_test(dense),
+                                     cmocka_unit_test(many_heads),
                                      cmocka_unit_test(planted_faults_are_found),
                                      cmocka_unit_test(traces_are_equal_and_audits_pass)};
   e2e_begin(argc, argv);
