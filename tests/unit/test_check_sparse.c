@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "engine/plan_format_widen.h"
 #include "kernels_src/abi.h"
 #include "planner/check.h"
 #include "planner/draft.h"
@@ -213,6 +214,23 @@ static void many_heads_read_widened_rows(void **state) {
   }
 }
 
+/* By the estimates: tiles times what each sees, against the whole context. A token alone never pays for its own. */
+static void the_cheaper_way_is_taken(void **state) {
+  static const struct {
+    uint32_t heads, topk, tiles, tokens;
+    bool widens;
+  } CASES[] = {{128, 2048, 4096, 8192, true}, {128, 2048, 4096, 65536, true}, {128, 2048, 64, 65536, true}, {128, 2048, 63, 65536, false},
+               {128, 2048, 2, 2048, true},    {128, 2048, 1, 1, false},       {128, 2048, 1, 2048, false},  {64, 2048, 95, 65536, false},
+               {64, 2048, 96, 65536, true},   {128, 0, 2, 100000, true},      {128, 0, 1, 100000, false},   {512, 0, 1, 64, false},
+               {16, 64, 2, 64, false},        {128, 2048, UINT32_MAX, UINT32_MAX, true}};
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    const plan_model model = {.heads = CASES[i].heads};
+    const plan_quant quant = {.index_topk = CASES[i].topk};
+    assert_int_equal(plan_widens(&model, &quant, CASES[i].tiles, CASES[i].tokens) != 0, CASES[i].widens);
+  }
+}
+
 /* === Pieces ============================================================================================================= */
 
 /* Every row of a step has its list once, and the scores fit what they may take. */
@@ -248,7 +266,8 @@ static void layers_that_share_have_no_ops(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_caught), cmocka_unit_test(every_fault_of_widening_is_caught),
-                                     cmocka_unit_test(many_heads_read_widened_rows), cmocka_unit_test(long_scores_are_cut),
+                                     cmocka_unit_test(many_heads_read_widened_rows), cmocka_unit_test(the_cheaper_way_is_taken),
+                                     cmocka_unit_test(long_scores_are_cut),
                                      cmocka_unit_test(layers_that_share_have_no_ops)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
