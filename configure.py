@@ -29,7 +29,7 @@ tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig verb
 
 CPU = """
 act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 h32_avx2
-h32_avx512 h32_portable index_qk index_score index_topk mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort
+h32_avx512 h32_portable index_qk index_score index_topk kv_widen mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort
 qkv_rope rmsnorm router row_digest sample scaled
 """.split()
 
@@ -59,7 +59,7 @@ abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_c
 decode_gather.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh
 few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh
 fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh
-index_topk.cu kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
+index_topk.cu kv_codes.cuh kv_widen.cu many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
 moe_tiles.cuh num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
 ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
@@ -93,13 +93,12 @@ serve_info serve_metrics serve_queue serve_reply serve_stream split_automaton st
 tokenizer_tiktoken trace_file transcript trig weights weights_scaled
 """.split(),
     "kernel": """
-act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score index_topk mla_attn mla_expand mla_fold
-mla_prefill moe_gemm
-moe_sort qkv_rope rmsnorm router row_digest sample
+act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score index_topk kv_widen mla_attn mla_expand
+mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
 audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
-schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree
+schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree widen
 """.split(),
 }
 
@@ -140,8 +139,8 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
 EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
-    "act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "mla_fold": 256, "moe_sort": 1024, "qkv_rope": 256,
-    "row_digest": 1024,
+    "act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "kv_widen": 128, "mla_fold": 256,
+    "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
     "sample": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
@@ -404,6 +403,15 @@ FLAWS = [
     ("index_topk", 1, "index_topk.cu", "s/: read_keys(row, four)/: read_keys(row, four - HELD_FOURS)/", "other scores are read again"),
     ("index_topk", 1, "index_topk.cu", "s/i < n ? i : INDEX_NONE/i <= n ? i : INDEX_NONE/", "a position too many in a short row"),
     ("index_topk", 1, "index_topk.cu", "\\#counts.threadIdx.x. = 0;#{n;s/__syncthreads();//}", "counts begin before the last are gone"),
+    ("kv_widen", 0, "kv_widen.cu", "s/row < live/row <= live/", "a row behind the end of a context is taken"),
+    ("kv_widen", 0, "kv_widen.cu", "s/c.tokens - (page - c.first) . PAGE_TOKENS/c.tokens/", "every page of a context is full"),
+    ("kv_widen", 0, "kv_widen.cu", "s/a.block_table_stride + (page - c.first)\\]/a.block_table_stride]/", "every page is the first"),
+    ("kv_widen", 0, "kv_widen.cu", "s/s.scales_at + column . SCALE_COLUMNS . 4u/s.scales_at/", "one scale for a row"),
+    ("kv_widen", 0, "kv_widen.cu", "s/(column - s.coded) . 2u/0u/", "the first rope columns again"),
+    ("kv_widen", 0, "kv_widen.cu", "s/has_scales ? a.kv_lora_rank : columns/a.kv_lora_rank/",
+     "codes of rope columns are taken for numbers"),
+    ("kv_widen", 0, "kv_codes.cuh", "s/num_mul(y.3., scale)/num_from_e4m3((u8)(codes.y >> 24)) * num_from_bf16(num_to_bf16(scale))/",
+     "a scale that is rounded"),
     ("mla_expand", 0, "mla_expand.cu", "s/a.piece . a.piece_pages + slot/slot/", "every piece is the first"),
     ("mla_expand", 0, "mla_expand.cu", "s/i >= j . PAGE_TOKENS/i > j * PAGE_TOKENS/",
      "the first rows of a page are taken of the one before"),
@@ -430,7 +438,8 @@ TEST_WRAPS = {
     "test_cli_doctor": ["gpu_survey", "gpu_open", "gpu_close", "gpu_memory", "jit_open", "jit_close", "jit_version", "jit_path",
                         "gemm_lt_find"],
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
-        "act_quant", "attn_cut", "fp8_gemm", "fp8_moe_gemm", "index_qk", "index_score", "index_topk", "mla_expand", "mla_prefill")],
+        "act_quant", "attn_cut", "fp8_gemm", "fp8_moe_gemm", "index_qk", "index_score", "index_topk", "kv_widen",
+        "mla_expand", "mla_prefill")],
     "test_fault": ["verbatim_open", "verbatim_poll"],
     "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
@@ -440,6 +449,7 @@ TEST_WRAPS = {
     "test_schedules": ["cpu_qkv_rope", "cpu_sample", "pages_find", "pages_give", "verbatim_open"],
     "test_schedule": LATE_MACHINE, "test_schedule_pages": LATE_MACHINE, "test_schedule_random": LATE_MACHINE,
     "test_frozen": ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap"],
+    "test_widen": ["cpu_kv_widen", "verbatim_open"],
     "test_trace": ["cpu_gemm", "cpu_moe_gemm"],
     "test_tokenizer": ["malloc", "calloc", "realloc"],
     "test_weights": ["gpu_upload", "gpu_record", "gpu_event_sync", "gpu_event_done"],

@@ -154,9 +154,11 @@ static void write_step(audit_machine *self, bool of_logits) {
     self->seq[i] = 0;
     self->logit_row[i] = i;
   }
-  step_in head = {.token_count = self->count, .logit_count = of_logits ? self->count : 0, .tile_count = make_tiles(self), .seq_count = 1};
+  const step_in head = {.token_count = self->count, .logit_count = of_logits ? self->count : 0, .tile_count = make_tiles(self),
+                        .seq_count = 1};
+  const step_in parts[] = {[STEP_ALL] = head, [STEP_MADE] = head};
   uint64_t bytes = 4ull * self->count;
-  exec_write(self->machine, REGION_STEP, io->step, &head, sizeof head);
+  exec_write(self->machine, REGION_STEP, io->step, parts, sizeof parts);
   exec_write(self->machine, REGION_STEP, io->token, self->token, bytes);
   exec_write(self->machine, REGION_STEP, io->position, self->position, bytes);
   exec_write(self->machine, REGION_STEP, io->seq, self->seq, bytes);

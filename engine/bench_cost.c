@@ -140,6 +140,12 @@ static bench_cost index_topk_cost(const scope *s, const index_topk_args *a) {
   return cost;
 }
 
+static bench_cost kv_widen_cost(const scope *s, const kv_widen_args *a) {
+  uint64_t rows = s->step->kv_rows, columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  return (bench_cost){.kv_bytes = rows * KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, (uint64_t)a->rope_dim),
+                      .activation_bytes = rows * columns * 2};
+}
+
 /* No row asks for it. */
 static bench_cost adjust_cost(const scope *s) { return (bench_cost){.activation_bytes = s->rows * sizeof(sample_param)}; }
 
@@ -190,6 +196,7 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
     case KERNEL_index_qk: return index_qk_cost(&s, args);
     case KERNEL_index_score: return index_score_cost(&s, args);
     case KERNEL_index_topk: return index_topk_cost(&s, args);
+    case KERNEL_kv_widen: return kv_widen_cost(&s, args);
     case KERNEL_COUNT: break;
   }
   return (bench_cost){0};

@@ -35,7 +35,9 @@ typedef struct sweep {
   status result;
 } sweep;
 
-static bool is_attention(const plan_op *op) { return op->kernel == KERNEL_mla_attn || op->kernel == KERNEL_mla_fold; }
+static bool is_attention(const plan_op *op) {
+  return op->kernel == KERNEL_mla_attn || op->kernel == KERNEL_mla_fold || op->kernel == KERNEL_kv_widen;
+}
 
 /* The op's name without "layer 12 ". */
 static const char *short_name(const plan *p, const plan_op *op) {

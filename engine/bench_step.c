@@ -3,6 +3,7 @@
  * Must not know what is measured. Read next: schedule.c, which builds the real ones. */
 #include "bench_state.h"
 #include "kernels.h"
+#include "plan_format_widen.h"
 #include <string.h>
 
 static uint32_t pages_for(uint32_t tokens) { return (uint32_t)div_up(tokens, PAGE_TOKENS); }
@@ -29,20 +30,41 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
 
 typedef struct filler {
   exec_input in;
-  uint32_t tokens, logits, tiles, contexts; /* contexts: under fast-prefill, of a step of prompts, whose tiles then these are */
+  uint32_t tokens, logits, tiles, contexts; /* contexts: of a step of prompts, whose tiles then these are */
 } filler;
 
 /* Tiles as the scheduler's. */
-static void add_tiles(filler *f, const bench_span *span, uint32_t most, bool is_prompt) {
-  attn_tile all = {.row = f->tokens, .count = span->count, .seq = is_prompt ? f->contexts : span->slot, .position = span->position};
-  if (is_prompt) f->tiles += exec_cut_tiles(f->in.prompt_tiles + f->tiles, all, PROMPT_TILE_TOKENS, PROMPT_TILE_TOKENS);
-  else f->tiles += exec_cut_tiles(f->in.tiles + f->tiles, all, most, PAGE_TOKENS);
-  if (is_prompt) exec_add_context(&f->in, f->contexts++, span->slot, span->position + span->count);
+static void add_tiles(const bench *self, filler *f, const bench_span *span, bool is_prompt) {
+  const plan_limits *l = &self->plan->header->limits;
+  attn_tile all = {.row = f->tokens, .count = span->count, .seq = span->slot, .position = span->position};
+  if (!is_prompt) {
+    f->tiles += exec_cut_tiles(f->in.tiles + f->tiles, all, l->attn_tile_tokens, PAGE_TOKENS);
+    return;
+  }
+  exec_add_context(&f->in, f->contexts, span->slot, span->position + span->count);
+  all.seq = plan_has_widening(l) ? f->in.contexts[f->contexts].first : f->contexts;
+  f->contexts++;
+  if (plan_has_widening(l)) f->tiles += exec_cut_tiles(f->in.prompt_tiles + f->tiles, all, l->attn_tile_tokens, PAGE_TOKENS);
+  else f->tiles += exec_cut_tiles(f->in.prompt_tiles + f->tiles, all, PROMPT_TILE_TOKENS, PROMPT_TILE_TOKENS);
+}
+
+/* Whether the steps' prompts are a part of their own. */
+static bool are_prompts(const bench *self, const bench_span *spans, uint32_t count) {
+  const plan_header *h = self->plan->header;
+  const plan_limits *l = &h->limits;
+  uint64_t pages = 0;
+  if (!plan_has_widening(l)) return l->parity == PARITY_FAST_PREFILL && spans[0].count > 1;
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t tokens = spans[i].position + spans[i].count, tiles = (uint32_t)div_up(spans[i].count, l->attn_tile_tokens);
+    pages += pages_for(tokens);
+    if (!plan_widens(&h->model, &h->quant, tiles, tokens)) return false;
+  }
+  return pages <= l->expand_pages;
 }
 
 static void add_span(bench *self, filler *f, const bench_span *span, bool known, bool is_prompt) {
   const plan_header *header = self->plan->header;
-  add_tiles(f, span, header->limits.attn_tile_tokens, is_prompt);
+  add_tiles(self, f, span, is_prompt);
   for (uint32_t i = 0; i < span->count; i++, f->tokens++) {
     f->in.token[f->tokens] = known ? (int32_t)(random_next(&self->random) % header->model.vocab) : -1 - (int32_t)span->slot;
     f->in.position[f->tokens] = self->position[f->tokens] = span->position + i;
@@ -57,7 +79,7 @@ static void add_span(bench *self, filler *f, const bench_span *span, bool known,
 
 void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint32_t count, bool known) {
   filler f = {.in = exec_fill(self->machine, parity)};
-  bool is_fast = self->plan->header->limits.parity == PARITY_FAST_PREFILL, is_prompt = is_fast && spans[0].count > 1;
+  const bool is_prompt = are_prompts(self, spans, count);
   self->kv_rows = 0;
   for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known, is_prompt);
   const step_in all = {.token_count = f.tokens, .tile_count = f.tiles, .seq_count = count}, none = {0};

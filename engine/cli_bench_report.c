@@ -106,7 +106,7 @@ enum family { FAMILY_PRODUCTS, FAMILY_EXPERTS, FAMILY_ATTENTION, FAMILY_LOGITS, 
 static uint32_t family_of(const char *kernel) {
   static const struct { const char *kernel; uint32_t family; } rows[] = {
     {"gemm", FAMILY_PRODUCTS}, {"moe_gemm", FAMILY_EXPERTS}, {"attn_cut", FAMILY_ATTENTION}, {"mla_attn", FAMILY_ATTENTION},
-    {"mla_fold", FAMILY_ATTENTION}, {"index_topk", FAMILY_ATTENTION},
+    {"mla_fold", FAMILY_ATTENTION}, {"index_topk", FAMILY_ATTENTION}, {"kv_widen", FAMILY_ATTENTION},
     {"sample", FAMILY_LOGITS}, {"row_digest", FAMILY_LOGITS}, {"adjust", FAMILY_LOGITS}};
   for (size_t i = 0; i < ARRAY_LEN(rows); i++)
     if (strcmp(rows[i].kernel, kernel) == 0) return rows[i].family;

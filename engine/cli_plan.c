@@ -34,7 +34,8 @@ static const char HELP[] =
   "  --kv-cache-scales ue8m0, powers of two, or float32: of fp8_ds_mla (ue8m0)\n"
   "     these six are part of the numerics: another value is another numerics id\n"
   "  --expand-tokens N: fast-prefill: tokens of contexts expanded at a time (8 * max-model-len, or 256 * max-num-seqs if that is more;\n"
-  "     at most 65536)\n";
+  "     at most 65536); with a KV cache of another format than bf16: tokens of contexts that a step widens for its prompts, longer ones\n"
+  "     are read as they are (65536, at least max-model-len; none for up to 32 heads)\n";
 
 typedef struct plan_run {
   cli_config config;

@@ -5,6 +5,7 @@
 #include "contexts.h"
 #include "exec_state.h"
 #include "op_maps.h"
+#include "plan_format_widen.h"
 #include <string.h>
 
 #define COPY_GAP_BYTES 4096u
@@ -184,7 +185,10 @@ void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t ro
   gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
   for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
   tensor_maps maps;
-  if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], rows, &maps)) work.maps = &maps;
+  /* Where KV rows are widened the rows of a part stand anywhere among the step's. */
+  const bool is_part = op->op->rows_kind >= ROWS_MADE && plan_has_widening(&self->plan->header->limits);
+  const uint32_t seen = is_part ? self->plan->header->limits.max_batch_tokens : rows;
+  if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], seen, &maps)) work.maps = &maps;
   gpu_launch(self->options.device, lane.stream, &work);
 }
 
@@ -243,6 +247,8 @@ static exec_rows rows_of_step(const exec *self, uint32_t parity) {
   rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
   rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
+  /* What goes on to the value of one row is for steps of one token: here another op makes all values. */
+  if (plan_has_widening(&header->limits) && rows.kind[ROWS_MADE] == 1) rows.kind[ROWS_MADE] = 2;
   const step_context *contexts = (const step_context *)(const void *)(self->image[parity] + header->io.contexts);
   rows.pieces = (uint32_t)div_up(contexts_pages(contexts, head[STEP_PROMPT].seq_count), header->limits.expand_pages);
   return rows;

@@ -39,7 +39,7 @@ typedef struct exec_input {
   attn_tile *tiles;
   uint32_t *logit_row;
   sample_param *sample;
-  attn_tile *prompt_tiles;  /* under fast-prefill, and so contexts */
+  attn_tile *prompt_tiles;  /* with expand_pages, and so contexts */
   step_context *contexts;
 } exec_input;
 

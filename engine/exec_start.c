@@ -299,7 +299,7 @@ static void put_dummy_step(exec *self) {
     in.token[0] = 0;
     in.position[0] = in.seq[0] = in.logit_row[0] = 0;
     in.tiles[0] = (attn_tile){.row = 0, .count = 1, .seq = 0, .position = 0};
-    if (self->plan->header->limits.parity == PARITY_FAST_PREFILL) {
+    if (self->plan->header->limits.expand_pages > 0) {
       in.prompt_tiles[0] = in.tiles[0];
       in.contexts[0] = (step_context){.first = 0, .tokens = 1, .seq = 0};
     }

@@ -83,7 +83,7 @@ typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the 
   uint32_t kind[ROWS_PROMPT + 1], pieces;
 } exec_rows;
 
-/* Of a step all of whose token rows were made, which is every one under parity strict. */
+/* Of a step all of whose token rows were made, or read KV rows as they are. */
 static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
   return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens}};
 }

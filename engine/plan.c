@@ -44,6 +44,7 @@ enum {
   POINTERS_index_qk = offsetof(index_qk_args, q_stride) / 8,
   POINTERS_index_score = offsetof(index_score_args, heads) / 8,
   POINTERS_index_topk = offsetof(index_topk_args, topk) / 8,
+  POINTERS_kv_widen = offsetof(kv_widen_args, kv_lora_rank) / 8,
 };
 #define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
 enum {
@@ -71,6 +72,7 @@ enum {
   OPTIONAL_index_qk = 0,
   OPTIONAL_index_score = 0,
   OPTIONAL_index_topk = 0,
+  OPTIONAL_kv_widen = POINTER_BIT(kv_widen_args, kv_scale),
 };
 static const kernel_abi KERNELS[] = {
 #define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},
@@ -229,7 +231,8 @@ static status check_quant(const plan_header *h) {
   TRY(check_range("kv_format", q->kv_format, KV_BF16, KV_FP8));
   TRY(check_range("kv_scale", q->kv_scale, SCALE_F32, q->kv_format == KV_FP8_DS_MLA ? SCALE_POW2 : SCALE_F32));
   if (q->kv_format == KV_FP8_DS_MLA) TRY(check_range("kv_lora_rank of fp8_ds_mla", h->model.kv_lora_rank, 512, 512));
-  if (h->limits.parity == PARITY_STRICT) return OK;
+  const uint32_t widened = q->kv_format == KV_BF16 ? 0 : UINT32_MAX; /* rows of bf16 numbers are not */
+  if (h->limits.parity == PARITY_STRICT) return check_range("expand_pages of strict", h->limits.expand_pages, 0, widened);
   TRY(check_range("index_heads of fast-prefill", q->index_heads, 0, 0));
   TRY(check_range("weight_format of fast-prefill", q->weight_format, WEIGHTS_BF16, WEIGHTS_BF16));
   return check_range("kv_format of fast-prefill", q->kv_format, KV_BF16, KV_BF16);
@@ -247,8 +250,7 @@ static status check_limits(const plan_limits *l) {
   TRY(check_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
   TRY(check_range("attn_tile_tokens", l->attn_tile_tokens, 1, 64));
   TRY(check_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
-  if (l->parity == PARITY_STRICT) return check_range("expand_pages", l->expand_pages, 0, 0);
-  return check_range("expand_pages", l->expand_pages, 1, LENGTH_MAX / PAGE_TOKENS);
+  return check_range("expand_pages", l->expand_pages, l->parity == PARITY_FAST_PREFILL, LENGTH_MAX / PAGE_TOKENS);
 }
 
 static status check_regions(const check *c) {
@@ -275,7 +277,7 @@ static status check_io(const check *c) {
   const plan_io *io = &c->header->io;
   const plan_limits *l = &c->header->limits;
   const plan_model *m = &c->header->model;
-  const bool is_fast = l->parity == PARITY_FAST_PREFILL;
+  const bool has_prompts = l->expand_pages > 0;
   const struct { const char *name; uint64_t offset, bytes; uint32_t region; } parts[] = {
     {"step", io->step, STEP_PARTS * sizeof(step_in), REGION_STEP},
     {"token", io->token, 4ull * l->max_batch_tokens, REGION_STEP},
@@ -294,8 +296,8 @@ static status check_io(const check *c) {
     {"cos_sin", io->cos_sin, 4ull * l->max_len * m->rope_dim, REGION_TABLES},
     {"q_scale", io->q_scale, m->q_scale_beta != 0 ? 4ull * l->max_len : 0, REGION_TABLES},
     {"history", io->history, 4ull * PAGE_TOKENS * l->kv_pages, REGION_KV},
-    {"prompt_tiles", io->prompt_tiles, is_fast ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
-    {"contexts", io->contexts, is_fast ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
+    {"prompt_tiles", io->prompt_tiles, has_prompts ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
+    {"contexts", io->contexts, has_prompts ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
     {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -395,7 +397,7 @@ static status check_op(const check *c, const plan_op *op) {
     return FAIL(ERR_FORMAT, "plan op %s: expected %u argument bytes inside the table, found %u at %u", name,
                 KERNELS[op->kernel].args_bytes, op->args_bytes, op->args_offset);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
-  uint32_t kinds = c->header->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT;
+  uint32_t kinds = c->header->limits.expand_pages == 0 ? ROWS_LOGITS : ROWS_PROMPT;
   if (op->rows_kind > kinds || op->rows_min > op->rows_max)
     return FAIL(ERR_FORMAT, "plan op %s: rows of kind %u from %u to %u", name, op->rows_kind, op->rows_min, op->rows_max);
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||

@@ -75,7 +75,7 @@ typedef struct plan_limits {
   uint32_t attn_tile_tokens; /* most tokens of one attn_tile                                  */
   uint32_t split_rows_max;   /* steps of up to this many token rows split the context         */
   uint32_t parity;           /* enum plan_parity                                              */
-  uint32_t expand_pages;     /* fast-prefill: pages of contexts that are expanded at a time; else 0 */
+  uint32_t expand_pages;     /* of prompts' contexts in a workspace: see plan_format_widen.h; 0: none */
 } plan_limits;
 
 typedef struct plan_io { /* byte offsets of what the host writes and reads, from the start of the named region */
@@ -96,8 +96,8 @@ typedef struct plan_io { /* byte offsets of what the host writes and reads, from
   uint64_t cos_sin;     /* TABLES: f32 [max_len][rope_dim / 2][2]            */
   uint64_t q_scale;     /* TABLES: f32 [max_len]; 0 without it               */
   uint64_t history;     /* KV: i32 [kv_pages][64]                            */
-  uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; fast-prefill, else 0 */
-  uint64_t contexts;    /* STEP: step_context [max_seqs]; fast-prefill, else 0 */
+  uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; with expand_pages, else 0 */
+  uint64_t contexts;    /* STEP: step_context [max_seqs]; with expand_pages, else 0 */
   uint64_t index;       /* KV: [layers with an indexer][kv_pages][INDEX_PAGE_BYTES]; 0 without */
 } plan_io;
 

@@ -96,8 +96,7 @@ static status find_place(const maker *m, const output *o, const plan_fixup *f, p
   *place = (point_place){.rows = o->rows, .region = region, .offset = plus(f->offset, times(o->first, size)), .row_stride = stride,
                          .page_stride = o->rows == POINT_KV ? page_stride : 0, .segments = (uint32_t)o->segments, .pairs = o->pairs,
                          .segment_stride = o->segments > 1 ? segment_stride : 0, .segment_bytes = segment_bytes,
-                         .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0,
-                         .rows_kind = op_of(m)->rows_kind};
+                         .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0};
   uint64_t last = times(rows - 1, stride);
   if (o->rows == POINT_KV) last = plus(times(m->plan->header->limits.kv_pages - 1ull, page_stride), times(PAGE_TOKENS - 1, stride));
   return check_inside(m, region, place->offset, plus(last, span));
@@ -122,7 +121,7 @@ static status make_name(maker *m, const char *what, const char *instead, const c
 static bool is_same_place(const point_place *a, const point_place *b) {
   return a->rows == b->rows && a->region == b->region && a->offset == b->offset && a->row_stride == b->row_stride &&
          a->page_stride == b->page_stride && a->segments == b->segments && a->pairs == b->pairs && a->segment_stride == b->segment_stride &&
-         a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row && a->rows_kind == b->rows_kind;
+         a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row;
 }
 
 /* Alternatives stand side by side: theirs are among the last points. */
@@ -315,7 +314,7 @@ static status add_op(maker *m) {
     case KERNEL_moe_gemm: return add_moe_gemm(m, args);
     case KERNEL_adjust: return add_adjust(m, args);
     case KERNEL_mla_prefill: return add_mla_prefill(m, args);
-    case KERNEL_mla_expand: break; /* rows of contexts, not of the step's tokens */
+    case KERNEL_mla_expand: case KERNEL_kv_widen: break; /* rows of contexts, not of the step's tokens */
     case KERNEL_fp8_gemm: return add_fp8_gemm(m, args);
     case KERNEL_fp8_moe_gemm: return add_fp8_moe_gemm(m, args);
     case KERNEL_act_quant: break; /* what follows from the rows before it alone */

@@ -28,7 +28,6 @@ typedef struct point_place { /* where its rows lie: segments x segment_bytes, fr
   uint32_t pairs;            /* POINT_PAIRS: top_k, else 1      */
   uint64_t segment_stride, segment_bytes;
   uint64_t pair_row;         /* POINT_PAIRS: u32 [tokens][top_k], bytes in WORK */
-  uint32_t rows_kind;        /* of its ops: ROWS_MADE, ROWS_PROMPT: rows of that part of the step alone */
 } point_place;
 
 typedef struct points {

@@ -1,6 +1,7 @@
 /* schedule.c - see schedule.h. Admission, ends, the building of a step, and the settling of its results, in this order below. */
 #include "schedule.h"
 #include "clock.h"
+#include "plan_format_widen.h"
 #include "schedule_pages.h"
 #include <string.h>
 
@@ -192,8 +193,10 @@ typedef struct builder {
   exec_input in;
   step_row *rows;
   uint32_t tokens, logits, tiles, seqs;
-  uint32_t made;                   /* rows of tokens that were made; the others are of prompts, under fast-prefill alone */
+  uint32_t made;                   /* rows that are not of the step's prompts, as ROWS_PROMPT says */
   uint32_t prompt_tiles, contexts; /* of these */
+  uint32_t widened_pages;          /* of these contexts, where KV rows are widened */
+  bool is_prompt;                  /* the rows that are added now */
   bool is_short_of_pages; /* a prompt could not go on */
 } builder;
 
@@ -207,7 +210,7 @@ static void add_token(builder *b, uint32_t slot, int32_t token, uint32_t positio
   b->in.seq[b->tokens] = slot;
   b->self->watched[b->tokens] =
       (watch_row){.request = b->self->sequences[slot].request, .position = position, .slot = slot, .logit = UINT32_MAX,
-                  .is_prompt = b->prompt_tiles > 0};
+                  .is_prompt = b->is_prompt};
   b->tokens++;
 }
 
@@ -243,10 +246,30 @@ static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t
   exec_add_context(&b->in, b->contexts++, slot, position + count);
 }
 
-/* Rows of known tokens, all of the prompt or none of it; alone: each in a tile of its own. Those from row_next on have logits rows. */
+/* Whether these rows read KV rows that the step widens: it costs less, and there is room for them. No bit depends on it. */
+static bool widens(const builder *b, uint32_t count, uint32_t position) {
+  const plan_header *h = b->self->model->plan->header;
+  const uint32_t tokens = position + count;
+  return plan_has_widening(&h->limits) && b->widened_pages + div_up(tokens, PAGE_TOKENS) <= h->limits.expand_pages &&
+         plan_widens(&h->model, &h->quant, (uint32_t)div_up(count, h->limits.attn_tile_tokens), tokens);
+}
+
+/* The context whose rows are widened, and tiles that name its first page there. */
+static void add_widened_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position) {
+  attn_tile all = {.row = b->tokens, .count = count, .seq = b->widened_pages, .position = position};
+  exec_add_context(&b->in, b->contexts++, slot, position + count);
+  b->widened_pages += (uint32_t)div_up(position + count, PAGE_TOKENS);
+  b->prompt_tiles += exec_cut_tiles(b->in.prompt_tiles + b->prompt_tiles, all, limits_of(b->self)->attn_tile_tokens, PAGE_TOKENS);
+}
+
+/* Rows of known tokens, under fast-prefill all of the prompt or none of it; alone: each in a tile of its own. Those from row_next on have
+ * logits rows. */
 static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t count, bool alone) {
   const verbatim_request *request = b->self->sequences[slot].request;
-  if (is_prompt(b->self, request, position)) add_prompt_tiles(b, slot, count, position, alone ? 1 : PROMPT_TILE_TOKENS);
+  const bool is_widened = !alone && widens(b, count, position);
+  b->is_prompt = is_widened || is_prompt(b->self, request, position);
+  if (is_widened) add_widened_tiles(b, slot, count, position);
+  else if (b->is_prompt) add_prompt_tiles(b, slot, count, position, alone ? 1 : PROMPT_TILE_TOKENS);
   else add_tiles(b, slot, count, position, alone ? 1 : limits_of(b->self)->attn_tile_tokens);
   for (uint32_t i = 0; i < count; i++) {
     add_token(b, slot, request_token(request, position + i), position + i);
@@ -294,7 +317,7 @@ static void add_prompt(builder *b, uint32_t slot, uint32_t most) {
   schedule *self = b->self;
   sequence *s = &self->sequences[slot];
   schedule_pages_adopt(self, slot);
-  if (b->contexts && !is_prompt(self, s->request, s->fed)) return; /* rows of made tokens stand before those of prompts */
+  if (is_fast(self) && b->contexts && !is_prompt(self, s->request, s->fed)) return; /* rows of made tokens stand before those of prompts */
   uint32_t wanted = room_for(b, s->request, s->fed, min_u32(prompt_left(b, slot), most));
   uint32_t count = schedule_pages_grow(self, slot, wanted);
   b->is_short_of_pages |= count < wanted;

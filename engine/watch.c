@@ -132,12 +132,11 @@ static bool is_adjusted(const watch *self, uint32_t logit) {
   return param.adjusted != 0;
 }
 
-/* Whether the row has this point and somebody asks for it. */
-static bool choose(const watch *self, uint32_t number, uint32_t row, chosen *out) {
+/* Whether the row has this point by an op of rows of this kind, and somebody asks for it. */
+static bool choose(const watch *self, uint32_t number, uint32_t kind, uint32_t row, chosen *out) {
   const verbatim_point *point = &self->points.list[number];
   const watch_row *r = &self->rows[row];
   verbatim_request *request = r->request;
-  uint32_t kind = self->points.places[number].rows_kind;
   if (point->of_logits && r->logit == UINT32_MAX) return false;
   if (kind >= ROWS_MADE && (kind == ROWS_PROMPT) != r->is_prompt) return false;
   if (request && point->kernel == KERNEL_adjust && !is_adjusted(self, r->logit)) return false;
@@ -150,14 +149,14 @@ static bool choose(const watch *self, uint32_t number, uint32_t row, chosen *out
 }
 
 /* Of the rows from `first` to `end`. */
-static void see_point(watch *self, uint32_t number, uint32_t first, uint32_t end) {
+static void see_point(watch *self, uint32_t number, uint32_t kind, uint32_t first, uint32_t end) {
   const point_place *place = &self->points.places[number];
   uint64_t most = self->slice_bytes / (points_span(place) * place->pairs);
   uint32_t count = 0;
   if (place->rows == POINT_PAIRS)
     exec_read(self->machine, REGION_WORK, place->pair_row, self->pair_row, sizeof(uint32_t) * self->row_count * place->pairs);
   for (uint32_t row = first; row < min_u32(end, self->row_count); row++) {
-    if (!choose(self, number, row, &self->chosen[count])) continue;
+    if (!choose(self, number, kind, row, &self->chosen[count])) continue;
     if (++count < ROWS_AT_ONCE && count < most) continue;
     see_chosen(self, number, count);
     count = 0;
@@ -170,7 +169,7 @@ static void see_op(void *context, uint32_t op) {
   uint32_t first, end;
   points_rows_of_op(self->plan, op, &first, &end);
   for (uint32_t i = self->points.first_of_op[op]; i < self->points.first_of_op[op + 1]; i++)
-    see_point(self, self->points.of_op[i], first, end);
+    see_point(self, self->points.of_op[i], self->plan->ops[op].rows_kind, first, end);
 }
 
 /* === The step =============================================================================================================== */

@@ -16,7 +16,7 @@ typedef struct watch_row { /* a token row of a step, in the step's order */
   verbatim_request *request; /* its callbacks are called; null: nobody asks          */
   uint32_t position, slot;
   uint32_t logit;            /* its logits row in the step, UINT32_MAX: none          */
-  bool is_prompt;            /* of the step's prompts, under fast-prefill             */
+  bool is_prompt;            /* of the step's prompts, as ROWS_PROMPT says            */
 } watch_row;
 
 typedef struct watch_fault { /* of the rows looked at: first by op, then by position */

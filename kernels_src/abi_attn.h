@@ -88,4 +88,20 @@ typedef struct mla_prefill_args {
   f32 scale_log2;               /* softmax scale * log2(e), one fp32 number             */
 } mla_prefill_args;
 
+/* KV rows of the contexts that a step's prompt tokens see, as bf16 numbers in a workspace: its page i is page number i of all contexts. A
+ * context's row of the block table `table`, whose stride is 1, is that of its first page. */
+typedef struct kv_widen_args {
+  const step_in *step;          /* of the prompts                                       */
+  const step_context *contexts; /* [max_seqs]                                           */
+  const u8 *kv;                 /* [pages][64] rows of this layer, as kv_format says    */
+  const f32 *kv_scale;          /* [1] of KV_FP8: of this layer; else null              */
+  const u32 *block_table;       /* [max_seqs][block_table_stride]                       */
+  bf16 *y;                      /* [pages_max][64][kv_lora_rank + rope_dim]; rows behind the end of a context are zeros */
+  u32 *table;                   /* [pages_max]: i, of the pages that are used           */
+  u32 kv_lora_rank, rope_dim, block_table_stride;
+  u32 kv_format;                /* another than KV_BF16                                 */
+  u32 pages_max;                /* pages of all contexts are no more                    */
+  u32 pad;
+} kv_widen_args;
+
 #endif

@@ -1,5 +1,5 @@
-/* contexts.h - the pages of the contexts that a step's prompt tokens see, under parity fast-prefill: numbered through all contexts in
- * order, and cut into pieces of as many as the workspace holds. NUMERICS.md, `mla_expand`.
+/* contexts.h - the pages of the contexts that a step's prompt tokens see, where a workspace is made of them: numbered through all
+ * contexts in order, and cut into pieces of as many as it holds. NUMERICS.md, `mla_expand`, `kv_widen`.
  *
  * Knows nothing of what is computed of their rows. Shared by the host (C11) and the kernels. Read next: mla_expand.cu,
  * engine/cpu/mla_expand.c. */

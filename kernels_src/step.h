@@ -42,13 +42,14 @@ typedef struct step_in {
   u32 seq_count;   /* sequences with tokens in this step (information only) */
 } step_in;
 
-/* The step's counts stand three times behind each other: of the whole step, and under parity fast-prefill of its parts: first the rows of
- * tokens that were made, then those of prompts. A part's ops are given its counts as their `step`; of the prompts seq_count is the number
- * of contexts. */
+/* The step's counts stand three times behind each other: of the whole step, and of its parts where prompts attend by ops of their own:
+ * under parity fast-prefill first the rows of tokens that were made, then those of prompts; under strict, where KV rows are widened for
+ * prompts, which stand anywhere among the step's rows, those of the others, then theirs. A part's ops are given its counts as their `step`;
+ * of the prompts seq_count is the number of contexts. */
 enum step_part { STEP_ALL = 0, STEP_MADE = 1, STEP_PROMPT = 2, STEP_PARTS = 3 };
 
-/* Fast-prefill: the tokens of a sequence that its prompt rows in this step see. Pages of all contexts are numbered in order; a piece is so
- * many of them as the workspace holds. */
+/* The tokens of a sequence that its prompt rows in this step see. Pages of all contexts are numbered in order; under fast-prefill a piece
+ * is so many of them as the workspace holds, and widened ones are no more. */
 typedef struct step_context {
   u32 first;  /* number of its first page: the pages of those before it */
   u32 tokens; /* positions 0 .. tokens - 1                              */
@@ -57,7 +58,7 @@ typedef struct step_context {
 } step_context;
 
 /* Consecutive tokens of one sequence that share their KV reads. Of prompt tokens under fast-prefill: those of at most one pair of pages,
- * and seq is the number of the context. */
+ * and seq is the number of the context; of those whose rows are widened seq is that of the context's first page. */
 #define PROMPT_TILE_TOKENS (2u * PAGE_TOKENS)
 typedef struct attn_tile {
   u32 row;      /* first token row                                  */

@@ -9,6 +9,7 @@
 #include "check_values.h"
 #include "draft.h"
 #include "emit.h"
+#include "plan_format_widen.h"
 
 #define SHARED_BYTES_MAX 232448u /* dynamic shared memory of a block, compute capability 9.0 */
 #define NO_BUFFER UINT32_MAX
@@ -214,7 +215,7 @@ static status check_op_tables(checker *c, uint32_t index) {
     return FAIL(ERR_FORMAT, "check: op %s points outside the tables", name);
   uint32_t most = plan_rows_limit(&c->h->limits, op->rows_kind);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "check: op %s is of no branch", name);
-  uint32_t kinds = c->h->limits.parity == PARITY_STRICT ? ROWS_LOGITS : ROWS_PROMPT;
+  uint32_t kinds = c->h->limits.expand_pages == 0 ? ROWS_LOGITS : ROWS_PROMPT;
   if (op->rows_kind > kinds || op->rows_min < 1 || op->rows_min > op->rows_max || op->rows_max > most)
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
@@ -373,6 +374,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
       if (scaled_moe->n % 8 || scaled_moe->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
       return (wanted_grid){1, 1, 1, true};
     case OP_act_quant: /* blocks share the work, however many */
+    case OP_kv_widen:
     case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
     case OP_attn_cut: /* blocks along x share the work of these */
     case OP_index_score:
@@ -627,6 +629,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   TRY(check_cache(c, op, args));
   TRY(check_product(c, op, args));
   step.blocks = (uint32_t)extent(op->grid[0], rows);
+  step.is_prompt = op->rows_kind == ROWS_PROMPT;
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &c->h->limits, &step, accesses);
   const plan_fixup *in = find_fixup(c, op, 0);
   if (count == 0) return FAIL(ERR_FORMAT, "check: op %s has arguments of the wrong size", text(c, op->name));
@@ -659,7 +662,7 @@ static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logi
     const plan_op *op = &c->ops[i];
     uint32_t of_tokens = op->rows_kind == ROWS_MADE ? made : tokens, rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
     if (rows < op->rows_min || rows > op->rows_max || (op->rows_kind >= ROWS_MADE && op->rows_kind != part)) continue;
-    TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0}, &done));
+    TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0, false}, &done));
   }
   for (uint32_t i = 0; i < c->h->model.layers; i++)
     if (!c->kv_written[i] || c->keys_written[i] != (c->h->quant.index_heads != 0 && lists_layer(c, i) == i))
@@ -695,8 +698,12 @@ static row_counts collect_counts(const checker *c, uint32_t kind) {
   return counts;
 }
 
+/* A part of a step that has rows of both, or of prompts whose KV rows are widened, has more than one: exec.c. */
+static bool has_part(const checker *c, uint32_t rows) { return rows > 1 || !plan_has_widening(&c->h->limits); }
+
 static status check_part(checker *c, const row_counts *tokens, const row_counts *logits, uint32_t part) {
   for (uint32_t i = 0; i < tokens->count; i++) {
+    if (part == ROWS_PROMPT && !has_part(c, tokens->values[i])) continue;
     TRY(run_step(c, tokens->values[i], tokens->values[i], 0, part));
     for (uint32_t j = 0; j < logits->count; j++)
       if (logits->values[j] <= tokens->values[i]) TRY(run_step(c, tokens->values[i], tokens->values[i], logits->values[j], part));
@@ -710,14 +717,15 @@ static status check_steps(checker *c) {
   add_count(&tokens, c->h->limits.max_batch_tokens);
   add_count(&logits, c->h->limits.max_logit_rows);
   if (tokens.count == ROW_COUNTS_MAX || logits.count == ROW_COUNTS_MAX) return FAIL(ERR_FORMAT, "check: too many row ranges");
-  const bool is_fast = c->h->limits.parity == PARITY_FAST_PREFILL;
-  const uint64_t steps = (uint64_t)tokens.count * (is_fast ? 2 * (logits.count + 1) + 1 : logits.count + 1);
+  const bool has_prompts = c->h->limits.expand_pages > 0;
+  const uint64_t steps = (uint64_t)tokens.count * (has_prompts ? 2 * (logits.count + 1) + 1 : logits.count + 1);
   if (steps * c->h->ops.count > OP_RUNS_MAX)
     return FAIL(ERR_LIMIT, "check: %u ops with %u row ranges are more than a plan can need", c->h->ops.count, tokens.count * logits.count);
   TRY(check_part(c, &tokens, &logits, ROWS_MADE));
-  if (is_fast) {
+  if (has_prompts) {
     TRY(check_part(c, &tokens, &logits, ROWS_PROMPT));
-    for (uint32_t i = 0; i < tokens.count; i++) TRY(run_step(c, c->h->limits.max_batch_tokens, tokens.values[i], 0, ROWS_MADE));
+    for (uint32_t i = 0; i < tokens.count; i++)
+      if (has_part(c, tokens.values[i])) TRY(run_step(c, c->h->limits.max_batch_tokens, tokens.values[i], 0, ROWS_MADE));
   }
   for (uint32_t i = 0; i < c->h->buffers.count; i++)
     if (c->buffers[i].region == REGION_WEIGHTS && !c->is_read[i])

@@ -167,12 +167,15 @@ static void describe_attn_cut(writer *w, const attn_cut_args *a) {
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
   uint64_t fold = attn_scratch_floats(attn_form_rows(a), a->kv_lora_rank), piece = sizeof(attn_piece) / 4;
-  fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, IO(tiles), t * sizeof(attn_tile));
+  const bool is_widened = w->rows.is_prompt;
+  fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, is_widened ? IO(prompt_tiles) : IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
-  kv_pages(w, FIELD(mla_attn, kv), false, a->kv_format, a->kv_lora_rank, a->rope_dim);
+  if (is_widened) table(w, FIELD(mla_attn, kv), false, TYPE_BF16, times(w->l->expand_pages, PAGE_TOKENS), row, row);
+  else kv_pages(w, FIELD(mla_attn, kv), false, a->kv_format, a->kv_lora_rank, a->rope_dim);
   weight(w, FIELD(mla_attn, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
   table(w, FIELD(mla_attn, lists), false, TYPE_LISTS, t, a->list_max, a->list_max)->must_be_null = a->list_max == 0;
-  describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
+  if (is_widened) table(w, FIELD(mla_attn, block_table), false, TYPE_PAGE_TABLE, w->l->expand_pages, 1, 1);
+  else describe_block_table(w, FIELD(mla_attn, block_table), a->block_table_stride);
   table(w, FIELD(mla_attn, out), true, TYPE_BF16, t, latent, latent);
   describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_attn, counts), false, TYPE_COUNTS, 1, COUNTS, COUNTS)->must_be_null = a->slots_max == 0;
@@ -360,6 +363,16 @@ static void describe_index_topk(writer *w, const index_topk_args *a) {
   table(w, FIELD(index_topk, lists), true, TYPE_LISTS, rows, a->topk, a->topk)->first_row = a->row_first;
 }
 
+static void describe_kv_widen(writer *w, const kv_widen_args *a) {
+  uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
+  describe_contexts(w, FIELD(kv_widen, contexts));
+  kv_pages(w, FIELD(kv_widen, kv), false, a->kv_format, a->kv_lora_rank, a->rope_dim);
+  weight(w, FIELD(kv_widen, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
+  describe_block_table(w, FIELD(kv_widen, block_table), a->block_table_stride);
+  table(w, FIELD(kv_widen, y), true, TYPE_BF16, times(a->pages_max, PAGE_TOKENS), columns, columns);
+  table(w, FIELD(kv_widen, table), true, TYPE_PAGE_TABLE, a->pages_max, 1, 1);
+}
+
 uint64_t check_access_extent(const check_access *a) {
   if (a->rows == 0 || a->batches == 0) return 0;
   uint64_t last = plus(times(plus(a->first_row, a->rows - 1), a->row_stride), times(a->batches - 1, a->batch_stride));
@@ -394,6 +407,7 @@ uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_
     case OP_fp8_moe_gemm: describe_fp8_moe_gemm(&w, args); break;
     case OP_index_qk: describe_index_qk(&w, args); break;
     case OP_index_topk: describe_index_topk(&w, args); break;
+    case OP_kv_widen: describe_kv_widen(&w, args); break;
     case OP_router: describe_router(&w, args); break;
     case OP_moe_sort: describe_moe_sort(&w, args); break;
     case OP_moe_gemm: describe_moe_gemm(&w, args, ((const moe_gemm_args *)args)->row_token != NULL); break;

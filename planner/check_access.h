@@ -12,7 +12,8 @@
 /* Of what a buffer holds. Tables of numbers have a type each: one for another would be read beyond its end. */
 enum check_type {
   TYPE_BF16, TYPE_F32, TYPE_E4M3, TYPE_STRUCT,
-  TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS, TYPE_INDEX_PAGES
+  TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS, TYPE_INDEX_PAGES,
+  TYPE_PAGE_TABLE
 };
 
 /* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + (first_row + r) * row_stride + b * batch_stride. */
@@ -31,6 +32,7 @@ typedef struct check_access {
 typedef struct check_rows { /* a step, as the launch sees it */
   uint32_t tokens, logits;
   uint32_t blocks; /* grid extent of the op in x */
+  bool is_prompt;  /* the op is of prompts' rows */
 } check_rows;
 
 /* Describes every pointer of the op but `step`. args: the op's bytes, args_bytes long. Returns how many accesses; 0: the kernel is not

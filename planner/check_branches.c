@@ -16,7 +16,7 @@ static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_
   ASSERT(op->args_bytes <= sizeof args);
   memcpy(args, p->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) args[p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
-  check_rows rows = {op->rows_max, op->rows_max, 1};
+  check_rows rows = {op->rows_max, op->rows_max, 1, op->rows_kind == ROWS_PROMPT};
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &p->header->limits, &rows, accesses);
   for (uint32_t i = 0; i < count; i++)
     if (accesses[i].args_offset == args_offset && accesses[i].is_write) return true;

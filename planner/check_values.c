@@ -69,7 +69,8 @@ status check_values_header(const plan_header *h) {
   TRY(in_range("chunk_tokens % 64", l->chunk_tokens % PAGE_TOKENS, 0, 0));
   TRY(in_range("group_chunks", l->group_chunks, 1, LENGTH_MAX));
   TRY(in_range("parity", l->parity, PARITY_STRICT, PARITY_FAST_PREFILL));
-  TRY(in_range("expand_pages", l->expand_pages, l->parity, l->parity * (LENGTH_MAX / PAGE_TOKENS)));
+  const bool has_narrow_rows = h->quant.kv_format != KV_BF16;
+  TRY(in_range("expand_pages", l->expand_pages, l->parity, (l->parity || has_narrow_rows) * (LENGTH_MAX / PAGE_TOKENS)));
   if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
   uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* a list is of one token; else 64 rows: tokens times heads */
   return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, tokens);
@@ -84,6 +85,7 @@ typedef struct reader { /* the op in question */
   const char *name;
   uint32_t rows_max; /* it is run for */
   uint32_t rows_kind; /* that its arguments have to say */
+  bool is_prompt; /* it is of prompts' rows */
 } reader;
 
 static status same(const reader *r, const char *field, uint64_t found, uint64_t expected) {
@@ -154,12 +156,13 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME(heads, r->m->heads);
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(rope_dim, r->m->rope_dim);
-  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(block_table_stride, r->is_prompt ? 1 : r->l->pages_per_seq);
   SAME(chunk_tokens, r->l->chunk_tokens);
   SAME(group_chunks, r->l->group_chunks);
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
-  SAME(kv_format, r->q->kv_format);
+  SAME(kv_format, r->is_prompt ? KV_BF16 : r->q->kv_format);
   SAME(list_max, r->q->index_topk);
+  if (r->is_prompt) SAME(slots_max, 0); /* pieces are of the other part */
   return in_range("slots_max", a->slots_max, 0, SLOTS_MAX);
 }
 
@@ -294,6 +297,16 @@ static status check_index_score(const reader *r, const index_score_args *a) {
 
 static status check_index_topk(const reader *r, const index_topk_args *a) { return check_score_rows(r, a->topk, a->stride, a->row_count); }
 
+static status check_kv_widen(const reader *r, const kv_widen_args *a) {
+  SAME(kv_lora_rank, r->m->kv_lora_rank);
+  SAME(rope_dim, r->m->rope_dim);
+  TRY(same(r, "kv_lora_rank or rope_dim % 8", (a->kv_lora_rank | a->rope_dim) % 8, 0)); /* taken eight columns at a time */
+  SAME(block_table_stride, r->l->pages_per_seq);
+  SAME(kv_format, r->q->kv_format);
+  SAME(pages_max, r->l->expand_pages);
+  return OK;
+}
+
 static status check_adjust(const reader *r, const adjust_args *a) {
   SAME(vocab, r->m->vocab);
   SAME(block_table_stride, r->l->pages_per_seq);
@@ -312,7 +325,8 @@ static status check_row_digest(const reader *r, const row_digest_args *a) {
 }
 
 status check_values_op(const plan_header *h, const plan_op *op, const void *args, const char *name) {
-  const reader r = {&h->model, &h->quant, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS};
+  const reader r = {&h->model, &h->quant, &h->limits, name, op->rows_max, op->rows_kind == ROWS_LOGITS ? ROWS_LOGITS : ROWS_TOKENS,
+                    op->rows_kind == ROWS_PROMPT};
   switch (op->kernel) {
     case OP_embed: return check_embed(&r, args);
     case OP_rmsnorm: return check_rmsnorm(&r, args);
@@ -332,6 +346,7 @@ status check_values_op(const plan_header *h, const plan_op *op, const void *args
     case OP_index_qk: return check_index_qk(&r, args);
     case OP_index_score: return check_index_score(&r, args);
     case OP_index_topk: return check_index_topk(&r, args);
+    case OP_kv_widen: return check_kv_widen(&r, args);
     case OP_adjust: return check_adjust(&r, args);
     case OP_sample: return check_sample(&r, args);
     case OP_row_digest: return check_row_digest(&r, args);

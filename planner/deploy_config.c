@@ -191,8 +191,6 @@ static status check_together(const deploy_config *c) {
   if (c->memory_ppm && !c->device_memory_bytes)
     return FAIL(ERR_FORMAT, "deployment: gpu-memory-utilization needs device-memory-bytes; hint: give the memory of the GPU, such as "
                             "140GiB");
-  if (c->expand_tokens && c->parity == PARITY_STRICT)
-    return FAIL(ERR_FORMAT, "deployment: expand-tokens is of parity fast-prefill alone; hint: parity: fast-prefill");
   if (c->expand_tokens % PAGE_TOKENS)
     return FAIL(ERR_FORMAT, "deployment: expand-tokens: expected a multiple of %u, found %u", PAGE_TOKENS, c->expand_tokens);
   if (c->chunk_tokens & (c->chunk_tokens - 1))

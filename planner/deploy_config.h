@@ -22,7 +22,7 @@ typedef struct deploy_config { /* 0: not given, unless said otherwise */
   uint32_t chunk_tokens;        /* default 256 */
   uint32_t group_chunks;        /* default 8   */
   uint32_t parity;              /* enum plan_parity                                              */
-  uint32_t expand_tokens;       /* fast-prefill: tokens of contexts expanded at a time, a multiple of 64; default: see planner.c */
+  uint32_t expand_tokens;       /* of contexts in the prompts' workspace, a multiple of 64; default: see planner.c */
   uint32_t latent_eps_of_config; /* 0: 1e-6 as HF does, 1: rms_norm_eps of config.json          */
   uint32_t kv_dtype;            /* enum deploy_kv_dtype; auto: follows from the model                */
   uint32_t kv_scales_f32;       /* of fp8_ds_mla: 0 powers of two, 1 any fp32                        */

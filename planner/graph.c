@@ -18,9 +18,9 @@ static void add_io(graph *g) {
   g->position = graph_add_fixed(g, REGION_STEP, tokens * 4, "position");
   g->seq = graph_add_fixed(g, REGION_STEP, tokens * 4, "seq");
   g->tiles = graph_add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "tiles");
-  bool is_fast = l->parity == PARITY_FAST_PREFILL;
-  g->prompt_tiles = is_fast ? graph_add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "prompt_tiles") : DRAFT_NONE;
-  g->contexts = is_fast ? graph_add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_context), "contexts") : DRAFT_NONE;
+  const bool has_prompts = l->expand_pages > 0;
+  g->prompt_tiles = has_prompts ? graph_add_fixed(g, REGION_STEP, tokens * sizeof(attn_tile), "prompt_tiles") : DRAFT_NONE;
+  g->contexts = has_prompts ? graph_add_fixed(g, REGION_STEP, l->max_seqs * sizeof(step_context), "contexts") : DRAFT_NONE;
   g->block_table = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * l->pages_per_seq * 4, "block_table");
   g->lists = graph_add_fixed(g, REGION_STEP, (uint64_t)l->max_seqs * TOKEN_LIST_MAX * sizeof(token_bias), "token_lists");
   g->sampled = graph_add_fixed(g, REGION_STATE, (uint64_t)l->max_seqs * 4, "sampled");

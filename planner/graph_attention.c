@@ -5,6 +5,7 @@
 #include "attn_cut.h"
 #include "graph_index.h"
 #include "graph_product.h"
+#include "plan_format_widen.h"
 #include "specialise.h"
 
 #define PARTIAL_BYTES_MAX (UINT64_C(256) << 20) /* of the attention's units: with less room for them it cuts less */
@@ -52,6 +53,9 @@ static projections add_projections(graph *g, matrix h) {
 
 /* Rows that attend in the absorbed form. */
 static enum rows_kind made_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
+
+/* Of these the ones that read KV rows as the cache has them. */
+static enum rows_kind read_rows(const graph *g) { return plan_has_widening(g->l) ? ROWS_MADE : made_rows(g); }
 
 /* Places that a query attends to at most. */
 static uint32_t longest_context(const graph *g) {
@@ -126,16 +130,18 @@ static queries add_queries(graph *g, projections p) {
 
 typedef struct attn_buffers {
   uint32_t q, out, scratch, partial_o, partial_ml, counts, pieces; /* the last four: DRAFT_NONE where nothing is cut */
+  uint32_t kv, kv_scale, block_table, tiles;
+  uint64_t kv_offset;
 } attn_buffers;
 
 static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t rows_min, uint32_t rows_max) {
   const draft_ref refs[] = {ARG(mla_attn_args, step, g->step, 0),
-                            ARG(mla_attn_args, tiles, g->tiles, 0),
+                            ARG(mla_attn_args, tiles, b.tiles, 0),
                             ARG(mla_attn_args, q, b.q, 0),
-                            ARG(mla_attn_args, kv, g->kv, g->layer * graph_attention_kv_bytes(g)),
-                            ARG(mla_attn_args, kv_scale, g->kv_scale, 0),
+                            ARG(mla_attn_args, kv, b.kv, b.kv_offset),
+                            ARG(mla_attn_args, kv_scale, b.kv_scale, 0),
                             ARG(mla_attn_args, lists, g->chosen, 0),
-                            ARG(mla_attn_args, block_table, g->block_table, 0),
+                            ARG(mla_attn_args, block_table, b.block_table, 0),
                             ARG(mla_attn_args, out, b.out, 0),
                             ARG(mla_attn_args, partial_o, b.partial_o, 0),
                             ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
@@ -172,6 +178,31 @@ static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) 
   return call.rows_min;
 }
 
+/* For requests whose tiles read a context's rows often enough: these as bf16 numbers, once, in a workspace, and the same attention of
+ * them. */
+static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
+  const plan_model *m = g->m;
+  const uint32_t pages = g->l->expand_pages;
+  const matrix rows = graph_add_matrix(g, (uint64_t)pages * PAGE_TOKENS, m->kv_lora_rank + m->rope_dim, 2, "widened");
+  const uint32_t table = graph_add_work(g, pages * UINT64_C(4), "widened_table");
+  const kv_widen_args w = {.kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = g->l->pages_per_seq,
+                           .kv_format = a.kv_format, .pages_max = pages};
+  const draft_ref refs[] = {ARG(kv_widen_args, step, g->step, 0), ARG(kv_widen_args, contexts, g->contexts, 0),
+                            ARG(kv_widen_args, kv, b.kv, b.kv_offset), ARG(kv_widen_args, kv_scale, b.kv_scale, 0),
+                            ARG(kv_widen_args, block_table, b.block_table, 0), ARG(kv_widen_args, y, rows.buffer, 0),
+                            ARG(kv_widen_args, table, table, 0)};
+  g->token_rows = ROWS_PROMPT;
+  ADD_OP(g, OP_kv_widen, "kv_widen", w, refs, ROWS_TOKENS);
+  a.kv_format = KV_BF16;
+  a.block_table_stride = 1; /* a tile's row is its context's first page */
+  b.kv = rows.buffer;
+  b.kv_offset = 0;
+  b.kv_scale = DRAFT_NONE;
+  b.block_table = table;
+  b.tiles = g->prompt_tiles;
+  add_attn_form(g, a, b, 1, g->l->max_batch_tokens);
+}
+
 /* lifted_from: rows from which the values have an op of their own. */
 static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
   const plan_model *m = g->m;
@@ -180,11 +211,15 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
                      .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2,
                      .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
-  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE};
+  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
+                    g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
   bool has_whole = l->split_rows_max < l->max_batch_tokens;
-  uint32_t wide = has_whole ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
+  uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
   uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
   b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
+  const attn_buffers whole = b;
+  const mla_attn_args of_whole = a;
+  g->token_rows = read_rows(g);
   if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
   a.slots_max = g->slots;
   b.partial_o = graph_add_work(g, (uint64_t)g->slots * m->heads * m->kv_lora_rank * 4, "partial_o");
@@ -193,6 +228,8 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   b.pieces = g->pieces;
   add_attn_form(g, a, b, 1, l->split_rows_max);
   *lifted_from = add_fold(g, b, w_uv, value);
+  if (plan_has_widening(l)) add_widened(g, of_whole, whole);
+  g->token_rows = made_rows(g);
   return out;
 }
 
@@ -231,7 +268,6 @@ void graph_attention_add(graph *g) {
   if (plan_has_indexer(&g->plan->quant, g->layer)) g->chosen = graph_index_add(g, p.index_q, p.index_k, p.index_w);
   const uint32_t w_uv = add_kv_b(g, "w_uv", m->nope_dim, m->v_dim, TRANSFORM_COPY);
   matrix value = graph_add_matrix(g, g->rows, m->heads * m->v_dim, 2, "attn_value");
-  g->token_rows = made_rows(g);
   uint32_t lifted_from;
   matrix latent = add_attention(g, q.latent, w_uv, value, &lifted_from);
   graph_add_gemm_from(g, "v_up", latent, w_uv, value,
@@ -275,7 +311,7 @@ void graph_attention_cut(graph *g) {
   const draft_ref refs[] = {ARG(attn_cut_args, step, g->step, 0),     ARG(attn_cut_args, tiles, g->tiles, 0),
                             ARG(attn_cut_args, block_table, g->block_table, 0), ARG(attn_cut_args, counts, g->counts, 0),
                             ARG(attn_cut_args, pieces, g->pieces, 0), ARG(attn_cut_args, parts, g->parts, 0)};
-  g->token_rows = made_rows(g);
+  g->token_rows = read_rows(g);
   graph_add_op_rows(g, (op_call){.kernel = OP_attn_cut, .what = "attn_cut", .args = &a, .args_bytes = sizeof a, .refs = refs,
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = l->split_rows_max});
   g->token_rows = ROWS_TOKENS;

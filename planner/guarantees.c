@@ -5,6 +5,7 @@
  * TESTED: holds by construction of both machines and is compared byte for byte by the tests, on the hardware they ran on.
  * EXCLUDED: not offered: there is nothing to ask for it with. */
 #include "guarantees.h"
+#include "plan_format_widen.h"
 
 /* In the order of the rows. Each test fails when its axis changes a bit. */
 #define INVARIANCE "tests/e2e/test_invariance.c"
@@ -68,7 +69,9 @@ static void write_work(draft *plan) {
 }
 
 static void write_machine(draft *plan) {
-  proven(plan, "kernel_tiles", "the tensor-core chain has one order over k, whatever tile or operand side computes it");
+  const char *rows = plan_has_widening(&plan->limits) ? "; codes of a KV row are the same bf16 numbers to all who widen them" : "";
+  add(plan, "kernel_tiles", GUARANTEE_PROVEN,
+      draft_string(plan, "the tensor-core chain has one order over k, whatever tile or operand side computes it%s", rows));
   add(plan, "graph_or_direct", GUARANTEE_TESTED,
       draft_string(plan, "%u captured graphs replay the kernels that are launched otherwise, with the same arguments", plan->ladder.count));
   if (plan->limits.parity == PARITY_STRICT)

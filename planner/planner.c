@@ -15,6 +15,8 @@
 #include "profile.h"
 
 #define EXPAND_TOKENS_DEFAULT_MAX 65536u
+#define WIDEN_TOKENS_DEFAULT 65536u
+#define NARROW_HEADS_MAX 32u /* of the attention's form for few heads */
 #define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
 
 typedef struct sources { /* parsed inputs */
@@ -61,11 +63,24 @@ static bool has_prefill_heads(const plan_model *m) {
   return false;
 }
 
+/* Pages of contexts that a step may widen. Few heads read rows of any format as fast as memory gives them. */
+static status resolve_widening(const sources *s, plan_limits *l) {
+  const bool is_narrow = s->model.quant.kv_format != KV_BF16, is_given = s->deploy.expand_tokens > 0;
+  if (!is_narrow && is_given)
+    return FAIL(ERR_FORMAT, "deployment: expand-tokens is of parity fast-prefill, or of a KV cache of another format than bf16; hint: "
+                "parity: fast-prefill");
+  const uint64_t useful = min_u64((uint64_t)l->max_seqs * l->max_len, WIDEN_TOKENS_DEFAULT);
+  uint32_t tokens = max_u32(l->max_len, (uint32_t)useful);
+  if (is_given) tokens = s->deploy.expand_tokens;
+  if (is_narrow && (is_given || s->model.plan.heads > NARROW_HEADS_MAX)) l->expand_pages = (uint32_t)div_up(tokens, PAGE_TOKENS);
+  return OK;
+}
+
 /* Pages of contexts that are expanded at a time: longer and more numerous ones take turns. */
 static status resolve_parity(const sources *s, plan_limits *l) {
   const plan_model *m = &s->model.plan;
   l->parity = s->deploy.parity;
-  if (l->parity == PARITY_STRICT) return OK;
+  if (l->parity == PARITY_STRICT) return resolve_widening(s, l);
   if (!has_prefill_heads(m))
     return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill knows no heads of qk_nope_head_dim %u, qk_rope_head_dim %u and "
                 "v_head_dim %u; hint: strict", m->nope_dim, m->rope_dim, m->v_dim);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base.h"
 #include "draft.h"
+#include "plan_format_widen.h"
 
 static const char *const REGION_NAMES[REGION_COUNT] = {
   "weights", "tables", "kv", "state", "step", "result", "step_odd", "result_odd", "work"};
@@ -86,6 +87,9 @@ void print_summary(FILE *out, const plan_header *plan) {
           l->max_logit_rows);
   fprintf(out, "attention      chunks of %u tokens, groups of %u chunks, split up to %u rows\n", l->chunk_tokens, l->group_chunks,
           l->split_rows_max);
+  if (plan_has_widening(l))
+    fprintf(out, "prompts        contexts whose rows a step reads %u times or more are widened to bf16, up to %u pages\n",
+            plan_widen_reads(m), l->expand_pages);
   fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
   fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));
   fprintf(out, "kv             %s", size_text(r[REGION_KV].bytes, size));
@@ -242,6 +246,7 @@ static json_t *json_limits(const plan_limits *l) {
   set(o, "chunk_tokens", l->chunk_tokens);
   set(o, "group_chunks", l->group_chunks);
   set(o, "split_rows_max", l->split_rows_max);
+  if (l->expand_pages) set(o, "expand_pages", l->expand_pages);
   return o;
 }
 

@@ -415,6 +415,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
       break;
     case OP_moe_sort: choose_rows(choice, 1024, sort_blocks(args), constant(1)); break;
     case OP_act_quant: choose_rows(choice, 256, quant_blocks(args), constant(1)); break;
+    case OP_kv_widen: choose_rows(choice, 128, constant(6 * SPECIALISE_BLOCKS), constant(1)); break;
     case OP_adjust: choose_rows(choice, 512, per_rows(1, 1), slices(args)); break;
     case OP_sample:
       choose_rows(choice, 512, per_rows(1, 1), constant(ROW_BLOCKS));

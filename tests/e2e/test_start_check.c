@@ -56,7 +56,7 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
   X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(sample, result) \
   X(row_digest, digest) X(adjust, adjusted) X(mla_expand, y) X(mla_prefill, out) X(attn_cut, pieces) \
   X(act_quant, scales) X(fp8_gemm, y) X(fp8_moe_gemm, y) \
-  X(index_qk, q_codes) X(index_score, scores) X(index_topk, lists)
+  X(index_qk, q_codes) X(index_score, scores) X(index_topk, lists) X(kv_widen, y)
 
 #define WRAP(stem, result)                                                    \
   void __real_cpu_##stem(const stem##_args *args, cpu_pool *pool);            \
@@ -114,7 +114,8 @@ static void a_sound_machine_starts(void **state) {
 
 /* Ops of weights and caches in other formats than the model's. */
 static const bool is_elsewhere[KERNEL_COUNT] = {[KERNEL_act_quant] = true, [KERNEL_fp8_gemm] = true, [KERNEL_fp8_moe_gemm] = true,
-                                                [KERNEL_index_qk] = true, [KERNEL_index_score] = true, [KERNEL_index_topk] = true};
+                                                [KERNEL_index_qk] = true, [KERNEL_index_score] = true, [KERNEL_index_topk] = true,
+                                                [KERNEL_kv_widen] = true};
 
 static void one_wrong_bit_of_any_op_is_refused(void **state) {
   (void)state;

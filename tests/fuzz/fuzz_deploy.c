@@ -27,7 +27,7 @@ static void check_values(const deploy_config *c) {
   check_range(c->chunk_tokens, 64, 2048);
   check_range(c->group_chunks, 1, 64);
   check_range(c->expand_tokens, PAGE_TOKENS, LENGTH_MAX);
-  ASSERT(c->expand_tokens % PAGE_TOKENS == 0 && (c->expand_tokens == 0 || c->parity == PARITY_FAST_PREFILL));
+  ASSERT(c->expand_tokens % PAGE_TOKENS == 0);
   ASSERT(c->parity == PARITY_STRICT || c->parity == PARITY_FAST_PREFILL);
   ASSERT((c->chunk_tokens & (c->chunk_tokens - 1)) == 0 && (c->group_chunks & (c->group_chunks - 1)) == 0);
   ASSERT(c->kv_dtype <= DEPLOY_KV_FP8_DS_MLA && c->kv_scales_f32 <= 1);

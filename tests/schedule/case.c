@@ -56,7 +56,7 @@ const case_field case_open_fields[] = {
     {"direct", OF(case_open, direct), 0, 1, 0},
     {"poison", OF(case_open, poison), 0, 1, 0},
     {"threads", OF(case_open, threads), 1, 16, 1},
-    {"expand", OF(case_open, expand), 0, 64, 0},    /* fast-prefill: pages expanded at a time; 0: the planner's choice */
+    {"expand", OF(case_open, expand), 0, 64, 0},    /* pages of contexts in the prompts' workspace; 0: the planner's choice */
     {NULL, 0, 0, 0, 0}};
 
 static const char *const KINDS[] = {"open", "submit", "cancel", "poll", "idle"};

@@ -190,7 +190,7 @@ static void write_deploy(const schedule_case *c, const case_open *o, char *text,
                       seqs, batch, logits, len, pages,
                       c->chunk, c->groups);
   if (c->fast) used += snprintf(text + used, bytes - (size_t)used, "parity: fast-prefill\n");
-  if (c->fast && o->expand) used += snprintf(text + used, bytes - (size_t)used, "expand_tokens: %" PRId64 "\n", o->expand * 64);
+  if (o->expand) used += snprintf(text + used, bytes - (size_t)used, "expand_tokens: %" PRId64 "\n", o->expand * 64);
   const char *before = "ladder: [";
   for (uint32_t size = 1; size <= min_u32(seqs, 32); size++) {
     if (!(o->ladder >> (size - 1) & 1)) continue;

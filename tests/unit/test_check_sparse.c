@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "engine/plan_format_widen.h"
 #include "kernels_src/abi.h"
 #include "planner/check.h"
 #include "planner/draft.h"
@@ -63,12 +64,42 @@ static void rows_are_read_in_another_format(editable *e) { ARGS(mla_attn, "layer
 static void a_side_product_starts_early(editable *e) { ARGS(fp8_gemm, "layer 2 shared gate_up")->order = ORDER_CHAIN; }
 static void the_indexers_pages_are_too_few(editable *e) { find_buffer(e, "index")->bytes -= 256; }
 
+/* Of plans whose prompts read widened rows. */
+static mla_attn_args *widened_attention(editable *e) { return args_of(e, &find_op(e, "layer 1 kv_widen")[1]); }
+static void widened_rows_are_read_as_codes(editable *e) { widened_attention(e)->kv_format = KV_FP8_DS_MLA; }
+static void a_wide_table_of_the_workspace(editable *e) { widened_attention(e)->block_table_stride = e->h->limits.pages_per_seq; }
+static void the_workspace_is_too_small(editable *e) { ARGS(kv_widen, "layer 1 kv_widen")->pages_max++; }
+static void rows_are_widened_from_another_format(editable *e) { ARGS(kv_widen, "layer 1 kv_widen")->kv_format = KV_FP8; }
+static void rows_of_another_layer_are_widened(editable *e) {
+  find_fixup(e, find_op(e, "layer 1 kv_widen"), offsetof(kv_widen_args, kv))->offset =
+      find_fixup(e, find_op(e, "layer 2 kv_widen"), offsetof(kv_widen_args, kv))->offset;
+}
+static void nothing_is_widened(editable *e) { find_op(e, "layer 1 kv_widen")->rows_min = 256; }
+static void prompts_do_not_attend(editable *e) { find_op(e, "layer 1 kv_widen")[1].rows_min = 256; }
+static void prompts_have_the_others_tiles(editable *e) {
+  find_fixup(e, &find_op(e, "layer 1 kv_widen")[1], offsetof(mla_attn_args, tiles))->offset = e->h->io.tiles;
+}
+static void the_others_have_the_prompts_counts(editable *e) {
+  find_fixup(e, find_op(e, "layer 1 mla_attn"), offsetof(mla_attn_args, step))->offset += sizeof(step_in);
+}
+static void the_table_is_the_steps(editable *e) {
+  plan_fixup *table = find_fixup(e, &find_op(e, "layer 1 kv_widen")[1], offsetof(mla_attn_args, block_table));
+  table->region = REGION_STEP;
+  table->offset = e->h->io.block_table;
+}
+static void values_of_one_row_alone(editable *e) { find_op(e, "layer 1 v_up")->rows_min = 3; }
+static void widened_rows_of_a_bf16_cache(editable *e) {
+  e->h->quant.kv_format = e->h->quant.kv_scale = 0;
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+}
+
 #define FAULT(name, words) {#name, name, words}
-static const struct {
+struct fault {
   const char *name;
   void (*plant)(editable *);
   const char *words; /* in the message, or null */
-} FAULTS[] = {
+};
+static const struct fault FAULTS[] = {
     FAULT(keys_of_another_layer, "keys"), FAULT(keys_are_kept_elsewhere, NULL),
     FAULT(lists_of_another_layer, "lists of layer 2, expected of layer 3"),
     FAULT(lists_are_left_out, NULL), FAULT(the_cut_knows_no_lists, "list_max"), FAULT(fewer_tokens_are_chosen, NULL),
@@ -81,22 +112,80 @@ static const struct {
     FAULT(rows_are_read_in_another_format, NULL), FAULT(a_side_product_starts_early, "starts beside"),
     FAULT(the_indexers_pages_are_too_few, NULL)};
 
-static void every_fault_is_caught(void **state) {
+static const struct fault WIDENED_FAULTS[] = {
+    FAULT(widened_rows_are_read_as_codes, "another format"), FAULT(a_wide_table_of_the_workspace, "block_table_stride"),
+    FAULT(the_workspace_is_too_small, NULL), FAULT(rows_are_widened_from_another_format, NULL),
+    FAULT(rows_of_another_layer_are_widened, "another layer's KV rows"), FAULT(nothing_is_widened, "before anything is written"),
+    FAULT(prompts_do_not_attend, "before anything is written"), FAULT(prompts_have_the_others_tiles, "another table of the step"),
+    FAULT(the_others_have_the_prompts_counts, "the step's counts"), FAULT(the_table_is_the_steps, "wrong region"),
+    FAULT(values_of_one_row_alone, "before anything is written"), FAULT(widened_rows_of_a_bf16_cache, NULL)};
+
+static void check_faults(const char *deploy, const struct fault *faults, size_t count) {
   uint32_t missed = 0;
-  (void)state;
-  for (size_t i = 0; i < ARRAY_LEN(FAULTS); i++) {
-    editable e = edit_plan(SMALL, DEPLOY);
+  for (size_t i = 0; i < count; i++) {
+    editable e = edit_plan(SMALL, deploy);
     assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
-    FAULTS[i].plant(&e);
+    faults[i].plant(&e);
     status result = check_plan(e.file.bytes, e.file.count);
-    if (result != ERR_FORMAT || (FAULTS[i].words && !strstr(fail_text(), FAULTS[i].words))) {
-      print_error("%s: code %d, \"%s\"\n", FAULTS[i].name, result, result == OK ? "" : fail_text());
+    if (result != ERR_FORMAT || (faults[i].words && !strstr(fail_text(), faults[i].words))) {
+      print_error("%s: code %d, \"%s\"\n", faults[i].name, result, result == OK ? "" : fail_text());
       missed++;
     }
     fail_clear();
     free(e.file.bytes);
   }
   assert_int_equal(missed, 0);
+}
+
+static void every_fault_is_caught(void **state) {
+  (void)state;
+  check_faults(DEPLOY, FAULTS, ARRAY_LEN(FAULTS));
+}
+
+static void every_fault_of_widening_is_caught(void **state) {
+  (void)state;
+  check_faults(DEPLOY "expand_tokens: 640\n", WIDENED_FAULTS, ARRAY_LEN(WIDENED_FAULTS));
+}
+
+/* Of what many heads have by themselves, few when it is asked for; room for one context of full length at least. */
+static void many_heads_read_widened_rows(void **state) {
+  static const struct {
+    const char *config, *deploy;
+    uint32_t pages;
+  } CASES[] = {{SMALL, DEPLOY, 0},
+               {SMALL, DEPLOY "expand_tokens: 64\n", 1},
+               {"tests/data/configs/deepseek-v3.2.json", "max-model-len: 163840\nkv-pages: 4000\n", 2560},
+               {"tests/data/configs/deepseek-v3.2.json", "max-model-len: 8192\nmax-num-seqs: 64\nkv-pages: 4000\n", 1024},
+               {"tests/data/configs/deepseek-v3.2.json", "max-model-len: 8192\nmax-num-seqs: 2\nkv-pages: 4000\n", 256},
+               {"tests/data/configs/deepseek-v3.2.json", "max-model-len: 8192\nkv-pages: 4000\nkv-cache-dtype: bf16\n", 0}};
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    editable e = edit_plan(CASES[i].config, CASES[i].deploy);
+    uint32_t found = 0;
+    for (uint32_t op = 0; op < e.h->ops.count; op++) found += e.ops[op].kernel == OP_kv_widen;
+    assert_int_equal(e.h->limits.expand_pages, CASES[i].pages);
+    assert_int_equal(found, CASES[i].pages ? e.h->model.layers : 0);
+    if (found) assert_int_equal(find_buffer(&e, "layer 0 widened")->bytes,
+                                CASES[i].pages * UINT64_C(128) * (e.h->model.kv_lora_rank + e.h->model.rope_dim));
+    free(e.file.bytes);
+  }
+}
+
+/* By the estimates: tiles times what each sees, against the whole context. A token alone never pays for its own. */
+static void the_cheaper_way_is_taken(void **state) {
+  static const struct {
+    uint32_t heads, topk, tiles, tokens;
+    bool widens;
+  } CASES[] = {{128, 2048, 4096, 8192, true}, {128, 2048, 4096, 65536, true}, {128, 2048, 64, 65536, true}, {128, 2048, 63, 65536, false},
+               {128, 2048, 2, 2048, true},    {128, 2048, 1, 1, false},       {128, 2048, 1, 2048, false},  {64, 2048, 95, 65536, false},
+               {64, 2048, 96, 65536, true},   {128, 0, 2, 100000, true},      {128, 0, 1, 100000, false},   {512, 0, 1, 64, false},
+               {16, 64, 2, 64, false},        {128, 2048, UINT32_MAX, UINT32_MAX, true}};
+  (void)state;
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    const plan_model model = {.heads = CASES[i].heads};
+    const plan_quant quant = {.index_topk = CASES[i].topk};
+    assert_int_equal(plan_widens(&model, &quant, CASES[i].tiles, CASES[i].tokens) != 0, CASES[i].widens);
+  }
 }
 
 /* === Pieces ============================================================================================================= */
@@ -133,7 +222,9 @@ static void layers_that_share_have_no_ops(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_caught), cmocka_unit_test(long_scores_are_cut),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_caught), cmocka_unit_test(every_fault_of_widening_is_caught),
+                                     cmocka_unit_test(many_heads_read_widened_rows), cmocka_unit_test(the_cheaper_way_is_taken),
+                                     cmocka_unit_test(long_scores_are_cut),
                                      cmocka_unit_test(layers_that_share_have_no_ops)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

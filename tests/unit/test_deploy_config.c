@@ -128,7 +128,6 @@ static const struct {
     {"ladder: [0]", "ladder", ERR_FORMAT},
     {"ladder: [[1]]", "ladder", ERR_FORMAT},
     {"parity: fast-prefill\nexpand_tokens: 100", "multiple of 64", ERR_FORMAT},
-    {"expand_tokens: 128", "parity: fast-prefill", ERR_FORMAT},
     {"parity: fast-prefill\nexpand_tokens: 32", "expand-tokens", ERR_FORMAT},
     {"parity: loose", "strict", ERR_FORMAT},
     {"latent_norm_eps: 1e-6", "hf config", ERR_FORMAT},

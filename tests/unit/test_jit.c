@@ -147,6 +147,7 @@ static const variant variants[] = {
     {"attn_cut", 1, {THREADS(512)}},
     {"index_qk", 1, {THREADS(128)}},
     {"index_topk", 2, {THREADS(512), {"SPEC_HELD", 22528}}},
+    {"kv_widen", 1, {THREADS(128)}},
     {"act_quant", 1, {THREADS(256)}},
     {"fp8_gemm", TILES(128, 256, 4)},
     {"fp8_moe_gemm", TILES(128, 128, 6)},

@@ -178,6 +178,7 @@ static void bad_eos(plan_header *h, uint8_t *b) { (void)b, h->model.eos[0] = h->
 static void bad_scale(plan_header *h, uint8_t *b) { (void)b, memset(&h->model.head_scale, 0xff, 4); }
 static void bad_q_scale(plan_header *h, uint8_t *b) { (void)b, h->model.q_scale_beta = 0.1f; }
 static void bad_topk(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 64, h->quant.index_topk = 2080; }
+static void bad_workspace(plan_header *h, uint8_t *b) { (void)b, h->limits.expand_pages = 1; }
 static void bad_lonely_topk(plan_header *h, uint8_t *b) { (void)b, h->quant.index_topk = 64; }
 static void bad_index_heads(plan_header *h, uint8_t *b) { (void)b, h->quant.index_heads = 48, h->quant.index_topk = 64; }
 static void bad_shared_first(plan_header *h, uint8_t *b) {
@@ -229,7 +230,8 @@ static void planted_faults(void **state) {
     {bad_magic, "magic"}, {bad_span, "ops"}, {bad_item, "tensors"}, {bad_region, "region 3"}, {bad_io, "overlap"},
     {bad_step, "last in the step region"},
     {bad_pages, "pages_per_seq"}, {bad_eos, "eos"}, {bad_scale, "scale of the model"}, {bad_q_scale, "scale of the query"},
-    {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_index_heads, "index_heads, which is no power"},
+    {bad_topk, "index_topk"}, {bad_lonely_topk, "index_topk"}, {bad_workspace, "expand_pages of strict"},
+    {bad_index_heads, "index_heads, which is no power"},
     {bad_shared_first, "index_shared"}, {bad_shared_behind, "index_shared"}, {bad_shared_high, "index_shared"},
     {bad_weight_format, "weight_format"},
     {bad_act_scale, "act_scale"}, {bad_kv_format, "kv_format"}, {bad_kv_scale, "kv_scale"}, {bad_rank, "kv_lora_rank of fp8"},

@@ -452,11 +452,13 @@ static void limits_are_checked_by_name(void **state) {
                {"{max-num-seqs: 8, ladder: [1, 9]}", "ladder"},
                {"{max-model-len: 640, kv_pages: 9}", "kv-pages: 10"},
                {"{max-model-len: 640, kv_memory_bytes: 1MiB}", "max-model-len: 192"}};
+  fixture_bytes file = {0};
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
-    fixture_bytes file = {0};
     fixture_expect(fixture_try_plan(TINY, CASES[i].deploy, NULL, &file), ERR_LIMIT, CASES[i].words);
     assert_null(file.bytes);
   }
+  fixture_expect(fixture_try_plan(TINY, "expand_tokens: 128", NULL, &file), ERR_FORMAT, "parity: fast-prefill");
+  assert_null(file.bytes);
 }
 
 static void what_does_not_fit_is_refused_with_a_setting_that_does(void **state) {

@@ -84,7 +84,7 @@ static bool is_exempt(const plan_op *op, const uint64_t *args, const check_acces
 
 static bool has_points(uint32_t kernel) {
   return kernel != KERNEL_moe_sort && kernel != KERNEL_sample && kernel != KERNEL_row_digest && kernel != KERNEL_attn_cut &&
-         kernel != KERNEL_act_quant && kernel != KERNEL_index_score;
+         kernel != KERNEL_act_quant && kernel != KERNEL_index_score && kernel != KERNEL_kv_widen;
 }
 
 /* Codes, and KV rows of other formats than bf16, are seen as words. */
