@@ -61,7 +61,7 @@ few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_
 fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh
 index_topk.cu kv_codes.cuh kv_widen.cu many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
 mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
-moe_tiles.cuh num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
+moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
 ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
 row_digest.cu sample.cu step.h tensor_map.h
 """.split()
@@ -274,15 +274,18 @@ FLAWS = [
     ("mla_attn", 17, "pair_gather.cuh", "s/c.scale\\[h\\]\\[i . 2u % SCALES\\]/c.scale[h][0]/", "columns take the scale of others"),
     ("mla_attn", 17, "pair_gather.cuh", "s/from . SPEC_KV_LORA_RANK . half . 8u/from + SPEC_KV_LORA_RANK/",
      "half of V takes the scales of the other"),
-    ("mla_attn", 17, "pair_gather.cuh", "s/wait_free(p, VALUES_FREE[^;]*;/(void)n;/", "values are overwritten before they have been used"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, OTHERS_FREE + i, k);/(void)k;/", "columns are overwritten before S has used them"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/PTX_COPY_WAIT(0);//", "rope columns are not waited for"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/if (SPEC_LISTS) give_live/if (SPEC_LISTS \\&\\& k < 1u) give_live/",
+    ("mla_attn", 17, "pair_gather.cuh", "s/if (i % WIDTH_BOXES == 0) wait_free[^;]*;//",
+     "values are overwritten before they have been used"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/if (i . frees % HALF == 0) wait_free[^;]*;/(void)free, (void)frees, (void)phase;/; "
+     "s/wait_free(p, VALUES_GIVEN, k);//", "columns are overwritten before S has used them"),
+    ("mla_attn", 18, "pair_copy.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rope columns are not waited for"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/give_live(p, set, s.own)/if (k < 1u) give_live(p, set, s.own)/",
      "places of another block are void"),
-    ("mla_attn", 18, "pair_rows.cuh", "s/token <= f.position/true/", "an entry behind the position is seen"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/values.0. = p.rank ? next.other.0. : now/values[0] = p.rank ? now.other[0] : next/",
-     "values of another block"),
-    ("mla_attn", 19, "pair_gather.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rows are not waited for"),
+    ("mla_attn", 18, "pair_rows.cuh", "s/entry <= f.position/true/", "an entry behind the position is seen"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, VALUES_GIVEN, k);//",
+     "values are overwritten before the other block has them"),
+    ("mla_attn", 19, "pair_copy.cuh", "s/if (p.rank) values.*//", "values of another block"),
+    ("mla_attn", 19, "pair_copy.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rows are not waited for"),
     ("mla_attn", 20, "pair_gather.cuh", "s/gather_part() . 16u < SPEC_ROPE_DIM/gather_part() < 2u/",
      "half of the rope columns are missing"),
     ("attn_cut", 0, "attn_cut.cu", "s/if (written) early = i;//", "pages that the step writes are read early"),

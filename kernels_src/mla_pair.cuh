@@ -102,15 +102,22 @@ NUM void bring_values(const mla_attn_args &a, const tensor_maps &maps, const pla
   }
 }
 
+/* How often a barrier is arrived at in a phase. */
+NUM u32 arrivals_of(u32 i) {
+  const bool by_warps = (i >= OTHERS_FREE && i <= P_COME) || i == Q_FREE; /* the warps of one warpgroup */
+  if (by_warps) return 4u;
+  if (i == VALUES_GIVEN) return 2u; /* warpgroups of the other block */
+  if (i == P_FREE) return 16u; /* the warps of two here, and of two of the other block */
+  if (i >= ITEM_FREE && i < Q_COME) return GATHERED ? 16u : 14u; /* the warps of all four, or of three and two threads */
+  if (i >= OTHERS_FREE || !GATHERED) return 1u;
+  if (CODES && i >= VALUES_COME) return 1u; /* who expects the other block's copy */
+  const bool says_live = i >= BOTH_COME && i < VALUES_COME && (i - BOTH_COME) % HALF == 0; /* which places are live: warps, too */
+  const bool copied = COPIED || (ROPE_COPIED && i == OTHERS_COME + HALF);
+  return !copied ? 4u : says_live ? 132u : 128u; /* warps, or threads */
+}
+
 NUM void start_barriers(const place &p) {
-  for (u32 i = 0; i < BARRIERS; i++) {
-    const bool by_warps = (i >= OTHERS_FREE && i <= P_COME) || i == Q_FREE; /* the warps of one warpgroup */
-    const bool gathered = GATHERED && i < OTHERS_FREE, items = i >= ITEM_FREE && i < Q_COME;
-    const bool first_both = i >= BOTH_COME && i < VALUES_COME && (i - BOTH_COME) % HALF == 0; /* says which places are live, too */
-    /* P: the warps of two here, and of two of the other block. Items: those of three, and two threads, or those of all four. */
-    const u32 gatherers = !COPIED ? 4u : first_both ? 132u : 128u; /* warps, or threads */
-    ptx_barrier_init(barrier_at(p, i), by_warps ? 4u : gathered ? gatherers : i == P_FREE ? 16u : items ? GATHERED ? 16u : 14u : 1u);
-  }
+  for (u32 i = 0; i < BARRIERS; i++) ptx_barrier_init(barrier_at(p, i), arrivals_of(i));
   ptx_barrier_ready();
 }
 
@@ -138,7 +145,8 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     weigh(a, p);
   } else if (GATHERED) {
     PTX_REGISTERS_LESS(96);
-    gather(a, maps, p);
+    if (CODES) gather(a, maps, p);
+    else copy_rows(a, maps, p);
   } else {
     PTX_REGISTERS_LESS(40);
     const u32 warp = ptx_uniform(threadIdx.x / 32u);

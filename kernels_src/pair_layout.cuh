@@ -10,6 +10,7 @@ static_assert(SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64, "");
 static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 
 #define COPIED (GATHERED && !CODES) /* bf16 rows, by copies of threads: who multiplies them fences first */
+#define ROPE_COPIED (SPEC_KV_FORMAT == KV_FP8_DS_MLA) /* the columns behind V of codes, in the same way */
 
 #define COLUMNS (SPEC_KV_LORA_RANK + SPEC_ROPE_DIM)
 #define BOXES ((COLUMNS + 63u) / 64u)     /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */
@@ -51,7 +52,8 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define ITEM_COME (Q_FREE + 1u)             /* [2] */
 #define ITEM_FREE (ITEM_COME + 2u)          /* [2] of all that take items */
 #define Q_COME (ITEM_FREE + 2u)             /* of gathered rows; else queries come with boxes of KV rows */
-#define BARRIERS (Q_COME + 1u)
+#define VALUES_GIVEN (Q_COME + 1u)          /* of codes: the other block has all values of a block */
+#define BARRIERS (VALUES_GIVEN + 1u)
 #define AT_ITEMS (AT_BARRIERS + BARRIERS * 8u) /* [2] */
 #define AT_SUMS (AT_ITEMS + 2u * 48u)          /* [2][64] l */
 #define AT_LIVE (AT_SUMS + 512u)               /* [2] of gathered rows: bit j: place j of the block weighed here holds a token */

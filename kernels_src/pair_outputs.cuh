@@ -64,8 +64,12 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   const u32 values = (other ? AT_VALUES : AT_BOTH + set * HALF * BOX_BYTES) + boxes * BOX_BYTES;
   if (other && threadIdx.x == 0) ptx_barrier_expect(barrier_at(p, P_COME + 1u), P_BYTES);
 #pragma unroll
-  for (u32 x = 0; x < WIDTH_BOXES; x++) wait_for(p, come + boxes + x, other ? number : number / 2u);
+  for (u32 x = 0; x < WIDTH_BOXES; x++) {
+    if (CODES && other && threadIdx.x % 128u == 0) ptx_barrier_expect(barrier_at(p, come + boxes + x), BOX_BYTES);
+    wait_for(p, come + boxes + x, other ? number : number / 2u);
+  }
   if (COPIED) ptx_fence_async();
+  if (CODES && other && threadIdx.x % 128u == 0) ptx_barrier_arrive_peer(ptx_peer(barrier_at(p, VALUES_GIVEN), p.rank ^ 1u));
   const u32 live = last_position(it) % PAGE_TOKENS + 1u;
   if (!GATHERED && block == last_position(it) / PAGE_TOKENS && live < PAGE_TOKENS) clear_rows(p, values, live, group);
   wait_for(p, P_COME + other, number); /* P comes last, as a rule */
@@ -91,7 +95,9 @@ NUM void take_block(const place &p, output &out, u32 block, const item &it, bool
   out.m[1] = m[1];
   multiply_values(out.o, out.l, w, BASE + values, BASE + AT_ONES, group);
   if (threadIdx.x % 32u == 0) {
-    ptx_barrier_arrive(barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group));
+    const u32 free = barrier_at(p, other ? VALUES_FREE + group : BOTH_FREE + set * 2u + group);
+    if (CODES && other) ptx_barrier_arrive_peer(ptx_peer(free, p.rank ^ 1u));
+    else ptx_barrier_arrive(free);
     if (other) /* behind the multiplication, which has the words: that they were asked for is not enough */
       ptx_barrier_arrive_peer(ptx_peer(barrier_at(p, P_FREE), p.rank ^ 1u));
     else

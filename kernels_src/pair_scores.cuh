@@ -11,9 +11,13 @@ NUM void free_boxes(const place &p, u32 from, u32 to) {
     if (!is_both(p, x) && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, OTHERS_FREE + other_of(x)));
 }
 
-/* s = Q KV^T, box by box as they come; k: number of the block among those weighed here. */
+NUM void wait_box(const place &p, u32 x, u32 k) {
+  if (is_both(p, x)) wait_for(p, BOTH_COME + k % 2u * HALF + x % HALF, k / 2u);
+  else wait_for(p, OTHERS_COME + other_of(x), k);
+}
+
+/* s = Q KV^T, box by box as they come; k: number of the block among those weighed here. Copied boxes are fenced three at a time. */
 NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
-  const u32 set = k % 2u;
 #pragma unroll
   for (u32 i = 0; i < 32; i++) {
     s[i] = 0.0f;
@@ -21,11 +25,11 @@ NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
   }
 #pragma unroll
   for (u32 x = 0; x < BOXES; x++) {
-    const bool both = is_both(p, x);
-    const u32 number = both ? BOTH_COME + set * HALF + x % HALF : OTHERS_COME + other_of(x);
-    const u32 at = both ? AT_BOTH + (set * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
-    wait_for(p, number, both ? k / 2u : k);
-    if (COPIED) ptx_fence_async();
+    const u32 at = is_both(p, x) ? AT_BOTH + (k % 2u * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
+    const u32 fenced = COPIED ? 3u : 1u, until = x + fenced < BOXES ? x + fenced : BOXES;
+#pragma unroll
+    for (u32 y = x; x % fenced == 0 && y < until; y++) wait_box(p, y, k);
+    if (COPIED ? x % fenced == 0 : ROPE_COPIED && x + 1u == BOXES) ptx_fence_async();
     const u64 q = ptx_operand(PTX_SWIZZLED, BASE + AT_Q + x * BOX_BYTES), key = ptx_operand(PTX_SWIZZLED, BASE + at);
     ptx_multiply_fence();
 #pragma unroll

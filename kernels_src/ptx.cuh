@@ -123,6 +123,11 @@ NUM void ptx_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier, u
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
+/* The same from shared memory to that of another block of the cluster, where the barrier is, too: ptx_peer made both addresses. */
+NUM void ptx_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(to), "r"(from), "r"(bytes), "r"(barrier) : "memory");
+}
 /* Asks L2 for `bytes` (a multiple of 16, like the address). */
 NUM void ptx_ask_bulk(const void *global, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");

@@ -25,7 +25,7 @@ abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h dec
 decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh
 fp8_gemm_many.cuh fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh
 kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh moe_gemm_few.cuh
-moe_gemm_many.cuh moe_tiles.cuh num.h pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh
+moe_gemm_many.cuh moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh
 pair_state.cuh ptx.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
 """.split()
 

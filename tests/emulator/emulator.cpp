@@ -552,6 +552,13 @@ void emulator_store_peer(u32 to, const void *words, u32 bytes, u32 address) {
   end_phase(b);
 }
 
+void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 address) {
+  if (&block_of(to) != &block_of(address)) fault("a copy whose barrier is in another block");
+  if (bytes % 16 != 0 || to % 16 != 0 || from % 16 != 0) fault("a bulk copy that is not aligned");
+  (void)shared_at(from + bytes - 16, 16);
+  start_bulk(to, shared_at(from, 16), bytes, false, address);
+}
+
 void emulator_copy_box(u32 to, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 address) {
   tensor_shape s;
   memcpy(&s, map, sizeof s);

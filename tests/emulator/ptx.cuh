@@ -26,6 +26,7 @@ void emulator_barrier_arrive_peer(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
+void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier);
 void emulator_copy_box(u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
 void emulator_copy_box_to(u32 blocks, u32 shared, const tensor_map *map, u32 dims, const u32 (&at)[4], u32 barrier);
 void emulator_cluster_sync();
@@ -67,6 +68,7 @@ NUM void ptx_store_peer(u32 shared, u32 x, u32 y, u32 z, u32 w, u32 barrier) {
 NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
+NUM void ptx_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier) { emulator_copy_peer(to, from, bytes, barrier); }
 NUM void ptx_ask_bulk(const void *, u32) {}
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
   emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
