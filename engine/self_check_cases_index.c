@@ -74,12 +74,14 @@ void self_check_cases_index_score(self_check_image *image) {
 
 /* Form 0: a cluster for each row, behind others of the step; rows no longer than a list, longer ones. 1: one cluster for three rows: longer
  * than a block keeps, shorter than a list, so long that all blocks share it. 2: a row longer than all blocks keep. 3: one cluster for more
- * rows than blocks. Scores on a grid tie at every limit, many of them zeros of both signs; some are NaN, once more than a list holds. */
+ * rows than blocks. 4: a row with more scores than a block has bits for. 5: rows for parts of blocks. Scores on a grid tie at every limit,
+ * many of them zeros of both signs; some are NaN, once more than a list holds. */
 void self_check_cases_index_topk(self_check_image *image) {
-  enum { TOPK = 64, ROWS = 9 };
+  enum { TOPK = 64, ROWS = 18 };
   static const struct { u32 rows, length[ROWS]; } forms[] = {
     {5, {513, 65, 1000, 3, 1531}}, {3, {INDEX_TOPK_HELD + 601, 63, 2 * INDEX_TOPK_HELD + 1}}, {1, {8 * INDEX_TOPK_HELD + 901}},
-    {9, {64, 301, 402, 63, 2, 64, 65, 500, 1203}}};
+    {9, {64, 301, 402, 63, 2, 64, 65, 500, 1203}}, {1, {150001}},
+    {18, {300, 65, 511, 302, 513, 99, 70, 1025, 200, 128, 401, 66, 640, 333, 222, 111, 444, 555}}};
   const u32 form = image->form, rows = forms[form].rows, *length = forms[form].length, first = form ? 0 : 2;
   u32 longest = 0;
   for (u32 i = 0; i < rows; i++) longest = max_u32(longest, length[i]);
@@ -94,9 +96,9 @@ void self_check_cases_index_topk(self_check_image *image) {
       const u32 r = random_below(image, 1u << 24);
       f32 score = (f32)((i32)(r & 31) - 16) * 0.25f;
       if (r & 32) score = r & 64 ? -0.0f : 0.0f;
-      if (form == 2) score = num_float(0x3f800000u | r >> 4) * ((r & 15) ? 1.0f : -1.0f); /* all bits count */
+      if (form == 2 || form == 4) score = num_float(0x3f800000u | r >> 4) * ((r & 15) ? 1.0f : -1.0f); /* all bits count */
       if (form == 0 && i == 2) score = r & 64 ? (f32)n : -1.0f;                           /* the best ones last */
-      if ((r >> 8) % (form == 0 && i == 0 ? 5 : 997) == 0) score = num_float(r & 1 ? 0x7fc00000u : 0xffc00000u);
+      if (form != 4 && (r >> 8) % (form == 0 && i == 0 ? 5 : 997) == 0) score = num_float(r & 1 ? 0x7fc00000u : 0xffc00000u);
       scores[(u64)i * a.stride + n] = score;
     }
   }

@@ -9,8 +9,9 @@
 #define INDEX_TOPK_MAX 2048u
 #define INDEX_NONE 0xffffffffu  /* of a list: no token */
 #define INDEX_QK_ROWS 16u       /* heads and keys of a block of index_qk */
-#define INDEX_TOPK_HELD 22528u  /* scores that a block of index_topk keeps: two blocks share a multiprocessor */
-#define INDEX_TOPK_CLUSTERS 32u /* of index_topk, that find room at the same time */
+#define INDEX_TOPK_FEW 32u         /* rows for which index_topk has clusters: as many as find room at the same time */
+#define INDEX_TOPK_HELD 22528u     /* words that a block of those has for counts and scores: two share a multiprocessor */
+#define INDEX_TOPK_HELD_MANY 56832u /* that a block has for more rows: it is alone there */
 
 /* Queries and keys of the indexer, normalised, rotated, through a Hadamard transform, as scaled e4m3; the heads' weights. */
 typedef struct index_qk_args {

@@ -354,13 +354,24 @@ static plan_dim sort_blocks(const moe_sort_args *a) {
   return x;
 }
 
-/* As many clusters as find room at the same time take the rows in turn. */
-static void choose_index_topk(const index_topk_args *a, specialise_choice *choice) {
+static void set_index_topk(specialise_choice *choice, uint32_t threads, plan_dim x, uint32_t cluster, uint32_t held) {
+  choose_rows(choice, threads, x, constant(ROW_BLOCKS));
+  add_spec(choice, "SPEC_CLUSTER", cluster);
+  add_spec(choice, "SPEC_HELD", held);
+  choice->shared_bytes = held * 4;
+}
+
+/* Few rows: as many clusters as find room at the same time. Many: a block for each multiprocessor, but for some. */
+static uint32_t choose_index_topk(const index_topk_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  uint32_t count = 0, next = rows_min;
   plan_dim x = per_rows(1, 1);
-  x.cap = min_u32(a->row_count, INDEX_TOPK_CLUSTERS);
-  choose_rows(choice, 512, x, constant(ROW_BLOCKS));
-  add_spec(choice, "SPEC_HELD", INDEX_TOPK_HELD);
-  choice->shared_bytes = INDEX_TOPK_HELD * 4;
+  x.cap = min_u32(a->row_count, INDEX_TOPK_FEW);
+  const uint64_t last = a->row_count <= INDEX_TOPK_FEW ? UINT32_MAX : a->row_first + (uint64_t)INDEX_TOPK_FEW;
+  specialise_choice *few = next_choice(choices, &count, &next, last, rows_max), *many;
+  if (few) set_index_topk(few, 512, x, ROW_BLOCKS, INDEX_TOPK_HELD);
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (many) set_index_topk(many, 1024, constant(SPECIALISE_BLOCKS / ROW_BLOCKS), 1, INDEX_TOPK_HELD_MANY);
+  return count;
 }
 
 /* A piece of 128 columns for eight threads, until there are eight blocks a multiprocessor. */
@@ -397,12 +408,12 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   if (kernel == OP_gemm || kernel == OP_fp8_gemm) return choose_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_moe_gemm || kernel == OP_fp8_moe_gemm) return choose_moe_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_rmsnorm) return choose_rmsnorm(args, rows_min, rows_max, choices);
+  if (kernel == OP_index_topk) return choose_index_topk(args, rows_min, rows_max, choices);
   if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_index_qk: choose_rows(choice, 128, per_rows(((const index_qk_args *)args)->heads + 1, INDEX_QK_ROWS), constant(1)); break;
-    case OP_index_topk: choose_index_topk(args, choice); break;
     case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
     case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_expand: set_many(choice, &ALONE, false, 0); break;

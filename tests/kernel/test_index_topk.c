@@ -3,7 +3,9 @@
 #include "kernel_test.h"
 #include <stdlib.h>
 
-enum { HELD = 256 }; /* of the variant that keeps few scores; EMULATED in configure.py */
+/* The forms of plans, and such that keep few scores; EMULATED in configure.py */
+static const struct { u32 threads, cluster, held; } FORMS[] = {{512, ROW_BLOCKS, INDEX_TOPK_HELD}, {512, ROW_BLOCKS, 4352},
+                                                               {1024, 1, INDEX_TOPK_HELD_MANY}, {1024, 1, 17408}};
 
 enum content {
   CONTENT_SPREAD,  /* all different, of both signs                 */
@@ -90,13 +92,14 @@ static void topk_case(kernel_test *test, const shape *s) {
   a.scores = scores;
   a.position = position;
   const u32 clusters[] = {s->rows, (u32)div_up(s->rows, 8), 1}; /* one a row; one for eight rows; one for all */
-  kernel_variant variants[6];
+  kernel_variant variants[12];
   u32 count = 0;
-  for (u32 i = 0; i < 6; i++) {
-    const u32 held = i % 2 ? HELD : INDEX_TOPK_HELD, x = clusters[i / 2];
-    if (i > 1 && x == clusters[i / 2 - 1]) continue;
-    variants[count++] = (kernel_variant){{{"SPEC_HELD", held}}, .spec_count = 1, .grid = {x, ROW_BLOCKS, 1}, .threads = 512,
-                                         .shared_bytes = held * 4};
+  for (u32 i = 0; i < 3; i++) {
+    if (i > 0 && clusters[i] == clusters[i - 1]) continue;
+    for (u32 j = 0; j < ARRAY_LEN(FORMS); j++)
+      variants[count++] = (kernel_variant){{{"SPEC_HELD", FORMS[j].held}, {"SPEC_CLUSTER", FORMS[j].cluster}}, .spec_count = 2,
+                                           .grid = {clusters[i], ROW_BLOCKS, 1}, .threads = FORMS[j].threads,
+                                           .shared_bytes = FORMS[j].held * 4};
   }
   kernel_test_run(test, &a, variants, count);
   entry *all = malloc(longest * sizeof *all + 1);
