@@ -7,23 +7,25 @@
 #define VERBATIM_PLAN_FORMAT_WIDEN_H
 #include "plan_format.h"
 
-/* Picoseconds of an H200, as measured there: a KV row that is widened once for a step; and what a row costs each group of 64 heads of a
- * tile more that reads it in another format than bf16 (128 heads, 4,096 tokens with lists of 2,048: 7.42 and 6.24 ms). */
+/* Picoseconds of an H200: a KV row that is widened once for a step, and what a row costs each group of 64 heads of a tile more that reads
+ * it in another format than bf16: over lists, whose rows are fetched one by one in either format (128 heads, 4,096 tokens, lists of 2,048:
+ * 7.42 and 6.24 ms), and of whole contexts. */
 #define PLAN_WIDEN_PS 550u
-#define PLAN_NARROW_PS 70u
+#define PLAN_NARROW_LISTS_PS 70u
+#define PLAN_NARROW_PS 280u
 
 static inline int plan_has_widening(const plan_limits *limits) { return limits->parity == PARITY_STRICT && limits->expand_pages > 0; }
 
 /* How often the tiles of a request have to read its context's rows in a step for widening to pay, the launches included. */
-static inline uint32_t plan_widen_reads(const plan_model *model) {
-  const uint32_t saved_ps = (model->heads + 63) / 64 * PLAN_NARROW_PS;
+static inline uint32_t plan_widen_reads(const plan_model *model, const plan_quant *quant) {
+  const uint32_t saved_ps = (model->heads + 63) / 64 * (quant->index_topk ? PLAN_NARROW_LISTS_PS : PLAN_NARROW_PS);
   return 1 + (PLAN_WIDEN_PS + saved_ps - 1) / saved_ps;
 }
 
 /* Whether a step widens the context of `tokens` tokens of a request that has so many tiles in it. */
 static inline int plan_widens(const plan_model *model, const plan_quant *quant, uint32_t tiles, uint32_t tokens) {
   const uint32_t seen = quant->index_topk && quant->index_topk < tokens ? quant->index_topk : tokens;
-  return (uint64_t)tiles * seen >= (uint64_t)plan_widen_reads(model) * tokens;
+  return (uint64_t)tiles * seen >= (uint64_t)plan_widen_reads(model, quant) * tokens;
 }
 
 #endif

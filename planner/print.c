@@ -89,7 +89,7 @@ void print_summary(FILE *out, const plan_header *plan) {
           l->split_rows_max);
   if (plan_has_widening(l))
     fprintf(out, "prompts        contexts whose rows a step reads %u times or more are widened to bf16, up to %u pages\n",
-            plan_widen_reads(m), l->expand_pages);
+            plan_widen_reads(m, &plan->quant), l->expand_pages);
   fprintf(out, "parameters     %llu\n", (unsigned long long)parameter_count(plan));
   fprintf(out, "weights        %s\n", size_text(r[REGION_WEIGHTS].bytes, size));
   fprintf(out, "kv             %s", size_text(r[REGION_KV].bytes, size));

@@ -231,6 +231,10 @@ void e2e_requests_free(e2e_requests *r) {
   free(r->allowed);
 }
 
+verbatim_config e2e_config(const e2e_model *model) {
+  return (verbatim_config){.plan_path = model->plan_path, .model_dir = model->model_dir, .device = e2e_device(), .threads = 2};
+}
+
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count) {
   verbatim *engine;
   if (verbatim_open(&engine, config) != 0) stop("open");
@@ -255,6 +259,11 @@ digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t f
   if (receipt_end(&paper, &result) != OK) stop("receipt");
   verbatim_close(engine);
   return result;
+}
+
+bool e2e_is_same(const verbatim_config *config, e2e_requests *requests, digest expected) {
+  digest found = e2e_run(config, requests, 0, requests->count);
+  return memcmp(found.bytes, expected.bytes, DIGEST_BYTES) == 0;
 }
 
 char *e2e_without_machine(char *text) {

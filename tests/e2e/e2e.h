@@ -69,8 +69,14 @@ void e2e_requests_make_long(e2e_requests *requests, uint32_t count, uint32_t voc
                             uint32_t other_max, uint32_t tokens_max);
 void e2e_requests_free(e2e_requests *requests);
 
+/* The model's own plan on the machine that the test was asked for, two threads. */
+verbatim_config e2e_config(const e2e_model *model);
+
 /* Opens an engine, runs the requests [first, first + count) and returns the receipt's digest. */
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count);
+
+/* Whether that of all requests is the one expected. */
+bool e2e_is_same(const verbatim_config *config, e2e_requests *requests, digest expected);
 
 /* Cuts the line of the machine, the second, out of a receipt's text: what stays is the same wherever it was made. Returns the text. */
 char *e2e_without_machine(char *text);

@@ -43,38 +43,34 @@ static void expect(const char *what, const verbatim_config *config, digest expec
   assert_string_equal(found_text, expected_text);
 }
 
-static verbatim_config base_config(void) {
-  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
-}
-
 static void check_all(const char *config_path, deploy d) {
   char other_plan[E2E_PATH_MAX];
   e2e_make_model(&model, config_path, d.plan);
   e2e_make_plan(&model, "other", d.other, other_plan);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   c.max_active = 1;
   digest alone = e2e_run(&c, &requests, 0, requests.count);
   const uint32_t batches[] = {2, 7, 64}, chunks[] = {1, 7, 64, 65};
-  for (size_t i = 0; i < ARRAY_LEN(batches); i++) c = base_config(), c.max_active = batches[i], expect("batch", &c, alone);
-  for (size_t i = 0; i < ARRAY_LEN(chunks); i++) c = base_config(), c.chunk_tokens = chunks[i], expect("chunk", &c, alone);
-  c = base_config(), c.slot_offset = 61, expect("slots", &c, alone);
-  c = base_config(), c.shuffle_pages = 99, c.slot_offset = 5, expect("pages", &c, alone);
-  c = base_config(), c.poison = true, c.shuffle_pages = 7, expect("poison", &c, alone);
-  c = base_config(), c.direct = true, expect("direct", &c, alone);
-  c = base_config(), c.direct = c.poison = true, c.max_active = 9, c.chunk_tokens = 13, expect("direct, poison", &c, alone);
-  c = base_config(), c.logits = true, expect("logits kept", &c, alone);
-  c = base_config(), c.plan_path = other_plan, expect("other limits", &c, alone);
-  c = base_config(), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect("few pages, poison", &c, alone);
-  c = base_config(), c.threads = 1, expect("one thread", &c, alone);
-  c = base_config(), c.threads = 3, expect("three threads", &c, alone);
-  c = base_config(), c.device = VERBATIM_DEVICE_CPU, expect("CPU", &c, alone);
+  for (size_t i = 0; i < ARRAY_LEN(batches); i++) c = e2e_config(&model), c.max_active = batches[i], expect("batch", &c, alone);
+  for (size_t i = 0; i < ARRAY_LEN(chunks); i++) c = e2e_config(&model), c.chunk_tokens = chunks[i], expect("chunk", &c, alone);
+  c = e2e_config(&model), c.slot_offset = 61, expect("slots", &c, alone);
+  c = e2e_config(&model), c.shuffle_pages = 99, c.slot_offset = 5, expect("pages", &c, alone);
+  c = e2e_config(&model), c.poison = true, c.shuffle_pages = 7, expect("poison", &c, alone);
+  c = e2e_config(&model), c.direct = true, expect("direct", &c, alone);
+  c = e2e_config(&model), c.direct = c.poison = true, c.max_active = 9, c.chunk_tokens = 13, expect("direct, poison", &c, alone);
+  c = e2e_config(&model), c.logits = true, expect("logits kept", &c, alone);
+  c = e2e_config(&model), c.plan_path = other_plan, expect("other limits", &c, alone);
+  c = e2e_config(&model), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect("few pages, poison", &c, alone);
+  c = e2e_config(&model), c.threads = 1, expect("one thread", &c, alone);
+  c = e2e_config(&model), c.threads = 3, expect("three threads", &c, alone);
+  c = e2e_config(&model), c.device = VERBATIM_DEVICE_CPU, expect("CPU", &c, alone);
   e2e_remove(&model);
 }
 
 static void check_instruction_sets(const char *config_path) {
   static const char *const sets[] = {"avx512", "avx2", "portable"};
   e2e_make_model(&model, config_path, DEPLOY_64.plan);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   c.device = VERBATIM_DEVICE_CPU;
   digest best = e2e_run(&c, &requests, 0, requests.count);
   for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
@@ -101,7 +97,7 @@ static void instruction_sets(void **state) { (void)state, check_instruction_sets
 static void one_of_many(void **state) {
   (void)state;
   e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY_64.plan);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   (void)e2e_run(&c, &requests, 0, requests.count);
   for (uint32_t i = 0; i < requests.count; i += requests.count / 5) {
     uint8_t chain[16];

@@ -92,10 +92,6 @@ static uint16_t plant(const char *name, uint32_t row, uint32_t column, uint16_t 
 
 /* === Runs =================================================================================================================== */
 
-static verbatim_config base_config(void) {
-  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
-}
-
 static bool wants_experts(const verbatim_request *q, uint32_t position, uint32_t point) {
   const verbatim_info *info = q->context;
   (void)position;
@@ -128,7 +124,7 @@ static void run(const verbatim_config *config, const bool wanted[REQUESTS]) {
 }
 
 static void run_sound(void) {
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   c.trace = true;
   memset(sound, 0xff, sizeof sound);
   is_sound_run = true;
@@ -283,7 +279,7 @@ static uint32_t case_count;
 static void check_neighbours(const planted *p) {
   bool whole[REQUESTS];
   uint8_t chains[REQUESTS][16];
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   check("together", p, &c);
   for (uint32_t i = 0; i < REQUESTS; i++) {
     whole[i] = !expect(p, i).is_broken;
@@ -296,7 +292,7 @@ static void check_neighbours(const planted *p) {
 
 static verbatim_config cut(uint32_t way, const char **name) {
   static const char *const names[] = {"one by one", "chunk of 1", "chunk of 13, poison", "other limits", "trace"};
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   *name = names[way];
   if (way == 0) c.max_active = 1;
   if (way == 1) c.chunk_tokens = 1;
@@ -333,7 +329,7 @@ static void the_earlier_of_two_is_named(void **state) {
   const uint32_t chunks[] = {0, 13};
   for (size_t k = 0; k < ARRAY_LEN(chunks); k++) {
     uint32_t named[2] = {0, 0};
-    verbatim_config c = base_config();
+    verbatim_config c = e2e_config(&model);
     c.chunk_tokens = chunks[k];
     run(&c, NULL);
     for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -364,7 +360,7 @@ static void an_overflow_is_found_where_it_happens(void **state) {
   uint16_t row[COLUMNS];
   for (uint32_t i = 0; i < COLUMNS; i++) row[i] = (uint16_t)(BF16_MOST | (i % 2) << 15);
   plant_row(tensor, 9, COLUMNS, row);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   run(&c, NULL);
   uint32_t broken = 0;
   for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -387,7 +383,7 @@ static void attention_has_one_name(void **state) {
   for (uint32_t i = 0; i < COLUMNS; i++) row[i] = 0x7d00; /* 2^123: some tokens overflow, and some do not */
   plant_row(tensor, 0, COLUMNS, row);
   for (size_t k = 0; k < ARRAY_LEN(chunks); k++) {
-    verbatim_config c = base_config();
+    verbatim_config c = e2e_config(&model);
     c.chunk_tokens = chunks[k];
     run(&c, NULL);
     for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -416,7 +412,7 @@ static void scores_before_are_valid(void **state) {
   uint32_t hit = 0;
   while (kept.prompt[hit] != kept.prompt[70]) hit++;
   q->score = true, q->score_from = 1, q->scores = scores[0];
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   run(&c, alone);
   assert_int_equal(q->score_count, q->prompt_count - 1);
   uint16_t before = plant(p.tensor, p.row, p.column, p.value);
@@ -437,7 +433,7 @@ static void scores_before_are_valid(void **state) {
 static void sound_weights_break_nothing(void **state) {
   (void)state;
   const planted nothing = {.hits = HITS_TOKEN, .number = UINT32_MAX, .op = "none"};
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   check("sound", &nothing, &c); /* last: all that was planted is taken back */
 }
 

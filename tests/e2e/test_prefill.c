@@ -77,27 +77,18 @@ void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool) {
 
 /* === Receipts =============================================================================================================== */
 
-static verbatim_config base_config(void) {
-  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
-}
-
-static bool is_same(const verbatim_config *config, digest expected) {
-  digest found = e2e_run(config, &requests, 0, requests.count);
-  return memcmp(found.bytes, expected.bytes, DIGEST_BYTES) == 0;
-}
-
 #define EXPECT(what, ...)                                                       \
   do {                                                                          \
-    verbatim_config c = base_config();                                          \
+    verbatim_config c = e2e_config(&model);                                          \
     __VA_ARGS__;                                                                \
-    if (!is_same(&c, alone)) fail_msg("%s: another receipt", what);             \
+    if (!e2e_is_same(&c, &requests, alone)) fail_msg("%s: another receipt", what);             \
   } while (0)
 
 static void check_all(const char *config_path) {
   static const char *const sizes[] = {"64", "128", "192", "448", "65536"};
   char plan[E2E_PATH_MAX], tight[E2E_PATH_MAX], deploy[512];
   e2e_make_model(&model, config_path, LIMITS FAST);
-  verbatim_config one = base_config();
+  verbatim_config one = e2e_config(&model);
   one.max_active = 1;
   digest alone = e2e_run(&one, &requests, 0, requests.count);
   pieces_most = contexts_most = tiles_seen = 0;
@@ -127,13 +118,13 @@ static void planted_faults_are_found(void **state) {
   static const enum fault faults[] = {PIECE_BEGINS_ANEW, ANOTHER_CONTEXT};
   if (e2e_device() != VERBATIM_DEVICE_CPU) skip(); /* they are planted in the CPU's ops */
   e2e_make_model(&model, "tests/oracle/small-v3.json", LIMITS FAST "expand_tokens: 64\n");
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   digest sound = e2e_run(&c, &requests, 0, requests.count);
   for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
     planted = faults[i];
-    if (is_same(&c, sound)) fail_msg("fault %d was not found", (int)planted);
+    if (e2e_is_same(&c, &requests, sound)) fail_msg("fault %d was not found", (int)planted);
     planted = SOUND;
-    assert_true(is_same(&c, sound));
+    assert_true(e2e_is_same(&c, &requests, sound));
   }
   e2e_remove(&model);
 }
@@ -150,7 +141,7 @@ static void near_to_strict_and_not_it(void **state) {
   uint32_t different = 0;
   e2e_make_model(&model, "tests/oracle/small-v3.json", LIMITS FAST);
   e2e_make_plan(&model, "strict", LIMITS "chunk_tokens: 64\ngroup_chunks: 2\n", strict);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   (void)e2e_run(&c, &requests, LONG, 1);
   for (uint32_t i = 0; i + 1 < LONG_TOKENS; i++) scores[i] = r->scores[i].logprob;
   c.plan_path = strict;
@@ -174,7 +165,7 @@ static void the_next_turn_is_its_own(void **state) {
   verbatim_request *first = &requests.list[LONG], next = VERBATIM_REQUEST_DEFAULTS;
   verbatim *engine;
   e2e_make_model(&model, "tests/oracle/small-v3.json", LIMITS FAST);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   for (uint32_t run = 0; run < 2; run++) {
     bool busy = true;
     assert_int_equal(verbatim_open(&engine, &c), 0);

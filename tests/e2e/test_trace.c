@@ -167,10 +167,6 @@ static uint32_t first_difference(const trace *a, const trace *b, uint32_t reques
   return point;
 }
 
-static verbatim_config base_config(void) {
-  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
-}
-
 /* === However the work is cut ================================================================================================ */
 
 static verbatim_counters expect(const char *what, const verbatim_config *config, uint32_t first, uint32_t count, const trace *expected) {
@@ -233,7 +229,7 @@ static void check_logits(const trace *t) {
 /* Some requests stop by an id before max_tokens: what they would make next is on its way by then. */
 static void ask_for_stops(void) {
   static int32_t stops[REQUESTS];
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   for (uint32_t i = 0; i < REQUESTS; i++) requests.list[i].stop_count = 0;
   (void)e2e_run(&c, &requests, 0, REQUESTS);
   for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -259,24 +255,24 @@ static void check_all(const char *config_path) {
   e2e_make_plan(&model, "other", OTHER_LIMITS, other_plan);
   forget_callbacks();
   ask_for_stops();
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   c.max_active = 1;
   run(&c, 0, REQUESTS, false, &alone);
   check_rows(&alone);
   check_logits(&alone);
-  c = base_config();
+  c = e2e_config(&model);
   verbatim_counters counters = expect_all("together", &c, &alone);
   assert_true(counters.most_sequences > 1 && counters.mixed_steps > 0);
-  c = base_config(), c.max_active = 7, c.chunk_tokens = 65, expect_all("batch", &c, &alone);
-  c = base_config(), c.chunk_tokens = 1, expect_all("chunk of 1: split attention alone", &c, &alone);
-  c = base_config(), c.shuffle_pages = 99, c.slot_offset = 61, expect_all("pages, slots", &c, &alone);
-  c = base_config(), c.poison = c.direct = true, c.chunk_tokens = 13, expect_all("poison", &c, &alone);
-  c = base_config(), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect_all("other limits", &c, &alone);
-  c = base_config(), c.threads = 1, expect_all("one thread", &c, &alone);
-  c = base_config(), c.device = VERBATIM_DEVICE_CPU, expect_all("CPU", &c, &alone);
+  c = e2e_config(&model), c.max_active = 7, c.chunk_tokens = 65, expect_all("batch", &c, &alone);
+  c = e2e_config(&model), c.chunk_tokens = 1, expect_all("chunk of 1: split attention alone", &c, &alone);
+  c = e2e_config(&model), c.shuffle_pages = 99, c.slot_offset = 61, expect_all("pages, slots", &c, &alone);
+  c = e2e_config(&model), c.poison = c.direct = true, c.chunk_tokens = 13, expect_all("poison", &c, &alone);
+  c = e2e_config(&model), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect_all("other limits", &c, &alone);
+  c = e2e_config(&model), c.threads = 1, expect_all("one thread", &c, &alone);
+  c = e2e_config(&model), c.device = VERBATIM_DEVICE_CPU, expect_all("CPU", &c, &alone);
   /* Steps that are not watched have the same bits. */
   forget_callbacks();
-  c = base_config();
+  c = e2e_config(&model);
   (void)e2e_run(&c, &requests, 0, REQUESTS);
   for (uint32_t i = 0; i < REQUESTS; i++) assert_memory_equal(requests.list[i].chain, alone.requests[i].chain, 16);
   free_trace(&alone);
@@ -298,10 +294,10 @@ static void rows_computed_again_are_the_same(void **state) {
   e2e_make_plan(&model, "other", OTHER_LIMITS, other_plan);
   e2e_requests_make(&requests, 4, VOCAB, 60, 100);
   for (uint32_t i = 1; i < 4; i++) requests.list[i].max_tokens = 100, requests.list[i].ignore_eos = true;
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   c.max_active = 1;
   run(&c, 1, 3, false, &alone);
-  c = base_config(), c.plan_path = other_plan, c.poison = true;
+  c = e2e_config(&model), c.plan_path = other_plan, c.poison = true;
   verbatim_counters counters = expect("preempted", &c, 1, 3, &alone);
   assert_true(counters.preemptions > 0 && counters.recomputed_tokens > 0);
   run(&c, 1, 3, true, &crowded);
@@ -343,7 +339,7 @@ static void a_planted_bit_shows_from_its_op_on(void **state) {
       {3, 20, "layer 2 shared gate_up", false}, {2, 33, "layer 1 experts gate_up", true}, {4, 250, "layer 2 experts gate_up", true}};
   trace sound;
   e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   c.device = VERBATIM_DEVICE_CPU;
   requests.list[1].max_tokens = 1;
   run(&c, 1, 1, true, &sound);
@@ -376,7 +372,7 @@ static void rows_are_refused_without_trace(void **state) {
   (void)state;
   verbatim *engine;
   e2e_make_model(&model, "tests/oracle/small-v3.json", DEPLOY);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   assert_int_equal(verbatim_open(&engine, &c), 0);
   assert_int_equal(verbatim_describe(engine).point_count, 0);
   verbatim_request q = requests.list[0];

@@ -77,20 +77,11 @@ void __wrap_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool) {
 
 /* === Receipts =============================================================================================================== */
 
-static verbatim_config base_config(void) {
-  return (verbatim_config){.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2};
-}
-
-static bool is_same(const verbatim_config *config, digest expected) {
-  digest found = e2e_run(config, &requests, 0, requests.count);
-  return memcmp(found.bytes, expected.bytes, DIGEST_BYTES) == 0;
-}
-
 #define EXPECT(what, ...)                                                       \
   do {                                                                          \
-    verbatim_config c = base_config();                                          \
+    verbatim_config c = e2e_config(&model);                                          \
     __VA_ARGS__;                                                                \
-    if (!is_same(&c, alone)) fail_msg("%s: another receipt", what);             \
+    if (!e2e_is_same(&c, &requests, alone)) fail_msg("%s: another receipt", what);             \
     seen[0] += launches, seen[1] += beside, seen[2] += alone_beside;            \
     seen[3] = max_u32(seen[3], contexts_most);                                  \
   } while (0)
@@ -108,7 +99,7 @@ static void check_all(const char *config_path, const char *formats, uint32_t con
   char plan[E2E_PATH_MAX], tight[E2E_PATH_MAX], deploy[512];
   snprintf(deploy, sizeof deploy, LIMITS "%s", formats);
   e2e_make_model(&model, config_path, deploy);
-  verbatim_config one = base_config();
+  verbatim_config one = e2e_config(&model);
   one.max_active = 1;
   digest alone = e2e_run(&one, &requests, 0, requests.count);
   assert_int_equal(launches, 0); /* of up to 32 heads, unless it is asked for */
@@ -149,7 +140,7 @@ static void check_heads(const char *config_path, uint32_t heads) {
   e2e_make_model(&model, path, LIMITS MIXED);
   unlink(path);
   make_plan("few", LIMITS, MIXED, 64, few);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   digest many = e2e_run(&c, &requests, 0, REQUESTS_OF_HEADS);
   const uint32_t widened = launches;
   c.plan_path = few;
@@ -173,15 +164,15 @@ static void planted_faults_are_found(void **state) {
   if (e2e_device() != VERBATIM_DEVICE_CPU) skip(); /* they are planted in the CPU's op */
   e2e_make_model(&model, "tests/oracle/small-v32.json", LIMITS MIXED);
   make_plan("widened", LIMITS, MIXED, 65536, plan);
-  verbatim_config c = base_config();
+  verbatim_config c = e2e_config(&model);
   digest sound = e2e_run(&c, &requests, 0, requests.count);
   c.plan_path = plan;
   c.poison = true;
-  assert_true(is_same(&c, sound));
+  assert_true(e2e_is_same(&c, &requests, sound));
   for (planted = A_ROW_IS_LEFT_OUT; planted <= ANOTHER_PAGE; planted++)
-    if (is_same(&c, sound)) fail_msg("fault %d was not found", (int)planted);
+    if (e2e_is_same(&c, &requests, sound)) fail_msg("fault %d was not found", (int)planted);
   planted = SOUND;
-  assert_true(is_same(&c, sound));
+  assert_true(e2e_is_same(&c, &requests, sound));
   e2e_remove(&model);
 }
 
