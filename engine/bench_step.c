@@ -55,11 +55,10 @@ static bool are_prompts(const bench *self, const bench_span *spans, uint32_t cou
   uint64_t pages = 0;
   if (!plan_has_widening(l)) return l->parity == PARITY_FAST_PREFILL && spans[0].count > 1;
   for (uint32_t i = 0; i < count; i++) {
-    const uint32_t tokens = spans[i].position + spans[i].count, tiles = (uint32_t)div_up(spans[i].count, l->attn_tile_tokens);
-    pages += pages_for(tokens);
-    if (!plan_widens(&h->model, &h->quant, tiles, tokens)) return false;
+    if (!plan_widens_rows(h, pages, spans[i].count, spans[i].position)) return false;
+    pages += pages_for(spans[i].position + spans[i].count);
   }
-  return pages <= l->expand_pages;
+  return true;
 }
 
 static void add_span(bench *self, filler *f, const bench_span *span, bool known, bool is_prompt) {

@@ -28,4 +28,11 @@ static inline int plan_widens(const plan_model *model, const plan_quant *quant, 
   return (uint64_t)tiles * seen >= (uint64_t)plan_widen_reads(model, quant) * tokens;
 }
 
+/* Whether it widens that of a request whose `count` rows from `position` on are in it, behind so many pages of others. */
+static inline int plan_widens_rows(const plan_header *h, uint64_t pages_before, uint32_t count, uint32_t position) {
+  const uint32_t tokens = position + count, tile = h->limits.attn_tile_tokens;
+  return plan_has_widening(&h->limits) && pages_before + (tokens - 1) / PAGE_TOKENS + 1 <= h->limits.expand_pages &&
+         plan_widens(&h->model, &h->quant, (count - 1) / tile + 1, tokens);
+}
+
 #endif

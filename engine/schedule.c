@@ -248,10 +248,7 @@ static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t
 
 /* Whether these rows read KV rows that the step widens: it costs less, and there is room for them. No bit depends on it. */
 static bool widens(const builder *b, uint32_t count, uint32_t position) {
-  const plan_header *h = b->self->model->plan->header;
-  const uint32_t tokens = position + count;
-  return plan_has_widening(&h->limits) && b->widened_pages + div_up(tokens, PAGE_TOKENS) <= h->limits.expand_pages &&
-         plan_widens(&h->model, &h->quant, (uint32_t)div_up(count, h->limits.attn_tile_tokens), tokens);
+  return plan_widens_rows(b->self->model->plan->header, b->widened_pages, count, position);
 }
 
 /* The context whose rows are widened, and tiles that name its first page there. */

@@ -6,8 +6,9 @@
  * which would wait for them. Entries and pages are asked for before codes and looked at behind them: a thread waits for everything that it
  * has asked for. Nothing here waits for a block that has not been put into its boxes.
  * It bounds the kernel: H200, 128 heads, lists of 2,048, 64 requests, 138 us (bf16 rows, that are only copied, 113; whole pages by TMA 94).
- * Lost, us: half of V widened by both blocks 158 to 170; given by stores of threads 158; codes copied to where their numbers will lie and
- * widened there 184; loads before the fence 174 instead of 167, in order of rows instead of parts 174. Without conversion (wrong results)
+ * Lost, us: half of V widened by both blocks 165 to 170; given by stores of threads 158 to 170; codes copied to where their numbers will
+ * lie and widened there 184; and while both widened, loads before the fence 191 instead of 174, eight rows side by side in a warp instead
+ * of four lanes to a row 174 instead of 165. Without conversion (wrong results)
  * 43 less, with integer arithmetic for scales that are powers of two 6 to 10 less. Read next: pair_scores.cuh, pair_outputs.cuh. */
 #ifndef VERBATIM_PAIR_GATHER_CUH
 #define VERBATIM_PAIR_GATHER_CUH

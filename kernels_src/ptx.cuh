@@ -128,10 +128,6 @@ NUM void ptx_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(to), "r"(from), "r"(bytes), "r"(barrier) : "memory");
 }
-/* Asks L2 for `bytes` (a multiple of 16, like the address). */
-NUM void ptx_ask_bulk(const void *global, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-}
 /* One thread copies the box of the map that starts at column c, row r (and at matrix m): box rows of box columns, swizzled as the map
  * says; what lies outside the matrix comes as zeros and counts. shared: a multiple of 128, for swizzled boxes of 1024. */
 NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier, u64 policy) {

@@ -19,16 +19,10 @@ NUM u32 ptx_max_halves(u32 x, u32 y) {
   return d;
 }
 
-/* Two fp32 numbers as e4m3, as num_to_e4m3 makes them; lo in bits 0 to 7, hi in 8 to 15. And back: num_from_e4m3 of both. */
+/* Two fp32 numbers as e4m3, as num_to_e4m3 makes them; lo in bits 0 to 7, hi in 8 to 15. */
 NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) {
   u16 d;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(d) : "f"(hi), "f"(lo));
-  return d;
-}
-NUM float2 ptx_unpack_e4m3(u32 codes) {
-  float2 d;
-  asm("{\n.reg .b32 halves;\n.reg .b16 lo, hi;\ncvt.rn.f16x2.e4m3x2 halves, %2;\nmov.b32 {lo, hi}, halves;\n"
-      "cvt.f32.f16 %0, lo;\ncvt.f32.f16 %1, hi;\n}" : "=f"(d.x), "=f"(d.y) : "h"((u16)codes));
   return d;
 }
 

@@ -69,7 +69,6 @@ NUM u64 ptx_once() { return 0; }
 NUM u64 ptx_often() { return 1; }
 NUM void ptx_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier, u64) { emulator_copy_bulk(to, from, bytes, barrier); }
 NUM void ptx_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier) { emulator_copy_peer(to, from, bytes, barrier); }
-NUM void ptx_ask_bulk(const void *, u32) {}
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, u64) {
   emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier);
 }
@@ -113,7 +112,6 @@ NUM u32 ptx_max_halves(u32 x, u32 y) {
   return high << 16 | low;
 }
 NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) { return (u32)num_to_e4m3(hi) << 8 | num_to_e4m3(lo); }
-NUM float2 ptx_unpack_e4m3(u32 codes) { return {num_from_e4m3((u8)codes), num_from_e4m3((u8)(codes >> 8))}; }
 NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
   for (u32 i = 0; i < 4; i++) x[i] = num_from_e4m3((u8)(codes >> 8 * i));
 }
