@@ -148,7 +148,7 @@ EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1
 EMULATED["mla_fold"] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((16, 8, 2), (24, 2, 4))]
 EMULATED["index_topk"] = [{"THREADS": threads, "HELD": held, "CLUSTER": cluster}
-                          for threads, cluster, sizes in ((512, 8, (22528, 4352)), (1024, 1, (56832, 17408))) for held in sizes]
+                          for threads, cluster, sizes in ((512, 8, (22528, 8448)), (1024, 1, (56832, 17408))) for held in sizes]
 EMULATED["router"] = [{"THREADS": threads} for threads in (128, 512)]
 MANY = [{"THREADS": 256 if n == 64 else 384, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
          "CLUSTER": cluster} for n, rows, stages, cluster in ((128, 256, 2, 1), (128, 128, 4, 2), (64, 64, 3, 1), (128, 192, 3, 2))]
@@ -388,20 +388,19 @@ FLAWS = [
     ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
     ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
     ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
-    ("index_topk", 1, "index_topk.cu", "s/. i > last/* i >= last/", "one tie too few"),
+    ("index_topk", 1, "index_topk.cu", "s/equal++ < needed/equal++ <= needed/", "one tie too many"),
     ("index_topk", 1, "index_topk.cu", "s/i < row.rank; i++/i + 1u < row.rank; i++/", "the share of a block is left out"),
     ("index_topk", 1, "index_topk.cu", "s/i < from + row.blocks/i <= from/", "counts of the other blocks are left out"),
     ("index_topk", 1, "index_topk.cu", "s/at + 2u < row.n ? num_order(x.z) : 0/num_order(x.z)/", "a score behind the last counts"),
-    ("index_topk", 1, "index_topk.cu", "s/4u . at < row.held_max) (/4u * at < row.held_max \\/ 2u) (/",
+    ("index_topk", 1, "index_topk.cu", "s/at < held) (/at < held \\/ 2u) (/",
      "half of what is kept is never written"),
-    ("index_topk", 1, "index_topk.cu", "s/at + 32u . i < row.n ? at + 32u . i : row.n - 1u/at + 32u * i - row.held_max/",
-     "other scores are read again"),
-    ("index_topk", 1, "index_topk.cu", "s/(row, row.held_max \\/ 4u,/(row, 0,/", "scores that are kept are counted twice"),
+    ("index_topk", 1, "index_topk.cu", "s/from == 0 ? held : from, upto/from == 0 ? held + row.threads : from, upto/",
+     "some scores are not read again"),
+    ("index_topk", 1, "index_topk.cu", "s/each_read(row, held, fours/each_read(row, 0, fours/", "scores that are kept are counted twice"),
     ("index_topk", 1, "index_topk.cu", "s/i < n ? i : INDEX_NONE/i <= n ? i : INDEX_NONE/", "a position too many in a short row"),
     ("index_topk", 1, "index_topk.cu", "\\#= make_uint4(0, 0, 0, 0);#{n;s/wait_team(row);//}", "counts begin before the last are gone"),
     ("index_topk", 2, "index_topk.cu", "s/row.team . words/row.team * words * 0u/", "teams count in one place"),
-    ("index_topk", 3, "index_topk.cu", "s/before += bits.y;//", "behind what bits have room for the list begins again"),
-    ("index_topk", 3, "index_topk.cu", "s/left > 1u; left--/left > 2u; left -= 2u/", "the limit of the ties is another one"),
+    ("index_topk", 3, "index_topk.cu", "s/larger += larger_of(bits.y), e/e/", "behind what bits have room for the list begins again"),
     ("kv_widen", 0, "kv_widen.cu", "s/row < live/row <= live/", "a row behind the end of a context is taken"),
     ("kv_widen", 0, "kv_widen.cu", "s/c.tokens - (page - c.first) . PAGE_TOKENS/c.tokens/", "every page of a context is full"),
     ("kv_widen", 0, "kv_widen.cu", "s/a.block_table_stride + (page - c.first)\\]/a.block_table_stride]/", "every page is the first"),

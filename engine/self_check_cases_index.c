@@ -98,6 +98,7 @@ void self_check_cases_index_topk(self_check_image *image) {
       if (r & 32) score = r & 64 ? -0.0f : 0.0f;
       if (form == 2 || form == 4) score = num_float(0x3f800000u | r >> 4) * ((r & 15) ? 1.0f : -1.0f); /* all bits count */
       if (form == 0 && i == 2) score = r & 64 ? (f32)n : -1.0f;                           /* the best ones last */
+      if (form == 4 && n % 2500 == 7) score = n % 5000 == 7 ? 3 : 2; /* ties among the scores behind the first 65,536 */
       if (form != 4 && (r >> 8) % (form == 0 && i == 0 ? 5 : 997) == 0) score = num_float(r & 1 ? 0x7fc00000u : 0xffc00000u);
       scores[(u64)i * a.stride + n] = score;
     }

@@ -1,14 +1,13 @@
 /* index_topk.cu - the positions of each token's best scores, ascending. NUMERICS.md, `index_topk`.
  *
  * scores [row_count][stride] fp32 -> lists [T][topk]. A score is the integer of its order, found again digit by digit from the top by a
- * histogram of counts, until all with the digits found are needed. What is chosen is marked, a bit for a score; the bits before its own
- * tell a thread where to write, so that no place depends on who comes first. Of equal scores at the limit the first ones are taken: their
- * bits are counted likewise. A row of at most topk scores is not read. A team takes a row: SPEC_CLUSTER = 8, for few rows: the blocks of a
- * cluster, which give each other their counts, or one block; SPEC_CLUSTER = 1, for many: a block, or, of rows that fit there, a quarter of
- * one. Of SPEC_HELD words of shared memory a team has its part, for counts, then for bits, and for scores; those that find no room there
- * are read again in every pass.
+ * histogram of counts, until all with the digits found are needed. Scores above the limit and at it are marked, a bit each; the bits before
+ * its own tell a thread where to write, and which of equal scores are taken, the first ones: no place depends on who comes first. A row of
+ * at most topk scores is not read. A team takes a row. Where SPEC_CLUSTER is 8, for few rows, that is a cluster, whose blocks give each
+ * other their counts, or one block; where it is 1, for many, a block, or, of rows that fit there, a quarter of one. Of SPEC_HELD words of
+ * shared memory a team has its part, for counts, then for bits, and for scores; those that find no room there are read again in every pass.
  * Grid: any, ROW_BLOCKS: teams take rows in turn. Moves n * 4 bytes a row, and topk * 4. Bound by memory in the first pass, then by the
- * chain of passes. H200, us: rows of 64k 9 (1 row), 14 (16), 32 (128); of 8k 9 (128), 47 (2,048); one of 1M 75. */
+ * chain of passes. H200, us: rows of 64k 9 (1 row), 12 (16), 27 (64), 28 (128); of 8k 8 (128), 49 (2,048); one of 1M 74. */
 #include "spec.cuh"
 #include "reduce.cuh"
 
@@ -21,23 +20,25 @@
 #define GROUP (COUNTERS / COARSE) /* counters of each */
 #define FINE (DIGITS / COARSE)    /* digits of each */
 #define GROUP_LANES (GROUP / 4u)  /* which add it up */
-#define BITS_WORDS 4096u /* in the counters' place */
-#define BITS_KEYS (32u * BITS_WORDS)
-#define STAGE (BITS_WORDS / 2u) /* and there the list of up to STAGE words of bits */
+#define BITS_WORDS (SPEC_CLUSTER > 1u ? 8192u : 4096u) /* in the counters' place: a byte for four keys */
+#define BITS_FOURS (4u * BITS_WORDS)
+#define EQUAL_BITS 18u /* in a count of bits, for keys at the limit; the upper ones for larger keys */
+#define NO_KEY 1u      /* nor what stands for none */
 #define TEAMS (SPEC_CLUSTER > 1u ? 1u : 4u) /* of a block, at most */
 #define TEAM_WORDS(teams) (SPEC_HELD / (teams) / 4u * 4u)
-#define TEAM_HELD(teams) ((TEAM_WORDS(teams) - BITS_WORDS) / 256u * 256u)
+#define TEAM_HELD(teams) ((TEAM_WORDS(teams) - BITS_WORDS) / 4u * 4u)
 #define AT_ONCE (SPEC_CLUSTER > 1u ? 4u : 2u) /* fours of a thread that are under way together */
-#define WORDS_AT_ONCE 8u /* of bits that a warp makes together */
 
 static_assert(SPEC_CLUSTER == 1u || SPEC_CLUSTER == ROW_BLOCKS, "a cluster is a column of the grid");
-static_assert(COUNTERS <= BITS_WORDS && COUNTERS % (4u * COARSE) == 0 && GROUP <= 32u && TEAM_HELD(TEAMS) > 0, "counters have their place");
-static_assert(TEAMS * (BITS_WORDS + 256u) <= SPEC_HELD && SPEC_THREADS % (32u * TEAMS) == 0 && STAGE >= INDEX_TOPK_MAX, "and teams theirs");
+static_assert(COUNTERS <= BITS_WORDS && COUNTERS % (4u * COARSE) == 0 && GROUP <= 32u, "counters have their place");
+static_assert(TEAMS * (BITS_WORDS + 256u) <= SPEC_HELD && SPEC_THREADS % (32u * TEAMS) == 0, "and teams theirs");
+static_assert(SPEC_CLUSTER == 1u || 4u * BITS_FOURS >= (1u << 20) / SPEC_CLUSTER, "a share has its bits at once");
+static_assert(4u * BITS_FOURS < (1u << EQUAL_BITS) && INDEX_TOPK_MAX < (1u << (32u - EQUAL_BITS)), "a count has its bits");
+static_assert(TEAM_HELD(1u) <= 4u * BITS_FOURS, "what is held is looked at with the first bits");
 
 typedef struct shared_state {
   u32 met[SPEC_CLUSTER > 1u ? 2u * SPEC_CLUSTER : TEAMS][COARSE]; /* the groups of each block of a cluster, by turns; or of a team */
   uint4 found[TEAMS];          /* digit, counts above it, its own */
-  u32 last[TEAMS];             /* position of the last of equal keys */
   u32 warp_bits[SPEC_THREADS / 32u];
   u32 block_bits[2][SPEC_CLUSTER];
 } shared_state;
@@ -58,6 +59,7 @@ typedef struct row_share {
 /* Keys that agree in the upper bits, of which so many are needed, beside all larger ones. */
 typedef struct limit {
   u32 prefix, shift, needed;
+  bool is_tied; /* they are equal, and not all are needed */
 } limit;
 
 NUM void wait_team(const row_share &row) {
@@ -92,36 +94,44 @@ template <bool FIRST> NUM void count_four(u32 *counts, uint4 key, const limit &l
   count_key<FIRST>(counts, key.w, l, shift, mask);
 }
 
-/* The fours from `from` on, out of memory; the first time all, of which some are held. */
-template <bool FIRST> NUM void count_read(const row_share &row, u32 from, const limit &l, u32 shift, u32 mask) {
-  u32 *counts = row.counts + threadIdx.x % COPIES;
+/* Work on the fours from `from` up to `upto`, out of memory, or of those that are held. Some behind them may come, as none. */
+template <class WORK> NUM void each_read(const row_share &row, u32 from, u32 upto, WORK work) {
 #pragma unroll 1
-  for (u32 four = from + row.thread; 4u * four < row.n; four += row.threads * AT_ONCE) {
+  for (u32 four = from + row.thread; four < upto; four += row.threads * AT_ONCE) {
     uint4 key[AT_ONCE];
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) key[i] = read_keys(row, four + i * row.threads);
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) {
-      const u32 at = four + i * row.threads;
-      if (FIRST && 4u * at < row.held_max) ((uint4 *)row.held)[at] = key[i];
-      count_four<FIRST>(counts, key[i], l, shift, mask);
-    }
+    for (u32 i = 0; i < AT_ONCE; i++) work(four + i * row.threads, key[i]);
   }
 }
-
-NUM void count_held(const row_share &row, const limit &l, u32 shift, u32 mask) {
-  const u32 fours = ((row.n < row.held_max ? row.n : row.held_max) + 3u) / 4u;
-  u32 *counts = row.counts + threadIdx.x % COPIES;
+template <class WORK> NUM void each_held(const row_share &row, u32 upto, WORK work) {
 #pragma unroll 1
-  for (u32 four = row.thread; four < fours; four += row.threads * AT_ONCE) {
+  for (u32 four = row.thread; four < upto; four += row.threads * AT_ONCE) {
     uint4 key[AT_ONCE];
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++) {
       const u32 at = four + i * row.threads;
-      key[i] = at < fours ? ((const uint4 *)row.held)[at] : make_uint4(0, 0, 0, 0);
+      key[i] = at < upto && 4u * at < row.n ? ((const uint4 *)row.held)[at] : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) count_four<false>(counts, key[i], l, shift, mask);
+    for (u32 i = 0; i < AT_ONCE; i++) work(four + i * row.threads, key[i]);
+  }
+}
+
+/* Counts the digit behind those of the limit. The first time scores are read, and some held. */
+NUM void count_digits(const row_share &row, const limit &l, u32 shift, u32 mask) {
+  const u32 fours = (row.n + 3u) / 4u, held = row.held_max / 4u;
+  u32 *counts = row.counts + threadIdx.x % COPIES;
+  if (l.shift == 32u) {
+    each_read(row, 0, fours, [&](u32 at, uint4 key) {
+      if (at < held) ((uint4 *)row.held)[at] = key;
+      count_four<true>(counts, key, l, shift, mask);
+    });
+  } else {
+    const auto count = [&](u32, uint4 key) { count_four<false>(counts, key, l, shift, mask); };
+    each_held(row, fours < held ? fours : held, count);
+    each_read(row, held, fours, count);
   }
 }
 
@@ -180,7 +190,7 @@ NUM void find_digit(const row_share &row, u32 target) {
 }
 
 NUM limit find_limit(row_share &row, u32 topk) {
-  limit l = {0, 32u, topk};
+  limit l = {0, 32u, topk, false};
   bool more = true;
 #pragma unroll 1
   while (more) {
@@ -188,122 +198,102 @@ NUM limit find_limit(row_share &row, u32 topk) {
 #pragma unroll 1
     for (u32 i = row.thread; i < COUNTERS / 4u; i += row.threads) ((uint4 *)row.counts)[i] = make_uint4(0, 0, 0, 0);
     wait_team(row);
-    if (l.shift == 32u) {
-      if (row.n > 0) count_read<true>(row, 0, l, shift, mask);
-    } else {
-      count_held(row, l, shift, mask);
-      if (row.n > row.held_max) count_read<false>(row, row.held_max / 4u, l, shift, mask);
-    }
+    count_digits(row, l, shift, mask);
     wait_team(row);
     add_groups(row);
     wait_all(row);
     if (row.thread < 32u) find_digit(row, l.needed);
     wait_team(row);
     const uint4 found = row.s->found[row.team];
-    l = {l.prefix << bits | found.x, shift, l.needed - found.y};
+    l = {l.prefix << bits | found.x, shift, l.needed - found.y, found.z > l.needed - found.y};
     row.turn ^= 1u; /* all blocks agree on it while they share rows */
-    more = shift > 0 && found.z > l.needed;
-    if (!more && found.z > l.needed) l.shift = 32u; /* equal ones: not all of them are needed */
+    more = shift > 0 && l.is_tied;
   }
   return l;
 }
 
-/* Bits of the keys from `from` on: those equal to key, or larger ones and, up to position last, equal ones. */
-template <bool EQUAL> NUM void mark_keys(const row_share &row, u32 from, u32 words, u32 key, u32 last) {
-  const u32 lane = threadIdx.x % 32u;
-#pragma unroll 1
-  for (u32 w = row.thread / 32u * WORDS_AT_ONCE; w < words; w += row.threads / 32u * WORDS_AT_ONCE) {
-    const u32 begin = from + 32u * w, at = begin + lane, end = begin + 32u * WORDS_AT_ONCE;
-    u32 x[WORDS_AT_ONCE], mine = 0;
-    if (begin < row.held_max) {
-#pragma unroll
-      for (u32 i = 0; i < WORDS_AT_ONCE; i++) x[i] = row.held[at + 32u * i];
-    } else {
-#pragma unroll
-      for (u32 i = 0; i < WORDS_AT_ONCE; i++) x[i] = num_order(((const f32 *)row.scores)[at + 32u * i < row.n ? at + 32u * i : row.n - 1u]);
-    }
-    if (end > row.n) {
-#pragma unroll
-      for (u32 i = 0; i < WORDS_AT_ONCE; i++) x[i] = at + 32u * i < row.n ? x[i] : 0;
-    }
-    if (!EQUAL && row.first + begin <= last && last < row.first + end) { /* the last of equal ones is here */
-#pragma unroll
-      for (u32 i = 0; i < WORDS_AT_ONCE; i++) x[i] -= x[i] == key && row.first + at + 32u * i > last;
-    }
-    const u32 below = row.first + begin <= last ? key - 1u : key;
-#pragma unroll
-    for (u32 i = 0; i < WORDS_AT_ONCE; i++) {
-      const u32 bits = __ballot_sync(WARP_ALL, EQUAL ? x[i] == key : x[i] > below);
-      if (lane == i) mine = bits;
-    }
-    if (lane < WORDS_AT_ONCE) row.counts[w + lane] = mine;
-  }
+/* Two bits of each of four keys: whether it is larger than the limit, and whether it is at the limit, of which not all are needed. */
+NUM u32 mark_four(uint4 x, u32 below, u32 at_limit) {
+  return (u32)(x.x > below) | (u32)(x.y > below) << 2 | (u32)(x.z > below) << 4 | (u32)(x.w > below) << 6 |
+         (u32)(x.x == at_limit) << 1 | (u32)(x.y == at_limit) << 3 | (u32)(x.z == at_limit) << 5 | (u32)(x.w == at_limit) << 7;
 }
 
-/* How many bits there are before this thread's `each` words in the share, how many in the share, how many in the shares before. */
+NUM void mark_keys(const row_share &row, u32 from, u32 upto, u32 below, u32 at_limit) {
+  const u32 held = row.held_max / 4u < upto ? row.held_max / 4u : upto;
+  u8 *bits = (u8 *)row.counts;
+  if (from == 0) {
+    each_held(row, held, [&](u32 at, uint4 four) {
+      if (at < held) bits[at - from] = (u8)mark_four(four, below, at_limit);
+    });
+  }
+  each_read(row, from == 0 ? held : from, upto, [&](u32 at, uint4 four) {
+    if (at < upto) bits[at - from] = (u8)mark_four(four, below, at_limit);
+  });
+}
+
+/* Larger keys, and those at the limit, are counted together. */
+NUM u32 count_word(u32 bits) { return (u32)__popc(bits & 0x55555555u) << EQUAL_BITS | (u32)__popc(bits & 0xaaaaaaaau); }
+NUM u32 larger_of(u32 count) { return count >> EQUAL_BITS; }
+NUM u32 equal_of(u32 count) { return count & ((1u << EQUAL_BITS) - 1u); }
+
+/* What is counted before this thread's `each` words in the share, in all of it; in the shares before larger keys, and those at the
+ * limit. */
 NUM uint4 count_bits(row_share &row, u32 words, u32 each) {
   shared_state &s = *row.s;
   const u32 lane = threadIdx.x % 32u, warp = row.thread / 32u, warps = row.threads / 32u;
-  u32 mine = 0;
-  for (u32 w = row.thread * each; w < words && w < (row.thread + 1u) * each; w++) mine += (u32)__popc(row.counts[w]);
+  u32 mine = 0, larger = 0, equal = 0;
+  for (u32 w = row.thread * each; w < words && w < (row.thread + 1u) * each; w++) mine += count_word(row.counts[w]);
   const u32 upto = reduce_prefix_warp(mine);
   if (lane == 31u) s.warp_bits[row.team * warps + warp] = upto;
   wait_team(row);
   const u32 theirs = lane < warps ? s.warp_bits[row.team * warps + lane] : 0;
   const u32 before = __reduce_add_sync(WARP_ALL, lane < warp ? theirs : 0), all = __reduce_add_sync(WARP_ALL, theirs);
-  u32 elsewhere = 0;
   if (is_shared(row)) {
     if (row.thread < SPEC_CLUSTER) *ptx_cluster_map(&s.block_bits[row.turn][row.rank], row.thread) = all;
     ptx_cluster_sync();
-    for (u32 i = 0; i < row.rank; i++) elsewhere += s.block_bits[row.turn][i];
+    for (u32 i = 0; i < row.rank; i++) larger += larger_of(s.block_bits[row.turn][i]), equal += equal_of(s.block_bits[row.turn][i]);
     row.turn ^= 1u;
   }
-  return make_uint4(before + upto - mine, all, elsewhere, mine);
+  return make_uint4(before + upto - mine, all, larger, equal);
 }
 
-/* The position of the needed-th bit, to all that share the row. */
-NUM void find_last(const row_share &row, u32 from, u32 each, u32 left) {
-  u32 w = row.thread * each, bits = row.counts[w];
-  for (; (u32)__popc(bits) < left; bits = row.counts[++w]) left -= (u32)__popc(bits);
-  for (; left > 1u; left--) bits &= bits - 1u;
-  const u32 last = row.first + from + 32u * w + (u32)__ffs((i32)bits) - 1u;
-  for (u32 to = 0; to < row.blocks; to++) *(is_shared(row) ? ptx_cluster_map(&row.s->last[row.team], to) : &row.s->last[row.team]) = last;
-}
+NUM u32 least(u32 x, u32 y) { return x < y ? x : y; }
 
-/* The positions of this thread's bits, to where the list begins, or what becomes of it. */
-NUM void write_places(const row_share &row, u32 from, u32 words, u32 each, u32 *to) {
+/* The positions of this thread's bits, to where they belong in the list, or what becomes of it; equal: how many are at the limit before. */
+NUM void write_places(const row_share &row, u32 from, u32 words, u32 each, u32 equal, u32 needed, u32 *to) {
   for (u32 w = row.thread * each; w < words && w < (row.thread + 1u) * each; w++) {
-    const u32 position = row.first + from + 32u * w;
-    for (u32 bits = row.counts[w]; bits; bits &= bits - 1u) *to++ = position + (u32)__ffs((i32)bits) - 1u;
+    for (u32 bits = row.counts[w]; bits; bits &= bits - 1u) {
+      const u32 bit = (u32)__ffs((i32)bits) - 1u;
+      if (bit % 2u == 0 || equal++ < needed) *to++ = row.first + 4u * from + 16u * w + bit / 2u;
+    }
   }
 }
 
-/* Marks the keys, and writes where they are, or finds the needed-th of them: what bits there is room for, then the next ones. */
-template <bool EQUAL> NUM void take_marked(row_share &row, u32 key, u32 needed, u32 last, u32 *list) {
-  u32 from = 0, before = 0;
+/* Marks the keys, and writes where they are: as many fours as there is room for, then the next ones. The list takes the place of what is
+ * held, which then is no longer needed. */
+NUM void write_list(row_share &row, const limit &l, u32 *list, u32 topk) {
+  const u32 fours = (row.n + 15u) / 16u * 4u, least_key = l.prefix << l.shift;
+  const u32 below = l.is_tied ? least_key : least_key - 1u, at_limit = l.is_tied ? least_key : NO_KEY;
+  u32 from = 0, larger = 0, equal = 0;
 #pragma unroll 1
   do {
-    const u32 keys = row.n - from < BITS_KEYS ? row.n - from : BITS_KEYS, words = (keys + 31u) / 32u;
+    const u32 upto = fours - from < BITS_FOURS ? fours : from + BITS_FOURS, words = (upto - from) / 4u;
     const u32 each = (words + row.threads - 1u) / row.threads;
-    mark_keys<EQUAL>(row, from, words, key, last);
+    mark_keys(row, from, upto, below, at_limit);
     wait_team(row);
     const uint4 bits = count_bits(row, words, each);
-    const u32 mine = before + bits.z + bits.x;
-    if (EQUAL) {
-      if (mine < needed && needed <= mine + bits.w) find_last(row, from, each, needed - mine);
-    } else {
-      const bool is_staged = words <= STAGE;
-      write_places(row, from, words, each, is_staged ? row.counts + STAGE + bits.x : list + mine);
-      if (is_staged) {
-        wait_team(row);
-        for (u32 i = row.thread; i < bits.y; i += row.threads) list[before + bits.z + i] = row.counts[STAGE + i];
-      }
-    }
-    before += bits.y;
-    from += BITS_KEYS;
+    larger += bits.z, equal += bits.w;
+    const u32 mine = larger + larger_of(bits.x), before = larger + least(equal, l.needed);
+    const u32 upto_here = larger + larger_of(bits.y) + least(equal + equal_of(bits.y), l.needed);
+    const u32 place = mine + least(equal + equal_of(bits.x), l.needed);
+    const bool is_staged = topk <= row.held_max;
+    write_places(row, from, words, each, equal + equal_of(bits.x), l.needed, is_staged ? row.held + (place - before) : list + place);
     wait_team(row);
-  } while (from < row.n);
-  if (EQUAL) wait_all(row);
+    for (u32 i = row.thread; is_staged && i < upto_here - before; i += row.threads) list[before + i] = row.held[i];
+    larger += larger_of(bits.y), equal += equal_of(bits.y);
+    from = upto;
+    wait_team(row);
+  } while (from < fours);
 }
 
 /* The list of the row; n: how many scores it has. */
@@ -317,14 +307,7 @@ NUM void choose(const index_topk_args &a, row_share &row, u32 index, u32 n) {
   row.first = row.rank * share < n ? row.rank * share : n;
   row.n = n - row.first < share ? n - row.first : share;
   row.scores = (const float4 *)(a.scores + (u64)index * a.stride + row.first);
-  limit l = find_limit(row, a.topk);
-  u32 last = 0xffffffffu;
-  if (l.shift == 32u) {
-    take_marked<true>(row, l.prefix, l.needed, 0, NULL);
-    last = row.s->last[row.team];
-    l.shift = 0;
-  }
-  take_marked<false>(row, l.prefix << l.shift, 0, last, list);
+  write_list(row, find_limit(row, a.topk), list, a.topk);
 }
 
 /* Rows first, first + step, ... that have so many scores. */
@@ -364,8 +347,8 @@ void index_topk(const __grid_constant__ index_topk_args a) {
   row.s = &s;
   if (SPEC_CLUSTER > 1u) ptx_cluster_sync(); /* all blocks are there */
   ptx_grid_wait();
-  const u32 long_above = SPEC_CLUSTER > 1u ? TEAM_HELD(1u) / 2u : count > blocks ? TEAM_HELD(TEAMS) : 0;
-#pragma unroll(SPEC_CLUSTER > 1u ? 2 : 1)
+  const u32 long_above = SPEC_CLUSTER > 1u ? TEAM_HELD(1u) / 3u * 2u : count > blocks ? TEAM_HELD(TEAMS) : 0;
+#pragma unroll 1
   for (u32 is_long = 2; is_long-- > 0;) { /* the long rows, then the others */
     const bool by_cluster = SPEC_CLUSTER > 1u && is_long;
     form_team(row, (u32 *)raw, is_long ? 1u : TEAMS);

@@ -94,7 +94,7 @@ def variants(stem):
                 for threads, held in ((512, 1), (512, 2), (512, 4), (256, 4), (256, 8))]
     if stem == "index_topk":
         return [({"THREADS": threads, "HELD": held, "CLUSTER": cluster}, 4 * held)
-                for threads, cluster, sizes in ((512, 8, (4352, 22528)), (1024, 1, (17408, 56832))) for held in sizes]
+                for threads, cluster, sizes in ((512, 8, (8448, 22528)), (1024, 1, (17408, 56832))) for held in sizes]
     if stem in SIMPLE:
         return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":

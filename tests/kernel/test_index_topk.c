@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* The forms of plans, and such that keep few scores; EMULATED in configure.py */
-static const struct { u32 threads, cluster, held; } FORMS[] = {{512, ROW_BLOCKS, INDEX_TOPK_HELD}, {512, ROW_BLOCKS, 4352},
+static const struct { u32 threads, cluster, held; } FORMS[] = {{512, ROW_BLOCKS, INDEX_TOPK_HELD}, {512, ROW_BLOCKS, 8448},
                                                                {1024, 1, INDEX_TOPK_HELD_MANY}, {1024, 1, 17408}};
 
 enum content {
