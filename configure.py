@@ -163,7 +163,7 @@ for stem, tiles in {"fp8_gemm": [(128, 256, 2, 2, 1), (128, 128, 3, 2, 1), (64, 
                       for n, rows, stages, beside, below in tiles]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
-FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 3, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2)]
+FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 8, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2)]
 for stem, tiles in FEW.items():
     EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY if stem == "moe_gemm" else EMULATED[stem]
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
@@ -312,12 +312,12 @@ FLAWS = [
     ("act_quant", 0, "act_quant.cu", "s/-num_fma(q, scale, -x)/num_fma(-q, scale, x)/", "the sign of a zero is lost"),
     ("act_quant", 0, "act_quant.cu", "s/(u64)(piece . of_row) . a.ldx/(u64)(piece \\/ of_row) * a.columns/", "gaps between rows are read"),
     ("act_quant", 0, "act_quant.cu", "s/least = num_bits(NUM_SCALE_LEAST)/least = 0u/", "a scale of zeros"),
-    ("fp8_gemm", 6, "few_scaled.cuh", "s/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1)/if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(2)/",
-     "a chain is added before it is there"),
-    ("fp8_gemm", 9, "few_scaled.cuh", "s/else PTX_MULTIPLY_WAIT(0)/else PTX_MULTIPLY_WAIT(1)/", "the last chain of a stage likewise"),
+    ("fp8_gemm", 5, "few_scaled.cuh", "s/PTX_MULTIPLY_WAIT(3)/PTX_MULTIPLY_WAIT(4)/", "a chain is added before it is there"),
+    ("fp8_gemm", 9, "few_scaled.cuh", "s/if (left == 0) PTX_MULTIPLY_WAIT(0)/if (left == 0) PTX_MULTIPLY_WAIT(1)/",
+     "the last chain of a stage likewise"),
     ("fp8_gemm", 7, "few_scaled.cuh", "s/few_least(g.first + slot % 2u, g.last)/g.first/", "the next 128 weight rows share the scales"),
     ("fp8_gemm", 7, "few_scaled.cuh", "s/ + 2u . is_up;/;/", "up rows have the scales of the gate"),
-    ("fp8_gemm", 5, "few_scaled.cuh", "s/if (b <= count) sum/sum/", "what lies behind the last k is added"),
+    ("fp8_gemm", 5, "few_scaled.cuh", "s/if (added < count) sum/sum/", "what lies behind the last k is added"),
     ("fp8_gemm", 8, "few_scaled.cuh", "s/FEW_PIECE + row) . 4u/FEW_PIECE + (row ^ 1u)) * 4u/", "scales of the row beside"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "scales are not waited for"),
     ("fp8_gemm", 5, "few_scaled.cuh", "s/num_mul(x.x, w.h.)/x.x/", "half of the scales of the weights are left out"),

@@ -3,7 +3,7 @@
  * A row of 128 bytes holds 128 k, so tiles, boxes and ring are those of bf16. Behind the ring of W every stage has, for each 128 k, the
  * scales of SPEC_TILE_ROWS token rows and those of the tile's weight rows, which lie in two groups of 128 at most, for Y_SILU in as many
  * again: four slots. Lanes of the warps W and X copy them, four bytes each, as part of the stage.
- * The H32 chains of 128 k begin anew, so one is multiplied while the one before is added: C = fma(a, s_x * s_w, C), k ascending.
+ * The H32 chains of 128 k begin anew, so up to four are made while those before are added: C = fma(a, s_x * s_w, C), k ascending.
  * The last stage of a k that is no whole number of stages multiplies what lies there, and drops it. Cost of 128 k beside their bytes: 64
  * cycles of tensor cores, whatever the tile (they read 64 weight rows), less than 8 rows take to come. Read next: fp8_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_SCALED_CUH
@@ -14,6 +14,7 @@
 #define FEW_PIECE (FEW_COLUMNS + FEW_SLOTS) /* numbers: scales of 128 k */
 #define FEW_SCALES (SPEC_K_BLOCKS * FEW_PIECE * 4u) /* bytes of a stage */
 #define FEW_SCALED_END (FEW_END + SPEC_STAGES * FEW_SCALES)
+#define FEW_CHAINS (SPEC_K_BLOCKS < 4u ? SPEC_K_BLOCKS : 4u) /* made at a time */
 #define FEW_SCALED_ARRIVALS 33u /* of a warp whose lanes copy scales and one of them boxes */
 
 /* Rows of scales of the tile of weight rows from n0 on, of `columns` and for Y_SILU as many again: groups of 128. */
@@ -100,12 +101,24 @@ NUM void few_factors(f32 (&factor)[FEW_ACCUMULATORS], const f32 *scales, const u
   }
 }
 
+typedef f32 few_sums[FEW_ACCUMULATORS];
+
+/* Until of the chains that have begun only the newest `left` are under way. */
+NUM void few_wait(u32 left) {
+  if (left == 0) PTX_MULTIPLY_WAIT(0);
+  else if (left == 1u) PTX_MULTIPLY_WAIT(1);
+  else if (left == 2u) PTX_MULTIPLY_WAIT(2);
+  else PTX_MULTIPLY_WAIT(3);
+}
+
 /* By the warps that multiply: sum = the scaled sums of the next tile over `blocks` times 128 k. gathered: as few_product's. */
-NUM void few_scaled_product(f32 (&sum)[FEW_ACCUMULATORS], few_ring &r, u32 blocks, bool gathered, const u32 (&slot)[2], const u8 *shared) {
+NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathered, const u32 (&slot)[2], const u8 *shared) {
   const u64 x_form = SPEC_TILE_ROWS == 1u ? PTX_ONE_ROW : PTX_SWIZZLED;
-  f32 part[2][FEW_ACCUMULATORS], factor[FEW_ACCUMULATORS];
+  few_sums chain[FEW_CHAINS], factor;
 #pragma unroll
-  for (u32 i = 0; i < FEW_ACCUMULATORS; i++) sum[i] = part[0][i] = part[1][i] = 0.0f;
+  for (u32 i = 0; i < FEW_CHAINS * FEW_ACCUMULATORS; i++) chain[i / FEW_ACCUMULATORS][i % FEW_ACCUMULATORS] = 0.0f;
+#pragma unroll
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i++) sum[i] = 0.0f;
   do {
     const u32 count = few_least(SPEC_K_BLOCKS, blocks);
     const f32 *scales = (const f32 *)(shared + (few_scales(r) - ptx_shared(shared)));
@@ -113,24 +126,25 @@ NUM void few_scaled_product(f32 (&sum)[FEW_ACCUMULATORS], few_ring &r, u32 block
     if (gathered) ptx_fence_async();
     const u64 w = ptx_operand(PTX_SWIZZLED, few_w(r)), x = ptx_operand(x_form, few_x(r));
 #pragma unroll
-    for (u32 b = 0; b <= SPEC_K_BLOCKS; b++) {
+    for (u32 b = 0; b < SPEC_K_BLOCKS + FEW_CHAINS - 1u; b++) { /* begins b, adds the one that began FEW_CHAINS - 1 before */
+      const u32 added = b + 1u - FEW_CHAINS;
+      if (b + 1u >= FEW_CHAINS) few_factors(factor, scales + added * FEW_PIECE, slot); /* while chains are made */
       if (b < SPEC_K_BLOCKS) {
+        few_sums &begun = chain[b % FEW_CHAINS];
         ptx_multiply_fence();
-        ptx_multiply_e4m3_anew(part[b % 2u], w + b * (FEW_W_BLOCK / 16u), x + b * (FEW_X_BLOCK / 16u));
+        ptx_multiply_e4m3_anew(begun, w + b * (FEW_W_BLOCK / 16u), x + b * (FEW_X_BLOCK / 16u));
 #pragma unroll
         for (u32 i = 1; i < 4u; i++)
-          ptx_multiply_e4m3(part[b % 2u], w + b * (FEW_W_BLOCK / 16u) + i * 2u, x + b * (FEW_X_BLOCK / 16u) + i * 2u);
+          ptx_multiply_e4m3(begun, w + b * (FEW_W_BLOCK / 16u) + i * 2u, x + b * (FEW_X_BLOCK / 16u) + i * 2u);
         ptx_multiply_commit();
       }
-      if (b == 0) continue;
-      few_factors(factor, scales + (b - 1u) * FEW_PIECE, slot);
-      if (b < SPEC_K_BLOCKS) PTX_MULTIPLY_WAIT(1); /* the block before this one */
-      else PTX_MULTIPLY_WAIT(0);
+      if (b + 1u < FEW_CHAINS) continue;
+      few_wait(few_least(FEW_CHAINS, SPEC_K_BLOCKS - added) - 1u);
 #pragma unroll
-      for (u32 i = 0; i < FEW_ACCUMULATORS; i++) ptx_hold(part[(b - 1u) % 2u][i]); /* not read before the wait */
-#pragma unroll
-      for (u32 i = 0; i < FEW_ACCUMULATORS; i++)
-        if (b <= count) sum[i] = num_fma(part[(b - 1u) % 2u][i], factor[i], sum[i]); /* R13.2 */
+      for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
+        ptx_hold(chain[added % FEW_CHAINS][i]); /* not read before the wait */
+        if (added < count) sum[i] = num_fma(chain[added % FEW_CHAINS][i], factor[i], sum[i]); /* R13.2 */
+      }
     }
     __syncwarp();
     if (threadIdx.x % 32u == 0) ptx_barrier_arrive(few_empty(r, r.stage));
