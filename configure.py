@@ -315,7 +315,7 @@ FLAWS = [
     ("fp8_gemm", 5, "few_scaled.cuh", "s/PTX_MULTIPLY_WAIT(3)/PTX_MULTIPLY_WAIT(4)/", "a chain is added before it is there"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/if (left == 0) PTX_MULTIPLY_WAIT(0)/if (left == 0) PTX_MULTIPLY_WAIT(1)/",
      "the last chain of a stage likewise"),
-    ("fp8_gemm", 7, "few_scaled.cuh", "s/few_least(g.first + slot % 2u, g.last)/g.first/", "the next 128 weight rows share the scales"),
+    ("fp8_gemm", 7, "few_scaled.cuh", "s/num_least(g.first + slot % 2u, g.last)/g.first/", "the next 128 weight rows share the scales"),
     ("fp8_gemm", 7, "few_scaled.cuh", "s/ + 2u . is_up;/;/", "up rows have the scales of the gate"),
     ("fp8_gemm", 5, "few_scaled.cuh", "s/if (added < count) sum/sum/", "what lies behind the last k is added"),
     ("fp8_gemm", 8, "few_scaled.cuh", "s/FEW_PIECE + row) . 4u/FEW_PIECE + (row ^ 1u)) * 4u/", "scales of the row beside"),

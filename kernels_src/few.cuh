@@ -46,7 +46,6 @@ NUM u32 few_full(const few_ring &r) { return r.base + r.stage * 16u; }
 NUM u32 few_empty(const few_ring &r, u32 stage) { return r.base + stage * 16u + 8u; }
 NUM u32 few_x(const few_ring &r) { return r.base + 1024u + r.stage * (SPEC_K_BLOCKS * FEW_X_BLOCK); }
 NUM u32 few_w(const few_ring &r) { return r.base + 1024u + FEW_X_RING + r.stage * (SPEC_K_BLOCKS * FEW_W_BLOCK); }
-NUM u32 few_least(u32 a, u32 b) { return a < b ? a : b; }
 
 NUM void few_next(few_ring &r) {
   if (++r.stage < SPEC_STAGES) return;
@@ -77,7 +76,7 @@ NUM void few_copy(few_ring &r, const tensor_map *map, bool weights, u32 row, u32
   const u64 policy = weights ? ptx_once() : ptx_often();
   const u32 bytes = weights ? FEW_W_BLOCK : FEW_X_BLOCK;
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block), to = weights ? few_w(r) : few_x(r);
+    const u32 count = num_least(SPEC_K_BLOCKS, blocks - block), to = weights ? few_w(r) : few_x(r);
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     ptx_barrier_expect(few_full(r), count * bytes);
     for (u32 i = 0; i < count; i++) ptx_copy_box(to + i * bytes, map, (block + i) * FEW_BLOCK_K, row, matrix, few_full(r), policy);
@@ -90,7 +89,7 @@ NUM void few_copy(few_ring &r, const tensor_map *map, bool weights, u32 row, u32
 NUM void few_copy_x_row(few_ring &r, const bf16 *x, u32 blocks) {
   const u64 often = ptx_often();
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 bytes = few_least(SPEC_K_BLOCKS, blocks - block) * 128u;
+    const u32 bytes = num_least(SPEC_K_BLOCKS, blocks - block) * 128u;
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     ptx_barrier_expect(few_full(r), bytes);
     ptx_copy_bulk(few_x(r), x + block * 64u, bytes, few_full(r), often);

@@ -40,7 +40,7 @@ NUM few_expert few_find(const few_deal &d, u32 index) {
   u32 expert = lane * d.share, skip = index - (__shfl_sync(WARP_ALL, d.upto, lane) - __shfl_sync(WARP_ALL, d.own, lane));
   for (u32 tiles; skip >= (tiles = few_tiles(d, expert)); expert++) skip -= tiles;
   const u32 row = d.first[expert] + skip * SPEC_TILE_ROWS;
-  return {expert, row, few_least(SPEC_TILE_ROWS, d.first[expert + 1] - row)};
+  return {expert, row, num_least(SPEC_TILE_ROWS, d.first[expert + 1] - row)};
 }
 
 /* By a whole warp: the token rows of a tile, 8 lanes a row; x: rows of row_bytes. more(block, count) copies what else a stage has. */
@@ -54,7 +54,7 @@ NUM void few_gather_x(few_ring &r, const void *x, u64 row_bytes, const u32 *row_
     from[i] = (const u8 *)x + (row >= e.rows ? 0u : row_token ? row_token[e.row + row] : e.row + row) * row_bytes + lane % 8u * 16u;
   }
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
+    const u32 count = num_least(SPEC_K_BLOCKS, blocks - block);
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     for (u32 b = 0; b < count; b++)
 #pragma unroll

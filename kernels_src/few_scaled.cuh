@@ -23,7 +23,7 @@ typedef struct few_groups { u32 first, last, up; } few_groups; /* up: from a gat
 NUM few_groups few_find_groups(u32 n0, u32 columns, bool is_silu) {
   return {n0 / SCALE_COLUMNS, (columns - 1u) / SCALE_COLUMNS, is_silu ? columns / SCALE_COLUMNS : 0u};
 }
-NUM u32 few_group(const few_groups &g, u32 slot) { return few_least(g.first + slot % 2u, g.last) + slot / 2u * g.up; }
+NUM u32 few_group(const few_groups &g, u32 slot) { return num_least(g.first + slot % 2u, g.last) + slot / 2u * g.up; }
 
 /* Of the thread's weight row few_row(2 * h) of the tile. */
 NUM u32 few_slot(u32 h, u32 n0, bool is_silu) {
@@ -40,7 +40,7 @@ NUM void few_copy_weights(few_ring &r, const tensor_map *map, u32 row, u32 matri
   const u32 lane = threadIdx.x % 32u, slot = lane % FEW_SLOTS, own = lane / FEW_SLOTS;
   const f32 *from = scales + (u64)few_group(groups, slot) * blocks;
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block), to = few_scales(r) + (FEW_COLUMNS + slot) * 4u;
+    const u32 count = num_least(SPEC_K_BLOCKS, blocks - block), to = few_scales(r) + (FEW_COLUMNS + slot) * 4u;
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     for (u32 b = own; b < count; b += 32u / FEW_SLOTS) ptx_copy4(to + b * (FEW_PIECE * 4u), from + block + b);
     ptx_barrier_arrive_copies(few_full(r));
@@ -71,7 +71,7 @@ NUM void few_copy_tokens(few_ring &r, const tensor_map *map, const u8 *x, const 
   const u64 policy = ptx_often();
   const u32 lane = threadIdx.x % 32u;
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks - block);
+    const u32 count = num_least(SPEC_K_BLOCKS, blocks - block);
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     if (lane == 0) {
       ptx_barrier_expect(few_full(r), count * FEW_X_BLOCK);
@@ -120,7 +120,7 @@ NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathere
 #pragma unroll
   for (u32 i = 0; i < FEW_ACCUMULATORS; i++) sum[i] = 0.0f;
   do {
-    const u32 count = few_least(SPEC_K_BLOCKS, blocks);
+    const u32 count = num_least(SPEC_K_BLOCKS, blocks);
     const f32 *scales = (const f32 *)(shared + (few_scales(r) - ptx_shared(shared)));
     ptx_barrier_wait(few_full(r), r.parity);
     if (gathered) ptx_fence_async();
@@ -139,7 +139,7 @@ NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathere
         ptx_multiply_commit();
       }
       if (b + 1u < FEW_CHAINS) continue;
-      few_wait(few_least(FEW_CHAINS, SPEC_K_BLOCKS - added) - 1u);
+      few_wait(num_least(FEW_CHAINS, SPEC_K_BLOCKS - added) - 1u);
 #pragma unroll
       for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
         ptx_hold(chain[added % FEW_CHAINS][i]); /* not read before the wait */

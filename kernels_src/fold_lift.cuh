@@ -66,7 +66,7 @@ NUM void put_row(few_ring &r, uint2 columns, u32 blocks, u8 *shared) {
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
     const u32 own = threadIdx.x / 16u;
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
-    if (own >= block && own < few_least(block + SPEC_K_BLOCKS, blocks))
+    if (own >= block && own < num_least(block + SPEC_K_BLOCKS, blocks))
       *(uint2 *)(shared + (few_x(r) - ptx_shared(shared)) + (own - block) * 128u + threadIdx.x % 16u * 8u) = columns;
     ptx_fence_async();
     ptx_barrier_arrive(few_full(r));

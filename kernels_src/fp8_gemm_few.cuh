@@ -40,7 +40,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void fp8_gemm(const __grid
   const u32 count = *count_at;
   u32 row0 = 0;
   do {
-    const u32 rows = few_least(SPEC_TILE_ROWS, count - few_least(count, row0));
+    const u32 rows = num_least(SPEC_TILE_ROWS, count - num_least(count, row0));
     for (u32 tile = first; tile < tiles; tile += step) {
       const u32 n0 = tile * height;
       if (warp == FEW_X_WARP) {

@@ -13,7 +13,7 @@
 
 /* By a whole warp: the scales of a tile's rows come with them, stage by stage. */
 NUM void few_gather_tokens(few_ring &r, const fp8_moe_gemm_args &a, const few_expert &e, u32 blocks) {
-  const u32 at = e.row + few_least(threadIdx.x % 32u, e.rows - 1u), source = a.row_token ? a.row_token[at] : at;
+  const u32 at = e.row + num_least(threadIdx.x % 32u, e.rows - 1u), source = a.row_token ? a.row_token[at] : at;
   few_gather_x(r, a.x, a.k, a.row_token, e, blocks,
                [&](u32 block, u32 count) { few_copy_scales(r, a.x_scale, source, e.rows, block, count, blocks); });
 }

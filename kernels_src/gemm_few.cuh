@@ -61,7 +61,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_con
       }
       f32 acc[FEW_ACCUMULATORS];
       few_product(acc, ring, blocks, false);
-      const u32 rows = few_least(SPEC_TILE_ROWS, count - few_least(count, row0));
+      const u32 rows = num_least(SPEC_TILE_ROWS, count - num_least(count, row0));
       few_store(acc, a.y_kind, a.y, batch * a.y_batch + (u64)row0 * a.ldy, a.ldy, rows, tile % across * height, columns, ring, shared);
     }
     row0 += SPEC_TILE_ROWS;

@@ -257,8 +257,6 @@ NUM uint4 count_bits(row_share &row, u32 words, u32 each) {
   return make_uint4(before + upto - mine, all, larger, equal);
 }
 
-NUM u32 least(u32 x, u32 y) { return x < y ? x : y; }
-
 /* The positions of this thread's bits, to where they belong in the list, or what becomes of it; equal: how many are at the limit before. */
 NUM void write_places(const row_share &row, u32 from, u32 words, u32 each, u32 equal, u32 needed, u32 *to) {
   for (u32 w = row.thread * each; w < words && w < (row.thread + 1u) * each; w++) {
@@ -283,9 +281,9 @@ NUM void write_list(row_share &row, const limit &l, u32 *list, u32 topk) {
     wait_team(row);
     const uint4 bits = count_bits(row, words, each);
     larger += bits.z, equal += bits.w;
-    const u32 mine = larger + larger_of(bits.x), before = larger + least(equal, l.needed);
-    const u32 upto_here = larger + larger_of(bits.y) + least(equal + equal_of(bits.y), l.needed);
-    const u32 place = mine + least(equal + equal_of(bits.x), l.needed);
+    const u32 mine = larger + larger_of(bits.x), before = larger + num_least(equal, l.needed);
+    const u32 upto_here = larger + larger_of(bits.y) + num_least(equal + equal_of(bits.y), l.needed);
+    const u32 place = mine + num_least(equal + equal_of(bits.x), l.needed);
     const bool is_staged = topk <= row.held_max;
     write_places(row, from, words, each, equal + equal_of(bits.x), l.needed, is_staged ? row.held + (place - before) : list + place);
     wait_team(row);

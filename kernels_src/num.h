@@ -166,6 +166,8 @@ NUM f32 num_log(f32 x) {
 NUM f32 num_sigmoid(f32 x) { return num_div(1.0f, num_add(1.0f, num_exp(-x))); }
 NUM f32 num_silu(f32 x) { return num_div(x, num_add(1.0f, num_exp(-x))); }
 
+NUM u32 num_least(u32 a, u32 b) { return a < b ? a : b; }
+
 /* Maps a float to a u32 whose order is the total order of the floats: -Inf < ... < -0 = +0 < ... < +Inf < NaN, of which there is one: a
  * choice never passes it by. */
 NUM u32 num_order(f32 x) {

@@ -12,7 +12,7 @@
 /* One warp: a head's columns without rope, the only row of its product. */
 NUM void absorb_copy_x(few_ring &r, const f32 *src, f32 scale, u32 blocks, u8 *shared) {
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
-    const u32 pairs = few_least(SPEC_K_BLOCKS, blocks - block) * 32u;
+    const u32 pairs = num_least(SPEC_K_BLOCKS, blocks - block) * 32u;
     ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
     u32 *to = (u32 *)(shared + (few_x(r) - ptx_shared(shared)));
     for (u32 i = threadIdx.x % 32u; i < pairs; i += 32u) {
