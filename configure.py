@@ -169,8 +169,8 @@ for stem, tiles in FEW.items():
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
                        for n, rows, blocks, stages in tiles]
 EMULATED["mla_expand"] = [{"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": stages, "CLUSTER": 1} for stages in (2, 4)]
-EMULATED["index_score"] = [{"THREADS": threads, "MAPS": 1, "HEADS": heads, "STAGES": stages}
-                           for heads in (16, 32, 64) for threads, stages in ((512, 13), (640, 3))]
+EMULATED["index_score"] = [{"THREADS": 640, "MAPS": 1, "HEADS": heads, "PAGES": pages, "STAGES": stages}
+                           for heads in (16, 32, 64) for pages, stages in ((2, 4), (1, 8), (2, 2))]
 EMULATED["mla_prefill"] = [{"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1}
                            for nope, rope, v, stages in ((64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2),
                                                          (192, 64, 256, 2))]
@@ -371,23 +371,23 @@ FLAWS = [
      "weights in bf16"),
     ("index_qk", 0, "index_qk.cu", "s/cached + slot . INDEX_DIM :/cached + slot * (INDEX_DIM + 4u) :/",
      "codes and scales of a page in turn"),
-    ("index_score", 4, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
-    ("index_score", 4, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), e/\\1, e/", "products below zero count"),
-    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_FULL + p.page.at . 8u, p.page.phase);//",
+    ("index_score", 6, "index_score.cu", "s/for (u32 e = 0; e < 2; e++)/for (u32 e = 1; e < 2; e--)/", "heads in another order"),
+    ("index_score", 6, "index_score.cu", "s/ptx_max(\\(.*\\), 0.0f), w/\\1, w/", "products below zero count"),
+    ("index_score", 8, "index_score.cu", "s/stage_of(n) . 8u, n . SPEC_STAGES % 2u)/stage_of(n) * 8u, n \\/ SPEC_STAGES % 2u ^ 1u)/",
      "keys are used before they have come"),
-    ("index_score", 5, "index_score.cu", "s/ptx_barrier_wait(base + PAGE_EMPTY + t.at . 8u, t.phase . 1u);//",
+    ("index_score", 8, "index_score.cu", "s/ptx_barrier_wait(base + STAGE_EMPTY + at . 8u, n . SPEC_STAGES % 2u . 1u);//",
      "a stage is filled before all have left it"),
-    ("index_score", 4, "index_score.cu", "s/ptx_barrier_wait(base + TILE_EMPTY + t.at . 8u, t.phase . 1u);//",
+    ("index_score", 7, "index_score.cu", "s/ptx_barrier_wait(base + TILE_EMPTY + at . 8u, tile . 2u % 2u . 1u);//",
      "queries are overwritten while they are in use"),
-    ("index_score", 2, "index_score.cu", "s/MULTIPLY_WAIT(0)/MULTIPLY_WAIT(1)/", "products are added up before they are there"),
+    ("index_score", 3, "index_score.cu", "s/MULTIPLY_WAIT(0)/MULTIPLY_WAIT(1)/", "products are added up before they are there"),
     ("index_score", 0, "index_score.cu", "s/position + token + 2u . x + 1u/position + token + 2u * x + 2u/",
      "a key behind the token is scored"),
-    ("index_score", 2, "index_score.cu", "s/(key . 32u << 4)/0u/", "scales are not where the box puts them"),
-    ("index_score", 4, "index_score.cu", "s/is_mine = next == team/is_mine = next == team \\/ 4u/",
-     "pages of the other teams are left out"),
-    ("index_score", 4, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
+    ("index_score", 3, "index_score.cu", "s/(key . 32u << 4)/0u/", "scales are not where the box puts them"),
+    ("index_score", 6, "index_score.cu", "s/pass_stages(base, n, team)/pass_stages(base, n, 0u)/",
+     "all teams take the stages of the first"),
+    ("index_score", 6, "index_tiles.cuh", "s/seq_before == seq;/seq_before + seq < 64u;/", "another sequence joins a tile"),
     ("index_score", 0, "index_tiles.cuh", "s/list.joins.warp + 1u./(u32)(list.joins[warp] * 0u)/", "a tile ends with the rows of a warp"),
-    ("index_score", 4, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
+    ("index_score", 6, "index_tiles.cuh", "s/upto - begin + each - 1u/upto - begin/", "a page that two shares meet in is left out"),
     ("index_topk", 1, "index_topk.cu", "s/equal++ < needed/equal++ <= needed/", "one tie too many"),
     ("index_topk", 1, "index_topk.cu", "s/i < row.rank; i++/i + 1u < row.rank; i++/", "the share of a block is left out"),
     ("index_topk", 1, "index_topk.cu", "s/i < from + row.blocks/i <= from/", "counts of the other blocks are left out"),

@@ -10,9 +10,9 @@
 #include "reduce.cuh"
 
 static_assert(SPEC_HEADS == 16 || SPEC_HEADS == 32 || SPEC_HEADS == 64, "whole tokens in 128 columns");
-static_assert(SPEC_THREADS % 128 == 0 && SPEC_THREADS >= 256, "warpgroups that multiply, and one that copies");
+static_assert(SPEC_THREADS == 640, "four warpgroups that multiply, and one that copies");
 
-#define WARPGROUPS (SPEC_THREADS / 128u - 1u) /* that multiply */
+#define WARPGROUPS 4u /* that multiply */
 #define GROUP (128u / SPEC_HEADS) /* tokens of a warpgroup's product */
 #define TILE (WARPGROUPS * GROUP)
 #define WINDOW (WARPGROUPS * 128u)
@@ -22,7 +22,7 @@ static_assert(TILE <= 32, "a warp looks at so many rows behind a window");
 typedef struct index_list {
   u32 row[WINDOW], tokens[WINDOW]; /* of a tile: its first one, and how many     */
   u32 end[WINDOW];                 /* cost of the window's tiles up to this one  */
-  u32 count;
+  u32 count, cost;
   u32 joins[WINDOW / 32u + 1u]; /* bits: rows that belong to the tile of the row before */
   u32 costs[WINDOW / 32u], starts[WINDOW / 32u]; /* of a warp's rows */
 } index_list;
@@ -53,31 +53,44 @@ NUM u32 index_begin(u32 total, u32 block) {
   return total / gridDim.x * block + (block < more ? block : more);
 }
 
-/* Lists the tiles of the rows from `first` on and returns their cost; by all threads. The rows behind the window tell where its last tile
- * ends. */
-NUM u32 index_list_tiles(const index_score_args &a, u32 rows, u32 first, index_list &list) {
-  const u32 i = first + threadIdx.x, warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, row = a.row_first + (i < rows ? i : 0u);
-  const u32 before = i > 0 && i < rows ? row - 1u : row;
+/* Of row i of the op and those of the warp's other lanes: whether it is scored, and belongs to the tile of the row before it. */
+typedef struct index_row {
+  u32 row, position;
+  u32 joining, starts; /* bits of the warp's rows */
+} index_row;
+
+NUM index_row index_row_of(const index_score_args &a, u32 rows, u32 i) {
+  const u32 row = a.row_first + (i < rows ? i : 0u), before = i > 0 && i < rows ? row - 1u : row;
   const u32 position = a.position[row], position_before = a.position[before], seq = a.seq[row], seq_before = a.seq[before];
   const bool is_scored = i < rows && position >= a.topk;
   const bool goes_on = i > 0 && position_before == position - 1u && seq_before == seq;
   const bool joins = is_scored && goes_on && position > a.topk && position % TILE != 0;
-  const u32 joining = __ballot_sync(WARP_ALL, joins), starts = __ballot_sync(WARP_ALL, is_scored && !joins);
-  __syncthreads(); /* all are through with the last window */
-  if (lane == 0 && warp <= WINDOW / 32u) list.joins[warp] = joining;
-  __syncthreads();
+  return {row, position, __ballot_sync(WARP_ALL, joins), __ballot_sync(WARP_ALL, is_scored && !joins)};
+}
+
+/* Lists the tiles of the rows from `first` on; by the warpgroups that multiply, a row a thread. The rows behind the window tell where its
+ * last tile ends. */
+NUM void index_list_tiles(const index_score_args &a, u32 rows, u32 first, index_list &list) {
+  const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
+  const index_row r = index_row_of(a, rows, first + threadIdx.x);
+  if (lane == 0) list.joins[warp] = r.joining;
+  if (warp == 0) {
+    const index_row behind = index_row_of(a, rows, first + WINDOW + lane);
+    if (lane == 0) list.joins[WINDOW / 32u] = behind.joining;
+  }
+  ptx_warps_sync(1u, WINDOW);
   u32 cost = 0, tokens = 0;
-  if (threadIdx.x < WINDOW && (starts >> lane & 1u)) {
-    const u64 behind = ((u64)list.joins[warp + 1u] << 32 | joining) >> (lane + 1u);
+  if (r.starts >> lane & 1u) {
+    const u64 behind = ((u64)list.joins[warp + 1u] << 32 | r.joining) >> (lane + 1u);
     tokens = (u32)__ffs((i32)~(u32)behind);
-    cost = index_page_cost(index_groups(tokens)) * ((position + tokens - 1u) / PAGE_TOKENS + 1u);
+    cost = index_page_cost(index_groups(tokens)) * ((r.position + tokens - 1u) / PAGE_TOKENS + 1u);
   }
-  u32 end = reduce_prefix_warp(cost), number = (u32)__popc(starts & ((1u << lane) - 1u)), all = 0, count = 0;
-  if (threadIdx.x < WINDOW && lane == 31u) {
+  u32 end = reduce_prefix_warp(cost), number = (u32)__popc(r.starts & ((1u << lane) - 1u)), all = 0, count = 0;
+  if (lane == 31u) {
     list.costs[warp] = end;
-    list.starts[warp] = (u32)__popc(starts);
+    list.starts[warp] = (u32)__popc(r.starts);
   }
-  __syncthreads();
+  ptx_warps_sync(1u, WINDOW);
   for (u32 w = 0; w < WINDOW / 32u; w++) {
     end += w < warp ? list.costs[w] : 0u;
     number += w < warp ? list.starts[w] : 0u;
@@ -85,13 +98,22 @@ NUM u32 index_list_tiles(const index_score_args &a, u32 rows, u32 first, index_l
     count += list.starts[w];
   }
   if (cost) {
-    list.row[number] = row;
+    list.row[number] = r.row;
     list.tokens[number] = tokens;
     list.end[number] = end;
   }
-  if (threadIdx.x == 0) list.count = count;
+  if (threadIdx.x == 0) {
+    list.count = count;
+    list.cost = all;
+  }
+}
+
+/* The window from `first` on in the list, and its cost; by all threads, of which those that multiply list it. */
+NUM u32 index_window(const index_score_args &a, u32 rows, u32 first, index_list &list, bool lists) {
+  __syncthreads(); /* all are through with the last window */
+  if (lists) index_list_tiles(a, rows, first, list);
   __syncthreads();
-  return all;
+  return list.cost;
 }
 
 /* The first tile of the window that does not end before the block's part; by a whole warp. */

@@ -14,6 +14,14 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 /* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
+/* x, but the compiler does not know what of: it is kept and not made again. */
+NUM u32 ptx_kept(u32 x) { return __shfl_sync(WARP_ALL, x, threadIdx.x % 32u); }
+/* From shared memory, by an address that is a number: fewer instructions where it is added to. */
+NUM f32 ptx_load_shared(u32 shared) {
+  f32 x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(shared) : "memory");
+  return x;
+}
 
 /* One lane of a whole warp, and known to be one by the compiler: what it starts needs no loop over lanes. */
 NUM bool ptx_elect() {
@@ -175,7 +183,10 @@ NUM void ptx_store_kept(f32 *to, f32 x, f32 y, u64 policy) {
   asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(x), "f"(y), "l"(policy) : "memory");
 }
 
-/* Writes two numbers, or 16 bytes, or nothing, without a branch. */
+/* Writes a number, two, or 16 bytes, or nothing, without a branch. */
+NUM void ptx_store_if(bool is, f32 *to, f32 x) {
+  asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.f32 [%1], %2;\n}" ::"r"((u32)is), "l"(to), "f"(x) : "memory");
+}
 NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
   asm volatile("{\n.reg .pred is;\nsetp.ne.u32 is, %0, 0;\n@is st.global.v2.f32 [%1], {%2, %3};\n}"
                ::"r"((u32)is), "l"(to), "f"(x), "f"(y) : "memory");
@@ -220,6 +231,7 @@ NUM void ptx_hold(f32 &x) { asm volatile("" : "+f"(x)::"memory"); }
 
 /* Unknown to the compiler from here on: what is made of x is computed where it is needed, not kept in registers through a loop. */
 NUM void ptx_forget(u32 &x) { asm volatile("" : "+r"(x)); }
+NUM void ptx_forget(f32 *&x) { asm volatile("" : "+l"(x)); }
 
 /* What x is made of is computed here: the compiler would put it off until behind the next wait, where it is needed. */
 NUM void ptx_settle(u32 x) {

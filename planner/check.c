@@ -316,12 +316,12 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     shared = 2048 + 2 * boxes * 8192 + stages * (v <= 128 ? 2 : 1) * (boxes + v / 64) * 8192;
   }
   if (k->kernel == OP_index_score) {
-    uint64_t heads = spec_of(c, k, "SPEC_HEADS"), groups = k->threads / 128 - 1;
-    if ((heads != 16 && heads != 32 && heads != 64) || k->threads % 128 || groups < 1 || groups > 4 || stages < 2 || stages > 16 ||
-        spec_of(c, k, "SPEC_MAPS") != 1)
-      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu heads in %llu stages by %u threads", index, (unsigned long long)heads,
-                  (unsigned long long)stages, k->threads);
-    shared = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
+    uint64_t heads = spec_of(c, k, "SPEC_HEADS"), pages = spec_of(c, k, "SPEC_PAGES");
+    bool is_ring = (pages == 1 || pages == 2) && (stages == 2 || stages == 4 || stages == 8) && stages * pages <= 8;
+    if ((heads != 16 && heads != 32 && heads != 64) || k->threads != 640 || !is_ring || spec_of(c, k, "SPEC_MAPS") != 1)
+      return FAIL(ERR_FORMAT, "check: kernel %u takes %llu heads in %llu stages of %llu pages by %u threads", index,
+                  (unsigned long long)heads, (unsigned long long)stages, (unsigned long long)pages, k->threads);
+    shared = 1536 + 2 * (4 * 16384 + 2048) + stages * pages * 9216;
   }
   if (k->kernel == OP_index_topk) shared = 4 * (uint64_t)spec_of(c, k, "SPEC_HELD");
   if (k->shared_bytes != shared)

@@ -288,15 +288,25 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* Three warpgroups multiply and a fourth copies; shared memory: queries and weights of two tiles, pages, barriers. */
-static void choose_index_score(const index_score_args *a, specialise_choice *choice) {
-  const uint32_t groups = 3, stages = 13;
-  set_threads(choice, 128 * (groups + 1));
-  add_spec(choice, "SPEC_MAPS", 1);
-  add_spec(choice, "SPEC_HEADS", a->heads);
-  add_spec(choice, "SPEC_STAGES", stages);
-  choice->shared_bytes = 1536 + 2 * (groups * 16384 + 2048) + stages * 9216;
-  set_grid(choice, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
+/* Up to so many rows are taken for single tokens of requests, where pages come from memory and stages are of one page; more for prompts,
+ * which multiply. */
+#define SCORE_FEW 256
+
+/* Four warpgroups multiply and a fifth copies; shared memory: queries and weights of two tiles, eight pages, barriers. */
+static uint32_t choose_index_score(const index_score_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  uint32_t count = 0, next = rows_min;
+  for (uint32_t pages = 1; pages <= 2; pages++) {
+    specialise_choice *choice = next_choice(choices, &count, &next, pages == 1 ? SCORE_FEW : UINT32_MAX, rows_max);
+    if (!choice) continue;
+    set_threads(choice, 640);
+    add_spec(choice, "SPEC_MAPS", 1);
+    add_spec(choice, "SPEC_HEADS", a->heads);
+    add_spec(choice, "SPEC_PAGES", pages);
+    add_spec(choice, "SPEC_STAGES", 8 / pages);
+    choice->shared_bytes = 1536 + 2 * (4 * 16384 + 2048) + 8 * 9216;
+    set_grid(choice, constant(SPECIALISE_BLOCKS), constant(1), constant(1));
+  }
+  return count;
 }
 
 static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x, plan_dim y) {
@@ -410,6 +420,7 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   if (kernel == OP_gemm || kernel == OP_fp8_gemm) return choose_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_moe_gemm || kernel == OP_fp8_moe_gemm) return choose_moe_gemm(&a, rows_min, rows_max, choices);
   if (kernel == OP_rmsnorm) return choose_rmsnorm(args, rows_min, rows_max, choices);
+  if (kernel == OP_index_score) return choose_index_score(args, rows_min, rows_max, choices);
   if (kernel == OP_index_topk) return choose_index_topk(args, rows_min, rows_max, choices);
   if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
@@ -421,7 +432,6 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
     case OP_mla_expand: set_many(choice, &ALONE, false, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_mla_fold(args, choice); break;
-    case OP_index_score: choose_index_score(args, choice); break;
     case OP_router:
       if (((const router_args *)args)->sorts) choose_rows(choice, rows_max > 4 ? 512 : 128, constant(1), constant(1));
       else choose_rows(choice, 128, per_rows(1, 4), constant(1));

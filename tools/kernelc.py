@@ -109,8 +109,9 @@ def variants(stem):
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))
                 for nope, rope, v, stages in HEADS]
     if stem == "index_score":
-        return [({"THREADS": 128 + 128 * groups, "MAPS": 1, "HEADS": heads, "STAGES": stages},
-                 1536 + 2 * (groups * 16384 + 2048) + stages * 9216) for groups, stages in ((3, 13), (4, 9)) for heads in (16, 32, 64)]
+        return [({"THREADS": 640, "MAPS": 1, "HEADS": heads, "PAGES": pages, "STAGES": 8 // pages},
+                 1536 + 2 * (4 * 16384 + 2048) + 8 * 9216)
+                for heads in (16, 32, 64) for pages in (1, 2)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
     of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")

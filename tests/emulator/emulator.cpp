@@ -420,6 +420,12 @@ static u8 *shared_at(u32 address, u32 bytes) {
   return dynamic + (at - SHARED_START);
 }
 
+f32 emulator_load(u32 address) {
+  f32 x;
+  memcpy(&x, shared_at(address, 4), 4);
+  return x;
+}
+
 static void land(const copy &c) {
   u8 *to = shared_at(c.shared, c.place);
   memset(to, 0, c.place);

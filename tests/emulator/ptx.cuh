@@ -10,6 +10,7 @@
 #define WARP_ALL 0xffffffffu
 
 u32 emulator_address(const void *shared);
+f32 emulator_load(u32 shared);
 void emulator_copy(u32 shared, const void *global, u32 bytes, u32 place = 16); /* of which `bytes` come and the others are zero */
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
@@ -36,6 +37,8 @@ void emulator_store_peer(u32 shared, const void *words, u32 bytes, u32 barrier);
 
 NUM u32 ptx_shared(const void *p) { return emulator_address(p); }
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
+NUM u32 ptx_kept(u32 x) { return x; }
+NUM f32 ptx_load_shared(u32 shared) { return emulator_load(shared); }
 
 
 NUM void ptx_grid_wait() {}
@@ -100,6 +103,9 @@ NUM void ptx_fence_async() {}
 
 NUM void ptx_discard(const f32 *p) { memset((void *)p, 0xff, 128); }
 NUM void ptx_store_kept(f32 *to, f32 x, f32 y, u64) { *(float2 *)to = make_float2(x, y); }
+NUM void ptx_store_if(bool is, f32 *to, f32 x) {
+  if (is) *to = x;
+}
 NUM void ptx_store_if(bool is, f32 *to, f32 x, f32 y) {
   if (is) *(float2 *)to = make_float2(x, y);
 }
@@ -123,6 +129,7 @@ NUM void ptx_store_transposed(u32 shared, u32 m0, u32 m1, u32 m2, u32 m3) { emul
 
 NUM void ptx_hold(f32 &) {}
 NUM void ptx_forget(u32 &) {}
+NUM void ptx_forget(f32 *&) {}
 NUM void ptx_settle(u32) {}
 NUM void ptx_multiply_fence() {}
 NUM void ptx_multiply_commit() { emulator_multiply_commit(); }

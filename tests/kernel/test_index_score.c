@@ -111,17 +111,18 @@ static void declare(kernel_test *test, const score_case *p) {
   }
 }
 
-static kernel_variant variant_of(const score_shape *s, u32 threads, u32 stages, u32 blocks, u32 rows) {
-  kernel_variant v = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_HEADS", s->heads}, {"SPEC_STAGES", stages}}, .spec_count = 3, .threads = threads,
+static kernel_variant variant_of(const score_shape *s, u32 pages, u32 stages, u32 blocks, u32 rows) {
+  kernel_variant v = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_HEADS", s->heads}, {"SPEC_PAGES", pages}, {"SPEC_STAGES", stages}},
+                      .spec_count = 4, .threads = 640,
                       .grid = {blocks, 1, 1}, .rows = rows};
-  v.shared_bytes = 1536 + 2 * ((threads / 128 - 1) * 128 * 128 + 2048) + stages * 9216;
+  v.shared_bytes = 1536 + 2 * (4 * 128 * 128 + 2048) + stages * pages * 9216;
   return v;
 }
 
 static void run_and_check(kernel_test *test, score_case *p, cases *c) {
   const score_shape *s = p->s;
-  const kernel_variant v[] = {variant_of(s, 512, 13, 5, p->tokens), variant_of(s, 512, 13, 1, p->tokens),
-                              variant_of(s, 640, 3, 3, p->tokens)};
+  const kernel_variant v[] = {variant_of(s, 2, 4, 5, p->tokens), variant_of(s, 1, 8, 1, p->tokens),
+                              variant_of(s, 2, 2, 3, p->tokens)};
   kernel_test_run(test, &p->a, v, ARRAY_LEN(v));
   for (u32 i = 0; i < 40; i++) {
     const u32 token = s->row_first + cases_below(c, min_u32(s->row_count, p->tokens - s->row_first));

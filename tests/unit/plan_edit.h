@@ -48,6 +48,15 @@ static inline plan_buffer *find_buffer(const editable *e, const char *name) {
   return NULL;
 }
 
+/* A constant of the op's kernel. */
+static inline plan_spec *find_spec(const editable *e, const plan_op *op, const char *name) {
+  const plan_kernel *k = &e->kernels[op->variant];
+  for (uint32_t i = 0; i < k->spec_count; i++)
+    if (strcmp(text(e, e->specs[k->first_spec + i].name), name) == 0) return &e->specs[k->first_spec + i];
+  fail_msg("no constant %s", name);
+  return NULL;
+}
+
 static inline plan_fixup *find_fixup(const editable *e, const plan_op *op, size_t field) {
   for (uint32_t i = 0; i < op->fixup_count; i++)
     if (e->fixups[op->first_fixup + i].args_offset == field) return &e->fixups[op->first_fixup + i];

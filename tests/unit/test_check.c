@@ -98,13 +98,6 @@ static void a_size_overflows(editable *e) {
   moe_gemm_args *a = args_of(e, find_op(e, "layer 1 experts gate_up"));
   a->experts = a->n = a->k = 0xffffffc0u;
 }
-static plan_spec *find_spec(const editable *e, const plan_op *op, const char *name) {
-  const plan_kernel *k = &e->kernels[op->variant];
-  for (uint32_t i = 0; i < k->spec_count; i++)
-    if (strcmp(text(e, e->specs[k->first_spec + i].name), name) == 0) return &e->specs[k->first_spec + i];
-  fail_msg("no constant %s", name);
-  return NULL;
-}
 static void a_stage_has_no_memory(editable *e) { find_spec(e, find_op(e, "layer 0 q_b"), "SPEC_STAGES")->value++; }
 static void a_cluster_is_cut(editable *e) {
   plan_op *op = find_op(e, "layer 1 experts gate_up");

@@ -35,6 +35,7 @@ static void fewer_tokens_are_chosen(editable *e) { ARGS(index_topk, "layer 0 ind
 static void rows_have_no_lists(editable *e) { ARGS(index_topk, "layer 0 index_topk")->row_count -= 64; }
 static void scores_of_other_rows(editable *e) { ARGS(index_score, "layer 0 index_score")->row_first = 1; }
 static void scores_of_fewer_heads(editable *e) { ARGS(index_score, "layer 0 index_score")->heads = 16; }
+static void stages_of_three_pages(editable *e) { find_spec(e, find_op(e, "layer 0 index_score"), "SPEC_PAGES")->value = 3; }
 static void no_keys_are_written(editable *e) { find_op(e, "layer 2 index_qk")->rows_min = 2; }
 static void pairs_of_the_other_kind(editable *e) { ARGS(index_qk, "layer 0 index_qk")->half_split ^= 1; }
 static void scales_of_the_other_kind(editable *e) { ARGS(index_qk, "layer 0 index_qk")->scale_kind ^= 1; }
@@ -104,6 +105,7 @@ static const struct fault FAULTS[] = {
     FAULT(lists_of_another_layer, "lists of layer 2, expected of layer 3"),
     FAULT(lists_are_left_out, NULL), FAULT(the_cut_knows_no_lists, "list_max"), FAULT(fewer_tokens_are_chosen, NULL),
     FAULT(rows_have_no_lists, NULL), FAULT(scores_of_other_rows, NULL), FAULT(scores_of_fewer_heads, NULL),
+    FAULT(stages_of_three_pages, "stages of 3 pages"),
     FAULT(no_keys_are_written, NULL), FAULT(pairs_of_the_other_kind, "half_split"), FAULT(scales_of_the_other_kind, "scale_kind"),
     FAULT(another_eps_of_keys, "eps"), FAULT(tiles_share_a_list, "attn_tile_tokens"), FAULT(codes_are_read_as_bf16, NULL),
     FAULT(codes_without_their_making, "before anything is written"), FAULT(codes_of_other_scales, "scale_kind"),

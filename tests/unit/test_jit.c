@@ -152,7 +152,7 @@ static const variant variants[] = {
     {"act_quant", 1, {THREADS(256)}},
     {"fp8_gemm", TILES(128, 256, 4)},
     {"fp8_moe_gemm", TILES(128, 128, 6)},
-    {"index_score", 4, {THREADS(512), {"SPEC_MAPS", 1}, {"SPEC_HEADS", 64}, {"SPEC_STAGES", 13}}},
+    {"index_score", 5, {THREADS(640), {"SPEC_MAPS", 1}, {"SPEC_HEADS", 64}, {"SPEC_PAGES", 2}, {"SPEC_STAGES", 4}}},
 };
 
 static void every_kernel_compiles_and_is_covered(void **state) {
