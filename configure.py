@@ -163,7 +163,7 @@ for stem, tiles in {"fp8_gemm": [(128, 256, 2, 2, 1), (128, 128, 3, 2, 1), (64, 
                       for n, rows, stages, beside, below in tiles]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
-FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 8, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2)]
+FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 8, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2), (16, 32, 8, 2)]
 for stem, tiles in FEW.items():
     EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY if stem == "moe_gemm" else EMULATED[stem]
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}

@@ -57,10 +57,11 @@ def few_bytes(n, rows, blocks, stages, scaled=False):
 
 
 def few_tiles(of_experts=False, scaled=False):
-    """As planner/specialise.c chooses them: stages of 28 KiB, for one row 36, of experts' 40 and 20; 220 KiB in all."""
+    """As planner/specialise.c chooses them: 220 KiB in all."""
+    stages_kib = {1: 36, 8: 28, 16: 40 if scaled else 28, 32: 48 if scaled else 28}
     for rows in (1, 8, 16, 32):
         for n in range(8, 72, 8):
-            stage = ((20 if rows == 1 else 40) if of_experts else (36 if rows == 1 else 28)) << 10
+            stage = ((20 if rows == 1 else 40) if of_experts else stages_kib[rows]) << 10
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
             yield n, rows, blocks, max(s for s in range(2, 64) if few_bytes(n, rows, blocks, s, scaled) <= 220 << 10)
 
