@@ -8,14 +8,13 @@
  * multiply. Grid: any number of blocks. Dynamic shared bytes: 1536 + 2 * QUERIES_BYTES + SPEC_STAGES * STAGE_BYTES.
  * Bound, H200: full tiles 2 * heads * 128 FLOPs a pair of token and key at 1,500 TFLOP/s; tiles of one token 132 bytes a key at 4.3 TB/s.
  * A page and two tokens take 256 cycles of the tensor cores, and while those work a scheduler issues an instruction about every second
- * cycle: the 128 of their sum take as long, and every other one counts. There are 49 (67 in stages of one page, which are quicker where
+ * cycle: the 128 of their sum take as long, and every other one counts. There are 50 (65 in stages of one page, which are quicker where
  * single tokens wait for memory), hence what is hidden from the compiler here. With common numbers power bounds it too: 700 W.
- * Measured, us (times the bound): 64 heads, 65,536 tokens, one request 6.1, 16 requests 43 (1.28 to 1.30), 64 of 32,768 82 (1.24), 2,048
- * prompt tokens 1,866 to 1,885 (1.29 to 1.31; 1,645 where all codes are the same, which takes less power); 2,048 of 8,192 198 (1.24), 32
- * heads 112 (1.40). Products alone take 1,430.
- * Lost, us of those 1,866: a product under way while the one before is added up 2,041 to 2,074 (no room for weights, and reading them
- * again is 99), three warpgroups 2,087, stages of one page 1,931. Of the 2,041 stores are 93, exchanges 98. Warpgroups that multiply by
- * turns had not gained anything when it took 2,118. */
+ * Measured, us (times the bound): 64 heads, 65,536 tokens, one request 6.1, 16 requests 43 (1.30), 64 of 32,768 82 (1.24), 2,048 prompt
+ * tokens 1,885 (1.31); 2,048 of 8,192 198 (1.24), 32 heads 112 (1.40). Products alone take 1,430.
+ * Lost, us of prompts: a product under way while the one before is added up 2,041 to 2,074 (no room for weights, and reading them again is
+ * 99), three warpgroups 2,087, stages of one page 1,931. Of the 2,041 stores are 93, exchanges 98. Warpgroups that multiply by turns had
+ * not gained anything when it took 2,118. */
 #include "spec.cuh"
 #include "index_tiles.cuh"
 
@@ -220,27 +219,26 @@ NUM void score(const index_score_args &a, const index_share &s, place &p, const 
   for (u32 i = 0; i < COLUMNS / 2u; i++) d[i] = 0.0f;
   const bool any = team < teams && team < stages;
   const u32 behind = any ? (stages - team - 1u) % teams : stages;
-  u32 n = p.stages, others = teams - 1u, step = others * STAGE_KEYS;
-  u32 first = s.first * PAGE_TOKENS + team * STAGE_KEYS; /* key of the page at hand */
-  u32 last = (s.end - 1u) * PAGE_TOKENS, end = n + stages - behind;
+  u32 n = p.stages, left = any ? (stages - team - 1u) / teams + 1u : 0u, others = teams - 1u, step = teams * STAGE_KEYS;
+  u32 first = s.first * PAGE_TOKENS + team * STAGE_KEYS; /* key of the stage at hand */
+  const u32 last = (s.end - 1u) * PAGE_TOKENS;           /* of the last page         */
   ptx_forget(others);
   ptx_forget(step);
-  ptx_forget(last);
-  ptx_forget(end);
   if (any) pass_stages(base, n, team);
 #pragma unroll 1
-  while (any) {
+  while (left) {
     wait_stage(base, n);
+    const bool two = SPEC_PAGES == 2 && first < last;
     f32 scale = multiply_page(c, d, stage_of(n), 0);
-    if (SPEC_PAGES == 2 && first < last) {
+    if (two) {
       store_page(c, d, scale, first);
-      first += PAGE_TOKENS;
       scale = multiply_page(c, d, stage_of(n), 1u);
     }
     leave_stage(base, n);
-    store_page(c, d, scale, first);
-    if (++n == end) break;
-    first += step + PAGE_TOKENS;
+    store_page(c, d, scale, two ? first + PAGE_TOKENS : first);
+    n++;
+    first += step;
+    if (--left == 0) break;
     pass_stages(base, n, others);
   }
   pass_stages(base, n, behind);

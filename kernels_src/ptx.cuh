@@ -14,7 +14,7 @@ NUM u32 ptx_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 /* The same value in every lane, and known to be so by the compiler: wgmma needs uniform control flow. */
 NUM u32 ptx_uniform(u32 x) { return __shfl_sync(WARP_ALL, x, 0); }
-/* x, but the compiler does not know what of: it is kept and not made again. */
+/* x, but nothing that compiles knows what of, the assembler either, which sees through ptx_forget: it is kept and not made again. */
 NUM u32 ptx_kept(u32 x) { return __shfl_sync(WARP_ALL, x, threadIdx.x % 32u); }
 /* From shared memory, by an address that is a number: fewer instructions where it is added to. */
 NUM f32 ptx_load_shared(u32 shared) {
