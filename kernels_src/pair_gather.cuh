@@ -8,10 +8,10 @@
  * It bounds the kernel: H200, 128 heads, lists of 2,048, 64 requests, 138 us (bf16 rows, that are only copied, 113; whole pages by TMA 94).
  * Lost, us: half of V widened by both blocks 165 to 170; given by stores of threads 158 to 170; codes copied to where their numbers will
  * lie and widened there 184; and while both widened, loads before the fence 191 instead of 174, eight rows side by side in a warp instead
- * of four lanes to a row 174 instead of 165; two warpgroups that gather, with 40 registers a thread, 189; fences by who multiplies 146
- * instead of 144, and codes of a row's other half in the place of those that were put 159 (as registers become free 191); a block for all
- * columns of 64 heads, of two that share widened rows, 134 (one request 34 for 23: half as many pieces). Without conversion (wrong results)
- * 43 less, with integer arithmetic for scales that are powers of two 6 to 10 less.
+ * of four lanes to a row 174 instead of 165; two warpgroups that gather, with 40 registers a thread, 189; codes asked for as registers
+ * become free 191; a block for all columns of 64 heads, of two that share widened rows, 134 (one request 34 for 23: half as many pieces).
+ * Of fp8 with one scale a layer, 143: fences by who multiplies 146, with that and codes of a row's other half in the place of those that
+ * were put 159, without conversion (wrong results) 126. Integer arithmetic for scales that are powers of two 6 to 10 less.
  * Read next: pair_scores.cuh, pair_outputs.cuh. */
 #ifndef VERBATIM_PAIR_GATHER_CUH
 #define VERBATIM_PAIR_GATHER_CUH
