@@ -273,8 +273,8 @@ FLAWS = [
      "values are overwritten before they have been used"),
     ("mla_attn", 18, "pair_gather.cuh", "s/if (i . frees % HALF == 0) wait_free[^;]*;/(void)free, (void)frees, (void)phase;/; "
      "s/wait_free(p, VALUES_GIVEN, k);//", "columns are overwritten before S has used them"),
-    ("mla_attn", 18, "pair_copy.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rope columns are not waited for"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/give_live(p, set, s.own)/if (k < 1u) give_live(p, set, s.own)/",
+    ("mla_attn", 18, "pair_gather.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rope columns are not waited for"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/give_live(p, set, s.row)/if (k < 1u) give_live(p, set, s.row)/",
      "places of another block are void"),
     ("mla_attn", 18, "pair_rows.cuh", "s/entry <= f.position/true/", "an entry behind the position is seen"),
     ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, VALUES_GIVEN, k);//",
