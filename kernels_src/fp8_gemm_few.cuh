@@ -6,7 +6,7 @@
  * once, and as many of them as the ring holds before the end of the kernel before this one.
  * Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch and the chains. On an H200, us, behind each other in a graph: 2112 x
  * 7168 (bytes: 3.5) at 1, 16 and 32 rows 6.7, 7.5 and 9.0, of which all but the multiplication takes 5.2, 5.6 and 5.6: 128 k of a tile
- * cost about 53, 67 and 120 cycles. 16 rows of 4096 x 7168 with silu (6.8) 9.5, 32 of 24576 x 1536 (8.8, with results 9.5) 11.2.
+ * adds about 53, 67 and 120 cycles. 16 rows of 4096 x 7168 with silu (6.8) 9.5, 32 of 24576 x 1536 (8.8, with results 9.5) 11.2.
  * Two chains at a time in place of four: 6.9, 8.5 and 10.3; those in rings of which two find room 6.3, 8.4 and 10.2, where copies alone
  * take 3.45, but 4096 x 7168 with silu takes 9.6 for 8.8; with k shared by clusters of two and four, which send chains to the block that
  * adds them, 8.9, 10.0 and 12.2. */

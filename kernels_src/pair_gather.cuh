@@ -5,7 +5,7 @@
  * widened once for two blocks. Codes wait in registers for their boxes; the next ones are asked for behind the fence that ends a half,
  * which would wait for them. Entries and pages are asked for before codes and looked at behind them: a thread waits for everything that it
  * has asked for. Nothing here waits for a block that has not been put into its boxes.
- * It bounds the kernel: H200, 128 heads, lists of 2,048, 64 requests, 138 us (bf16 rows, that are only copied, 113; whole pages by TMA 94).
+ * It bounds the kernel: H200, 128 heads, lists of 2,048, 64 requests, 138 us (bf16 rows, that are only copied, 108; whole pages by TMA 94).
  * Lost, us: half of V widened by both blocks 165 to 170; given by stores of threads 158 to 170; codes copied to where their numbers will
  * lie and widened there 184; and while both widened, loads before the fence 191 instead of 174, eight rows side by side in a warp instead
  * of four lanes to a row 174 instead of 165; two warpgroups that gather, with 40 registers a thread, 189; codes asked for as registers
@@ -13,7 +13,7 @@
  * Of fp8 with one scale a layer, 143: fences by who multiplies 146, with that and codes of a row's other half in the place of those that
  * were put 159, without conversion (wrong results) 126. Integer arithmetic for scales that are powers of two 6 to 10 less.
  * Two pairs in a cluster, of 64 heads each, which widen half of a block's rows each and give them to each other: a cluster takes 117 us
- * for two requests, but an H200 holds only 30 of them, so that some have three of 64 (one request 21 for 23); what a block gives, 64 KiB
+ * for two requests, but the H200 held only 30 of them, so that some have three of 64 (one request 21 for 23); what a block gives, 64 KiB
  * a step, takes 4,050 cycles of its 6,200. A row looked up by one lane each, as copies do: 1 % slower, prompts 2 %.
  * Read next: pair_scores.cuh, pair_outputs.cuh. */
 #ifndef VERBATIM_PAIR_GATHER_CUH
