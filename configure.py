@@ -97,8 +97,8 @@ act_quant adjust attn_cut embed fp8_gemm fp8_moe_gemm gemm index_qk index_score 
 mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router row_digest sample
 """.split(),
     "e2e": """
-audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance nonfinite oracle prefill requests
-schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree widen
+audit bench calibrate checkpoint cli control diff engines eval fault frozen golden hostile invariance invariance_sparse nonfinite oracle
+prefill requests schedules score scoring serve serve_bodies sparse start_check trace verify weights_tree widen
 """.split(),
 }
 
@@ -116,7 +116,8 @@ TEST_SUPPORT = {"kernel": ["tests/kernel/kernel_test.c", FORCE_ISA], "e2e": ["te
                 "test_schedule": ["tests/unit/late_machine.c"], "test_schedule_pages": ["tests/unit/late_machine.c"],
                 "test_schedule_random": ["tests/unit/late_machine.c"],
                 "test_mla_attn": ["tests/kernel/attn_codes.c"],
-                "test_h16": [FORCE_ISA], "test_h32": [FORCE_ISA], "test_invariance": [FORCE_ISA], "test_self_check": [FORCE_ISA],
+                "test_h16": [FORCE_ISA], "test_h32": [FORCE_ISA], "test_self_check": [FORCE_ISA],
+                "test_invariance": ["tests/e2e/cuts.c", FORCE_ISA], "test_invariance_sparse": ["tests/e2e/cuts.c"],
                 "fuzz_plan": ["tests/fuzz/plan_walk.c"], "test_damage": ["tests/fuzz/plan_walk.c"], "test_library": ["tests/e2e/e2e.c"],
                 "test_cli_compare": ["engine/cli_compare.c", "engine/cli_output.c"],
                 "test_cli_config": ["engine/cli_%s.c" % name for name in ("config", "config_keys", "files", "make", "options")],

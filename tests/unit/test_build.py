@@ -131,10 +131,12 @@ class Runner(unittest.TestCase):
 
     def test_hang_missing_program_and_signal(self):
         hang = runner.run(runner.Test("x", ["sleep", "60"]), 1)
+        busy = runner.run(runner.Test("x", ["sh", "-c", "sh -c 'while :; do :; done'"]), 3)
         missing = runner.run(runner.Test("x", ["build/no_such_test"]), 1)
         signal = runner.run(runner.Test("x", ["sh", "-c", "kill -SEGV $$"]), 10)
-        self.assertEqual([(r.passed, r.failed) for r in (hang, missing, signal)], [(0, 1)] * 3)
-        self.assertIn("stopped after 1 s", hang.output)
+        self.assertEqual([(r.passed, r.failed) for r in (hang, busy, missing, signal)], [(0, 1)] * 4)
+        self.assertIn("stopped after 1 s, 0 s of processor time", hang.output)
+        self.assertRegex(busy.output, "stopped after 3 s, [123] s of processor time")
         self.assertIn("hint: ninja", missing.output)
         self.assertIn("signal 11", signal.output)
 
