@@ -321,6 +321,7 @@ FLAWS = [
     ("fp8_gemm", 5, "few_scaled.cuh", "s/if (added < count) sum/sum/", "what lies behind the last k is added"),
     ("fp8_gemm", 8, "few_scaled.cuh", "s/FEW_PIECE + row) . 4u/FEW_PIECE + (row ^ 1u)) * 4u/", "scales of the row beside"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "scales are not waited for"),
+    ("fp8_gemm", 5, "few_scaled.cuh", "s/scales + b . FEW_PIECE/scales/", "a stage has the factors of its first 128 k"),
     ("fp8_gemm", 5, "few_scaled.cuh", "s/num_mul(x.x, w.h.)/x.x/", "half of the scales of the weights are left out"),
     ("fp8_moe_gemm", 6, "fp8_moe_gemm_few.cuh", "s/a.row_token ? a.row_token.at. : at;/at;/", "scales are not gathered"),
     ("fp8_moe_gemm", 7, "fp8_moe_gemm_few.cuh", "s/(u64)e.expert . scale_rows . blocks/(u64)scale_rows * 0u/",

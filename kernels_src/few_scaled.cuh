@@ -15,6 +15,7 @@
 #define FEW_SCALES (SPEC_K_BLOCKS * FEW_PIECE * 4u) /* bytes of a stage */
 #define FEW_SCALED_END (FEW_END + SPEC_STAGES * FEW_SCALES)
 #define FEW_CHAINS (SPEC_K_BLOCKS < 4u ? SPEC_K_BLOCKS : 4u) /* made at a time */
+#define FEW_KEPT (SPEC_TILE_ROWS > 16u ? 1u : SPEC_K_BLOCKS) /* times 128 k that a thread holds factors of: a stage's, if rows are few */
 #define FEW_SCALED_ARRIVALS 33u /* of a warp whose lanes copy scales and one of them boxes */
 
 /* Rows of scales of the tile of weight rows from n0 on, of `columns` and for Y_SILU as many again: groups of 128. */
@@ -103,6 +104,14 @@ NUM void few_factors(f32 (&factor)[FEW_ACCUMULATORS], const f32 *scales, const u
 
 typedef f32 few_sums[FEW_ACCUMULATORS];
 
+/* The same of a whole stage, whose reads are waited for once. */
+NUM void few_kept_factors(few_sums (&factor)[FEW_KEPT], const f32 *scales, const u32 (&slot)[2]) {
+#pragma unroll
+  for (u32 b = 0; b < FEW_KEPT; b++) few_factors(factor[b], scales + b * FEW_PIECE, slot);
+#pragma unroll
+  for (u32 i = 0; i < FEW_KEPT * FEW_ACCUMULATORS; i++) ptx_hold(factor[i / FEW_ACCUMULATORS][i % FEW_ACCUMULATORS]);
+}
+
 /* Until of the chains that have begun only the newest `left` are under way. */
 NUM void few_wait(u32 left) {
   if (left == 0) PTX_MULTIPLY_WAIT(0);
@@ -114,7 +123,7 @@ NUM void few_wait(u32 left) {
 /* By the warps that multiply: sum = the scaled sums of the next tile over `blocks` times 128 k. gathered: as few_product's. */
 NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathered, const u32 (&slot)[2], const u8 *shared) {
   const u64 x_form = SPEC_TILE_ROWS == 1u ? PTX_ONE_ROW : PTX_SWIZZLED;
-  few_sums chain[FEW_CHAINS], factor;
+  few_sums chain[FEW_CHAINS], factor[FEW_KEPT];
 #pragma unroll
   for (u32 i = 0; i < FEW_CHAINS * FEW_ACCUMULATORS; i++) chain[i / FEW_ACCUMULATORS][i % FEW_ACCUMULATORS] = 0.0f;
 #pragma unroll
@@ -128,7 +137,7 @@ NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathere
 #pragma unroll
     for (u32 b = 0; b < SPEC_K_BLOCKS + FEW_CHAINS - 1u; b++) { /* begins b, adds the one that began FEW_CHAINS - 1 before */
       const u32 added = b + 1u - FEW_CHAINS;
-      if (b + 1u >= FEW_CHAINS) few_factors(factor, scales + added * FEW_PIECE, slot); /* while chains are made */
+      if (FEW_KEPT == 1u && b + 1u >= FEW_CHAINS) few_factors(factor[0], scales + added * FEW_PIECE, slot); /* while chains are made */
       if (b < SPEC_K_BLOCKS) {
         few_sums &begun = chain[b % FEW_CHAINS];
         ptx_multiply_fence();
@@ -139,11 +148,12 @@ NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathere
         ptx_multiply_commit();
       }
       if (b + 1u < FEW_CHAINS) continue;
+      if (FEW_KEPT > 1u && b + 1u == FEW_CHAINS) few_kept_factors(factor, scales, slot);
       few_wait(num_least(FEW_CHAINS, SPEC_K_BLOCKS - added) - 1u);
 #pragma unroll
       for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
         ptx_hold(chain[added % FEW_CHAINS][i]); /* not read before the wait */
-        if (added < count) sum[i] = num_fma(chain[added % FEW_CHAINS][i], factor[i], sum[i]); /* R13.2 */
+        if (added < count) sum[i] = num_fma(chain[added % FEW_CHAINS][i], factor[added % FEW_KEPT][i], sum[i]); /* R13.2 */
       }
     }
     __syncwarp();
