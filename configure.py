@@ -275,7 +275,7 @@ FLAWS = [
     ("mla_attn", 18, "pair_gather.cuh", "s/if (i . frees % HALF == 0) wait_free[^;]*;/(void)free, (void)frees, (void)phase;/; "
      "s/wait_free(p, VALUES_GIVEN, k);//", "columns are overwritten before S has used them"),
     ("mla_attn", 18, "pair_gather.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rope columns are not waited for"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/give_live(p, set, s.row)/if (k < 1u) give_live(p, set, s.row)/",
+    ("mla_attn", 18, "pair_gather.cuh", "s/give_live(p, set, row_of_lane(s.row))/if (k < 1u) give_live(p, set, row_of_lane(s.row))/",
      "places of another block are void"),
     ("mla_attn", 18, "pair_rows.cuh", "s/entry <= f.position/true/", "an entry behind the position is seen"),
     ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, VALUES_GIVEN, k);//",

@@ -34,7 +34,11 @@
  * evict_first (one token each 2 % slower to 3 % faster, prompts 3 % slower). */
 #ifndef VERBATIM_MLA_PAIR_CUH
 #define VERBATIM_MLA_PAIR_CUH
+#if SPEC_KV_FORMAT
 #include "pair_gather.cuh"
+#else
+#include "pair_copy.cuh"
+#endif
 #include "pair_outputs.cuh"
 #include "pair_scores.cuh"
 
@@ -145,8 +149,7 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     weigh(a, p);
   } else if (GATHERED) {
     PTX_REGISTERS_LESS(96);
-    if (CODES) gather(a, maps, p);
-    else copy_rows(a, maps, p);
+    gather(a, maps, p);
   } else {
     PTX_REGISTERS_LESS(40);
     const u32 warp = ptx_uniform(threadIdx.x / 32u);

@@ -1,5 +1,5 @@
 /* pair_copy.cuh - the last warpgroup of mla_pair.cuh where lists name rows of bf16 numbers: it copies them from memory to the boxes, each
- * thread its share of four rows of every block, of which it looks up one. And what it has in common with pair_gather.cuh.
+ * thread its share of four rows of every block, of which it looks up one.
  *
  * Of the blocks that are weighed here it takes all columns, of the other ones half of V, as the copies of mla_pair.cuh do: rows come twice
  * from L2. A box counts as come when the copies have; who multiplies it fences first. Nothing here waits for a block that has not been put
@@ -40,27 +40,6 @@ NUM void copy_box(const place &p, const copy_source &s, u32 box_at, u32 from, u3
   ptx_barrier_arrive_copies(barrier_at(p, come));
 }
 
-/* Which places of the block hold a token, for scores. */
-NUM void give_live(const place &p, u32 set, const u32 (&row)[LOOKED]) {
-  u32 of = row[0];
-  if (!COPIED) {
-    const u32 from = gather_lane() % 8u * 4u, second = __shfl_sync(WARP_ALL, row[LOOKED - 1u], (int)from);
-    of = __shfl_sync(WARP_ALL, of, (int)from);
-    if (gather_lane() >= 8u) of = second;
-  }
-  const u32 live = __ballot_sync(WARP_ALL, of != NO_ROW);
-  if (gather_lane() == 0) ((u16 *)(p.shared + AT_LIVE + set * 8u))[gather_thread() / 32u] = (u16)live;
-}
-
-NUM void bring_queries(const tensor_maps &maps, const place &p, u32 query, u32 n) {
-  if (gather_thread() < 32u && ptx_elect()) {
-    wait_free(p, Q_FREE, n);
-    ptx_barrier_expect(barrier_at(p, Q_COME), BOXES * BOX_BYTES);
-    for (u32 x = 0; x < BOXES; x++) ptx_take_box(p.base + AT_Q + x * BOX_BYTES, &maps.x, x * 64u, query, barrier_at(p, Q_COME));
-  }
-  __syncwarp();
-}
-
 /* Half of V, two boxes for each warpgroup. */
 NUM void copy_half(const mla_attn_args &a, const place &p, u32 row, bool over, u32 box_at, u32 come, u32 free, u32 phase) {
   const copy_source s = find_source(a, row, over);
@@ -76,7 +55,7 @@ NUM void copy_both(const mla_attn_args &a, const place &p, const gather_step &s,
   const u32 set = k % 2u, come = BOTH_COME + set * HALF, free = BOTH_FREE + set * 2u;
   if (SPEC_LISTS) {
     wait_free(p, free, k / 2u);
-    give_live(p, set, s.row);
+    give_live(p, set, s.row[0]);
   }
   copy_half(a, p, s.row[0], false, AT_BOTH + set * HALF * BOX_BYTES, come, free, k / 2u);
   if (gather_lane() == 0) ptx_barrier_arrive(barrier_at(p, come)); /* with what give_live stored */
@@ -95,7 +74,7 @@ NUM void copy_others(const mla_attn_args &a, const place &p, const gather_step &
 
 /* One warpgroup. Of two neighbouring blocks the second one's values go behind the next step's block that is weighed here: its boxes are
  * free before theirs. */
-NUM void copy_rows(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
+NUM void gather(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
   gather_front f = {0, 0, 0, 0, 0, NO_ROW, 0, 0};
   gather_step now = next_step(a, p, f), next = now;
   u32 page[LOOKED], values = NO_ROW, k = 0, n = 0, queries = 0;

@@ -19,7 +19,7 @@
 #ifndef VERBATIM_PAIR_GATHER_CUH
 #define VERBATIM_PAIR_GATHER_CUH
 #include "kv_codes.cuh"
-#include "pair_copy.cuh"
+#include "pair_rows.cuh"
 
 #define ROPE_AT (SPEC_KV_LORA_RANK + (SPEC_KV_FORMAT == KV_FP8_DS_MLA ? SPEC_KV_LORA_RANK / SCALE_COLUMNS * 4u : 0u)) /* byte of a row */
 #define SCALES (SPEC_KV_FORMAT == KV_FP8_DS_MLA ? 2u : 1u) /* of half of V */
@@ -64,7 +64,7 @@ NUM void take_row(const mla_attn_args &a, u32 row, u32 half, u32 h, gather_codes
 
 NUM void take_codes(const mla_attn_args &a, const u32 (&row)[LOOKED], u32 half, gather_codes &c) {
   take_row(a, row[0], half, 0, c);
-  take_row(a, row[LOOKED - 1u], half, 1, c);
+  take_row(a, row[1], half, 1, c);
 }
 
 /* 16 codes as bf16 numbers to their two places. */
@@ -112,12 +112,19 @@ NUM void put_half(const place &p, u32 box_at, u32 come, u32 free, u32 frees, u32
   }
 }
 
+/* Of the warp's 16, as lanes 0 to 15 tell scores of them. */
+NUM u32 row_of_lane(const u32 (&row)[LOOKED]) {
+  const u32 from = gather_lane() % 8u * 4u, second = __shfl_sync(WARP_ALL, row[1], (int)from);
+  const u32 first = __shfl_sync(WARP_ALL, row[0], (int)from);
+  return gather_lane() >= 8u ? second : first;
+}
+
 /* Block number k of those that are weighed here: what is also multiplied here, */
 NUM void put_both(const place &p, const gather_step &s, const gather_codes &c, u32 k) {
   const u32 set = k % 2u, free = BOTH_FREE + set * 2u;
   if (SPEC_LISTS) {
     wait_free(p, free, k / 2u);
-    give_live(p, set, s.row);
+    give_live(p, set, row_of_lane(s.row));
   }
   put_half(p, AT_BOTH + set * HALF * BOX_BYTES, BOTH_COME + set * HALF, free, 2u, k / 2u, c);
 }
@@ -131,7 +138,7 @@ NUM void put_others(const mla_attn_args &a, const place &p, const gather_step &s
   if (ROPE_COPIED) copy_rope(a, p, s.row, box_at, last);
 #pragma unroll
   for (u32 h = 0; h < 2 && !ROPE_COPIED; h++) {
-    const u32 row = s.row[h % LOOKED];
+    const u32 row = s.row[h];
     const bool is = row != NO_ROW && gather_part() * 16u < SPEC_ROPE_DIM;
     uint4 codes = make_uint4(0, 0, 0, 0);
     if (is) codes = *(const uint4 *)(row_at(a, row) + ROPE_AT + gather_part() * 16u);

@@ -1,6 +1,6 @@
 /* pair_rows.cuh - which rows of the KV cache pair_copy.cuh and pair_gather.cuh take: of two neighbouring blocks at a time the one that is
  * weighed here, and for copies the one that the other block weighs, item after item, as steps; entries of lists, pages, addresses. Deals
- * the items too.
+ * the items too, and brings what the two have in common: queries, and which places hold a token.
  *
  * Every item is a step at least, so that the walk is never more than one item ahead of what was put into boxes. Knows nothing of formats
  * but how long a row is. Read next: pair_copy.cuh. */
@@ -111,6 +111,22 @@ NUM void find_rows(gather_step &s, u32 (&page)[LOOKED]) {
 NUM const u8 *row_at(const mla_attn_args &a, u32 row) {
   ptx_forget(row);
   return (const u8 *)a.kv + (u64)row * ROW_BYTES;
+}
+
+/* Which places of the block hold a token, for scores. row: lanes 0 to 15, of the warp's. */
+NUM void give_live(const place &p, u32 set, u32 row) {
+  const u32 live = __ballot_sync(WARP_ALL, row != NO_ROW);
+  if (gather_lane() == 0) ((u16 *)(p.shared + AT_LIVE + set * 8u))[gather_thread() / 32u] = (u16)live;
+}
+
+/* Of the item whose first block comes. */
+NUM void bring_queries(const tensor_maps &maps, const place &p, u32 query, u32 n) {
+  if (gather_thread() < 32u && ptx_elect()) {
+    wait_free(p, Q_FREE, n);
+    ptx_barrier_expect(barrier_at(p, Q_COME), BOXES * BOX_BYTES);
+    for (u32 x = 0; x < BOXES; x++) ptx_take_box(p.base + AT_Q + x * BOX_BYTES, &maps.x, x * 64u, query, barrier_at(p, Q_COME));
+  }
+  __syncwarp();
 }
 
 #endif
