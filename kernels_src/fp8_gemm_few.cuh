@@ -7,7 +7,7 @@
  * Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch and the chains. On an H200, us, behind each other in a graph: 2112 x
  * 7168 (bytes: 3.5) at 1, 8, 16 and 32 rows 6.6, 6.2, 7.0 and 9.0, where copies alone take 5.2 of 1 row and 5.6 of 16 and 32; 4096 x 7168
  * with silu (6.8) 8.3, 8.6, 9.4 and 10.9; 32 of 24576 x 1536 (8.8, with results 9.5) 11.2 to 11.6. The factors of a stage one by one, as
- * for 32 rows: 8.5 for 8.3, 7.2 for 7.0; all at once 32 rows take 11.3.
+ * for 32 rows: 1 row of 4096 x 7168 8.5, 16 of 2112 x 7168 7.2; all at once 32 of 4096 x 7168 11.3.
  * Two chains at a time in place of four: 6.9, 8.5 and 10.3; those in rings of which two find room 6.3, 8.4 and 10.2, where copies alone
  * take 3.45, but 4096 x 7168 with silu takes 9.6 for 8.8; with k shared by clusters of two and four, which send chains to the block that
  * adds them, 8.9, 10.0 and 12.2. */

@@ -311,7 +311,7 @@ DETECTORS = [
     Detector("fuzzer", detect_fuzz),
     Detector("golden", detect_with("test_golden")),
     Detector("requests", detect_with("test_requests")),
-    Detector("invariance", detect_with("test_invariance")),
+    Detector("invariance", detect_with("test_invariance", "test_invariance_sparse")),
 ]
 
 # === The matrix =============================================================================================================
