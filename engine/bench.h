@@ -49,7 +49,7 @@ typedef struct bench_op { /* all instances of one op over the layers, at one row
   uint32_t instances;             /* in a step                                             */
   uint32_t timed, launches;       /* instances that were timed, launches in a replay       */
   bool is_cached;                 /* a replay's weights and KV rows fit the GPU's L2 cache, which in a step they do not */
-  uint32_t experts_used;          /* of a moe_gemm                                         */
+  uint32_t experts_used;          /* of a product of experts; of others 0                  */
   double us, us_least;            /* of one launch: median and least of the replays        */
   bench_cost cost;                /* of one launch                                         */
   double floor_us;

@@ -18,7 +18,7 @@ typedef struct bench_cost_step { /* what a step's ops depend on */
   uint32_t token_count, logit_count;
   const uint32_t *position;      /* [token_count]                                        */
   uint64_t kv_rows;              /* sum over the sequences of the rows they attend to    */
-  uint32_t experts_used;         /* by the tokens, in the layer at hand                  */
+  uint32_t experts_used;         /* by the tokens, if the op at hand is of experts       */
 } bench_cost_step;
 
 bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step *step);

@@ -45,7 +45,7 @@ void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint
 void bench_step_submit(bench *self, uint32_t parity, bool decode);
 
 /* One step, op by op, on parity 0: the costs of its ops, with the experts that its tokens have, and their sum. see is called behind every
- * op; it may be null. */
+ * op; it may be null. experts_used: 0 of an op that is not of experts. */
 typedef void bench_step_see(bench *self, void *context, uint32_t op, const bench_cost *cost, uint32_t experts_used);
 bench_cost bench_step_watch(bench *self, bench_step_see *see, void *context);
 

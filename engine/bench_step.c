@@ -100,23 +100,35 @@ typedef struct watch_state {
   bench_cost sum;
 } watch_state;
 
-static uint32_t count_experts(bench *self, const plan_op *op) {
-  const moe_gemm_args *args = (const void *)(self->plan->args + op->args_offset);
-  uint32_t first[EXPERTS_MAX + 1], used = 0;
-  ASSERT(args->experts <= EXPERTS_MAX);
+/* Of an op whose argument at args_offset is expert_first: how many experts have rows. */
+static uint32_t count_used(bench *self, const plan_op *op, size_t args_offset, uint32_t experts) {
+  uint32_t first[EXPERTS_MAX + 1] = {0}, used = 0;
+  ASSERT(experts <= EXPERTS_MAX);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    if (fixup->args_offset == offsetof(moe_gemm_args, expert_first))
-      exec_read(self->machine, fixup->region, fixup->offset, first, (args->experts + 1ull) * sizeof *first);
+    if (fixup->args_offset == args_offset)
+      exec_read(self->machine, fixup->region, fixup->offset, first, (experts + 1ull) * sizeof *first);
   }
-  for (uint32_t e = 0; e < args->experts; e++) used += first[e + 1] != first[e];
+  for (uint32_t e = 0; e < experts; e++) used += first[e + 1] != first[e];
   return used;
+}
+
+/* Says which kernels are of experts: all others use none. */
+static uint32_t experts_used(bench *self, const plan_op *op) {
+  const void *args = self->plan->args + op->args_offset;
+  const moe_gemm_args *plain = args;
+  const fp8_moe_gemm_args *scaled = args;
+  switch (op->kernel) {
+    case KERNEL_moe_gemm: return count_used(self, op, offsetof(moe_gemm_args, expert_first), plain->experts);
+    case KERNEL_fp8_moe_gemm: return count_used(self, op, offsetof(fp8_moe_gemm_args, expert_first), scaled->experts);
+    default: return 0;
+  }
 }
 
 static void see_op(void *context, uint32_t index) {
   watch_state *w = context;
   const plan_op *op = &w->self->plan->ops[index];
-  if (op->kernel == KERNEL_moe_gemm) w->step.experts_used = count_experts(w->self, op);
+  w->step.experts_used = experts_used(w->self, op);
   bench_cost cost = bench_cost_of(w->self->plan, op, &w->step);
   w->sum.weight_bytes += cost.weight_bytes;
   w->sum.kv_bytes += cost.kv_bytes;

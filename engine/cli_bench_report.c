@@ -2,10 +2,10 @@
 #include "cli_bench_report.h"
 #include "cli_roofline.h"
 #include "digest.h"
+#include "kernels.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static double per_us(double amount, double us) { return us > 0 ? amount / us : 0; }
 static double gb_per_s(const bench_cost *cost, double us) { return 1e-3 * per_us((double)bench_cost_bytes(cost), us); }
@@ -104,12 +104,15 @@ void cli_bench_report_print(const cli_bench_report *self) {
 enum family { FAMILY_PRODUCTS, FAMILY_EXPERTS, FAMILY_ATTENTION, FAMILY_LOGITS, FAMILY_ROWS };
 
 static uint32_t family_of(const char *kernel) {
-  static const struct { const char *kernel; uint32_t family; } rows[] = {
-    {"gemm", FAMILY_PRODUCTS}, {"moe_gemm", FAMILY_EXPERTS}, {"attn_cut", FAMILY_ATTENTION}, {"mla_attn", FAMILY_ATTENTION},
-    {"mla_fold", FAMILY_ATTENTION}, {"index_topk", FAMILY_ATTENTION}, {"kv_widen", FAMILY_ATTENTION},
-    {"sample", FAMILY_LOGITS}, {"row_digest", FAMILY_LOGITS}, {"adjust", FAMILY_LOGITS}};
-  for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-    if (strcmp(rows[i].kernel, kernel) == 0) return rows[i].family;
+  switch ((enum kernel_id)kernels_find(kernel)) {
+    case KERNEL_gemm: case KERNEL_fp8_gemm: return FAMILY_PRODUCTS;
+    case KERNEL_moe_gemm: case KERNEL_fp8_moe_gemm: return FAMILY_EXPERTS;
+    case KERNEL_attn_cut: case KERNEL_mla_attn: case KERNEL_mla_fold: case KERNEL_mla_expand: case KERNEL_mla_prefill:
+    case KERNEL_index_score: case KERNEL_index_topk: case KERNEL_kv_widen: return FAMILY_ATTENTION;
+    case KERNEL_sample: case KERNEL_row_digest: case KERNEL_adjust: return FAMILY_LOGITS;
+    case KERNEL_embed: case KERNEL_rmsnorm: case KERNEL_qkv_rope: case KERNEL_router: case KERNEL_moe_sort: case KERNEL_act_quant:
+    case KERNEL_index_qk: case KERNEL_COUNT: break;
+  }
   return FAMILY_ROWS;
 }
 

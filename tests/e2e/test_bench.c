@@ -13,12 +13,15 @@
 
 static e2e_model tiny;
 
-/* In a scratch folder: V is the program, P a small plan of the shipped model, B the bench of it, j a check in Python
- * of a JSON file d with its ops o. */
+/* In a scratch folder: V is the program, P a small plan of the shipped model, B the bench of it, D where it runs, j a check in Python
+ * of a JSON file d with its ops o, c one of a picture with f, the colour of each label. */
 static int shell(const char *command, char *text, size_t text_bytes) {
-  char setup[512];
-  snprintf(setup, sizeof setup, "P=small && B=\"$V bench $P --device %s --threads 1 --quiet\" && "
-                                "G=%s && j() { python3 -c \"import json; d = json.load(open('$1')); o = d['ops']; $2\"; } && ",
+  char setup[1024];
+  snprintf(setup, sizeof setup, "P=small && D='--device %s --threads 1 --quiet' && B=\"$V bench $P $D\" && "
+                                "G=%s && j() { python3 -c \"import json; d = json.load(open('$1')); o = d['ops']; $2\"; } && "
+                                "c() { python3 -c \"import xml.dom.minidom as m; f = {x.firstChild.firstChild.data.split(':')[0]: "
+                                "x.getAttribute('fill') for x in m.parse('$1').getElementsByTagName('circle') if x.firstChild}; "
+                                "$2\"; } && ",
            e2e_device() == VERBATIM_DEVICE_CPU ? "cpu" : "gpu", e2e_device() == VERBATIM_DEVICE_CPU ? "False" : "True");
   return e2e_shell(&tiny, setup, command, text, text_bytes);
 }
@@ -51,6 +54,29 @@ static void everything_is_measured(void **state) {
   expect(0, "", "j all \"assert [(x['prompts'], x['tokens'], x['steps']) for x in d['prefill']] == [(1, 512, 6)]\"");
   expect(0, "", "j all \"assert d['device']['is_gpu'] is $G and d['start']['kernels_s'] > 0 and (d['floor_bytes_per_s'] > 0) is $G\"");
   expect(0, "", "N=$($V show $P | sed -n 's/^numerics id *//p') && grep -q \"\\\"numerics_id\\\": \\\"$N\\\"\" all && grep -q $N table");
+}
+
+/* A row takes two experts in each layer, so that a step of one has the bytes of its ops. */
+static void experts_of_e4m3_count(void **state) {
+  (void)state;
+  expect(0, "", "mkdir scaled && cp $TINY/../oracle/small-v3-fp8.json scaled/config.json && printf 'max-num-seqs: 8\n"
+                "max-num-batched-tokens: 100\nmax-model-len: 512\nkv_pages: 64\n' > e && $V plan scaled --config e -o fp8 --quiet && "
+                "$V bench fp8 $D --rows 1,70 --context 100 --gb-per-s 10 --tflop-per-s 1e6 --json fp8.json --roofline fp8.svg > table");
+  expect(0, "", "j fp8.json \"e = [x for x in o if x['kernel'] == 'fp8_moe_gemm']; assert [(x['op'], x['rows']) for x in e] == "
+                "[('experts ' + w, r) for r in (1, 70) for w in ('gate_up', 'down')] and [x['experts_used'] for x in e[:2]] == [2, 2] "
+                "and all(2 < x['experts_used'] <= 8 for x in e[2:]) and all(x['experts_used'] is None for x in o if x not in e)\"");
+  /* Codes and a scale of 4 bytes for each block of 128 x 128; 704 rows have 5.5 blocks, and 6 scales. */
+  expect(0, "", "j fp8.json \"s = {'experts gate_up': (256, 256), 'experts down': (256, 128), 'qkv_a': (704, 256)}; "
+                "b = {w: n * k + 4 * -(-n // 128) * (k // 128) for w, (n, k) in s.items()}; t = [x for x in o if x['op'] in s]; "
+                "assert len(t) == 6 and "
+                "all(x['cost']['weight_bytes'] == (x['experts_used'] or 1) * b[x['op']] for x in t)\"");
+  expect(0, "", "j fp8.json \"assert all(abs(x['floor_us'] / sum(v for k, v in x['cost'].items() if 'bytes' in k) * 1e4 - 1) < 1e-3 "
+                "for x in o if x['rows'] == 1)\"");
+  expect(0, "", "j fp8.json \"s = [x for x in d['decode'] if x['batch'] == 1][0]; c = s['cost']; assert all(c[k] == "
+                "sum(x['cost'][k] * x['instances'] for x in o if x['rows'] == 1) for k in ('weight_bytes', 'kv_bytes')) and "
+                "abs(s['floor_us'] / (c['weight_bytes'] + c['kv_bytes']) * 1e4 - 1) < 1e-3\"");
+  expect(0, "", "c fp8.svg \"assert f['qkv_a 1'] == f['lm_head 1'] and len({f[x] for x in ('qkv_a 1', 'experts gate_up 1', 'embed 1')}) "
+                "== 3 and f['experts gate_up 1'] == f['experts down 1']\"");
 }
 
 static void a_choice_is_kept(void **state) {
@@ -114,14 +140,15 @@ static void prompts_have_ops_of_their_own(void **state) {
   (void)state;
   expect(0, "", "printf 'max-num-seqs: 8\\nmax-num-batched-tokens: 100\\nmax-model-len: 512\\nkv_pages: 64\\nparity: fast-prefill\\n"
                 "' > y && $V plan $TINY --config y -o fast --quiet && "
-                "$V bench fast --device cpu --quiet --rows 2,70 --context 100 --json fast.json > table");
+                "$V bench fast --device cpu --quiet --rows 2,70 --context 100 --json fast.json --roofline fast.svg > table");
   expect(0, "", "j fast.json \"assert {x['rows'] for x in o if x['kernel'] in ('mla_expand', 'mla_prefill')} == {70}\"");
   expect(0, "", "j fast.json \"assert {x['rows'] for x in o if x['kernel'] in ('mla_attn', 'mla_fold')} == {2}\"");
+  expect(0, "", "c fast.svg \"assert f['mla_prefill 70'] == f['mla_expand 70'] == f['mla_attn 2@100'] != f['embed 2']\"");
 }
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(everything_is_measured), cmocka_unit_test(prompts_have_ops_of_their_own),
-                                     cmocka_unit_test(a_choice_is_kept),
+                                     cmocka_unit_test(a_choice_is_kept), cmocka_unit_test(experts_of_e4m3_count),
                                      cmocka_unit_test(the_routing_is_that_of_the_step), cmocka_unit_test(what_it_cannot_do_is_told),
                                      cmocka_unit_test(a_plan_too_small_for_the_defaults)};
   e2e_begin(argc, argv);
