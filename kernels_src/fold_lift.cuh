@@ -9,7 +9,7 @@
  * and one round trip to L2 bound it. In a step of DeepSeek-V2-Lite on an H200 13 us of 1,926 less than by two ops. */
 #ifndef VERBATIM_FOLD_LIFT_CUH
 #define VERBATIM_FOLD_LIFT_CUH
-#include "few.cuh"
+#include "few_plain.cuh"
 
 static_assert(SPEC_TILE_ROWS == 1, "one token");
 #define LIFT_AT_ONCE 8u /* units under way */

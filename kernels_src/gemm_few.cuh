@@ -23,7 +23,7 @@
  * Weights tiled anew, so that a stage is one contiguous piece, were 5 to 8 % faster in a run of their own, and are a second layout. */
 #ifndef VERBATIM_GEMM_FEW_CUH
 #define VERBATIM_GEMM_FEW_CUH
-#include "few.cuh"
+#include "few_plain.cuh"
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void gemm(const __grid_constant__ gemm_args a,
                                                                 const __grid_constant__ tensor_maps maps) {

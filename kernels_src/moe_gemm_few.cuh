@@ -16,6 +16,7 @@
 #ifndef VERBATIM_MOE_GEMM_FEW_CUH
 #define VERBATIM_MOE_GEMM_FEW_CUH
 #include "few_deal.cuh"
+#include "few_plain.cuh"
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_gemm(const __grid_constant__ moe_gemm_args a,
                                                                     const __grid_constant__ tensor_maps maps) {

@@ -1,8 +1,9 @@
 /* ptx.cuh - one instruction per function: what CUDA C cannot say.
  *
- * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk, of boxes by tensor map), barriers in shared memory, fences
- * between the ordinary and the asynchronous proxy, stmatrix, and what the tensor-core multiply of a warpgroup, which ptx_multiply.cuh has,
- * needs around it. Knows nothing of the ops. Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
+ * The order of kernels on a stream, clusters of blocks, copies (cp.async, bulk), barriers in shared memory, fences between the ordinary
+ * and the asynchronous proxy, stmatrix, and what the tensor-core multiply of a warpgroup needs around it. Its parts: copies of boxes
+ * (ptx_boxes.cuh), that multiply (ptx_multiply.cuh), conversions (ptx_numbers.cuh). Knows nothing of the ops.
+ * Read next: ptx_multiply.cuh, many.cuh, mla_attn.cu. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "num.h"
@@ -136,44 +137,7 @@ NUM void ptx_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(to), "r"(from), "r"(bytes), "r"(barrier) : "memory");
 }
-/* One thread copies the box of the map that starts at column c, row r (and at matrix m): box rows of box columns, swizzled as the map
- * says; what lies outside the matrix comes as zeros and counts. shared: a multiple of 128, for swizzled boxes of 1024. */
-NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier, u64 policy) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-               "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "l"(policy) : "memory");
-}
-NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64 policy) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-               "[%0], [%1, {%3, %4, %5}], [%2], %6;"
-               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "l"(policy) : "memory");
-}
-/* The same, also of a group of rows g, without a word to L2: where as many copies are under way as the multiprocessor takes, any policy
- * makes them slower (bound by copies, 68 us become 55). */
-NUM void ptx_take_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
-               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r) : "memory");
-}
-NUM void ptx_take_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m) : "memory");
-}
-NUM void ptx_take_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
-               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g) : "memory");
-}
-/* The same into every block of the cluster whose bit is set, at this address, counted by its barrier at this address. */
-NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1, {%3, %4, %5}], [%2], %6;"
-               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "h"((u16)blocks) : "memory");
-}
-NUM void ptx_take_box_for(u32 blocks, u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
-               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g), "h"((u16)blocks) : "memory");
-}
 NUM void ptx_pause(u32 cycles) { for (const u32 from = (u32)clock(); (u32)clock() - from < cycles;) {} } /* about so long */
-NUM void ptx_fetch_map(const tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 /* Reads past L1, which knows nothing of what was written since this kernel started. */
 template <class T> NUM T ptx_load_fresh(const T *p) { return __ldcg(p); }
 /* The 128 bytes from here on, a multiple of them, are worth nothing any more: L2 need not write them to memory. */
@@ -243,6 +207,7 @@ NUM void ptx_multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "me
 NUM void ptx_multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 #define PTX_MULTIPLY_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
 
+#include "ptx_boxes.cuh"
 #include "ptx_multiply.cuh"
 #include "ptx_numbers.cuh"
 

@@ -7,7 +7,7 @@
  * it is slower: 2,132 us with 32, 2,087 with 64, 2,078 with 128. */
 #ifndef VERBATIM_QKV_ABSORB_CUH
 #define VERBATIM_QKV_ABSORB_CUH
-#include "few.cuh"
+#include "few_plain.cuh"
 
 /* One warp: a head's columns without rope, the only row of its product. */
 NUM void absorb_copy_x(few_ring &r, const f32 *src, f32 scale, u32 blocks, u8 *shared) {
