@@ -164,7 +164,8 @@ for stem, tiles in {"fp8_gemm": [(128, 256, 2, 2, 1), (128, 128, 3, 2, 1), (64, 
                       for n, rows, stages, beside, below in tiles]
 FEW = {"gemm": [(8, 1, 3, 3), (48, 1, 4, 4), (16, 8, 2, 2), (64, 16, 1, 4), (40, 32, 2, 3)],
        "moe_gemm": [(16, 1, 2, 3), (64, 1, 3, 2), (24, 8, 2, 2), (64, 16, 1, 3), (48, 32, 2, 3)]}
-FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 8, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2), (16, 32, 8, 2)]
+FEW["fp8_gemm"] = FEW["fp8_moe_gemm"] = [(8, 1, 8, 3), (64, 1, 2, 4), (40, 8, 2, 2), (64, 16, 1, 4), (32, 32, 4, 2), (16, 32, 8, 2),
+                                         (16, 8, 16, 2), (24, 16, 4, 3)]
 for stem, tiles in FEW.items():
     EMULATED[stem] = MANY_OF_GEMM if stem == "gemm" else MANY if stem == "moe_gemm" else EMULATED[stem]
     EMULATED[stem] += [{"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages}
@@ -318,10 +319,12 @@ FLAWS = [
      "the last chain of a stage likewise"),
     ("fp8_gemm", 7, "few_scaled.cuh", "s/num_least(g.first + slot % 2u, g.last)/g.first/", "the next 128 weight rows share the scales"),
     ("fp8_gemm", 7, "few_scaled.cuh", "s/ + 2u . is_up;/;/", "up rows have the scales of the gate"),
-    ("fp8_gemm", 5, "few_scaled.cuh", "s/if (added < count) sum/sum/", "what lies behind the last k is added"),
+    ("fp8_gemm", 5, "few_scaled.cuh", "s/count - num_least(count, block))/FEW_SIDE)/", "what lies behind the last k is added"),
     ("fp8_gemm", 8, "few_scaled.cuh", "s/FEW_PIECE + row) . 4u/FEW_PIECE + (row ^ 1u)) * 4u/", "scales of the row beside"),
     ("fp8_gemm", 9, "few_scaled.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "scales are not waited for"),
     ("fp8_gemm", 5, "few_scaled.cuh", "s/scales + b . FEW_PIECE/scales/", "a stage has the factors of its first 128 k"),
+    ("fp8_gemm", 9, "few_scaled.cuh", "s/given, 4)/given, 8)/", "results of two other lanes are taken"),
+    ("fp8_gemm", 10, "few_scaled.cuh", "s/is_second ? own : taken/own/", "both blocks of a weight row are those of one lane"),
     ("fp8_gemm", 5, "few_scaled.cuh", "s/num_mul(x.x, w.h.)/x.x/", "half of the scales of the weights are left out"),
     ("fp8_moe_gemm", 6, "fp8_moe_gemm_few.cuh", "s/a.row_token ? a.row_token.at. : at;/at;/", "scales are not gathered"),
     ("fp8_moe_gemm", 7, "fp8_moe_gemm_few.cuh", "s/(u64)e.expert . scale_rows . blocks/(u64)scale_rows * 0u/",

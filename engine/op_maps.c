@@ -84,6 +84,15 @@ static void map_fp8_moe_gemm_many(const build *b, const fp8_moe_gemm_args *a, te
   shapes[1] = of_bytes(matrices(a->x, a->k / 2, (uint64_t)b->rows * a->top_k, 1, a->k / 2, 0, many_x_box(b, true), 1));
 }
 
+/* Weights of the form for few rows: blocks of 128 k that stand side by side come for each row behind each other. */
+static tensor_shape few_codes(const build *b, const void *w, uint32_t n, uint32_t k, uint32_t count, uint32_t y_kind) {
+  const uint32_t side = FP8_FEW_SIDE(value_of(b, "SPEC_TILE_N"), value_of(b, "SPEC_K_BLOCKS"));
+  const tensor_shape s = of_bytes(few_weights(b, w, n, k / 2, count, (uint64_t)n * (k / 2), y_kind));
+  if (side == 1) return s;
+  return (tensor_shape){.address = s.address, .extent = {128, k / 128, s.extent[1], s.extent[2]}, .dims = 4, .swizzled = 1,
+                        .stride_bytes = {1, 128, s.stride_bytes[1], s.stride_bytes[2]}, .box = {128, side, s.box[1], s.box[2]}};
+}
+
 static void map_gemm(const build *b, const gemm_args *a, tensor_shape shapes[2]) {
   const uint32_t tile_rows = value_of(b, "SPEC_TILE_ROWS");
   shapes[0] = few_weights(b, a->w, a->n, a->k, a->batches, a->w_batch, a->y_kind);
@@ -99,13 +108,13 @@ static void map_moe_gemm(const build *b, const moe_gemm_args *a, tensor_shape sh
 
 static void map_fp8_gemm(const build *b, const fp8_gemm_args *a, tensor_shape shapes[2]) {
   const uint32_t tile_rows = value_of(b, "SPEC_TILE_ROWS"), k = a->k / 2;
-  shapes[0] = of_bytes(few_weights(b, a->w, a->n, k, 1, 0, a->y_kind));
+  shapes[0] = few_codes(b, a->w, a->n, a->k, 1, a->y_kind);
   shapes[1] = tile_rows == 1 ? shapes[0] : of_bytes(matrices(a->x, k, b->rows, 1, k, 0, tile_rows, 1));
 }
 
 /* Tokens are gathered without a map. */
 static void map_fp8_moe_gemm(const build *b, const fp8_moe_gemm_args *a, tensor_shape shapes[2]) {
-  shapes[0] = of_bytes(few_weights(b, a->w, a->n, a->k / 2, a->experts, (uint64_t)a->n * (a->k / 2), a->y_kind));
+  shapes[0] = few_codes(b, a->w, a->n, a->k, a->experts, a->y_kind);
   shapes[1] = shapes[0];
 }
 

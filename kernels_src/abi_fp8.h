@@ -7,6 +7,9 @@
 #define SCALE_COLUMNS 128u
 enum scale_kind { SCALE_F32 = 0, SCALE_POW2 = 1 };
 
+/* Blocks of 128 k that a product of few rows takes side by side, by its tile's weight rows and the blocks of a stage. */
+#define FP8_FEW_SIDE(tile_n, k_blocks) ((tile_n) <= 32u && (k_blocks) % 2u == 0 ? 2u : 1u)
+
 /* A KV row: bf16; or e4m3 latent columns, an fp32 scale for every 128 of them, bf16 rope columns; or e4m3 with one scale for the layer. */
 enum kv_format { KV_BF16 = 0, KV_FP8_DS_MLA = 1, KV_FP8 = 2 };
 #define KV_ROW_BYTES(kv_format, rank, rope)                                                        \

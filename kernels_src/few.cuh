@@ -20,12 +20,14 @@ static_assert(SPEC_STAGES >= 2 && SPEC_STAGES <= 63, "a stage is given back when
 static_assert(SPEC_K_BLOCKS >= 1 && SPEC_K_BLOCKS <= 16 && SPEC_THREADS >= 192 && SPEC_MAPS == 1, "see above");
 
 #define FEW_COLUMNS (SPEC_TILE_ROWS < 8u ? 8u : SPEC_TILE_ROWS) /* of the multiplication */
-#define FEW_ACCUMULATORS (FEW_COLUMNS / 2)
 #ifdef FEW_SCALED
 #define FEW_BLOCK_K 128u
+#define FEW_SIDE FP8_FEW_SIDE(SPEC_TILE_N, SPEC_K_BLOCKS) /* blocks of k side by side in one multiplication, few_scaled.cuh */
 #else
 #define FEW_BLOCK_K 64u
+#define FEW_SIDE 1u
 #endif
+#define FEW_ACCUMULATORS (FEW_COLUMNS / 2 / FEW_SIDE) /* results of a thread */
 #define FEW_X_BLOCK (SPEC_TILE_ROWS * 128u) /* bytes of FEW_BLOCK_K */
 #define FEW_W_BLOCK (SPEC_TILE_N * 128u)
 #define FEW_X_RING ((SPEC_STAGES * SPEC_K_BLOCKS * FEW_X_BLOCK + 1023u) & ~1023u)
@@ -71,9 +73,13 @@ NUM few_ring few_start(const void *shared, const tensor_maps &maps, u32 x_arriva
   return r;
 }
 
-/* Where a thread's accumulator i stands in the tile. */
-NUM u32 few_row(u32 i) { return threadIdx.x / 32u * 16u + threadIdx.x % 32u / 4u + i / 2u % 2u * 8u; }
-NUM u32 few_column(u32 i) { return i / 4u * 8u + threadIdx.x % 4u * 2u + i % 2u; }
+/* Where a thread's accumulator i stands in the tile. With blocks side by side all of them are of one row: of two lanes, 4 apart, the first
+ * has the row of their upper results, the second that of their lower ones. */
+NUM u32 few_row(u32 i) {
+  const u32 warp = threadIdx.x / 32u, up = threadIdx.x % 32u / 4u;
+  return FEW_SIDE == 1u ? warp * 16u + up + i / 2u % 2u * 8u : warp * 8u + up / 2u + up % 2u * 4u;
+}
+NUM u32 few_column(u32 i) { return i * FEW_SIDE / 4u * 8u + threadIdx.x % 4u * 2u + i % 2u; }
 
 /* Gate and up rows of a tile lie in different threads: they meet in shared memory behind the ring, where all threads share the work. */
 NUM void few_store_silu(const f32 (&acc)[FEW_ACCUMULATORS], bf16 *y, u64 ldy, u32 rows, u32 n0, u32 n, const few_ring &r, u8 *shared) {

@@ -4,8 +4,13 @@
  * scales of SPEC_TILE_ROWS token rows and those of the tile's weight rows, which lie in two groups of 128 at most, for Y_SILU in as many
  * again: four slots. Lanes of the warps W and X copy them, four bytes each, as part of the stage.
  * The H32 chains of 128 k begin anew, so up to four are made while those before are added: C = fma(a, s_x * s_w, C), k ascending.
- * The last stage of a k that is no whole number of stages multiplies what lies there, and drops it. Cost of 128 k beside their bytes: 64
- * cycles of tensor cores, whatever the tile (they read 64 weight rows), less than 8 rows take to come. Read next: fp8_gemm_few.cuh. */
+ * The last stage of a k that is no whole number of stages multiplies what lies there, and drops it.
+ * One multiplication takes 64 weight rows. Tiles of up to 32 fill them with two blocks of 128 k, side by side (FEW_SIDE): a box brings both
+ * blocks of each row, one behind the other, as two rows of the operand; token rows of the second block are further columns. Of the four
+ * quarters of the result, two are sums of a weight row and a token row over the same block. On an H200 64 x 8 x 32 takes 20.6 cycles,
+ * 64 x 32 x 32 takes 27: half of the multiplications of few token rows are saved, a third at 16. Multiplications and additions still take
+ * turns, since the assembler lets no chain be under way from one turn of a loop to the next while another is added: 16 rows of 2112 x 7168
+ * take 4.6 us without both, 5.4 without additions, 5.2 without multiplications, 6.2 with both. Read next: fp8_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_SCALED_CUH
 #define VERBATIM_FEW_SCALED_CUH
 #include "few.cuh"
@@ -14,8 +19,9 @@
 #define FEW_PIECE (FEW_COLUMNS + FEW_SLOTS) /* numbers: scales of 128 k */
 #define FEW_SCALES (SPEC_K_BLOCKS * FEW_PIECE * 4u) /* bytes of a stage */
 #define FEW_SCALED_END (FEW_END + SPEC_STAGES * FEW_SCALES)
-#define FEW_CHAINS (SPEC_K_BLOCKS < 4u ? SPEC_K_BLOCKS : 4u) /* made at a time */
-#define FEW_KEPT (SPEC_TILE_ROWS > 16u ? 1u : SPEC_K_BLOCKS) /* times 128 k that a thread holds factors of: a stage's, if rows are few */
+#define FEW_STEPS (SPEC_K_BLOCKS / FEW_SIDE) /* of a stage: multiplications of 128 k, or of as many side by side */
+#define FEW_CHAINS (FEW_STEPS < 4u ? FEW_STEPS : 4u) /* made at a time */
+#define FEW_KEPT (SPEC_TILE_ROWS > 16u ? FEW_SIDE : SPEC_K_BLOCKS) /* times 128 k that a thread holds factors of */
 #define FEW_SCALED_ARRIVALS 33u /* of a warp whose lanes copy scales and one of them boxes */
 
 /* Rows of scales of the tile of weight rows from n0 on, of `columns` and for Y_SILU as many again: groups of 128. */
@@ -34,7 +40,8 @@ NUM u32 few_slot(u32 h, u32 n0, bool is_silu) {
 
 NUM u32 few_scales(const few_ring &r) { return r.base + FEW_END + r.stage * FEW_SCALES; }
 
-/* By the whole warp W: as few_copy, with the weights' scales, [.][blocks] from the matrix's first on. */
+/* By the whole warp W: the rows of a tile's weights with their scales, [.][blocks] from the matrix's first on. paced: the ring is filled no
+ * faster than 44 bytes a cycle at first, two to three times what the memory gives to all, so that token rows do not queue behind it. */
 NUM void few_copy_weights(few_ring &r, const tensor_map *map, u32 row, u32 matrix, u32 blocks, const f32 *scales, const few_groups &groups,
                           bool paced) {
   const u64 policy = ptx_once();
@@ -46,9 +53,10 @@ NUM void few_copy_weights(few_ring &r, const tensor_map *map, u32 row, u32 matri
     for (u32 b = own; b < count; b += 32u / FEW_SLOTS) ptx_copy4(to + b * (FEW_PIECE * 4u), from + block + b);
     ptx_barrier_arrive_copies(few_full(r));
     if (lane == 0) {
-      ptx_barrier_expect(few_full(r), count * FEW_W_BLOCK);
-      for (u32 i = 0; i < count; i++)
-        ptx_copy_box(few_w(r) + i * FEW_W_BLOCK, map, (block + i) * FEW_BLOCK_K, row, matrix, few_full(r), policy);
+      ptx_barrier_expect(few_full(r), (count + FEW_SIDE - 1u) / FEW_SIDE * (FEW_SIDE * FEW_W_BLOCK));
+      for (u32 i = 0; i < count; i += FEW_SIDE)
+        if (FEW_SIDE == 1u) ptx_copy_box(few_w(r) + i * FEW_W_BLOCK, map, (block + i) * FEW_BLOCK_K, row, matrix, few_full(r), policy);
+        else ptx_copy_box(few_w(r) + i * FEW_W_BLOCK, map, 0, block + i, row, matrix, few_full(r), policy);
       if (paced && r.parity == 0) ptx_pause(count * FEW_W_BLOCK / 44u);
     }
     __syncwarp();
@@ -88,23 +96,22 @@ NUM void few_copy_tokens(few_ring &r, const tensor_map *map, const u8 *x, const 
   }
 }
 
-/* What the thread's results of 128 k are multiplied by (R13.1). slot: of its two weight rows. */
-NUM void few_factors(f32 (&factor)[FEW_ACCUMULATORS], const f32 *scales, const u32 (&slot)[2]) {
+typedef f32 few_sums[FEW_ACCUMULATORS];
+typedef f32 few_chain[FEW_SIDE * FEW_COLUMNS / 2u]; /* of one multiplication */
+
+/* What the thread's results of 128 k are multiplied by (R13.1). slot: of its weight rows. */
+NUM void few_factors(few_sums &factor, const f32 *scales, const u32 (&slot)[2]) {
   const f32 w[2] = {scales[FEW_COLUMNS + slot[0]], scales[FEW_COLUMNS + slot[1]]};
 #pragma unroll
-  for (u32 i = 0; i < FEW_ACCUMULATORS; i += 4u) {
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i += 2u) {
     const float2 x = *(const float2 *)(scales + few_column(i));
-#pragma unroll
-    for (u32 h = 0; h < 2u; h++) {
-      factor[i + 2u * h] = num_mul(x.x, w[h]);
-      factor[i + 2u * h + 1u] = num_mul(x.y, w[h]);
-    }
+    const u32 h = FEW_SIDE == 1u ? i / 2u % 2u : 0;
+    factor[i] = num_mul(x.x, w[h]);
+    factor[i + 1u] = num_mul(x.y, w[h]);
   }
 }
 
-typedef f32 few_sums[FEW_ACCUMULATORS];
-
-/* The same of a whole stage, whose reads are waited for once. */
+/* The same of FEW_KEPT times 128 k, whose reads are waited for once. */
 NUM void few_kept_factors(few_sums (&factor)[FEW_KEPT], const f32 *scales, const u32 (&slot)[2]) {
 #pragma unroll
   for (u32 b = 0; b < FEW_KEPT; b++) few_factors(factor[b], scales + b * FEW_PIECE, slot);
@@ -120,12 +127,39 @@ NUM void few_wait(u32 left) {
   else PTX_MULTIPLY_WAIT(3);
 }
 
+/* Adds a chain of FEW_SIDE blocks, of which `count` exist, k ascending (R13.2). */
+#if FEW_SIDE == 1u
+NUM void few_add(few_sums &sum, const few_chain &chain, const few_sums *factor, u32 count) {
+#pragma unroll
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i++)
+    if (count > 0) sum[i] = num_fma(chain[i], factor[0][i], sum[i]);
+}
+#else
+/* Of the quarters of a result, two rows by two blocks of columns, that of the first row and the first block counts and that of the second
+ * row and the second block. A lane with an even row has the first of them for two weight rows, the lane 4 behind it the second: each
+ * gives what it has of the other's weight row. */
+NUM void few_add(few_sums &sum, const few_chain &chain, const few_sums *factor, u32 count) {
+  const bool is_second = threadIdx.x / 4u % 2u;
+#pragma unroll
+  for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
+    const u32 first = i / 2u * 4u + i % 2u, second = first + FEW_COLUMNS / 2u; /* of the upper weight row; 2 more: the lower one's */
+    const f32 own = is_second ? chain[second + 2u] : chain[first], given = is_second ? chain[second] : chain[first + 2u];
+    const f32 taken = __shfl_xor_sync(WARP_ALL, given, 4);
+    if (count > 0) sum[i] = num_fma(is_second ? taken : own, factor[0][i], sum[i]);
+    if (count > 1u) sum[i] = num_fma(is_second ? own : taken, factor[1][i], sum[i]);
+  }
+}
+#endif
+
 /* By the warps that multiply: sum = the scaled sums of the next tile over `blocks` times 128 k. gathered: as few_product's. */
 NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathered, const u32 (&slot)[2], const u8 *shared) {
   const u64 x_form = SPEC_TILE_ROWS == 1u ? PTX_ONE_ROW : PTX_SWIZZLED;
-  few_sums chain[FEW_CHAINS], factor[FEW_KEPT];
+  few_chain chain[FEW_CHAINS];
+  few_sums factor[FEW_KEPT];
 #pragma unroll
-  for (u32 i = 0; i < FEW_CHAINS * FEW_ACCUMULATORS; i++) chain[i / FEW_ACCUMULATORS][i % FEW_ACCUMULATORS] = 0.0f;
+  for (u32 i = 0; i < FEW_CHAINS; i++)
+#pragma unroll
+    for (u32 j = 0; j < FEW_SIDE * FEW_COLUMNS / 2u; j++) chain[i][j] = 0.0f;
 #pragma unroll
   for (u32 i = 0; i < FEW_ACCUMULATORS; i++) sum[i] = 0.0f;
   do {
@@ -135,26 +169,25 @@ NUM void few_scaled_product(few_sums &sum, few_ring &r, u32 blocks, bool gathere
     if (gathered) ptx_fence_async();
     const u64 w = ptx_operand(PTX_SWIZZLED, few_w(r)), x = ptx_operand(x_form, few_x(r));
 #pragma unroll
-    for (u32 b = 0; b < SPEC_K_BLOCKS + FEW_CHAINS - 1u; b++) { /* begins b, adds the one that began FEW_CHAINS - 1 before */
-      const u32 added = b + 1u - FEW_CHAINS;
-      if (FEW_KEPT == 1u && b + 1u >= FEW_CHAINS) few_factors(factor[0], scales + added * FEW_PIECE, slot); /* while chains are made */
-      if (b < SPEC_K_BLOCKS) {
-        few_sums &begun = chain[b % FEW_CHAINS];
+    for (u32 step = 0; step < FEW_STEPS + FEW_CHAINS - 1u; step++) { /* begins step, adds the one that began FEW_CHAINS - 1 before */
+      const u32 added = step + 1u - FEW_CHAINS, block = added * FEW_SIDE;
+      if (FEW_KEPT == FEW_SIDE && step + 1u >= FEW_CHAINS) /* while chains are made */
+        few_kept_factors(factor, scales + block * FEW_PIECE, slot);
+      if (step < FEW_STEPS) {
+        const u64 w_step = w + step * (FEW_SIDE * FEW_W_BLOCK / 16u), x_step = x + step * (FEW_SIDE * FEW_X_BLOCK / 16u);
+        few_chain &begun = chain[step % FEW_CHAINS];
         ptx_multiply_fence();
-        ptx_multiply_e4m3_anew(begun, w + b * (FEW_W_BLOCK / 16u), x + b * (FEW_X_BLOCK / 16u));
+        ptx_multiply_e4m3_anew(begun, w_step, x_step);
 #pragma unroll
-        for (u32 i = 1; i < 4u; i++)
-          ptx_multiply_e4m3(begun, w + b * (FEW_W_BLOCK / 16u) + i * 2u, x + b * (FEW_X_BLOCK / 16u) + i * 2u);
+        for (u32 i = 1; i < 4u; i++) ptx_multiply_e4m3(begun, w_step + i * 2u, x_step + i * 2u);
         ptx_multiply_commit();
       }
-      if (b + 1u < FEW_CHAINS) continue;
-      if (FEW_KEPT > 1u && b + 1u == FEW_CHAINS) few_kept_factors(factor, scales, slot);
-      few_wait(num_least(FEW_CHAINS, SPEC_K_BLOCKS - added) - 1u);
+      if (step + 1u < FEW_CHAINS) continue;
+      if (FEW_KEPT > FEW_SIDE && step + 1u == FEW_CHAINS) few_kept_factors(factor, scales, slot);
+      few_wait(num_least(FEW_CHAINS, FEW_STEPS - added) - 1u);
 #pragma unroll
-      for (u32 i = 0; i < FEW_ACCUMULATORS; i++) {
-        ptx_hold(chain[added % FEW_CHAINS][i]); /* not read before the wait */
-        if (added < count) sum[i] = num_fma(chain[added % FEW_CHAINS][i], factor[added % FEW_KEPT][i], sum[i]); /* R13.2 */
-      }
+      for (u32 j = 0; j < FEW_SIDE * FEW_COLUMNS / 2u; j++) ptx_hold(chain[added % FEW_CHAINS][j]); /* not read before the wait */
+      few_add(sum, chain[added % FEW_CHAINS], &factor[block % FEW_KEPT], count - num_least(count, block));
     }
     __syncwarp();
     if (threadIdx.x % 32u == 0) ptx_barrier_arrive(few_empty(r, r.stage));

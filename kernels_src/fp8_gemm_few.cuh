@@ -1,16 +1,18 @@
 /* fp8_gemm_few.cuh - the form of fp8_gemm for few token rows (few.cuh, few_scaled.cuh).
  *
  * Grid: any number of blocks, one a multiprocessor is best; the tiles of n columns are dealt in turn. Rows beyond SPEC_TILE_ROWS take
- * another round over the weights. maps.w: k and n of w, boxes of 128 x SPEC_TILE_N; for Y_SILU gate and up are two matrices, and a box
- * takes half of the rows from each. maps.x: k and launch rows of x, boxes of 128 x SPEC_TILE_ROWS. Moves n * k bytes of weights, each
- * once, and as many of them as the ring holds before the end of the kernel before this one.
- * Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch and the chains. On an H200, us, behind each other in a graph: 2112 x
- * 7168 (bytes: 3.5) at 1, 8, 16 and 32 rows 6.6, 6.2, 7.0 and 9.0, where copies alone take 5.2 of 1 row and 5.6 of 16 and 32; 4096 x 7168
- * with silu (6.8) 8.3, 8.6, 9.4 and 10.9; 32 of 24576 x 1536 (8.8, with results 9.5) 11.2 to 11.6. The factors of a stage one by one, as
- * for 32 rows: 1 row of 4096 x 7168 8.5, 16 of 2112 x 7168 7.2; all at once 32 of 4096 x 7168 11.3.
- * Two chains at a time in place of four: 6.9, 8.5 and 10.3; those in rings of which two find room 6.3, 8.4 and 10.2, where copies alone
- * take 3.45, but 4096 x 7168 with silu takes 9.6 for 8.8; with k shared by clusters of two and four, which send chains to the block that
- * adds them, 8.9, 10.0 and 12.2. */
+ * another round over the weights. maps.w: k and n of w, boxes of 128 x SPEC_TILE_N; with blocks side by side 128 k, blocks and n, boxes of
+ * 128 x 2 x SPEC_TILE_N. For Y_SILU gate and up are two matrices, and a box takes half of the rows from each. maps.x: k and launch rows of
+ * x, boxes of 128 x SPEC_TILE_ROWS. Moves n * k bytes of weights, each once, and as many of them as the ring holds before the end of the
+ * kernel before this one.
+ * Bound: these bytes at 4.3 TB/s, or, for small matrices, the launch and the chains. On an H200, us, behind each other in a graph, at 1, 8,
+ * 16 and 32 rows: 2112 x 7168 (bytes: 3.5) 5.8, 5.9, 6.4 and 7.7; 4096 x 7168 with silu (6.8) 7.8, 7.9, 9.1 and 10.6; 24576 x 1536 (8.8,
+ * with results of 32 rows 9.2) 8.7, 9.2, 9.9 and 11.0; 7168 x 16384 (27.3) 26.3, 26.4, 27.5 and 28.6. Without products, unpaced beyond one
+ * row: 2112 x 7168 4.8, 4.4, 4.6 and 5.1, 4096 x 7168 7.1, 7.5, 8.0 and 8.7.
+ * One block to a multiplication in place of two side by side, with the same rings: 2112 x 7168 6.6, 6.2, 7.0 and 9.0 for 5.8, 5.6, 6.2 and
+ * 8.3. Without a pace 8 to 32 rows of 8192 x 1536 and 7168 x 2048 take 0.3 to 0.8 more, 8 and 16 of 2112 x 7168 0.2 less. With k shared by
+ * clusters of two and four, which send chains to the block that adds them, 2112 x 7168 took 8.9, 10.0 and 12.2 of 1, 16 and 32 rows, where
+ * it took 6.9, 8.5 and 10.3 without. */
 #ifndef VERBATIM_FP8_GEMM_FEW_CUH
 #define VERBATIM_FP8_GEMM_FEW_CUH
 #include "few_scaled.cuh"
@@ -30,7 +32,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void fp8_gemm(const __grid
     do {
       for (u32 tile = first; tile < tiles; tile += step)
         few_copy_weights(ring, &maps.w, tile * height, 0, blocks, a.w_scale, few_find_groups(tile * height, columns, is_silu),
-                         SPEC_TILE_ROWS == 1u);
+                         true);
       if (row0 == 0) ptx_grid_wait();
       row0 += SPEC_TILE_ROWS;
     } while (row0 < *count_at);

@@ -15,6 +15,11 @@ NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u3
                "[%0], [%1, {%3, %4, %5}], [%2], %6;"
                ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "l"(policy) : "memory");
 }
+NUM void ptx_copy_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+               ::"r"(shared), "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "r"(g), "l"(policy) : "memory");
+}
 /* The same, also of a group of rows g, without a word to L2: where as many copies are under way as the multiprocessor takes, any policy
  * makes them slower (bound by copies, 68 us become 55). */
 NUM void ptx_take_box(u32 shared, const tensor_map *map, u32 c, u32 r, u32 barrier) {

@@ -78,6 +78,9 @@ NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier, 
 NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier, u64) {
   emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);
 }
+NUM void ptx_copy_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 g, u32 barrier, u64) {
+  emulator_copy_box(to, map, 4, {c, r, m, g}, barrier);
+}
 NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 barrier) { emulator_copy_box(to, map, 2, {c, r, 0, 0}, barrier); }
 NUM void ptx_take_box(u32 to, const tensor_map *map, u32 c, u32 r, u32 m, u32 barrier) {
   emulator_copy_box(to, map, 3, {c, r, m, 0}, barrier);

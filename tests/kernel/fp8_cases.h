@@ -57,7 +57,8 @@ static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, co
 }
 
 /* Of few.cuh: tile of weight rows, of token rows, blocks of 128 k in a stage, stages. */
-static const u32 FP8_FEW[][4] = {{8, 1, 8, 3}, {64, 1, 2, 4}, {40, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 4, 2}, {16, 32, 8, 2}};
+static const u32 FP8_FEW[][4] = {{8, 1, 8, 3}, {64, 1, 2, 4}, {40, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 4, 2}, {16, 32, 8, 2},
+                                  {16, 8, 16, 2}, {24, 16, 4, 3}};
 
 static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts) {
   u32 count = 0;
