@@ -115,7 +115,7 @@ static void what_it_cannot_do_is_told(void **state) {
     {2, "none of these ops runs at these row counts", "$B --rows 100 --context 1"},
     {2, "--no-ops leaves nothing", "$B --no-ops --op embed"},
     {2, "--gb-per-s: expected a number above 0", "$B --gb-per-s -1"},
-    {2, "--tax: expected a GPU", "$B --tax profile"},
+    {2, "--tax: expected a GPU", "$V bench $P --device cpu --tax profile"},
     {2, "--tax measures no ops", "$B --tax profile --op embed"},
     {2, "--device: expected auto, cpu", "$B --device tpu"},
     {2, "two files for two outputs", "$B --json a --roofline a"},
