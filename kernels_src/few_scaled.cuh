@@ -8,9 +8,10 @@
  * One multiplication takes 64 weight rows. Tiles of up to 32 fill them with two blocks of 128 k, side by side (FEW_SIDE): a box brings both
  * blocks of each row, one behind the other, as two rows of the operand; token rows of the second block are further columns. Of the four
  * quarters of the result, two are sums of a weight row and a token row over the same block. On an H200 64 x 8 x 32 takes 20.6 cycles,
- * 64 x 32 x 32 takes 27: half of the multiplications of few token rows are saved, a third at 16. Multiplications and additions still take
- * turns, since the assembler lets no chain be under way from one turn of a loop to the next while another is added: 16 rows of 2112 x 7168
- * take 4.6 us without both, 5.4 without additions, 5.2 without multiplications, 6.2 with both. Read next: fp8_gemm_few.cuh. */
+ * 64 x 32 x 32 takes 27: a third of the time of multiplications is saved at 16 token rows, up to half at fewer. What multiplications and
+ * additions take adds up: 16 rows of 2112 x 7168 take 4.6 us without both, 5.4 without additions, 5.2 without multiplications, 6.2 with
+ * both. Chains that stay under way from a stage to the next, over two or four stages, take longer: 7.3 and 7.5 us for 6.4.
+ * Read next: fp8_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_SCALED_CUH
 #define VERBATIM_FEW_SCALED_CUH
 #include "few.cuh"
