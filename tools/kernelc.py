@@ -58,11 +58,14 @@ def few_bytes(n, rows, blocks, stages, scaled=False):
 
 def few_tiles(of_experts=False, scaled=False):
     """As planner/specialise.c chooses them: 220 KiB in all."""
-    stages_kib = {1: 36, 8: 28, 16: 40 if scaled else 28, 32: 48 if scaled else 28}
-    for rows in (1, 8, 16, 32):
+    stages_kib = [(1, 36), (8, 28), (16, 28), (32, 28)]
+    if scaled:
+        stages_kib = [(1, 36), (1, 18), (8, 40), (16, 40), (32, 48)]
+    if of_experts:
+        stages_kib = [(1, 20), (8, 40), (16, 40), (32, 40)]
+    for rows, kib in stages_kib:
         for n in range(8, 72, 8):
-            stage = ((20 if rows == 1 else 40) if of_experts else stages_kib[rows]) << 10
-            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= stage or blocks == 1)
+            blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= kib << 10 or blocks == 1)
             yield n, rows, blocks, max(s for s in range(2, 64) if few_bytes(n, rows, blocks, s, scaled) <= 220 << 10)
 
 
