@@ -260,7 +260,7 @@ def parse_arguments():
     parser.add_argument("--filter", default="", help="run the tests whose name holds this regular expression")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--json", metavar="FILE", help="also write the results as JSON")
-    parser.add_argument("--timeout", type=int, default=600, metavar="S", help="seconds one test may take (default: 600)")
+    parser.add_argument("--timeout", type=int, default=1200, metavar="S", help="seconds one test may take (default: 1200)")
     parser.add_argument("--builddir", default="build")
     return parser.parse_args()
 
