@@ -10,7 +10,8 @@
  * quarters of the result, two are sums of a weight row and a token row over the same block. On an H200 64 x 8 x 32 takes 20.6 cycles,
  * 64 x 32 x 32 takes 27: a third of the time of multiplications is saved at 16 token rows, up to half at fewer. What multiplications and
  * additions take adds up: 16 rows of 2112 x 7168 take 4.6 us without both, 5.4 without additions, 5.2 without multiplications, 6.2 with
- * both. Chains that stay under way from a stage to the next, over two or four stages, take longer: 7.3 and 7.5 us for 6.4.
+ * both. Chains that stay under way from a stage to the next gain nothing: over two or four stages 7.3 and 7.5 us, over one, with factors
+ * read as late as there, 7.3; as it stands 6.4 in that run.
  * Read next: fp8_gemm_few.cuh. */
 #ifndef VERBATIM_FEW_SCALED_CUH
 #define VERBATIM_FEW_SCALED_CUH

@@ -34,8 +34,8 @@ typedef struct few_shape {
 #define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
 static const few_shape FEW[] = {
     {1, 1, 36 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
-/* Of scaled products: a stage of four blocks of 128 k or more is a multiplication or two that are under way beside what is added (32 rows
- * of 4096 x 7168 with silu: 10.5 us, two blocks a stage 14.7; 8 rows, eight blocks, 8.2, four 8.3). */
+/* Of scaled products: with four blocks of 128 k or more in a stage a multiplication is under way beside what is added (32 rows of 4096 x
+ * 7168 with silu: 10.5 us, two blocks a stage 14.7; 8 rows, eight blocks, 8.2, four 8.3). */
 static const few_shape FEW_SCALED[] = {
     {1, 1, 36 << 10, 150 << 10}, {8, 8, 40 << 10, FEW_BYTES_MAX}, {16, 16, 40 << 10, 150 << 10}, {32, 32, 48 << 10, FEW_BYTES_MAX}};
 /* One row of a shared expert, whose ops run between those of the routing (ORDER_FIRST): half of a multiprocessor's shared memory, so that
