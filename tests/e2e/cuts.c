@@ -9,7 +9,7 @@
 #include "engine/base.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define REQUESTS 14u /* instrumented code is slow */
+#define REQUESTS 8u /* instrumented code is slow */
 #else
 #define REQUESTS 66u
 #endif
