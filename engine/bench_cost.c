@@ -94,7 +94,7 @@ static bench_cost index_score_cost(const scope *s, const index_score_args *a) {
   }
   return (bench_cost){.kv_bytes = rows ? s->step->kv_rows * (INDEX_DIM + 4) : 0,
                       .activation_bytes = rows * a->heads * (INDEX_DIM + 4ull) + pairs * 4,
-                      .flops = 2.0 * a->heads * INDEX_DIM * (double)pairs};
+                      .flops = 2.0 * a->heads * INDEX_DIM * (double)pairs, .e4m3_flops = 2.0 * a->heads * INDEX_DIM * (double)pairs};
 }
 
 static bench_cost router_cost(const scope *s, const router_args *a) {
@@ -160,7 +160,7 @@ static bench_cost act_quant_cost(const scope *s, const act_quant_args *a) {
 static bench_cost fp8_gemm_cost(const scope *s, const fp8_gemm_args *a) {
   return (bench_cost){.weight_bytes = (uint64_t)a->n * a->k + div_up(a->n, SCALE_COLUMNS) * (a->k / SCALE_COLUMNS) * 4,
                       .activation_bytes = s->rows * (code_bytes(a->k) + result_bytes(a->n, a->y_kind)),
-                      .flops = 2.0 * (double)s->rows * a->n * a->k};
+                      .flops = 2.0 * (double)s->rows * a->n * a->k, .e4m3_flops = 2.0 * (double)s->rows * a->n * a->k};
 }
 
 static bench_cost fp8_moe_gemm_cost(const scope *s, const fp8_moe_gemm_args *a) {
@@ -168,7 +168,7 @@ static bench_cost fp8_moe_gemm_cost(const scope *s, const fp8_moe_gemm_args *a) 
   uint64_t matrix = (uint64_t)a->n * a->k + div_up(a->n, SCALE_COLUMNS) * (a->k / SCALE_COLUMNS) * 4;
   return (bench_cost){.weight_bytes = s->step->experts_used * matrix,
                       .activation_bytes = read * code_bytes(a->k) + pairs * result_bytes(a->n, a->y_kind),
-                      .flops = 2.0 * (double)pairs * a->n * a->k};
+                      .flops = 2.0 * (double)pairs * a->n * a->k, .e4m3_flops = 2.0 * (double)pairs * a->n * a->k};
 }
 
 bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step *step) {
@@ -202,7 +202,16 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
   return (bench_cost){0};
 }
 
-double bench_cost_floor_us(uint64_t bytes, double flops, double bytes_per_s, double flops_per_s) {
+void bench_cost_add(bench_cost *sum, const bench_cost *cost) {
+  sum->weight_bytes += cost->weight_bytes;
+  sum->kv_bytes += cost->kv_bytes;
+  sum->activation_bytes += cost->activation_bytes;
+  sum->flops += cost->flops;
+  sum->e4m3_flops += cost->e4m3_flops;
+}
+
+double bench_cost_floor_us(uint64_t bytes, const bench_cost *cost, double bytes_per_s, double flops_per_s) {
+  const double flops = cost->flops - cost->e4m3_flops * (1 - 1 / BENCH_COST_E4M3);
   double moving = bytes_per_s > 0 ? 1e6 * (double)bytes / bytes_per_s : 0, computing = flops_per_s > 0 ? 1e6 * flops / flops_per_s : 0;
   return moving > computing ? moving : computing;
 }

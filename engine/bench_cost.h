@@ -11,7 +11,7 @@
 
 typedef struct bench_cost {
   uint64_t weight_bytes, kv_bytes, activation_bytes;
-  double flops;
+  double flops, e4m3_flops; /* e4m3_flops: those of all that multiply e4m3 numbers */
 } bench_cost;
 
 typedef struct bench_cost_step { /* what a step's ops depend on */
@@ -25,7 +25,11 @@ bench_cost bench_cost_of(const plan *p, const plan_op *op, const bench_cost_step
 
 static inline uint64_t bench_cost_bytes(const bench_cost *cost) { return cost->weight_bytes + cost->kv_bytes + cost->activation_bytes; }
 
-/* The time below which no machine of these rates can be, in microseconds. A rate of 0 is not known, and no limit. */
-double bench_cost_floor_us(uint64_t bytes, double flops, double bytes_per_s, double flops_per_s);
+void bench_cost_add(bench_cost *sum, const bench_cost *cost);
+
+/* The time below which no machine of these rates can be, in microseconds, where so many of the cost's bytes count. A rate of 0 is not
+ * known, and no limit. flops_per_s: of bf16 numbers; of e4m3 numbers a machine multiplies BENCH_COST_E4M3 times as many. */
+#define BENCH_COST_E4M3 2.0
+double bench_cost_floor_us(uint64_t bytes, const bench_cost *cost, double bytes_per_s, double flops_per_s);
 
 #endif

@@ -61,7 +61,7 @@ static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
       (bench_decode){.batch = batch, .context = context, .steps = steps, .step_us = 1e6 * seconds / steps,
                      .gap_us = gaps ? (after.sum_us - before.sum_us) / (double)gaps : 0, .tokens_per_s = batch * steps / seconds,
                      .cost = cost, .ops_us = sum_of_ops(self, batch, context),
-                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, cost.flops, r->bytes_per_s, r->flops_per_s)};
+                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, r->bytes_per_s, r->flops_per_s)};
 }
 
 static void measure_decodes(bench *self) {
@@ -116,11 +116,8 @@ static double run_prompts(bench *self, prompts *p) {
 static bench_cost cost_of_prompts(bench *self, prompts p) {
   bench_cost sum = {0};
   while (fill_prompts(self, &p, 0)) {
-    bench_cost step = bench_step_watch(self, NULL, NULL);
-    sum.weight_bytes += step.weight_bytes;
-    sum.kv_bytes += step.kv_bytes;
-    sum.activation_bytes += step.activation_bytes;
-    sum.flops += step.flops;
+    const bench_cost step = bench_step_watch(self, NULL, NULL);
+    bench_cost_add(&sum, &step);
   }
   return sum;
 }
@@ -143,7 +140,7 @@ static void measure_prefill(bench *self, uint32_t count, uint32_t tokens) {
   self->report.prefills[self->report.prefill_count++] =
       (bench_prefill){.prompts = count, .tokens = tokens, .steps = done.steps, .us = 1e6 * best, .cost = cost,
                       .tokens_per_s = (double)count * tokens / best,
-                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, cost.flops, r->bytes_per_s, r->flops_per_s)};
+                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, r->bytes_per_s, r->flops_per_s)};
 }
 
 status bench_model_measure(bench *self) {

@@ -202,7 +202,7 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
                     .context = is_attention(op) ? s->context : 0, .instances = g->instances, .timed = min_u32(g->count, list.launches),
                     .launches = list.launches, .us = us[replays / 2] / list.launches, .us_least = us[0] / list.launches,
                     .cost = *cost, .experts_used = experts_used,
-                    .floor_us = bench_cost_floor_us(bench_cost_bytes(cost), cost->flops, r->bytes_per_s, r->flops_per_s)};
+                    .floor_us = bench_cost_floor_us(bench_cost_bytes(cost), cost, r->bytes_per_s, r->flops_per_s)};
   out->is_cached = is_cached(self, out->timed, cost);
   snprintf(out->name, sizeof out->name, "%s", short_name(self->plan, op));
   name_variant(self, op, out->rows, out->variant, sizeof out->variant);

@@ -130,10 +130,7 @@ static void see_op(void *context, uint32_t index) {
   const plan_op *op = &w->self->plan->ops[index];
   w->step.experts_used = experts_used(w->self, op);
   bench_cost cost = bench_cost_of(w->self->plan, op, &w->step);
-  w->sum.weight_bytes += cost.weight_bytes;
-  w->sum.kv_bytes += cost.kv_bytes;
-  w->sum.activation_bytes += cost.activation_bytes;
-  w->sum.flops += cost.flops;
+  bench_cost_add(&w->sum, &cost);
   if (w->see) w->see(w->self, w->context, index, &cost, w->step.experts_used);
 }
 

@@ -139,7 +139,10 @@ status cli_bench_report_roofline(const cli_bench_report *self, const char *path)
   cli_roofline_point *points = calloc(r->op_count + 1ull, sizeof *points);
   if (!points) return FAIL(ERR_LIMIT, "bench: no memory");
   snprintf(title, sizeof title, "Ops of plan %s on %s", digest_text(self->plan->header->digest, digits), r->device);
+  bool has_e4m3 = false;
+  for (uint32_t i = 0; i < r->op_count; i++) has_e4m3 |= r->ops[i].cost.e4m3_flops > 0;
   const cli_roofline picture = {.title = title, .bytes_per_s = r->bytes_per_s, .flops_per_s = r->flops_per_s, .points = points,
+                                .e4m3_flops_per_s = has_e4m3 ? BENCH_COST_E4M3 * r->flops_per_s : 0,
                                 .point_count = take_points(r, points),
                                 .remark = "A label is an op, its rows, and @ the tokens that each sequence has. Ops without floating-point "
                                           "work are not shown.",
@@ -152,8 +155,8 @@ status cli_bench_report_roofline(const cli_bench_report *self, const char *path)
 /* === JSON =================================================================================================================== */
 
 static json_t *cost_json(const bench_cost *c) {
-  return json_pack("{s:I, s:I, s:I, s:f}", "weight_bytes", (json_int_t)c->weight_bytes, "kv_bytes", (json_int_t)c->kv_bytes,
-                   "activation_bytes", (json_int_t)c->activation_bytes, "flops", c->flops);
+  return json_pack("{s:I, s:I, s:I, s:f, s:f}", "weight_bytes", (json_int_t)c->weight_bytes, "kv_bytes", (json_int_t)c->kv_bytes,
+                   "activation_bytes", (json_int_t)c->activation_bytes, "flops", c->flops, "e4m3_flops", c->e4m3_flops);
 }
 
 static json_t *op_json(const bench_op *op) {

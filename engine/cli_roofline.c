@@ -63,8 +63,9 @@ static void choose_scales(picture *p) {
     widen(&p->x_least, &p->x_most, from->points[i].flops_per_byte);
     widen(&p->y_least, &p->y_most, from->points[i].flops_per_s);
   }
-  if (is_limited) widen(&p->x_least, &p->x_most, 2 * from->flops_per_s / from->bytes_per_s);
-  if (from->flops_per_s > 0) widen(&p->y_least, &p->y_most, 1.5 * from->flops_per_s);
+  const double limit = fmax(from->flops_per_s, from->e4m3_flops_per_s);
+  if (is_limited) widen(&p->x_least, &p->x_most, 2 * limit / from->bytes_per_s);
+  if (limit > 0) widen(&p->y_least, &p->y_most, 1.5 * limit);
   if (!(p->x_least < INFINITY)) p->x_least = 0;
   if (!(p->y_least < INFINITY)) p->y_least = 9;
   if (p->x_most <= p->x_least) p->x_most = p->x_least + 1;
@@ -114,12 +115,22 @@ static void put_axes(const picture *p) {
   fputs("</g>\n", p->file);
 }
 
+/* So many FLOPs a second, from where so many bytes a second allow them. */
+static void put_flop_limit(const picture *p, double flops_per_s, const char *of, const char *style) {
+  const double least = pow(10, p->x_least), ridge = p->from->bytes_per_s > 0 ? flops_per_s / p->from->bytes_per_s : least;
+  char text[64];
+  if (flops_per_s <= 0) return;
+  put_line(p->file, x_of(p, ridge), y_of(p, flops_per_s), WIDTH - RIGHT, y_of(p, flops_per_s), style);
+  snprintf(text, sizeof text, "%s%.4g TFLOP/s", of, 1e-12 * flops_per_s);
+  put_words(p->file, WIDTH - RIGHT - 4, y_of(p, flops_per_s) - 6, "text-anchor=\"end\" font-size=\"13\"", text);
+}
+
 static void put_limits(const picture *p) {
   const cli_roofline *from = p->from;
   const char *style = "stroke=\"#111827\" stroke-width=\"1.6\"";
   double most = pow(10, p->x_most), least = pow(10, p->x_least), ridge = most;
   char text[64];
-  if (from->bytes_per_s > 0 && from->flops_per_s > 0) ridge = from->flops_per_s / from->bytes_per_s;
+  if (from->bytes_per_s > 0 && from->flops_per_s > 0) ridge = fmax(from->flops_per_s, from->e4m3_flops_per_s) / from->bytes_per_s;
   if (from->bytes_per_s > 0) {
     double floor_of_y = pow(10, p->y_least) / from->bytes_per_s, first = least > floor_of_y ? least : floor_of_y;
     double top = ridge < most ? ridge : most;
@@ -127,12 +138,8 @@ static void put_limits(const picture *p) {
     snprintf(text, sizeof text, "%.4g TB/s", 1e-12 * from->bytes_per_s);
     put_words(p->file, x_of(p, top) - 70, y_of(p, top * from->bytes_per_s) + 12, "text-anchor=\"end\" font-size=\"13\"", text);
   }
-  if (from->flops_per_s > 0) {
-    double first = from->bytes_per_s > 0 ? ridge : least;
-    put_line(p->file, x_of(p, first), y_of(p, from->flops_per_s), WIDTH - RIGHT, y_of(p, from->flops_per_s), style);
-    snprintf(text, sizeof text, "%.4g TFLOP/s", 1e-12 * from->flops_per_s);
-    put_words(p->file, WIDTH - RIGHT - 4, y_of(p, from->flops_per_s) - 6, "text-anchor=\"end\" font-size=\"13\"", text);
-  }
+  put_flop_limit(p, from->flops_per_s, "", style);
+  put_flop_limit(p, from->e4m3_flops_per_s, "e4m3 ", "stroke=\"#111827\" stroke-width=\"1.6\" stroke-dasharray=\"6 4\"");
 }
 
 static void put_legend(const picture *p) {

@@ -19,6 +19,7 @@ typedef struct cli_roofline {
   const char *title, *remark; /* one line each; remark stands below the picture */
   const char *families[CLI_ROOFLINE_FAMILIES];
   double bytes_per_s, flops_per_s; /* the limits, 0: unknown */
+  double e4m3_flops_per_s;         /* another limit above, of ops that multiply e4m3 numbers; 0: there are none */
   const cli_roofline_point *points;
   uint32_t point_count;
 } cli_roofline;

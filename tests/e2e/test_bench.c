@@ -75,6 +75,13 @@ static void experts_of_e4m3_count(void **state) {
   expect(0, "", "j fp8.json \"s = [x for x in d['decode'] if x['batch'] == 1][0]; c = s['cost']; assert all(c[k] == "
                 "sum(x['cost'][k] * x['instances'] for x in o if x['rows'] == 1) for k in ('weight_bytes', 'kv_bytes')) and "
                 "abs(s['floor_us'] / (c['weight_bytes'] + c['kv_bytes']) * 1e4 - 1) < 1e-3\"");
+  /* FLOPs of e4m3 numbers take half as long; here bytes cost nothing. */
+  expect(0, "", "j fp8.json \"assert all(x['cost']['e4m3_flops'] == (x['cost']['flops'] if x['kernel'][:4] == 'fp8_' else 0) "
+                "for x in o)\" && "
+                "grep -q '>e4m3 2e+06 TFLOP/s<' fp8.svg && $V bench fp8 $D --rows 1 --context 100 --op experts,lm_head --gb-per-s 1e9 "
+                "--tflop-per-s 1e-6 --json slow > table");
+  expect(0, "", "j slow \"assert len(o) == 4 and all(abs(x['floor_us'] / x['cost']['flops'] - (.5 if x['kernel'][:4] == 'fp8_' else 1)) "
+                "< 1e-3 for x in o)\"");
   expect(0, "", "c fp8.svg \"assert f['qkv_a 1'] == f['lm_head 1'] and len({f[x] for x in ('qkv_a 1', 'experts gate_up 1', 'embed 1')}) "
                 "== 3 and f['experts gate_up 1'] == f['experts down 1']\"");
 }
