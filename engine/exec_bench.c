@@ -32,7 +32,7 @@ void exec_bench_fill(exec_bench *self, uint32_t region, uint64_t offset, uint64_
 }
 
 static void run_list(exec *machine, const exec_bench_list *list) {
-  for (uint32_t i = 0; i < list->launches; i++) exec_run_op(machine, list->ops[i % list->count], list->token_rows, list->logit_rows, i > 0);
+  for (uint32_t i = 0; i < list->launches; i++) exec_run_op(machine, exec_bench_op(list, i), list->token_rows, list->logit_rows, i > 0);
 }
 
 static double time_on_host(exec *machine, const exec_bench_list *list) {

@@ -13,11 +13,16 @@ typedef struct exec_bench {
   gpu_event *marks[EXEC_BENCH_REPLAYS_MAX + 1]; /* GPU machine, timed */
 } exec_bench;
 
-typedef struct exec_bench_list { /* launches of ops[0 .. count), in turn, for these rows */
+typedef struct exec_bench_list { /* launches of ops[0 .. count), in turn, for these rows; the last launch is of the last op */
   const uint32_t *ops;
   uint32_t count, launches;
   uint32_t token_rows, logit_rows;
 } exec_bench_list;
+
+/* The op of launch i. What the ops behind read is what the list's last one made, however many launches there are. */
+static inline uint32_t exec_bench_op(const exec_bench_list *list, uint32_t i) {
+  return list->ops[(i + list->count - list->launches % list->count) % list->count];
+}
 
 /* Behind exec_start_kernels. */
 status exec_bench_open(exec_bench *self, exec *machine);

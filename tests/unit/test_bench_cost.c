@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "engine/bench_cost.h"
+#include "engine/exec_bench.h"
 #include "engine/plan.h"
 #include "planner_fixture.h"
 
@@ -115,6 +116,19 @@ static void every_op_counts(void **state) {
   }
 }
 
+/* In turn, and what stands in memory behind them is the last one's. */
+static void the_last_launch_is_of_the_last_op(void **state) {
+  (void)state;
+  static const uint32_t ops[] = {3, 8, 20, 21, 40, 41, 60};
+  for (uint32_t count = 1; count <= 7; count++) {
+    for (uint32_t launches = 1; launches <= 70; launches++) {
+      const exec_bench_list list = {.ops = ops, .count = count, .launches = launches};
+      for (uint32_t i = 0; i < launches; i++)
+        assert_int_equal(exec_bench_op(&list, launches - 1 - i), ops[(count - 1 + 70 * count - i) % count]);
+    }
+  }
+}
+
 static void the_slower_of_two_is_the_floor(void **state) {
   (void)state;
   const bench_cost none = {0}, some = {.flops = 1580e6}, codes = {.flops = 1580e6, .e4m3_flops = 1580e6};
@@ -131,6 +145,7 @@ static void the_slower_of_two_is_the_floor(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(ops_of_three_tokens), cmocka_unit_test(attention_of_a_prompt),
                                      cmocka_unit_test(attention_over_lists_and_formats),
-                                     cmocka_unit_test(every_op_counts), cmocka_unit_test(the_slower_of_two_is_the_floor)};
+                                     cmocka_unit_test(every_op_counts), cmocka_unit_test(the_last_launch_is_of_the_last_op),
+                                     cmocka_unit_test(the_slower_of_two_is_the_floor)};
   return cmocka_run_group_tests(tests, open_plan, close_plan);
 }
