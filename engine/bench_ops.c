@@ -209,43 +209,54 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
   return OK;
 }
 
-/* === Sums in place ========================================================================================================== */
+/* === Ops that cannot run twice ============================================================================================== */
 
 typedef struct rows_of { /* an output: rows behind each other */
   uint32_t region;
   uint64_t offset, bytes;
 } rows_of;
 
-/* A norm that adds to the residual stream adds again at every launch. What it made in the step is read before it is timed and put back
- * then: so the ops behind it, and the experts, do not depend on how often it was launched. */
-static uint32_t find_sums(const sweep *s, const plan_op *op, rows_of found[2]) {
-  const plan *p = s->bench->plan;
-  const rmsnorm_args *a = (const void *)(p->args + op->args_offset);
-  uint32_t count = 0;
-  bool adds = false;
-  for (uint32_t i = 0; op->kernel == KERNEL_rmsnorm && i < op->fixup_count; i++) {
-    const plan_fixup *f = &p->fixups[op->first_fixup + i];
-    bool is_sum = f->args_offset == offsetof(rmsnorm_args, x_out);
-    adds |= is_sum;
-    if (is_sum || f->args_offset == offsetof(rmsnorm_args, y))
-      found[count++] = (rows_of){f->region, f->offset, s->token_rows * (is_sum ? 4ull * a->x_stride : 2ull * a->y_stride)};
+/* Where the argument at args_offset points to, if it does: rows of row_bytes. Returns their count, 0 or 1. */
+static uint32_t find_rows(const sweep *s, const plan_op *op, size_t args_offset, uint64_t row_bytes, rows_of *found) {
+  for (uint32_t i = 0; i < op->fixup_count; i++) {
+    const plan_fixup *f = &s->bench->plan->fixups[op->first_fixup + i];
+    if (f->args_offset != args_offset) continue;
+    *found = (rows_of){f->region, f->offset, s->token_rows * row_bytes};
+    return 1;
   }
-  return adds ? count : 0;
+  return 0;
+}
+
+/* A norm that adds to the residual stream adds again at every launch, and a fold discards the units that it reads: the next launch folds
+ * whatever the memory holds. What these made in the step is read before they are timed and put back then: so the ops behind them, and the
+ * experts, do not depend on how often they were launched. Returns how many outputs were found. */
+static uint32_t find_outputs(const sweep *s, const plan_op *op, rows_of found[2]) {
+  const void *args = s->bench->plan->args + op->args_offset;
+  if (op->kernel == KERNEL_rmsnorm) {
+    const rmsnorm_args *a = args;
+    uint32_t sums = find_rows(s, op, offsetof(rmsnorm_args, x_out), 4ull * a->x_stride, &found[0]);
+    return sums ? sums + find_rows(s, op, offsetof(rmsnorm_args, y), 2ull * a->y_stride, &found[1]) : 0;
+  }
+  if (op->kernel == KERNEL_mla_fold) {
+    const mla_fold_args *a = args;
+    return find_rows(s, op, offsetof(mla_fold_args, out), 2ull * a->heads * a->kv_lora_rank, &found[0]);
+  }
+  return 0;
 }
 
 static status time_and_restore(sweep *s, const group *g, const bench_cost *cost, uint32_t experts_used) {
-  rows_of sums[2];
+  rows_of outputs[2];
   uint8_t *kept[2] = {0};
-  uint32_t count = find_sums(s, &s->bench->plan->ops[g->last], sums);
+  uint32_t count = find_outputs(s, &s->bench->plan->ops[g->last], outputs);
   status result = OK;
   for (uint32_t i = 0; i < count && result == OK; i++) {
-    kept[i] = malloc(sums[i].bytes);
-    if (!kept[i]) result = FAIL(ERR_LIMIT, "bench: no memory for %llu bytes", (unsigned long long)sums[i].bytes);
-    else exec_read(s->bench->machine, sums[i].region, sums[i].offset, kept[i], sums[i].bytes);
+    kept[i] = malloc(outputs[i].bytes);
+    if (!kept[i]) result = FAIL(ERR_LIMIT, "bench: no memory for %llu bytes", (unsigned long long)outputs[i].bytes);
+    else exec_read(s->bench->machine, outputs[i].region, outputs[i].offset, kept[i], outputs[i].bytes);
   }
   if (result == OK) result = time_group(s, g, cost, experts_used);
   for (uint32_t i = 0; i < count; i++) {
-    if (result == OK) exec_write(s->bench->machine, sums[i].region, sums[i].offset, kept[i], sums[i].bytes);
+    if (result == OK) exec_write(s->bench->machine, outputs[i].region, outputs[i].offset, kept[i], outputs[i].bytes);
     free(kept[i]);
   }
   return result;

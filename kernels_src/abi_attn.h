@@ -49,7 +49,8 @@ typedef struct mla_fold_args {
   const step_in *step;
   const attn_counts *counts;
   const attn_part *parts; /* [T] */
-  const f32 *partial_o, *partial_ml;
+  f32 *partial_o;         /* worth nothing afterwards, unless it lifts       */
+  const f32 *partial_ml;
   bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are cut */
   const bf16 *w_uv;       /* [heads][v_dim][kv_lora_rank] for value, or null */
   bf16 *value;            /* [T][heads][v_dim]: of all rows of out, or null  */

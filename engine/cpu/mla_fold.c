@@ -1,5 +1,5 @@
 /* mla_fold.c - the CPU twin of mla_fold: the units of every query in order: chunks of a group, then groups. With w_uv then
- * the product of each head, as gemm has it.
+ * the product of each head, as gemm has it. Without it units are destroyed behind the fold, as the kernel discards them.
  * NUMERICS.md "mla_fold". Read next: attn_state.h. */
 #include "attn_cut.h"
 #include "attn_state.h"
@@ -14,6 +14,12 @@ static void load_unit(const mla_fold_args *a, const attn_part *part, u32 head, u
   row->m = a->partial_ml[2 * at];
   row->l = a->partial_ml[2 * at + 1];
   memcpy(row->o, a->partial_o + at * a->kv_lora_rank, a->kv_lora_rank * sizeof row->o[0]);
+}
+
+/* Nobody may read them again: what the kernel leaves there is not defined. */
+static void discard_units(const mla_fold_args *a, const attn_part *part, u32 head) {
+  for (u64 unit = 0; unit < part->units; unit++)
+    memset(a->partial_o + ((part->first + unit * part->step) * a->heads + head) * a->kv_lora_rank, 0xff, a->kv_lora_rank * sizeof(f32));
 }
 
 static void fold_query(void *context, uint32_t index, void *scratch) {
@@ -32,6 +38,7 @@ static void fold_query(void *context, uint32_t index, void *scratch) {
       attn_row_fold(&s->total, &s->group, a->kv_lora_rank);
   }
   attn_row_output(a->out + ((u64)part->token * a->heads + head) * a->kv_lora_rank, &s->total, a->kv_lora_rank);
+  if (!a->lifts) discard_units(a, part, head);
 }
 
 void cpu_mla_fold(const mla_fold_args *args, cpu_pool *pool) {

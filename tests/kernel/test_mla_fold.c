@@ -2,6 +2,7 @@
  * by the text. test_mla_attn checks what the units hold. */
 #include "attn_cut.h"
 #include "attn_cases.h"
+#include <stdlib.h>
 
 /* chunks: of the longest token. per_tile: tokens whose units stand between each other. v_dim: 0 without the products. */
 typedef struct fold_shape { u32 tokens, heads, rank, group_chunks, piece, chunks, per_tile, v_dim; } fold_shape;
@@ -32,6 +33,15 @@ static void check_query(const mla_fold_args *a, const attn_part *part, u32 head)
   for (u32 i = 0; i < a->kv_lora_rank; i++) {
     bf16 got = a->out[((size_t)part->token * a->heads + head) * a->kv_lora_rank + i];
     assert_int_equal(got, num_to_bf16(total.o[i] * (1 / total.l) + 0.0f));
+  }
+}
+
+/* Units are gone, so that whoever reads them again is found; only those of a token that is lifted stay. */
+static void check_units(const mla_fold_args *a, const attn_part *part, u32 head) {
+  for (u32 u = 0; u < part->units; u++) {
+    u32 bits;
+    memcpy(&bits, a->partial_o + ((size_t)(part->first + u * part->step) * a->heads + head) * a->kv_lora_rank, sizeof bits);
+    assert_int_equal(bits == UINT32_MAX, !a->lifts);
   }
 }
 
@@ -125,9 +135,16 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   args.kv_lora_rank = s->rank;
   args.group_chunks = s->group_chunks;
   kernel_variant variants[] = {{.grid = {1, 1, 1}, .threads = 256}, {.grid = {7, 1, 1}, .threads = 256}};
+  const size_t unit_bytes = slots * s->heads * s->rank * sizeof(f32);
+  mla_fold_args judged = args;
+  judged.partial_o = malloc(unit_bytes);
+  assert_non_null(judged.partial_o);
+  memcpy(judged.partial_o, o, unit_bytes);
   if (s->v_dim) run_lifting(test, &args, s->tokens);
   else kernel_test_run(test, &args, variants, 2);
-  for (u32 i = 0; i < counts->parts * s->heads; i++) check_query(&args, &parts[i / s->heads], i % s->heads);
+  for (u32 i = 0; i < counts->parts * s->heads; i++) check_query(&judged, &parts[i / s->heads], i % s->heads);
+  for (u32 i = 0; i < counts->parts * s->heads; i++) check_units(&args, &parts[i / s->heads], i % s->heads);
+  free(judged.partial_o);
 }
 
 static void fold_cases(kernel_test *test) {
