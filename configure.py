@@ -60,10 +60,10 @@ decode_gather.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_
 few_plain.cuh few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh
 fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh
 index_topk.cu kv_codes.cuh kv_widen.cu many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
-mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
+mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu mla_turn.cuh moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
 moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
 ptx.cuh ptx_boxes.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
-row_digest.cu sample.cu step.h tensor_map.h
+row_digest.cu sample.cu step.h tensor_map.h turn_codes.cuh turn_copy.cuh turn_layout.cuh turn_outputs.cuh turn_rows.cuh turn_scores.cuh
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -185,12 +185,12 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
                               (512, 64, 16, 1, 0), (512, 64, 16, 1, 1), (512, 64, 16, 0, 1), (256, 64, 8, 2, 0), (512, 64, 32, 1, 1))]
 EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][number], "KV_FORMAT": form, "LISTS": lists}
                          for number, form, lists in (
-                             (3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0), (11, 1, 0), # pairs of blocks and, from 4 on, few heads
-                             (4, 0, 1), (0, 0, 1), (0, 2, 1), (0, 2, 0), (9, 0, 1), (1, 0, 1), (2, 1, 1), (3, 2, 1), (10, 2, 1), (2, 2, 1),
-                             (11, 0, 1))]
+                             (3, 1, 0), (3, 1, 1), (3, 0, 1), (1, 2, 0), (11, 1, 0), (4, 0, 1), (0, 0, 1), # from 4 on few heads
+                             (0, 2, 1), (0, 2, 0), (9, 0, 1), (1, 0, 1), (2, 1, 1), (3, 2, 1), (10, 2, 1), (2, 2, 1), (11, 0, 1))]
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows, "KV_FORMAT": form,
                           "LISTS": lists} for rank, rope, rows, form, lists in (
                               (256, 32, 16, 2, 1), (256, 32, 32, 2, 0), (512, 32, 8, 1, 1), (512, 64, 16, 2, 1))]
+EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][11], "THREADS": 384, "ROWS": 64, "TURNS": 1, "KV_FORMAT": f, "LISTS": 1} for f in range(3)]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -238,6 +238,9 @@ FLAWS = [
      "the scales of another expert"),
     ("fp8_moe_gemm", 0, "many_scaled.cuh", "s/ptx_store_if(first_row + i . 2u % 2u . 8u < rows/ptx_store_if(first_row < rows/",
      "rows of the next expert are stored"),
+    ("mla_attn", 37, "turn_scores.cuh", "s/ptx_warps_sync(1u + set, 128);//", "weights lie where a late warp still multiplies"),
+    ("mla_attn", 38, "turn_outputs.cuh", "s/G . 2u);/2u - G * 2u);/", "boxes of the other warpgroup are given back"),
+    ("mla_attn", 39, "turn_codes.cuh", "s/(u8)(live >> 8)/(u8)live/", "void places of half a block are taken for those of the other"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
     ("mla_attn", 0, "pair_scores.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),

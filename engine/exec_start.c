@@ -101,7 +101,8 @@ static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe)
   return !self->options.device ||
          (self_check_is_for_form(probe, spec_value(p, kernel, "SPEC_K_BLOCKS") > 0) &&
           self_check_is_for_heads(probe, spec_value(p, kernel, "SPEC_HEADS")) &&
-          self_check_is_for_rows(probe, spec_value(p, kernel, "SPEC_KV_FORMAT"), spec_value(p, kernel, "SPEC_LISTS") > 0));
+          self_check_is_for_rows(probe, spec_value(p, kernel, "SPEC_KV_FORMAT"), spec_value(p, kernel, "SPEC_LISTS") > 0,
+                                 spec_value(p, kernel, "SPEC_TURNS") > 0));
 }
 
 /* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */

@@ -171,7 +171,7 @@ static void map_score(const index_score_args *a, uint32_t rows, tensor_shape sha
  * H200 a decode step of 1, 4 and 64 sequences by 2.4, 3.7 and 0.5 %). Prompts are faster by 256 (1 to 3 %). */
 static uint32_t l2_bytes(const build *b, uint32_t kernel) {
   const bool is_product = kernel == KERNEL_gemm || kernel == KERNEL_moe_gemm || kernel == KERNEL_fp8_gemm || kernel == KERNEL_fp8_moe_gemm;
-  return (is_product && !is_many(b)) || (kernel == KERNEL_mla_attn && value_of(b, "SPEC_PAIR") == 0) ? 128 : 256;
+  return (is_product && !is_many(b)) || (kernel == KERNEL_mla_attn && value_of(b, "SPEC_ROWS") < 64) ? 128 : 256;
 }
 
 void op_maps(uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows, tensor_shape shapes[2]) {

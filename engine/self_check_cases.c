@@ -393,13 +393,14 @@ static void take_pieces(self_check_image *image, mla_attn_args *a) {
 }
 
 uint32_t self_check_cases_kv_format(uint32_t form) {
-  return form == 4 || form == 5 ? KV_FP8_DS_MLA : form == 7 || form == 8 ? KV_FP8 : KV_BF16;
+  return form == 4 || form == 5 || form == 10 ? KV_FP8_DS_MLA : form == 7 || form == 8 || form == 11 ? KV_FP8 : KV_BF16;
 }
-bool self_check_cases_lists(uint32_t form) { return form == 5 || form == 6 || form == 8; }
+bool self_check_cases_lists(uint32_t form) { return form == 5 || form == 6 || form >= 8; }
+bool self_check_cases_one_chunk(uint32_t form) { return form >= 9; }
 
 /* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group. 2: cut into pieces
  * of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
- * shows. 4 to 8: whole; rows of other formats, and lists of tokens. */
+ * shows. 4 to 8: whole; rows of other formats, and lists of tokens. 9 to 11: lists that are one chunk. */
 void self_check_cases_mla_attn(self_check_image *image) {
   static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
                                                 {.row = 2, .count = 1, .seq = 1, .position = 63},
@@ -416,6 +417,7 @@ void self_check_cases_mla_attn(self_check_image *image) {
   mla_attn_args a = {.step = take_step(image, lists ? ATTN_TILES : ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_format = kv_format,
                      .kv_lora_rank = rank, .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
                      .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .scale_log2 = 0x1.2p-4f};
+  if (self_check_cases_one_chunk(image->form)) a.chunk_tokens = 4 * PAGE_TOKENS;
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);

@@ -26,6 +26,7 @@ uint32_t self_check_cases_index_heads(uint32_t form);
 /* Of a form of the probe of mla_attn: the format of its rows, and whether lists name them. */
 uint32_t self_check_cases_kv_format(uint32_t form);
 bool self_check_cases_lists(uint32_t form);
+bool self_check_cases_one_chunk(uint32_t form);
 
 #define KERNEL(stem) self_check_build_case self_check_cases_##stem;
 #include "../kernels_src/kernels.def"

@@ -54,6 +54,11 @@ NUM u32 attn_form_rows(const mla_attn_args *a) {
 }
 NUM u32 attn_scratch_floats(u32 rows, u32 kv_lora_rank) { return rows == 64 ? 32 * kv_lora_rank : 2 * rows * (kv_lora_rank + 128); }
 
+/* Lists of many heads that are one chunk each, and so are never cut: mla_turn.cuh takes them. */
+NUM u32 attn_takes_turns(const mla_attn_args *a) {
+  return a->list_max > 0 && a->list_max <= a->chunk_tokens && a->heads > 64 && a->kv_lora_rank == 512 && a->rope_dim == 64;
+}
+
 /* The last place of a tile's context: its last token's position, or where lists say which tokens are seen, of their most. */
 NUM u32 attn_last_place(attn_tile tile, u32 list_max) {
   const u32 last = tile.position + tile.count - 1;

@@ -265,23 +265,40 @@ static uint32_t choose_moe_gemm(const product *a, uint32_t rows_min, uint32_t ro
   return count;
 }
 
-/* Few heads of steps that may be cut, which is decoding, and of gathered rows: mla_decode.cuh. Else 64 rows at a time by pairs of blocks:
- * mla_pair.cuh. */
-static void choose_mla_attn(const mla_attn_args *a, specialise_choice *choice) {
-  uint32_t rows = attn_form_rows(a);
-  plan_dim x = per_rows(rows == 64 ? 2 * (uint32_t)div_up(a->heads, 64) : 1, 1);
-  x.cap = SPECIALISE_ATTN_CTAS;
-  if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
-  set_threads(choice, 512);
+/* Tokens that pairs of blocks take side by side, each for 64 of 128 heads. */
+#define ATTN_PAIRED_ROWS (SPECIALISE_ATTN_CTAS / 4)
+
+static void set_attn(specialise_choice *choice, const mla_attn_args *a, uint32_t rows, uint32_t threads, const char *form, uint32_t value) {
+  set_threads(choice, threads);
   add_spec(choice, "SPEC_MAPS", 1);
   add_spec(choice, "SPEC_KV_LORA_RANK", a->kv_lora_rank);
   add_spec(choice, "SPEC_ROPE_DIM", a->rope_dim);
   add_spec(choice, "SPEC_ROWS", rows);
-  if (rows == 64) add_spec(choice, "SPEC_PAIR", 2);
+  if (form) add_spec(choice, form, value);
   if (attn_is_gathered(a)) add_spec(choice, "SPEC_KV_FORMAT", a->kv_format);
   if (attn_is_gathered(a)) add_spec(choice, "SPEC_LISTS", a->list_max > 0);
   choice->shared_bytes = ATTN_SHARED_BYTES(rows);
-  set_grid(choice, x, constant(1), constant(1));
+}
+
+/* Few heads of steps that may be cut, which is decoding, and of gathered rows: mla_decode.cuh. Else 64 rows at a time by pairs of blocks:
+ * mla_pair.cuh; of lists that are one chunk, more than find room side by side by turns: mla_turn.cuh. */
+static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
+  const uint32_t rows = attn_form_rows(a);
+  uint32_t count = 0, next = rows_min;
+  plan_dim x = per_rows(rows == 64 ? 2 * (uint32_t)div_up(a->heads, 64) : 1, 1);
+  x.cap = SPECIALISE_ATTN_CTAS;
+  if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);
+  specialise_choice *few = next_choice(choices, &count, &next, attn_takes_turns(a) ? ATTN_PAIRED_ROWS : UINT32_MAX, rows_max), *many;
+  if (few) {
+    set_attn(few, a, rows, 512, rows == 64 ? "SPEC_PAIR" : NULL, 2);
+    set_grid(few, x, constant(1), constant(1));
+  }
+  many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
+  if (many) {
+    set_attn(many, a, 64, 384, "SPEC_TURNS", 1);
+    set_grid(many, constant(SPECIALISE_ATTN_CTAS), constant(1), constant(1));
+  }
+  return count;
 }
 
 /* Shared memory: queries of two warpgroups, stages of k and v, of two pages where registers have room for their scores, barriers, ones, and
@@ -437,12 +454,12 @@ uint32_t specialise_op(uint32_t kernel, const void *args, uint32_t rows_min, uin
   if (kernel == OP_index_score) return choose_index_score(args, rows_min, rows_max, choices);
   if (kernel == OP_index_topk) return choose_index_topk(args, rows_min, rows_max, choices);
   if (kernel == OP_qkv_rope) return choose_qkv_rope(args, rows_min, rows_max, choices);
+  if (kernel == OP_mla_attn) return choose_mla_attn(args, rows_min, rows_max, choices);
   *choice = (specialise_choice){.rows_min = rows_min, .rows_max = rows_max};
   switch (kernel) {
     case OP_embed: choose_rows(choice, 128, per_rows(1, 1), constant(1)); break;
     case OP_index_qk: choose_rows(choice, 128, per_rows(((const index_qk_args *)args)->heads + 1, INDEX_QK_ROWS), constant(1)); break;
     case OP_attn_cut: choose_rows(choice, ATTN_CUT_TILES, constant(1), constant(1)); break;
-    case OP_mla_attn: choose_mla_attn(args, choice); break;
     case OP_mla_expand: set_many(choice, &ALONE, false, 0); break;
     case OP_mla_prefill: choose_mla_prefill(args, choice); break;
     case OP_mla_fold: choose_mla_fold(args, choice); break;

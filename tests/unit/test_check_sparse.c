@@ -94,6 +94,16 @@ static void widened_rows_of_a_bf16_cache(editable *e) {
   emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
 }
 
+/* Of a plan whose lists are one chunk. */
+static void lists_of_two_chunks_take_turns(editable *e) {
+  for (uint32_t i = 0; i < e->h->ops.count; i++) {
+    if (e->ops[i].kernel == OP_mla_attn) ((mla_attn_args *)args_of(e, &e->ops[i]))->chunk_tokens = 1024;
+    if (e->ops[i].kernel == OP_attn_cut) ((attn_cut_args *)args_of(e, &e->ops[i]))->chunk_tokens = 1024;
+  }
+  e->h->limits.chunk_tokens = 1024;
+  emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
+}
+
 #define FAULT(name, words) {#name, name, words}
 struct fault {
   const char *name;
@@ -122,10 +132,12 @@ static const struct fault WIDENED_FAULTS[] = {
     FAULT(the_others_have_the_prompts_counts, "the step's counts"), FAULT(the_table_is_the_steps, "wrong region"),
     FAULT(values_of_one_row_alone, "before anything is written"), FAULT(widened_rows_of_a_bf16_cache, NULL)};
 
-static void check_faults(const char *deploy, const struct fault *faults, size_t count) {
+static const struct fault TURNS_FAULTS[] = {FAULT(lists_of_two_chunks_take_turns, "folds no chunks")};
+
+static void check_faults(const char *config, const char *deploy, const struct fault *faults, size_t count) {
   uint32_t missed = 0;
   for (size_t i = 0; i < count; i++) {
-    editable e = edit_plan(SMALL, deploy);
+    editable e = edit_plan(config, deploy);
     assert_int_equal(check_plan(e.file.bytes, e.file.count), OK);
     faults[i].plant(&e);
     status result = check_plan(e.file.bytes, e.file.count);
@@ -141,12 +153,17 @@ static void check_faults(const char *deploy, const struct fault *faults, size_t 
 
 static void every_fault_is_caught(void **state) {
   (void)state;
-  check_faults(DEPLOY, FAULTS, ARRAY_LEN(FAULTS));
+  check_faults(SMALL, DEPLOY, FAULTS, ARRAY_LEN(FAULTS));
 }
 
 static void every_fault_of_widening_is_caught(void **state) {
   (void)state;
-  check_faults(DEPLOY "expand_tokens: 640\n", WIDENED_FAULTS, ARRAY_LEN(WIDENED_FAULTS));
+  check_faults(SMALL, DEPLOY "expand_tokens: 640\n", WIDENED_FAULTS, ARRAY_LEN(WIDENED_FAULTS));
+}
+
+static void lists_of_chunks_take_no_turns(void **state) {
+  (void)state;
+  check_faults("tests/data/configs/deepseek-v3.2.json", "chunk-tokens: 2048\n", TURNS_FAULTS, ARRAY_LEN(TURNS_FAULTS));
 }
 
 /* Of what many heads have by themselves, few when it is asked for; room for one context of full length at least. */
@@ -225,6 +242,7 @@ static void layers_that_share_have_no_ops(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_caught), cmocka_unit_test(every_fault_of_widening_is_caught),
+                                     cmocka_unit_test(lists_of_chunks_take_no_turns),
                                      cmocka_unit_test(many_heads_read_widened_rows), cmocka_unit_test(the_cheaper_way_is_taken),
                                      cmocka_unit_test(long_scores_are_cut),
                                      cmocka_unit_test(layers_that_share_have_no_ops)};

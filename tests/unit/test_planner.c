@@ -349,6 +349,44 @@ static void long_contexts_have_room_for_groups(void **state) {
   }
 }
 
+static bool has_spec(fixture_bytes file, const plan_kernel *kernel, const char *name) {
+  const plan_spec *specs = table(file, header(file)->specs);
+  for (uint32_t i = 0; i < kernel->spec_count; i++)
+    if (strcmp(text(file, specs[kernel->first_spec + i].name), name) == 0) return true;
+  return false;
+}
+
+/* Where a list of 2,048 is one chunk, steps of more rows than pairs of blocks take at once have the form without folds; made tokens and
+ * prompts, which are widened first. */
+static void lists_of_one_chunk_take_turns(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    bool turns;
+  } CASES[] = {{"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 2048}", true},
+               {"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 2048, kv-cache-dtype: bf16}", true},
+               {"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 1024}", false},
+               {"tests/data/configs/deepseek-v3.2.json", NULL, false},
+               {"tests/data/configs/glm-5.json", "{chunk-tokens: 2048}", false},
+               {"tests/data/configs/deepseek-v3.json", "{chunk-tokens: 2048}", false}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
+    const plan_op *ops = table(file, header(file)->ops);
+    const plan_kernel *kernels = table(file, header(file)->kernels);
+    uint32_t seen = 0;
+    for (uint32_t o = 0; o < header(file)->ops.count; o++) {
+      if (ops[o].kernel != OP_mla_attn) continue;
+      const bool turns = has_spec(file, &kernels[ops[o].variant], "SPEC_TURNS");
+      assert_int_equal(turns, CASES[i].turns && ops[o].rows_min > 33);
+      assert_false(CASES[i].turns && ops[o].rows_min <= 33 && ops[o].rows_max > 33);
+      assert_int_equal(has_spec(file, &kernels[ops[o].variant], "SPEC_PAIR"), !turns);
+      seen += turns;
+    }
+    assert_int_equal(seen > 0, CASES[i].turns);
+    free(file.bytes);
+  }
+}
+
 static const plan_guarantee *guarantee_of(fixture_bytes file, const char *axis) {
   const plan_guarantee *rows = table(file, header(file)->guarantees);
   for (uint32_t i = 0; i < header(file)->guarantees.count; i++)
@@ -741,7 +779,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(longrope_is_a_choice_of_the_plan),
       cmocka_unit_test(a_query_scale_has_a_table),
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
-      cmocka_unit_test(long_contexts_have_room_for_groups),
+      cmocka_unit_test(long_contexts_have_room_for_groups), cmocka_unit_test(lists_of_one_chunk_take_turns),
       cmocka_unit_test(fast_prefill_is_another_parity),
       cmocka_unit_test(formats_follow_from_model_and_deployment),
       cmocka_unit_test(formats_that_do_not_fit_are_refused),

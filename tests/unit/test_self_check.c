@@ -181,7 +181,8 @@ static uint32_t emulate(const emulator_kernel *kernel, uint32_t *asked) {
   for (uint32_t i = 0; i < self_check_count(); i++) {
     if (!self_check_is_for(i, kernels_find(kernel->stem), &model)) continue;
     if (!self_check_is_for_form(i, spec_of(kernel, "K_BLOCKS=") > 0)) continue;
-    if (!self_check_is_for_rows(i, spec_of(kernel, "KV_FORMAT="), spec_of(kernel, "LISTS=") > 0)) continue;
+    if (!self_check_is_for_rows(i, spec_of(kernel, "KV_FORMAT="), spec_of(kernel, "LISTS=") > 0,
+                                spec_of(kernel, "TURNS=") > 0)) continue;
     if (!self_check_is_for_heads(i, spec_of(kernel, "HEADS="))) continue;
     ++*asked;
     right += answers(kernel, i) && (!kernel->flaw[0] || answers(kernel, i));
