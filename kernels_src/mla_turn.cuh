@@ -7,8 +7,8 @@
  *   the last one looks rows up and brings them: turn_copy.cuh, turn_codes.cuh.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448. Moves 1,152 bytes of every row, or its codes, from memory or L2, for
  * 2 * 64 * (576 + 512) operations of a block.
- * H200, 128 heads, lists of 2,048: bf16 rows, prompts of 4,096 tokens at 8,192 559 TFLOP/s, at 65,536 519, 64 requests 81 us; codes, 64
- * requests 96 us (FlashMLA 92.5), 128 184 (178). Lost: one warpgroup for all S and P and two for O, 505 TFLOP/s of 1,024 tokens for 557. */
+ * H200, 128 heads, lists of 2,048: bf16 rows, prompts of 4,096 tokens at 8,192 558 TFLOP/s, at 65,536 539, 64 requests 79 us; codes, 64
+ * requests 94 us (FlashMLA 92.5), 128 181 (178). Lost: one warpgroup for all S and P and two for O, 505 TFLOP/s of 1,024 tokens for 557. */
 #ifndef VERBATIM_MLA_TURN_CUH
 #define VERBATIM_MLA_TURN_CUH
 #if SPEC_KV_FORMAT

@@ -3,7 +3,7 @@
  * once for 128 heads. A warp has eight rows, four lanes to a row.
  *
  * All codes of a block are asked for behind the last fence of the one before, which would wait for them. H200, 128 heads, lists of 2,048:
- * 64 requests 96 us (bf16 rows 81). Read next: turn_scores.cuh. */
+ * 64 requests 94 us (bf16 rows 79). Read next: turn_scores.cuh. */
 #ifndef VERBATIM_TURN_CODES_CUH
 #define VERBATIM_TURN_CODES_CUH
 #include "kv_codes.cuh"

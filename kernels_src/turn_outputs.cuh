@@ -87,9 +87,9 @@ NUM void even(const mla_attn_args &a, const place &p) {
     output out;
     clear(out);
     wait_for(p, Q_COME, n);
-    ask_scores(p, s, 0, k);
-    PTX_MULTIPLY_WAIT(0);
-    for (u32 left = t.blocks;; k++) {
+    for (u32 left = t.blocks; left > 0; left -= 2u, k++) {
+      ask_scores(p, s, 0, k);
+      PTX_MULTIPLY_WAIT(0);
       if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       m[0] = out.m[0];
       m[1] = out.m[1];
@@ -103,12 +103,7 @@ NUM void even(const mla_attn_args &a, const place &p) {
       ask_outputs<0>(out, x, 1u);
       PTX_MULTIPLY_WAIT(0);
       free_values<0>(p, 1u);
-      left -= 2u;
-      if (left == 0) break;
-      ask_scores(p, s, 0, k + 1u);
-      PTX_MULTIPLY_WAIT(0);
     }
-    k++;
     write_out<0>(a, p, t, out, n);
   }
 }
@@ -122,12 +117,12 @@ NUM void odd(const mla_attn_args &a, const place &p) {
     output out;
     clear(out);
     wait_for(p, Q_COME, n);
-    ask_scores(p, s, 1u, k);
-    for (u32 left = t.blocks;; k++) {
+    for (u32 left = t.blocks; left > 0; left -= 2u, k++) {
+      ask_scores(p, s, 1u, k);
       take_weights(p, m, x, 0, k);
+      PTX_MULTIPLY_WAIT(0); /* scores: they have come before the other's weights, as a rule */
       follow<1>(out, m);
       ask_outputs<1>(out, x, 0);
-      PTX_MULTIPLY_WAIT(1); /* the scores, not the products behind them */
       if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       make_weights(a, p, s, m, own, 1u);
       PTX_MULTIPLY_WAIT(0);
@@ -136,11 +131,7 @@ NUM void odd(const mla_attn_args &a, const place &p) {
       ask_outputs<1>(out, own, 1u);
       PTX_MULTIPLY_WAIT(0);
       free_values<1>(p, 1u);
-      left -= 2u;
-      if (left == 0) break;
-      ask_scores(p, s, 1u, k + 1u);
     }
-    k++;
     write_out<1>(a, p, t, out, n);
   }
 }

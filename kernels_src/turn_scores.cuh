@@ -21,8 +21,8 @@ NUM void ask_scores(const place &p, f32 (&s)[32], u32 set, u32 phase) {
     if (x % 2u == 0) {
       wait_for(p, COME + set * GROUPS + x / 2u, phase);
       if (!CODES) ptx_fence_async();
+      ptx_multiply_fence();
     }
-    if (x == 0) ptx_multiply_fence();
     const u64 q = ptx_operand(PTX_SWIZZLED, BASE + AT_Q + x * BOX_BYTES), key = ptx_operand(PTX_SWIZZLED, BASE + box_at(set, x));
 #pragma unroll
     for (u32 i = 0; i < 4; i++) ptx_multiply(s, q + i * 2u, key + i * 2u);
