@@ -56,7 +56,7 @@ static void tables_give_the_answer(void **state) {
   assert_memory_equal(found.bytes, expected.bytes, DIGEST_BYTES);
 }
 
-/* Every op, for every model that can be planned; and none of a probe's answers is another's. */
+/* Every op, for every model that can be planned, and not so many that a start would feel them; and none of a probe's answers is another's. */
 static void every_op_has_probes(void **state) {
   (void)state;
   for (uint32_t kernel = 0; kernel < KERNEL_COUNT; kernel++)
@@ -66,7 +66,7 @@ static void every_op_has_probes(void **state) {
         uint32_t probes = 0;
         if (kernel == KERNEL_mla_prefill && rank == 512 && rope == 32) continue; /* no model has such heads */
         for (uint32_t i = 0; i < self_check_count(); i++) probes += self_check_is_for(i, kernel, &model);
-        assert_in_range(probes, 1, 9);
+        assert_in_range(probes, 1, 16);
       }
   for (uint32_t i = 0; i < self_check_count(); i++)
     for (uint32_t j = 0; j < i; j++) {
