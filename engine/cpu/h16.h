@@ -7,7 +7,10 @@
 #ifndef VERBATIM_H16_H
 #define VERBATIM_H16_H
 #include "abi.h"
-#include "base.h"
+
+#ifdef __cplusplus
+extern "C" { /* the emulator of the tests */
+#endif
 
 #define H16_STEP 16u                 /* pairs of one step */
 #define H16_ROWS 64u                 /* rows of x that share one packed panel */
@@ -32,5 +35,9 @@ typedef struct h16_job {
 
 /* scratch: H16_SCRATCH_BYTES, 64-byte aligned. Reads nothing outside the rows and columns named. */
 void h16_gemm(const h16_job *job, void *scratch);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

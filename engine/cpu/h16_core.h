@@ -10,6 +10,7 @@
  * Internal to engine/cpu. Read next: h16_portable.c, the plainest of the three. */
 #ifndef VERBATIM_H16_CORE_H
 #define VERBATIM_H16_CORE_H
+#include "base.h"
 #include "h16.h"
 #include "num.h"
 

@@ -4,11 +4,12 @@
  * threads run changes from block to block; in one block asynchronous copies happen at their wait and multiplications at once, in
  * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
  * launch with a text.
- * The sums of products are h16_step_reference and h32_gemm, NUMERICS.md "H16" and "H32".
+ * The sums of products are h16_gemm and h32_gemm, NUMERICS.md "H16" and "H32".
  * Read next: README.md, kernels_src/ptx.cuh. */
 #undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"
+#include "engine/cpu/h16.h"
 #include "engine/cpu/h32.h"
 #include <condition_variable>
 #include <deque>
@@ -21,9 +22,7 @@
 #include <ucontext.h>
 #include <vector>
 
-extern "C" f32 h16_step_reference(const bf16 a[16], const bf16 b[16], f32 c);
-
-static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512, CLUSTER_MAX = 8;
+static constexpr u32 THREADS_MAX = 1024, WARP = 32, SHARED_BYTES_MAX = 232448, SHARED_START = 512, CLUSTER_MAX = 32;
 static constexpr size_t STACK_BYTES = 65536;
 
 emulator_index threadIdx, blockIdx, gridDim;
@@ -87,6 +86,7 @@ struct machine {
   warp warps[THREADS_MAX / WARP];
   u8 *base; /* in its thread_local memory */
   bool gone;
+  std::condition_variable passed; /* the turn to this block */
 };
 
 /* What the blocks of a cluster share: one at a time runs, until it can go no further without the others. */
@@ -98,9 +98,9 @@ static struct launch {
   bool copies_at_once; /* and multiplications at their wait, or the other way round */
   const char *fault;
   std::mutex lock;
-  std::condition_variable passed;
   u32 turn, idle, ended, gone; /* idle: turns in a row that came to nothing; ended: blocks; gone: operating-system threads */
   meeting all;
+  std::map<const u32 *, meeting> met; /* by word in memory */
   machine machines[CLUSTER_MAX];
 } run;
 
@@ -188,20 +188,25 @@ static void pass_turn() {
   const u32 blocks = run.kernel->cluster;
   do run.turn = (run.turn + 1) % blocks;
   while (run.machines[run.turn].gone && run.gone < blocks);
-  run.passed.notify_all();
+  run.machines[run.turn].passed.notify_one();
 }
 
 static void take_turn(u32 rank, std::unique_lock<std::mutex> &lock) {
-  run.passed.wait(lock, [rank] { return run.turn == rank; });
+  run.machines[rank].passed.wait(lock, [rank] { return run.turn == rank; });
   m = &run.machines[rank];
   blockIdx = m->place;
 }
 
-/* Runs the threads of a block until all have ended. Nobody able to run in any block of the cluster is a deadlock. */
+/* Runs the threads of a block until all have ended. In every other launch a block runs as far as it can before the next one does, in the
+ * others they go side by side: a wait that one lacks for another shows in one of the two. Nobody able to run in any block of the cluster is
+ * a deadlock. */
 static void schedule(u32 threads, u32 rank, std::unique_lock<std::mutex> &lock) {
   while (m->ended < threads && !run.fault) {
     const u64 before = m->progress;
-    for (u32 first = 0; first < threads; first += WARP) run_warp(first, threads);
+    for (u64 at = before - 1; at != m->progress && !run.fault && (at == before - 1 || run.launches % 2);) {
+      at = m->progress;
+      for (u32 first = 0; first < threads; first += WARP) run_warp(first, threads);
+    }
     run.idle = m->progress == before ? run.idle + 1 : 0;
     if (run.idle > run.kernel->cluster && !run.fault) run.fault = "threads wait for others that never come";
     if (m->ended == threads || run.fault) break;
@@ -297,6 +302,7 @@ const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 s
   run.fault = nullptr;
   run.blocks = run.launches++;
   run.all = {};
+  run.met.clear();
   run.turn = run.idle = run.ended = run.gone = 0;
   gridDim = {grid[0], grid[1], grid[2]};
   std::vector<std::thread> ranks;
@@ -507,6 +513,20 @@ void emulator_barrier_arrive_copies(u32 address) {
   emulator_barrier_arrive(address, 0);
 }
 
+void emulator_meet(u32 *word, u32 step, u32 all) {
+  meeting &some = run.met[word];
+  const u32 wanted = (*word / all + 1) * all;
+  *word += step;
+  some.generation++;
+  while (static_cast<i32>(*word - wanted) < 0) {
+    fiber &self = m->fibers[threadIdx.x];
+    self.waits_for = &some;
+    self.generation = some.generation;
+    yield();
+    self.waits_for = nullptr;
+  }
+}
+
 void emulator_barrier_wait(u32 address, u32 parity) {
   barrier &b = barrier_at(address);
   while ((b.phase.generation & 1) == parity) {
@@ -672,7 +692,9 @@ static void multiply(const multiplication &job) {
     multiply_bytes(job);
     return;
   }
-  bf16 a[16][16], b[256][16];
+  static bf16 a[16][16], b[256][16]; /* one thread runs at a time */
+  static f32 d[16][256];
+  alignas(64) static u8 scratch[H16_SCRATCH_BYTES];
   for (u32 i = 0; i < 16; i++)
     for (u32 k = 0; k < 16; k++) {
       const u32 *held = job.held[i % 8 * 4 + k % 8 / 2];
@@ -681,8 +703,15 @@ static void multiply(const multiplication &job) {
   for (u32 i = 0; i < job.n; i++)
     for (u32 k = 0; k < 16; k++) b[i][k] = element(job.b, i, k, job.kind & ACROSS);
   for (u32 lane = 0; lane < WARP; lane++)
-    for (u32 i = 0; i < job.n / 2; i++)
-      job.d[lane][i] = h16_step_reference(a[row_of(lane, i)], b[column_of(lane, i)], job.d[lane][i]);
+    for (u32 i = 0; i < job.n / 2; i++) d[row_of(lane, i)][column_of(lane, i)] = job.d[lane][i];
+  h16_job sums = {};
+  sums.x = a[0], sums.w = b[0], sums.y = d[0];
+  sums.ldx = sums.ldw = 16, sums.ldy = 256;
+  sums.rows = 16, sums.n = job.n, sums.k = 16;
+  sums.continues = 1;
+  h16_gemm(&sums, scratch);
+  for (u32 lane = 0; lane < WARP; lane++)
+    for (u32 i = 0; i < job.n / 2; i++) job.d[lane][i] = d[row_of(lane, i)][column_of(lane, i)];
 }
 
 /* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */

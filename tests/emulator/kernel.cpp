@@ -1,10 +1,15 @@
 /* kernel.cpp - one kernel's text as the emulator runs it. Compiled once per kernel and set of constants, by configure.py:
  * EMULATED_TEXT is the path of the text, EMULATED_ENTRY the name its entry point gets instead of its stem, EMULATED_STEM,
  * EMULATED_SPEC and EMULATED_FLAW what emulator.h says; a text of clusters defines KERNEL_CLUSTER, and KERNEL_CLUSTER_X if they lie
- * along x. Must not know any op. Read next: emulator.h. */
+ * along x; one whose blocks wait for each other without being a cluster KERNEL_TOGETHER, how many. Must not know any op. Read next:
+ * emulator.h. */
 #include "emulator.h"
 #include "ptx.cuh" /* before the text: its own include of this name is empty then */
 #include EMULATED_TEXT
+#ifdef KERNEL_TOGETHER /* they run side by side as those of a cluster do */
+#define KERNEL_CLUSTER KERNEL_TOGETHER
+#define KERNEL_CLUSTER_X KERNEL_TOGETHER
+#endif
 #ifndef KERNEL_CLUSTER
 #define KERNEL_CLUSTER 1u
 #endif

@@ -25,6 +25,7 @@ void emulator_barrier_arrive(u32 barrier, u32 bytes);
 void emulator_barrier_arrive_copies(u32 barrier);
 void emulator_barrier_arrive_peer(u32 barrier);
 void emulator_barrier_wait(u32 barrier, u32 parity);
+void emulator_meet(u32 *word, u32 step, u32 all);
 void emulator_warps(u32 number, u32 threads, bool wait);
 void emulator_copy_bulk(u32 shared, const void *global, u32 bytes, u32 barrier);
 void emulator_copy_peer(u32 to, u32 from, u32 bytes, u32 barrier);
@@ -44,6 +45,8 @@ NUM f32 ptx_load_shared(u32 shared) { return emulator_load(shared); }
 NUM void ptx_grid_wait() {}
 NUM void ptx_grid_next() {}
 NUM void ptx_fence_all() {}
+NUM void ptx_fence_copies() {}
+NUM void ptx_meet(u32 *word, u32 step, u32 all) { emulator_meet(word, step, all); }
 NUM bool ptx_elect() { return threadIdx.x % 32u == 0; }
 NUM void ptx_cluster_sync() { emulator_cluster_sync(); }
 template <class T> NUM T *ptx_cluster_map(T *shared, u32 rank) { return static_cast<T *>(emulator_cluster_map(shared, rank)); }
