@@ -16,35 +16,33 @@ import sys
 # === Sources ================================================================================================================
 
 ENGINE = """
-added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step
-bpe chat chat_deepseek chat_dsml chat_glm chat_kimi chat_message chat_text detokenizer diff_receipt diff_requests diff_trace
-diff_values digest digest_avx2 dynlib eval_answer eval_ask eval_items eval_manifest eval_margin eval_metric eval_prompt
-eval_report eval_report_data eval_report_figure eval_report_items eval_report_style eval_report_text eval_results eval_task
-eval_yaml exec exec_bench exec_library exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages
-plan points pretokenize receipt receipt_compare receipt_read receipt_resume request safetensors schedule schedule_pages
-score_items score_report score_tokens self_check self_check_cases self_check_cases_fp8 self_check_cases_index
-special_file spelling split_automaton split_pattern split_program staging stop_ids stop_text tokenizer
-tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig verbatim watch weights weights_e4m3 weights_tree
+added_tokens arena audit audit_inputs audit_machine audit_source bench bench_cost bench_fill bench_model bench_ops bench_step bpe chat
+chat_deepseek chat_dsml chat_glm chat_kimi chat_message chat_text detokenizer diff_receipt diff_requests diff_trace diff_values digest
+digest_avx2 dynlib eval_answer eval_ask eval_items eval_manifest eval_margin eval_metric eval_prompt eval_report eval_report_data
+eval_report_figure eval_report_items eval_report_style eval_report_text eval_results eval_task eval_yaml exec exec_bench exec_library
+exec_start fail gemm_lt gpu guarantee items jit json_line kernels nonfinite op_maps pages plan points pretokenize receipt receipt_compare
+receipt_read receipt_resume request safetensors schedule schedule_pages score_items score_report score_tokens self_check self_check_cases
+self_check_cases_fp8 self_check_cases_index special_file spelling split_automaton split_pattern split_program staging stop_ids stop_text
+tokenizer tokenizer_json tokenizer_tiktoken trace_reader trace_writer transcript trig verbatim watch weights weights_e4m3 weights_tree
 """.split()
 
 CPU = """
-act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 h32_avx2
-h32_avx512 h32_portable index_qk index_score index_topk kv_widen mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort
-qkv_rope rmsnorm router row_digest sample scaled
+act_quant adjust attn_cut cpu_isa cpu_pool embed fp8_gemm fp8_moe_gemm gemm h16 h16_avx2 h16_avx512 h16_portable h32 h32_avx2 h32_avx512
+h32_portable index_qk index_score index_topk kv_widen mla_attn mla_expand mla_fold mla_prefill moe_gemm moe_sort qkv_rope rmsnorm router
+row_digest sample scaled
 """.split()
 
 PLANNER = """
-check check_access check_branches check_values config_field config_index config_quant config_rope deploy_config draft emit flat_yaml
-graph graph_add graph_attention graph_feed graph_index graph_product guarantees model_config place planner print profile rope
-specialise
+check check_access check_branches check_values config_field config_index config_quant config_rope deploy_config draft emit flat_yaml graph
+graph_add graph_attention graph_feed graph_index graph_product guarantees model_config place planner print profile rope specialise
 """.split()
 
 # The program: everything above is libverbatim.a, these sit on top of it.
 PROGRAM = """
 cli_audit cli_bench cli_bench_report cli_bench_tax cli_calibrate cli_compare cli_config cli_config_keys cli_copy cli_diff cli_digest
-cli_doctor cli_doctor_machine cli_doctor_model cli_doctor_report cli_engine cli_eval cli_eval_pass cli_eval_perturb
-cli_eval_run cli_eval_tasks cli_files cli_lines cli_make cli_options cli_output cli_plan cli_probe cli_probe_gpu cli_replay
-cli_roofline cli_run cli_sampling cli_score cli_serve cli_show cli_stats cli_terms cli_trace cli_verify main
+cli_doctor cli_doctor_machine cli_doctor_model cli_doctor_report cli_engine cli_eval cli_eval_pass cli_eval_perturb cli_eval_run
+cli_eval_tasks cli_files cli_lines cli_make cli_options cli_output cli_plan cli_probe cli_probe_gpu cli_replay cli_roofline cli_run
+cli_sampling cli_score cli_serve cli_show cli_stats cli_terms cli_trace cli_verify main
 """.split()
 
 # Of the program, the server: with libmicrohttpd, which nothing else needs.
@@ -55,15 +53,16 @@ serve_text serve_tls serve_tokens serve_work
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
 KERNEL_TEXTS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh contexts.h
-decode_gather.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh
-few_plain.cuh few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh
-fp8_moe_gemm_many.cuh gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh
-index_topk.cu kv_codes.cuh kv_widen.cu many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh
-mla_expand.cu mla_fold.cu mla_pair.cuh mla_prefill.cu mla_turn.cuh moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu
-moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh
-ptx.cuh ptx_boxes.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu
-row_digest.cu sample.cu step.h tensor_map.h turn_codes.cuh turn_copy.cuh turn_layout.cuh turn_outputs.cuh turn_rows.cuh turn_scores.cuh
+abi.h abi_attn.h abi_fp8.h abi_index.h act_quant.cu adjust.cu attn_cut.cu attn_cut.h attn_pieces.cuh attn_scores.cuh contexts.h
+decode_gather.cuh decode_layout.cuh decode_outputs.cuh decode_scores.cuh decode_state.cuh embed.cu few.cuh few_deal.cuh few_plain.cuh
+few_scaled.cuh fold_lift.cuh fp8_gemm.cu fp8_gemm_few.cuh fp8_gemm_many.cuh fp8_moe_gemm.cu fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh
+gemm.cu gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_qk.cu index_score.cu index_tiles.cuh index_topk.cu kv_codes.cuh kv_widen.cu
+list_rows.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_attn.cu mla_decode.cuh mla_expand.cu mla_fold.cu mla_pair.cuh
+mla_prefill.cu mla_spread.cuh mla_turn.cuh moe_gemm.cu moe_gemm_few.cuh moe_gemm_many.cuh moe_sort.cu moe_tiles.cuh num.h pair_copy.cuh
+pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh pair_state.cuh ptx.cuh ptx_boxes.cuh ptx_multiply.cuh
+ptx_numbers.cuh qkv_absorb.cuh qkv_rope.cu reduce.cuh rmsnorm.cu rmsnorm_many.cuh router.cu row_digest.cu sample.cu spread_keys.cuh
+spread_layout.cuh spread_outputs.cuh spread_scores.cuh spread_values.cuh step.h tensor_map.h turn_codes.cuh turn_copy.cuh turn_layout.cuh
+turn_outputs.cuh turn_rows.cuh turn_scores.cuh
 """.split()
 
 # Profiles of GPUs, compiled in likewise.
@@ -87,8 +86,8 @@ TESTS = {
 arena audit_inputs bench_cost bpe chat check check_sparse cli_compare cli_config cli_doctor cli_roofline cli_stats cli_trace
 config_quant config_rope cpu_pool cuda_api damage deploy_config detokenizer diff_receipt diff_trace diff_values digest dynlib
 eval_answer eval_items eval_manifest eval_margin eval_metric eval_report eval_results eval_task fail flat_yaml gpu_driver
-guarantee h16 h32 items jit model_config num pages place plan planner points pretokenize profile receipt receipt_read request
-residual safetensors schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door
+guarantee h16 h32 items jit model_config num pages place plan planner planner_attention points pretokenize profile receipt receipt_read
+request residual safetensors schedule schedule_pages schedule_random score_items score_report score_tokens self_check serve_ask serve_door
 serve_info serve_metrics serve_queue serve_reply serve_stream split_automaton stop_text tokenizer tokenizer_json
 tokenizer_tiktoken trace_file transcript trig weights weights_scaled
 """.split(),
@@ -191,6 +190,8 @@ EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE
                           "LISTS": lists} for rank, rope, rows, form, lists in (
                               (256, 32, 16, 2, 1), (256, 32, 32, 2, 0), (512, 32, 8, 1, 1), (512, 64, 16, 2, 1))]
 EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][11], "THREADS": 384, "ROWS": 64, "TURNS": 1, "KV_FORMAT": f, "LISTS": 1} for f in range(3)]
+EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][11], "ROWS": 64, "SPREAD": sharers, "KV_FORMAT": f, "LISTS": 1}
+                         for sharers in (8, 16, 32) for f in range(3)]
 
 # Copies of kernels broken on purpose, which the same tests must find different:
 # stem, number in its list above, text to break, edit for sed, what is wrong then.
@@ -200,13 +201,11 @@ FLAWS = [
     ("gemm", 2, "many_plain.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
     ("gemm", 0, "many_store.cuh", "s/ptx_warps_sync(number, 128); .. the chunk is whole.*//",
      "no barrier between turned results and their use"),
-    ("gemm", 1, "many.cuh", "s/4u \\* MANY_SHARERS/4u/",
-     "a stage is filled anew before the other block has left it"),
+    ("gemm", 1, "many.cuh", "s/4u \\* MANY_SHARERS/4u/", "a stage is filled anew before the other block has left it"),
     ("gemm", 4, "many.cuh", "s/ + (i - MANY_BESIDE >= many_row_rank())//", "a stage is given back to the wrong block"),
     ("gemm", 2, "many_store.cuh", "s/most > 87.0f/most > 1e30f/", "huge gates are taken for ordinary ones"),
     ("moe_gemm", 1, "many.cuh", "s/tile.matrix \\* 2u \\* groups/tile.matrix * groups/", "gate and up of another matrix"),
-    ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/",
-     "rows of the next expert are stored"),
+    ("moe_gemm", 0, "many_store.cuh", "s/column < to.n ? tile.rows/column < to.n ? tile.width/", "rows of the next expert are stored"),
     ("gemm", 3, "gemm_tiles.cuh", "s/count - tile.row < tile.width ? count - tile.row : tile.width/tile.width/",
      "rows beyond the count are stored"),
     ("gemm", 9, "few_plain.cuh", "s/MULTIPLY_WAIT(1)/MULTIPLY_WAIT(2)/", "gives back a stage that is still read"),
@@ -216,8 +215,7 @@ FLAWS = [
     ("gemm", 5, "few.cuh", "s/|| column >= rows ||/||/", "rows beyond the count are stored"),
     ("moe_gemm", 6, "few.cuh", "s/i < rows \\* FEW_HALF/i < (rows + 1u) * FEW_HALF/", "rows of the next expert are stored"),
     ("moe_gemm", 6, "few_deal.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "token rows are not waited for"),
-    ("moe_gemm", 6, "few_deal.cuh", "s#row_token ? row_token.e.row + row. :#row_token ? e.row :#",
-     "token rows are not gathered"),
+    ("moe_gemm", 6, "few_deal.cuh", "s#row_token ? row_token.e.row + row. :#row_token ? e.row :#", "token rows are not gathered"),
     ("fp8_gemm", 0, "many_scaled.cuh", "s/x + i \\* 2u, w + i \\* 2u/x + (i ^ 1u) * 2u, w + (i ^ 1u) * 2u/", "steps of k in another order"),
     ("fp8_gemm", 3, "many_scaled.cuh", "s/e4m3_anew(d, x, w)/e4m3(d, x, w)/", "a chain that goes on from the one before"),
     ("fp8_gemm", 4, "many_scaled.cuh",
@@ -225,8 +223,7 @@ FLAWS = [
      "a product of its own rounding"),
     ("fp8_gemm", 0, "many_scaled.cuh", "s/by.i . 2u..i % 2u. = num_mul(of_x.i . 2u . 8u./by[i \\/ 2u][i % 2u] = num_mul(of_x[0]/",
      "the scale of another token"),
-    ("fp8_gemm", 1, "many_scaled.cuh", "s/n0 . SCALE_COLUMNS) . blocks/n0 \\/ 256u) * blocks/",
-     "the scale row of other columns"),
+    ("fp8_gemm", 1, "many_scaled.cuh", "s/n0 . SCALE_COLUMNS) . blocks/n0 \\/ 256u) * blocks/", "the scale row of other columns"),
     ("fp8_gemm", 2, "many_scaled.cuh", "s/? columns . SCALE_COLUMNS : 0u/? 0u : 0u/", "up with the scales of its gate"),
     ("fp8_gemm", 0, "many_scaled.cuh", "s/ptx_barrier_wait(many_empty(r, r.stage), r.parity . 1u);//",
      "scales are overwritten before they have been read"),
@@ -241,11 +238,17 @@ FLAWS = [
     ("mla_attn", 37, "turn_scores.cuh", "s/ptx_warps_sync(1u + set, 128);//", "weights lie where a late warp still multiplies"),
     ("mla_attn", 38, "turn_outputs.cuh", "s/G . 2u);/2u - G * 2u);/", "boxes of the other warpgroup are given back"),
     ("mla_attn", 39, "turn_codes.cuh", "s/(u8)(live >> 8)/(u8)live/", "void places of half a block are taken for those of the other"),
+    ("mla_attn", 46, "spread_scores.cuh", "s/  meet(a, 0);/  ptx_warps_sync(1, 256);/", "tops are taken before all blocks gave theirs"),
+    ("mla_attn", 47, "spread_scores.cuh", "s/  meet(a, 1u);/  ptx_warps_sync(1, 256);/", "weights are taken before all blocks made them"),
+    ("mla_attn", 44, "spread_scores.cuh", "s/raise_maxima(p, m, first + i, group);//", "weights follow the maximum of the block before"),
+    ("mla_attn", 43, "spread_values.cuh", "s/wait_for(S_DONE, n);//", "values lie where queries are still multiplied"),
+    ("mla_attn", 41, "spread_values.cuh", "s/ + slice . 128u . 4u//", "columns take the scale of others"),
+    ("mla_attn", 45, "spread_outputs.cuh", "s/if (block + 1u < t.blocks)/if (true)/", "what lies behind the list is weighed"),
+    ("mla_attn", 48, "mla_spread.cuh", "s/if (n) wait_for(Q_FREE, n - 1u);//", "queries lie where the token before is still multiplied"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
     ("mla_attn", 0, "pair_scores.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),
-    ("mla_attn", 0, "pair_scores.cuh", "s/(p.shared + AT_PASSED + slot/(p.shared + AT_PASSED + (slot + 1u) % 3u/",
-     "m of another block"),
+    ("mla_attn", 0, "pair_scores.cuh", "s/(p.shared + AT_PASSED + slot/(p.shared + AT_PASSED + (slot + 1u) % 3u/", "m of another block"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/wait_for(p, come + boxes + x, other/if (x > 9u) wait_for(p, come + boxes + x, other/",
      "V is multiplied before it has come"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/!GATHERED \\&\\& block == last/false \\&\\& block == last/",
@@ -282,8 +285,7 @@ FLAWS = [
     ("mla_attn", 18, "pair_gather.cuh", "s/give_live(p, set, row_of_lane(s.row))/if (k < 1u) give_live(p, set, row_of_lane(s.row))/",
      "places of another block are void"),
     ("mla_attn", 18, "pair_rows.cuh", "s/entry <= f.position/true/", "an entry behind the position is seen"),
-    ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, VALUES_GIVEN, k);//",
-     "values are overwritten before the other block has them"),
+    ("mla_attn", 18, "pair_gather.cuh", "s/wait_free(p, VALUES_GIVEN, k);//", "values are overwritten before the other block has them"),
     ("mla_attn", 19, "pair_copy.cuh", "s/if (p.rank) values.*//", "values of another block"),
     ("mla_attn", 19, "pair_copy.cuh", "s/ptx_barrier_arrive_copies/ptx_barrier_arrive/", "rows are not waited for"),
     ("mla_attn", 20, "pair_gather.cuh", "s/gather_part() . 16u < SPEC_ROPE_DIM/gather_part() < 2u/",
@@ -307,8 +309,7 @@ FLAWS = [
      "the likeliest tokens by adjusted logits"),
     ("sample", 0, "sample.cu", "s/, top) >= bound/, top) > bound/", "min-p drops what it meets exactly"),
     ("sample", 0, "sample.cu", "s/rank < KERNEL_CLUSTER - 1u/rank < KERNEL_CLUSTER - 8u/", "the last blocks are never drawn from"),
-    ("sample", 0, "sample.cu", "s/row.rank . WIDTH + t\\], 0/row.rank % 7u * WIDTH + t], 0/",
-     "two blocks write the same partial sums"),
+    ("sample", 0, "sample.cu", "s/row.rank . WIDTH + t\\], 0/row.rank % 7u * WIDTH + t], 0/", "two blocks write the same partial sums"),
     ("row_digest", 0, "row_digest.cu", "\\#parts\\[rank\\], 0#{n;d}", "block 0 does not wait for the others"),
     ("sample", 0, "sample.cu", "s/if (writes) a.result.r. = {(i/if (writes) a.sampled[param.slot] = (i32)token, a.result[r] = {(i/",
      "a row that was only scored sets the next token"),
@@ -400,8 +401,7 @@ FLAWS = [
     ("index_topk", 1, "index_topk.cu", "s/i < row.rank; i++/i + 1u < row.rank; i++/", "the share of a block is left out"),
     ("index_topk", 1, "index_topk.cu", "s/i < from + row.blocks/i <= from/", "counts of the other blocks are left out"),
     ("index_topk", 1, "index_topk.cu", "s/at + 2u < row.n ? num_order(x.z) : 0/num_order(x.z)/", "a score behind the last counts"),
-    ("index_topk", 1, "index_topk.cu", "s/at < held) (/at < held \\/ 2u) (/",
-     "half of what is kept is never written"),
+    ("index_topk", 1, "index_topk.cu", "s/at < held) (/at < held \\/ 2u) (/", "half of what is kept is never written"),
     ("index_topk", 1, "index_topk.cu", "s/from == 0 ? held : from, upto/from == 0 ? held + row.threads : from, upto/",
      "some scores are not read again"),
     ("index_topk", 1, "index_topk.cu", "s/each_read(row, held, fours/each_read(row, 0, fours/", "scores that are kept are counted twice"),
@@ -429,8 +429,7 @@ FLAWS = [
     ("mla_prefill", 3, "mla_prefill.cu", "s/leave(base + V_EMPTY + t.stage . 8u);/leave(base + V_EMPTY + t.stage * 8u), &/",
      "a stage is filled before all have left it"),
     ("mla_prefill", 3, "mla_prefill.cu", "s/rescale(c, w.factor\\[SECOND\\]);//", "the factor of the second page of a stage is left out"),
-    ("mla_prefill", 3, "mla_prefill.cu", "s/num_add(m, 8.0f)/num_add(m, 0x1p61f)/",
-     "no page moves the exponent"),
+    ("mla_prefill", 3, "mla_prefill.cu", "s/num_add(m, 8.0f)/num_add(m, 0x1p61f)/", "no page moves the exponent"),
 ]
 
 LATE_MACHINE = ["exec_fill", "exec_block_row", "exec_list", "exec_drop_pages", "exec_submit", "exec_wait", "exec_row_was_read",
@@ -464,8 +463,8 @@ TEST_WRAPS = {
 
 # tests/fuzz/fuzz_<name>.c -> build/fuzz/fuzz_<name>, with clang's libFuzzer.
 FUZZERS = """
-chat config deploy eval_manifest eval_report eval_task jsonl plan profile receipt safetensors safetensors_index score_jsonl
-serve_body serve_door split_pattern text tiktoken tokenizer_json trace
+chat config deploy eval_manifest eval_report eval_task jsonl plan profile receipt safetensors safetensors_index score_jsonl serve_body
+serve_door split_pattern text tiktoken tokenizer_json trace
 """.split()
 
 # === Flags ==================================================================================================================

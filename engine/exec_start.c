@@ -5,6 +5,7 @@
  * Declared in exec.h; read exec.c next. */
 #include "exec_state.h"
 #include "op_maps.h"
+#include "plan_spread.h"
 #include "digest.h"
 #include "kernels_src/num.h"
 #include "self_check.h"
@@ -76,16 +77,6 @@ static status make_kernels(exec *self, arena *host) {
   return OK;
 }
 
-status exec_start_kernels(exec *self, arena *host) {
-  if (!self->options.device) return OK;
-  TRY(make_kernels(self, host));
-  return exec_library_open(self, host);
-}
-
-/* === The self-check ========================================================================================================= */
-
-_Static_assert(2 * SELF_CHECK_BYTES <= EXEC_STAGING_BYTES, "an image on its way up and one on its way down");
-
 /* 0: it has none. */
 static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char *name) {
   for (uint32_t i = 0; i < kernel->spec_count; i++) {
@@ -95,6 +86,25 @@ static uint32_t spec_value(const plan *p, const plan_kernel *kernel, const char 
   return 0;
 }
 
+status exec_start_room(const plan *p, uint32_t sm_count) {
+  for (uint32_t i = 0; i < p->kernel_count && sm_count < ATTN_SPREAD_BLOCKS; i++)
+    if (spec_value(p, &p->kernels[i], "SPEC_SPREAD"))
+      return FAIL(ERR_UNSUPPORTED, "plan: blocks of %s wait for each other, expected a GPU of at least %u multiprocessors, found %u; "
+                  "hint: chunk-tokens: 512", kernels_row(p->kernels[i].kernel)->name, ATTN_SPREAD_BLOCKS, sm_count);
+  return OK;
+}
+
+status exec_start_kernels(exec *self, arena *host) {
+  if (!self->options.device) return OK;
+  TRY(exec_start_room(self->plan, gpu_describe(self->options.device)->sm_count));
+  TRY(make_kernels(self, host));
+  return exec_library_open(self, host);
+}
+
+/* === The self-check ========================================================================================================= */
+
+_Static_assert(2 * SELF_CHECK_BYTES <= EXEC_STAGING_BYTES, "an image on its way up and one on its way down");
+
 /* On the GPU; the CPU machine's one function of an op can run all its probes. */
 static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe) {
   const plan *p = self->plan;
@@ -102,7 +112,7 @@ static bool can_run(const exec *self, const plan_kernel *kernel, uint32_t probe)
          (self_check_is_for_form(probe, spec_value(p, kernel, "SPEC_K_BLOCKS") > 0) &&
           self_check_is_for_heads(probe, spec_value(p, kernel, "SPEC_HEADS")) &&
           self_check_is_for_rows(probe, spec_value(p, kernel, "SPEC_KV_FORMAT"), spec_value(p, kernel, "SPEC_LISTS") > 0,
-                                 spec_value(p, kernel, "SPEC_TURNS") > 0));
+                                 spec_value(p, kernel, "SPEC_TURNS") + spec_value(p, kernel, "SPEC_SPREAD") > 0));
 }
 
 /* "gemm, SPEC_THREADS 128, SPEC_TILE_N 64", cut at text_bytes; of the CPU machine "the CPU's rmsnorm, avx2". */
@@ -272,7 +282,10 @@ static void fill_memory(exec *self) {
     if (self->options.device) gpu_fill32(self->options.device, self->stream, address, word, bytes / 4);
     else if (word) memset((void *)(uintptr_t)address, 0xff, bytes);
   }
-  const plan_limits *limits = &self->plan->header->limits;
+  const plan_header *header = self->plan->header;
+  if (self->options.device && plan_may_spread(&header->model, &header->quant, &header->limits)) /* blocks count from zero */
+    gpu_fill32(self->options.device, self->stream, exec_address(self, REGION_STATE, header->io.meetings), 0, ATTN_MEETINGS);
+  const plan_limits *limits = &header->limits;
   if (self->options.device) memset(self->pinned, 0, self->pinned_bytes);
   memset(self->block_table, (int)(word & 0xff), 4ull * limits->max_seqs * limits->pages_per_seq);
   if (self->options.device) gpu_sync(self->options.device, self->stream, "start-up fills");

@@ -2,6 +2,7 @@
  * read through an offset before the offset is checked. Must not know how a plan is made or run. */
 #include "plan.h"
 #include "digest.h"
+#include "plan_spread.h"
 #include "special_file.h"
 #include "kernels_src/abi.h"
 #include <errno.h>
@@ -54,7 +55,8 @@ enum {
   OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk) | POINTER_BIT(qkv_rope_args, kv_scale),
   OPTIONAL_gemm = 0,
   OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
-                      POINTER_BIT(mla_attn_args, pieces) | POINTER_BIT(mla_attn_args, kv_scale) | POINTER_BIT(mla_attn_args, lists),
+                      POINTER_BIT(mla_attn_args, pieces) | POINTER_BIT(mla_attn_args, kv_scale) | POINTER_BIT(mla_attn_args, lists) |
+                      POINTER_BIT(mla_attn_args, meetings),
   OPTIONAL_mla_fold = POINTER_BIT(mla_fold_args, w_uv) | POINTER_BIT(mla_fold_args, value),
   OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
                     POINTER_BIT(router_args, pair_row),
@@ -299,6 +301,7 @@ static status check_io(const check *c) {
     {"prompt_tiles", io->prompt_tiles, has_prompts ? sizeof(attn_tile) * (uint64_t)l->max_batch_tokens : 0, REGION_STEP},
     {"contexts", io->contexts, has_prompts ? sizeof(step_context) * (uint64_t)l->max_seqs : 0, REGION_STEP},
     {"index", io->index, plan_index_bytes(&c->header->quant, m->layers, l->kv_pages), REGION_KV},
+    {"meetings", io->meetings, plan_may_spread(m, &c->header->quant, l) ? 4ull * ATTN_MEETINGS : 0, REGION_STATE},
   };
   for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
     uint64_t room = c->view->regions[parts[i].region].bytes;

@@ -12,7 +12,7 @@
 #include "plan_format_quant.h"
 
 #define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
-#define PLAN_FORMAT_VERSION 10u
+#define PLAN_FORMAT_VERSION 11u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
 typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
@@ -26,7 +26,7 @@ enum plan_region_id {
   REGION_WEIGHTS = 0, /* tensors, read-only after start-up                                    */
   REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after           */
   REGION_KV = 2,      /* [layers][pages][64] rows of the kv format, history, pages of the indexers */
-  REGION_STATE = 3,   /* sampled tokens by slot: survives between steps                       */
+  REGION_STATE = 3,   /* sampled tokens by slot, meetings: survives between steps             */
   REGION_STEP = 4,    /* inputs of the even steps, uploaded while the step before runs        */
   REGION_RESULT = 5,  /* results of the even steps, downloaded while the next step runs       */
   REGION_STEP_ODD = 6, /* the same of the odd steps: ops name the even ones, and are given these instead */
@@ -99,6 +99,7 @@ typedef struct plan_io { /* byte offsets of what the host writes and reads, from
   uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; with expand_pages, else 0 */
   uint64_t contexts;    /* STEP: step_context [max_seqs]; with expand_pages, else 0 */
   uint64_t index;       /* KV: [layers with an indexer][kv_pages][INDEX_PAGE_BYTES]; 0 without */
+  uint64_t meetings;    /* STATE: u32 [ATTN_MEETINGS], zeros at first; 0 where no attention may spread tokens */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
@@ -211,9 +212,8 @@ typedef struct plan_header {
   plan_span strings;        /* bytes, each string NUL-terminated; references are byte offsets */
   plan_span notes;          /* uint32_t strings: what the planner ignored or assumed        */
 } plan_header;
-
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
-_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 160 && sizeof(plan_tensor) == 48, "layout");
+_Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 168 && sizeof(plan_tensor) == 48, "layout");
 _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(plan_dim) == 16, "layout");
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");

@@ -48,10 +48,10 @@ bool self_check_is_for_form(uint32_t index, bool is_few) {
   return is_few || row->kernel != KERNEL_moe_gemm || !self_check_cases_gather(row->form);
 }
 
-bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool turns) {
+bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool one_chunk) {
   const probe_row *row = row_at(index);
   if (row->kernel != KERNEL_mla_attn) return true;
-  if (turns && !self_check_cases_one_chunk(row->form)) return false;
+  if (one_chunk != self_check_cases_one_chunk(row->form)) return false;
   return self_check_cases_kv_format(row->form) == kv_format && self_check_cases_lists(row->form) == lists;
 }
 

@@ -33,8 +33,9 @@ bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model)
 /* Whether a kernel with or without the form for few rows can run it: only that gathers rows, and only it has qkv_rope's products. */
 bool self_check_is_for_form(uint32_t index, bool is_few);
 
-/* Whether a kernel for KV rows of that format, with lists of them or without, can run it; turns: it takes only lists of one chunk. */
-bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool turns);
+/* Whether a kernel for KV rows of that format, with lists of them or without, is asked it; one_chunk: a kernel that takes only lists that
+ * are one chunk, of which there are probes of its own. */
+bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool one_chunk);
 
 /* Whether a kernel of index_score for so many heads of the indexer can run it; all that are not of that op. */
 bool self_check_is_for_heads(uint32_t index, uint32_t heads);

@@ -417,7 +417,10 @@ void self_check_cases_mla_attn(self_check_image *image) {
   mla_attn_args a = {.step = take_step(image, lists ? ATTN_TILES : ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_format = kv_format,
                      .kv_lora_rank = rank, .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
                      .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .scale_log2 = 0x1.2p-4f};
-  if (self_check_cases_one_chunk(image->form)) a.chunk_tokens = 4 * PAGE_TOKENS;
+  if (self_check_cases_one_chunk(image->form)) {
+    a.chunk_tokens = 4 * PAGE_TOKENS;
+    a.scale_log2 = 0x1.4p-4f;
+  }
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
   bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
@@ -436,7 +439,9 @@ void self_check_cases_mla_attn(self_check_image *image) {
   a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
   end_judged(image);
   a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
-  LAUNCH(image, a, image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
+  a.meetings = take(image, ATTN_MEETINGS * 4);
+  memset(a.meetings, 0, ATTN_MEETINGS * 4); /* as the engine starts */
+  LAUNCH(image, a, self_check_cases_one_chunk(image->form) ? ATTN_SPREAD_MOST : image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
 }
 
 /* Tiles that are cut and tiles that are not; a page that is being written stands in other sequences' rows too. Form 0: pieces of a chunk.

@@ -35,7 +35,8 @@ typedef struct mla_attn_args {
   f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise, as the next two */
   const attn_counts *counts;
   const attn_piece *pieces;
-  f32 *scratch;           /* GPU: fold state, [grid][attn_scratch_floats]          */
+  f32 *scratch;           /* GPU: a block's own, [grid][attn_block_floats]         */
+  u32 *meetings;          /* GPU: [ATTN_MEETINGS] of blocks that share a token: multiples of 32 between launches; null: none do */
   u32 heads, kv_lora_rank, rope_dim, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */

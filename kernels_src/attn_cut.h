@@ -59,6 +59,22 @@ NUM u32 attn_takes_turns(const mla_attn_args *a) {
   return a->list_max > 0 && a->list_max <= a->chunk_tokens && a->heads > 64 && a->kv_lora_rank == 512 && a->rope_dim == 64;
 }
 
+/* Of these, lists of up to 2,048 places, and steps of few tokens, may be spread over 8, 16 or 32 blocks each: mla_spread.cuh. Such a group
+ * of blocks keeps of every 64 places the scores' maxima and the weights of 128 heads in `scratch`, and meets at two of its words of
+ * `meetings`, each in a line of its own. */
+#define ATTN_SPREAD_PLACES 2048u
+#define ATTN_SPREAD_MOST 32u
+#define ATTN_SPREAD_BLOCKS 128u /* of a grid at most: they must all run at once, and an H200 has 132 multiprocessors */
+#define ATTN_MEETINGS (ATTN_SPREAD_BLOCKS / 8u * 2u * 32u)
+NUM u32 attn_may_spread(const mla_attn_args *a) { return attn_takes_turns(a) && a->list_max <= ATTN_SPREAD_PLACES; }
+NUM u32 attn_spread_floats(const mla_attn_args *a) { return (a->list_max + PAGE_TOKENS - 1) / PAGE_TOKENS * (128 + 64 * 64); }
+
+/* What a block has in `scratch`, whatever form it runs. */
+NUM u32 attn_block_floats(const mla_attn_args *a) {
+  const u32 folds = attn_scratch_floats(attn_form_rows(a), a->kv_lora_rank), spread = attn_may_spread(a) ? attn_spread_floats(a) / 8 : 0;
+  return folds < spread ? spread : folds;
+}
+
 /* The last place of a tile's context: its last token's position, or where lists say which tokens are seen, of their most. */
 NUM u32 attn_last_place(attn_tile tile, u32 list_max) {
   const u32 last = tile.position + tile.count - 1;

@@ -3,6 +3,7 @@
 #ifndef VERBATIM_PAIR_LAYOUT_CUH
 #define VERBATIM_PAIR_LAYOUT_CUH
 #include "attn_pieces.cuh"
+#include "attn_scores.cuh"
 
 static_assert(SPEC_THREADS == 512, "four warpgroups");
 static_assert(SPEC_KV_LORA_RANK == 256 || SPEC_KV_LORA_RANK == 512, "a quarter of it is a width of ptx_multiply_across");
@@ -22,8 +23,6 @@ static_assert(SPEC_PAIR == 2 && SPEC_MAPS == 1 && SPEC_ROWS == 64, "");
 #define WIDTH (SPEC_KV_LORA_RANK / 4u)    /* output columns of a warpgroup                                                  */
 #define WIDTH_BOXES (WIDTH / 64u)
 #define OUTPUTS (WIDTH / 2u)              /* of a thread: element 4 * j + 2 * h + e is row h, column 8 * j + e              */
-#define NO_MAX (-0x1p60f)
-#define INFINITE __int_as_float(0x7f800000)
 
 /* Shared memory, from a multiple of 1024. KV boxes: those only for S; those for S and O, of two blocks; those only for O. */
 #define BASE 1024u /* this one: the system's share lies below. Known when compiled, for operands in registers of all threads alike */

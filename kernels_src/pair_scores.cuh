@@ -18,11 +18,7 @@ NUM void wait_box(const place &p, u32 x, u32 k) {
 
 /* s = Q KV^T, box by box as they come; k: number of the block among those weighed here. Copied boxes are fenced three at a time. */
 NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) {
-    s[i] = 0.0f;
-    ptx_hold(s[i]);
-  }
+  clear_scores(s);
 #pragma unroll
   for (u32 x = 0; x < BOXES; x++) {
     const u32 at = is_both(p, x) ? AT_BOTH + (k % 2u * HALF + x % HALF) * BOX_BYTES : AT_OTHERS + other_of(x) * BOX_BYTES;
@@ -45,36 +41,19 @@ NUM void make_scores(const place &p, f32 (&s)[32], u32 k) {
   free_boxes(p, BOXES_LATE, BOXES);
 }
 
-/* Of gathered rows: scores of places that hold no token. */
-NUM void mask_void(const place &p, f32 (&s)[32], u32 k) {
-  const uint2 live = *(const uint2 *)(p.shared + AT_LIVE + k % 2u * 8u);
-  if (live.x == 0xffffffffu && live.y == 0xffffffffu) return;
-  const u32 word[2] = {live.x >> threadIdx.x % 4u * 2u, live.y >> threadIdx.x % 4u * 2u};
-#pragma unroll
-  for (u32 i = 0; i < 32; i++)
-    if ((word[i / 16u] >> (i / 4u % 4u * 8u + i % 2u) & 1u) == 0) s[i] = -INFINITE;
-}
-
 /* Scales the scores in place, masks them if some row ends inside the block, and gives the rows' maxima. k: as in make_scores. */
 NUM void scale_scores(const mla_attn_args &a, const place &p, f32 (&s)[32], const rows &r, u32 block, bool masked, u32 k, f32 (&top)[2]) {
   const i32 token = (i32)(block * PAGE_TOKENS + threadIdx.x % 4u * 2u);
-  top[0] = top[1] = -INFINITE;
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
   if (SPEC_LISTS) {
-    mask_void(p, s, k);
+    mask_void(s, *(const uint2 *)(p.shared + AT_LIVE + k % 2u * 8u));
   } else if (masked) {
 #pragma unroll
     for (u32 i = 0; i < 32; i++)
       if (token + (i32)(i / 4u * 8u + i % 2u) > r.position[i / 2u % 2u]) s[i] = -INFINITE;
   }
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) top[i / 2u % 2u] = fmaxf(top[i / 2u % 2u], s[i]);
-#pragma unroll
-  for (u32 h = 0; h < 2; h++) {
-    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 1));
-    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 2));
-  }
+  find_tops(s, top);
 }
 
 /* Weights of the thread's scores, two tokens in a word: word i is row i % 2, tokens 8 * (i / 2) + 2 * (lane % 4) and the next. */

@@ -40,6 +40,15 @@ NUM void ptx_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 NUM void ptx_grid_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 /* What this thread has written lies where all blocks see it. */
 NUM void ptx_fence_all() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+/* One thread of each of some blocks, which all run at this time: waits until all have come. The word was a multiple of `all` before, and
+ * is again when each has added its `step`. What a block's threads wrote before a barrier in front of this, the others' read behind one. */
+NUM void ptx_meet(u32 *word, u32 step, u32 all) {
+  u32 found;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(found) : "l"(word), "r"(step) : "memory");
+  const u32 wanted = (found / all + 1u) * all;
+  do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(word) : "memory");
+  while ((i32)(found - wanted) < 0);
+}
 
 /* Blocks of a cluster: `shared` in the block of that rank, to be read or written; and a barrier of all their threads, which every block
  * passes before it touches another's memory, so that it is there, and before it ends while others may touch its own. */
@@ -67,6 +76,9 @@ NUM void ptx_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory")
 /* After a thread's writes to shared memory (cp.async that has been waited for included) and before the barrier that hands
  * them to wgmma. */
 NUM void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* Between a thread's writes to any memory, or others' that it knows of, and bulk copies of them. */
+NUM void ptx_fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 /* Barriers in shared memory (8 bytes, aligned). A phase ends when `arrivals` threads have arrived and all bytes that were announced
  * have come; phases have parity 0, 1, 0, ... ptx_barrier_wait returns when the phase of that parity has ended: at once for parity 1 on

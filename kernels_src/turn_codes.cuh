@@ -6,56 +6,17 @@
  * 64 requests 94 us (bf16 rows 79). Read next: turn_scores.cuh. */
 #ifndef VERBATIM_TURN_CODES_CUH
 #define VERBATIM_TURN_CODES_CUH
-#include "kv_codes.cuh"
 #include "turn_rows.cuh"
 
-#define ROPE_CODES (SPEC_KV_FORMAT == KV_FP8)                     /* else the columns behind V are bf16 numbers behind the scales */
-#define ROPE_AT (SPEC_KV_LORA_RANK + (ROPE_CODES ? 0u : 16u))     /* byte of a row    */
-#define WARP_BYTES 1024u                                          /* of a warp's rows in a box */
-
-/* Of its row a lane holds 16 codes of each box, which make two pieces of 16 bytes side by side, and what lies behind V. */
-typedef struct codes {
-  uint4 v[2u * HALF], rope[2];
-  float4 scale; /* of 128 columns each; of one scale a layer all the same */
-} codes;
-
-NUM void take_codes(const mla_attn_args &a, u32 row, codes &c) {
-  const u32 of = __shfl_sync(WARP_ALL, row, (int)(bring_lane() / 4u)), part = bring_lane() % 4u * 16u;
-  const u8 *from = row_at(a, of) + part;
-  const bool is = of != NO_ROW;
-#pragma unroll
-  for (u32 i = 0; i < 2u * HALF; i++) {
-    c.v[i] = make_uint4(0, 0, 0, 0);
-    if (is) c.v[i] = *(const uint4 *)(from + i * 64u);
-  }
-#pragma unroll
-  for (u32 i = 0; i < 2; i++) {
-    c.rope[i] = make_uint4(0, 0, 0, 0);
-    if (is && (i == 0 || !ROPE_CODES)) c.rope[i] = *(const uint4 *)(from + ROPE_AT + i * 64u);
-  }
-  c.scale = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (ROPE_CODES) c.scale.x = c.scale.y = c.scale.z = c.scale.w = a.kv_scale[0];
-  else if (is) c.scale = *(const float4 *)(from - part + SPEC_KV_LORA_RANK);
-}
-
-/* 16 codes as bf16 numbers. */
-NUM void put_codes(u8 *to, const uint4 &v, f32 scale) {
-  const u32 row = bring_lane() / 4u;
-  u32 at = row * 128u + ((2u * (bring_lane() % 4u)) ^ row) * 16u;
-  ptx_forget(at);
-  *(uint4 *)(to + at) = kv_codes_widen(make_uint2(v.x, v.y), scale);
-  *(uint4 *)(to + (at ^ 16u)) = kv_codes_widen(make_uint2(v.z, v.w), scale);
-}
+#define WARP_BYTES 1024u /* of a warp's rows in a box */
 
 /* The columns behind V go to both blocks by stores: where they lie here P may be before a copy has read them. */
 NUM void put_rope(const place &p, const codes &c, u32 set, u32 rows_at) {
-  const u32 row = bring_lane() / 4u, part = bring_lane() % 4u, come = COME + set * GROUPS + GROUPS - 1u;
-  const u32 there = ptx_peer(p.base, p.rank ^ 1u);
+  const u32 come = COME + set * GROUPS + GROUPS - 1u, there = ptx_peer(p.base, p.rank ^ 1u);
 #pragma unroll
   for (u32 i = 0; i < 2; i++) {
-    const u32 number = ROPE_CODES ? 2u * part + i : i * 4u + part, at = box_at(set, ROPE_BOX) + rows_at + row * 128u + (number ^ row) * 16u;
-    uint4 x = c.rope[i];
-    if (ROPE_CODES) x = kv_codes_widen(i ? make_uint2(c.rope[0].z, c.rope[0].w) : make_uint2(c.rope[0].x, c.rope[0].y), c.scale.x);
+    const u32 at = box_at(set, ROPE_BOX) + rows_at + rope_piece_at(i);
+    const uint4 x = rope_piece(c, i);
     *(uint4 *)(p.shared + at) = x;
     ptx_store_peer(there + at, x.x, x.y, x.z, x.w, there + AT_BARRIERS + come * 8u);
   }
@@ -85,6 +46,9 @@ NUM void give_live(const place &p, u32 set, u32 row) {
   to[(p.rank ^ 1u) * 4u] = (u8)(live >> 8);
 }
 
+/* The row of this lane's eight, of those that lanes 0 to 7 have found. */
+NUM u32 row_of_lane(u32 row) { return __shfl_sync(WARP_ALL, row, (int)(bring_lane() / 4u)); }
+
 NUM u32 bring_arrivals(u32) { return 4u; } /* warps */
 
 NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
@@ -93,7 +57,7 @@ NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) 
   walk now = first_block(a), next = next_block(a, now);
   u32 entry = entry_of(a, now, own), row = now.is ? row_of(page_of(a, now, entry), entry) : NO_ROW;
   codes c;
-  take_codes(a, row, c);
+  take_codes(a, row_of_lane(row), c);
   entry = entry_of(a, next, own);
   for (u32 k = 0; now.is; k++) {
     const u32 set = k % 2u, page = next.is ? page_of(a, next, entry) : NO_ROW;
@@ -113,7 +77,7 @@ NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) 
       if (g == 1u && now.block == 0 && bring_warp() == 0) bring_queries(a, maps, p, now);
     }
     row = row_of(page, entry);
-    take_codes(a, row, c);
+    take_codes(a, row_of_lane(row), c);
     now = next;
     next = next_block(a, next);
     entry = entry_of(a, next, own);

@@ -3,6 +3,7 @@
 #ifndef VERBATIM_TURN_LAYOUT_CUH
 #define VERBATIM_TURN_LAYOUT_CUH
 #include "attn_pieces.cuh"
+#include "attn_scores.cuh"
 
 static_assert(SPEC_THREADS == 384, "three warpgroups");
 static_assert(SPEC_KV_LORA_RANK == 512 && SPEC_ROPE_DIM == 64 && SPEC_ROWS == 64 && SPEC_MAPS == 1 && SPEC_LISTS == 1, "");
@@ -12,8 +13,6 @@ static_assert(SPEC_KV_LORA_RANK == 512 && SPEC_ROPE_DIM == 64 && SPEC_ROWS == 64
 #define ROPE_BOX 8u              /* the columns behind V; when S is made P of the block takes its place           */
 #define GROUPS 5u                /* boxes come and are free two at a time, the last one alone                     */
 #define HALF 4u                  /* boxes of V that a warpgroup multiplies                                        */
-#define NO_MAX (-0x1p60f)
-#define INFINITE __int_as_float(0x7f800000)
 
 /* Shared memory, from a multiple of 1024: queries, two blocks of KV rows, small things. */
 #define BASE 1024u               /* this one: the system's share lies below. Known when compiled, for operands in registers of all alike */

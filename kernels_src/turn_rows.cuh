@@ -5,16 +5,9 @@
  * everything that it has asked for. Knows nothing of formats but how long a row is. Read next: turn_copy.cuh, turn_codes.cuh. */
 #ifndef VERBATIM_TURN_ROWS_CUH
 #define VERBATIM_TURN_ROWS_CUH
+#include "list_rows.cuh"
 #include "turn_layout.cuh"
 
-#define ROW_BYTES KV_ROW_BYTES(SPEC_KV_FORMAT, SPEC_KV_LORA_RANK, SPEC_ROPE_DIM)
-#define NO_ROW 0xffffffffu
-
-NUM u32 bring_lane() {
-  u32 lane = threadIdx.x % 32u;
-  ptx_forget(lane); /* registers are short */
-  return lane;
-}
 NUM u32 bring_warp() {
   u32 warp = threadIdx.x % 128u / 32u;
   ptx_forget(warp);
@@ -54,9 +47,6 @@ NUM u32 row_of(u32 page, u32 entry) {
   ptx_forget(page); /* or it would be waited for where it was asked for */
   return page == NO_ROW ? NO_ROW : page * PAGE_TOKENS + entry % PAGE_TOKENS;
 }
-
-/* Of a void row the first one of all, from which nothing is taken. */
-NUM const u8 *row_at(const mla_attn_args &a, u32 row) { return (const u8 *)a.kv + (u64)(row == NO_ROW ? 0u : row) * ROW_BYTES; }
 
 /* One warp: of the token whose first block comes. */
 NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const place &p, const walk &w) {

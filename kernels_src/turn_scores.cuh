@@ -11,11 +11,7 @@ typedef struct weights {
 
 /* Asks for s = Q KV^T of the block in `set`, boxes as they come. */
 NUM void ask_scores(const place &p, f32 (&s)[32], u32 set, u32 phase) {
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) {
-    s[i] = 0.0f;
-    ptx_hold(s[i]);
-  }
+  clear_scores(s);
 #pragma unroll
   for (u32 x = 0; x < BOXES; x++) {
     if (x % 2u == 0) {
@@ -30,30 +26,15 @@ NUM void ask_scores(const place &p, f32 (&s)[32], u32 set, u32 phase) {
   ptx_multiply_commit();
 }
 
-/* Scores of places that hold no token. */
-NUM void mask_void(const place &p, f32 (&s)[32], u32 set) {
-  const uint2 live = *(const uint2 *)(p.shared + AT_LIVE + set * 8u);
-  if (live.x == 0xffffffffu && live.y == 0xffffffffu) return;
-  const u32 word[2] = {live.x >> threadIdx.x % 4u * 2u, live.y >> threadIdx.x % 4u * 2u};
-#pragma unroll
-  for (u32 i = 0; i < 32; i++)
-    if ((word[i / 16u] >> (i / 4u % 4u * 8u + i % 2u) & 1u) == 0) s[i] = -INFINITE;
-}
-
 /* Scales the scores in place; m of the block from theirs and that of the block before. */
 NUM void raise_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&m)[2], u32 set) {
-  f32 top[2] = {-INFINITE, -INFINITE};
+  f32 top[2];
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
-  mask_void(p, s, set);
-#pragma unroll
-  for (u32 i = 0; i < 32; i++) top[i / 2u % 2u] = fmaxf(top[i / 2u % 2u], s[i]);
-#pragma unroll
-  for (u32 h = 0; h < 2; h++) {
-    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 1));
-    top[h] = fmaxf(top[h], __shfl_xor_sync(WARP_ALL, top[h], 2));
-    m[h] = num_raise(m[h], top[h]);
-  }
+  mask_void(s, *(const uint2 *)(p.shared + AT_LIVE + set * 8u));
+  find_tops(s, top);
+  m[0] = num_raise(m[0], top[0]);
+  m[1] = num_raise(m[1], top[1]);
 }
 
 /* P of the block in `set`; m: of the block before, becomes this one's. P and m go to the other warpgroup, P to where a warp that is late
@@ -64,11 +45,7 @@ NUM void make_weights(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 
   u8 *const to = p.shared + box_at(set, ROPE_BOX) + weights_at();
 #pragma unroll
   for (u32 j = 0; j < 4; j++) {
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-      const u32 e = j * 8u + i / 2u * 4u + i % 2u * 2u;
-      x.w[j][i] = ptx_pack_bf16(num_exp2_bf16(num_sub(s[e], m[i % 2u])), num_exp2_bf16(num_sub(s[e + 1u], m[i % 2u])));
-    }
+    make_four(s, m, x.w[j], j);
     *(uint4 *)(to + j * 512u) = make_uint4(x.w[j][0], x.w[j][1], x.w[j][2], x.w[j][3]);
   }
   if (threadIdx.x % 4u == 0) *(float2 *)(p.shared + AT_MAX + set * 256u + maxima_at()) = make_float2(m[0], m[1]);

@@ -302,11 +302,12 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     if (spec_of(c, k, "SPEC_KV_LORA_RANK") != rank || spec_of(c, k, "SPEC_ROPE_DIM") != rope)
       return FAIL(ERR_FORMAT, "check: kernel %u is built for other KV rows than the model's", index);
     uint64_t of_pass = spec_of(c, k, "SPEC_ROWS"), heads = c->h->model.heads;
-    const uint64_t pair = spec_of(c, k, "SPEC_PAIR"), turns = spec_of(c, k, "SPEC_TURNS");
-    const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && pair == 0 && turns == 0;
-    const bool by_turns = turns == 1 && pair == 0 && of_pass == 64 && rank == 512 && rope == 64 && spec_of(c, k, "SPEC_LISTS") == 1;
-    const bool paired = pair == 2 && turns == 0 && of_pass == 64;
-    if (!spec_of(c, k, "SPEC_MAPS") || k->threads != (by_turns ? 384 : 512) || !(narrow || paired || by_turns))
+    const uint64_t pair = spec_of(c, k, "SPEC_PAIR"), turns = spec_of(c, k, "SPEC_TURNS"), spread = spec_of(c, k, "SPEC_SPREAD");
+    const bool listed = of_pass == 64 && rank == 512 && rope == 64 && spec_of(c, k, "SPEC_LISTS") == 1;
+    const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && !pair && !turns && !spread;
+    const bool by_turns = listed && turns == 1 && !pair && !spread, paired = pair == 2 && of_pass == 64 && !turns && !spread;
+    const bool is_spread = listed && (spread == 8 || spread == 16 || spread == ATTN_SPREAD_MOST) && !pair && !turns;
+    if (!spec_of(c, k, "SPEC_MAPS") || k->threads != (by_turns ? 384 : 512) || !(narrow || paired || by_turns || is_spread))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
     shared = ATTN_SHARED_BYTES((uint32_t)of_pass);
   }
@@ -412,6 +413,10 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   const plan_kernel *kernel = &c->kernels[op->variant];
   if (x % max_u32(1, max_u32(spec_of(c, kernel, "SPEC_PAIR"), 2 * spec_of(c, kernel, "SPEC_TURNS"))))
     return FAIL(ERR_FORMAT, "check: op %s: its grid has a block without a partner at %u rows", text(c, op->name), rows);
+  uint64_t spread = spec_of(c, kernel, "SPEC_SPREAD");
+  if (spread && (x % spread || x > ATTN_SPREAD_BLOCKS))
+    return FAIL(ERR_FORMAT, "check: op %s: its grid is %llu blocks, expected whole groups of %llu that wait for each other, at most %u",
+                text(c, op->name), (unsigned long long)x, (unsigned long long)spread, ATTN_SPREAD_BLOCKS);
   return OK;
 }
 
@@ -434,13 +439,16 @@ static status check_gather(const checker *c, const plan_op *op, const void *args
   return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
 }
 
-/* A kernel of mla_attn reads rows of one format, of lists or of all tokens; one form takes only lists that are one chunk. */
+/* A kernel of mla_attn reads rows of one format, of lists or of all tokens; two forms take only lists that are one chunk. */
 static status check_cache(const checker *c, const plan_op *op, const void *args) {
   const mla_attn_args *a = args;
   const plan_kernel *k = &c->kernels[op->variant];
   if (op->kernel != OP_mla_attn) return OK;
   if (spec_of(c, k, "SPEC_TURNS") && !attn_takes_turns(a))
     return FAIL(ERR_FORMAT, "check: op %s: its kernel folds no chunks, and takes lists of 65 to 128 heads", text(c, op->name));
+  if (spec_of(c, k, "SPEC_SPREAD") && !attn_may_spread(a))
+    return FAIL(ERR_FORMAT, "check: op %s: its kernel takes lists of 65 to 128 heads that are one chunk, of at most %u tokens",
+                text(c, op->name), ATTN_SPREAD_PLACES);
   if (spec_of(c, k, "SPEC_KV_FORMAT") == a->kv_format && (spec_of(c, k, "SPEC_LISTS") != 0) == (a->list_max > 0)) return OK;
   return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format, or of other tokens", text(c, op->name));
 }

@@ -166,7 +166,7 @@ static void describe_attn_cut(writer *w, const attn_cut_args *a) {
 
 static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   uint64_t t = w->rows.tokens, row = (uint64_t)a->kv_lora_rank + a->rope_dim, latent = times(a->heads, a->kv_lora_rank);
-  uint64_t fold = attn_scratch_floats(attn_form_rows(a), a->kv_lora_rank), piece = sizeof(attn_piece) / 4;
+  uint64_t own = attn_block_floats(a), piece = sizeof(attn_piece) / 4;
   const bool is_widened = w->rows.is_prompt;
   fixed(w, FIELD(mla_attn, tiles), false, REGION_STEP, is_widened ? IO(prompt_tiles) : IO(tiles), t * sizeof(attn_tile));
   table(w, FIELD(mla_attn, q), false, TYPE_BF16, t, times(a->heads, row), times(a->heads, row));
@@ -180,7 +180,8 @@ static void describe_mla_attn(writer *w, const mla_attn_args *a) {
   describe_units(w, FIELD(mla_attn, partial_o), FIELD(mla_attn, partial_ml), true, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_attn, counts), false, TYPE_COUNTS, 1, COUNTS, COUNTS)->must_be_null = a->slots_max == 0;
   table(w, FIELD(mla_attn, pieces), false, TYPE_PIECES, plus(t, a->slots_max), piece, piece)->must_be_null = a->slots_max == 0;
-  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, fold, fold);
+  table(w, FIELD(mla_attn, scratch), true, TYPE_F32, w->rows.blocks, own, own);
+  fixed(w, FIELD(mla_attn, meetings), true, REGION_STATE, IO(meetings), ATTN_MEETINGS * UINT64_C(4))->must_be_null = !attn_may_spread(a);
 }
 
 static void describe_mla_fold(writer *w, const mla_fold_args *a) {

@@ -6,6 +6,7 @@
 #include "abi.h"
 #include "graph_attention.h"
 #include "graph_feed.h"
+#include "plan_spread.h"
 
 static void add_io(graph *g) {
   const plan_model *m = g->m;
@@ -32,6 +33,8 @@ static void add_io(graph *g) {
   g->kv = graph_add_fixed(g, REGION_KV, m->layers * graph_attention_kv_bytes(g), "kv");
   g->history = graph_add_fixed(g, REGION_KV, (uint64_t)l->kv_pages * PAGE_TOKENS * 4, "history");
   const uint64_t index_bytes = plan_index_bytes(&g->plan->quant, m->layers, l->kv_pages);
+  const bool meets = plan_may_spread(m, &g->plan->quant, l);
+  g->meetings = meets ? graph_add_fixed(g, REGION_STATE, ATTN_MEETINGS * UINT64_C(4), "meetings") : DRAFT_NONE;
   g->index = index_bytes ? graph_add_fixed(g, REGION_KV, index_bytes, "index") : DRAFT_NONE;
 }
 
@@ -94,7 +97,7 @@ void graph_build(draft *plan, const profile *known, const config_quant *products
   uint32_t logits = add_head(g, is_tied);
   const uint32_t io[] = {g->step,   g->token,       g->position, g->seq,    g->tiles,  g->logit_row, g->sample,
                          g->block_table, g->lists, g->sampled, g->result, g->digest, g->top, logits, g->cos_sin, g->q_scale, g->history,
-                         g->prompt_tiles, g->contexts, g->index};
+                         g->prompt_tiles, g->contexts, g->index, g->meetings};
   _Static_assert(sizeof io / sizeof io[0] == sizeof(plan_io) / 8, "one buffer per field, in its order");
   memcpy(plan->io_buffer, io, sizeof io);
   if (g->gemm_workspace_bytes) plan->gemm_workspace = graph_add_fixed(g, REGION_WORK, g->gemm_workspace_bytes, "gemm_workspace");

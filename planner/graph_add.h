@@ -29,6 +29,7 @@ typedef struct graph {
   uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
   uint32_t kv_scale;         /* of the layer at hand, or DRAFT_NONE */
   uint32_t index;            /* pages of all indexers, or DRAFT_NONE */
+  uint32_t meetings;         /* of blocks that share a token, or DRAFT_NONE */
   uint32_t chosen;           /* tokens that the layer attends to, or DRAFT_NONE: all */
   uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts attend in a form of their own */
   uint32_t table;            /* the embedding */

@@ -147,7 +147,8 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                             ARG(mla_attn_args, partial_ml, b.partial_ml, 0),
                             ARG(mla_attn_args, counts, b.counts, 0),
                             ARG(mla_attn_args, pieces, b.pieces, 0),
-                            ARG(mla_attn_args, scratch, b.scratch, 0)};
+                            ARG(mla_attn_args, scratch, b.scratch, 0),
+                            ARG(mla_attn_args, meetings, g->meetings, 0)};
   graph_add_op_rows(g, (op_call){.kernel = OP_mla_attn, .what = "mla_attn", .args = &a, .args_bytes = sizeof a, .refs = refs,
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
 }
@@ -203,32 +204,45 @@ static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
   add_attn_form(g, a, b, 1, g->l->max_batch_tokens);
 }
 
-/* lifted_from: rows from which the values have an op of their own. */
-static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
+/* Returns the rows from which the values have an op of their own. */
+static uint32_t add_cut_attention(graph *g, mla_attn_args a, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
-  const plan_limits *l = g->l;
-  matrix out = graph_add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
-  mla_attn_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim, .block_table_stride = l->pages_per_seq,
-                     .chunk_tokens = l->chunk_tokens, .group_chunks = l->group_chunks, .scale_log2 = m->softmax_scale_log2,
-                     .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
-  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
-                    g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
-  bool has_whole = l->split_rows_max < l->max_batch_tokens;
-  uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
-  uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
-  b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
-  const attn_buffers whole = b;
-  const mla_attn_args of_whole = a;
-  g->token_rows = read_rows(g);
-  if (has_whole) add_attn_form(g, a, b, l->split_rows_max + 1, l->max_batch_tokens);
   a.slots_max = g->slots;
   b.partial_o = graph_add_work(g, (uint64_t)g->slots * m->heads * m->kv_lora_rank * 4, "partial_o");
   b.partial_ml = graph_add_work(g, (uint64_t)g->slots * m->heads * 2 * 4, "partial_ml");
   b.counts = g->counts;
   b.pieces = g->pieces;
-  add_attn_form(g, a, b, 1, l->split_rows_max);
-  *lifted_from = add_fold(g, b, w_uv, value);
-  if (plan_has_widening(l)) add_widened(g, of_whole, whole);
+  add_attn_form(g, a, b, 1, g->l->split_rows_max);
+  return add_fold(g, b, w_uv, value);
+}
+
+static mla_attn_args attention_of(const graph *g) {
+  const plan_model *m = g->m;
+  return (mla_attn_args){.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .rope_dim = m->rope_dim,
+                         .block_table_stride = g->l->pages_per_seq, .chunk_tokens = g->l->chunk_tokens,
+                         .group_chunks = g->l->group_chunks, .scale_log2 = m->softmax_scale_log2,
+                         .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
+}
+
+/* Of whole contexts, then of those that are cut, where any may be. lifted_from: rows from which the values have an op of their own. */
+static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
+  const plan_model *m = g->m;
+  const plan_limits *l = g->l;
+  matrix out = graph_add_matrix(g, g->rows, m->heads * m->kv_lora_rank, 2, "attn_latent");
+  mla_attn_args a = attention_of(g);
+  attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
+                    g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
+  const uint32_t cut_rows = g->slots > 0 ? l->split_rows_max : 0;
+  const bool has_whole = cut_rows < l->max_batch_tokens;
+  uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
+  uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
+  if (attn_may_spread(&a)) floats = max_u32(floats, attn_block_floats(&a));
+  b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
+  g->token_rows = read_rows(g);
+  if (has_whole) add_attn_form(g, a, b, cut_rows + 1, l->max_batch_tokens);
+  if (cut_rows > 0) *lifted_from = add_cut_attention(g, a, b, w_uv, value);
+  else *lifted_from = 1;
+  if (plan_has_widening(l)) add_widened(g, a, b);
   g->token_rows = made_rows(g);
   return out;
 }
@@ -283,6 +297,8 @@ void graph_attention_add(graph *g) {
 /* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
 static uint32_t count_slots(const graph *g) {
   const plan_limits *l = g->l;
+  const mla_attn_args a = attention_of(g);
+  if (attn_takes_turns(&a)) return 0; /* nothing is cut */
   uint64_t chunks = div_up(longest_context(g), l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
   uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
   uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
@@ -305,6 +321,7 @@ void graph_attention_cut(graph *g) {
   a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant) * 64 / 4300;
   a.slot_ns = m->heads * m->kv_lora_rank * 8 / 3000;
   g->slots = a.slots_max;
+  if (g->slots == 0) return;
   g->counts = graph_add_work(g, sizeof(attn_counts), "attn_counts");
   g->pieces = graph_add_work(g, ((uint64_t)l->split_rows_max + g->slots) * sizeof(attn_piece), "attn_pieces");
   g->parts = graph_add_work(g, (uint64_t)l->split_rows_max * sizeof(attn_part), "attn_parts");

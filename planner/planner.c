@@ -12,6 +12,7 @@
 #include "guarantees.h"
 #include "model_config.h"
 #include "place.h"
+#include "plan_spread.h"
 #include "profile.h"
 
 #define EXPAND_TOKENS_DEFAULT_MAX 65536u
@@ -120,8 +121,10 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
   l->max_len = or_default(d->max_len, min_u32(4096, longest));
   l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
-  /* A chunk ends with a fold of all columns of all heads: many heads want fewer, few heads more chunks for one request to spread over. */
-  l->chunk_tokens = or_default(d->chunk_tokens, m->heads >= 64 ? 512 : 256);
+  /* A chunk ends with a fold of all columns of all heads: many heads want fewer, few heads more chunks for one request to spread over. Of
+   * lists that may be spread over blocks in another way, one. */
+  l->chunk_tokens = or_default(d->chunk_tokens, ATTN_SPREAD_PLACES);
+  if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
   l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
   l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* each token has a list of its own */
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);

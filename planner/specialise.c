@@ -280,11 +280,28 @@ static void set_attn(specialise_choice *choice, const mla_attn_args *a, uint32_t
   choice->shared_bytes = ATTN_SHARED_BYTES(rows);
 }
 
+/* Tokens up to which each is spread over 32, 16 or 8 blocks, all side by side. An H200 by 128 heads, lists of 2,048, fp8_ds_mla: one token
+ * 22 us by 32 blocks, 27 by 16, 36 by 8, 63 by a pair of blocks; 16 tokens by 8 blocks each 40, by pairs 64; 32 by 8, in two rounds, 79, by
+ * pairs 72. */
+#define ATTN_SPREAD_ROWS(sharers) (ATTN_SPREAD_BLOCKS / (sharers))
+
+static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t rows_max, specialise_choice *choices) {
+  uint32_t count = 0;
+  for (uint32_t sharers = ATTN_SPREAD_MOST; sharers >= 8; sharers /= 2) {
+    specialise_choice *choice = next_choice(choices, &count, next, ATTN_SPREAD_ROWS(sharers), rows_max);
+    if (!choice) continue;
+    set_attn(choice, a, 64, 512, "SPEC_SPREAD", sharers);
+    set_grid(choice, constant(ATTN_SPREAD_BLOCKS), constant(1), constant(1));
+  }
+  return count;
+}
+
 /* Few heads of steps that may be cut, which is decoding, and of gathered rows: mla_decode.cuh. Else 64 rows at a time by pairs of blocks:
- * mla_pair.cuh; of lists that are one chunk, more than find room side by side by turns: mla_turn.cuh. */
+ * mla_pair.cuh; of lists that are one chunk, more than find room side by side by turns: mla_turn.cuh; few of these by many blocks each:
+ * mla_spread.cuh. */
 static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t rows = attn_form_rows(a);
-  uint32_t count = 0, next = rows_min;
+  uint32_t next = rows_min, count = attn_may_spread(a) ? choose_spread(a, &next, rows_max, choices) : 0;
   plan_dim x = per_rows(rows == 64 ? 2 * (uint32_t)div_up(a->heads, 64) : 1, 1);
   x.cap = SPECIALISE_ATTN_CTAS;
   if (a->slots_max > 0) x = constant(SPECIALISE_ATTN_CTAS);

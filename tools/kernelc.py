@@ -21,13 +21,14 @@ SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
 HEADERS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh contexts.h decode_gather.cuh decode_layout.cuh
+abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh attn_scores.cuh contexts.h decode_gather.cuh decode_layout.cuh
 decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_plain.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh
-fp8_gemm_many.cuh fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh
-kv_codes.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh mla_turn.cuh moe_gemm_few.cuh
-moe_gemm_many.cuh moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh pair_scores.cuh
-pair_state.cuh ptx.cuh ptx_boxes.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh step.h tensor_map.h
-turn_codes.cuh turn_copy.cuh turn_layout.cuh turn_outputs.cuh turn_rows.cuh turn_scores.cuh
+fp8_gemm_many.cuh fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh kv_codes.cuh
+list_rows.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh mla_spread.cuh mla_turn.cuh
+moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh
+pair_scores.cuh pair_state.cuh ptx.cuh ptx_boxes.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh
+spread_keys.cuh spread_layout.cuh spread_outputs.cuh spread_scores.cuh spread_values.cuh step.h tensor_map.h turn_codes.cuh turn_copy.cuh
+turn_layout.cuh turn_outputs.cuh turn_rows.cuh turn_scores.cuh
 """.split()
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
@@ -108,9 +109,10 @@ def variants(stem):
         few = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": rows} for size in sizes for rows in (8, 16, 32)]
         gathered = [{**form, "KV_FORMAT": kind, "LISTS": lists} for form in pairs + few for kind in (0, 1, 2) for lists in (0, 1)
                     if (kind or lists) and (kind != 1 or form["KV_LORA_RANK"] == 512)]
-        turns = [{"THREADS": 384, "MAPS": 1, "KV_LORA_RANK": 512, "ROPE_DIM": 64, "ROWS": 64, "TURNS": 1, "KV_FORMAT": kind, "LISTS": 1}
-                 for kind in (0, 1, 2)]
-        return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + gathered + turns]
+        lists = [{"MAPS": 1, "KV_LORA_RANK": 512, "ROPE_DIM": 64, "ROWS": 64, "KV_FORMAT": kind, "LISTS": 1} for kind in (0, 1, 2)]
+        turns = [{"THREADS": 384, **form, "TURNS": 1} for form in lists]
+        spread = [{"THREADS": 512, **form, "SPREAD": sharers} for form in lists for sharers in (8, 16, 32)]
+        return [(spec, SHARED_BYTES_MAX if spec["ROWS"] >= 32 else 224256) for spec in pairs + few + gathered + turns + spread]
     if stem == "mla_prefill":
         return [({"THREADS": 384, "NOPE_DIM": nope, "ROPE_DIM": rope, "V_DIM": v, "STAGES": stages, "MAPS": 1},
                  2048 + 2 * 8192 * (nope // 64 + 1) + stages * (2 if v <= 128 else 1) * 8192 * (nope // 64 + 1 + v // 64))

@@ -22,6 +22,7 @@ LAYERS = [
     ("L0", "limits abi tensor_map"),
     ("L0", "fail num plan_format kernel_sources digest special_file spelling trig utf8 clock verbatim.h"),
     ("L0", "attn_cut contexts"),
+    ("L0", "plan_spread"),
     ("L1", "cuda_api dynlib"),
     ("L1", "gpu jit"),
     ("L1", "gemm_lt"),
@@ -51,7 +52,7 @@ LAYERS = [
     ("L6", "cli"),
     ("L6", "main"),
 ]
-RANK_OF_PLANNER = 4  # planner/ sees LAYERS[:4]
+RANK_OF_PLANNER = 5  # planner/ sees LAYERS[:5]
 CHECKER = ("engine/verbatim.c", "planner/check.h")  # whoever opens a plan has it checked
 # What verbatim.h hides: the command line, as any program, has the engine through that header alone.
 BEHIND_THE_HEADER = "arena cpu/ weights exec watch pages guarantee request schedule".split()
@@ -81,6 +82,9 @@ KERNEL_BANS = [
 UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
 TAKE = r"NUM u32 reduce_take\(u32 \*word\) \{ return atomicAdd\(word, 1u\); \}"
 TAKE_OWNERS = UNORDERED_FILE, "kernels_src/mla_prefill.cu"
+# Nor have arrivals an order, which blocks of one kernel count where they wait for each other.
+MEET_FILE, MEET = "kernels_src/ptx.cuh", r'asm volatile\("atom\.add\.acq_rel\.gpu\.global\.u32 %0, \[%1\], %2;"'
+MEET_OWNERS = MEET_FILE, "kernels_src/spread_layout.cuh"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 
@@ -277,6 +281,10 @@ def kernel_bans(tree):
             code = re.sub(TAKE, blank, code)
         if path not in TAKE_OWNERS:
             yield from find(r"\breduce_take\b", code, path, "reduce_take: shares of work are taken in mla_prefill.cu only")
+        if path == MEET_FILE:
+            code = re.sub(MEET, blank, code, count=1)
+        if path not in MEET_OWNERS:
+            yield from find(r"\bptx_meet\b", code, path, "ptx_meet: blocks wait for each other in mla_spread.cuh only")
         if path == START_FILE:
             code = re.sub(START, blank, code)
         for pattern, message in KERNEL_BANS:

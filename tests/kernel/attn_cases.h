@@ -74,34 +74,40 @@ static inline void attn_unit(attn_result *r, const attn_shape *s, const bf16 *q,
   }
 }
 
-/* Pairs of blocks, on two grids, and the form for few heads where it takes them: with few blocks, and with so many, if no more than
- * grid_max, that they share. Lists that are one chunk also by turns, on two grids. */
-#define ATTN_VARIANTS 5u
+/* The variant of so many blocks; form: null for few heads. */
+static inline kernel_variant attn_variant(const attn_shape *s, u32 tokens, const char *form, u32 value, u32 blocks) {
+  const u32 rows = form ? 64 : attn_pass_rows(s->heads);
+  kernel_variant v = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}, {"SPEC_ROWS", rows}},
+                      .spec_count = 4, .grid = {blocks, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(rows), .rows = tokens};
+  if (form) v.spec[v.spec_count++] = (jit_spec){form, value};
+  if (s->format == KV_BF16 && s->list_max == 0) return v;
+  v.spec[v.spec_count++] = (jit_spec){"SPEC_KV_FORMAT", s->format};
+  v.spec[v.spec_count++] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
+  return v;
+}
+
+/* Pairs of blocks, on two grids. The form for few heads where it takes them: with few blocks, and with so many, if no more than grid_max,
+ * that they share. Lists that are one chunk, of many heads: by turns, on two grids, and spread over 8, 16 and 32 blocks. */
+#define ATTN_VARIANTS 7u
 static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32 grid_max, kernel_variant variants[ATTN_VARIANTS]) {
-  const bool turns = s->list_max > 0 && s->list_max <= s->chunk_tokens && s->heads > 64;
-  kernel_variant one = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}}, .spec_count = 4,
-                        .grid = {1, 1, 1}, .threads = 512, .shared_bytes = ATTN_SHARED_BYTES(64), .rows = tokens};
-  kernel_variant pair = one, turn;
-  one.spec[3] = (jit_spec){"SPEC_ROWS", attn_pass_rows(s->heads)};
-  one.shared_bytes = ATTN_SHARED_BYTES(attn_pass_rows(s->heads));
-  pair.spec[3] = (jit_spec){"SPEC_ROWS", 64};
-  turn = pair;
-  turn.threads = 384;
-  turn.spec[turn.spec_count++] = (jit_spec){"SPEC_TURNS", 1};
-  pair.spec[pair.spec_count++] = (jit_spec){"SPEC_PAIR", 2};
-  for (u32 i = 0; i < ATTN_VARIANTS; i++) {
-    kernel_variant *v = &variants[i];
-    *v = i < 2 ? pair : turns ? turn : one;
-    if (s->format == KV_BF16 && s->list_max == 0) continue;
-    v->spec[v->spec_count++] = (jit_spec){"SPEC_KV_FORMAT", s->format};
-    v->spec[v->spec_count++] = (jit_spec){"SPEC_LISTS", s->list_max > 0};
+  const mla_attn_args args = {.heads = s->heads, .kv_lora_rank = s->rank, .rope_dim = s->rope, .chunk_tokens = s->chunk_tokens,
+                              .list_max = s->list_max};
+  u32 count = 0;
+  for (u32 blocks = 2; blocks <= 4; blocks += 2) variants[count++] = attn_variant(s, tokens, "SPEC_PAIR", 2, blocks);
+  if (s->heads <= 32) {
+    variants[count++] = attn_variant(s, tokens, NULL, 0, 1);
+    variants[count++] = attn_variant(s, tokens, NULL, 0, 3);
+    if (4 * pieces <= grid_max) variants[count++] = attn_variant(s, tokens, NULL, 0, 4 * pieces);
   }
-  variants[0].grid[0] = 2;
-  variants[1].grid[0] = 4;
-  variants[2].grid[0] = turns ? 2 : 1;
-  variants[3].grid[0] = turns ? 4 : 3;
-  variants[4].grid[0] = 4 * pieces;
-  return turns ? 4 : s->heads > 32 ? 2 : 4 * pieces > grid_max ? 4 : 5;
+  if (!attn_takes_turns(&args)) return count;
+  for (u32 blocks = 2; blocks <= 4; blocks += 2, count++) {
+    variants[count] = attn_variant(s, tokens, "SPEC_TURNS", 1, blocks);
+    variants[count].threads = 384;
+  }
+  variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 8, 8); /* one token after the other */
+  variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 16, 32);
+  variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 32, 32);
+  return count;
 }
 
 #endif

@@ -152,6 +152,8 @@ static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers
   *kv_scale = LAYER_SCALE;
   make_outputs(test, s, b, padding * s->heads);
   args->scratch = kernel_test_scratch(test, (size_t)GRID_MAX * 2 * 64 * (s->rank + 2) * 4);
+  args->meetings = kernel_test_scratch(test, ATTN_MEETINGS * 4);
+  memset(args->meetings, 0, ATTN_MEETINGS * 4);
   args->tiles = b->tiles;
   args->q = b->q;
   args->kv = b->kv;
@@ -331,6 +333,8 @@ static void attn_cases(kernel_test *test) {
       {128, 512, 64, 256, 1, 0, 4, {{1, 0, 650}, {1, 1, 601}, {1, 0, 63}, {1, 1, 130}}, KV_BF16, 256}, /* lists of one chunk */
       {96, 512, 64, 512, 1, 0, 3, {{1, 0, 320}, {1, 1, 701}, {1, 1, 0}}, KV_FP8_DS_MLA, 330},
       {80, 512, 64, 512, 4, 0, 3, {{1, 0, 700}, {1, 1, 303}, {1, 0, 64}}, KV_FP8, 448},
+      {72, 512, 64, 2048, 1, 0, 2, {{1, 0, 703}, {1, 1, 640}}, KV_BF16, 2048},
+      {128, 512, 64, 768, 1, 0, 2, {{1, 1, 700}, {1, 0, 690}}, KV_FP8_DS_MLA, 650},
       {32, 512, 32, 64, 4, 2, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 63}}, KV_FP8, 256},
       {24, 512, 64, 64, 2, 1, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 191}}, KV_BF16, 192},
   };

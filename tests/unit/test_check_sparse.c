@@ -94,15 +94,27 @@ static void widened_rows_of_a_bf16_cache(editable *e) {
   emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
 }
 
-/* Of a plan whose lists are one chunk. */
-static void lists_of_two_chunks_take_turns(editable *e) {
-  for (uint32_t i = 0; i < e->h->ops.count; i++) {
+/* Of a plan whose lists are one chunk: in the order of their rows ops that spread tokens over 32, 16 and 8 blocks, by pairs, by turns. */
+static void lists_of_two_chunks_are_spread(editable *e) {
+  for (uint32_t i = 0; i < e->h->ops.count; i++)
     if (e->ops[i].kernel == OP_mla_attn) ((mla_attn_args *)args_of(e, &e->ops[i]))->chunk_tokens = 1024;
-    if (e->ops[i].kernel == OP_attn_cut) ((attn_cut_args *)args_of(e, &e->ops[i]))->chunk_tokens = 1024;
-  }
   e->h->limits.chunk_tokens = 1024;
   emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
 }
+static void lists_of_two_chunks_take_turns(editable *e) {
+  find_op(e, "layer 0 mla_attn")->variant = find_nth(e, "layer 0 mla_attn", 4)->variant;
+  lists_of_two_chunks_are_spread(e);
+}
+static void half_a_group_of_blocks(editable *e) { find_op(e, "layer 0 mla_attn")->grid[0].constant = 112; }
+static void more_blocks_than_run_at_once(editable *e) { find_nth(e, "layer 0 mla_attn", 2)->grid[0].constant = 136; }
+static void four_blocks_share_a_token(editable *e) { find_spec(e, find_op(e, "layer 0 mla_attn"), "SPEC_SPREAD")->value = 4; }
+static void blocks_meet_in_the_work_region(editable *e) {
+  find_fixup(e, find_op(e, "layer 0 mla_attn"), offsetof(mla_attn_args, meetings))->region = REGION_WORK;
+}
+static void blocks_meet_at_the_sampled_tokens(editable *e) {
+  find_fixup(e, find_op(e, "layer 0 mla_attn"), offsetof(mla_attn_args, meetings))->offset = e->h->io.sampled;
+}
+static void meetings_lie_elsewhere(editable *e) { e->h->io.meetings = e->h->io.sampled; }
 
 #define FAULT(name, words) {#name, name, words}
 struct fault {
@@ -132,7 +144,11 @@ static const struct fault WIDENED_FAULTS[] = {
     FAULT(the_others_have_the_prompts_counts, "the step's counts"), FAULT(the_table_is_the_steps, "wrong region"),
     FAULT(values_of_one_row_alone, "before anything is written"), FAULT(widened_rows_of_a_bf16_cache, NULL)};
 
-static const struct fault TURNS_FAULTS[] = {FAULT(lists_of_two_chunks_take_turns, "folds no chunks")};
+static const struct fault ONE_CHUNK_FAULTS[] = {
+    FAULT(lists_of_two_chunks_take_turns, "folds no chunks"), FAULT(lists_of_two_chunks_are_spread, "that are one chunk"),
+    FAULT(half_a_group_of_blocks, "whole groups of 32"), FAULT(more_blocks_than_run_at_once, "at most 128"),
+    FAULT(four_blocks_share_a_token, "takes 64 rows by 512 threads"), FAULT(blocks_meet_in_the_work_region, NULL),
+    FAULT(blocks_meet_at_the_sampled_tokens, NULL), FAULT(meetings_lie_elsewhere, NULL)};
 
 static void check_faults(const char *config, const char *deploy, const struct fault *faults, size_t count) {
   uint32_t missed = 0;
@@ -161,9 +177,9 @@ static void every_fault_of_widening_is_caught(void **state) {
   check_faults(SMALL, DEPLOY "expand_tokens: 640\n", WIDENED_FAULTS, ARRAY_LEN(WIDENED_FAULTS));
 }
 
-static void lists_of_chunks_take_no_turns(void **state) {
+static void every_fault_of_lists_that_are_one_chunk_is_caught(void **state) {
   (void)state;
-  check_faults("tests/data/configs/deepseek-v3.2.json", "chunk-tokens: 2048\n", TURNS_FAULTS, ARRAY_LEN(TURNS_FAULTS));
+  check_faults("tests/data/configs/deepseek-v3.2.json", "", ONE_CHUNK_FAULTS, ARRAY_LEN(ONE_CHUNK_FAULTS));
 }
 
 /* Of what many heads have by themselves, few when it is asked for; room for one context of full length at least. */
@@ -242,7 +258,7 @@ static void layers_that_share_have_no_ops(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_fault_is_caught), cmocka_unit_test(every_fault_of_widening_is_caught),
-                                     cmocka_unit_test(lists_of_chunks_take_no_turns),
+                                     cmocka_unit_test(every_fault_of_lists_that_are_one_chunk_is_caught),
                                      cmocka_unit_test(many_heads_read_widened_rows), cmocka_unit_test(the_cheaper_way_is_taken),
                                      cmocka_unit_test(long_scores_are_cut),
                                      cmocka_unit_test(layers_that_share_have_no_ops)};

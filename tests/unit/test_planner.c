@@ -240,7 +240,7 @@ static bool has_note(fixture_bytes file, const char *words) {
 
 /* A plan of the config at `path` with one text in it replaced by another as long. */
 static fixture_bytes edited_plan(const char *path, const char *from, const char *to, const char *deploy) {
-  fixture_bytes config = fixture_read(path), plan = {0};
+  fixture_bytes config = fixture_read(path), made = {0};
   config.bytes[config.count - 1] = 0;
   char *place = strstr(config.bytes, from);
   assert_non_null(place);
@@ -249,10 +249,10 @@ static fixture_bytes edited_plan(const char *path, const char *from, const char 
   const planner_input input = {.config = {config.bytes, config.count - 1}, .deploy = {deploy, strlen(deploy)}};
   void *bytes = NULL;
   fail_clear();
-  if (planner_make(&input, &bytes, &plan.count) != OK) fail_msg("%s", fail_text());
-  plan.bytes = bytes;
+  if (planner_make(&input, &bytes, &made.count) != OK) fail_msg("%s", fail_text());
+  made.bytes = bytes;
   free(config.bytes);
-  return plan;
+  return made;
 }
 
 static void a_tied_head_reads_the_embedding(void **state) {
@@ -319,69 +319,6 @@ static void prediction_layers_are_left_out_and_noted(void **state) {
   assert_false(has_tensor(file, "model.layers.47.input_layernorm.weight"));
   assert_true(has_note(file, "prediction layers behind the last layer"));
   free(file.bytes);
-}
-
-/* The cut attention has room for every chunk while that is little, then for all groups and some of the workers' chunks, within a bound. */
-static void long_contexts_have_room_for_groups(void **state) {
-  (void)state;
-  static const struct {
-    const char *path, *deploy;
-    uint32_t slots, rows;
-  } CASES[] = {{TINY, "max-model-len: 1024", 64 * 4, 8},
-               {"tests/data/configs/deepseek-v2-lite.json", "max-model-len: 16384", 64 * 8 + 132 * 8, 16},
-               {"tests/data/configs/deepseek-v3.json", "{max-model-len: 163840, kv_pages: 4096}", (256u << 20) / (128 * 514 * 4), 0}};
-  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
-    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
-    const plan_op *ops = table(file, header(file)->ops);
-    const plan_kernel *kernels = table(file, header(file)->kernels);
-    uint32_t seen = 0;
-    for (uint32_t o = 0; o < header(file)->ops.count; o++) {
-      mla_attn_args a;
-      if (ops[o].kernel != OP_mla_attn) continue;
-      memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
-      bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
-      assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
-      assert_int_equal(kernels[ops[o].variant].spec_count, is_split && CASES[i].rows ? 5 : 6); /* few heads, or pairs of blocks */
-      seen++;
-    }
-    assert_int_equal(seen, 2 * header(file)->model.layers);
-    free(file.bytes);
-  }
-}
-
-static bool has_spec(fixture_bytes file, const plan_kernel *kernel, const char *name) {
-  const plan_spec *specs = table(file, header(file)->specs);
-  for (uint32_t i = 0; i < kernel->spec_count; i++)
-    if (strcmp(text(file, specs[kernel->first_spec + i].name), name) == 0) return true;
-  return false;
-}
-
-/* Where a list of 2,048 is one chunk, steps of more rows than pairs of blocks take at once have the form without folds; made tokens and
- * prompts, which are widened first. */
-static void lists_of_one_chunk_take_turns(void **state) {
-  (void)state;
-  static const struct {
-    const char *path, *deploy;
-    bool turns;
-  } CASES[] = {{"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 2048}", true},
-               {"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 1024}", false},
-               {"tests/data/configs/glm-5.json", "{chunk-tokens: 2048}", false}};
-  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
-    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
-    const plan_op *ops = table(file, header(file)->ops);
-    const plan_kernel *kernels = table(file, header(file)->kernels);
-    uint32_t seen = 0;
-    for (uint32_t o = 0; o < header(file)->ops.count; o++) {
-      if (ops[o].kernel != OP_mla_attn) continue;
-      const bool turns = has_spec(file, &kernels[ops[o].variant], "SPEC_TURNS");
-      assert_int_equal(turns, CASES[i].turns && ops[o].rows_min > 33);
-      assert_false(CASES[i].turns && ops[o].rows_min <= 33 && ops[o].rows_max > 33);
-      assert_int_equal(has_spec(file, &kernels[ops[o].variant], "SPEC_PAIR"), !turns);
-      seen += turns;
-    }
-    assert_int_equal(seen > 0, CASES[i].turns);
-    free(file.bytes);
-  }
 }
 
 static const plan_guarantee *guarantee_of(fixture_bytes file, const char *axis) {
@@ -776,7 +713,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(longrope_is_a_choice_of_the_plan),
       cmocka_unit_test(a_query_scale_has_a_table),
       cmocka_unit_test(prediction_layers_are_left_out_and_noted),
-      cmocka_unit_test(long_contexts_have_room_for_groups), cmocka_unit_test(lists_of_one_chunk_take_turns),
       cmocka_unit_test(fast_prefill_is_another_parity),
       cmocka_unit_test(formats_follow_from_model_and_deployment),
       cmocka_unit_test(formats_that_do_not_fit_are_refused),

@@ -1,0 +1,118 @@
+/* spread_outputs.cuh - the second half of mla_spread.cuh: O += P V of this block's columns and l += P 1, block of places by block, in the
+ * order of the list, by the warpgroups that weighed before; and the result. Read next: spread_values.cuh. */
+#ifndef VERBATIM_SPREAD_OUTPUTS_CUH
+#define VERBATIM_SPREAD_OUTPUTS_CUH
+#include "spread_scores.cuh"
+
+/* Element 4 * j + 2 * h + e of O: head h of the thread's two, column 8 * j + e; l in elements 0 and 2. */
+typedef struct output {
+  f32 m[2], l[4], o[OUTPUTS];
+} output;
+
+/* P of a block of places, of the stage in `slot` block x: as make_four makes them. */
+typedef struct weights {
+  u32 w[4][4];
+} weights;
+
+NUM void take_weights(const place &p, weights &w, u32 slot, u32 x, u32 group) {
+  const u32 at = AT_STAGES + slot * STAGE_BYTES + 2u * BOX_BYTES + x * STAGE_P + (APART ? 0u : group * P_BYTES) + weights_at();
+#pragma unroll
+  for (u32 i = 0; i < 4; i++) {
+    const uint4 some = *(const uint4 *)(p.shared + at + i * 512u);
+    w.w[i][0] = some.x;
+    w.w[i][1] = some.y;
+    w.w[i][2] = some.z;
+    w.w[i][3] = some.w;
+  }
+}
+
+/* Asks for the sums of a block of places, O or l of them or both; what they are so far follows m. heads: which 64. */
+template <bool O, bool L> NUM void ask_outputs(const place &p, output &out, const weights &w, u32 slot, u32 x, u32 block, u32 heads) {
+  const u64 ones = ptx_operand(PTX_PLAIN, BASE + AT_ONES);
+  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + AT_STAGES + x * BOX_BYTES) + (u64)(slot * STAGE_BYTES >> 4);
+  f32 m[2] = {out.m[0], out.m[1]};
+  raise_maxima(p, m, block, heads);
+  if (__ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1])) {
+    const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
+#pragma unroll
+    for (u32 i = 0; i < 4 && L; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
+#pragma unroll
+    for (u32 i = 0; i < OUTPUTS && O; i++) out.o[i] = num_mul(out.o[i], factor[i / 2u % 2u]);
+  }
+  out.m[0] = m[0];
+  out.m[1] = m[1];
+#pragma unroll
+  for (u32 i = 0; i < OUTPUTS && O; i++) ptx_hold(out.o[i]);
+#pragma unroll
+  for (u32 i = 0; i < 4 && L; i++) ptx_hold(out.l[i]);
+  ptx_multiply_fence();
+#pragma unroll
+  for (u32 i = 0; i < 4 && O; i++) ptx_multiply_across(out.o, w.w[i], v + i * 128u);
+#pragma unroll
+  for (u32 i = 0; i < 4 && L; i++) ptx_multiply(out.l, w.w[i], ones);
+  ptx_multiply_commit();
+}
+
+/* All blocks of places; use counts stages. */
+template <bool O, bool L> NUM void add_blocks(const place &p, output &out, const token &t, u32 &use, u32 group, u32 heads) {
+#pragma unroll 1
+  for (u32 block = 0; block < t.blocks; block += 2u, use++) {
+    const u32 slot = use % STAGES;
+    weights w, next;
+    wait_for(V_COME + slot, use / STAGES);
+    take_weights(p, w, slot, 0, group);
+    ptx_fence_async();
+    ask_outputs<O, L>(p, out, w, slot, 0, block, heads);
+    take_weights(p, next, slot, 1u, group);
+    PTX_MULTIPLY_WAIT(0);
+    if (block + 1u < t.blocks) {
+      ask_outputs<O, L>(p, out, next, slot, 1u, block + 1u, heads);
+      PTX_MULTIPLY_WAIT(0);
+    }
+    give(V_FREE + slot);
+  }
+}
+
+/* bf16(O * (1 / l) + 0). */
+NUM void write_out(const mla_attn_args &a, const place &p, const token &t, const output &out, u32 heads) {
+  const u32 column = p.rank % SLICES * SLICE + threadIdx.x % 4u * 2u;
+#pragma unroll
+  for (u32 h = 0; h < 2; h++) {
+    const u32 head = heads * 64u + head_of(h);
+    const f32 share = num_div(1.0f, out.l[2u * h]);
+    u32 *to = (u32 *)(a.out + ((u64)t.row * a.heads + head) * SPEC_KV_LORA_RANK + column);
+    if (head >= a.heads) continue;
+#pragma unroll
+    for (u32 j = 0; j < SLICE / 8u; j++) {
+      const f32 *o = out.o + 4u * j + 2u * h;
+      to[4u * j] = ptx_pack_bf16(num_add(num_mul(o[0], share), 0.0f), num_add(num_mul(o[1], share), 0.0f));
+    }
+  }
+}
+
+NUM void attend(const mla_attn_args &a, const place &p, const token &t, u32 group, u32 &use) {
+  const u32 heads = APART ? p.rank / SLICES : group;
+  output out;
+  out.m[0] = out.m[1] = NO_MAX;
+#pragma unroll
+  for (u32 i = 0; i < OUTPUTS; i++) out.o[i] = 0.0f;
+#pragma unroll
+  for (u32 i = 0; i < 4; i++) out.l[i] = 0.0f;
+  if (!APART) add_blocks<true, true>(p, out, t, use, group, heads);
+  else if (group == 0) add_blocks<true, false>(p, out, t, use, group, heads);
+  else add_blocks<false, true>(p, out, t, use, group, heads);
+  if (APART) {
+    f32 *sums = (f32 *)(p.shared + AT_SUMS);
+    if (group == 1u && threadIdx.x % 4u == 0) {
+      sums[head_of(0)] = out.l[0];
+      sums[head_of(1)] = out.l[2];
+    }
+    ptx_warps_sync(1, 256);
+    out.l[0] = sums[head_of(0)];
+    out.l[2] = sums[head_of(1)];
+  }
+  give(Q_FREE);
+  if (!APART || group == 0) write_out(a, p, t, out, heads);
+}
+
+#endif
