@@ -140,8 +140,7 @@ EMULATOR = "tests/emulator/emulator.cpp"
 EMULATED_KERNEL = "tests/emulator/kernel.cpp"
 EMULATED = {stem: [{"THREADS": threads}] for stem, threads in {
     "act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "kv_widen": 128, "mla_fold": 256,
-    "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024,
-    "sample": 512}.items()}
+    "moe_sort": 1024, "qkv_rope": 256, "row_digest": 1024, "sample": 512}.items()}
 EMULATED["rmsnorm"] = [{"THREADS": threads, "HELD": held} for threads, held in ((512, 1), (512, 2), (512, 4), (256, 8), (256, 4))]
 EMULATED["qkv_rope"] += [{"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": blocks, "STAGES": stages}
                          for n, blocks, stages in ((64, 2, 2), (24, 1, 3))]
@@ -237,13 +236,16 @@ FLAWS = [
      "rows of the next expert are stored"),
     ("mla_attn", 37, "turn_scores.cuh", "s/ptx_warps_sync(1u + set, 128);//", "weights lie where a late warp still multiplies"),
     ("mla_attn", 38, "turn_outputs.cuh", "s/G . 2u);/2u - G * 2u);/", "boxes of the other warpgroup are given back"),
+    ("mla_attn", 37, "turn_outputs.cuh", "s/wait_for(p, M_COME, k);//", "m of the other warpgroup is taken before it is there"),
     ("mla_attn", 39, "turn_codes.cuh", "s/(u8)(live >> 8)/(u8)live/", "void places of half a block are taken for those of the other"),
     ("mla_attn", 46, "spread_scores.cuh", "s/  meet(a, 0);/  ptx_warps_sync(1, 256);/", "tops are taken before all blocks gave theirs"),
     ("mla_attn", 47, "spread_scores.cuh", "s/  meet(a, 1u);/  ptx_warps_sync(1, 256);/", "weights are taken before all blocks made them"),
     ("mla_attn", 44, "spread_scores.cuh", "s/raise_maxima(p, m, first + i, group);//", "weights follow the maximum of the block before"),
     ("mla_attn", 43, "spread_values.cuh", "s/wait_for(S_DONE, n);//", "values lie where queries are still multiplied"),
     ("mla_attn", 41, "spread_values.cuh", "s/ + slice . 128u . 4u//", "columns take the scale of others"),
-    ("mla_attn", 45, "spread_outputs.cuh", "s/if (block + 1u < t.blocks)/if (true)/", "what lies behind the list is weighed"),
+    ("mla_attn", 45, "spread_outputs.cuh", "s/two = block + 1u < t.blocks;/two = true;/", "what lies behind the list is weighed"),
+    ("mla_attn", 43, "spread_outputs.cuh", "s/rises >> block . 3u/rises \\& 0u/", "what was summed up does not follow m"),
+    ("mla_attn", 46, "spread_outputs.cuh", "s/ | words.1. | words.2. | words.3.//", "m of the heads of one warp alone is followed"),
     ("mla_attn", 48, "mla_spread.cuh", "s/if (n) wait_for(Q_FREE, n - 1u);//", "queries lie where the token before is still multiplied"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
@@ -445,8 +447,7 @@ TEST_WRAPS = {
     "test_diff": ["cpu_" + stem for stem in sorted(EMULATED) if stem not in (
         "act_quant", "attn_cut", "fp8_gemm", "fp8_moe_gemm", "index_qk", "index_score", "index_topk", "kv_widen",
         "mla_expand", "mla_prefill")],
-    "test_fault": ["verbatim_open", "verbatim_poll"],
-    "test_library": ["gemm_lt_open", "gemm_lt_run"],
+    "test_fault": ["verbatim_open", "verbatim_poll"], "test_library": ["gemm_lt_open", "gemm_lt_run"],
     "test_prefill": ["cpu_mla_prefill", "cpu_mla_expand", "verbatim_open"],
     "test_requests": ["cpu_adjust", "verbatim_open"],
     "test_serve_queue": ["verbatim_" + name for name in "submit cancel poll count error".split()],

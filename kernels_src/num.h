@@ -81,10 +81,8 @@ NUM f32 num_exp2_parts(f32 t, f32 f) {
 
 /* 2^x for -126 <= x <= 8. 0 below -126. */
 NUM f32 num_exp2_bf16(f32 x) {
-  f32 y = x < -126.0f ? -126.0f : x; /* NaN stays */
-  f32 t = num_add(y, NUM_ROUND);
-  f32 r = num_exp2_parts(t, num_sub(y, num_sub(t, NUM_ROUND)));
-  return x < -126.0f ? 0.0f : r;
+  f32 t = num_add(x, NUM_ROUND), r = num_exp2_parts(t, num_sub(x, num_sub(t, NUM_ROUND))); /* anything below -126 */
+  return x < -126.0f ? 0.0f : r; /* NaN stays */
 }
 
 /* 2^(s * scale - m) for scores s of a row whose largest, times scale, is at most m + 8, an integer. Scores below `low` weigh what it
@@ -111,7 +109,8 @@ NUM f32 num_ceil(f32 x) {
 
 /* The exponent m that weights 2^(t - m) are taken behind, where the largest t that comes is top. It stays until weights would pass 2^8:
  * few blocks move it, and only these have to multiply what was summed up before. */
-NUM f32 num_raise(f32 m, f32 top) { return num_ceil(top > num_add(m, 8.0f) ? top : m); } /* m is an integer, or far below all */
+#define NUM_RAISE_ABOVE 8.0f
+NUM f32 num_raise(f32 m, f32 top) { return num_ceil(top > num_add(m, NUM_RAISE_ABOVE) ? top : m); } /* m is an integer, or far below all */
 
 /* e^y / 2^n: t is n + NUM_ROUND, n the integer next to y / ln 2. */
 NUM f32 num_exp_part(f32 y, f32 t) {

@@ -36,7 +36,8 @@ static_assert(SPEC_SPREAD == 8 || SPEC_SPREAD == 16 || SPEC_SPREAD == 32, "");
 #define AT_LIVE (AT_ROWS + 4u * ATTN_SPREAD_PLACES) /* bit j: place j holds a token */
 #define AT_ONES (AT_LIVE + ATTN_SPREAD_PLACES / 8u)
 #define AT_SUMS (AT_ONES + 256u) /* [64] l */
-#define AT_BARRIERS (AT_SUMS + 256u)
+#define AT_RISES (AT_SUMS + 256u) /* [2][4] of a warp, as find_rises makes them */
+#define AT_BARRIERS (AT_RISES + 32u)
 static_assert(STAGES * STAGE_BYTES <= AT_K, "");
 
 /* Barriers: groups of boxes of KV rows and stages that have come, and that are free again. */

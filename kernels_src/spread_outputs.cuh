@@ -26,48 +26,88 @@ NUM void take_weights(const place &p, weights &w, u32 slot, u32 x, u32 group) {
   }
 }
 
-/* Asks for the sums of a block of places, O or l of them or both; what they are so far follows m. heads: which 64. */
-template <bool O, bool L> NUM void ask_outputs(const place &p, output &out, const weights &w, u32 slot, u32 x, u32 block, u32 heads) {
-  const u64 ones = ptx_operand(PTX_PLAIN, BASE + AT_ONES);
-  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + AT_STAGES + x * BOX_BYTES) + (u64)(slot * STAGE_BYTES >> 4);
+/* Bit b: block b of places may raise m of one of the warpgroup's heads, and what was summed up before it is multiplied by a power of two.
+ * No other one does: m never falls below `first`, that of the first block, before which nothing was. */
+NUM u32 find_rises(const place &p, const token &t, const f32 (&first)[2], u32 group, u32 heads) {
+  u32 *const words = (u32 *)(p.shared + AT_RISES) + group * 4u, rises = 0;
+  const f32 most[2] = {num_add(first[0], NUM_RAISE_ABOVE), num_add(first[1], NUM_RAISE_ABOVE)};
+#pragma unroll 4
+  for (u32 block = 1; block < t.blocks; block++) {
+    const float2 top = *(const float2 *)(p.shared + AT_TOPS + tops_at(block, heads));
+    rises |= (u32)(top.x > most[0] || top.y > most[1]) << block;
+  }
+#pragma unroll
+  for (u32 by = 16; by > 0; by /= 2u) rises |= __shfl_xor_sync(WARP_ALL, rises, (int)by);
+  if (threadIdx.x % 32u == 0) words[threadIdx.x % 128u / 32u] = rises;
+  ptx_warps_sync(3u + group, 128);
+  return ptx_uniform(words[0] | words[1] | words[2] | words[3]);
+}
+
+/* What was summed up follows m to that of a block of places: O or l or both. */
+template <bool O, bool L> NUM void follow(const place &p, output &out, u32 block, u32 heads) {
   f32 m[2] = {out.m[0], out.m[1]};
   raise_maxima(p, m, block, heads);
-  if (__ballot_sync(WARP_ALL, m[0] != out.m[0] || m[1] != out.m[1])) {
-    const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
+  const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
 #pragma unroll
-    for (u32 i = 0; i < 4 && L; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
+  for (u32 i = 0; i < 4 && L; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
 #pragma unroll
-    for (u32 i = 0; i < OUTPUTS && O; i++) out.o[i] = num_mul(out.o[i], factor[i / 2u % 2u]);
-  }
+  for (u32 i = 0; i < OUTPUTS && O; i++) out.o[i] = num_mul(out.o[i], factor[i / 2u % 2u]);
   out.m[0] = m[0];
   out.m[1] = m[1];
+}
+
+/* Before the first product, and behind the last one, which are waited for. */
+template <bool O, bool L> NUM void begin_sums(output &out) {
 #pragma unroll
   for (u32 i = 0; i < OUTPUTS && O; i++) ptx_hold(out.o[i]);
 #pragma unroll
   for (u32 i = 0; i < 4 && L; i++) ptx_hold(out.l[i]);
   ptx_multiply_fence();
+}
+NUM void end_sums() {
+  ptx_multiply_commit();
+  PTX_MULTIPLY_WAIT(0);
+}
+
+/* Adds a block of places, of the stage in `slot` block x. */
+template <bool O, bool L> NUM void add_block(output &out, const weights &w, u32 slot, u32 x) {
+  const u64 ones = ptx_operand(PTX_PLAIN, BASE + AT_ONES);
+  const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + AT_STAGES + x * BOX_BYTES) + (u64)(slot * STAGE_BYTES >> 4);
 #pragma unroll
   for (u32 i = 0; i < 4 && O; i++) ptx_multiply_across(out.o, w.w[i], v + i * 128u);
 #pragma unroll
   for (u32 i = 0; i < 4 && L; i++) ptx_multiply(out.l, w.w[i], ones);
-  ptx_multiply_commit();
 }
 
-/* All blocks of places; use counts stages. */
+/* All blocks of places; use counts stages. Those of a stage are added in one go where m stays, as it does in most. */
 template <bool O, bool L> NUM void add_blocks(const place &p, output &out, const token &t, u32 &use, u32 group, u32 heads) {
+  raise_maxima(p, out.m, 0, heads);
+  const u32 rises = find_rises(p, t, out.m, group, heads);
 #pragma unroll 1
   for (u32 block = 0; block < t.blocks; block += 2u, use++) {
     const u32 slot = use % STAGES;
+    const bool two = block + 1u < t.blocks;
     weights w, next;
     wait_for(V_COME + slot, use / STAGES);
     take_weights(p, w, slot, 0, group);
+    take_weights(p, next, slot, 1u, group); /* void where the list has no second block here */
     ptx_fence_async();
-    ask_outputs<O, L>(p, out, w, slot, 0, block, heads);
-    take_weights(p, next, slot, 1u, group);
-    PTX_MULTIPLY_WAIT(0);
-    if (block + 1u < t.blocks) {
-      ask_outputs<O, L>(p, out, next, slot, 1u, block + 1u, heads);
-      PTX_MULTIPLY_WAIT(0);
+    if (two && (rises >> block & 3u) == 0) {
+      begin_sums<O, L>(out);
+      add_block<O, L>(out, w, slot, 0);
+      add_block<O, L>(out, next, slot, 1u);
+      end_sums();
+    } else {
+      if (block) follow<O, L>(p, out, block, heads);
+      begin_sums<O, L>(out);
+      add_block<O, L>(out, w, slot, 0);
+      end_sums();
+      if (two) {
+        follow<O, L>(p, out, block + 1u, heads);
+        begin_sums<O, L>(out);
+        add_block<O, L>(out, next, slot, 1u);
+        end_sums();
+      }
     }
     give(V_FREE + slot);
   }
@@ -90,10 +130,10 @@ NUM void write_out(const mla_attn_args &a, const place &p, const token &t, const
   }
 }
 
-NUM void attend(const mla_attn_args &a, const place &p, const token &t, u32 group, u32 &use) {
-  const u32 heads = APART ? p.rank / SLICES : group;
+NUM void attend(const mla_attn_args &a, const place &p, const token &t, u32 &use) {
+  const u32 group = APART ? ptx_uniform(threadIdx.x / 128u) : threadIdx.x / 128u, heads = APART ? p.rank / SLICES : group;
   output out;
-  out.m[0] = out.m[1] = NO_MAX;
+  out.m[0] = out.m[1] = NO_MAX; /* raised by the first block of places */
 #pragma unroll
   for (u32 i = 0; i < OUTPUTS; i++) out.o[i] = 0.0f;
 #pragma unroll

@@ -70,6 +70,15 @@ NUM void give_weights(const mla_attn_args &a, const f32 (&s)[32], const f32 (&m)
   }
 }
 
+/* The next block's scores take the place of the first one's. So weights are made in a loop: text for each block would have to come from
+ * memory, which takes longer than what it does. */
+NUM void move_up(f32 (&s)[OWN][32]) {
+#pragma unroll
+  for (u32 i = 0; i + 1u < OWN; i++)
+#pragma unroll
+    for (u32 j = 0; j < 32; j++) s[i][j] = s[i + 1u][j];
+}
+
 /* Token number n; k: as in own_nth. */
 NUM void weigh(const mla_attn_args &a, const place &p, const token &t, u32 n, u32 group, u32 &k) {
   const u32 first = p.rank * OWN;
@@ -89,11 +98,11 @@ NUM void weigh(const mla_attn_args &a, const place &p, const token &t, u32 n, u3
   meet(a, 0);
   take_tops(a, t.blocks);
   for (u32 block = 0; block < first && block < t.blocks; block++) raise_maxima(p, m, block, group);
-#pragma unroll
-  for (u32 i = 0; i < OWN; i++) {
-    if (first + i >= t.blocks) break;
+#pragma unroll 1
+  for (u32 i = 0; i < OWN && first + i < t.blocks; i++) {
     raise_maxima(p, m, first + i, group);
-    give_weights(a, s[i], m, first + i, group);
+    give_weights(a, s[0], m, first + i, group);
+    move_up(s);
   }
   ptx_fence_copies();
   meet(a, 1u);

@@ -8,7 +8,7 @@
 
 #define PARTS (SLICE * (CODES ? 1u : 2u) / 16u) /* of 16 bytes, of a row's columns here: a lane has one */
 #define LOADS (128u * PARTS / 256u)             /* of a thread, of a stage */
-#define AHEAD (LOADS > 2u ? 2u : 4u)            /* stages */
+#define AHEAD (LOADS > 2u ? 2u : LOADS > 1u ? 3u : 4u) /* stages */
 
 typedef struct values {
   uint4 v[AHEAD][LOADS];

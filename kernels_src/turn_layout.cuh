@@ -24,11 +24,12 @@ static_assert(SPEC_KV_LORA_RANK == 512 && SPEC_ROPE_DIM == 64 && SPEC_ROWS == 64
 #define AT_LIVE (AT_SUMS + 512u) /* [2] bit j: place j of the block holds a token */
 #define AT_BARRIERS (AT_LIVE + 16u)
 
-/* Barriers, of each of the two blocks of KV rows: groups of boxes that have come, and that are free again; P. */
+/* Barriers, of each of the two blocks of KV rows: groups of boxes that have come, and that are free again; P; m of the first one. */
 #define COME 0u                  /* [2][GROUPS] */
 #define FREE (COME + 2u * GROUPS)
 #define P_COME (FREE + 2u * GROUPS)
-#define Q_COME (P_COME + 2u)
+#define M_COME (P_COME + 2u)
+#define Q_COME (M_COME + 1u)
 #define Q_FREE (Q_COME + 1u)
 #define BARRIERS (Q_FREE + 1u)
 static_assert(BASE + AT_BARRIERS + BARRIERS * 8u <= ATTN_SHARED_BYTES(64u), "");
@@ -43,6 +44,12 @@ NUM u32 box_at(u32 set, u32 x) { return AT_ROWS + (set * BOXES + x) * BOX_BYTES;
 NUM u32 barrier_at(const place &p, u32 number) { return p.base + AT_BARRIERS + number * 8u; }
 NUM void wait_for(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), phase & 1u); }
 NUM void wait_free(const place &p, u32 number, u32 phase) { ptx_barrier_wait(barrier_at(p, number), (phase & 1u) ^ 1u); }
+
+/* What the warp's rows are is whole. */
+NUM void give(const place &p, u32 number) {
+  __syncwarp();
+  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, number));
+}
 
 /* One thread of a warp: what it has used may be overwritten. Codes are given to both blocks of the cluster by each. */
 NUM void give_free(const place &p, u32 number) {

@@ -1,9 +1,10 @@
 /* turn_outputs.cuh - the two warpgroups of mla_turn.cuh that multiply: O += P V and l += P 1 block by block, for half of the columns each,
  * and the result; `even` makes S and P of the even blocks of a token, `odd` of the odd ones.
  *
- * Both multiply all blocks in the order of the list. While one makes weights the other multiplies; what the next scores need is waited for
- * behind all products, so that nothing that could go on stands behind it. Between the first product of a pipeline and its end there may be
- * no branch: the compiler would wait behind every product. Read next: mla_turn.cuh. */
+ * Both multiply all blocks in the order of the list. While one makes weights the other multiplies; m of an even block goes ahead of its
+ * weights, so that those of the odd one are made beside its products. What the next scores need is waited for behind all products, so that
+ * nothing that could go on stands behind it. Between the first product of a pipeline and its end there may be no branch: the compiler would
+ * wait behind every product. Read next: mla_turn.cuh. */
 #ifndef VERBATIM_TURN_OUTPUTS_CUH
 #define VERBATIM_TURN_OUTPUTS_CUH
 #include "turn_scores.cuh"
@@ -34,7 +35,7 @@ template <u32 G> NUM void follow(output &out, const f32 (&m)[2]) {
   out.m[1] = m[1];
 }
 
-/* Asks for O += P V of warpgroup G's columns and, of the first one, l += P 1. */
+/* Asks for O += P V of warpgroup G's columns and, of the first one, l += P 1: in two parts, so that half of the columns are free early. */
 template <u32 G> NUM void ask_outputs(output &out, const weights &x, u32 set) {
   const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + box_at(set, G * HALF)), ones = ptx_operand(PTX_PLAIN, BASE + AT_ONES);
 #pragma unroll
@@ -43,17 +44,21 @@ template <u32 G> NUM void ask_outputs(output &out, const weights &x, u32 set) {
   for (u32 i = 0; i < 4 && G == 0; i++) ptx_hold(out.l[i]);
   ptx_multiply_fence();
 #pragma unroll
-  for (u32 i = 0; i < 8; i++) ptx_multiply_across(out.o[i % 2u], x.w[i / 2u], v + i / 2u * 128u + i % 2u * (2u * BOX_BYTES >> 4));
+  for (u32 h = 0; h < 2; h++) {
 #pragma unroll
-  for (u32 i = 0; i < 4 && G == 0; i++) ptx_multiply(out.l, x.w[i], ones);
-  ptx_multiply_commit();
+    for (u32 i = 0; i < 4; i++) ptx_multiply_across(out.o[h], x.w[i], v + i * 128u + h * (2u * BOX_BYTES >> 4));
+#pragma unroll
+    for (u32 i = 0; i < 4 && h && G == 0; i++) ptx_multiply(out.l, x.w[i], ones);
+    ptx_multiply_commit();
+  }
 }
 
-/* Values of warpgroup G have been multiplied. */
+/* When values of warpgroup G have been multiplied they are free. */
 template <u32 G> NUM void free_values(const place &p, u32 set) {
-  if (threadIdx.x % 32u != 0) return;
-  give_free(p, FREE + set * GROUPS + G * 2u);
-  give_free(p, FREE + set * GROUPS + G * 2u + 1u);
+  PTX_MULTIPLY_WAIT(1);
+  if (threadIdx.x % 32u == 0) give_free(p, FREE + set * GROUPS + G * 2u);
+  PTX_MULTIPLY_WAIT(0);
+  if (threadIdx.x % 32u == 0) give_free(p, FREE + set * GROUPS + G * 2u + 1u);
 }
 
 /* Token number n: bf16(O * (1 / l) + 0). Only the first warpgroup has l. */
@@ -82,7 +87,7 @@ template <u32 G> NUM void write_out(const mla_attn_args &a, const place &p, cons
 NUM void even(const mla_attn_args &a, const place &p) {
   token t;
   for (u32 n = 0, k = 0; take_token(a, n, t); n++) {
-    f32 s[32], m[2];
+    f32 s[32], m[2], top[2];
     weights x;
     output out;
     clear(out);
@@ -93,15 +98,17 @@ NUM void even(const mla_attn_args &a, const place &p) {
       if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       m[0] = out.m[0];
       m[1] = out.m[1];
-      make_weights(a, p, s, m, x, 0);
+      scale_scores(a, p, s, top, 0);
+      raise_maxima(p, m, top, 0);
+      give(p, M_COME);
+      make_weights(p, s, m, x, 0);
       follow<0>(out, m);
       ask_outputs<0>(out, x, 0);
-      PTX_MULTIPLY_WAIT(0);
       free_values<0>(p, 0);
-      take_weights(p, m, x, 1u, k);
+      take_weights(p, x, 1u, k);
+      take_maxima(p, m, 1u);
       follow<0>(out, m);
       ask_outputs<0>(out, x, 1u);
-      PTX_MULTIPLY_WAIT(0);
       free_values<0>(p, 1u);
     }
     write_out<0>(a, p, t, out, n);
@@ -112,24 +119,26 @@ NUM void even(const mla_attn_args &a, const place &p) {
 NUM void odd(const mla_attn_args &a, const place &p) {
   token t;
   for (u32 n = 0, k = 0; take_token(a, n, t); n++) {
-    f32 s[32], m[2];
+    f32 s[32], m[2], top[2];
     weights x, own;
     output out;
     clear(out);
     wait_for(p, Q_COME, n);
     for (u32 left = t.blocks; left > 0; left -= 2u, k++) {
       ask_scores(p, s, 1u, k);
-      take_weights(p, m, x, 0, k);
-      PTX_MULTIPLY_WAIT(0); /* scores: they have come before the other's weights, as a rule */
-      follow<1>(out, m);
-      ask_outputs<1>(out, x, 0);
-      if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
-      make_weights(a, p, s, m, own, 1u);
       PTX_MULTIPLY_WAIT(0);
+      if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
+      scale_scores(a, p, s, top, 1u);
+      wait_for(p, M_COME, k);
+      take_maxima(p, m, 0);
+      follow<1>(out, m);
+      raise_maxima(p, m, top, 1u);
+      take_weights(p, x, 0, k);
+      ask_outputs<1>(out, x, 0);
+      make_weights(p, s, m, own, 1u);
       free_values<1>(p, 0);
       follow<1>(out, m);
       ask_outputs<1>(out, own, 1u);
-      PTX_MULTIPLY_WAIT(0);
       free_values<1>(p, 1u);
     }
     write_out<1>(a, p, t, out, n);

@@ -26,21 +26,28 @@ NUM void ask_scores(const place &p, f32 (&s)[32], u32 set, u32 phase) {
   ptx_multiply_commit();
 }
 
-/* Scales the scores in place; m of the block from theirs and that of the block before. */
-NUM void raise_maxima(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&m)[2], u32 set) {
-  f32 top[2];
+/* Scales the scores in place; their tops. */
+NUM void scale_scores(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&top)[2], u32 set) {
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[i] = num_mul(s[i], a.scale_log2);
   mask_void(s, *(const uint2 *)(p.shared + AT_LIVE + set * 8u));
   find_tops(s, top);
-  m[0] = num_raise(m[0], top[0]);
-  m[1] = num_raise(m[1], top[1]);
 }
 
-/* P of the block in `set`; m: of the block before, becomes this one's. P and m go to the other warpgroup, P to where a warp that is late
- * may still multiply the columns behind V. */
-NUM void make_weights(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 (&m)[2], weights &x, u32 set) {
-  raise_maxima(a, p, s, m, set);
+/* m of the block in `set` from that of the block before and the scores' tops, for the other warpgroup, too. */
+NUM void raise_maxima(const place &p, f32 (&m)[2], const f32 (&top)[2], u32 set) {
+  m[0] = num_raise(m[0], top[0]);
+  m[1] = num_raise(m[1], top[1]);
+  if (threadIdx.x % 4u == 0) *(float2 *)(p.shared + AT_MAX + set * 256u + maxima_at()) = make_float2(m[0], m[1]);
+}
+NUM void take_maxima(const place &p, f32 (&m)[2], u32 set) {
+  const float2 both = *(const float2 *)(p.shared + AT_MAX + set * 256u + maxima_at());
+  m[0] = both.x;
+  m[1] = both.y;
+}
+
+/* P of the block in `set`, which goes to the other warpgroup, too: to where a warp that is late may still multiply the columns behind V. */
+NUM void make_weights(const place &p, const f32 (&s)[32], const f32 (&m)[2], weights &x, u32 set) {
   ptx_warps_sync(1u + set, 128);
   u8 *const to = p.shared + box_at(set, ROPE_BOX) + weights_at();
 #pragma unroll
@@ -48,13 +55,11 @@ NUM void make_weights(const mla_attn_args &a, const place &p, f32 (&s)[32], f32 
     make_four(s, m, x.w[j], j);
     *(uint4 *)(to + j * 512u) = make_uint4(x.w[j][0], x.w[j][1], x.w[j][2], x.w[j][3]);
   }
-  if (threadIdx.x % 4u == 0) *(float2 *)(p.shared + AT_MAX + set * 256u + maxima_at()) = make_float2(m[0], m[1]);
-  __syncwarp(); /* the warp's rows are whole */
-  if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, P_COME + set));
+  give(p, P_COME + set);
 }
 
-/* P and m that the other warpgroup made of the block in `set`. */
-NUM void take_weights(const place &p, f32 (&m)[2], weights &x, u32 set, u32 phase) {
+/* P that the other warpgroup made of the block in `set`; with it m has come. */
+NUM void take_weights(const place &p, weights &x, u32 set, u32 phase) {
   wait_for(p, P_COME + set, phase);
 #pragma unroll
   for (u32 j = 0; j < 4; j++) {
@@ -64,9 +69,6 @@ NUM void take_weights(const place &p, f32 (&m)[2], weights &x, u32 set, u32 phas
     x.w[j][2] = some.z;
     x.w[j][3] = some.w;
   }
-  const float2 both = *(const float2 *)(p.shared + AT_MAX + set * 256u + maxima_at());
-  m[0] = both.x;
-  m[1] = both.y;
   __syncwarp(); /* all lanes have read them */
   if (threadIdx.x % 32u == 0) give_free(p, FREE + set * GROUPS + GROUPS - 1u);
 }

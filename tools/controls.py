@@ -66,8 +66,8 @@ class Outcome:
 class Case:
     """A fault, or none, in front of a detector. variant: with the self-check off; checked: with it, as shipped."""
 
-    def __init__(self, fault, variant, checked, scene):
-        self.name = fault["name"] if fault else "none"
+    def __init__(self, name, fault, variant, checked, scene):
+        self.name = name
         self.fault, self.variant, self.checked, self.scene = fault, variant, checked, scene
         self.lock, self.recorded = threading.Lock(), None
 
@@ -103,7 +103,7 @@ def judge_test(name, result):
 
 def kernel_tests(fault):
     """The tests of the ops whose twin is changed; the product's parts belong to the ops that multiply."""
-    stems = [os.path.splitext(os.path.basename(edit["file"]))[0] for edit in fault["edits"]]
+    stems = [stem_of(edit["file"]) for edit in fault["edits"]]
     stems = ["gemm" if stem.startswith("h16") else stem for stem in stems]
     return sorted({"test_" + stem for stem in stems if stem in test.configure.TESTS["kernel"]})
 
@@ -127,15 +127,19 @@ chunk_tokens: 64
 group_chunks: 2
 ladder: [1, 2, 4, 8]
 """
-CONFIG = "tests/controls/model.json"
+CONFIG = "tests/controls/model.json"  # where a fault names no other
 VOCAB = 384
+
+
+def stem_of(path):
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 class Scene:
     """A random model, its plan and requests, made by the sound build when first asked for."""
 
-    def __init__(self, ninja):
-        self.builddir, self.folder = ninja.builddir, ninja.scratch + "/scene"
+    def __init__(self, ninja, config):
+        self.builddir, self.folder, self.config = ninja.builddir, "%s/scene-%s" % (ninja.scratch, stem_of(config)), config
         self.lock, self.ready = threading.Lock(), False
         self.model, self.plan = self.folder + "/model", self.folder + "/plan"
         self.requests, self.few = self.folder + "/requests.jsonl", self.folder + "/few.jsonl"
@@ -153,7 +157,7 @@ class Scene:
                 file.write(DEPLOY)
             write_requests(self.requests, 28, 500, 40)
             write_requests(self.few, 8, 150, 12)
-            for words in ([self.sound("random_model"), CONFIG, self.model],
+            for words in ([self.sound("random_model"), self.config, self.model],
                           [self.sound("verbatim"), "plan", self.model, "--config", self.folder + "/deploy.yaml", "-o", self.plan]):
                 code, output = call(words)
                 if code != 0:
@@ -263,7 +267,7 @@ def detect_verify(elsewhere):
     def run(case):
         if case.variant.lacks_fault("verbatim"):
             return Outcome(NOT_APPLICABLE)
-        receipt = case.variant.folder + "/receipt"
+        receipt = "%s/%s.receipt" % (case.variant.folder, stem_of(case.scene.config))
         made = record(case, receipt)
         if made.word != NO:
             return Outcome(made.word, made.text)
@@ -277,7 +281,7 @@ def detect_audit(case):
     """A trace of the faulty build, its ops computed again by the sound one."""
     if case.variant.lacks_fault("verbatim"):
         return Outcome(NOT_APPLICABLE)
-    trace = case.variant.folder + "/audit.trace"
+    trace = "%s/%s.trace" % (case.variant.folder, stem_of(case.scene.config))
     made = judge_program(run_words(case, case.variant, case.scene.few, "--trace", trace, "--trace-values", "all"), MISMATCH_EXIT)
     if made.word != NO:
         return made
@@ -314,6 +318,8 @@ DETECTORS = [
     Detector("invariance", detect_with("test_invariance", "test_invariance_sparse")),
 ]
 
+SCENIC = ("self-check", "audit", "verify here", "verify elsewhere")  # those that run a scene
+
 # === The matrix =============================================================================================================
 
 
@@ -324,20 +330,28 @@ def load_faults():
     faults = table["fault"]
     names = [fault["name"] for fault in faults]
     for fault in faults:
-        if set(fault) != {"name", "what", "gpu", "edits"} or any(set(edit) != {"file", "find", "replace"} for edit in fault["edits"]):
-            raise Broken("%s: %s: expected name, what, gpu and edits of file, find, replace" % (FAULTS, fault.get("name")))
-        if names.count(fault["name"]) > 1 or fault["name"] == "none":
+        fault.setdefault("config", CONFIG)
+        edits_are_whole = all(set(edit) == {"file", "find", "replace"} for edit in fault["edits"])
+        if set(fault) != {"name", "what", "gpu", "edits", "config"} or not edits_are_whole:
+            raise Broken("%s: %s: expected name, what, gpu and edits of file, find, replace; maybe config" % (FAULTS, fault.get("name")))
+        if names.count(fault["name"]) > 1 or fault["name"].startswith("none"):
             raise Broken("%s: %s is there twice" % (FAULTS, fault["name"]))
     return faults, table["self_check_off"]
 
 
+def sound_names(faults):
+    """name of a sound case -> its scene's configuration: every one that a fault is seen in."""
+    others = sorted({fault["config"] for fault in faults} - {CONFIG})
+    return {"none": CONFIG, **{"none, %s" % stem_of(config): config for config in others}}
+
+
 def matrix_text(faults, rows):
-    """The part of README.md between the marks. rows: name of a fault, or "none" -> name of a detector -> Outcome."""
+    """The part of README.md between the marks. rows: name of a fault or of a sound case -> name of a detector -> Outcome."""
     names = [detector.name for detector in DETECTORS]
     lines = ["", "| fault | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for name in ["none"] + [fault["name"] for fault in faults]:
-        label = "no fault" if name == "none" else "`%s`" % name
-        lines.append("| %s | " % label + " | ".join(rows[name][column].word for column in names) + " |")
+    for name in list(sound_names(faults)) + [fault["name"] for fault in faults]:
+        label = name.replace("none", "no fault", 1) if name.startswith("none") else "`%s`" % name
+        lines.append("| %s | " % label + " | ".join(rows[name].get(column, Outcome(NOT_APPLICABLE)).word for column in names) + " |")
     lines += ["", "What each is, where a GPU implementation gets the same wrong, and the tests that find it:", ""]
     for fault in faults:
         outcomes = [(column, rows[fault["name"]][column]) for column in names]
@@ -377,11 +391,12 @@ def run_pair(case, detector):
 
 def make_cases(ninja, faults, off):
     """name -> Case. The sound ones tell the others which programs have a fault."""
-    scene, sound, checked = Scene(ninja), Variant(ninja, "none", off), Variant(ninja, "none-checked", [])
-    cases = {"none": Case(None, sound, checked, scene)}
+    sound, checked, names = Variant(ninja, "none", off), Variant(ninja, "none-checked", []), sound_names(faults)
+    scenes = {config: Scene(ninja, config) for config in names.values()}
+    cases = {name: Case(name, None, sound, checked, scenes[config]) for name, config in names.items()}
     for fault in faults:
-        cases[fault["name"]] = Case(fault, Variant(ninja, fault["name"], off + fault["edits"], sound),
-                                    Variant(ninja, fault["name"] + "-checked", fault["edits"], checked), scene)
+        cases[fault["name"]] = Case(fault["name"], fault, Variant(ninja, fault["name"], off + fault["edits"], sound),
+                                    Variant(ninja, fault["name"] + "-checked", fault["edits"], checked), scenes[fault["config"]])
     return cases
 
 
@@ -403,7 +418,8 @@ def run_all(cases, pairs, jobs):
 def choose_pairs(faults, quick):
     """What to run. --quick: the sound build is what the suite runs anyway."""
     if not quick:
-        return [(name, detector) for name in ["none"] + [fault["name"] for fault in faults] for detector in DETECTORS]
+        pairs = [(name, detector) for name in ["none"] + [fault["name"] for fault in faults] for detector in DETECTORS]
+        return pairs + [(name, detector) for name in list(sound_names(faults))[1:] for detector in DETECTORS if detector.name in SCENIC]
     matrix, pairs = committed_matrix(), []
     for fault in faults:
         words = matrix.get(fault["name"], {})
@@ -417,14 +433,13 @@ def choose_pairs(faults, quick):
 
 def complaints(rows, quick):
     """What is wrong with the outcomes. quick: all of them are known to find something."""
-    for column, outcome in rows.get("none", {}).items():
-        if outcome.word != NO:
-            yield "the sound build fails in %s: %s %s" % (column, outcome.word, outcome.text)
     for name, row in rows.items():
         for column, outcome in row.items():
+            if name.startswith("none") and outcome.word != NO:
+                yield "the sound build (%s) fails in %s: %s %s" % (name, column, outcome.word, outcome.text)
             if quick and outcome.word != YES:
                 yield "%s does not find %s any more; hint: tools/controls.py" % (column, name)
-        if name != "none" and not any(outcome.word == YES for outcome in row.values()):
+        if not name.startswith("none") and not any(outcome.word == YES for outcome in row.values()):
             yield "%s is found by nothing: %s" % (name, ", ".join("%s %s" % (c, o.word) for c, o in row.items()))
 
 
@@ -458,7 +473,8 @@ SELF_TEST = [
 def self_test(ninja, off):
     """How many of SELF_TEST come out otherwise."""
     failures = 0
-    faults = [{"name": name, "edits": [{"file": SELF_TEST_FILE, "find": find, "replace": replace}]} for name, find, replace, _ in SELF_TEST]
+    faults = [{"name": name, "config": CONFIG, "edits": [{"file": SELF_TEST_FILE, "find": find, "replace": replace}]}
+              for name, find, replace, _ in SELF_TEST]
     cases, kernels = make_cases(ninja, faults, off), [detector for detector in DETECTORS if detector.name == "kernels"][0]
     for name, _, _, expected in SELF_TEST:
         try:

@@ -9,7 +9,7 @@
 /* Two deployments of one numerics, with small chunks and groups. The longest request is of seven chunks of 64 in four groups, or of four
  * of 128 in two, which steps end within. */
 typedef struct cuts_plans { const char *plan, *other; } cuts_plans;
-extern const cuts_plans CUTS_64, CUTS_128;
+extern const cuts_plans CUTS_64, CUTS_128, CUTS_128_BF16; /* the last one with KV rows of bf16 numbers */
 
 extern e2e_requests cuts_requests;
 

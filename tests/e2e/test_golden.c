@@ -14,28 +14,30 @@
 #include "e2e.h"
 #include "engine/base.h"
 
-static const char DEPLOY[] =
-  "max-num-seqs: 64\nmax-num-batched-tokens: 512\nmax-model-len: 1024\nkv_pages: 512\nchunk_tokens: 64\ngroup_chunks: 2\n"
-  "ladder: [1, 2, 4, 8, 16, 32, 64]\n";
+#define LIMITS "max-num-seqs: 64\nmax-num-batched-tokens: 512\nmax-model-len: 1024\nkv_pages: 512\ngroup_chunks: 2\n" \
+               "ladder: [1, 2, 4, 8, 16, 32, 64]\n"
+static const char CHUNKS_64[] = LIMITS "chunk_tokens: 64\n", CHUNKS_128[] = LIMITS "chunk_tokens: 128\n";
 
 typedef struct golden_case {
   const char *name;   /* <name>.receipt                                     */
   const char *config; /* of a random model, or null: the shipped model      */
   const char *items;
   const char *max_tokens; /* for items that do not say */
+  const char *deploy;     /* of a random model */
 } golden_case;
 
-static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96"};
-static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32"};
-static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32"};
-static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16"};
-static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16"};
+static const golden_case TINY = {"tiny", NULL, "tests/tiny/items.jsonl", "96", NULL};
+static const golden_case SAMPLED = {"sampled", NULL, "tests/golden/sampled.jsonl", "32", NULL};
+static const golden_case ASKED = {"asked", NULL, "tests/golden/asked.jsonl", "32", NULL};
+static const golden_case V3 = {"v3", "tests/oracle/small-v3.json", "tests/golden/random.jsonl", "16", CHUNKS_64};
+static const golden_case V2LITE = {"v2lite", "tests/oracle/small-v2lite.json", "tests/golden/random.jsonl", "16", CHUNKS_64};
 
 static const golden_case SPARSE[] = {
-  {"v32", "tests/oracle/small-v32.json", "tests/golden/sparse.jsonl", "12"},
-  {"v32-fp8", "tests/oracle/small-v32-fp8.json", "tests/golden/sparse.jsonl", "12"},
-  {"v3-fp8", "tests/oracle/small-v3-fp8.json", "tests/golden/sparse.jsonl", "12"},
-  {"glm52-fp8", "tests/oracle/small-glm52-fp8.json", "tests/golden/sparse.jsonl", "12"},
+  {"v32", "tests/oracle/small-v32.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
+  {"v32-fp8", "tests/oracle/small-v32-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
+  {"v3-fp8", "tests/oracle/small-v3-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
+  {"glm52-fp8", "tests/oracle/small-glm52-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_64},
+  {"v32-heads-fp8", "tests/oracle/small-v32-heads-fp8.json", "tests/golden/sparse.jsonl", "12", CHUNKS_128}, /* a list is one chunk */
 };
 
 static const char *record_folder; /* null: compare */
@@ -56,7 +58,7 @@ static void make_receipt(const golden_case *g, const char *seed, const char *rec
   e2e_binary("verbatim", program);
   snprintf(plan, sizeof plan, "%s.plan", receipt_path);
   if (g->config) {
-    e2e_make_model(&model, g->config, DEPLOY);
+    e2e_make_model(&model, g->config, g->deploy);
   } else {
     snprintf(model.model_dir, sizeof model.model_dir, "tests/tiny");
     snprintf(model.plan_path, sizeof model.plan_path, "%s", plan);
@@ -131,6 +133,7 @@ static void v32(void **state) { (void)state, check(&SPARSE[0]); }
 static void v32_fp8(void **state) { (void)state, check(&SPARSE[1]); }
 static void v3_fp8(void **state) { (void)state, check(&SPARSE[2]); }
 static void glm52_fp8(void **state) { (void)state, check(&SPARSE[3]); }
+static void v32_heads_fp8(void **state) { (void)state, check(&SPARSE[4]); }
 
 /* A receipt is not blind: the same requests make the same receipt twice, a changed weight or seed another one. */
 static void control(void **state) {
@@ -143,7 +146,7 @@ static void control(void **state) {
   assert_non_null(file);
   assert_true(fputs(line, file) >= 0);
   fclose(file);
-  const golden_case g = {"control", NULL, items, "8"};
+  const golden_case g = {"control", NULL, items, "8", NULL};
   char *texts[3];
   for (int i = 0; i < 3; i++) {
     make_receipt(&g, i < 2 ? "5" : "6", path);
@@ -161,7 +164,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(sampled), cmocka_unit_test(asked),
                                      cmocka_unit_test(v3), cmocka_unit_test(v2lite), cmocka_unit_test(v32),
                                      cmocka_unit_test(v32_fp8), cmocka_unit_test(v3_fp8), cmocka_unit_test(glm52_fp8),
-                                     cmocka_unit_test(control)};
+                                     cmocka_unit_test(v32_heads_fp8), cmocka_unit_test(control)};
   e2e_begin(argc, argv);
   for (int i = 1; i + 1 < argc; i++)
     if (strcmp(argv[i], "--record") == 0) record_folder = argv[i + 1];

@@ -129,7 +129,8 @@ static void make_outputs(kernel_test *test, const attn_shape *s, attn_buffers *b
   cut(s, b);
 }
 
-static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers *b, mla_attn_args *args) {
+/* loud: the one head whose scores move m once it has been set; 0: many do. */
+static void build(kernel_test *test, const attn_shape *s, u32 loud, cases *c, attn_buffers *b, mla_attn_args *args) {
   u32 columns = s->rank + s->rope, padding = 2;
   memset(b, 0, sizeof *b);
   for (u32 i = 0; i < s->tiles; i++) b->tokens += s->tile[i].count;
@@ -145,6 +146,8 @@ static void build(kernel_test *test, const attn_shape *s, cases *c, attn_buffers
   for (u32 i = 0, row = 0; i < s->tiles; row += s->tile[i++].count)
     b->tiles[i] = (attn_tile){row, s->tile[i].count, s->tile[i].seq, s->tile[i].position};
   kernel_test_bf16s(c, b->q, (size_t)b->tokens * s->heads * columns, 1.0f);
+  for (size_t i = 0; i < (size_t)b->tokens * s->heads * columns && loud; i++)
+    b->q[i] = num_to_bf16(num_from_bf16(b->q[i]) * (i / columns % s->heads == loud ? 4 : 1.0f / 64));
   fill_kv(s, c, b);
   if (s->list_max) b->lists = kernel_test_input(test, (size_t)b->tokens * s->list_max * sizeof *b->lists);
   if (s->list_max) fill_lists(s, c, b);
@@ -276,12 +279,12 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, const attn_c
   for (u32 i = 0; i < 4; i++) kernel_test_near((double)num_from_bf16(out[i * (s->rank / 4)]), sum[i] / weight, 0.02, 0.02);
 }
 
-static void attn_case(kernel_test *test, const attn_shape *s) {
+static void attn_case(kernel_test *test, const attn_shape *s, u32 loud) {
   cases c = {.state = s->heads * 1000003u + s->rank + s->tile[0].position + s->piece};
   attn_buffers b;
   mla_attn_args args;
   kernel_variant variants[ATTN_VARIANTS];
-  build(test, s, &c, &b, &args);
+  build(test, s, loud, &c, &b, &args);
   if (s->piece) declare_units(test, s, &b);
   const u32 pieces = s->piece ? b.counts->pieces : s->tiles;
   kernel_test_run(test, &args, variants, attn_variants(s, b.tokens, pieces, GRID_MAX, variants));
@@ -338,7 +341,9 @@ static void attn_cases(kernel_test *test) {
       {32, 512, 32, 64, 4, 2, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 63}}, KV_FP8, 256},
       {24, 512, 64, 64, 2, 1, 4, {{1, 0, 650}, {1, 1, 327}, {1, 0, 250}, {1, 0, 191}}, KV_BF16, 192},
   };
-  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i]);
+  static const attn_shape one_is_loud = {128, 512, 64, 512, 1, 0, 2, {{1, 0, 650}, {1, 1, 601}}, KV_BF16, 448};
+  for (u32 i = 0; i < ARRAY_LEN(shapes); i++) attn_case(test, &shapes[i], 0);
+  attn_case(test, &one_is_loud, 43);
   attn_codes_run(test);
 }
 

@@ -36,7 +36,8 @@ static void check_query(const mla_fold_args *a, const attn_part *part, u32 head)
   }
 }
 
-/* Units are gone, so that whoever reads them again is found; only those of a token that is lifted stay. */
+/* Units are gone, so that whoever reads them again is found; only those of a token that is lifted stay. Not of a GPU, where lines that are
+ * discarded may hold anything, or what they held. */
 static void check_units(const mla_fold_args *a, const attn_part *part, u32 head) {
   for (u32 u = 0; u < part->units; u++) {
     u32 bits;
@@ -143,7 +144,7 @@ static void fold_case(kernel_test *test, const fold_shape *s) {
   if (s->v_dim) run_lifting(test, &args, s->tokens);
   else kernel_test_run(test, &args, variants, 2);
   for (u32 i = 0; i < counts->parts * s->heads; i++) check_query(&judged, &parts[i / s->heads], i % s->heads);
-  for (u32 i = 0; i < counts->parts * s->heads; i++) check_units(&args, &parts[i / s->heads], i % s->heads);
+  for (u32 i = 0; i < counts->parts * s->heads && !kernel_test_on_gpu(test); i++) check_units(&args, &parts[i / s->heads], i % s->heads);
   free(judged.partial_o);
 }
 

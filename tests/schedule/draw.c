@@ -7,7 +7,7 @@
 #define PAGE 64u
 
 const char *const draw_models[] = {"v3", "v2lite", "glm4-moe-lite", "minicpm3", "mistral4", "youtu", "v32", "v32-fp8", "glm52-fp8",
-                                   NULL};
+                                   "v32-heads-fp8", NULL};
 #define PLAIN_MODELS 6u /* of them, from the first on, have the parity fast-prefill */
 
 typedef struct trunk { /* a node of the tree: the parts from the root to it */
