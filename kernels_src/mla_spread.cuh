@@ -7,7 +7,7 @@
  * block, then its columns by each.
  * The blocks of a token wait for each other, twice, at counters in memory: a cluster would do, but an H200 holds no more than 15 clusters
  * of 8 blocks at a time. So all blocks of the grid must be able to run at once.
- * H200, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 22 us (20), 8 by 16 30 (29), 16 by 8 40 (39).
+ * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 22 us (20), 8 by 16 30, 16 by 8 43 (43); H200 40 (39) of 16.
  * Grid: any multiple of SPEC_SPREAD that fits the GPU at one block per multiprocessor. Dynamic shared bytes: 232448. */
 #ifndef VERBATIM_MLA_SPREAD_CUH
 #define VERBATIM_MLA_SPREAD_CUH

@@ -103,7 +103,7 @@ static fuzz_options base_options(void) {
                     .jobs = 1, .limits = {.schedules = 2, .requests = 10, .threads = 2, .len = 320, .tokens = 170}, .case_seconds = 60};
   char tool[E2E_PATH_MAX];
   e2e_binary("random_model", tool);
-  while (draw_models[o.limits.models]) o.limits.models++;
+  o.limits.models = draw_model_count(device);
   if (models_open(&o.stage.models, scratch.folder, tool) != OK) fail_msg("%s", fail_text());
   return o;
 }

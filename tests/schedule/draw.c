@@ -10,6 +10,12 @@ const char *const draw_models[] = {"v3", "v2lite", "glm4-moe-lite", "minicpm3", 
                                    "v32-heads-fp8", NULL};
 #define PLAIN_MODELS 6u /* of them, from the first on, have the parity fast-prefill */
 
+uint32_t draw_model_count(int device) {
+  uint32_t count = 0;
+  while (draw_models[count]) count++;
+  return device < 0 ? count - 1 : count;
+}
+
 typedef struct trunk { /* a node of the tree: the parts from the root to it */
   case_part parts[3];
   uint32_t count, tokens;

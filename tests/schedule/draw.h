@@ -19,6 +19,7 @@ typedef struct draw_limits {
 
 /* Names of configurations in tests/oracle/, without "small-" and ".json"; the list ends with null. */
 extern const char *const draw_models[];
+uint32_t draw_model_count(int device); /* of them: all on a GPU; on a CPU (negative) not the last one, whose many heads take long there */
 
 void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits);
 

@@ -99,7 +99,7 @@ static status resolve(arguments *a, const char *program, fuzz_options *o) {
   o->stage.program_path = getenv("PATH");
   o->limits = (draw_limits){.schedules = a->per_case, .requests = a->requests, .threads = a->threads, .len = a->len,
                             .tokens = TOKENS_MOST};
-  while (draw_models[o->limits.models]) o->limits.models++;
+  o->limits.models = draw_model_count(o->stage.device);
   o->seed = a->seed;
   o->schedules = a->schedules;
   o->seconds = a->seconds > 0 || a->schedules ? a->seconds : 60;
