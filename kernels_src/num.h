@@ -82,7 +82,7 @@ NUM f32 num_exp2_parts(f32 t, f32 f) {
 /* 2^x for -126 <= x <= 8. 0 below -126. */
 NUM f32 num_exp2_bf16(f32 x) {
   f32 t = num_add(x, NUM_ROUND), r = num_exp2_parts(t, num_sub(x, num_sub(t, NUM_ROUND))); /* anything below -126 */
-  return x < -126.0f ? 0.0f : r; /* NaN stays */
+  return x < -126.0f ? 0.0f : r;
 }
 
 /* 2^(s * scale - m) for scores s of a row whose largest, times scale, is at most m + 8, an integer. Scores below `low` weigh what it

@@ -130,6 +130,7 @@ NUM void write_out(const mla_attn_args &a, const place &p, const token &t, const
   }
 }
 
+/* Finds its warpgroup anew: while scores are held there is no register for it. */
 NUM void attend(const mla_attn_args &a, const place &p, const token &t, u32 &use) {
   const u32 group = APART ? ptx_uniform(threadIdx.x / 128u) : threadIdx.x / 128u, heads = APART ? p.rank / SLICES : group;
   output out;
