@@ -16,8 +16,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PATH = os.path.join(ROOT, "tools", "peers.py")
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("peers", PATH)
+def load(name="peers"):
+    sys.path[:0] = [os.path.dirname(PATH)] if name != "peers" else []  # it imports the other one
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(PATH), name + ".py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -69,6 +70,20 @@ def the_best_mode_counts(peers):
     assert len(lines) == 2 and lines[0].endswith(": 0.50") and lines[1].endswith(": 2.00"), lines
 
 
+def lists_meet_their_like(sparse):
+    def op(kernel, us, rows=16):
+        return {"kernel": kernel, "rows": rows, "us": us, "floor_us": 1.0}
+    ops = [op("mla_attn", 30.0), op("kv_widen", 6.0), op("index_score", 2.0), op("index_score", 3.0), op("index_topk", 9.0)]
+    cells, lines = said(sparse.cells_of, ops, "decode", 128, 32768, "fp8_ds_mla")
+    assert [cell["us"] for cell in cells] == [36.0] and "index_score 5.0 (2.50 times its floor)" in lines[0], (cells, lines)
+    theirs = [{"heads": 128, "batch": 16, "context": 32768, "us": 18.0}, {"heads": 64, "batch": 16, "context": 32768, "us": 1.0},
+              {"heads": 128, "queries": 16, "context": 32768, "us": 1.0}]
+    assert said(sparse.compare, theirs, cells)[0] == [2.0]
+    ops[0]["us"] = 12.0
+    assert said(sparse.compare, theirs, said(sparse.cells_of, ops, "decode", 128, 32768, "fp8_ds_mla")[0])[0] == [1.0]
+    assert said(sparse.compare, theirs, [dict(cells[0], kv="bfloat16")])[0] == []
+
+
 def what_is_absent_is_said():
     with tempfile.TemporaryDirectory() as folder:
         figures, out = os.path.join(folder, "figures.json"), os.path.join(folder, "out.json")
@@ -89,6 +104,8 @@ def main():
     for test in (attention_counts_the_fold, parts_lie_at_fixed_places, products_are_told_apart_by_rows, the_best_mode_counts):
         test(peers)
         print("ok", test.__name__)
+    lists_meet_their_like(load("peers_sparse"))
+    print("ok lists_meet_their_like")
     what_is_absent_is_said()
     print("ok what_is_absent_is_said")
 
