@@ -188,7 +188,8 @@ EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][number], "KV_FORMAT": form, "LI
 EMULATED["mla_attn"] += [{"THREADS": 512, "MAPS": 1, "KV_LORA_RANK": rank, "ROPE_DIM": rope, "ROWS": rows, "KV_FORMAT": form,
                           "LISTS": lists} for rank, rope, rows, form, lists in (
                               (256, 32, 16, 2, 1), (256, 32, 32, 2, 0), (512, 32, 8, 1, 1), (512, 64, 16, 2, 1))]
-EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][11], "THREADS": 384, "ROWS": 64, "TURNS": 1, "KV_FORMAT": f, "LISTS": 1} for f in range(3)]
+EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][11], "THREADS": 512 if f else 384, "ROWS": 64, "TURNS": 1, "KV_FORMAT": f, "LISTS": 1}
+                         for f in range(3)]
 EMULATED["mla_attn"] += [{**EMULATED["mla_attn"][11], "ROWS": 64, "SPREAD": sharers, "KV_FORMAT": f, "LISTS": 1}
                          for sharers in (8, 16, 32) for f in range(3)]
 

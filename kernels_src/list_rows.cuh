@@ -1,5 +1,5 @@
-/* list_rows.cuh - KV rows that lists name, as warps of mla_turn.cuh and mla_spread.cuh bring them: where they lie, and rows of e4m3 codes
- * on their way, four lanes to a row. Must not know which rows come when. Read next: turn_codes.cuh, spread_keys.cuh. */
+/* list_rows.cuh - KV rows that lists name, as warps of mla_turn.cuh and mla_spread.cuh bring them: where they lie, and where numbers of
+ * e4m3 codes go, four lanes to a row. Must not know which rows come when. Read next: turn_codes.cuh, spread_keys.cuh. */
 #ifndef VERBATIM_LIST_ROWS_CUH
 #define VERBATIM_LIST_ROWS_CUH
 #include "attn_pieces.cuh"
@@ -19,31 +19,6 @@ NUM u32 bring_lane() {
 /* Of a void row the first one of all, from which nothing is taken. */
 NUM const u8 *row_at(const mla_attn_args &a, u32 row) { return (const u8 *)a.kv + (u64)(row == NO_ROW ? 0u : row) * ROW_BYTES; }
 
-/* Of its row a lane holds 16 codes of each box, which make two pieces of 16 bytes side by side, and what lies behind V. */
-typedef struct codes {
-  uint4 v[8], rope[2];
-  float4 scale; /* of 128 columns each; of one scale a layer all the same */
-} codes;
-
-NUM void take_codes(const mla_attn_args &a, u32 of, codes &c) {
-  const u32 part = bring_lane() % 4u * 16u;
-  const u8 *from = row_at(a, of) + part;
-  const bool is = of != NO_ROW;
-#pragma unroll
-  for (u32 i = 0; i < 8; i++) {
-    c.v[i] = make_uint4(0, 0, 0, 0);
-    if (is) c.v[i] = *(const uint4 *)(from + i * 64u);
-  }
-#pragma unroll
-  for (u32 i = 0; i < 2; i++) {
-    c.rope[i] = make_uint4(0, 0, 0, 0);
-    if (is && (i == 0 || !ROPE_CODES)) c.rope[i] = *(const uint4 *)(from + ROPE_AT + i * 64u);
-  }
-  c.scale = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (ROPE_CODES) c.scale.x = c.scale.y = c.scale.z = c.scale.w = a.kv_scale[0];
-  else if (is) c.scale = *(const float4 *)(from - part + SPEC_KV_LORA_RANK);
-}
-
 /* 16 codes as bf16 numbers into a box; to: of the warp's eight rows. */
 NUM void put_codes(u8 *to, const uint4 &v, f32 scale) {
   const u32 row = bring_lane() / 4u;
@@ -53,11 +28,7 @@ NUM void put_codes(u8 *to, const uint4 &v, f32 scale) {
   *(uint4 *)(to + (at ^ 16u)) = kv_codes_widen(make_uint2(v.z, v.w), scale);
 }
 
-/* Piece i of two of the columns behind V, and where it lies in the warp's rows of their box. */
-NUM uint4 rope_piece(const codes &c, u32 i) {
-  if (!ROPE_CODES) return c.rope[i];
-  return kv_codes_widen(i ? make_uint2(c.rope[0].z, c.rope[0].w) : make_uint2(c.rope[0].x, c.rope[0].y), c.scale.x);
-}
+/* Piece i of two of the columns behind V: where it lies in the warp's rows of their box. */
 NUM u32 rope_piece_at(u32 i) {
   const u32 row = bring_lane() / 4u, part = bring_lane() % 4u, number = ROPE_CODES ? 2u * part + i : i * 4u + part;
   return row * 128u + (number ^ row) * 16u;

@@ -1,14 +1,14 @@
 /* mla_turn.cuh - mla_attn of 65 to 128 heads over lists that are one chunk, two warpgroups by turns. NUMERICS.md, `mla_attn`.
  *
  * A cluster of two blocks takes a token at a time, each block 64 of its heads with all columns. Nothing is folded inside a chunk, so that
- * O stays in registers for the whole list. Blocks of KV rows come into two places of memory by turns; three warpgroups:
+ * O stays in registers for the whole list. Blocks of KV rows come into two places of memory by turns; warpgroups:
  *   two make S[64][64] = Q KV^T and P as bf16, of every other block each, and half of the columns of O += P V of all blocks, P going from
  *   one to the other where the columns behind V were; m goes with P, so that the chain of blocks is the list's;
- *   the last one looks rows up and brings them: turn_copy.cuh, turn_codes.cuh.
+ *   the last one, of codes the last two, look rows up and bring them: turn_copy.cuh, turn_codes.cuh.
  * Grid: any even number of blocks. Dynamic shared bytes: 232448. Moves 1,152 bytes of every row, or its codes, from memory or L2, for
  * 2 * 64 * (576 + 512) operations of a block.
- * H200, 128 heads, lists of 2,048: bf16 rows, prompts of 4,096 tokens at 8,192 558 TFLOP/s, at 65,536 539, 64 requests 79 us; codes, 64
- * requests 94 us (FlashMLA 92.5), 128 181 (178). Lost: one warpgroup for all S and P and two for O, 505 TFLOP/s of 1,024 tokens for 557. */
+ * 128 heads, lists of 2,048: bf16 rows, H200, prompts of 4,096 tokens at 8,192 558 TFLOP/s, at 65,536 539; codes, H100, 64 requests 92 us
+ * (FlashMLA 88), 128 178 (177). Lost: one warpgroup for all S and P and two for O, 505 TFLOP/s of 1,024 tokens for 557. */
 #ifndef VERBATIM_MLA_TURN_CUH
 #define VERBATIM_MLA_TURN_CUH
 #if SPEC_KV_FORMAT
@@ -49,13 +49,13 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
 
   const u32 group = ptx_uniform(threadIdx.x / 128u);
   if (group == 0) {
-    PTX_REGISTERS_MORE(CODES ? 208 : 216);
+    PTX_REGISTERS_MORE(CODES ? 200 : 216);
     even(a, p);
   } else if (group == 1u) {
-    PTX_REGISTERS_MORE(CODES ? 208 : 216);
+    PTX_REGISTERS_MORE(CODES ? 200 : 216);
     odd(a, p);
   } else {
-    PTX_REGISTERS_LESS(CODES ? 88 : 72);
+    PTX_REGISTERS_LESS(CODES ? 56 : 72);
     bring(a, maps, p);
   }
   __syncwarp();

@@ -44,6 +44,37 @@ NUM void find_rows(const mla_attn_args &a, const place &p, const token &t) {
   ptx_warps_sync(2, 256);
 }
 
+/* Of its row a lane holds 16 codes of each box, which make two pieces of 16 bytes side by side, and what lies behind V. */
+typedef struct codes {
+  uint4 v[8], rope[2];
+  float4 scale; /* of 128 columns each; of one scale a layer all the same */
+} codes;
+
+NUM void take_codes(const mla_attn_args &a, u32 of, codes &c) {
+  const u32 part = bring_lane() % 4u * 16u;
+  const u8 *from = row_at(a, of) + part;
+  const bool is = of != NO_ROW;
+#pragma unroll
+  for (u32 i = 0; i < 8; i++) {
+    c.v[i] = make_uint4(0, 0, 0, 0);
+    if (is) c.v[i] = *(const uint4 *)(from + i * 64u);
+  }
+#pragma unroll
+  for (u32 i = 0; i < 2; i++) {
+    c.rope[i] = make_uint4(0, 0, 0, 0);
+    if (is && (i == 0 || !ROPE_CODES)) c.rope[i] = *(const uint4 *)(from + ROPE_AT + i * 64u);
+  }
+  c.scale = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (ROPE_CODES) c.scale.x = c.scale.y = c.scale.z = c.scale.w = a.kv_scale[0];
+  else if (is) c.scale = *(const float4 *)(from - part + SPEC_KV_LORA_RANK);
+}
+
+/* Piece i of two of the columns behind V. */
+NUM uint4 rope_piece(const codes &c, u32 i) {
+  if (!ROPE_CODES) return c.rope[i];
+  return kv_codes_widen(i ? make_uint2(c.rope[0].z, c.rope[0].w) : make_uint2(c.rope[0].x, c.rope[0].y), c.scale.x);
+}
+
 NUM u32 key_arrivals() { return CODES ? 8u : 256u; } /* warps, or threads */
 
 /* Codes: bf16 numbers of them, all of a block asked for before the first is needed. */

@@ -43,10 +43,10 @@ NUM u32 bring_arrivals(u32 g) { return g == 0 ? 132u : 128u; }
 
 NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
   const u32 own = bring_warp() * 16u + bring_lane() % 16u;
-  walk now = first_block(a);
-  u32 entry = entry_of(a, now, own), row = now.is ? row_of(page_of(a, now, entry), entry) : NO_ROW;
-  for (u32 k = 0; now.is; k++) {
-    const walk next = next_block(a, now);
+  walk now = first_blocks(a);
+  u32 entry = entry_of(a, now, own), row = row_of(page_of(a, now, entry), entry);
+  for (u32 k = 0; is_there(now); k++) {
+    const walk next = next_blocks(a, now);
     const copy_source s = find_source(a, row);
     const u32 set = k % 2u;
     entry = entry_of(a, next, own);
@@ -57,9 +57,9 @@ NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) 
 #pragma unroll
       for (u32 x = 2u * g; x < 2u * g + 2u && x < BOXES; x++) copy_box(p, s, set, x);
       ptx_barrier_arrive_copies(barrier_at(p, COME + set * GROUPS + g));
-      if (g == 1u && now.block == 0 && bring_warp() == 0) bring_queries(a, maps, p, now);
+      if (g == 1u && now.block == 0 && bring_warp() == 0) bring_queries(a, maps, p, now.tokens);
     }
-    row = next.is ? row_of(page_of(a, next, entry), entry) : NO_ROW;
+    row = row_of(page_of(a, next, entry), entry);
     now = next;
   }
 }

@@ -5,7 +5,7 @@
 #include "attn_pieces.cuh"
 #include "attn_scores.cuh"
 
-static_assert(SPEC_THREADS == 384, "three warpgroups");
+static_assert(SPEC_THREADS == (CODES ? 512 : 384), "two warpgroups multiply, one or two bring rows");
 static_assert(SPEC_KV_LORA_RANK == 512 && SPEC_ROPE_DIM == 64 && SPEC_ROWS == 64 && SPEC_MAPS == 1 && SPEC_LISTS == 1, "");
 
 #define BOXES 9u                 /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */

@@ -1,7 +1,9 @@
 /* turn_outputs.cuh - the two warpgroups of mla_turn.cuh that multiply: O += P V and l += P 1 block by block, for half of the columns each,
  * and the result; `even` makes S and P of the even blocks of a token, `odd` of the odd ones.
  *
- * Both multiply all blocks in the order of the list. While one makes weights the other multiplies; m of an even block goes ahead of its
+ * Both multiply all blocks in the order of the list. While one makes weights the other multiplies. Codes: the second warpgroup adds an even
+ * block before it makes scores of the odd one, which may not have come: boxes are given back in the order in which they are filled, else
+ * everyone waits for the slowest way around. bf16 rows come sooner, and need it the other way: m of an even block goes ahead of its
  * weights, so that those of the odd one are made beside its products. What the next scores need is waited for behind all products, so that
  * nothing that could go on stands behind it. Between the first product of a pipeline and its end there may be no branch: the compiler would
  * wait behind every product. Read next: mla_turn.cuh. */
@@ -125,18 +127,30 @@ NUM void odd(const mla_attn_args &a, const place &p) {
     clear(out);
     wait_for(p, Q_COME, n);
     for (u32 left = t.blocks; left > 0; left -= 2u, k++) {
+      if (CODES) {
+        take_weights(p, x, 0, k);
+        take_maxima(p, m, 0);
+        follow<1>(out, m);
+        ask_outputs<1>(out, x, 0);
+        free_values<1>(p, 0);
+      }
       ask_scores(p, s, 1u, k);
       PTX_MULTIPLY_WAIT(0);
       if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       scale_scores(a, p, s, top, 1u);
-      wait_for(p, M_COME, k);
-      take_maxima(p, m, 0);
-      follow<1>(out, m);
-      raise_maxima(p, m, top, 1u);
-      take_weights(p, x, 0, k);
-      ask_outputs<1>(out, x, 0);
-      make_weights(p, s, m, own, 1u);
-      free_values<1>(p, 0);
+      if (CODES) {
+        raise_maxima(p, m, top, 1u);
+        make_weights(p, s, m, own, 1u);
+      } else {
+        wait_for(p, M_COME, k);
+        take_maxima(p, m, 0);
+        follow<1>(out, m);
+        raise_maxima(p, m, top, 1u);
+        take_weights(p, x, 0, k);
+        ask_outputs<1>(out, x, 0);
+        make_weights(p, s, m, own, 1u);
+        free_values<1>(p, 0);
+      }
       follow<1>(out, m);
       ask_outputs<1>(out, own, 1u);
       free_values<1>(p, 1u);

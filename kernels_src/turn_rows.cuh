@@ -9,52 +9,60 @@
 #include "turn_layout.cuh"
 
 NUM u32 bring_warp() {
-  u32 warp = threadIdx.x % 128u / 32u;
+  u32 warp = threadIdx.x % 256u / 32u;
   ptx_forget(warp);
   return warp;
 }
 
-typedef struct walk { /* a block of KV rows; none: there are no more */
-  token t;
-  u32 tokens, block; /* tokens taken before this one */
-  bool is;
+#define WALK_BLOCKS (CODES ? 2u : 1u) /* are looked up at a time */
+
+typedef struct walk { /* so many blocks of KV rows */
+  token t;            /* no blocks: there are no more */
+  u32 tokens, block;  /* tokens taken before this one; the first block */
 } walk;
 
-NUM walk first_block(const mla_attn_args &a) {
+NUM bool is_there(const walk &w) { return w.t.blocks > 0; }
+NUM void next_token(const mla_attn_args &a, walk &w) {
+  w.block = 0;
+  if (!take_token(a, w.tokens, w.t)) w.t.blocks = 0;
+}
+NUM walk first_blocks(const mla_attn_args &a) {
   walk w;
-  w.tokens = w.block = 0;
-  w.is = take_token(a, 0, w.t);
+  w.tokens = 0;
+  next_token(a, w);
   return w;
 }
-NUM walk next_block(const mla_attn_args &a, walk w) {
-  if (!w.is || ++w.block < w.t.blocks) return w;
-  w.is = take_token(a, ++w.tokens, w.t);
-  w.block = 0;
+NUM walk next_blocks(const mla_attn_args &a, walk w) {
+  w.block += WALK_BLOCKS;
+  if (!is_there(w) || w.block < w.t.blocks) return w;
+  w.tokens++;
+  next_token(a, w);
   return w;
 }
 
 /* Entry of place nth of the block, NO_ROW behind the list's end. */
 NUM u32 entry_of(const mla_attn_args &a, const walk &w, u32 nth) {
   const u32 at = w.block * PAGE_TOKENS + nth;
-  return w.is && at <= w.t.position && at < a.list_max ? a.lists[(u64)w.t.row * a.list_max + at] : NO_ROW;
+  return is_there(w) && at <= w.t.position && at < a.list_max ? a.lists[(u64)w.t.row * a.list_max + at] : NO_ROW;
 }
 
 /* Its page, NO_ROW where the entry is void. Then the row of all pages. */
 NUM u32 page_of(const mla_attn_args &a, const walk &w, u32 entry) {
-  return entry <= w.t.position ? a.block_table[(u64)w.t.seq * a.block_table_stride + entry / PAGE_TOKENS] : NO_ROW;
+  return is_there(w) && entry <= w.t.position ? a.block_table[(u64)w.t.seq * a.block_table_stride + entry / PAGE_TOKENS] : NO_ROW;
 }
 NUM u32 row_of(u32 page, u32 entry) {
   ptx_forget(page); /* or it would be waited for where it was asked for */
   return page == NO_ROW ? NO_ROW : page * PAGE_TOKENS + entry % PAGE_TOKENS;
 }
 
-/* One warp: of the token whose first block comes. */
-NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const place &p, const walk &w) {
-  if (ptx_elect()) {
-    wait_free(p, Q_FREE, w.tokens);
+/* One warp: of token number n of this cluster, once those of the one before are used up. */
+NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const place &p, u32 n) {
+  token t;
+  if (ptx_elect() && take_token(a, n, t)) {
+    wait_free(p, Q_FREE, n);
     ptx_barrier_expect(barrier_at(p, Q_COME), BOXES * BOX_BYTES);
     for (u32 x = 0; x < BOXES; x++)
-      ptx_take_box(p.base + AT_Q + x * BOX_BYTES, &maps.x, x * 64u, w.t.row * a.heads + p.rank * 64u, barrier_at(p, Q_COME));
+      ptx_take_box(p.base + AT_Q + x * BOX_BYTES, &maps.x, x * 64u, t.row * a.heads + p.rank * 64u, barrier_at(p, Q_COME));
   }
   __syncwarp();
 }
