@@ -45,6 +45,9 @@ NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(he
 /* Dynamic shared memory of a block of the form for so many rows: all there is, but beside up to 16 there is room for one of mla_fold. */
 #define ATTN_SHARED_BYTES(rows) ((rows) < 32u ? 224256u : 232448u)
 
+/* Threads of mla_turn.cuh: two warpgroups multiply, one copies bf16 rows, or two widen codes. */
+#define ATTN_TURN_THREADS(kv_format) ((kv_format) ? 512u : 384u)
+
 /* KV rows of other formats than bf16, or that lists name, are gathered. */
 NUM u32 attn_is_gathered(const mla_attn_args *a) { return a->kv_format != KV_BF16 || a->list_max > 0; }
 

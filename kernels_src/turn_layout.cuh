@@ -5,7 +5,7 @@
 #include "attn_pieces.cuh"
 #include "attn_scores.cuh"
 
-static_assert(SPEC_THREADS == (CODES ? 512 : 384), "two warpgroups multiply, one or two bring rows");
+static_assert(SPEC_THREADS == ATTN_TURN_THREADS(SPEC_KV_FORMAT), "");
 static_assert(SPEC_KV_LORA_RANK == 512 && SPEC_ROPE_DIM == 64 && SPEC_ROWS == 64 && SPEC_MAPS == 1 && SPEC_LISTS == 1, "");
 
 #define BOXES 9u                 /* a block of 64 rows lies in boxes of 64 columns, [64][128 bytes] each, swizzled */
@@ -24,7 +24,8 @@ static_assert(SPEC_KV_LORA_RANK == 512 && SPEC_ROPE_DIM == 64 && SPEC_ROWS == 64
 #define AT_LIVE (AT_SUMS + 512u) /* [2] bit j: place j of the block holds a token */
 #define AT_BARRIERS (AT_LIVE + 16u)
 
-/* Barriers, of each of the two blocks of KV rows: groups of boxes that have come, and that are free again; P; m of the first one. */
+/* Barriers, of each of the two blocks of KV rows: groups of boxes that have come, and that are free
+ * again; P; m of the first one, which goes ahead of P of bf16 rows. */
 #define COME 0u                  /* [2][GROUPS] */
 #define FREE (COME + 2u * GROUPS)
 #define P_COME (FREE + 2u * GROUPS)

@@ -102,7 +102,7 @@ NUM void even(const mla_attn_args &a, const place &p) {
       m[1] = out.m[1];
       scale_scores(a, p, s, top, 0);
       raise_maxima(p, m, top, 0);
-      give(p, M_COME);
+      if (!CODES) give(p, M_COME);
       make_weights(p, s, m, x, 0);
       follow<0>(out, m);
       ask_outputs<0>(out, x, 0);
@@ -138,19 +138,18 @@ NUM void odd(const mla_attn_args &a, const place &p) {
       PTX_MULTIPLY_WAIT(0);
       if (left == 2u && threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier_at(p, Q_FREE));
       scale_scores(a, p, s, top, 1u);
-      if (CODES) {
-        raise_maxima(p, m, top, 1u);
-        make_weights(p, s, m, own, 1u);
-      } else {
+      if (!CODES) {
         wait_for(p, M_COME, k);
         take_maxima(p, m, 0);
         follow<1>(out, m);
-        raise_maxima(p, m, top, 1u);
+      }
+      raise_maxima(p, m, top, 1u);
+      if (!CODES) {
         take_weights(p, x, 0, k);
         ask_outputs<1>(out, x, 0);
-        make_weights(p, s, m, own, 1u);
-        free_values<1>(p, 0);
       }
+      make_weights(p, s, m, own, 1u);
+      if (!CODES) free_values<1>(p, 0);
       follow<1>(out, m);
       ask_outputs<1>(out, own, 1u);
       free_values<1>(p, 1u);

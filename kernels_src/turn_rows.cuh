@@ -1,8 +1,9 @@
-/* turn_rows.cuh - which rows of the KV cache the warpgroup that brings them in mla_turn.cuh takes, block after block of one token after
+/* turn_rows.cuh - which rows of the KV cache the warpgroups that bring them in mla_turn.cuh take, block after block of one token after
  * the other: entries of lists, pages, addresses. Brings queries, and says which places hold a token.
  *
- * Entries of the next block are asked for before this one's boxes are filled, their pages in the middle of that: a thread waits for
- * everything that it has asked for. Knows nothing of formats but how long a row is. Read next: turn_copy.cuh, turn_codes.cuh. */
+ * Of bf16 rows entries of the next block are asked for before this one's boxes are filled, their pages behind that; of codes as
+ * turn_codes.cuh says. A thread waits for everything that it has asked for. Knows nothing of formats but how long a row is, and how many
+ * blocks are looked up at a time. Read next: turn_copy.cuh, turn_codes.cuh. */
 #ifndef VERBATIM_TURN_ROWS_CUH
 #define VERBATIM_TURN_ROWS_CUH
 #include "list_rows.cuh"
@@ -40,7 +41,7 @@ NUM walk next_blocks(const mla_attn_args &a, walk w) {
   return w;
 }
 
-/* Entry of place nth of the block, NO_ROW behind the list's end. */
+/* Entry of place nth from the first block on, NO_ROW behind the list's end. */
 NUM u32 entry_of(const mla_attn_args &a, const walk &w, u32 nth) {
   const u32 at = w.block * PAGE_TOKENS + nth;
   return is_there(w) && at <= w.t.position && at < a.list_max ? a.lists[(u64)w.t.row * a.list_max + at] : NO_ROW;

@@ -307,7 +307,7 @@ static status check_build(const checker *c, const plan_kernel *k, uint32_t index
     const bool narrow = (of_pass == 8 || of_pass == 16 || of_pass == 32) && of_pass >= heads && !pair && !turns && !spread;
     const bool by_turns = listed && turns == 1 && !pair && !spread, paired = pair == 2 && of_pass == 64 && !turns && !spread;
     const bool is_spread = listed && (spread == 8 || spread == 16 || spread == ATTN_SPREAD_MOST) && !pair && !turns;
-    const uint32_t threads = by_turns && spec_of(c, k, "SPEC_KV_FORMAT") == KV_BF16 ? 384 : 512;
+    const uint32_t threads = by_turns ? ATTN_TURN_THREADS(spec_of(c, k, "SPEC_KV_FORMAT")) : 512;
     if (!spec_of(c, k, "SPEC_MAPS") || k->threads != threads || !(narrow || paired || by_turns || is_spread))
       return FAIL(ERR_FORMAT, "check: kernel %u takes %llu rows by %u threads", index, (unsigned long long)of_pass, k->threads);
     shared = ATTN_SHARED_BYTES((uint32_t)of_pass);

@@ -312,7 +312,7 @@ static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint3
   }
   many = next_choice(choices, &count, &next, UINT32_MAX, rows_max);
   if (many) {
-    set_attn(many, a, 64, a->kv_format == KV_BF16 ? 384 : 512, "SPEC_TURNS", 1);
+    set_attn(many, a, 64, ATTN_TURN_THREADS(a->kv_format), "SPEC_TURNS", 1);
     set_grid(many, constant(SPECIALISE_ATTN_CTAS), constant(1), constant(1));
   }
   return count;

@@ -102,7 +102,7 @@ static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32
   if (!attn_takes_turns(&args)) return count;
   for (u32 blocks = 2; blocks <= 4; blocks += 2, count++) {
     variants[count] = attn_variant(s, tokens, "SPEC_TURNS", 1, blocks);
-    if (s->format == KV_BF16) variants[count].threads = 384;
+    variants[count].threads = ATTN_TURN_THREADS(s->format);
   }
   variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 8, 8); /* one token after the other */
   variants[count++] = attn_variant(s, tokens, "SPEC_SPREAD", 16, 32);
