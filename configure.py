@@ -245,7 +245,7 @@ FLAWS = [
     ("mla_attn", 43, "spread_values.cuh", "s/wait_for(S_DONE, n);//", "values lie where queries are still multiplied"),
     ("mla_attn", 41, "spread_values.cuh", "s/ + slice . 128u . 4u//", "columns take the scale of others"),
     ("mla_attn", 45, "spread_outputs.cuh", "s/two = block + 1u < t.blocks;/two = true;/", "what lies behind the list is weighed"),
-    ("mla_attn", 48, "mla_spread.cuh", "s/if (n) wait_for(Q_FREE, n - 1u);//", "queries lie where the token before is still multiplied"),
+    ("mla_attn", 43, "mla_spread.cuh", "s/if (n) wait_for(Q_FREE, n - 1u);//", "queries lie where the token before is still multiplied"),
     ("mla_attn", 0, "pair_outputs.cuh", "s/v + i \\* 128u/v + (i ^ 1u) * 128u/", "tokens of V in another order"),
     ("mla_attn", 0, "pair_state.cuh", "s/ptx_warps_sync(3, 256);//", "l is taken before it is there"),
     ("mla_attn", 0, "pair_scores.cuh", "s/wait_free(p, P_FREE, c.k);//", "P is overwritten before the other block has used it"),

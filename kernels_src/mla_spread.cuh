@@ -20,7 +20,8 @@
 NUM u32 arrivals_of(u32 i) {
   if (i < K_FREE) return key_arrivals();
   if (i == P_COME || i == Q_COME) return 1u;
-  return i >= V_COME && i < V_FREE ? 9u : 8u; /* the warps that multiply, or that bring, of stages also who copies */
+  if (i >= V_COME && i < V_FREE) return 9u; /* the warps that bring, and who copies */
+  return APART && i >= V_FREE && i != S_DONE ? 4u : 8u; /* those that multiply */
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1)
@@ -54,8 +55,8 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     PTX_REGISTERS_LESS(88);
     for (u32 n = 0, k = 0, use = 0; take_token(a, n, t); n++) {
       if (n) wait_for(Q_FREE, n - 1u);
-      if (bring_warp() == 0) bring_queries(a, maps, t);
       find_rows(a, p, t);
+      if (bring_warp() == 0) bring_queries(a, maps, t);
       bring_keys(a, p, t, n, k);
       bring_values(a, p, t, n, use);
     }

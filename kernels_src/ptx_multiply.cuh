@@ -11,6 +11,7 @@
  * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_turned: a's rows are k. */
 #define PTX_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define PTX_D16 PTX_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_D20 PTX_D16 ", %16, %17, %18, %19"
 #define PTX_D24 PTX_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define PTX_D32 PTX_D24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define PTX_D40 PTX_D32 ", %32, %33, %34, %35, %36, %37, %38, %39"
@@ -61,6 +62,7 @@ PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), 
   }
 PTX_MULTIPLY_HELD(ptx_multiply, 8, "%0, %1, %2, %3", "0", "%4, %5, %6, %7", "%8", PTX_OUT4(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 32, PTX_D16, "1", "%16, %17, %18, %19", "%20", PTX_OUT16(0))
+PTX_MULTIPLY_HELD(ptx_multiply_across, 40, PTX_D20, "1", "%20, %21, %22, %23", "%24", PTX_OUT16(0), PTX_OUT4(16))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 64, PTX_D32, "1", "%32, %33, %34, %35", "%36", PTX_OUT32(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 128, PTX_D64, "1", "%64, %65, %66, %67", "%68", PTX_OUT64(0))
 PTX_MULTIPLY_HELD(ptx_multiply_across, 256, PTX_D128, "1", "%128, %129, %130, %131", "%132", PTX_OUT64(0), PTX_OUT64(64))

@@ -11,10 +11,10 @@ static_assert(SPEC_SPREAD == 8 || SPEC_SPREAD == 16 || SPEC_SPREAD == 32, "");
 
 #define SHARERS SPEC_SPREAD                     /* blocks of a token */
 #define OWN (ATTN_SPREAD_PLACES / 64u / SHARERS) /* of 32 blocks of places each weighs so many */
-#define APART (SHARERS == 32u)                  /* second half: 64 heads, O by one warpgroup and l by the other; else 64 heads each */
+#define APART (SHARERS == 32u)                  /* second half: 64 heads, by the first warpgroup; else 64 heads each */
 #define SLICE (APART ? 32u : 512u / SHARERS)    /* columns of V multiplied here */
 #define SLICES (512u / SLICE)
-#define OUTPUTS (SLICE / 2u)                    /* of a thread */
+#define OUTPUTS (SLICE / 2u + 4u)               /* of a thread, with l in the last four */
 
 #define BOXES 9u          /* queries of 64 heads, or 64 KV rows, lie in boxes of 64 columns, [64][128 bytes] each, swizzled */
 #define BOX_BYTES 8192u
@@ -24,21 +24,20 @@ static_assert(SPEC_SPREAD == 8 || SPEC_SPREAD == 16 || SPEC_SPREAD == 32, "");
 #define TOPS_BYTES 512u   /* the scores' maxima of a block of places for 128 heads */
 #define STAGE_P (APART ? P_BYTES : 2u * P_BYTES)
 #define STAGE_BYTES (2u * (BOX_BYTES + STAGE_P)) /* V of two blocks of places, then P of them */
-#define STAGES (APART ? 4u : 3u)
+#define STAGES 4u
 
-/* Shared memory, from a multiple of 1024. First half: queries of 128 heads, a block of KV rows; second: stages, tops of all blocks. */
+/* Shared memory, from a multiple of 1024. First half: queries of 128 heads, a block of KV rows; second: stages, tops of all blocks */
 #define BASE 1024u        /* this one: the system's share lies below. Known when compiled, for operands in registers of all alike */
 #define AT_Q 0u
 #define AT_STAGES 0u
 #define AT_K (2u * BOXES * BOX_BYTES)
-#define AT_TOPS AT_K      /* [32][128] */
+#define AT_TOPS (STAGES * STAGE_BYTES) /* [32][128] */
 #define AT_ROWS (3u * BOXES * BOX_BYTES) /* [2048] rows of all pages */
 #define AT_LIVE (AT_ROWS + 4u * ATTN_SPREAD_PLACES) /* bit j: place j holds a token */
 #define AT_ONES (AT_LIVE + ATTN_SPREAD_PLACES / 8u)
-#define AT_SUMS (AT_ONES + 256u) /* [64] l */
-#define AT_RISES (AT_SUMS + 256u) /* [2][4] of a warp, as find_rises makes them */
+#define AT_RISES (AT_ONES + 256u) /* [2][4] of a warp, as find_rises makes them */
 #define AT_BARRIERS (AT_RISES + 32u)
-static_assert(STAGES * STAGE_BYTES <= AT_K, "");
+static_assert(AT_TOPS + ATTN_SPREAD_PLACES / 64u * TOPS_BYTES <= AT_ROWS, "");
 
 /* Barriers: groups of boxes of KV rows and stages that have come, and that are free again. */
 #define K_COME 0u

@@ -4,9 +4,9 @@
 #define VERBATIM_SPREAD_OUTPUTS_CUH
 #include "spread_scores.cuh"
 
-/* Element 4 * j + 2 * h + e of O: head h of the thread's two, column 8 * j + e; l in elements 0 and 2. */
+/* Element 4 * j + 2 * h + e of O: head h of the thread's two, column 8 * j + e; l, as the column behind the last one. */
 typedef struct output {
-  f32 m[2], l[4], o[OUTPUTS];
+  f32 m[2], o[OUTPUTS];
 } output;
 
 /* P of a block of places, of the stage in `slot` block x: as make_four makes them. */
@@ -43,25 +43,21 @@ NUM u32 find_rises(const place &p, const token &t, const f32 (&first)[2], u32 gr
   return ptx_uniform(words[0] | words[1] | words[2] | words[3]);
 }
 
-/* What was summed up follows m to that of a block of places: O or l or both. */
-template <bool O, bool L> NUM void follow(const place &p, output &out, u32 block, u32 heads) {
+/* What was summed up follows m to that of a block of places. */
+NUM void follow(const place &p, output &out, u32 block, u32 heads) {
   f32 m[2] = {out.m[0], out.m[1]};
   raise_maxima(p, m, block, heads);
   const f32 factor[2] = {num_exp2_int(num_sub(out.m[0], m[0])), num_exp2_int(num_sub(out.m[1], m[1]))}; /* 1 where m stays */
 #pragma unroll
-  for (u32 i = 0; i < 4 && L; i++) out.l[i] = num_mul(out.l[i], factor[i / 2u]);
-#pragma unroll
-  for (u32 i = 0; i < OUTPUTS && O; i++) out.o[i] = num_mul(out.o[i], factor[i / 2u % 2u]);
+  for (u32 i = 0; i < OUTPUTS; i++) out.o[i] = num_mul(out.o[i], factor[i / 2u % 2u]);
   out.m[0] = m[0];
   out.m[1] = m[1];
 }
 
 /* Before the first product, and behind the last one, which are waited for. */
-template <bool O, bool L> NUM void begin_sums(output &out) {
+NUM void begin_sums(output &out) {
 #pragma unroll
-  for (u32 i = 0; i < OUTPUTS && O; i++) ptx_hold(out.o[i]);
-#pragma unroll
-  for (u32 i = 0; i < 4 && L; i++) ptx_hold(out.l[i]);
+  for (u32 i = 0; i < OUTPUTS; i++) ptx_hold(out.o[i]);
   ptx_multiply_fence();
 }
 NUM void end_sums() {
@@ -69,18 +65,22 @@ NUM void end_sums() {
   PTX_MULTIPLY_WAIT(0);
 }
 
+/* Adds 16 places: a narrow slice has ones behind its columns, else l has a product of its own. */
+NUM void add_places(f32 (&o)[16 + 4], const u32 (&w)[4], u64 v) { ptx_multiply_across(o, w, v); }
+NUM void add_places(f32 (&o)[32 + 4], const u32 (&w)[4], u64 v) {
+  ptx_multiply_across(*(f32(*)[32])o, w, v);
+  ptx_multiply(*(f32(*)[4])(o + 32), w, ptx_operand(PTX_PLAIN, BASE + AT_ONES));
+}
+
 /* Adds a block of places, of the stage in `slot` block x. */
-template <bool O, bool L> NUM void add_block(output &out, const weights &w, u32 slot, u32 x) {
-  const u64 ones = ptx_operand(PTX_PLAIN, BASE + AT_ONES);
+NUM void add_block(output &out, const weights &w, u32 slot, u32 x) {
   const u64 v = ptx_operand(PTX_ACROSS(BOX_BYTES), BASE + AT_STAGES + x * BOX_BYTES) + (u64)(slot * STAGE_BYTES >> 4);
 #pragma unroll
-  for (u32 i = 0; i < 4 && O; i++) ptx_multiply_across(out.o, w.w[i], v + i * 128u);
-#pragma unroll
-  for (u32 i = 0; i < 4 && L; i++) ptx_multiply(out.l, w.w[i], ones);
+  for (u32 i = 0; i < 4; i++) add_places(out.o, w.w[i], v + i * 128u);
 }
 
 /* All blocks of places; use counts stages. Those of a stage are added in one go where m stays, as it does in most. */
-template <bool O, bool L> NUM void add_blocks(const place &p, output &out, const token &t, u32 &use, u32 group, u32 heads) {
+NUM void add_blocks(const place &p, output &out, const token &t, u32 &use, u32 group, u32 heads) {
   raise_maxima(p, out.m, 0, heads);
   const u32 rises = find_rises(p, t, out.m, group, heads);
 #pragma unroll 1
@@ -93,19 +93,19 @@ template <bool O, bool L> NUM void add_blocks(const place &p, output &out, const
     take_weights(p, next, slot, 1u, group); /* void where the list has no second block here */
     ptx_fence_async();
     if (two && (rises >> block & 3u) == 0) {
-      begin_sums<O, L>(out);
-      add_block<O, L>(out, w, slot, 0);
-      add_block<O, L>(out, next, slot, 1u);
+      begin_sums(out);
+      add_block(out, w, slot, 0);
+      add_block(out, next, slot, 1u);
       end_sums();
     } else {
-      if (block) follow<O, L>(p, out, block, heads);
-      begin_sums<O, L>(out);
-      add_block<O, L>(out, w, slot, 0);
+      if (block) follow(p, out, block, heads);
+      begin_sums(out);
+      add_block(out, w, slot, 0);
       end_sums();
       if (two) {
-        follow<O, L>(p, out, block + 1u, heads);
-        begin_sums<O, L>(out);
-        add_block<O, L>(out, next, slot, 1u);
+        follow(p, out, block + 1u, heads);
+        begin_sums(out);
+        add_block(out, next, slot, 1u);
         end_sums();
       }
     }
@@ -119,7 +119,7 @@ NUM void write_out(const mla_attn_args &a, const place &p, const token &t, const
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     const u32 head = heads * 64u + head_of(h);
-    const f32 share = num_div(1.0f, out.l[2u * h]);
+    const f32 share = num_div(1.0f, out.o[SLICE / 2u + 2u * h]);
     u32 *to = (u32 *)(a.out + ((u64)t.row * a.heads + head) * SPEC_KV_LORA_RANK + column);
     if (head >= a.heads) continue;
 #pragma unroll
@@ -132,28 +132,15 @@ NUM void write_out(const mla_attn_args &a, const place &p, const token &t, const
 
 /* Finds its warpgroup anew: while scores are held there is no register for it. */
 NUM void attend(const mla_attn_args &a, const place &p, const token &t, u32 &use) {
-  const u32 group = APART ? ptx_uniform(threadIdx.x / 128u) : threadIdx.x / 128u, heads = APART ? p.rank / SLICES : group;
+  const u32 group = threadIdx.x / 128u, heads = APART ? p.rank / SLICES : group;
   output out;
+  if (APART && group > 0) return;
   out.m[0] = out.m[1] = NO_MAX; /* raised by the first block of places */
 #pragma unroll
   for (u32 i = 0; i < OUTPUTS; i++) out.o[i] = 0.0f;
-#pragma unroll
-  for (u32 i = 0; i < 4; i++) out.l[i] = 0.0f;
-  if (!APART) add_blocks<true, true>(p, out, t, use, group, heads);
-  else if (group == 0) add_blocks<true, false>(p, out, t, use, group, heads);
-  else add_blocks<false, true>(p, out, t, use, group, heads);
-  if (APART) {
-    f32 *sums = (f32 *)(p.shared + AT_SUMS);
-    if (group == 1u && threadIdx.x % 4u == 0) {
-      sums[head_of(0)] = out.l[0];
-      sums[head_of(1)] = out.l[2];
-    }
-    ptx_warps_sync(1, 256);
-    out.l[0] = sums[head_of(0)];
-    out.l[2] = sums[head_of(1)];
-  }
+  add_blocks(p, out, t, use, group, heads);
   give(Q_FREE);
-  if (!APART || group == 0) write_out(a, p, t, out, heads);
+  write_out(a, p, t, out, heads);
 }
 
 #endif

@@ -22,13 +22,11 @@ NUM void make_scores(f32 (&s)[32], u32 group, u32 k) {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) ptx_multiply(s, q + i * 2u, key + i * 2u);
     if (x % 2u || x + 1u == BOXES) ptx_multiply_commit();
+    if (x % 2u && x > 1u) {
+      PTX_MULTIPLY_WAIT(1);
+      give(K_FREE + x / 2u - 1u);
+    }
   }
-  PTX_MULTIPLY_WAIT(4);
-  give(K_FREE);
-  PTX_MULTIPLY_WAIT(3);
-  give(K_FREE + 1u);
-  PTX_MULTIPLY_WAIT(2);
-  give(K_FREE + 2u);
   PTX_MULTIPLY_WAIT(1);
   give(K_FREE + 3u);
   PTX_MULTIPLY_WAIT(0);
@@ -97,6 +95,7 @@ NUM void weigh(const mla_attn_args &a, const place &p, const token &t, u32 n, u3
   }
   meet(a, 0);
   take_tops(a, t.blocks);
+#pragma unroll 4
   for (u32 block = 0; block < first && block < t.blocks; block++) raise_maxima(p, m, block, group);
 #pragma unroll 1
   for (u32 i = 0; i < OWN && first + i < t.blocks; i++) {

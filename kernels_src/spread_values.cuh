@@ -61,6 +61,14 @@ NUM void copy_weights(const mla_attn_args &a, const place &p, const token &t, u3
     ptx_copy_bulk(to + x * STAGE_P, weights_of(a, 2u * stage + x) + (APART ? p.rank / SLICES * P_BYTES : 0u), STAGE_P, come, ptx_often());
 }
 
+/* Eight columns of ones beside a slice of 32, when scores are done: one product adds to O and to l. */
+NUM void put_ones(const place &p) {
+#pragma unroll
+  for (u32 i = threadIdx.x % 256u; i < STAGES * 128u && SLICE == 32u; i += 256u)
+    *(uint4 *)(p.shared + AT_STAGES + i / 128u * STAGE_BYTES + i % 128u * 128u + (4u ^ i % 8u) * 16u) =
+        make_uint4(0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u);
+}
+
 /* Of token number n; use counts stages. */
 NUM void bring_values(const mla_attn_args &a, const place &p, const token &t, u32 n, u32 &use) {
   const u32 stages = (t.blocks + 1u) / 2u;
@@ -68,6 +76,7 @@ NUM void bring_values(const mla_attn_args &a, const place &p, const token &t, u3
 #pragma unroll
   for (u32 i = 0; i < AHEAD; i++) take_values(a, p, c, i, i);
   wait_for(S_DONE, n);
+  put_ones(p);
 #pragma unroll 1
   for (u32 from = 0; from < stages; from += AHEAD) {
 #pragma unroll

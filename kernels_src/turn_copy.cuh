@@ -12,12 +12,12 @@ typedef struct copy_source {
   u32 bytes[4]; /* none of void rows */
 } copy_source;
 
-/* row: lanes 0 to 15, of the warp's. */
-NUM copy_source find_source(const mla_attn_args &a, u32 row) {
+/* Of the block in `set`, of those that lanes have found: 16 * set and so on. */
+NUM copy_source find_source(const mla_attn_args &a, u32 row, u32 set) {
   copy_source s;
 #pragma unroll
   for (u32 h = 0; h < 4; h++) {
-    const u32 of = __shfl_sync(WARP_ALL, row, (int)(h * 4u + bring_lane() / 8u));
+    const u32 of = __shfl_sync(WARP_ALL, row, (int)(set * 16u + h * 4u + bring_lane() / 8u));
     s.bytes[h] = of != NO_ROW ? 16u : 0u;
     s.from[h] = row_at(a, of) + bring_lane() % 8u * 16u;
   }
@@ -32,7 +32,7 @@ NUM void copy_box(const place &p, const copy_source &s, u32 set, u32 x) {
 
 /* Which places hold a token: with the first boxes. */
 NUM void give_live(const place &p, u32 set, u32 row) {
-  const u32 live = __ballot_sync(WARP_ALL, row != NO_ROW);
+  const u32 live = __ballot_sync(WARP_ALL, row != NO_ROW) >> set * 16u;
   if (bring_lane() > 0) return;
   ((u16 *)(p.shared + AT_LIVE + set * 8u))[bring_warp()] = (u16)live;
   ptx_barrier_arrive(barrier_at(p, COME + set * GROUPS));
@@ -42,14 +42,17 @@ NUM void give_live(const place &p, u32 set, u32 row) {
 NUM u32 bring_arrivals(u32 g) { return g == 0 ? 132u : 128u; }
 
 NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
-  const u32 own = bring_warp() * 16u + bring_lane() % 16u;
-  walk now = first_blocks(a);
-  u32 entry = entry_of(a, now, own), row = row_of(page_of(a, now, entry), entry);
-  for (u32 k = 0; is_there(now); k++) {
-    const walk next = next_blocks(a, now);
-    const copy_source s = find_source(a, row);
+  const u32 own = bring_lane() / 16u * 64u + bring_warp() * 16u + bring_lane() % 16u;
+  walk next = first_blocks(a);
+  u32 entry = entry_of(a, next, own), page = page_of(a, next, entry), row = row_of(page, entry);
+  bool is = is_there(next);
+  u32 first = 0;
+  next = next_blocks(a, next);
+  entry = entry_of(a, next, own);
+#pragma unroll 1
+  for (u32 k = 0; is; k++) {
     const u32 set = k % 2u;
-    entry = entry_of(a, next, own);
+    const copy_source s = find_source(a, row, set);
 #pragma unroll
     for (u32 g = 0; g < GROUPS; g++) {
       wait_free(p, FREE + set * GROUPS + g, k / 2u);
@@ -57,10 +60,17 @@ NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) 
 #pragma unroll
       for (u32 x = 2u * g; x < 2u * g + 2u && x < BOXES; x++) copy_box(p, s, set, x);
       ptx_barrier_arrive_copies(barrier_at(p, COME + set * GROUPS + g));
-      if (g == 1u && now.block == 0 && bring_warp() == 0) bring_queries(a, maps, p, now.tokens);
+      if (g == 1u && set == 0 && first != NO_ROW && bring_warp() == 0) bring_queries(a, maps, p, first);
     }
-    row = row_of(page_of(a, next, entry), entry);
-    now = next;
+    if (set == 0) {
+      page = page_of(a, next, entry);
+    } else {
+      row = row_of(page, entry);
+      is = is_there(next);
+      first = next.block == 0 ? next.tokens : NO_ROW;
+      next = next_blocks(a, next);
+      entry = entry_of(a, next, own);
+    }
   }
 }
 

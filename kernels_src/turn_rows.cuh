@@ -15,7 +15,7 @@ NUM u32 bring_warp() {
   return warp;
 }
 
-#define WALK_BLOCKS (CODES ? 2u : 1u) /* are looked up at a time */
+#define WALK_BLOCKS 2u /* are looked up at a time */
 
 typedef struct walk { /* so many blocks of KV rows */
   token t;            /* no blocks: there are no more */
