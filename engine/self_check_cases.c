@@ -300,6 +300,8 @@ void self_check_cases_moe_sort(self_check_image *image) {
 #define ATTN_STRIDE 3u /* pages of a sequence */
 #define ATTN_PAGES 5u
 #define ATTN_HEADS 3u
+#define ATTN_HEADS_MOST 18u /* where one head alone raises m: not of the first warp's 16 */
+#define LOUD_HEAD 17u
 #define ATTN_TILES 3u
 #define ATTN_TOKENS 4u
 #define ATTN_LAST 266u /* last position of the longest query */
@@ -346,6 +348,20 @@ static const void *take_formed_kv(self_check_image *image, const u32 *block_tabl
   return kv;
 }
 
+/* A row with the signs of one head of the first query, which alone weighs it so much that m is raised. It lies behind 64 places. */
+static void make_loud(const mla_attn_args *a, u8 *kv, u32 position) {
+  const u32 rank = a->kv_lora_rank, row_bytes = KV_ROW_BYTES(a->kv_format, rank, a->rope_dim);
+  const bf16 *q = a->q + (u64)LOUD_HEAD * (rank + a->rope_dim);
+  u8 *row = kv + ((u64)a->block_table[position / PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS) * row_bytes;
+  const f32 scale = 0x1p-8f;
+  for (u32 i = 0; i < rank; i++) {
+    const bf16 number = (bf16)((q[i] & 0x8000) | 0x3f80); /* 1 */
+    if (a->kv_format == KV_BF16) memcpy(row + 2ull * i, &number, 2);
+    else row[i] = (u8)(q[i] >> 8 & 0x80) | 0x7e; /* 448 */
+  }
+  for (u32 i = 0; i < rank && a->kv_format == KV_FP8_DS_MLA; i += SCALE_COLUMNS) memcpy(row + rank + i / SCALE_COLUMNS * 4, &scale, 4);
+}
+
 /* Of each tile's token: as many positions as a list takes, spread evenly, but two that it does not see; or all. */
 static const u32 *take_lists(self_check_image *image, const attn_tile *tiles) {
   u32 *lists = take(image, (u64)ATTN_TILES * LIST_MAX * 4);
@@ -371,10 +387,10 @@ static const bf16 *take_ordered_kv(self_check_image *image, const u32 *block_tab
   return kv;
 }
 
-static void fill_queries(self_check_image *image, bf16 *q, bool ordered) {
+static void fill_queries(self_check_image *image, bf16 *q, u32 heads, bool ordered) {
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
-  fill_bf16(image, q, ATTN_TOKENS * ATTN_HEADS * columns, -5, 6);
-  for (u32 i = 0; i < ATTN_TOKENS * ATTN_HEADS && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
+  fill_bf16(image, q, ATTN_TOKENS * heads * columns, -5, 6);
+  for (u32 i = 0; i < ATTN_TOKENS * heads && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
 }
 
 /* The pieces of a cut step: the first tile's context is two. */
@@ -414,7 +430,8 @@ void self_check_cases_mla_attn(self_check_image *image) {
                                                {{0, 1, 0, LISTED - 1}, {1, 1, 0, 100}, {2, 1, 1, 63}}};
   const bool cut = image->form == 1 || image->form == 2, ordered = image->form == 3, lists = self_check_cases_lists(image->form);
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim, kv_format = self_check_cases_kv_format(image->form);
-  mla_attn_args a = {.step = take_step(image, lists ? ATTN_TILES : ATTN_TOKENS, 0, ATTN_TILES), .heads = ATTN_HEADS, .kv_format = kv_format,
+  const u32 heads = self_check_cases_one_chunk(image->form) ? ATTN_HEADS_MOST : ATTN_HEADS;
+  mla_attn_args a = {.step = take_step(image, lists ? ATTN_TILES : ATTN_TOKENS, 0, ATTN_TILES), .heads = heads, .kv_format = kv_format,
                      .kv_lora_rank = rank, .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
                      .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .scale_log2 = 0x1.2p-4f};
   if (self_check_cases_one_chunk(image->form)) {
@@ -422,11 +439,11 @@ void self_check_cases_mla_attn(self_check_image *image) {
     a.scale_log2 = 0x1.4p-4f;
   }
   attn_tile *tiles = take(image, (ATTN_TILES + 1) * sizeof *tiles);
-  bf16 *q = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * columns * 2ull);
+  bf16 *q = take(image, (ATTN_TOKENS + 1) * heads * columns * 2ull);
   u32 *block_table = take(image, ATTN_SEQS * ATTN_STRIDE * 4);
   memcpy(tiles, tile[lists ? 3 : cut ? 2 : ordered], sizeof tile[0]);
   for (u32 i = 0; i < ATTN_SEQS * ATTN_STRIDE; i++) block_table[i] = (i * 2 + 3) % ATTN_PAGES; /* the last row of seq 1 is not used */
-  fill_queries(image, q, ordered);
+  fill_queries(image, q, heads, ordered);
   a.tiles = tiles;
   a.q = q;
   a.block_table = block_table;
@@ -434,11 +451,12 @@ void self_check_cases_mla_attn(self_check_image *image) {
   else a.kv = take_formed_kv(image, block_table, kv_format, lists);
   if (kv_format == KV_FP8) a.kv_scale = take_layer_scale(image);
   if (lists) a.lists = take_lists(image, tiles);
+  if (self_check_cases_one_chunk(image->form)) make_loud(&a, (u8 *)(uintptr_t)a.kv, 90);
   a.list_max = lists ? LIST_MAX : 0;
   if (cut) take_pieces(image, &a);
-  a.out = take(image, (ATTN_TOKENS + 1) * ATTN_HEADS * rank * 2ull);
+  a.out = take(image, (ATTN_TOKENS + 1) * heads * rank * 2ull);
   end_judged(image);
-  a.scratch = take(image, ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
+  a.scratch = take(image, heads > ATTN_HEADS ? ATTN_SPREAD_MOST / 8 * 4ull * attn_spread_floats(&a) : ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
   a.meetings = take(image, ATTN_MEETINGS * 4);
   memset(a.meetings, 0, ATTN_MEETINGS * 4); /* as the engine starts */
   LAUNCH(image, a, self_check_cases_one_chunk(image->form) ? ATTN_SPREAD_MOST : image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);

@@ -56,7 +56,8 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     for (u32 n = 0, k = 0, use = 0; take_token(a, n, t); n++) {
       if (n) wait_for(Q_FREE, n - 1u);
       find_rows(a, p, t);
-      if (bring_warp() == 0) bring_queries(a, maps, t);
+      if (bring_warp() == 0) bring_queries(a, maps, t); /* behind what all rows wait for */
+      ptx_warps_sync(2, 256);
       bring_keys(a, p, t, n, k);
       bring_values(a, p, t, n, use);
     }
