@@ -7,7 +7,7 @@
  * block, then its columns by each.
  * The blocks of a token wait for each other, twice, at counters in memory: a cluster would do, but an H200 holds no more than 15 clusters
  * of 8 blocks at a time. So all blocks of the grid must be able to run at once.
- * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 22 us (20), 8 by 16 30, 16 by 8 43 (43); H200 40 (39) of 16.
+ * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 20 us (18), 8 by 16 28 (29), 16 by 8 41 (43).
  * Grid: any multiple of SPEC_SPREAD that fits the GPU at one block per multiprocessor. Dynamic shared bytes: 232448. */
 #ifndef VERBATIM_MLA_SPREAD_CUH
 #define VERBATIM_MLA_SPREAD_CUH
@@ -56,8 +56,7 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
     for (u32 n = 0, k = 0, use = 0; take_token(a, n, t); n++) {
       if (n) wait_for(Q_FREE, n - 1u);
       find_rows(a, p, t);
-      if (bring_warp() == 0) bring_queries(a, maps, t); /* behind what all rows wait for */
-      ptx_warps_sync(2, 256);
+      if (bring_warp() == 0) bring_queries(a, maps, t); /* behind what all wait for: they are 147 KB */
       bring_keys(a, p, t, n, k);
       bring_values(a, p, t, n, use);
     }

@@ -46,8 +46,8 @@ NUM void ptx_meet(u32 *word, u32 step, u32 all) {
   u32 found;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(found) : "l"(word), "r"(step) : "memory");
   const u32 wanted = (found / all + 1u) * all;
-  do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(word) : "memory");
-  while ((i32)(found - wanted) < 0);
+  for (found += step; (i32)(found - wanted) < 0;) /* the last one knows without looking again */
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(word) : "memory");
 }
 
 /* Blocks of a cluster: `shared` in the block of that rank, to be read or written; and a barrier of all their threads, which every block

@@ -22,7 +22,7 @@ NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const to
   __syncwarp();
 }
 
-/* The rows of all places, NO_ROW of void ones; each thread some. */
+/* The rows of all places, NO_ROW of void ones. */
 NUM void find_rows(const mla_attn_args &a, const place &p, const token &t) {
   const u32 thread = threadIdx.x % 256u;
   u32 entry[ATTN_SPREAD_PLACES / 256u], page[ATTN_SPREAD_PLACES / 256u];
@@ -41,6 +41,7 @@ NUM void find_rows(const mla_attn_args &a, const place &p, const token &t) {
     ((u32 *)(p.shared + AT_ROWS))[at] = row;
     if (thread % 32u == 0) ((u32 *)(p.shared + AT_LIVE))[at / 32u] = live;
   }
+  ptx_warps_sync(2, 256);
 }
 
 /* Of its row a lane holds 16 codes of each box, which make two pieces of 16 bytes side by side, and what lies behind V. */

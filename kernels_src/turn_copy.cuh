@@ -30,7 +30,7 @@ NUM void copy_box(const place &p, const copy_source &s, u32 set, u32 x) {
   for (u32 h = 0; h < 4; h++) ptx_copy16((at ^ h % 2u * 64u) + h * 512u, s.from[h] + x * 128u, s.bytes[h]);
 }
 
-/* Which places hold a token: with the first boxes. */
+/* Which places hold a token, with the first boxes; lanes 16 * set and so on know. */
 NUM void give_live(const place &p, u32 set, u32 row) {
   const u32 live = __ballot_sync(WARP_ALL, row != NO_ROW) >> set * 16u;
   if (bring_lane() > 0) return;

@@ -1,9 +1,9 @@
 /* turn_rows.cuh - which rows of the KV cache the warpgroups that bring them in mla_turn.cuh take, block after block of one token after
  * the other: entries of lists, pages, addresses. Brings queries, and says which places hold a token.
  *
- * Of bf16 rows entries of the next block are asked for before this one's boxes are filled, their pages behind that; of codes as
- * turn_codes.cuh says. A thread waits for everything that it has asked for. Knows nothing of formats but how long a row is, and how many
- * blocks are looked up at a time. Read next: turn_copy.cuh, turn_codes.cuh. */
+ * Pairs of blocks are looked up at a time, so that each lane of a warp of bf16 rows has a place: pages of the next pair are asked for
+ * behind the first block of this one, entries of the pair after that behind the second. A thread waits for everything that it has asked
+ * for. Knows nothing of formats but how long a row is. Read next: turn_copy.cuh, turn_codes.cuh. */
 #ifndef VERBATIM_TURN_ROWS_CUH
 #define VERBATIM_TURN_ROWS_CUH
 #include "list_rows.cuh"
