@@ -456,7 +456,8 @@ void self_check_cases_mla_attn(self_check_image *image) {
   if (cut) take_pieces(image, &a);
   a.out = take(image, (ATTN_TOKENS + 1) * heads * rank * 2ull);
   end_judged(image);
-  a.scratch = take(image, heads > ATTN_HEADS ? ATTN_SPREAD_MOST / 8 * 4ull * attn_spread_floats(&a) : ATTN_GRID * 2ull * 64 * (rank + 2) * 4);
+  const u64 shared = ATTN_SPREAD_MOST / 8 * attn_spread_floats(&a), own = ATTN_GRID * 2ull * 64 * (rank + 2);
+  a.scratch = take(image, (heads > ATTN_HEADS ? shared : own) * 4);
   a.meetings = take(image, ATTN_MEETINGS * 4);
   memset(a.meetings, 0, ATTN_MEETINGS * 4); /* as the engine starts */
   LAUNCH(image, a, self_check_cases_one_chunk(image->form) ? ATTN_SPREAD_MOST : image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
