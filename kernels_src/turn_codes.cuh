@@ -104,28 +104,21 @@ NUM void bring_block(const place &p, const codes &c, u32 set, u32 phase, u32 row
 }
 
 NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
-  walk next = first_blocks(a);
-  u32 entry = entry_of(a, next, own_place(p)), page = page_of(a, next, entry), row = row_of(page, entry), first = 0;
-  bool is = is_there(next);
+  pair now = first_pair(a, own_place(p));
   codes c;
-  take_codes(a, row_of_lane(row, 0), c);
-  next = next_blocks(a, next);
-  entry = entry_of(a, next, own_place(p));
+  take_codes(a, row_of_lane(now.row, 0), c);
+  ask_entries(a, now, own_place(p));
 #pragma unroll 1
-  for (u32 k = 0; is; k++) {
+  for (u32 k = 0; now.is; k++) {
     const u32 set = k % 2u;
-    bring_block(p, c, set, k / 2u, row);
+    bring_block(p, c, set, k / 2u, now.row);
     if (set == 0) {
-      if (first != NO_ROW && bring_warp() == 7u) bring_queries(a, maps, p, first);
-      page = page_of(a, next, entry);
+      if (now.first != NO_ROW && bring_warp() == 7u) bring_queries(a, maps, p, now.first);
+      ask_pages(a, now);
     } else {
-      row = row_of(page, entry);
-      is = is_there(next);
-      first = next.block == 0 ? next.tokens : NO_ROW;
-      next = next_blocks(a, next);
-      entry = entry_of(a, next, own_place(p));
+      next_pair(a, now, own_place(p));
     }
-    take_codes(a, row_of_lane(row, set ^ 1u), c);
+    take_codes(a, row_of_lane(now.row, set ^ 1u), c);
   }
 }
 

@@ -43,34 +43,23 @@ NUM u32 bring_arrivals(u32 g) { return g == 0 ? 132u : 128u; }
 
 NUM void bring(const mla_attn_args &a, const tensor_maps &maps, const place &p) {
   const u32 own = bring_lane() / 16u * 64u + bring_warp() * 16u + bring_lane() % 16u;
-  walk next = first_blocks(a);
-  u32 entry = entry_of(a, next, own), page = page_of(a, next, entry), row = row_of(page, entry);
-  bool is = is_there(next);
-  u32 first = 0;
-  next = next_blocks(a, next);
-  entry = entry_of(a, next, own);
+  pair now = first_pair(a, own);
+  ask_entries(a, now, own);
 #pragma unroll 1
-  for (u32 k = 0; is; k++) {
+  for (u32 k = 0; now.is; k++) {
     const u32 set = k % 2u;
-    const copy_source s = find_source(a, row, set);
+    const copy_source s = find_source(a, now.row, set);
 #pragma unroll
     for (u32 g = 0; g < GROUPS; g++) {
       wait_free(p, FREE + set * GROUPS + g, k / 2u);
-      if (g == 0) give_live(p, set, row);
+      if (g == 0) give_live(p, set, now.row);
 #pragma unroll
       for (u32 x = 2u * g; x < 2u * g + 2u && x < BOXES; x++) copy_box(p, s, set, x);
       ptx_barrier_arrive_copies(barrier_at(p, COME + set * GROUPS + g));
-      if (g == 1u && set == 0 && first != NO_ROW && bring_warp() == 0) bring_queries(a, maps, p, first);
+      if (g == 1u && set == 0 && now.first != NO_ROW && bring_warp() == 0) bring_queries(a, maps, p, now.first);
     }
-    if (set == 0) {
-      page = page_of(a, next, entry);
-    } else {
-      row = row_of(page, entry);
-      is = is_there(next);
-      first = next.block == 0 ? next.tokens : NO_ROW;
-      next = next_blocks(a, next);
-      entry = entry_of(a, next, own);
-    }
+    if (set == 0) ask_pages(a, now);
+    else next_pair(a, now, own);
   }
 }
 

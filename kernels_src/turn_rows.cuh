@@ -56,6 +56,37 @@ NUM u32 row_of(u32 page, u32 entry) {
   return page == NO_ROW ? NO_ROW : page * PAGE_TOKENS + entry % PAGE_TOKENS;
 }
 
+/* A pair of blocks by the places that lanes look up: this one's row, what is asked for of the next one. */
+typedef struct pair {
+  walk next;
+  u32 entry, page, row;
+  u32 first; /* number of the token that begins here, or NO_ROW */
+  bool is;   /* there; else there are no more */
+} pair;
+
+/* own: the lane's place, the same each time. Entries of the pair that follows are to be asked for. */
+NUM pair first_pair(const mla_attn_args &a, u32 own) {
+  pair x;
+  x.next = first_blocks(a);
+  x.entry = entry_of(a, x.next, own);
+  x.page = page_of(a, x.next, x.entry);
+  x.row = row_of(x.page, x.entry);
+  x.first = 0;
+  x.is = is_there(x.next);
+  return x;
+}
+NUM void ask_entries(const mla_attn_args &a, pair &x, u32 own) {
+  x.next = next_blocks(a, x.next);
+  x.entry = entry_of(a, x.next, own);
+}
+NUM void ask_pages(const mla_attn_args &a, pair &x) { x.page = page_of(a, x.next, x.entry); }
+NUM void next_pair(const mla_attn_args &a, pair &x, u32 own) {
+  x.row = row_of(x.page, x.entry);
+  x.is = is_there(x.next);
+  x.first = x.next.block == 0 ? x.next.tokens : NO_ROW;
+  ask_entries(a, x, own);
+}
+
 /* One warp: of token number n of this cluster, once those of the one before are used up. */
 NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const place &p, u32 n) {
   token t;
