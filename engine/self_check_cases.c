@@ -430,11 +430,12 @@ void self_check_cases_mla_attn(self_check_image *image) {
                                                {{0, 1, 0, LISTED - 1}, {1, 1, 0, 100}, {2, 1, 1, 63}}};
   const bool cut = image->form == 1 || image->form == 2, ordered = image->form == 3, lists = self_check_cases_lists(image->form);
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim, kv_format = self_check_cases_kv_format(image->form);
-  const u32 heads = self_check_cases_one_chunk(image->form) ? ATTN_HEADS_MOST : ATTN_HEADS;
+  const bool one_chunk = self_check_cases_one_chunk(image->form);
+  const u32 heads = one_chunk ? ATTN_HEADS_MOST : ATTN_HEADS;
   mla_attn_args a = {.step = take_step(image, lists ? ATTN_TILES : ATTN_TOKENS, 0, ATTN_TILES), .heads = heads, .kv_format = kv_format,
                      .kv_lora_rank = rank, .rope_dim = image->rope_dim, .block_table_stride = ordered ? ATTN_PAGES : ATTN_STRIDE,
                      .chunk_tokens = image->form == 2 ? 2 * PAGE_TOKENS : PAGE_TOKENS, .group_chunks = 2, .scale_log2 = 0x1.2p-4f};
-  if (self_check_cases_one_chunk(image->form)) {
+  if (one_chunk) {
     a.chunk_tokens = 4 * PAGE_TOKENS;
     a.scale_log2 = 0x1.4p-4f;
   }
@@ -451,16 +452,16 @@ void self_check_cases_mla_attn(self_check_image *image) {
   else a.kv = take_formed_kv(image, block_table, kv_format, lists);
   if (kv_format == KV_FP8) a.kv_scale = take_layer_scale(image);
   if (lists) a.lists = take_lists(image, tiles);
-  if (self_check_cases_one_chunk(image->form)) make_loud(&a, (u8 *)(uintptr_t)a.kv, 90);
+  if (one_chunk) make_loud(&a, (u8 *)(uintptr_t)a.kv, 90);
   a.list_max = lists ? LIST_MAX : 0;
   if (cut) take_pieces(image, &a);
   a.out = take(image, (ATTN_TOKENS + 1) * heads * rank * 2ull);
   end_judged(image);
   const u64 shared = ATTN_SPREAD_MOST / 8 * attn_spread_floats(&a), own = ATTN_GRID * 2ull * 64 * (rank + 2);
-  a.scratch = take(image, (heads > ATTN_HEADS ? shared : own) * 4);
+  a.scratch = take(image, (one_chunk ? shared : own) * 4);
   a.meetings = take(image, ATTN_MEETINGS * 4);
   memset(a.meetings, 0, ATTN_MEETINGS * 4); /* as the engine starts */
-  LAUNCH(image, a, self_check_cases_one_chunk(image->form) ? ATTN_SPREAD_MOST : image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
+  LAUNCH(image, a, one_chunk ? ATTN_SPREAD_MOST : image->form == 2 ? ATTN_SHARERS : ATTN_GRID, 1, 1);
 }
 
 /* Tiles that are cut and tiles that are not; a page that is being written stands in other sequences' rows too. Form 0: pieces of a chunk.

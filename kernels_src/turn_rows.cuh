@@ -15,11 +15,9 @@ NUM u32 bring_warp() {
   return warp;
 }
 
-#define WALK_BLOCKS 2u /* are looked up at a time */
-
-typedef struct walk { /* so many blocks of KV rows */
+typedef struct walk { /* two blocks of KV rows */
   token t;            /* no blocks: there are no more */
-  u32 tokens, block;  /* tokens taken before this one; the first block */
+  u32 tokens, block;  /* tokens taken before this one; the first of the two */
 } walk;
 
 NUM bool is_there(const walk &w) { return w.t.blocks > 0; }
@@ -34,7 +32,7 @@ NUM walk first_blocks(const mla_attn_args &a) {
   return w;
 }
 NUM walk next_blocks(const mla_attn_args &a, walk w) {
-  w.block += WALK_BLOCKS;
+  w.block += 2u;
   if (!is_there(w) || w.block < w.t.blocks) return w;
   w.tokens++;
   next_token(a, w);

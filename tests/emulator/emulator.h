@@ -27,6 +27,10 @@ struct emulator_kernel {
 emulator_kernel *emulator_kernels(void) __attribute__((weak));
 void emulator_add(emulator_kernel *kernel); /* before main; kept, not copied */
 
+/* Launches behind each other, after which threads have run in each of three orders with each of two of copies: what is broken may show in
+ * one of them alone. */
+#define EMULATOR_ORDERS 6
+
 /* Runs every block of the grid, one cluster after the other. Null, or what the kernel did that a GPU does not allow. maps: of a kernel that
  * takes them, each holds a tensor_shape. */
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args,
