@@ -7,7 +7,7 @@
  * block, then its columns by each.
  * The blocks of a token wait for each other, twice, at counters in memory: a cluster would do, but an H200 holds no more than 15 clusters
  * of 8 blocks at a time. So all blocks of the grid must be able to run at once.
- * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 20 us (18), 8 by 16 28 (29), 16 by 8 41 (43).
+ * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 20 us (18), 8 by 16 29 (27), 16 by 8 40 (42).
  * Grid: any multiple of SPEC_SPREAD that fits the GPU at one block per multiprocessor. Dynamic shared bytes: 232448. */
 #ifndef VERBATIM_MLA_SPREAD_CUH
 #define VERBATIM_MLA_SPREAD_CUH
@@ -48,16 +48,18 @@ void mla_attn(const __grid_constant__ mla_attn_args a, const __grid_constant__ t
   if (group < 2u) {
     PTX_REGISTERS_MORE(168);
     for (u32 n = 0, k = 0, use = 0; take_token(a, n, t); n++) {
+      begin_token(n);
+      find_other_rows(a, maps, p, t);
       weigh(a, p, t, n, group, k);
       attend(a, p, t, use);
     }
   } else {
     PTX_REGISTERS_LESS(88);
     for (u32 n = 0, k = 0, use = 0; take_token(a, n, t); n++) {
-      if (n) wait_for(Q_FREE, n - 1u);
-      find_rows(a, p, t);
-      if (bring_warp() == 0) bring_queries(a, maps, t); /* behind what all wait for: they are 147 KB */
+      begin_token(n);
+      find_own_rows(a, p, t);
       bring_keys(a, p, t, n, k);
+      wait_for_rows();
       bring_values(a, p, t, n, use);
     }
   }

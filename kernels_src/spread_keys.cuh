@@ -1,5 +1,5 @@
-/* spread_keys.cuh - what two warpgroups of mla_spread.cuh bring for its first half: the queries of 128 heads, where the list's rows lie,
- * and this block's own KV rows with all columns. A warp has eight of a block's 64 rows. Read next: spread_values.cuh. */
+/* spread_keys.cuh - what mla_spread.cuh needs for its first half: the queries of 128 heads, where the list's rows lie, and this block's
+ * own KV rows with all columns, which two warpgroups bring. A warp has eight of a block's 64 rows. Read next: spread_values.cuh. */
 #ifndef VERBATIM_SPREAD_KEYS_CUH
 #define VERBATIM_SPREAD_KEYS_CUH
 #include "list_rows.cuh"
@@ -12,6 +12,9 @@ NUM u32 bring_warp() {
 }
 NUM u32 listed_row(const place &p, u32 place_number) { return ((const u32 *)(p.shared + AT_ROWS))[place_number]; }
 
+#define ROW_GROUPS (ATTN_SPREAD_PLACES / 256u)
+NUM u32 own_group(const place &p) { return p.rank * OWN / 4u; } /* those weighed here are in it */
+
 /* One warp. */
 NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const token &t) {
   if (ptx_elect()) {
@@ -22,27 +25,41 @@ NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, const to
   __syncwarp();
 }
 
-/* The rows of all places, NO_ROW of void ones. */
-NUM void find_rows(const mla_attn_args &a, const place &p, const token &t) {
+/* By 256 threads: the rows, NO_ROW of void ones, of COUNT groups of 256 places of the list, from `group` on; behind the last one comes the
+ * first. */
+template <u32 COUNT> NUM void find_rows(const mla_attn_args &a, const place &p, const token &t, u32 group) {
   const u32 thread = threadIdx.x % 256u;
-  u32 entry[ATTN_SPREAD_PLACES / 256u], page[ATTN_SPREAD_PLACES / 256u];
+  u32 entry[COUNT], page[COUNT];
 #pragma unroll
-  for (u32 i = 0; i < ATTN_SPREAD_PLACES / 256u; i++) {
-    const u32 at = i * 256u + thread;
+  for (u32 i = 0; i < COUNT; i++) {
+    const u32 at = (group + i) % ROW_GROUPS * 256u + thread;
     entry[i] = at <= t.position && at < a.list_max ? a.lists[(u64)t.row * a.list_max + at] : NO_ROW;
   }
 #pragma unroll
-  for (u32 i = 0; i < ATTN_SPREAD_PLACES / 256u; i++)
+  for (u32 i = 0; i < COUNT; i++)
     page[i] = entry[i] <= t.position ? a.block_table[(u64)t.seq * a.block_table_stride + entry[i] / PAGE_TOKENS] : NO_ROW;
 #pragma unroll
-  for (u32 i = 0; i < ATTN_SPREAD_PLACES / 256u; i++) {
-    const u32 at = i * 256u + thread, row = page[i] == NO_ROW ? NO_ROW : page[i] * PAGE_TOKENS + entry[i] % PAGE_TOKENS;
+  for (u32 i = 0; i < COUNT; i++) {
+    const u32 at = (group + i) % ROW_GROUPS * 256u + thread;
+    const u32 row = page[i] == NO_ROW ? NO_ROW : page[i] * PAGE_TOKENS + entry[i] % PAGE_TOKENS;
     const u32 live = __ballot_sync(WARP_ALL, row != NO_ROW);
     ((u32 *)(p.shared + AT_ROWS))[at] = row;
     if (thread % 32u == 0) ((u32 *)(p.shared + AT_LIVE))[at / 32u] = live;
   }
+}
+
+/* The warps that bring: rows of the places weighed here, which all wait for. The others, which have nothing to do yet: the queries, whose
+ * 18 copies take the thread that asks for them 2 us of 16 tokens, and all other rows. */
+NUM void find_own_rows(const mla_attn_args &a, const place &p, const token &t) {
+  find_rows<1>(a, p, t, own_group(p));
   ptx_warps_sync(2, 256);
 }
+NUM void find_other_rows(const mla_attn_args &a, const tensor_maps &maps, const place &p, const token &t) {
+  if (threadIdx.x < 32u) bring_queries(a, maps, t);
+  find_rows<ROW_GROUPS - 1u>(a, p, t, own_group(p) + 1u);
+  ptx_warps_arrive(5, SPEC_THREADS);
+}
+NUM void wait_for_rows() { ptx_warps_sync(5, SPEC_THREADS); }
 
 /* Of its row a lane holds 16 codes of each box, which make two pieces of 16 bytes side by side, and what lies behind V. */
 typedef struct codes {

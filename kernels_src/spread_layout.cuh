@@ -47,8 +47,7 @@ static_assert(AT_TOPS + ATTN_SPREAD_PLACES / 64u * TOPS_BYTES <= AT_ROWS, "");
 #define S_DONE (V_FREE + STAGES) /* stages may be filled */
 #define P_COME (S_DONE + 1u)     /* P of all blocks lies in memory */
 #define Q_COME (P_COME + 1u)
-#define Q_FREE (Q_COME + 1u)     /* the token is done: nothing of it is read in shared memory any more */
-#define BARRIERS (Q_FREE + 1u)
+#define BARRIERS (Q_COME + 1u)
 static_assert(BASE + AT_BARRIERS + BARRIERS * 8u <= ATTN_SHARED_BYTES(64u), "");
 
 /* The block's number among those of its token, and where its shared memory lies. */
@@ -75,6 +74,13 @@ NUM bool take_token(const mla_attn_args &a, u32 n, token &t) {
   const attn_tile tile = a.tiles[count - 1u - nth];
   t = {tile.row, tile.seq, tile.position, attn_last_place(tile, a.list_max) / PAGE_TOKENS + 1u};
   return true;
+}
+
+/* All threads: the token before number n is done, and copies may take the place of what was read and written. */
+NUM void begin_token(u32 n) {
+  if (n == 0) return;
+  ptx_fence_async();
+  __syncthreads();
 }
 
 /* Whether this block weighs places of the token: void ones, too, where so many scores stay in registers only if no branch leads around. */

@@ -139,7 +139,6 @@ NUM void attend(const mla_attn_args &a, const place &p, const token &t, u32 &use
 #pragma unroll
   for (u32 i = 0; i < OUTPUTS; i++) out.o[i] = 0.0f;
   add_blocks(p, out, t, use, group, heads);
-  give(Q_FREE);
   write_out(a, p, t, out, heads);
 }
 

@@ -9,6 +9,7 @@
 
 /* k: number of the block of places among those weighed here, of all tokens. Boxes are given back as their products are done. */
 NUM void make_scores(f32 (&s)[32], u32 group, u32 k) {
+  ptx_forget(group); /* else operands of all blocks would be made before the first one, and kept */
   clear_scores(s);
 #pragma unroll
   for (u32 x = 0; x < BOXES; x++) {
