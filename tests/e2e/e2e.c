@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char build_folder[E2E_PATH_MAX];
+static char build_folder[E2E_PATH_MAX], cache_folder[E2E_PATH_MAX];
 static int device = VERBATIM_DEVICE_CPU;
 
 _Noreturn static void stop(const char *what) {
@@ -27,6 +27,7 @@ static void text_to(char *path, const char *format, const char *a, const char *b
 void e2e_begin(int argc, char **argv) {
   const char *slash = strrchr(argv[0], '/');
   snprintf(build_folder, sizeof build_folder, "%.*s/..", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
+  text_to(cache_folder, "%s/%s", build_folder, "kernel_cache");
   for (int i = 1; i + 1 < argc; i++)
     if (strcmp(argv[i], "--device") == 0) device = strcmp(argv[i + 1], "gpu") == 0 ? 0 : VERBATIM_DEVICE_CPU;
   if (device == VERBATIM_DEVICE_CPU) return;
@@ -232,7 +233,8 @@ void e2e_requests_free(e2e_requests *r) {
 }
 
 verbatim_config e2e_config(const e2e_model *model) {
-  return (verbatim_config){.plan_path = model->plan_path, .model_dir = model->model_dir, .device = e2e_device(), .threads = 2};
+  return (verbatim_config){.plan_path = model->plan_path, .model_dir = model->model_dir, .device = e2e_device(), .threads = 2,
+                           .cache_dir = cache_folder};
 }
 
 digest e2e_run(const verbatim_config *config, e2e_requests *requests, uint32_t first, uint32_t count) {

@@ -69,7 +69,7 @@ void e2e_requests_make_long(e2e_requests *requests, uint32_t count, uint32_t voc
                             uint32_t other_max, uint32_t tokens_max);
 void e2e_requests_free(e2e_requests *requests);
 
-/* The model's own plan on the machine that the test was asked for, two threads. */
+/* The model's own plan on the machine that the test was asked for, two threads. A GPU's kernels are compiled once for a build. */
 verbatim_config e2e_config(const e2e_model *model);
 
 /* Opens an engine, runs the requests [first, first + count) and returns the receipt's digest. */

@@ -33,7 +33,7 @@ typedef struct side { /* a model and its requests; chains: of the requests when 
 static side sides[ENGINES];
 
 static const char *open_side(side *s) {
-  const verbatim_config config = {.plan_path = s->model.plan_path, .model_dir = s->model.model_dir, .device = e2e_device(), .threads = 2};
+  const verbatim_config config = e2e_config(&s->model);
   for (uint32_t i = 0; i < REQUESTS; i++) {
     s->requests.list[i].token_count = 0;
     memset(s->requests.list[i].chain, 0, 16);

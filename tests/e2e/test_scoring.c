@@ -41,8 +41,9 @@ static uint32_t run(const char *plan_path, bool score, bool cache, verbatim_coun
   verbatim *engine;
   bool busy = true;
   uint32_t preempted = 0, most_pages = 0;
-  verbatim_config config = {.plan_path = plan_path, .model_dir = model.model_dir, .device = e2e_device(), .threads = 2,
-                            .no_prefix_cache = !cache};
+  verbatim_config config = e2e_config(&model);
+  config.plan_path = plan_path;
+  config.no_prefix_cache = !cache;
   assert_int_equal(verbatim_open(&engine, &config), 0);
   for (uint32_t i = 0; i < 2 * COUNT; i++) {
     if (!score && i < COUNT) assert_int_equal(verbatim_submit(engine, &cases[i].made), 0);

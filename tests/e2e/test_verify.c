@@ -64,7 +64,8 @@ static void write_text(const char *name, const char *text) {
 
 static verbatim *open_engine(bool logits) {
   verbatim *engine;
-  const verbatim_config config = {.plan_path = model.plan_path, .model_dir = model.model_dir, .device = e2e_device(), .logits = logits};
+  verbatim_config config = e2e_config(&model);
+  config.logits = logits;
   assert_int_equal(verbatim_open(&engine, &config), 0);
   return engine;
 }
