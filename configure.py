@@ -47,8 +47,8 @@ cli_sampling cli_score cli_serve cli_show cli_stats cli_terms cli_trace cli_veri
 
 # Of the program, the server: with libmicrohttpd, which nothing else needs.
 SERVER = """
-serve_ask serve_door serve_fields serve_http serve_info serve_links serve_metrics serve_params serve_part serve_queue serve_reply
-serve_text serve_tls serve_tokens serve_work
+serve_ask serve_door serve_epoll serve_fields serve_http serve_info serve_links serve_metrics serve_params serve_part serve_queue
+serve_reply serve_text serve_tls serve_tokens serve_work
 """.split()
 
 # Texts compiled into the program by tools/embed.py and handed to NVRTC at run time.
@@ -377,8 +377,7 @@ FLAWS = [
     ("index_qk", 0, "index_qk.cu", "s/d\\[m\\]\\[3\\], r), gain.w, bias.w)/d[m][3], r), gain.w, 0.0f)/", "a norm without its bias"),
     ("index_qk", 0, "index_qk.cu", "s/by > 0; by .= 2) add_lanes(sum, by)/by > 0; by \\/= 2) add_lanes(sum, LANES \\/ 2 \\/ by)/",
      "sums of a key in another order"),
-    ("index_qk", 0, "index_qk.cu", "s/threadIdx.x \\& by ? -1.0f : 1.0f/threadIdx.x % LANES < by ? 1.0f : -1.0f/",
-     "signs of the transform"),
+    ("index_qk", 0, "index_qk.cu", "s/threadIdx.x \\& by ? -1.0f : 1.0f/threadIdx.x % LANES < by ? 1.0f : -1.0f/", "signs of a transform"),
     ("index_qk", 0, "index_qk.cu", "s/find_scale(v, a.scale_kind)/find_scale(v, SCALE_F32)/", "scales that are no powers of two"),
     ("index_qk", 0, "index_qk.cu", "s/num_mul(weight, a.head_scale)/num_from_bf16(num_to_bf16(num_mul(weight, a.head_scale)))/",
      "weights in bf16"),
@@ -490,11 +489,12 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-o
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
 LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-lm"]
-# The archive of libmicrohttpd names GnuTLS, which the server does without (engine/serve_tls.c): a copy of it is made that does not need it.
+# A copy of libmicrohttpd's archive is made that does not need GnuTLS (engine/serve_tls.c) and waits with our epoll_wait (serve_epoll.c).
 HTTP_LIBRARY = "libmicrohttpd.a"
 HTTP_USERS = ["engine/serve_http.c"]
 HTTP_NAMES = ["--wildcard", "--weaken-symbol='gnutls_*'", "--redefine-sym gnutls_global_init=serve_tls_begin",
-              "--redefine-sym gnutls_global_deinit=serve_tls_end", "--redefine-sym gnutls_malloc=serve_tls_allocate"]
+              "--redefine-sym gnutls_global_deinit=serve_tls_end", "--redefine-sym gnutls_malloc=serve_tls_allocate",
+              "--redefine-sym epoll_wait=serve_epoll_wait"]
 # Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs.
 SHARED_LIBRARIES = ["-lxxhash", "-ljansson", "-lpcre2-8", "-lm"]
 

@@ -7,14 +7,15 @@
   tests/serve/load.py --self-test                        plants faults between clients and server and sees each found
 
 Each kind of request is asked alone first, streamed and whole, and made by `verbatim run`; then all clients ask kinds at random, streaming:
-first all to the end, then some leaving early, then so many small requests that a leak shows. Standard library alone. Read next: server.py,
-proxy.py.
+first all to the end, then some leaving early, then so many small requests that a leak shows, at last all at the same moment. Standard
+library alone. Read next: server.py, proxy.py.
 """
 import argparse
 import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ LEAK_BYTES = 192
 SAMPLE_SECONDS = 0.2
 ANSWER_SECONDS = 120  # the longest that an answer may take
 LEAVING = 0.2         # of the answers of a phase with leavers
+AT_ONCE_SECONDS = 10  # the longest that all may wait who ask at the same moment: a server that misses them looks again after 30
+STOPPED_SECONDS = 0.5
 
 
 def kinds():
@@ -262,6 +265,45 @@ async def exchange(reader, writer, kind, place, leave_after, tally):
     tally.add(kind, answer.body, (begin, pieces[min(1, len(pieces) - 1)], time.monotonic()))  # the first piece is the head
 
 
+class AtOnce(Phase):
+    """Clients that have had an answer ask again while the server is stopped, so that it finds them all in one look. As many as it can see
+    in one, 128, or twice that: a library that asks for more before it serves these waits for somebody else."""
+
+    def __init__(self, found, stopped=STOPPED_SECONDS):
+        super().__init__("at once", found, 0)
+        self.stopped = stopped
+
+    async def run(self, url, clients, pid):
+        self.place = urllib.parse.urlsplit(url)
+        links = [await asyncio.open_connection(self.place.hostname, self.place.port, limit=HEAD_BYTES_MAX) for _ in range(clients)]
+        await self.ask(links)
+        begin = time.monotonic()
+        if pid:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            asking = asyncio.ensure_future(self.ask(links))
+            await asyncio.sleep(self.stopped)
+        finally:
+            if pid:
+                os.kill(pid, signal.SIGCONT)
+        await asking
+        self.took = time.monotonic() - begin
+        for _, writer in links:
+            writer.close()
+
+    async def ask(self, links):
+        kinds = [self.found[index % len(self.found)] for index in range(len(links))]
+        ended = await asyncio.gather(*[exchange(*link, kind, self.place, 0, self.tally) for link, kind in zip(links, kinds)],
+                                     return_exceptions=True)
+        for kind, error in zip(kinds, ended):
+            if error:
+                self.tally.end_badly(kind, error)
+
+    def wrong(self):
+        late = self.took > AT_ONCE_SECONDS
+        return super().wrong() + (["at once: answers after %.1f s, %d are expected at most" % (self.took, AT_ONCE_SECONDS)] if late else [])
+
+
 def percentiles(values):
     values = sorted(values)
     return {"p%d" % p: round(values[min(len(values) - 1, len(values) * p // 100)], 4) for p in (50, 90, 99)} if values else {}
@@ -281,7 +323,7 @@ def require_idle(url):
 
 def phases_of(found, small, seconds):
     return [Phase("all stay", found, seconds), Phase("some leave", found, seconds, leaving=LEAVING),
-            Phase("small", small, max(120, seconds), answers=SMALL_ANSWERS)]
+            Phase("small", small, max(120, seconds), answers=SMALL_ANSWERS), AtOnce(small)]
 
 
 def run_load(url, phases, clients, pid):
@@ -316,9 +358,10 @@ def found_fault(upstream, fault, phases, args):
 
 def self_test(url, found, small, args):
     failures = 0
-    for fault in (None, "load", "lose", "leak"):
+    for fault in (None, "load", "lose", "leak", "late"):
         phases = phases_of(found, small, args.seconds)
-        said = found_fault(url, fault, phases[2:] if fault == "leak" else phases[:1] if fault else phases, args)
+        broken = {"leak": phases[2:3], "late": [AtOnce(small, AT_ONCE_SECONDS + 1)]}.get(fault, phases[:1])
+        said = found_fault(url, None if fault == "late" else fault, broken if fault else phases, args)
         good = bool(said) == bool(fault)
         failures += not good
         print("%s %s: %s" % ("ok  " if good else "FAIL", fault or "no fault", said[:200] or "nothing found"), flush=True)
