@@ -7,7 +7,7 @@
  * block, then its columns by each.
  * The blocks of a token wait for each other, twice, at counters in memory: a cluster would do, but an H200 holds no more than 15 clusters
  * of 8 blocks at a time. So all blocks of the grid must be able to run at once.
- * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 20 us (18), 8 by 16 29 (27), 16 by 8 40 (42).
+ * H100, 128 heads, lists of 2,048, codes (bf16 rows): 1 token by 32 blocks 20 us (18), 8 by 16 28 (27), 16 by 8 40 (42).
  * Grid: any multiple of SPEC_SPREAD that fits the GPU at one block per multiprocessor. Dynamic shared bytes: 232448. */
 #ifndef VERBATIM_MLA_SPREAD_CUH
 #define VERBATIM_MLA_SPREAD_CUH
