@@ -3,7 +3,8 @@
 
   tests/serve/load.py                                    starts the server on the shipped model; the run of the tests
   tests/serve/load.py --seconds 600 --clients 256 --json load.json
-  tests/serve/load.py --url http://127.0.0.1:8000 --pid 4711     a server that runs (on this machine); --pid for its memory
+  tests/serve/load.py --url http://127.0.0.1:8000 --pid 4711     a server that runs (on this machine); --pid to see its
+                                                         memory, and to stop it for half a second
   tests/serve/load.py --self-test                        plants faults between clients and server and sees each found
 
 Each kind of request is asked alone first, streamed and whole, and made by `verbatim run`; then all clients ask kinds at random, streaming:
@@ -293,8 +294,8 @@ class AtOnce(Phase):
 
     async def ask(self, links):
         kinds = [self.found[index % len(self.found)] for index in range(len(links))]
-        ended = await asyncio.gather(*[exchange(*link, kind, self.place, 0, self.tally) for link, kind in zip(links, kinds)],
-                                     return_exceptions=True)
+        exchanges = [exchange(*link, kind, self.place, 0, self.tally) for link, kind in zip(links, kinds)]
+        ended = await asyncio.gather(*[asyncio.wait_for(each, ANSWER_SECONDS) for each in exchanges], return_exceptions=True)
         for kind, error in zip(kinds, ended):
             if error:
                 self.tally.end_badly(kind, error)
@@ -358,13 +359,14 @@ def found_fault(upstream, fault, phases, args):
 
 def self_test(url, found, small, args):
     failures = 0
-    for fault in (None, "load", "lose", "leak", "late"):
-        phases = phases_of(found, small, args.seconds)
-        broken = {"leak": phases[2:3], "late": [AtOnce(small, AT_ONCE_SECONDS + 1)]}.get(fault, phases[:1])
-        said = found_fault(url, None if fault == "late" else fault, broken if fault else phases, args)
-        good = bool(said) == bool(fault)
+    sound, load, lose, leak = [phases_of(found, small, args.seconds) for _ in range(4)]
+    late = [AtOnce(small, stopped=AT_ONCE_SECONDS + 1)]
+    for name, fault, phases in (("no fault", None, sound), ("load", "load", load[:1]), ("lose", "lose", lose[:1]),
+                                ("leak", "leak", leak[2:3]), ("late", None, late)):
+        said = found_fault(url, fault, phases, args)
+        good = bool(said) == (name != "no fault")
         failures += not good
-        print("%s %s: %s" % ("ok  " if good else "FAIL", fault or "no fault", said[:200] or "nothing found"), flush=True)
+        print("%s %s: %s" % ("ok  " if good else "FAIL", name, said[:200] or "nothing found"), flush=True)
     if failures:
         raise Failed("%d faults were judged wrongly" % failures)
 
@@ -387,7 +389,7 @@ def judge(args, url, pid):
 def main():
     parser = argparse.ArgumentParser(description="Load on the server.")
     parser.add_argument("--url", help="a server that runs, with the shipped model as \"%s\"" % serving.MODEL)
-    parser.add_argument("--pid", type=int, default=0, help="its process, for its memory")
+    parser.add_argument("--pid", type=int, default=0, help="its process, to see its memory, and to stop it for half a second")
     parser.add_argument("--clients", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=12, help="of each of the first two phases (12)")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
