@@ -49,7 +49,7 @@ template <u32 COUNT> NUM void find_rows(const mla_attn_args &a, const place &p, 
 }
 
 /* The warps that bring: rows of the places weighed here, which all wait for. The others, which have nothing to do yet: the queries, whose
- * 18 copies take the thread that asks for them 2 us of 16 tokens, and all other rows. */
+ * 18 copies hold up who asks for them, and all other rows. */
 NUM void find_own_rows(const mla_attn_args &a, const place &p, const token &t) {
   find_rows<1>(a, p, t, own_group(p));
   ptx_warps_sync(2, 256);
