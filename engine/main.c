@@ -1,8 +1,8 @@
-/* main.c - the program `verbatim`: finds the subcommand and hands over. Read next: cli.h, cli_run.c. */
-#include "cli.h"
-#include "base.h"
+/* main.c - the program `verbatim`: finds the subcommand and hands over. Read next: cli.h, cli/run.c. */
+#include "cli/cli.h"
+#include "base/base.h"
 #include "verbatim.h"
-#include "plan_format.h"
+#include "plan/format.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

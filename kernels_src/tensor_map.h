@@ -1,6 +1,6 @@
 /* tensor_map.h - the driver's description of a matrix in memory, by which one thread copies whole boxes of it.
  *
- * A kernel variant with SPEC_MAPS > 0 takes tensor_maps as its second parameter; engine/op_maps.c says what each map describes. Shared
+ * A kernel variant with SPEC_MAPS > 0 takes tensor_maps as its second parameter; engine/gpu/op_maps.c says what each map describes. Shared
  * by the host (C11) and the kernels (CUDA C under NVRTC). */
 #ifndef VERBATIM_TENSOR_MAP_H
 #define VERBATIM_TENSOR_MAP_H

@@ -9,7 +9,7 @@
 #include "check_values.h"
 #include "draft.h"
 #include "emit.h"
-#include "plan_format_widen.h"
+#include "engine/plan/format_widen.h"
 
 #define SHARED_BYTES_MAX 232448u /* dynamic shared memory of a block, compute capability 9.0 */
 #define NO_BUFFER UINT32_MAX

@@ -10,7 +10,7 @@
  *   - grids cover the work, blocks and shared memory stay inside what the GPU has. */
 #ifndef VERBATIM_CHECK_H
 #define VERBATIM_CHECK_H
-#include "base.h"
+#include "engine/base/base.h"
 
 /* bytes: a plan file, 8-byte aligned; any bytes are allowed. ERR_FORMAT names the op, buffer or table that breaks a rule. ERR_LIMIT: it is
  * larger than any model's plan. */

@@ -383,7 +383,7 @@ uint64_t check_access_extent(const check_access *a) {
 static uint32_t args_bytes_of(uint32_t kernel) {
   static const uint32_t BYTES[] = {
 #define KERNEL(stem) sizeof(stem##_args),
-#include "../kernels_src/kernels.def"
+#include "kernels_src/kernels.def"
 #undef KERNEL
   };
   return kernel < ARRAY_LEN(BYTES) ? BYTES[kernel] : 0;

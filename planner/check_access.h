@@ -3,8 +3,8 @@
  * An independent reading of abi.h for check.c: it shares no code with the graph that wrote the arguments. */
 #ifndef VERBATIM_CHECK_ACCESS_H
 #define VERBATIM_CHECK_ACCESS_H
-#include "base.h"
-#include "plan_format.h"
+#include "engine/base/base.h"
+#include "engine/plan/format.h"
 
 #define CHECK_ACCESS_MAX 15u
 #define CHECK_ACCESS_ANY_IO UINT32_MAX

@@ -7,8 +7,8 @@
  * waits stands right behind the experts' products. Read next: check.c. */
 #ifndef VERBATIM_CHECK_BRANCHES_H
 #define VERBATIM_CHECK_BRANCHES_H
-#include "base.h"
-#include "plan_format.h"
+#include "engine/base/base.h"
+#include "engine/plan/format.h"
 
 typedef struct branches_plan { /* tables of the plan, their bounds checked */
   const plan_header *header;

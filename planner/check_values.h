@@ -4,8 +4,8 @@
  * An independent reading of abi.h for check.c, like check_access.h: it shares no code with the graph that wrote the arguments. */
 #ifndef VERBATIM_CHECK_VALUES_H
 #define VERBATIM_CHECK_VALUES_H
-#include "base.h"
-#include "plan_format.h"
+#include "engine/base/base.h"
+#include "engine/plan/format.h"
 
 /* The model and the limits by themselves. ERR_FORMAT names the field. */
 status check_values_header(const plan_header *header);

@@ -5,7 +5,7 @@
 #ifndef VERBATIM_CONFIG_FIELD_H
 #define VERBATIM_CONFIG_FIELD_H
 #include <jansson.h>
-#include "base.h"
+#include "engine/base/base.h"
 
 #define CONFIG_FIELD_NOTE_BYTES 4000u /* more than all names that may be noted; a string of a plan holds 4096 */
 

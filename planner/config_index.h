@@ -1,12 +1,12 @@
 /* config_index.h - the fields of config.json that say how attention is sparse: the indexer's shape, its rope, and which layers have one.
  *
  * Knows DeepSeek-V3.2's fields and GLM-5's, whose layers may use the choice of a layer before (HF: indexer_types). Knows no model. Read
- * next: plan_format_quant.h. */
+ * next: plan/format_quant.h. */
 #ifndef VERBATIM_CONFIG_INDEX_H
 #define VERBATIM_CONFIG_INDEX_H
-#include "base.h"
+#include "engine/base/base.h"
 #include "config_field.h"
-#include "plan_format.h"
+#include "engine/plan/format.h"
 
 typedef struct config_index_rules { /* what a model_type decides */
   uint32_t heads;       /* by default; 0: its models have no indexer */

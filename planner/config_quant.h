@@ -2,12 +2,12 @@
  *
  * Knows quant_method fp8 with blocks of 128 x 128, as DeepSeek-V3 is published and HF's FineGrainedFP8Config reads it, and refuses the rest
  * by name. Modules are kept out by name as HF matches them: a name stands for itself and what is inside it, or for the end of a
- * longer one. Products that are computed as one must be alike. Read next: plan_format_quant.h, graph.h. */
+ * longer one. Products that are computed as one must be alike. Read next: plan/format_quant.h, graph.h. */
 #ifndef VERBATIM_CONFIG_QUANT_H
 #define VERBATIM_CONFIG_QUANT_H
-#include "base.h"
+#include "engine/base/base.h"
 #include "config_field.h"
-#include "plan_format.h"
+#include "engine/plan/format.h"
 
 enum config_product { /* of a layer: what is computed at once, or for kv_b read at once */
   PRODUCT_QKV_A,          /* q_a_proj (or q_proj) and kv_a_proj_with_mqa */

@@ -4,9 +4,9 @@
  * Knows both spellings and no model; what a model_type decides comes as rules. Read next: rope.h. */
 #ifndef VERBATIM_CONFIG_ROPE_H
 #define VERBATIM_CONFIG_ROPE_H
-#include "base.h"
+#include "engine/base/base.h"
 #include "config_field.h"
-#include "plan_format.h"
+#include "engine/plan/format.h"
 #include "rope.h"
 
 enum config_rope_pairs {

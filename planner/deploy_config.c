@@ -2,8 +2,8 @@
 #include "deploy_config.h"
 #include "abi.h"
 #include "flat_yaml.h"
-#include "spelling.h"
-#include "plan_format.h"
+#include "engine/base/spelling.h"
+#include "engine/plan/format.h"
 #include <stdio.h>
 #include <string.h>
 

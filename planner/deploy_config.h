@@ -5,8 +5,8 @@
  * defaults that need the model. */
 #ifndef VERBATIM_DEPLOY_CONFIG_H
 #define VERBATIM_DEPLOY_CONFIG_H
-#include "base.h"
-#include "limits.h"
+#include "engine/base/base.h"
+#include "engine/base/limits.h"
 
 enum deploy_kv_dtype { DEPLOY_KV_AUTO = 0, DEPLOY_KV_BF16 = 1, DEPLOY_KV_FP8 = 2, DEPLOY_KV_FP8_DS_MLA = 3 };
 

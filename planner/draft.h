@@ -5,12 +5,12 @@
  * is a program that runs once. Read next: graph.h. */
 #ifndef VERBATIM_DRAFT_H
 #define VERBATIM_DRAFT_H
-#include "base.h"
-#include "plan_format.h"
+#include "engine/base/base.h"
+#include "engine/plan/format.h"
 
 enum draft_kernel_index { /* the numbers of kernels.def, which live in plans */
 #define KERNEL(stem) OP_##stem,
-#include "../kernels_src/kernels.def"
+#include "kernels_src/kernels.def"
 #undef KERNEL
   OP_COUNT
 };

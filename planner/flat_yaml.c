@@ -1,7 +1,7 @@
 /* flat_yaml.c - see flat_yaml.h. libfyaml reads the document; what it hands out is checked node by node. */
 #include "flat_yaml.h"
-#include "limits.h"
-#include "utf8.h"
+#include "engine/base/limits.h"
+#include "engine/base/utf8.h"
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  *
  * The text comes from outside and is taken for hostile: bounded, ASCII, one document, without anchors, aliases, tags and directives, each
  * key once; values are UTF-8 without control characters (escapes may say what ASCII cannot). What keys there are and what values mean is
- * the caller's business. In keys '_' reads as '-'. Read next: deploy_config.h, engine/cli_config.h. */
+ * the caller's business. In keys '_' reads as '-'. Read next: deploy_config.h, engine/common/config.h. */
 #ifndef VERBATIM_FLAT_YAML_H
 #define VERBATIM_FLAT_YAML_H
-#include "base.h"
+#include "engine/base/base.h"
 
 #define FLAT_YAML_KEY_BYTES 64u     /* with the NUL; longer ones are refused */
 #define FLAT_YAML_VALUE_BYTES 4096u /* likewise */

@@ -6,7 +6,7 @@
 #include "abi.h"
 #include "graph_attention.h"
 #include "graph_feed.h"
-#include "plan_spread.h"
+#include "engine/plan/spread.h"
 
 static void add_io(graph *g) {
   const plan_model *m = g->m;

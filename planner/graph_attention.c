@@ -5,7 +5,7 @@
 #include "attn_cut.h"
 #include "graph_index.h"
 #include "graph_product.h"
-#include "plan_format_widen.h"
+#include "engine/plan/format_widen.h"
 #include "specialise.h"
 
 #define PARTIAL_BYTES_MAX (UINT64_C(256) << 20) /* of the attention's units: with less room for them it cuts less */

@@ -5,7 +5,7 @@
  * TESTED: holds by construction of both machines and is compared byte for byte by the tests, on the hardware they ran on.
  * EXCLUDED: not offered: there is nothing to ask for it with. */
 #include "guarantees.h"
-#include "plan_format_widen.h"
+#include "engine/plan/format_widen.h"
 
 /* In the order of the rows. Each test fails when its axis changes a bit. */
 #define INVARIANCE "tests/e2e/test_invariance.c"

@@ -6,10 +6,10 @@
  * config_index.h, config_quant.h, graph.h. */
 #ifndef VERBATIM_MODEL_CONFIG_H
 #define VERBATIM_MODEL_CONFIG_H
-#include "base.h"
+#include "engine/base/base.h"
 #include "config_field.h"
 #include "config_quant.h"
-#include "plan_format.h"
+#include "engine/plan/format.h"
 #include "rope.h"
 
 typedef struct model_config {

@@ -12,7 +12,7 @@
 #include "guarantees.h"
 #include "model_config.h"
 #include "place.h"
-#include "plan_spread.h"
+#include "engine/plan/spread.h"
 #include "profile.h"
 
 #define EXPAND_TOKENS_DEFAULT_MAX 65536u
@@ -56,7 +56,7 @@ static status resolve_pages(const sources *s, plan_limits *l) {
   return OK;
 }
 
-/* Those that engine/self_check.def has known answers for. */
+/* Those that engine/self_check/self_check.def has known answers for. */
 static bool has_prefill_heads(const plan_model *m) {
   static const uint32_t HEADS[][3] = {{64, 32, 64}, {64, 64, 64}, {64, 64, 128}, {128, 64, 128}, {192, 64, 256}};
   for (size_t i = 0; i < ARRAY_LEN(HEADS); i++)

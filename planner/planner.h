@@ -2,7 +2,7 @@
  * GPU, no file. The command line reads and writes the files. Read next: graph.h, place.h, check.h. */
 #ifndef VERBATIM_PLANNER_H
 #define VERBATIM_PLANNER_H
-#include "base.h"
+#include "engine/base/base.h"
 
 typedef struct planner_text { /* bytes of a file, not NUL-terminated; null: no such file */
   const char *text;

@@ -2,16 +2,16 @@
 #include "print.h"
 #include <jansson.h>
 #include <string.h>
-#include "base.h"
+#include "engine/base/base.h"
 #include "draft.h"
-#include "plan_format_widen.h"
+#include "engine/plan/format_widen.h"
 
 static const char *const REGION_NAMES[REGION_COUNT] = {
   "weights", "tables", "kv", "state", "step", "result", "step_odd", "result_odd", "work"};
 static const char *const STATUS_NAMES[] = {"PROVEN", "TESTED", "EXCLUDED"};
 static const char *const OP_NAMES[] = {
 #define KERNEL(stem) #stem,
-#include "../kernels_src/kernels.def"
+#include "kernels_src/kernels.def"
 #undef KERNEL
 };
 

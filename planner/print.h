@@ -1,10 +1,10 @@
 /* print.h - a plan in words: what `verbatim show` and `verbatim plan` say. The text diffs well: fixed order, no addresses.
  *
- * Every function takes the bytes of a plan that has been checked (engine/plan.h's plan_view, or planner_make). */
+ * Every function takes the bytes of a plan that has been checked (engine/plan/plan.h's plan_view, or planner_make). */
 #ifndef VERBATIM_PRINT_H
 #define VERBATIM_PRINT_H
 #include <stdio.h>
-#include "plan_format.h"
+#include "engine/plan/format.h"
 
 void print_summary(FILE *out, const plan_header *plan);    /* model, limits, sizes, peak: a dozen lines         */
 void print_regions(FILE *out, const plan_header *plan);    /* the memory map                                    */

@@ -3,7 +3,7 @@
  * Defined by build/gen/profile_shipped.c, which tools/embed.py writes. Measured by tools/probe_all.sh. Read next: profile.h. */
 #ifndef VERBATIM_PROFILE_SHIPPED_H
 #define VERBATIM_PROFILE_SHIPPED_H
-#include "kernel_sources.h"
+#include "engine/base/kernel_sources.h"
 
 extern const kernel_source profile_shipped[]; /* name: "nvidia-h200.json"; the first is what `verbatim plan` takes unless told otherwise */
 extern const size_t profile_shipped_count;

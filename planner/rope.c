@@ -2,8 +2,8 @@
  * see rope.h. */
 #include "rope.h"
 #include <math.h>
-#include "base.h"
-#include "trig.h"
+#include "engine/base/base.h"
+#include "engine/base/trig.h"
 
 #define PI 3.14159265358979323846
 #define LOG2_E 1.44269504088896340736

@@ -1,11 +1,11 @@
 /* rope.h - rotary frequencies and the scale factors that come with YaRN and LongRoPE, as HF transformers defines them.
  *
- * Everything is computed in binary64 with engine/trig.h, whose results do not depend on a libm, and rounded once to fp32. */
+ * Everything is computed in binary64 with engine/base/trig.h, whose results do not depend on a libm, and rounded once to fp32. */
 #ifndef VERBATIM_ROPE_H
 #define VERBATIM_ROPE_H
 #include <stdbool.h>
 #include <stdint.h>
-#include "limits.h"
+#include "engine/base/limits.h"
 
 enum rope_kind { ROPE_PLAIN = 0, ROPE_YARN = 1, ROPE_LONG = 2 };
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes what chat templates make of our conversations: chat_vectors.py NAME=TEMPLATE... [--out DIR]
 
-NAME is a renderer of engine/chat.c; TEMPLATE is a Jinja text, a model folder, or for deepseek_v32 the vendor's Python program. Each is
+NAME is a renderer of engine/chat/chat.c; TEMPLATE is a Jinja text, a model folder, or for deepseek_v32 the vendor's Python program. Each is
 applied to tests/chat/conversations.json as transformers' apply_chat_template does it (its own code is called; jinja2, transformers and
-xxhash must be importable), and tests/data/chat/NAME.json gets the texts, or the errors, which tests/unit/test_chat.c compares with the
+xxhash must be importable), and tests/data/chat/NAME.json gets the texts, or the errors, which tests/unit/chat/test_chat.c compares with the
 renderers'. Nothing in here knows what a renderer does. What is done before a template sees a conversation is `prepare`, and what
-a template would pass over in silence is an error (`passed_over`): engine/chat.h says both.
+a template would pass over in silence is an error (`passed_over`): engine/chat/chat.h says both.
 """
 import argparse
 import copy

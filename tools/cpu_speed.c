@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include "engine/cpu/cpu.h"
 #include "kernels_src/num.h"
 

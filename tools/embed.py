@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Turns text files into one C source that holds them as strings: embed.py -o OUT.c --table NAME --header HEADER FILE...
+"""Turns text files into one C source that holds them as strings: embed.py -o OUT.c --table NAME --header HEADER
+--root FOLDER FILE...
 
-The table NAME, of kernel_source, and its NAME_count are declared in HEADER. A text is embedded byte for byte; only printable
-ASCII, tab and newline are allowed, so that the C string has one spelling and the compiler's character set plays no part.
+The table NAME, of kernel_source, and its NAME_count are declared in HEADER; a text is named by its path from FOLDER. It is embedded
+byte for byte; only printable ASCII, tab and newline are allowed, so that the C string has one spelling and the compiler's character
+set plays no part.
 """
 import argparse
 import os
@@ -36,13 +38,14 @@ def main():
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--table", required=True)
     parser.add_argument("--header", required=True)
+    parser.add_argument("--root", required=True, help="folder that names are relative to")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
     parts = [HEAD % (args.header, args.table)]
     for path in args.files:
         with open(path, "rb") as file:
             lines = c_string_lines(path, file.read())
-        parts.append('{"%s",\n%s},\n' % (os.path.basename(path), "\n".join(lines)))
+        parts.append('{"%s",\n%s},\n' % (os.path.relpath(path, args.root), "\n".join(lines)))
     parts.append("};\nconst size_t %s_count = %d;\n" % (args.table, len(args.files)))
     os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     with open(args.output, "w", encoding="ascii", newline="\n") as file:

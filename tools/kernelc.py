@@ -4,7 +4,7 @@
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error,
 on any warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have,
 and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA (QGMMA of e4m3). The options are those of
-engine/jit.c.
+engine/gpu/jit.c.
 """
 import argparse
 import ctypes

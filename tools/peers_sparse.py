@@ -25,7 +25,7 @@ from peers import KEY, PAGE, ROOT, VALUE, geometric, graph_us, read_json, say
 
 ROW_BYTES, TOPK, CONTEXT = 656, 2048, 32768
 BATCHES, QUERIES, KEYS = (1, 16, 64, 128), 4096, (8192, 65536)
-REPLAY_US, LAUNCHES_LEAST = 4000, 4  # as engine/bench_ops.c
+REPLAY_US, LAUNCHES_LEAST = 4000, 4  # as engine/bench/ops.c
 UNITS = ["sm90/decode/sparse_fp8/instantiations/v32_persistent_h64.cu", "sm90/decode/sparse_fp8/instantiations/v32_persistent_h128.cu",
          "sm90/prefill/sparse/instantiations/phase1_k576.cu", "smxx/decode/combine/combine.cu",
          "smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu"]

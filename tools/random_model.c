@@ -23,8 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include "base.h"
-#include "limits.h"
+#include "engine/base/base.h"
+#include "engine/base/limits.h"
 #include "num.h"
 
 #define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 6u + 32u) + 32u)

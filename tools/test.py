@@ -59,15 +59,16 @@ class Result:
 
 
 def c_tests(root, prefix):
-    for folder, names in configure.TESTS.items():
-        for name in names:
-            yield Test("%s%s/test_%s" % (prefix, folder, name), ["%s/tests/test_%s" % (root, name)])
+    for kind in configure.TEST_KINDS:
+        for source in configure.test_sources(kind):
+            yield Test(prefix + source[len("tests/"):-2], ["%s/tests/%s" % (root, os.path.basename(source)[:-2])])
 
 
 def all_tests(builddir):
     python = sys.executable
     tests = list(c_tests(builddir, "")) + list(c_tests(builddir + "/san", "san/"))
-    tests += [Test("gpu/test_" + name, ["%s/gpu_tests/test_%s" % (builddir, name)]) for name in configure.GPU_TESTS]
+    tests += [Test(source[len("tests/"):-2], ["%s/gpu_tests/%s" % (builddir, os.path.basename(source)[:-2])])
+              for source in configure.test_sources("gpu")]
     tests += [Test("gpu/" + name, ["%s/tests/test_%s" % (builddir, name), "--device", "gpu"]) for name in ON_GPU_TOO]
     tests += [
         Test("check/tidy", [python, "tools/tidy.py", "--builddir", builddir], "check"),

@@ -14,56 +14,31 @@ import tempfile
 
 # === Tables =================================================================================================================
 
-# A file of engine/ may include headers of earlier rows only, and its own. engine/cpu/ is one row whose headers are shared
-# inside the folder; planner/ sees the rows marked L0 and its own headers. A name covers its family: "exec" is also exec_state.h;
-# with an ending it means that one file.
-LAYERS = [
-    ("L0", "base"),
-    ("L0", "limits abi tensor_map"),
-    ("L0", "fail num plan_format kernel_sources digest special_file spelling trig utf8 clock verbatim.h"),
-    ("L0", "attn_cut contexts"),
-    ("L0", "plan_spread"),
-    ("L1", "cuda_api dynlib"),
-    ("L1", "gpu jit"),
-    ("L1", "gemm_lt"),
-    ("L1", "cpu/"),
-    ("L2", "plan arena kernels staging"),
-    ("L3", "safetensors points self_check op_maps"),
-    ("L3", "weights"),
-    ("L3", "weights_tree"),
-    ("L3", "exec"),
-    ("L3", "watch"),
-    ("L4", "split_program"),
-    ("L4", "split_pattern split_automaton bpe added_tokens json_line nonfinite stop_ids"),
-    ("L4", "pretokenize"),
-    ("L4", "tokenizer_json"),
-    ("L4", "tokenizer_tiktoken"),
-    ("L4", "tokenizer pages items guarantee"),
-    ("L4", "detokenizer chat"),
-    ("L4", "stop_text"),
-    ("L4", "request"),
-    ("L4", "schedule trace receipt"),
-    ("L4", "transcript score diff"),
-    ("L4", "eval_margin"),
-    ("L4", "eval_report"),
-    ("L4", "eval"),
-    ("L5", "audit bench engine verbatim"),
-    ("L6", "serve"),
-    ("L6", "cli"),
-    ("L6", "main"),
-]
-RANK_OF_PLANNER = 5  # planner/ sees LAYERS[:5]
+# The folders of engine/, lowest first: a folder is a layer. A file includes its own folder and lower ones, and says which
+# ("requests/pages.h"); kernels_src/ lies below all but base. verbatim.h is seen by all, verbatim.c is the library's door and main.c
+# the program's: they lie between folders.
+LAYERS = """
+base kernels_src cpu plan gpu weights self_check exec text requests verbatim.c receipts traces bench chat jsonl common eval
+eval/report eval/run serve cli main.c
+""".split()
+# What planner/ sees beside its own headers; who may see the planner, and the checker of what it writes.
+PLANNER_SEES = r"engine/base/.*|engine/plan/(?:format\w*|spread)\.h|engine/verbatim\.h|kernels_src/.*"
+SEES_PLANNER = ["common", "eval/run", "serve", "cli", "main.c"]
 CHECKER = ("engine/verbatim.c", "planner/check.h")  # whoever opens a plan has it checked
 # What verbatim.h hides: the command line, as any program, has the engine through that header alone.
-BEHIND_THE_HEADER = "arena cpu/ weights exec watch pages guarantee request schedule".split()
+PROGRAM = SEES_PLANNER
+BEHIND_THE_HEADER = (r"engine/(?:base/arena|cpu/\w+|weights/(?:weights|e4m3)|exec/\w+|plan/guarantee|"
+                     r"requests/(?:pages|request|schedule\w*))\.h")
+# Folders whose name, or another short one, stands for the first words of their files' symbols: serve/http.c has serve_http_open.
+FOLDER_PREFIXES = {"receipts": "receipt", "traces": "trace", "common": "cli", "eval/report": "eval_report", "eval/run": "eval"}
 
 # Who may name what of CUDA: pattern, the file that owns it, the header that declares it.
 VENDOR_CALLS = [
-    (r"\bcu(?!BLAS)[A-Z]\w*", "driver calls", {"engine/gpu.c", "engine/cuda_api.h"}),
-    (r"\bnvrtc[A-Z]\w*", "NVRTC calls", {"engine/jit.c", "engine/cuda_api.h"}),
-    (r"\bcublasLt\w*", "cuBLASLt calls", {"engine/gemm_lt.c", "engine/cuda_api.h"}),
+    (r"\bcu(?!BLAS)[A-Z]\w*", "driver calls", {"engine/gpu/gpu.c", "engine/gpu/cuda_api.h"}),
+    (r"\bnvrtc[A-Z]\w*", "NVRTC calls", {"engine/gpu/jit.c", "engine/gpu/cuda_api.h"}),
+    (r"\bcublasLt\w*", "cuBLASLt calls", {"engine/gpu/gemm_lt.c", "engine/gpu/cuda_api.h"}),
 ]
-VENDOR_HEADER = r'#\s*include\s*[<"](?!cuda_api\.h)(?:cuda\w*|nvrtc|cublas\w*|nccl)\.h[>"]'
+VENDOR_HEADER = r'#\s*include\s*[<"](?:cuda(?!_api\.h)\w*|nvrtc|cublas\w*|nccl)\.h[>"]'
 
 KERNEL_BANS = [
     (r"\b__(?:exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|tanh)f\s*\(", "special-function intrinsic"),
@@ -88,11 +63,11 @@ MEET_OWNERS = MEET_FILE, "kernels_src/spread_layout.cuh"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 
-GETENV_OWNERS = r"engine/(?:main|cli_\w+)\.c"
+GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
 # Files that run after start-up: they own no memory but what the arenas gave them.
-RUN_TIME_FILES = (r"engine/(?:exec|guarantee|op_maps|request|schedule|schedule_pages|pages|stop_text|detokenizer|watch)\.c|"
-                  r"engine/cpu/(?!cpu_pool\.c)\w+\.c")
+RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch)|plan/guarantee|gpu/op_maps|requests/(?:request|schedule|schedule_pages|pages)|"
+                  r"text/(?:stop_text|detokenizer)|cpu/(?!cpu_pool\b)\w+)\.c")
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
 PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 320  # one header shows users everything
@@ -193,22 +168,15 @@ def find(pattern, code, path, message):
 # === Layers and owners ======================================================================================================
 
 
-def stem_of(path):
-    inner = re.sub(r"^(?:engine|kernels_src)/", "", path)
-    return "cpu/" if inner.startswith("cpu/") else os.path.splitext(inner)[0]
-
-
-def row_of(path):
-    """(row of LAYERS, name in it) that a file of engine/ or kernels_src/ belongs to, or (None, None)."""
-    stem = stem_of(path)
-    rows = [(rank, name) for rank, (_, names) in enumerate(LAYERS) for name in names.split()]
-    families = [(rank, name) for rank, name in rows if stem.startswith(name + "_")]
-    exact = [row for row in rows if row[1] == os.path.basename(path)] + [row for row in rows if row[1] == stem]
-    return (exact + families + [(None, None)])[0]
+def layer_of(path):
+    """The folder of engine/, "kernels_src" or "main.c" and "verbatim.c" that a file belongs to."""
+    folder = re.sub(r"^engine/?", "", os.path.dirname(path))
+    return folder.split("/")[0] if folder.startswith("kernels_src") else folder or os.path.basename(path)
 
 
 def resolve(tree, path, name):
-    for folder in (os.path.dirname(path), "", "engine", "planner", "kernels_src"):
+    """The file that an include names: from the top, or from engine/, planner/ or kernels_src/."""
+    for folder in ("", "engine", "planner", "kernels_src"):
         candidate = os.path.normpath(os.path.join(folder, name))
         if tree.exists(candidate):
             return candidate
@@ -217,23 +185,23 @@ def resolve(tree, path, name):
 
 def include_error(path, target):
     """What is wrong with path including target, or None."""
-    if os.path.splitext(path)[0] == os.path.splitext(target)[0] or target.endswith(".def"):
-        return None
     in_planner, target_in_planner = path.startswith("planner/"), target.startswith("planner/")
-    if in_planner and target_in_planner:
-        return None
-    rank, name = (RANK_OF_PLANNER, "planner") if in_planner else row_of(path)
-    if rank is None:
-        return "%s is not in the layer table of tools/tidy.py" % path
-    if target_in_planner:  # only the command line drives the planner; the engine has its checker, and nothing else of it
-        allowed = LAYERS[rank][0] == "L6" or (path, target) == CHECKER
+    if in_planner:
+        allowed = target_in_planner or re.fullmatch(PLANNER_SEES, target)
+        return None if allowed else "includes %s, which planner/ does not see" % target
+    layer, target_layer = layer_of(path), layer_of(target)
+    if layer not in LAYERS and path != "engine/verbatim.h":
+        return "%s is not in a folder of the layer table of tools/tidy.py" % path
+    if target_in_planner:  # only the program drives the planner; the engine has its checker, and nothing else of it
+        allowed = layer in SEES_PLANNER or (path, target) == CHECKER
         return None if allowed else "includes %s, which belongs to the planner" % target
-    target_rank, target_name = row_of(target)
-    if target_rank is None:
+    if target == "engine/verbatim.h":
+        return None
+    if target_layer not in LAYERS:
         return "includes %s, which is not in the layer table" % target
-    if LAYERS[rank][0] == "L6" and target_name in BEHIND_THE_HEADER:
+    if layer in PROGRAM and re.fullmatch(BEHIND_THE_HEADER, target):
         return "includes %s; a program sees the engine through verbatim.h alone" % target
-    if target_rank >= rank and target_name != name:
+    if path == "engine/verbatim.h" or LAYERS.index(target_layer) > LAYERS.index(layer):
         return "includes %s, which is not in a lower layer" % target
     return None
 
@@ -384,16 +352,15 @@ def kernel_table(tree):
 
 @rule
 def source_lists(tree):
-    configure = tree.configure()
-    listed = configure.all_sources() + ["kernels_src/" + name for name in configure.KERNEL_TEXTS]
-    for path in sorted({path for path in listed if listed.count(path) > 1}):
-        yield "configure.py", 1, "%s is listed twice" % path
-    for path in sorted(set(listed)):
-        if not tree.exists(path):
-            yield "configure.py", 1, "%s is listed but does not exist" % path
-    for path in tree.matching(r".*\.c(?:pp)?|kernels_src/.*\.(?:cu|cuh|h)"):
+    old = os.getcwd()
+    os.chdir(tree.root)  # the lists are of what the folders hold
+    try:
+        listed = tree.configure().all_sources()
+    finally:
+        os.chdir(old)
+    for path in tree.matching(r".*\.c(?:pp)?"):
         if path not in listed:
-            yield path, 1, "is not listed in configure.py"
+            yield path, 1, "is not built: configure.py does not find it"
 
 
 @rule
@@ -404,10 +371,14 @@ def top_level(tree):
 
 
 def symbol_prefixes(path):
-    stem = os.path.splitext(os.path.basename(path))[0]
+    """What an external symbol may begin with: its file's stem, or its folder's name and the stem."""
+    stem, layer = os.path.splitext(os.path.basename(path))[0], layer_of(path)
     if path.startswith("engine/cpu/"):
         return ["cpu", re.sub("_(?:avx2|avx512|portable)$", "", stem)]
-    return [stem, "main"] if stem == "main" else [stem]
+    if layer in LAYERS and stem not in ("verbatim", "main"):
+        prefix = FOLDER_PREFIXES.get(layer, layer)
+        return [stem, "%s_%s" % (prefix, stem)] + [prefix] * (stem == os.path.basename(layer))
+    return [stem]
 
 
 @rule

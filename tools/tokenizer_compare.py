@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the engine's tokenizer with the tokenizers library and with tiktoken, id by id: tokenizer_compare.py [--builddir DIR] [--bench]
 
-The variants of tests/data/tokenizer/variants.json encode the cases of tests/unit/tokenizer_text.h and the explicit texts of
+The variants of tests/data/tokenizer/variants.json encode the cases of tests/unit/text/tokenizer_text.h and the explicit texts of
 texts.json with both; so does the folder kimi, whose tiktoken.model tiktoken reads. Any difference is printed with the text around it
 and exits 1. Needs the Python modules tokenizers and tiktoken and build/tokenizer_ids. About 36 MB are compared; the libraries take a
 minute for them. Other modes:

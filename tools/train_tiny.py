@@ -29,7 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tiny_tasks  # noqa: E402
 
 BOS, EOS, PAD = 0, 1, 2
-CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"  # "plain" of engine/chat.c
+CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"  # "plain" of engine/chat/chat.c
 SPECIALS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"]
 ROW_TOKENS = 256       # samples are packed whole into rows of this many tokens
 PROMPT_WEIGHT = 0.05   # loss weight of a prompt token; an answer token has 1

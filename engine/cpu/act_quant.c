@@ -1,7 +1,7 @@
 /* act_quant.c - the CPU twin of act_quant: rows of bf16 numbers as e4m3 codes with a scale for every 128. Items are rows.
  * NUMERICS.md "act_quant", "Scaled e4m3". Read next: rows.h. */
-#include "cpu.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/rows.h"
 
 static void quantise_row(void *context, uint32_t row, void *scratch) {
   const act_quant_args *a = context;

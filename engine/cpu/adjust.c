@@ -5,9 +5,9 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#include "cpu.h"
-#include "limits.h"
-#include "num.h"
+#include "cpu/cpu.h"
+#include "base/limits.h"
+#include "kernels_src/num.h"
 
 typedef struct token_marks {
   u32 made;

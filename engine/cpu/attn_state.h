@@ -4,8 +4,8 @@
 #ifndef VERBATIM_CPU_ATTN_STATE_H
 #define VERBATIM_CPU_ATTN_STATE_H
 #include <string.h>
-#include "limits.h"
-#include "num.h"
+#include "base/limits.h"
+#include "kernels_src/num.h"
 
 #define ATTN_M_START (-0x1p60f)
 

@@ -5,8 +5,8 @@
  * Knows nothing of plans, requests or the GPU. Read next: h16.h (the tensor-core chain), kernels_src/abi.h (arguments). */
 #ifndef VERBATIM_CPU_H
 #define VERBATIM_CPU_H
-#include "abi.h"
-#include "base.h"
+#include "kernels_src/abi.h"
+#include "base/base.h"
 
 #define CPU_THREADS_MAX 256u
 #define CPU_SCRATCH_BYTES (4u << 20) /* per thread, 64-byte aligned, contents undefined at the start of an item */
@@ -31,7 +31,7 @@ const char *cpu_isa(void);
 
 /* The twins: cpu_<stem>(args, pool) computes what the kernel <stem> computes. Pointers in args are host addresses. */
 #define KERNEL(stem) void cpu_##stem(const stem##_args *args, cpu_pool *pool);
-#include "kernels.def"
+#include "kernels_src/kernels.def"
 #undef KERNEL
 
 /* What cpu_moe_sort does, for the twin of a router that sorts. */

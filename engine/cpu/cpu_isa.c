@@ -1,8 +1,8 @@
 /* cpu_isa.c - which instruction set the tensor-core product uses: the best one this processor has.
  *
  * All give the same bits. Nothing is kept: asking the processor is a few loads and masks. Read next: h16_core.h. */
-#include "cpu.h"
-#include "h16_core.h"
+#include "cpu/cpu.h"
+#include "cpu/h16_core.h"
 #include <string.h>
 
 static const h16_core *const cores[] = {&h16_avx512, &h16_avx2, &h16_portable}; /* best first */

@@ -3,8 +3,8 @@
  * Which thread computes an item depends on timing; no item's result does. Everything is allocated in cpu_pool_open.
  * A step is hundreds of jobs of some ten microseconds, and putting a thread to sleep and waking it costs as much: who waits looks for
  * SPIN_SECONDS first, and lets others have the core meanwhile. */
-#include "cpu.h"
-#include "clock.h"
+#include "cpu/cpu.h"
+#include "base/clock.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

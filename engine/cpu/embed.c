@@ -1,6 +1,6 @@
 /* embed.c - the CPU twin of embed: token rows of the table, widened and scaled to the fp32 residual stream. NUMERICS.md "embed". */
-#include "cpu.h"
-#include "num.h"
+#include "cpu/cpu.h"
+#include "kernels_src/num.h"
 
 static void embed_row(void *context, uint32_t row, void *scratch) {
   const embed_args *a = context;

@@ -1,8 +1,8 @@
 /* fp8_gemm.c - the CPU twin of fp8_gemm: items are (rows, columns) tiles of the product. NUMERICS.md "fp8_gemm". Read next: scaled.h. */
-#include "cpu.h"
-#include "h16_core.h"
-#include "rows.h"
-#include "scaled.h"
+#include "cpu/cpu.h"
+#include "cpu/h16_core.h"
+#include "cpu/rows.h"
+#include "cpu/scaled.h"
 
 typedef struct fp8_run {
   fp8_gemm_args a;

@@ -1,9 +1,9 @@
 /* fp8_moe_gemm.c - the CPU twin of fp8_moe_gemm: items are (expert, columns) tiles over the sorted rows of an expert that has any.
  * NUMERICS.md "fp8_moe_gemm". Read next: scaled.h. */
-#include "cpu.h"
-#include "h16_core.h"
-#include "limits.h"
-#include "scaled.h"
+#include "cpu/cpu.h"
+#include "cpu/h16_core.h"
+#include "base/limits.h"
+#include "cpu/scaled.h"
 #include <string.h>
 
 typedef struct moe_run {

@@ -1,7 +1,7 @@
 /* gemm.c - the CPU twin of gemm: items are (batch, rows, columns) tiles of the product. NUMERICS.md "gemm". Read next: h16.h. */
-#include "cpu.h"
-#include "h16_core.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/h16_core.h"
+#include "cpu/rows.h"
 
 #define TILE_COLUMNS 32u /* as wide as the widest panel: more items for the threads */
 

@@ -1,8 +1,8 @@
 /* h16.c - the tensor-core step in integers, and the product's loop over panels and blocks.
  *
  * Read next: h16_core.h for the fast range, NUMERICS.md "H16" for the rule. */
-#include "h16_core.h"
-#include "num.h"
+#include "cpu/h16_core.h"
+#include "kernels_src/num.h"
 #include <string.h>
 
 /* === The definition ===================================================================================================== */

@@ -6,7 +6,7 @@
  * Knows nothing of ops, pages or threads. Read next: h16.c, h16_core.h. */
 #ifndef VERBATIM_H16_H
 #define VERBATIM_H16_H
-#include "abi.h"
+#include "kernels_src/abi.h"
 
 #ifdef __cplusplus
 extern "C" { /* the emulator of the tests */

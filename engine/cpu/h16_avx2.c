@@ -4,8 +4,8 @@
  * happens with the processor's rounding mode toward zero: every other fp32 operation of the fast range is exact or is
  * followed by a cut, and the exact path uses integers only.
  * This file alone is compiled for AVX2; h16.c calls it only where the processor has it. */
-#include "h16_core.h"
-#include "h32_core.h"
+#include "cpu/h16_core.h"
+#include "cpu/h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 16u

@@ -3,8 +3,8 @@
  * Values lie in column order. Exponents, one register of 32 16-bit lanes per k, are interleaved (column j in lane 2j,
  * column 16+j in lane 2j+1), so that they widen to the two fp32 registers with shifts alone.
  * This file alone is compiled for AVX-512; h16.c calls it only where the processor has it. */
-#include "h16_core.h"
-#include "h32_core.h"
+#include "cpu/h16_core.h"
+#include "cpu/h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 32u

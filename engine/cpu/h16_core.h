@@ -10,9 +10,9 @@
  * Internal to engine/cpu. Read next: h16_portable.c, the plainest of the three. */
 #ifndef VERBATIM_H16_CORE_H
 #define VERBATIM_H16_CORE_H
-#include "base.h"
-#include "h16.h"
-#include "num.h"
+#include "base/base.h"
+#include "cpu/h16.h"
+#include "kernels_src/num.h"
 
 struct h32_core;
 

@@ -1,8 +1,8 @@
 /* h16_portable.c - the fast range of h16_core.h in plain C, with loops that a compiler can turn into any vector code.
  *
  * Read next: h16_avx512.c, the same steps with sixteen lanes in a register. */
-#include "h16_core.h"
-#include "h32_core.h"
+#include "cpu/h16_core.h"
+#include "cpu/h32_core.h"
 
 #define COLUMNS 16u
 

@@ -1,8 +1,8 @@
 /* h32.c - the tensor-core step of e4m3 numbers in integers, and the product's loop over panels and blocks.
  *
  * Read next: h32_core.h for the fast form; h16.c, the same for bf16; NUMERICS.md "H32" for the rule. */
-#include "h16_core.h"
-#include "h32_core.h"
+#include "cpu/h16_core.h"
+#include "cpu/h32_core.h"
 #include <string.h>
 
 #define FRACTION 13 /* bits that a term keeps below the largest exponent, and the sum below its own */

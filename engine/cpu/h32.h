@@ -5,7 +5,7 @@
  * Knows nothing of ops, pages or threads. Read next: h32.c. */
 #ifndef VERBATIM_H32_H
 #define VERBATIM_H32_H
-#include "abi.h"
+#include "kernels_src/abi.h"
 
 #ifdef __cplusplus
 extern "C" { /* the emulator of the tests */

@@ -4,7 +4,7 @@
  * the powers come from a table of 16 bytes: 2^(15 - i) for i from 8 on, looked up for the lower byte by the shift and for the upper one by
  * the shift less 8. Exponents stand twice, in both bytes. This file alone is compiled for AVX2; h32.c calls it only where the processor
  * has it. */
-#include "h32_core.h"
+#include "cpu/h32_core.h"
 #include <immintrin.h>
 #include <string.h>
 

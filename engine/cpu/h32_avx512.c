@@ -2,7 +2,7 @@
  *
  * A product's sign is multiplied in as +-1 where two products of a column are added. This file alone is compiled for AVX-512; h32.c calls
  * it only where the processor has it. */
-#include "h32_core.h"
+#include "cpu/h32_core.h"
 #include <immintrin.h>
 #include <string.h>
 

@@ -7,9 +7,9 @@
  * Internal to engine/cpu. Read next: h32_portable.c, the plainest of the three. */
 #ifndef VERBATIM_H32_CORE_H
 #define VERBATIM_H32_CORE_H
-#include "base.h"
-#include "h32.h"
-#include "num.h"
+#include "base/base.h"
+#include "cpu/h32.h"
+#include "kernels_src/num.h"
 
 #define H32_ROWS 64u
 #define H32_BLOCK_K 128u

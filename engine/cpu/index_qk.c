@@ -1,7 +1,7 @@
 /* index_qk.c - the CPU twin of index_qk: per token the indexer's query heads and its key, rotated, through a Hadamard transform, as scaled
  * e4m3, and the heads' weights. Items are tokens. NUMERICS.md "index_qk", "Scaled e4m3". Read next: rows.h. */
-#include "cpu.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/rows.h"
 
 #define SCALE 0x1.6a09e6p-4f /* fp32(128^-0.5) */
 

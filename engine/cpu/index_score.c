@@ -1,9 +1,9 @@
 /* index_score.c - the CPU twin of index_score: every token of the op against every key of its context.
  *
  * Items are (token, some pages). NUMERICS.md "index_score". Read next: h32.h, index_topk.c. */
-#include "cpu.h"
-#include "h32.h"
-#include "num.h"
+#include "cpu/cpu.h"
+#include "cpu/h32.h"
+#include "kernels_src/num.h"
 
 #define ITEM_PAGES 16u
 

@@ -2,8 +2,8 @@
  *
  * A score and its position are one integer, no two alike, so that the best ones are those from some integer on: the least of a heap that
  * holds them. NUMERICS.md "index_topk". */
-#include "cpu.h"
-#include "num.h"
+#include "cpu/cpu.h"
+#include "kernels_src/num.h"
 
 /* The better one is larger: score descending, then position ascending. */
 static u64 key_of(f32 score, u32 position) { return (u64)num_order(score) << 32 | (u32)~position; }

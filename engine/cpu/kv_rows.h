@@ -4,7 +4,7 @@
 #ifndef VERBATIM_CPU_KV_ROWS_H
 #define VERBATIM_CPU_KV_ROWS_H
 #include <string.h>
-#include "rows.h"
+#include "cpu/rows.h"
 
 static inline bf16 kv_rows_value(u8 code, f32 scale) { return num_to_bf16(num_mul(num_from_e4m3(code), scale)); } /* R4.11, R4.12 */
 

@@ -1,8 +1,8 @@
 /* kv_widen.c - the CPU twin of kv_widen: KV rows of the contexts that a step's prompt tokens see, as bf16 numbers. Items are pages.
  * NUMERICS.md "kv_widen", "KV row". Read next: contexts.h, kv_rows.h. */
-#include "contexts.h"
-#include "cpu.h"
-#include "kv_rows.h"
+#include "kernels_src/contexts.h"
+#include "cpu/cpu.h"
+#include "cpu/kv_rows.h"
 
 static void widen_page(void *context, uint32_t page, void *scratch) {
   const kv_widen_args *a = context;

@@ -2,9 +2,9 @@
  *
  * An item is (tile, head). Its tokens of one page form a half, whose rows all see the same blocks; what a half has of (m, l, O) stays in
  * `state` from piece to piece. NUMERICS.md "mla_prefill". Read next: mla_expand.c, h16.h, attn_state.h. */
-#include "attn_state.h"
-#include "cpu.h"
-#include "h16.h"
+#include "cpu/attn_state.h"
+#include "cpu/cpu.h"
+#include "cpu/h16.h"
 
 #define COLUMNS_MAX 576u /* of a query: nope_dim 512, rope_dim 64 */
 

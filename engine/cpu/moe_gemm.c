@@ -1,8 +1,8 @@
 /* moe_gemm.c - the CPU twin of moe_gemm: items are (expert, columns) tiles over the sorted rows of an expert that has any.
  * NUMERICS.md "moe_gemm". Read next: h16.h. */
-#include "cpu.h"
-#include "h16_core.h"
-#include "limits.h"
+#include "cpu/cpu.h"
+#include "cpu/h16_core.h"
+#include "base/limits.h"
 
 #define TILE_COLUMNS 32u
 

@@ -1,5 +1,5 @@
 /* moe_sort.c - the CPU twin of moe_sort: a counting sort of (token, k) pairs by expert, then token. NUMERICS.md "moe_sort". */
-#include "cpu.h"
+#include "cpu/cpu.h"
 #include <string.h>
 
 static void sort_pairs(void *context, uint32_t index, void *scratch) {

@@ -2,10 +2,10 @@
  * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated. With w_uk then the
  * product of each head, as gemm has it. The row is made as bf16 numbers, of which the cache keeps what its format says.
  * NUMERICS.md "qkv_rope". Read next: rows.h. */
-#include "cpu.h"
-#include "kv_rows.h"
-#include "limits.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/kv_rows.h"
+#include "base/limits.h"
+#include "cpu/rows.h"
 
 static void split_heads(const qkv_rope_args *a, uint32_t token, const f32 *cos_sin) {
   f32 scale = a->q_scale ? a->q_scale[a->position[token]] : 1;

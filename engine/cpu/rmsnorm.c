@@ -1,8 +1,8 @@
 /* rmsnorm.c - the CPU twin of rmsnorm: weighing of experts, residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
  *
  * x_out may be x; no two rows may then name the same source row. Read next: rows.h. */
-#include "cpu.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/rows.h"
 
 /* Element i of what the token's experts make, the shared one last. */
 static f32 add_experts(const rmsnorm_args *a, uint32_t row, u32 i) {

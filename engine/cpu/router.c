@@ -1,9 +1,9 @@
 /* router.c - the CPU twin of router: scores, group limit, the top experts in a total order, their weights. NUMERICS.md "router".
  *
  * A NaN is the largest score (`order`): its expert is chosen, and the request ends. */
-#include "cpu.h"
-#include "limits.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "base/limits.h"
+#include "cpu/rows.h"
 
 #define SOFTMAX_PARTS 32u
 

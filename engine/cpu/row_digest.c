@@ -1,6 +1,6 @@
 /* row_digest.c - the CPU twin of row_digest: the sum of mixed words. NUMERICS.md "row_digest". */
-#include "cpu.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/rows.h"
 
 static void digest_row(void *context, uint32_t row, void *scratch) {
   const row_digest_args *a = context;

@@ -4,7 +4,7 @@
  * Each is a section of NUMERICS.md that two ops refer to. Internal to engine/cpu. */
 #ifndef VERBATIM_CPU_ROWS_H
 #define VERBATIM_CPU_ROWS_H
-#include "num.h"
+#include "kernels_src/num.h"
 
 static inline u32 rows_count(const step_in *step, u32 rows_kind) {
   return rows_kind == ROWS_LOGITS ? step->logit_count : step->token_count;

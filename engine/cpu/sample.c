@@ -4,10 +4,10 @@
  * What stays after a limit is a prefix of the order (logit descending, index ascending), written as a threshold: every
  * logit above it, and the first `equal` of those that equal it. Top-k and top-p are one search: the shortest prefix whose
  * weights (or ones, for top-k) reach a target, found digit by digit from sums per digit. */
-#include "cpu.h"
-#include "h16_core.h"
-#include "limits.h"
-#include "rows.h"
+#include "cpu/cpu.h"
+#include "cpu/h16_core.h"
+#include "base/limits.h"
+#include "cpu/rows.h"
 
 #define WEIGHT_ONE 0x1p40f
 

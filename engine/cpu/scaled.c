@@ -1,7 +1,7 @@
 /* scaled.c - see scaled.h: blocks of 128 k by h32_gemm, joined here. Read next: h32.c, fp8_gemm.c. */
-#include "scaled.h"
-#include "base.h"
-#include "num.h"
+#include "cpu/scaled.h"
+#include "base/base.h"
+#include "kernels_src/num.h"
 #include <string.h>
 
 void scaled_gemm(const scaled_job *job) {

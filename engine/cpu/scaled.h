@@ -3,7 +3,7 @@
  * Knows nothing of ops or threads. Read next: h32.h. */
 #ifndef VERBATIM_SCALED_H
 #define VERBATIM_SCALED_H
-#include "h32.h"
+#include "cpu/h32.h"
 
 #define SCALED_ROWS 64u    /* of a tile at most */
 #define SCALED_COLUMNS 32u /* likewise; a tile's columns share their scales */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define REQUESTS 8u /* instrumented code is slow */

@@ -1,8 +1,8 @@
 /* e2e.c - see e2e.h. */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "e2e.h"
-#include "engine/gpu.h"
-#include "engine/receipt.h"
+#include "engine/gpu/gpu.h"
+#include "engine/receipts/receipt.h"
 #include "planner/planner.h"
 #include <fcntl.h>
 #include <stdio.h>

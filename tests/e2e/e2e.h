@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "engine/digest.h"
+#include "engine/base/digest.h"
 #include "engine/verbatim.h"
 
 #define E2E_PATH_MAX 1024

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/arena.h"
-#include "engine/audit.h"
+#include "engine/base/arena.h"
+#include "engine/traces/audit.h"
 #include "engine/cpu/cpu.h"
-#include "engine/kernels.h"
-#include "engine/points.h"
-#include "engine/trace_file.h"
+#include "engine/plan/kernels.h"
+#include "engine/plan/points.h"
+#include "engine/traces/file.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define STRIDE 4u /* instrumented code is slow: some of the faults */

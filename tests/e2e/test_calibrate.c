@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
-#include "engine/safetensors.h"
+#include "engine/base/base.h"
+#include "engine/weights/safetensors.h"
 
 #define OUTPUT_BYTES (1u << 16)
 #define LAYERS 2u

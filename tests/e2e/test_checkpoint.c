@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 static const char DEPLOY[] = "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 256\nkv_pages: 32\nladder: [1, 8]\n";
 static const char ITEMS[] = "{\"prompt_ids\": [5], \"max_tokens\": 6}\n"

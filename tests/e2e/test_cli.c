@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 static e2e_model tiny;
 static char program[E2E_PATH_MAX];

@@ -1,6 +1,6 @@
 /* test_diff.c - `verbatim diff` names the request, the token, the layer, the op and the number of a planted change of one last bit.
  *
- * Holds cli_run.c and cli_diff.c themselves, with all CPU twins wrapped: after a chosen call the last bit of one number of one token's row
+ * Holds cli/run.c and cli/diff.c themselves, with all CPU twins wrapped: after a chosen call the last bit of one number of one token's row
  * is flipped, in every op of a dense layer, of a layer with experts and outside of layers, by this file's own reading of the arguments.
  * What changes no row (the order of experts, the choice of a token) is planted too, and found where it shows. Every planted run is compared
  * with a sound one that is made with --device, so that on a GPU the two machines are compared as well. */
@@ -16,12 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
-#include "engine/cli.h"
+#include "engine/base/base.h"
+#include "engine/cli/cli.h"
 #include "engine/cpu/cpu.h"
-#include "engine/kernels.h"
-#include "engine/plan.h"
-#include "engine/trace_file.h"
+#include "engine/plan/kernels.h"
+#include "engine/plan/plan.h"
+#include "engine/traces/file.h"
 #include "kernels_src/num.h"
 
 #define TEXT_MAX (1u << 16)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 static const char DEPLOY[] =
   "max-num-seqs: 6\nmax-num-batched-tokens: 96\nmax-model-len: 192\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\n"

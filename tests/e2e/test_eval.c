@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* runs are slow: fewer of a kind */
 enum { CUTS = 2, KILLS = 1, LOSSES = 2 };

@@ -1,9 +1,9 @@
 /* test_fault.c - `verbatim run` when the device fails in the midst of a run: what is finished is kept.
  *
- * Holds cli_run.c itself, with its calls of verbatim_open and verbatim_poll wrapped: after a number of steps the engine's fault hook is
- * called and the process ends as gpu.c ends it. The receipt then holds the first lines of the whole run's receipt, a line with
- * the fault and no digest; stdout holds the outputs of the same requests. tests/unit/test_gpu_driver.c shows that the hook is called for
- * failures of the driver and of libraries. */
+ * Holds cli/run.c itself, with its calls of verbatim_open and verbatim_poll wrapped: after a number of steps the engine's fault hook is
+ * called and the process ends as gpu.c ends it. The receipt then holds the first lines of the whole run's receipt, a line with the fault
+ * and no digest; stdout holds the outputs of the same requests. tests/unit/gpu/test_gpu_driver.c shows that the hook is called for failures
+ * of the driver and of libraries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
-#include "engine/cli.h"
+#include "engine/base/base.h"
+#include "engine/cli/cli.h"
 
 #define EXIT_CODE 7
 #define TEXT_MAX (1u << 16)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #define LIMITS "max-num-seqs: 64\nmax-num-batched-tokens: 512\nmax-model-len: 1024\nkv_pages: 512\ngroup_chunks: 2\n" \
                "ladder: [1, 2, 4, 8, 16, 32, 64]\n"

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
-#include "engine/plan.h"
+#include "engine/base/base.h"
+#include "engine/plan/plan.h"
 #include "tests/fuzz/plan_walk.h"
 
 static char program[E2E_PATH_MAX], folder[E2E_PATH_MAX], model[E2E_PATH_MAX], plan_path[E2E_PATH_MAX];

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <string.h>
 #include "cuts.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "tests/kernel/force_isa.h"
 
 static void v3(void **state) { (void)state, cuts_check("tests/oracle/small-v3.json", CUTS_64); }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define CASES_STRIDE 3u /* instrumented code is slow */

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/cpu/cpu.h"
-#include "engine/request.h"
+#include "engine/requests/request.h"
 #include "kernels_src/num.h"
 
 #ifdef __SANITIZE_ADDRESS__

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "e2e.h"
 #include "engine/cpu/cpu.h"
-#include "engine/pages.h"
+#include "engine/requests/pages.h"
 #include "tests/schedule/fuzz.h"
 
 #ifdef __SANITIZE_ADDRESS__

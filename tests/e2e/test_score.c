@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #define LINES_MAX 64
 #define TINY_VOCAB 768u

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "engine/base.h"
-#include "engine/clock.h"
+#include "engine/base/base.h"
+#include "engine/base/clock.h"
 #include "serve_client.h"
 
 #define CLIENTS 64u

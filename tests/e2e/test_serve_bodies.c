@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/serve_reply.h"
+#include "engine/serve/reply.h"
 
 static e2e_model folder = {.model_dir = "tests/tiny"};
 static verbatim *engine;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #define OUTPUT_BYTES (1u << 16)
 #define VOCAB 384u

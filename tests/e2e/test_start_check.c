@@ -1,7 +1,7 @@
 /* test_start_check.c - the self-check refuses a machine that is wrong in one bit, names the probe, and leaves nothing half done.
  *
  * Linked with --wrap for every op's twin, for gpu_launch and for trig_sin: a victim's result is changed by one unit in the last place
- * of its first number, as a broken processor, driver or compiler might, on whichever machine --device says. Holds cli_run.c as well. */
+ * of its first number, as a broken processor, driver or compiler might, on whichever machine --device says. Holds cli/run.c as well. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
-#include "engine/cli.h"
-#include "engine/gpu.h"
-#include "engine/kernels.h"
+#include "engine/base/base.h"
+#include "engine/cli/cli.h"
+#include "engine/gpu/gpu.h"
+#include "engine/plan/kernels.h"
 
 static const char DEPLOY[] = /* every op is in plans of fast-prefill */
   "max-num-seqs: 2\nmax-num-batched-tokens: 96\nmax-model-len: 128\nkv_pages: 8\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2]\n"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/cpu/cpu.h"
 #include "kernels_src/num.h"
 

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/base.h"
-#include "engine/receipt.h"
+#include "engine/base/base.h"
+#include "engine/receipts/receipt.h"
 
 #define TEXT_MAX (1u << 20)
 #define REQUESTS 26u

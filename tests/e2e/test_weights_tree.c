@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"
-#include "engine/plan.h"
-#include "engine/weights_tree.h"
+#include "engine/plan/plan.h"
+#include "engine/weights/tree.h"
 
 #define TEXT_BYTES (1u << 16)
 

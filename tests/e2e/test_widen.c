@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "e2e.h"
-#include "engine/base.h"
+#include "engine/base/base.h"
 #include "engine/cpu/cpu.h"
 
 #ifdef __SANITIZE_ADDRESS__

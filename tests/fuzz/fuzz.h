@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 /* libFuzzer calls these. data is a block of its own, so that AddressSanitizer sees a read beyond it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

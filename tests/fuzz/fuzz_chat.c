@@ -1,9 +1,9 @@
 /* fuzz_chat.c - the body of a request for a chat, for every renderer: the first byte chooses it, the rest is JSON. A prompt keeps to its
  * bound, is UTF-8 and is the same when asked for again, and the body stays as it was. */
 #include <jansson.h>
-#include "engine/chat.h"
-#include "engine/tokenizer.h"
-#include "engine/utf8.h"
+#include "engine/chat/chat.h"
+#include "engine/text/tokenizer.h"
+#include "engine/base/utf8.h"
 #include "fuzz.h"
 
 static const char *const names[] = {

@@ -1,6 +1,6 @@
 /* fuzz_config.c - config.json. What is accepted does not depend on the order or the layout of its fields, and makes a plan that the engine
  * accepts; on an error nothing is written. */
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/model_config.h"
 #include "planner/planner.h"

@@ -6,7 +6,7 @@
 #include "make_plan.h"
 #include "planner/deploy_config.h"
 #include "planner/flat_yaml.h"
-#include "utf8.h"
+#include "engine/base/utf8.h"
 
 #define WRITTEN_BYTES 2048u
 

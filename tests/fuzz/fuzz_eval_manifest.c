@@ -1,6 +1,6 @@
 /* fuzz_eval_manifest.c - manifests of evaluations. What is accepted is accepted again when it is written out in another form, has files
  * whose texts have the digests that stand beside them, and differs from itself nowhere. */
-#include "engine/eval_manifest.h"
+#include "engine/eval/manifest.h"
 #include "fuzz.h"
 
 static void check_file(const json_t *manifest, uint32_t task, const char *which) {

@@ -1,7 +1,7 @@
 /* fuzz_eval_report.c - a report of {"manifest": ..., "results": [...]}, whatever these are. The page is well-formed, its elements are those
  * that a report has, and it is the same the second time. */
-#include "engine/eval_report.h"
-#include "engine/utf8.h"
+#include "engine/eval/report/report.h"
+#include "engine/base/utf8.h"
 #include "fuzz.h"
 
 #define DEPTH_MAX 64u

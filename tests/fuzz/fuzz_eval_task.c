@@ -1,9 +1,9 @@
 /* fuzz_eval_task.c - task files, and lines of items for what they accept. A task has its fields in their ranges, reads the same twice,
  * and makes items of lines, with an answer each, or refuses them by name; so do its sampling parameters and its way to judge. */
-#include "engine/eval_answer.h"
-#include "engine/eval_ask.h"
-#include "engine/eval_items.h"
-#include "engine/eval_task.h"
+#include "engine/eval/answer.h"
+#include "engine/eval/ask.h"
+#include "engine/eval/items.h"
+#include "engine/eval/task.h"
 #include "fuzz.h"
 
 /* libfyaml 0.7.12 drops a buffer on some malformed quoted scalars; leaks of our own are still found. */

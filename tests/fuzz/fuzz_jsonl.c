@@ -1,9 +1,9 @@
 /* fuzz_jsonl.c - a line of prompts, as `verbatim run --jsonl` reads it. What is accepted lies inside the stated ranges, is the same for its
  * keys in another order, and is taken or refused by the check that every request passes; an error adds nothing. */
-#include "engine/items.h"
-#include "engine/json_line.h"
-#include "engine/request.h"
-#include "engine/utf8.h"
+#include "engine/jsonl/items.h"
+#include "engine/jsonl/json_line.h"
+#include "engine/requests/request.h"
+#include "engine/base/utf8.h"
 #include "fuzz.h"
 #include <jansson.h>
 #include <math.h>

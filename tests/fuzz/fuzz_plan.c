@@ -1,7 +1,7 @@
 /* fuzz_plan.c - plan files. What plan_view accepts is followed everywhere the engine and `verbatim show` follow it; what the checker
  * accepts as well is run. Mutations start from plans that are made here, so that no seed ages with the format; most give the mutated plan
  * its digest back, and half of those its numerics id. */
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/check.h"
 #include "planner/emit.h"

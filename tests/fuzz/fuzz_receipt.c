@@ -1,11 +1,11 @@
 /* fuzz_receipt.c - receipts, as `verbatim verify` reads them. Of what is accepted every request lies inside the stated ranges; written
  * again it is read as the same, to the byte; it passes the check that every request passes or is refused by name, and then stops at
  * the ids that the receipt says. */
-#include "engine/plan.h"
-#include "engine/receipt.h"
-#include "engine/receipt_compare.h"
-#include "engine/receipt_read.h"
-#include "engine/request.h"
+#include "engine/plan/plan.h"
+#include "engine/receipts/receipt.h"
+#include "engine/receipts/compare.h"
+#include "engine/receipts/read.h"
+#include "engine/requests/request.h"
 #include "fuzz.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* fuzz_safetensors.c - safetensors files. An accepted set is what a second reading of the header, here, makes of it: sorted, covering the
  * data exactly, readable whole; and it survives being written out and read again. In half of the mutations the header's size stays
  * that of the header. */
-#include "engine/safetensors.h"
+#include "engine/weights/safetensors.h"
 #include "fuzz.h"
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* fuzz_safetensors_index.c - model.safetensors.index.json beside a fixed set of shards: sound, damaged, empty, a folder, a pipe, a link,
  * and a sound one outside. A second reading of the index, here, says whether it must be accepted and which tensors the set then holds. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
-#include "engine/safetensors.h"
+#include "engine/weights/safetensors.h"
 #include "fuzz.h"
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* fuzz_score_jsonl.c - a line of what is to be scored, as `verbatim score` reads it. What is accepted has its parts all as text or all as
  * ids, and is the same for its keys in another order; an error adds nothing. */
-#include "engine/score_items.h"
-#include "engine/utf8.h"
+#include "engine/jsonl/score_items.h"
+#include "engine/base/utf8.h"
 #include "fuzz.h"
 #include <jansson.h>
 

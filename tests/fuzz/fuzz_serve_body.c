@@ -2,10 +2,10 @@
  *
  * What is accepted the engine's own check accepts, needs no more memory than is said, and yields the same whole and in events; what is
  * refused is refused with a fault that makes a JSON object, and leaves nothing behind. */
-#include "engine/serve_info.h"
-#include "engine/serve_reply.h"
+#include "engine/serve/info.h"
+#include "engine/serve/reply.h"
 #include "fuzz.h"
-#include "tests/unit/serve_fixture.h"
+#include "tests/unit/serve/serve_fixture.h"
 
 #define BYTES_MAX (1u << 20) /* of an ask: small, so that many are run */
 

@@ -4,8 +4,8 @@
  * What comes in is for a route with its method, has the key where one is asked for, and a body within the limit whose length is certain; a
  * refusal is a fault that makes a JSON object and does not hold the key. */
 #include <string.h>
-#include "engine/serve_door.h"
-#include "engine/serve_reply.h"
+#include "engine/serve/door.h"
+#include "engine/serve/reply.h"
 #include "fuzz.h"
 
 #define KEY "key-7%d"

@@ -1,7 +1,7 @@
 /* fuzz_split_pattern.c - a split pattern of a tokenizer.json, a NUL, and a text to split with it. The pieces of an accepted pattern cover
  * the text, and the automaton, PCRE2's machine code and its interpreter cut the same ones. */
-#include "engine/pretokenize.h"
-#include "engine/utf8.h"
+#include "engine/text/pretokenize.h"
+#include "engine/base/utf8.h"
 #include "fuzz.h"
 
 #define PIECES_MAX 8192u

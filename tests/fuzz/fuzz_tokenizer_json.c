@@ -1,6 +1,6 @@
 /* fuzz_tokenizer_json.c - tokenizer.json, a NUL, and tokenizer_config.json; without a NUL there is none. A tokenizer that opens keeps the
  * promises of fuzz_tokens.h, and opens again to the same digest. */
-#include "engine/tokenizer_json.h"
+#include "engine/text/tokenizer_json.h"
 #include "fuzz_tokens.h"
 
 static bool has_strips(const char *json, size_t json_bytes, const char *config, size_t config_bytes) {

@@ -4,9 +4,9 @@
  * and asking twice gives the same. */
 #ifndef VERBATIM_FUZZ_TOKENS_H
 #define VERBATIM_FUZZ_TOKENS_H
-#include "engine/detokenizer.h"
-#include "engine/tokenizer.h"
-#include "engine/utf8.h"
+#include "engine/text/detokenizer.h"
+#include "engine/text/tokenizer.h"
+#include "engine/base/utf8.h"
 #include "fuzz.h"
 
 #define FUZZ_TOKENS_TEXT_MAX 4096u

@@ -1,8 +1,8 @@
 /* fuzz_trace.c - traces. An input that begins as zstd's files do is read as it is; of any other the target makes a file: the input inside,
  * with an end record and its digest. What is accepted is the same bytes when it is written out again from its records, and these are in
  * order. */
-#include "engine/digest.h"
-#include "engine/trace_file.h"
+#include "engine/base/digest.h"
+#include "engine/traces/file.h"
 #include "fuzz.h"
 #include <zstd.h>
 

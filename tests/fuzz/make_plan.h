@@ -2,7 +2,7 @@
  * that the planner makes. */
 #ifndef VERBATIM_MAKE_PLAN_H
 #define VERBATIM_MAKE_PLAN_H
-#include "engine/plan.h"
+#include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/planner.h"
 

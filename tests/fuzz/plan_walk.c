@@ -1,9 +1,9 @@
 /* plan_walk.c - see plan_walk.h. The regions keep their order and sizes; only the room between them grows. */
 #include "plan_walk.h"
-#include "engine/digest.h"
-#include "engine/plan.h"
-#include "engine/schedule.h"
-#include "engine/watch.h"
+#include "engine/base/digest.h"
+#include "engine/plan/plan.h"
+#include "engine/requests/schedule.h"
+#include "engine/exec/watch.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* plan_walk.h - runs a plan of any origin on the CPU as the engine does, so that an access outside its regions is seen.
  *
- * For fuzz_plan.c and tests/unit/test_damage.c. The regions are moved apart in a copy of the plan and the gaps between them poisoned for
- * AddressSanitizer; without it the gaps hold a pattern that is compared afterwards. */
+ * For fuzz_plan.c and tests/unit/plan/test_damage.c. The regions are moved apart in a copy of the plan and the gaps between them poisoned
+ * for AddressSanitizer; without it the gaps hold a pattern that is compared afterwards. */
 #ifndef VERBATIM_PLAN_WALK_H
 #define VERBATIM_PLAN_WALK_H
 #include <stdbool.h>

@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "engine/gemm_lt.h"
-#include "engine/gpu.h"
-#include "engine/jit.h"
+#include "engine/gpu/gemm_lt.h"
+#include "engine/gpu/gpu.h"
+#include "engine/gpu/jit.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

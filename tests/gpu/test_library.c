@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "engine/base.h"
-#include "engine/gemm_lt.h"
+#include "engine/base/base.h"
+#include "engine/gpu/gemm_lt.h"
 #include "planner/planner.h"
 #include "tests/e2e/e2e.h"
 

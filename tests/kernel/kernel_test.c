@@ -1,8 +1,8 @@
 /* kernel_test.c - the machinery of kernel_test.h. */
 #include "kernel_test.h"
 #include "engine/cpu/h16.h"
-#include "engine/digest.h"
-#include "engine/gpu.h"
+#include "engine/base/digest.h"
+#include "engine/gpu/gpu.h"
 #include "tests/emulator/emulator.h"
 #include "tests/kernel/force_isa.h"
 #include <math.h>

@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "engine/jit.h"
-#include "engine/kernels.h"
-#include "engine/op_maps.h"
+#include "engine/gpu/jit.h"
+#include "engine/plan/kernels.h"
+#include "engine/gpu/op_maps.h"
 #include "tests/kernel/cases.h"
 
 typedef struct kernel_test kernel_test;

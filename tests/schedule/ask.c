@@ -1,6 +1,6 @@
 /* ask.c - see ask.h. */
 #include "ask.h"
-#include "engine/receipt.h"
+#include "engine/receipts/receipt.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

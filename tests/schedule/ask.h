@@ -5,7 +5,7 @@
 #ifndef VERBATIM_ASK_H
 #define VERBATIM_ASK_H
 #include "case.h"
-#include "engine/digest.h"
+#include "engine/base/digest.h"
 #include "engine/verbatim.h"
 
 #define ASK_LISTS_MAX 64u

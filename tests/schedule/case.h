@@ -9,7 +9,7 @@
  * prompt and the tokens it makes when it runs alone. Knows nothing of engines. Read next: draw.h, run.h. */
 #ifndef VERBATIM_CASE_H
 #define VERBATIM_CASE_H
-#include "engine/base.h"
+#include "engine/base/base.h"
 
 #define CASE_REQUESTS_MAX 192u
 #define CASE_EVENTS_MAX 768u

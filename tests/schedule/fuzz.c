@@ -1,6 +1,6 @@
 /* fuzz.c - see fuzz.h. */
 #include "fuzz.h"
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include "shrink.h"
 #include <errno.h>
 #include <inttypes.h>

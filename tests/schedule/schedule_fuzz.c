@@ -1,6 +1,6 @@
 /* schedule_fuzz.c - the schedule fuzzer's command line: options, progress and the report. Read next: README.md beside this file, fuzz.h. */
-#include "engine/cli_options.h"
-#include "engine/clock.h"
+#include "engine/common/options.h"
+#include "engine/base/clock.h"
 #include "fuzz.h"
 #include "shrink.h"
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* shrink.c - see shrink.h. One kind of step after the other, until a round finds none that still fails. */
 #include "shrink.h"
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include <stdlib.h>
 #include <string.h>
 

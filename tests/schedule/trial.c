@@ -1,7 +1,7 @@
 /* trial.c - see trial.h. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "trial.h"
-#include "engine/clock.h"
+#include "engine/base/clock.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -24,30 +24,34 @@ def read(path):
 
 class BuildFile(unittest.TestCase):
     def test_committed_file_is_what_configure_writes(self):
-        self.assertEqual(read("build.ninja"), configure.generate(configure.parse_arguments([])),
-                         "build.ninja is stale; hint: ./configure.py")
+        for path, text in configure.generate(configure.parse_arguments([])).items():
+            self.assertEqual(read(path), text, path + " is stale; hint: ./configure.py")
 
     def test_same_bytes_from_another_process(self):
-        code = "import configure; print(end=configure.generate(configure.parse_arguments([])))"
+        code = "import configure; print(end=''.join(configure.generate(configure.parse_arguments([])).values()))"
         texts = {subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT, env=dict(os.environ, PYTHONHASHSEED=seed),
                                 capture_output=True, text=True, check=True).stdout for seed in ("1", "2")}
-        self.assertEqual(texts, {read("build.ninja")})
+        self.assertEqual(texts, {read("build.ninja") + read("tests/build.ninja")})
 
     def test_a_new_source_changes_it(self):
-        configure.ENGINE.append("planted")
-        try:
-            self.assertNotEqual(read("build.ninja"), configure.generate(configure.parse_arguments([])))
-        finally:
-            configure.ENGINE.remove("planted")
+        plain = configure.found
+        planted = {"engine/**/*.c": "engine/base/planted.c", "tests/unit/**/test_*.c": "tests/unit/base/test_planted.c"}
+        for pattern, path in planted.items():
+            configure.found = lambda *patterns: plain(*patterns) + [path] * (pattern in patterns)
+            try:
+                written = configure.generate(configure.parse_arguments([]))
+            finally:
+                configure.found = plain
+            self.assertNotEqual([read(name) for name in written], list(written.values()), path)
 
     def test_only_relative_paths(self):
-        for word in read("build.ninja").split():
+        for word in (read("build.ninja") + read("tests/build.ninja")).split():
             self.assertFalse(word.startswith("/"), word)
 
     def test_options_write_beside_the_committed_file(self):
         args = configure.parse_arguments(["--cc", "clang", "--builddir", "build/clang"])
-        self.assertEqual(configure.output_path(args), "build/clang/build.ninja")
-        self.assertIn("build build/clang/build.ninja: configure | configure.py\n", configure.generate(args))
+        self.assertEqual(configure.output_paths(args), ("build/clang/build.ninja", "build/clang/tests.ninja"))
+        self.assertIn("build build/clang/build.ninja: configure | configure.py ", configure.generate(args)["build/clang/build.ninja"])
 
 
 class Program(unittest.TestCase):
@@ -62,7 +66,7 @@ class Program(unittest.TestCase):
 
 class Embed(unittest.TestCase):
     PRINTER = """
-#include "engine/kernel_sources.h"
+#include "engine/base/kernel_sources.h"
 #include <stdio.h>
 int main(void) {
   for (size_t i = 0; i < kernel_sources_count; i++) printf("%s\\n%s", kernel_sources[i].name, kernel_sources[i].text);
@@ -72,7 +76,7 @@ int main(void) {
 
     def embed(self, folder, files):
         command = [sys.executable, "tools/embed.py", "-o", folder + "/out.c", "--table", "kernel_sources", "--header",
-                   "engine/kernel_sources.h"] + files
+                   "engine/base/kernel_sources.h", "--root", folder] + files
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     def test_texts_come_back_byte_for_byte(self):
@@ -80,14 +84,14 @@ int main(void) {
             odd = folder + "/odd.cu"
             with open(odd, "w", encoding="ascii") as file:
                 file.write('\n\n"quoted" \\ back\\n ??= ??/ \t%d %s\nno newline at the end')
-            files = ["kernels_src/" + name for name in configure.KERNEL_TEXTS] + [odd]
+            files = [os.path.join(ROOT, path) for path in configure.kernel_texts()] + [odd]
             self.assertEqual(self.embed(folder, files).returncode, 0)
             with open(folder + "/print.c", "w", encoding="ascii") as file:
                 file.write(self.PRINTER)
             subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I.", "-o", folder + "/print",
                             folder + "/print.c", folder + "/out.c"], cwd=ROOT, check=True)
             output = subprocess.run([folder + "/print"], capture_output=True, text=True, check=True).stdout
-            self.assertEqual(output, "".join("%s\n%s" % (os.path.basename(path), read(path)) for path in files))
+            self.assertEqual(output, "".join("%s\n%s" % (os.path.relpath(path, folder), read(path)) for path in files))
 
     def test_other_bytes_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:

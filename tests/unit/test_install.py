@@ -145,10 +145,10 @@ class Install(Folder):
 
     def test_another_prefix_leaves_the_committed_file_alone(self):
         same, other = (configure.parse_arguments(["--prefix", prefix]) for prefix in ("/usr/local", "/opt/x"))
-        self.assertEqual(configure.generate(same), read("build.ninja"))
-        self.assertEqual(configure.output_path(same), "build.ninja")
-        self.assertEqual(configure.output_path(other), "build/build.ninja")
-        self.assertIn("tools/install.py --builddir $builddir --prefix /opt/x $how\n", configure.generate(other))
+        self.assertEqual(configure.generate(same)["build.ninja"], read("build.ninja"))
+        self.assertEqual(configure.output_paths(same)[0], "build.ninja")
+        self.assertEqual(configure.output_paths(other)[0], "build/build.ninja")
+        self.assertIn("tools/install.py --builddir $builddir --prefix /opt/x $how\n", configure.generate(other)["build/build.ninja"])
 
 
 class Manual(unittest.TestCase):

@@ -1,7 +1,7 @@
 """From texts to the token lists that are scored, by the rules of lm-evaluation-harness, and the sums: what `verbatim score` does.
 
-The rules stand in engine/score_tokens.h; tests/unit/test_python.py compares with the program. Must not know the harness itself, nor how
-requests run. Read next: engine.py, lm_eval.py.
+The rules stand in engine/jsonl/score_tokens.h; tests/unit/test_python.py compares with the program. Must not know the harness itself, nor
+how requests run. Read next: engine.py, lm_eval.py.
 """
 import functools
 import json

@@ -1,0 +1,152 @@
+/* bench/model.c - whole steps as the scheduler runs them: one is built and submitted while the one before computes. */
+#include "bench/state.h"
+#include "base/clock.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_GPU 48u
+#define STEPS_CPU 2u
+#define PREFILL_RUNS_GPU 3u
+
+/* === Decode ================================================================================================================= */
+
+static void fill_decode(bench *self, uint32_t parity, uint32_t batch, uint32_t context, bool known) {
+  bench_span spans[SEQS_MAX];
+  for (uint32_t i = 0; i < batch; i++) spans[i] = (bench_span){.slot = i, .position = context - 1, .count = 1, .wants_logits = true};
+  bench_step_fill(self, parity, spans, batch, known);
+}
+
+/* Seconds of `count` steps, each submitted before the one before is waited for. */
+static double run_steps(bench *self, uint32_t count, uint32_t batch, uint32_t context) {
+  double from = clock_seconds();
+  for (uint32_t i = 0; i < count; i++) {
+    fill_decode(self, i % 2, batch, context, false);
+    bench_step_submit(self, i % 2, true);
+    if (i) exec_wait(self->machine, (i - 1) % 2);
+  }
+  exec_wait(self->machine, (count - 1) % 2);
+  return clock_seconds() - from;
+}
+
+/* What the ops of such a step take when each is timed alone, 0: some were not. */
+static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context) {
+  double sum = 0;
+  bool has_attention = false;
+  for (uint32_t i = 0; i < self->report.op_count; i++) {
+    const bench_op *op = &self->report.ops[i];
+    if (op->rows != batch || (op->context && op->context != context)) continue;
+    sum += op->us * op->instances;
+    has_attention |= op->context == context;
+  }
+  return has_attention && !self->options.op ? sum : 0;
+}
+
+static void measure_decode(bench *self, uint32_t batch, uint32_t context) {
+  const bench_report *r = &self->report;
+  uint32_t steps = self->device ? STEPS_GPU : STEPS_CPU;
+  char what[96];
+  snprintf(what, sizeof what, "steps of %u sequences, context %u", batch, context);
+  bench_say(self, what);
+  bench_step_deal(self, batch, context);
+  fill_decode(self, 0, batch, context, true);
+  bench_cost cost = bench_step_watch(self, NULL, NULL);
+  run_steps(self, self->device ? 4 : 1, batch, context);
+  exec_gaps before = exec_count(self->machine).gaps;
+  double seconds = run_steps(self, steps, batch, context);
+  exec_gaps after = exec_count(self->machine).gaps;
+  uint64_t gaps = after.count - before.count;
+  ASSERT(self->report.decode_count < self->decodes_max);
+  self->report.decodes[self->report.decode_count++] =
+      (bench_decode){.batch = batch, .context = context, .steps = steps, .step_us = 1e6 * seconds / steps,
+                     .gap_us = gaps ? (after.sum_us - before.sum_us) / (double)gaps : 0, .tokens_per_s = batch * steps / seconds,
+                     .cost = cost, .ops_us = sum_of_ops(self, batch, context),
+                     .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, r->bytes_per_s, r->flops_per_s)};
+}
+
+static void measure_decodes(bench *self) {
+  const bench_list *contexts = &self->step_contexts;
+  uint32_t most = self->plan->header->limits.max_seqs;
+  for (uint32_t c = 0; c < contexts->count; c++)
+    for (uint32_t batch = 1, last = 0; batch != last; batch = min_u32(4 * batch, most)) {
+      if (bench_step_fits(self, batch, contexts->values[c])) measure_decode(self, batch, contexts->values[c]);
+      last = batch;
+      if (batch == most) break;
+    }
+}
+
+/* === Prefill ================================================================================================================ */
+
+typedef struct prompts {
+  uint32_t count, tokens;  /* of each */
+  uint32_t at_prompt, at_token; /* next */
+  uint32_t steps;
+} prompts;
+
+/* The next step of as many tokens as fit. Returns false when all are done. */
+static bool fill_prompts(bench *self, prompts *p, uint32_t parity) {
+  uint32_t room = self->plan->header->limits.max_batch_tokens, logits = self->plan->header->limits.max_logit_rows, count = 0;
+  bench_span spans[SEQS_MAX];
+  while (room && logits && p->at_prompt < p->count) {
+    uint32_t tokens = min_u32(room, p->tokens - p->at_token);
+    bool ends = p->at_token + tokens == p->tokens;
+    spans[count++] = (bench_span){.slot = p->at_prompt, .position = p->at_token, .count = tokens, .wants_logits = ends};
+    room -= tokens;
+    logits -= ends;
+    p->at_prompt += ends;
+    p->at_token = ends ? 0 : p->at_token + tokens;
+  }
+  if (!count) return false;
+  bench_step_fill(self, parity, spans, count, true);
+  p->steps++;
+  return true;
+}
+
+static double run_prompts(bench *self, prompts *p) {
+  double from = clock_seconds();
+  uint32_t parity = 0;
+  for (; fill_prompts(self, p, parity); parity ^= 1) {
+    bench_step_submit(self, parity, false);
+    if (p->steps > 1) exec_wait(self->machine, parity ^ 1);
+  }
+  exec_wait(self->machine, parity ^ 1);
+  return clock_seconds() - from;
+}
+
+static bench_cost cost_of_prompts(bench *self, prompts p) {
+  bench_cost sum = {0};
+  while (fill_prompts(self, &p, 0)) {
+    const bench_cost step = bench_step_watch(self, NULL, NULL);
+    bench_cost_add(&sum, &step);
+  }
+  return sum;
+}
+
+static void measure_prefill(bench *self, uint32_t count, uint32_t tokens) {
+  const bench_report *r = &self->report;
+  const prompts all = {.count = count, .tokens = tokens};
+  double best = 0;
+  prompts done = all;
+  char what[96];
+  snprintf(what, sizeof what, "%u prompts of %u tokens", count, tokens);
+  bench_say(self, what);
+  bench_step_deal(self, count, tokens);
+  bench_cost cost = cost_of_prompts(self, all);
+  for (uint32_t i = 0; i < (self->device ? PREFILL_RUNS_GPU : 1u); i++) {
+    done = all;
+    double seconds = run_prompts(self, &done);
+    if (i == 0 || seconds < best) best = seconds;
+  }
+  self->report.prefills[self->report.prefill_count++] =
+      (bench_prefill){.prompts = count, .tokens = tokens, .steps = done.steps, .us = 1e6 * best, .cost = cost,
+                      .tokens_per_s = (double)count * tokens / best,
+                      .floor_us = bench_cost_floor_us(cost.weight_bytes + cost.kv_bytes, &cost, r->bytes_per_s, r->flops_per_s)};
+}
+
+status bench_model_measure(bench *self) {
+  static const struct { uint32_t count, tokens; } sizes[BENCH_PREFILLS_MAX] = {{1, 512}, {1, 8192}, {16, 512}};
+  measure_decodes(self);
+  for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+    if (bench_step_fits(self, sizes[i].count, sizes[i].tokens)) measure_prefill(self, sizes[i].count, sizes[i].tokens);
+  return OK;
+}

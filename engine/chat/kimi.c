@@ -1,0 +1,131 @@
+/* chat/kimi.c - see chat/kimi.h. */
+#include "chat/kimi.h"
+#include <stdio.h>
+
+#define KIMI "You are Kimi, an AI assistant created by Moonshot AI.<|im_end|>"
+
+typedef struct form {
+  const char *system;   /* of a conversation that begins with another message, with its end; null: none */
+  bool has_names;       /* a message's name stands in place of its role */
+  bool is_thinking;     /* answers have a <think> block */
+  bool is_tight;        /* the tools' JSON has no spaces */
+} form;
+
+static const form forms[] = {
+  [CHAT_KIMI_MOONLIGHT] = {.system = "You are a helpful assistant<|im_end|>"},
+  [CHAT_KIMI_K2] = {.system = "You are a helpful assistant<|im_end|>"},
+  [CHAT_KIMI_INSTRUCT] = {.system = KIMI "\n", .has_names = true},
+  [CHAT_KIMI_INSTRUCT_TIGHT] = {.system = KIMI "\n", .has_names = true, .is_tight = true},
+  [CHAT_KIMI_THINKING] = {.system = KIMI, .has_names = true, .is_thinking = true, .is_tight = true},
+  [CHAT_KIMI_K25] = {.has_names = true, .is_thinking = true, .is_tight = true},
+};
+
+static void put_number(chat_text *out, size_t number) {
+  char text[32];
+  snprintf(text, sizeof text, ":%zu", number);
+  chat_text_say(out, text);
+}
+
+static status put_head(const chat_ask *ask, size_t index, const form *f, chat_text *out) {
+  static const char *const marks[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_system|>"};
+  chat_role role = chat_message_role(ask, index);
+  if (role == CHAT_DEVELOPER)
+    return FAIL(ERR_FORMAT, "messages[%zu]: role: this model's template has no developer; hint: use system", index);
+  chat_text_say(out, marks[role]);
+  const json_t *name = f->has_names ? chat_message_get(ask, index, "name") : NULL;
+  if (name && !json_is_null(name) && !json_is_string(name)) return FAIL(ERR_FORMAT, "messages[%zu]: name: expected text", index);
+  chat_text_put(out, chat_message_span(json_string_length(name) ? name : chat_message_get(ask, index, "role")));
+  chat_text_say(out, "<|im_middle|>");
+  return OK;
+}
+
+static status put_content(const chat_ask *ask, size_t index, chat_text *out) {
+  chat_span content = {0};
+  if (!json_is_string(chat_message_get(ask, index, "content"))) return OK;
+  TRY(chat_message_text(ask, index, "content", &content));
+  chat_text_put(out, content);
+  return OK;
+}
+
+static status put_calls(const chat_ask *ask, size_t index, unsigned variant, chat_text *out) {
+  chat_text_say(out, "<|tool_calls_section_begin|>");
+  for (size_t i = 0; i < chat_message_calls(ask, index); i++) {
+    const json_t *id = json_object_get(chat_message_call(ask, index, i), "id"), *arguments = chat_message_call_arguments(ask, index, i);
+    chat_text_say(out, "<|tool_call_begin|>");
+    if (variant == CHAT_KIMI_K2) {
+      chat_text_say(out, "functions.");
+      chat_text_put(out, chat_message_call_name(ask, index, i));
+      put_number(out, i);
+    } else {
+      if (id && !json_is_null(id) && !json_is_string(id))
+        return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: id: expected text", index, i);
+      chat_text_put(out, json_is_string(id) ? chat_message_span(id) : (chat_span){"None", id ? 4 : 0});
+    }
+    chat_text_say(out, "<|tool_call_argument_begin|>");
+    if (json_is_string(arguments) && variant != CHAT_KIMI_K2) chat_text_put(out, chat_message_span(arguments));
+    else chat_text_json(out, arguments, false);
+    chat_text_say(out, "<|tool_call_end|>");
+  }
+  chat_text_say(out, "<|tool_calls_section_end|>");
+  return OK;
+}
+
+static status put_result(const chat_ask *ask, size_t index, unsigned variant, chat_text *out) {
+  chat_text_say(out, "## Return of ");
+  TRY(chat_message_print(ask, index, "tool_call_id", out));
+  chat_text_say(out, variant == CHAT_KIMI_K2 ? "\\n" : "\n"); /* K2's template spells the escape in plain text */
+  return variant == CHAT_KIMI_K2 ? chat_message_print(ask, index, "content", out) : put_content(ask, index, out);
+}
+
+static status put_thinking(const chat_ask *ask, size_t index, bool is_shown, chat_text *out) {
+  chat_text_say(out, "<think>");
+  if (is_shown) TRY(chat_message_print(ask, index, "reasoning_content", out));
+  chat_text_say(out, "</think>");
+  return OK;
+}
+
+/* How many messages count as history, whose thinking is left out. */
+static size_t history(const chat_ask *ask) {
+  size_t count = ask->count;
+  while (count > 0 && (chat_message_role(ask, count - 1) != CHAT_ASSISTANT || chat_message_calls(ask, count - 1))) count--;
+  return count;
+}
+
+static status put_moonlight(const chat_ask *ask, size_t index, chat_text *out) {
+  if (chat_message_role(ask, index) == CHAT_TOOL || chat_message_calls(ask, index))
+    return FAIL(ERR_UNSUPPORTED, "messages[%zu]: this model's template shows no calls of tools", index);
+  return chat_message_print(ask, index, "content", out);
+}
+
+status chat_kimi_render(const chat_ask *ask, unsigned variant, chat_text *out) {
+  const form *f = &forms[variant];
+  bool is_k25 = variant == CHAT_KIMI_K25, is_off = is_k25 && ask->thinking == CHAT_OFF;
+  size_t shown_from = history(ask);
+  if (ask->tools && is_k25) /* its tokenizer's own program rewrites them in TypeScript */
+    return FAIL(ERR_UNSUPPORTED, "tools: not supported for this model's template; hint: declare them in the system message");
+  if (ask->tools) {
+    chat_text_say(out, "<|im_system|>tool_declare<|im_middle|>");
+    chat_text_json(out, ask->tools, f->is_tight);
+    chat_text_say(out, "<|im_end|>");
+  }
+  if (f->system && chat_message_role(ask, 0) != CHAT_SYSTEM) {
+    chat_text_say(out, "<|im_system|>system<|im_middle|>");
+    chat_text_say(out, f->system);
+  }
+  for (size_t i = 0; i < ask->count; i++) {
+    chat_role role = chat_message_role(ask, i);
+    TRY(put_head(ask, i, f, out));
+    if (variant == CHAT_KIMI_MOONLIGHT) TRY(put_moonlight(ask, i, out));
+    else if (role == CHAT_TOOL) TRY(put_result(ask, i, variant, out));
+    else {
+      if (role == CHAT_ASSISTANT && f->is_thinking) TRY(put_thinking(ask, i, i >= shown_from && !is_off, out));
+      TRY(put_content(ask, i, out));
+      if (chat_message_calls(ask, i)) TRY(put_calls(ask, i, variant, out));
+    }
+    chat_text_say(out, "<|im_end|>");
+  }
+  if (!ask->add_generation_prompt) return OK;
+  chat_text_say(out, "<|im_assistant|>assistant<|im_middle|>");
+  if (is_k25) chat_text_say(out, is_off ? "<think></think>" : "<think>");
+  return OK;
+}

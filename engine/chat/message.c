@@ -1,0 +1,154 @@
+/* chat/message.c - see chat/message.h. */
+#include "chat/message.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const role_names[] = {"system", "user", "assistant", "tool", "developer"};
+static const char *const type_names[] = {"an object", "a list", "text", "an integer", "a number", "true", "false", "null"};
+
+static const char *type_name(const json_t *value) { return value ? type_names[json_typeof(value)] : "nothing"; }
+
+chat_span chat_message_span(const json_t *string) { return (chat_span){json_string_value(string), json_string_length(string)}; }
+
+/* === Checking ================================================================================================ */
+
+static status join_parts(json_t *message, size_t index, const json_t *parts, const char *between) {
+  chat_text joined = {0};
+  for (size_t i = 0; i < json_array_size(parts); i++) {
+    const json_t *part = json_array_get(parts, i), *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
+    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(text)) {
+      chat_text_close(&joined);
+      return FAIL(ERR_UNSUPPORTED, "messages[%zu]: content[%zu]: expected {\"type\": \"text\", \"text\": ...}; nothing else is supported",
+                  index, i);
+    }
+    if (i) chat_text_say(&joined, between);
+    chat_text_put(&joined, chat_message_span(text));
+  }
+  char *bytes = NULL;
+  size_t count = 0;
+  TRY(chat_text_take(&joined, &bytes, &count));
+  int failed = json_object_set_new(message, "content", json_stringn(bytes, count));
+  free(bytes);
+  return failed ? FAIL(ERR_LIMIT, "messages[%zu]: no memory", index) : OK;
+}
+
+static status check_calls(size_t index, const json_t *calls) {
+  if (!json_is_array(calls)) return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls: expected a list, found %s", index, type_name(calls));
+  for (size_t i = 0; i < json_array_size(calls); i++) {
+    const json_t *function = json_object_get(json_array_get(calls, i), "function");
+    const json_t *name = json_object_get(function, "name"), *arguments = json_object_get(function, "arguments");
+    if (!json_is_string(name))
+      return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.name: expected text, found %s", index, i, type_name(name));
+    if (!json_is_string(arguments) && !json_is_object(arguments))
+      return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected JSON as text or an object, found %s", index, i,
+                  type_name(arguments));
+  }
+  return OK;
+}
+
+static status check_one(json_t *message, size_t index, const char *between) {
+  if (!json_is_object(message)) return FAIL(ERR_FORMAT, "messages[%zu]: expected an object, found %s", index, type_name(message));
+  const json_t *role = json_object_get(message, "role"), *content = json_object_get(message, "content");
+  const json_t *calls = json_object_get(message, "tool_calls");
+  if (!json_is_string(role)) return FAIL(ERR_FORMAT, "messages[%zu]: role: expected text, found %s", index, type_name(role));
+  size_t known = 0;
+  while (known < ARRAY_LEN(role_names) && strcmp(json_string_value(role), role_names[known]) != 0) known++;
+  if (known == ARRAY_LEN(role_names) || strlen(json_string_value(role)) != json_string_length(role))
+    return FAIL(ERR_FORMAT, "messages[%zu]: role: expected system, user, assistant, tool or developer, found another", index);
+  if (calls && !json_is_null(calls)) {
+    if (known != CHAT_ASSISTANT) return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls: only an assistant's message may have them", index);
+    TRY(check_calls(index, calls));
+  }
+  if (json_is_array(content)) return join_parts(message, index, content, between);
+  if (content && !json_is_string(content) && !json_is_null(content))
+    return FAIL(ERR_FORMAT, "messages[%zu]: content: expected text or a list of parts, found %s", index, type_name(content));
+  return OK;
+}
+
+status chat_message_check(json_t *messages, const char *between) {
+  size_t count = json_array_size(messages);
+  if (!json_is_array(messages) || count == 0) return FAIL(ERR_FORMAT, "messages: expected a list of at least one message");
+  if (count > CHAT_MESSAGES_MAX) return FAIL(ERR_LIMIT, "messages: expected at most %u, found %zu", CHAT_MESSAGES_MAX, count);
+  for (size_t i = 0; i < count; i++) TRY(check_one(json_array_get(messages, i), i, between));
+  return OK;
+}
+
+/* === Fields ================================================================================================== */
+
+const json_t *chat_message_get(const chat_ask *ask, size_t index, const char *key) {
+  return json_object_get(json_array_get(ask->messages, index), key);
+}
+
+chat_role chat_message_role(const chat_ask *ask, size_t index) {
+  const char *role = json_string_value(chat_message_get(ask, index, "role"));
+  unsigned known = 0;
+  while (strcmp(role, role_names[known]) != 0) known++;
+  return (chat_role)known;
+}
+
+bool chat_message_is_null(const chat_ask *ask, size_t index, const char *key) { return json_is_null(chat_message_get(ask, index, key)); }
+
+status chat_message_text(const chat_ask *ask, size_t index, const char *key, chat_span *out) {
+  const json_t *value = chat_message_get(ask, index, key);
+  if (!json_is_string(value)) return FAIL(ERR_FORMAT, "messages[%zu]: %s: expected text, found %s", index, key, type_name(value));
+  *out = chat_message_span(value);
+  return OK;
+}
+
+status chat_message_shown(const chat_ask *ask, size_t index, const char *key, chat_span *out) {
+  const json_t *value = chat_message_get(ask, index, key);
+  if (value && !json_is_null(value)) return chat_message_text(ask, index, key, out);
+  *out = value ? (chat_span){"None", 4} : (chat_span){"", 0};
+  return OK;
+}
+
+status chat_message_print(const chat_ask *ask, size_t index, const char *key, chat_text *out) {
+  chat_span span = {0};
+  TRY(chat_message_shown(ask, index, key, &span));
+  chat_text_put(out, span);
+  return OK;
+}
+
+/* === Calls =================================================================================================== */
+
+size_t chat_message_calls(const chat_ask *ask, size_t index) { return json_array_size(chat_message_get(ask, index, "tool_calls")); }
+
+const json_t *chat_message_call(const chat_ask *ask, size_t index, size_t call) {
+  return json_array_get(chat_message_get(ask, index, "tool_calls"), call);
+}
+
+static const json_t *function_of(const chat_ask *ask, size_t index, size_t call) {
+  return json_object_get(chat_message_call(ask, index, call), "function");
+}
+
+chat_span chat_message_call_name(const chat_ask *ask, size_t index, size_t call) {
+  return chat_message_span(json_object_get(function_of(ask, index, call), "name"));
+}
+
+const json_t *chat_message_call_arguments(const chat_ask *ask, size_t index, size_t call) {
+  return json_object_get(function_of(ask, index, call), "arguments");
+}
+
+status chat_message_call_text(const chat_ask *ask, size_t index, size_t call, chat_span *out) {
+  const json_t *arguments = chat_message_call_arguments(ask, index, call);
+  if (!json_is_string(arguments))
+    return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected JSON as text, found an object", index, call);
+  *out = chat_message_span(arguments);
+  return OK;
+}
+
+status chat_message_call_object(const chat_ask *ask, size_t index, size_t call, json_t **out) {
+  const json_t *arguments = chat_message_call_arguments(ask, index, call);
+  if (json_is_object(arguments)) {
+    *out = json_incref((json_t *)arguments);
+    return OK;
+  }
+  json_error_t error;
+  json_t *parsed = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (json_is_object(parsed)) {
+    *out = parsed;
+    return OK;
+  }
+  json_decref(parsed);
+  return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected the text of a JSON object", index, call);
+}

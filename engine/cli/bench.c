@@ -1,0 +1,140 @@
+/* cli/bench.c - `verbatim bench`: how fast this machine runs a plan.
+ *
+ * Owns the arguments of the subcommand. What is measured is bench.h's business, how it is written cli/bench_report.h's. */
+#include "cli/cli.h"
+#include "bench/bench.h"
+#include "cli/bench_report.h"
+#include "cli/bench_tax.h"
+#include "common/engine.h"
+#include "common/files.h"
+#include "common/options.h"
+#include "common/output.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "planner/check.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_PATH_BYTES 4096u
+
+static const char HELP[] =
+  "usage: verbatim bench PLAN [options]\n\n"
+  "Measures every op of a plan alone, whole decode steps, prompts, and the start, with random weights: no model is needed. A table on\n"
+  "stdout.\n\n"
+  "  --json FILE         everything, machine-readable\n"
+  "  --roofline FILE     the ops as a picture (SVG): work for each byte against speed, under the machine's limits\n"
+  "  --op NAME[,NAME]    only ops whose name, without its layer, is NAME or begins with that word; no steps\n"
+  "  --no-ops            only whole steps and prompts\n"
+  "  --tax PROFILE       whole steps twice: as planned, and with the fastest products of the profile, whatever their bits\n"
+  "  --rows N[,N]        of the ops (1,8,16,32,64, max-num-batched-tokens): up to max-num-seqs of as many sequences that decode; else "
+  "prompts\n"
+  "  --context N[,N]     tokens of each sequence (ops 1024,8192; steps 128,1024); sizes that do not fit the KV pages are left out\n"
+  "  --gb-per-s X        of the floors (4300 on a GPU; none on a CPU)\n"
+  "  --tflop-per-s X     of the floors, of bf16 numbers; of e4m3 numbers twice as many (790 on a GPU; none on a CPU)\n"
+  "  --device D          gpu, gpu:N, or cpu with few repetitions (gpu)\n"
+  "  --threads N         of the CPU (all cores)\n"
+  "  --cache-dir DIR     compiled kernels (default: the user's cache folder); \"\" for none\n"
+  "  --quiet             no progress\n\n"
+  "An op's time is that of all its instances over the layers in one graph, median of 31 replays; its floor is the least time for the\n"
+  "bytes it must move and for its FLOPs. Of experts, those count that the step's tokens have. A step's floor counts weights and KV rows.\n";
+
+typedef struct bench_command {
+  bench_options options;
+  const char *plan_path, *json_path, *roofline_path, *tax_path, *cache_dir;
+  bool quiet;
+  plan plan;
+  bench *bench;
+  char cache_path[CACHE_PATH_BYTES];
+} bench_command;
+
+/* === Arguments ============================================================================================================== */
+
+static status take_list(const char *name, const char *value, void *target) {
+  bench_list *list = target;
+  list->count = 0;
+  for (const char *at = value, *end; at; at = *end ? end + 1 : NULL) {
+    uint32_t last;
+    end = at + strcspn(at, ",");
+    if (list->count == BENCH_LIST_MAX) return FAIL(ERR_USAGE, "%s: expected at most %u numbers, found \"%s\"", name, BENCH_LIST_MAX, value);
+    uint32_t *number = &list->values[list->count++];
+    TRY(cli_options_range(name, at, (size_t)(end - at), BATCH_TOKENS_MAX > LENGTH_MAX ? BATCH_TOKENS_MAX : LENGTH_MAX, number, &last));
+    if (*number == 0 || last != *number) return FAIL(ERR_USAGE, "%s: expected numbers of 1 or more, found \"%s\"", name, value);
+  }
+  return OK;
+}
+
+static status take_rate(const char *name, const char *value, void *target) {
+  double *rate = target;
+  TRY(cli_options_real(name, value, rate));
+  return *rate > 0 && *rate < 1e12 ? OK : FAIL(ERR_USAGE, "%s: expected a number above 0, found \"%s\"", name, value);
+}
+
+static status read_arguments(bench_command *self, int argc, char **argv) {
+  bench_options *o = &self->options;
+  double gb_per_s = 0, tflop_per_s = 0;
+  const cli_option table[] = {{"--json", cli_options_text, &self->json_path}, {"--roofline", cli_options_text, &self->roofline_path},
+                              {"--op", cli_options_text, &o->op},             {"--no-ops", NULL, &o->no_ops},
+                              {"--rows", take_list, &o->rows},                {"--context", take_list, &o->contexts},
+                              {"--gb-per-s", take_rate, &gb_per_s},           {"--tflop-per-s", take_rate, &tflop_per_s},
+                              {"--device", cli_engine_device, &o->device},          {"--threads", cli_options_u32, &o->threads},
+                              {"--cache-dir", cli_options_text, &self->cache_dir}, {"--tax", cli_options_text, &self->tax_path},
+                              {"--quiet", NULL, &self->quiet}, {0}};
+  const char **words = calloc((size_t)argc, sizeof *words);
+  uint32_t count = 0;
+  if (!words) return FAIL(ERR_LIMIT, "bench: no memory");
+  status result = cli_options_parse(table, argc, argv, words, &count);
+  if (result == OK && count != 1) result = FAIL(ERR_USAGE, "bench: expected PLAN, found %u words, hint: verbatim bench --help", count);
+  if (result == OK) self->plan_path = words[0];
+  free(words);
+  TRY(result);
+  if (self->tax_path && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --tax measures no ops for --op and --roofline");
+  if (o->no_ops && (o->op || self->roofline_path)) return FAIL(ERR_USAGE, "bench: --no-ops leaves nothing for --op and --roofline");
+  o->bytes_per_s = gb_per_s * 1e9;
+  o->flops_per_s = tflop_per_s * 1e12;
+  return OK;
+}
+
+/* === Run ==================================================================================================================== */
+
+static void on_progress(void *context, const char *what) {
+  const bench_command *self = context;
+  if (!self->quiet) fprintf(stderr, "bench: %s\n", what);
+}
+
+static status run(bench_command *self) {
+  const char *const outputs[] = {self->json_path, self->roofline_path};
+  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plan_path, NULL, NULL));
+  double from = clock_seconds();
+  TRY(plan_open(&self->plan, self->plan_path));
+  TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes));
+  bench_options *o = &self->options;
+  o->plan = &self->plan;
+  o->plan_seconds = clock_seconds() - from;
+  o->cache_dir = cli_files_cache(self->cache_dir, self->cache_path, sizeof self->cache_path);
+  o->library_path = getenv("VERBATIM_LIBRARY_PATH");
+  o->program_path = getenv("PATH");
+  o->on_progress = on_progress;
+  o->context = self;
+  if (self->tax_path) return cli_bench_tax_run(o, self->tax_path, self->json_path);
+  TRY(bench_open(&self->bench, o));
+  const cli_bench_report report = {.plan = &self->plan, .results = bench_results(self->bench)};
+  cli_bench_report_print(&report);
+  if (self->json_path) TRY(cli_bench_report_json(&report, self->json_path));
+  if (self->roofline_path) TRY(cli_bench_report_roofline(&report, self->roofline_path));
+  return cli_output_flush();
+}
+
+int cli_bench(int argc, char **argv) {
+  if (cli_options_ask_help(argc, argv)) {
+    fputs(HELP, stdout);
+    return 0;
+  }
+  bench_command self = {.options.device = VERBATIM_DEVICE_AUTO};
+  status result = read_arguments(&self, argc, argv);
+  if (result == OK) result = run(&self);
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
+  bench_close(self.bench);
+  plan_close(&self.plan);
+  return fail_exit_code(result);
+}

@@ -1,0 +1,236 @@
+/* cli/doctor_machine.c - see cli/doctor_machine.h. The machine; cli/doctor_model.c has the model and its plan. */
+#define _DEFAULT_SOURCE /* AI_NUMERICSERV */
+#include "cli/doctor_machine.h"
+#include "gpu/gemm_lt.h"
+#include "gpu/gpu.h"
+#include "gpu/jit.h"
+#include "verbatim.h"
+#include "planner/profile_shipped.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES_MAX 4096
+#define GIB (1024.0 * 1024.0 * 1024.0)
+#define DEVICE_SM 90u           /* compute capability that the kernels are compiled for */
+#define FREE_PART_MIN 0.9       /* of a GPU's memory: what plans take unless told otherwise */
+#define FILES_BESIDE 64u        /* descriptors that are no connections: libraries, weights, logs */
+
+/* === Processor and memory =================================================================================================== */
+
+/* As cpu_isa.c chooses. */
+static const char *best_isa(void) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return "avx512";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+#endif
+  return "portable";
+}
+
+/* MemAvailable of the kernel, else all there is. */
+static uint64_t free_memory(uint64_t total) {
+  unsigned long long kilobytes = 0;
+  char line[256];
+  FILE *file = fopen("/proc/meminfo", "r");
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) break;
+  if (file) fclose(file);
+  return kilobytes ? (uint64_t)kilobytes * 1024 : total;
+}
+
+void cli_doctor_machine_check_cpu(cli_doctor_report *report, cli_doctor_machine *machine) {
+  const char *isa = best_isa();
+  long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+  bool is_slow = *isa != 'a';
+  machine->memory_bytes = free_memory(total);
+  cli_doctor_report_add(report, "cpu", is_slow ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK,
+                        is_slow ? "work on the CPU is slow without AVX2 and FMA; no bit depends on it" : NULL, "%ld cores, %s", cores, isa);
+  cli_doctor_report_add(report, "memory", CLI_DOCTOR_OK, NULL, "%.1f GiB, %.1f GiB free for programs", (double)total / GIB,
+                        (double)machine->memory_bytes / GIB);
+}
+
+/* === GPU and libraries ====================================================================================================== */
+
+static status take_memory(cli_doctor_machine *machine, uint32_t index) {
+  gpu *device = NULL;
+  TRY(gpu_open(index, machine->search, &device));
+  status result = gpu_memory(device, &machine->gpu_free_bytes, &machine->gpu_bytes);
+  gpu_close(device);
+  return result;
+}
+
+static void describe(cli_doctor_report *report, cli_doctor_machine *machine, const gpu_info *info) {
+  bool is_busy = (double)machine->gpu_free_bytes < FREE_PART_MIN * (double)machine->gpu_bytes;
+  cli_doctor_report_add(report, "gpu", is_busy ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK,
+                        is_busy ? "other programs hold memory of the GPU; nvidia-smi lists them" : NULL,
+                        "%s%s, compute capability %u.%u, %u SMs, %.1f GiB, %.1f GiB free", info->name,
+                        strstr(info->name, "MIG") ? " (a part of a GPU)" : "", info->capability / 10, info->capability % 10, info->sm_count,
+                        (double)machine->gpu_bytes / GIB, (double)machine->gpu_free_bytes / GIB);
+  cli_doctor_report_add(report, "driver", CLI_DOCTOR_OK, NULL, "serves CUDA %u.%u", info->driver_version / 1000,
+                        info->driver_version % 1000 / 10);
+  machine->has_gpu = true;
+  snprintf(machine->gpu_name, sizeof machine->gpu_name, "%s", info->name);
+}
+
+/* What does not hinder: without a GPU being asked for, the CPU does the work. */
+static void without_gpu(cli_doctor_report *report, const cli_doctor_machine *machine, const char *why) {
+  if (machine->device >= 0) cli_doctor_report_add(report, "gpu", CLI_DOCTOR_PROBLEM, "give --device auto or cpu", "%s", why);
+  else cli_doctor_report_add(report, "gpu", CLI_DOCTOR_OK, NULL, "%s: the CPU will be used", why);
+}
+
+void cli_doctor_machine_check_gpu(cli_doctor_report *report, cli_doctor_machine *machine) {
+  gpu_info info = {.index = 0};
+  uint32_t count = 0;
+  const uint32_t index = machine->device > 0 ? (uint32_t)machine->device : 0;
+  if (machine->device == VERBATIM_DEVICE_CPU) {
+    cli_doctor_report_add(report, "gpu", CLI_DOCTOR_OK, NULL, "not asked for: the CPU will be used");
+    return;
+  }
+  status result = gpu_survey(index, machine->search, &count, &info);
+  if (result != OK && machine->device >= 0) {
+    cli_doctor_report_fail(report, "gpu", CLI_DOCTOR_PROBLEM, result);
+  } else if (result != OK) {
+    char why[FAIL_TEXT_MAX];
+    snprintf(why, sizeof why, "%.*s", (int)strcspn(fail_text(), ";"), fail_text());
+    fail_clear();
+    without_gpu(report, machine, why);
+  } else if (index >= count) {
+    char why[64];
+    snprintf(why, sizeof why, "GPU %u is not there, %u found", index, count);
+    without_gpu(report, machine, why);
+  } else if (info.capability != DEVICE_SM) {
+    char why[256];
+    snprintf(why, sizeof why, "%s has compute capability %u.%u, expected %u.%u", info.name, info.capability / 10, info.capability % 10,
+             DEVICE_SM / 10, DEVICE_SM % 10);
+    without_gpu(report, machine, why);
+  } else if ((result = take_memory(machine, index)) != OK) {
+    cli_doctor_report_fail(report, "gpu", CLI_DOCTOR_PROBLEM, result);
+  } else describe(report, machine, &info);
+}
+
+static void check_nvrtc(cli_doctor_report *report, const cli_doctor_machine *machine) {
+  jit *compiler = NULL;
+  int major = 0, minor = 0;
+  status result = jit_open(machine->search, NULL, NULL, 0, &compiler);
+  if (result != OK && machine->has_gpu) {
+    cli_doctor_report_fail(report, "nvrtc", CLI_DOCTOR_PROBLEM, result);
+  } else if (result != OK) {
+    fail_clear();
+    cli_doctor_report_add(report, "nvrtc", CLI_DOCTOR_OK, NULL, "not found, and not needed on the CPU");
+  } else {
+    jit_version(compiler, &major, &minor);
+    cli_doctor_report_add(report, "nvrtc", CLI_DOCTOR_OK, NULL, "%d.%d, %s", major, minor, jit_path(compiler));
+  }
+  jit_close(compiler);
+}
+
+/* The shipped profile pins algorithms only where the library is found; one that was given by name demands it (see the plan's line). */
+static void check_cublaslt(cli_doctor_report *report, const cli_doctor_machine *machine) {
+  char path[DYNLIB_PATH_MAX];
+  uint64_t version = 0;
+  status result = gemm_lt_find(machine->search, path, &version);
+  if (result == OK) {
+    cli_doctor_report_add(report, "cublaslt", CLI_DOCTOR_OK, NULL, "%" PRIu64 ", %s", version, path);
+  } else if (machine->has_gpu) {
+    cli_doctor_report_fail(report, "cublaslt", CLI_DOCTOR_WARNING, result);
+  } else {
+    fail_clear();
+    cli_doctor_report_add(report, "cublaslt", CLI_DOCTOR_OK, NULL, "not found, and not needed on the CPU");
+  }
+}
+
+static void check_profile(cli_doctor_report *report, const cli_doctor_machine *machine) {
+  json_t *profile = json_loads(profile_shipped[0].text, 0, NULL);
+  const char *device = json_string_value(json_object_get(profile, "device"));
+  bool is_same = device && strcmp(device, machine->gpu_name) == 0;
+  cli_doctor_report_add(report, "profile", is_same ? CLI_DOCTOR_OK : CLI_DOCTOR_WARNING,
+                        is_same ? NULL : "`verbatim probe` measures this GPU; no bit depends on it", "the shipped one is of %s, this is %s",
+                        device ? device : "another GPU", machine->gpu_name);
+  json_decref(profile);
+}
+
+void cli_doctor_machine_check_libraries(cli_doctor_report *report, const cli_doctor_machine *machine) {
+  check_nvrtc(report, machine);
+  check_cublaslt(report, machine);
+  if (machine->has_gpu) check_profile(report, machine);
+}
+
+/* === Folders, files, ports ================================================================================================== */
+
+/* Of what is there, the folder nearest to the path; it is looked at, never made. */
+static bool can_be_made(const char *folder) {
+  char path[PATH_BYTES_MAX];
+  struct stat info;
+  if ((size_t)snprintf(path, sizeof path, "%s", folder) >= sizeof path) return false;
+  while (stat(path, &info) != 0) {
+    if (errno != ENOENT) return false;
+    char *slash = strrchr(path, '/');
+    if (!slash) strcpy(path, ".");
+    else if (slash == path) path[1] = 0;
+    else *slash = 0;
+  }
+  return S_ISDIR(info.st_mode) && access(path, R_OK | W_OK | X_OK) == 0;
+}
+
+static void measure(const char *folder, uint32_t *entries, uint64_t *bytes) {
+  DIR *list = opendir(folder);
+  for (const struct dirent *entry; list && (entry = readdir(list)) != NULL;) {
+    struct stat info;
+    const char *end = strrchr(entry->d_name, '.');
+    if (!end || strcmp(end, ".vjit") != 0 || fstatat(dirfd(list), entry->d_name, &info, 0) != 0) continue;
+    ++*entries;
+    *bytes += (uint64_t)info.st_size;
+  }
+  if (list) closedir(list);
+}
+
+void cli_doctor_machine_check_cache(cli_doctor_report *report, const cli_doctor_machine *machine, const char *folder) {
+  uint32_t entries = 0;
+  uint64_t bytes = 0;
+  const cli_doctor_result bad = machine->has_gpu ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK;
+  if (!folder) {
+    cli_doctor_report_add(report, "cache", bad, "without a folder for compiled kernels each start takes longer; --cache-dir DIR", "none");
+    return;
+  }
+  measure(folder, &entries, &bytes);
+  if (can_be_made(folder))
+    cli_doctor_report_add(report, "cache", CLI_DOCTOR_OK, NULL, "%s: %u kernels, %.1f MiB", folder, entries, (double)bytes / (1 << 20));
+  else
+    cli_doctor_report_add(report, "cache", bad, "kernels are compiled at every start; --cache-dir DIR names a folder that can be written",
+                          "%s: cannot be made or written", folder);
+}
+
+void cli_doctor_machine_check_files(cli_doctor_report *report, uint64_t connections, uint64_t files_max) {
+  bool is_enough = files_max >= connections + FILES_BESIDE;
+  cli_doctor_report_add(report, "open files", is_enough ? CLI_DOCTOR_OK : CLI_DOCTOR_WARNING,
+                        is_enough ? NULL : "a larger hard limit (ulimit -Hn), or a smaller max-connections",
+                        "at most %" PRIu64 ", for %" PRIu64 " connections and %u others", files_max, connections, FILES_BESIDE);
+}
+
+void cli_doctor_machine_check_port(cli_doctor_report *report, const char *host, const char *port) {
+  const struct addrinfo asked = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+  struct addrinfo *list = NULL;
+  int code = getaddrinfo(host, port, &asked, &list);
+  if (code != 0) {
+    cli_doctor_report_add(report, "port", CLI_DOCTOR_PROBLEM, "host is a name or an address of this machine", "%s:%s: %s", host, port,
+                          gai_strerror(code));
+    return;
+  }
+  int reuse = 1, descriptor = socket(list->ai_family, list->ai_socktype, list->ai_protocol);
+  bool is_free = descriptor >= 0 && setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) == 0 &&
+                 bind(descriptor, list->ai_addr, list->ai_addrlen) == 0;
+  const char *why = strerror(errno);
+  if (is_free) cli_doctor_report_add(report, "port", CLI_DOCTOR_OK, NULL, "%s:%s is free", host, port);
+  else cli_doctor_report_add(report, "port", CLI_DOCTOR_PROBLEM, "give another port, or end who has it", "%s:%s: %s", host, port, why);
+  if (descriptor >= 0) close(descriptor);
+  freeaddrinfo(list);
+}

@@ -1,0 +1,166 @@
+/* cli/doctor_model.c - see cli/doctor_model.h. The checks of `verbatim doctor` on a model folder and on a plan. They read what the
+ * engine would read, but for the weights themselves: that a file is whole shows in its header and its size. */
+#include "cli/doctor_model.h"
+#include "chat/chat.h"
+#include "common/files.h"
+#include "base/digest.h"
+#include "plan/plan.h"
+#include "weights/safetensors.h"
+#include "base/special_file.h"
+#include "text/tokenizer.h"
+#include "planner/check.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_BYTES_MAX 4096
+#define GIB (1024.0 * 1024.0 * 1024.0)
+
+static status path_of(const char *folder, const char *name, char path[PATH_BYTES_MAX]) {
+  int length = snprintf(path, PATH_BYTES_MAX, "%s/%s", folder, name);
+  return length > 0 && length < PATH_BYTES_MAX ? OK : FAIL(ERR_USAGE, "%s: the path is too long", folder);
+}
+
+static status read_whole(const char *folder, const char *name, char **text, size_t *bytes) {
+  char path[PATH_BYTES_MAX];
+  TRY(path_of(folder, name, path));
+  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
+  return cli_files_read_config(path, text, bytes);
+}
+
+static bool is_there(const char *folder, const char *name) {
+  char path[PATH_BYTES_MAX];
+  bool found = path_of(folder, name, path) == OK && access(path, F_OK) == 0;
+  fail_clear();
+  return found;
+}
+
+/* === The model ============================================================================================================== */
+
+static void check_weights(cli_doctor_report *report, const char *model_dir) {
+  safetensors *set = NULL;
+  uint64_t bytes = 0;
+  status result = safetensors_open(&set, model_dir);
+  if (result != OK) {
+    cli_doctor_report_fail(report, "weights", CLI_DOCTOR_PROBLEM, result);
+    return;
+  }
+  for (uint32_t i = 0; i < safetensors_count(set); i++) bytes += safetensors_at(set, i)->bytes;
+  cli_doctor_report_add(report, "weights", CLI_DOCTOR_OK, NULL, "%u tensors, %.2f GiB, no file missing or cut", safetensors_count(set),
+                        (double)bytes / GIB);
+  safetensors_close(set);
+}
+
+static void check_tokenizer(cli_doctor_report *report, const char *model_dir) {
+  tokenizer *t = NULL;
+  if (!is_there(model_dir, "tokenizer.json") && !is_there(model_dir, "tiktoken.model")) {
+    cli_doctor_report_add(report, "tokenizer", CLI_DOCTOR_WARNING, "without tokenizer.json or tiktoken.model prompts must be token ids",
+                          "%s has none", model_dir);
+    return;
+  }
+  status result = tokenizer_open(&t, model_dir);
+  if (result != OK) cli_doctor_report_fail(report, "tokenizer", CLI_DOCTOR_PROBLEM, result);
+  else cli_doctor_report_add(report, "tokenizer", CLI_DOCTOR_OK, NULL, "%u tokens", tokenizer_vocab_size(t));
+  tokenizer_close(t);
+}
+
+static void check_chat(cli_doctor_report *report, const char *model_dir) {
+  chat *templates = NULL;
+  status result = chat_open(&templates, model_dir);
+  if (result != OK) cli_doctor_report_fail(report, "chat", CLI_DOCTOR_WARNING, result);
+  else if (chat_name(templates)) cli_doctor_report_add(report, "chat", CLI_DOCTOR_OK, NULL, "template %s", chat_name(templates));
+  else cli_doctor_report_add(report, "chat", CLI_DOCTOR_OK, NULL, "none: %s", chat_refusal(templates));
+  chat_close(templates);
+}
+
+void cli_doctor_model_check(cli_doctor_report *report, const char *model_dir) {
+  char *text = NULL;
+  size_t bytes = 0;
+  status result = is_there(model_dir, "config.json") || !is_there(model_dir, ".") ? read_whole(model_dir, "config.json", &text,
+                                                                                               &bytes) : OK;
+  if (result != OK) {
+    cli_doctor_report_fail(report, "model", CLI_DOCTOR_PROBLEM, result);
+    return;
+  }
+  if (text) cli_doctor_report_add(report, "model", CLI_DOCTOR_OK, NULL, "%s", model_dir);
+  else cli_doctor_report_add(report, "model", CLI_DOCTOR_WARNING, "a plan that is there can be run, none can be made", "%s has no "
+                                                                                                                       "config.json",
+                             model_dir);
+  free(text);
+  check_weights(report, model_dir);
+  check_tokenizer(report, model_dir);
+  check_chat(report, model_dir);
+}
+
+/* === The plan =============================================================================================================== */
+
+static void check_config(cli_doctor_report *report, const plan_header *header, const char *model_dir) {
+  char *text = NULL, found[DIGEST_TEXT_BYTES], expected[DIGEST_TEXT_BYTES];
+  size_t bytes = 0;
+  if (read_whole(model_dir, "config.json", &text, &bytes) != OK) { /* the model's line says so */
+    fail_clear();
+    return;
+  }
+  digest id = digest_of(text, bytes);
+  free(text);
+  if (memcmp(id.bytes, header->config_digest, sizeof id.bytes) == 0) return;
+  digest_text(id.bytes, found);
+  digest_text(header->config_digest, expected);
+  status result = FAIL(ERR_MISMATCH, "made from another config.json: expected digest %s, found %s; hint: plan again from %s", expected,
+                       found,
+                       model_dir);
+  cli_doctor_report_fail(report, "plan's model", CLI_DOCTOR_PROBLEM, result);
+}
+
+static void check_memory(cli_doctor_report *report, const cli_doctor_machine *machine, const plan_header *header) {
+  const char *where = machine->has_gpu ? "the GPU" : "the CPU";
+  const uint64_t room = machine->has_gpu ? machine->gpu_free_bytes : machine->memory_bytes;
+  if (header->device_bytes <= room) {
+    cli_doctor_report_add(report, "plan's memory", CLI_DOCTOR_OK, NULL, "%.2f GiB of %.1f GiB free of %s",
+                          (double)header->device_bytes / GIB,
+                          (double)room / GIB, where);
+    return;
+  }
+  bool is_large = machine->has_gpu && header->device_bytes > machine->gpu_bytes;
+  status result = FAIL(ERR_LIMIT, "%.2f GiB, more than the %.1f GiB that are free of %s; hint: %splan with a smaller kv-pages, "
+                                  "max-num-seqs "
+                       "or max-num-batched-tokens", (double)header->device_bytes / GIB, (double)room / GIB, where,
+                       is_large ? "" : "end other programs, or ");
+  cli_doctor_report_fail(report, "plan's memory", CLI_DOCTOR_PROBLEM, result);
+}
+
+/* Algorithms that the plan demands, and whose library is not there. */
+static void check_pins(cli_doctor_report *report, const cli_doctor_machine *machine, const plan *view) {
+  const cli_doctor_line *library = cli_doctor_report_find(report, "cublaslt");
+  uint32_t demanded = 0;
+  for (uint32_t i = 0; i < view->gemm_count; i++) demanded += !view->gemms[i].is_optional;
+  if (demanded == 0 || !machine->has_gpu || !library || library->result == CLI_DOCTOR_OK) return;
+  status result = FAIL(ERR_DEVICE, "demands %u algorithms of cuBLASLt, which is not found; hint: plan without --profile", demanded);
+  cli_doctor_report_fail(report, "plan's pins", CLI_DOCTOR_PROBLEM, result);
+}
+
+void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_machine *machine, const char *plan_path,
+                                 const char *model_dir) {
+  plan view = {0};
+  char id[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES];
+  status result = special_file_at(plan_path)
+                      ? FAIL(ERR_IO, "%s: expected a regular file, hint: doctor PLAN MODEL_DIR, or a deployment that has model", plan_path)
+                      : plan_open(&view, plan_path);
+  if (result == OK) result = check_plan(view.header, view.header->file_bytes);
+  if (result != OK) {
+    cli_doctor_report_fail(report, "plan", CLI_DOCTOR_PROBLEM, result);
+    plan_close(&view);
+    return;
+  }
+  const plan_limits *l = &view.header->limits;
+  static const char *const formats[] = {[KV_BF16] = "bf16", [KV_FP8_DS_MLA] = "fp8_ds_mla", [KV_FP8] = "fp8"};
+  cli_doctor_report_add(report, "plan", CLI_DOCTOR_OK, NULL,
+                        "%s: digest %s, numerics id %s, max-num-seqs %u, max-model-len %u, kv-cache-dtype %s", plan_path,
+                        digest_text(view.header->digest, id), digest_text(view.header->numerics_id, numerics), l->max_seqs, l->max_len,
+                        formats[view.header->quant.kv_format]);
+  if (model_dir) check_config(report, view.header, model_dir);
+  check_memory(report, machine, view.header);
+  check_pins(report, machine, &view);
+  plan_close(&view);
+}

@@ -1,0 +1,100 @@
+/* cli/eval.c - `verbatim eval`: task files, a plan and a model in; a folder with results, scores and a manifest out.
+ *
+ * Owns the arguments of the subcommand. EVALUATION.md is normative. Read next: eval/run/run.h. */
+#include "cli/cli.h"
+#include "common/config.h"
+#include "eval/run/run.h"
+#include "common/options.h"
+#include "common/output.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_INTERRUPTED 130
+
+static const char HELP[] =
+  "usage: verbatim eval TASK.yaml... --plan PLAN --model MODEL_DIR --output DIR [options]\n\n"
+  "Asks the items of task files and writes what comes out: DIR/manifest.json, all that is needed to repeat it, with the scores;\n"
+  "DIR/results.jsonl, a line for every item; DIR/receipt. EVALUATION.md tells the forms. `verbatim replay` repeats it.\n\n"
+  "  --plan PLAN         the plan                      --model MODEL_DIR  the model's folder\n"
+  "  --output DIR        a new folder, or with --resume one of an evaluation that was interrupted\n"
+  "  --resume            go on behind the items that are there\n"
+  "  --limit N           the first N items of every task; part of the setup\n"
+  "  --perturb WORD      the same under another numerics of the model: a plan's file, or KEY=VALUE of chunk-tokens, group-chunks,\n"
+  "                      parity, latent-norm-eps, kv-cache-dtype, kv-cache-scales; tells which answers flip. May be repeated\n"
+  "  --output-format F   text: a table of the scores; json: the manifest's outcome (text)\n"
+  CLI_CONFIG_HELP "\n";
+
+typedef struct eval_options {
+  const char *format;
+  const char **words;
+  const char *const *tasks; /* [task_count]: words, or the deployment file's */
+  uint32_t task_count;
+  cli_config config;
+} eval_options;
+
+static status take_limit(const char *name, const char *value, void *target) {
+  eval_tasks *tasks = target;
+  uint32_t limit = 0;
+  TRY(cli_options_u32(name, value, &limit));
+  if (limit == 0 || limit > INT32_MAX) return FAIL(ERR_USAGE, "%s: expected 1 to 2147483647, found %u", name, limit);
+  tasks->limit = limit;
+  return OK;
+}
+
+static status parse_arguments(eval_run *self, eval_options *o, int argc, char **argv) {
+  cli_option table[40] = {
+    {"--plan", cli_options_text, &self->engine.plan_path}, {"--model", cli_options_text, &self->engine.model_dir},
+    {"--output", cli_options_text, &self->folder}, {"--resume", NULL, &self->resume}, {"--limit", take_limit, &self->tasks},
+    {"--perturb", eval_run_perturb, self}, {"--output-format", cli_options_text, &o->format}};
+  cli_engine_options(&self->engine, table, ARRAY_LEN(table));
+  cli_config_options(&o->config, CLI_CONFIG_EVAL, table, ARRAY_LEN(table));
+  TRY(cli_options_parse(table, argc, argv, o->words, &o->task_count));
+  TRY(cli_config_apply(&o->config, table, argc, argv));
+  o->tasks = cli_config_words(&o->config, "tasks", o->words, &o->task_count);
+  if (o->config.dump) return OK;
+  if (o->task_count == 0) return FAIL(ERR_USAGE, "eval: expected task files, hint: verbatim eval --help");
+  if (!self->engine.plan_path || !self->engine.model_dir || !self->folder)
+    return FAIL(ERR_USAGE, "eval: expected --plan PLAN --model MODEL_DIR --output DIR");
+  if (self->engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: the receipt of an evaluation is DIR/receipt");
+  if (strcmp(o->format, "text") != 0 && strcmp(o->format, "json") != 0)
+    return FAIL(ERR_USAGE, "--output-format: expected text or json, found \"%s\"", o->format);
+  return OK;
+}
+
+static status show(const eval_run *self, const eval_options *o) {
+  if (strcmp(o->format, "json") == 0) return cli_output_json(json_incref(json_object_get(self->manifest, "outcome")), JSON_INDENT(2));
+  eval_run_print(self->manifest, stdout);
+  return cli_output_flush();
+}
+
+static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv) {
+  TRY(parse_arguments(self, o, argc, argv));
+  if (o->config.dump) return cli_config_dump(&o->config, stdout);
+  for (uint32_t i = 0; i < o->task_count; i++) TRY(eval_tasks_add(&self->tasks, o->tasks[i]));
+  TRY(cli_config_plan(&o->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(eval_run_all(self));
+  if (self->is_interrupted) {
+    fprintf(stderr, "verbatim: interrupted; hint: the same command with --resume goes on\n");
+    return OK;
+  }
+  TRY(show(self, o));
+  return self->failure.code == OK ? OK : fail_give(&self->failure);
+}
+
+int cli_eval(int argc, char **argv) {
+  if (cli_options_ask_help(argc, argv)) {
+    fputs(HELP, stdout);
+    fputs(CLI_ENGINE_HELP, stdout);
+    return 0;
+  }
+  eval_run self = {.tasks.limit = -1};
+  eval_options options = {.format = "text", .words = calloc((size_t)argc, sizeof *options.words)};
+  status result = options.words ? eval_steps(&self, &options, argc, argv) : FAIL(ERR_LIMIT, "no memory");
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
+  bool interrupted = self.is_interrupted;
+  eval_run_close(&self);
+  cli_config_close(&options.config);
+  free(options.words);
+  return result == OK && interrupted ? EXIT_INTERRUPTED : fail_exit_code(result);
+}

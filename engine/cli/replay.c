@@ -1,0 +1,331 @@
+/* cli/replay.c - `verbatim replay`: an evaluation again, from its manifest alone, and where it parts from what was recorded.
+ *
+ * Owns the arguments of the subcommand and the comparison: of what stands beside the manifest line by line and token by token, of what the
+ * manifest says by its digests. Read next: eval/run/run.h, eval/manifest.h. */
+#include "cli/cli.h"
+#include "common/compare.h"
+#include "eval/run/run.h"
+#include "common/lines.h"
+#include "common/options.h"
+#include "common/output.h"
+#include "eval/manifest.h"
+#include "eval/results.h"
+#include "receipts/compare.h"
+#include "receipts/read.h"
+#include "base/special_file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES_MAX 4096
+#define EXIT_INTERRUPTED 130
+
+static const char HELP[] =
+  "usage: verbatim replay MANIFEST [options]\n\n"
+  "Repeats the evaluation of the manifest and compares: every line of results, the receipt, the scores, the manifest's digest. Exit\n"
+  "code 0: all are equal. Else it tells the first item, and the first token, where they part.\n\n"
+  "  --plan PLAN         the plan, and                 --model DIR   the model's folder: without them as the manifest has them\n"
+  "  --tasks DIR         where files lie that the manifest names but does not hold\n"
+  "  --output DIR        keep what comes out, in a new folder\n"
+  "  --force             also with other numerics, weights or tokenizer; the differences are told\n\n";
+
+typedef struct replay {
+  eval_run run;
+  const char *manifest_path, *tasks_folder;
+  const char **words;
+  bool force;
+  json_t *recorded;
+  char temporary[PATH_BYTES_MAX]; /* "": none */
+  char folder[PATH_BYTES_MAX];    /* of the manifest */
+  uint64_t lines, differing, flipped;
+  uint64_t first_request;         /* of the first line that differs: requests before it */
+  uint32_t first_requests;        /* and how many it has */
+  FILE *again;                    /* the new results */
+} replay;
+
+/* === Arguments and the manifest ============================================================================================= */
+
+static status parse_arguments(replay *self, int argc, char **argv) {
+  uint32_t count = 0;
+  cli_option table[40] = {
+    {"--plan", cli_options_text, &self->run.engine.plan_path}, {"--model", cli_options_text, &self->run.engine.model_dir},
+    {"--tasks", cli_options_text, &self->tasks_folder}, {"--output", cli_options_text, &self->run.folder}, {"--force", NULL, &self->force}};
+  cli_engine_options(&self->run.engine, table, ARRAY_LEN(table));
+  TRY(cli_options_parse(table, argc, argv, self->words, &count));
+  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words, hint: verbatim replay --help", count);
+  if (self->run.engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: with --output DIR the receipt is DIR/receipt");
+  self->manifest_path = self->words[0];
+  return OK;
+}
+
+static status read_manifest(replay *self) {
+  char *text = NULL;
+  size_t bytes = 0;
+  const char *slash = strrchr(self->manifest_path, '/');
+  int folder = slash ? (int)(slash - self->manifest_path) : 1;
+  if (snprintf(self->folder, sizeof self->folder, "%.*s", folder, slash ? self->manifest_path : ".") >= PATH_BYTES_MAX)
+    return FAIL(ERR_USAGE, "%s: the path is too long", self->manifest_path);
+  struct stat info;
+  if (stat(self->manifest_path, &info) == 0 && S_ISDIR(info.st_mode))
+    return FAIL(ERR_USAGE, "%s: expected a manifest, found a folder; hint: %s/manifest.json", self->manifest_path, self->manifest_path);
+  TRY(eval_tasks_read(self->manifest_path, EVAL_MANIFEST_BYTES_MAX, &text, &bytes));
+  status result = eval_manifest_parse(text, bytes, &self->recorded);
+  free(text);
+  if (result != OK) fail_prefix(self->manifest_path);
+  TRY(result);
+  if (!json_is_null(json_object_get(self->recorded, "outcome"))) return OK;
+  return FAIL(ERR_USAGE, "%s: the evaluation has not ended; hint: verbatim eval --resume", self->manifest_path);
+}
+
+static const char *hint(const json_t *facts, const char *key) { return json_string_value(json_object_get(facts, key)); }
+
+static status take_hints(replay *self) {
+  const json_t *facts = json_object_get(self->recorded, "run"), *words = json_object_get(facts, "perturb");
+  size_t others = json_array_size(json_object_get(json_object_get(self->recorded, "setup"), "perturbed"));
+  cli_engine *engine = &self->run.engine;
+  if (!engine->plan_path) engine->plan_path = hint(facts, "plan");
+  if (!engine->model_dir) engine->model_dir = hint(facts, "model");
+  if (!engine->plan_path || !engine->model_dir)
+    return FAIL(ERR_USAGE, "the manifest names no plan and model; hint: --plan PLAN --model DIR");
+  for (size_t i = 0; i < others; i++) {
+    const char *word = json_string_value(json_array_get(words, i));
+    if (!word) return FAIL(ERR_FORMAT, "manifest: run.perturb: expected the words of --perturb");
+    TRY(eval_run_perturb("perturb", word, &self->run));
+  }
+  return OK;
+}
+
+/* Before anything is asked. */
+static status check_setup(void *context, const json_t *setup) {
+  const replay *self = context;
+  char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
+  if (!eval_manifest_difference(json_object_get(self->recorded, "setup"), setup, text)) return OK;
+  if (!self->force)
+    return FAIL(ERR_MISMATCH, "the manifest is of another setup (its value, then the one here): %s; hint: --force runs it anyway", text);
+  fprintf(stderr, "note: another setup (the manifest's value, then the one here): %s\n", text);
+  return OK;
+}
+
+/* === The folder ============================================================================================================= */
+
+static status choose_folder(replay *self) {
+  const char *base = getenv("TMPDIR");
+  if (self->run.folder) return OK;
+  if (snprintf(self->temporary, sizeof self->temporary, "%s/verbatim-replay-XXXXXX", base && *base ? base : "/tmp") >= PATH_BYTES_MAX)
+    return FAIL(ERR_USAGE, "TMPDIR: the path is too long");
+  if (!mkdtemp(self->temporary)) {
+    *self->temporary = 0;
+    return FAIL(ERR_IO, "%s: no folder can be made: %s", base ? base : "/tmp", strerror(errno));
+  }
+  self->run.folder = self->temporary;
+  return OK;
+}
+
+static void remove_folder(const replay *self) {
+  DIR *dir = *self->temporary ? opendir(self->temporary) : NULL;
+  if (!dir) return;
+  for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) (void)unlinkat(dirfd(dir), entry->d_name, 0);
+  closedir(dir);
+  (void)rmdir(self->temporary);
+}
+
+static status path_in(const char *folder, const char *name, char path[PATH_BYTES_MAX]) {
+  return snprintf(path, PATH_BYTES_MAX, "%s/%s", folder, name) < PATH_BYTES_MAX ? OK : FAIL(ERR_USAGE, "%s: the path is too long", folder);
+}
+
+/* === Lines ================================================================================================================== */
+
+static void print_key(const json_t *line, const char *key) {
+  const json_t *value = json_object_get(line, key);
+  char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+  printf("%.400s", text ? text : "nothing");
+  free(text);
+}
+
+static eval_kind kind_of(const json_t *line) {
+  const char *kind = json_string_value(json_object_get(line, "kind"));
+  for (eval_kind k = EVAL_GENERATE; kind && k < EVAL_PERPLEXITY; k++)
+    if (strcmp(kind, eval_task_kind_name(k)) == 0) return k;
+  return EVAL_PERPLEXITY;
+}
+
+static void tell_line(const json_t *old, const json_t *new) {
+  const char *key = eval_results_difference(old, new);
+  printf("first difference: ");
+  cli_output_plain(stdout, hint(new, "task"));
+  fputc('/', stdout);
+  cli_output_plain(stdout, hint(new, "id"));
+  printf(" (item %" JSON_INTEGER_FORMAT " of its task)", json_integer_value(json_object_get(new, "index")));
+  if (!key) {
+    printf(": the same values, written in another way\n");
+    return;
+  }
+  printf(": \"");
+  cli_output_plain(stdout, key);
+  printf("\": recorded ");
+  print_key(old, key);
+  printf(", again ");
+  print_key(new, key);
+  putchar('\n');
+}
+
+/* A line as it was recorded, and the same of the new run. */
+static status compare_line(replay *self, const char *text, size_t bytes) {
+  json_t *new = json_loadf(self->again, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
+  json_t *old = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+  char *again = NULL;
+  size_t again_bytes = 0;
+  status result = new ? eval_results_text(new, &again, &again_bytes) : OK;
+  uint32_t requests = (uint32_t)json_array_size(json_object_get(new, "requests"));
+  if (result == OK && !(new && again_bytes == bytes + 1 && memcmp(text, again, bytes) == 0)) {
+    if (self->differing++ == 0) {
+      self->first_requests = requests;
+      if (new && old) tell_line(old, new);
+      else printf("first difference: line %" PRIu64 " of results.jsonl is %s\n", self->lines + 1, new ? "not JSON" : "not there again");
+    }
+    if (new && old) self->flipped += eval_results_flipped(old, new, kind_of(new));
+  } else if (self->differing == 0) self->first_request += requests;
+  free(again);
+  json_decref(new);
+  json_decref(old);
+  return result;
+}
+
+static status take_line(void *context, char *line, size_t bytes, uint32_t number) {
+  replay *self = context;
+  (void)number;
+  TRY(compare_line(self, line, bytes));
+  self->lines++;
+  return OK;
+}
+
+/* *compared: the recorded file is there. */
+static status compare_results(replay *self, bool *compared) {
+  char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
+  TRY(path_in(self->folder, "results.jsonl", old));
+  TRY(path_in(self->run.folder, "results.jsonl", new));
+  *compared = access(old, F_OK) == 0;
+  if (!*compared) return OK;
+  if (special_file_at(old)) return FAIL(ERR_IO, "%s: expected a regular file", old); /* a pipe would be waited for */
+  if (!(self->again = fopen(new, "rb"))) return FAIL(ERR_IO, "%s: cannot be opened: %s", new, strerror(errno));
+  status result = cli_lines_read(old, take_line, self);
+  if (result == OK && self->lines < self->run.tasks.item_count) {
+    if (self->differing++ == 0) printf("first difference: results.jsonl ends after %" PRIu64 " lines\n", self->lines);
+  }
+  fclose(self->again);
+  return result;
+}
+
+/* === Tokens ================================================================================================================= */
+
+static status compare_requests(replay *self, receipt_read *old, receipt_read *new) {
+  bool differs = false;
+  for (uint32_t k = 0; k < self->first_requests && !differs; k++) {
+    uint64_t at = self->first_request + k;
+    receipt_record a = {0}, b = {0};
+    receipt_difference difference;
+    if (at >= old->count || at >= new->count) break;
+    TRY(receipt_read_get(old, (uint32_t)at, &a));
+    status result = receipt_read_get(new, (uint32_t)at, &b);
+    if (result == OK) {
+      differs = receipt_compare(&a.request, &b.request, !self->force, &difference);
+      if (differs) printf("request ");
+      if (differs) cli_output_plain(stdout, b.id);
+      if (differs) printf(" (recorded, then again):\n");
+      if (differs) cli_compare_print(&difference);
+      receipt_read_drop(&b);
+    }
+    receipt_read_drop(&a);
+    TRY(result);
+  }
+  if (!differs) printf("its tokens are the same: what was recorded of them is not what they say\n");
+  return OK;
+}
+
+/* Of the first item that differs. Without a receipt beside the manifest there is nothing to say. */
+static status compare_tokens(replay *self) {
+  char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
+  receipt_read a = {0}, b = {0};
+  if (self->differing == 0 || self->first_requests == 0) return OK;
+  TRY(path_in(self->folder, "receipt", old));
+  TRY(path_in(self->run.folder, "receipt", new));
+  if (access(old, F_OK) != 0) return OK;
+  status result = receipt_read_open(&a, old);
+  if (result == OK) result = receipt_read_open(&b, new);
+  if (result == OK) result = compare_requests(self, &a, &b);
+  receipt_read_close(&a);
+  receipt_read_close(&b);
+  return result;
+}
+
+/* === The verdict ============================================================================================================ */
+
+/* Tells of every part whether it is equal; returns whether all are. */
+static bool compare_manifests(const replay *self) {
+  static const char *const parts[] = {"results_digest", "receipt_digest", "scores", "perturbed"};
+  const json_t *old = json_object_get(self->recorded, "outcome"), *new = json_object_get(self->run.manifest, "outcome");
+  char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
+  bool equal = true;
+  for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+    bool differs = eval_manifest_difference(json_object_get(old, parts[i]), json_object_get(new, parts[i]), text);
+    printf("%-15s %s%s%s\n", parts[i], differs ? "differs" : "equal", differs && *text != ':' ? ": " : "", differs ? text : "");
+    equal = equal && !differs;
+  }
+  const char *digests[2] = {hint(self->recorded, "manifest_digest"), hint(self->run.manifest, "manifest_digest")};
+  bool same = digests[0] && digests[1] && strcmp(digests[0], digests[1]) == 0;
+  printf("%-15s %s\n", "manifest_digest", same ? "equal" : "differs");
+  return equal && same;
+}
+
+static status judge(replay *self) {
+  bool compared = false;
+  TRY(compare_results(self, &compared));
+  TRY(compare_tokens(self));
+  bool equal = compare_manifests(self);
+  if (!compared) printf("results.jsonl is not beside the manifest: compared by its digest\n");
+  if (self->differing)
+    printf("%" PRIu64 " of %" PRIu64 " lines differ, %" PRIu64 " answers\n", self->differing, self->lines, self->flipped);
+  if (equal && self->differing == 0) {
+    printf("equal: %" PRIu64 " items, manifest %s\n", self->run.tasks.item_count, hint(self->run.manifest, "manifest_digest"));
+    return cli_output_flush();
+  }
+  TRY(cli_output_flush());
+  return FAIL(ERR_MISMATCH, "%s: the replay is not equal to what was recorded", self->manifest_path);
+}
+
+static status replay_steps(replay *self, int argc, char **argv) {
+  TRY(parse_arguments(self, argc, argv));
+  TRY(read_manifest(self));
+  TRY(take_hints(self));
+  TRY(eval_tasks_recorded(&self->run.tasks, self->recorded, self->tasks_folder));
+  TRY(choose_folder(self));
+  self->run.on_setup = check_setup;
+  self->run.context = self;
+  TRY(eval_run_all(&self->run));
+  if (!self->run.is_interrupted) return judge(self);
+  fprintf(stderr, "verbatim: interrupted\n");
+  return OK;
+}
+
+int cli_replay(int argc, char **argv) {
+  if (cli_options_ask_help(argc, argv)) {
+    fputs(HELP, stdout);
+    fputs(CLI_ENGINE_HELP, stdout);
+    return 0;
+  }
+  replay self = {.run.tasks.limit = -1, .words = calloc((size_t)argc, sizeof *self.words)};
+  status result = self.words ? replay_steps(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
+  bool interrupted = self.run.is_interrupted;
+  remove_folder(&self);
+  eval_run_close(&self.run);
+  json_decref(self.recorded);
+  free(self.words);
+  return result == OK && interrupted ? EXIT_INTERRUPTED : fail_exit_code(result);
+}

@@ -1,0 +1,308 @@
+/* cli/serve.c - `verbatim serve`: the server's arguments, its start, its signals and its end.
+ *
+ * Owns the order of things: engine, receipt, queue, sockets; then it waits for signals and watches connections, and takes all down again in
+ * the other order. What HTTP says is serve_http's business. Read next: serve/http.h, serve/queue.h, common/engine.h. */
+#include "chat/chat.h"
+#include "cli/cli.h"
+#include "common/config.h"
+#include "common/engine.h"
+#include "common/files.h"
+#include "common/options.h"
+#include "base/clock.h"
+#include "base/digest.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+#include "serve/queue.h"
+#include "text/tokenizer.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define URL_BYTES 512
+#define TICK_MS 250
+#define DRAIN_TICK_MS 20
+#define CHOICES_MAX 1024u
+#define DESCRIPTORS_BESIDE 256u /* files, the engine, libraries */
+#define FINGERPRINT_BYTES (2 * DIGEST_TEXT_BYTES + 8)
+
+static const char HELP[] =
+  "usage: verbatim serve [PLAN MODEL_DIR] [options]\n\n"
+  "Answers HTTP as OpenAI's API does, with the bits that `verbatim run` gives. SERVING.md describes it whole.\n\n"
+  "  POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize\n"
+  "  GET  /v1/models, /v1/models/NAME, /health, /version, /metrics, /tokenizer_info\n\n"
+  CLI_CONFIG_HELP
+  "                      with the keys plan and model; a plan that is not there is made\n"
+  "  --host HOST         name or address to listen on (127.0.0.1)\n"
+  "  --port N            0 is any that is free (8000)\n"
+  "  --served-model-name NAME  what bodies call the model (MODEL_DIR as given)\n"
+  "  --api-key KEY       ask for \"Authorization: Bearer KEY\", but for /health and /version; better in VERBATIM_API_KEY\n"
+  "  --max-body-bytes N  largest body (33554432)\n"
+  "  --max-waiting N     most requests accepted beyond those that run; more are answered with 429 (1024)\n"
+  "  --request-memory-bytes N  of all accepted bodies and what they may yield; more are answered with 429 (1073741824)\n"
+  "  --max-connections N more of them wait to be accepted (1024)\n"
+  "  --client-timeout S  seconds that a client has for a head, for a body, and to read some of its reply (30)\n"
+  "  --drain-timeout S   seconds that requests have to finish after SIGTERM or SIGINT; a second signal ends them at once (30)\n"
+  "  --access-log FILE   a line of JSON for each reply; - is stdout\n"
+  "  --ready-file FILE   write the URL when the server answers\n\n"
+  "The receipt has every request that the engine took, in the order in which they finished.\n\n";
+
+typedef struct serve_options {
+  const char *host, *name, *api_key, *access_log, *ready_file;
+  const char **words; /* of argv: plan and model folder */
+  uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
+  uint64_t body_bytes_max, request_bytes_max;
+} serve_options;
+
+typedef struct server {
+  serve_options options;
+  cli_config config;
+  cli_engine engine;
+  tokenizer *tokenizer;
+  chat *chat;
+  FILE *access_log;
+  serve_metrics metrics;
+  serve_queue *queue;
+  serve_http *http;
+  int signals; /* a descriptor */
+  bool has_metrics, is_ready_told;
+  char url[URL_BYTES], numerics_id[DIGEST_TEXT_BYTES], plan_digest[DIGEST_TEXT_BYTES], fingerprint[FINGERPRINT_BYTES];
+} server;
+
+/* === Arguments ============================================================================================================== */
+
+static status check_options(const serve_options *o) {
+  if (o->port > UINT16_MAX) return FAIL(ERR_USAGE, "--port: expected 0 to %u, found %u", UINT16_MAX, o->port);
+  if (o->client_seconds == 0) return FAIL(ERR_USAGE, "--client-timeout: expected 1 or more, found 0");
+  if (o->connections_max == 0) return FAIL(ERR_USAGE, "--max-connections: expected 1 or more, found 0");
+  if (o->body_bytes_max == 0 || o->body_bytes_max > 1u << 30)
+    return FAIL(ERR_USAGE, "--max-body-bytes: expected 1 to %u", 1u << 30);
+  if (o->api_key && !*o->api_key) return FAIL(ERR_USAGE, "--api-key: expected a key, found none");
+  return *o->name ? OK : FAIL(ERR_USAGE, "--served-model-name: expected a name, found none");
+}
+
+static status parse_arguments(server *self, int argc, char **argv) {
+  serve_options *o = &self->options;
+  uint32_t count = 0;
+  cli_option table[40] = {
+    {"--host", cli_options_text, &o->host}, {"--port", cli_options_u32, &o->port}, {"--served-model-name", cli_options_text, &o->name},
+    {"--api-key", cli_options_text, &o->api_key}, {"--max-body-bytes", cli_options_u64, &o->body_bytes_max},
+    {"--max-waiting", cli_options_u32, &o->waiting_max}, {"--request-memory-bytes", cli_options_u64, &o->request_bytes_max},
+    {"--max-connections", cli_options_u32, &o->connections_max}, {"--client-timeout", cli_options_u32, &o->client_seconds},
+    {"--drain-timeout", cli_options_u32, &o->drain_seconds}, {"--access-log", cli_options_text, &o->access_log},
+    {"--ready-file", cli_options_text, &o->ready_file}};
+  cli_engine_options(&self->engine, table, ARRAY_LEN(table));
+  cli_config_options(&self->config, CLI_CONFIG_SERVE, table, ARRAY_LEN(table));
+  o->api_key = getenv("VERBATIM_API_KEY");
+  TRY(cli_options_parse(table, argc, argv, o->words, &count));
+  TRY(cli_config_apply(&self->config, table, argc, argv));
+  cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir);
+  if (self->config.dump) return OK;
+  if (count > 2 || !self->engine.plan_path || !self->engine.model_dir)
+    return FAIL(ERR_USAGE, "serve: expected PLAN MODEL_DIR, found %u words, hint: verbatim serve --help", count);
+  if (!o->name) o->name = self->engine.model_dir;
+  return check_options(o);
+}
+
+/* === Start ================================================================================================================== */
+
+/* While the engine starts, which may take minutes, a signal ends the process as if nobody had asked for it to wait. */
+static void *end_by_signal(void *set) {
+  int number = 0;
+  if (sigwait(set, &number) == 0) _Exit(128 + number);
+  return NULL;
+}
+
+static status open_engine(server *self, const sigset_t *ours) {
+  pthread_t guard;
+  sigset_t set = *ours;
+  if (pthread_create(&guard, NULL, end_by_signal, &set) != 0) return FAIL(ERR_LIMIT, "serve: a thread cannot be started");
+  status result = cli_engine_open(&self->engine);
+  pthread_cancel(guard);
+  pthread_join(guard, NULL);
+  return result;
+}
+
+static void on_finished(void *context, const char *name, const verbatim_request *request) {
+  server *self = context;
+  cli_engine_add(&self->engine, name, request);
+}
+
+/* Every connection takes two descriptors at most: its own, and none of another's. */
+static void allow_descriptors(uint32_t connections) {
+  struct rlimit limit;
+  rlim_t wanted = (rlim_t)connections + DESCRIPTORS_BESIDE;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static status open_access_log(server *self) {
+  const char *path = self->options.access_log;
+  if (!path) return OK;
+  self->access_log = strcmp(path, "-") == 0 ? stdout : fopen(path, "ab");
+  return self->access_log ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+static uint32_t places(const server *self) {
+  uint32_t asked = self->engine.config.max_active, most = self->engine.info.max_seqs;
+  return asked && asked < most ? asked : most;
+}
+
+static status open_queue(server *self) {
+  const serve_options *o = &self->options;
+  const serve_queue_config config = {.engine = self->engine.engine, .metrics = &self->metrics, .active_max = places(self),
+                                     .waiting_max = o->waiting_max, .bytes_max = o->request_bytes_max, .on_finished = on_finished,
+                                     .context = self};
+  return serve_queue_open(&self->queue, &config);
+}
+
+static status open_http(server *self) {
+  const serve_options *o = &self->options;
+  const verbatim_info *info = &self->engine.info;
+  digest_text(info->numerics_id, self->numerics_id);
+  digest_text(info->plan_digest, self->plan_digest);
+  snprintf(self->fingerprint, sizeof self->fingerprint, "vb-%s-%s", self->numerics_id, self->plan_digest);
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const serve_http_config config = {
+    .host = o->host, .model_dir = self->engine.model_dir, .port = o->port, .connections_max = o->connections_max,
+    .client_seconds = o->client_seconds,
+    .door = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
+    .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .fingerprint = self->fingerprint,
+              .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
+    .queue = self->queue, .metrics = &self->metrics,
+    .labels = {.model_name = o->name, .numerics_id = self->numerics_id, .plan_digest = self->plan_digest, .device = info->device,
+               .kv_pages = info->kv_pages, .started_at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec},
+    .access_log = self->access_log};
+  allow_descriptors(o->connections_max);
+  return serve_http_open(&self->http, &config, self->url, sizeof self->url);
+}
+
+static status tell_ready(server *self) {
+  const char *path = self->options.ready_file;
+  if (!self->engine.quiet) fprintf(stderr, "serving %s on %s\n", self->options.name, self->url);
+  if (!path) return OK;
+  FILE *file = fopen(path, "wb");
+  bool good = file && fprintf(file, "%s\n", self->url) > 0;
+  if (file) good = fclose(file) == 0 && good;
+  return good ? OK : FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* === Service ================================================================================================================ */
+
+/* Waits for at most so long; counts the signals that came. */
+static void wait_for_news(server *self, int milliseconds, uint32_t *signal_count) {
+  struct signalfd_siginfo signal;
+  struct pollfd watched[] = {{.fd = self->signals, .events = POLLIN}, {.fd = serve_http_descriptor(self->http), .events = POLLIN}};
+  (void)poll(watched, ARRAY_LEN(watched), milliseconds);
+  while (read(self->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) ++*signal_count;
+  if (watched[1].revents) serve_http_look(self->http);
+  serve_http_tick(self->http);
+}
+
+static bool is_idle(const server *self) { return serve_queue_idle(self->queue) && serve_http_idle(self->http); }
+
+/* What is there may finish, then it is cancelled, then its clients have a moment to read that. */
+static void drain(server *self, uint32_t signal_count) {
+  const uint32_t first = signal_count;
+  serve_http_drain(self->http);
+  serve_queue_drain(self->queue);
+  double end = clock_seconds() + self->options.drain_seconds;
+  while (!is_idle(self) && signal_count == first && clock_seconds() < end && serve_queue_failure(self->queue) == OK)
+    wait_for_news(self, DRAIN_TICK_MS, &signal_count);
+  serve_queue_stop(self->queue);
+  while (!serve_queue_idle(self->queue)) wait_for_news(self, DRAIN_TICK_MS, &signal_count);
+  for (end = clock_seconds() + 1; !serve_http_idle(self->http) && clock_seconds() < end;)
+    wait_for_news(self, DRAIN_TICK_MS, &signal_count);
+}
+
+static status serve_until_told(server *self) {
+  uint32_t signal_count = 0;
+  TRY(tell_ready(self));
+  while (signal_count == 0 && serve_queue_failure(self->queue) == OK) wait_for_news(self, TICK_MS, &signal_count);
+  if (!self->engine.quiet) fprintf(stderr, "ending: requests that run have %u s to finish\n", self->options.drain_seconds);
+  drain(self, signal_count);
+  return serve_queue_failure(self->queue);
+}
+
+/* Connections whose requests are in the queue sleep: these end first. */
+static void close_server(server *self) {
+  if (self->queue) serve_queue_stop(self->queue);
+  while (self->queue && !serve_queue_idle(self->queue)) (void)poll(NULL, 0, DRAIN_TICK_MS);
+  serve_http_close(self->http);
+  self->http = NULL;
+  serve_queue_close(self->queue);
+  self->queue = NULL;
+}
+
+static status serve_steps(server *self, const sigset_t *ours) {
+  const serve_options *o = &self->options;
+  const char *log = o->access_log && strcmp(o->access_log, "-") != 0 ? o->access_log : NULL;
+  const char *const outputs[] = {self->engine.receipt_path, self->engine.stats_path, o->ready_file};
+  TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, NULL, self->engine.model_dir));
+  if (log) TRY(cli_files_check_model(log, self->engine.model_dir));
+  TRY(cli_config_plan(&self->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
+  TRY(open_access_log(self));
+  TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
+  TRY(chat_open(&self->chat, self->engine.model_dir));
+  self->engine.config.text = true;
+  TRY(open_engine(self, ours));
+  TRY(cli_engine_begin(&self->engine, self->tokenizer));
+  TRY(open_queue(self));
+  TRY(open_http(self));
+  status result = serve_until_told(self);
+  close_server(self);
+  TRY(result);
+  return cli_engine_end(&self->engine);
+}
+
+/* From the first thread on only our descriptor has these signals; a peer that went away is an error of a call, not a signal. */
+static status take_signals(server *self, sigset_t *ours) {
+  sigemptyset(ours);
+  sigaddset(ours, SIGTERM);
+  sigaddset(ours, SIGINT);
+  pthread_sigmask(SIG_BLOCK, ours, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  self->signals = signalfd(-1, ours, SFD_CLOEXEC | SFD_NONBLOCK);
+  return self->signals >= 0 ? OK : FAIL(ERR_IO, "serve: no descriptor for signals: %s", strerror(errno));
+}
+
+static status serve(server *self) {
+  sigset_t ours;
+  TRY(take_signals(self, &ours));
+  return serve_steps(self, &ours);
+}
+
+int cli_serve(int argc, char **argv) {
+  if (cli_options_ask_help(argc, argv)) {
+    fputs(HELP, stdout);
+    fputs(CLI_ENGINE_HELP, stdout);
+    return 0;
+  }
+  server self = {.signals = -1,
+                 .options = {.host = "127.0.0.1", .port = 8000, .waiting_max = 1024, .connections_max = 1024, .client_seconds = 30,
+                             .drain_seconds = 30, .body_bytes_max = 32u << 20, .request_bytes_max = 1u << 30}};
+  serve_metrics_open(&self.metrics);
+  self.options.words = calloc((size_t)argc + 1, sizeof *self.options.words);
+  status result = self.options.words ? parse_arguments(&self, argc, argv) : FAIL(ERR_LIMIT, "no memory");
+  if (result == OK && self.config.dump) result = cli_config_dump(&self.config, stdout);
+  else if (result == OK) result = serve(&self);
+  if (result != OK) fprintf(stderr, "verbatim: %s\n", fail_text());
+  close_server(&self);
+  cli_engine_close(&self.engine);
+  chat_close(self.chat);
+  tokenizer_close(self.tokenizer);
+  serve_metrics_close(&self.metrics);
+  if (self.access_log && self.access_log != stdout) fclose(self.access_log);
+  if (self.signals >= 0) close(self.signals);
+  free(self.options.words);
+  cli_config_close(&self.config);
+  return fail_exit_code(result);
+}

@@ -1,0 +1,76 @@
+/* cli/show.c - `verbatim show`: a plan in words.
+ *
+ * Owns the arguments of the subcommand. plan.h proves that the file can be followed, planner/check.h that it computes what it should,
+ * planner/print.h words it. */
+#include "cli/cli.h"
+#include "base/base.h"
+#include "plan/plan.h"
+#include "planner/check.h"
+#include "planner/print.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char HELP[] =
+  "usage: verbatim show PLAN [--memory] [--ops] [--json] [--check]\n\n"
+  "  (nothing)   summary, memory map, ladder, kernels with their constants, guarantees, notes\n"
+  "  --memory    also the work buffers with their lifetimes, and a chart of them\n"
+  "  --ops       also every op: rows, grid, buffers\n"
+  "  --json      one JSON object instead\n"
+  "  --check     verify the plan anew: bounds, lifetimes, nothing read before it is written, grids\n";
+
+typedef struct show_options {
+  const char *path;
+  bool memory, ops, json, check, help;
+} show_options;
+
+static status read_options(int argc, char **argv, show_options *o) {
+  for (int i = 1; i < argc; i++) {
+    const char *word = argv[i];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) o->help = true;
+    else if (strcmp(word, "--memory") == 0) o->memory = true;
+    else if (strcmp(word, "--ops") == 0) o->ops = true;
+    else if (strcmp(word, "--json") == 0) o->json = true;
+    else if (strcmp(word, "--check") == 0) o->check = true;
+    else if (word[0] == '-') return FAIL(ERR_USAGE, "%s: no such option; hint: verbatim show --help", word);
+    else if (o->path) return FAIL(ERR_USAGE, "%s: one plan expected; hint: verbatim show --help", word);
+    else o->path = word;
+  }
+  if (!o->path && !o->help) return FAIL(ERR_USAGE, "expected a plan; hint: verbatim show --help");
+  return OK;
+}
+
+static void print(const show_options *o, const plan_header *header) {
+  if (o->json) {
+    print_json(stdout, header);
+    return;
+  }
+  print_summary(stdout, header);
+  print_regions(stdout, header);
+  if (o->memory) print_memory(stdout, header);
+  print_kernels(stdout, header);
+  if (o->ops) print_ops(stdout, header);
+  print_guarantees(stdout, header);
+}
+
+static status show(const show_options *o) {
+  plan view = {0};
+  TRY(plan_open(&view, o->path));
+  status result = o->check ? check_plan(view.header, view.header->file_bytes) : OK;
+  if (result == OK) print(o, view.header);
+  if (result == OK && o->check && !o->json) printf("\nChecked: no rule is broken\n");
+  plan_close(&view);
+  if (result == OK && fflush(stdout) != 0) return FAIL(ERR_IO, "the output cannot be written");
+  return result;
+}
+
+int cli_show(int argc, char **argv) {
+  show_options options = {0};
+  status result = read_options(argc, argv, &options);
+  if (result == OK && options.help) {
+    fputs(HELP, stdout);
+    return 0;
+  }
+  if (result == OK) result = show(&options);
+  if (result != OK) fprintf(stderr, "verbatim: show: %s\n", fail_text());
+  return fail_exit_code(result);
+}

@@ -1,0 +1,365 @@
+/* common/config.c - see common/config.h. Each key of the subcommand has an entry: its value as YAML and where it comes from. */
+#include "common/config.h"
+#include "common/files.h"
+#include "common/make.h"
+#include "plan/format.h"
+#include "base/special_file.h"
+#include "base/spelling.h"
+#include "planner/deploy_config.h"
+#include "base/utf8.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_BYTES_MAX_OF_ERRORS 4300u /* a path and a key */
+
+static const char *const ORIGINS[] = {"not set", "default", "file", "command line"};
+
+static uint32_t find_key(const char *name) {
+  uint32_t i = 0;
+  while (i < cli_config_keys_count && strcmp(cli_config_keys[i].name, name) != 0) i++;
+  return i;
+}
+
+/* Of an option's name. False: not this subcommand's. */
+static bool is_own(const cli_config *self, uint32_t key) {
+  return key < cli_config_keys_count && (cli_config_keys[key].users & self->user);
+}
+
+static uint32_t key_of(const cli_config *self, const cli_option *row) {
+  uint32_t key = strncmp(row->name, "--", 2) == 0 ? find_key(row->name + 2) : cli_config_keys_count;
+  return is_own(self, key) ? key : cli_config_keys_count;
+}
+
+void cli_config_options(cli_config *self, uint32_t user, cli_option *rows, size_t row_count) {
+  size_t at = 0;
+  self->user = user;
+  while (rows[at].name) at++;
+  ASSERT(at + 2 < row_count);
+  rows[at++] = (cli_option){"--config", cli_options_text, &self->path};
+  rows[at++] = (cli_option){"--dump-config", NULL, &self->dump};
+  if (user != CLI_CONFIG_PLAN) return;
+  static const char *const names[] = {
+    "--max-num-seqs", "--max-num-batched-tokens", "--max-model-len", "--max-logit-rows", "--kv-pages", "--kv-memory-bytes",
+    "--gpu-memory-utilization", "--device-memory-bytes", "--ladder", "--parity", "--expand-tokens", "--latent-norm-eps", "--kv-cache-dtype",
+    "--kv-cache-scales", "--chunk-tokens", "--group-chunks", "--tensor-parallel-size"};
+  ASSERT(at + ARRAY_LEN(names) < row_count);
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) rows[at++] = (cli_option){names[i], cli_options_text,
+                                                                          &self->planner[find_key(names[i] + 2)]};
+}
+
+/* === Values as YAML ========================================================================================================= */
+
+static bool is_plain(const char *text) {
+  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+-";
+  return *text && *text != '-' && text[strspn(text, letters)] == 0;
+}
+
+static void put_text(FILE *to, const char *text) {
+  size_t bytes = strlen(text);
+  if (is_plain(text)) {
+    fputs(text, to);
+    return;
+  }
+  putc('"', to);
+  for (size_t i = 0; i < bytes;) {
+    int length = utf8_scan((const uint8_t *)text + i, bytes - i);
+    if (length == 1 && (text[i] == '"' || text[i] == '\\')) fprintf(to, "\\%c", text[i]);
+    else if (length == 1 && text[i] >= 0x20 && text[i] <= 0x7e) putc(text[i], to);
+    else fprintf(to, "\\U%08" PRIX32, length > 0 ? utf8_code_point((const uint8_t *)text + i, length) : UINT32_C(0xfffd));
+    i += length > 0 ? (size_t)length : 1;
+  }
+  putc('"', to);
+}
+
+/* The one way to make an entry. */
+static void set_entry(cli_config *self, uint32_t key, cli_config_origin origin, const char *const *texts, uint32_t count) {
+  const uint32_t traits = cli_config_keys[key].traits;
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  ASSERT(to != NULL);
+  if (traits & CLI_CONFIG_IS_LIST) putc('[', to);
+  for (uint32_t i = 0; i < count; i++) {
+    if (i > 0) fputs(", ", to);
+    put_text(to, texts[i]);
+  }
+  if (traits & CLI_CONFIG_IS_LIST) putc(']', to);
+  for (uint32_t i = 0; i < count; i++) self->has_bytes |= utf8_valid_bytes((const uint8_t *)texts[i], strlen(texts[i])) != strlen(texts[i]);
+  ASSERT(fclose(to) == 0);
+  free(self->entries[key].value);
+  self->entries[key] = (cli_config_entry){.value = text, .origin = origin};
+}
+
+/* "1,2,4" or "[1, 2, 4]", as the command line has it. */
+static status set_words(cli_config *self, uint32_t key, const char *text) {
+  const char *words[FLAT_YAML_LIST_MAX];
+  uint32_t count = 0;
+  char *copy = strdup(text), *rest = NULL;
+  ASSERT(copy != NULL);
+  for (char *word = strtok_r(copy, "[], ", &rest); word && count < ARRAY_LEN(words); word = strtok_r(NULL, "[], ", &rest))
+    words[count++] = word;
+  bool fits = rest == NULL || *rest == 0 || count < ARRAY_LEN(words);
+  if (fits) set_entry(self, key, CLI_CONFIG_COMMAND, words, count);
+  free(copy);
+  return fits ? OK : FAIL(ERR_LIMIT, "--%s: more than %u values", cli_config_keys[key].name, FLAT_YAML_LIST_MAX);
+}
+
+/* === The file =============================================================================================================== */
+
+static status check_key(const cli_config *self, const flat_yaml_row *row) {
+  uint32_t key = find_key(row->key), nearest = 0;
+  const char *renamed = deploy_config_renamed(row->key);
+  if (renamed) return FAIL(ERR_FORMAT, "%s: key \"%s\" is renamed to \"%s\"", self->path, row->key, renamed);
+  if (key == cli_config_keys_count) {
+    for (uint32_t i = 0; i < cli_config_keys_count; i++)
+      if (spelling_distance(row->key, cli_config_keys[i].name) < spelling_distance(row->key, cli_config_keys[nearest].name)) nearest = i;
+    return FAIL(ERR_FORMAT, "%s: key \"%s\" is not known; hint: the nearest known key is \"%s\"", self->path, row->key,
+                cli_config_keys[nearest].name);
+  }
+  if (row->is_list && !(cli_config_keys[key].traits & CLI_CONFIG_IS_LIST))
+    return FAIL(ERR_FORMAT, "%s: %s: expected one value, found a list", self->path, row->key);
+  return OK;
+}
+
+static status read_file(cli_config *self) {
+  char *text = NULL;
+  size_t bytes = 0;
+  TRY(cli_files_read_config(self->path, &text, &bytes));
+  status result = flat_yaml_read(self->path, text, bytes, &self->file);
+  free(text);
+  for (uint32_t i = 0; result == OK && i < self->file.count; i++) {
+    result = check_key(self, &self->file.rows[i]);
+    uint32_t key = find_key(self->file.rows[i].key);
+    if (result != OK || !is_own(self, key)) continue;
+    set_entry(self, key, CLI_CONFIG_FILE, (const char *const *)self->file.rows[i].values, self->file.rows[i].count);
+  }
+  return result;
+}
+
+/* The file's values to the option, as if the command line had them. */
+static status feed(const cli_config *self, const cli_option *row, const flat_yaml_row *from) {
+  char name[NAME_BYTES_MAX_OF_ERRORS];
+  snprintf(name, sizeof name, "%s: %s", self->path, from->key);
+  for (uint32_t i = 0; i < from->count; i++) {
+    const char *value = from->values[i];
+    if (row->take) {
+      TRY(row->take(name, value, row->target));
+      continue;
+    }
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+      return FAIL(ERR_FORMAT, "%s: expected true or false, found \"%s\"", name, value);
+    *(bool *)row->target = strcmp(value, "true") == 0;
+  }
+  return OK;
+}
+
+const char *cli_config_value(const cli_config *self, const char *key) {
+  const flat_yaml_row *row = flat_yaml_find(&self->file, key);
+  return row && !row->is_list ? row->values[0] : NULL;
+}
+
+/* === The command line ======================================================================================================= */
+
+/* What the option has now, before anything of the file came to it. */
+static void set_default(cli_config *self, uint32_t key, const cli_option *row) {
+  char room[64] = "";
+  const char *text = room;
+  if (!row->take) text = *(bool *)row->target ? "true" : "false";
+  else if (row->take == cli_options_u32) snprintf(room, sizeof room, "%" PRIu32, *(uint32_t *)row->target);
+  else if (row->take == cli_options_u64) snprintf(room, sizeof room, "%" PRIu64, *(uint64_t *)row->target);
+  else if (row->take == cli_options_real) snprintf(room, sizeof room, "%.17g", *(double *)row->target);
+  else if (row->take == cli_options_text) text = *(const char **)row->target;
+  else text = cli_config_keys[key].fallback;
+  if (text) set_entry(self, key, CLI_CONFIG_DEFAULT, &text, 1);
+}
+
+/* Rows with one taker and one target are one option, whatever its names. */
+static bool is_one(const cli_option *a, const cli_option *b) { return a->take == b->take && a->target == b->target; }
+
+/* All of argv's values of an option. */
+static status set_given(cli_config *self, uint32_t key, const cli_option *asked, const cli_option *options, int argc, char **argv) {
+  const char *values[FLAT_YAML_LIST_MAX];
+  const bool is_list = cli_config_keys[key].traits & CLI_CONFIG_IS_LIST;
+  uint32_t count = 0;
+  const cli_option *row = NULL;
+  const char *value = NULL;
+  for (int at = 0; cli_options_next(options, argc, argv, &at, &row, &value);) {
+    if (!is_one(row, asked)) continue;
+    if (count == ARRAY_LEN(values)) return FAIL(ERR_LIMIT, "%s: given more than %u times", row->name, FLAT_YAML_LIST_MAX);
+    if (!is_list) count = 0; /* the last one holds */
+    values[count++] = value ? value : "true";
+  }
+  if (cli_config_keys[key].traits & CLI_CONFIG_HAS_COMMAS) return set_words(self, key, values[count - 1]);
+  set_entry(self, key, CLI_CONFIG_COMMAND, values, count);
+  return OK;
+}
+
+static bool is_given(const cli_option *options, const cli_option *asked, int argc, char **argv) {
+  const cli_option *row = NULL;
+  const char *value = NULL;
+  for (int at = 0; cli_options_next(options, argc, argv, &at, &row, &value);)
+    if (is_one(row, asked)) return true;
+  return false;
+}
+
+status cli_config_apply(cli_config *self, const cli_option *options, int argc, char **argv) {
+  self->command = argv[0];
+  for (const cli_option *row = options; row->name; row++) {
+    uint32_t key = key_of(self, row);
+    if (key < cli_config_keys_count && !is_given(options, row, argc, argv)) set_default(self, key, row);
+  }
+  if (self->path) TRY(read_file(self));
+  for (const cli_option *row = options; row->name; row++) {
+    uint32_t key = key_of(self, row);
+    if (key == cli_config_keys_count) continue;
+    const flat_yaml_row *from = flat_yaml_find(&self->file, cli_config_keys[key].name);
+    if (is_given(options, row, argc, argv)) TRY(set_given(self, key, row, options, argc, argv));
+    else if (from && !(cli_config_keys[key].traits & CLI_CONFIG_OF_PLANNER)) TRY(feed(self, row, from));
+  }
+  return OK;
+}
+
+void cli_config_place(cli_config *self, const char *key, const char **value) {
+  uint32_t at = find_key(key);
+  ASSERT(is_own(self, at));
+  if (*value) set_entry(self, at, CLI_CONFIG_COMMAND, value, 1);
+  else *value = cli_config_value(self, key);
+}
+
+void cli_config_place_engine(cli_config *self, const char *const *words, const char **plan_path, const char **model_dir) {
+  *plan_path = words[0];
+  *model_dir = words[0] ? words[1] : NULL;
+  cli_config_place(self, "plan", plan_path);
+  cli_config_place(self, "model", model_dir);
+}
+
+const char *const *cli_config_words(cli_config *self, const char *key, const char *const *words, uint32_t *count) {
+  const flat_yaml_row *row = flat_yaml_find(&self->file, key);
+  uint32_t at = find_key(key);
+  ASSERT(is_own(self, at));
+  if (*count > 0) set_entry(self, at, CLI_CONFIG_COMMAND, words, *count);
+  if (*count > 0 || !row) return words;
+  *count = row->count;
+  return (const char *const *)row->values;
+}
+
+/* === What it comes to ======================================================================================================= */
+
+char *cli_config_deploy(const cli_config *self) {
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  ASSERT(to != NULL);
+  for (uint32_t i = 0; i < cli_config_keys_count; i++)
+    if ((cli_config_keys[i].traits & CLI_CONFIG_OF_PLANNER) && self->entries[i].value)
+      fprintf(to, "%s: %s\n", cli_config_keys[i].name, self->entries[i].value);
+  ASSERT(fclose(to) == 0);
+  return text;
+}
+
+digest cli_config_digest(const cli_config *self) {
+  digest_state state;
+  digest_start(&state);
+  for (uint32_t i = 0; i < cli_config_keys_count; i++) {
+    const char *name = cli_config_keys[i].name, *value = self->entries[i].value;
+    if (!value || (cli_config_keys[i].traits & CLI_CONFIG_IS_SECRET)) continue;
+    digest_add(&state, name, strlen(name));
+    digest_add(&state, ": ", 2);
+    digest_add(&state, value, strlen(value));
+    digest_add(&state, "\n", 1);
+  }
+  return digest_end(&state);
+}
+
+status cli_config_dump(const cli_config *self, FILE *to) {
+  char text[DIGEST_TEXT_BYTES];
+  digest all = cli_config_digest(self);
+  if (self->has_bytes) return FAIL(ERR_FORMAT, "--dump-config: a value is not UTF-8, which a file could not say");
+  fprintf(to, "# verbatim %s\n# digest %s\n", self->command, digest_text(all.bytes, text));
+  for (uint32_t i = 0; i < cli_config_keys_count; i++) {
+    const cli_config_key *key = &cli_config_keys[i];
+    const cli_config_entry *entry = &self->entries[i];
+    if (!is_own(self, i)) continue;
+    if (!entry->value) fprintf(to, "# %s: not set\n", key->name);
+    else if (key->traits & CLI_CONFIG_IS_SECRET) fprintf(to, "# %s: set, not shown (%s)\n", key->name, ORIGINS[entry->origin]);
+    else fprintf(to, "%s: %s # %s\n", key->name, entry->value, ORIGINS[entry->origin]);
+  }
+  return ferror(to) ? FAIL(ERR_IO, "the configuration could not be written: %s", strerror(errno)) : OK;
+}
+
+void cli_config_close(cli_config *self) {
+  for (uint32_t i = 0; i < CLI_CONFIG_KEYS_MAX; i++) free(self->entries[i].value);
+  flat_yaml_close(&self->file);
+  *self = (cli_config){0};
+}
+
+/* === The plan =============================================================================================================== */
+
+/* Whether a file holds just these bytes. found: the digest in its header, or what it is. */
+static status compare_plan(const char *path, const void *expected, size_t byte_count, bool *is_equal, char found[DIGEST_TEXT_BYTES]) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  char *bytes = malloc(byte_count + 1);
+  ASSERT(bytes != NULL);
+  size_t count = fread(bytes, 1, byte_count + 1, file);
+  plan_header header = {.format_version = 0};
+  memcpy(&header, bytes, count < sizeof header ? count : sizeof header);
+  *is_equal = count == byte_count && memcmp(bytes, expected, byte_count) == 0;
+  if (memcmp(header.magic, PLAN_MAGIC, sizeof header.magic) == 0) digest_text(header.digest, found);
+  else snprintf(found, DIGEST_TEXT_BYTES, "none, as it is no plan");
+  fclose(file);
+  free(bytes);
+  return OK;
+}
+
+static status check_plan(const cli_config *self, const char *plan_path, const void *bytes, size_t byte_count) {
+  char found[DIGEST_TEXT_BYTES], expected[DIGEST_TEXT_BYTES];
+  bool is_equal = false;
+  TRY(compare_plan(plan_path, bytes, byte_count, &is_equal, found));
+  if (is_equal) return OK;
+  digest_text(((const plan_header *)bytes)->digest, expected);
+  return FAIL(ERR_MISMATCH, "%s is not the plan of %s: expected digest %s, found %s; hint: `verbatim plan --config %s` replaces it, or "
+                            "give "
+              "the plan another name", plan_path, self->path, expected, found, self->path);
+}
+
+static status make_plan(const cli_config *self, const char *model_dir, const char *deploy, void **bytes, size_t *byte_count) {
+  const cli_make_source source = {.model_dir = model_dir, .deploy = deploy, .profile = cli_config_value(self, "profile")};
+  return cli_make_plan(&source, bytes, byte_count);
+}
+
+status cli_config_find_plan(const cli_config *self, const char *plan_path, const char *model_dir, bool *is_there) {
+  void *bytes = NULL;
+  size_t byte_count = 0;
+  if (special_file_at(plan_path)) return FAIL(ERR_IO, "%s: expected a regular file", plan_path);
+  FILE *file = fopen(plan_path, "rb");
+  if (!file && errno != ENOENT) return FAIL(ERR_IO, "%s: cannot be opened: %s", plan_path, strerror(errno));
+  *is_there = file != NULL;
+  if (!file) return OK;
+  fclose(file);
+  char *deploy = cli_config_deploy(self);
+  status result = *deploy ? make_plan(self, model_dir, deploy, &bytes, &byte_count) : OK;
+  if (result == OK && *deploy) result = check_plan(self, plan_path, bytes, byte_count);
+  free(deploy);
+  free(bytes);
+  return result;
+}
+
+status cli_config_plan(const cli_config *self, const char *plan_path, const char *model_dir, bool quiet) {
+  bool is_there = false;
+  void *bytes = NULL;
+  size_t byte_count = 0;
+  if (!self->path) return OK;
+  TRY(cli_config_find_plan(self, plan_path, model_dir, &is_there));
+  if (is_there) return OK;
+  TRY(cli_make_check(plan_path, model_dir, false));
+  char *deploy = cli_config_deploy(self);
+  status result = make_plan(self, model_dir, deploy, &bytes, &byte_count);
+  if (result == OK) result = cli_make_write(plan_path, bytes, byte_count);
+  if (result == OK && !quiet) fprintf(stderr, "%s: made from %s (%zu bytes)\n", plan_path, self->path, byte_count);
+  free(deploy);
+  free(bytes);
+  return result;
+}

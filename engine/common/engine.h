@@ -1,0 +1,74 @@
+/* common/engine.h - what the subcommands that run an engine share: its options, its start with a word on progress, its receipt, its end.
+ *
+ * Knows nothing of what is asked of the engine. Read next: common/options.h, verbatim.h, receipt.h. */
+#ifndef VERBATIM_CLI_ENGINE_H
+#define VERBATIM_CLI_ENGINE_H
+#include "base/base.h"
+#include "common/options.h"
+#include "common/output.h"
+#include "common/stats.h"
+#include "receipts/receipt.h"
+#include "text/tokenizer.h"
+#include "verbatim.h"
+
+#define CLI_ENGINE_PATH_BYTES_MAX 4096u
+
+#define CLI_ENGINE_HELP \
+  "  --receipt FILE      write the receipt\n" \
+  "  --device D          auto, cpu, gpu or gpu:N (auto)\n" \
+  "  --threads N         of the CPU (all cores)\n" \
+  "  --cache-dir DIR     compiled kernels (default: the user's cache folder); \"\" for none\n" \
+  "  --stats FILE        write the times of the start by stage, memory, counts of tokens and steps, and the gaps between steps as JSON\n" \
+  "  --verbose           tell the stages of the start and the memory\n" \
+  "  --quiet             no progress\n\n" \
+  "How the work is cut; no value of these changes a bit of the output:\n" \
+  "  --batch N           most sequences at once        --chunk N          most prompt tokens of a request in a step\n" \
+  "  --slot-offset N     first slot                    --shuffle-pages S  deal the KV pages in an order made from S\n" \
+  "  --direct            launches, not graphs          --poison           NaN in all memory that must not matter\n" \
+  "  --no-prefix-cache   compute every prompt\n"
+
+typedef struct cli_engine {
+  const char *plan_path, *model_dir, *receipt_path, *stats_path, *cache_dir; /* the first two by the subcommand */
+  bool quiet, verbose;
+  verbatim_config config; /* logits by the subcommand, the rest by the options */
+  verbatim *engine;
+  verbatim_info info;
+  receipt receipt;
+  bool receipt_open;
+  digest receipt_digest;  /* after cli_engine_end */
+  double started, progress_at; /* seconds */
+  cli_output_progress loading;
+  cli_stats_run done;     /* what cli_engine_add has seen */
+  char cache_path[CLI_ENGINE_PATH_BYTES_MAX];
+} cli_engine;
+
+/* Takes the value of --device: an int, as verbatim_config's. */
+status cli_engine_device(const char *name, const char *value, void *target);
+
+/* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. */
+void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count);
+
+status cli_engine_open(cli_engine *self);
+
+/* Starts the receipt, and the clock. t null: no text is read or written. */
+status cli_engine_begin(cli_engine *self, const tokenizer *t);
+
+/* The same by the tokenizer's digest, null: none. */
+status cli_engine_begin_as(cli_engine *self, const uint8_t *vocabulary);
+
+/* As cli_engine_begin, but the receipt's first `count` requests are there already, from a run that was cut short. */
+status cli_engine_continue(cli_engine *self, const tokenizer *t, uint32_t count);
+
+/* A line of progress on stderr when one is due, with its numbers: seldom, but at the end (`last`) always. */
+void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64_t tokens, bool last);
+
+/* Adds a finished request to the receipt, under this name. */
+void cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request);
+
+/* Ends the receipt, prints its digest on stderr and writes --stats. */
+status cli_engine_end(cli_engine *self);
+
+/* Without cli_engine_end the receipt says what went wrong, and has no digest. */
+void cli_engine_close(cli_engine *self);
+
+#endif

@@ -1,0 +1,47 @@
+/* common/lines.c - see common/lines.h. */
+#include "common/lines.h"
+#include "jsonl/json_line.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The next line with its end, and room for a NUL; *bytes is 0 behind the last. Not getline, which takes memory until there is none. */
+static status read_line(FILE *file, char **line, size_t *room, size_t *bytes) {
+  int c = 0;
+  for (*bytes = 0; c != '\n' && (c = getc_unlocked(file)) != EOF; (*line)[(*bytes)++] = (char)c) {
+    if (*bytes > JSON_LINE_BYTES_MAX) return FAIL(ERR_LIMIT, "prompts: a line has more than %u bytes", JSON_LINE_BYTES_MAX);
+    if (*bytes + 2 <= *room) continue;
+    char *grown = realloc(*line, 2 * *room + 4096);
+    if (!grown) return FAIL(ERR_LIMIT, "prompts: no memory");
+    *line = grown;
+    *room = 2 * *room + 4096;
+  }
+  return OK;
+}
+
+static status hand_over(char *line, size_t bytes, uint32_t number, cli_lines_taker take, void *context) {
+  if (bytes && line[bytes - 1] == '\n') bytes--;
+  if (bytes && line[bytes - 1] == '\r') bytes--;
+  if (bytes == 0) return OK;
+  line[bytes] = 0;
+  return take(context, line, bytes, number);
+}
+
+status cli_lines_read(const char *path, cli_lines_taker take, void *context) {
+  bool standard = strcmp(path, "-") == 0;
+  FILE *file = standard ? stdin : fopen(path, "rb");
+  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  char *line = NULL;
+  size_t room = 0, bytes = 0;
+  status result = OK;
+  uint32_t number = 0;
+  do {
+    result = read_line(file, &line, &room, &bytes);
+    if (result == OK && bytes) result = hand_over(line, bytes, ++number, take, context);
+  } while (result == OK && bytes);
+  if (result == OK && ferror(file)) result = FAIL(ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+  free(line);
+  if (!standard) fclose(file);
+  return result;
+}

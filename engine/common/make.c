@@ -1,0 +1,83 @@
+/* common/make.c - see common/make.h. */
+#include "common/make.h"
+#include "common/files.h"
+#include "base/limits.h"
+#include "plan/format.h"
+#include "base/special_file.h"
+#include "planner/planner.h"
+#include "planner/profile_shipped.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_BYTES_MAX 4096
+
+typedef struct file_text {
+  char *text; /* null: not read */
+  size_t bytes;
+} file_text;
+
+static status make(const cli_make_source *source, file_text *config, file_text *profile, void **bytes, size_t *byte_count) {
+  char config_path[PATH_BYTES_MAX];
+  int length = snprintf(config_path, sizeof config_path, "%s/config.json", source->model_dir);
+  if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", source->model_dir);
+  if (special_file_at(config_path)) return FAIL(ERR_IO, "%s: expected a regular file", config_path);
+  TRY(cli_files_read_config(config_path, &config->text, &config->bytes));
+  const bool is_shipped = !source->profile, is_file = source->profile && strcmp(source->profile, "none") != 0;
+  if (is_file) TRY(cli_files_read_config(source->profile, &profile->text, &profile->bytes));
+  planner_input input = {.config = {config->text, config->bytes}, .profile = {profile->text, profile->bytes}};
+  if (source->deploy) input.deploy = (planner_text){source->deploy, strlen(source->deploy)};
+  if (is_shipped) {
+    input.shipped = profile_shipped[0].name;
+    input.profile = (planner_text){profile_shipped[0].text, strlen(profile_shipped[0].text)};
+  }
+  return planner_make(&input, bytes, byte_count);
+}
+
+status cli_make_plan(const cli_make_source *source, void **bytes, size_t *byte_count) {
+  file_text config = {0}, profile = {0};
+  status result = make(source, &config, &profile, bytes, byte_count);
+  free(config.text);
+  free(profile.text);
+  return result;
+}
+
+status cli_make_check(const char *path, const char *model_dir, bool force) {
+  char magic[8] = {0};
+  TRY(cli_files_check_output(path));
+  TRY(cli_files_check_model(path, model_dir));
+  FILE *file = fopen(path, "rb");
+  if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  size_t bytes = fread(magic, 1, sizeof magic, file);
+  fclose(file);
+  if (force || (bytes == sizeof magic && memcmp(magic, PLAN_MAGIC, sizeof magic) == 0)) return OK;
+  return FAIL(ERR_USAGE, "%s exists and is not a plan; hint: --force replaces it", path);
+}
+
+static status write_bytes(int descriptor, const char *path, const char *bytes, size_t count) {
+  while (count > 0) {
+    ssize_t written = write(descriptor, bytes, count);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    bytes += written;
+    count -= (size_t)written;
+  }
+  if (fsync(descriptor) != 0) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+  return OK;
+}
+
+status cli_make_write(const char *path, const void *bytes, size_t byte_count) {
+  char temporary[PATH_BYTES_MAX];
+  int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
+  if (length < 0 || (size_t)length >= sizeof temporary) return FAIL(ERR_USAGE, "%s: the path is too long", path);
+  int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  if (descriptor < 0) return FAIL(ERR_IO, "%s: cannot be created: %s", temporary, strerror(errno));
+  status result = write_bytes(descriptor, temporary, bytes, byte_count);
+  if (close(descriptor) != 0 && result == OK) result = FAIL(ERR_IO, "%s: cannot be written: %s", temporary, strerror(errno));
+  if (result == OK && rename(temporary, path) != 0) result = FAIL(ERR_IO, "%s: cannot be replaced: %s", path, strerror(errno));
+  if (result != OK) unlink(temporary);
+  return result;
+}

@@ -1,0 +1,39 @@
+/* common/sampling.h - the options that say how tokens are chosen, where they end and on what terms, as the defaults of items. Read next:
+ * items.h. */
+#ifndef VERBATIM_CLI_SAMPLING_H
+#define VERBATIM_CLI_SAMPLING_H
+#include "base/base.h"
+#include "common/options.h"
+#include "common/terms.h"
+#include "jsonl/items.h"
+
+#define CLI_SAMPLING_HELP \
+  "  --max-tokens N      most tokens to make (128)\n" \
+  "  --n N               samples of every prompt, 1 to 128 (1)\n" \
+  "  --temperature X     0 is greedy (0)\n" \
+  "  --top-k N           0 is off (0)\n" \
+  "  --top-p X           1 is off (1)\n" \
+  "  --min-p X           0 is off (0)\n" \
+  "  --repetition-penalty X                            of tokens in the prompt or made: 1 is off (1)\n" \
+  "  --presence-penalty X  --frequency-penalty X       of tokens made: 0 is off (0)\n" \
+  "  --logit-bias ID=X   added to the token's logit; may be repeated\n" \
+  "  --allow-ids LIST    no other tokens are made\n" \
+  "  --seed N            of the random choices (0)\n" \
+  "  --stop TEXT         ends before this text; may be repeated\n" \
+  "  --stop-id ID        ends with this token; may be repeated\n" \
+  "  --ignore-eos        the model's own stop tokens do not stop\n" \
+  "  --logprobs K        also tell the K likeliest tokens at every place, 0 to 20 (0)\n" \
+  CLI_TERMS_HELP
+
+typedef struct cli_sampling {
+  item_params params; /* points into the lists below */
+  verbatim_text stop_texts[VERBATIM_STOP_TEXTS_MAX];
+  verbatim_bias biases[VERBATIM_BIASES_MAX];
+  int32_t allowed_ids[VERBATIM_BIASES_MAX];
+  cli_terms terms;
+} cli_sampling;
+
+/* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. self stays where it is. */
+void cli_sampling_options(cli_sampling *self, cli_option *rows, size_t row_count);
+
+#endif

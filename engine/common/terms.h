@@ -1,0 +1,21 @@
+/* common/terms.h - the options that say on what terms a request is taken: what it requires of the plan, and by when it must end. */
+#ifndef VERBATIM_CLI_TERMS_H
+#define VERBATIM_CLI_TERMS_H
+#include "base/base.h"
+#include "common/options.h"
+#include "verbatim.h"
+
+#define CLI_TERMS_HELP \
+  "  --require AXIS      only under a plan that promises this axis of its guarantees; may be repeated\n" \
+  "  --deadline SECONDS  a request that takes longer, waiting included, ends as it is; 0 is off (0)\n"
+
+typedef struct cli_terms {
+  const char *required[VERBATIM_REQUIRED_MAX];
+  uint32_t *required_count; /* the subcommand's */
+} cli_terms;
+
+/* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. All three stay where they are; the count and the
+ * seconds are set by the options alone. */
+void cli_terms_options(cli_terms *self, uint32_t *required_count, double *deadline_seconds, cli_option *rows, size_t row_count);
+
+#endif

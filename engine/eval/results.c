@@ -1,0 +1,246 @@
+/* eval/results.c - see eval/results.h. */
+#include "eval/results.h"
+#include "base/digest.h"
+#include "eval/margin.h"
+#include "receipts/receipt.h"
+#include "jsonl/score_report.h"
+#include "jsonl/transcript.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static status no_memory(void) { return FAIL(ERR_LIMIT, "results: no memory"); }
+
+static status put(json_t *line, const char *key, json_t *value) {
+  return value && json_object_set_new(line, key, value) == 0 ? OK : no_memory();
+}
+
+static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static json_t *hex(const uint8_t *bytes) {
+  char text[DIGEST_TEXT_BYTES];
+  return json_string(digest_text(bytes, text));
+}
+
+static const char *failure(const eval_ask *ask) {
+  for (uint32_t i = 0; i < ask->request_count; i++)
+    if (ask->requests[i].finish == VERBATIM_NONFINITE) return receipt_finish_name(ask->requests[i].finish);
+  return NULL;
+}
+
+/* Nothing where it is not known. */
+static status put_margin(json_t *line, const char *key, eval_margin margin) {
+  return margin.known ? put(line, key, eval_margin_json(&margin)) : OK;
+}
+
+/* === Generation ============================================================================================================= */
+
+/* Keys of one sample, into the line or an object of the list of samples. */
+static status put_sample(const eval_results_item *from, const verbatim_request *request, bool with_answer, json_t *to, bool *correct) {
+  char *text = NULL;
+  size_t bytes = 0;
+  json_t *extracted = NULL;
+  TRY(transcript_text(from->tokenizer, request, &text, &bytes));
+  status result = eval_answer_judge(from->judge, text, bytes, from->item->answer, &extracted, correct);
+  if (request->finish == VERBATIM_NONFINITE) *correct = false;
+  if (result == OK) result = put(to, "text", json_stringn(text, bytes));
+  free(text);
+  if (result == OK) result = put(to, "extracted", json_incref(extracted));
+  json_decref(extracted);
+  TRY(result);
+  if (with_answer) TRY(put(to, "answer", json_incref(from->item->answer)));
+  TRY(put(to, "correct", json_boolean(*correct)));
+  TRY(put(to, "tokens", json_integer(request->token_count)));
+  return put(to, "finish", json_string(receipt_finish_name(request->finish)));
+}
+
+static status put_generated(const eval_results_item *from, json_t *line) {
+  const eval_ask *ask = from->ask;
+  bool correct = false;
+  uint32_t right = 0;
+  TRY(put_sample(from, &ask->requests[0], true, line, &correct));
+  if (ask->request_count == 1) return put_margin(line, "margin", eval_margin_request(&ask->requests[0]));
+  json_t *samples = json_array();
+  TRY(put(line, "samples", samples));
+  for (uint32_t i = 0; i < ask->request_count; i++) {
+    json_t *sample = json_object();
+    if (json_array_append_new(samples, sample) != 0) return no_memory();
+    TRY(put_sample(from, &ask->requests[i], false, sample, &correct));
+    right += correct;
+  }
+  return put(line, "share", json_real((double)right / ask->request_count));
+}
+
+/* === Scored texts =========================================================================================================== */
+
+static status put_choice(const json_t *text, const score_result *result, uint64_t bytes, json_t *list) {
+  json_t *choice = json_object();
+  if (json_array_append_new(list, choice) != 0) return no_memory();
+  TRY(put(choice, "text", json_incref((json_t *)(uintptr_t)text)));
+  if (result->failed) return OK;
+  TRY(put(choice, "logprob", number(result->logprob)));
+  TRY(put(choice, "token_count", json_integer(result->token_count)));
+  TRY(put(choice, "bytes", json_integer((json_int_t)bytes)));
+  return put(choice, "is_greedy", json_boolean(result->is_greedy));
+}
+
+static status put_margins(const eval_results_item *from, const score_item *view, json_t *line) {
+  eval_margin_part *parts = calloc(view->part_count, sizeof *parts);
+  if (!parts) return no_memory();
+  for (uint32_t i = 0; i < view->part_count; i++) parts[i] = eval_margin_part_of(&from->ask->requests[i], 1);
+  status result = put_margin(line, "margin", eval_margin_choice(parts, view->part_count));
+  for (uint32_t i = 0; i < view->part_count; i++) parts[i].bytes = score_tokens_bytes(&view->parts[i]);
+  if (result == OK) result = put_margin(line, "margin_norm", eval_margin_choice(parts, view->part_count));
+  free(parts);
+  return result;
+}
+
+static status put_choices(const eval_results_item *from, const score_item *view, score_result *results, json_t *line) {
+  json_t *list = json_array();
+  TRY(put(line, "choices", list));
+  for (uint32_t i = 0; i < view->part_count; i++) {
+    results[i] = score_report_result(&from->ask->requests[i], 1);
+    TRY(put_choice(json_array_get(from->item->choices, i), &results[i], score_tokens_bytes(&view->parts[i]), list));
+  }
+  int32_t best = score_report_best(view, results), best_norm = score_report_best_norm(view, results);
+  int32_t answer = (int32_t)from->item->answer_index;
+  TRY(put(line, "best", best < 0 ? json_null() : json_integer(best)));
+  TRY(put(line, "best_norm", best_norm < 0 ? json_null() : json_integer(best_norm)));
+  TRY(put(line, "answer", json_integer(answer)));
+  TRY(put(line, "acc", json_boolean(best == answer)));
+  TRY(put(line, "acc_norm", json_boolean(best_norm == answer)));
+  return put_margins(from, view, line);
+}
+
+static status put_whole(const eval_results_item *from, const score_item *view, json_t *line) {
+  score_result result = score_report_result(from->ask->requests, from->ask->request_count);
+  TRY(put(line, "logprob", result.failed ? json_null() : number(result.logprob)));
+  TRY(put(line, "token_count", json_integer(result.failed ? 0 : result.token_count)));
+  TRY(put(line, "words", json_integer((json_int_t)score_tokens_words(&view->parts[0]))));
+  return put(line, "bytes", json_integer((json_int_t)view->parts[0].bytes));
+}
+
+static status put_scored(const eval_results_item *from, json_t *line) {
+  score_item view;
+  TRY(eval_ask_view(from->task, from->item, &view));
+  score_result *results = calloc(view.part_count, sizeof *results);
+  status result = !results ? no_memory()
+                  : from->task->kind == EVAL_CHOICE ? put_choices(from, &view, results, line) : put_whole(from, &view, line);
+  free(results);
+  free(view.parts);
+  return result;
+}
+
+/* === Lines ================================================================================================================== */
+
+static status put_requests(const eval_ask *ask, json_t *line) {
+  json_t *list = json_array();
+  TRY(put(line, "requests", list));
+  for (uint32_t i = 0; i < ask->request_count; i++) {
+    json_t *one = json_pack("{s:o, s:o}", "request", hex(ask->requests[i].request_digest), "chain", hex(ask->requests[i].chain));
+    if (json_array_append_new(list, one) != 0) return no_memory();
+  }
+  return OK;
+}
+
+static status fill(const eval_results_item *from, json_t *line) {
+  const eval_item *of = from->item;
+  digest prompt = digest_of(of->prompt.bytes, of->prompt.count);
+  const char *failed = failure(from->ask);
+  TRY(put(line, "task", json_string(from->task->name)));
+  TRY(put(line, "index", json_integer(from->index)));
+  TRY(put(line, "id", json_string(of->id)));
+  TRY(put(line, "kind", json_string(eval_task_kind_name(from->task->kind))));
+  if (of->subset) TRY(put(line, "subset", json_string(of->subset)));
+  TRY(put(line, "prompt_digest", hex(prompt.bytes)));
+  if (failed) TRY(put(line, "failed", json_string(failed)));
+  if (from->task->kind == EVAL_GENERATE) TRY(put_generated(from, line));
+  else TRY(put_scored(from, line));
+  return put_requests(from->ask, line);
+}
+
+status eval_results_make(const eval_results_item *from, json_t **out) {
+  json_t *line = json_object();
+  status result = line ? fill(from, line) : no_memory();
+  if (result == OK) *out = line;
+  else json_decref(line);
+  return result;
+}
+
+status eval_results_text(const json_t *line, char **text, size_t *bytes) {
+  size_t count = json_dumpb(line, NULL, 0, JSON_COMPACT);
+  char *made = count ? malloc(count + 2) : NULL;
+  if (!made) return no_memory();
+  json_dumpb(line, made, count, JSON_COMPACT);
+  made[count] = '\n';
+  made[count + 1] = 0;
+  *text = made;
+  *bytes = count + 1;
+  return OK;
+}
+
+/* === Back =================================================================================================================== */
+
+static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\": another kind of value than expected", key); }
+
+static status read_flag(const json_t *line, const char *key, double *out) {
+  const json_t *value = json_object_get(line, key);
+  if (!json_is_boolean(value)) return wrong(key);
+  *out = json_is_true(value) ? 1 : 0;
+  return OK;
+}
+
+static status read_count(const json_t *line, const char *key, double *out) {
+  const json_t *value = json_object_get(line, key);
+  if (!json_is_integer(value) || json_integer_value(value) < 1) return wrong(key);
+  *out = (double)json_integer_value(value);
+  return OK;
+}
+
+static status read_whole(const json_t *line, eval_sample *out) {
+  static const char *const under[] = {"token_count", "words", "bytes", "bytes"};
+  const json_t *logprob = json_object_get(line, "logprob");
+  out->is_left_out = out->is_failed;
+  if (out->is_failed) return OK;
+  if (!json_is_number(logprob) && !json_is_null(logprob)) return wrong("logprob");
+  for (size_t m = 0; m < ARRAY_LEN(under); m++) {
+    out->over[m] = json_is_null(logprob) ? (double)INFINITY : -json_number_value(logprob);
+    TRY(read_count(line, under[m], &out->under[m]));
+  }
+  return OK;
+}
+
+status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out) {
+  eval_sample made = {.is_failed = json_object_get(line, "failed") != NULL, .under = {1, 1, 1, 1}};
+  const json_t *share = json_object_get(line, "share");
+  if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, &made));
+  else if (kind == EVAL_GENERATE && share) {
+    if (!json_is_real(share)) return wrong("share");
+    made.over[0] = json_real_value(share);
+  } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &made.over[0]));
+  else {
+    TRY(read_flag(line, "acc", &made.over[0]));
+    TRY(read_flag(line, "acc_norm", &made.over[1]));
+  }
+  made.is_judged = kind != EVAL_PERPLEXITY;
+  made.is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
+  made.margin = eval_margin_read(json_object_get(line, "margin"));
+  TRY(eval_metric_subset(subsets, json_string_value(json_object_get(line, "subset")), &made.subset));
+  *out = made;
+  return OK;
+}
+
+bool eval_results_flipped(const json_t *a, const json_t *b, eval_kind kind) {
+  const char *key = kind == EVAL_CHOICE ? "best" : "extracted";
+  return kind != EVAL_PERPLEXITY && !json_equal(json_object_get(a, key), json_object_get(b, key));
+}
+
+const char *eval_results_difference(const json_t *a, const json_t *b) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)a, key, value)
+    if (!json_equal(value, json_object_get(b, key))) return key;
+  json_object_foreach((json_t *)(uintptr_t)b, key, value)
+    if (!json_object_get(a, key)) return key;
+  return NULL;
+}

@@ -1,0 +1,40 @@
+/* eval/results.h - lines of results.jsonl: what came out for an item as one JSON object, and back to what scores are made of.
+ *
+ * EVALUATION.md, "Results", is normative for keys and their order. Scores are made from the lines alone, whether they were just made, or
+ * read again. Read next: eval/ask.h, eval/metric.h. */
+#ifndef VERBATIM_EVAL_RESULTS_H
+#define VERBATIM_EVAL_RESULTS_H
+#include <jansson.h>
+#include "base/base.h"
+#include "eval/answer.h"
+#include "eval/ask.h"
+#include "eval/metric.h"
+#include "text/tokenizer.h"
+
+#define EVAL_RESULTS_LINE_BYTES_MAX (32u << 20)
+
+typedef struct eval_results_item { /* a finished item */
+  const eval_task *task;
+  const eval_item *item;
+  const eval_ask *ask;       /* all its requests have ended */
+  const eval_answer *judge;  /* null unless the task generates */
+  const tokenizer *tokenizer;
+  uint32_t index;
+} eval_results_item;
+
+/* The line as an object, the caller's. */
+status eval_results_make(const eval_results_item *from, json_t **out);
+
+/* The object as its line: compact, keys in their order, with an end and a NUL behind it; the caller's to free. */
+status eval_results_text(const json_t *line, char **text, size_t *bytes);
+
+/* What the line adds to the scores of its task. The line is hostile. ERR_FORMAT names the key. */
+status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out);
+
+/* Whether an answer is another one: the text that counted, or the choice. */
+bool eval_results_flipped(const json_t *a, const json_t *b, eval_kind kind);
+
+/* The first key, in the order of a, whose values differ, or that one of the two lacks; null: none. */
+const char *eval_results_difference(const json_t *a, const json_t *b);
+
+#endif

@@ -1,0 +1,516 @@
+/* eval/run/run.c - see eval/run/run.h. */
+#include "eval/run/run.h"
+#include "eval/run/pass.h"
+#include "common/lines.h"
+#include "eval/manifest.h"
+#include "eval/metric.h"
+#include "eval/report/report.h"
+#include "eval/results.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATH_BYTES_MAX 4096
+#define TIME_BYTES 32u
+
+typedef struct other { /* a plan beside the first */
+  char path[PATH_BYTES_MAX];
+  eval_perturb_ids ids;
+  json_t *outcome;       /* of its pass */
+} other;
+
+typedef struct keeper { /* what one run needs and leaves */
+  eval_run *run;
+  tokenizer *tokenizer;
+  chat *chat;
+  other others[CLI_EVAL_PERTURB_MAX];
+  json_t *setup, *facts, *outcome; /* facts: "run" of the manifest */
+  uint64_t requests, tokens;
+  double seconds;
+  int folder;                      /* open and locked while the evaluation writes into it; -1: not yet */
+} keeper;
+
+static status no_memory(void) { return FAIL(ERR_LIMIT, "evaluation: no memory"); }
+
+status eval_run_perturb(const char *name, const char *value, void *target) {
+  eval_run *self = target;
+  if (self->perturb_count == CLI_EVAL_PERTURB_MAX) return FAIL(ERR_USAGE, "%s: at most %u times", name, CLI_EVAL_PERTURB_MAX);
+  self->perturb[self->perturb_count++] = value;
+  return OK;
+}
+
+/* === The folder ============================================================================================================= */
+
+static status path_in(const eval_run *self, const char *name, char path[PATH_BYTES_MAX]) {
+  int length = snprintf(path, PATH_BYTES_MAX, "%s/%s", self->folder, name);
+  return length > 0 && length < PATH_BYTES_MAX ? OK : FAIL(ERR_USAGE, "%s: the path is too long", self->folder);
+}
+
+/* Nothing is there but what a start left which went no further: plans, or a manifest under its first name. */
+static bool is_unused(const char *folder) {
+  DIR *dir = opendir(folder);
+  bool unused = dir != NULL;
+  for (const struct dirent *entry; unused && (entry = readdir(dir)) != NULL;)
+    unused = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+             strcmp(entry->d_name, "manifest.json.tmp") == 0 ||
+             (strncmp(entry->d_name, "perturbed-", 10) == 0 && strstr(entry->d_name, ".plan"));
+  if (dir) closedir(dir);
+  return unused;
+}
+
+/* Names are opened and cut short here, and whoever made the folder may have put a link or a pipe there. */
+static status check_entries(const char *folder) {
+  DIR *dir = opendir(folder);
+  status result = dir ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", folder, strerror(errno));
+  for (const struct dirent *entry; result == OK && (entry = readdir(dir)) != NULL;) {
+    struct stat info;
+    if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) continue;
+    result = FAIL(ERR_USAGE, "%s/%s: expected regular files, found a link or a special file", folder, entry->d_name);
+  }
+  if (dir) closedir(dir);
+  return result;
+}
+
+/* One evaluation at a time writes into a folder. Where the file system has no locks, nobody is kept away. */
+static status lock_folder(keeper *k) {
+  k->folder = open(k->run->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (k->folder < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", k->run->folder, strerror(errno));
+  if (flock(k->folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OK;
+  return FAIL(ERR_USAGE, "%s: another evaluation is writing into it; hint: name another folder, or wait", k->run->folder);
+}
+
+static status prepare_folder(keeper *k) {
+  const eval_run *self = k->run;
+  char manifest[PATH_BYTES_MAX];
+  TRY(path_in(self, "manifest.json", manifest));
+  bool is_new = mkdir(self->folder, 0777) == 0;
+  if (!is_new && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot be made: %s", self->folder, strerror(errno));
+  TRY(lock_folder(k));
+  TRY(check_entries(self->folder));
+  if (is_unused(self->folder)) return OK;
+  bool has_manifest = access(manifest, F_OK) == 0;
+  if (has_manifest && self->resume) return OK;
+  if (!has_manifest) return FAIL(ERR_USAGE, "%s: the folder holds other things; hint: name a new one", self->folder);
+  return FAIL(ERR_USAGE, "%s: an evaluation is there already; hint: %s", self->folder,
+              self->on_setup ? "name a new folder" : "--resume goes on with it"); /* a replay is not gone on with */
+}
+
+/* Under another name first, so that a reader never sees half of it. */
+static status write_whole(const eval_run *self, const char *name, const char *text, size_t bytes) {
+  char path[PATH_BYTES_MAX], temporary[PATH_BYTES_MAX];
+  TRY(path_in(self, name, path));
+  if (snprintf(temporary, sizeof temporary, "%.4000s.tmp", path) >= PATH_BYTES_MAX)
+    return FAIL(ERR_USAGE, "%s: the path is too long", path);
+  FILE *file = fopen(temporary, "wb");
+  if (!file) return FAIL(ERR_IO, "%s: cannot be written: %s", temporary, strerror(errno));
+  bool good = fwrite(text, 1, bytes, file) == bytes && fflush(file) == 0 && fsync(fileno(file)) == 0;
+  good = fclose(file) == 0 && good;
+  if (good && rename(temporary, path) == 0) return OK;
+  status result = FAIL(ERR_IO, "%s: could not be written whole: %s, hint: is the disk full?", path, strerror(errno));
+  unlink(temporary);
+  return result;
+}
+
+static status write_manifest(const keeper *k, json_t **out) {
+  json_t *manifest = NULL;
+  TRY(eval_manifest_make(k->setup, k->outcome, k->facts, &manifest));
+  char *text = json_dumps(manifest, JSON_INDENT(2));
+  status result = text ? write_whole(k->run, "manifest.json", text, strlen(text)) : no_memory();
+  free(text);
+  if (result == OK && out) *out = json_incref(manifest);
+  json_decref(manifest);
+  return result;
+}
+
+/* The evaluation that is there is one of the same setup. */
+static status check_earlier(keeper *k) {
+  char path[PATH_BYTES_MAX], difference[EVAL_MANIFEST_DIFFERENCE_BYTES], *text = NULL;
+  size_t bytes = 0;
+  json_t *manifest = NULL;
+  TRY(path_in(k->run, "manifest.json", path));
+  if (!k->run->resume || access(path, F_OK) != 0) return write_manifest(k, NULL);
+  TRY(eval_tasks_read(path, EVAL_MANIFEST_BYTES_MAX, &text, &bytes));
+  status result = eval_manifest_parse(text, bytes, &manifest);
+  free(text);
+  if (result == OK && eval_manifest_difference(json_object_get(manifest, "setup"), k->setup, difference))
+    result = FAIL(ERR_MISMATCH, "%s: it is of another setup, which cannot be gone on with: %s", path, difference);
+  json_t *started = json_object_get(json_object_get(manifest, "run"), "started");
+  if (result == OK && json_is_string(started)) json_object_set(k->facts, "started", started);
+  json_decref(manifest);
+  return result;
+}
+
+/* === The setup ============================================================================================================== */
+
+static json_t *hex(const uint8_t *bytes) {
+  char text[DIGEST_TEXT_BYTES];
+  return json_string(digest_text(bytes, text));
+}
+
+static json_t *now(void) {
+  char text[TIME_BYTES];
+  struct tm parts;
+  time_t seconds = time(NULL);
+  gmtime_r(&seconds, &parts);
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return json_string(text);
+}
+
+static status find_others(keeper *k) {
+  const eval_run *run = k->run;
+  eval_perturb_ids first;
+  TRY(eval_perturb_read(run->engine.plan_path, &first));
+  for (uint32_t i = 0; i < run->perturb_count; i++) {
+    other *o = &k->others[i];
+    const char *word = run->perturb[i];
+    char name[32];
+    snprintf(name, sizeof name, "perturbed-%u.plan", i + 1);
+    if (eval_perturb_is_key(word)) {
+      TRY(path_in(run, name, o->path));
+      TRY(eval_perturb_make(run->engine.plan_path, run->engine.model_dir, word, o->path));
+    } else if (strchr(word, '=') && access(word, F_OK) != 0) {
+      return FAIL(ERR_USAGE, "--perturb %s: expected a plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity, latent-norm-eps, "
+                  "kv-cache-dtype, kv-cache-scales", word);
+    } else if (snprintf(o->path, sizeof o->path, "%s", word) >= (int)sizeof o->path)
+      return FAIL(ERR_USAGE, "--perturb: the path is too long");
+    TRY(eval_perturb_read(o->path, &o->ids));
+    if (memcmp(first.config_digest, o->ids.config_digest, DIGEST_BYTES) != 0)
+      return FAIL(ERR_MISMATCH, "--perturb %s: it is a plan of another model's config.json", word);
+    if (memcmp(first.numerics_id, o->ids.numerics_id, DIGEST_BYTES) == 0)
+      return FAIL(ERR_USAGE, "--perturb %s: it has the same numerics as the plan, and so the same bits", word);
+  }
+  return OK;
+}
+
+static status make_setup(keeper *k, const verbatim_info *info) {
+  digest vocabulary = tokenizer_digest(k->tokenizer);
+  eval_manifest_model model = {info->numerics_id, info->config_digest, info->weights_digest, vocabulary.bytes, NULL, NULL};
+  for (uint32_t i = 0; i < k->run->tasks.count; i++) {
+    if (!k->run->tasks.list[i].task.chat) continue;
+    model.chat_name = chat_name(k->chat);
+    model.chat_digest = chat_digest(k->chat);
+  }
+  json_t *perturbed = json_array();
+  eval_manifest_task *tasks = eval_tasks_describe(&k->run->tasks);
+  status result = perturbed && tasks ? OK : no_memory();
+  for (uint32_t i = 0; i < k->run->perturb_count && result == OK; i++) {
+    const eval_perturb_ids *ids = &k->others[i].ids;
+    json_t *one = json_pack("{s:o, s:o}", "numerics_id", hex(ids->numerics_id), "config_digest", hex(ids->config_digest));
+    if (json_array_append_new(perturbed, one) != 0) result = no_memory();
+  }
+  if (result == OK) result = eval_manifest_setup(&model, tasks, k->run->tasks.count, perturbed, &k->setup);
+  free(tasks);
+  json_decref(perturbed);
+  return result;
+}
+
+static json_t *text_or_null(const char *text) {
+  json_t *made = text ? json_string(text) : NULL;
+  return made ? made : json_null(); /* a path need not be UTF-8 */
+}
+
+static status make_facts(keeper *k, const verbatim_info *info) {
+  const eval_run *run = k->run;
+  json_t *files = json_array(), *perturb = json_array();
+  k->facts = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:n, s:f, s:i, s:i}", "version", VERBATIM_VERSION, "device",
+                       text_or_null(info->device), "plan_digest", hex(info->plan_digest), "plan", text_or_null(run->engine.plan_path),
+                       "model", text_or_null(run->engine.model_dir), "task_files", files, "perturb", perturb, "started", now(), "finished",
+                       "seconds", 0.0, "requests", 0, "tokens", 0);
+  if (!k->facts) return no_memory();
+  for (uint32_t i = 0; i < run->tasks.count; i++) json_array_append_new(files, text_or_null(run->tasks.list[i].path));
+  for (uint32_t i = 0; i < run->perturb_count; i++) json_array_append_new(perturb, text_or_null(run->perturb[i]));
+  return OK;
+}
+
+/* === Passes ================================================================================================================= */
+
+static status score_pass(const eval_pass *pass, const keeper *k, json_t **scores) {
+  return eval_metric_scores(pass->scores, k->run->tasks.count, scores);
+}
+
+static void count_pass(keeper *k, const eval_pass *pass) {
+  k->requests += pass->engine.done.requests;
+  k->tokens += pass->engine.done.prompt_tokens + pass->engine.done.made_tokens;
+  k->seconds += pass->engine.done.seconds;
+  if (k->run->failure.code == OK) k->run->failure = pass->failure;
+}
+
+static void begin_pass(keeper *k, eval_pass *pass, const char *what) {
+  *pass = (eval_pass){.engine = k->run->engine, .what = what};
+}
+
+static status first_pass(keeper *k, eval_pass *pass) {
+  json_t *scores = NULL;
+  TRY(eval_pass_open(pass, &k->run->tasks, k->tokenizer, k->chat));
+  TRY(make_setup(k, &pass->engine.info));
+  TRY(make_facts(k, &pass->engine.info));
+  if (k->run->on_setup) TRY(k->run->on_setup(k->run->context, k->setup));
+  TRY(check_earlier(k));
+  TRY(eval_pass_run(pass, k->run->folder, "results", "receipt", k->run->resume));
+  k->run->is_interrupted = pass->is_interrupted;
+  if (pass->is_interrupted) return OK;
+  count_pass(k, pass);
+  TRY(score_pass(pass, k, &scores));
+  k->outcome = json_pack("{s:I, s:i, s:o, s:n, s:o, s:o}", "items", (json_int_t)k->run->tasks.item_count, "failed", (int)pass->failed,
+                         "scores", scores, "results_digest", "receipt_digest",
+                         hex(pass->engine.receipt_digest.bytes), "perturbed", json_array());
+  return k->outcome ? OK : no_memory();
+}
+
+static status other_pass(keeper *k, uint32_t index, eval_pass *pass) {
+  other *o = &k->others[index];
+  char name[32], receipt_name[40], text[DIGEST_TEXT_BYTES];
+  json_t *scores = NULL;
+  snprintf(name, sizeof name, "perturbed-%u", index + 1);
+  snprintf(receipt_name, sizeof receipt_name, "%s.receipt", name);
+  if (!k->run->engine.quiet) fprintf(stderr, "under numerics id %s\n", digest_text(o->ids.numerics_id, text));
+  pass->engine.plan_path = o->path;
+  TRY(eval_pass_open(pass, &k->run->tasks, k->tokenizer, k->chat));
+  if (memcmp(pass->engine.info.numerics_id, o->ids.numerics_id, DIGEST_BYTES) != 0)
+    return FAIL(ERR_MISMATCH, "%s: the plan was changed while the evaluation ran", o->path);
+  TRY(eval_pass_run(pass, k->run->folder, name, receipt_name, k->run->resume));
+  k->run->is_interrupted = pass->is_interrupted;
+  if (pass->is_interrupted) return OK;
+  count_pass(k, pass);
+  TRY(score_pass(pass, k, &scores));
+  o->outcome = json_pack("{s:o, s:i, s:o, s:o}", "numerics_id", hex(o->ids.numerics_id), "failed", (int)pass->failed, "scores", scores,
+                         "receipt_digest", hex(pass->engine.receipt_digest.bytes));
+  return o->outcome ? OK : no_memory();
+}
+
+static status run_passes(keeper *k) {
+  eval_pass pass;
+  begin_pass(k, &pass, "items");
+  status result = first_pass(k, &pass);
+  eval_pass_close(&pass);
+  for (uint32_t i = 0; i < k->run->perturb_count && result == OK && !k->run->is_interrupted; i++) {
+    begin_pass(k, &pass, "items");
+    pass.engine.stats_path = NULL; /* it tells of the first */
+    result = other_pass(k, i, &pass);
+    eval_pass_close(&pass);
+  }
+  return result;
+}
+
+/* === Flips ================================================================================================================== */
+
+typedef struct merge { /* lines of the first pass, with what those of the others say */
+  keeper *k;
+  FILE *others[CLI_EVAL_PERTURB_MAX];
+  char *text;            /* of the new file */
+  size_t bytes;
+  FILE *to;
+  uint64_t position, flipped[CLI_EVAL_PERTURB_MAX];
+} merge;
+
+static status merge_other(merge *self, uint32_t index, eval_kind kind, const json_t *line, json_t *list) {
+  json_error_t error;
+  json_t *same = json_loadf(self->others[index], JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &error);
+  if (!same || !json_equal(json_object_get(same, "id"), json_object_get(line, "id"))) {
+    json_decref(same);
+    return FAIL(ERR_FORMAT, "perturbed-%u.jsonl: line %" PRIu64 " is not that of results.jsonl", index + 1, self->position + 1);
+  }
+  bool flipped = eval_results_flipped(line, same, kind);
+  const char *key = kind == EVAL_CHOICE ? "acc" : "correct";
+  json_t *one = json_pack("{s:o, s:O, s:b}", "numerics_id", hex(self->k->others[index].ids.numerics_id), key, json_object_get(same, key),
+                          "flipped", flipped);
+  json_decref(same);
+  self->flipped[index] += flipped;
+  return json_array_append_new(list, one) == 0 ? OK : no_memory();
+}
+
+static status merge_line(merge *self, const cli_eval_task *task, json_t *line) {
+  eval_kind kind = task->task.kind;
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < self->k->run->perturb_count && kind != EVAL_PERPLEXITY; i++) TRY(merge_other(self, i, kind, line, list));
+  for (uint32_t i = 0; i < self->k->run->perturb_count && kind == EVAL_PERPLEXITY; i++)
+    json_decref(json_loadf(self->others[i], JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL));
+  if (kind == EVAL_PERPLEXITY) json_decref(list);
+  else if (json_object_set_new(line, "perturbed", list) != 0) return no_memory();
+  char *text = NULL;
+  size_t bytes = 0;
+  TRY(eval_results_text(line, &text, &bytes));
+  bool good = fwrite(text, 1, bytes, self->to) == bytes;
+  free(text);
+  return good ? OK : no_memory();
+}
+
+static status take_line(void *context, char *text, size_t bytes, uint32_t number) {
+  merge *self = context;
+  uint32_t index;
+  json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+  if (!line || self->position >= self->k->run->tasks.item_count) {
+    json_decref(line);
+    return FAIL(ERR_FORMAT, "results.jsonl: line %u is not one of this evaluation", number);
+  }
+  status result = merge_line(self, eval_tasks_find(&self->k->run->tasks, self->position, &index), line);
+  json_decref(line);
+  self->position++;
+  return result;
+}
+
+static status merge_files(merge *self) {
+  char path[PATH_BYTES_MAX], name[32];
+  for (uint32_t i = 0; i < self->k->run->perturb_count; i++) {
+    snprintf(name, sizeof name, "perturbed-%u.jsonl", i + 1);
+    TRY(path_in(self->k->run, name, path));
+    if (!(self->others[i] = fopen(path, "rb"))) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  }
+  if (!(self->to = open_memstream(&self->text, &self->bytes))) return no_memory();
+  TRY(path_in(self->k->run, "results.jsonl", path));
+  TRY(cli_lines_read(path, take_line, self));
+  FILE *to = self->to;
+  self->to = NULL;
+  if (fclose(to) != 0) return no_memory();
+  return write_whole(self->k->run, "results.jsonl", self->text, self->bytes);
+}
+
+static status merge_others(keeper *k) {
+  merge self = {.k = k};
+  json_t *list = json_object_get(k->outcome, "perturbed");
+  if (k->run->perturb_count == 0) return OK;
+  status result = merge_files(&self);
+  for (uint32_t i = 0; i < CLI_EVAL_PERTURB_MAX; i++)
+    if (self.others[i]) fclose(self.others[i]);
+  if (self.to) fclose(self.to);
+  free(self.text);
+  for (uint32_t i = 0; i < k->run->perturb_count && result == OK; i++) {
+    json_object_set_new(k->others[i].outcome, "flipped", json_integer((json_int_t)self.flipped[i]));
+    if (json_array_append(list, k->others[i].outcome) != 0) result = no_memory();
+  }
+  return result;
+}
+
+/* === The run ================================================================================================================ */
+
+static status digest_results(keeper *k) {
+  char path[PATH_BYTES_MAX], *text = NULL;
+  size_t bytes = 0;
+  TRY(path_in(k->run, "results.jsonl", path));
+  TRY(eval_tasks_read(path, UINT64_MAX, &text, &bytes));
+  digest made = digest_of(text, bytes);
+  free(text);
+  return json_object_set_new(k->outcome, "results_digest", hex(made.bytes)) == 0 ? OK : no_memory();
+}
+
+static status append_line(void *context, char *text, size_t bytes, uint32_t number) {
+  json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+  return json_array_append_new(context, line) == 0 ? OK : FAIL(ERR_FORMAT, "results.jsonl: line %u is not JSON", number);
+}
+
+/* A page for people, of what the other files say. */
+static status write_report(const eval_run *run) {
+  char path[PATH_BYTES_MAX];
+  json_t *results = json_array();
+  status result = results ? path_in(run, "results.jsonl", path) : no_memory();
+  if (result == OK) result = cli_lines_read(path, append_line, results);
+  if (result == OK) result = path_in(run, "report.html", path);
+  if (result == OK) result = eval_report_write(path, run->manifest, results);
+  json_decref(results);
+  return result;
+}
+
+static status finish(keeper *k) {
+  TRY(merge_others(k));
+  TRY(digest_results(k));
+  json_object_set_new(k->facts, "finished", now());
+  json_object_set_new(k->facts, "seconds", json_real(k->seconds));
+  json_object_set_new(k->facts, "requests", json_integer((json_int_t)k->requests));
+  json_object_set_new(k->facts, "tokens", json_integer((json_int_t)k->tokens));
+  TRY(write_manifest(k, &k->run->manifest));
+  return write_report(k->run);
+}
+
+static status run_all(keeper *k) {
+  TRY(prepare_folder(k));
+  TRY(find_others(k));
+  TRY(tokenizer_open(&k->tokenizer, k->run->engine.model_dir));
+  TRY(chat_open(&k->chat, k->run->engine.model_dir));
+  TRY(run_passes(k));
+  return k->run->is_interrupted ? OK : finish(k);
+}
+
+status eval_run_all(eval_run *self) {
+  keeper k = {.run = self, .folder = -1};
+  status result = run_all(&k);
+  if (k.folder >= 0) close(k.folder);
+  for (uint32_t i = 0; i < self->perturb_count; i++) json_decref(k.others[i].outcome);
+  json_decref(k.setup);
+  json_decref(k.facts);
+  json_decref(k.outcome);
+  chat_close(k.chat);
+  tokenizer_close(k.tokenizer);
+  return result;
+}
+
+void eval_run_close(eval_run *self) {
+  json_decref(self->manifest);
+  eval_tasks_close(&self->tasks);
+}
+
+/* === The table ============================================================================================================== */
+
+static void print_plain(FILE *to, const char *text) { cli_output_plain(to, text ? text : ""); }
+
+/* What of the score hangs on close decisions. */
+static void print_risk(FILE *to, const json_t *row) {
+  const json_t *risk = json_object_get(row, "flip_risk");
+  char text[80];
+  if (!json_is_object(risk)) return;
+  snprintf(text, sizeof text, "fragile %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT,
+           json_integer_value(json_object_get(risk, "fragile_right")) + json_integer_value(json_object_get(risk, "fragile_wrong")),
+           json_integer_value(json_object_get(risk, "known")));
+  fprintf(to, "%-36s %8s  %-41s[%.4f, %.4f]\n", "", "", text, json_number_value(json_object_get(risk, "score_lowest")),
+          json_number_value(json_object_get(risk, "score_highest")));
+}
+
+static void print_metrics(FILE *to, const json_t *row, const char *indent, bool is_group) {
+  const json_t *metrics = json_object_get(row, "metrics");
+  for (size_t i = 0; i < json_array_size(metrics); i++) {
+    const json_t *m = json_array_get(metrics, i), *value = json_object_get(m, "value");
+    char name[40];
+    snprintf(name, sizeof name, "%s%.34s", indent, json_string_value(json_object_get(row, "name")));
+    if (i > 0) *name = 0;
+    for (char *c = name; *c; c++) *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    if (is_group) fprintf(to, "%-36s %8zu  ", name, json_array_size(json_object_get(row, "tasks")));
+    else fprintf(to, "%-36s %8" JSON_INTEGER_FORMAT "  ", name, json_integer_value(json_object_get(row, "items")));
+    print_plain(to, json_string_value(json_object_get(m, "name")));
+    if (!json_is_number(value)) fprintf(to, "  not finite\n");
+    else fprintf(to, "%*s %10.4f  +- %.4f  [%.4f, %.4f]\n", (int)(17 - strlen(json_string_value(json_object_get(m, "name")))), "",
+                 json_number_value(value), json_number_value(json_object_get(m, "stderr")), json_number_value(json_object_get(m, "low")),
+                 json_number_value(json_object_get(m, "high")));
+  }
+}
+
+static void print_scores(const json_t *scores, FILE *to) {
+  const json_t *tasks = json_object_get(scores, "tasks"), *groups = json_object_get(scores, "groups");
+  fprintf(to, "%-36s %8s  %-17s %10s     %s  %s\n", "task", "items", "metric", "value", "stderr", "[95 % interval]");
+  for (size_t i = 0; i < json_array_size(tasks); i++) {
+    const json_t *task = json_array_get(tasks, i), *subsets = json_object_get(task, "subsets");
+    print_metrics(to, task, "", false);
+    print_risk(to, task);
+    for (size_t s = 0; s < json_array_size(subsets); s++) print_metrics(to, json_array_get(subsets, s), "  ", false);
+  }
+  if (json_array_size(groups)) fprintf(to, "%-36s %8s\n", "group", "tasks");
+  for (size_t i = 0; i < json_array_size(groups); i++) print_metrics(to, json_array_get(groups, i), "", true);
+}
+
+void eval_run_print(const json_t *manifest, FILE *to) {
+  const json_t *outcome = json_object_get(manifest, "outcome"), *others = json_object_get(outcome, "perturbed");
+  print_scores(json_object_get(outcome, "scores"), to);
+  for (size_t i = 0; i < json_array_size(others); i++) {
+    const json_t *o = json_array_get(others, i);
+    fprintf(to, "\nunder numerics id %s, %" JSON_INTEGER_FORMAT " items flip:\n", json_string_value(json_object_get(o, "numerics_id")),
+            json_integer_value(json_object_get(o, "flipped")));
+    print_scores(json_object_get(o, "scores"), to);
+  }
+  fprintf(to, "manifest %s\n", json_string_value(json_object_get(manifest, "manifest_digest")));
+}

@@ -1,0 +1,226 @@
+/* eval/run/tasks.c - see eval/run/tasks.h. */
+#include "eval/run/tasks.h"
+#include "eval/ask.h"
+#include "eval/yaml.h"
+#include "jsonl/json_line.h"
+#include "base/special_file.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define PATH_BYTES_MAX 4096
+#define ITEMS_BYTES_MAX (4ull << 30)
+
+/* === Files ================================================================================================================== */
+
+status eval_tasks_read(const char *path, uint64_t most, char **text, size_t *bytes) {
+  struct stat info;
+  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
+  FILE *file = fopen(path, "rb");
+  if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  bool is_small = fstat(fileno(file), &info) == 0 && (uint64_t)info.st_size <= most;
+  char *made = is_small ? malloc((size_t)info.st_size + 1) : NULL;
+  size_t got = made ? fread(made, 1, (size_t)info.st_size, file) : 0;
+  bool is_whole = made && got == (size_t)info.st_size && !ferror(file);
+  fclose(file);
+  if (is_whole) {
+    made[got] = 0;
+    *text = made;
+    *bytes = got;
+    return OK;
+  }
+  free(made);
+  if (!is_small) return FAIL(ERR_LIMIT, "%s: more than %llu bytes", path, (unsigned long long)most);
+  return FAIL(ERR_IO, "%s: cannot be read whole", path);
+}
+
+static status keep_name(const char *name, cli_eval_file *out) {
+  out->name = json_line_copy(name, strlen(name));
+  return out->name ? OK : FAIL(ERR_LIMIT, "%s: no memory", name);
+}
+
+static status read_file(const char *path, const char *name, uint64_t most, cli_eval_file *out) {
+  TRY(keep_name(name, out));
+  TRY(eval_tasks_read(path, most, &out->text, &out->bytes));
+  out->digest = digest_of(out->text, out->bytes);
+  return OK;
+}
+
+/* Beside `neighbour`, unless the name is a whole path. */
+static status read_beside(const char *neighbour, const char *name, cli_eval_file *out) {
+  const char *slash = strrchr(neighbour, '/');
+  char path[PATH_BYTES_MAX];
+  int folder = slash && *name != '/' ? (int)(slash - neighbour) + 1 : 0;
+  int length = snprintf(path, sizeof path, "%.*s%s", folder, neighbour, name);
+  if (length < 0 || length >= PATH_BYTES_MAX) return FAIL(ERR_USAGE, "%s: the path is too long", name);
+  return read_file(path, name, ITEMS_BYTES_MAX, out);
+}
+
+static status take_recorded(const json_t *manifest, uint32_t index, const char *which, const char *neighbour, cli_eval_file *out) {
+  eval_manifest_file from = eval_manifest_file_of(manifest, index, which);
+  if (!from.name) return OK;
+  if (!from.text) {
+    char text[2][DIGEST_TEXT_BYTES];
+    if (!neighbour) return FAIL(ERR_USAGE, "%s is not in the manifest; hint: --tasks DIR says where it lies", from.name);
+    TRY(read_beside(neighbour, from.name, out));
+    if (memcmp(&out->digest, &from.digest, sizeof from.digest) == 0) return OK;
+    return FAIL(ERR_MISMATCH, "%s: the manifest has digest %s, here it is %s", from.name, digest_text(from.digest.bytes, text[0]),
+                digest_text(out->digest.bytes, text[1]));
+  }
+  TRY(keep_name(from.name, out));
+  if (!(out->text = json_line_copy(from.text, from.bytes))) return FAIL(ERR_LIMIT, "%s: no memory", from.name);
+  out->bytes = from.bytes;
+  out->digest = from.digest;
+  return OK;
+}
+
+static void close_file(cli_eval_file *self) {
+  free(self->name);
+  free(self->text);
+}
+
+/* === Tasks ================================================================================================================== */
+
+static status grow(eval_tasks *self, cli_eval_task **out) {
+  if (self->count == EVAL_MANIFEST_TASKS_MAX) return FAIL(ERR_LIMIT, "more than %u tasks", EVAL_MANIFEST_TASKS_MAX);
+  if (self->count == self->room) {
+    uint32_t room = self->room ? 2 * self->room : 8;
+    cli_eval_task *grown = realloc(self->list, room * sizeof *grown);
+    if (!grown) return FAIL(ERR_LIMIT, "tasks: no memory");
+    self->list = grown;
+    self->room = room;
+  }
+  *out = &self->list[self->count++];
+  **out = (cli_eval_task){0};
+  return OK;
+}
+
+static status check_name(const eval_tasks *self, const cli_eval_task *task) {
+  for (const cli_eval_task *other = self->list; other < task; other++)
+    if (strcmp(other->task.name, task->task.name) == 0) return FAIL(ERR_USAGE, "two tasks have the name \"%s\"", task->task.name);
+  return OK;
+}
+
+static status set_limit(const eval_tasks *self, eval_task *task, int64_t limit) {
+  if (limit < 0 && self->limit < 0) return OK;
+  task->limit = (uint32_t)(limit < 0 ? self->limit : limit);
+  return json_object_set_new(task->effective, "limit", json_integer(task->limit)) == 0 ? OK : FAIL(ERR_LIMIT, "tasks: no memory");
+}
+
+static status make_items(cli_eval_task *task) {
+  const eval_source lines = {task->items_file.text, task->items_file.bytes}, shots = {task->shots_file.text, task->shots_file.bytes};
+  status result = eval_items_make(&task->task, lines, shots, &task->items);
+  if (result != OK) fail_prefix(task->items_file.name);
+  TRY(result);
+  if (task->task.kind != EVAL_GENERATE) return OK;
+  TRY(eval_ask_params(&task->task, &task->params));
+  return eval_answer_open(&task->judge, &task->task);
+}
+
+static status finish(eval_tasks *self, cli_eval_task *task) {
+  TRY(check_name(self, task));
+  TRY(make_items(task));
+  task->first = self->item_count;
+  self->item_count += task->items.count;
+  return self->item_count <= EVAL_ITEMS_MAX ? OK : FAIL(ERR_LIMIT, "more than %u items in all tasks", EVAL_ITEMS_MAX);
+}
+
+static status add(eval_tasks *self, const char *path, cli_eval_task *task) {
+  const char *slash = strrchr(path, '/');
+  if (!(task->path = json_line_copy(path, strlen(path)))) return FAIL(ERR_LIMIT, "tasks: no memory");
+  TRY(read_file(path, slash ? slash + 1 : path, EVAL_YAML_BYTES_MAX, &task->file));
+  TRY(eval_task_parse(task->file.text, task->file.bytes, &task->task));
+  TRY(set_limit(self, &task->task, -1));
+  TRY(read_beside(path, task->task.items, &task->items_file));
+  if (task->task.shots) TRY(read_beside(path, task->task.shots, &task->shots_file));
+  return finish(self, task);
+}
+
+status eval_tasks_add(eval_tasks *self, const char *path) {
+  cli_eval_task *task;
+  TRY(grow(self, &task));
+  status result = add(self, path, task);
+  if (result != OK) fail_prefix(path);
+  return result;
+}
+
+/* === From a manifest ======================================================================================================== */
+
+static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t index, const char *folder, cli_eval_task *task) {
+  const json_t *hints = json_object_get(json_object_get(manifest, "run"), "task_files");
+  const json_t *recorded = json_array_get(json_object_get(json_object_get(manifest, "setup"), "tasks"), index);
+  const json_t *parameters = json_object_get(recorded, "parameters"), *limit = json_object_get(parameters, "limit");
+  const char *hint = json_string_value(json_array_get(hints, index));
+  char neighbour[PATH_BYTES_MAX], text[EVAL_MANIFEST_DIFFERENCE_BYTES];
+  if (folder) {
+    if (snprintf(neighbour, sizeof neighbour, "%s/x", folder) >= PATH_BYTES_MAX) return FAIL(ERR_USAGE, "--tasks: the path is too long");
+    hint = neighbour;
+  }
+  TRY(take_recorded(manifest, index, "file", hint, &task->file));
+  if (!(task->path = json_line_copy(hint ? hint : "", strlen(hint ? hint : "")))) return FAIL(ERR_LIMIT, "tasks: no memory");
+  TRY(eval_task_parse(task->file.text, task->file.bytes, &task->task));
+  if (json_is_integer(limit) && json_integer_value(limit) >= 0 && json_integer_value(limit) <= INT32_MAX)
+    TRY(set_limit(self, &task->task, json_integer_value(limit)));
+  if (eval_manifest_difference(parameters, task->task.effective, text))
+    return FAIL(ERR_MISMATCH, "parameters: this program reads the task otherwise than the manifest says: %s", text);
+  TRY(take_recorded(manifest, index, "items", hint, &task->items_file));
+  TRY(take_recorded(manifest, index, "shots", hint, &task->shots_file));
+  return finish(self, task);
+}
+
+status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *folder) {
+  for (uint32_t i = 0; i < eval_manifest_task_count(manifest); i++) {
+    cli_eval_task *task;
+    char prefix[32];
+    TRY(grow(self, &task));
+    status result = add_recorded(self, manifest, i, folder, task);
+    snprintf(prefix, sizeof prefix, "manifest: task %u", i);
+    if (result != OK) fail_prefix(prefix);
+    TRY(result);
+  }
+  return OK;
+}
+
+/* === Reading ================================================================================================================ */
+
+const cli_eval_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index) {
+  ASSERT(position < self->item_count);
+  const cli_eval_task *task = &self->list[self->count - 1];
+  while (task->first > position) task--;
+  *index = (uint32_t)(position - task->first);
+  return task;
+}
+
+const item_params *eval_tasks_params(const cli_eval_task *task) { return task->params.count ? &task->params.list[0].params : NULL; }
+
+static eval_manifest_file describe(const cli_eval_file *file) {
+  return (eval_manifest_file){.name = file->name, .text = file->text, .bytes = file->bytes, .digest = file->digest};
+}
+
+eval_manifest_task *eval_tasks_describe(const eval_tasks *self) {
+  eval_manifest_task *made = calloc(self->count + 1ull, sizeof *made);
+  for (uint32_t i = 0; made && i < self->count; i++) {
+    const cli_eval_task *from = &self->list[i];
+    made[i] = (eval_manifest_task){.task = &from->task, .file = describe(&from->file), .items = describe(&from->items_file),
+                                   .shots = describe(&from->shots_file), .count = from->items.count};
+  }
+  return made;
+}
+
+void eval_tasks_close(eval_tasks *self) {
+  for (uint32_t i = 0; i < self->count; i++) {
+    cli_eval_task *task = &self->list[i];
+    eval_answer_close(task->judge);
+    items_close(&task->params);
+    eval_items_close(&task->items);
+    eval_task_close(&task->task);
+    close_file(&task->file);
+    close_file(&task->items_file);
+    close_file(&task->shots_file);
+    free(task->path);
+  }
+  free(self->list);
+  *self = (eval_tasks){0};
+}

@@ -1,0 +1,620 @@
+/* exec.c - memory and arguments at start-up, then the step path: inputs up, ops in order, results down.
+ *
+ * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
+ * is in exec/start.c, the shared state in exec/state.h. */
+#include "kernels_src/contexts.h"
+#include "exec/state.h"
+#include "gpu/op_maps.h"
+#include "plan/format_widen.h"
+#include <string.h>
+
+#define COPY_GAP_BYTES 4096u
+
+/* === Memory ================================================================================================================= */
+
+/* Lays the host's images out in one block; counts only while block is null. */
+static uint64_t lay_out(exec *self, uint8_t *block) {
+  const plan_header *header = self->plan->header;
+  uint64_t at = 0;
+  for (int parity = 0; parity < 2; parity++) {
+    if (block) self->image[parity] = block + at;
+    at = align_up(at + header->io.block_table, 256);
+    if (block) self->result[parity] = block + at;
+    at = align_up(at + self->plan->regions[REGION_RESULT].bytes, 256);
+    if (block && self->options.logits) self->logits[parity] = (float *)(void *)(block + at);
+    if (self->options.logits) at = align_up(at + 4ull * header->limits.max_logit_rows * header->model.vocab, 256);
+  }
+  if (block) self->block_table = (uint32_t *)(void *)(block + at);
+  at = align_up(at + 4ull * header->limits.max_seqs * header->limits.pages_per_seq, 256);
+  if (block) self->lists = (token_bias *)(void *)(block + at);
+  at = align_up(at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs, 256);
+  if (!self->options.device) return at;
+  if (block) self->scratch = block + at;
+  return at + EXEC_SCRATCH_BYTES;
+}
+
+/* The plan has room for its own pins alone. */
+static uint64_t unchecked_workspace(const exec_options *options) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < options->unchecked_count; i++)
+    if (options->unchecked[i].gemm.workspace_bytes > most) most = options->unchecked[i].gemm.workspace_bytes;
+  return most;
+}
+
+static status make_memory(exec *self, arena *host) {
+  uint64_t image_bytes = lay_out(self, NULL);
+  if (!self->options.device) {
+    void *device_memory, *images;
+    TRY(arena_map(host, self->plan->header->device_bytes + 256, &device_memory));
+    TRY(arena_map(host, image_bytes, &images));
+    self->base = (uint64_t)(uintptr_t)device_memory;
+    lay_out(self, images);
+    return OK;
+  }
+  gpu *device = self->options.device;
+  void *pinned;
+  self->pinned_bytes = image_bytes > EXEC_STAGING_BYTES ? image_bytes : EXEC_STAGING_BYTES;
+  const plan_header *header = self->plan->header;
+  uint64_t workspace = align_up(header->device_bytes, 256);
+  const uint64_t bytes = self->options.unchecked_count ? workspace + unchecked_workspace(&self->options) : header->device_bytes;
+  TRY(gpu_reserve(device, bytes, &self->base));
+  if (!self->options.unchecked_count) workspace = self->plan->regions[REGION_WORK].offset + header->gemm_workspace;
+  self->library_workspace = self->base + workspace;
+  TRY(gpu_pin(device, self->pinned_bytes, &pinned));
+  TRY(gpu_stream_open(device, &self->stream));
+  TRY(gpu_stream_open(device, &self->side));
+  TRY(gpu_stream_open(device, &self->up));
+  TRY(gpu_stream_open(device, &self->down));
+  gpu_event **const events[] = {self->done, self->uploaded, self->computed};
+  for (int i = 0; i < 6; i++) TRY(gpu_event_open(device, false, &events[i / 2][i % 2]));
+  TRY(gpu_event_open(device, false, &self->forked));
+  TRY(gpu_event_open(device, false, &self->joined));
+  for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
+  for (uint32_t i = 0; i < EXEC_TIMED_STEPS && self->options.timed; i++) {
+    TRY(gpu_event_open(device, true, &self->ops_begin[i]));
+    TRY(gpu_event_open(device, true, &self->ops_end[i]));
+  }
+  self->pinned = pinned;
+  lay_out(self, pinned);
+  return OK;
+}
+
+static status make_pending(exec *self, arena *host) {
+  uint64_t slots = self->plan->header->limits.max_seqs;
+  for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(exec_slot) * slots, &self->pending[i]));
+  return arena_take(host, sizeof(uint64_t) * slots, &self->row_sent);
+}
+
+/* === Arguments ================================================================================================================= */
+
+static status make_args(const exec *self, const plan_op *op, uint32_t parity, arena *host, void **out) {
+  TRY(arena_take(host, op->args_bytes, out));
+  memcpy(*out, self->plan->args + op->args_offset, op->args_bytes);
+  for (uint32_t i = 0; i < op->fixup_count; i++) {
+    const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
+    uint64_t address = exec_address(self, exec_region(fixup->region, parity), fixup->offset);
+    memcpy((uint8_t *)*out + fixup->args_offset, &address, sizeof address);
+  }
+  return OK;
+}
+
+static status resolve_ops(exec *self, arena *host) {
+  const plan *p = self->plan;
+  void *ops;
+  TRY(arena_take(host, sizeof(exec_op) * (p->op_count + 1ull), &ops));
+  self->ops = ops;
+  self->op_count = p->op_count;
+  for (uint32_t i = 0; i < p->op_count; i++) {
+    const plan_op *op = &p->ops[i];
+    self->ops[i] = (exec_op){.op = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
+    for (uint32_t parity = 0; parity < 2; parity++) TRY(make_args(self, op, parity, host, &self->ops[i].args[parity]));
+    ASSERT(self->ops[i].row->args_bytes == op->args_bytes);
+  }
+  return OK;
+}
+
+status exec_open(exec **out, const plan *p, const exec_options *options, arena *host) {
+  void *memory;
+  TRY(arena_take(host, sizeof(exec), &memory));
+  exec *self = memory;
+  self->plan = p;
+  self->options = *options;
+  self->options.timed &= options->device != NULL;
+  self->rung_count = options->direct ? 0 : p->ladder_count;
+  status result = make_memory(self, host);
+  if (result == OK) result = make_pending(self, host);
+  if (result == OK) result = resolve_ops(self, host);
+  if (result != OK) {
+    exec_close(self);
+    return result;
+  }
+  *out = self;
+  return OK;
+}
+
+void exec_close(exec *self) {
+  if (!self) return;
+  gpu_stream *const streams[] = {self->up, self->stream, self->down};
+  for (size_t i = 0; i < ARRAY_LEN(streams); i++)
+    if (streams[i]) gpu_sync(self->options.device, streams[i], "end of the run");
+  gemm_lt_close(self->library);
+  jit_close(self->compiler);
+  self->library = NULL;
+  self->compiler = NULL;
+}
+
+weights_target exec_weights_target(exec *self) {
+  weights_target target = {.address = exec_address(self, REGION_WEIGHTS, 0)};
+  if (!self->options.device) {
+    target.threads = cpu_pool_threads(self->options.pool);
+    return target;
+  }
+  target.room = (staging_room){.device = self->options.device, .stream = self->stream, .memory = self->pinned,
+                               .slot_bytes = STAGING_SLOT_BYTES, .slot_count = STAGING_SLOTS_MAX};
+  memcpy(target.room.events, self->slot_read, sizeof self->slot_read);
+  return target;
+}
+
+exec_counts exec_count(const exec *self) {
+  return (exec_counts){.graphs = self->graph_count, .kernels_cached = self->kernels_cached,
+                       .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes,
+                       .nvrtc_version = self->nvrtc_version, .gaps = self->gaps,
+                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0,
+                       .left_out = *self->left_out ? self->left_out : NULL,
+                       .cache_note = self->compiler ? jit_note(self->compiler) : NULL};
+}
+
+const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
+  *count = self->loaded ? self->plan->kernel_count : 0;
+  return self->loaded;
+}
+
+/* === Ops ==================================================================================================================== */
+
+bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
+                    tensor_maps *maps) {
+  tensor_shape shapes[2];
+  if (!op_maps_taken(specs, spec_count)) return false;
+  op_maps(kernel, specs, spec_count, args, rows, shapes);
+  gpu_tensor(self->options.device, &shapes[0], kernels_row(kernel)->name, &maps->w);
+  gpu_tensor(self->options.device, &shapes[1], kernels_row(kernel)->name, &maps->x);
+  return true;
+}
+
+void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
+  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
+  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
+  tensor_maps maps;
+  /* Where KV rows are widened the rows of a part stand anywhere among the step's. */
+  const bool is_part = op->op->rows_kind >= ROWS_MADE && plan_has_widening(&self->plan->header->limits);
+  const uint32_t seen = is_part ? self->plan->header->limits.max_batch_tokens : rows;
+  if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], seen, &maps)) work.maps = &maps;
+  gpu_launch(self->options.device, lane.stream, &work);
+}
+
+gemm_lt_op *exec_library_choice(const exec_op *op, uint32_t rows) {
+  for (uint32_t i = 0; i < op->choice_count; i++)
+    if (rows >= op->choices[i].pin->rows_min && rows <= op->choices[i].pin->rows_max) return &op->choices[i].lt;
+  return NULL;
+}
+
+static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows, gpu_stream *stream) {
+  const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
+  status result = gemm_lt_run(self->library, lt, stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
+                              (uint64_t)(uintptr_t)args->y, self->library_workspace);
+  if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
+}
+
+static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
+  if (!self->options.device) {
+    op->row->run_cpu(op->args[parity], self->options.pool);
+    return;
+  }
+  gemm_lt_op *lt = exec_library_choice(op, rows);
+  /* There is one workspace, for the main stream. */
+  if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
+  else exec_launch_own(self, op, parity, rows, lane);
+}
+
+/* Launch rows of an op, 0 when it does not run for these. */
+static uint32_t rows_of(const exec_op *op, const exec_rows *all) {
+  uint32_t rows = all->kind[op->op->rows_kind];
+  return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
+}
+
+/* Behind op i the next one: another op of the piece, or the first of its neighbours again for the next piece. */
+static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uint32_t *piece) {
+  const exec_op *ops = self->ops;
+  bool is_last = ops[i].op->rows_kind == ROWS_PROMPT && (i + 1 == self->op_count || ops[i + 1].op->rows_kind != ROWS_PROMPT);
+  if (!is_last) return i + 1;
+  if (++*piece < rows->pieces)
+    while (i > 0 && ops[i - 1].op->rows_kind == ROWS_PROMPT) i--;
+  else *piece = 0, i++;
+  return i;
+}
+
+/* The machine takes the arguments when the op is launched: they may be changed for the next piece at once. */
+static void set_piece(const exec_op *op, uint32_t parity, uint32_t piece) {
+  if (op->op->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[parity])->piece = piece;
+  if (op->op->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[parity])->piece = piece;
+}
+
+/* The launch rows of the step that an image describes. */
+static exec_rows rows_of_step(const exec *self, uint32_t parity) {
+  const plan_header *header = self->plan->header;
+  const step_in *head = (const step_in *)(const void *)(self->image[parity] + header->io.step);
+  exec_rows rows = exec_rows_made(head->token_count, head->logit_count);
+  rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
+  rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
+  if (rows.kind[ROWS_PROMPT] == 0) return rows;
+  /* What goes on to the value of one row is for steps of one token: here another op makes all values. */
+  if (plan_has_widening(&header->limits) && rows.kind[ROWS_MADE] == 1) rows.kind[ROWS_MADE] = 2;
+  const step_context *contexts = (const step_context *)(const void *)(self->image[parity] + header->io.contexts);
+  rows.pieces = (uint32_t)div_up(contexts_pages(contexts, head[STEP_PROMPT].seq_count), header->limits.expand_pages);
+  return rows;
+}
+
+/* The lane of the next op of this branch. An op overlaps with the one before it on its stream, if that is an op of the same step and
+ * the two streams do not meet between them. */
+static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, exec_lane *side_lane) {
+  gpu *device = self->options.device;
+  bool forks = branch == BRANCH_SIDE && !side_lane->stream, joins = branch == BRANCH_JOIN && side_lane->stream;
+  if (forks) {
+    gpu_record(device, main_lane->stream, self->forked);
+    gpu_wait(device, self->side, self->forked);
+    *side_lane = (exec_lane){.stream = self->side};
+  }
+  if (joins) {
+    gpu_record(device, side_lane->stream, self->joined);
+    gpu_wait(device, main_lane->stream, self->joined);
+    *side_lane = (exec_lane){0};
+    main_lane->overlaps = false;
+  }
+  exec_lane *lane = branch == BRANCH_SIDE ? side_lane : main_lane, chosen = *lane;
+  lane->overlaps = true;
+  return chosen;
+}
+
+void exec_run_ops(exec *self, uint32_t parity, exec_rows all) {
+  exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
+  uint32_t tokens = all.kind[ROWS_TOKENS];
+  bool branches = self->options.device && tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max;
+  for (uint32_t i = 0, piece = 0; i < self->op_count; i = next_op(self, i, &all, &piece)) {
+    uint32_t rows = rows_of(&self->ops[i], &all);
+    if (!rows) continue;
+    set_piece(&self->ops[i], parity, piece);
+    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].op->branch : BRANCH_MAIN, &main_lane, &side_lane));
+  }
+}
+
+/* === Copies ================================================================================================================= */
+
+static void copy_in(exec *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes) {
+  if (self->options.device) gpu_upload(self->options.device, stream, target, source, bytes);
+  else memcpy((void *)(uintptr_t)target, source, bytes);
+}
+
+static void copy_out(exec *self, gpu_stream *stream, void *target, uint64_t source, size_t bytes) {
+  if (self->options.device) gpu_download(self->options.device, stream, target, source, bytes);
+  else memcpy(target, (const void *)(uintptr_t)source, bytes);
+}
+
+typedef struct table { uint64_t at, bytes; } table; /* part of a region that is used */
+
+/* Tables in the order of memory that are near enough to be copied as one with what lies between them: one copy costs as much as these
+ * bytes. Returns how many, and their bytes. */
+static size_t near_tables(const table *tables, size_t count, uint64_t *bytes) {
+  size_t last = 0;
+  while (last + 1 < count && tables[last + 1].at - tables[last].at - tables[last].bytes <= COPY_GAP_BYTES) last++;
+  *bytes = tables[last].at + tables[last].bytes - tables[0].at;
+  return last + 1;
+}
+
+static void upload_image(exec *self, uint32_t parity) {
+  const plan_io *io = &self->plan->header->io;
+  const uint8_t *image = self->image[parity];
+  const step_in *head = (const step_in *)(const void *)(image + io->step);
+  uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, parity), 0), bytes;
+  const table tables[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
+                          {io->sample, sizeof(sample_param) * head->logit_count}, {io->token, 4 * rows}, {io->position, 4 * rows},
+                          {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * head[STEP_MADE].tile_count},
+                          {io->prompt_tiles, sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
+                          {io->contexts, sizeof(step_context) * head[STEP_PROMPT].seq_count}};
+  size_t count = ARRAY_LEN(tables) - (head[STEP_PROMPT].token_count ? 0 : 2);
+  if (self->options.poison) copy_in(self, self->up, step, image, io->block_table);
+  for (size_t i = 0; i < count && !self->options.poison;) {
+    const table *first = &tables[i];
+    i += near_tables(first, count - i, &bytes);
+    copy_in(self, self->up, step + first->at, image + first->at, bytes);
+  }
+}
+
+static void add_pending(exec *self, uint32_t parity, exec_slot changed) {
+  exec_slot *list = self->pending[parity];
+  uint32_t at = 0;
+  while (at < self->pending_count[parity] && list[at].slot != changed.slot) at++;
+  if (at == self->pending_count[parity]) list[self->pending_count[parity]++] = changed;
+  else list[at].list_count = max_u32(list[at].list_count, changed.list_count);
+}
+
+static void upload_row(exec *self, uint32_t parity, const exec_slot *changed) {
+  const plan_io *io = &self->plan->header->io;
+  uint64_t row_bytes = 4ull * self->plan->header->limits.pages_per_seq, list_stride = TOKEN_LIST_MAX * sizeof(token_bias);
+  uint64_t slot = changed->slot, step = exec_address(self, exec_region(REGION_STEP, parity), 0);
+  uint64_t list_bytes = changed->list_count * sizeof(token_bias);
+  copy_in(self, self->up, step + io->block_table + slot * row_bytes, exec_block_row(self, changed->slot), row_bytes);
+  if (list_bytes) copy_in(self, self->up, step + io->lists + slot * list_stride, exec_list(self, changed->slot), list_bytes);
+  self->row_sent[slot] = self->submitted + 1;
+}
+
+/* Of the image what the step uses, and of block table and token lists what this parity does not have yet. The step before of this
+ * parity has been waited for, and those of the other use another image: so this may go on beside them. The device reads host memory later
+ * than this. What it reads stays until then: an image is filled again when its parity's step has been waited for, and a slot changes
+ * hands when exec_row_was_read says so. */
+static void upload_inputs(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
+  for (uint32_t i = 0; i < changed_count; i++)
+    for (uint32_t other = 0; other < 2; other++) add_pending(self, other, changed[i]);
+  upload_image(self, parity);
+  for (uint32_t i = 0; i < self->pending_count[parity]; i++) upload_row(self, parity, &self->pending[parity][i]);
+  self->pending_count[parity] = 0;
+  if (!self->options.device) return;
+  gpu_record(self->options.device, self->up, self->uploaded[parity]);
+  gpu_wait(self->options.device, self->stream, self->uploaded[parity]);
+}
+
+static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
+  if (self->options.device) gpu_fill32(self->options.device, self->stream, address, UINT32_MAX, bytes / 4);
+  else memset((void *)(uintptr_t)address, 0xff, bytes);
+}
+
+static bool wants_top(const exec *self, uint32_t parity, uint32_t rows) {
+  const sample_param *param = (const sample_param *)(const void *)(self->image[parity] + self->plan->header->io.sample);
+  for (uint32_t i = 0; i < rows; i++)
+    if (param[i].top_count) return true;
+  return false;
+}
+
+/* Results of the step's rows, beside the ops of the next step. Logits are read before these, which overwrite them. */
+static void download_results(exec *self, uint32_t parity, uint32_t rows) {
+  const plan_io *io = &self->plan->header->io;
+  const table tables[] = {{io->result, sizeof(sample_result) * rows}, {io->digest, sizeof(uint64_t) * rows},
+                          {io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX * rows}};
+  uint64_t source = exec_address(self, exec_region(REGION_RESULT, parity), 0), bytes;
+  size_t count = ARRAY_LEN(tables) - !wants_top(self, parity, rows);
+  if (self->options.logits && rows)
+    copy_out(self, self->stream, self->logits[parity], exec_address(self, REGION_WORK, io->logits),
+             4ull * rows * self->plan->header->model.vocab);
+  if (self->options.device) {
+    gpu_record(self->options.device, self->stream, self->computed[parity]);
+    gpu_wait(self->options.device, self->down, self->computed[parity]);
+  }
+  for (size_t i = 0; i < count && rows;) {
+    const table *first = &tables[i];
+    i += near_tables(first, count - i, &bytes);
+    copy_out(self, self->down, self->result[parity] + first->at, source + first->at, bytes);
+  }
+  if (self->options.device) gpu_record(self->options.device, self->down, self->done[parity]);
+}
+
+/* === The step =============================================================================================================== */
+
+exec_input exec_fill(exec *self, uint32_t parity) {
+  ASSERT(parity < 2);
+  const plan_io *io = &self->plan->header->io;
+  uint8_t *image = self->image[parity];
+  if (self->options.poison) memset(image, 0xff, io->block_table);
+  return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
+                      .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
+                      .tiles = (attn_tile *)(void *)(image + io->tiles), .logit_row = (uint32_t *)(void *)(image + io->logit_row),
+                      .sample = (sample_param *)(void *)(image + io->sample),
+                      .prompt_tiles = (attn_tile *)(void *)(image + io->prompt_tiles),
+                      .contexts = (step_context *)(void *)(image + io->contexts)};
+}
+
+uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge) {
+  uint32_t count = 0;
+  for (uint32_t done = 0; done < all.count; done += tiles[count++].count) {
+    uint32_t position = all.position + done, now = min_u32(min_u32(most, all.count - done), edge - position % edge);
+    tiles[count] = (attn_tile){.row = all.row + done, .count = now, .seq = all.seq, .position = position};
+  }
+  return count;
+}
+
+void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_t tokens) {
+  uint32_t first = nth ? contexts_pages(in->contexts, nth) : 0;
+  in->contexts[nth] = (step_context){.first = first, .tokens = tokens, .seq = slot};
+}
+
+void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_in prompt) {
+  in->head[STEP_ALL] = (step_in){.token_count = made.token_count + prompt.token_count, .logit_count = logits,
+                                 .tile_count = made.tile_count + prompt.tile_count, .seq_count = made.seq_count + prompt.seq_count};
+  in->head[STEP_MADE] = made;
+  in->head[STEP_PROMPT] = prompt;
+}
+
+uint32_t *exec_block_row(exec *self, uint32_t slot) {
+  ASSERT(slot < self->plan->header->limits.max_seqs);
+  return self->block_table + (uint64_t)slot * self->plan->header->limits.pages_per_seq;
+}
+
+token_bias *exec_list(exec *self, uint32_t slot) {
+  ASSERT(slot < self->plan->header->limits.max_seqs);
+  return self->lists + (uint64_t)slot * TOKEN_LIST_MAX;
+}
+
+/* Of tables in the KV region that lie one behind the other, what the pages have in each. */
+static void poison_pages(exec *self, uint64_t offset, uint32_t tables, uint64_t page_bytes, const uint32_t *pages, uint32_t count) {
+  const uint64_t kv_pages = self->plan->header->limits.kv_pages;
+  for (uint32_t nth = 0; nth < tables; nth++)
+    for (uint32_t i = 0; i < count; i++)
+      poison_range(self, exec_address(self, REGION_KV, offset + (nth * kv_pages + pages[i]) * page_bytes), page_bytes);
+}
+
+void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count) {
+  const plan_header *header = self->plan->header;
+  if (!self->options.poison) return;
+  poison_pages(self, 0, header->model.layers, (uint64_t)PAGE_TOKENS * plan_kv_row_bytes(&header->model, &header->quant), pages, count);
+  poison_pages(self, header->io.history, 1, 4ull * PAGE_TOKENS, pages, count);
+  poison_pages(self, header->io.index, plan_indexers(&header->quant, header->model.layers), INDEX_PAGE_BYTES, pages, count);
+}
+
+/* The smallest ladder index that holds `tokens` rows, or rung_count. */
+static uint32_t rung_for(const exec *self, uint32_t tokens) {
+  uint32_t rung = 0;
+  while (rung < self->rung_count && self->plan->ladder[rung] < tokens) rung++;
+  return rung;
+}
+
+/* What comes before the ops of a step. Returns its head. */
+static const step_in *begin_step(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
+  ASSERT(parity < 2);
+  const plan_limits *limits = &self->plan->header->limits;
+  const step_in *head = (const step_in *)(const void *)(self->image[parity] + self->plan->header->io.step);
+  ASSERT(head->token_count >= 1 && head->token_count <= limits->max_batch_tokens);
+  ASSERT(head->logit_count <= limits->max_logit_rows);
+  ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
+  upload_inputs(self, parity, changed, changed_count);
+  if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
+  return head;
+}
+
+static void end_step(exec *self, uint32_t parity, const step_in *head) {
+  download_results(self, parity, head->logit_count);
+  self->submitted++;
+}
+
+/* Between the steps' inputs and their ops, and between these and the results. */
+static void mark(exec *self, gpu_event *const events[EXEC_TIMED_STEPS]) {
+  if (self->options.timed) gpu_record(self->options.device, self->stream, events[self->submitted % EXEC_TIMED_STEPS]);
+}
+
+void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
+  uint64_t step = self->submitted;
+  self->is_marked[step % EXEC_TIMED_STEPS] = true;
+  self->is_chained[step % EXEC_TIMED_STEPS] = step > self->waited && self->is_marked[(step - 1) % EXEC_TIMED_STEPS];
+  const step_in *head = begin_step(self, parity, changed, changed_count);
+  ASSERT(!decode || head->logit_count == head->token_count);
+  uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
+  mark(self, self->ops_begin);
+  if (rung == self->rung_count) exec_run_ops(self, parity, rows_of_step(self, parity));
+  else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung][parity], "decode graph");
+  else exec_run_ops(self, parity, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
+  mark(self, self->ops_end);
+  end_step(self, parity, head);
+}
+
+/* Before the step that is being waited for. */
+static void measure_gap(exec *self) {
+  uint64_t step = self->waited;
+  if (!self->options.timed || !self->is_chained[step % EXEC_TIMED_STEPS]) return;
+  double us = gpu_elapsed_us(self->options.device, self->ops_end[(step - 1) % EXEC_TIMED_STEPS], self->ops_begin[step % EXEC_TIMED_STEPS]);
+  self->gaps.count++;
+  self->gaps.sum_us += us;
+  self->gaps.bins[us < VERBATIM_GAP_BINS - 1 ? (uint32_t)us : VERBATIM_GAP_BINS - 1]++;
+}
+
+bool exec_row_was_read(const exec *self, uint32_t slot) {
+  ASSERT(slot < self->plan->header->limits.max_seqs);
+  return self->row_sent[slot] <= self->waited;
+}
+
+exec_results exec_wait(exec *self, uint32_t parity) {
+  ASSERT(parity < 2);
+  if (self->options.device) gpu_event_sync(self->options.device, self->done[parity], "step");
+  measure_gap(self);
+  self->waited++;
+  const plan_io *io = &self->plan->header->io;
+  const uint8_t *image = self->result[parity];
+  return (exec_results){.result = (const sample_result *)(const void *)(image + io->result),
+                        .top = (const top_logprob *)(const void *)(image + io->top),
+                        .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[parity]};
+}
+
+/* === Looking in ============================================================================================================= */
+
+static void wait_for(exec *self, const char *what) {
+  if (self->options.device) gpu_sync(self->options.device, self->stream, what);
+}
+
+void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
+  const step_in *head = begin_step(self, parity, changed, changed_count);
+  self->is_marked[self->submitted % EXEC_TIMED_STEPS] = self->is_chained[self->submitted % EXEC_TIMED_STEPS] = false;
+  exec_rows all = rows_of_step(self, parity);
+  for (uint32_t i = 0, piece = 0, next; i < self->op_count; i = next) {
+    uint32_t rows = rows_of(&self->ops[i], &all);
+    set_piece(&self->ops[i], parity, piece);
+    bool is_whole = self->ops[i].op->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
+    if (rows) run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
+    next = next_op(self, i, &all, &piece);
+    if (!rows || !is_whole) continue;
+    wait_for(self, self->ops[i].name);
+    see(context, i);
+  }
+  end_step(self, parity, head);
+}
+
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {
+  ASSERT(op < self->op_count);
+  exec_rows all = exec_rows_made(token_rows, logit_rows);
+  all.kind[ROWS_PROMPT] = token_rows;
+  uint32_t rows = rows_of(&self->ops[op], &all);
+  ASSERT(rows > 0);
+  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream, .overlaps = overlaps});
+}
+
+void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
+  exec_run_op(self, op, token_rows, logit_rows, false);
+  wait_for(self, self->ops[op].name);
+}
+
+static uint64_t address_inside(const exec *self, uint32_t region, uint64_t offset, uint64_t bytes) {
+  ASSERT(region < REGION_COUNT && offset <= self->plan->regions[region].bytes && bytes <= self->plan->regions[region].bytes - offset);
+  return exec_address(self, region, offset);
+}
+
+static uint64_t piece_of(const exec *self, uint64_t bytes) {
+  return self->options.device && bytes > EXEC_SCRATCH_BYTES ? EXEC_SCRATCH_BYTES : bytes;
+}
+
+void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes) {
+  uint64_t source = address_inside(self, region, offset, bytes);
+  for (uint64_t at = 0, piece; at < bytes; at += piece) {
+    piece = piece_of(self, bytes - at);
+    uint8_t *target = (uint8_t *)to + at;
+    copy_out(self, self->stream, self->options.device ? self->scratch : target, source + at, piece);
+    wait_for(self, "reading memory");
+    if (self->options.device) memcpy(target, self->scratch, piece);
+  }
+}
+
+void exec_write(exec *self, uint32_t region, uint64_t offset, const void *from, uint64_t bytes) {
+  uint64_t target = address_inside(self, region, offset, bytes);
+  for (uint64_t at = 0, piece; at < bytes; at += piece) {
+    piece = piece_of(self, bytes - at);
+    const uint8_t *source = (const uint8_t *)from + at;
+    if (self->options.device) memcpy(self->scratch, source, piece);
+    copy_in(self, self->stream, target + at, self->options.device ? self->scratch : source, piece);
+    wait_for(self, "writing memory");
+  }
+}
+
+/* Rows that are neighbours in memory are one copy, and all that the scratch holds is waited for once. */
+void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to) {
+  uint64_t room = row_bytes ? piece_of(self, UINT64_MAX) / row_bytes : 0;
+  for (uint32_t first = 0, many; first < count; first += many) {
+    uint8_t *target = (uint8_t *)to + first * row_bytes;
+    many = room > 1 ? (uint32_t)(room < count - first ? room : count - first) : 1;
+    if (room <= 1) {
+      exec_read(self, region, offsets[first], target, row_bytes);
+      continue;
+    }
+    uint8_t *landing = self->options.device ? self->scratch : target;
+    for (uint32_t i = 0, run; i < many; i += run) {
+      const uint64_t *offset = offsets + first + i;
+      for (run = 1; i + run < many && offset[run] == offset[run - 1] + row_bytes;) run++;
+      copy_out(self, self->stream, landing + i * row_bytes, address_inside(self, region, *offset, run * row_bytes), run * row_bytes);
+    }
+    wait_for(self, "reading rows");
+    if (self->options.device) memcpy(target, self->scratch, many * row_bytes);
+  }
+}

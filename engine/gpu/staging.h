@@ -1,0 +1,61 @@
+/* staging.h - slots in pinned memory through which files reach the GPU: many threads fill them, one uploads them.
+ *
+ * A filler takes a free slot, writes into it and puts it with the device address where it shall go. The one thread that uses the GPU
+ * sits in staging_upload and gives slots back when the device has read them, so that reading and uploading overlap. Slots go up in the
+ * order in which they were put; where they go is the filler's choice. Start-up only.
+ * Knows nothing of files or tensors. Read next: weights.c. */
+#ifndef VERBATIM_STAGING_H
+#define VERBATIM_STAGING_H
+#include "base/base.h"
+#include "gpu/gpu.h"
+#include <pthread.h>
+
+/* 2 MiB take the bus 40 us, ten times what starting a copy does; 32 of them are two for each of 16 fillers. */
+#define STAGING_SLOTS_MAX 32u
+#define STAGING_SLOT_BYTES (2ull << 20)
+
+typedef struct staging_room { /* what a ring is made of; the caller's */
+  gpu *device;
+  gpu_stream *stream;
+  gpu_event *events[STAGING_SLOTS_MAX]; /* [slot_count], untimed                                */
+  uint8_t *memory;                      /* pinned, slot_count times slot_bytes                  */
+  uint64_t slot_bytes;
+  uint32_t slot_count;                  /* 1 .. STAGING_SLOTS_MAX                               */
+} staging_room;
+
+typedef struct staging_load { /* a full slot and where it goes */
+  uint64_t address, bytes;
+  uint32_t slot;
+} staging_load;
+
+typedef struct staging {
+  staging_room room;
+  pthread_mutex_t lock;
+  pthread_cond_t freed, filled;
+  uint32_t fillers;                       /* entered and not left     */
+  uint32_t free_count, full_first, full_count;
+  uint32_t free_slots[STAGING_SLOTS_MAX]; /* a stack                  */
+  staging_load full[STAGING_SLOTS_MAX];   /* a queue                  */
+} staging;
+
+/* Called by staging_upload when bytes more have been handed to the device. */
+typedef void staging_progress(void *context, uint64_t bytes);
+
+/* How many fillers suit this machine: one for each core but that of the uploading thread, which may spin; 2 .. half the slots. */
+uint32_t staging_fillers(void);
+
+void staging_open(staging *self, const staging_room *room);
+void staging_close(staging *self); /* after staging_upload has returned */
+
+/* Counts the fillers: entered for each before its thread starts, left when it will take no more. */
+void staging_enter(staging *self);
+void staging_leave(staging *self);
+
+/* Of a filler. take: waits for a free slot of slot_bytes. put: 0 .. slot_bytes bytes of a slot taken; 0 gives it back unused. */
+uint8_t *staging_take(staging *self);
+void staging_put(staging *self, const uint8_t *slot, uint64_t address, uint64_t bytes);
+
+/* Uploads what is put until every filler has left; on return the device has it all. progress may be null. */
+void staging_upload(staging *self, staging_progress *progress, void *context);
+
+#endif

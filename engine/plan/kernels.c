@@ -1,0 +1,30 @@
+/* kernels.c - the kernel table (see kernels.h), written by kernels.def. */
+#include "plan/kernels.h"
+#include <string.h>
+
+/* One caller a kernel, since a function may only be called through a pointer of its own type. */
+#define KERNEL(stem) \
+  static void run_##stem(const void *args, cpu_pool *pool) { cpu_##stem(args, pool); }
+#include "kernels_src/kernels.def"
+#undef KERNEL
+
+static const kernel_row rows[KERNEL_COUNT] = {
+#define KERNEL(stem) {.name = #stem, .args_bytes = sizeof(stem##_args), .run_cpu = run_##stem},
+#include "kernels_src/kernels.def"
+#undef KERNEL
+};
+
+#define KERNEL(stem) _Static_assert(sizeof(stem##_args) % 8 == 0 && sizeof(stem##_args) <= 4096, "kernel parameters");
+#include "kernels_src/kernels.def"
+#undef KERNEL
+
+const kernel_row *kernels_row(uint32_t id) {
+  ASSERT(id < KERNEL_COUNT);
+  return &rows[id];
+}
+
+uint32_t kernels_find(const char *name) {
+  uint32_t id = 0;
+  while (id < KERNEL_COUNT && strcmp(rows[id].name, name) != 0) id++;
+  return id;
+}

@@ -1,0 +1,53 @@
+/* receipts/resume.c - see receipts/resume.h. */
+#include "receipts/resume.h"
+#include "receipts/read.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static status check_head(const receipt_read *old, const char *path, const receipt_source *source) {
+  const receipt_head *head = &old->head;
+  const verbatim_info *info = source->info;
+  bool same = memcmp(head->numerics_id, info->numerics_id, DIGEST_BYTES) == 0 &&
+              memcmp(head->config_digest, info->config_digest, DIGEST_BYTES) == 0 &&
+              memcmp(head->weights_digest, info->weights_digest, DIGEST_BYTES) == 0 &&
+              head->has_tokenizer == (source->tokenizer_digest != NULL);
+  if (same && head->has_tokenizer) same = memcmp(head->tokenizer_digest, source->tokenizer_digest, DIGEST_BYTES) == 0;
+  return same ? OK : FAIL(ERR_MISMATCH, "receipt %s: it is of another model, tokenizer or numerics", path);
+}
+
+/* *end: of the last line that is kept. */
+static status sum_up(receipt_read *old, uint32_t count, receipt_sum *sum, uint64_t *end) {
+  for (uint32_t i = 0; i < count; i++) {
+    receipt_record record;
+    TRY(receipt_read_get(old, i, &record));
+    digest line = digest_of(record.line, record.line_bytes);
+    *end = old->places[i].offset + record.line_bytes;
+    receipt_sum_add(sum, &line);
+    receipt_read_drop(&record);
+  }
+  return OK;
+}
+
+status receipt_resume(receipt *self, const char *path, const receipt_source *source, uint32_t count) {
+  receipt_read old = {0};
+  receipt made;
+  uint64_t end = 0;
+  if (count == 0) return receipt_begin(self, path, source);
+  TRY(receipt_begin(&made, NULL, source));
+  status result = receipt_read_open(&old, path);
+  if (result == OK) result = check_head(&old, path, source);
+  if (result == OK && old.count < count) result = FAIL(ERR_FORMAT, "receipt %s: %u requests, expected %u", path, old.count, count);
+  if (result == OK) result = sum_up(&old, count, &made.sum, &end);
+  receipt_read_close(&old);
+  TRY(result);
+  made.path = path;
+  made.file = fopen(path, "r+b");
+  if (made.file && ftruncate(fileno(made.file), (off_t)end) == 0 && fseeko(made.file, 0, SEEK_END) == 0) {
+    *self = made;
+    return OK;
+  }
+  result = FAIL(ERR_IO, "receipt %s: cannot be gone on with: %s", path, strerror(errno));
+  if (made.file) fclose(made.file);
+  return result;
+}

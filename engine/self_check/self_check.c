@@ -1,0 +1,106 @@
+/* self_check.c - the table of probes and what is the same for all of them (see self_check.h).
+ *
+ * Must not know how a machine runs an op. Read next: self_check/cases.c. */
+#include "self_check/self_check.h"
+#include "plan/kernels.h"
+#include "self_check/cases.h"
+#include "base/trig.h"
+#include <string.h>
+
+typedef struct probe_row {
+  uint32_t kernel, seed, form, kv_lora_rank, rope_dim;
+  const char *name, *answer;
+  self_check_build_case *build;
+} probe_row;
+
+static const probe_row probes[] = {
+#define PROBE(stem, seed, form, rank, rope, name, answer) {KERNEL_##stem, seed, form, rank, rope, name, answer, self_check_cases_##stem},
+#include "self_check/self_check.def"
+#undef PROBE
+};
+
+#define TABLES_ANSWER "e4aabc11db897b3edae00289bce64662"
+
+#define KERNEL(stem) _Static_assert(sizeof(stem##_args) <= 8 * SELF_CHECK_ARGS_WORDS, "arguments");
+#include "kernels_src/kernels.def"
+#undef KERNEL
+
+uint32_t self_check_count(void) { return ARRAY_LEN(probes); }
+
+static const probe_row *row_at(uint32_t index) {
+  ASSERT(index < ARRAY_LEN(probes));
+  return &probes[index];
+}
+
+bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model) {
+  const probe_row *row = row_at(index);
+  if (row->kernel == KERNEL_mla_prefill && row->kernel == kernel) /* its probes are for heads: nope_dim, v_dim, and the form rope_dim */
+    return row->kv_lora_rank == model->nope_dim && row->rope_dim == model->v_dim && (row->form >= 4 ? 32 : 64) == model->rope_dim;
+  bool fits = row->kv_lora_rank == 0 || (row->kv_lora_rank == model->kv_lora_rank && row->rope_dim == model->rope_dim);
+  return row->kernel == kernel && fits;
+}
+
+bool self_check_is_for_form(uint32_t index, bool is_few) {
+  const probe_row *row = row_at(index);
+  if (row->kernel == KERNEL_qkv_rope) return self_check_cases_absorb(row->form) == is_few;
+  if (row->kernel == KERNEL_mla_fold) return self_check_cases_lift(row->form) == is_few;
+  if (row->kernel == KERNEL_fp8_moe_gemm) return is_few || !self_check_cases_fp8_gather(row->form);
+  return is_few || row->kernel != KERNEL_moe_gemm || !self_check_cases_gather(row->form);
+}
+
+bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool one_chunk) {
+  const probe_row *row = row_at(index);
+  if (row->kernel != KERNEL_mla_attn) return true;
+  if (one_chunk != self_check_cases_one_chunk(row->form)) return false;
+  return self_check_cases_kv_format(row->form) == kv_format && self_check_cases_lists(row->form) == lists;
+}
+
+bool self_check_is_for_heads(uint32_t index, uint32_t heads) {
+  const probe_row *row = row_at(index);
+  return row->kernel != KERNEL_index_score || self_check_cases_index_heads(row->form) == heads;
+}
+
+void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {
+  const probe_row *row = row_at(index);
+  *launch = (self_check_launch){.probe = row->name, .kernel = row->kernel, .grid_items = {1, 1, 1}};
+  self_check_image made = {.bytes = image, .random = row->seed, .form = row->form, .kv_lora_rank = row->kv_lora_rank,
+                           .rope_dim = row->rope_dim, .launch = launch};
+  row->build(&made);
+  ASSERT(made.used <= SELF_CHECK_BYTES);
+  launch->image_bytes = made.used;
+  if (launch->judged_bytes == 0) launch->judged_bytes = made.used;
+  for (uint32_t i = 0; i < plan_pointer_count(row->kernel); i++)
+    if (launch->args[i]) launch->args[i] += address - (uint64_t)(uintptr_t)image;
+}
+
+void self_check_grid(const self_check_launch *launch, uint32_t tile_n, uint32_t tile_rows, uint32_t cluster, uint32_t grid[3]) {
+  grid[0] = (uint32_t)div_up(launch->grid_items[0], tile_n);
+  grid[1] = (uint32_t)align_up(launch->grid_more + div_up(launch->grid_items[1], tile_rows), cluster);
+  grid[2] = launch->grid_items[2];
+}
+
+static uint8_t nibble(char c) { return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10); }
+
+static digest from_text(const char *text) {
+  digest result;
+  for (uint32_t i = 0; i < DIGEST_BYTES; i++) result.bytes[i] = (uint8_t)(nibble(text[2 * i]) << 4 | nibble(text[2 * i + 1]));
+  return result;
+}
+
+digest self_check_answer(uint32_t index) { return from_text(row_at(index)->answer); }
+
+digest self_check_digest(const self_check_launch *launch, const uint8_t *image) { return digest_of(image, launch->judged_bytes); }
+
+digest self_check_tables(void) {
+  enum { ANGLES = 512 };
+  double results[ANGLES][3];
+  for (uint32_t i = 0; i < ANGLES; i++) { /* angles of positions up to 2^20, frequencies down to 1 / 2^14 */
+    float angle = (float)(i * 2053u) * (1.0f / (float)(1u + (i * 37u) % 16384u));
+    results[i][0] = trig_sin((double)angle);
+    results[i][1] = trig_cos((double)angle);
+    results[i][2] = trig_log((double)angle + 0x1p-9);
+  }
+  return digest_of(results, sizeof results);
+}
+
+digest self_check_tables_answer(void) { return from_text(TABLES_ANSWER); }

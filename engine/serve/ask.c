@@ -1,0 +1,347 @@
+/* serve/ask.c - see serve/ask.h. Prompts first, then what they need, then memory for all of it in one block. */
+#include "serve/ask.h"
+#include "requests/stop_ids.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_MAX_TOKENS 16u /* OpenAI's, of completions */
+/* Bytes of a reply: of a choice, its parameters and its receipt; of a token its text and id; of a row of log-probabilities its own entry
+ * and each alternative's, in the longest form a reply has; of a receipt's row likewise; of an entry of a list of biases or ids. */
+#define CHOICE_BYTES 1024u
+#define PARAMS_BYTES (2048u + VERBATIM_STOP_TEXTS_MAX * VERBATIM_STOP_TEXT_BYTES_MAX)
+#define TEXT_BYTES 24u
+#define ID_BYTES 8u
+#define ROW_BYTES 144u
+#define ALTERNATIVE_BYTES 128u
+#define RECEIPT_ROW_BYTES 64u
+#define RECEIPT_ALTERNATIVE_BYTES 24u
+#define LIST_BYTES 32u
+
+static bool no_memory(serve_fault *fault) {
+  *fault = (serve_fault){.http_status = 500, .type = "server_error", .code = "out_of_memory", .message = "no memory for the request"};
+  return false;
+}
+
+bool serve_ask_check_model(const serve_model *m, const json_t *body, serve_fault *fault) {
+  const json_t *model = json_object_get(body, "model");
+  if (!model || (json_is_string(model) && strcmp(json_string_value(model), m->name) == 0)) return true;
+  if (!json_is_string(model)) return serve_fields_wrong(fault, "model", "invalid_value", "model: expected a text");
+  (void)serve_fields_wrong(fault, "model", "model_not_found", "the model \"%.100s\" is not here, this server has \"%.100s\"",
+                           json_string_value(model), m->name);
+  fault->http_status = 404;
+  return false;
+}
+
+/* === Prompts ================================================================================================================ */
+
+/* A text that spells what is put before every text, as one decoded from ids does, has it once. */
+static void drop_second_lead(const tokenizer *t, int32_t *ids, size_t *count) {
+  const int32_t *lead;
+  size_t size = tokenizer_lead(t, &lead);
+  if (size == 0 || *count < 2 * size || memcmp(ids, ids + size, size * sizeof *ids) != 0) return;
+  *count -= size;
+  memmove(ids, ids + size, *count * sizeof *ids);
+}
+
+bool serve_ask_encode(const serve_model *m, const char *text, size_t bytes, bool add_special, const char *param, serve_prompt *out,
+                      serve_fault *fault) {
+  size_t count = 0;
+  if (bytes > TOKENIZER_TEXT_BYTES_MAX)
+    return serve_fields_wrong(fault, param, "context_length_exceeded", "%s: %zu bytes of text, at most %u are allowed", param, bytes,
+                              TOKENIZER_TEXT_BYTES_MAX);
+  int32_t *ids = malloc((bytes + 8) * sizeof *ids);
+  if (!ids) return no_memory(fault);
+  fail_clear();
+  if (tokenizer_encode(m->tokenizer, text, bytes, add_special, true, ids, bytes + 8, &count) != OK) {
+    free(ids);
+    return serve_fields_wrong(fault, param, "invalid_value", "%s: %.400s", param, fail_text());
+  }
+  if (add_special) drop_second_lead(m->tokenizer, ids, &count);
+  int32_t *smaller = realloc(ids, (count ? count : 1) * sizeof *ids);
+  *out = (serve_prompt){.ids = smaller ? smaller : ids, .count = (uint32_t)count};
+  return true;
+}
+
+/* A text, or a list of token ids. */
+static bool read_prompt(const serve_model *m, const serve_fields *f, const json_t *value, serve_prompt *out, serve_fault *fault) {
+  if (json_is_string(value))
+    return serve_ask_encode(m, json_string_value(value), json_string_length(value), f->add_special, "prompt", out, fault);
+  if (!json_is_array(value) || json_array_size(value) > UINT32_MAX)
+    return serve_fields_wrong(fault, "prompt", "invalid_value", "prompt: expected texts, or lists of token ids, all of one kind");
+  if (!(out->ids = malloc((json_array_size(value) + 1) * sizeof *out->ids))) return no_memory(fault);
+  out->count = (uint32_t)json_array_size(value);
+  return serve_fields_ids("prompt", value, m->info->vocab, out->ids, fault);
+}
+
+static bool new_prompts(const serve_model *m, serve_ask *ask, size_t count, const char *param, serve_fault *fault) {
+  if (count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s: expected at least one", param);
+  if (count > m->choices_max / ask->fields.samples)
+    return serve_fields_wrong(fault, param, "too_many_choices", "%s: %zu prompts of %u samples each, at most %u choices are allowed; "
+                              "hint: send them as several requests", param, count, ask->fields.samples, m->choices_max);
+  if (!(ask->prompts = calloc(count, sizeof *ask->prompts))) return no_memory(fault);
+  ask->prompt_count = (uint32_t)count;
+  return true;
+}
+
+/* One prompt, or a list of them. A list of numbers is one. */
+static bool read_prompts(const serve_model *m, serve_ask *ask, const json_t *body, serve_fault *fault) {
+  const json_t *prompt = json_object_get(body, "prompt"), *first = json_array_get(prompt, 0);
+  bool is_list = json_is_array(prompt) && !json_is_number(first);
+  if (!prompt) return serve_fields_wrong(fault, "prompt", "missing_required_parameter", "prompt: expected a text or token ids");
+  if (!new_prompts(m, ask, is_list ? json_array_size(prompt) : 1, "prompt", fault)) return false;
+  for (uint32_t i = 0; i < ask->prompt_count; i++) {
+    const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
+    if (is_list && json_is_string(one) != json_is_string(first))
+      return serve_fields_wrong(fault, "prompt", "invalid_value", "prompt: expected texts, or lists of token ids, all of one kind");
+    if (!read_prompt(m, &ask->fields, one, &ask->prompts[i], fault)) return false;
+  }
+  return true;
+}
+
+bool serve_ask_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault) {
+  char *text = NULL;
+  size_t bytes = 0;
+  if (!m->chat || !chat_name(m->chat))
+    return serve_fields_wrong(fault, "messages", "unsupported_parameter", "%.480s",
+                              m->chat ? chat_refusal(m->chat) : "this server has no chat template; hint: send the text to /v1/completions");
+  if (!json_object_get(body, "messages"))
+    return serve_fields_wrong(fault, "messages", "missing_required_parameter", "messages: expected a list of messages");
+  fail_clear();
+  status result = chat_render(m->chat, body, &text, &bytes);
+  if (result != OK)
+    return serve_fields_wrong(fault, "messages", result == ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value", "%.500s", fail_text());
+  bool is_read = serve_ask_encode(m, text, bytes, add_special, "messages", out, fault);
+  free(text);
+  return is_read;
+}
+
+static bool read_messages(const serve_model *m, serve_ask *ask, const json_t *body, serve_fault *fault) {
+  return new_prompts(m, ask, 1, "messages", fault) && serve_ask_encode_chat(m, body, ask->fields.add_special, &ask->prompts[0], fault);
+}
+
+/* === What is needed ========================================================================================================= */
+
+/* The prompt's own log-probabilities are wanted, and there are any. */
+static bool scores(const serve_fields *f, const serve_prompt *prompt) {
+  return (f->prompt_logprobs || (f->echo && f->logprobs) || f->max_tokens == 0) && prompt->count > 1;
+}
+
+/* At least one wherever any number is shown: a token that ties with the likeliest must be known for what it is. */
+static uint32_t alternatives(const serve_fields *f) {
+  return f->logprobs || f->prompt_logprobs ? max_u32(1, max_u32(f->top_logprobs, f->prompt_top)) : 0;
+}
+
+static bool judge_prompt(const serve_model *m, const serve_ask *ask, uint32_t index, serve_fault *fault) {
+  const serve_fields *f = &ask->fields;
+  serve_prompt *prompt = &ask->prompts[index];
+  const char *param = ask->kind == SERVE_CHAT ? "messages" : "prompt";
+  uint32_t most = m->info->max_len;
+  if (prompt->count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s %u: expected at least one token", param, index);
+  uint32_t left = prompt->count < most ? most - prompt->count : 0;
+  prompt->max_tokens = f->max_tokens;
+  if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, ask->kind == SERVE_CHAT ? left : min_u32(DEFAULT_MAX_TOKENS, left));
+  if ((uint64_t)prompt->count + prompt->max_tokens > most)
+    return serve_fields_wrong(fault, param, "context_length_exceeded",
+                              "the maximum context length is %u tokens, %" PRIu64 " are asked for: "
+                              "%u of %s %u and %u to make; hint: shorten it, or ask for fewer", most,
+                              (uint64_t)prompt->count + prompt->max_tokens, prompt->count, param, index, prompt->max_tokens);
+  if (prompt->max_tokens == 0 && prompt->count < 2)
+    return serve_fields_wrong(fault, param, "invalid_value", "%s %u: one token, with max_tokens 0: there is nothing to score", param,
+                              index);
+  return true;
+}
+
+static bool judge(const serve_model *m, serve_ask *ask, serve_fault *fault) {
+  serve_fields *f = &ask->fields;
+  if (f->has_max_tokens && f->max_tokens == 0 && !f->echo && !f->prompt_logprobs)
+    return serve_fields_wrong(fault, "max_tokens", "invalid_value", "max_tokens: expected 1 or more; 0 %s",
+                              ask->kind == SERVE_CHAT ? "with prompt_logprobs" : "with echo or prompt_logprobs");
+  if (!f->has_max_tokens) f->max_tokens = 1; /* not 0: something is made */
+  if (alternatives(f) > m->info->vocab)
+    return serve_fields_wrong(fault, "logprobs", "invalid_value", "more alternatives than the vocabulary's %u tokens", m->info->vocab);
+  for (uint32_t i = 0; i < ask->prompt_count; i++)
+    if (!judge_prompt(m, ask, i, fault)) return false;
+  return true;
+}
+
+typedef struct outputs { /* of a choice */
+  uint64_t scores, tokens, alternatives;
+} outputs;
+
+static outputs outputs_of(const serve_ask *ask, uint32_t choice) {
+  const serve_prompt *prompt = &ask->prompts[choice / ask->fields.samples];
+  uint64_t score_count = scores(&ask->fields, prompt) ? prompt->count - 1 : 0;
+  return (outputs){.scores = score_count, .tokens = prompt->max_tokens,
+                   .alternatives = (score_count + prompt->max_tokens) * alternatives(&ask->fields)};
+}
+
+static uint64_t rows_bytes(uint32_t shown) { return ROW_BYTES + (uint64_t)shown * ALTERNATIVE_BYTES; }
+
+/* From above for texts as people write them. */
+static uint64_t reply_bytes(const serve_ask *ask, uint32_t choice) {
+  const serve_fields *f = &ask->fields;
+  outputs of = outputs_of(ask, choice);
+  uint64_t prompt = ask->prompts[choice / f->samples].count,
+    lists = (uint64_t)(f->bias_count + f->allowed_count + f->stop_count) * LIST_BYTES;
+  uint64_t total = CHOICE_BYTES + (of.tokens + (f->echo ? prompt : 0)) * TEXT_BYTES;
+  if (f->return_ids) total += (of.tokens + prompt) * ID_BYTES;
+  if (f->logprobs) total += (of.tokens + (f->echo ? prompt : 0)) * rows_bytes(f->top_logprobs);
+  if (f->prompt_logprobs) total += prompt * rows_bytes(f->prompt_top + 1);
+  if (f->return_params) total += PARAMS_BYTES + lists;
+  if (f->return_receipt)
+    total += PARAMS_BYTES + lists + prompt * ID_BYTES + (of.scores + of.tokens) * RECEIPT_ROW_BYTES +
+             of.alternatives * RECEIPT_ALTERNATIVE_BYTES;
+  return total;
+}
+
+static bool measure(const serve_model *m, serve_ask *ask, uint64_t *output_bytes, serve_fault *fault) {
+  uint64_t most = m->bytes_max ? m->bytes_max : SERVE_ASK_BYTES_MAX, total = 0;
+  ask->choice_count = ask->prompt_count * ask->fields.samples;
+  ask->bytes = sizeof *ask + ask->choice_count * sizeof *ask->choices + ask->prompt_count * sizeof *ask->prompts;
+  for (uint32_t i = 0; i < ask->prompt_count; i++) ask->bytes += ask->prompts[i].count * sizeof *ask->prompts[i].ids;
+  for (uint32_t i = 0; i < ask->choice_count; i++) {
+    outputs of = outputs_of(ask, i);
+    total += (of.scores + of.tokens) * sizeof(verbatim_token) + of.alternatives * sizeof(verbatim_alternative);
+    ask->reply_bytes += reply_bytes(ask, i);
+  }
+  ask->bytes += total + ask->reply_bytes;
+  *output_bytes = total;
+  if (ask->bytes <= most) return true;
+  return serve_fields_wrong(fault, "", "request_too_large", "the request needs %" PRIu64 " bytes of memory, at most %" PRIu64
+                            " are allowed; hint: fewer prompts or samples at once, a smaller max_tokens or fewer logprobs", ask->bytes,
+                              most);
+}
+
+/* === Progress =============================================================================================================== */
+
+static void advance(serve_choice *choice, uint64_t text_bytes, bool is_finished) {
+  serve_ask *ask = choice->ask;
+  pthread_mutex_lock(&ask->mutex);
+  bool is_new = !choice->finished, is_last;
+  if (is_new) {
+    choice->tokens_ready = choice->request.token_count;
+    choice->scores_ready = choice->request.score_count;
+    choice->text_ready += text_bytes;
+    choice->finished = is_finished;
+    ask->finished_count += is_finished;
+  }
+  is_last = ask->finished_count == ask->choice_count;
+  pthread_mutex_unlock(&ask->mutex);
+  if (is_new && ask->on_progress && (ask->stream || is_last)) ask->on_progress(ask);
+}
+
+static void on_token(verbatim_request *request, uint32_t index) {
+  (void)index;
+  advance(request->context, 0, request->finish != VERBATIM_RUNNING);
+}
+
+/* The token that made it certain follows, with its own call. */
+static void on_text(verbatim_request *request, const char *text, size_t bytes) {
+  serve_choice *choice = request->context;
+  (void)text;
+  pthread_mutex_lock(&choice->ask->mutex);
+  choice->text_ready += bytes;
+  pthread_mutex_unlock(&choice->ask->mutex);
+}
+
+void serve_ask_finished(serve_choice *choice) { advance(choice, 0, true); }
+
+void serve_ask_fail(serve_ask *ask, const serve_fault *fault) {
+  pthread_mutex_lock(&ask->mutex);
+  if (!ask->failed) ask->fault = *fault;
+  ask->failed = true;
+  pthread_mutex_unlock(&ask->mutex);
+}
+
+/* === Requests =============================================================================================================== */
+
+static verbatim_request request_of(const serve_ask *ask, uint32_t index) {
+  const serve_fields *f = &ask->fields;
+  const serve_prompt *prompt = &ask->prompts[index / f->samples];
+  bool is_scored = scores(f, prompt);
+  return (verbatim_request){
+    .prompt = prompt->ids, .prompt_count = prompt->count, .max_tokens = prompt->max_tokens, .score = is_scored, .score_from = is_scored,
+    .top_logprobs = alternatives(f), .temperature = f->temperature, .top_k = f->top_k, .top_p = f->top_p, .min_p = f->min_p,
+    .repetition_penalty = f->repetition_penalty, .presence_penalty = f->presence_penalty, .frequency_penalty = f->frequency_penalty,
+    .biases = f->bias_count ? f->biases : NULL, .bias_count = f->bias_count, .allowed_ids = f->allowed_count ? f->allowed_ids : NULL,
+    .allowed_count = f->allowed_count, .seed = f->seed, .sample_index = index % f->samples,
+    .stop_ids = f->stop_count ? f->stop_ids : NULL, .stop_count = f->stop_count,
+    .stop_texts = f->stop_text_count ? f->stop_texts : NULL, .stop_text_count = f->stop_text_count, .ignore_eos = f->ignore_eos,
+    .deadline_seconds = f->deadline_seconds, .required = f->required_count ? f->required : NULL, .required_count = f->required_count,
+    .on_token = on_token, .on_text = f->stream ? on_text : NULL, .fault_op = ""};
+}
+
+/* Alternatives stand behind all tokens: both have whole multiples of 8 bytes. */
+static bool make_choices(serve_ask *ask, uint64_t output_bytes, serve_fault *fault) {
+  uint64_t rows = 0;
+  for (uint32_t i = 0; i < ask->choice_count; i++) rows += outputs_of(ask, i).scores + outputs_of(ask, i).tokens;
+  ask->choices = calloc(ask->choice_count, sizeof *ask->choices);
+  ask->outputs = malloc(output_bytes);
+  if (!ask->choices || !ask->outputs) return no_memory(fault);
+  verbatim_token *tokens = ask->outputs;
+  verbatim_alternative *others = (verbatim_alternative *)(tokens + rows);
+  for (uint32_t i = 0; i < ask->choice_count; i++) {
+    serve_choice *choice = &ask->choices[i];
+    outputs of = outputs_of(ask, i);
+    choice->ask = ask;
+    choice->prompt = &ask->prompts[i / ask->fields.samples];
+    choice->request = request_of(ask, i);
+    choice->request.context = choice;
+    choice->request.scores = tokens;
+    choice->request.tokens = tokens + of.scores;
+    choice->request.alternatives = of.alternatives ? others : NULL;
+    tokens += of.scores + of.tokens;
+    others += of.alternatives;
+  }
+  return true;
+}
+
+static bool fill(const serve_model *m, serve_ask *ask, const json_t *body, const char *request_id, serve_fault *fault) {
+  uint64_t output_bytes = 0;
+  if (!serve_ask_check_model(m, body, fault)) return false;
+  if (!serve_fields_read(ask->kind, body, m->info->vocab, &ask->fields, fault)) return false;
+  if (!(ask->kind == SERVE_CHAT ? read_messages : read_prompts)(m, ask, body, fault)) return false;
+  if (!judge(m, ask, fault) || !measure(m, ask, &output_bytes, fault) || !make_choices(ask, output_bytes, fault)) return false;
+  ask->stream = ask->fields.stream;
+  snprintf(ask->id, sizeof ask->id, "%s-%.64s", ask->kind == SERVE_CHAT ? "chatcmpl" : "cmpl",
+           ask->fields.request_id ? ask->fields.request_id : request_id);
+  return true;
+}
+
+bool serve_ask_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id, serve_ask **out,
+                     serve_fault *fault) {
+  json_t *object = NULL;
+  serve_ask *ask = calloc(1, sizeof *ask);
+  if (!ask) return no_memory(fault);
+  ask->kind = kind;
+  pthread_mutex_init(&ask->mutex, NULL);
+  bool is_sound = serve_fields_parse(body, bytes, &object, fault) && fill(m, ask, object, request_id, fault);
+  json_decref(object);
+  if (is_sound) *out = ask;
+  else serve_ask_close(ask);
+  return is_sound;
+}
+
+void serve_ask_close(serve_ask *ask) {
+  if (!ask) return;
+  for (uint32_t i = 0; i < ask->prompt_count; i++) free(ask->prompts[i].ids);
+  free(ask->prompts);
+  free(ask->choices);
+  free(ask->outputs);
+  pthread_mutex_destroy(&ask->mutex);
+  free(ask);
+}
+
+uint32_t serve_ask_stop_ids(const serve_model *m, const verbatim_request *r, int32_t *ids) {
+  uint32_t own = r->ignore_eos ? 0 : min_u32(m->info->eos_count, SERVE_ASK_STOPS_MAX - VERBATIM_STOP_IDS_MAX);
+  return stop_ids_join(m->info->eos, own, r->stop_ids, r->stop_count, ids);
+}
+
+const char *serve_ask_name(const serve_choice *choice, char name[SERVE_ASK_NAME_BYTES]) {
+  const serve_ask *ask = choice->ask;
+  if (ask->choice_count == 1) snprintf(name, SERVE_ASK_NAME_BYTES, "%s", ask->id);
+  else snprintf(name, SERVE_ASK_NAME_BYTES, "%s#%td", ask->id, choice - ask->choices);
+  return name;
+}

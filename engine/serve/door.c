@@ -1,0 +1,105 @@
+/* serve/door.c - see serve/door.h. */
+#include "serve/door.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const serve_route ROUTES[] = {
+  {.path = "/v1/completions", .endpoint = SERVE_COMPLETIONS, .is_post = true},
+  {.path = "/v1/chat/completions", .endpoint = SERVE_CHAT_COMPLETIONS, .is_post = true},
+  {.path = "/tokenize", .endpoint = SERVE_TOKENIZE, .is_post = true},
+  {.path = "/detokenize", .endpoint = SERVE_DETOKENIZE, .is_post = true},
+  {.path = "/v1/models", .endpoint = SERVE_MODELS},
+  {.path = "/v1/models/", .endpoint = SERVE_MODEL, .is_prefix = true},
+  {.path = "/health", .endpoint = SERVE_HEALTH, .is_open = true},
+  {.path = "/version", .endpoint = SERVE_VERSION, .is_open = true},
+  {.path = "/metrics", .endpoint = SERVE_METRICS},
+  {.path = "/tokenizer_info", .endpoint = SERVE_TOKENIZER_INFO},
+};
+
+serve_fault serve_door_fault(unsigned http_status, const char *code, const char *format, ...) {
+  serve_fault fault = {.http_status = http_status};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(fault.message, sizeof fault.message, format, args);
+  va_end(args);
+  snprintf(fault.code, sizeof fault.code, "%s", code);
+  snprintf(fault.type, sizeof fault.type, "%s", http_status >= 500   ? "server_error"
+                                                : http_status == 429 ? "rate_limit_error"
+                                                : http_status == 401 ? "authentication_error"
+                                                                     : "invalid_request_error");
+  return fault;
+}
+
+const char *serve_door_allow(const serve_route *route) { return route->is_post ? "POST" : "GET, HEAD"; }
+
+static const serve_route *find(const char *url) {
+  for (size_t i = 0; i < ARRAY_LEN(ROUTES); i++) {
+    const serve_route *route = &ROUTES[i];
+    size_t bytes = strlen(route->path);
+    if (route->is_prefix ? strncmp(url, route->path, bytes) == 0 && url[bytes] : strcmp(url, route->path) == 0) return route;
+  }
+  return NULL;
+}
+
+/* Takes as long whatever the two have in common; the length of the key is no secret. */
+static bool is_key(const char *authorization, const char *key) {
+  static const char scheme[] = "Bearer ";
+  if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0) return false;
+  const char *given = authorization + sizeof scheme - 1;
+  size_t bytes = strlen(key);
+  if (strlen(given) != bytes) return false;
+  volatile unsigned char difference = 0;
+  for (size_t i = 0; i < bytes; i++) difference = (unsigned char)(difference | (given[i] ^ key[i]));
+  return difference == 0;
+}
+
+static bool is_json(const char *type) {
+  static const char json[] = "application/json";
+  size_t bytes = sizeof json - 1;
+  return strncasecmp(type, json, bytes) == 0 && (!type[bytes] || strchr("; \t", type[bytes]));
+}
+
+static bool refuse(serve_fault *to, serve_fault fault) {
+  *to = fault;
+  return false;
+}
+
+bool serve_door_is_framed(const serve_head *head) {
+  bool is_known = !head->transfer_encoding || strcasecmp(head->transfer_encoding, "chunked") == 0;
+  return head->length_count <= 1 && is_known && !head->has_wrong_name;
+}
+
+static bool judge_body(const serve_door *self, const serve_head *head, serve_fault *fault) {
+  if (!serve_door_is_framed(head))
+    return refuse(fault, serve_door_fault(400, "bad_length", "expected at most one header that says how long the body is, Content-Length "
+                                          "or Transfer-Encoding: chunked, and no blanks in the names of headers"));
+  if (head->content_type && !is_json(head->content_type))
+    return refuse(fault, serve_door_fault(415, "unsupported_media_type", "expected the Content-Type application/json, found %.100s",
+                                          head->content_type));
+  uint64_t bytes = head->content_length ? strtoull(head->content_length, NULL, 10) : 0;
+  if (bytes <= self->body_bytes_max) return true;
+  return refuse(fault, serve_door_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes, found one of %" PRIu64
+                                        "; hint: the server's --max-body-bytes", self->body_bytes_max, bytes));
+}
+
+bool serve_door_judge(const serve_door *self, const serve_head *head, const serve_route **route, serve_fault *fault) {
+  *route = NULL;
+  if (strlen(head->url) > SERVE_DOOR_URL_BYTES_MAX)
+    return refuse(fault, serve_door_fault(414, "url_too_long", "expected a path of at most %u bytes", SERVE_DOOR_URL_BYTES_MAX));
+  if (head->bytes > SERVE_DOOR_HEAD_BYTES_MAX)
+    return refuse(fault, serve_door_fault(431, "headers_too_large", "expected headers of at most %u bytes", SERVE_DOOR_HEAD_BYTES_MAX));
+  const serve_route *found = *route = find(head->url);
+  if (self->api_key && !(found && found->is_open) && !is_key(head->authorization, self->api_key))
+    return refuse(fault, serve_door_fault(401, "invalid_api_key",
+                                          "expected the header \"Authorization: Bearer KEY\" with the server's key"));
+  if (!found) return refuse(fault, serve_door_fault(404, "not_found", "there is no %.200s here", head->url));
+  bool reads = strcmp(head->method, "GET") == 0 || strcmp(head->method, "HEAD") == 0;
+  if (found->is_post ? strcmp(head->method, "POST") != 0 : !reads)
+    return refuse(fault, serve_door_fault(405, "method_not_allowed", "%.200s takes %s, found %.20s", head->url, serve_door_allow(found),
+                                          head->method));
+  return judge_body(self, head, fault);
+}

@@ -1,0 +1,467 @@
+/* serve/fields.c - see serve/fields.h. One row of FIELDS for each field that is read; then those that are taken only as what they are
+ * without, and those that change nothing. */
+#include "serve/fields.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMPLETION 1u
+#define CHAT 2u
+#define BOTH 3u
+
+typedef struct field {
+  const char *name;
+  bool (*read)(const struct field *at, const json_t *value, serve_fields *out, serve_fault *fault);
+  unsigned kinds;
+  size_t offset;       /* in serve_fields of what the readers of numbers and flags set */
+  double least, most;  /* 0 may always stand for "off" where zero says so */
+  const char *expected;
+  bool zero;
+} field;
+
+bool serve_fields_wrong(serve_fault *fault, const char *param, const char *code, const char *format, ...) {
+  va_list args;
+  *fault = (serve_fault){.http_status = 400, .type = "invalid_request_error"};
+  snprintf(fault->param, sizeof fault->param, "%s", param);
+  snprintf(fault->code, sizeof fault->code, "%s", code);
+  va_start(args, format);
+  vsnprintf(fault->message, sizeof fault->message, format, args);
+  va_end(args);
+  return false;
+}
+
+static bool wrong(serve_fault *fault, const field *at, const char *expected) {
+  return serve_fields_wrong(fault, at->name, "invalid_value", "%s: expected %s", at->name, expected);
+}
+
+/* === Numbers and flags ====================================================================================================== */
+
+static bool read_count(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  uint32_t *target = (uint32_t *)((char *)out + at->offset);
+  json_int_t found = json_integer_value(value);
+  if (!json_is_integer(value) || (double)found < at->least || (double)found > at->most) return wrong(fault, at, at->expected);
+  *target = (uint32_t)found;
+  return true;
+}
+
+static bool read_max_tokens(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  out->has_max_tokens = true;
+  return read_count(at, value, out, fault);
+}
+
+static bool read_max_completion_tokens(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  out->has_max_completion_tokens = true;
+  return read_count(at, value, out, fault);
+}
+
+static bool read_best_of(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  out->has_best_of = true;
+  return read_count(at, value, out, fault);
+}
+
+static bool read_top_k(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  if (json_is_integer(value) && json_integer_value(value) == -1) return true; /* off, as 0 is */
+  return read_count(at, value, out, fault);
+}
+
+static bool read_logprobs(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  out->logprobs = true;
+  return read_count(at, value, out, fault);
+}
+
+static bool read_prompt_logprobs(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  out->prompt_logprobs = true;
+  return read_count(at, value, out, fault);
+}
+
+/* Either zero is the same number. */
+static bool read_double(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  double found = json_number_value(value), *target = (double *)((char *)out + at->offset);
+  bool is_off = at->zero && found == 0;
+  if (!json_is_number(value) || !(is_off || (found >= at->least && found <= at->most))) return wrong(fault, at, at->expected);
+  *target = found == 0 ? 0 : found;
+  return true;
+}
+
+static bool read_float(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  double found = json_number_value(value);
+  float *target = (float *)((char *)out + at->offset);
+  bool is_off = at->zero && found == 0;
+  if (!json_is_number(value) || !(is_off || (found >= at->least && found <= at->most))) return wrong(fault, at, at->expected);
+  *target = found == 0 ? 0.0f : (float)found;
+  return true;
+}
+
+static bool read_flag(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  bool *target = (bool *)((char *)out + at->offset);
+  if (!json_is_boolean(value)) return wrong(fault, at, "true or false");
+  *target = json_is_true(value);
+  return true;
+}
+
+/* Seeds have 64 bits; JSON integers here have 63, so larger ones are written as text. */
+static bool read_seed(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  const char *text = json_string_value(value);
+  char *end = NULL;
+  errno = 0;
+  uint64_t seed = text && isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+  bool is_text = end && !*end && !errno && strlen(text) == json_string_length(value);
+  bool is_number = json_is_integer(value) && json_integer_value(value) >= 0;
+  if (!is_text && !is_number) return wrong(fault, at, "an integer of 0 to 18446744073709551615 (text above 9223372036854775807)");
+  out->seed = is_number ? (uint64_t)json_integer_value(value) : seed;
+  return true;
+}
+
+/* === Texts and lists ======================================================================================================== */
+
+/* Every text that is kept has a bound, and the pool room for all. */
+static const char *keep(serve_fields *out, const json_t *text) {
+  size_t bytes = json_string_length(text);
+  char *kept = out->pool + out->pool_used;
+  ASSERT(bytes + 1 <= sizeof out->pool - out->pool_used);
+  memcpy(kept, json_string_value(text), bytes + 1);
+  out->pool_used += (uint32_t)bytes + 1;
+  return kept;
+}
+
+static bool read_stop(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  size_t count = json_is_array(value) ? json_array_size(value) : 1;
+  if (count > VERBATIM_STOP_TEXTS_MAX) return wrong(fault, at, "a text, or a list of at most 16");
+  for (size_t i = 0; i < count; i++) {
+    const json_t *text = json_is_array(value) ? json_array_get(value, i) : value;
+    size_t bytes = json_string_length(text);
+    if (!json_is_string(text) || bytes == 0 || bytes > VERBATIM_STOP_TEXT_BYTES_MAX)
+      return wrong(fault, at, "a text of 1 to 256 bytes, or a list of such");
+    out->stop_texts[i] = (verbatim_text){.bytes = keep(out, text), .count = bytes};
+  }
+  out->stop_text_count = (uint32_t)count;
+  return true;
+}
+
+bool serve_fields_ids(const char *param, const json_t *list, uint32_t vocab, int32_t *ids, serve_fault *fault) {
+  const json_t *id;
+  size_t i;
+  json_array_foreach(list, i, id) {
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
+      return serve_fields_wrong(fault, param, "invalid_value", "%s: expected token ids, integers of 0 to %u, found another at place %zu",
+                                param, vocab - 1, i);
+    ids[i] = (int32_t)json_integer_value(id);
+  }
+  return true;
+}
+
+static bool read_stop_ids(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  if (!json_is_array(value) || json_array_size(value) > VERBATIM_STOP_IDS_MAX) return wrong(fault, at, "a list of at most 64 token ids");
+  out->stop_count = (uint32_t)json_array_size(value);
+  return serve_fields_ids(at->name, value, out->vocab, out->stop_ids, fault);
+}
+
+static bool read_allowed(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  size_t count = json_array_size(value);
+  if (!json_is_array(value) || count == 0 || count > VERBATIM_BIASES_MAX) return wrong(fault, at, "a list of 1 to 1024 token ids");
+  if (!serve_fields_ids(at->name, value, out->vocab, out->allowed_ids, fault)) return false;
+  for (size_t i = 0; i < count; i++)
+    for (size_t j = 0; j < i; j++)
+      if (out->allowed_ids[i] == out->allowed_ids[j]) return wrong(fault, at, "no token id twice");
+  out->allowed_count = (uint32_t)count;
+  return true;
+}
+
+/* Keys are ids in decimal, in their one form, so that no id is there twice. */
+static bool read_biases(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  const char *key;
+  const json_t *bias;
+  uint32_t count = 0;
+  if (!json_is_object(value) || json_object_size(value) > VERBATIM_BIASES_MAX)
+    return wrong(fault, at, "an object of token ids and biases, at most 1024");
+  json_object_foreach((json_t *)(uintptr_t)value, key, bias) {
+    char *end = NULL;
+    errno = 0;
+    long id = isdigit((unsigned char)*key) && (key[0] != '0' || !key[1]) ? strtol(key, &end, 10) : -1;
+    double number = json_number_value(bias);
+    if (!end || *end || errno || id >= (long)out->vocab) return wrong(fault, at, "token ids of the vocabulary as keys, like \"17\"");
+    if (!json_is_number(bias) || !(number >= -1000 && number <= 1000)) return wrong(fault, at, "biases of -1000 to 1000");
+    out->biases[count++] = (verbatim_bias){.token = (int32_t)id, .bias = number == 0 ? 0.0f : (float)number};
+  }
+  out->bias_count = count;
+  return true;
+}
+
+static bool is_name(const json_t *value) {
+  size_t bytes = json_string_length(value);
+  return json_is_string(value) && bytes > 0 && bytes <= SERVE_FIELDS_NAME_BYTES && strlen(json_string_value(value)) == bytes;
+}
+
+static bool read_required(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  const json_t *name;
+  size_t i;
+  if (!json_is_array(value) || json_array_size(value) > VERBATIM_REQUIRED_MAX) return wrong(fault, at, "a list of at most 32 axes");
+  json_array_foreach(value, i, name) {
+    if (!is_name(name)) return wrong(fault, at, "names of axes, like \"prefix_hit\"");
+    out->required[i] = keep(out, name);
+  }
+  out->required_count = (uint32_t)json_array_size(value);
+  return true;
+}
+
+static bool read_request_id(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  static const char expected[] = "a text of 1 to 64 letters, digits, \"-\", \"_\", \".\" and \":\"";
+  if (!is_name(value)) return wrong(fault, at, expected);
+  for (const char *c = json_string_value(value); *c; c++)
+    if (!isalnum((unsigned char)*c) && !strchr("-_.:", *c)) return wrong(fault, at, expected);
+  out->request_id = keep(out, value);
+  return true;
+}
+
+static bool read_stream_options(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  static const char *const names[] = {"include_usage", NULL};
+  if (!json_is_object(value)) return wrong(fault, at, "an object");
+  return serve_fields_only(value, names, fault) && serve_fields_bool(value, "include_usage", &out->include_usage, fault);
+}
+
+static bool read_ignored(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  (void)value;
+  (void)fault;
+  ASSERT(out->ignored_count < SERVE_FIELDS_IGNORED_MAX);
+  out->ignored[out->ignored_count++] = at->name;
+  return true;
+}
+
+static bool read_elsewhere(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
+  (void)at;
+  (void)value;
+  (void)out;
+  (void)fault;
+  return true;
+}
+
+/* === The table ============================================================================================================== */
+
+#define AT(member) offsetof(serve_fields, member)
+#define COUNT(name, kinds, member, least, most, expected) {name, read_count, kinds, AT(member), least, most, expected, false}
+#define FLAG(name, kinds, member) {name, read_flag, kinds, AT(member), 0, 0, NULL, false}
+#define OTHER(name, read, kinds) {name, read, kinds, 0, 0, 0, NULL, false}
+#define TOKENS_EXPECTED "an integer of 0 to 4294967295"
+#define ALTERNATIVES_EXPECTED "an integer of 0 to 20"
+
+static const field FIELDS[] = {
+  OTHER("model", read_elsewhere, BOTH),
+  OTHER("prompt", read_elsewhere, COMPLETION),
+  OTHER("messages", read_elsewhere, CHAT),
+  OTHER("tools", read_elsewhere, CHAT),
+  OTHER("tool_choice", read_elsewhere, CHAT),
+  OTHER("add_generation_prompt", read_elsewhere, CHAT),
+  OTHER("continue_final_message", read_elsewhere, CHAT),
+  OTHER("chat_template_kwargs", read_elsewhere, CHAT),
+  {"max_tokens", read_max_tokens, BOTH, AT(max_tokens), 0, UINT32_MAX, TOKENS_EXPECTED, false},
+  {"max_completion_tokens", read_max_completion_tokens, CHAT, AT(max_completion_tokens), 0, UINT32_MAX, TOKENS_EXPECTED, false},
+  COUNT("n", BOTH, samples, 1, SERVE_FIELDS_SAMPLES_MAX, "an integer of 1 to 128"),
+  {"best_of", read_best_of, COMPLETION, AT(best_of), 1, SERVE_FIELDS_SAMPLES_MAX, "an integer of 1 to 128", false},
+  {"temperature", read_float, BOTH, AT(temperature), 1e-3, 100, "0, or a number of 0.001 to 100", true},
+  {"top_p", read_double, BOTH, AT(top_p), 0x1p-1022, 1, "a number above 0 and at most 1", false},
+  {"top_k", read_top_k, BOTH, AT(top_k), 0, UINT32_MAX, "an integer of -1 to 4294967295 (-1 and 0: off)", false},
+  {"min_p", read_double, BOTH, AT(min_p), 1e-30, 1, "0, or a number of 1e-30 to 1", true},
+  {"repetition_penalty", read_float, BOTH, AT(repetition_penalty), 0.0625, 16, "a number of 0.0625 to 16", false},
+  {"presence_penalty", read_float, BOTH, AT(presence_penalty), -16, 16, "a number of -16 to 16", false},
+  {"frequency_penalty", read_float, BOTH, AT(frequency_penalty), -16, 16, "a number of -16 to 16", false},
+  OTHER("seed", read_seed, BOTH),
+  OTHER("stop", read_stop, BOTH),
+  OTHER("stop_token_ids", read_stop_ids, BOTH),
+  FLAG("ignore_eos", BOTH, ignore_eos),
+  FLAG("include_stop_str_in_output", BOTH, include_stop),
+  OTHER("logit_bias", read_biases, BOTH),
+  OTHER("allowed_token_ids", read_allowed, BOTH),
+  {"logprobs", read_logprobs, COMPLETION, AT(top_logprobs), 0, VERBATIM_TOP_LOGPROBS_MAX, ALTERNATIVES_EXPECTED, false},
+  FLAG("logprobs", CHAT, logprobs),
+  COUNT("top_logprobs", CHAT, top_logprobs, 0, VERBATIM_TOP_LOGPROBS_MAX, ALTERNATIVES_EXPECTED),
+  {"prompt_logprobs", read_prompt_logprobs, BOTH, AT(prompt_top), 0, VERBATIM_TOP_LOGPROBS_MAX, ALTERNATIVES_EXPECTED, false},
+  FLAG("echo", COMPLETION, echo),
+  FLAG("add_special_tokens", BOTH, add_special),
+  FLAG("return_token_ids", BOTH, return_ids),
+  FLAG("return_tokens_as_token_ids", BOTH, names_as_ids),
+  FLAG("stream", BOTH, stream),
+  OTHER("stream_options", read_stream_options, BOTH),
+  OTHER("request_id", read_request_id, BOTH),
+  FLAG("return_params", BOTH, return_params),
+  FLAG("return_receipt", BOTH, return_receipt),
+  OTHER("verbatim_require", read_required, BOTH),
+  {"deadline_seconds", read_double, BOTH, AT(deadline_seconds), 0, 1e9, "a number of seconds, 0 (none) to 1000000000", true},
+  OTHER("user", read_ignored, BOTH),
+  OTHER("metadata", read_ignored, BOTH),
+  OTHER("safety_identifier", read_ignored, BOTH),
+  OTHER("prompt_cache_key", read_ignored, BOTH),
+  OTHER("parallel_tool_calls", read_ignored, CHAT),
+};
+
+/* What others have and this program lacks: taken only as the value by which nothing is asked for, where there is one. */
+static const struct { const char *name, *neutral; } LACKED[] = {
+  {"suffix", "\"\""}, {"min_tokens", "0"}, {"length_penalty", "1.0"}, {"use_beam_search", "false"}, {"truncate_prompt_tokens", NULL},
+  {"skip_special_tokens", "true"}, {"spaces_between_special_tokens", "true"}, {"detokenize", "true"}, {"bad_words", "[]"},
+  {"response_format", "{\"type\":\"text\"}"}, {"guided_json", NULL}, {"guided_regex", NULL}, {"guided_choice", NULL},
+  {"guided_grammar", NULL}, {"guided_decoding_backend", NULL}, {"guided_whitespace_pattern", NULL}, {"structured_outputs", NULL},
+  {"grammar", NULL}, {"logits_processors", "[]"}, {"cache_salt", NULL}, {"priority", "0"}, {"store", "false"},
+  {"service_tier", "\"auto\""}, {"prompt_embeds", NULL}, {"kv_transfer_params", NULL}, {"vllm_xargs", NULL}, {"functions", "[]"},
+  {"function_call", "\"none\""}, {"modalities", "[\"text\"]"}, {"audio", NULL}, {"prediction", NULL}, {"web_search_options", NULL},
+  {"reasoning_effort", NULL}, {"verbosity", NULL}, {"chat_template", NULL}, {"documents", "[]"}, {"mm_processor_kwargs", NULL},
+  {"typical_p", "1.0"}, {"top_a", "0.0"}, {"mirostat", "0"}, {"no_repeat_ngram_size", "0"}, {"do_sample", NULL},
+  {"include_reasoning", NULL}, {"echo", "false"}, {"best_of", NULL}, {"top_logprobs", "0"}, {"timeout", NULL},
+};
+
+/* What others call what is here. */
+static const struct { const char *name, *ours; } MEANT[] = {
+  {"max_new_tokens", "max_tokens"}, {"max_length", "max_tokens"}, {"max_gen_toks", "max_tokens"}, {"max_output_tokens", "max_tokens"},
+  {"n_predict", "max_tokens"}, {"num_predict", "max_tokens"}, {"num_return_sequences", "n"}, {"stop_sequences", "stop"},
+  {"stop_strings", "stop"}, {"until", "stop"}, {"stop_ids", "stop_token_ids"}, {"allowed_ids", "allowed_token_ids"},
+  {"eos_token_id", "stop_token_ids"}, {"require", "verbatim_require"}, {"repeat_penalty", "repetition_penalty"},
+  {"prompt_ids", "prompt"}, {"input", "prompt"}, {"prompt_token_ids", "prompt"}, {"deadline", "deadline_seconds"}, {"temp", "temperature"},
+};
+
+/* === The whole body ========================================================================================================= */
+
+/* How many letters are added, lost or changed, without case and the signs between words; at most `most` + 1. */
+static size_t distance(const char *a, const char *b, size_t most) {
+  size_t row[SERVE_FIELDS_NAME_BYTES + 1], length = 0, i = 0;
+  char letters[SERVE_FIELDS_NAME_BYTES];
+  for (; *b && length < sizeof letters; b++)
+    if (isalnum((unsigned char)*b)) letters[length++] = (char)tolower((unsigned char)*b);
+  for (size_t j = 0; j <= length; j++) row[j] = j;
+  for (; *a; a++) {
+    if (!isalnum((unsigned char)*a)) continue;
+    if (++i > length + most) return most + 1;
+    size_t corner = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= length; j++) {
+      size_t kept = corner + (letters[j - 1] != tolower((unsigned char)*a));
+      corner = row[j];
+      size_t changed = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+      row[j] = kept < changed ? kept : changed;
+    }
+  }
+  return row[length];
+}
+
+static const char *meant(const char *name, unsigned kind) {
+  const char *nearest = NULL;
+  size_t least = strlen(name) > 4 ? 3 : 2; /* so many differences are another word */
+  for (size_t i = 0; i < ARRAY_LEN(MEANT); i++)
+    if (strcmp(MEANT[i].name, name) == 0) return MEANT[i].ours;
+  for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++) {
+    size_t found = distance(name, FIELDS[i].name, least);
+    if ((FIELDS[i].kinds & kind) && found < least) least = found, nearest = FIELDS[i].name;
+  }
+  return nearest;
+}
+
+static bool read_unknown(const char *name, const json_t *value, unsigned kind, serve_fault *fault) {
+  for (size_t i = 0; i < ARRAY_LEN(LACKED); i++) {
+    if (strcmp(LACKED[i].name, name) != 0) continue;
+    json_t *neutral = LACKED[i].neutral ? json_loads(LACKED[i].neutral, JSON_DECODE_ANY, NULL) : NULL;
+    bool is_number = json_is_number(neutral) && json_is_number(value);
+    bool is_neutral = is_number ? json_number_value(neutral) == json_number_value(value) : neutral && json_equal(neutral, value);
+    json_decref(neutral);
+    if (is_neutral) return true;
+    return serve_fields_wrong(fault, name, "unsupported_parameter",
+                              "%s is not supported%s%s; hint: leave it out; ignoring it would change what is asked for", name,
+                              LACKED[i].neutral ? " but as " : "", LACKED[i].neutral ? LACKED[i].neutral : "");
+  }
+  const char *nearest = meant(name, kind);
+  for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++)
+    if (strcmp(FIELDS[i].name, name) == 0)
+      return serve_fields_wrong(fault, name, "unknown_parameter", "%s is a field of %s only", name,
+                                kind == CHAT ? "completions" : "chat completions");
+  return serve_fields_wrong(fault, name, "unknown_parameter", "%.64s is not a field of this request%s%s%s", name,
+                            nearest ? "; hint: is \"" : "; SERVING.md lists them", nearest ? nearest : "", nearest ? "\" meant?" : "");
+}
+
+/* Values and lists are counted before any is made. Counts of what is no JSON mean nothing, and do no harm. */
+static bool check_size(const char *body, size_t bytes, serve_fault *fault) {
+  size_t values = 1, lists = 0;
+  bool is_text = false;
+  for (size_t i = 0; i < bytes; i++) {
+    if (body[i] == '"') is_text = !is_text;
+    else if (is_text && body[i] == '\\') i++;
+    else if (!is_text && body[i] == ',') values++;
+    else if (!is_text && (body[i] == '[' || body[i] == '{')) lists++;
+  }
+  if (values <= SERVE_FIELDS_VALUES_MAX && lists <= SERVE_FIELDS_LISTS_MAX) return true;
+  return serve_fields_wrong(fault, "", "request_too_large", "the body has %zu values and %zu lists and objects, at most %u and %u are "
+                            "allowed; hint: send it as several requests", values, lists, SERVE_FIELDS_VALUES_MAX, SERVE_FIELDS_LISTS_MAX);
+}
+
+bool serve_fields_parse(const char *body, size_t bytes, json_t **out, serve_fault *fault) {
+  json_error_t error;
+  const char *key;
+  json_t *value;
+  void *next;
+  if (!check_size(body, bytes, fault)) return false;
+  json_t *object = json_loadb(body, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (!object) return serve_fields_wrong(fault, "", "invalid_json", "the body is not JSON: %.200s (line %d)", error.text, error.line);
+  if (!json_is_object(object)) {
+    json_decref(object);
+    return serve_fields_wrong(fault, "", "invalid_json", "the body is no JSON object");
+  }
+  json_object_foreach_safe(object, next, key, value) {
+    if (json_is_null(value)) json_object_del(object, key);
+  }
+  *out = object;
+  return true;
+}
+
+bool serve_fields_only(const json_t *body, const char *const *names, serve_fault *fault) {
+  const char *key;
+  const json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)body, key, value) {
+    const char *const *name = names;
+    while (*name && strcmp(*name, key) != 0) name++;
+    if (!*name && !json_is_null(value))
+      return serve_fields_wrong(fault, key, "unknown_parameter", "%.64s is not a field here; SERVING.md lists them", key);
+  }
+  return true;
+}
+
+bool serve_fields_bool(const json_t *body, const char *name, bool *out, serve_fault *fault) {
+  const json_t *value = json_object_get(body, name);
+  if (!value || json_is_null(value)) return true;
+  if (!json_is_boolean(value)) return serve_fields_wrong(fault, name, "invalid_value", "%s: expected true or false", name);
+  *out = json_is_true(value);
+  return true;
+}
+
+/* What several fields say together. */
+static bool check(enum serve_kind kind, const serve_fields *f, const json_t *body, serve_fault *fault) {
+  if (f->has_best_of && f->best_of != f->samples)
+    return serve_fields_wrong(fault, "best_of", "unsupported_parameter", "best_of is not supported but as n, which is %u", f->samples);
+  if (f->has_max_tokens && f->has_max_completion_tokens && f->max_tokens != f->max_completion_tokens)
+    return serve_fields_wrong(fault, "max_completion_tokens", "invalid_value", "max_tokens and max_completion_tokens differ");
+  if (kind == SERVE_CHAT && f->top_logprobs && !f->logprobs)
+    return serve_fields_wrong(fault, "top_logprobs", "invalid_value", "top_logprobs: expected logprobs true with it");
+  if (f->stream && f->prompt_logprobs)
+    return serve_fields_wrong(fault, "prompt_logprobs", "unsupported_parameter", "prompt_logprobs is not supported with stream");
+  if (json_object_get(body, "stream_options") && !f->stream)
+    return serve_fields_wrong(fault, "stream_options", "invalid_value", "stream_options: expected stream true with it");
+  const char *choice = json_string_value(json_object_get(body, "tool_choice"));
+  if (json_object_get(body, "tool_choice") && (!choice || (strcmp(choice, "none") != 0 && strcmp(choice, "auto") != 0)))
+    return serve_fields_wrong(fault, "tool_choice", "unsupported_parameter",
+                              "tool_choice is not supported but as \"none\" or \"auto\": no tool can be forced");
+  return true;
+}
+
+bool serve_fields_read(enum serve_kind kind, const json_t *body, uint32_t vocab, serve_fields *out, serve_fault *fault) {
+  unsigned mask = kind == SERVE_CHAT ? CHAT : COMPLETION;
+  const char *key;
+  const json_t *value;
+  *out = (serve_fields){.samples = 1, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .add_special = kind == SERVE_COMPLETION,
+                        .vocab = vocab};
+  json_object_foreach((json_t *)(uintptr_t)body, key, value) {
+    const field *at = FIELDS, *end = FIELDS + ARRAY_LEN(FIELDS);
+    while (at < end && (strcmp(at->name, key) != 0 || !(at->kinds & mask))) at++;
+    if (!(at < end ? at->read(at, value, out, fault) : read_unknown(key, value, mask, fault))) return false;
+  }
+  if (!check(kind, out, body, fault)) return false;
+  if (out->has_max_completion_tokens) out->max_tokens = out->max_completion_tokens, out->has_max_tokens = true;
+  return true;
+}

@@ -1,0 +1,22 @@
+/* serve/info.h - the bodies of the endpoints that make no tokens: models, version, tokenize, detokenize, tokenizer_info.
+ *
+ * Pure functions of the model; SERVING.md is normative. Those that take a body judge it as serve_ask_parse does. Must not know the engine.
+ * Read next: serve/ask.h, serve/text.h. */
+#ifndef VERBATIM_SERVE_INFO_H
+#define VERBATIM_SERVE_INFO_H
+#include "serve/ask.h"
+#include "serve/text.h"
+
+void serve_info_models(const serve_model *m, serve_text *out);                                          /* GET /v1/models      */
+bool serve_info_model(const serve_model *m, const char *name, serve_text *out, serve_fault *fault);     /* GET /v1/models/NAME */
+void serve_info_version(const serve_model *m, serve_text *out);                                         /* GET /version        */
+
+/* POST /tokenize and /detokenize. false: the fault is the reply, out is as it was. */
+bool serve_info_tokenize(const serve_model *m, const char *body, size_t bytes, serve_text *out, serve_fault *fault);
+bool serve_info_detokenize(const serve_model *m, const char *body, size_t bytes, serve_text *out, serve_fault *fault);
+
+/* GET /tokenizer_info, the same for as long as the server: what tokenizer_config.json of model_dir holds, its special tokens as texts, and
+ * what clients look for and it lacks. ERR_FORMAT: a file that is not what it should be; ERR_LIMIT: no memory, or too long. */
+status serve_info_tokenizer(const serve_model *m, const char *model_dir, serve_text *out);
+
+#endif

@@ -1,0 +1,208 @@
+/* serve/metrics.c - see serve/metrics.h. The format is Prometheus' text exposition 0.0.4: a line of help and one of type for each name,
+ * then its samples; buckets are cumulative. */
+#include "serve/metrics.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double BOUNDS[SERVE_METRICS_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                                     2.5,   5,      7.5,   10,   20,    40,   80,  160,  640, 2560};
+
+typedef struct metric_name {
+  const char *name, *help;
+} metric_name;
+
+static const metric_name COUNTS[SERVE_COUNTS] = {
+  {"vllm:prompt_tokens_total", "Tokens of the prompts of finished requests"},
+  {"vllm:generation_tokens_total", "Tokens made"},
+  {"verbatim_refused_full_total", "Bodies answered with 429 because too many requests were waiting"},
+  {"verbatim_refused_memory_total", "Bodies answered with 429 because the memory for requests was taken"},
+  {"verbatim_disconnected_total", "Bodies whose client went away before the reply was whole"}};
+static const metric_name GAUGES[SERVE_GAUGES] = {
+  {"vllm:num_requests_running", "Requests in the engine, as far as it has places for them"},
+  {"vllm:num_requests_waiting", "Requests accepted beyond these"},
+  {"verbatim_request_memory_bytes", "Memory of all accepted bodies and of what they may yield"},
+  {"verbatim_request_memory_limit_bytes", "The most that this may be (--request-memory-bytes)"},
+  {"verbatim_connections", "Open connections"}};
+static const metric_name TIMES[SERVE_TIMES] = {
+  {"vllm:time_to_first_token_seconds", "From acceptance to a request's first token"},
+  {"vllm:time_per_output_token_seconds", "Of a finished request, the mean time from one token to the next"},
+  {"vllm:e2e_request_latency_seconds", "From acceptance to a request's end"}};
+static const char *const FINISHES[SERVE_METRICS_FINISHES] = {NULL, "stop", "length", "nonfinite", "stop_text", "cancelled", "deadline"};
+static const char *const REASONS[] = {"stop", "length", "abort", "error"}; /* as vLLM has them */
+
+void serve_metrics_open(serve_metrics *self) { ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0); }
+
+void serve_metrics_close(serve_metrics *self) { pthread_mutex_destroy(&self->mutex); }
+
+/* === Counting =============================================================================================================== */
+
+void serve_metrics_add(serve_metrics *self, enum serve_count which, uint64_t by) {
+  pthread_mutex_lock(&self->mutex);
+  self->counts[which] += by;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_metrics_set(serve_metrics *self, enum serve_gauge which, double value) {
+  pthread_mutex_lock(&self->mutex);
+  self->gauges[which] = value;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_metrics_measure(serve_metrics *self, enum serve_time which, double seconds) {
+  uint32_t at = 0;
+  while (at < SERVE_METRICS_BUCKETS && seconds > BOUNDS[at]) at++;
+  pthread_mutex_lock(&self->mutex);
+  self->times[which].buckets[at]++;
+  self->times[which].sum += seconds;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_metrics_finish(serve_metrics *self, enum verbatim_finish finish) {
+  ASSERT((uint32_t)finish < SERVE_METRICS_FINISHES);
+  pthread_mutex_lock(&self->mutex);
+  self->finishes[finish]++;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_metrics_reply(serve_metrics *self, unsigned http_status) {
+  ASSERT(http_status >= SERVE_METRICS_STATUS_MIN && http_status - SERVE_METRICS_STATUS_MIN < SERVE_METRICS_STATUSES);
+  pthread_mutex_lock(&self->mutex);
+  self->statuses[http_status - SERVE_METRICS_STATUS_MIN]++;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_metrics_engine(serve_metrics *self, const verbatim_counters *counters) {
+  pthread_mutex_lock(&self->mutex);
+  self->engine = *counters;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+/* === Text =================================================================================================================== */
+
+static void head(FILE *to, const char *name, const char *help, const char *type) {
+  fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_label(FILE *to, const char *name, const char *value) {
+  fprintf(to, "%s=\"", name);
+  for (; *value; value++) {
+    if (*value == '\n') fputs("\\n", to);
+    else if (*value == '"' || *value == '\\') fprintf(to, "\\%c", *value);
+    else putc(*value, to);
+  }
+  putc('"', to);
+}
+
+/* "name{model_name="m"", with the brace open for more. */
+static void put_name(FILE *to, const char *name, const char *suffix, const serve_metrics_labels *labels) {
+  fprintf(to, "%s%s{", name, suffix);
+  put_label(to, "model_name", labels->model_name);
+}
+
+static void put_times(FILE *to, const metric_name *name, const serve_histogram *h, const serve_metrics_labels *labels) {
+  uint64_t total = 0;
+  head(to, name->name, name->help, "histogram");
+  for (uint32_t i = 0; i <= SERVE_METRICS_BUCKETS; i++) {
+    total += h->buckets[i];
+    put_name(to, name->name, "_bucket", labels);
+    if (i < SERVE_METRICS_BUCKETS) fprintf(to, ",le=\"%g\"} %" PRIu64 "\n", BOUNDS[i], total);
+    else fprintf(to, ",le=\"+Inf\"} %" PRIu64 "\n", total);
+  }
+  put_name(to, name->name, "_sum", labels);
+  fprintf(to, "} %.9g\n", h->sum);
+  put_name(to, name->name, "_count", labels);
+  fprintf(to, "} %" PRIu64 "\n", total);
+}
+
+static void put_finishes(FILE *to, const uint64_t *of, const serve_metrics_labels *labels) {
+  const uint64_t reasons[ARRAY_LEN(REASONS)] = {of[VERBATIM_STOP] + of[VERBATIM_STOP_TEXT], of[VERBATIM_LENGTH],
+                                                of[VERBATIM_CANCELLED] + of[VERBATIM_DEADLINE], of[VERBATIM_NONFINITE]};
+  head(to, "vllm:request_success_total", "Finished requests by the reason that vLLM has for it", "counter");
+  for (size_t i = 0; i < ARRAY_LEN(REASONS); i++) {
+    put_name(to, "vllm:request_success_total", "", labels);
+    fprintf(to, ",finished_reason=\"%s\"} %" PRIu64 "\n", REASONS[i], reasons[i]);
+  }
+  head(to, "verbatim_requests_finished_total", "Finished requests by how receipts call their end", "counter");
+  for (uint32_t i = 1; i < SERVE_METRICS_FINISHES; i++)
+    fprintf(to, "verbatim_requests_finished_total{finish=\"%s\"} %" PRIu64 "\n", FINISHES[i], of[i]);
+}
+
+static void put_engine(FILE *to, const verbatim_counters *c) {
+  const struct {
+    const char *name, *help;
+    uint64_t value;
+  } rows[] = {{"steps", "Steps of the engine", c->steps},
+              {"decode_steps", "Steps with tokens that follow others alone", c->decode_steps},
+              {"mixed_steps", "Steps with these and with tokens of prompts", c->mixed_steps},
+              {"token_rows", "Token rows computed", c->token_rows},
+              {"reused_tokens", "Token rows taken from the prefix cache instead", c->reused_tokens},
+              {"recomputed_tokens", "Token rows computed again after a preemption", c->recomputed_tokens},
+              {"admissions", "Requests given a place, again after a preemption", c->admissions},
+              {"preemptions", "Requests that lost their place for want of pages", c->preemptions},
+              {"cancellations", "Requests cancelled", c->cancellations},
+              {"deadlines", "Requests whose time was over", c->deadlines},
+              {"evicted_pages", "Pages of the prefix cache given to others", c->evicted_pages}};
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    fprintf(to, "# HELP verbatim_%s_total %s\n# TYPE verbatim_%s_total counter\n", rows[i].name, rows[i].help, rows[i].name);
+    fprintf(to, "verbatim_%s_total %" PRIu64 "\n", rows[i].name, rows[i].value);
+  }
+}
+
+static void put_build(FILE *to, const serve_metrics_labels *labels) {
+  head(to, "verbatim_build_info", "What answers: always 1", "gauge");
+  fputs("verbatim_build_info{version=\"" VERBATIM_VERSION "\",", to);
+  put_label(to, "numerics_id", labels->numerics_id);
+  putc(',', to);
+  put_label(to, "plan_digest", labels->plan_digest);
+  putc(',', to);
+  put_label(to, "device", labels->device);
+  putc(',', to);
+  put_label(to, "model_name", labels->model_name);
+  fputs("} 1\n", to);
+  head(to, "process_start_time_seconds", "When the server was started, since the epoch", "gauge");
+  fprintf(to, "process_start_time_seconds %.3f\n", labels->started_at);
+}
+
+static void put_all(FILE *to, const serve_metrics *self, const serve_metrics_labels *labels) {
+  put_build(to, labels);
+  for (uint32_t i = 0; i < SERVE_GAUGES; i++) {
+    head(to, GAUGES[i].name, GAUGES[i].help, "gauge");
+    put_name(to, GAUGES[i].name, "", labels);
+    fprintf(to, "} %.17g\n", self->gauges[i]);
+  }
+  for (uint32_t i = 0; i < SERVE_COUNTS; i++) {
+    head(to, COUNTS[i].name, COUNTS[i].help, "counter");
+    put_name(to, COUNTS[i].name, "", labels);
+    fprintf(to, "} %" PRIu64 "\n", self->counts[i]);
+  }
+  put_finishes(to, self->finishes, labels);
+  for (uint32_t i = 0; i < SERVE_TIMES; i++) put_times(to, &TIMES[i], &self->times[i], labels);
+  head(to, "verbatim_http_replies_total", "Replies by HTTP status", "counter");
+  for (uint32_t i = 0; i < SERVE_METRICS_STATUSES; i++)
+    if (self->statuses[i])
+      fprintf(to, "verbatim_http_replies_total{code=\"%u\"} %" PRIu64 "\n", i + SERVE_METRICS_STATUS_MIN, self->statuses[i]);
+  head(to, "vllm:kv_cache_usage_perc", "Share of the KV pages that requests under way hold, 0 to 1", "gauge");
+  put_name(to, "vllm:kv_cache_usage_perc", "", labels);
+  fprintf(to, "} %.9g\n", labels->kv_pages ? (double)self->engine.kv_pages_used / labels->kv_pages : 0);
+  put_engine(to, &self->engine);
+}
+
+status serve_metrics_text(serve_metrics *self, const serve_metrics_labels *labels, char **text, size_t *bytes) {
+  char *memory = NULL;
+  size_t count = 0;
+  FILE *to = open_memstream(&memory, &count);
+  if (!to) return FAIL(ERR_LIMIT, "metrics: no memory");
+  pthread_mutex_lock(&self->mutex);
+  put_all(to, self, labels);
+  pthread_mutex_unlock(&self->mutex);
+  bool good = !ferror(to);
+  if (fclose(to) != 0 || !good) {
+    free(memory);
+    return FAIL(ERR_LIMIT, "metrics: no memory");
+  }
+  *text = memory;
+  *bytes = count;
+  return OK;
+}

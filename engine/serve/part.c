@@ -1,0 +1,176 @@
+/* serve/part.c - see serve/part.h. Text is made again from the tokens, so that none is kept: of a token whose text is not yet all
+ * certain the cursor stays before it, and what was written of it is left out the next time. */
+#include "serve/part.h"
+#include "serve/tokens.h"
+#include <string.h>
+
+serve_ready serve_part_ready(const serve_choice *choice) {
+  pthread_mutex_lock(&choice->ask->mutex);
+  serve_ready ready = {.tokens = choice->tokens_ready, .scores = choice->scores_ready, .text = choice->text_ready,
+                       .finished = choice->finished, .part_max = UINT32_MAX};
+  pthread_mutex_unlock(&choice->ask->mutex);
+  return ready;
+}
+
+/* === Text =================================================================================================================== */
+
+static void take_made(const tokenizer *t, const verbatim_request *r, const serve_ready *ready, serve_cursor *cursor, serve_text *out) {
+  bool is_whole = ready->finished;
+  uint64_t until = !is_whole ? ready->text : r->finish == VERBATIM_STOP_TEXT ? r->text_bytes : UINT64_MAX;
+  uint32_t count = ready->tokens - (is_whole && r->finish == VERBATIM_STOP);
+  while (cursor->text_token < count && cursor->text_written < until) {
+    size_t from = out->count;
+    detokenizer next = cursor->text_decoder;
+    serve_tokens_text(t, &next, r->tokens[cursor->text_token].id, false, out);
+    if (out->failed) return;
+    uint64_t end = cursor->text_base + (out->count - from), shown = min_u64(end, until);
+    size_t written = (size_t)(cursor->text_written - cursor->text_base), bytes = (size_t)(shown - cursor->text_written);
+    if (bytes) memmove(out->bytes + from, out->bytes + from + written, bytes);
+    out->count = from + bytes;
+    cursor->text_written = shown;
+    if (end > until) return;
+    cursor->text_decoder = next;
+    cursor->text_base = end;
+    cursor->text_token++;
+  }
+  if (is_whole && r->finish != VERBATIM_STOP_TEXT) serve_tokens_flush(&cursor->text_decoder, out);
+}
+
+/* What ended the answer, where it is to be part of it. */
+static void take_stop(const tokenizer *t, const verbatim_request *r, serve_text *out) {
+  detokenizer alone = {0};
+  if (r->finish == VERBATIM_STOP_TEXT) serve_text_add(out, r->stop_texts[r->stop_index].bytes, r->stop_texts[r->stop_index].count);
+  if (r->finish != VERBATIM_STOP) return;
+  serve_tokens_text(t, &alone, r->tokens[r->token_count - 1].id, false, out);
+  serve_tokens_flush(&alone, out);
+}
+
+static void take_prompt(const tokenizer *t, const verbatim_request *r, serve_text *out) {
+  detokenizer decoder = {0};
+  for (uint32_t i = 0; i < r->prompt_count; i++) serve_tokens_text(t, &decoder, r->prompt[i], false, out);
+  serve_tokens_flush(&decoder, out);
+}
+
+/* How far the part goes; and what is ready, as if that were all so far. */
+static serve_ready cut(const verbatim_request *r, const serve_ready *ready, serve_part *part) {
+  serve_ready some = *ready;
+  uint32_t end = r->prompt_count + ready->tokens;
+  part->has_more = end - part->from > ready->part_max;
+  part->to = part->has_more ? part->from + ready->part_max : end;
+  if (!part->has_more) return some;
+  some.tokens = part->to > r->prompt_count ? part->to - r->prompt_count : 0;
+  some.finished = false;
+  return some;
+}
+
+void serve_part_take(const serve_model *m, const serve_choice *choice, const serve_ready *ready, serve_cursor *cursor, serve_part *part) {
+  const verbatim_request *r = &choice->request;
+  bool echo = choice->ask->fields.echo, was_ended = cursor->ended;
+  *part = (serve_part){0};
+  if (cursor->ended || (r->score && ready->scores < r->prompt_count - 1 && !ready->finished)) return;
+  part->first = !cursor->begun && (echo || ready->tokens || ready->finished);
+  if (part->first) {
+    cursor->begun = true;
+    cursor->entry = echo ? 0 : r->prompt_count;
+    if (echo) take_prompt(m->tokenizer, r, &part->text);
+  }
+  if (!cursor->begun) return;
+  part->from = cursor->entry;
+  const serve_ready some = cut(r, ready, part);
+  take_made(m->tokenizer, r, &some, cursor, &part->text);
+  if (some.finished && choice->ask->fields.include_stop) take_stop(m->tokenizer, r, &part->text);
+  cursor->entry = part->to;
+  cursor->ended = some.finished;
+  part->last = cursor->ended && !was_ended;
+}
+
+void serve_part_close(serve_part *part) { serve_text_close(&part->text); }
+
+/* === Log-probabilities ====================================================================================================== */
+
+static int32_t id_of(const verbatim_request *r, uint32_t entry) {
+  return entry < r->prompt_count ? r->prompt[entry] : r->tokens[entry - r->prompt_count].id;
+}
+
+/* The row of a token; false: it has none. */
+static bool row_of(const verbatim_request *r, uint32_t entry, uint32_t shown, serve_token *out) {
+  bool is_made = entry >= r->prompt_count;
+  if (!is_made && (!r->score || entry == 0)) return false;
+  uint64_t scored = r->score ? r->prompt_count - 1 : 0, row = is_made ? scored + entry - r->prompt_count : entry - 1;
+  *out = (serve_token){.token = is_made ? &r->tokens[entry - r->prompt_count] : &r->scores[entry - 1],
+                       .top = r->alternatives + row * r->top_logprobs, .known = r->top_logprobs, .shown = shown};
+  return true;
+}
+
+/* Moves the cursor behind a token: by the characters it completes. The prompt's text ends with its last token. */
+static void pass(const serve_model *m, const verbatim_request *r, uint32_t entry, serve_cursor *cursor, serve_text *scratch) {
+  scratch->count = 0;
+  serve_tokens_text(m->tokenizer, &cursor->entry_decoder, id_of(r, entry), false, scratch);
+  if (entry + 1 == r->prompt_count) serve_tokens_flush(&cursor->entry_decoder, scratch);
+  for (size_t i = 0; i < scratch->count; i++) cursor->characters += ((uint8_t)scratch->bytes[i] & 0xC0) != 0x80;
+}
+
+static void put_offsets(const serve_model *m, const verbatim_request *r, const serve_part *part, serve_cursor *cursor, serve_text *out) {
+  serve_text scratch = {0};
+  for (uint32_t i = part->from; i < part->to; i++) {
+    serve_text_put(out, i > part->from ? ",%llu" : "%llu", (unsigned long long)cursor->characters);
+    pass(m, r, i, cursor, &scratch);
+  }
+  out->failed |= scratch.failed;
+  serve_text_close(&scratch);
+}
+
+static void put_completion(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor,
+                           serve_text *out) {
+  const verbatim_request *r = &choice->request;
+  const serve_fields *f = &choice->ask->fields;
+  serve_token row;
+  serve_text_put(out, "{\"text_offset\":[");
+  put_offsets(m, r, part, cursor, out);
+  serve_text_put(out, "],\"token_logprobs\":[");
+  for (uint32_t i = part->from; i < part->to; i++) {
+    if (i > part->from) serve_text_put(out, ",");
+    if (row_of(r, i, 0, &row)) serve_text_double(out, (double)serve_tokens_number(&row));
+    else serve_text_put(out, "null");
+  }
+  serve_text_put(out, "],\"tokens\":[");
+  for (uint32_t i = part->from; i < part->to; i++) {
+    if (i > part->from) serve_text_put(out, ",");
+    serve_tokens_name(m->tokenizer, id_of(r, i), f->names_as_ids, out);
+  }
+  serve_text_put(out, f->top_logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null}");
+  if (!f->top_logprobs) return;
+  for (uint32_t i = part->from; i < part->to; i++) {
+    if (i > part->from) serve_text_put(out, ",");
+    if (row_of(r, i, f->top_logprobs, &row)) serve_tokens_dictionary(m->tokenizer, &row, f->names_as_ids, out);
+    else serve_text_put(out, "null");
+  }
+  serve_text_put(out, "]}");
+}
+
+void serve_part_logprobs(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor, serve_text *out) {
+  const serve_fields *f = &choice->ask->fields;
+  serve_token row;
+  if (choice->ask->kind == SERVE_COMPLETION) {
+    put_completion(m, choice, part, cursor, out);
+    return;
+  }
+  serve_text_put(out, "{\"content\":[");
+  for (uint32_t i = part->from; i < part->to; i++) {
+    if (i > part->from) serve_text_put(out, ",");
+    if (row_of(&choice->request, i, f->top_logprobs, &row)) serve_tokens_entry(m->tokenizer, &row, f->names_as_ids, out);
+  }
+  serve_text_put(out, "]}");
+}
+
+void serve_part_prompt_logprobs(const serve_model *m, const serve_choice *choice, serve_text *out) {
+  const serve_fields *f = &choice->ask->fields;
+  serve_token row;
+  serve_text_put(out, "[");
+  for (uint32_t i = 0; i < choice->request.prompt_count; i++) {
+    if (i) serve_text_put(out, ",");
+    if (row_of(&choice->request, i, f->prompt_top, &row)) serve_tokens_ranked(m->tokenizer, &row, f->names_as_ids, out);
+    else serve_text_put(out, "null");
+  }
+  serve_text_put(out, "]");
+}

@@ -1,0 +1,324 @@
+/* serve/queue.c - see serve/queue.h.
+ *
+ * What arrives, and the wish to cancel, is handed over under the mutex; all else of a ticket belongs to the queue's thread. A ticket's
+ * requests are looked at after every step, so that a request's end is written down before its client is told. */
+#include "serve/queue.h"
+#include "base/clock.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum stage { SERVING, DRAINING, STOPPING };
+
+struct serve_place { /* a choice, as far as the queue has looked at it */
+  double first_at;   /* when its first token was there */
+  uint32_t tokens;
+  bool is_submitted, is_over;
+};
+
+typedef struct ticket_list {
+  serve_ticket *first, *last;
+} ticket_list;
+
+struct serve_queue {
+  serve_queue_config config;
+  pthread_t thread;
+  ticket_list inside; /* the thread's own, in order of arrival: in the engine */
+  pthread_mutex_t mutex; /* of all below it */
+  pthread_cond_t news;
+  ticket_list arrived;
+  bool has_cancelled, is_closed;
+  enum stage stage;
+  uint32_t tickets, requests; /* admitted, and not yet over */
+  uint64_t bytes;
+  fail_cause failure;
+};
+
+static void append(ticket_list *list, serve_ticket *t) {
+  t->next = NULL;
+  t->previous = list->last;
+  *(list->last ? &list->last->next : &list->first) = t;
+  list->last = t;
+}
+
+static void take_out(ticket_list *list, serve_ticket *t) {
+  *(t->previous ? &t->previous->next : &list->first) = t->next;
+  *(t->next ? &t->next->previous : &list->last) = t->previous;
+}
+
+/* === Admission ============================================================================================================== */
+
+/* Under the mutex. */
+static void show_load(serve_queue *self) {
+  uint32_t running = min_u32(self->requests, self->config.active_max);
+  serve_metrics_set(self->config.metrics, SERVE_GAUGE_RUNNING, running);
+  serve_metrics_set(self->config.metrics, SERVE_GAUGE_WAITING, self->requests - running);
+  serve_metrics_set(self->config.metrics, SERVE_GAUGE_BYTES, (double)self->bytes);
+}
+
+static void on_news(serve_ask *ask) { /* of the ask's own callbacks, inside verbatim_poll */
+  serve_ticket *t = ask->owner;
+  t->is_new_to_show = true;
+}
+
+/* Under the mutex. */
+static enum serve_admission judge(const serve_queue *self, uint32_t count, uint64_t bytes) {
+  const serve_queue_config *c = &self->config;
+  if (self->stage != SERVING || self->failure.code != OK) return SERVE_CLOSING;
+  if (bytes > c->bytes_max || count > (uint64_t)c->active_max + c->waiting_max) return SERVE_TOO_LARGE;
+  if ((uint64_t)self->requests + count > (uint64_t)c->active_max + c->waiting_max) return SERVE_FULL;
+  return bytes > c->bytes_max - min_u64(self->bytes, c->bytes_max) ? SERVE_NO_MEMORY : SERVE_ADMITTED;
+}
+
+static void admit(serve_queue *self, serve_ticket *t, serve_place *places, uint64_t bytes) {
+  t->queue = self;
+  t->places = places;
+  t->bytes = bytes;
+  t->unfinished = t->ask->choice_count;
+  t->arrived_at = clock_seconds();
+  t->ask->owner = t;
+  t->ask->on_progress = on_news;
+  append(&self->arrived, t);
+  self->tickets++;
+  self->requests += t->ask->choice_count;
+  self->bytes += bytes;
+  show_load(self);
+  pthread_cond_signal(&self->news);
+}
+
+enum serve_admission serve_queue_add(serve_queue *self, serve_ticket *ticket) {
+  uint32_t count = ticket->ask->choice_count;
+  uint64_t bytes = ticket->ask->bytes + count * sizeof(serve_place);
+  ASSERT(count > 0);
+  serve_place *places = calloc(count, sizeof *places);
+  if (!places) return SERVE_NO_MEMORY;
+  pthread_mutex_lock(&self->mutex);
+  enum serve_admission judged = judge(self, count, bytes);
+  if (judged == SERVE_ADMITTED) admit(self, ticket, places, bytes);
+  pthread_mutex_unlock(&self->mutex);
+  if (judged != SERVE_ADMITTED) free(places);
+  if (judged == SERVE_FULL) serve_metrics_add(self->config.metrics, SERVE_COUNT_REFUSED_FULL, 1);
+  if (judged == SERVE_NO_MEMORY) serve_metrics_add(self->config.metrics, SERVE_COUNT_REFUSED_MEMORY, 1);
+  return judged;
+}
+
+void serve_queue_cancel(serve_queue *self, serve_ticket *ticket) {
+  pthread_mutex_lock(&self->mutex);
+  ticket->is_cancelled = self->has_cancelled = true;
+  pthread_cond_signal(&self->news);
+  pthread_mutex_unlock(&self->mutex);
+}
+
+bool serve_queue_take_bytes(serve_queue *self, uint64_t bytes) {
+  pthread_mutex_lock(&self->mutex);
+  bool fits = bytes <= self->config.bytes_max - min_u64(self->bytes, self->config.bytes_max);
+  if (fits) self->bytes += bytes;
+  show_load(self);
+  pthread_mutex_unlock(&self->mutex);
+  return fits;
+}
+
+void serve_queue_give_bytes(serve_queue *self, uint64_t bytes) {
+  pthread_mutex_lock(&self->mutex);
+  ASSERT(bytes <= self->bytes);
+  self->bytes -= bytes;
+  show_load(self);
+  pthread_mutex_unlock(&self->mutex);
+}
+
+/* === The thread: what becomes of a request ================================================================================== */
+
+/* Its requests make room before its client has the reply; the queue is idle when all callbacks have returned. */
+static void end_ask(serve_queue *self, serve_ticket *t) {
+  take_out(&self->inside, t);
+  free(t->places);
+  pthread_mutex_lock(&self->mutex);
+  self->requests -= t->ask->choice_count;
+  show_load(self);
+  pthread_mutex_unlock(&self->mutex);
+  t->on_left(t);
+  pthread_mutex_lock(&self->mutex);
+  self->tickets--;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+/* What a request took is measured, and it is written down; the ask has it as finished from here on at the latest. */
+static void end_request(serve_queue *self, serve_ticket *t, uint32_t index, double now) {
+  serve_choice *choice = &t->ask->choices[index];
+  const verbatim_request *request = &choice->request;
+  serve_place *place = &t->places[index];
+  place->is_over = true;
+  t->unfinished--;
+  if (place->is_submitted) {
+    char name[SERVE_ASK_NAME_BYTES];
+    serve_metrics_finish(self->config.metrics, request->finish);
+    serve_metrics_add(self->config.metrics, SERVE_COUNT_PROMPT_TOKENS, request->prompt_count);
+    serve_metrics_measure(self->config.metrics, SERVE_TIME_REQUEST, now - t->arrived_at);
+    if (request->token_count > 1)
+      serve_metrics_measure(self->config.metrics, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (request->token_count - 1));
+    self->config.on_finished(self->config.context, serve_ask_name(choice, name), request);
+  }
+  serve_ask_finished(choice);
+  t->is_new_to_show = true;
+}
+
+static void look_at(serve_queue *self, serve_ticket *t, double now) {
+  for (uint32_t i = 0; i < t->ask->choice_count && t->unfinished; i++) {
+    const verbatim_request *request = &t->ask->choices[i].request;
+    serve_place *place = &t->places[i];
+    if (place->is_over || !place->is_submitted) continue;
+    if (place->tokens == 0 && request->token_count) {
+      place->first_at = now;
+      serve_metrics_measure(self->config.metrics, SERVE_TIME_FIRST_TOKEN, now - t->arrived_at);
+    }
+    if (request->token_count > place->tokens)
+      serve_metrics_add(self->config.metrics, SERVE_COUNT_MADE_TOKENS, request->token_count - place->tokens);
+    place->tokens = request->token_count;
+    if (request->finish != VERBATIM_RUNNING) end_request(self, t, i, now);
+  }
+}
+
+static void look_at_all(serve_queue *self) {
+  double now = clock_seconds();
+  for (serve_ticket *t = self->inside.first, *next; t; t = next) {
+    next = t->next;
+    look_at(self, t, now);
+    if (t->is_new_to_show && t->ask->stream) t->on_progress(t);
+    t->is_new_to_show = false;
+    if (t->unfinished == 0) end_ask(self, t);
+  }
+}
+
+/* Ends what is left of an ask. fault: what its client is told, null: nobody is there. */
+static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fault) {
+  double now = clock_seconds();
+  serve_ask *ask = t->ask;
+  if (fault) serve_ask_fail(ask, fault);
+  for (uint32_t i = 0; i < ask->choice_count; i++) {
+    if (t->places[i].is_over) continue;
+    if (t->places[i].is_submitted) (void)verbatim_cancel(self->config.engine, &ask->choices[i].request);
+    end_request(self, t, i, now);
+  }
+}
+
+/* Bodies are judged before they come here, but for what only the engine knows of its plan. A stream may begin when it has been taken. */
+static void submit(serve_queue *self, serve_ticket *t) {
+  append(&self->inside, t);
+  t->is_new_to_show = true;
+  for (uint32_t i = 0; i < t->ask->choice_count; i++) {
+    if (verbatim_submit(self->config.engine, &t->ask->choices[i].request) == 0) {
+      t->places[i].is_submitted = true;
+      continue;
+    }
+    serve_fault fault = {.http_status = 400, .type = "invalid_request_error", .code = "refused_by_engine"};
+    snprintf(fault.message, sizeof fault.message, "%.500s", verbatim_error());
+    end_early(self, t, &fault);
+    return;
+  }
+}
+
+/* === The thread ============================================================================================================= */
+
+static void end_cancelled(serve_queue *self, bool all) {
+  static const serve_fault leaving = {.http_status = 503, .type = "server_error", .code = "shutting_down",
+                                      .message = "the server is shutting down; the request was cancelled"};
+  for (serve_ticket *t = self->inside.first; t; t = t->next) {
+    pthread_mutex_lock(&self->mutex);
+    bool cancelled = t->is_cancelled;
+    pthread_mutex_unlock(&self->mutex);
+    if (cancelled || all) end_early(self, t, cancelled ? NULL : &leaving);
+  }
+}
+
+static void note_failure(serve_queue *self) {
+  fail_cause cause;
+  fail_take(&cause);
+  pthread_mutex_lock(&self->mutex);
+  self->failure = cause;
+  self->stage = STOPPING;
+  pthread_mutex_unlock(&self->mutex);
+}
+
+static void *work(void *argument) {
+  serve_queue *self = argument;
+  for (bool busy = false;;) {
+    pthread_mutex_lock(&self->mutex);
+    while (!busy && !self->arrived.first && !self->has_cancelled && !(self->stage == STOPPING && self->tickets) && !self->is_closed)
+      pthread_cond_wait(&self->news, &self->mutex);
+    ticket_list arrived = self->arrived;
+    bool some = self->has_cancelled, all = self->stage == STOPPING, closed = self->is_closed;
+    self->arrived = (ticket_list){0};
+    self->has_cancelled = false;
+    pthread_mutex_unlock(&self->mutex);
+    if (closed) return NULL;
+    for (serve_ticket *t = arrived.first, *next; t; t = next) {
+      next = t->next;
+      submit(self, t);
+    }
+    if (some || all) end_cancelled(self, all);
+    if (verbatim_poll(self->config.engine, &busy) != 0) {
+      note_failure(self);
+      busy = false;
+    }
+    const verbatim_counters counters = verbatim_count(self->config.engine);
+    serve_metrics_engine(self->config.metrics, &counters);
+    look_at_all(self);
+  }
+}
+
+/* === Start and end ========================================================================================================== */
+
+status serve_queue_open(serve_queue **out, const serve_queue_config *config) {
+  serve_queue *self = calloc(1, sizeof *self);
+  if (!self) return FAIL(ERR_LIMIT, "server: no memory for its queue");
+  self->config = *config;
+  ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0 && pthread_cond_init(&self->news, NULL) == 0);
+  serve_metrics_set(config->metrics, SERVE_GAUGE_BYTES_MAX, (double)config->bytes_max);
+  if (pthread_create(&self->thread, NULL, work, self) == 0) {
+    *out = self;
+    return OK;
+  }
+  pthread_cond_destroy(&self->news);
+  pthread_mutex_destroy(&self->mutex);
+  free(self);
+  return FAIL(ERR_LIMIT, "server: a thread cannot be started");
+}
+
+static void set_stage(serve_queue *self, enum stage stage) {
+  pthread_mutex_lock(&self->mutex);
+  if (self->stage < stage) self->stage = stage;
+  pthread_cond_signal(&self->news);
+  pthread_mutex_unlock(&self->mutex);
+}
+
+void serve_queue_drain(serve_queue *self) { set_stage(self, DRAINING); }
+
+void serve_queue_stop(serve_queue *self) { set_stage(self, STOPPING); }
+
+bool serve_queue_idle(serve_queue *self) {
+  pthread_mutex_lock(&self->mutex);
+  bool idle = self->tickets == 0;
+  pthread_mutex_unlock(&self->mutex);
+  return idle;
+}
+
+status serve_queue_failure(serve_queue *self) {
+  pthread_mutex_lock(&self->mutex);
+  const fail_cause failure = self->failure;
+  pthread_mutex_unlock(&self->mutex);
+  return failure.code == OK ? OK : fail_give(&failure);
+}
+
+void serve_queue_close(serve_queue *self) {
+  if (!self) return;
+  ASSERT(serve_queue_idle(self));
+  pthread_mutex_lock(&self->mutex);
+  self->is_closed = true;
+  pthread_cond_signal(&self->news);
+  pthread_mutex_unlock(&self->mutex);
+  pthread_join(self->thread, NULL);
+  pthread_cond_destroy(&self->news);
+  pthread_mutex_destroy(&self->mutex);
+  free(self);
+}

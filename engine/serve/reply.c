@@ -1,0 +1,270 @@
+/* serve/reply.c - see serve/reply.h. */
+#include "serve/reply.h"
+#include "jsonl/nonfinite.h"
+#include "serve/params.h"
+#include "serve/part.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STREAM_BYTES 65536u     /* about as much is added at once */
+#define STREAM_ROW_BYTES 64u    /* of a token's log-probability or an alternative's, as a rule */
+#define STREAM_TEXT_BYTES 1024u /* of a token's text: more than nearly all have */
+
+void serve_reply_fault(const serve_fault *fault, serve_text *out) {
+  const char *const optional[] = {fault->param, fault->code};
+  serve_text_put(out, "{\"error\":{\"message\":");
+  serve_text_string(out, fault->message, strlen(fault->message));
+  serve_text_put(out, ",\"type\":\"%s\"", fault->type);
+  for (size_t i = 0; i < ARRAY_LEN(optional); i++) {
+    serve_text_put(out, i ? ",\"code\":" : ",\"param\":");
+    if (optional[i][0]) serve_text_string(out, optional[i], strlen(optional[i]));
+    else serve_text_put(out, "null");
+  }
+  serve_text_put(out, "}}");
+}
+
+/* === Endings ================================================================================================================ */
+
+static bool is_good(enum verbatim_finish finish) {
+  return finish == VERBATIM_STOP || finish == VERBATIM_LENGTH || finish == VERBATIM_STOP_TEXT;
+}
+
+/* What is no answer is an error: a part of one would pass for all of it. */
+static void fault_of(const serve_choice *choice, serve_fault *fault) {
+  const verbatim_request *r = &choice->request;
+  char text[NONFINITE_TEXT_BYTES];
+  if (r->finish == VERBATIM_NONFINITE) {
+    *fault = (serve_fault){.http_status = 500, .type = "server_error", .code = "nonfinite_logits"};
+    snprintf(fault->message, sizeof fault->message, "the logits of choice %td hold NaN or Inf%s", choice - choice->ask->choices,
+             nonfinite_text(r, text));
+  } else if (r->finish == VERBATIM_DEADLINE) {
+    *fault = (serve_fault){.http_status = 504, .type = "timeout_error", .param = "deadline_seconds", .code = "deadline_exceeded"};
+    snprintf(fault->message, sizeof fault->message, "choice %td was not finished after deadline_seconds", choice - choice->ask->choices);
+  } else {
+    *fault = (serve_fault){.http_status = 503, .type = "server_error", .code = "cancelled",
+                           .message = "the request was cancelled before it was finished"};
+  }
+}
+
+static bool is_own_eos(const serve_model *m, const verbatim_request *r, int32_t id) {
+  for (uint32_t i = 0; i < m->info->eos_count && !r->ignore_eos; i++)
+    if ((int32_t)m->info->eos[i] == id) return true;
+  return false;
+}
+
+static void put_finish(const serve_model *m, const verbatim_request *r, bool is_last, serve_text *out) {
+  const verbatim_text *stop = is_last && r->finish == VERBATIM_STOP_TEXT ? &r->stop_texts[r->stop_index] : NULL;
+  int32_t id = is_last && r->finish == VERBATIM_STOP ? r->tokens[r->token_count - 1].id : -1;
+  serve_text_put(out, ",\"finish_reason\":%s,\"stop_reason\":",
+                 !is_last ? "null" : r->finish == VERBATIM_LENGTH ? "\"length\"" : "\"stop\"");
+  if (stop) serve_text_string(out, stop->bytes, stop->count);
+  else if (id >= 0 && !is_own_eos(m, r, id)) serve_text_put(out, "%" PRId32, id);
+  else serve_text_put(out, "null");
+}
+
+/* === Choices ================================================================================================================ */
+
+static void put_made_ids(const verbatim_request *r, const serve_part *part, serve_text *out) {
+  uint32_t from = max_u32(part->from, r->prompt_count);
+  serve_text_put(out, ",\"token_ids\":[");
+  for (uint32_t i = from; i < part->to; i++) serve_text_put(out, i > from ? ",%" PRId32 : "%" PRId32, r->tokens[i - r->prompt_count].id);
+  serve_text_put(out, "]");
+}
+
+static void put_prompt_ids(const verbatim_request *r, serve_text *out) {
+  serve_text_put(out, ",\"prompt_token_ids\":");
+  serve_text_ids(out, r->prompt, r->prompt_count);
+}
+
+static void put_content(const serve_ask *ask, const serve_part *part, bool is_event, serve_text *out) {
+  const serve_text *text = &part->text;
+  if (ask->kind == SERVE_COMPLETION) {
+    serve_text_put(out, ",\"text\":");
+    serve_text_string(out, text->bytes, text->count);
+    return;
+  }
+  serve_text_put(out, is_event ? ",\"delta\":{" : ",\"message\":{");
+  if (part->first) serve_text_put(out, "\"role\":\"assistant\"");
+  if (part->first || text->count) {
+    serve_text_put(out, part->first ? ",\"content\":" : "\"content\":");
+    serve_text_string(out, text->bytes, text->count);
+  }
+  serve_text_put(out, "}");
+}
+
+static void put_choice(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor, bool is_event,
+                       serve_text *out) {
+  const serve_ask *ask = choice->ask;
+  const serve_fields *f = &ask->fields;
+  out->failed |= part->text.failed;
+  serve_text_put(out, "{\"index\":%td", choice - ask->choices);
+  put_content(ask, part, is_event, out);
+  serve_text_put(out, ",\"logprobs\":");
+  if (f->logprobs) serve_part_logprobs(m, choice, part, cursor, out);
+  else serve_text_put(out, "null");
+  put_finish(m, &choice->request, part->last, out);
+  if (f->return_ids) put_made_ids(&choice->request, part, out);
+  if (ask->kind == SERVE_COMPLETION && f->return_ids && part->first) put_prompt_ids(&choice->request, out);
+  if (ask->kind == SERVE_COMPLETION && f->prompt_logprobs) {
+    serve_text_put(out, ",\"prompt_logprobs\":");
+    serve_part_prompt_logprobs(m, choice, out);
+  }
+  serve_text_put(out, "}");
+}
+
+static void put_head(const serve_model *m, const serve_ask *ask, bool is_event, uint64_t created, serve_text *out) {
+  static const char *const names[2][2] = {{"text_completion", "text_completion"}, {"chat.completion", "chat.completion.chunk"}};
+  serve_text_put(out, "{\"id\":");
+  serve_text_string(out, ask->id, strlen(ask->id));
+  serve_text_put(out, ",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", names[ask->kind == SERVE_CHAT][is_event], created);
+  serve_text_string(out, m->name, strlen(m->name));
+  serve_text_put(out, ",\"system_fingerprint\":");
+  serve_text_string(out, m->fingerprint, strlen(m->fingerprint));
+  serve_text_put(out, ",\"choices\":[");
+}
+
+/* Each prompt counts once, however many samples it has. */
+static void put_usage(const serve_ask *ask, serve_text *out) {
+  uint64_t prompt = 0, made = 0;
+  for (uint32_t i = 0; i < ask->prompt_count; i++) prompt += ask->prompts[i].count;
+  for (uint32_t i = 0; i < ask->choice_count; i++) made += ask->choices[i].request.token_count;
+  serve_text_put(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, made,
+                 prompt + made);
+}
+
+/* === Whole ================================================================================================================== */
+
+static void put_whole(const serve_model *m, const serve_ask *ask, serve_text *out) {
+  const verbatim_request *first = &ask->choices[0].request;
+  put_head(m, ask, false, m->created, out);
+  for (uint32_t i = 0; i < ask->choice_count; i++) {
+    const serve_choice *choice = &ask->choices[i];
+    serve_ready ready = {.tokens = choice->request.token_count, .scores = choice->request.score_count, .finished = true,
+                         .part_max = UINT32_MAX};
+    serve_cursor cursor = {0};
+    serve_part part;
+    if (i) serve_text_put(out, ",");
+    serve_part_take(m, choice, &ready, &cursor, &part);
+    put_choice(m, choice, &part, &cursor, false, out);
+    serve_part_close(&part);
+  }
+  serve_text_put(out, "],\"usage\":");
+  put_usage(ask, out);
+  if (ask->kind == SERVE_CHAT && ask->fields.return_ids) put_prompt_ids(first, out);
+  if (ask->kind == SERVE_CHAT && ask->fields.prompt_logprobs) {
+    serve_text_put(out, ",\"prompt_logprobs\":");
+    serve_part_prompt_logprobs(m, &ask->choices[0], out);
+  }
+  serve_text_put(out, ",\"verbatim\":");
+  serve_params_put(m, ask, out);
+  serve_text_put(out, "}");
+}
+
+bool serve_reply_whole(const serve_model *m, const serve_ask *ask, serve_text *out, serve_fault *fault) {
+  size_t before = out->count;
+  if (ask->failed) {
+    *fault = ask->fault;
+    return false;
+  }
+  for (uint32_t i = 0; i < ask->choice_count; i++) {
+    if (is_good(ask->choices[i].request.finish)) continue;
+    fault_of(&ask->choices[i], fault);
+    return false;
+  }
+  put_whole(m, ask, out);
+  if (!out->failed) return true;
+  *fault = (serve_fault){.http_status = 500, .type = "server_error", .code = "out_of_memory", .message = "no memory for the reply"};
+  out->count = before;
+  out->failed = false;
+  return false;
+}
+
+/* === Event by event ========================================================================================================= */
+
+static void end_stream(serve_ask *ask, serve_text *out) {
+  serve_text_put(out, "data: [DONE]\n\n");
+  ask->stream_ended = true;
+}
+
+static void put_fault_event(serve_ask *ask, const serve_fault *fault, serve_text *out) {
+  serve_text_put(out, "data: ");
+  serve_reply_fault(fault, out);
+  serve_text_put(out, "\n\n");
+  end_stream(ask, out);
+}
+
+/* The last event that has a choice, or the one with the usage behind it, also holds the verbatim object. */
+static void put_event(const serve_model *m, serve_ask *ask, serve_choice *choice, const serve_part *part, serve_text *out) {
+  const serve_fields *f = &ask->fields;
+  ask->ended_count += part->last;
+  serve_text_put(out, "data: ");
+  put_head(m, ask, true, ask->created, out);
+  put_choice(m, choice, part, &choice->sent, true, out);
+  serve_text_put(out, f->include_usage ? "],\"usage\":null" : "]");
+  if (ask->kind == SERVE_CHAT && f->return_ids && part->first && choice == ask->choices) put_prompt_ids(&choice->request, out);
+  if (ask->ended_count == ask->choice_count && !f->include_usage) {
+    serve_text_put(out, ",\"verbatim\":");
+    serve_params_put(m, ask, out);
+  }
+  serve_text_put(out, "}\n\n");
+}
+
+static void put_usage_event(const serve_model *m, serve_ask *ask, serve_text *out) {
+  serve_text_put(out, "data: ");
+  put_head(m, ask, true, ask->created, out);
+  serve_text_put(out, "],\"usage\":");
+  put_usage(ask, out);
+  serve_text_put(out, ",\"verbatim\":");
+  serve_params_put(m, ask, out);
+  serve_text_put(out, "}\n\n");
+}
+
+/* Is there anything to say? Tokens whose text is held back are nothing yet, unless they are seen themselves. */
+static bool is_news(const serve_fields *f, const serve_part *part) {
+  return part->first || part->last || part->text.count || (part->to > part->from && (f->logprobs || f->return_ids));
+}
+
+/* So many tokens of a choice in an event: what they take stays within the bytes of a call. */
+static uint32_t event_tokens(const serve_fields *f) {
+  return f->logprobs ? STREAM_BYTES / (STREAM_ROW_BYTES * (1 + f->top_logprobs)) : STREAM_BYTES / STREAM_TEXT_BYTES;
+}
+
+/* The next event of the choice, if there is something to say. more: there is. false: it failed. */
+static bool put_next(const serve_model *m, serve_ask *ask, serve_choice *choice, serve_text *out, bool *more, serve_fault *fault) {
+  serve_part part;
+  serve_ready ready = serve_part_ready(choice);
+  if (choice->sent.ended) return true;
+  if (ready.finished && !is_good(choice->request.finish)) {
+    fault_of(choice, fault);
+    return false;
+  }
+  ready.part_max = event_tokens(&ask->fields);
+  serve_part_take(m, choice, &ready, &choice->sent, &part);
+  if (is_news(&ask->fields, &part)) put_event(m, ask, choice, &part, out);
+  *more |= part.has_more;
+  serve_part_close(&part);
+  return true;
+}
+
+/* What a call leaves out is there for the next one: a call that adds nothing has found nothing. */
+void serve_reply_stream(const serve_model *m, serve_ask *ask, serve_text *out, bool *ended) {
+  serve_fault fault = {0};
+  const size_t before = out->count;
+  if (!ask->created) ask->created = m->created;
+  pthread_mutex_lock(&ask->mutex);
+  bool failed = ask->failed;
+  if (failed) fault = ask->fault;
+  pthread_mutex_unlock(&ask->mutex);
+  for (bool more = true; more && !failed && !ask->stream_ended && !out->failed;) {
+    more = false;
+    for (uint32_t i = 0; i < ask->choice_count && !failed && out->count - before < STREAM_BYTES; i++)
+      failed = !put_next(m, ask, &ask->choices[i], out, &more, &fault);
+  }
+  if (failed && !ask->stream_ended) put_fault_event(ask, &fault, out);
+  if (!ask->stream_ended && ask->ended_count == ask->choice_count) {
+    if (ask->fields.include_usage) put_usage_event(m, ask, out);
+    end_stream(ask, out);
+  }
+  *ended = ask->stream_ended;
+}

@@ -1,8 +1,0 @@
-/* special_file.c - see special_file.h. */
-#include "special_file.h"
-#include <sys/stat.h>
-
-bool special_file_at(const char *path) {
-  struct stat info;
-  return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-}

@@ -1,0 +1,614 @@
+/* tokenizer_json.c - from JSON to plain arrays (see tokenizer_json.h for what is accepted).
+ *
+ * jansson checks syntax, UTF-8, depth and duplicate keys, and refuses NUL in strings; this file checks everything else. Every
+ * object is read together with the complete list of its keys, so that a field that nobody reads cannot pass unnoticed.
+ * Must not know how ids are made from text. */
+#include "text/tokenizer_json.h"
+#include "base/limits.h"
+#include "base/special_file.h"
+#include "base/utf8.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTE_CHARS 324u /* code points of the byte alphabet: 256 bytes, 188 of them as themselves, 68 from U+0100 up */
+
+static const char *const type_names[] = {"an object", "an array", "a string", "an integer", "a real", "true", "false", "null"};
+
+/* === Checked access ========================================================================================== */
+
+static status wrong_type(const char *where, const char *key, const char *want, const json_t *found) {
+  return FAIL(ERR_FORMAT, "%s.%s: expected %s, found %s", where, key, want, found == NULL ? "nothing" : type_names[json_typeof(found)]);
+}
+
+/* keys: NULL-terminated, all that the object may have. */
+static status check_keys(json_t *object, const char *where, const char *const *keys) {
+  const char *key = NULL;
+  json_t *value = NULL;
+  if (!json_is_object(object)) return FAIL(ERR_FORMAT, "%s: expected an object, found %s", where, type_names[json_typeof(object)]);
+  json_object_foreach(object, key, value) {
+    size_t i = 0;
+    while (keys[i] != NULL && strcmp(keys[i], key) != 0) i++;
+    if (keys[i] == NULL) return FAIL(ERR_UNSUPPORTED, "%s: the field \"%.80s\" is not known", where, key);
+  }
+  return OK;
+}
+
+static status get_string(const json_t *object, const char *where, const char *key, const char **out) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_string(value)) return wrong_type(where, key, "a string", value);
+  *out = json_string_value(value);
+  return OK;
+}
+
+static status get_bool(const json_t *object, const char *where, const char *key, bool *out) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_boolean(value)) return wrong_type(where, key, "true or false", value);
+  *out = json_is_true(value);
+  return OK;
+}
+
+static status get_array(const json_t *object, const char *where, const char *key, json_t **out) {
+  json_t *value = json_object_get(object, key);
+  if (!json_is_array(value)) return wrong_type(where, key, "an array", value);
+  *out = value;
+  return OK;
+}
+
+/* Absent is null: the tokenizers library reads both alike. */
+static status want_null(const json_t *object, const char *where, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (value == NULL || json_is_null(value)) return OK;
+  return FAIL(ERR_UNSUPPORTED, "%s.%s: expected null, found %s", where, key, type_names[json_typeof(value)]);
+}
+
+/* As want_null; "" and false mean the same as null for these fields. */
+static status want_off(const json_t *object, const char *where, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (json_is_false(value) || (json_is_string(value) && json_string_length(value) == 0)) return OK;
+  return want_null(object, where, key);
+}
+
+static status want_type(const json_t *object, const char *where, const char *type) {
+  const char *found = NULL;
+  TRY(get_string(object, where, "type", &found));
+  if (strcmp(found, type) != 0) return FAIL(ERR_UNSUPPORTED, "%s.type: expected \"%s\", found \"%.80s\"", where, type, found);
+  return OK;
+}
+
+static bool is_type(const json_t *object, const char *type) {
+  const char *found = json_string_value(json_object_get(object, "type"));
+  return found != NULL && strcmp(found, type) == 0;
+}
+
+static void *copy_string(const char *text) {
+  size_t bytes = strlen(text) + 1;
+  char *copy = malloc(bytes);
+  if (copy != NULL) memcpy(copy, text, bytes);
+  return copy;
+}
+
+/* === Tokens ================================================================================================== */
+
+/* The byte that a code point of the byte alphabet stands for; -1 outside it. */
+static int byte_of_char(uint32_t c) {
+  if ((c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF)) return (int)c;
+  if (c < 0x100 || c >= BYTE_CHARS) return -1;
+  uint32_t n = c - 0x100;                   /* the n-th byte that does not stand for itself: */
+  if (n <= 0x20) return (int)n;             /* 00..20 */
+  if (n <= 0x20 + 34) return (int)(n - 0x21 + 0x7F); /* 7F..A0 */
+  return 0xAD;
+}
+
+/* Writes the bytes that text means to out, at most strlen(text) of them: those its characters stand for, or where one is outside the byte
+ * alphabet, text itself. */
+static size_t token_bytes(const char *text, uint8_t *out, uint8_t *is_word) {
+  size_t size = strlen(text), count = 0;
+  const uint8_t *p = (const uint8_t *)text;
+  *is_word = 1;
+  for (size_t at = 0; at < size;) {
+    int length = utf8_scan(p + at, size - at);
+    int byte = length > 0 ? byte_of_char(utf8_code_point(p + at, length)) : -1;
+    if (byte < 0) {
+      *is_word = 0;
+      memcpy(out, text, size);
+      return size;
+    }
+    out[count++] = (uint8_t)byte;
+    at += (size_t)length;
+  }
+  return count;
+}
+
+/* names[id] for every id of the vocabulary: dense, each once. names: [count], zeroed. */
+static status list_vocab(json_t *vocab, const char **names, size_t count) {
+  const char *key = NULL;
+  json_t *value = NULL;
+  json_object_foreach(vocab, key, value) {
+    if (!json_is_integer(value)) return wrong_type("tokenizer.json: model.vocab", key, "an integer", value);
+    json_int_t id = json_integer_value(value);
+    if (id < 0 || (uint64_t)id >= count)
+      return FAIL(ERR_FORMAT, "tokenizer.json: model.vocab: expected ids 0 to %zu, each once, found %lld", count - 1, (long long)id);
+    if (names[id] != NULL) return FAIL(ERR_FORMAT, "tokenizer.json: model.vocab: expected every id once, found %lld twice", (long long)id);
+    if (key[0] == 0) return FAIL(ERR_FORMAT, "tokenizer.json: model.vocab: token %lld is empty", (long long)id);
+    if (strlen(key) > TOKENIZER_KEY_BYTES_MAX)
+      return FAIL(ERR_LIMIT, "tokenizer.json: model.vocab: token %lld is longer than %u bytes", (long long)id, TOKENIZER_KEY_BYTES_MAX);
+    names[id] = key;
+  }
+  return OK;
+}
+
+/* Fills bytes, starts, is_word and byte_ids from names[0..token_count). */
+static status fill_tokens(tokenizer_data *data, const char *const *names) {
+  size_t total = 0;
+  for (uint32_t id = 0; id < data->token_count; id++) total += strlen(names[id]);
+  data->bytes = malloc(total + 1);
+  data->starts = malloc((data->token_count + (size_t)1) * sizeof *data->starts);
+  data->is_word = malloc(data->token_count);
+  if (data->bytes == NULL || data->starts == NULL || data->is_word == NULL) return FAIL(ERR_LIMIT, "tokenizer.json: out of memory");
+  for (size_t b = 0; b < 256; b++) data->byte_ids[b] = -1;
+  uint32_t at = 0;
+  for (uint32_t id = 0; id < data->token_count; id++) {
+    size_t size = token_bytes(names[id], data->bytes + at, &data->is_word[id]);
+    data->starts[id] = at;
+    if (id < data->vocab_count && data->is_word[id] && size == 1) data->byte_ids[data->bytes[at]] = (int32_t)id;
+    at += (uint32_t)size;
+  }
+  data->starts[data->token_count] = at;
+  for (uint32_t b = 0; b < 256; b++)
+    if (data->byte_ids[b] < 0)
+      return FAIL(ERR_UNSUPPORTED, "tokenizer.json: model.vocab: expected a token for every byte, found none for 0x%02X", b);
+  return OK;
+}
+
+/* One entry of added_tokens. names: what the ids are called so far; a new id extends it. */
+static status read_added(tokenizer_data *data, json_t *entry, const json_t *vocab, const char **names) {
+  static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
+  const char *const where = "tokenizer.json: added_tokens[]";
+  const char *content = NULL;
+  bool is_single_word = false;
+  added_token *token = &data->added[data->added_count];
+  TRY(check_keys(entry, where, keys));
+  TRY(get_string(entry, where, "content", &content));
+  TRY(get_bool(entry, where, "single_word", &is_single_word));
+  TRY(get_bool(entry, where, "lstrip", &token->strips_left));
+  TRY(get_bool(entry, where, "rstrip", &token->strips_right));
+  TRY(get_bool(entry, where, "normalized", &token->is_normalized));
+  TRY(get_bool(entry, where, "special", &token->is_special));
+  token->is_control = token->is_special;
+  const json_t *id = json_object_get(entry, "id");
+  const json_t *in_vocab = json_object_get(vocab, content);
+  if (!json_is_integer(id)) return wrong_type(where, "id", "an integer", id);
+  if (is_single_word) return FAIL(ERR_UNSUPPORTED, "%s.single_word: expected false, found true for \"%.80s\"", where, content);
+  if (content[0] == 0) return FAIL(ERR_FORMAT, "%s.content: expected text, found \"\"", where);
+  if (strlen(content) > ADDED_TOKEN_BYTES_MAX)
+    return FAIL(ERR_LIMIT, "%s.content: expected at most %u bytes, found %zu", where, ADDED_TOKEN_BYTES_MAX, strlen(content));
+  json_int_t want = in_vocab != NULL ? json_integer_value(in_vocab) : (json_int_t)data->token_count;
+  if (json_integer_value(id) != want)
+    return FAIL(ERR_FORMAT, "%s.id: expected %lld for \"%.80s\" (%s), found %lld", where, (long long)want, content,
+                in_vocab != NULL ? "its id in the vocabulary" : "the next free id", (long long)json_integer_value(id));
+  if (in_vocab == NULL) names[data->token_count++] = content;
+  token->id = (int32_t)want;
+  token->content = (const uint8_t *)content;
+  token->bytes = (uint32_t)strlen(content);
+  data->added_count++;
+  return OK;
+}
+
+/* Moves the contents out of the JSON tree. */
+static status keep_contents(tokenizer_data *data) {
+  size_t total = 1;
+  for (uint32_t i = 0; i < data->added_count; i++) total += data->added[i].bytes;
+  uint8_t *copy = malloc(total);
+  if (copy == NULL) return FAIL(ERR_LIMIT, "tokenizer.json: out of memory");
+  data->strings[PRETOKENIZE_SPLITS_MAX] = copy;
+  for (uint32_t i = 0; i < data->added_count; i++) {
+    memcpy(copy, data->added[i].content, data->added[i].bytes);
+    data->added[i].content = copy;
+    copy += data->added[i].bytes;
+  }
+  return OK;
+}
+
+static status read_tokens(tokenizer_data *data, const json_t *root, json_t *vocab) {
+  json_t *added = NULL;
+  TRY(get_array(root, "tokenizer.json", "added_tokens", &added));
+  size_t vocab_count = json_object_size(vocab), added_count = json_array_size(added);
+  if (vocab_count == 0 || vocab_count + added_count > VOCAB_MAX)
+    return FAIL(ERR_LIMIT, "tokenizer.json: expected 1 to %u tokens, found %zu and %zu added", VOCAB_MAX, vocab_count, added_count);
+  const char **names = calloc(vocab_count + added_count, sizeof *names);
+  data->added = calloc(added_count + 1, sizeof *data->added);
+  if (names == NULL || data->added == NULL) {
+    free(names);
+    return FAIL(ERR_LIMIT, "tokenizer.json: out of memory");
+  }
+  data->vocab_count = data->token_count = (uint32_t)vocab_count;
+  status s = list_vocab(vocab, names, vocab_count);
+  for (size_t i = 0; s == OK && i < added_count; i++) s = read_added(data, json_array_get(added, i), vocab, names);
+  if (s == OK) s = fill_tokens(data, names);
+  if (s == OK) s = keep_contents(data);
+  free(names);
+  return s;
+}
+
+/* === Model =================================================================================================== */
+
+/* Splits one merge into its two names. both: [2 * TOKENIZER_KEY_BYTES_MAX + 2], left + NUL + right + NUL. */
+static status split_merge(const json_t *merge, size_t rank, char *both, size_t *left_bytes) {
+  const char *left = NULL, *right = NULL;
+  size_t size = 0;
+  if (json_is_string(merge)) {
+    left = json_string_value(merge);
+    right = strchr(left, ' ');
+    if (right == NULL || strchr(right + 1, ' ') != NULL)
+      return FAIL(ERR_FORMAT, "tokenizer.json: model.merges[%zu]: expected two tokens with one space between, found \"%.80s\"", rank, left);
+    size = (size_t)(right++ - left);
+  } else {
+    left = json_string_value(json_array_get(merge, 0));
+    right = json_string_value(json_array_get(merge, 1));
+    if (left == NULL || right == NULL || json_array_size(merge) != 2)
+      return FAIL(ERR_FORMAT, "tokenizer.json: model.merges[%zu]: expected a string or an array of two strings", rank);
+    size = strlen(left);
+  }
+  if (size > TOKENIZER_KEY_BYTES_MAX || strlen(right) > TOKENIZER_KEY_BYTES_MAX)
+    return FAIL(ERR_LIMIT, "tokenizer.json: model.merges[%zu]: a token is longer than %u bytes", rank, TOKENIZER_KEY_BYTES_MAX);
+  memcpy(both, left, size);
+  both[size] = 0;
+  memcpy(both + size + 1, right, strlen(right) + 1);
+  *left_bytes = size;
+  return OK;
+}
+
+static status find_id(const json_t *vocab, const char *name, size_t rank, int32_t *id) {
+  const json_t *value = json_object_get(vocab, name);
+  if (value == NULL)
+    return FAIL(ERR_FORMAT, "tokenizer.json: model.merges[%zu]: expected tokens of the vocabulary, found \"%.80s\"", rank, name);
+  *id = (int32_t)json_integer_value(value);
+  return OK;
+}
+
+static status read_merges(tokenizer_data *data, const json_t *merges, const json_t *vocab) {
+  char both[2 * TOKENIZER_KEY_BYTES_MAX + 2];
+  size_t count = json_array_size(merges);
+  if (count > TOKENIZER_MERGES_MAX)
+    return FAIL(ERR_LIMIT, "tokenizer.json: model.merges: expected at most %u, found %zu", TOKENIZER_MERGES_MAX, count);
+  data->merges = malloc((count + 1) * sizeof *data->merges);
+  if (data->merges == NULL) return FAIL(ERR_LIMIT, "tokenizer.json: out of memory");
+  for (size_t rank = 0; rank < count; rank++) {
+    bpe_merge *m = &data->merges[rank];
+    size_t left_bytes = 0;
+    TRY(split_merge(json_array_get(merges, rank), rank, both, &left_bytes));
+    char *right = both + left_bytes + 1;
+    TRY(find_id(vocab, both, rank, &m->left));
+    TRY(find_id(vocab, right, rank, &m->right));
+    memmove(both + left_bytes, right, strlen(right) + 1);
+    TRY(find_id(vocab, both, rank, &m->result));
+  }
+  data->merge_count = (uint32_t)count;
+  return OK;
+}
+
+static status read_model(tokenizer_data *data, json_t *root) {
+  static const char *const keys[] = {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                                     "byte_fallback", "ignore_merges", "vocab", "merges", NULL};
+  const char *const where = "tokenizer.json: model";
+  json_t *model = json_object_get(root, "model"), *merges = NULL;
+  if (model == NULL) return FAIL(ERR_FORMAT, "tokenizer.json: expected the field \"model\", found none");
+  TRY(check_keys(model, where, keys));
+  TRY(want_type(model, where, "BPE"));
+  TRY(want_null(model, where, "dropout"));
+  TRY(want_null(model, where, "unk_token"));
+  TRY(want_off(model, where, "continuing_subword_prefix"));
+  TRY(want_off(model, where, "end_of_word_suffix"));
+  TRY(want_off(model, where, "byte_fallback"));
+  const json_t *fuse = json_object_get(model, "fuse_unk"); /* Without an unk_token it has nothing to fuse. */
+  if (fuse != NULL && !json_is_boolean(fuse)) return wrong_type(where, "fuse_unk", "true or false", fuse);
+  if (json_object_get(model, "ignore_merges") != NULL) TRY(get_bool(model, where, "ignore_merges", &data->ignores_merges));
+  json_t *vocab = json_object_get(model, "vocab");
+  if (!json_is_object(vocab)) return wrong_type(where, "vocab", "an object", vocab);
+  TRY(get_array(model, where, "merges", &merges));
+  TRY(read_tokens(data, root, vocab));
+  return read_merges(data, merges, vocab);
+}
+
+/* === Pre-tokenizer =========================================================================================== */
+
+static status add_split(tokenizer_data *data, pretokenize_kind kind, const char *pattern) {
+  if (data->split_count == PRETOKENIZE_SPLITS_MAX)
+    return FAIL(ERR_LIMIT, "tokenizer.json: pre_tokenizer: expected at most %u splits, found more", PRETOKENIZE_SPLITS_MAX);
+  pretokenize_split *split = &data->splits[data->split_count];
+  *split = (pretokenize_split){.kind = kind};
+  if (pattern != NULL) {
+    char *copy = copy_string(pattern);
+    if (copy == NULL) return FAIL(ERR_LIMIT, "tokenizer.json: out of memory");
+    data->strings[data->split_count] = copy;
+    split->pattern = copy;
+    split->pattern_bytes = strlen(copy);
+  }
+  data->split_count++;
+  return OK;
+}
+
+static status read_split(tokenizer_data *data, json_t *node) {
+  static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
+  static const char *const pattern_keys[] = {"Regex", NULL};
+  const char *const where = "tokenizer.json: pre_tokenizer Split";
+  const char *behavior = NULL, *pattern = NULL;
+  bool inverts = false;
+  TRY(check_keys(node, where, keys));
+  json_t *pattern_node = json_object_get(node, "pattern");
+  if (pattern_node == NULL) return wrong_type(where, "pattern", "an object", NULL);
+  TRY(check_keys(pattern_node, "tokenizer.json: pre_tokenizer Split.pattern", pattern_keys));
+  TRY(get_string(pattern_node, "tokenizer.json: pre_tokenizer Split.pattern", "Regex", &pattern));
+  TRY(get_string(node, where, "behavior", &behavior));
+  TRY(get_bool(node, where, "invert", &inverts));
+  if (strcmp(behavior, "Isolated") != 0)
+    return FAIL(ERR_UNSUPPORTED, "%s.behavior: expected \"Isolated\", found \"%.80s\"", where, behavior);
+  if (inverts) return FAIL(ERR_UNSUPPORTED, "%s.invert: expected false, found true", where);
+  return add_split(data, PRETOKENIZE_PATTERN, pattern);
+}
+
+static status read_byte_level(tokenizer_data *data, json_t *node) {
+  static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+  const char *const where = "tokenizer.json: pre_tokenizer ByteLevel";
+  bool adds_prefix_space = false, uses_regex = true; /* use_regex is true where it is not stated */
+  TRY(check_keys(node, where, keys));
+  TRY(get_bool(node, where, "add_prefix_space", &adds_prefix_space));
+  if (json_object_get(node, "use_regex") != NULL) TRY(get_bool(node, where, "use_regex", &uses_regex));
+  if (adds_prefix_space) return FAIL(ERR_UNSUPPORTED, "%s.add_prefix_space: expected false, found true", where);
+  return uses_regex ? add_split(data, PRETOKENIZE_PATTERN, pretokenize_gpt2_pattern) : OK;
+}
+
+static status read_digits(tokenizer_data *data, json_t *node) {
+  static const char *const keys[] = {"type", "individual_digits", NULL};
+  const char *const where = "tokenizer.json: pre_tokenizer Digits";
+  bool is_individual = false;
+  TRY(check_keys(node, where, keys));
+  TRY(get_bool(node, where, "individual_digits", &is_individual));
+  return add_split(data, is_individual ? PRETOKENIZE_DIGIT : PRETOKENIZE_DIGITS, NULL);
+}
+
+/* One member of the sequence. Behind ByteLevel text is spelled in the byte alphabet, so it must be the last. */
+static status read_pre_tokenizer_member(tokenizer_data *data, json_t *node, bool is_last) {
+  const char *type = NULL;
+  if (!json_is_object(node)) return FAIL(ERR_FORMAT, "tokenizer.json: pre_tokenizer: expected an object");
+  TRY(get_string(node, "tokenizer.json: pre_tokenizer", "type", &type));
+  if (strcmp(type, "ByteLevel") == 0 && is_last) return read_byte_level(data, node);
+  if (strcmp(type, "Split") == 0 && !is_last) return read_split(data, node);
+  if (strcmp(type, "Digits") == 0 && !is_last) return read_digits(data, node);
+  return FAIL(ERR_UNSUPPORTED, "tokenizer.json: pre_tokenizer: expected Split or Digits and last ByteLevel, found \"%.80s\"%s", type,
+              is_last ? " last" : "");
+}
+
+static status read_pre_tokenizer(tokenizer_data *data, const json_t *root) {
+  static const char *const keys[] = {"type", "pretokenizers", NULL};
+  const char *const where = "tokenizer.json: pre_tokenizer";
+  json_t *node = json_object_get(root, "pre_tokenizer"), *members = NULL;
+  if (node == NULL || json_is_null(node))
+    return FAIL(ERR_UNSUPPORTED, "%s: expected ByteLevel or a Sequence that ends in it, found null", where);
+  if (!is_type(node, "Sequence")) return read_pre_tokenizer_member(data, node, true);
+  TRY(check_keys(node, where, keys));
+  TRY(get_array(node, where, "pretokenizers", &members));
+  size_t count = json_array_size(members);
+  if (count == 0) return FAIL(ERR_UNSUPPORTED, "%s: expected a Sequence that ends in ByteLevel, found an empty one", where);
+  for (size_t i = 0; i < count; i++) TRY(read_pre_tokenizer_member(data, json_array_get(members, i), i + 1 == count));
+  return OK;
+}
+
+/* === What stands around a text =============================================================================== */
+
+static status add_around(int32_t *ids, uint32_t *count, int32_t id) {
+  if (*count == TOKENIZER_AROUND_MAX)
+    return FAIL(ERR_LIMIT, "tokenizer.json: post_processor: expected at most %u tokens on a side, found more", TOKENIZER_AROUND_MAX);
+  ids[(*count)++] = id;
+  return OK;
+}
+
+/* The ids of one SpecialToken, which the template names and special_tokens defines. */
+static status add_template_token(tokenizer_data *data, const json_t *special, const char *name, bool is_before) {
+  const char *const where = "tokenizer.json: post_processor.special_tokens";
+  json_t *ids = NULL;
+  json_t *definition = json_object_get(special, name);
+  if (definition == NULL) return FAIL(ERR_FORMAT, "%s: expected \"%.80s\", found none", where, name);
+  TRY(get_array(definition, where, "ids", &ids));
+  for (size_t i = 0; i < json_array_size(ids); i++) {
+    const json_t *id = json_array_get(ids, i);
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= (json_int_t)data->token_count)
+      return FAIL(ERR_FORMAT, "%s: expected ids 0 to %u for \"%.80s\"", where, data->token_count - 1, name);
+    TRY(add_around(is_before ? data->before : data->after, is_before ? &data->before_count : &data->after_count,
+                   (int32_t)json_integer_value(id)));
+  }
+  return OK;
+}
+
+static status read_template(tokenizer_data *data, json_t *node) {
+  static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
+  const char *const where = "tokenizer.json: post_processor";
+  json_t *single = NULL;
+  bool has_text = false;
+  TRY(check_keys(node, where, keys));
+  TRY(get_array(node, where, "single", &single));
+  const json_t *special = json_object_get(node, "special_tokens");
+  if (!json_is_object(special)) return wrong_type(where, "special_tokens", "an object", special);
+  for (size_t i = 0; i < json_array_size(single); i++) {
+    const json_t *part = json_array_get(single, i);
+    const json_t *token = json_object_get(part, "SpecialToken"), *text = json_object_get(part, "Sequence");
+    const char *name = json_string_value(json_object_get(token != NULL ? token : text, "id"));
+    if (name == NULL || json_object_size(part) != 1)
+      return FAIL(ERR_FORMAT, "%s.single[%zu]: expected a SpecialToken or a Sequence with its id", where, i);
+    if (token != NULL) {
+      TRY(add_template_token(data, special, name, !has_text));
+      continue;
+    }
+    if (has_text || strcmp(name, "A") != 0) return FAIL(ERR_UNSUPPORTED, "%s.single: expected the Sequence \"A\" once", where);
+    has_text = true;
+  }
+  return has_text ? OK : FAIL(ERR_UNSUPPORTED, "%s.single: expected the Sequence \"A\", found none", where);
+}
+
+static status read_post_processor(tokenizer_data *data, const json_t *root) {
+  static const char *const keys[] = {"type", "processors", NULL};
+  const char *const where = "tokenizer.json: post_processor";
+  json_t *node = json_object_get(root, "post_processor"), *members = NULL;
+  if (node == NULL || json_is_null(node) || is_type(node, "ByteLevel")) return OK; /* ByteLevel changes offsets only */
+  if (is_type(node, "TemplateProcessing")) return read_template(data, node);
+  if (!is_type(node, "Sequence")) return FAIL(ERR_UNSUPPORTED, "%s: expected ByteLevel, TemplateProcessing or a Sequence of them", where);
+  TRY(check_keys(node, where, keys));
+  TRY(get_array(node, where, "processors", &members));
+  bool has_template = false;
+  for (size_t i = 0; i < json_array_size(members); i++) {
+    json_t *member = json_array_get(members, i);
+    if (is_type(member, "ByteLevel")) continue;
+    if (!is_type(member, "TemplateProcessing") || has_template)
+      return FAIL(ERR_UNSUPPORTED, "%s.processors[%zu]: expected ByteLevel, or TemplateProcessing once", where, i);
+    TRY(read_template(data, member));
+    has_template = true;
+  }
+  return OK;
+}
+
+/* === tokenizer_config.json =================================================================================== */
+
+static int32_t find_token(const tokenizer_data *data, const json_t *vocab, const char *content) {
+  for (uint32_t i = 0; i < data->added_count; i++)
+    if (data->added[i].bytes == strlen(content) && memcmp(data->added[i].content, content, strlen(content)) == 0) return data->added[i].id;
+  const json_t *id = json_object_get(vocab, content);
+  return id == NULL ? -1 : (int32_t)json_integer_value(id);
+}
+
+/* A token stated as its text, or as an object with a content; null and absent leave id alone. */
+static status read_config_token(const tokenizer_data *data, const json_t *vocab, const json_t *config, const char *key, int32_t *id) {
+  const char *const where = "tokenizer_config.json";
+  const json_t *value = json_object_get(config, key);
+  if (value == NULL || json_is_null(value)) return OK;
+  const char *content = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+  if (content == NULL) return wrong_type(where, key, "a string, or an object with a content", value);
+  int32_t found = find_token(data, vocab, content);
+  if (found < 0) return FAIL(ERR_FORMAT, "%s.%s: expected a token of the tokenizer, found \"%.80s\"", where, key, content);
+  *id = found;
+  return OK;
+}
+
+static status read_config_add(const json_t *config, const char *key, const char *token_key, int32_t token, int32_t *ids, uint32_t *count) {
+  bool adds = false;
+  const json_t *value = json_object_get(config, key);
+  if (value == NULL || json_is_null(value)) return OK;
+  TRY(get_bool(config, "tokenizer_config.json", key, &adds));
+  if (adds && token < 0) return FAIL(ERR_FORMAT, "tokenizer_config.json: %s is true, expected a %s, found none", key, token_key);
+  *count = 0;
+  return adds ? add_around(ids, count, token) : OK;
+}
+
+status tokenizer_json_config(tokenizer_data *data, const json_t *vocab, const json_t *config) {
+  if (!json_is_object(config)) return FAIL(ERR_FORMAT, "tokenizer_config.json: expected an object");
+  TRY(read_config_token(data, vocab, config, "bos_token", &data->bos));
+  TRY(read_config_token(data, vocab, config, "eos_token", &data->eos));
+  TRY(read_config_add(config, "add_bos_token", "bos_token", data->bos, data->before, &data->before_count));
+  return read_config_add(config, "add_eos_token", "eos_token", data->eos, data->after, &data->after_count);
+}
+
+/* === Whole files ============================================================================================= */
+
+status tokenizer_json_load(const char *name, const char *text, size_t bytes, json_t **out) {
+  json_error_t error;
+  if (bytes > TOKENIZER_FILE_BYTES_MAX)
+    return FAIL(ERR_LIMIT, "%s: expected at most %u bytes, found %zu", name, TOKENIZER_FILE_BYTES_MAX, bytes);
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  if (root == NULL)
+    return FAIL(ERR_FORMAT, "%s: expected JSON, found at line %d column %d: %s", name, error.line, error.column, error.text);
+  *out = root;
+  return OK;
+}
+
+static status read_root(tokenizer_data *data, json_t *root, const json_t *config) {
+  static const char *const keys[] = {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                                     "post_processor", "decoder", "model", NULL};
+  static const char *const sequence_keys[] = {"type", "normalizers", NULL};
+  const char *const where = "tokenizer.json";
+  const char *version = NULL;
+  json_t *normalizer = json_object_get(root, "normalizer");
+  json_t *decoder = json_object_get(root, "decoder");
+  TRY(check_keys(root, where, keys));
+  TRY(get_string(root, where, "version", &version));
+  if (strcmp(version, "1.0") != 0) return FAIL(ERR_UNSUPPORTED, "%s.version: expected \"1.0\", found \"%.80s\"", where, version);
+  TRY(want_null(root, where, "truncation"));
+  TRY(want_null(root, where, "padding"));
+  if (is_type(normalizer, "Sequence")) {
+    json_t *members = NULL;
+    TRY(check_keys(normalizer, "tokenizer.json: normalizer", sequence_keys));
+    TRY(get_array(normalizer, "tokenizer.json: normalizer", "normalizers", &members));
+    if (json_array_size(members) != 0)
+      return FAIL(ERR_UNSUPPORTED, "tokenizer.json: normalizer: expected none, found %zu", json_array_size(members));
+  } else {
+    TRY(want_null(root, where, "normalizer"));
+  }
+  if (!json_is_object(decoder)) return wrong_type(where, "decoder", "an object", decoder);
+  TRY(want_type(decoder, "tokenizer.json: decoder", "ByteLevel"));
+  TRY(read_pre_tokenizer(data, root));
+  TRY(read_model(data, root));
+  TRY(read_post_processor(data, root));
+  return config == NULL ? OK : tokenizer_json_config(data, json_object_get(json_object_get(root, "model"), "vocab"), config);
+}
+
+status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_bytes, const char *config, size_t config_bytes) {
+  tokenizer_data built = {.bos = -1, .eos = -1};
+  json_t *root = NULL, *config_root = NULL;
+  status s = tokenizer_json_load("tokenizer.json", json, json_bytes, &root);
+  if (s == OK && config != NULL) s = tokenizer_json_load("tokenizer_config.json", config, config_bytes, &config_root);
+  if (s == OK) s = read_root(&built, root, config_root);
+  json_decref(root);
+  json_decref(config_root);
+  if (s != OK) tokenizer_json_free(&built);
+  else *data = built;
+  return s;
+}
+
+status tokenizer_json_read_file(const char *model_dir, const char *name, bool is_optional, char **text, size_t *bytes) {
+  char path[4096];
+  int wrote = snprintf(path, sizeof path, "%s/%s", model_dir, name);
+  if (wrote < 0 || (size_t)wrote >= sizeof path) return FAIL(ERR_LIMIT, "%s: the path is longer than %zu bytes", name, sizeof path - 1);
+  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
+  errno = 0;
+  FILE *file = fopen(path, "rb");
+  if (file == NULL && is_optional && errno == ENOENT) return OK;
+  if (file == NULL)
+    return FAIL(ERR_IO, "%s: cannot open it: %s; hint: a model directory holds tokenizer.json, or tiktoken.model and tokenizer_config.json",
+                path, strerror(errno));
+  long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+  bool fits = size >= 0 && (unsigned long)size <= TOKENIZER_FILE_BYTES_MAX && fseek(file, 0, SEEK_SET) == 0;
+  char *buffer = fits ? malloc((size_t)size + 1) : NULL;
+  size_t got = buffer != NULL ? fread(buffer, 1, (size_t)size, file) : 0;
+  fclose(file);
+  if (buffer == NULL)
+    return FAIL(ERR_LIMIT, "%s: expected a file of at most %u bytes, found %ld", path, TOKENIZER_FILE_BYTES_MAX, size);
+  if (got != (size_t)size) {
+    free(buffer);
+    return FAIL(ERR_IO, "%s: expected %ld bytes, read %zu", path, size, got);
+  }
+  *text = buffer;
+  *bytes = got;
+  return OK;
+}
+
+status tokenizer_json_read(tokenizer_data *data, const char *model_dir) {
+  char *json = NULL, *config = NULL;
+  size_t json_bytes = 0, config_bytes = 0;
+  status s = tokenizer_json_read_file(model_dir, "tokenizer.json", false, &json, &json_bytes);
+  if (s == OK) s = tokenizer_json_read_file(model_dir, "tokenizer_config.json", true, &config, &config_bytes);
+  if (s == OK) s = tokenizer_json_parse(data, json, json_bytes, config, config_bytes);
+  free(json);
+  free(config);
+  return s;
+}
+
+void tokenizer_json_free(tokenizer_data *data) {
+  free(data->bytes);
+  free(data->starts);
+  free(data->is_word);
+  free(data->merges);
+  free(data->added);
+  for (size_t i = 0; i < ARRAY_LEN(data->strings); i++) free(data->strings[i]);
+  *data = (tokenizer_data){0};
+}

@@ -1,0 +1,38 @@
+/* weights/tree.c - see weights/tree.h. What is read, matched and digested is weights.c's doing. */
+#include "weights/tree.h"
+#include "weights/weights.h"
+#include <stdlib.h>
+
+typedef struct reading {
+  weights_tree *tree;
+  weights_tree_progress *progress;
+  void *context;
+} reading;
+
+static void pass_progress(void *context, uint64_t done_bytes, uint64_t total_bytes) {
+  const reading *self = context;
+  if (self->progress) self->progress(self->context, done_bytes, total_bytes);
+}
+
+static void add_leaf(void *context, const char *name, const safetensor *tensor, const digest *data) {
+  weights_tree *tree = ((const reading *)context)->tree;
+  tree->leaves[tree->count++] = (weights_tree_leaf){.name = name, .tensor = tensor, .data = *data};
+}
+
+status weights_tree_open(weights_tree *self, const plan *p, const char *model_dir, uint32_t threads, weights_tree_progress *progress,
+                         void *context) {
+  weights_report report;
+  reading now = {.tree = self, .progress = progress, .context = context};
+  *self = (weights_tree){.leaves = calloc(2ull * p->tensor_count + 1, sizeof *self->leaves)};
+  if (!self->leaves) return FAIL(ERR_LIMIT, "weights: no memory");
+  TRY(safetensors_open(&self->set, model_dir));
+  TRY(weights_digest(p, self->set, threads, pass_progress, add_leaf, &now, &report));
+  self->root = report.digest;
+  return OK;
+}
+
+void weights_tree_close(weights_tree *self) {
+  safetensors_close(self->set);
+  free(self->leaves);
+  *self = (weights_tree){0};
+}

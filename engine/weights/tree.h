@@ -1,0 +1,34 @@
+/* weights/tree.h - the weights digest as a tree of two levels: a digest for every tensor of a model folder that a plan uses, and theirs.
+ *
+ * The root is what receipts hold (PLAN_FORMAT.md, "Weights digest"). Two folders that differ in it differ in a leaf, and the leaf says
+ * where. Reads all weights, keeps none. Allocates: it runs beside no engine. Read next: weights.h. */
+#ifndef VERBATIM_WEIGHTS_TREE_H
+#define VERBATIM_WEIGHTS_TREE_H
+#include "base/base.h"
+#include "base/digest.h"
+#include "plan/plan.h"
+#include "weights/safetensors.h"
+
+typedef struct weights_tree_leaf {
+  const char *name;           /* the plan's              */
+  const safetensor *tensor;   /* its dtype, rank, shape  */
+  digest data;                /* of the tensor's bytes   */
+} weights_tree_leaf;
+
+typedef struct weights_tree {
+  safetensors *set;
+  weights_tree_leaf *leaves;  /* [count], in the order of the plan's tensor table; as long as plan and tree are open */
+  uint32_t count;
+  digest root;
+} weights_tree;
+
+/* Bytes read so far, and of all; by the calling thread. */
+typedef void weights_tree_progress(void *context, uint64_t done_bytes, uint64_t total_bytes);
+
+/* threads: that read, 0: as the machine has cores. progress may be null. Errors are those of safetensors_open and weights_load; close also
+ * after one. */
+status weights_tree_open(weights_tree *self, const plan *p, const char *model_dir, uint32_t threads, weights_tree_progress *progress,
+                         void *context);
+void weights_tree_close(weights_tree *self); /* a zeroed one is allowed */
+
+#endif

@@ -1,0 +1,409 @@
+/* test_cli_doctor.c - the checks of `verbatim doctor`, each with a fault planted for it and, as the control, without. GPUs and libraries
+ * are those that the test says: gpu.c, jit.c and gemm_lt.c are stood in for. */
+#define _DEFAULT_SOURCE /* mkdtemp */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "engine/cli/doctor_model.h"
+#include "engine/gpu/gpu.h"
+#include "engine/gpu/jit.h"
+#include "engine/verbatim.h"
+#include "tests/unit/planner/planner_fixture.h"
+
+/* === The machine that there is ============================================================================================== */
+
+static struct {
+  status survey, open, nvrtc, cublaslt;
+  uint32_t count, capability;
+  const char *name;
+  uint64_t free_bytes, bytes;
+} world;
+
+status __wrap_gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, gpu_info *info);
+status __wrap_gpu_open(uint32_t index, const dynlib_search *search, gpu **out);
+void __wrap_gpu_close(gpu *self);
+status __wrap_gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes);
+status __wrap_jit_open(const dynlib_search *search, const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out);
+void __wrap_jit_close(jit *self);
+void __wrap_jit_version(const jit *self, int *major, int *minor);
+const char *__wrap_jit_path(const jit *self);
+status __wrap_gemm_lt_find(const dynlib_search *search, char path[DYNLIB_PATH_MAX], uint64_t *version);
+
+status __wrap_gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, gpu_info *info) {
+  (void)search;
+  if (world.survey != OK) return FAIL(world.survey, "no NVIDIA driver; hint: install one");
+  *count = world.count;
+  *info = (gpu_info){.index = index, .capability = world.capability, .driver_version = 13000, .sm_count = 132};
+  if (index < world.count) snprintf(info->name, sizeof info->name, "%s", world.name);
+  return OK;
+}
+
+status __wrap_gpu_open(uint32_t index, const dynlib_search *search, gpu **out) {
+  (void)index, (void)search, (void)out;
+  return world.open == OK ? OK : FAIL(world.open, "GPU 0 is in exclusive use; hint: wait");
+}
+
+void __wrap_gpu_close(gpu *self) { (void)self; }
+
+status __wrap_gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes) {
+  (void)self;
+  *free_bytes = world.free_bytes;
+  *total_bytes = world.bytes;
+  return OK;
+}
+
+status __wrap_jit_open(const dynlib_search *search, const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out) {
+  (void)search, (void)cache_dir, (void)sources, (void)source_count, (void)out;
+  return world.nvrtc == OK ? OK : FAIL(world.nvrtc, "no NVRTC: libnvrtc.so.13 not found; hint: install CUDA 13");
+}
+
+void __wrap_jit_close(jit *self) { (void)self; }
+void __wrap_jit_version(const jit *self, int *major, int *minor) { (void)self, *major = 13, *minor = 0; }
+const char *__wrap_jit_path(const jit *self) { return (void)self, "/lib/libnvrtc.so.13"; }
+
+status __wrap_gemm_lt_find(const dynlib_search *search, char path[DYNLIB_PATH_MAX], uint64_t *version) {
+  (void)search;
+  if (world.cublaslt != OK) return FAIL(world.cublaslt, "no cuBLASLt: libcublasLt.so.13 not found; hint: install CUDA 13");
+  strcpy(path, "/lib/libcublasLt.so.13");
+  *version = 130100;
+  return OK;
+}
+
+static cli_doctor_report report;
+static cli_doctor_machine machine;
+static char folder[256];
+
+static int reset(void **state) {
+  (void)state;
+  memset(&report, 0, sizeof report);
+  memset(&world, 0, sizeof world);
+  world.count = 1;
+  world.capability = 90;
+  world.name = "NVIDIA H200";
+  world.free_bytes = UINT64_C(139) << 30;
+  world.bytes = UINT64_C(140) << 30;
+  machine = (cli_doctor_machine){.device = VERBATIM_DEVICE_AUTO};
+  fail_clear();
+  return 0;
+}
+
+/* A shell command in the scratch folder. */
+static void shell(const char *format, const char *word) {
+  char command[1024], text[512];
+  snprintf(text, sizeof text, format, word);
+  snprintf(command, sizeof command, "cd %s && { %s; }", folder, text);
+  if (system(command) != 0) fail_msg("%s", command);
+}
+
+static const char *at(const char *name) {
+  static char paths[4][512];
+  static uint32_t next;
+  char *path = paths[next++ % ARRAY_LEN(paths)];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void expect(const char *check, cli_doctor_result result, const char *found) {
+  const cli_doctor_line *line = cli_doctor_report_find(&report, check);
+  if (!line) fail_msg("no line \"%s\"", check);
+  else if (line->result != result || !strstr(line->found, found))
+    fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", check, result, found, line->result, line->found);
+}
+
+static int make_files(void **state) {
+  (void)state;
+  char command[1024];
+  strcpy(folder, "/tmp/verbatim-doctor-XXXXXX");
+  if (!mkdtemp(folder)) return -1;
+  snprintf(command, sizeof command, "cp -r tests/tiny %s/sound", folder);
+  if (system(command) != 0) return -1;
+  fixture_bytes plan = fixture_plan("tests/tiny/config.json", "{max-num-seqs: 2, max-model-len: 128, kv-pages: 4}", NULL);
+  FILE *file = fopen(at("plan"), "wb");
+  size_t written = file ? fwrite(plan.bytes, 1, plan.count, file) : 0;
+  free(plan.bytes);
+  return file && fclose(file) == 0 && written == plan.count ? 0 : -1;
+}
+
+static int remove_files(void **state) {
+  (void)state;
+  char command[512];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+/* === The report ============================================================================================================= */
+
+static void the_first_problem_decides_the_exit_code(void **state) {
+  (void)state;
+  assert_int_equal(cli_doctor_report_code(&report), OK);
+  cli_doctor_report_add(&report, "a", CLI_DOCTOR_WARNING, NULL, "%d", 1);
+  assert_int_equal(cli_doctor_report_code(&report), OK);
+  cli_doctor_report_fail(&report, "b", CLI_DOCTOR_PROBLEM, FAIL(ERR_LIMIT, "too large; hint: smaller"));
+  cli_doctor_report_add(&report, "c", CLI_DOCTOR_PROBLEM, "do", "other");
+  assert_int_equal(cli_doctor_report_code(&report), ERR_LIMIT);
+  assert_int_equal(cli_doctor_report_count(&report, CLI_DOCTOR_PROBLEM), 2);
+  assert_string_equal(report.lines[1].found, "too large");
+  assert_string_equal(report.lines[1].hint, "smaller");
+  assert_string_equal(fail_text(), "");
+  assert_string_equal(report.lines[2].hint, "do");
+}
+
+static void as_json_and_as_text(void **state) {
+  (void)state;
+  char *text = NULL;
+  size_t bytes = 0;
+  cli_doctor_report_add(&report, "a", CLI_DOCTOR_OK, NULL, "line\nof \xff");
+  cli_doctor_report_add(&report, "b", CLI_DOCTOR_PROBLEM, "do", "x");
+  json_t *object = cli_doctor_report_json(&report);
+  assert_true(json_is_false(json_object_get(object, "ok")));
+  const json_t *line = json_array_get(json_object_get(object, "checks"), 1);
+  assert_string_equal(json_string_value(json_object_get(line, "result")), "problem");
+  assert_string_equal(json_string_value(json_object_get(line, "hint")), "do");
+  json_decref(object);
+  FILE *to = open_memstream(&text, &bytes);
+  assert_non_null(to);
+  cli_doctor_report_print(&report, to);
+  fclose(to);
+  assert_non_null(strstr(text, "hint: do\n"));
+  assert_non_null(strstr(text, "line?of"));
+  assert_non_null(strstr(text, "1 problems, 0 warnings\n"));
+  free(text);
+}
+
+/* === The machine ============================================================================================================ */
+
+static void a_whole_machine_is_ok(void **state) {
+  (void)state;
+  cli_doctor_machine_check_cpu(&report, &machine);
+  cli_doctor_machine_check_gpu(&report, &machine);
+  cli_doctor_machine_check_libraries(&report, &machine);
+  expect("memory", CLI_DOCTOR_OK, "GiB");
+  expect("gpu", CLI_DOCTOR_OK, "NVIDIA H200, compute capability 9.0, 132 SMs, 140.0 GiB, 139.0 GiB free");
+  expect("driver", CLI_DOCTOR_OK, "CUDA 13.0");
+  expect("nvrtc", CLI_DOCTOR_OK, "13.0, /lib/libnvrtc.so.13");
+  expect("cublaslt", CLI_DOCTOR_OK, "130100");
+  expect("profile", CLI_DOCTOR_OK, "NVIDIA H200");
+  assert_true(machine.has_gpu && machine.memory_bytes > 0);
+}
+
+static void without_a_gpu_the_cpu_is_used(void **state) {
+  (void)state;
+  world.survey = world.nvrtc = world.cublaslt = ERR_DEVICE;
+  cli_doctor_machine_check_gpu(&report, &machine);
+  cli_doctor_machine_check_libraries(&report, &machine);
+  cli_doctor_machine_check_cache(&report, &machine, NULL);
+  expect("gpu", CLI_DOCTOR_OK, "no NVIDIA driver: the CPU will be used");
+  expect("nvrtc", CLI_DOCTOR_OK, "not needed");
+  expect("cublaslt", CLI_DOCTOR_OK, "not needed");
+  assert_null(cli_doctor_report_find(&report, "profile"));
+  assert_int_equal(cli_doctor_report_count(&report, CLI_DOCTOR_OK), report.count);
+}
+
+static void a_gpu_that_was_asked_for_must_be_there(void **state) {
+  (void)state;
+  static const struct {
+    status survey, open;
+    uint32_t count, capability;
+    const char *found;
+    cli_doctor_result result; /* with --device auto */
+  } CASES[] = {{ERR_DEVICE, OK, 0, 90, "no NVIDIA driver", CLI_DOCTOR_OK},
+               {OK, OK, 0, 90, "GPU 0 is not there", CLI_DOCTOR_OK},
+               {OK, OK, 1, 80, "compute capability 8.0, expected 9.0", CLI_DOCTOR_OK},
+               {OK, ERR_DEVICE, 1, 90, "exclusive", CLI_DOCTOR_PROBLEM}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++)
+    for (int device = VERBATIM_DEVICE_AUTO; device <= 0; device++) {
+      reset(NULL);
+      machine.device = device;
+      world.survey = CASES[i].survey;
+      world.open = CASES[i].open;
+      world.count = CASES[i].count;
+      world.capability = CASES[i].capability;
+      cli_doctor_machine_check_gpu(&report, &machine);
+      expect("gpu", device == 0 ? CLI_DOCTOR_PROBLEM : CASES[i].result, CASES[i].found);
+      assert_false(machine.has_gpu);
+    }
+  reset(NULL);
+  machine.device = VERBATIM_DEVICE_CPU;
+  world.survey = ERR_DEVICE;
+  cli_doctor_machine_check_gpu(&report, &machine);
+  expect("gpu", CLI_DOCTOR_OK, "not asked for");
+}
+
+static void what_a_gpu_lacks_is_said(void **state) {
+  (void)state;
+  world.name = "NVIDIA H100 MIG 1g.10gb";
+  world.free_bytes = UINT64_C(10) << 30;
+  world.nvrtc = world.cublaslt = ERR_DEVICE;
+  cli_doctor_machine_check_gpu(&report, &machine);
+  cli_doctor_machine_check_libraries(&report, &machine);
+  expect("gpu", CLI_DOCTOR_WARNING, "a part of a GPU");
+  expect("nvrtc", CLI_DOCTOR_PROBLEM, "libnvrtc.so.13 not found");
+  expect("cublaslt", CLI_DOCTOR_WARNING, "not found");
+  expect("profile", CLI_DOCTOR_WARNING, "NVIDIA H100");
+  assert_int_equal(cli_doctor_report_code(&report), ERR_DEVICE);
+}
+
+static void caches_that_cannot_be_written(void **state) {
+  (void)state;
+  shell("%s", "mkdir -p cache && printf 12345 > cache/a-1.vjit && printf 1 > cache/other");
+  machine.has_gpu = true;
+  cli_doctor_machine_check_cache(&report, &machine, at("cache"));
+  expect("cache", CLI_DOCTOR_OK, "cache: 1 kernels, 0.0 MiB");
+  reset(NULL);
+  machine.has_gpu = true;
+  cli_doctor_machine_check_cache(&report, &machine, at("new/folder"));
+  expect("cache", CLI_DOCTOR_OK, "0 kernels");
+  assert_int_equal(access(at("new"), F_OK), -1); /* it is not made */
+  static const char *const bad[] = {"plan", "plan/below"};
+  for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    for (int has = 0; has < 2; has++) {
+      reset(NULL);
+      machine.has_gpu = has;
+      cli_doctor_machine_check_cache(&report, &machine, at(bad[i]));
+      expect("cache", has ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK, "cannot be made or written");
+    }
+}
+
+static void files_and_ports(void **state) {
+  (void)state;
+  cli_doctor_machine_check_files(&report, 1024, 1024);
+  expect("open files", CLI_DOCTOR_WARNING, "at most 1024");
+  reset(NULL);
+  cli_doctor_machine_check_files(&report, 1024, 1088);
+  expect("open files", CLI_DOCTOR_OK, "");
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t bytes = sizeof address;
+  char port[16];
+  int taken = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(taken >= 0 && bind(taken, (struct sockaddr *)&address, bytes) == 0 && listen(taken, 1) == 0);
+  assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &bytes), 0);
+  snprintf(port, sizeof port, "%u", ntohs(address.sin_port));
+  cli_doctor_machine_check_port(&report, "127.0.0.1", port);
+  expect("port", CLI_DOCTOR_PROBLEM, "in use");
+  close(taken);
+  reset(NULL);
+  cli_doctor_machine_check_port(&report, "127.0.0.1", port);
+  expect("port", CLI_DOCTOR_OK, "is free");
+  reset(NULL);
+  cli_doctor_machine_check_port(&report, "127.0.0.1", "http");
+  expect("port", CLI_DOCTOR_PROBLEM, "127.0.0.1:http");
+}
+
+/* === Models and plans ======================================================================================================= */
+
+static void a_sound_model_and_its_plan_are_ok(void **state) {
+  (void)state;
+  machine.memory_bytes = UINT64_C(1) << 40;
+  cli_doctor_model_check(&report, at("sound"));
+  cli_doctor_model_check_plan(&report, &machine, at("plan"), at("sound"));
+  expect("weights", CLI_DOCTOR_OK, "129 tensors");
+  expect("tokenizer", CLI_DOCTOR_OK, "768 tokens");
+  expect("plan", CLI_DOCTOR_OK, "max-num-seqs 2, max-model-len 128");
+  expect("plan's memory", CLI_DOCTOR_OK, "of the CPU");
+  assert_int_equal(cli_doctor_report_count(&report, CLI_DOCTOR_OK), report.count);
+}
+
+static void faults_of_a_model_are_found(void **state) {
+  (void)state;
+  static const struct {
+    const char *fault, *check, *found;
+    cli_doctor_result result;
+  } CASES[] = {{"truncate -s -1 m/model.safetensors", "weights", "model.safetensors", CLI_DOCTOR_PROBLEM},
+               {"truncate -s 100 m/model.safetensors", "weights", "", CLI_DOCTOR_PROBLEM},
+               {"rm m/model.safetensors", "weights", "", CLI_DOCTOR_PROBLEM},
+               {"mv m/model.safetensors m/a.safetensors && echo '{\"weight_map\":{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}}' > "
+                "m/model.safetensors.index.json", "weights", "b.safetensors", CLI_DOCTOR_PROBLEM},
+               {"rm m/tokenizer.json", "tokenizer", "has none", CLI_DOCTOR_WARNING},
+               {"truncate -s 1000 m/tokenizer.json", "tokenizer", "", CLI_DOCTOR_PROBLEM},
+               {"rm m/config.json", "model", "no config.json", CLI_DOCTOR_WARNING},
+               {"rm m/config.json && mkfifo m/config.json", "model", "regular file", CLI_DOCTOR_PROBLEM},
+               {"rm -r m", "model", "cannot be opened", CLI_DOCTOR_PROBLEM},
+               {"echo '{{ messages }}' > m/chat_template.jinja", "chat", "none: ", CLI_DOCTOR_OK}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    reset(NULL);
+    shell("rm -rf m && cp -r sound m && %s", CASES[i].fault);
+    cli_doctor_model_check(&report, at("m"));
+    expect(CASES[i].check, CASES[i].result, CASES[i].found);
+    assert_int_equal(cli_doctor_report_code(&report) != OK, CASES[i].result == CLI_DOCTOR_PROBLEM);
+  }
+}
+
+static void faults_of_a_plan_are_found(void **state) {
+  (void)state;
+  machine.memory_bytes = UINT64_C(1) << 40;
+  shell("%s", "cp plan p && printf x | dd of=p bs=1 seek=3000 conv=notrunc 2> /dev/null");
+  cli_doctor_model_check_plan(&report, &machine, at("p"), at("sound"));
+  expect("plan", CLI_DOCTOR_PROBLEM, "digest");
+  assert_int_equal(cli_doctor_report_code(&report), ERR_FORMAT);
+  reset(NULL);
+  cli_doctor_model_check_plan(&report, &machine, at("absent"), NULL);
+  expect("plan", CLI_DOCTOR_PROBLEM, "absent");
+  reset(NULL);
+  machine.memory_bytes = UINT64_C(1) << 40;
+  shell("%s", "rm -rf m && cp -r sound m && echo >> m/config.json");
+  cli_doctor_model_check_plan(&report, &machine, at("plan"), at("m"));
+  expect("plan's model", CLI_DOCTOR_PROBLEM, "another config.json");
+  assert_int_equal(cli_doctor_report_code(&report), ERR_MISMATCH);
+  reset(NULL);
+  machine.memory_bytes = 1u << 20;
+  cli_doctor_model_check_plan(&report, &machine, at("plan"), at("sound"));
+  expect("plan's memory", CLI_DOCTOR_PROBLEM, "free of the CPU");
+  assert_int_equal(cli_doctor_report_code(&report), ERR_LIMIT);
+  for (int large = 0; large < 2; large++) { /* other programs hold memory, or there is too little of it */
+    reset(NULL);
+    machine.has_gpu = true;
+    machine.gpu_free_bytes = 1u << 20;
+    machine.gpu_bytes = large ? 1u << 20 : UINT64_C(1) << 40;
+    cli_doctor_model_check_plan(&report, &machine, at("plan"), NULL);
+    expect("plan's memory", CLI_DOCTOR_PROBLEM, "free of the GPU");
+    assert_int_equal(strstr(cli_doctor_report_find(&report, "plan's memory")->hint, "other programs") == NULL, large);
+  }
+}
+
+static void pins_need_their_library(void **state) {
+  (void)state;
+  static const char pinned[] =
+    "{\"library_version\":130100,\"entries\":[{\"n\":768,\"k\":192,\"out\":\"f32\",\"rows_min\":2,\"rows_max\":4,"
+    "\"algo\":[\"1\",\"0\",\"2a\",\"0\",\"0\",\"0\",\"0\",\"f\"],\"workspace_bytes\":1000,\"certified\":true,\"use\":true}]}";
+  fixture_bytes plan = fixture_plan("tests/data/configs/tiny.json", "max-num-seqs: 64\n", pinned);
+  FILE *file = fopen(at("pinned"), "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(plan.bytes, 1, plan.count, file), plan.count);
+  assert_int_equal(fclose(file), 0);
+  free(plan.bytes);
+  for (int missing = 0; missing < 2; missing++) {
+    reset(NULL);
+    world.cublaslt = missing ? ERR_DEVICE : OK;
+    cli_doctor_machine_check_gpu(&report, &machine);
+    cli_doctor_machine_check_libraries(&report, &machine);
+    cli_doctor_model_check_plan(&report, &machine, at("pinned"), NULL);
+    assert_int_equal(cli_doctor_report_find(&report, "plan's pins") != NULL, missing);
+    assert_int_equal(cli_doctor_report_code(&report), missing ? ERR_DEVICE : OK);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(the_first_problem_decides_the_exit_code, reset),
+      cmocka_unit_test_setup(as_json_and_as_text, reset),
+      cmocka_unit_test_setup(a_whole_machine_is_ok, reset),
+      cmocka_unit_test_setup(without_a_gpu_the_cpu_is_used, reset),
+      cmocka_unit_test_setup(a_gpu_that_was_asked_for_must_be_there, reset),
+      cmocka_unit_test_setup(what_a_gpu_lacks_is_said, reset),
+      cmocka_unit_test_setup(caches_that_cannot_be_written, reset),
+      cmocka_unit_test_setup(files_and_ports, reset),
+      cmocka_unit_test_setup(a_sound_model_and_its_plan_are_ok, reset),
+      cmocka_unit_test_setup(faults_of_a_model_are_found, reset),
+      cmocka_unit_test_setup(faults_of_a_plan_are_found, reset),
+      cmocka_unit_test_setup(pins_need_their_library, reset),
+  };
+  return cmocka_run_group_tests(tests, make_files, remove_files);
+}

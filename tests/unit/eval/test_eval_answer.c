@@ -1,0 +1,78 @@
+/* test_eval_answer.c - what of a text counts, and when it is the answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/base/base.h"
+#include "engine/eval/answer.h"
+
+/* Judges the text by a task with these lines; *extracted: JSON of what counted. */
+static bool judge(const char *lines, const char *text, const char *answer, char extracted[128]) {
+  char yaml[1024];
+  eval_task task;
+  eval_answer *self = NULL;
+  json_t *found = NULL, *expected = json_loads(answer, JSON_DECODE_ANY, NULL);
+  bool correct = false;
+  snprintf(yaml, sizeof yaml, "name: a\nkind: generate\nitems: i\n%s", lines);
+  if (eval_task_parse(yaml, strlen(yaml), &task) != OK || eval_answer_open(&self, &task) != OK) fail_msg("%s: %s", lines, fail_text());
+  assert_non_null(expected);
+  if (eval_answer_judge(self, text, strlen(text), expected, &found, &correct) != OK) fail_msg("%s: %s", lines, fail_text());
+  char *dumped = json_dumps(found, JSON_ENCODE_ANY);
+  snprintf(extracted, 128, "%s", dumped);
+  free(dumped);
+  json_decref(found);
+  json_decref(expected);
+  eval_answer_close(self);
+  eval_task_close(&task);
+  return correct;
+}
+
+static void judged(void **state) {
+  (void)state;
+  static const struct { const char *lines, *text, *answer, *extracted; bool correct; } cases[] = {
+    {"", " 42\n", "\"42\"", "\" 42\\n\"", true}, {"", "42", "42", "\"42\"", true}, {"", "4 2", "\"42\"", "\"4 2\"", false},
+    {"", "b", "[\"a\", \"b\"]", "\"b\"", true}, {"", "c", "[\"a\", \"b\"]", "\"c\"", false}, {"", "", "\"\"", "\"\"", true},
+    {"normalize: []\n", "42 ", "\"42\"", "\"42 \"", false}, {"normalize: [lower]\n", "aBC", "\"Abc\"", "\"aBC\"", true},
+    {"", "aBC", "\"Abc\"", "\"aBC\"", false}, {"normalize: [strip, collapse]\n", " a \n\t b ", "\"a b\"", "\" a \\n\\t b \"", true},
+    {"normalize: [collapse]\n", "a  b", "\"a   b\"", "\"a  b\"", true},
+    {"normalize: [lower]\n", "\xc3\x84", "\"\xc3\xa4\"", "\"\xc3\x84\"", false},
+    {"extract: 'is (\\d+)'\n", "it is 7, is 8", "\"7\"", "\"7\"", true}, {"extract: 'is (\\d+)'\n", "no", "\"\"", "null", false},
+    {"extract: '\\d+'\n", "ab12", "\"12\"", "\"12\"", true}, {"extract: 'a(x)?b'\n", "ab", "\"\"", "null", false},
+    {"extract: '^(a+)+$'\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "\"a\"", "null", false}, /* a bound on steps ends it */
+    {"match: number\n", "so 1,234.50 it is", "1234.5", "\"1,234.50\"", true}, {"match: number\n", "10 or -3.", "-3", "\"-3\"", true},
+    {"match: number\n", "none", "3", "null", false}, {"match: number\ntolerance: 0.1\n", "3.14", "\"3.2\"", "\"3.14\"", true},
+    {"match: number\ntolerance: 0.01\n", "3.14", "\"3.2\"", "\"3.14\"", false}, {"match: number\n", "3", "\"three\"", "\"3\"", false},
+    {"match: number\nextract: '= (.*)'\n", "3 = 2e1", "20", "\"2e1\"", true},
+    {"match: number\nextract: '= (.*)'\n", "3 = 0x14", "20", "\"0x14\"", false}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    char extracted[128];
+    bool correct = judge(cases[i].lines, cases[i].text, cases[i].answer, extracted);
+    if (correct != cases[i].correct || strcmp(extracted, cases[i].extracted) != 0)
+      fail_msg("case %zu, \"%s\": %d, %s", i, cases[i].text, correct, extracted);
+  }
+}
+
+static void numbers(void **state) {
+  (void)state;
+  static const struct { const char *text; double value; bool good; } cases[] = {
+    {"3", 3, true}, {" -3.5 ", -3.5, true}, {"+.5", 0.5, true}, {"1,234", 1234, true}, {"12e-1", 1.2, true}, {"5.", 5, true},
+    {"", 0, false},
+    {".", 0, false}, {"-", 0, false}, {"1,", 0, false}, {",1", 0, false}, {"1,,2", 0, false}, {"1e", 0, false}, {"1e+", 0, false},
+    {"0x1", 0, false}, {"nan", 0, false}, {"inf", 0, false}, {"1e999", 0, false}, {"1 2", 0, false}, {"1.2.3", 0, false},
+    {"1.2,3", 0, false}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    double value = -77;
+    bool good = eval_answer_number(cases[i].text, strlen(cases[i].text), &value);
+    if (good != cases[i].good || value != (good ? cases[i].value : -77)) fail_msg("\"%s\": %d, %g", cases[i].text, good, value);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(judged), cmocka_unit_test(numbers)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

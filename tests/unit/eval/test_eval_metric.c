@@ -1,0 +1,154 @@
+/* test_eval_metric.c - scores against figures that another program computed by EVALUATION.md, bit by bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/base/base.h"
+#include "engine/eval/metric.h"
+
+static void parse(const char *name, const char *kind, const char *group, eval_task *out) {
+  char yaml[256];
+  snprintf(yaml, sizeof yaml, "name: %s\nkind: %s\nitems: i\n%s%s\n", name, kind, group ? "group: " : "", group ? group : "");
+  if (eval_task_parse(yaml, strlen(yaml), out) != OK) fail_msg("%s", fail_text());
+}
+
+static double figure(const json_t *row, size_t metric, const char *key) {
+  const json_t *value = json_object_get(json_array_get(json_object_get(row, "metrics"), metric), key);
+  assert_true(json_is_number(value));
+  return json_number_value(value);
+}
+
+static const json_t *row_of(const json_t *scores, const char *list, size_t index) {
+  return json_array_get(json_object_get(scores, list), index);
+}
+
+static void set(eval_sample *samples, const double *values, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) samples[i] = (eval_sample){.subset = EVAL_METRIC_NO_SUBSET, .over = {values[i]}, .under = {1, 1, 1,
+      1}};
+}
+
+/* Intervals: 10,000 resamples by a Python program, its digests by another library. */
+static void means_and_intervals(void **state) {
+  (void)state;
+  static const double values[8] = {1, 0, 1, 1, 0, 1, 0, 1};
+  eval_sample samples[8];
+  eval_task task;
+  json_t *scores = NULL;
+  parse("t", "generate", NULL, &task);
+  set(samples, values, 8);
+  eval_score score = {.task = &task, .samples = samples, .count = 8};
+  for (uint32_t i = 0; i < 4; i++) assert_int_equal(eval_metric_subset(&score.subsets, "a", &samples[i].subset), OK);
+  assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
+  const json_t *row = row_of(scores, "tasks", 0), *subset = json_array_get(json_object_get(row, "subsets"), 0);
+  assert_true(figure(row, 0, "value") == 0.625 && figure(row, 0, "low") == 0.25 && figure(row, 0, "high") == 0.875);
+  assert_true(figure(row, 0, "stderr") == sqrt((5 * 0.375 * 0.375 + 3 * 0.625 * 0.625) / 7 / 8));
+  assert_true(figure(subset, 0, "value") == 0.75 && figure(subset, 0, "low") == 0.25 && figure(subset, 0, "high") == 1);
+  assert_int_equal(json_integer_value(json_object_get(subset, "items")), 4);
+  json_decref(scores);
+  eval_metric_drop(&score.subsets);
+  eval_task_close(&task);
+}
+
+/* Values whose sums are all different, so that the bounds' places are seen, and the seed of a subset. */
+static void the_bounds_have_their_places(void **state) {
+  (void)state;
+  double values[30];
+  eval_sample list[30];
+  eval_task task;
+  json_t *scores = NULL;
+  for (uint32_t i = 0; i < 30; i++) values[i] = (i * i * 7919 % 10007) / 10007.0;
+  parse("t", "generate", NULL, &task);
+  set(list, values, 30);
+  eval_score score = {.task = &task, .samples = list, .count = 30};
+  for (uint32_t i = 1; i < 30; i += 2) assert_int_equal(eval_metric_subset(&score.subsets, "b", &list[i].subset), OK);
+  assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
+  const json_t *row = row_of(scores, "tasks", 0), *subset = json_array_get(json_object_get(row, "subsets"), 0);
+  assert_true(figure(row, 0, "low") == 0.42113520535625076 && figure(row, 0, "high") == 0.6357016754938212);
+  assert_true(figure(subset, 0, "low") == 0.4543952566536758 && figure(subset, 0, "high") == 0.7410545951167514);
+  json_decref(scores);
+  eval_metric_drop(&score.subsets);
+  eval_task_close(&task);
+}
+
+static void perplexities(void **state) {
+  (void)state;
+  static const double over[4] = {3.5, 2.25, 7, 1.125}, under[4] = {2, 3, 4, 1};
+  eval_sample samples[5] = {{0}};
+  eval_task task;
+  json_t *scores = NULL;
+  parse("p", "perplexity", NULL, &task);
+  for (uint32_t i = 0; i < 4; i++)
+    samples[i] = (eval_sample){.subset = EVAL_METRIC_NO_SUBSET, .over = {over[i], over[i], over[i], over[i]},
+                               .under = {under[i], 2 * under[i], under[i], under[i]}};
+  samples[4] = (eval_sample){.subset = EVAL_METRIC_NO_SUBSET, .is_failed = true, .is_left_out = true, .over = {1e300}};
+  eval_score score = {.task = &task, .samples = samples, .count = 5};
+  assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
+  const json_t *row = row_of(scores, "tasks", 0);
+  assert_true(fabs(figure(row, 0, "value") - exp(1.3875)) < 1e-14 && figure(row, 0, "value") == figure(row, 2, "value"));
+  assert_true(fabs(figure(row, 1, "value") - exp(1.3875 / 2)) < 1e-14 && fabs(figure(row, 3, "value") - 1.3875 / log(2)) < 1e-14);
+  assert_true(fabs(figure(row, 0, "low") - 2.325069660277121) < 1e-13 && fabs(figure(row, 0, "high") - 5.754602676005731) < 1e-13);
+  assert_int_equal(json_integer_value(json_object_get(row, "failed")), 1);
+  json_decref(scores);
+  eval_task_close(&task);
+}
+
+static void groups(void **state) {
+  (void)state;
+  static const double values[8] = {1, 0, 1, 1, 0, 1, 0, 1}, others[2] = {1, 1};
+  eval_sample samples[8], two[2];
+  eval_task tasks[3];
+  json_t *scores = NULL;
+  parse("t", "generate", "g", &tasks[0]);
+  parse("u", "choice", "g", &tasks[1]);
+  parse("v", "generate", NULL, &tasks[2]);
+  set(samples, values, 8);
+  set(two, others, 2);
+  const eval_score list[3] = {{.task = &tasks[0], .samples = samples, .count = 8}, {.task = &tasks[1], .samples = two, .count = 2},
+                              {.task = &tasks[2], .samples = two, .count = 2}};
+  assert_int_equal(eval_metric_scores(list, 3, &scores), OK);
+  assert_int_equal(json_array_size(json_object_get(scores, "groups")), 1);
+  const json_t *row = row_of(scores, "groups", 0), *task = row_of(scores, "tasks", 0);
+  assert_int_equal(json_array_size(json_object_get(row, "metrics")), 1); /* acc_norm is not in both */
+  assert_true(figure(row, 0, "value") == (0.625 + 1) / 2 && figure(row, 0, "low") == (0.25 + 1) / 2);
+  assert_true(figure(row, 0, "stderr") == figure(task, 0, "stderr") / 2);
+  assert_true(figure(row_of(scores, "tasks", 2), 0, "low") == 1 && figure(row_of(scores, "tasks", 2), 0, "stderr") == 0);
+  json_decref(scores);
+  for (size_t i = 0; i < 3; i++) eval_task_close(&tasks[i]);
+}
+
+static void nothing_is_null(void **state) {
+  (void)state;
+  eval_sample failed = {.subset = EVAL_METRIC_NO_SUBSET, .is_failed = true, .is_left_out = true};
+  eval_task task;
+  json_t *scores = NULL;
+  parse("p", "perplexity", NULL, &task);
+  eval_score score = {.task = &task, .samples = &failed, .count = 1};
+  assert_int_equal(eval_metric_scores(&score, 1, &scores), OK);
+  const json_t *metrics = json_object_get(row_of(scores, "tasks", 0), "metrics");
+  assert_true(json_is_null(json_object_get(json_array_get(metrics, 0), "value")) && json_is_null(json_object_get(json_array_get(metrics,
+      0), "low")));
+  json_decref(scores);
+  eval_task_close(&task);
+}
+
+/* Within two units in the last place of the library's, which is right to within one. */
+static void exponential(void **state) {
+  (void)state;
+  for (double x = -700; x < 709; x += 0.37109375) {
+    double expected = exp(x), found = eval_metric_exp(x);
+    if (fabs(found - expected) > 4.5e-16 * expected) fail_msg("exp(%g): %.17g, expected %.17g", x, found, expected);
+  }
+  assert_true(eval_metric_exp(0) == 1 && eval_metric_exp(710) == (double)INFINITY && eval_metric_exp(-800) == 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_and_intervals), cmocka_unit_test(the_bounds_have_their_places),
+                                     cmocka_unit_test(perplexities), cmocka_unit_test(groups),
+                                     cmocka_unit_test(nothing_is_null), cmocka_unit_test(exponential)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* test_eval_results.c - lines of results: from scored requests, and back to what scores are made of. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/base/base.h"
+#include "engine/eval/results.h"
+
+/* A task of one item whose requests were "scored": logprobs of the choices' single tokens. */
+static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_finish finish) {
+  static const char yaml[] = "name: t\nkind: choice\nitems: i\nsubsets: s\n";
+  static const char line[] = "{\"id\":\"x\",\"prompt\":\"p\",\"s\":\"u\",\"choices\":[\"a\",\" bcd\",\"ef\"],\"answer\":1}";
+  eval_task task;
+  eval_items made_items = {0};
+  verbatim_request requests[3] = {{0}};
+  verbatim_token tokens[3] = {{0}};
+  json_t *made = NULL;
+  assert_int_equal(eval_task_parse(yaml, strlen(yaml), &task), OK);
+  assert_int_equal(eval_items_make(&task, (eval_source){line, strlen(line)}, (eval_source){0}, &made_items), OK);
+  for (uint32_t i = 0; i < count; i++) {
+    tokens[i].logprob = logprobs[i];
+    requests[i] = (verbatim_request){.score = true, .scores = &tokens[i], .score_count = 1, .finish = VERBATIM_LENGTH};
+  }
+  requests[2].finish = finish;
+  const eval_ask ask = {.requests = requests, .request_count = count};
+  const eval_results_item from = {.task = &task, .item = &made_items.list[0], .ask = &ask, .index = 0};
+  if (eval_results_make(&from, &made) != OK) fail_msg("%s", fail_text());
+  eval_items_close(&made_items);
+  eval_task_close(&task);
+  return made;
+}
+
+static void choices(void **state) {
+  (void)state;
+  json_t *line = choice_line((const float[]){-1, -1.5f, -4}, 3, VERBATIM_LENGTH), *again;
+  char *text = NULL;
+  size_t bytes = 0;
+  eval_sample sample;
+  eval_subset_names names = {0};
+  assert_int_equal(eval_results_text(line, &text, &bytes), OK);
+  assert_true(strncmp(text, "{\"task\":\"t\",\"index\":0,\"id\":\"x\",\"kind\":\"choice\",\"subset\":\"u\",\"prompt_digest\":\"", 70) == 0);
+  assert_non_null(strstr(text, "{\"text\":\" bcd\",\"logprob\":-1.5,\"token_count\":1,\"bytes\":3,\"is_greedy\":true}"));
+  assert_non_null(strstr(text, "\"best\":0,\"best_norm\":1,\"answer\":1,\"acc\":false,\"acc_norm\":true,")); /* -1.5 / 3 is above -1 */
+  assert_non_null(again = json_loads(text, 0, NULL));
+  assert_true(json_equal(line, again) && text[bytes - 1] == '\n' && strlen(text) == bytes);
+  assert_int_equal(eval_results_sample(again, EVAL_CHOICE, &names, &sample), OK);
+  assert_true(!sample.is_failed && sample.over[0] == 0 && sample.over[1] == 1 && sample.under[0] == 1 && sample.subset == 0);
+  assert_string_equal(names.list[0], "u");
+  json_t *other = choice_line((const float[]){-2, -1.5f, -4}, 3, VERBATIM_LENGTH);
+  assert_true(eval_results_flipped(line, other, EVAL_CHOICE) && !eval_results_flipped(line, again, EVAL_CHOICE));
+  assert_string_equal(eval_results_difference(line, other), "choices");
+  assert_null(eval_results_difference(line, again));
+  json_object_set_new(again, "z", json_null());
+  assert_string_equal(eval_results_difference(line, again), "z");
+  json_decref(line);
+  json_decref(again);
+  json_decref(other);
+  eval_metric_drop(&names);
+  free(text);
+}
+
+static void failures(void **state) {
+  (void)state;
+  json_t *line = choice_line((const float[]){-1, -1, -1}, 3, VERBATIM_NONFINITE);
+  eval_sample sample;
+  eval_subset_names names = {0};
+  assert_string_equal(json_string_value(json_object_get(line, "failed")), "nonfinite");
+  assert_true(json_is_null(json_object_get(line, "best")) && json_is_false(json_object_get(line, "acc")) && !json_object_get(line,
+      "margin"));
+  assert_int_equal(eval_results_sample(line, EVAL_CHOICE, &names, &sample), OK);
+  assert_true(sample.is_failed && !sample.is_left_out && sample.over[0] == 0 && sample.under[0] == 1);
+  eval_metric_drop(&names);
+  json_decref(line);
+}
+
+static void samples(void **state) {
+  (void)state;
+  static const struct { const char *line; eval_kind kind; const char *words; double over, under; } cases[] = {
+    {"{\"correct\":true}", EVAL_GENERATE, NULL, 1, 1}, {"{\"correct\":false,\"share\":0.25}", EVAL_GENERATE, NULL, 0.25, 1},
+    {"{\"correct\":1}", EVAL_GENERATE, "correct", 0, 0}, {"{\"correct\":true,\"share\":1}", EVAL_GENERATE, "share", 0, 0},
+    {"{\"acc\":true}", EVAL_CHOICE, "acc_norm", 0, 0}, {"{\"acc\":true,\"acc_norm\":false}", EVAL_CHOICE, NULL, 1, 1},
+    {"{\"correct\":true}", EVAL_GENERATE, NULL, 1, 1},
+    {"{\"logprob\":-3.5,\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, NULL, 3.5, 2},
+    {"{\"logprob\":-3.5,\"token_count\":0,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "token_count", 0, 0},
+    {"{\"logprob\":\"x\",\"token_count\":2,\"words\":1,\"bytes\":9}", EVAL_PERPLEXITY, "logprob", 0, 0}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    json_t *line = json_loads(cases[i].line, 0, NULL);
+    eval_sample sample = {0};
+    eval_subset_names names = {0};
+    fail_clear();
+    status result = eval_results_sample(line, cases[i].kind, &names, &sample);
+    if (cases[i].words) assert_true(result == ERR_FORMAT && strstr(fail_text(), cases[i].words));
+    else assert_true(result == OK && sample.over[0] == cases[i].over && sample.under[0] == cases[i].under);
+    if (!cases[i].words) assert_true(sample.is_judged == (cases[i].kind != EVAL_PERPLEXITY));
+    if (!cases[i].words) assert_true(sample.is_right == (sample.over[0] == 1)); /* what flip risk counts */
+    json_decref(line);
+    eval_metric_drop(&names);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(failures), cmocka_unit_test(samples)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,117 @@
+/* test_eval_task.c - task files: which are read, with which defaults, and what the others are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/base/base.h"
+#include "engine/eval/task.h"
+#include "engine/eval/yaml.h"
+
+static status parse(const char *text, eval_task *out) {
+  size_t bytes = strlen(text);
+  char *copy = malloc(bytes ? bytes : 1); /* exactly as long, for the sanitizers */
+  assert_non_null(copy);
+  memcpy(copy, text, bytes);
+  fail_clear();
+  status result = eval_task_parse(copy, bytes, out);
+  free(copy);
+  return result;
+}
+
+static void must(const char *text, eval_task *out) {
+  if (parse(text, out) != OK) fail_msg("%s: %s", text, fail_text());
+}
+
+static void defaults(void **state) {
+  (void)state;
+  eval_task t;
+  must("name: a\nkind: generate\nitems: i.jsonl\n", &t);
+  assert_true(t.kind == EVAL_GENERATE && t.match == EVAL_MATCH_EXACT && t.strip && !t.lower && !t.collapse && t.tolerance == 0);
+  assert_true(!t.shots && t.shot_count == 0 && t.limit == 0 && !t.group && !t.subsets && !t.extract && !t.has_shot_seed);
+  assert_string_equal(t.prompt, "{{prompt}}");
+  assert_string_equal(t.answer_field, "answer");
+  assert_int_equal(json_object_size(t.generation), 0);
+  eval_task_close(&t);
+  must("{\"name\": \"a\", \"kind\": \"perplexity\", \"items\": \"i\"}", &t); /* JSON is YAML */
+  assert_true(t.kind == EVAL_PERPLEXITY && t.window == EVAL_TASK_WINDOW && !t.prompt);
+  assert_string_equal(t.text, "{{text}}");
+  eval_task_close(&t);
+}
+
+static void everything(void **state) {
+  (void)state;
+  eval_task t;
+  must("name: \"\\u4e2d\"\nkind: choice\nitems: i\ndescription: |\n  two\n  lines\ngroup: g\nsubsets: s\nlimit: 7\nwhere: {a: x, b: 3, c: "
+      "true}\n"
+       "prompt: 'Q: {{q}} {{ r }}'\nanswer: 'x{{a}}'\nchoices: ['{{a}}', b]\n"
+       "few_shot: {count: 3, source: s.jsonl, separator: '##', seed: 0, template: '{{prompt}}={{answer}}'}\n", &t);
+  assert_true(t.kind == EVAL_CHOICE && t.limit == 7 && t.shot_count == 3 && t.has_shot_seed && t.shot_seed == 0);
+  assert_string_equal(t.description, "two\nlines\n");
+  assert_string_equal(t.shots, "s.jsonl");
+  assert_null(t.answer_field);
+  assert_true(json_array_size(t.choices) == 2 && json_object_size(t.where) == 3);
+  eval_task_close(&t);
+  must("name: a\nkind: generate\nitems: i\nmatch: number\ntolerance: 0.5\nextract: '(\\d+)'\nnormalize: [lower, collapse]\n"
+       "generation: {max_tokens: 3, stop: ['\\n']}\nanswer: '{{ x }}'\n", &t);
+  assert_true(t.match == EVAL_MATCH_NUMBER && t.tolerance == 0.5 && !t.strip && t.lower && t.collapse);
+  assert_string_equal(t.answer_field, "x");
+  eval_task_close(&t);
+}
+
+#define G "name: a\nkind: generate\nitems: i\n"
+static void refused(void **state) {
+  (void)state;
+  static const struct { const char *text, *words; } cases[] = {
+    {"", "empty"}, {"a", "key: value"}, {"[1]", "key: value"}, {"name: a", "kind: expected"}, {"name: a\nkind: x", "\"x\""},
+    {"kind: generate\nitems: i", "name: expected"}, {"kind: generate\nname: a", "items: expected"},
+    {G "nmae: b", "nearest known key is \"name\""}, {G "few_shot: {cuont: 1}", "few_shot: key \"cuont\""}, {G "name: b", "given twice"},
+    {"name: 3\nkind: generate\nitems: i", "in quotes"}, {G "limit: -1", "whole number"}, {G "limit: 1.5", "whole number"},
+    {G "limit: '3'", "whole number"},
+    {G "tolerance: 1", "match: number"}, {G "tolerance: -1\nmatch: number", "0 or more"}, {G "match: near", "\"near\""},
+    {G "normalize: [upper]", "\"upper\""}, {G "normalize: strip", "a list"}, {G "extract: '(a'", "at byte"},
+    {G "choices: [a, b]", "no meaning"},
+    {G "where: {a: [1]}", "where: a"}, {"name: a\nkind: choice\nitems: i\nchat: true", "chat"},
+    {G "few_shot: {count: 1025}", "at most 1024"}, {G "text: a", "no meaning"},
+    {G "prompt: &x a", "anchors"}, {G "prompt: !!str a", "tags"}, {G "prompt: *x", ""}, {"%YAML 1.2\n---\n" G, "directive"},
+    {"? a\n: b\n" G, "begins a line with"}, {G "prompt: |\n  ?\n", "begins a line with"},
+    {G "---\n" G, "one document"}, {G "prompt: \"a\\0b\"", "without NUL"},
+    {"name: \"a\\tb\"\nkind: generate\nitems: i", "control characters"},
+    {"name: a\nkind: choice\nitems: i\nchoices: [a]", "2 to 1024"}, {"name: a\nkind: perplexity\nitems: i\nwindow: 1", "window"},
+    {G "generation: [1]", "keys and values"}, {G "where: {a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}}", "levels"},
+    {G "limit: 1e999", "1e999"}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    eval_task t, untouched;
+    memset(&t, 0x5a, sizeof t);
+    untouched = t;
+    status result = parse(cases[i].text, &t);
+    if (result == OK || !strstr(fail_text(), cases[i].words)) fail_msg("%s: \"%s\"", cases[i].text, fail_text());
+    assert_memory_equal(&t, &untouched, sizeof t);
+  }
+}
+
+static void scalars(void **state) {
+  (void)state;
+  static const struct { const char *text, *json; } cases[] = {
+    {"3", "3"}, {"-3", "-3"}, {"03", "\"03\""}, {"0.5", "0.5"}, {".5", "\".5\""}, {"1e3", "1000.0"}, {"true", "true"}, {"True", "\"True\""},
+    {"null", "null"}, {"~", "null"}, {"''", "\"\""}, {"'3'", "\"3\""}, {"yes", "\"yes\""}, {"0x10", "\"0x10\""}, {"1_000", "\"1_000\""},
+    {"[a, {b: [1]}]", "[\"a\",{\"b\":[1]}]"}, {"\"\\u00e9\"", "\"\xc3\xa9\""}};
+  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    json_t *made = NULL;
+    if (eval_yaml_parse(cases[i].text, strlen(cases[i].text), &made) != OK) fail_msg("%s: %s", cases[i].text, fail_text());
+    char *text = json_dumps(made, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_string_equal(text, cases[i].json);
+    free(text);
+    json_decref(made);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defaults), cmocka_unit_test(everything), cmocka_unit_test(refused),
+                                     cmocka_unit_test(scalars)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* test_planner_attention.c - plans of real size: how their attention is cut, and which form takes which rows. Read next: test_planner.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "engine/exec/exec.h"
+#include "kernels_src/abi.h"
+#include "planner/draft.h"
+#include "planner_fixture.h"
+
+static const plan_header *header(fixture_bytes file) { return (const void *)file.bytes; }
+static const void *table(fixture_bytes file, plan_span span) { return file.bytes + span.offset; }
+static const char *text(fixture_bytes file, uint32_t string) { return file.bytes + header(file)->strings.offset + string; }
+
+/* The cut attention has room for every chunk while that is little, then for all groups and some of the workers' chunks, within a bound. */
+static void long_contexts_have_room_for_groups(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    uint32_t slots, rows;
+  } CASES[] = {{"tests/data/configs/tiny.json", "max-model-len: 1024", 64 * 4, 8},
+               {"tests/data/configs/deepseek-v2-lite.json", "max-model-len: 16384", 64 * 8 + 132 * 8, 16},
+               {"tests/data/configs/deepseek-v3.json", "{max-model-len: 163840, kv_pages: 4096}", (256u << 20) / (128 * 514 * 4), 0}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
+    const plan_op *ops = table(file, header(file)->ops);
+    const plan_kernel *kernels = table(file, header(file)->kernels);
+    uint32_t seen = 0;
+    for (uint32_t o = 0; o < header(file)->ops.count; o++) {
+      mla_attn_args a;
+      if (ops[o].kernel != OP_mla_attn) continue;
+      memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
+      bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
+      assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
+      assert_int_equal(kernels[ops[o].variant].spec_count, is_split && CASES[i].rows ? 5 : 6); /* few heads, or pairs of blocks */
+      seen++;
+    }
+    assert_int_equal(seen, 2 * header(file)->model.layers);
+    free(file.bytes);
+  }
+}
+
+/* Of the kernel's constant; 0: it has none. */
+static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const char *name) {
+  const plan_spec *specs = table(file, header(file)->specs);
+  for (uint32_t i = 0; i < kernel->spec_count; i++)
+    if (strcmp(text(file, specs[kernel->first_spec + i].name), name) == 0) return specs[kernel->first_spec + i].value;
+  return 0;
+}
+
+/* Where a list of 2,048 is one chunk, which it is of many heads unless asked for otherwise, few rows are spread over blocks, and steps of
+ * more rows than pairs of blocks take at once have the form without folds; made tokens and prompts, which are widened first. Nothing is
+ * cut there, and a GPU must be able to run all blocks at once. */
+static void lists_of_one_chunk_are_never_cut(void **state) {
+  (void)state;
+  static const struct {
+    const char *path, *deploy;
+    uint32_t chunk_tokens;
+    bool one;
+  } CASES[] = {{"tests/data/configs/deepseek-v3.2.json", "", 2048, true},
+               {"tests/data/configs/deepseek-v3.2.json", "{chunk-tokens: 1024}", 1024, false},
+               {"tests/data/configs/glm-5.json", "{chunk-tokens: 2048}", 2048, false},
+               {"tests/data/configs/glm-5.json", "", 512, false},
+               {"tests/data/configs/deepseek-v3.json", "{kv_pages: 4096}", 512, false}};
+  static const struct {
+    const char *spec;
+    uint32_t value, rows_max;
+  } FORMS[] = {{"SPEC_SPREAD", 32, 4}, {"SPEC_SPREAD", 16, 8}, {"SPEC_SPREAD", 8, 16}, {"SPEC_PAIR", 2, 33}, {"SPEC_TURNS", 1, UINT32_MAX}};
+  for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+    fixture_bytes file = fixture_plan(CASES[i].path, CASES[i].deploy, NULL);
+    const plan_op *ops = table(file, header(file)->ops);
+    const plan_kernel *kernels = table(file, header(file)->kernels);
+    uint32_t seen[ARRAY_LEN(FORMS)] = {0}, cuts = 0;
+    assert_int_equal(header(file)->limits.chunk_tokens, CASES[i].chunk_tokens);
+    for (uint32_t o = 0; o < header(file)->ops.count; o++) {
+      uint32_t form = CASES[i].one ? 0 : 3;
+      cuts += ops[o].kernel == OP_attn_cut || ops[o].kernel == OP_mla_fold;
+      if (ops[o].kernel != OP_mla_attn) continue;
+      while (CASES[i].one && ops[o].rows_min > FORMS[form].rows_max) form++;
+      assert_true(!CASES[i].one || ops[o].rows_max <= FORMS[form].rows_max);
+      assert_int_equal(value_of(file, &kernels[ops[o].variant], FORMS[form].spec), FORMS[form].value);
+      seen[form]++;
+    }
+    plan view;
+    assert_int_equal(plan_view(file.bytes, header(file)->file_bytes, &view), OK);
+    assert_int_equal(exec_start_room(&view, 132), OK);
+    assert_int_equal(exec_start_room(&view, 114), CASES[i].one ? ERR_UNSUPPORTED : OK);
+    fail_clear();
+    assert_int_equal(cuts == 0, CASES[i].one);
+    for (uint32_t form = 0; form < ARRAY_LEN(FORMS); form++) assert_int_equal(seen[form] > 0, CASES[i].one || form == 3);
+    free(file.bytes);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(long_contexts_have_room_for_groups),
+                                     cmocka_unit_test(lists_of_one_chunk_are_never_cut)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* test_serve_door.c - what is judged by the head of a request alone: paths, methods, keys, lengths, and which of these is said first. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/serve/door.h"
+
+static const serve_door OPEN = {.body_bytes_max = 1000}, LOCKED = {.api_key = "s3cret", .body_bytes_max = 1000};
+
+static serve_head head_of(const char *method, const char *url) { return (serve_head){.method = method, .url = url}; }
+
+static void expect_in(const serve_door *door, serve_head head, enum serve_endpoint endpoint) {
+  const serve_route *route = NULL;
+  serve_fault fault = {0};
+  if (!serve_door_judge(door, &head, &route, &fault)) fail_msg("%s %s: %s", head.method, head.url, fault.message);
+  assert_int_equal(route->endpoint, endpoint);
+}
+
+static serve_fault expect_out(const serve_door *door, serve_head head, unsigned http_status, const char *code) {
+  const serve_route *route = NULL;
+  serve_fault fault = {0};
+  assert_false(serve_door_judge(door, &head, &route, &fault));
+  assert_int_equal(fault.http_status, http_status);
+  assert_string_equal(fault.code, code);
+  assert_true(*fault.message && *fault.type);
+  return fault;
+}
+
+static void every_path_has_its_methods(void **state) {
+  (void)state;
+  static const struct { const char *path; enum serve_endpoint endpoint; bool is_post; } all[] = {
+    {"/v1/completions", SERVE_COMPLETIONS, true}, {"/v1/chat/completions", SERVE_CHAT_COMPLETIONS, true},
+    {"/tokenize", SERVE_TOKENIZE, true},
+    {"/detokenize", SERVE_DETOKENIZE, true}, {"/v1/models", SERVE_MODELS, false}, {"/v1/models/a/b", SERVE_MODEL, false},
+    {"/health", SERVE_HEALTH, false}, {"/version", SERVE_VERSION, false}, {"/metrics", SERVE_METRICS, false},
+    {"/tokenizer_info", SERVE_TOKENIZER_INFO, false}};
+  static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "get", "GETS", ""};
+  for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    for (size_t k = 0; k < ARRAY_LEN(methods); k++) {
+      serve_head head = head_of(methods[k], all[i].path);
+      const serve_route *route = NULL;
+      if (all[i].is_post ? k == 2 : k < 2) {
+        expect_in(&OPEN, head, all[i].endpoint);
+        continue;
+      }
+      serve_fault fault = expect_out(&OPEN, head, 405, "method_not_allowed");
+      assert_non_null(strstr(fault.message, all[i].path));
+      (void)serve_door_judge(&OPEN, &head, &route, &fault);
+      assert_string_equal(serve_door_allow(route), all[i].is_post ? "POST" : "GET, HEAD");
+    }
+}
+
+static void paths_are_exact(void **state) {
+  (void)state;
+  static const char *const none[] = {"", "/", "*", "/v1", "/v1/", "/health/", "//health", "/Health", "/health%00x",
+                                     "/v1/../health", "/healthy", "/v1/models/", "/v1/chat/", "/v1/chat", "http://x/health", "/version\n",
+                                     "/v1/model"};
+  for (size_t i = 0; i < ARRAY_LEN(none); i++) expect_out(&OPEN, head_of("GET", none[i]), 404, "not_found");
+}
+
+static void a_key_is_the_whole_key(void **state) {
+  (void)state;
+  static const char *const wrong[] = {NULL, "", "s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Bearer S3cret",
+                                      "Bearer  s3cret", "Bearer s3cret ", "Basic s3cret", "Bearer\ts3cret", "Bearer s3creT",
+                                      "Bearer \xf3" "3cret"};
+  for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    serve_head head = head_of("GET", "/v1/models");
+    head.authorization = wrong[i];
+    serve_fault fault = expect_out(&LOCKED, head, 401, "invalid_api_key");
+    assert_string_equal(fault.type, "authentication_error");
+    assert_null(strstr(fault.message, "s3cret"));
+    expect_in(&OPEN, head, SERVE_MODELS);
+    head.url = "/health";
+    expect_in(&LOCKED, head, SERVE_HEALTH);
+    head.url = "/version";
+    expect_in(&LOCKED, head, SERVE_VERSION);
+  }
+  serve_head head = head_of("GET", "/v1/models");
+  head.authorization = "Bearer s3cret";
+  expect_in(&LOCKED, head, SERVE_MODELS);
+  head.authorization = "bEARER s3cret";
+  expect_in(&LOCKED, head, SERVE_MODELS);
+}
+
+/* Who has no key learns neither what is there nor what it takes. */
+static void without_the_key_nothing_else_is_said(void **state) {
+  (void)state;
+  static const char *const urls[] = {"/nothing", "/v1/completions", "/metrics", "/tokenize", "/tokenizer_info", "/v1/models/x"};
+  for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+    serve_head head = head_of("DELETE", urls[i]);
+    head.content_type = "text/plain";
+    head.content_length = "999999";
+    head.length_count = 3;
+    expect_out(&LOCKED, head, 401, "invalid_api_key");
+  }
+}
+
+static void lengths_have_limits(void **state) {
+  (void)state;
+  char url[SERVE_DOOR_URL_BYTES_MAX + 2] = "/v1/models/";
+  serve_head head = head_of("GET", url);
+  memset(url + 11, 'a', SERVE_DOOR_URL_BYTES_MAX - 11);
+  expect_in(&OPEN, head, SERVE_MODEL);
+  url[SERVE_DOOR_URL_BYTES_MAX] = 'a';
+  expect_out(&OPEN, head, 414, "url_too_long");
+  head = head_of("GET", "/health");
+  head.bytes = SERVE_DOOR_HEAD_BYTES_MAX;
+  expect_in(&OPEN, head, SERVE_HEALTH);
+  head.bytes++;
+  expect_out(&OPEN, head, 431, "headers_too_large");
+  head = head_of("POST", "/tokenize");
+  head.content_length = "1000";
+  expect_in(&OPEN, head, SERVE_TOKENIZE);
+  head.content_length = "1001";
+  expect_out(&OPEN, head, 413, "body_too_large");
+  head.content_length = "99999999999999999999999";
+  expect_out(&OPEN, head, 413, "body_too_large");
+}
+
+static void a_body_has_one_length(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"gzip", "identity", "gzip, chunked", "chunked, chunked", "xchunked", "chunked;q=1", "", "\vchunked"};
+  serve_head head = head_of("POST", "/tokenize");
+  head.length_count = 1;
+  head.transfer_encoding = "Chunked";
+  assert_true(serve_door_is_framed(&head));
+  expect_in(&OPEN, head, SERVE_TOKENIZE);
+  for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    head.transfer_encoding = wrong[i];
+    assert_false(serve_door_is_framed(&head));
+    expect_out(&OPEN, head, 400, "bad_length");
+  }
+  head = head_of("POST", "/tokenize");
+  head.length_count = 2;
+  assert_false(serve_door_is_framed(&head));
+  expect_out(&OPEN, head, 400, "bad_length");
+  head.length_count = 0;
+  expect_in(&OPEN, head, SERVE_TOKENIZE);
+  head.has_wrong_name = true;
+  expect_out(&OPEN, head, 400, "bad_length");
+}
+
+static void a_body_is_json_or_says_nothing(void **state) {
+  (void)state;
+  static const char *const good[] = {NULL, "application/json", "Application/JSON", "application/json; charset=utf-8", "application/json;x",
+                                     "application/json ;charset=utf-8"};
+  static const char *const wrong[] = {"", "text/plain", "application/jsonl", "application/json-patch+json", "multipart/form-data"};
+  serve_head head = head_of("POST", "/v1/completions");
+  for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+    head.content_type = good[i];
+    expect_in(&OPEN, head, SERVE_COMPLETIONS);
+  }
+  for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    head.content_type = wrong[i];
+    expect_out(&OPEN, head, 415, "unsupported_media_type");
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_path_has_its_methods), cmocka_unit_test(paths_are_exact), cmocka_unit_test(a_key_is_the_whole_key),
+    cmocka_unit_test(without_the_key_nothing_else_is_said), cmocka_unit_test(lengths_have_limits), cmocka_unit_test(a_body_has_one_length),
+    cmocka_unit_test(a_body_is_json_or_says_nothing)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,237 @@
+/* test_tokenizer_json.c - a tokenizer.json that is not exactly what is implemented is refused, by name, and never crashes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/text/tokenizer_fixture.h"
+#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer_json.h"
+
+static status parse(const char *json, size_t bytes, const char *config) {
+  tokenizer_data data = {0};
+  fail_clear();
+  status s = tokenizer_json_parse(&data, json, bytes, config, config == NULL ? 0 : strlen(config));
+  tokenizer_json_free(&data);
+  return s;
+}
+
+/* Sets or, where value is NULL, removes what path names below tree; path: keys and indices with '/' between. */
+static void patch(json_t *tree, const char *path, const char *value) {
+  char key[256];
+  for (;;) {
+    size_t size = strcspn(path, "/");
+    assert_true(size < sizeof key);
+    memcpy(key, path, size);
+    key[size] = 0;
+    if (path[size] == 0) break;
+    tree = json_is_array(tree) ? json_array_get(tree, (size_t)atoi(key)) : json_object_get(tree, key);
+    assert_non_null(tree);
+    path += size + 1;
+  }
+  if (value == NULL) {
+    assert_int_equal(json_is_array(tree) ? json_array_remove(tree, (size_t)atoi(key)) : json_object_del(tree, key), 0);
+    return;
+  }
+  json_t *parsed = json_loads(value, JSON_DECODE_ANY, NULL);
+  assert_non_null(parsed);
+  assert_int_equal(json_is_array(tree) ? json_array_set_new(tree, (size_t)atoi(key), parsed) : json_object_set_new(tree, key, parsed), 0);
+}
+
+typedef struct refusal {
+  const char *path, *value;
+  status code;
+  const char *says;
+} refusal;
+
+static const refusal refusals[] = {
+  {"surprise", "1", ERR_UNSUPPORTED, "\"surprise\""},
+  {"version", "\"2.0\"", ERR_UNSUPPORTED, "version"},
+  {"version", NULL, ERR_FORMAT, "version"},
+  {"truncation", "{\"max_length\":8}", ERR_UNSUPPORTED, "truncation"},
+  {"padding", "{}", ERR_UNSUPPORTED, "padding"},
+  {"normalizer", "{\"type\":\"NFC\"}", ERR_UNSUPPORTED, "normalizer"},
+  {"normalizer", "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}]}", ERR_UNSUPPORTED, "normalizer"},
+  {"decoder", "null", ERR_FORMAT, "decoder"},
+  {"decoder/type", "\"Metaspace\"", ERR_UNSUPPORTED, "decoder.type"},
+  {"added_tokens", "{}", ERR_FORMAT, "added_tokens"},
+  {"added_tokens/0", "3", ERR_FORMAT, "added_tokens[]"},
+  {"added_tokens/0/single_word", "true", ERR_UNSUPPORTED, "single_word"},
+  {"added_tokens/0/lstrip", "0", ERR_FORMAT, "lstrip"},
+  {"added_tokens/0/special", NULL, ERR_FORMAT, "special"},
+  {"added_tokens/0/extra", "0", ERR_UNSUPPORTED, "\"extra\""},
+  {"added_tokens/0/content", "\"\"", ERR_FORMAT, "content"},
+  {"added_tokens/0/id", "260", ERR_FORMAT, "the next free id"},
+  {"added_tokens/0/id", "-1", ERR_FORMAT, "the next free id"},
+  {"added_tokens/0/content", "\"abc\"", ERR_FORMAT, "its id in the vocabulary"},
+  {"pre_tokenizer", "null", ERR_UNSUPPORTED, "pre_tokenizer"},
+  {"pre_tokenizer", "[]", ERR_FORMAT, "pre_tokenizer"},
+  {"pre_tokenizer/type", "\"Whitespace\"", ERR_UNSUPPORTED, "Whitespace"},
+  {"pre_tokenizer/pretokenizers", "[]", ERR_UNSUPPORTED, "empty"},
+  {"pre_tokenizer/pretokenizers/2", NULL, ERR_UNSUPPORTED, "Digits"},
+  {"pre_tokenizer/pretokenizers/1", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", ERR_UNSUPPORTED, "ByteLevel"},
+  {"pre_tokenizer/pretokenizers/2/add_prefix_space", "true", ERR_UNSUPPORTED, "add_prefix_space"},
+  {"pre_tokenizer/pretokenizers/2/use_regex", "1", ERR_FORMAT, "use_regex"},
+  {"pre_tokenizer/pretokenizers/0/behavior", "\"Removed\"", ERR_UNSUPPORTED, "behavior"},
+  {"pre_tokenizer/pretokenizers/0/invert", "true", ERR_UNSUPPORTED, "invert"},
+  {"pre_tokenizer/pretokenizers/0/pattern", "{\"String\":\" \"}", ERR_UNSUPPORTED, "\"String\""},
+  {"pre_tokenizer/pretokenizers/0/pattern", NULL, ERR_FORMAT, "pattern"},
+  {"pre_tokenizer/pretokenizers/1/individual_digits", "null", ERR_FORMAT, "individual_digits"},
+  {"post_processor/type", "\"BertProcessing\"", ERR_UNSUPPORTED, "post_processor"},
+  {"post_processor/single", "[]", ERR_UNSUPPORTED, "Sequence \"A\""},
+  {"post_processor/single/1/Sequence/id", "\"B\"", ERR_UNSUPPORTED, "Sequence \"A\""},
+  {"post_processor/single/0/SpecialToken/id", "\"<x>\"", ERR_FORMAT, "<x>"},
+  {"post_processor/special_tokens/<s>/ids", "[261]", ERR_FORMAT, "0 to 260"},
+  {"post_processor/special_tokens/<s>/ids", "[1,1,1,1,1]", ERR_LIMIT, "at most 4"},
+  {"model", NULL, ERR_FORMAT, "model"},
+  {"model/type", "\"Unigram\"", ERR_UNSUPPORTED, "model.type"},
+  {"model/dropout", "0.1", ERR_UNSUPPORTED, "dropout"},
+  {"model/unk_token", "\"<unk>\"", ERR_UNSUPPORTED, "unk_token"},
+  {"model/continuing_subword_prefix", "\"##\"", ERR_UNSUPPORTED, "continuing_subword_prefix"},
+  {"model/end_of_word_suffix", "\"</w>\"", ERR_UNSUPPORTED, "end_of_word_suffix"},
+  {"model/byte_fallback", "true", ERR_UNSUPPORTED, "byte_fallback"},
+  {"model/fuse_unk", "0", ERR_FORMAT, "fuse_unk"},
+  {"model/ignore_merges", "null", ERR_FORMAT, "ignore_merges"},
+  {"model/vocab", "[]", ERR_FORMAT, "vocab"},
+  {"model/vocab", "{}", ERR_LIMIT, "tokens"},
+  {"model/vocab/abc", "\"257\"", ERR_FORMAT, "abc"},
+  {"model/vocab/abc", "300", ERR_FORMAT, "0 to 258"},
+  {"model/vocab/abc", "-1", ERR_FORMAT, "0 to 258"},
+  {"model/vocab/abc", "256", ERR_FORMAT, "twice"},
+  {"model/vocab/A", NULL, ERR_FORMAT, "0 to 257"},
+  {"model/merges", "null", ERR_FORMAT, "merges"},
+  {"model/merges/0", "\"ab\"", ERR_FORMAT, "merges[0]"},
+  {"model/merges/0", "\"a b c\"", ERR_FORMAT, "merges[0]"},
+  {"model/merges/0", "[\"a\"]", ERR_FORMAT, "merges[0]"},
+  {"model/merges/0", "[\"a\",\"b\",\"c\"]", ERR_FORMAT, "merges[0]"},
+  {"model/merges/1", "[\"a\",3]", ERR_FORMAT, "merges[1]"},
+  {"model/merges/2", "\"x y\"", ERR_FORMAT, "\"xy\""},
+};
+
+static void other_fields_are_refused_by_name(void **state) {
+  (void)state;
+  char *whole = fixture_dump(fixture_small());
+  assert_int_equal(parse(whole, strlen(whole), NULL), OK);
+  free(whole);
+  for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+    json_t *tree = fixture_small();
+    patch(tree, refusals[i].path, refusals[i].value);
+    char *json = fixture_dump(tree);
+    status s = parse(json, strlen(json), NULL);
+    free(json);
+    if (s != refusals[i].code || strstr(fail_text(), refusals[i].says) == NULL)
+      fail_msg("%s = %s: expected %d and \"%s\", found %d and \"%s\"", refusals[i].path, refusals[i].value, (int)refusals[i].code,
+               refusals[i].says, (int)s, fail_text());
+  }
+}
+
+static void config_is_checked(void **state) {
+  (void)state;
+  static const refusal rows[] = {
+    {NULL, "[]", ERR_FORMAT, "tokenizer_config.json"},
+    {NULL, "{", ERR_FORMAT, "tokenizer_config.json"},
+    {NULL, "{\"bos_token\":7}", ERR_FORMAT, "bos_token"},
+    {NULL, "{\"eos_token\":{\"id\":1}}", ERR_FORMAT, "eos_token"},
+    {NULL, "{\"bos_token\":\"<nowhere>\"}", ERR_FORMAT, "<nowhere>"},
+    {NULL, "{\"add_bos_token\":true}", ERR_FORMAT, "add_bos_token"},
+    {NULL, "{\"add_eos_token\":1}", ERR_FORMAT, "add_eos_token"},
+    {NULL, "{\"bos_token\":\"a\",\"bos_token\":\"b\"}", ERR_FORMAT, "duplicate"},
+  };
+  char *json = fixture_dump(fixture_small());
+  assert_int_equal(parse(json, strlen(json), "{\"bos_token\":null,\"anything\":[1]}"), OK);
+  for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    assert_int_equal(parse(json, strlen(json), rows[i].value), rows[i].code);
+    if (strstr(fail_text(), rows[i].says) == NULL) fail_msg("%s: \"%s\" does not say \"%s\"", rows[i].value, fail_text(), rows[i].says);
+  }
+  free(json);
+}
+
+static void same_content_twice_is_refused(void **state) {
+  (void)state;
+  json_t *tree = fixture_small();
+  patch(tree, "added_tokens/1/content", "\"<s>\"");
+  char *json = fixture_dump(tree);
+  tokenizer *t = NULL;
+  fail_clear();
+  assert_int_equal(tokenizer_open_memory(&t, json, strlen(json), NULL, 0), ERR_FORMAT);
+  assert_null(t);
+  assert_non_null(strstr(fail_text(), "\"<s>\" twice"));
+  free(json);
+}
+
+static void hostile_json_is_refused(void **state) {
+  (void)state;
+  enum { DEEP = 100000 };
+  char *deep = malloc(DEEP);
+  assert_non_null(deep);
+  memset(deep, '[', DEEP);
+  assert_int_equal(parse(deep, DEEP, NULL), ERR_FORMAT);
+  assert_int_equal(parse("", 0, NULL), ERR_FORMAT);
+  assert_int_equal(parse("null", 4, NULL), ERR_FORMAT);
+  assert_int_equal(parse("{\"version\":\"1.0\\u0000\"}", 23, NULL), ERR_FORMAT);
+  assert_int_equal(parse("{\"version\":\"1.0\0\"}", 18, NULL), ERR_FORMAT);
+  assert_int_equal(parse(deep, (size_t)TOKENIZER_FILE_BYTES_MAX + 1, NULL), ERR_LIMIT); /* refused by size, unread */
+  free(deep);
+}
+
+static void every_truncation_is_an_error(void **state) {
+  (void)state;
+  char *json = fixture_dump(fixture_small());
+  size_t bytes = strlen(json);
+  assert_int_equal(parse(json, bytes, NULL), OK);
+  for (size_t cut = 0; cut < bytes; cut++) {
+    char *part = malloc(cut + 1); /* its own block, so that a read beyond it is seen */
+    assert_non_null(part);
+    memcpy(part, json, cut);
+    assert_int_equal(parse(part, cut, NULL), ERR_FORMAT);
+    free(part);
+  }
+  free(json);
+}
+
+/* Every bit of the file. Most flips are errors; where one gives another valid file, it must open and encode. */
+static void bit_flips_never_crash(void **state) {
+  (void)state;
+  static const char sample[] = "abcd <s> 123 \xC3\xA9</s> x";
+  char *json = fixture_dump(fixture_small());
+  size_t bytes = strlen(json), valid = 0;
+  for (size_t bit = 0; bit < bytes * 8; bit++) {
+    json[bit / 8] = (char)(json[bit / 8] ^ (1 << bit % 8));
+    if (parse(json, bytes, NULL) == OK && valid++ % 32 == 0) {
+      tokenizer *t = NULL;
+      int32_t ids[64];
+      size_t count = 0;
+      if (tokenizer_open_memory(&t, json, bytes, NULL, 0) == OK)
+        assert_int_equal(tokenizer_encode(t, sample, sizeof sample - 1, true, true, ids, ARRAY_LEN(ids), &count), OK);
+      tokenizer_close(t);
+    }
+    json[bit / 8] = (char)(json[bit / 8] ^ (1 << bit % 8));
+  }
+  assert_true(valid > 100);            /* letters of names */
+  assert_true(valid < bytes * 8 / 2);  /* most of the file is checked */
+  free(json);
+}
+
+static void files_are_read(void **state) {
+  (void)state;
+  tokenizer *t = NULL;
+  fail_clear();
+  assert_int_equal(tokenizer_open(&t, FIXTURE_DIR), OK); /* no tokenizer_config.json there */
+  assert_int_equal(tokenizer_vocab_size(t), 3011);
+  assert_int_equal(tokenizer_bos(t), -1);
+  tokenizer_close(t);
+  t = NULL;
+  assert_int_equal(tokenizer_open(&t, "tests/data/no_such_folder"), ERR_IO);
+  assert_non_null(strstr(fail_text(), "no_such_folder"));
+  assert_null(t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(other_fields_are_refused_by_name), cmocka_unit_test(config_is_checked),
+    cmocka_unit_test(same_content_twice_is_refused),    cmocka_unit_test(hostile_json_is_refused),
+    cmocka_unit_test(every_truncation_is_an_error),     cmocka_unit_test(bit_flips_never_crash),
+    cmocka_unit_test(files_are_read),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
