@@ -2,7 +2,7 @@
 #include "check_access.h"
 #include <string.h>
 #include "abi.h"
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 #include "draft.h"
 
 #define HUGE_BYTES (UINT64_MAX / 2)

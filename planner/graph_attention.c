@@ -2,7 +2,7 @@
  *
  * Must not know where anything lies in memory. Read next: graph_feed.c. */
 #include "graph_attention.h"
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 #include "graph_index.h"
 #include "graph_product.h"
 #include "engine/plan/format_widen.h"

@@ -5,7 +5,7 @@
 #include "specialise.h"
 #include <string.h>
 #include "abi.h"
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 
 /* What the choice for a product depends on. Of scaled e4m3 numbers k counts pairs, so that a block of k has 128 bytes everywhere. */
 typedef struct product {
@@ -296,9 +296,9 @@ static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t r
   return count;
 }
 
-/* Few heads of steps that may be cut, which is decoding, and of gathered rows: mla_decode.cuh. Else 64 rows at a time by pairs of blocks:
- * mla_pair.cuh; of lists that are one chunk, more than find room side by side by turns: mla_turn.cuh; few of these by many blocks each:
- * mla_spread.cuh. */
+/* Few heads of steps that may be cut, which is decoding, and of gathered rows: attn/decode/form.cuh. Else 64 rows at a time by pairs of
+ * blocks: attn/pair/form.cuh; of lists that are one chunk, more than find room side by side by turns: attn/turn/form.cuh; few of these by
+ * many blocks each: attn/spread/form.cuh. */
 static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t rows = attn_form_rows(a);
   uint32_t next = rows_min, count = attn_may_spread(a) ? choose_spread(a, &next, rows_max, choices) : 0;

@@ -20,16 +20,7 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
-HEADERS = """
-abi.h abi_attn.h abi_fp8.h abi_index.h attn_cut.h attn_pieces.cuh attn_scores.cuh contexts.h decode_gather.cuh decode_layout.cuh
-decode_outputs.cuh decode_scores.cuh decode_state.cuh few.cuh few_deal.cuh few_plain.cuh few_scaled.cuh fold_lift.cuh fp8_gemm_few.cuh
-fp8_gemm_many.cuh fp8_moe_gemm_few.cuh fp8_moe_gemm_many.cuh gemm_few.cuh gemm_many.cuh gemm_tiles.cuh index_tiles.cuh kv_codes.cuh
-list_rows.cuh many.cuh many_plain.cuh many_scaled.cuh many_store.cuh mla_decode.cuh mla_pair.cuh mla_spread.cuh mla_turn.cuh
-moe_gemm_few.cuh moe_gemm_many.cuh moe_tiles.cuh num.h pair_copy.cuh pair_gather.cuh pair_layout.cuh pair_outputs.cuh pair_rows.cuh
-pair_scores.cuh pair_state.cuh ptx.cuh ptx_boxes.cuh ptx_multiply.cuh ptx_numbers.cuh qkv_absorb.cuh reduce.cuh rmsnorm_many.cuh
-spread_keys.cuh spread_layout.cuh spread_outputs.cuh spread_scores.cuh spread_values.cuh step.h tensor_map.h turn_codes.cuh turn_copy.cuh
-turn_layout.cuh turn_outputs.cuh turn_rows.cuh turn_scores.cuh
-""".split()
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels_src")
 
 # stem -> SPEC_THREADS, as in the table of kernels_src/README.md
 SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "kv_widen": 128, "moe_sort": 1024,
@@ -146,12 +137,13 @@ class Nvrtc:
     def compile(self, name, texts, spec):
         """(cubin or None, log)"""
         spec_text = "".join("#define SPEC_%s %du\n" % item for item in spec.items())
-        headers = [(header, texts[header]) for header in HEADERS] + [("spec.cuh", spec_text)]
+        headers = [item for item in texts.items() if not item[0].endswith(".cu")] + [("spec.cuh", spec_text)]
         count = len(headers)
         names = (ctypes.c_char_p * count)(*[header.encode() for header, _ in headers])
         bodies = (ctypes.c_char_p * count)(*[text.encode() for _, text in headers])
         program = ctypes.c_void_p()
-        if self.call("nvrtcCreateProgram", ctypes.byref(program), texts[name].encode(), name.encode(), count, bodies, names):
+        source = next(text for path, text in texts.items() if os.path.basename(path) == name)
+        if self.call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), count, bodies, names):
             raise SystemExit("kernelc.py: nvrtcCreateProgram failed")
         options = (ctypes.c_char_p * len(OPTIONS))(*[option.encode() for option in OPTIONS])
         result = self.call("nvrtcCompileProgram", program, len(OPTIONS), options)
@@ -244,13 +236,13 @@ def main():
     parser.add_argument("--cubins", help="folder to keep the cubins in; nvdisasm looks at them if it is on PATH")
     parser.add_argument("stems", nargs="*", help="kernels (default: all of kernels.def)")
     args = parser.parse_args()
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels_src")
-    with open(os.path.join(folder, "kernels.def"), encoding="ascii") as file:
+    with open(os.path.join(FOLDER, "kernels.def"), encoding="ascii") as file:
         stems = args.stems or re.findall(r"^KERNEL\((\w+)\)", file.read(), re.M)
     texts = {}
-    for name in HEADERS + [stem + ".cu" for stem in stems]:
-        with open(os.path.join(folder, name), encoding="ascii") as file:
-            texts[name] = file.read()
+    for path in sorted(glob.glob(FOLDER + "/**/*", recursive=True)):
+        if path.endswith((".h", ".cuh", ".cu")):
+            with open(path, encoding="ascii") as file:
+                texts[os.path.relpath(path, FOLDER)] = file.read()
     if args.cubins:
         os.makedirs(args.cubins, exist_ok=True)
     nvrtc = Nvrtc(args.nvrtc)

@@ -54,14 +54,14 @@ KERNEL_BANS = [
 ]
 # A count and a set of bits, of integers, have no order. They are in this file, once each, in this form. So is the number of the next
 # piece of work, which is not seen in what comes out: in one kernel.
-UNORDERED_FILE, UNORDERED = "kernels_src/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
+UNORDERED_FILE, UNORDERED = "kernels_src/ptx/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
 TAKE = r"NUM u32 reduce_take\(u32 \*word\) \{ return atomicAdd\(word, 1u\); \}"
-TAKE_OWNERS = UNORDERED_FILE, "kernels_src/mla_prefill.cu"
+TAKE_OWNERS = UNORDERED_FILE, "kernels_src/attn/mla_prefill.cu"
 # Nor have arrivals an order, which blocks of one kernel count where they wait for each other.
-MEET_FILE, MEET = "kernels_src/ptx.cuh", r'asm volatile\("atom\.add\.acq_rel\.gpu\.global\.u32 %0, \[%1\], %2;"'
-MEET_OWNERS = MEET_FILE, "kernels_src/spread_layout.cuh"
+MEET_FILE, MEET = "kernels_src/ptx/ptx.cuh", r'asm volatile\("atom\.add\.acq_rel\.gpu\.global\.u32 %0, \[%1\], %2;"'
+MEET_OWNERS = MEET_FILE, "kernels_src/attn/spread/layout.cuh"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
-START_FILE, START = "kernels_src/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
+START_FILE, START = "kernels_src/ptx/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 
 GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
@@ -252,7 +252,7 @@ def kernel_bans(tree):
         if path == MEET_FILE:
             code = re.sub(MEET, blank, code, count=1)
         if path not in MEET_OWNERS:
-            yield from find(r"\bptx_meet\b", code, path, "ptx_meet: blocks wait for each other in mla_spread.cuh only")
+            yield from find(r"\bptx_meet\b", code, path, "ptx_meet: blocks wait for each other in attn/spread/form.cuh only")
         if path == START_FILE:
             code = re.sub(START, blank, code)
         for pattern, message in KERNEL_BANS:
@@ -343,8 +343,8 @@ def kernel_table(tree):
     code = tree.without_comments(table)
     for match in re.finditer(r"\bKERNEL\((\w+)", code):
         stem, line = match.group(1), code.count("\n", 0, match.start()) + 1
-        for path in ("kernels_src/%s.cu", "engine/cpu/%s.c", "tests/kernel/test_%s.c"):
-            if not tree.exists(path % stem):
+        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "tests/kernel/test_%s.c"):
+            if not tree.matching((path % stem).replace("*", r"\w+")):
                 yield table, line, "kernel %s lacks %s" % (stem, path % stem)
         if "`%s`" % stem not in headings:
             yield table, line, "kernel %s has no section `%s` in NUMERICS.md" % (stem, stem)

@@ -30,7 +30,7 @@ TREE = {
     "planner/place.c": "/* place.c - placement. */\n#include \"place.h\"\n#include \"engine/base/base.h\"\n",
     "kernels_src/abi.h": "/* abi.h - structs. */\n",
     "kernels_src/kernels.def": "/* kernels.def - every op: KERNEL(stem). */\nKERNEL(scale)\n",
-    "kernels_src/scale.cu": "/* scale.cu - scale. */\n#include \"abi.h\"\nextern \"C\" __global__ void scale(float *x) {\n"
+    "kernels_src/rows/scale.cu": "/* scale.cu - scale. */\n#include \"abi.h\"\nextern \"C\" __global__ void scale(float *x) {\n"
                             "  x[0] = __shfl_xor_sync(0xffffffffu, x[0], 1); /* not __expf(x) */\n}\n",
     "tests/kernel/test_scale.c": "/* test_scale.c - scale. */\nint main(void) { return 0; }\n",
 }
@@ -68,7 +68,7 @@ def write_object(path, source):
     subprocess.run([compiler, "-c", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
 
 
-EXEC, KERNEL, SCALE_CPU = "engine/exec/exec.c", "kernels_src/scale.cu", "engine/cpu/scale.c"
+EXEC, KERNEL, SCALE_CPU = "engine/exec/exec.c", "kernels_src/rows/scale.cu", "engine/cpu/scale.c"
 
 
 CHECK = {"planner/check.h": "/* check.h - the checker. */\n"}
@@ -83,7 +83,7 @@ def in_kernel(line):
 
 
 def in_reduce(line):
-    return {"kernels_src/reduce.cuh": "/* reduce.cuh - sums. */\n%s\n" % line}
+    return {"kernels_src/ptx/reduce.cuh": "/* reduce.cuh - sums. */\n%s\n" % line}
 
 
 CASES = [
@@ -159,7 +159,7 @@ CASES = [
     ("words: other path", {"README.md": append("See /usr/home/x and tests/root/x.\n")}, None),
     ("opening_comment: none", {"engine/exec/exec.h": "int exec_x;\n"}, r"exec.h:1: does not open"),
     ("opening_comment: wrong name", {EXEC: lambda old: old.replace("exec.c", "loop.c")}, r"exec.c:1: does not open"),
-    ("kernel_table: no kernel", {KERNEL: None}, r"lacks kernels_src/scale"),
+    ("kernel_table: no kernel", {KERNEL: None}, r"lacks kernels_src/./scale.cu"),
     ("kernel_table: no CPU twin", {SCALE_CPU: None},
      r"lacks engine/cpu/scale.c"),
     ("kernel_table: no test", {"tests/kernel/test_scale.c": None}, r"lacks tests/kernel"),

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 typedef struct kernel_source {
-  const char *name; /* file name without folder: "rmsnorm.cu", "abi.h" */
+  const char *name; /* path from the folder of its kind: "rows/rmsnorm.cu", "abi.h" */
   const char *text; /* zero-terminated ASCII                           */
 } kernel_source;
 

@@ -1,6 +1,6 @@
 /* attn_cut.c - the CPU twin of attn_cut: prices every choice of attn_cut.h, and lists the pieces of the cheapest. NUMERICS.md "attn_cut".
  * Read next: mla_attn.c, mla_fold.c. */
-#include "kernels_src/attn_cut.h"
+#include "kernels_src/attn/attn_cut.h"
 #include "cpu/cpu.h"
 
 static u32 choose_piece(const attn_cut_args *a) {

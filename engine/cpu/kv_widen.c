@@ -1,6 +1,6 @@
 /* kv_widen.c - the CPU twin of kv_widen: KV rows of the contexts that a step's prompt tokens see, as bf16 numbers. Items are pages.
  * NUMERICS.md "kv_widen", "KV row". Read next: contexts.h, kv_rows.h. */
-#include "kernels_src/contexts.h"
+#include "kernels_src/attn/contexts.h"
 #include "cpu/cpu.h"
 #include "cpu/kv_rows.h"
 

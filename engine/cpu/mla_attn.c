@@ -4,7 +4,7 @@
  * (token, head) pairs, token-major, so that the rows that have reached a given place are always the last ones; a row
  * takes no part in chunks and blocks that lie wholly beyond its last place. A place is a position, or an entry of the token's list.
  * Blocks that do not lie in memory as bf16 are gathered first. Read next: h16.h, kv_rows.h, attn_state.h, mla_fold.c. */
-#include "kernels_src/attn_cut.h"
+#include "kernels_src/attn/attn_cut.h"
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"

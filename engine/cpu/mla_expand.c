@@ -1,7 +1,7 @@
 /* mla_expand.c - the CPU twin of mla_expand: k and v of all heads for one piece of the contexts, by products of the latent rows.
  * Items are (page, columns). NUMERICS.md "mla_expand". Read next: contexts.h, h16.h. */
 #include <string.h>
-#include "kernels_src/contexts.h"
+#include "kernels_src/attn/contexts.h"
 #include "cpu/cpu.h"
 #include "cpu/h16.h"
 #include "kernels_src/num.h"

@@ -1,7 +1,7 @@
 /* mla_fold.c - the CPU twin of mla_fold: the units of every query in order: chunks of a group, then groups. With w_uv then
  * the product of each head, as gemm has it. Without it units are destroyed behind the fold, as the kernel discards them.
  * NUMERICS.md "mla_fold". Read next: attn_state.h. */
-#include "kernels_src/attn_cut.h"
+#include "kernels_src/attn/attn_cut.h"
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
 

@@ -2,7 +2,7 @@
  *
  * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
  * is in exec/start.c, the shared state in exec/state.h. */
-#include "kernels_src/contexts.h"
+#include "kernels_src/attn/contexts.h"
 #include "exec/state.h"
 #include "gpu/op_maps.h"
 #include "plan/format_widen.h"

@@ -13,7 +13,7 @@
 #define VERBATIM_GPU_H
 #include "base/base.h"
 #include "base/dynlib.h"
-#include "kernels_src/tensor_map.h"
+#include "kernels_src/ptx/tensor_map.h"
 
 #define GPU_GRANULARITY (2ull << 20) /* a reservation takes a multiple of this from the device */
 

@@ -186,7 +186,7 @@ static bool is_header(const kernel_source *source) {
 static const char *find_source(const jit *self, const char *kernel) {
   size_t bytes = strlen(kernel);
   for (size_t i = 0; i < self->source_count; i++) {
-    const char *name = self->sources[i].name;
+    const char *folder = strrchr(self->sources[i].name, '/'), *name = folder ? folder + 1 : self->sources[i].name;
     if (strncmp(name, kernel, bytes) == 0 && strcmp(name + bytes, ".cu") == 0) return self->sources[i].text;
   }
   return NULL;

@@ -1,12 +1,12 @@
 /* op_maps.h - the tensor maps of an op's launch: which matrices a kernel variant copies by boxes, and how large a box is.
  *
  * A variant takes maps when its SPEC_MAPS is not 0. The shapes follow from the op's arguments, the variant's constants and the launch's
- * rows; gpu_tensor makes maps of them, the emulator of the tests takes them as they are. Read next: kernels_src/tensor_map.h. */
+ * rows; gpu_tensor makes maps of them, the emulator of the tests takes them as they are. Read next: kernels_src/ptx/tensor_map.h. */
 #ifndef VERBATIM_OP_MAPS_H
 #define VERBATIM_OP_MAPS_H
 #include "base/base.h"
 #include "gpu/jit.h"
-#include "kernels_src/tensor_map.h"
+#include "kernels_src/ptx/tensor_map.h"
 
 /* Whether a kernel of these constants takes maps. */
 bool op_maps_taken(const jit_spec *specs, uint32_t spec_count);

@@ -4,7 +4,7 @@
  * edges that matter: a block's threads, a tile, a page, a chunk, a slice. Every row that a step does not have is poison, NaN as bf16 and
  * as fp32, and so is every gap. Changing anything here changes answers in self_check.def. Read next: abi.h, NUMERICS.md. */
 #include "self_check/images.h"
-#include "kernels_src/attn_cut.h"
+#include "kernels_src/attn/attn_cut.h"
 #include <float.h>
 
 /* === Rows =================================================================================================================== */

@@ -5,7 +5,7 @@
  * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
  * launch with a text.
  * The sums of products are h16_gemm and h32_gemm, NUMERICS.md "H16" and "H32".
- * Read next: README.md, kernels_src/ptx.cuh. */
+ * Read next: README.md, kernels_src/ptx/ptx.cuh. */
 #undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"

@@ -6,7 +6,7 @@
 #ifndef VERBATIM_EMULATOR_H
 #define VERBATIM_EMULATOR_H
 #include "abi.h"
-#include "tensor_map.h"
+#include "ptx/tensor_map.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,11 +1,11 @@
-/* ptx.cuh - stands in for kernels_src/ptx.cuh: the same functions, done by the machine of emulator.cpp.
+/* ptx.cuh - stands in for kernels_src/ptx/ptx.cuh: the same functions, done by the machine of emulator.cpp.
  *
  * Has that file's include guard and is included first, so that the kernels' own include of it is empty. The forms of operand
  * descriptors are an excerpt of that file, made by the build; emulator.cpp decodes them. Fences do nothing here. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
 #include "cuda_c.h"
-#include "tensor_map.h"
+#include "ptx/tensor_map.h"
 
 #define WARP_ALL 0xffffffffu
 

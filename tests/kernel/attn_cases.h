@@ -1,7 +1,7 @@
 /* attn_cases.h - inputs shared by the tests of mla_attn and mla_fold, and the attention of one query by the text of NUMERICS.md. */
 #ifndef VERBATIM_TEST_ATTN_CASES_H
 #define VERBATIM_TEST_ATTN_CASES_H
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 #include "kernel_test.h"
 
 #define ATTN_COLUMNS_MAX 576u

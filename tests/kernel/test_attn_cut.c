@@ -1,6 +1,6 @@
 /* test_attn_cut.c - attn_cut: every choice of pieces, contexts of many lengths, tiles of several tokens, shared pages, more tiles than are
  * cut; the list against what the text says of it: every block of every tile once, units side by side, the order, what may be read early. */
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 #include "kernel_test.h"
 
 enum { STRIDE = 48, CHUNK = 128, BLOCKS = CHUNK / 64, PADDING = 3 };

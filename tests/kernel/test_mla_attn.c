@@ -1,7 +1,7 @@
 /* test_mla_attn.c - mla_attn: whole and cut, every form and head grouping, positions at every edge of blocks, chunks and groups, pages
  * whose rows beyond the position are poison, every format of the cache, all tokens and lists of them; against one query at a time by the
  * text, and against binary64. */
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 #include <stdlib.h>
 #include "attn_codes.h"
 

@@ -1,6 +1,6 @@
 /* test_mla_fold.c - mla_fold: units of every size of piece, tokens of a tile beside each other, tokens without units; against the fold
  * by the text. test_mla_attn checks what the units hold. */
-#include "attn_cut.h"
+#include "attn/attn_cut.h"
 #include "attn_cases.h"
 #include <stdlib.h>
 

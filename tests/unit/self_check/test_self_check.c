@@ -13,7 +13,7 @@
 #include "engine/plan/kernels.h"
 #include "engine/gpu/op_maps.h"
 #include "engine/self_check/self_check.h"
-#include "kernels_src/attn_cut.h"
+#include "kernels_src/attn/attn_cut.h"
 #include "kernels_src/num.h"
 #include "tests/emulator/emulator.h"
 #include "tests/kernel/force_isa.h"

@@ -1,0 +1,163 @@
+/* attn/decode/gather.cuh - the copies of attn/decode/form.cuh where KV rows lie in another format than bf16, or lists name them: warps that
+ * find the rows, widen their numbers to bf16 and put them into the boxes, in the places where TMA would have put them.
+ *
+ * Each warp has as many rows of every block and waits for no other one. Rows of codes come as they are, by one bulk copy each, to a place
+ * of the warp's own, some quads of four rows ahead of the one that is widened; bf16 rows go to their boxes 16 bytes at a time. Rows of
+ * places that hold no token are zeros. Entries of lists are asked for a batch of blocks ahead, their pages in the middle of the batch.
+ * Whoever weighs a block finds in AT_LIVE which places hold tokens. Two warpgroups gather, and one makes the scores; with 32 rows of 512
+ * columns one, and has more rows.
+ * Moves each row once, 656 bytes of fp8_ds_mla. Bound: these at 4.3 TB/s, 1.29 us for 64 rows and multiprocessor; shared memory is as
+ * near: 1,500 cycles of the multiplications' operands, 1,230 to bring, read, widen and write the rows (counted). H200, 16 heads, lists of
+ * 2,048, with the fold, us: 16.7 (1 request), 18.8 (16), 60 (64), 104 (128): 2.9 us for 64 rows, twice the bound.
+ * Read next: kv_codes.cuh. */
+#ifndef VERBATIM_DECODE_GATHER_CUH
+#define VERBATIM_DECODE_GATHER_CUH
+#include "attn/decode/layout.cuh"
+#include "attn/kv_codes.cuh"
+
+#define NO_ROW 0xffffffffu
+#define BATCH (32u / WARP_ROWS) /* blocks whose rows the lanes know at a time */
+#define PARTS (SPEC_KV_LORA_RANK / 256u) /* each lane has as many times eight latent columns of a row */
+
+static_assert(SPEC_KV_FORMAT != KV_FP8_DS_MLA || SPEC_KV_LORA_RANK % SCALE_COLUMNS == 0, "whole scales");
+
+NUM u32 gather_warp() { return (threadIdx.x - COPY_THREAD) / 32u; }
+
+/* Tokens of this warp's places in the blocks from `block` on: of each block lanes side by side. */
+NUM u32 find_tokens(const mla_attn_args &a, const attn_piece &p, u32 block) {
+  const u32 lane = threadIdx.x % 32u, at = block + lane / WARP_ROWS, nth = at * PAGE_TOKENS + gather_warp() * WARP_ROWS + lane % WARP_ROWS;
+  if (at >= p.end_block || nth > attn_last_place(p.tile, SPEC_LISTS ? a.list_max : 0u)) return NO_ROW;
+  return SPEC_LISTS ? a.lists[p.tile.row * a.list_max + nth] : nth;
+}
+
+/* Their rows in the cache. */
+NUM u32 find_rows(const mla_attn_args &a, const attn_piece &p, u32 token) {
+  if (token == NO_ROW || (SPEC_LISTS && token > p.tile.position)) return NO_ROW;
+  return a.block_table[p.tile.seq * a.block_table_stride + token / PAGE_TOKENS] * PAGE_TOKENS + token % PAGE_TOKENS;
+}
+
+NUM const u8 *row_at(const mla_attn_args &a, u32 row) { return (const u8 *)a.kv + (u64)row * ROW_BYTES; }
+
+/* === Rows of codes ====================================================================================================== */
+
+NUM u32 raw_at(u32 slot) { return AT_RAW + (gather_warp() * RAW_QUADS + slot) * QUAD_BYTES; }
+
+/* The rows of a batch's quad are on their way to a place that all lanes have left; of void ones there are zeros. */
+NUM void ask_quad(const mla_attn_args &a, u8 *shared, u32 base, u32 rows, u32 quad, u32 slot) {
+  const u32 lane = threadIdx.x % 32u, row = __shfl_sync(WARP_ALL, rows, quad * 4u + lane % 4u), full = base + RAW_FULL(gather_warp(), slot);
+  const u32 live = __ballot_sync(WARP_ALL, row != NO_ROW) & 15u;
+  if (lane == 0) ptx_barrier_expect(full, (u32)__popc(live) * ROW_BYTES);
+  __syncwarp();
+  if (lane < 4u && row != NO_ROW) ptx_copy_bulk(base + raw_at(slot) + lane * ROW_BYTES, row_at(a, row), ROW_BYTES, full, ptx_once());
+  if (live == 15u) return;
+#pragma unroll 1
+  for (u32 i = lane; i < QUAD_BYTES / 16u; i += 32u)
+    if ((live >> i * 16u / ROW_BYTES & 1u) == 0) *(uint4 *)(shared + raw_at(slot) + i * 16u) = make_uint4(0, 0, 0, 0);
+  __syncwarp();
+}
+
+/* A lane's piece of a row in a box, and in the boxes of its part i of the latent columns, of a block whose boxes begin at `block`. */
+NUM u32 piece_at(u32 row) { return row * 128u + ((threadIdx.x % 8u ^ row % 8u) << 4); }
+NUM u32 part_at(u32 block, u32 i, u32 row) { return block + (1u + threadIdx.x % 32u / 8u + i * 4u) * BOX_BYTES + piece_at(row); }
+
+/* From a quad that has come to rows `first` and the next three of the boxes. */
+NUM void widen_quad(u8 *shared, u32 from, u32 block, u32 first, f32 layer_scale) {
+  const u32 lane = threadIdx.x % 32u;
+#pragma unroll(COPY_REGISTERS < 64 ? 1 : 2)
+  for (u32 r = 0; r < 4u; r++) {
+    const u8 *row = shared + from + r * ROW_BYTES;
+#pragma unroll
+    for (u32 i = 0; i < PARTS; i++) {
+      f32 scale = layer_scale;
+      if (SPEC_KV_FORMAT == KV_FP8_DS_MLA) scale = *(const f32 *)(row + SPEC_KV_LORA_RANK + (lane / 16u + i * 2u) * 4u);
+      *(uint4 *)(shared + part_at(block, i, first + r)) = kv_codes_widen(*(const uint2 *)(row + (lane + i * 32u) * 8u), scale);
+    }
+  }
+  if (lane % 8u >= SPEC_ROPE_DIM / 8u) return;
+  const u8 *row = shared + from + lane / 8u * ROW_BYTES + SPEC_KV_LORA_RANK;
+  uint4 *to = (uint4 *)(shared + block + piece_at(first + lane / 8u));
+  if (SPEC_KV_FORMAT == KV_FP8) *to = kv_codes_widen(*(const uint2 *)(row + lane % 8u * 8u), layer_scale);
+  else *to = *(const uint4 *)(row + SPEC_KV_LORA_RANK / SCALE_COLUMNS * 4u + lane % 8u * 16u);
+}
+
+/* === Rows of bf16 numbers =============================================================================================== */
+
+NUM void copy_piece(const mla_attn_args &a, u32 to, u32 row, u32 piece) {
+  const bool is = row != NO_ROW;
+  ptx_copy16(to, row_at(a, is ? row : 0u) + piece * 16u, is ? 16u : 0u);
+}
+
+NUM void copy_quad(const mla_attn_args &a, u32 base, u32 block, u32 first, u32 rows, u32 quad) {
+  const u32 lane = threadIdx.x % 32u;
+#pragma unroll
+  for (u32 r = 0; r < 4u; r++) {
+    const u32 row = __shfl_sync(WARP_ALL, rows, quad * 4u + r);
+#pragma unroll
+    for (u32 i = 0; i < PARTS; i++) copy_piece(a, base + part_at(block, i, first + r), row, lane + i * 32u);
+  }
+  const u32 row = __shfl_sync(WARP_ALL, rows, quad * 4u + lane / 8u);
+  if (lane % 8u < SPEC_ROPE_DIM / 8u)
+    copy_piece(a, base + block + piece_at(first + lane / 8u), row, SPEC_KV_LORA_RANK / 8u + lane % 8u);
+}
+
+/* === The warps ========================================================================================================== */
+
+/* This warp's share of the block's boxes is there, or will be when its copies have come; and its bits of the block's places. */
+NUM void give(u8 *shared, u32 base, place at, u32 nth, u32 live) {
+  const u32 lane = threadIdx.x % 32u;
+  u8 *bits = shared + AT_LIVE + nth % LIVE_SLOTS * 8u;
+  if (SPEC_LISTS && lane == 0 && WARP_ROWS == 8u) bits[gather_warp()] = (u8)live;
+  if (SPEC_LISTS && lane == 0 && WARP_ROWS == 16u) ((u16 *)bits)[gather_warp()] = (u16)live;
+  if (CODES) ptx_fence_async();
+  for (u32 k = 0; k < BOXES && !CODES; k++) ptx_barrier_arrive_copies(base + FULL(place_of(at, k).stage));
+  __syncwarp();
+  if (lane < BOXES) ptx_barrier_arrive(base + FULL(place_of(at, lane).stage));
+}
+
+/* The blocks of a piece; nth: of all that this block of threads has taken. */
+NUM void gather_piece(const mla_attn_args &a, u8 *shared, u32 base, const attn_piece &p, u32 &nth, f32 layer_scale) {
+  const u32 lane = threadIdx.x % 32u;
+  u32 rows = find_rows(a, p, find_tokens(a, p, p.first_block)), after = NO_ROW; /* of this batch, and of the next one */
+#pragma unroll 1
+  for (u32 q = 0; q < RAW_QUADS && CODES; q++) ask_quad(a, shared, base, rows, q, (nth * QUADS + q) % RAW_QUADS);
+  ptx_grid_wait();
+#pragma unroll 1
+  for (u32 block = p.first_block; block < p.end_block; block++, nth++) {
+    const u32 in_batch = (block - p.first_block) % BATCH;
+    const bool ends = in_batch + 1u == BATCH;
+    if (in_batch == 0) after = find_tokens(a, p, block + BATCH);
+    if (in_batch == BATCH / 2u) after = find_rows(a, p, after);
+    const u32 live = __ballot_sync(WARP_ALL, rows != NO_ROW) >> (in_batch * WARP_ROWS);
+    const place at = place_from(nth, 1u), own = place_of(at, lane < BOXES ? lane : 0u);
+    ptx_barrier_wait(base + EMPTY(own.stage), own.phase);
+    __syncwarp();
+#pragma unroll 1
+    for (u32 q = 0; q < QUADS; q++) {
+      const u32 first = gather_warp() * WARP_ROWS + q * 4u, taken = nth * QUADS + q, slot = taken % RAW_QUADS;
+      if (!CODES) {
+        copy_quad(a, base, at.stage * BOX_BYTES, first, rows, in_batch * QUADS + q);
+        continue;
+      }
+      ptx_barrier_wait(base + RAW_FULL(gather_warp(), slot), taken / RAW_QUADS & 1u);
+      widen_quad(shared, raw_at(slot), at.stage * BOX_BYTES, first, layer_scale);
+      const u32 ahead = q + RAW_QUADS; /* in this block or the next one */
+      const bool is_next = ahead >= QUADS, is_after = is_next && ends;
+      const u32 quad = is_after ? ahead - QUADS : in_batch * QUADS + ahead;
+      if (!is_next || block + 1u < p.end_block) ask_quad(a, shared, base, is_after ? after : rows, quad, slot);
+    }
+    give(shared, base, at, nth, live);
+    if (ends) rows = after;
+  }
+}
+
+/* All warps behind those that make outputs. A pass sees the same blocks as the others of its piece. */
+NUM void gather(const mla_attn_args &a, u8 *shared, u32 base) {
+  u32 nth = 0;
+  const f32 layer_scale = SPEC_KV_FORMAT == KV_FP8 ? *a.kv_scale : 1.0f;
+  FOR_PIECES(p, a, share_count(a)) {
+    if (SPEC_LISTS || p.early == 0) ptx_grid_wait(); /* else the first block's rows are those of earlier steps */
+    for (u32 i = 0; i < pass_count(a, p); i++) gather_piece(a, shared, base, p, nth, layer_scale);
+  }
+}
+
+#endif

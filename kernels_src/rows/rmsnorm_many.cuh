@@ -1,0 +1,124 @@
+/* rmsnorm_many.cuh - the form of rmsnorm for many token rows: blocks of 256 threads, of which a multiprocessor holds several, so that the
+ * reading of one row goes on beside the sum of another.
+ *
+ * A thread takes four neighbouring columns at a time, and the columns 1024 further: 512 bytes of a warp in one piece are what memory is
+ * fastest at. In shared memory the columns meet again in the order of the partial sums. SPEC_HELD: columns that a thread keeps in
+ * registers, a multiple of 4; what lies behind those of all threads is read again. Columns of strides that are no multiples of 4 are
+ * read one by one.
+ * Grid: a block a row. Bytes as in rmsnorm.cu, and bound by them: on an H200, 2,048 rows of 2048 with delta 14.9 us (bytes: 13.7), with six
+ * experts and a shared one 52.7 us (37.1). Lost: 1024 threads a block, 38 and 99 us; single columns 256 apart, 15 and 77 us, and slower
+ * with more of them under way. At 129 rows this form takes 3.7 and 6.2 us, the one for few rows, with 1024 threads then, 2.3 and 3.9. */
+#ifndef VERBATIM_RMSNORM_MANY_CUH
+#define VERBATIM_RMSNORM_MANY_CUH
+#include "ptx/reduce.cuh"
+
+static_assert(SPEC_THREADS == 256 && SPEC_HELD % 4 == 0, "a thread is a partial sum");
+#define PIECE (SPEC_HELD * SPEC_THREADS)
+#define GROUPS (SPEC_HELD / 4u)
+
+/* The row read: where it is, and lane k's expert, the k-th of the token. */
+typedef struct row_source {
+  u64 at;
+  u32 pair_row;
+  f32 pair_weight;
+  bool whole; /* four columns lie in one piece everywhere, and exist together */
+} row_source;
+
+typedef struct four { f32 c[4]; } four;
+
+NUM four read_four(const f32 *row, u32 i, u32 dim, bool whole) {
+  if (whole) {
+    const float4 v = i < dim ? *(const float4 *)(row + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return {v.x, v.y, v.z, v.w};
+  }
+  four v;
+#pragma unroll
+  for (u32 c = 0; c < 4u; c++) v.c[c] = i + c < dim ? row[i + c] : 0.0f;
+  return v;
+}
+
+NUM void write_four(f32 *row, u32 i, u32 dim, bool whole, const four &v) {
+  if (whole && i < dim) *(float4 *)(row + i) = make_float4(v.c[0], v.c[1], v.c[2], v.c[3]);
+#pragma unroll
+  for (u32 c = 0; c < 4u; c++)
+    if (!whole && i + c < dim) row[i + c] = v.c[c];
+}
+
+/* v of the columns from i on. */
+NUM four read_sum(const rmsnorm_args &a, const row_source &s, u32 i) {
+  four v = read_four(a.x + s.at, i, a.dim, s.whole), delta = {};
+  if (a.delta) delta = read_four(a.delta + s.at, i, a.dim, s.whole);
+  if (a.experts) {
+    four sum = {};
+#pragma unroll 4
+    for (u32 k = 0; k < a.top_k; k++) { /* a chain in ascending id */
+      const four y = read_four(a.experts + (u64)__shfl_sync(WARP_ALL, s.pair_row, k) * a.dim, i, a.dim, s.whole);
+      const f32 w = __shfl_sync(WARP_ALL, s.pair_weight, k);
+#pragma unroll
+      for (u32 c = 0; c < 4u; c++) sum.c[c] = num_fma(w, y.c[c], sum.c[c]);
+    }
+#pragma unroll
+    for (u32 c = 0; c < 4u; c++) delta.c[c] = a.delta ? num_add(sum.c[c], delta.c[c]) : sum.c[c];
+  }
+#pragma unroll
+  for (u32 c = 0; c < 4u; c++) v.c[c] = a.experts || a.delta ? num_fma(delta.c[c], a.delta_scale, v.c[c]) : v.c[c];
+  return v;
+}
+
+NUM void write_normalised(const rmsnorm_args &a, bf16 *y, u32 i, f32 r, bool whole, const four &v) {
+  bf16 out[4];
+#pragma unroll
+  for (u32 c = 0; c < 4u; c++)
+    out[c] = i + c < a.dim ? num_to_bf16(num_mul(num_mul(num_mul(v.c[c], r), num_from_bf16(a.weight[i + c])), a.y_scale)) : (bf16)0;
+  if (whole && i < a.dim) *(uint2 *)(y + i) = make_uint2((u32)out[1] << 16 | out[0], (u32)out[3] << 16 | out[2]);
+#pragma unroll
+  for (u32 c = 0; c < 4u; c++)
+    if (!whole && i + c < a.dim) y[i + c] = out[c];
+}
+
+extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __grid_constant__ rmsnorm_args a) {
+  __shared__ float4 fours[PIECE / 4u];
+  __shared__ f32 sums[SPEC_THREADS];
+  const f32 *shared = (const f32 *)fours;
+  ptx_grid_next();
+  const u32 row = blockIdx.x, j = threadIdx.x, lane = j % 32u;
+  const bool is_row = row < (a.rows_kind == ROWS_TOKENS ? a.step->token_count : a.step->logit_count);
+  const u64 source = a.row_index ? a.row_index[row] : row;
+  ptx_grid_wait();
+  if (!is_row) return;
+
+  const bool has_expert = a.experts && lane < a.top_k, whole = (a.dim | a.x_stride | a.y_stride) % 4u == 0;
+  const u64 pair = source * a.top_k + lane;
+  const row_source s = {source * a.x_stride, has_expert ? a.pair_row[pair] : 0, has_expert ? a.topk_weight[pair] : 0.0f, whole};
+  four held[GROUPS];
+  f32 p = 0.0f;
+#pragma unroll 1
+  for (u32 piece = 0; piece < a.dim; piece += PIECE) {
+#pragma unroll
+    for (u32 g = 0; g < GROUPS; g++) {
+      const u32 i = 4u * (j + g * SPEC_THREADS);
+      const four v = read_sum(a, s, piece + i);
+      if (piece == 0) held[g] = v;
+      fours[i / 4u] = make_float4(v.c[0], v.c[1], v.c[2], v.c[3]);
+      if (a.x_out) write_four(a.x_out + s.at, piece + i, a.dim, whole, v);
+    }
+    __syncthreads();
+#pragma unroll
+    for (u32 i = j; i < PIECE; i += SPEC_THREADS) /* the chains go on through the pieces */
+      if (piece + i < a.dim) p = num_fma(shared[i], shared[i], p);
+    __syncthreads();
+  }
+  const f32 sum = reduce_tree_block(p, sums);
+  const f32 r = num_div(1.0f, num_sqrt(num_add(num_div(sum, (f32)a.dim), a.eps)));
+
+  bf16 *y = a.y + (u64)row * a.y_stride;
+#pragma unroll
+  for (u32 g = 0; g < GROUPS; g++) write_normalised(a, y, 4u * (j + g * SPEC_THREADS), r, whole, held[g]);
+#pragma unroll 1
+  for (u32 from = PIECE; from < a.dim; from += 4u * SPEC_THREADS) { /* by all threads: they exchange the experts' rows */
+    const u32 i = from + 4u * j;
+    write_normalised(a, y, i, r, whole, a.x_out ? read_four(a.x_out + s.at, i, a.dim, whole) : read_sum(a, s, i));
+  }
+}
+
+#endif
