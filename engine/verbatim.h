@@ -243,7 +243,7 @@ struct verbatim_request {
                             Lives as long as the engine */
   uint32_t fault_layer;  /* its layer, UINT32_MAX: none                                              */
   uint32_t fault_position; /* the first token whose row holds one there                              */
-  uint8_t request_digest[16]; /* see PLAN_FORMAT.md, "Receipts"                                      */
+  uint8_t request_digest[16]; /* see RECEIPTS.md, "Request digest"                                   */
   uint8_t chain[16];
   /* The engine's own. */
   verbatim_request *next;

@@ -3,7 +3,7 @@
  * The text is hostile: bounded lines, known keys once each, every value in its form and range, lists that agree with each other. What
  * needs a plan to be known (a token beyond the vocabulary, a length) is left to the engine, which refuses it by name. Keys may stand in
  * any order. A receipt that was cut, or whose run ended early, can be read as far as it goes. Allocates: it runs before the engine or
- * beside it. Read next: receipt.h, PLAN_FORMAT.md "Receipts". */
+ * beside it. Read next: receipt.h, RECEIPTS.md, "Receipts". */
 #ifndef VERBATIM_RECEIPT_READ_H
 #define VERBATIM_RECEIPT_READ_H
 #include <stdio.h>

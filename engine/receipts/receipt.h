@@ -1,6 +1,6 @@
 /* receipt.h - the text that says what was run, what came out and, in one line that is no part of its digest, what made it.
  *
- * PLAN_FORMAT.md, "Receipts", is normative. Lines of JSON with fixed keys in a fixed order and no spaces; but for the line of the machine
+ * RECEIPTS.md, "Receipts", is normative. Lines of JSON with fixed keys in a fixed order and no spaces; but for the line of the machine
  * no time, host, device or path is in it. Written as requests finish, in the order of input; the last line holds the run's digest.
  * May be kept in memory only (no file) when just the digest is wanted. Read next: receipts/read.h. */
 #ifndef VERBATIM_RECEIPT_H

@@ -1,5 +1,5 @@
 /* traces/file.h - the file of a trace: for each request the digests of every point of every token, and the rows themselves where they
- * were asked for. PLAN_FORMAT.md, "Traces", is normative.
+ * were asked for. RECEIPTS.md, "Traces", is normative.
  *
  * Compressed with zstd. Written and read front to back; records of one request stand together, in the order of positions. Equal runs
  * write equal files. Files come from anywhere: the reader is bounded and checks everything. Read next: traces/writer.c,

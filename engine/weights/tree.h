@@ -1,6 +1,6 @@
 /* weights/tree.h - the weights digest as a tree of two levels: a digest for every tensor of a model folder that a plan uses, and theirs.
  *
- * The root is what receipts hold (PLAN_FORMAT.md, "Weights digest"). Two folders that differ in it differ in a leaf, and the leaf says
+ * The root is what receipts hold (RECEIPTS.md, "Weights digest"). Two folders that differ in it differ in a leaf, and the leaf says
  * where. Reads all weights, keeps none. Allocates: it runs beside no engine. Read next: weights.h. */
 #ifndef VERBATIM_WEIGHTS_TREE_H
 #define VERBATIM_WEIGHTS_TREE_H

@@ -52,7 +52,7 @@ static void the_root_is_the_engines(void **state) {
   weights_tree_close(&tree);
 }
 
-/* PLAN_FORMAT.md, "Weights digest", by hand: of each tensor its name, dtype, rank, shape and the digest of its bytes in the file. */
+/* RECEIPTS.md, "Weights digest", by hand: of each tensor its name, dtype, rank, shape and the digest of its bytes in the file. */
 static void leaves_and_root_are_as_defined(void **state) {
   (void)state;
   weights_tree tree = read_tree(2);

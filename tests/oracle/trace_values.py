@@ -1,4 +1,4 @@
-"""trace_values.py - the numbers of a trace (`verbatim run --trace --trace-values`) as numpy arrays. PLAN_FORMAT.md, "Traces".
+"""trace_values.py - the numbers of a trace (`verbatim run --trace --trace-values`) as numpy arrays. RECEIPTS.md, "Traces".
 
 Of a file that this machine has just written: no more is checked than that it is one. Must not know what the numbers mean.
 """

@@ -24,7 +24,7 @@ static digest write_receipt(const char *path, const char *id, const fixture *m, 
   return result;
 }
 
-/* Of a receipt of one request, as PLAN_FORMAT.md has it: the first line's bytes, 1 as a u64, the digest of the third line. */
+/* Of a receipt of one request, as RECEIPTS.md has it: the first line's bytes, 1 as a u64, the digest of the third line. */
 static digest digest_by_hand(const char *text) {
   static const uint8_t one[8] = {1};
   const char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;

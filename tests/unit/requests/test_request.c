@@ -326,7 +326,7 @@ static void start_digest(void **state) {
   model.tokenizer_digest = vocabulary;
 }
 
-typedef struct link { /* as PLAN_FORMAT.md has it */
+typedef struct link { /* as RECEIPTS.md has it */
   uint8_t previous[16];
   uint32_t position;
   int32_t token;

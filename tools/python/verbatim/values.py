@@ -63,7 +63,7 @@ class Completion:
     finish: str  # stop, length, nonfinite, stop_text, cancelled, deadline
     stop: Optional[str]  # finish "stop_text": which
     fault: Optional[str]  # finish "nonfinite": where NaN or Inf began
-    request_digest: str  # hex, PLAN_FORMAT.md "Receipts"
+    request_digest: str  # hex, RECEIPTS.md, "Request digest"
     chain: str  # hex, over all that was made
 
     @property
