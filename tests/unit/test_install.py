@@ -191,7 +191,7 @@ class Manual(unittest.TestCase):
                         self.assertEqual(needs, bool(option.argument), command.name + " " + name)
 
     def test_every_option_of_the_tables_is_told(self):
-        tables = "".join(read("engine/" + name) for name in os.listdir(os.path.join(ROOT, "engine")) if re.match(r"cli_.*\.c$", name))
+        tables = "".join(read(path) for path in configure.program_sources())
         taken = set(re.findall(r'\{"(--?[a-z][a-z-]*)", \w+', tables))
         told = {name for command in self.commands for option in command.options for name in option.names}
         self.assertGreater(len(taken), 50)
