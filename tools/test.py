@@ -80,6 +80,7 @@ def all_tests(builddir):
         Test("check/install", [python, "tests/unit/test_install.py", "--builddir", builddir], "check",
              lambda: lacks_programs("pkg-config")),
         Test("check/python", [python, "tests/unit/test_python.py", "--builddir", builddir], "check"),
+        Test("check/guides", [python, "tests/unit/test_guides.py", "--builddir", builddir], "check"),
     ]
     tests += [
         Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
