@@ -80,7 +80,9 @@ def all_tests(builddir):
         Test("check/install", [python, "tests/unit/test_install.py", "--builddir", builddir], "check",
              lambda: lacks_programs("pkg-config")),
         Test("check/python", [python, "tests/unit/test_python.py", "--builddir", builddir], "check"),
-        Test("check/guides", [python, "tests/unit/test_guides.py", "--builddir", builddir], "check"),
+        Test("check/guides", [python, "tests/unit/test_guides.py", "--builddir", builddir, "Guides"], "check"),
+        Test("check/guide_serving", [python, "tests/unit/test_guides.py", "--builddir", builddir, "Serving"], "check", lacks_curl),
+        Test("check/guide_openai", [VENV, "tests/unit/test_guides.py", "--builddir", builddir, "OpenAI"], "check", lacks_venv),
     ]
     tests += [
         Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
@@ -140,6 +142,13 @@ def lacks_nvrtc():
 def lacks_programs(*names):
     missing = [name for name in names if not shutil.which(name)]
     return " and ".join(missing) + " not installed" if missing else ""
+
+
+def lacks_curl():
+    if not shutil.which("curl"):
+        return "curl is not installed"
+    found = subprocess.run(["curl", "--help", "all"], capture_output=True, text=True, check=False).stdout
+    return "" if "--json" in found else "curl has no --json: 7.82 or later"
 
 
 def lacks_clang():

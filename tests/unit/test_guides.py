@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs what README.md, EVALUATION.md and SERVING.md show their readers, on the CPU: test_guides.py [--builddir DIR]
+"""Runs what README.md, EVALUATION.md and SERVING.md show their readers, on the CPU: test_guides.py [--builddir DIR] [Guides|Serving|OpenAI]
 
 A ```console block holds commands, each on a line that begins with "$ ", and what they print. A ```yaml block of EVALUATION.md is a file of
 tests/examples. In SERVING.md the block with `verbatim serve` is the server that all others speak to; a ```python block is followed by what
@@ -9,11 +9,9 @@ same check to find it. Must not know what the commands do.
 import argparse
 import contextlib
 import difflib
-import importlib.util
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +22,6 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILDDIR = "build"
 READY_SECONDS = 60
-VENV = os.path.join(ROOT, "build/venv/bin/python")
 ENGINE_COMMANDS = r"(verbatim (?:run|eval|replay|serve|verify|score)\b)"  # those that take --device
 VARYING = [(r'"id": ?"(?:cmpl|chatcmpl)-[^"]*"', '"id":"..."'), (r'"created": ?\d+', '"created":0'),
            (r"\d+\.\d+ (s|tokens/s|GB)\b", r"N \1"), (r"CPU, \d+ threads?, \w+", "CPU"),
@@ -36,8 +33,13 @@ def read(path):
         return file.read()
 
 
+def fences(text):
+    """[(language, what is in it)] of the text's blocks, in order."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+
+
 def blocks(text, language):
-    return re.findall(r"^```%s\n(.*?)^```$" % language, text, re.M | re.S)
+    return [block for name, block in fences(text) if name == language]
 
 
 def commands(block):
@@ -114,6 +116,56 @@ def check_examples(text):
     return len(shown)
 
 
+class Server:
+    """The server of the guide's sh block, whose last line starts it, on a port of its own."""
+
+    def __init__(self, reader, text):
+        *before, start = blocks(text, "sh")[0].splitlines()
+        self.reader, self.log = reader, open(reader.path("log"), "w+", encoding="utf-8")
+        for command in before:
+            reader.type(command)
+        words = shlex.split(reader.here(start)) + ["--port", "0", "--ready-file", reader.path("ready")]
+        self.process = subprocess.Popen(words, cwd=reader.root, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        end = time.monotonic() + READY_SECONDS
+        while not os.path.exists(reader.path("ready")) or not read(reader.path("ready")).endswith("\n"):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.close()
+                raise AssertionError("the guide's server did not start: %s" % read(reader.path("log")))
+            time.sleep(0.01)
+        reader.address = read(reader.path("ready")).strip().replace("http://", "")
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(READY_SECONDS)
+        self.log.close()
+
+
+def check_python(reader, program, shown, python):
+    path = reader.path("client.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(reader.here(program))
+    result = subprocess.run([python, path], cwd=reader.root, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise AssertionError(result.stderr)
+    same(program, shown, result.stdout)
+
+
+def check_serving(text, needs_openai, python=sys.executable):
+    """What the guide says to the server, in order: with OpenAI's client alone, or all else. Returns how many blocks that were."""
+    done = 0
+    with contextlib.closing(Reader()) as reader, contextlib.closing(Server(reader, text)):
+        found = fences(text)
+        for (language, block), (_, following) in zip(found, found[1:]):
+            if language == "python" and ("openai" in block) == needs_openai:
+                check_python(reader, block, following, python)
+            elif language == "console" and not needs_openai:
+                check_console(reader, "```console\n%s```" % block)
+            else:
+                continue
+            done += 1
+    return done
+
+
 class Guides(unittest.TestCase):
     def setUp(self):
         self.reader = Reader()
@@ -131,12 +183,36 @@ class Guides(unittest.TestCase):
     def test_controls(self):
         text = read("EVALUATION.md")
         for old, new, found in (("acc                   0.9500", "acc                   0.9501", r"\n-count .* 0\.9501"),
-                                ("equal: 120 items", "equal: 121 items", r"\n\+equal: 120 items"), ("/manifest.json\n", "/no.json\n", "status 3")):
+                                ("equal: 120 items", "equal: 121 items", r"\n\+equal: 120 items"),
+                                ("/manifest.json\n", "/no.json\n", "status 3")):
             self.assertIn(old, text)
             with contextlib.closing(Reader()) as reader, self.assertRaisesRegex(AssertionError, found):
                 check_console(reader, text.replace(old, new))
         with self.assertRaisesRegex(AssertionError, "-window: 513"):
             check_examples(text.replace("window: 512", "window: 513"))
+
+
+class Serving(unittest.TestCase):
+    def test_serving(self):
+        self.assertGreaterEqual(check_serving(read("SERVING.md"), False), 7)
+
+    def test_controls(self):
+        text = read("SERVING.md")
+        for old, new, found in (('"text": "10738"', '"text": "10739"', r'\n-.*"10739"'),
+                                ('"prompt": "copy: VERBATIM ="', '"prompt": "copy: V ="', r"\n\+V"),
+                                ("requests verified", "requests proven", r"\n-.* requests proven")):
+            self.assertIn(old, text)
+            with self.assertRaisesRegex(AssertionError, found):
+                check_serving(text.replace(old, new), False)
+
+
+class OpenAI(unittest.TestCase):
+    def test_client(self):
+        self.assertEqual(check_serving(read("SERVING.md"), True), 1)
+
+    def test_control(self):
+        with self.assertRaisesRegex(AssertionError, r"\n-MMMX"):
+            check_serving(re.sub(r"^MMM\w*", "MMMX", read("SERVING.md"), flags=re.M), True)
 
 
 def parse():
