@@ -10,29 +10,54 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct { const char *name, *what; int (*run)(int argc, char **argv); } COMMANDS[] = {
-  {"plan", "make a plan from a model directory and a deployment file", cli_plan},
-  {"show", "tell what a plan holds: memory, kernels, guarantees", cli_show},
-  {"run", "prompts in, tokens out, with a receipt", cli_run},
+typedef struct command {
+  const char *name, *what;
+  int (*run)(int argc, char **argv);
+} command;
+
+static const command USE[] = {
+  {"plan", "make a plan from a model folder and a deployment file", cli_plan},
+  {"run", "generate text from prompts, with a receipt", cli_run},
+  {"serve", "serve OpenAI's HTTP API", cli_serve},
   {"score", "log-probabilities of given continuations and texts", cli_score},
-  {"eval", "ask a model the items of task files, with scores and a manifest", cli_eval},
-  {"replay", "run an evaluation again from its manifest, and compare", cli_replay},
-  {"serve", "answer HTTP as OpenAI's API does", cli_serve},
-  {"verify", "run the requests of a receipt again, and compare", cli_verify},
-  {"diff", "where two runs part, by their receipts or traces", cli_diff},
-  {"audit", "compute recorded rows of a trace again, op by op, and compare", cli_audit},
-  {"bench", "measure how fast this machine runs a plan: ops, steps, start", cli_bench},
-  {"doctor", "what this machine has and lacks for a plan, a model or a deployment", cli_doctor},
+  {"eval", "run the items of task files: scores, intervals, flip risk, a manifest", cli_eval},
+};
+
+static const command PROVE[] = {
+  {"verify", "replay the requests of a receipt, and compare", cli_verify},
+  {"replay", "repeat an evaluation from its manifest, and compare", cli_replay},
+  {"diff", "the first difference between two receipts or traces", cli_diff},
+  {"audit", "recompute recorded rows of a trace on the CPU, op by op, and compare", cli_audit},
   {"digest", "the digest of a model's weights, tensor by tensor", cli_digest},
-  {"calibrate", "measure the scales that an fp8 KV cache needs, and write them beside the model", cli_calibrate},
+};
+
+static const command LOOK_INSIDE[] = {
+  {"show", "print a plan: memory, kernels, guarantees", cli_show},
+  {"bench", "measure how fast this machine runs a plan: ops, steps, start", cli_bench},
   {"probe", "measure which library algorithms of a GPU give our bits", cli_probe},
 };
 
+static const command SET_UP[] = {
+  {"doctor", "check this machine for a plan, a model or a deployment", cli_doctor},
+  {"calibrate", "measure the scales of an fp8 KV cache, and write them beside the model", cli_calibrate},
+};
+
+static const struct { const char *title; const command *commands; size_t count; } GROUPS[] = {
+  {"Use", USE, ARRAY_LEN(USE)},
+  {"Prove", PROVE, ARRAY_LEN(PROVE)},
+  {"Look inside", LOOK_INSIDE, ARRAY_LEN(LOOK_INSIDE)},
+  {"Set up", SET_UP, ARRAY_LEN(SET_UP)},
+};
+
 static void print_help(FILE *to) {
-  fputs("usage: verbatim COMMAND ...   (verbatim COMMAND --help tells more)\n\n", to);
-  for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++) fprintf(to, "  %-9s %s\n", COMMANDS[i].name, COMMANDS[i].what);
-  fputs("  version   print the version\n  help      print this\n\n"
-        "VERBATIM_LIBRARY_PATH: folders to search for the CUDA libraries first, separated by colons\n", to);
+  fputs("usage: verbatim COMMAND ...\n\n"
+        "`verbatim COMMAND --help` describes a command, with examples.\n", to);
+  for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++) {
+    fprintf(to, "\n%s:\n", GROUPS[i].title);
+    for (size_t j = 0; j < GROUPS[i].count; j++) fprintf(to, "  %-10s %s\n", GROUPS[i].commands[j].name, GROUPS[i].commands[j].what);
+  }
+  fputs("\n  version    print the version\n  help       print this\n\n"
+        "VERBATIM_LIBRARY_PATH: folders to search first for the CUDA libraries, separated by colons\n", to);
 }
 
 /* A file opened while a standard descriptor is closed would take its number, and be written what was meant for the terminal. The
@@ -44,8 +69,9 @@ static void occupy_descriptors(void) {
 
 static int run_command(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
-  for (size_t i = 0; i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
-    if (strcmp(name, COMMANDS[i].name) == 0) return COMMANDS[i].run(argc - 1, argv + 1);
+  for (size_t i = 0; i < ARRAY_LEN(GROUPS); i++)
+    for (const command *c = GROUPS[i].commands; c < GROUPS[i].commands + GROUPS[i].count; c++)
+      if (strcmp(name, c->name) == 0) return c->run(argc - 1, argv + 1);
   if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
     printf("verbatim %s, %s, plan format %u\n", VERBATIM_VERSION, NUMERICS_VERSION, PLAN_FORMAT_VERSION);
     return 0;

@@ -165,8 +165,8 @@ def manual_page(program):
     lines = ['.\\" Written by tools/manual.py from the program\'s help.', '.TH VERBATIM 1 %s "%s" "Verbatim"' % (date, version), ".SH NAME",
              "verbatim \\- deterministic inference of MLA language models", ".SH SYNOPSIS", ".B verbatim", ".I COMMAND", "\\&...", ".br",
              ".B verbatim", "help | version", ".SH DESCRIPTION",
-             *filled("Runs a language model so that the output is a function of the model, the request and nothing else: no batch, load, "
-                     "cache, restart or machine changes a bit.")]
+             *filled("Runs a language model so that the output depends only on the model and the request: batching, load, caching, "
+                     "restarts and the machine never change a bit.")]
     for command in found:
         lines += [".TP", "\\fB%s\\fP" % roff(command.name), roff(command.what)]
     lines.append(".SH COMMANDS")

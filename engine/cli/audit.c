@@ -19,21 +19,26 @@
 
 static const char HELP[] =
   "usage: verbatim audit TRACE PLAN MODEL_DIR [options]\n\n"
-  "Computes rows of a trace again, each op alone, on the CPU and from the recorded rows that it read, and compares the bits. Record with\n"
-  "verbatim run ... --trace TRACE --trace-values SELECTOR; rows whose inputs were not recorded with their values are not covered.\n\n"
-  "  --id ID             of one request (all)\n"
-  "  --position P[-Q]    of these tokens, the first is 0 (all)\n"
-  "  --layer L[-M]       of these layers (all, and what is outside of layers)\n"
-  "  --op NAME           of points whose name, without its layer, is NAME or begins with that word: o_proj, qkv_rope, experts (all)\n"
-  "  --sample N          only N of these, of those that are covered, drawn with --seed (all)\n"
-  "  --seed S            of the draw (0)\n"
-  "  --threads N         of the CPU (all cores)\n"
+  "Recomputes rows of a trace on the CPU, each op alone, from the recorded rows that it read, and\n"
+  "compares the bits. Rows whose inputs were recorded without their values are not covered.\n\n"
+  "Examples:\n"
+  "  verbatim run my.plan MODEL_DIR \"a prompt\" --trace a.trace --trace-values audit:layer=3,position=17\n"
+  "  verbatim audit a.trace my.plan MODEL_DIR\n"
+  "  verbatim audit a.trace my.plan MODEL_DIR --layer 3 --op experts --json\n\n"
+  "  --id ID             only this request (all)\n"
+  "  --position P[-Q]    only these tokens; the first is 0 (all)\n"
+  "  --layer L[-M]       only these layers (all, and ops outside of layers)\n"
+  "  --op NAME           only trace points whose name, without its layer, is NAME or begins with that\n"
+  "                      word: o_proj, qkv_rope, experts (all)\n"
+  "  --sample N          only N of the covered rows, drawn with --seed (all)\n"
+  "  --seed S            seed of --sample (0)\n"
+  "  --threads N         CPU threads (all cores)\n"
   "  --json              one JSON object instead of the tables\n"
-  "  --quiet             no progress\n\n"
-  "GFLOP/s: 2 n k for a row of a product, times its batches or experts; attention 2 heads (2 kv_lora_rank + rope_dim) for every\n"
-  "token seen; index_topk 2 heads 128 for every key scored.\n"
-  "adjust and sample are not audited: a receipt holds what they gave, and verbatim verify replays it.\n"
-  "Exit code: 0 when all rows checked are equal, 8 when any differs; what nothing could be checked of is an error.\n";
+  "  --quiet             no progress messages\n\n"
+  "FLOPs in GFLOP/s: 2 n k for a row of a product, times its batches or experts; attention 2 heads\n"
+  "(2 kv_lora_rank + rope_dim) for every token seen; index_topk 2 heads 128 for every key scored.\n"
+  "adjust and sample are not audited: a receipt holds their results, and `verbatim verify` replays it.\n"
+  "Exit code: 0 when all rows checked are equal, 8 when any differs; nothing to check is an error.\n";
 
 typedef struct audit_command {
   audit_options options;

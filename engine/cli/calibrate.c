@@ -31,12 +31,18 @@
 
 static const char HELP[] =
   "usage: verbatim calibrate PLAN MODEL_DIR --jsonl FILE [options]\n\n"
-  "Runs prompts and writes MODEL_DIR/" SAFETENSORS_KV_SCALES ": for each layer the scale that kv-cache-dtype fp8 needs, the largest\n"
-  "magnitude of the layer's KV rows / 448. PLAN is one of the model with kv-cache-dtype bf16. Some hundred prompts of the kind that will\n"
-  "be asked are enough; what they do not reach is cut to 448 times the scale.\n\n"
-  "  --jsonl FILE        prompts, as `verbatim run` reads them; one token is made of each unless it says \"max_tokens\"; - is stdin\n"
+  "Runs prompts and writes MODEL_DIR/" SAFETENSORS_KV_SCALES ": for each layer the scale that\n"
+  "kv-cache-dtype fp8 needs, the largest magnitude of the layer's KV rows / 448. PLAN is a plan of the\n"
+  "model with kv-cache-dtype bf16. A few hundred prompts like those of production are enough; larger\n"
+  "values are later clamped to 448 times the scale.\n\n"
+  "Examples:\n"
+  "  verbatim calibrate my.plan MODEL_DIR --jsonl prompts.jsonl\n"
+  "  verbatim calibrate my.plan MODEL_DIR --jsonl prompts.jsonl --force --batch 16\n"
+  "  verbatim plan MODEL_DIR -o fp8.plan --kv-cache-dtype fp8\n\n"
+  "  --jsonl FILE        prompts, as `verbatim run` reads them; each generates one token unless it has\n"
+  "                      \"max_tokens\"; - is stdin\n"
   "  --no-bos            do not add the begin-of-sequence token to text\n"
-  "  --force             replace scales that an earlier calibration wrote\n"
+  "  --force             replace the scales of an earlier calibration\n"
   CLI_ENGINE_HELP;
 
 typedef struct calibration calibration;

@@ -25,10 +25,15 @@
 static const char HELP[] =
   "usage: verbatim diff A B [--json]\n"
   "       verbatim diff A B --trace A_TRACE B_TRACE [--json]\n\n"
-  "A and B are two receipts, or two traces (of `--trace`); which they are is told from the files. Of receipts: what was run, what was\n"
-  "asked, and the first token that came out otherwise. Of traces: the first token, layer and op whose numbers differ, and the numbers\n"
-  "where both traces have them (`--trace-values`). First is by request as in A, then by position, then in the order of computation.\n"
-  "Requests belong together by their ids; of an id that stands several times, by their order.\n\n"
+  "Compares two receipts, or two traces (of `--trace`); the kind is read from the files. Of receipts:\n"
+  "what ran, what was asked, and the first token that differs. Of traces: the first token, layer and op\n"
+  "whose values differ, and the values if both traces have them (`--trace-values`). First means by\n"
+  "request in the order of A, then by position, then in the order of computation. Requests are paired\n"
+  "by id; several with one id, by their order.\n\n"
+  "Examples:\n"
+  "  verbatim diff a.receipt b.receipt\n"
+  "  verbatim diff a.trace b.trace\n"
+  "  verbatim diff a.receipt b.receipt --trace a.trace b.trace\n\n"
   "  --json              one JSON object instead of text\n\n"
   "Exit code: 0 when they are equal, 8 when they differ.\n";
 

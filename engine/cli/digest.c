@@ -16,12 +16,17 @@
 
 static const char HELP[] =
   "usage: verbatim digest PLAN MODEL_DIR [options]\n\n"
-  "Reads the weights that the plan uses and prints a line for each tensor, in the plan's order: the digest of its bytes, dtype, shape and\n"
-  "name; then the weights digest over all of them, which is the one in receipts. To find where two models differ:\n\n"
-  "  diff <(verbatim digest PLAN MODEL_DIR) <(verbatim digest PLAN OTHER_DIR)\n\n"
-  "  --json              one JSON object instead: \"weights\", and \"tensors\" with \"name\", \"dtype\", \"shape\", \"digest\"\n"
-  "  --threads N         that read (all cores)\n"
-  "  --quiet             no progress\n";
+  "Reads the weights that the plan uses and prints a line for each tensor, in the plan's order: the\n"
+  "digest of its bytes, dtype, shape and name; then the weights digest over all of them, which is the\n"
+  "one in receipts.\n\n"
+  "Examples:\n"
+  "  verbatim digest my.plan MODEL_DIR\n"
+  "  verbatim digest my.plan MODEL_DIR --json > weights.json\n"
+  "  diff <(verbatim digest my.plan MODEL_DIR) <(verbatim digest my.plan OTHER_DIR)\n\n"
+  "  --json              one JSON object instead: \"weights\", and \"tensors\" with \"name\", \"dtype\",\n"
+  "                      \"shape\", \"digest\"\n"
+  "  --threads N         threads that read (all cores)\n"
+  "  --quiet             no progress messages\n";
 
 typedef struct digest_run {
   const char **words; /* of argv: plan and model folder */

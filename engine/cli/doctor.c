@@ -19,12 +19,16 @@
 
 static const char HELP[] =
   "usage: verbatim doctor [PLAN [MODEL_DIR]] [options]\n\n"
-  "Looks at the machine and, where they are given, at the plan, the model folder and the deployment: a line for each check says whether\n"
-  "it is ok, a warning (things work, but not as well) or a problem, what was found and what to do. Nothing is changed. The exit code is 0\n"
-  "when there is no problem, else that of the first.\n\n"
+  "Checks the machine and, if given, the plan, the model folder and the deployment. Each check prints a\n"
+  "line: ok, a warning (it works, but not as well) or a problem; what was found, and what to do.\n"
+  "Nothing is changed. The exit code is 0 when there is no problem, else that of the first problem.\n\n"
+  "Examples:\n"
+  "  verbatim doctor\n"
+  "  verbatim doctor my.plan MODEL_DIR --device gpu\n"
+  "  verbatim doctor --config deploy.yaml --json\n\n"
   CLI_CONFIG_HELP
-  "  --device D          auto, cpu, gpu or gpu:N (auto): the machine to look at\n"
-  "  --cache-dir DIR     compiled kernels (default: the user's cache folder); \"\" for none\n"
+  "  --device D          auto, cpu, gpu or gpu:N (auto): the device to check\n"
+  "  --cache-dir DIR     folder of compiled kernels (default: the user's cache folder); \"\" for none\n"
   "  --json              one JSON object instead\n";
 
 typedef struct doctor_run {

@@ -14,16 +14,23 @@
 
 static const char HELP[] =
   "usage: verbatim eval TASK.yaml... --plan PLAN --model MODEL_DIR --output DIR [options]\n\n"
-  "Asks the items of task files and writes what comes out: DIR/manifest.json, all that is needed to repeat it, with the scores;\n"
-  "DIR/results.jsonl, a line for every item; DIR/receipt. EVALUATION.md tells the forms. `verbatim replay` repeats it.\n\n"
-  "  --plan PLAN         the plan                      --model MODEL_DIR  the model's folder\n"
-  "  --output DIR        a new folder, or with --resume one of an evaluation that was interrupted\n"
-  "  --resume            go on behind the items that are there\n"
-  "  --limit N           the first N items of every task; part of the setup\n"
-  "  --perturb WORD      the same under another numerics of the model: a plan's file, or KEY=VALUE of chunk-tokens, group-chunks,\n"
-  "                      parity, latent-norm-eps, kv-cache-dtype, kv-cache-scales; tells which answers flip. May be repeated\n"
+  "Runs the items of task files and writes DIR/manifest.json (scores, and all that is needed to repeat\n"
+  "the run), DIR/results.jsonl (a line per item), DIR/receipt and DIR/report.html. EVALUATION.md has a\n"
+  "guide and defines the formats. `verbatim replay` repeats the run.\n\n"
+  "Examples:\n"
+  "  verbatim eval tests/examples/*.yaml --plan build/tiny.plan --model tests/tiny --output out\n"
+  "  verbatim eval task.yaml --plan my.plan --model MODEL_DIR --output out --resume\n"
+  "  verbatim eval task.yaml --config deploy.yaml --output out --perturb parity=fast-prefill\n\n"
+  "  --plan PLAN         the plan\n"
+  "  --model MODEL_DIR   the model's folder\n"
+  "  --output DIR        a new folder, or with --resume that of an interrupted evaluation\n"
+  "  --resume            continue an interrupted evaluation after the items that are complete\n"
+  "  --limit N           only the first N items of every task; part of the setup\n"
+  "  --perturb WORD      also run under another numerics of the model and report which answers flip: a\n"
+  "                      plan's file, or KEY=VALUE of chunk-tokens, group-chunks, parity,\n"
+  "                      latent-norm-eps, kv-cache-dtype, kv-cache-scales; may be repeated\n"
   "  --output-format F   text: a table of the scores; json: the manifest's outcome (text)\n"
-  CLI_CONFIG_HELP "\n";
+  CLI_CONFIG_HELP;
 
 typedef struct eval_options {
   const char *format;

@@ -466,12 +466,17 @@ static status write_list(probe *self, const char *path, const char *name, const 
 }
 
 static const char help[] =
-    "usage: verbatim probe PLAN... -o PROFILE.json [--json FIGURES.json] [--offered] [--device N] [--cache-dir DIR]\n"
-    "       verbatim probe --copy MODEL_DIR [--threads N] [--device N] [--json]\n"
-    "Measures which cuBLASLt algorithms give the bits of our gemm kernel for the plans' shapes, and how fast they are.\n"
-    "--offered tries only what the library's heuristic offers: less, and faster.\n"
-    "Use the result with: verbatim plan ... --profile PROFILE.json\n"
-    "--copy measures how fast the model's files can reach the GPU; compare with verbatim run --stats.\n";
+  "usage: verbatim probe PLAN... -o PROFILE.json [--json FIGURES.json] [--offered] [--device N]\n"
+  "                      [--cache-dir DIR]\n"
+  "       verbatim probe --copy MODEL_DIR [--threads N] [--device N] [--json]\n\n"
+  "Measures which cuBLASLt algorithms give the bits of our gemm kernel for the shapes of the plans, and\n"
+  "how fast they are. The profile is for `verbatim plan --profile`.\n"
+  "--offered tries only what the library's heuristic offers: fewer algorithms, less time.\n"
+  "--copy measures how fast the model's files can reach the GPU; compare with `verbatim run --stats`.\n\n"
+  "Examples:\n"
+  "  verbatim probe my.plan -o my.profile\n"
+  "  verbatim plan MODEL_DIR -o my.plan --profile my.profile\n"
+  "  verbatim probe --copy MODEL_DIR --threads 8\n";
 
 static status read_device(probe *self, const char *value) {
   char *end = NULL;

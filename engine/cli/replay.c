@@ -27,12 +27,17 @@
 
 static const char HELP[] =
   "usage: verbatim replay MANIFEST [options]\n\n"
-  "Repeats the evaluation of the manifest and compares: every line of results, the receipt, the scores, the manifest's digest. Exit\n"
-  "code 0: all are equal. Else it tells the first item, and the first token, where they part.\n\n"
-  "  --plan PLAN         the plan, and                 --model DIR   the model's folder: without them as the manifest has them\n"
-  "  --tasks DIR         where files lie that the manifest names but does not hold\n"
-  "  --output DIR        keep what comes out, in a new folder\n"
-  "  --force             also with other numerics, weights or tokenizer; the differences are told\n\n";
+  "Repeats the evaluation of the manifest and compares every line of results, the receipt, the scores\n"
+  "and the manifest's digest. Exit code 0: all are equal. Otherwise the first item and the first token\n"
+  "that differ are named.\n\n"
+  "Examples:\n"
+  "  verbatim replay out/manifest.json\n"
+  "  verbatim replay out/manifest.json --plan my.plan --model MODEL_DIR --output again\n\n"
+  "  --plan PLAN         the plan (default: the one that the manifest names)\n"
+  "  --model DIR         the model's folder (default: the one that the manifest names)\n"
+  "  --tasks DIR         folder of the files that the manifest names but does not contain\n"
+  "  --output DIR        keep the results, in a new folder\n"
+  "  --force             accept other numerics, weights or tokenizer, and report the differences\n\n";
 
 typedef struct replay {
   eval_run run;

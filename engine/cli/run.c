@@ -29,18 +29,25 @@
 
 static const char HELP[] =
   "usage: verbatim run PLAN MODEL_DIR [PROMPT...] [options]\n\n"
-  "Prompts come from the arguments, from --jsonl, or else from stdin, one per line (\"-\" also means stdin).\n\n"
-  "  --jsonl FILE        one JSON object per line: \"prompt\" or \"prompt_ids\", optionally \"id\", \"task\", \"answer\" and, instead of\n"
-  "                      the options below, \"max_tokens\", \"n\", \"temperature\", \"top_k\", \"top_p\", \"min_p\",\n"
-  "                      \"repetition_penalty\", \"presence_penalty\", \"frequency_penalty\", \"logit_bias\" ({\"ID\": X}),\n"
-  "                      \"allowed_ids\", \"seed\", \"stop\" (a text or a list), \"stop_ids\", \"ignore_eos\", \"logprobs\",\n"
-  "                      \"require\" (a list), \"deadline_seconds\"; - is stdin\n"
+  "Generates text. Prompts come from the arguments, from --jsonl, or else from stdin, one per line (\"-\"\n"
+  "also means stdin).\n\n"
+  "Examples:\n"
+  "  verbatim run my.plan MODEL_DIR \"a prompt\" --stream\n"
+  "  verbatim run my.plan MODEL_DIR --jsonl prompts.jsonl --output jsonl --receipt my.receipt\n"
+  "  verbatim run my.plan MODEL_DIR \"a prompt\" --temperature 0.8 --top-p 0.95 --seed 7 --n 4\n\n"
+  "  --jsonl FILE        one JSON object per line: \"prompt\" or \"prompt_ids\", optionally \"id\", \"task\",\n"
+  "                      \"answer\" and, instead of the options below, \"max_tokens\", \"n\", \"temperature\",\n"
+  "                      \"top_k\", \"top_p\", \"min_p\", \"repetition_penalty\", \"presence_penalty\",\n"
+  "                      \"frequency_penalty\", \"logit_bias\" ({\"ID\": X}), \"allowed_ids\", \"seed\", \"stop\"\n"
+  "                      (a text or a list), \"stop_ids\", \"ignore_eos\", \"logprobs\", \"require\" (a list),\n"
+  "                      \"deadline_seconds\"; - is stdin\n"
   "  --ids               prompts are token ids, and so is the output\n"
   "  --no-bos            do not add the begin-of-sequence token to text\n"
   CLI_SAMPLING_HELP
   "  --output text|jsonl form of the output (text)\n"
-  "  --stream            print text as it is made (one prompt)\n"
-  "  --logits FILE       write fp32 logits of every prompt position, [positions][vocab], in the order of input\n";
+  "  --stream            print text as it is generated (one prompt)\n"
+  "  --logits FILE       write the fp32 logits of every prompt position, [positions][vocab], in the\n"
+  "                      order of the input\n";
 static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
 
 typedef struct run_options {

@@ -34,24 +34,34 @@
 
 static const char HELP[] =
   "usage: verbatim serve [PLAN MODEL_DIR] [options]\n\n"
-  "Answers HTTP as OpenAI's API does, with the bits that `verbatim run` gives. SERVING.md describes it whole.\n\n"
+  "Serves OpenAI's HTTP API, with the bits that `verbatim run` gives. SERVING.md has a guide and\n"
+  "defines the API.\n\n"
+  "Examples:\n"
+  "  verbatim serve my.plan MODEL_DIR --served-model-name my\n"
+  "  verbatim serve --config deploy.yaml\n"
+  "  curl -s localhost:8000/v1/completions --json '{\"model\": \"my\", \"prompt\": \"a prompt\"}'\n\n"
   "  POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize\n"
   "  GET  /v1/models, /v1/models/NAME, /health, /version, /metrics, /tokenizer_info\n\n"
   CLI_CONFIG_HELP
-  "                      with the keys plan and model; a plan that is not there is made\n"
+  "                      (the keys model and plan name the model folder and the plan; a plan that is\n"
+  "                      absent is made)\n"
   "  --host HOST         name or address to listen on (127.0.0.1)\n"
-  "  --port N            0 is any that is free (8000)\n"
-  "  --served-model-name NAME  what bodies call the model (MODEL_DIR as given)\n"
-  "  --api-key KEY       ask for \"Authorization: Bearer KEY\", but for /health and /version; better in VERBATIM_API_KEY\n"
+  "  --port N            port to listen on; 0 is any free one (8000)\n"
+  "  --served-model-name NAME  the model's name in requests (MODEL_DIR as given)\n"
+  "  --api-key KEY       require \"Authorization: Bearer KEY\", except for /health and /version; better\n"
+  "                      in the environment, as VERBATIM_API_KEY\n"
   "  --max-body-bytes N  largest body (33554432)\n"
-  "  --max-waiting N     most requests accepted beyond those that run; more are answered with 429 (1024)\n"
-  "  --request-memory-bytes N  of all accepted bodies and what they may yield; more are answered with 429 (1073741824)\n"
-  "  --max-connections N more of them wait to be accepted (1024)\n"
-  "  --client-timeout S  seconds that a client has for a head, for a body, and to read some of its reply (30)\n"
-  "  --drain-timeout S   seconds that requests have to finish after SIGTERM or SIGINT; a second signal ends them at once (30)\n"
-  "  --access-log FILE   a line of JSON for each reply; - is stdout\n"
-  "  --ready-file FILE   write the URL when the server answers\n\n"
-  "The receipt has every request that the engine took, in the order in which they finished.\n\n";
+  "  --max-waiting N     most requests accepted beyond those that run; further ones get 429 (1024)\n"
+  "  --request-memory-bytes N  memory of all accepted bodies and their possible replies; requests\n"
+  "                      beyond it get 429 (1073741824)\n"
+  "  --max-connections N most connections; further ones wait to be accepted (1024)\n"
+  "  --client-timeout S  seconds a client has to send a head, to send a body, and to read some of its\n"
+  "                      reply (30)\n"
+  "  --drain-timeout S   seconds that requests have to finish after SIGTERM or SIGINT; a second signal\n"
+  "                      ends them at once (30)\n"
+  "  --access-log FILE   a line of JSON per reply; - is stdout\n"
+  "  --ready-file FILE   write the URL here once the server answers\n\n"
+  "The receipt has every request that the engine accepted, in the order in which they finished.\n\n";
 
 typedef struct serve_options {
   const char *host, *name, *api_key, *access_log, *ready_file;

@@ -12,11 +12,15 @@
 
 static const char HELP[] =
   "usage: verbatim show PLAN [--memory] [--ops] [--json] [--check]\n\n"
-  "  (nothing)   summary, memory map, ladder, kernels with their constants, guarantees, notes\n"
+  "Prints a plan: summary, memory map, graph sizes, kernels with their constants, guarantees, notes.\n\n"
+  "Examples:\n"
+  "  verbatim show my.plan\n"
+  "  verbatim show my.plan --memory --ops\n"
+  "  verbatim show my.plan --json | python3 -m json.tool\n\n"
   "  --memory    also the work buffers with their lifetimes, and a chart of them\n"
   "  --ops       also every op: rows, grid, buffers\n"
   "  --json      one JSON object instead\n"
-  "  --check     verify the plan anew: bounds, lifetimes, nothing read before it is written, grids\n";
+  "  --check     verify the plan: bounds, lifetimes, grids, nothing read before it is written\n";
 
 typedef struct show_options {
   const char *path;

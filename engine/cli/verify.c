@@ -22,16 +22,22 @@
 
 static const char HELP[] =
   "usage: verbatim verify RECEIPT PLAN MODEL_DIR [options]\n\n"
-  "Runs the requests of a receipt again and compares every line byte for byte. The plan may be another one, and the machine: what must\n"
-  "agree are the numerics id, config.json, the weights and, where there are stop texts, the tokenizer. Each request runs alone unless\n"
-  "--batch says otherwise, and all of its prompt is computed. One that was cancelled, or ran out of time, is cancelled after the same\n"
-  "token. With --trace, what differs can be followed to its op: verbatim diff of the trace of the run and of this one.\n\n"
-  "Prints of each request that differs its first token that does, and how it ended, \"the receipt | here\"; and a line at the end.\n"
-  "Exit code: 0 when all are equal, 8 when any differs. A receipt of a run that did not end is verified as far as it goes.\n\n"
-  "  --id ID             only the requests of this name; may be given several times\n"
+  "Replays the requests of a receipt and compares every line byte for byte. Plan and machine may be\n"
+  "other ones; the numerics id, config.json, the weights and, if there are stop texts, the tokenizer\n"
+  "must agree. Each request runs alone unless --batch says otherwise, and all of its prompt is\n"
+  "computed. A request that was cancelled or ran out of time is cancelled after the same token.\n"
+  "Differences can be followed to their op with --trace and `verbatim diff` of the traces of both runs.\n\n"
+  "Examples:\n"
+  "  verbatim verify my.receipt my.plan MODEL_DIR\n"
+  "  verbatim verify my.receipt my.plan MODEL_DIR --sample 20 --device cpu\n"
+  "  verbatim verify served.receipt my.plan MODEL_DIR --id 17 --trace here.trace\n\n"
+  "For each request that differs, prints the first token that differs and how the request ended, as\n"
+  "\"the receipt | here\"; then a summary line. Exit code: 0 when all are equal, 8 when any differs. The\n"
+  "receipt of a run that did not end is verified as far as it goes.\n\n"
+  "  --id ID             only the requests of this name; may be repeated\n"
   "  --sample N          only N of the requests, drawn with --seed (all)\n"
-  "  --seed S            of the draw (0)\n"
-  "  --json              a JSON object per line: one of each request, and one at the end\n";
+  "  --seed S            seed of --sample (0)\n"
+  "  --json              one JSON object per line: one per request, and one at the end\n";
 static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
 
 typedef struct verify_run verify_run;

@@ -19,8 +19,9 @@
 #include <stdio.h>
 
 #define CLI_CONFIG_HELP \
-  "  --config FILE       deployment (YAML): defaults of the options by their names, for this and other subcommands\n" \
-  "  --dump-config       print what all of it comes to, with its digest, as such a file\n"
+  "  --config FILE       deployment file (YAML): defaults of the options, under their names, for this\n" \
+  "                      and other commands\n" \
+  "  --dump-config       print the resulting configuration as such a file, with its digest\n"
 
 typedef enum cli_config_origin {
   CLI_CONFIG_UNSET = 0, CLI_CONFIG_DEFAULT, CLI_CONFIG_FILE, CLI_CONFIG_COMMAND

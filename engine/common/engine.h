@@ -16,16 +16,20 @@
 #define CLI_ENGINE_HELP \
   "  --receipt FILE      write the receipt\n" \
   "  --device D          auto, cpu, gpu or gpu:N (auto)\n" \
-  "  --threads N         of the CPU (all cores)\n" \
-  "  --cache-dir DIR     compiled kernels (default: the user's cache folder); \"\" for none\n" \
-  "  --stats FILE        write the times of the start by stage, memory, counts of tokens and steps, and the gaps between steps as JSON\n" \
-  "  --verbose           tell the stages of the start and the memory\n" \
-  "  --quiet             no progress\n\n" \
-  "How the work is cut; no value of these changes a bit of the output:\n" \
-  "  --batch N           most sequences at once        --chunk N          most prompt tokens of a request in a step\n" \
-  "  --slot-offset N     first slot                    --shuffle-pages S  deal the KV pages in an order made from S\n" \
-  "  --direct            launches, not graphs          --poison           NaN in all memory that must not matter\n" \
-  "  --no-prefix-cache   compute every prompt\n"
+  "  --threads N         CPU threads (all cores)\n" \
+  "  --cache-dir DIR     folder of compiled kernels (default: the user's cache folder); \"\" for none\n" \
+  "  --stats FILE        write start-up times by stage, memory, token and step counts, and the gaps\n" \
+  "                      between steps as JSON\n" \
+  "  --verbose           report the stages of the start and the memory\n" \
+  "  --quiet             no progress messages\n\n" \
+  "How the work is split; no value of these changes a bit of the output:\n" \
+  "  --batch N           most sequences at once\n" \
+  "  --chunk N           most prompt tokens of a request per step\n" \
+  "  --slot-offset N     first slot\n" \
+  "  --shuffle-pages S   allocate KV pages in an order drawn from seed S\n" \
+  "  --direct            launch kernels directly instead of replaying graphs\n" \
+  "  --poison            fill with NaN all memory that must not matter\n" \
+  "  --no-prefix-cache   compute every prompt token\n"
 
 typedef struct cli_engine {
   const char *plan_path, *model_dir, *receipt_path, *stats_path, *cache_dir; /* the first two by the subcommand */

@@ -8,21 +8,22 @@
 #include "jsonl/items.h"
 
 #define CLI_SAMPLING_HELP \
-  "  --max-tokens N      most tokens to make (128)\n" \
+  "  --max-tokens N      most tokens to generate (128)\n" \
   "  --n N               samples of every prompt, 1 to 128 (1)\n" \
   "  --temperature X     0 is greedy (0)\n" \
   "  --top-k N           0 is off (0)\n" \
   "  --top-p X           1 is off (1)\n" \
   "  --min-p X           0 is off (0)\n" \
-  "  --repetition-penalty X                            of tokens in the prompt or made: 1 is off (1)\n" \
-  "  --presence-penalty X  --frequency-penalty X       of tokens made: 0 is off (0)\n" \
+  "  --repetition-penalty X   for tokens of the prompt or the answer: 1 is off (1)\n" \
+  "  --presence-penalty X     for generated tokens: 0 is off (0)\n" \
+  "  --frequency-penalty X    for generated tokens: 0 is off (0)\n" \
   "  --logit-bias ID=X   added to the token's logit; may be repeated\n" \
-  "  --allow-ids LIST    no other tokens are made\n" \
-  "  --seed N            of the random choices (0)\n" \
-  "  --stop TEXT         ends before this text; may be repeated\n" \
-  "  --stop-id ID        ends with this token; may be repeated\n" \
+  "  --allow-ids LIST    generate no other tokens\n" \
+  "  --seed N            seed of the random choices (0)\n" \
+  "  --stop TEXT         end before this text; may be repeated\n" \
+  "  --stop-id ID        end with this token; may be repeated\n" \
   "  --ignore-eos        the model's own stop tokens do not stop\n" \
-  "  --logprobs K        also tell the K likeliest tokens at every place, 0 to 20 (0)\n" \
+  "  --logprobs K        also print the K most likely tokens at every position, 0 to 20 (0)\n" \
   CLI_TERMS_HELP
 
 typedef struct cli_sampling {

@@ -6,7 +6,7 @@
 #include "verbatim.h"
 
 #define CLI_TERMS_HELP \
-  "  --require AXIS      only under a plan that promises this axis of its guarantees; may be repeated\n" \
+  "  --require AXIS      run only under a plan that guarantees this axis; may be repeated\n" \
   "  --deadline SECONDS  a request that takes longer, waiting included, ends as it is; 0 is off (0)\n"
 
 typedef struct cli_terms {

@@ -13,11 +13,13 @@
 #define CLI_TRACE_SELECTORS_MAX 32u
 
 #define CLI_TRACE_HELP \
-  "  --trace FILE        write a trace: digests of what every op made of every token, for `verbatim diff` and `audit`; slow\n" \
-  "  --trace-values WHAT also the numbers, where all given parts hold: \"layer=3,op=o_proj,position=17\"; ranges as 0-63, op by the\n" \
-  "                      beginning of its name; \"all\"; \"audit:layer=3,position=17\" is all that the ops of a layer read and made\n" \
-  "                      of a token: the layer and the one before it, and its KV rows up to there; may be repeated\n" \
-  "  --trace-memory MIB  of what waits to be written (4096)\n"
+  "  --trace FILE        write a trace for `verbatim diff` and `audit`: a digest of every row that\n" \
+  "                      every op made for every token; slow\n" \
+  "  --trace-values WHAT also record values: \"layer=3,op=o_proj,position=17\", where all given parts\n" \
+  "                      hold, with ranges as 0-63 and ops by the beginning of the name; \"all\"; or\n" \
+  "                      \"audit:layer=3,position=17\": all that the ops of a layer read and made for a\n" \
+  "                      token (the layer and the one before it, its KV rows so far); may be repeated\n" \
+  "  --trace-memory MIB  memory for trace data that waits to be written (4096)\n"
 
 typedef struct cli_trace_selector {
   const char *text;

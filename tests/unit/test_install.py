@@ -19,6 +19,7 @@ import manual  # noqa: E402
 
 BUILDDIR = "build"
 NOBODY = 65534
+HELP_COLUMNS = 100
 INSTALLED = """
 bin/verbatim 755
 include/verbatim.h 644
@@ -44,6 +45,13 @@ def read(path):
 
 def output_of(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, check=True, **options).stdout
+
+
+def help_faults(command, text):
+    """What a command's help lacks: two examples of the command itself, and lines that fit a terminal."""
+    examples = re.findall(r"^  verbatim %s(?: .*)?$" % command, text, re.M)
+    faults = [] if len(examples) >= 2 and "\nExamples:\n" in text else ["%s: %d examples, expected 2 or more" % (command, len(examples))]
+    return faults + ["%s: %d columns: %s" % (command, len(line), line) for line in text.splitlines() if len(line) > HELP_COLUMNS]
 
 
 def lacks(program):
@@ -176,6 +184,20 @@ class Manual(unittest.TestCase):
         rows = re.findall(r'^  \{"(\w+)", "[^"]*", cli_\w+\}', read("engine/main.c"), re.M)
         self.assertGreater(len(rows), 8)
         self.assertEqual([command.name for command in self.commands], rows)
+
+    def test_every_help_has_examples_and_fits(self):
+        self.assertEqual(help_faults("help", output_of(self.program, "help"))[1:], [])
+        for command in self.commands:
+            text = output_of(self.program, command.name, "--help")
+            self.assertEqual(help_faults(command.name, text), [])
+            example = r"^  verbatim %s.*\n" % command.name
+            fewer = re.sub(example, "", text, count=len(re.findall(example, text, re.M)) - 1, flags=re.M)
+            self.assertEqual(help_faults(command.name, fewer), ["%s: 1 examples, expected 2 or more" % command.name])
+            self.assertEqual(len(help_faults(command.name, text + "x" * (HELP_COLUMNS + 1))), 1)
+
+    def test_the_help_groups_the_commands(self):
+        told = output_of(self.program, "help")
+        self.assertEqual(re.findall(r"^([A-Z][a-z ]+):$", told, re.M), ["Use", "Prove", "Look inside", "Set up"])
 
     def test_the_program_takes_every_option(self):
         """A name that it does not know is told as such; one that needs a value says so."""
