@@ -2,9 +2,9 @@
 """Writes the manual page and the shells' completions out of the program's own help: manual.py PROGRAM FOLDER
 
 Writes FOLDER/verbatim.1, verbatim.bash, _verbatim (zsh) and verbatim.fish. What a subcommand and its options are called, take and mean
-is said once, in the help texts of engine/cli and in main.c's table; this reads `verbatim help` and `verbatim COMMAND --help`, whose
-form is: a usage, then paragraphs, with options on lines of two spaces, their name, argument and meaning. tests/unit/test_install.py
-holds the names against the option tables of the sources. install.py imports it.
+is said once, in the help texts of engine/cli/ and engine/common/ and in main.c's table; this reads `verbatim help` and `verbatim COMMAND
+--help`, whose form is: a usage, then paragraphs, with options on lines of two spaces, their name, argument and meaning.
+tests/unit/test_install.py holds the names against the option tables of the sources. install.py imports it.
 """
 import os
 import re
