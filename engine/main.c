@@ -80,7 +80,7 @@ static int run_command(int argc, char **argv) {
     print_help(stdout);
     return 0;
   }
-  if (*name) fprintf(stderr, "verbatim: no command \"%s\"\n", name);
+  if (*name) fprintf(stderr, "verbatim: unknown command \"%s\"\n", name);
   print_help(stderr);
   return 2;
 }

@@ -79,7 +79,7 @@ static status read_sharing(const config_reader *r, const plan_model *m, plan_qua
   if (first == 3) return OK; /* every layer has an indexer */
   memcpy(quant->index_shared, found[first].bits, sizeof quant->index_shared);
   if (quant->index_shared[0] & 1)
-    return FAIL(ERR_FORMAT, "config.json: \"%s\": there is nothing that the first layer could share", NAMES[first]);
+    return FAIL(ERR_FORMAT, "config.json: \"%s\": the first layer has nothing to share", NAMES[first]);
   return OK;
 }
 
@@ -104,7 +104,7 @@ status config_index_read(const config_reader *r, const config_index_rules *rules
   bool are_neighbours = !rules->are_halves;
   if (rules->heads == 0) return OK;
   if (m->q_lora_rank == 0)
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"q_lora_rank\" is null, but the indexer's queries are made of that rank");
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"q_lora_rank\" is null, but the indexer's queries need it");
   TRY(config_field_count(r, "index_n_heads", 1, HEADS_MAX, 1, rules->heads, &quant->index_heads));
   if (quant->index_heads != 16 && quant->index_heads != 32 && quant->index_heads != 64)
     return FAIL(ERR_UNSUPPORTED, "config.json: \"index_n_heads\" is %u; 16, 32 and 64 are supported", quant->index_heads);

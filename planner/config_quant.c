@@ -32,8 +32,8 @@ static status check_name(const char *list, const json_t *value) {
   if (!name || !*name)
     return FAIL(ERR_FORMAT, "config.json: \"" OBJECT ".%s\": expected names of modules, found %s", list, config_field_kind(value));
   if (name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")])
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"" OBJECT ".%s\": \"%.128s\" is a pattern; only plain names are supported; hint: list the "
-                "modules that it stands for", list, name);
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"" OBJECT ".%s\": \"%.128s\" is a pattern; only plain names are supported; hint: list "
+                                                          "the modules that it matches", list, name);
   return OK;
 }
 
@@ -121,8 +121,8 @@ static status read_product(quant_reader *r, uint32_t layer, enum config_product 
   if (!has_product(r, layer, product)) return OK;
   bool is_bf16 = is_kept(r, layer, row.names[0]);
   if (row.names[1] && is_bf16 != is_kept(r, layer, row.names[1]))
-    return FAIL(ERR_UNSUPPORTED, "config.json: \"" OBJECT "\": of layer %u %s is converted, %s is not; they are computed together and must "
-                "be alike", layer, row.names[is_bf16], row.names[!is_bf16]);
+    return FAIL(ERR_UNSUPPORTED, "config.json: \"" OBJECT "\": in layer %u %s is converted and %s is not; they are computed together "
+                                                          "and must agree", layer, row.names[is_bf16], row.names[!is_bf16]);
   if (!is_bf16) return check_shape(&row);
   r->out->kept[layer] |= 1u << product;
   return OK;

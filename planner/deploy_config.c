@@ -110,7 +110,7 @@ static status read_bytes(const key_row *key, const char *text, uint64_t *out) {
     *out = value * UNITS[i].bytes;
     return in_range(key, *out);
   }
-  return FAIL(ERR_FORMAT, "deployment: %s: \"%s\" is no unit; hint: write 20GiB, 500 MB or bytes", key->name, rest);
+  return FAIL(ERR_FORMAT, "deployment: %s: \"%s\" is not a unit; hint: write 20GiB, 500 MB or bytes", key->name, rest);
 }
 
 /* "0.9" in millionths, without floating point. */
@@ -183,7 +183,7 @@ static status read_value(const key_row *key, const flat_yaml_row *row, deploy_co
 
 static status check_together(const deploy_config *c) {
   if (c->tensor_parallel > 1)
-    return FAIL(ERR_UNSUPPORTED, "deployment: tensor-parallel-size: expected 1, found %u: a plan is of one GPU; hint: start one process "
+    return FAIL(ERR_UNSUPPORTED, "deployment: tensor-parallel-size: expected 1, found %u: a plan is for one GPU; hint: start one process "
                                  "for "
                 "each GPU", c->tensor_parallel);
   if (c->kv_pages && c->kv_memory_bytes)

@@ -68,8 +68,8 @@ static bool has_prefill_heads(const plan_model *m) {
 static status resolve_widening(const sources *s, plan_limits *l) {
   const bool is_narrow = s->model.quant.kv_format != KV_BF16, is_given = s->deploy.expand_tokens > 0;
   if (!is_narrow && is_given)
-    return FAIL(ERR_FORMAT, "deployment: expand-tokens is of parity fast-prefill, or of a KV cache of another format than bf16; hint: "
-                "parity: fast-prefill");
+    return FAIL(ERR_FORMAT, "deployment: expand-tokens requires parity fast-prefill, or a KV cache other than bf16; hint: parity: "
+                            "fast-prefill");
   const uint64_t useful = min_u64((uint64_t)l->max_seqs * l->max_len, WIDEN_TOKENS_DEFAULT);
   uint32_t tokens = max_u32(l->max_len, (uint32_t)useful);
   if (is_given) tokens = s->deploy.expand_tokens;
@@ -83,7 +83,7 @@ static status resolve_parity(const sources *s, plan_limits *l) {
   l->parity = s->deploy.parity;
   if (l->parity == PARITY_STRICT) return resolve_widening(s, l);
   if (!has_prefill_heads(m))
-    return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill knows no heads of qk_nope_head_dim %u, qk_rope_head_dim %u and "
+    return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill does not support heads of qk_nope_head_dim %u, qk_rope_head_dim %u and "
                 "v_head_dim %u; hint: strict", m->nope_dim, m->rope_dim, m->v_dim);
   uint64_t useful = UINT64_C(8) * l->max_len, pages = UINT64_C(4) * l->max_seqs;
   uint64_t tokens = useful > pages * PAGE_TOKENS ? useful : pages * PAGE_TOKENS;
@@ -105,12 +105,12 @@ static status resolve_formats(sources *s) {
     return FAIL(ERR_UNSUPPORTED, "deployment: kv-cache-dtype: fp8_ds_mla needs kv_lora_rank 512, the model has %u; hint: fp8 or bf16",
                 s->model.plan.kv_lora_rank);
   if (d->kv_scales_f32 && q->kv_format != KV_FP8_DS_MLA)
-    return FAIL(ERR_FORMAT, "deployment: kv-cache-scales is of kv-cache-dtype fp8_ds_mla alone; hint: kv-cache-dtype: fp8_ds_mla");
+    return FAIL(ERR_FORMAT, "deployment: kv-cache-scales requires kv-cache-dtype fp8_ds_mla; hint: kv-cache-dtype: fp8_ds_mla");
   if (q->kv_format == KV_FP8_DS_MLA) q->kv_scale = d->kv_scales_f32 ? SCALE_F32 : SCALE_POW2;
   if (d->parity == PARITY_STRICT || (!is_sparse && !is_e4m3 && q->kv_format == KV_BF16)) return OK;
-  return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill is of dense attention, bf16 weights and a bf16 KV cache alone, but %s; "
-              "hint: parity: strict", is_sparse ? "the model's attention is sparse" : is_e4m3 ? "the model's weights are e4m3"
-              : "kv-cache-dtype is another");
+  return FAIL(ERR_UNSUPPORTED, "deployment: parity: fast-prefill requires dense attention, bf16 weights and a bf16 KV cache, but %s; "
+                               "hint: parity: strict",
+              is_sparse ? "the model's attention is sparse" : is_e4m3 ? "the model's weights are e4m3" : "kv-cache-dtype is not bf16");
 }
 
 static status resolve_limits(const sources *s, plan_limits *l) {

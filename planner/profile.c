@@ -43,7 +43,7 @@ static status read_entry(const json_t *entry, size_t index, uint64_t library_ver
   uint64_t n = 0, k = 0, rows_min = 0, rows_max = 0;
   plan_product read = {0};
   const char *type = json_string_value(json_object_get(entry, "out"));
-  if (!json_is_object(entry)) return FAIL(ERR_FORMAT, "profile: entry %zu is no object", index);
+  if (!json_is_object(entry)) return FAIL(ERR_FORMAT, "profile: entry %zu is not an object", index);
   TRY(read_flag(entry, index, "use", use));
   TRY(read_flag(entry, index, "certified", certified));
   if (!type || (strcmp(type, "f32") != 0 && strcmp(type, "bf16") != 0))

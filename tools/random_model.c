@@ -519,7 +519,7 @@ static status write_shards(const model *m, const shard *shards, uint32_t count, 
     int result = 0;
     failed |= wait(&result) < 0 || result != 0;
   }
-  if (started < workers || failed) return FAIL(ERR_IO, "the weights could not be written whole");
+  if (started < workers || failed) return FAIL(ERR_IO, "the weights could not be written completely");
   return OK;
 }
 

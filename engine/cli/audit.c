@@ -85,7 +85,7 @@ static status read_arguments(audit_command *self, int argc, char **argv) {
   uint32_t count = 0;
   if (!words) return FAIL(ERR_LIMIT, "audit: no memory");
   status result = cli_options_parse(table, argc, argv, words, &count);
-  if (result == OK && count != 3) result = FAIL(ERR_USAGE, "audit: expected TRACE PLAN MODEL_DIR, hint: verbatim audit --help");
+  if (result == OK && count != 3) result = FAIL(ERR_USAGE, "audit: expected TRACE PLAN MODEL_DIR; hint: verbatim audit --help");
   if (result == OK) {
     o->trace_path = words[0];
     self->plan_path = words[1];

@@ -93,7 +93,7 @@ static status read_arguments(bench_command *self, int argc, char **argv) {
   uint32_t count = 0;
   if (!words) return FAIL(ERR_LIMIT, "bench: no memory");
   status result = cli_options_parse(table, argc, argv, words, &count);
-  if (result == OK && count != 1) result = FAIL(ERR_USAGE, "bench: expected PLAN, found %u words, hint: verbatim bench --help", count);
+  if (result == OK && count != 1) result = FAIL(ERR_USAGE, "bench: expected PLAN, found %u words; hint: verbatim bench --help", count);
   if (result == OK) self->plan_path = words[0];
   free(words);
   TRY(result);

@@ -73,8 +73,8 @@ static status parse_arguments(calibration *self, int argc, char **argv) {
                           {"--force", NULL, &self->force}};
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count != 2) return FAIL(ERR_USAGE, "calibrate: expected PLAN MODEL_DIR, found %u words, hint: verbatim calibrate --help", count);
-  if (!self->jsonl) return FAIL(ERR_USAGE, "calibrate: expected --jsonl FILE, hint: verbatim calibrate --help");
+  if (count != 2) return FAIL(ERR_USAGE, "calibrate: expected PLAN MODEL_DIR, found %u words; hint: verbatim calibrate --help", count);
+  if (!self->jsonl) return FAIL(ERR_USAGE, "calibrate: expected --jsonl FILE; hint: verbatim calibrate --help");
   self->engine.plan_path = self->words[0];
   self->engine.model_dir = self->words[1];
   return OK;
@@ -90,7 +90,7 @@ static status check_plan(calibration *self) {
   self->layers = view.header->model.layers;
   plan_close(&view);
   if (format == KV_BF16) return OK;
-  return FAIL(ERR_USAGE, "%s keeps the KV cache in %s, whose rows are rounded already; hint: calibrate with a plan of kv-cache-dtype: bf16",
+  return FAIL(ERR_USAGE, "%s has a KV cache of %s, whose rows are rounded already; hint: calibrate with a plan of kv-cache-dtype: bf16",
               self->engine.plan_path, NAMES[format]);
 }
 
@@ -105,13 +105,13 @@ static status check_scales(calibration *self) {
   if (length < 0 || (size_t)length >= sizeof self->path) return FAIL(ERR_USAGE, "%s: the path is too long", self->engine.model_dir);
   TRY(cli_files_check_output(self->path));
   if (access(self->path, F_OK) == 0)
-    return self->force ? OK : FAIL(ERR_USAGE, "%s exists: the model has been calibrated; hint: --force replaces it", self->path);
+    return self->force ? OK : FAIL(ERR_USAGE, "%s exists: the model is calibrated already; hint: --force replaces it", self->path);
   safetensors *set = NULL;
   status result = safetensors_open(&set, self->engine.model_dir);
   for (uint32_t i = 0; result == OK && i < safetensors_count(set); i++) {
     const char *name = safetensors_at(set, i)->name;
     if (ends_with(name, ".k_scale") || ends_with(name, ".kv_scale"))
-      result = FAIL(ERR_USAGE, "the model has scales of its own, such as %s; there is nothing to calibrate", name);
+      result = FAIL(ERR_USAGE, "the model's files hold the scales, such as %s; there is nothing to calibrate", name);
   }
   safetensors_close(set);
   return result;
@@ -129,7 +129,7 @@ static status add_line(void *context, char *line, size_t bytes, uint32_t number)
 static status read_prompts(calibration *self) {
   bool has_text = false;
   TRY(cli_lines_read(self->jsonl, add_line, self));
-  if (self->items.count == 0) return FAIL(ERR_USAGE, "calibrate: there is no prompt in the input");
+  if (self->items.count == 0) return FAIL(ERR_USAGE, "calibrate: the input has no prompt");
   for (uint32_t i = 0; i < self->items.count; i++) {
     has_text |= self->items.list[i].prompt != NULL;
     self->engine.config.text |= self->items.list[i].params.stop_text_count != 0;
@@ -218,7 +218,7 @@ static status run_all(calibration *self) {
 static status take_scales(const calibration *self, float *scales) {
   for (uint32_t i = 0; i < self->layers; i++) {
     if (self->is_bad[i])
-      return FAIL(ERR_MISMATCH, "calibrate: KV rows of layer %u hold NaN or Inf, hint: are the weights damaged?", i);
+      return FAIL(ERR_MISMATCH, "calibrate: KV rows of layer %u hold NaN or Inf; hint: are the weights damaged?", i);
     if (!self->is_seen[i]) return FAIL(ERR_UNSUPPORTED, "calibrate: no KV row of layer %u was seen", i);
     scales[i] = (self->largest[i] > LEAST ? self->largest[i] : LEAST) / E4M3_MAX;
   }

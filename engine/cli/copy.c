@@ -91,7 +91,7 @@ static status read_part(const copy *self, uint64_t part, uint8_t *slot, uint64_t
   for (uint64_t done = 0; done < wanted;) {
     ssize_t got = pread(f->fd, slot + done, (size_t)(wanted - done), (off_t)(at + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return FAIL(ERR_IO, "%s: a file cannot be read: %s", self->model_dir, got < 0 ? strerror(errno) : "it was cut");
+    if (got <= 0) return FAIL(ERR_IO, "%s: a file cannot be read: %s", self->model_dir, got < 0 ? strerror(errno) : "it is truncated");
     done += (uint64_t)got;
   }
   *bytes = wanted;
@@ -171,7 +171,7 @@ static status open_device(copy *self) {
   if (result != OK) {
     snprintf(cause, sizeof cause, "%s", fail_text());
     fail_clear();
-    return FAIL(result, "probe --copy measures a GPU, and there is none to use: %s", cause);
+    return FAIL(result, "probe --copy measures a GPU, and none is available: %s", cause);
   }
   self->room.device = self->device;
   self->room.slot_bytes = STAGING_SLOT_BYTES;

@@ -97,7 +97,7 @@ static void print_receipts(const diff_receipt *r) {
     putchar('\n');
   }
   for (int i = 0; i < 2; i++)
-    if (!r->complete[i]) printf("  %s is of a run that did not end\n", i ? "B" : "A");
+    if (!r->complete[i]) printf("  the run of %s did not end\n", i ? "B" : "A");
   print_requests(r->requests);
   if (!r->has_first) return;
   printf("first divergence: request ");
@@ -144,8 +144,8 @@ static void print_point(const diff_trace_first *f) {
 static void print_row(const diff_trace_first *f) {
   if (f->kind == DIFF_TRACE_POINT) print_point(f);
   else if (f->kind == DIFF_TRACE_TOKEN)
-    printf("position %" PRIu32 ": token %" PRId32 " | %" PRId32 "\n  %" PRIu32 " rows of the request before it are the same: another token "
-           "was asked for, or chosen from the same numbers\n", f->position, f->token[0], f->token[1], f->rows_same);
+    printf("position %" PRIu32 ": token %" PRId32 " | %" PRId32 "\n  %" PRIu32 " rows of the request before it are the same: "
+           "the requests differ, or another token was chosen from the same values\n", f->position, f->token[0], f->token[1], f->rows_same);
   else
     printf("position %" PRIu32 ": only %s has a row\n  %" PRIu32 " rows of the request before it are the same\n", f->position,
            f->has_row[0] ? "A" : "B", f->rows_same);
@@ -165,7 +165,7 @@ static void print_traces(const diff_trace *t) {
   }
   print_requests(t->requests);
   if (!t->first.kind) return;
-  if (!t->first.same_question) printf("  the request digests differ: something else was asked, or of another model\n");
+  if (!t->first.same_question) printf("  the request digests differ: the requests or the models differ\n");
   printf("first divergence: request ");
   cli_output_quoted(t->requests[0].list[t->first.request].id);
   printf(", ");
@@ -263,7 +263,7 @@ static status parse_arguments(diff_run *self, int argc, char **argv, const char 
   TRY(cli_options_parse(table, argc, argv, words, &self->path_count));
   uint32_t expected = self->trace ? 4 : 2;
   if (self->path_count != expected)
-    return FAIL(ERR_USAGE, "diff: expected %s, found %" PRIu32 " files, hint: verbatim diff --help",
+    return FAIL(ERR_USAGE, "diff: expected %s, found %" PRIu32 " files; hint: verbatim diff --help",
                 self->trace ? "A B --trace A_TRACE B_TRACE" : "A and B", self->path_count);
   memcpy(self->paths, words, expected * sizeof *words);
   return OK;

@@ -42,7 +42,7 @@ static status parse_arguments(digest_run *self, int argc, char **argv) {
   const cli_option table[] = {{"--json", NULL, &self->json}, {"--quiet", NULL, &self->quiet},
                               {"--threads", cli_options_u32, &self->threads}, {0}};
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  return count == 2 ? OK : FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u words, hint: verbatim digest --help", count);
+  return count == 2 ? OK : FAIL(ERR_USAGE, "digest: expected PLAN MODEL_DIR, found %u words; hint: verbatim digest --help", count);
 }
 
 static void show_progress(void *context, uint64_t done, uint64_t total) {

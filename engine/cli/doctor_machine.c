@@ -205,8 +205,8 @@ void cli_doctor_machine_check_cache(cli_doctor_report *report, const cli_doctor_
   if (can_be_made(folder))
     cli_doctor_report_add(report, "cache", CLI_DOCTOR_OK, NULL, "%s: %u kernels, %.1f MiB", folder, entries, (double)bytes / (1 << 20));
   else
-    cli_doctor_report_add(report, "cache", bad, "kernels are compiled at every start; --cache-dir DIR names a folder that can be written",
-                          "%s: cannot be made or written", folder);
+    cli_doctor_report_add(report, "cache", bad, "kernels are compiled at every start; --cache-dir DIR names a writable folder",
+                          "%s: cannot be created or written", folder);
 }
 
 void cli_doctor_machine_check_files(cli_doctor_report *report, uint64_t connections, uint64_t files_max) {
@@ -230,7 +230,8 @@ void cli_doctor_machine_check_port(cli_doctor_report *report, const char *host, 
                  bind(descriptor, list->ai_addr, list->ai_addrlen) == 0;
   const char *why = strerror(errno);
   if (is_free) cli_doctor_report_add(report, "port", CLI_DOCTOR_OK, NULL, "%s:%s is free", host, port);
-  else cli_doctor_report_add(report, "port", CLI_DOCTOR_PROBLEM, "give another port, or end who has it", "%s:%s: %s", host, port, why);
+  else cli_doctor_report_add(report, "port", CLI_DOCTOR_PROBLEM, "use another port, or end the program that has it",
+                             "%s:%s: %s", host, port, why);
   if (descriptor >= 0) close(descriptor);
   freeaddrinfo(list);
 }

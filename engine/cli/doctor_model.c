@@ -47,8 +47,8 @@ static void check_weights(cli_doctor_report *report, const char *model_dir) {
     return;
   }
   for (uint32_t i = 0; i < safetensors_count(set); i++) bytes += safetensors_at(set, i)->bytes;
-  cli_doctor_report_add(report, "weights", CLI_DOCTOR_OK, NULL, "%u tensors, %.2f GiB, no file missing or cut", safetensors_count(set),
-                        (double)bytes / GIB);
+  cli_doctor_report_add(report, "weights", CLI_DOCTOR_OK, NULL, "%u tensors, %.2f GiB, no file missing or truncated",
+                        safetensors_count(set), (double)bytes / GIB);
   safetensors_close(set);
 }
 
@@ -84,9 +84,8 @@ void cli_doctor_model_check(cli_doctor_report *report, const char *model_dir) {
     return;
   }
   if (text) cli_doctor_report_add(report, "model", CLI_DOCTOR_OK, NULL, "%s", model_dir);
-  else cli_doctor_report_add(report, "model", CLI_DOCTOR_WARNING, "a plan that is there can be run, none can be made", "%s has no "
-                                                                                                                       "config.json",
-                             model_dir);
+  else cli_doctor_report_add(report, "model", CLI_DOCTOR_WARNING, "an existing plan can be run, but none can be made",
+                             "%s has no config.json", model_dir);
   free(text);
   check_weights(report, model_dir);
   check_tokenizer(report, model_dir);
@@ -107,9 +106,8 @@ static void check_config(cli_doctor_report *report, const plan_header *header, c
   if (memcmp(id.bytes, header->config_digest, sizeof id.bytes) == 0) return;
   digest_text(id.bytes, found);
   digest_text(header->config_digest, expected);
-  status result = FAIL(ERR_MISMATCH, "made from another config.json: expected digest %s, found %s; hint: plan again from %s", expected,
-                       found,
-                       model_dir);
+  status result = FAIL(ERR_MISMATCH, "made from another config.json: expected digest %s, found %s; hint: make the plan again from "
+                                     "%s", expected, found, model_dir);
   cli_doctor_report_fail(report, "plan's model", CLI_DOCTOR_PROBLEM, result);
 }
 
@@ -136,7 +134,8 @@ static void check_pins(cli_doctor_report *report, const cli_doctor_machine *mach
   uint32_t demanded = 0;
   for (uint32_t i = 0; i < view->gemm_count; i++) demanded += !view->gemms[i].is_optional;
   if (demanded == 0 || !machine->has_gpu || !library || library->result == CLI_DOCTOR_OK) return;
-  status result = FAIL(ERR_DEVICE, "demands %u algorithms of cuBLASLt, which is not found; hint: plan without --profile", demanded);
+  status result = FAIL(ERR_DEVICE, "requires %u algorithms of cuBLASLt, which is not found; hint: make the plan without --profile",
+                       demanded);
   cli_doctor_report_fail(report, "plan's pins", CLI_DOCTOR_PROBLEM, result);
 }
 
@@ -145,7 +144,7 @@ void cli_doctor_model_check_plan(cli_doctor_report *report, const cli_doctor_mac
   plan view = {0};
   char id[DIGEST_TEXT_BYTES], numerics[DIGEST_TEXT_BYTES];
   status result = special_file_at(plan_path)
-                      ? FAIL(ERR_IO, "%s: expected a regular file, hint: doctor PLAN MODEL_DIR, or a deployment that has model", plan_path)
+                      ? FAIL(ERR_IO, "%s: expected a regular file; hint: doctor PLAN MODEL_DIR, or a deployment that has model", plan_path)
                       : plan_open(&view, plan_path);
   if (result == OK) result = check_plan(view.header, view.header->file_bytes);
   if (result != OK) {

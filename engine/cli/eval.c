@@ -60,7 +60,7 @@ static status parse_arguments(eval_run *self, eval_options *o, int argc, char **
   TRY(cli_config_apply(&o->config, table, argc, argv));
   o->tasks = cli_config_words(&o->config, "tasks", o->words, &o->task_count);
   if (o->config.dump) return OK;
-  if (o->task_count == 0) return FAIL(ERR_USAGE, "eval: expected task files, hint: verbatim eval --help");
+  if (o->task_count == 0) return FAIL(ERR_USAGE, "eval: expected task files; hint: verbatim eval --help");
   if (!self->engine.plan_path || !self->engine.model_dir || !self->folder)
     return FAIL(ERR_USAGE, "eval: expected --plan PLAN --model MODEL_DIR --output DIR");
   if (self->engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: the receipt of an evaluation is DIR/receipt");
@@ -82,7 +82,7 @@ static status eval_steps(eval_run *self, eval_options *o, int argc, char **argv)
   TRY(cli_config_plan(&o->config, self->engine.plan_path, self->engine.model_dir, self->engine.quiet));
   TRY(eval_run_all(self));
   if (self->is_interrupted) {
-    fprintf(stderr, "verbatim: interrupted; hint: the same command with --resume goes on\n");
+    fprintf(stderr, "verbatim: interrupted; hint: run the same command with --resume to continue\n");
     return OK;
   }
   TRY(show(self, o));

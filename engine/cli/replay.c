@@ -62,7 +62,7 @@ static status parse_arguments(replay *self, int argc, char **argv) {
     {"--tasks", cli_options_text, &self->tasks_folder}, {"--output", cli_options_text, &self->run.folder}, {"--force", NULL, &self->force}};
   cli_engine_options(&self->run.engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
-  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words, hint: verbatim replay --help", count);
+  if (count != 1) return FAIL(ERR_USAGE, "replay: expected one MANIFEST, found %u words; hint: verbatim replay --help", count);
   if (self->run.engine.receipt_path) return FAIL(ERR_USAGE, "--receipt: with --output DIR the receipt is DIR/receipt");
   self->manifest_path = self->words[0];
   return OK;
@@ -96,7 +96,7 @@ static status take_hints(replay *self) {
   if (!engine->plan_path) engine->plan_path = hint(facts, "plan");
   if (!engine->model_dir) engine->model_dir = hint(facts, "model");
   if (!engine->plan_path || !engine->model_dir)
-    return FAIL(ERR_USAGE, "the manifest names no plan and model; hint: --plan PLAN --model DIR");
+    return FAIL(ERR_USAGE, "the manifest names no plan and model; hint: give --plan PLAN --model DIR");
   for (size_t i = 0; i < others; i++) {
     const char *word = json_string_value(json_array_get(words, i));
     if (!word) return FAIL(ERR_FORMAT, "manifest: run.perturb: expected the words of --perturb");
@@ -111,8 +111,9 @@ static status check_setup(void *context, const json_t *setup) {
   char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
   if (!eval_manifest_difference(json_object_get(self->recorded, "setup"), setup, text)) return OK;
   if (!self->force)
-    return FAIL(ERR_MISMATCH, "the manifest is of another setup (its value, then the one here): %s; hint: --force runs it anyway", text);
-  fprintf(stderr, "note: another setup (the manifest's value, then the one here): %s\n", text);
+    return FAIL(ERR_MISMATCH, "the setup differs from the manifest's (its value, then the one here): %s; hint: --force runs it "
+                              "anyway", text);
+  fprintf(stderr, "note: the setup differs (the manifest's value, then the one here): %s\n", text);
   return OK;
 }
 
@@ -125,7 +126,7 @@ static status choose_folder(replay *self) {
     return FAIL(ERR_USAGE, "TMPDIR: the path is too long");
   if (!mkdtemp(self->temporary)) {
     *self->temporary = 0;
-    return FAIL(ERR_IO, "%s: no folder can be made: %s", base ? base : "/tmp", strerror(errno));
+    return FAIL(ERR_IO, "%s: cannot create a folder: %s", base ? base : "/tmp", strerror(errno));
   }
   self->run.folder = self->temporary;
   return OK;
@@ -168,7 +169,7 @@ static void tell_line(const json_t *old, const json_t *new) {
   cli_output_plain(stdout, hint(new, "id"));
   printf(" (item %" JSON_INTEGER_FORMAT " of its task)", json_integer_value(json_object_get(new, "index")));
   if (!key) {
-    printf(": the same values, written in another way\n");
+    printf(": the same values in another form\n");
     return;
   }
   printf(": \"");
@@ -192,7 +193,8 @@ static status compare_line(replay *self, const char *text, size_t bytes) {
     if (self->differing++ == 0) {
       self->first_requests = requests;
       if (new && old) tell_line(old, new);
-      else printf("first difference: line %" PRIu64 " of results.jsonl is %s\n", self->lines + 1, new ? "not JSON" : "not there again");
+      else printf("first difference: line %" PRIu64 " of results.jsonl is %s\n", self->lines + 1,
+                  new ? "not JSON" : "missing in the replay");
     }
     if (new && old) self->flipped += eval_results_flipped(old, new, kind_of(new));
   } else if (self->differing == 0) self->first_request += requests;
@@ -242,14 +244,14 @@ static status compare_requests(replay *self, receipt_read *old, receipt_read *ne
       differs = receipt_compare(&a.request, &b.request, !self->force, &difference);
       if (differs) printf("request ");
       if (differs) cli_output_plain(stdout, b.id);
-      if (differs) printf(" (recorded, then again):\n");
+      if (differs) printf(" (recorded, then replayed):\n");
       if (differs) cli_compare_print(&difference);
       receipt_read_drop(&b);
     }
     receipt_read_drop(&a);
     TRY(result);
   }
-  if (!differs) printf("its tokens are the same: what was recorded of them is not what they say\n");
+  if (!differs) printf("its tokens are the same: the recorded line does not follow from them\n");
   return OK;
 }
 
@@ -293,7 +295,7 @@ static status judge(replay *self) {
   TRY(compare_results(self, &compared));
   TRY(compare_tokens(self));
   bool equal = compare_manifests(self);
-  if (!compared) printf("results.jsonl is not beside the manifest: compared by its digest\n");
+  if (!compared) printf("no results.jsonl next to the manifest: compared by its digest only\n");
   if (self->differing)
     printf("%" PRIu64 " of %" PRIu64 " lines differ, %" PRIu64 " answers\n", self->differing, self->lines, self->flipped);
   if (equal && self->differing == 0) {
@@ -301,7 +303,7 @@ static status judge(replay *self) {
     return cli_output_flush();
   }
   TRY(cli_output_flush());
-  return FAIL(ERR_MISMATCH, "%s: the replay is not equal to what was recorded", self->manifest_path);
+  return FAIL(ERR_MISMATCH, "%s: the replay differs from the recording", self->manifest_path);
 }
 
 static status replay_steps(replay *self, int argc, char **argv) {

@@ -103,7 +103,7 @@ static status parse_arguments(run *self, int argc, char **argv) {
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, o->words, &count));
-  if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR, hint: verbatim run --help");
+  if (count < 2) return FAIL(ERR_USAGE, "run: expected PLAN MODEL_DIR; hint: verbatim run --help");
   self->engine.plan_path = o->words[0];
   self->engine.model_dir = o->words[1];
   o->prompts = o->words + 2;
@@ -111,7 +111,7 @@ static status parse_arguments(run *self, int argc, char **argv) {
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->stream && strcmp(o->output, "text") != 0) return FAIL(ERR_USAGE, "--stream: expected --output text, found %s", o->output);
-  if (o->prompt_count && o->jsonl) return FAIL(ERR_USAGE, "run: prompts as arguments and --jsonl, expected one of them");
+  if (o->prompt_count && o->jsonl) return FAIL(ERR_USAGE, "run: expected prompts as arguments or --jsonl, found both");
   return cli_trace_check(&self->trace);
 }
 
@@ -136,10 +136,10 @@ static status read_prompts(run *self) {
     else TRY(items_add_text(&self->items, o->prompts[i], strlen(o->prompts[i]), params));
   }
   if (!o->jsonl && o->prompt_count == 0) {
-    if (isatty(STDIN_FILENO)) return FAIL(ERR_USAGE, "run: no prompt, hint: give one as an argument, or pipe lines in");
+    if (isatty(STDIN_FILENO)) return FAIL(ERR_USAGE, "run: no prompt; hint: give one as an argument, or pipe lines in");
     TRY(cli_lines_read("-", add_line, self));
   }
-  return self->items.count ? OK : FAIL(ERR_USAGE, "run: there is no prompt in the input");
+  return self->items.count ? OK : FAIL(ERR_USAGE, "run: the input has no prompt");
 }
 
 /* Opened when a prompt is text or a stop is, or when it is there and text output is wanted. */
@@ -252,7 +252,7 @@ static void print_text(run *self, const run_request *r, const char *text, size_t
   if (r->request.finish != VERBATIM_DEADLINE) return;
   fputs("item ", stderr);
   cli_output_plain(stderr, name_of(r, name));
-  fprintf(stderr, ": its deadline came after %u tokens\n", r->request.token_count);
+  fprintf(stderr, ": deadline exceeded after %u tokens\n", r->request.token_count);
 }
 
 static status write_one(run *self, run_request *r) {
@@ -270,7 +270,7 @@ static status write_one(run *self, run_request *r) {
   cli_trace_add(&r->trace, name, &r->request);
   TRY(cli_output_flush());
   return r->request.finish == VERBATIM_NONFINITE
-             ? FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf after %u tokens%s, hint: are the weights damaged?", name,
+             ? FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf after %u tokens%s; hint: are the weights damaged?", name,
                     r->request.token_count, nonfinite_text(&r->request, fault))
              : OK;
 }
@@ -365,7 +365,7 @@ static status run_all(run *self) {
   TRY(cli_engine_end(&self->engine));
   TRY(cli_trace_end(&self->trace));
   if (!self->logits_error) return failure.code == OK ? OK : fail_give(&failure);
-  return FAIL(ERR_IO, "%s: could not be written whole: %s", self->options.logits_path, strerror(self->logits_error));
+  return FAIL(ERR_IO, "%s: could not be written completely: %s", self->options.logits_path, strerror(self->logits_error));
 }
 
 static status run_steps(run *self) {

@@ -115,13 +115,13 @@ static status parse_arguments(score_run *self, int argc, char **argv) {
   cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir);
   if (self->config.dump) return OK;
   if (count > 2 || !self->engine.plan_path || !self->engine.model_dir)
-    return FAIL(ERR_USAGE, "score: expected PLAN MODEL_DIR, found %u words, hint: verbatim score --help", count);
+    return FAIL(ERR_USAGE, "score: expected PLAN MODEL_DIR, found %u words; hint: verbatim score --help", count);
   if (strcmp(o->output, "text") != 0 && strcmp(o->output, "jsonl") != 0)
     return FAIL(ERR_USAGE, "--output: expected text or jsonl, found \"%s\"", o->output);
   if (o->top_logprobs > VERBATIM_TOP_LOGPROBS_MAX)
     return FAIL(ERR_USAGE, "--logprobs: expected 0 to %u, found %u", VERBATIM_TOP_LOGPROBS_MAX, o->top_logprobs);
   if (strcmp(o->jsonl, "-") == 0 && isatty(STDIN_FILENO))
-    return FAIL(ERR_USAGE, "score: no items, hint: --jsonl FILE, or pipe lines in");
+    return FAIL(ERR_USAGE, "score: no items; hint: --jsonl FILE, or pipe lines in");
   return cli_trace_check(&self->trace);
 }
 
@@ -135,7 +135,7 @@ static status read_items(score_run *self) {
   uint32_t most = 0;
   bool has_text = false;
   TRY(cli_lines_read(self->options.jsonl, add_line, self));
-  if (self->items.count == 0) return FAIL(ERR_USAGE, "score: there is no item in the input");
+  if (self->items.count == 0) return FAIL(ERR_USAGE, "score: the input has no item");
   for (uint32_t i = 0; i < self->items.count; i++) {
     parts += self->items.list[i].part_count;
     most = max_u32(most, self->items.list[i].part_count);
@@ -253,8 +253,8 @@ static status write_one(score_run *self, const score_item *item, const score_ent
 
 static status tell(const score_item *item, const verbatim_request *failed) {
   char fault[NONFINITE_TEXT_BYTES];
-  if (failed->finish == VERBATIM_DEADLINE) return FAIL(ERR_LIMIT, "item %s: its deadline came before it was scored", item->id);
-  return FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf%s, hint: are the weights damaged?", item->id,
+  if (failed->finish == VERBATIM_DEADLINE) return FAIL(ERR_LIMIT, "item %s: deadline exceeded before it was scored", item->id);
+  return FAIL(ERR_MISMATCH, "item %s: the logits hold NaN or Inf%s; hint: are the weights damaged?", item->id,
               nonfinite_text(failed, fault));
 }
 
@@ -286,7 +286,7 @@ static status write_summary(score_run *self) {
   json_decref(object);
   good = fclose(self->summary_file) == 0 && good;
   self->summary_file = NULL;
-  return good ? OK : FAIL(ERR_IO, "%s: could not be written whole, hint: is the disk full?", self->options.summary_path);
+  return good ? OK : FAIL(ERR_IO, "%s: could not be written completely; hint: is the disk full?", self->options.summary_path);
 }
 
 /* === The run ================================================================================================================ */

@@ -115,7 +115,7 @@ static status parse_arguments(server *self, int argc, char **argv) {
   cli_config_place_engine(&self->config, o->words, &self->engine.plan_path, &self->engine.model_dir);
   if (self->config.dump) return OK;
   if (count > 2 || !self->engine.plan_path || !self->engine.model_dir)
-    return FAIL(ERR_USAGE, "serve: expected PLAN MODEL_DIR, found %u words, hint: verbatim serve --help", count);
+    return FAIL(ERR_USAGE, "serve: expected PLAN MODEL_DIR, found %u words; hint: verbatim serve --help", count);
   if (!o->name) o->name = self->engine.model_dir;
   return check_options(o);
 }
@@ -132,7 +132,7 @@ static void *end_by_signal(void *set) {
 static status open_engine(server *self, const sigset_t *ours) {
   pthread_t guard;
   sigset_t set = *ours;
-  if (pthread_create(&guard, NULL, end_by_signal, &set) != 0) return FAIL(ERR_LIMIT, "serve: a thread cannot be started");
+  if (pthread_create(&guard, NULL, end_by_signal, &set) != 0) return FAIL(ERR_LIMIT, "serve: cannot start a thread");
   status result = cli_engine_open(&self->engine);
   pthread_cancel(guard);
   pthread_join(guard, NULL);
@@ -237,7 +237,7 @@ static status serve_until_told(server *self) {
   uint32_t signal_count = 0;
   TRY(tell_ready(self));
   while (signal_count == 0 && serve_queue_failure(self->queue) == OK) wait_for_news(self, TICK_MS, &signal_count);
-  if (!self->engine.quiet) fprintf(stderr, "ending: requests that run have %u s to finish\n", self->options.drain_seconds);
+  if (!self->engine.quiet) fprintf(stderr, "shutting down: running requests have %u s to finish\n", self->options.drain_seconds);
   drain(self, signal_count);
   return serve_queue_failure(self->queue);
 }
@@ -281,7 +281,7 @@ static status take_signals(server *self, sigset_t *ours) {
   pthread_sigmask(SIG_BLOCK, ours, NULL);
   signal(SIGPIPE, SIG_IGN);
   self->signals = signalfd(-1, ours, SFD_CLOEXEC | SFD_NONBLOCK);
-  return self->signals >= 0 ? OK : FAIL(ERR_IO, "serve: no descriptor for signals: %s", strerror(errno));
+  return self->signals >= 0 ? OK : FAIL(ERR_IO, "serve: no file descriptor for signals: %s", strerror(errno));
 }
 
 static status serve(server *self) {

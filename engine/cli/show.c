@@ -61,7 +61,7 @@ static status show(const show_options *o) {
   TRY(plan_open(&view, o->path));
   status result = o->check ? check_plan(view.header, view.header->file_bytes) : OK;
   if (result == OK) print(o, view.header);
-  if (result == OK && o->check && !o->json) printf("\nChecked: no rule is broken\n");
+  if (result == OK && o->check && !o->json) printf("\nChecked: the plan is valid\n");
   plan_close(&view);
   if (result == OK && fflush(stdout) != 0) return FAIL(ERR_IO, "the output cannot be written");
   return result;

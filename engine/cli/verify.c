@@ -91,7 +91,7 @@ static status parse_arguments(verify_run *self, int argc, char **argv) {
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   TRY(cli_options_parse(table, argc, argv, self->words, &count));
   if (count != 3)
-    return FAIL(ERR_USAGE, "verify: expected RECEIPT PLAN MODEL_DIR, found %u words, hint: verbatim verify --help", count);
+    return FAIL(ERR_USAGE, "verify: expected RECEIPT PLAN MODEL_DIR, found %u words; hint: verbatim verify --help", count);
   self->engine.plan_path = self->words[1];
   self->engine.model_dir = self->words[2];
   if (self->engine.config.max_active == 0) self->engine.config.max_active = 1;
@@ -175,10 +175,10 @@ static status check_identities(const identity *list, size_t count) {
     char digests[2][DIGEST_TEXT_BYTES];
     size_t used = strlen(text);
     if (memcmp(list[i].recorded, list[i].here, DIGEST_BYTES) == 0) continue;
-    snprintf(text + used, sizeof text - used, "%s%s: the receipt has %s, here it is %s", used ? "; " : "", list[i].name,
+    snprintf(text + used, sizeof text - used, "%s%s: the receipt has %s, found %s", used ? "; " : "", list[i].name,
              digest_text(list[i].recorded, digests[0]), digest_text(list[i].here, digests[1]));
   }
-  return *text ? FAIL(ERR_MISMATCH, "%s; hint: verify with the model that the receipt is of, and a plan of it", text) : OK;
+  return *text ? FAIL(ERR_MISMATCH, "%s; hint: verify with the receipt's model, and a plan for it", text) : OK;
 }
 
 /* What a plan tells, before weights are read. */
@@ -210,7 +210,7 @@ static void tell_machines(const verify_run *self) {
   cli_output_plain(stderr, made->device);
   fprintf(stderr, ", plan %s; verified on %s\n", digest_text(made->plan_digest, text), self->engine.info.device);
   if (self->receipt.complete) return;
-  fprintf(stderr, "note: the receipt is of a run that did not end%s", self->receipt.fault ? ": " : "");
+  fprintf(stderr, "note: the receipt's run did not end%s", self->receipt.fault ? ": " : "");
   cli_output_plain(stderr, self->receipt.fault ? self->receipt.fault : "");
   fputc('\n', stderr);
 }
@@ -337,7 +337,7 @@ static status tell_one(const verify_run *self, const slot *s, bool equal) {
   cli_output_quoted(s->record.id);
   puts(" differs, the receipt | here:");
   if (differs) cli_compare_print(&d);
-  else puts("  all values are the same; the line has another form than a receipt's");
+  else puts("  all values are the same; the line is not in a receipt's form");
   return OK;
 }
 
@@ -351,7 +351,7 @@ static status tell_all(const verify_run *self) {
                            JSON_COMPACT);
   printf("%" PRIu32 " requests verified, %" PRIu32 " differ", self->done, self->differing);
   if (self->done < r->count) printf(" (of %" PRIu32 " in the receipt)", r->count);
-  puts(r->complete ? "" : "; the receipt is of a run that did not end");
+  puts(r->complete ? "" : "; the receipt's run did not end");
   return OK;
 }
 
@@ -397,7 +397,7 @@ static status verify_steps(verify_run *self) {
   const char *const outputs[] = {self->engine.receipt_path, self->engine.stats_path, self->trace.path};
   TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->engine.plan_path, self->words[0], self->engine.model_dir));
   TRY(receipt_read_open(&self->receipt, self->words[0]));
-  if (self->receipt.count == 0) return FAIL(ERR_FORMAT, "%s: the receipt has no request: there is nothing to verify", self->words[0]);
+  if (self->receipt.count == 0) return FAIL(ERR_FORMAT, "%s: the receipt has no requests, so there is nothing to verify", self->words[0]);
   TRY(choose(self));
   TRY(ask_for_needs(self));
   TRY(check_plan_identity(self));

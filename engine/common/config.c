@@ -276,7 +276,7 @@ digest cli_config_digest(const cli_config *self) {
 status cli_config_dump(const cli_config *self, FILE *to) {
   char text[DIGEST_TEXT_BYTES];
   digest all = cli_config_digest(self);
-  if (self->has_bytes) return FAIL(ERR_FORMAT, "--dump-config: a value is not UTF-8, which a file could not say");
+  if (self->has_bytes) return FAIL(ERR_FORMAT, "--dump-config: a value is not UTF-8 and cannot be written to a file");
   fprintf(to, "# verbatim %s\n# digest %s\n", self->command, digest_text(all.bytes, text));
   for (uint32_t i = 0; i < cli_config_keys_count; i++) {
     const cli_config_key *key = &cli_config_keys[i];
@@ -308,7 +308,7 @@ static status compare_plan(const char *path, const void *expected, size_t byte_c
   memcpy(&header, bytes, count < sizeof header ? count : sizeof header);
   *is_equal = count == byte_count && memcmp(bytes, expected, byte_count) == 0;
   if (memcmp(header.magic, PLAN_MAGIC, sizeof header.magic) == 0) digest_text(header.digest, found);
-  else snprintf(found, DIGEST_TEXT_BYTES, "none, as it is no plan");
+  else snprintf(found, DIGEST_TEXT_BYTES, "none: it is not a plan");
   fclose(file);
   free(bytes);
   return OK;
@@ -320,9 +320,8 @@ static status check_plan(const cli_config *self, const char *plan_path, const vo
   TRY(compare_plan(plan_path, bytes, byte_count, &is_equal, found));
   if (is_equal) return OK;
   digest_text(((const plan_header *)bytes)->digest, expected);
-  return FAIL(ERR_MISMATCH, "%s is not the plan of %s: expected digest %s, found %s; hint: `verbatim plan --config %s` replaces it, or "
-                            "give "
-              "the plan another name", plan_path, self->path, expected, found, self->path);
+  return FAIL(ERR_MISMATCH, "%s is not the plan of %s: expected digest %s, found %s; hint: replace it with `verbatim plan --config %s`, "
+                            "or give the plan another name", plan_path, self->path, expected, found, self->path);
 }
 
 static status make_plan(const cli_config *self, const char *model_dir, const char *deploy, void **bytes, size_t *byte_count) {

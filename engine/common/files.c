@@ -32,7 +32,7 @@ static status check_place(const char *path) {
   if (!*path) return FAIL(ERR_USAGE, "expected the name of a file to write, found \"\"");
   if (stat(path, &info) == 0) {
     if (!S_ISDIR(info.st_mode)) return OK;
-    return FAIL(ERR_USAGE, "%s is a folder, not a regular file; hint: give the name of a file to write", path);
+    return FAIL(ERR_USAGE, "%s is a folder, not a regular file; hint: name a file to write", path);
   }
   bool is_new = errno == ENOENT;
   if (is_new && !*base_of(path)) return FAIL(ERR_USAGE, "%s: expected the name of a file to write, found that of a folder", path);
@@ -44,7 +44,7 @@ status cli_files_check_output(const char *path) {
   struct stat info;
   TRY(check_place(path));
   if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-    return FAIL(ERR_USAGE, "%s is not a regular file; hint: give the name of a file to write", path);
+    return FAIL(ERR_USAGE, "%s is not a regular file; hint: name a file to write", path);
   return OK;
 }
 
@@ -125,7 +125,7 @@ status cli_files_read_config(const char *path, char **out, size_t *out_bytes) {
   fclose(file);
   if (is_bad || bytes > FILE_CONFIG_BYTES_MAX) {
     free(text);
-    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: is it a file?", path);
+    if (is_bad) return FAIL(ERR_IO, "%s: cannot be read; hint: it must be a regular file", path);
     return FAIL(ERR_LIMIT, "%s: larger than %u bytes", path, FILE_CONFIG_BYTES_MAX);
   }
   *out = text;

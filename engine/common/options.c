@@ -72,7 +72,7 @@ status cli_options_parse(const cli_option *options, int argc, char **argv, const
     }
     const cli_option *found = options;
     while (found->name && strcmp(found->name, word) != 0) found++;
-    if (!found->name) return FAIL(ERR_USAGE, "%s: unknown option %s, hint: verbatim %s --help", argv[0], word, argv[0]);
+    if (!found->name) return FAIL(ERR_USAGE, "%s: unknown option %s; hint: verbatim %s --help", argv[0], word, argv[0]);
     if (!found->take) *(bool *)found->target = true;
     else if (i + 1 == argc) return FAIL(ERR_USAGE, "%s: %s needs a value", argv[0], word);
     else TRY(found->take(word, argv[++i], found->target));

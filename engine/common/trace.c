@@ -115,7 +115,7 @@ static status match_points(cli_trace *self, cli_trace_selector *s) {
   for (uint32_t i = 0; i < self->point_count; i++) found |= (s->match[i] = match_of(self, s, i)) != MATCH_NOT;
   if (found) return OK;
   list_names(self, names);
-  return FAIL(ERR_USAGE, "--trace-values %s: the plan has nothing of that; hint: its ops are %s", s->text, names);
+  return FAIL(ERR_USAGE, "--trace-values %s: nothing in the plan matches; hint: its ops are %s", s->text, names);
 }
 
 status cli_trace_begin(cli_trace *self, const verbatim_info *info) {
@@ -143,7 +143,8 @@ static void keep_failure(cli_trace *self) {
 static bool is_full(cli_trace *self, uint64_t more_bytes) {
   if (self->failure.code != OK) return true;
   if (self->bytes + more_bytes <= (uint64_t)self->memory_mib << 20) return false;
-  (void)FAIL(ERR_LIMIT, "trace: more than %" PRIu32 " MiB wait to be written; hint: select fewer values, trace fewer requests at a time, "
+  (void)FAIL(ERR_LIMIT, "trace: more than %" PRIu32 " MiB of trace data wait to be written; hint: select fewer values, trace fewer "
+                                                    "requests at a time, "
              "or raise --trace-memory", self->memory_mib);
   keep_failure(self);
   return true;
@@ -158,7 +159,7 @@ static void *grow(cli_trace *self, void *list, uint32_t count, uint32_t *room, s
     *room = more;
     return grown;
   }
-  (void)FAIL(ERR_LIMIT, "trace: no memory for what waits to be written");
+  (void)FAIL(ERR_LIMIT, "trace: no memory for data that waits to be written");
   keep_failure(self);
   return NULL;
 }
@@ -178,7 +179,7 @@ static void check_again(cli_trace_request *r, uint32_t position, const uint64_t 
 static void tell_other(const cli_trace_request *r, const verbatim_request *request) {
   cli_trace *self = r->trace;
   if (!r->is_other || request->finish == VERBATIM_NONFINITE || self->failure.code != OK) return;
-  (void)FAIL(ERR_MISMATCH, "trace: a row that was computed again has other bits: position %" PRIu32 ", \"%s\", %016" PRIx64
+  (void)FAIL(ERR_MISMATCH, "trace: a recomputed row has other bits: position %" PRIu32 ", \"%s\", %016" PRIx64
              ", then %016" PRIx64, r->other_position, self->points[r->other_point].name,
              r->digests[(size_t)r->other_position * self->point_count + r->other_point], r->other_digest);
   keep_failure(self);
@@ -222,7 +223,7 @@ static void on_values(verbatim_request *request, uint32_t position, uint32_t poi
   r->values = grown;
   void *copy = malloc(bytes);
   if (!copy) {
-    (void)FAIL(ERR_LIMIT, "trace: no memory for what waits to be written");
+    (void)FAIL(ERR_LIMIT, "trace: no memory for data that waits to be written");
     keep_failure(self);
     return;
   }

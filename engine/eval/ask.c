@@ -14,7 +14,7 @@ static status read_params(const eval_task *task, items *out) {
   for (size_t i = 0; i < ARRAY_LEN(REFUSED); i++) {
     if (!json_object_get(line, REFUSED[i])) continue;
     json_decref(line);
-    return FAIL(ERR_FORMAT, "\"%s\" has no meaning here; hint: remove it", REFUSED[i]);
+    return FAIL(ERR_FORMAT, "\"%s\" does not apply here; hint: remove it", REFUSED[i]);
   }
   char *text = NULL;
   if (line && json_object_set_new(line, "prompt", json_string("")) == 0) text = json_dumps(line, JSON_COMPACT);
@@ -108,7 +108,7 @@ status eval_ask_check(const eval_task *task, const eval_ask *self, const item_pa
   uint64_t made = task->kind == EVAL_GENERATE ? params->max_tokens : 0;
   for (uint32_t i = 0; i < self->list_count; i++)
     if (self->lists[i].count + made > max_len)
-      return FAIL(ERR_LIMIT, "%u tokens in the prompt and %llu to make, the plan's max-model-len is %u; hint: a plan with a larger one",
+      return FAIL(ERR_LIMIT, "%u tokens in the prompt and %llu to generate, the plan's max-model-len is %u; hint: a plan with a larger one",
                   self->lists[i].count, (unsigned long long)made, max_len);
   return OK;
 }

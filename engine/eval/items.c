@@ -83,7 +83,7 @@ static status check_answer(const eval_task *task, const json_t *value) {
   bool good = json_is_array(value) ? count > 0 && count <= 1024 : is_one(value);
   for (size_t i = 0; good && i < count; i++) good = is_one(json_array_get(value, i));
   if (!value) return FAIL(ERR_FORMAT, "answer: the item has no field \"%.64s\"", task->answer_field);
-  if (!good) return FAIL(ERR_FORMAT, "answer: expected a text, a number, or a list of such");
+  if (!good) return FAIL(ERR_FORMAT, "answer: expected a text, a number, or a list of these");
   if (task->match == EVAL_MATCH_EXACT)
     for (size_t i = 0; i < max_u32((uint32_t)count, 1); i++)
       if (json_is_real(json_is_array(value) ? json_array_get(value, i) : value))
@@ -148,7 +148,7 @@ static status find_choice(const json_t *answer, const json_t *choices, uint32_t 
     *out = (uint32_t)i;
     return OK;
   }
-  return FAIL(ERR_FORMAT, "answer: expected the index of a choice, or its text as it stands among the choices");
+  return FAIL(ERR_FORMAT, "answer: expected the index of a choice, or exactly its text");
 }
 
 static status make_choices(const eval_task *task, const json_t *object, eval_item *out) {
@@ -252,7 +252,7 @@ static status read_id(maker *self, const json_t *object, uint32_t line, uint32_t
   snprintf(number, sizeof number, "%u", index);
   if (value) TRY(json_line_id(&at, value, &out->id));
   else if (!(out->id = json_line_copy(number, strlen(number)))) return json_line_no_memory();
-  if (json_object_get(self->seen, out->id)) return FAIL(ERR_FORMAT, "the id \"%.64s\" is there twice", out->id);
+  if (json_object_get(self->seen, out->id)) return FAIL(ERR_FORMAT, "the id \"%.64s\" occurs twice", out->id);
   return json_object_set_new(self->seen, out->id, json_true()) == 0 ? OK : json_line_no_memory();
 }
 

@@ -116,7 +116,7 @@ static status check_file(const json_t *task, const char *which, bool is_needed, 
   if (json_is_null(text)) return OK;
   digest found = digest_of(json_string_value(text), json_string_length(text)), stated = digest_from(expected);
   if ((uint64_t)json_integer_value(bytes) == json_string_length(text) && memcmp(&found, &stated, sizeof found) == 0) return OK;
-  return FAIL(ERR_MISMATCH, "manifest: %s: the text has another digest than is stated; was it edited?", which);
+  return FAIL(ERR_MISMATCH, "manifest: %s: the text does not have the stated digest; was it edited?", which);
 }
 
 static status check_setup(const json_t *setup) {
@@ -151,7 +151,7 @@ static status check_outcome(const json_t *manifest) {
   TRY(digest_json(json_object_get(manifest, "setup"), outcome, &whole));
   digest expected = digest_from(stated);
   if (memcmp(&whole, &expected, sizeof whole) == 0) return OK;
-  return FAIL(ERR_MISMATCH, "manifest: its digest is another than is stated; was it edited?");
+  return FAIL(ERR_MISMATCH, "manifest: it does not have the stated digest; was it edited?");
 }
 
 static status check(const json_t *manifest) {

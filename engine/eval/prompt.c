@@ -44,7 +44,7 @@ status eval_prompt_render(eval_text *self, const char *template, const json_t *i
   TRY(eval_prompt_append(self, "", 0));
   for (const char *at = template; *at;) {
     const char *open = strstr(at, "{{"), *close = open ? strstr(open, "}}") : NULL;
-    if (open && !close) return FAIL(ERR_FORMAT, "template: \"{{\" without \"}}\" behind it");
+    if (open && !close) return FAIL(ERR_FORMAT, "template: \"{{\" without a closing \"}}\"");
     TRY(eval_prompt_append(self, at, open ? (size_t)(open - at) : strlen(at)));
     if (!open) break;
     TRY(append_field(self, open + 2, (size_t)(close - open) - 2, item));

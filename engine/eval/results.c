@@ -181,7 +181,7 @@ status eval_results_text(const json_t *line, char **text, size_t *bytes) {
 
 /* === Back =================================================================================================================== */
 
-static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\": another kind of value than expected", key); }
+static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\": a value of another kind than expected", key); }
 
 static status read_flag(const json_t *line, const char *key, double *out) {
   const json_t *value = json_object_get(line, key);

@@ -85,7 +85,7 @@ static status check_keys(json_t *object, const key_row *keys, size_t count, cons
   json_object_foreach(object, word, value) {
     const key_row *nearest, *key = find_key(word, keys, count, &nearest);
     if (!key) return FAIL(ERR_FORMAT, "%skey \"%.64s\" is not known; hint: the nearest known key is \"%s\"", where, word, nearest->name);
-    if (!(key->kinds & kind)) return FAIL(ERR_FORMAT, "key \"%s\" has no meaning for this kind of task; hint: remove it", word);
+    if (!(key->kinds & kind)) return FAIL(ERR_FORMAT, "key \"%s\" does not apply to this kind of task; hint: remove it", word);
     TRY(check_value(key, value));
   }
   return OK;
@@ -140,7 +140,7 @@ static status read_judging(eval_task *self) {
     return FAIL(ERR_FORMAT, "match: expected exact or number, found \"%.40s\"", match);
   self->match = strcmp(match, "number") == 0 ? EVAL_MATCH_NUMBER : EVAL_MATCH_EXACT;
   self->tolerance = json_number_value(json_object_get(self->effective, "tolerance"));
-  if (self->tolerance > 0 && self->match != EVAL_MATCH_NUMBER) return FAIL(ERR_FORMAT, "tolerance: expected match: number beside it");
+  if (self->tolerance > 0 && self->match != EVAL_MATCH_NUMBER) return FAIL(ERR_FORMAT, "tolerance: only valid with match: number");
   self->extract = text_of(self->effective, "extract");
   self->generation = json_object_get(self->effective, "generation");
   if (self->extract) TRY(eval_answer_check(self->extract));

@@ -12,7 +12,7 @@ status json_line_wrong(const json_line_key *at, const char *expected) {
 }
 
 status json_line_unsupported(const json_line_key *at) {
-  return FAIL(ERR_UNSUPPORTED, "line %u: \"%.64s\" is not supported, hint: remove it; ignoring it would change what is asked for",
+  return FAIL(ERR_UNSUPPORTED, "line %u: \"%.64s\" is not supported; hint: remove it; ignoring it would change what is asked for",
               at->line, at->name);
 }
 

@@ -69,7 +69,7 @@ static status check_form(const json_t *object, uint32_t line, form *context, for
     return FAIL(ERR_USAGE, "line %u: expected one of \"context\", \"context_ids\", \"text\" and \"ids\", found %u", line, heads);
   if (*context == TEXT || *context == IDS) {
     *parts = *context;
-    return tails == 0 ? OK : FAIL(ERR_USAGE, "line %u: \"%s\" has no continuation, hint: the key before one is \"context%s\"", line,
+    return tails == 0 ? OK : FAIL(ERR_USAGE, "line %u: \"%s\" has no continuation; hint: the key before one is \"context%s\"", line,
                                   FORM_KEYS[*context], *context == IDS ? "_ids" : "");
   }
   bool ids = *context == CONTEXT_IDS, part_ids = *parts == ONE_IDS || *parts == SEVERAL_IDS;

@@ -87,7 +87,7 @@ static status encode(const tokenizer *t, const char *text, size_t bytes, size_t 
 static status check_scored(const score_item *item, uint32_t part, const score_tokens *list) {
   if (list->count > list->from) return OK;
   if (item->parts[part].text && item->parts[part].bytes > 0)
-    return FAIL(ERR_USAGE, "line %u: continuation %u adds no token to the context, hint: let the context end before a word",
+    return FAIL(ERR_USAGE, "line %u: continuation %u adds no token to the context; hint: let the context end before a word",
                 item->line, part);
   return FAIL(ERR_USAGE, "line %u: continuation %u is empty; expected at least one token", item->line, part);
 }

@@ -251,5 +251,5 @@ status receipt_end(receipt *self, digest *result) {
   if (!self->failed && fprintf(self->file, "{\"digest\":\"%s\"}\n", digest_text(result->bytes, text)) < 0) self->failed = true;
   if (fclose(self->file) != 0) self->failed = true;
   self->file = NULL;
-  return self->failed ? FAIL(ERR_IO, "receipt %s: could not be written whole, hint: is the disk full?", self->path) : OK;
+  return self->failed ? FAIL(ERR_IO, "receipt %s: could not be written completely; hint: is the disk full?", self->path) : OK;
 }

@@ -47,7 +47,7 @@ status receipt_resume(receipt *self, const char *path, const receipt_source *sou
     *self = made;
     return OK;
   }
-  result = FAIL(ERR_IO, "receipt %s: cannot be gone on with: %s", path, strerror(errno));
+  result = FAIL(ERR_IO, "receipt %s: cannot be resumed: %s", path, strerror(errno));
   if (made.file) fclose(made.file);
   return result;
 }

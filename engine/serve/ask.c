@@ -28,7 +28,7 @@ bool serve_ask_check_model(const serve_model *m, const json_t *body, serve_fault
   const json_t *model = json_object_get(body, "model");
   if (!model || (json_is_string(model) && strcmp(json_string_value(model), m->name) == 0)) return true;
   if (!json_is_string(model)) return serve_fields_wrong(fault, "model", "invalid_value", "model: expected a text");
-  (void)serve_fields_wrong(fault, "model", "model_not_found", "the model \"%.100s\" is not here, this server has \"%.100s\"",
+  (void)serve_fields_wrong(fault, "model", "model_not_found", "unknown model \"%.100s\"; this server has \"%.100s\"",
                            json_string_value(model), m->name);
   fault->http_status = 404;
   return false;
@@ -144,11 +144,11 @@ static bool judge_prompt(const serve_model *m, const serve_ask *ask, uint32_t in
   if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, ask->kind == SERVE_CHAT ? left : min_u32(DEFAULT_MAX_TOKENS, left));
   if ((uint64_t)prompt->count + prompt->max_tokens > most)
     return serve_fields_wrong(fault, param, "context_length_exceeded",
-                              "the maximum context length is %u tokens, %" PRIu64 " are asked for: "
-                              "%u of %s %u and %u to make; hint: shorten it, or ask for fewer", most,
+                              "the maximum context length is %u tokens, %" PRIu64 " were requested: %u in %s %u and %u to generate; "
+                              "hint: shorten it, or request fewer", most,
                               (uint64_t)prompt->count + prompt->max_tokens, prompt->count, param, index, prompt->max_tokens);
   if (prompt->max_tokens == 0 && prompt->count < 2)
-    return serve_fields_wrong(fault, param, "invalid_value", "%s %u: one token, with max_tokens 0: there is nothing to score", param,
+    return serve_fields_wrong(fault, param, "invalid_value", "%s %u: one token with max_tokens 0, so there is nothing to score", param,
                               index);
   return true;
 }

@@ -135,7 +135,7 @@ static bool read_stop(const field *at, const json_t *value, serve_fields *out, s
     const json_t *text = json_is_array(value) ? json_array_get(value, i) : value;
     size_t bytes = json_string_length(text);
     if (!json_is_string(text) || bytes == 0 || bytes > VERBATIM_STOP_TEXT_BYTES_MAX)
-      return wrong(fault, at, "a text of 1 to 256 bytes, or a list of such");
+      return wrong(fault, at, "a text of 1 to 256 bytes, or a list of these");
     out->stop_texts[i] = (verbatim_text){.bytes = keep(out, text), .count = bytes};
   }
   out->stop_text_count = (uint32_t)count;
@@ -147,7 +147,8 @@ bool serve_fields_ids(const char *param, const json_t *list, uint32_t vocab, int
   size_t i;
   json_array_foreach(list, i, id) {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
-      return serve_fields_wrong(fault, param, "invalid_value", "%s: expected token ids, integers of 0 to %u, found another at place %zu",
+      return serve_fields_wrong(fault, param, "invalid_value",
+                                "%s: expected token ids, integers of 0 to %u, found something else at index %zu",
                                 param, vocab - 1, i);
     ids[i] = (int32_t)json_integer_value(id);
   }
@@ -365,7 +366,7 @@ static bool read_unknown(const char *name, const json_t *value, unsigned kind, s
     json_decref(neutral);
     if (is_neutral) return true;
     return serve_fields_wrong(fault, name, "unsupported_parameter",
-                              "%s is not supported%s%s; hint: leave it out; ignoring it would change what is asked for", name,
+                              "%s is not supported%s%s; hint: leave it out; ignoring it would change the request", name,
                               LACKED[i].neutral ? " but as " : "", LACKED[i].neutral ? LACKED[i].neutral : "");
   }
   const char *nearest = meant(name, kind);
@@ -402,7 +403,7 @@ bool serve_fields_parse(const char *body, size_t bytes, json_t **out, serve_faul
   if (!object) return serve_fields_wrong(fault, "", "invalid_json", "the body is not JSON: %.200s (line %d)", error.text, error.line);
   if (!json_is_object(object)) {
     json_decref(object);
-    return serve_fields_wrong(fault, "", "invalid_json", "the body is no JSON object");
+    return serve_fields_wrong(fault, "", "invalid_json", "the body is not a JSON object");
   }
   json_object_foreach_safe(object, next, key, value) {
     if (json_is_null(value)) json_object_del(object, key);
@@ -434,19 +435,20 @@ bool serve_fields_bool(const json_t *body, const char *name, bool *out, serve_fa
 /* What several fields say together. */
 static bool check(enum serve_kind kind, const serve_fields *f, const json_t *body, serve_fault *fault) {
   if (f->has_best_of && f->best_of != f->samples)
-    return serve_fields_wrong(fault, "best_of", "unsupported_parameter", "best_of is not supported but as n, which is %u", f->samples);
+    return serve_fields_wrong(fault, "best_of", "unsupported_parameter", "best_of is not supported unless equal to n, which is %u",
+                              f->samples);
   if (f->has_max_tokens && f->has_max_completion_tokens && f->max_tokens != f->max_completion_tokens)
     return serve_fields_wrong(fault, "max_completion_tokens", "invalid_value", "max_tokens and max_completion_tokens differ");
   if (kind == SERVE_CHAT && f->top_logprobs && !f->logprobs)
-    return serve_fields_wrong(fault, "top_logprobs", "invalid_value", "top_logprobs: expected logprobs true with it");
+    return serve_fields_wrong(fault, "top_logprobs", "invalid_value", "top_logprobs: requires logprobs true");
   if (f->stream && f->prompt_logprobs)
     return serve_fields_wrong(fault, "prompt_logprobs", "unsupported_parameter", "prompt_logprobs is not supported with stream");
   if (json_object_get(body, "stream_options") && !f->stream)
-    return serve_fields_wrong(fault, "stream_options", "invalid_value", "stream_options: expected stream true with it");
+    return serve_fields_wrong(fault, "stream_options", "invalid_value", "stream_options: requires stream true");
   const char *choice = json_string_value(json_object_get(body, "tool_choice"));
   if (json_object_get(body, "tool_choice") && (!choice || (strcmp(choice, "none") != 0 && strcmp(choice, "auto") != 0)))
     return serve_fields_wrong(fault, "tool_choice", "unsupported_parameter",
-                              "tool_choice is not supported but as \"none\" or \"auto\": no tool can be forced");
+                              "tool_choice is not supported except as \"none\" or \"auto\": a tool call cannot be forced");
   return true;
 }
 

@@ -390,12 +390,12 @@ static enum MHD_Result answer(exchange *x) {
 }
 
 static enum MHD_Result send_refusal(exchange *x, enum serve_admission why) {
-  const serve_fault full = serve_door_fault(429, "too_many_requests", "too many requests are waiting; hint: ask again later, or raise the "
+  const serve_fault full = serve_door_fault(429, "too_many_requests", "too many requests are waiting; hint: try again later, or raise the "
                                             "server's --max-waiting");
-  const serve_fault memory = serve_door_fault(429, "out_of_request_memory", "the memory for requests is taken; hint: ask again later, or "
+  const serve_fault memory = serve_door_fault(429, "out_of_request_memory", "the memory for requests is used up; hint: try again later, or "
                                               "raise the server's --request-memory-bytes");
-  const serve_fault large = serve_door_fault(400, "request_too_large", "the request needs more memory or places than the server gives to "
-                                             "all; hint: fewer prompts or samples at once, or a smaller max_tokens");
+  const serve_fault large = serve_door_fault(400, "request_too_large", "the request needs more memory or slots than the server has; "
+                                             "hint: fewer prompts or samples at once, or a smaller max_tokens");
   const serve_fault closing = serve_door_fault(503, "shutting_down", "the server is shutting down");
   return send_fault(x, why == SERVE_FULL ? &full : why == SERVE_NO_MEMORY ? &memory : why == SERVE_TOO_LARGE ? &large : &closing);
 }
@@ -468,7 +468,7 @@ static enum MHD_Result take_body(exchange *x, const char *part, size_t bytes) {
     refuse(x, serve_door_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes; hint: the server's --max-body-bytes",
                                most));
   if (!x->is_refused && !make_room(x, x->body_bytes + bytes))
-    refuse(x, serve_door_fault(429, "out_of_request_memory", "the memory for requests is taken; hint: ask again later"));
+    refuse(x, serve_door_fault(429, "out_of_request_memory", "the memory for requests is used up; hint: try again later"));
   if (x->is_refused) return MHD_YES;
   memcpy(x->body + x->body_bytes, part, bytes);
   x->body_bytes += bytes;

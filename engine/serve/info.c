@@ -31,7 +31,7 @@ bool serve_info_model(const serve_model *m, const char *name, serve_text *out, s
     put_model(m, out);
     return true;
   }
-  (void)serve_fields_wrong(fault, "model", "model_not_found", "the model \"%.100s\" is not here, this server has \"%.100s\"", name,
+  (void)serve_fields_wrong(fault, "model", "model_not_found", "unknown model \"%.100s\"; this server has \"%.100s\"", name,
                            m->name);
   fault->http_status = 404;
   return false;

@@ -42,7 +42,7 @@ status serve_links_open(serve_links **out, double seconds, void (*on_gone)(void 
   self->watcher = epoll_create1(EPOLL_CLOEXEC);
   if (self->watcher < 0) {
     free(self);
-    return FAIL(ERR_IO, "server: no descriptor to watch connections with: %s", strerror(errno));
+    return FAIL(ERR_IO, "server: no file descriptor for watching connections: %s", strerror(errno));
   }
   ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0);
   *out = self;

@@ -282,7 +282,7 @@ status serve_queue_open(serve_queue **out, const serve_queue_config *config) {
   pthread_cond_destroy(&self->news);
   pthread_mutex_destroy(&self->mutex);
   free(self);
-  return FAIL(ERR_LIMIT, "server: a thread cannot be started");
+  return FAIL(ERR_LIMIT, "server: cannot start a thread");
 }
 
 static void set_stage(serve_queue *self, enum stage stage) {

@@ -40,7 +40,7 @@ static void fault_of(const serve_choice *choice, serve_fault *fault) {
              nonfinite_text(r, text));
   } else if (r->finish == VERBATIM_DEADLINE) {
     *fault = (serve_fault){.http_status = 504, .type = "timeout_error", .param = "deadline_seconds", .code = "deadline_exceeded"};
-    snprintf(fault->message, sizeof fault->message, "choice %td was not finished after deadline_seconds", choice - choice->ask->choices);
+    snprintf(fault->message, sizeof fault->message, "choice %td was not finished within deadline_seconds", choice - choice->ask->choices);
   } else {
     *fault = (serve_fault){.http_status = 503, .type = "server_error", .code = "cancelled",
                            .message = "the request was cancelled before it was finished"};

@@ -41,7 +41,7 @@ status serve_work_open(serve_work **out) {
   }
   self->is_ending = true;
   serve_work_close(self);
-  return FAIL(ERR_LIMIT, "server: a thread cannot be started");
+  return FAIL(ERR_LIMIT, "server: cannot start a thread");
 }
 
 bool serve_work_add(serve_work *self, serve_task *task, bool is_long) {

@@ -111,7 +111,7 @@ status trace_writer_close(trace_writer *self) {
   compress(self, whole.bytes, sizeof whole.bytes, ZSTD_e_end);
   if (fclose(self->file) != 0 && !self->error) self->error = errno ? errno : EIO;
   self->file = NULL;
-  if (self->error) result = FAIL(ERR_IO, "trace %s: could not be written whole: %s", self->path, strerror(self->error));
+  if (self->error) result = FAIL(ERR_IO, "trace %s: could not be written completely: %s", self->path, strerror(self->error));
   trace_writer_abandon(self);
   return result;
 }

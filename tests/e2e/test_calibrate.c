@@ -121,7 +121,7 @@ static void the_same_prompts_give_the_same_file(void **state) {
 static void scales_are_made_once(void **state) {
   (void)state;
   must("rm -f $M/kv_scales.safetensors && $C");
-  expect(2, "the model has been calibrated; hint: --force", "cp $M/kv_scales.safetensors first; $C");
+  expect(2, "the model is calibrated already; hint: --force", "cp $M/kv_scales.safetensors first; $C");
   must("cmp first $M/kv_scales.safetensors && test $(ls $M | grep -c kv_scales) = 1");
   must("rm -rf own && cp -r $M own && mv own/kv_scales.safetensors own/extra.safetensors && cd own && "
        "python3 - <<'E'\nimport json, struct\nnames = {}\nfor file in ('model', 'extra'):\n"
@@ -129,7 +129,7 @@ static void scales_are_made_once(void **state) {
        "    head = json.loads(data[8:8 + struct.unpack('<Q', data[:8])[0]])\n"
        "    names.update({name: file + '.safetensors' for name in head if name != '__metadata__'})\n"
        "json.dump({'weight_map': names}, open('model.safetensors.index.json', 'w'))\nE\n");
-  expect(2, "the model has scales of its own, such as model.layers.0.self_attn.k_scale",
+  expect(2, "the model's files hold the scales, such as model.layers.0.self_attn.k_scale",
          "$V calibrate bf16.plan own --jsonl prompts --quiet $D");
   must("test ! -e own/kv_scales.safetensors");
 }
@@ -158,7 +158,7 @@ static void wrong_use_is_named(void **state) {
   must("rm -f $M/kv_scales.safetensors");
   expect(2, "expected --jsonl FILE", "$V calibrate bf16.plan $M");
   expect(2, "expected PLAN MODEL_DIR, found 1 words", "$V calibrate bf16.plan --jsonl prompts");
-  expect(2, "there is no prompt", "$V calibrate bf16.plan $M --jsonl /dev/null $D");
+  expect(2, "the input has no prompt", "$V calibrate bf16.plan $M --jsonl /dev/null $D");
   expect(2, "calibrate with a plan of kv-cache-dtype: bf16", "$V calibrate fp8.plan $M --jsonl prompts $D");
   expect(6, "item 1: request: 1 prompt tokens",
          "echo '{\"id\": \"1\", \"prompt_ids\": [1], \"max_tokens\": 100000}' | $V calibrate bf16.plan $M --jsonl - $D");

@@ -89,8 +89,8 @@ static void terms(void **state) {
   expect_error(2, "expected one of the plan's: batch, slot,", "echo '{\"ids\":[1,2]}' > j4 && "
                                                               "$V score plan model --device cpu --quiet --jsonl j4 --require batches");
   expect(0, "\"finish\":\"deadline\"", "$R --ids 1 --ignore-eos --max-tokens 100 --deadline 0.000001 --output jsonl");
-  expect(0, "item 0: its deadline came after ", "$R --ids 1 --ignore-eos --max-tokens 100 --deadline 0.000001");
-  expect(6, "item 0: its deadline came", "$V score plan model --device cpu --quiet --jsonl j4 --deadline 0.000001 --summary s > out");
+  expect(0, "item 0: deadline exceeded after ", "$R --ids 1 --ignore-eos --max-tokens 100 --deadline 0.000001");
+  expect(6, "item 0: deadline exceeded", "$V score plan model --device cpu --quiet --jsonl j4 --deadline 0.000001 --summary s > out");
   expect(0, "", "grep -q '\"finish\":\"deadline\"' out && grep -q '\"failed\": 1' s");
 }
 
@@ -216,7 +216,7 @@ static void full_disk(void **state) {
   expect_error(3, "stdout", "$R --ids 1 2 3 --receipt r > /dev/full");
   expect(0, "", "head -1 r | grep -q verbatim_receipt && tail -1 r | grep -q '^{\"fault\":\"stdout' && ! grep -q '^{\"digest' r");
   expect_error(3, "stdout", "$R --ids 1 --output jsonl > /dev/full");
-  expect(3, "could not be written whole", "$R --ids 1 --receipt /dev/full");
+  expect(3, "could not be written completely", "$R --ids 1 --receipt /dev/full");
   expect(3, "No space left", "$R --ids 1 --receipt r --logits /dev/full");
   expect(0, "", "tail -1 r | grep -q '^{\"digest'");
   static const char *const commands[] = {"version", "help", "show $P", "show $P --json", "plan $M -o q", "run --help"};
@@ -388,7 +388,7 @@ static void copy_baseline(void **state) {
   expect_error(2, "unexpected argument", "$V probe --copy $M more");
   expect_error(3, "expected *.safetensors files, found none", "mkdir -p empty && $V probe --copy empty");
   expect_error(3, "not a regular file", "rm -rf odd && mkdir odd && mkfifo odd/a.safetensors && timeout 20 $V probe --copy odd");
-  expect_error(7, "measures a GPU, and there is none to use", "$V probe --copy $M --device 1000");
+  expect_error(7, "measures a GPU, and none is available", "$V probe --copy $M --device 1000");
 }
 
 int main(int argc, char **argv) {

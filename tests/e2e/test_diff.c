@@ -708,7 +708,7 @@ static void rows_that_come_again(void **state) {
   assert_int_equal(run_lines("b", narrow, lines, one_thread, text), 8);
   plant.is_on = false;
   assert_int_equal(plant.times, 1);
-  assert_non_null(strstr(text, "a row that was computed again has other bits: position 4, \"embed\""));
+  assert_non_null(strstr(text, "a recomputed row has other bits: position 4, \"embed\""));
 }
 
 /* `score` writes traces, too. */
@@ -749,7 +749,7 @@ static void wrong_uses(void **state) {
     if (code != CASES[i].code || !strstr(text, CASES[i].text)) fail_msg("case %zu: %d: %s", i, code, text);
   }
   const struct { const char *more[4]; int code; const char *text; } RUNS[] = {
-      {{"--trace-values", "layer=9"}, 2, "nothing of that"}, {{"--trace-values", "op=o_proj,where=3"}, 2, "found \"where=3\""},
+      {{"--trace-values", "layer=9"}, 2, "nothing in the plan matches"}, {{"--trace-values", "op=o_proj,where=3"}, 2, "found \"where=3\""},
       {{"--trace-values", "op=nothing"}, 2, "its ops are embed, input_norm"}, {{"--trace-values", "position=5-4"}, 2, "ascending"},
       {{"--trace-values", "position="}, 2, "integer"}, {{"--trace-values", ""}, 2, "expected all"},
       {{"--trace-values", "audit:op=o_proj"}, 2, "not with audit:"}, {{"--trace-memory", "0"}, 6, "--trace-memory"},

@@ -256,14 +256,14 @@ static void goes_on(void **state) {
     must(command);
   }
   /* interrupted between its start and its end, wherever on this machine these are */
-  expect(130, "hint: the same command with --resume",
+  expect(130, "hint: run the same command with --resume",
          "for tenths in 1 2 3 4 5 6 8 10 12 15 19 24 30 40 50 65 80; do rm -rf ev2; "
          "timeout -s INT --preserve-status $((tenths / 10)).$((tenths % 10)) $E ev2 --batch 1 --threads 1 > told 2>&1; code=$?; "
-         "grep -q 'hint: the same' told && cat told && exit $code; done");
-  expect(2, "--resume goes on with it", "$E ev2");
+         "grep -q 'hint: run the same' told && cat told && exit $code; done");
+  expect(2, "use --resume to continue it", "$E ev2");
   expect(8, "tasks[0].count: 50, 3", "$E ev2 --resume --limit 3");
   must("$E ev2 --resume > out 2>&1 && " SAME_AS_EV);
-  expect(2, "holds other things", "mkdir -p full && touch full/x && $E full");
+  expect(2, "is not empty", "mkdir -p full && touch full/x && $E full");
   must("rm -rf ev2; cp -r ev ev2 && $E ev2 --resume > out 2>&1 && " SAME_AS_EV); /* nothing is left to do */
   /* the control: a line that is not that of its tokens is made again, with all behind it */
   must("sed -i '30s/\"chain\":\"..../\"chain\":\"0000/' ev2/results.jsonl && ! cmp -s ev/results.jsonl ev2/results.jsonl && "
@@ -288,12 +288,12 @@ static void replays(void **state) {
   expect(0, "equal: ", "$R ev/manifest.json --batch 5");
   expect(0, "equal: ", "mv tasks hidden && mv items.jsonl hidden && $R moved/manifest.json --plan tiny.plan --model $TINY; c=$?; "
          "mv hidden/items.jsonl . && mv hidden tasks; exit $c"); /* the manifest alone says it all */
-  expect(0, "not beside the manifest", "mkdir -p alone && cp ev/manifest.json alone && $R alone/manifest.json");
+  expect(0, "no results.jsonl next to the manifest", "mkdir -p alone && cp ev/manifest.json alone && $R alone/manifest.json");
   expect(8, "\"correct\": recorded false, again true", "sed -i '7s/\"correct\":true/\"correct\":false/' moved/results.jsonl && $R "
       "moved/manifest.json");
   expect(8, "its tokens are the same", "$R moved/manifest.json");
-  expect(8, "the text has another digest", "sed 's/max_tokens: 80/max_tokens: 81/' ev/manifest.json > alone/manifest.json && $R "
-      "alone/manifest.json");
+  expect(8, "the text does not have the stated digest",
+         "sed 's/max_tokens: 80/max_tokens: 81/' ev/manifest.json > alone/manifest.json && $R alone/manifest.json");
   expect(8, "was it edited", "sed 's/\"items\": 50/\"items\": 51/' ev/manifest.json > alone/manifest.json && $R alone/manifest.json");
   damage_model();
   expect(8, "weights_digest: ", "$R ev/manifest.json --model damaged");
@@ -335,9 +335,9 @@ static void perturbs(void **state) {
   expect(8, "flipped", "sed -i '0,/\"flipped\":false/s//\"flipped\":true/' ev4/results.jsonl && $R ev4/manifest.json");
   must("rm -rf ev4k && $E ev4k --limit 1 --perturb kv-cache-dtype=fp8_ds_mla > out 2> err && grep -q 'items flip' out && rm -rf ev4k");
   expect(2, "the same numerics", "$E x2 --perturb kv_cache_dtype=bf16");
-  expect(4, "is of kv-cache-dtype fp8_ds_mla alone", "rm -rf x2; $E x2 --perturb kv-cache-scales=float32");
+  expect(4, "requires kv-cache-dtype fp8_ds_mla", "rm -rf x2; $E x2 --perturb kv-cache-scales=float32");
   expect(2, "the same numerics", "rm -rf x2; $E x2 --perturb other.plan");
-  expect(8, "another model's config.json", "$E x3 --perturb plan");
+  expect(8, "the plan is for another config.json", "$E x3 --perturb plan");
 }
 
 /* === Folders of somebody else =============================================================================================== */
@@ -387,12 +387,12 @@ static void refused(void **state) {
     {4, "bad.yaml: key \"fewshot\" is not known; hint: the nearest known key is \"few_shot\"", "fewshot: {count: 1}\n"},
     {4, "bad.yaml: items.jsonl: line 1: template: the item has no field \"question\"", "prompt: '{{question}}'\n"},
     {4, "few_shot: expected 99 examples beside the item, found 49", "few_shot: {count: 99}\n"},
-    {4, "has no meaning for this kind of task", "choices: [a, b]\n"},
+    {4, "does not apply to this kind of task", "choices: [a, b]\n"},
     {4, "key \"limit\" is given twice", "limit: 1\nlimit: 2\n"},
     {4, "anchors, aliases and tags", "where: &a {task: add}\n"},
     {4, "extract: at byte", "extract: '('\n"},
     {4, "unknown keys", "generation: {max_token: 3}\n"},
-    {4, "\"deadline_seconds\" has no meaning", "generation: {deadline_seconds: 3}\n"},
+    {4, "\"deadline_seconds\" does not apply", "generation: {deadline_seconds: 3}\n"},
     {6, "max-model-len is 256", "generation: {max_tokens: 256}\n"},
     {4, "that \"where\" leaves", "where: {task: none}\n"}};
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

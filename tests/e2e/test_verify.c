@@ -423,11 +423,11 @@ static void cut_receipts(void **state) {
   (void)state;
   expect(0, "", "$V run plan model $D --ids '1 2 3' '4 5' '6' '7 8' --max-tokens 4 --receipt receipt > o");
   expect(0, "4 requests verified, 0 differ\n", "$V verify receipt plan model $D");
-  expect(0, "3 requests verified, 0 differ; the receipt is of a run that did not end",
+  expect(0, "3 requests verified, 0 differ; the receipt's run did not end",
          "head -5 receipt > cut && $V verify cut plan model $D");
-  expect(0, "2 requests verified, 0 differ; the receipt is of a run that did not end",
+  expect(0, "2 requests verified, 0 differ; the receipt's run did not end",
          "head -c $(($(head -5 receipt | wc -c) - 9)) receipt > cut && $V verify cut plan model $D");
-  expect(0, "note: the receipt is of a run that did not end: no power\n",
+  expect(0, "note: the receipt's run did not end: no power\n",
          "(head -4 receipt; echo '{\"fault\":\"no power\"}') > cut && $V verify cut plan model --device cpu");
   expect(4, "line 8: expected no line behind the end", "(cat receipt; sed -n 3p receipt) > cut && $V verify cut plan model $D");
   expect(0, "4 requests verified, 0 differ\n", /* the order of requests is nothing */

@@ -107,7 +107,7 @@ static status write_file(const char *path, const void *bytes, size_t count) {
   FILE *file = fopen(path, "wb");
   if (!file) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
   bool is_written = fwrite(bytes, 1, count, file) == count;
-  if (fclose(file) != 0 || !is_written) return FAIL(ERR_IO, "%s: could not be written whole", path);
+  if (fclose(file) != 0 || !is_written) return FAIL(ERR_IO, "%s: could not be written completely", path);
   return OK;
 }
 

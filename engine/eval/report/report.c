@@ -199,9 +199,9 @@ static void put_scores(FILE *to, const eval_report_data *d) {
   for (uint32_t i = 0; i < d->unit_count; i++)
     if (d->units[i].scores) put_score_rows(to, d->units[i].name, d->units[i].scores, d->units[i].is_subset ? "sub" : "task");
   fputs("</tbody></table>\n", to);
-  if (d->units_left_out) fprintf(to, "<p class=\"soft\">%" PRIu64 " tasks or subsets more are not shown.</p>\n", d->units_left_out);
+  if (d->units_left_out) fprintf(to, "<p class=\"soft\">%" PRIu64 " more tasks or subsets are not shown.</p>\n", d->units_left_out);
   if (d->strangers)
-    fprintf(to, "<p class=\"soft\">%" PRIu64 " lines of results are of no task that is shown, and in no figure but their number.</p>\n",
+    fprintf(to, "<p class=\"soft\">%" PRIu64 " lines of results belong to no task shown here and count in no figure but the total.</p>\n",
             d->strangers);
   end_section(to);
 }
@@ -239,7 +239,7 @@ static void put_risk_row(FILE *to, const eval_report_unit *unit) {
 }
 
 static void put_risk_table(FILE *to, const eval_report_data *d) {
-  fputs("<h3>What hangs on fragile answers</h3>\n<ul class=\"legend\">", to);
+  fputs("<h3>What depends on fragile answers</h3>\n<ul class=\"legend\">", to);
   put_legend_entry(to, "class=\"right\"", "right in any case", UINT64_MAX);
   put_legend_entry(to, "fill=\"url(#lose)\"", "right, but fragile", UINT64_MAX);
   put_legend_entry(to, "fill=\"url(#gain)\"", "wrong, but fragile", UINT64_MAX);
@@ -252,7 +252,7 @@ static void put_risk_table(FILE *to, const eval_report_data *d) {
 
 static void put_risk(FILE *to, const eval_report_data *d) {
   begin_section(to, "Flip risk",
-                "<p>A decision that was close may fall otherwise on another machine. An answer's margin is the smallest gap between what "
+                "<p>A close decision may go the other way on another machine. An answer's margin is the smallest gap between what "
                 "was chosen and what came second, in units of the last place of bf16 at that logit.</p><p>Below 2&#160;ulps an answer is "
                 "fragile. At 0 it is a tie. Sampled requests and perplexities have no margin.</p>");
   if (d->all.risk.known == 0) {
@@ -314,8 +314,8 @@ static void put_plan(FILE *to, const eval_report_data *d, uint32_t plan) {
 static void put_plans(FILE *to, const eval_report_data *d) {
   if (d->plan_count == 0) return;
   begin_section(to, "Other numerics",
-                "<p>The same tasks under other valid numerics of the same model. An answer flips when it becomes another one. Lost: right "
-                "here and wrong there. Gained: the other way round. Of several samples the first counts. Subsets without a flip are not "
+                "<p>The same tasks under other valid numerics of the same model. An answer flips when it changes. Lost: right "
+                "here and wrong there. Gained: the other way round. With several samples, the first counts. Subsets without a flip are not "
                 "shown.</p><p>Bars: of the margins in each power of two, the share that flipped. Dots: items, larger where there are "
                 "many.</p>");
   for (uint32_t p = 0; p < d->plan_count; p++) put_plan(to, d, p);
@@ -327,8 +327,8 @@ static void put_plans(FILE *to, const eval_report_data *d) {
 
 static void put_items(FILE *to, const eval_report_data *d) {
   if (d->fragile.count + d->wrong.count + d->failed.count == 0) return;
-  begin_section(to, "Items", "<p>Where the closest decision of an answer fell, and by how much. Characters that cannot be seen are "
-                             "shown by their names.</p>");
+  begin_section(to, "Items", "<p>Where the closest decision of an answer fell, and by how much. Invisible characters are shown by "
+                             "name.</p>");
   if (d->failed.count) fputs("<h3 style=\"margin-top:0\">Not computed to the end</h3>\n", to);
   eval_report_items_table(to, d, &d->failed, "items that failed", false);
   if (d->fragile.count) fputs("<h3 style=\"margin-top:0\">Smallest margins</h3>\n", to);
@@ -344,7 +344,7 @@ static void put_tasks(FILE *to, const eval_report_data *d) {
   begin_section(to, "Tasks", "<p>What was asked: every parameter with its default, and the task files as they were.</p>");
   for (uint32_t i = 0; i < d->unit_count && shown < UNITS_TOLD; i++)
     if (!d->units[i].is_subset) eval_report_items_task(to, &d->units[i]), shown++;
-  if (shown < d->task_count) fprintf(to, "<p class=\"soft\">%" PRIu32 " tasks more are in the manifest.</p>\n", d->task_count - shown);
+  if (shown < d->task_count) fprintf(to, "<p class=\"soft\">%" PRIu32 " more tasks are in the manifest.</p>\n", d->task_count - shown);
   end_section(to);
 }
 
@@ -367,8 +367,8 @@ static void put_flag(FILE *to, const char *flag, const json_t *path) {
 }
 
 static void put_proof(FILE *to, const eval_report_data *d) {
-  begin_section(to, "Proof", "<p>The same plan, model and tasks give the same bytes again, here or elsewhere. Whoever repeats the run "
-                             "finds these digests, or is told the first item that differs.</p>");
+  begin_section(to, "Proof", "<p>The same plan, model and tasks give the same bytes again, here or elsewhere. A repeated run gives "
+                             "these digests, or the first item that differs is named.</p>");
   fputs("<dl class=\"proof\">\n", to);
   put_fact(to, d->manifest, "manifest_digest", "manifest", "code");
   put_fact(to, d->outcome, "receipt_digest", "receipt", "code");
@@ -402,7 +402,7 @@ status eval_report_put(FILE *to, const json_t *manifest, const json_t *results) 
   put_items(to, d);
   put_tasks(to, d);
   fputs("</main>\n<footer>Computed by Verbatim, which gives the same bits for the same request every time. This page needs no network and "
-        "runs no script; it follows from manifest.json and results.jsonl alone.</footer>\n</div>\n</body>\n</html>\n", to);
+        "runs no script; it is made from manifest.json and results.jsonl alone.</footer>\n</div>\n</body>\n</html>\n", to);
   free(d);
   return OK;
 }

@@ -166,7 +166,7 @@ static status drop_torn_line(const char *path) {
   size_t whole = bytes;
   while (whole && text[whole - 1] != '\n') whole--;
   free(text);
-  return whole == bytes || truncate(path, (off_t)whole) == 0 ? OK : FAIL(ERR_IO, "%s: cannot be cut: %s", path, strerror(errno));
+  return whole == bytes || truncate(path, (off_t)whole) == 0 ? OK : FAIL(ERR_IO, "%s: cannot be truncated: %s", path, strerror(errno));
 }
 
 static status read_earlier(eval_pass *self, reader *r) {
@@ -208,7 +208,7 @@ static void note_failure(eval_pass *self, const cli_eval_task *task, uint32_t in
   char fault[NONFINITE_TEXT_BYTES];
   for (uint32_t k = 0; k < ask->request_count && self->failure.code == OK; k++) {
     if (ask->requests[k].finish != VERBATIM_NONFINITE) continue;
-    (void)FAIL(ERR_MISMATCH, "the logits hold NaN or Inf%s, hint: are the weights damaged?", nonfinite_text(&ask->requests[k], fault));
+    (void)FAIL(ERR_MISMATCH, "the logits hold NaN or Inf%s; hint: are the weights damaged?", nonfinite_text(&ask->requests[k], fault));
     (void)name_item(ERR_MISMATCH, task, index);
     fail_take(&self->failure);
   }
@@ -302,13 +302,13 @@ static status ask_all(eval_pass *self) {
 static status run(eval_pass *self, bool resume) {
   TRY(open_outputs(self, resume));
   if (self->resumed && !self->engine.quiet)
-    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " %s are there already\n", self->resumed, self->tasks->item_count, self->what);
+    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " %s are complete already\n", self->resumed, self->tasks->item_count, self->what);
   self->started = self->synced = clock_seconds();
   TRY(ask_all(self));
   sync_outputs(self, true);
   FILE *results = self->results;
   self->results = NULL;
-  if (fclose(results) != 0) return FAIL(ERR_IO, "%s: could not be written whole, hint: is the disk full?", self->results_path);
+  if (fclose(results) != 0) return FAIL(ERR_IO, "%s: could not be written completely; hint: is the disk full?", self->results_path);
   return self->is_interrupted ? OK : cli_engine_end(&self->engine);
 }
 

@@ -85,7 +85,7 @@ static status write_plan(const char *path, const void *bytes, size_t count) {
   if (!file) return FAIL(ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
   bool good = fwrite(bytes, 1, count, file) == count;
   good = fclose(file) == 0 && good;
-  return good ? OK : FAIL(ERR_IO, "%s: could not be written whole, hint: is the disk full?", path);
+  return good ? OK : FAIL(ERR_IO, "%s: could not be written completely; hint: is the disk full?", path);
 }
 
 status eval_perturb_make(const char *base, const char *model_dir, const char *word, const char *path) {

@@ -84,7 +84,7 @@ static status lock_folder(keeper *k) {
   k->folder = open(k->run->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (k->folder < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", k->run->folder, strerror(errno));
   if (flock(k->folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OK;
-  return FAIL(ERR_USAGE, "%s: another evaluation is writing into it; hint: name another folder, or wait", k->run->folder);
+  return FAIL(ERR_USAGE, "%s: another evaluation is writing into it; hint: use another folder, or wait", k->run->folder);
 }
 
 static status prepare_folder(keeper *k) {
@@ -92,15 +92,15 @@ static status prepare_folder(keeper *k) {
   char manifest[PATH_BYTES_MAX];
   TRY(path_in(self, "manifest.json", manifest));
   bool is_new = mkdir(self->folder, 0777) == 0;
-  if (!is_new && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot be made: %s", self->folder, strerror(errno));
+  if (!is_new && errno != EEXIST) return FAIL(ERR_IO, "%s: cannot be created: %s", self->folder, strerror(errno));
   TRY(lock_folder(k));
   TRY(check_entries(self->folder));
   if (is_unused(self->folder)) return OK;
   bool has_manifest = access(manifest, F_OK) == 0;
   if (has_manifest && self->resume) return OK;
-  if (!has_manifest) return FAIL(ERR_USAGE, "%s: the folder holds other things; hint: name a new one", self->folder);
+  if (!has_manifest) return FAIL(ERR_USAGE, "%s: the folder is not empty; hint: name a new one", self->folder);
   return FAIL(ERR_USAGE, "%s: an evaluation is there already; hint: %s", self->folder,
-              self->on_setup ? "name a new folder" : "--resume goes on with it"); /* a replay is not gone on with */
+              self->on_setup ? "name a new folder" : "use --resume to continue it"); /* a replay cannot be resumed */
 }
 
 /* Under another name first, so that a reader never sees half of it. */
@@ -114,7 +114,7 @@ static status write_whole(const eval_run *self, const char *name, const char *te
   bool good = fwrite(text, 1, bytes, file) == bytes && fflush(file) == 0 && fsync(fileno(file)) == 0;
   good = fclose(file) == 0 && good;
   if (good && rename(temporary, path) == 0) return OK;
-  status result = FAIL(ERR_IO, "%s: could not be written whole: %s, hint: is the disk full?", path, strerror(errno));
+  status result = FAIL(ERR_IO, "%s: could not be written completely: %s; hint: is the disk full?", path, strerror(errno));
   unlink(temporary);
   return result;
 }
@@ -141,7 +141,7 @@ static status check_earlier(keeper *k) {
   status result = eval_manifest_parse(text, bytes, &manifest);
   free(text);
   if (result == OK && eval_manifest_difference(json_object_get(manifest, "setup"), k->setup, difference))
-    result = FAIL(ERR_MISMATCH, "%s: it is of another setup, which cannot be gone on with: %s", path, difference);
+    result = FAIL(ERR_MISMATCH, "%s: it was created with a different setup; cannot resume: %s", path, difference);
   json_t *started = json_object_get(json_object_get(manifest, "run"), "started");
   if (result == OK && json_is_string(started)) json_object_set(k->facts, "started", started);
   json_decref(manifest);
@@ -183,9 +183,9 @@ static status find_others(keeper *k) {
       return FAIL(ERR_USAGE, "--perturb: the path is too long");
     TRY(eval_perturb_read(o->path, &o->ids));
     if (memcmp(first.config_digest, o->ids.config_digest, DIGEST_BYTES) != 0)
-      return FAIL(ERR_MISMATCH, "--perturb %s: it is a plan of another model's config.json", word);
+      return FAIL(ERR_MISMATCH, "--perturb %s: the plan is for another config.json", word);
     if (memcmp(first.numerics_id, o->ids.numerics_id, DIGEST_BYTES) == 0)
-      return FAIL(ERR_USAGE, "--perturb %s: it has the same numerics as the plan, and so the same bits", word);
+      return FAIL(ERR_USAGE, "--perturb %s: it has the same numerics as the plan, so its bits would be the same", word);
   }
   return OK;
 }
@@ -316,7 +316,7 @@ static status merge_other(merge *self, uint32_t index, eval_kind kind, const jso
   json_t *same = json_loadf(self->others[index], JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &error);
   if (!same || !json_equal(json_object_get(same, "id"), json_object_get(line, "id"))) {
     json_decref(same);
-    return FAIL(ERR_FORMAT, "perturbed-%u.jsonl: line %" PRIu64 " is not that of results.jsonl", index + 1, self->position + 1);
+    return FAIL(ERR_FORMAT, "perturbed-%u.jsonl: line %" PRIu64 " does not match results.jsonl", index + 1, self->position + 1);
   }
   bool flipped = eval_results_flipped(line, same, kind);
   const char *key = kind == EVAL_CHOICE ? "acc" : "correct";
@@ -349,7 +349,7 @@ static status take_line(void *context, char *text, size_t bytes, uint32_t number
   json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
   if (!line || self->position >= self->k->run->tasks.item_count) {
     json_decref(line);
-    return FAIL(ERR_FORMAT, "results.jsonl: line %u is not one of this evaluation", number);
+    return FAIL(ERR_FORMAT, "results.jsonl: line %u does not belong to this evaluation", number);
   }
   status result = merge_line(self, eval_tasks_find(&self->k->run->tasks, self->position, &index), line);
   json_decref(line);

@@ -33,7 +33,7 @@ status eval_tasks_read(const char *path, uint64_t most, char **text, size_t *byt
   }
   free(made);
   if (!is_small) return FAIL(ERR_LIMIT, "%s: more than %llu bytes", path, (unsigned long long)most);
-  return FAIL(ERR_IO, "%s: cannot be read whole", path);
+  return FAIL(ERR_IO, "%s: cannot be read completely", path);
 }
 
 static status keep_name(const char *name, cli_eval_file *out) {
@@ -63,10 +63,10 @@ static status take_recorded(const json_t *manifest, uint32_t index, const char *
   if (!from.name) return OK;
   if (!from.text) {
     char text[2][DIGEST_TEXT_BYTES];
-    if (!neighbour) return FAIL(ERR_USAGE, "%s is not in the manifest; hint: --tasks DIR says where it lies", from.name);
+    if (!neighbour) return FAIL(ERR_USAGE, "%s is not in the manifest; hint: give its folder with --tasks DIR", from.name);
     TRY(read_beside(neighbour, from.name, out));
     if (memcmp(&out->digest, &from.digest, sizeof from.digest) == 0) return OK;
-    return FAIL(ERR_MISMATCH, "%s: the manifest has digest %s, here it is %s", from.name, digest_text(from.digest.bytes, text[0]),
+    return FAIL(ERR_MISMATCH, "%s: digest %s in the manifest, %s here", from.name, digest_text(from.digest.bytes, text[0]),
                 digest_text(out->digest.bytes, text[1]));
   }
   TRY(keep_name(from.name, out));
@@ -164,7 +164,7 @@ static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t in
   if (json_is_integer(limit) && json_integer_value(limit) >= 0 && json_integer_value(limit) <= INT32_MAX)
     TRY(set_limit(self, &task->task, json_integer_value(limit)));
   if (eval_manifest_difference(parameters, task->task.effective, text))
-    return FAIL(ERR_MISMATCH, "parameters: this program reads the task otherwise than the manifest says: %s", text);
+    return FAIL(ERR_MISMATCH, "parameters: this program reads the task differently from the manifest: %s", text);
   TRY(take_recorded(manifest, index, "items", hint, &task->items_file));
   TRY(take_recorded(manifest, index, "shots", hint, &task->shots_file));
   return finish(self, task);

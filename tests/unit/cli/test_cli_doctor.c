@@ -268,7 +268,7 @@ static void caches_that_cannot_be_written(void **state) {
       reset(NULL);
       machine.has_gpu = has;
       cli_doctor_machine_check_cache(&report, &machine, at(bad[i]));
-      expect("cache", has ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK, "cannot be made or written");
+      expect("cache", has ? CLI_DOCTOR_WARNING : CLI_DOCTOR_OK, "cannot be created or written");
     }
 }
 

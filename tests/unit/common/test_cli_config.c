@@ -296,7 +296,7 @@ static void a_plan_is_made_once_and_never_replaced(void **state) {
   sound(plan_with(TINY));
   write_file(plan_path, "mine");
   assert_int_equal(plan_with(TINY), ERR_MISMATCH);
-  assert_non_null(strstr(fail_text(), "it is no plan"));
+  assert_non_null(strstr(fail_text(), "it is not a plan"));
   unlink(plan_path);
   assert_int_equal(plan_with(TINY "chunk-tokens: 3\n"), ERR_FORMAT);
   assert_int_equal(access(plan_path, F_OK), -1);

@@ -116,9 +116,9 @@ static void sharing_is_said_in_three_ways(void **state) {
   assert_int_equal(parse_shared(70, NULL, NULL, "69", "1", &c), OK);
   assert_true(c.quant.index_shared[0] == ~UINT64_C(1) && c.quant.index_shared[1] == 0x1f); /* layer 69 has its own again */
   fixture_expect(parse_shared(6, NULL, "\"FSSF\"", NULL, NULL, &c), ERR_FORMAT, "index_topk_pattern");
-  fixture_expect(parse_shared(6, NULL, "\"SFFFFF\"", NULL, NULL, &c), ERR_FORMAT, "index_topk_pattern\": there is nothing");
+  fixture_expect(parse_shared(6, NULL, "\"SFFFFF\"", NULL, NULL, &c), ERR_FORMAT, "index_topk_pattern\": the first layer has nothing");
   fixture_expect(parse_shared(6, NULL, "\"FXFFFF\"", NULL, NULL, &c), ERR_UNSUPPORTED, "\"X\" at layer 1");
-  fixture_expect(parse_shared(6, NULL, NULL, "2", "0", &c), ERR_FORMAT, "index_topk_freq\": there is nothing");
+  fixture_expect(parse_shared(6, NULL, NULL, "2", "0", &c), ERR_FORMAT, "index_topk_freq\": the first layer has nothing");
   fixture_expect(parse_shared(6, NULL, NULL, "0", NULL, &c), ERR_FORMAT, "index_topk_freq");
   fixture_expect(parse_shared(6, "[\"full\"]", NULL, NULL, NULL, &c), ERR_FORMAT, "indexer_types");
   fixture_expect(parse_shared(6, "3", NULL, NULL, NULL, &c), ERR_FORMAT, "indexer_types");
@@ -232,9 +232,9 @@ static void bad_formats_are_named(void **state) {
     {V3, KEPT("\"\""), "modules_to_not_convert", ERR_FORMAT},
     {V3, KEPT("\"re:.*gate\""), "is a pattern", ERR_UNSUPPORTED},
     {V3, FP8(", \"modules_to_not_convert\": [], \"ignored_layers\": [\"lm_head\"]"), "differ", ERR_FORMAT},
-    {V3, KEPT("\"model.layers.4.self_attn.q_a_proj\""), "of layer 4 self_attn.kv_a_proj_with_mqa is converted", ERR_UNSUPPORTED},
-    {V3, KEPT("\"mlp.up_proj\""), "of layer 0 mlp.gate_proj is converted, mlp.up_proj is not", ERR_UNSUPPORTED},
-    {V3, KEPT("\"shared_experts.gate_proj\""), "of layer 3 mlp.shared_experts.up_proj is converted", ERR_UNSUPPORTED},
+    {V3, KEPT("\"model.layers.4.self_attn.q_a_proj\""), "in layer 4 self_attn.kv_a_proj_with_mqa is converted", ERR_UNSUPPORTED},
+    {V3, KEPT("\"mlp.up_proj\""), "in layer 0 mlp.gate_proj is converted and mlp.up_proj is not", ERR_UNSUPPORTED},
+    {V3, KEPT("\"shared_experts.gate_proj\""), "in layer 3 mlp.shared_experts.up_proj is converted", ERR_UNSUPPORTED},
     {V2_LITE, FP8(""), "of this kind of model", ERR_UNSUPPORTED},
     {GLM, FP8(""), "of this kind of model", ERR_UNSUPPORTED},
   };

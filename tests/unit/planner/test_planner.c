@@ -400,9 +400,9 @@ static void formats_that_do_not_fit_are_refused(void **state) {
     status code;
   } CASES[] = {
     {CONFIGS "minicpm3-4b.json", "{kv-cache-dtype: fp8_ds_mla}", "needs kv_lora_rank 512, the model has 256", ERR_UNSUPPORTED},
-    {TINY, "{kv-cache-scales: float32}", "of kv-cache-dtype fp8_ds_mla alone", ERR_FORMAT},
-    {TINY, "{kv-cache-dtype: fp8, kv-cache-scales: float32}", "of kv-cache-dtype fp8_ds_mla alone", ERR_FORMAT},
-    {TINY, "{kv-cache-dtype: fp8, parity: fast-prefill}", "kv-cache-dtype is another", ERR_UNSUPPORTED},
+    {TINY, "{kv-cache-scales: float32}", "requires kv-cache-dtype fp8_ds_mla", ERR_FORMAT},
+    {TINY, "{kv-cache-dtype: fp8, kv-cache-scales: float32}", "requires kv-cache-dtype fp8_ds_mla", ERR_FORMAT},
+    {TINY, "{kv-cache-dtype: fp8, parity: fast-prefill}", "kv-cache-dtype is not bf16", ERR_UNSUPPORTED},
     {CONFIGS "glm-5.json", "{parity: fast-prefill}", "attention is sparse", ERR_UNSUPPORTED},
     {CONFIGS "glm-5.2-fp8.json", "{parity: fast-prefill, kv-cache-dtype: bf16}", "attention is sparse", ERR_UNSUPPORTED},
   };

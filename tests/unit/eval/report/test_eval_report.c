@@ -138,7 +138,7 @@ static void a_page_says_what_was_run(void **state) {
   assert_says(text, "gen 4 acc 75.0 % 67.5 % – 75.0 %");
   assert_says(text, "easy 2 acc 50.0 %");
   assert_says(text, "texts 4 token_perplexity 12.50 11.25 – 12.50");
-  assert_says(text, "1 lines of results are of no task that is shown");
+  assert_says(text, "1 lines of results belong to no task shown here");
   assert_says(text, "t.yaml d1 name: t kind: x");
   assert_says(text, "\"max_tokens\": 32");
   free(text);
@@ -403,8 +403,8 @@ static void many_tasks_are_cut_short(void **state) {
   assert_says(text, "subset 95 "); /* of 400 rows 303 are tasks, one is "easy" */
   assert_null(strstr(text, "subset 96 "));
   assert_says(text, "task 299 "); /* tasks come before subsets */
-  assert_says(text, "904 tasks or subsets more are not shown");
-  assert_says(text, "243 tasks more are in the manifest");
+  assert_says(text, "904 more tasks or subsets are not shown");
+  assert_says(text, "243 more tasks are in the manifest");
   free(text);
   for (int i = 300; i < 20000; i++) {
     snprintf(name, sizeof name, "task %d", i);
