@@ -12,7 +12,7 @@ rm -rf build/try/out
 build/verbatim plan tests/tiny --config tests/tiny/deploy.yaml -o build/try/tiny.plan --force --quiet
 build/verbatim eval tests/tiny/tasks/*.yaml --plan build/try/tiny.plan --model tests/tiny --output build/try/out "$@"
 echo
-echo "Answers, margins and the receipt are in build/try/out, a page for people is build/try/out/report.html. The same again, and compared:"
+echo "Answers, margins and the receipt are in build/try/out; open build/try/out/report.html in a browser. To repeat the run and compare:"
 echo "  build/verbatim replay build/try/out/manifest.json"
 made=$(sed -n 's/^ *"manifest_digest": *"\([0-9a-f]*\)".*/\1/p' build/try/out/manifest.json | head -n 1)
 recorded=$(cat tests/golden/tiny.manifest)
