@@ -184,7 +184,7 @@ static status open_http(server *self) {
   const serve_http_config config = {
     .host = o->host, .model_dir = self->engine.model_dir, .port = o->port, .connections_max = o->connections_max,
     .client_seconds = o->client_seconds,
-    .door = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
+    .router = {.api_key = o->api_key, .body_bytes_max = o->body_bytes_max},
     .model = {.name = o->name, .info = info, .tokenizer = self->tokenizer, .chat = self->chat, .fingerprint = self->fingerprint,
               .choices_max = CHOICES_MAX, .bytes_max = o->request_bytes_max},
     .queue = self->queue, .metrics = &self->metrics,

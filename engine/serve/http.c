@@ -42,7 +42,7 @@ struct exchange {
   serve_link *link;
   const serve_route *route;
   double began;
-  char id[ID_BYTES], method[16], path[SERVE_DOOR_URL_BYTES_MAX + 1];
+  char id[ID_BYTES], method[16], path[SERVE_ROUTER_URL_BYTES_MAX + 1];
   serve_fault fault;    /* with is_refused: the reply, once the body has been thrown away */
   bool is_refused;
   char *body;
@@ -251,7 +251,7 @@ static enum MHD_Result send_response(exchange *x, unsigned http_status, struct M
   if (type) MHD_add_response_header(response, "Content-Type", type);
   MHD_add_response_header(response, "X-Request-Id", x->id);
   if (draining) MHD_add_response_header(response, "Connection", "close");
-  if (http_status == 405 && x->route) MHD_add_response_header(response, "Allow", serve_door_allow(x->route));
+  if (http_status == 405 && x->route) MHD_add_response_header(response, "Allow", serve_router_allow(x->route));
   if (http_status == 429 || http_status == 503) MHD_add_response_header(response, "Retry-After", "1");
   if (http_status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
   x->http_status = http_status;
@@ -302,7 +302,7 @@ static enum MHD_Result send_metrics(exchange *x) {
   fail_clear();
   status result = serve_metrics_text(self->config.metrics, &self->config.labels, &text.bytes, &text.count);
   if (result == OK) return send_text(x, 200, &text, "text/plain; version=0.0.4; charset=utf-8");
-  const serve_fault fault = serve_door_fault(500, "no_memory", "%.400s", fail_text());
+  const serve_fault fault = serve_router_fault(500, "no_memory", "%.400s", fail_text());
   return send_fault(x, &fault);
 }
 
@@ -390,13 +390,13 @@ static enum MHD_Result answer(exchange *x) {
 }
 
 static enum MHD_Result send_refusal(exchange *x, enum serve_admission why) {
-  const serve_fault full = serve_door_fault(429, "too_many_requests", "too many requests are waiting; hint: try again later, or raise the "
-                                            "server's --max-waiting");
-  const serve_fault memory = serve_door_fault(429, "out_of_request_memory", "the memory for requests is used up; hint: try again later, or "
+  const serve_fault full = serve_router_fault(429, "too_many_requests", "too many requests are waiting; hint: ask again later, or raise "
+                                              "the server's --max-waiting");
+  const serve_fault memory = serve_router_fault(429, "out_of_request_memory", "the memory for requests is taken; hint: ask again later, or "
                                               "raise the server's --request-memory-bytes");
-  const serve_fault large = serve_door_fault(400, "request_too_large", "the request needs more memory or slots than the server has; "
-                                             "hint: fewer prompts or samples at once, or a smaller max_tokens");
-  const serve_fault closing = serve_door_fault(503, "shutting_down", "the server is shutting down");
+  const serve_fault large = serve_router_fault(400, "request_too_large", "the request needs more memory or places than the server gives to "
+                                             "all; hint: fewer prompts or samples at once, or a smaller max_tokens");
+  const serve_fault closing = serve_router_fault(503, "shutting_down", "the server is shutting down");
   return send_fault(x, why == SERVE_FULL ? &full : why == SERVE_NO_MEMORY ? &memory : why == SERVE_TOO_LARGE ? &large : &closing);
 }
 
@@ -444,7 +444,7 @@ static void refuse(exchange *x, serve_fault fault) {
 
 /* Room grows as bytes come, out of the memory for requests: who only promises a body takes none of it. */
 static bool make_room(exchange *x, uint64_t bytes) {
-  uint64_t most = x->server->config.door.body_bytes_max, room = x->body_room;
+  uint64_t most = x->server->config.router.body_bytes_max, room = x->body_room;
   while (room < bytes) room = room ? 2 * room : BODY_ROOM_MIN;
   if (room > most) room = most;
   if (room == x->body_room) return true;
@@ -461,14 +461,14 @@ static bool make_room(exchange *x, uint64_t bytes) {
 
 /* A body that is refused is thrown away as it comes, so that its client reads the reply; of one that goes on and on the connection ends. */
 static enum MHD_Result take_body(exchange *x, const char *part, size_t bytes) {
-  uint64_t most = x->server->config.door.body_bytes_max;
+  uint64_t most = x->server->config.router.body_bytes_max;
   x->arrived_bytes += bytes;
   if (x->arrived_bytes > 2 * most) return MHD_NO;
   if (!x->is_refused && x->arrived_bytes > most)
-    refuse(x, serve_door_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes; hint: the server's --max-body-bytes",
+    refuse(x, serve_router_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes; hint: the server's --max-body-bytes",
                                most));
   if (!x->is_refused && !make_room(x, x->body_bytes + bytes))
-    refuse(x, serve_door_fault(429, "out_of_request_memory", "the memory for requests is used up; hint: try again later"));
+    refuse(x, serve_router_fault(429, "out_of_request_memory", "the memory for requests is taken; hint: ask again later"));
   if (x->is_refused) return MHD_YES;
   memcpy(x->body + x->body_bytes, part, bytes);
   x->body_bytes += bytes;
@@ -550,11 +550,11 @@ static enum MHD_Result begin(serve_http *self, struct MHD_Connection *connection
   *state = x;
   const serve_head head = read_head(connection, url, method);
   serve_fault fault;
-  if (serve_door_judge(&self->config.door, &head, &x->route, &fault)) return MHD_YES;
+  if (serve_router_judge(&self->config.router, &head, &x->route, &fault)) return MHD_YES;
   refuse(x, fault);
   uint64_t bytes = head.content_length ? strtoull(head.content_length, NULL, 10) : 0;
   bool asks = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Expect") != NULL;
-  return asks || !serve_door_is_framed(&head) || bytes > 2 * self->config.door.body_bytes_max ? serve(x) : MHD_YES;
+  return asks || !serve_router_is_framed(&head) || bytes > 2 * self->config.router.body_bytes_max ? serve(x) : MHD_YES;
 }
 
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
@@ -649,7 +649,7 @@ status serve_http_open(serve_http **out, const serve_http_config *config, char *
   if (getrandom(&self->boot, sizeof self->boot, 0) != sizeof self->boot) self->boot = (uint64_t)time(NULL);
   fail_clear();
   if (serve_info_tokenizer(&config->model, config->model_dir, &self->tokenizer_info) != OK)
-    self->tokenizer_fault = serve_door_fault(500, "no_tokenizer_info", "%.480s", fail_text());
+    self->tokenizer_fault = serve_router_fault(500, "no_tokenizer_info", "%.480s", fail_text());
   fail_clear();
   status result = serve_links_open(&self->links, config->client_seconds, on_gone);
   if (result == OK) result = serve_work_open(&self->work);

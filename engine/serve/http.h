@@ -1,14 +1,14 @@
 /* serve/http.h - the server's sockets: HTTP requests in, replies and streams out, through libmicrohttpd on one thread of its own.
  *
  * A body becomes an ask, which goes through the queue while its connection is suspended; the thread waits for nothing else than sockets,
- * and leaves what takes long to serve_work. What a connection may hold is bounded, in bytes and in time. Read next: serve/door.h,
+ * and leaves what takes long to serve_work. What a connection may hold is bounded, in bytes and in time. Read next: serve/router.h,
  * serve/links.h, serve/queue.h. */
 #ifndef VERBATIM_SERVE_HTTP_H
 #define VERBATIM_SERVE_HTTP_H
 #include <stdio.h>
 #include "base/base.h"
 #include "serve/ask.h"
-#include "serve/door.h"
+#include "serve/router.h"
 #include "serve/metrics.h"
 #include "serve/queue.h"
 
@@ -20,7 +20,7 @@ typedef struct serve_http_config { /* what is pointed to outlives the server */
   uint32_t port;            /* 0: any that is free    */
   uint32_t connections_max;
   uint32_t client_seconds;  /* 1 ..: for a head, for a body, and for a client that reads nothing */
-  serve_door door;
+  serve_router router;
   serve_model model;        /* created is set for each reply */
   serve_queue *queue;
   serve_metrics *metrics;

@@ -1,4 +1,4 @@
-/* test_serve_door.c - what is judged by the head of a request alone: paths, methods, keys, lengths, and which of these is said first. */
+/* test_serve_router.c - what is judged by the head of a request alone: paths, methods, keys, lengths, and which of these is said first. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,23 +6,23 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/serve/door.h"
+#include "engine/serve/router.h"
 
-static const serve_door OPEN = {.body_bytes_max = 1000}, LOCKED = {.api_key = "s3cret", .body_bytes_max = 1000};
+static const serve_router OPEN = {.body_bytes_max = 1000}, LOCKED = {.api_key = "s3cret", .body_bytes_max = 1000};
 
 static serve_head head_of(const char *method, const char *url) { return (serve_head){.method = method, .url = url}; }
 
-static void expect_in(const serve_door *door, serve_head head, enum serve_endpoint endpoint) {
+static void expect_in(const serve_router *router, serve_head head, enum serve_endpoint endpoint) {
   const serve_route *route = NULL;
   serve_fault fault = {0};
-  if (!serve_door_judge(door, &head, &route, &fault)) fail_msg("%s %s: %s", head.method, head.url, fault.message);
+  if (!serve_router_judge(router, &head, &route, &fault)) fail_msg("%s %s: %s", head.method, head.url, fault.message);
   assert_int_equal(route->endpoint, endpoint);
 }
 
-static serve_fault expect_out(const serve_door *door, serve_head head, unsigned http_status, const char *code) {
+static serve_fault expect_out(const serve_router *router, serve_head head, unsigned http_status, const char *code) {
   const serve_route *route = NULL;
   serve_fault fault = {0};
-  assert_false(serve_door_judge(door, &head, &route, &fault));
+  assert_false(serve_router_judge(router, &head, &route, &fault));
   assert_int_equal(fault.http_status, http_status);
   assert_string_equal(fault.code, code);
   assert_true(*fault.message && *fault.type);
@@ -48,8 +48,8 @@ static void every_path_has_its_methods(void **state) {
       }
       serve_fault fault = expect_out(&OPEN, head, 405, "method_not_allowed");
       assert_non_null(strstr(fault.message, all[i].path));
-      (void)serve_door_judge(&OPEN, &head, &route, &fault);
-      assert_string_equal(serve_door_allow(route), all[i].is_post ? "POST" : "GET, HEAD");
+      (void)serve_router_judge(&OPEN, &head, &route, &fault);
+      assert_string_equal(serve_router_allow(route), all[i].is_post ? "POST" : "GET, HEAD");
     }
 }
 
@@ -100,14 +100,14 @@ static void without_the_key_nothing_else_is_said(void **state) {
 
 static void lengths_have_limits(void **state) {
   (void)state;
-  char url[SERVE_DOOR_URL_BYTES_MAX + 2] = "/v1/models/";
+  char url[SERVE_ROUTER_URL_BYTES_MAX + 2] = "/v1/models/";
   serve_head head = head_of("GET", url);
-  memset(url + 11, 'a', SERVE_DOOR_URL_BYTES_MAX - 11);
+  memset(url + 11, 'a', SERVE_ROUTER_URL_BYTES_MAX - 11);
   expect_in(&OPEN, head, SERVE_MODEL);
-  url[SERVE_DOOR_URL_BYTES_MAX] = 'a';
+  url[SERVE_ROUTER_URL_BYTES_MAX] = 'a';
   expect_out(&OPEN, head, 414, "url_too_long");
   head = head_of("GET", "/health");
-  head.bytes = SERVE_DOOR_HEAD_BYTES_MAX;
+  head.bytes = SERVE_ROUTER_HEAD_BYTES_MAX;
   expect_in(&OPEN, head, SERVE_HEALTH);
   head.bytes++;
   expect_out(&OPEN, head, 431, "headers_too_large");
@@ -126,16 +126,16 @@ static void a_body_has_one_length(void **state) {
   serve_head head = head_of("POST", "/tokenize");
   head.length_count = 1;
   head.transfer_encoding = "Chunked";
-  assert_true(serve_door_is_framed(&head));
+  assert_true(serve_router_is_framed(&head));
   expect_in(&OPEN, head, SERVE_TOKENIZE);
   for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
     head.transfer_encoding = wrong[i];
-    assert_false(serve_door_is_framed(&head));
+    assert_false(serve_router_is_framed(&head));
     expect_out(&OPEN, head, 400, "bad_length");
   }
   head = head_of("POST", "/tokenize");
   head.length_count = 2;
-  assert_false(serve_door_is_framed(&head));
+  assert_false(serve_router_is_framed(&head));
   expect_out(&OPEN, head, 400, "bad_length");
   head.length_count = 0;
   expect_in(&OPEN, head, SERVE_TOKENIZE);

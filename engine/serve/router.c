@@ -1,5 +1,5 @@
-/* serve/door.c - see serve/door.h. */
-#include "serve/door.h"
+/* serve/router.c - see serve/router.h. */
+#include "serve/router.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static const serve_route ROUTES[] = {
   {.path = "/tokenizer_info", .endpoint = SERVE_TOKENIZER_INFO},
 };
 
-serve_fault serve_door_fault(unsigned http_status, const char *code, const char *format, ...) {
+serve_fault serve_router_fault(unsigned http_status, const char *code, const char *format, ...) {
   serve_fault fault = {.http_status = http_status};
   va_list args;
   va_start(args, format);
@@ -34,7 +34,7 @@ serve_fault serve_door_fault(unsigned http_status, const char *code, const char 
   return fault;
 }
 
-const char *serve_door_allow(const serve_route *route) { return route->is_post ? "POST" : "GET, HEAD"; }
+const char *serve_router_allow(const serve_route *route) { return route->is_post ? "POST" : "GET, HEAD"; }
 
 static const serve_route *find(const char *url) {
   for (size_t i = 0; i < ARRAY_LEN(ROUTES); i++) {
@@ -68,38 +68,38 @@ static bool refuse(serve_fault *to, serve_fault fault) {
   return false;
 }
 
-bool serve_door_is_framed(const serve_head *head) {
+bool serve_router_is_framed(const serve_head *head) {
   bool is_known = !head->transfer_encoding || strcasecmp(head->transfer_encoding, "chunked") == 0;
   return head->length_count <= 1 && is_known && !head->has_wrong_name;
 }
 
-static bool judge_body(const serve_door *self, const serve_head *head, serve_fault *fault) {
-  if (!serve_door_is_framed(head))
-    return refuse(fault, serve_door_fault(400, "bad_length", "expected at most one header that says how long the body is, Content-Length "
+static bool judge_body(const serve_router *self, const serve_head *head, serve_fault *fault) {
+  if (!serve_router_is_framed(head))
+    return refuse(fault, serve_router_fault(400, "bad_length", "expected at most one header that says how long the body is, Content-Length "
                                           "or Transfer-Encoding: chunked, and no blanks in the names of headers"));
   if (head->content_type && !is_json(head->content_type))
-    return refuse(fault, serve_door_fault(415, "unsupported_media_type", "expected the Content-Type application/json, found %.100s",
+    return refuse(fault, serve_router_fault(415, "unsupported_media_type", "expected the Content-Type application/json, found %.100s",
                                           head->content_type));
   uint64_t bytes = head->content_length ? strtoull(head->content_length, NULL, 10) : 0;
   if (bytes <= self->body_bytes_max) return true;
-  return refuse(fault, serve_door_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes, found one of %" PRIu64
+  return refuse(fault, serve_router_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes, found one of %" PRIu64
                                         "; hint: the server's --max-body-bytes", self->body_bytes_max, bytes));
 }
 
-bool serve_door_judge(const serve_door *self, const serve_head *head, const serve_route **route, serve_fault *fault) {
+bool serve_router_judge(const serve_router *self, const serve_head *head, const serve_route **route, serve_fault *fault) {
   *route = NULL;
-  if (strlen(head->url) > SERVE_DOOR_URL_BYTES_MAX)
-    return refuse(fault, serve_door_fault(414, "url_too_long", "expected a path of at most %u bytes", SERVE_DOOR_URL_BYTES_MAX));
-  if (head->bytes > SERVE_DOOR_HEAD_BYTES_MAX)
-    return refuse(fault, serve_door_fault(431, "headers_too_large", "expected headers of at most %u bytes", SERVE_DOOR_HEAD_BYTES_MAX));
+  if (strlen(head->url) > SERVE_ROUTER_URL_BYTES_MAX)
+    return refuse(fault, serve_router_fault(414, "url_too_long", "expected a path of at most %u bytes", SERVE_ROUTER_URL_BYTES_MAX));
+  if (head->bytes > SERVE_ROUTER_HEAD_BYTES_MAX)
+    return refuse(fault, serve_router_fault(431, "headers_too_large", "expected headers of at most %u bytes", SERVE_ROUTER_HEAD_BYTES_MAX));
   const serve_route *found = *route = find(head->url);
   if (self->api_key && !(found && found->is_open) && !is_key(head->authorization, self->api_key))
-    return refuse(fault, serve_door_fault(401, "invalid_api_key",
+    return refuse(fault, serve_router_fault(401, "invalid_api_key",
                                           "expected the header \"Authorization: Bearer KEY\" with the server's key"));
-  if (!found) return refuse(fault, serve_door_fault(404, "not_found", "no such path: %.200s", head->url));
+  if (!found) return refuse(fault, serve_router_fault(404, "not_found", "there is no %.200s here", head->url));
   bool reads = strcmp(head->method, "GET") == 0 || strcmp(head->method, "HEAD") == 0;
   if (found->is_post ? strcmp(head->method, "POST") != 0 : !reads)
-    return refuse(fault, serve_door_fault(405, "method_not_allowed", "%.200s takes %s, found %.20s", head->url, serve_door_allow(found),
+    return refuse(fault, serve_router_fault(405, "method_not_allowed", "%.200s takes %s, found %.20s", head->url, serve_router_allow(found),
                                           head->method));
   return judge_body(self, head, fault);
 }

@@ -1,10 +1,10 @@
-/* fuzz_serve_door.c - the head of an HTTP request, as the server judges it. The first byte says which headers there are; texts follow,
+/* fuzz_serve_router.c - the head of an HTTP request, as the server judges it. The first byte says which headers there are; texts follow,
  * each up to a NUL: method, path, and the headers in the order of the struct.
  *
  * What comes in is for a route with its method, has the key where one is asked for, and a body within the limit whose length is certain; a
  * refusal is a fault that makes a JSON object and does not hold the key. */
 #include <string.h>
-#include "engine/serve/door.h"
+#include "engine/serve/router.h"
 #include "engine/serve/reply.h"
 #include "fuzz.h"
 
@@ -27,11 +27,11 @@ static void check_fault(const serve_fault *fault) {
   serve_text_close(&out);
 }
 
-static void check_in(const serve_door *door, const serve_head *head, const serve_route *route) {
+static void check_in(const serve_router *router, const serve_head *head, const serve_route *route) {
   ASSERT(route && strncmp(head->url, route->path, strlen(route->path)) == 0);
   ASSERT(strcmp(head->method, route->is_post ? "POST" : "GET") == 0 || (!route->is_post && strcmp(head->method, "HEAD") == 0));
-  ASSERT(serve_door_is_framed(head) && strlen(head->url) <= SERVE_DOOR_URL_BYTES_MAX);
-  ASSERT(!door->api_key || route->is_open ||
+  ASSERT(serve_router_is_framed(head) && strlen(head->url) <= SERVE_ROUTER_URL_BYTES_MAX);
+  ASSERT(!router->api_key || route->is_open ||
          (head->authorization && strlen(head->authorization) == 7 + strlen(KEY) && strcmp(head->authorization + 7, KEY) == 0));
   ASSERT(!head->content_length || strtoull(head->content_length, NULL, 10) <= BODY_BYTES_MAX);
 }
@@ -51,12 +51,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   if (has & 4) head.content_length = next_text(&at, end);
   if (has & 8) head.transfer_encoding = next_text(&at, end);
   for (int locked = 0; locked < 2; locked++) {
-    const serve_door door = {.api_key = locked ? KEY : NULL, .body_bytes_max = BODY_BYTES_MAX};
+    const serve_router router = {.api_key = locked ? KEY : NULL, .body_bytes_max = BODY_BYTES_MAX};
     const serve_route *route = NULL;
     serve_fault fault = {0};
-    if (serve_door_judge(&door, &head, &route, &fault)) check_in(&door, &head, route);
+    if (serve_router_judge(&router, &head, &route, &fault)) check_in(&router, &head, route);
     else check_fault(&fault);
-    if (route) ASSERT(*serve_door_allow(route));
+    if (route) ASSERT(*serve_router_allow(route));
   }
   free(copy);
   return 0;
