@@ -123,12 +123,8 @@ INSTRUCTION_SETS = {
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-D__SANITIZE_ADDRESS__=1"]
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
-LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-lm"]
-# A copy of libmicrohttpd's archive is made that does not need GnuTLS (serve/tls.c) and waits with our epoll_wait (serve/epoll.c).
-HTTP_LIBRARY = "libmicrohttpd.a"
-HTTP_NAMES = ["--wildcard", "--weaken-symbol='gnutls_*'", "--redefine-sym gnutls_global_init=serve_tls_begin",
-              "--redefine-sym gnutls_global_deinit=serve_tls_end", "--redefine-sym gnutls_malloc=serve_tls_allocate",
-              "--redefine-sym epoll_wait=serve_epoll_wait"]
+LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-l:libevent_core.a",
+             "-lm"]
 # Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs.
 SHARED_LIBRARIES = ["-lxxhash", "-ljansson", "-lpcre2-8", "-lm"]
 
@@ -202,8 +198,7 @@ class Variant:
 
     def binary(self, ninja, output, sources, libs="", objects=()):
         """Linked with the two libraries, of which the linker takes what is needed."""
-        program, http = self.root + "/libverbatim_program.a", "%s/gen/%s" % (self.builddir, HTTP_LIBRARY)
-        archives = [program, self.root + "/libverbatim.a", http, program]  # the HTTP library calls back into serve/tls.c and epoll.c
+        archives = [self.root + "/libverbatim_program.a", self.root + "/libverbatim.a"]
         extra = {"extra_libs": libs} if libs else {}
         inputs = [self.object(ninja, source) for source in sources] + [*objects] + archives
         return ninja.build("%s/%s" % (self.root, output), self.link_rule, inputs, **extra)
@@ -292,8 +287,6 @@ def write_rules(ninja, args):
     ninja.rule("cxx_kernel", command=cxx + "-I$folder $spec -D$stem=$entry -DEMULATED_ENTRY=$entry '-DEMULATED_STEM=\"$stem\"' "
                "'-DEMULATED_TEXT=\"$folder/$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out",
                description="CXX $out", **depfile)
-    ninja.rule("http_library", command="objcopy %s $$($cc -print-file-name=%s) $out" % (" ".join(HTTP_NAMES), HTTP_LIBRARY),
-               description="OBJCOPY $out")
     ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
     ninja.rule("plant", command="python3 tests/emulator/plant.py $folder $file '$edit'", description="PLANT $out", restat="1")
     ninja.rule("embed", command="python3 tools/embed.py -o $out --table $table --header $header --root $root $in", description="EMBED $out")
@@ -352,7 +345,6 @@ def generate(args):
                 header="engine/base/kernel_sources.h", root="kernels_src")
     ninja.build(build + "/gen/profile_shipped.c", "embed", found("planner/profiles/*.json"), ["tools/embed.py"],
                 table="profile_shipped", header="planner/profile_shipped.h", root="planner/profiles")
-    ninja.build("%s/gen/%s" % (build, HTTP_LIBRARY), "http_library")
     ninja.build(top_path, "configure", implicit=["configure.py", FORMS, FLAWS])
 
     ninja.comment("The program, its library and tools")

@@ -20,7 +20,7 @@ INPUT_BYTES_MAX = {"plan": 65536, "tokenizer_json": 16384}  # the others: INPUT_
 INPUT_BYTES = 8192
 SEED_FOLDERS = {"config": ["tests/data/configs"]}  # beside those of tests/fuzz/seeds
 REPORT_LINES_SHOWN = 60
-NO_JSON = ("deploy", "eval_task", "serve_router", "tiktoken", "split_pattern", "text", "plan", "trace")
+NO_JSON = ("deploy", "eval_task", "serve_router", "serve_parse", "tiktoken", "split_pattern", "text", "plan", "trace")
 
 
 def write_dictionary(name, path):

@@ -1,7 +1,7 @@
 /* cli/serve.c - `verbatim serve`: the server's arguments, its start, its signals and its end.
  *
- * Owns the order of things: engine, receipt, queue, sockets; then it waits for signals and watches connections, and takes all down again in
- * the other order. What HTTP says is serve_http's business. Read next: serve/http.h, serve/queue.h, common/engine.h. */
+ * Owns the order of things: engine, receipt, queue, sockets; then it serves until a signal comes, and takes all down again in the other
+ * order. What HTTP says is serve_http's business. Read next: serve/http.h, serve/queue.h, common/engine.h. */
 #include "chat/chat.h"
 #include "cli/cli.h"
 #include "common/config.h"
@@ -144,7 +144,7 @@ static void on_finished(void *context, const char *name, const verbatim_request 
   cli_engine_add(&self->engine, name, request);
 }
 
-/* Every connection takes two descriptors at most: its own, and none of another's. */
+/* Every connection takes one descriptor. */
 static void allow_descriptors(uint32_t connections) {
   struct rlimit limit;
   rlim_t wanted = (rlim_t)connections + DESCRIPTORS_BESIDE;
@@ -207,14 +207,11 @@ static status tell_ready(server *self) {
 
 /* === Service ================================================================================================================ */
 
-/* Waits for at most so long; counts the signals that came. */
-static void wait_for_news(server *self, int milliseconds, uint32_t *signal_count) {
+/* Serves clients for at most so long; counts the signals that came. */
+static void serve_for(server *self, uint32_t milliseconds, uint32_t *signal_count) {
   struct signalfd_siginfo signal;
-  struct pollfd watched[] = {{.fd = self->signals, .events = POLLIN}, {.fd = serve_http_descriptor(self->http), .events = POLLIN}};
-  (void)poll(watched, ARRAY_LEN(watched), milliseconds);
+  serve_http_run(self->http, self->signals, milliseconds);
   while (read(self->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) ++*signal_count;
-  if (watched[1].revents) serve_http_look(self->http);
-  serve_http_tick(self->http);
 }
 
 static bool is_idle(const server *self) { return serve_queue_idle(self->queue) && serve_http_idle(self->http); }
@@ -226,18 +223,18 @@ static void drain(server *self, uint32_t signal_count) {
   serve_queue_drain(self->queue);
   double end = clock_seconds() + self->options.drain_seconds;
   while (!is_idle(self) && signal_count == first && clock_seconds() < end && serve_queue_failure(self->queue) == OK)
-    wait_for_news(self, DRAIN_TICK_MS, &signal_count);
+    serve_for(self, DRAIN_TICK_MS, &signal_count);
   serve_queue_stop(self->queue);
-  while (!serve_queue_idle(self->queue)) wait_for_news(self, DRAIN_TICK_MS, &signal_count);
+  while (!serve_queue_idle(self->queue)) serve_for(self, DRAIN_TICK_MS, &signal_count);
   for (end = clock_seconds() + 1; !serve_http_idle(self->http) && clock_seconds() < end;)
-    wait_for_news(self, DRAIN_TICK_MS, &signal_count);
+    serve_for(self, DRAIN_TICK_MS, &signal_count);
 }
 
 static status serve_until_told(server *self) {
   uint32_t signal_count = 0;
   TRY(tell_ready(self));
-  while (signal_count == 0 && serve_queue_failure(self->queue) == OK) wait_for_news(self, TICK_MS, &signal_count);
-  if (!self->engine.quiet) fprintf(stderr, "shutting down: running requests have %u s to finish\n", self->options.drain_seconds);
+  while (signal_count == 0 && serve_queue_failure(self->queue) == OK) serve_for(self, TICK_MS, &signal_count);
+  if (!self->engine.quiet) fprintf(stderr, "ending: requests that run have %u s to finish\n", self->options.drain_seconds);
   drain(self, signal_count);
   return serve_queue_failure(self->queue);
 }

@@ -1,8 +1,20 @@
-/* serve/http.h - the server's sockets: HTTP requests in, replies and streams out, through libmicrohttpd on one thread of its own.
+/* serve/http.h - the HTTP server: decides what each request gets as its reply, and when.
  *
- * A body becomes an ask, which goes through the queue while its connection is suspended; the thread waits for nothing else than sockets,
- * and leaves what takes long to serve_work. What a connection may hold is bounded, in bytes and in time. Read next: serve/router.h,
- * serve/links.h, serve/queue.h. */
+ * An exchange is a request and its reply. Its states, in order:
+ *   READING    the body arrives; of a request that was refused it is discarded, and the refusal sent after it
+ *   JUDGING    serve_work parses the body
+ *   QUEUED     the engine's queue has the request; nothing has been sent
+ *   STREAMING  events are sent as the engine generates tokens
+ *   ENDING     the last events are ready and wait until the queue has written the receipt
+ *   WRITING    serve_work writes a large reply
+ *   REPLIED    the connection has the whole reply
+ *
+ *   READING -> JUDGING -> QUEUED -> STREAMING -> ENDING -> REPLIED
+ *   QUEUED -> WRITING -> REPLIED; and READING, JUDGING or QUEUED -> REPLIED
+ *
+ * The connection may end in any state. The exchange is freed once it has no connection, serve_work does not hold it (JUDGING, WRITING) and
+ * the queue does not hold it (is_in_queue). One thread owns all exchanges, the one that calls serve_http_run; serve_work and the queue only
+ * post news to it. Read next: serve/connections.h, serve/router.h, serve/queue.h. */
 #ifndef VERBATIM_SERVE_HTTP_H
 #define VERBATIM_SERVE_HTTP_H
 #include <stdio.h>
@@ -14,32 +26,30 @@
 
 typedef struct serve_http serve_http;
 
-typedef struct serve_http_config { /* what is pointed to outlives the server */
+typedef struct serve_http_config { /* what it points to outlives the server */
   const char *host;         /* a name or an address   */
   const char *model_dir;    /* read by serve_http_open */
   uint32_t port;            /* 0: any that is free    */
   uint32_t connections_max;
-  uint32_t client_seconds;  /* 1 ..: for a head, for a body, and for a client that reads nothing */
+  uint32_t client_seconds;  /* 1 ..: time limit for a head, for a body, and for a client that reads nothing */
   serve_router router;
-  serve_model model;        /* created is set for each reply */
+  serve_model model;        /* `created` is set for each reply */
   serve_queue *queue;
   serve_metrics *metrics;
   serve_metrics_labels labels;
   FILE *access_log;         /* a line of JSON for each reply; null: none */
 } serve_http_config;
 
-/* Listens and answers when this returns. url: room for it, "http://127.0.0.1:8000". ERR_IO, ERR_LIMIT. */
+/* Listens when this returns, and writes the address to url: "http://127.0.0.1:8000". ERR_USAGE, ERR_IO, ERR_LIMIT. */
 status serve_http_open(serve_http **out, const serve_http_config *config, char *url, size_t url_bytes);
 
-/* The caller waits on the descriptor, calls look when it is readable, and tick now and then: at least four times in client_seconds. */
-int serve_http_descriptor(const serve_http *self);
-void serve_http_look(serve_http *self);
-void serve_http_tick(serve_http *self);
+/* Serves clients for that long, or until the descriptor is readable. The descriptor is the same in every call. */
+void serve_http_run(serve_http *self, int descriptor, uint32_t milliseconds);
 
-void serve_http_drain(serve_http *self); /* takes no more connections; those that are there are told of it */
-bool serve_http_idle(serve_http *self);  /* no request is being read or answered */
+void serve_http_drain(serve_http *self);      /* accepts no more connections; each open one ends with its next reply */
+bool serve_http_idle(const serve_http *self); /* no client waits for a reply */
 
-/* Ends all connections. The queue is idle. Null: nothing. */
+/* Ends all connections. The queue must be idle. Null: does nothing. */
 void serve_http_close(serve_http *self);
 
 #endif
