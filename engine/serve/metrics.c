@@ -1,5 +1,5 @@
-/* serve/metrics.c - see serve/metrics.h. The format is Prometheus' text exposition 0.0.4: a line of help and one of type for each name,
- * then its samples; buckets are cumulative. */
+/* serve/metrics.c - see serve/metrics.h. The format is Prometheus' text exposition 0.0.4: for each name a HELP line, a TYPE line and its
+ * samples; buckets are cumulative. */
 #include "serve/metrics.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,23 +14,23 @@ typedef struct metric_name {
 } metric_name;
 
 static const metric_name COUNTS[SERVE_COUNTS] = {
-  {"vllm:prompt_tokens_total", "Tokens of the prompts of finished requests"},
-  {"vllm:generation_tokens_total", "Tokens made"},
-  {"verbatim_refused_full_total", "Bodies answered with 429 because too many requests were waiting"},
-  {"verbatim_refused_memory_total", "Bodies answered with 429 because the memory for requests was used up"},
-  {"verbatim_disconnected_total", "Bodies whose client disconnected before the reply was complete"}};
+  {"vllm:prompt_tokens_total", "Prompt tokens of finished requests"},
+  {"vllm:generation_tokens_total", "Generated tokens"},
+  {"verbatim_refused_full_total", "HTTP requests answered with 429 because too many requests were waiting"},
+  {"verbatim_refused_memory_total", "HTTP requests answered with 429 because the memory for requests was in use"},
+  {"verbatim_disconnected_total", "HTTP requests whose client left before the reply was complete"}};
 static const metric_name GAUGES[SERVE_GAUGES] = {
-  {"vllm:num_requests_running", "Requests in the engine, up to its number of slots"},
-  {"vllm:num_requests_waiting", "Requests accepted beyond these"},
-  {"verbatim_request_memory_bytes", "Memory of all accepted bodies and their possible replies"},
-  {"verbatim_request_memory_limit_bytes", "Limit of this memory (--request-memory-bytes)"},
+  {"vllm:num_requests_running", "Requests that the engine has places for"},
+  {"vllm:num_requests_waiting", "Requests accepted beyond those that run"},
+  {"verbatim_request_memory_bytes", "Memory of accepted bodies and of the replies they may get"},
+  {"verbatim_request_memory_limit_bytes", "Upper limit of verbatim_request_memory_bytes (--request-memory-bytes)"},
   {"verbatim_connections", "Open connections"}};
 static const metric_name TIMES[SERVE_TIMES] = {
-  {"vllm:time_to_first_token_seconds", "From acceptance to a request's first token"},
+  {"vllm:time_to_first_token_seconds", "Time from acceptance to the first token"},
   {"vllm:time_per_output_token_seconds", "Mean time between tokens of a finished request"},
-  {"vllm:e2e_request_latency_seconds", "From acceptance to a request's end"}};
+  {"vllm:e2e_request_latency_seconds", "Time from acceptance to the end of a request"}};
 static const char *const FINISHES[SERVE_METRICS_FINISHES] = {NULL, "stop", "length", "nonfinite", "stop_text", "cancelled", "deadline"};
-static const char *const REASONS[] = {"stop", "length", "abort", "error"}; /* as vLLM has them */
+static const char *const REASONS[] = {"stop", "length", "abort", "error"}; /* vLLM's */
 
 void serve_metrics_open(serve_metrics *self) { ASSERT(pthread_mutex_init(&self->mutex, NULL) == 0); }
 
@@ -95,7 +95,7 @@ static void put_label(FILE *to, const char *name, const char *value) {
   putc('"', to);
 }
 
-/* "name{model_name="m"", with the brace open for more. */
+/* Writes name{model_name="m" and leaves the brace open. */
 static void put_name(FILE *to, const char *name, const char *suffix, const serve_metrics_labels *labels) {
   fprintf(to, "%s%s{", name, suffix);
   put_label(to, "model_name", labels->model_name);
@@ -124,7 +124,7 @@ static void put_finishes(FILE *to, const uint64_t *of, const serve_metrics_label
     put_name(to, "vllm:request_success_total", "", labels);
     fprintf(to, ",finished_reason=\"%s\"} %" PRIu64 "\n", REASONS[i], reasons[i]);
   }
-  head(to, "verbatim_requests_finished_total", "Finished requests by the receipt's finish", "counter");
+  head(to, "verbatim_requests_finished_total", "Finished requests by the finish reason in receipts", "counter");
   for (uint32_t i = 1; i < SERVE_METRICS_FINISHES; i++)
     fprintf(to, "verbatim_requests_finished_total{finish=\"%s\"} %" PRIu64 "\n", FINISHES[i], of[i]);
 }
@@ -134,16 +134,16 @@ static void put_engine(FILE *to, const verbatim_counters *c) {
     const char *name, *help;
     uint64_t value;
   } rows[] = {{"steps", "Steps of the engine", c->steps},
-              {"decode_steps", "Steps with decode tokens only", c->decode_steps},
-              {"mixed_steps", "Steps with decode tokens and prompt tokens", c->mixed_steps},
+              {"decode_steps", "Steps of generated tokens only", c->decode_steps},
+              {"mixed_steps", "Steps of generated and prompt tokens", c->mixed_steps},
               {"token_rows", "Token rows computed", c->token_rows},
-              {"reused_tokens", "Token rows taken from the prefix cache instead", c->reused_tokens},
-              {"recomputed_tokens", "Token rows recomputed after a preemption", c->recomputed_tokens},
-              {"admissions", "Requests admitted, including again after a preemption", c->admissions},
-              {"preemptions", "Requests preempted for lack of pages", c->preemptions},
+              {"reused_tokens", "Token rows taken from the prefix cache", c->reused_tokens},
+              {"recomputed_tokens", "Token rows computed again after a preemption", c->recomputed_tokens},
+              {"admissions", "Requests admitted, including after a preemption", c->admissions},
+              {"preemptions", "Requests preempted for lack of KV pages", c->preemptions},
               {"cancellations", "Requests cancelled", c->cancellations},
-              {"deadlines", "Requests whose deadline was exceeded", c->deadlines},
-              {"evicted_pages", "Pages of the prefix cache evicted", c->evicted_pages}};
+              {"deadlines", "Requests whose deadline passed", c->deadlines},
+              {"evicted_pages", "Pages evicted from the prefix cache", c->evicted_pages}};
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     fprintf(to, "# HELP verbatim_%s_total %s\n# TYPE verbatim_%s_total counter\n", rows[i].name, rows[i].help, rows[i].name);
     fprintf(to, "verbatim_%s_total %" PRIu64 "\n", rows[i].name, rows[i].value);
@@ -151,7 +151,7 @@ static void put_engine(FILE *to, const verbatim_counters *c) {
 }
 
 static void put_build(FILE *to, const serve_metrics_labels *labels) {
-  head(to, "verbatim_build_info", "Build and plan of the server: always 1", "gauge");
+  head(to, "verbatim_build_info", "Build information; always 1", "gauge");
   fputs("verbatim_build_info{version=\"" VERBATIM_VERSION "\",", to);
   put_label(to, "numerics_id", labels->numerics_id);
   putc(',', to);
@@ -161,7 +161,7 @@ static void put_build(FILE *to, const serve_metrics_labels *labels) {
   putc(',', to);
   put_label(to, "model_name", labels->model_name);
   fputs("} 1\n", to);
-  head(to, "process_start_time_seconds", "When the server was started, since the epoch", "gauge");
+  head(to, "process_start_time_seconds", "Start time of the server since the epoch", "gauge");
   fprintf(to, "process_start_time_seconds %.3f\n", labels->started_at);
 }
 
@@ -183,7 +183,7 @@ static void put_all(FILE *to, const serve_metrics *self, const serve_metrics_lab
   for (uint32_t i = 0; i < SERVE_METRICS_STATUSES; i++)
     if (self->statuses[i])
       fprintf(to, "verbatim_http_replies_total{code=\"%u\"} %" PRIu64 "\n", i + SERVE_METRICS_STATUS_MIN, self->statuses[i]);
-  head(to, "vllm:kv_cache_usage_perc", "Share of the KV pages held by running requests, 0 to 1", "gauge");
+  head(to, "vllm:kv_cache_usage_perc", "Fraction of the KV pages that running requests hold, 0 to 1", "gauge");
   put_name(to, "vllm:kv_cache_usage_perc", "", labels);
   fprintf(to, "} %.9g\n", labels->kv_pages ? (double)self->engine.kv_pages_used / labels->kv_pages : 0);
   put_engine(to, &self->engine);

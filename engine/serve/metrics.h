@@ -1,7 +1,7 @@
-/* serve/metrics.h - what the server counts and measures, as the text that Prometheus reads.
+/* serve/metrics.h - the server's metrics, and their text in Prometheus' format.
  *
- * Names under vllm: are those that dashboards know; what only Verbatim has is under verbatim_. Any thread may call anything here between
- * open and close. Nothing is allocated but the text. Read next: serve/queue.h. */
+ * Metrics that vLLM also has keep its names (vllm:...), so that dashboards work unchanged; the others begin with verbatim_. Any thread may
+ * call any function between open and close. Only the text is allocated. Read next: serve/queue.h. */
 #ifndef VERBATIM_SERVE_METRICS_H
 #define VERBATIM_SERVE_METRICS_H
 #include <pthread.h>
@@ -9,9 +9,9 @@
 #include "verbatim.h"
 
 enum serve_count {
-  SERVE_COUNT_PROMPT_TOKENS, SERVE_COUNT_MADE_TOKENS, /* of requests of the engine */
-  SERVE_COUNT_REFUSED_FULL, SERVE_COUNT_REFUSED_MEMORY, /* of asks: answered with 429 */
-  SERVE_COUNT_DISCONNECTED, /* asks whose client went away before the end */
+  SERVE_COUNT_PROMPT_TOKENS, SERVE_COUNT_GENERATED_TOKENS, /* of the engine's requests */
+  SERVE_COUNT_REFUSED_FULL, SERVE_COUNT_REFUSED_MEMORY,    /* HTTP requests answered with 429 */
+  SERVE_COUNT_DISCONNECTED, /* HTTP requests whose client left before the reply was complete */
   SERVE_COUNTS
 };
 enum serve_gauge {
@@ -26,12 +26,12 @@ enum serve_time { SERVE_TIME_FIRST_TOKEN, SERVE_TIME_PER_TOKEN, SERVE_TIME_REQUE
 #define SERVE_METRICS_FINISHES 7u /* enum verbatim_finish */
 
 typedef struct serve_histogram {
-  uint64_t buckets[SERVE_METRICS_BUCKETS + 1]; /* how many fell into each: at most its bound, the last any */
+  uint64_t buckets[SERVE_METRICS_BUCKETS + 1]; /* values in each bucket, up to its bound; the last has none */
   double sum;
 } serve_histogram;
 
 typedef struct serve_metrics {
-  pthread_mutex_t mutex; /* of all below it */
+  pthread_mutex_t mutex; /* protects all members below */
   uint64_t counts[SERVE_COUNTS];
   double gauges[SERVE_GAUGES];
   serve_histogram times[SERVE_TIMES];
@@ -40,23 +40,23 @@ typedef struct serve_metrics {
   verbatim_counters engine;
 } serve_metrics;
 
-typedef struct serve_metrics_labels { /* what does not change; texts of any bytes */
+typedef struct serve_metrics_labels { /* constant while the server runs; texts of any bytes */
   const char *model_name, *numerics_id, *plan_digest, *device;
-  uint32_t kv_pages; /* that there are */
+  uint32_t kv_pages; /* of the plan */
   double started_at; /* seconds since the epoch */
 } serve_metrics_labels;
 
-void serve_metrics_open(serve_metrics *self); /* of zeroed memory */
+void serve_metrics_open(serve_metrics *self); /* self is zeroed */
 void serve_metrics_close(serve_metrics *self);
 
 void serve_metrics_add(serve_metrics *self, enum serve_count which, uint64_t by);
 void serve_metrics_set(serve_metrics *self, enum serve_gauge which, double value);
 void serve_metrics_measure(serve_metrics *self, enum serve_time which, double seconds);
-void serve_metrics_finish(serve_metrics *self, enum verbatim_finish finish); /* of a request of the engine */
+void serve_metrics_finish(serve_metrics *self, enum verbatim_finish finish); /* of an engine request */
 void serve_metrics_reply(serve_metrics *self, unsigned http_status);
 void serve_metrics_engine(serve_metrics *self, const verbatim_counters *counters);
 
-/* All of it, into new memory, the caller's. ERR_LIMIT: no memory. */
+/* The text, in new memory that the caller frees. ERR_LIMIT: no memory. */
 status serve_metrics_text(serve_metrics *self, const serve_metrics_labels *labels, char **text, size_t *bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* serve/queue.c - see serve/queue.h.
  *
- * What arrives, and the wish to cancel, is handed over under the mutex; all else of a ticket belongs to the queue's thread. A ticket's
- * requests are looked at after every step, so that a request's end is written down before its client is told. */
+ * New tickets and cancellations are handed over under the mutex; everything else of a ticket belongs to the queue's thread. Requests are
+ * examined after every step, so that the end of a request is recorded before its client sees it. */
 #include "serve/queue.h"
 #include "base/clock.h"
 #include <pthread.h>
@@ -11,8 +11,8 @@
 
 enum stage { SERVING, DRAINING, STOPPING };
 
-struct serve_place { /* a choice, as far as the queue has looked at it */
-  double first_at;   /* when its first token was there */
+struct serve_place { /* what the queue knows of a choice */
+  double first_at;   /* time of its first token */
   uint32_t tokens;
   bool is_submitted, is_over;
 };
@@ -24,13 +24,13 @@ typedef struct ticket_list {
 struct serve_queue {
   serve_queue_config config;
   pthread_t thread;
-  ticket_list inside; /* the thread's own, in order of arrival: in the engine */
-  pthread_mutex_t mutex; /* of all below it */
+  ticket_list inside; /* submitted to the engine, in order of arrival; the thread's own */
+  pthread_mutex_t mutex; /* protects all members below */
   pthread_cond_t news;
   ticket_list arrived;
   bool has_cancelled, is_closed;
   enum stage stage;
-  uint32_t tickets, requests; /* admitted, and not yet over */
+  uint32_t tickets, requests; /* admitted and not finished */
   uint64_t bytes;
   fail_cause failure;
 };
@@ -49,7 +49,7 @@ static void take_out(ticket_list *list, serve_ticket *t) {
 
 /* === Admission ============================================================================================================== */
 
-/* Under the mutex. */
+/* The caller holds the mutex. */
 static void show_load(serve_queue *self) {
   uint32_t running = min_u32(self->requests, self->config.active_max);
   serve_metrics_set(self->config.metrics, SERVE_GAUGE_RUNNING, running);
@@ -57,12 +57,12 @@ static void show_load(serve_queue *self) {
   serve_metrics_set(self->config.metrics, SERVE_GAUGE_BYTES, (double)self->bytes);
 }
 
-static void on_news(serve_ask *ask) { /* of the ask's own callbacks, inside verbatim_poll */
+static void on_news(serve_ask *ask) { /* called by the ask inside verbatim_poll */
   serve_ticket *t = ask->owner;
   t->is_new_to_show = true;
 }
 
-/* Under the mutex. */
+/* The caller holds the mutex. */
 static enum serve_admission judge(const serve_queue *self, uint32_t count, uint64_t bytes) {
   const serve_queue_config *c = &self->config;
   if (self->stage != SERVING || self->failure.code != OK) return SERVE_CLOSING;
@@ -127,9 +127,9 @@ void serve_queue_give_bytes(serve_queue *self, uint64_t bytes) {
   pthread_mutex_unlock(&self->mutex);
 }
 
-/* === The thread: what becomes of a request ================================================================================== */
+/* === The thread: the end of requests ======================================================================================== */
 
-/* Its requests make room before its client has the reply; the queue is idle when all callbacks have returned. */
+/* Frees the places of its requests before its client gets the reply. The queue counts as idle only after the callback has returned. */
 static void end_ask(serve_queue *self, serve_ticket *t) {
   take_out(&self->inside, t);
   free(t->places);
@@ -143,7 +143,7 @@ static void end_ask(serve_queue *self, serve_ticket *t) {
   pthread_mutex_unlock(&self->mutex);
 }
 
-/* What a request took is measured, and it is written down; the ask has it as finished from here on at the latest. */
+/* Records the request and its times, and marks it finished in the ask. */
 static void end_request(serve_queue *self, serve_ticket *t, uint32_t index, double now) {
   serve_choice *choice = &t->ask->choices[index];
   const verbatim_request *request = &choice->request;
@@ -163,7 +163,7 @@ static void end_request(serve_queue *self, serve_ticket *t, uint32_t index, doub
   t->is_new_to_show = true;
 }
 
-static void look_at(serve_queue *self, serve_ticket *t, double now) {
+static void examine(serve_queue *self, serve_ticket *t, double now) {
   for (uint32_t i = 0; i < t->ask->choice_count && t->unfinished; i++) {
     const verbatim_request *request = &t->ask->choices[i].request;
     serve_place *place = &t->places[i];
@@ -173,24 +173,24 @@ static void look_at(serve_queue *self, serve_ticket *t, double now) {
       serve_metrics_measure(self->config.metrics, SERVE_TIME_FIRST_TOKEN, now - t->arrived_at);
     }
     if (request->token_count > place->tokens)
-      serve_metrics_add(self->config.metrics, SERVE_COUNT_MADE_TOKENS, request->token_count - place->tokens);
+      serve_metrics_add(self->config.metrics, SERVE_COUNT_GENERATED_TOKENS, request->token_count - place->tokens);
     place->tokens = request->token_count;
     if (request->finish != VERBATIM_RUNNING) end_request(self, t, i, now);
   }
 }
 
-static void look_at_all(serve_queue *self) {
+static void examine_all(serve_queue *self) {
   double now = clock_seconds();
   for (serve_ticket *t = self->inside.first, *next; t; t = next) {
     next = t->next;
-    look_at(self, t, now);
+    examine(self, t, now);
     if (t->is_new_to_show && t->ask->stream) t->on_progress(t);
     t->is_new_to_show = false;
     if (t->unfinished == 0) end_ask(self, t);
   }
 }
 
-/* Ends what is left of an ask. fault: what its client is told, null: nobody is there. */
+/* Ends the unfinished requests of an ask. fault: the error for its client; null: the client has left. */
 static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fault) {
   double now = clock_seconds();
   serve_ask *ask = t->ask;
@@ -202,7 +202,7 @@ static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fau
   }
 }
 
-/* Bodies are judged before they come here, but for what only the engine knows of its plan. A stream may begin when it has been taken. */
+/* Bodies were checked before; the engine rejects only what depends on its plan. Once the engine has accepted it, a stream may begin. */
 static void submit(serve_queue *self, serve_ticket *t) {
   append(&self->inside, t);
   t->is_new_to_show = true;
@@ -263,7 +263,7 @@ static void *work(void *argument) {
     }
     const verbatim_counters counters = verbatim_count(self->config.engine);
     serve_metrics_engine(self->config.metrics, &counters);
-    look_at_all(self);
+    examine_all(self);
   }
 }
 

@@ -1,8 +1,9 @@
-/* serve/queue.h - from bodies that were accepted to the engine and back: one thread that works, and what may wait for it.
+/* serve/queue.h - the queue between the HTTP server and the engine, and the thread that runs the engine.
  *
- * The queue's thread alone calls the engine while the queue is open: it submits in the order of arrival between two steps, cancels what
- * nobody waits for any more, tells asks of their progress once a step, and sleeps when there is nothing to do. What has been accepted is
- * bounded in requests and in bytes. Knows nothing of sockets or JSON. Read next: serve/ask.h, serve/http.h. */
+ * While the queue is open, only its thread calls the engine. Between two steps it submits new requests in order of arrival and cancels
+ * those whose client has left; after each step it reports progress; it sleeps when there is nothing to do. The number of accepted requests
+ * and their memory are bounded. An HTTP request for tokens (serve_ask) holds one or more requests of the engine. Knows nothing of sockets
+ * or JSON. Read next: serve/ask.h, serve/http.h. */
 #ifndef VERBATIM_SERVE_QUEUE_H
 #define VERBATIM_SERVE_QUEUE_H
 #include "base/base.h"
@@ -15,31 +16,32 @@ typedef struct serve_queue serve_queue;
 typedef struct serve_queue_config {
   verbatim *engine;
   serve_metrics *metrics;
-  uint32_t active_max;  /* requests that the engine has places for   */
-  uint32_t waiting_max; /* requests accepted beyond these            */
-  uint64_t bytes_max;   /* of all accepted asks, and bodies on their way */
-  /* On the queue's thread, of every request that the engine took and that is over: before its client can have the end of the reply. */
+  uint32_t active_max;  /* engine requests that run at the same time   */
+  uint32_t waiting_max; /* engine requests accepted beyond these       */
+  uint64_t bytes_max;   /* memory of all accepted asks and of bodies that are being read */
+  /* Called on the queue's thread for every request that the engine accepted, when it finishes and before its client can see the end of
+   * the reply. */
   void (*on_finished)(void *context, const char *name, const verbatim_request *request);
   void *context;
 } serve_queue_config;
 
 enum serve_admission {
   SERVE_ADMITTED,
-  SERVE_FULL,      /* too many requests wait: later                  */
-  SERVE_NO_MEMORY, /* the memory for requests is taken: later        */
-  SERVE_TOO_LARGE, /* larger than all the memory for requests: never */
-  SERVE_CLOSING    /* the server takes nothing more                  */
+  SERVE_FULL,      /* too many requests are waiting; retry later      */
+  SERVE_NO_MEMORY, /* the memory for requests is in use; retry later  */
+  SERVE_TOO_LARGE, /* exceeds what the server has for all requests    */
+  SERVE_CLOSING    /* the server accepts nothing more                 */
 };
 
 typedef struct serve_place serve_place;
 typedef struct serve_ticket serve_ticket;
-struct serve_ticket { /* an ask's way through the queue, in its caller's memory, at rest until on_left */
-  serve_ask *ask;     /* the caller's                              */
-  void (*on_progress)(serve_ticket *ticket); /* of a stream: the engine has taken it, or there is something new; on the queue's thread */
-  void (*on_left)(serve_ticket *ticket);     /* the ask is over, and the queue does not touch it again: its last call, on its thread */
-  void *owner;        /* the caller's                              */
-  uint64_t bytes;     /* taken out of the budget by serve_queue_add; the caller gives them back when it has closed the ask */
-  /* The queue's own. */
+struct serve_ticket { /* an ask in the queue; its memory is the caller's and must not move before on_left */
+  serve_ask *ask;     /* the caller's */
+  void (*on_progress)(serve_ticket *ticket); /* streams only, on the queue's thread: the engine accepted the ask, or has new tokens */
+  void (*on_left)(serve_ticket *ticket);     /* on the queue's thread, last: the ask has finished and the queue no longer uses it */
+  void *owner;        /* the caller's */
+  uint64_t bytes;     /* reserved by serve_queue_add; the caller returns them after it has closed the ask */
+  /* Private to the queue. */
   serve_ticket *next, *previous;
   serve_queue *queue;
   serve_place *places; /* [choice_count] */
@@ -51,24 +53,24 @@ struct serve_ticket { /* an ask's way through the queue, in its caller's memory,
 /* Starts the thread. ERR_LIMIT. */
 status serve_queue_open(serve_queue **out, const serve_queue_config *config);
 
-/* Ends the thread; serve_queue_idle must hold. Null: nothing. */
+/* Ends the thread. serve_queue_idle must hold. Null: does nothing. */
 void serve_queue_close(serve_queue *self);
 
-/* ticket: ask, the callbacks and owner set, the rest zero. Anything but SERVE_ADMITTED leaves it as it was. */
+/* ticket: ask, callbacks and owner are set, the rest is zero. It is unchanged unless the result is SERVE_ADMITTED. */
 enum serve_admission serve_queue_add(serve_queue *self, serve_ticket *ticket);
 
-/* Nobody waits for the ask any more. It still ends by on_left, unless it has left. The caller sees to it that the ticket is there. */
+/* The client has left. on_left is still called, unless it has been. The ticket must still exist. */
 void serve_queue_cancel(serve_queue *self, serve_ticket *ticket);
 
-/* Memory of bodies that are being read, out of the same budget. Takes all of it or, returning false, nothing. */
+/* Reserves memory of the same budget for a body that is being read: all of it, or none and false. */
 bool serve_queue_take_bytes(serve_queue *self, uint64_t bytes);
 void serve_queue_give_bytes(serve_queue *self, uint64_t bytes);
 
-void serve_queue_drain(serve_queue *self); /* from here on nothing is admitted */
-void serve_queue_stop(serve_queue *self);  /* and what is there is cancelled: its clients are told so */
-bool serve_queue_idle(serve_queue *self);  /* no ask is in the queue, and no callback under way */
+void serve_queue_drain(serve_queue *self); /* admits nothing from now on */
+void serve_queue_stop(serve_queue *self);  /* also cancels what is in the queue; its clients get an error that says so */
+bool serve_queue_idle(serve_queue *self);  /* the queue is empty and no callback is running */
 
-/* The engine can do no more: ends with the cause of that, else OK. */
+/* Why the engine has failed for good; OK: it has not. */
 status serve_queue_failure(serve_queue *self);
 
 #endif

@@ -45,7 +45,7 @@ static const serve_route *find(const char *url) {
   return NULL;
 }
 
-/* Takes as long whatever the two have in common; the length of the key is no secret. */
+/* Takes the same time for every wrong key of the right length; the length is not secret. */
 static bool is_key(const char *authorization, const char *key) {
   static const char scheme[] = "Bearer ";
   if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0) return false;

@@ -9,9 +9,9 @@ typedef struct task_list {
 
 struct serve_work {
   pthread_t thread;
-  pthread_mutex_t mutex; /* of all below it */
+  pthread_mutex_t mutex; /* protects all members below */
   pthread_cond_t news;
-  task_list lists[2]; /* short ones, long ones */
+  task_list lists[2]; /* short tasks, long tasks */
   bool is_ending;
 };
 

@@ -32,8 +32,8 @@ static void counts_are_what_was_counted(void **state) {
   (void)state;
   serve_metrics metrics = {0};
   serve_metrics_open(&metrics);
-  serve_metrics_add(&metrics, SERVE_COUNT_MADE_TOKENS, 5);
-  serve_metrics_add(&metrics, SERVE_COUNT_MADE_TOKENS, 2);
+  serve_metrics_add(&metrics, SERVE_COUNT_GENERATED_TOKENS, 5);
+  serve_metrics_add(&metrics, SERVE_COUNT_GENERATED_TOKENS, 2);
   serve_metrics_set(&metrics, SERVE_GAUGE_WAITING, 3);
   serve_metrics_set(&metrics, SERVE_GAUGE_WAITING, 1);
   serve_metrics_set(&metrics, SERVE_GAUGE_BYTES, 123456789012.0);

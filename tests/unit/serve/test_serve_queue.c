@@ -240,7 +240,7 @@ static void requests_go_in_as_they_arrived_and_end_by_themselves(void **state) {
   for (uint32_t i = 0; i < 3; i++) wait_for(i == 0 ? "left 0" : i == 1 ? "left 1" : "left 2", 1);
   assert_true(place_of("finish2 0") < place_of("left 0"));
   assert_true(asks[0].choices[0].finished && asks[2].choices[0].finished && !asks[0].ask.failed);
-  assert_int_equal(metrics.counts[SERVE_COUNT_MADE_TOKENS], 6);
+  assert_int_equal(metrics.counts[SERVE_COUNT_GENERATED_TOKENS], 6);
   assert_int_equal(metrics.counts[SERVE_COUNT_PROMPT_TOKENS], 9);
   assert_int_equal(metrics.finishes[VERBATIM_LENGTH], 3);
   assert_int_equal(metrics.engine.steps, 1);
