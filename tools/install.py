@@ -2,8 +2,9 @@
 """Installs what is built: install.py [--builddir DIR] [--prefix DIR] [--uninstall], as `ninja install` and `ninja uninstall` do
 
 Everything goes below $DESTDIR and the prefix; files() is the whole list. The manual page and the completions are written here, by the
-program that is installed (manual.py). The systemd unit and the example of a deployment go to share/verbatim, to be copied from there.
-Uninstalling removes the same files, and share/verbatim when it is empty then. Read next: configure.py, manual.py.
+program that is installed (manual.py). The systemd unit and the example of a deployment go to share/verbatim, to be copied from there;
+the licence, and those of the libraries in the program, go to share/doc/verbatim. Uninstalling removes the same files, and these two
+folders when they are empty then. Read next: configure.py, manual.py.
 """
 import argparse
 import os
@@ -55,6 +56,8 @@ def files(builddir, prefix):
             ("share/bash-completion/completions/verbatim", pages["verbatim.bash"], 0o644),
             ("share/zsh/site-functions/_verbatim", pages["_verbatim"], 0o644),
             ("share/fish/vendor_completions.d/verbatim.fish", pages["verbatim.fish"], 0o644),
+            ("share/doc/verbatim/LICENSE", read("LICENSE"), 0o644),
+            ("share/doc/verbatim/NOTICE", read("NOTICE"), 0o644),
             ("share/verbatim/deploy.yaml", read("tools/deploy/deploy.yaml"), 0o644),
             ("share/verbatim/verbatim.service", unit.encode(), 0o644)]
 
@@ -96,9 +99,10 @@ def main():
                 put(whole, contents, mode)
             elif os.path.lexists(whole):
                 os.remove(whole)
-        shared = destination + prefix + "/share/verbatim"
-        if args.uninstall and os.path.isdir(shared) and not os.listdir(shared):
-            os.rmdir(shared)
+        for folder in ("/share/verbatim", "/share/doc/verbatim"):
+            own = destination + prefix + folder
+            if args.uninstall and os.path.isdir(own) and not os.listdir(own):
+                os.rmdir(own)
     except OSError as error:
         raise SystemExit("install.py: %s; hint: ninja, then as root, or with DESTDIR or another --prefix" % error) from error
     if not destination and os.geteuid() == 0 and shutil.which("ldconfig"):

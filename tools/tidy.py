@@ -76,8 +76,8 @@ FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS = 70, 200, 140
 BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"(?i)\bfor now\b", "provisional wording")]
 BANNED_PATHS = r"(?<![\w.])/(home|root|Users)/\w"
 
-TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE BENCHMARKS.md EVALUATION.md
-LIMITS.md NUMERICS.md PLAN_FORMAT.md README.md RECEIPTS.md SERVING.md STYLE.md""".split())
+TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE NOTICE BENCHMARKS.md
+EVALUATION.md NUMERICS.md PLAN_FORMAT.md README.md RECEIPTS.md SERVING.md STYLE.md""".split())
 NOT_OURS = {".git", "build", "__pycache__"}
 
 # === The tree ===============================================================================================================

@@ -27,6 +27,8 @@ lib/libverbatim.so -> SONAME
 lib/SONAME 755
 lib/pkgconfig/verbatim.pc 644
 share/bash-completion/completions/verbatim 644
+share/doc/verbatim/LICENSE 644
+share/doc/verbatim/NOTICE 644
 share/fish/vendor_completions.d/verbatim.fish 644
 share/man/man1/verbatim.1 644
 share/verbatim/deploy.yaml 644
@@ -113,12 +115,18 @@ class Install(Folder):
     def test_again_replaces_and_uninstall_leaves_nothing(self):
         for _ in range(2):
             self.install("--prefix", self.folder + "/usr")
-        self.assertEqual(len(self.listing(self.folder + "/usr")), 11)
+        self.assertEqual(len(self.listing(self.folder + "/usr")), 13)
         with open(self.folder + "/usr/lib/other", "w", encoding="utf-8"):
             pass
         self.install("--prefix", self.folder + "/usr", "--uninstall")
         self.assertEqual(self.listing(self.folder + "/usr"), ["lib/other 644"])
         self.assertFalse(os.path.exists(self.folder + "/usr/share/verbatim"))
+        self.assertFalse(os.path.exists(self.folder + "/usr/share/doc/verbatim"))
+
+    def test_the_notice_names_every_library_in_the_program(self):
+        archives = re.findall(r"^-l:lib([a-z]+)", "\n".join(configure.LIBRARIES), re.M)
+        named = read("NOTICE").split("\n\n")[2].split("\n")[1:]
+        self.assertEqual(sorted(archives), sorted(re.search(r" lib([a-z]+)", line).group(1) for line in named))
 
     def test_a_folder_of_another_is_refused_by_name(self):
         if os.geteuid() == 0 and not self.user:
