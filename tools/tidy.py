@@ -77,7 +77,7 @@ BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"
 BANNED_PATHS = r"(?<![\w.])/(home|root|Users)/\w"
 
 TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE NOTICE BENCHMARKS.md
-EVALUATION.md NUMERICS.md PLAN_FORMAT.md README.md RECEIPTS.md SERVING.md STYLE.md""".split())
+EVALUATION.md LIMITS.md NUMERICS.md PLAN_FORMAT.md README.md RECEIPTS.md SERVING.md STYLE.md""".split())
 NOT_OURS = {".git", "build", "__pycache__"}
 
 # === The tree ===============================================================================================================

@@ -234,7 +234,7 @@ static status serve_until_told(server *self) {
   uint32_t signal_count = 0;
   TRY(tell_ready(self));
   while (signal_count == 0 && serve_queue_failure(self->queue) == OK) serve_for(self, TICK_MS, &signal_count);
-  if (!self->engine.quiet) fprintf(stderr, "ending: requests that run have %u s to finish\n", self->options.drain_seconds);
+  if (!self->engine.quiet) fprintf(stderr, "shutting down: running requests have %u s to finish\n", self->options.drain_seconds);
   drain(self, signal_count);
   return serve_queue_failure(self->queue);
 }

@@ -321,12 +321,12 @@ static void answer(exchange *x) {
 
 static void send_refusal(exchange *x, enum serve_admission why) {
   const serve_fault full = serve_router_fault(
-      429, "too_many_requests", "too many requests are waiting; hint: ask again later, or raise the server's --max-waiting");
+      429, "too_many_requests", "too many requests are waiting; hint: try again later, or raise the server's --max-waiting");
   const serve_fault memory = serve_router_fault(
-      429, "out_of_request_memory", "the memory for requests is taken; hint: ask again later, or raise the server's "
+      429, "out_of_request_memory", "the memory for requests is used up; hint: try again later, or raise the server's "
       "--request-memory-bytes");
   const serve_fault large = serve_router_fault(
-      400, "request_too_large", "the request needs more memory or places than the server gives to all; hint: fewer prompts or samples at "
+      400, "request_too_large", "the request needs more memory or slots than the server has; hint: fewer prompts or samples at "
       "once, or a smaller max_tokens");
   const serve_fault closing = serve_router_fault(503, "shutting_down", "the server is shutting down");
   send_fault(x, why == SERVE_FULL ? &full : why == SERVE_NO_MEMORY ? &memory : why == SERVE_TOO_LARGE ? &large : &closing);
@@ -422,7 +422,7 @@ static bool on_body(void *argument, const char *bytes, size_t count) {
     refuse(x, serve_router_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes; hint: the server's --max-body-bytes",
                                most));
   else if (!x->fault.http_status && !make_room(x, x->body_bytes + count))
-    refuse(x, serve_router_fault(429, "out_of_request_memory", "the memory for requests is taken; hint: ask again later"));
+    refuse(x, serve_router_fault(429, "out_of_request_memory", "the memory for requests is used up; hint: try again later"));
   if (x->fault.http_status) return true;
   memcpy(x->body + x->body_bytes, bytes, count);
   x->body_bytes += count;

@@ -96,7 +96,7 @@ bool serve_router_judge(const serve_router *self, const serve_head *head, const 
   if (self->api_key && !(found && found->is_open) && !is_key(head->authorization, self->api_key))
     return refuse(fault, serve_router_fault(401, "invalid_api_key",
                                           "expected the header \"Authorization: Bearer KEY\" with the server's key"));
-  if (!found) return refuse(fault, serve_router_fault(404, "not_found", "there is no %.200s here", head->url));
+  if (!found) return refuse(fault, serve_router_fault(404, "not_found", "no such path: %.200s", head->url));
   bool reads = strcmp(head->method, "GET") == 0 || strcmp(head->method, "HEAD") == 0;
   if (found->is_post ? strcmp(head->method, "POST") != 0 : !reads)
     return refuse(fault, serve_router_fault(405, "method_not_allowed", "%.200s takes %s, found %.20s", head->url, serve_router_allow(found),
