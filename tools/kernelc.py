@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compiles every kernel with NVRTC for the SPEC values that plans use: kernelc.py [--nvrtc LIB] [--cubins DIR] [STEM...]
 
-No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error,
-on any warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have,
-and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds no HGMMA (QGMMA of e4m3). The options are those of
-engine/gpu/jit.c.
+No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error, on any
+warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have, on a register that is
+touched while a multiplication uses it (wgmma_check.py), and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds
+no HGMMA (QGMMA of e4m3). The options are those of engine/gpu/jit.c.
 """
 import argparse
 import ctypes
@@ -14,6 +14,9 @@ import re
 import struct
 import subprocess
 import sys
+
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+import wgmma_check  # noqa: E402
 
 OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "--fmad=false", "--ftz=false", "--prec-div=true",
            "--prec-sqrt=true"]
@@ -135,7 +138,7 @@ class Nvrtc:
         return getattr(self.library, name)(*args)
 
     def compile(self, name, texts, spec):
-        """(cubin or None, log)"""
+        """(cubin or None, PTX, log)"""
         spec_text = "".join("#define SPEC_%s %du\n" % item for item in spec.items())
         headers = [item for item in texts.items() if not item[0].endswith(".cu")] + [("spec.cuh", spec_text)]
         count = len(headers)
@@ -149,8 +152,9 @@ class Nvrtc:
         result = self.call("nvrtcCompileProgram", program, len(OPTIONS), options)
         log = self.text(program, "nvrtcGetProgramLog")
         cubin = None if result else self.bytes(program, "nvrtcGetCUBIN")
+        ptx = "" if result else self.text(program, "nvrtcGetPTX")
         self.call("nvrtcDestroyProgram", ctypes.byref(program))
-        return cubin, log
+        return cubin, ptx, log
 
     def bytes(self, program, getter):
         size = ctypes.c_size_t()
@@ -200,13 +204,13 @@ def check(nvrtc, texts, stem, cubins):
     failures = 0
     for number, (spec, dynamic) in enumerate(variants(stem)):
         label = "%-12s %s" % (stem, " ".join("%s=%d" % item for item in spec.items()))
-        cubin, log = nvrtc.compile(stem + ".cu", texts, spec)
+        cubin, ptx, log = nvrtc.compile(stem + ".cu", texts, spec)
         if cubin is None:
             print("FAIL %s\n%s" % (label, log))
             failures += 1
             continue
         registers, local, static = resources(cubin, stem)
-        faults = [log] if log else []
+        faults = ([log] if log else []) + wgmma_check.hazards(ptx)
         faults += ["%d bytes of local memory" % local] if local else []
         faults += ["too much shared memory"] if static + dynamic > SHARED_BYTES_MAX or static > STATIC_SHARED_BYTES_MAX else []
         faults += ["too many registers"] if registers * spec["THREADS"] > 65536 else []

@@ -75,6 +75,7 @@ def all_tests(builddir):
         Test("check/tidy_self_test", [python, "tools/tidy.py", "--self-test"], "check"),
         Test("check/build", [python, "tests/unit/test_build.py", "--builddir", builddir], "check"),
         Test("check/peers", [python, "tests/unit/test_peers.py"], "check"),
+        Test("check/wgmma", [python, "tests/unit/test_wgmma_check.py"], "check"),
         Test("check/bench_report", [python, "tests/unit/test_bench_report.py"], "check"),
         Test("check/libverbatim", [python, "tests/unit/test_libverbatim.py", "--builddir", builddir], "check"),
         Test("check/install", [python, "tests/unit/test_install.py", "--builddir", builddir], "check",

@@ -79,47 +79,39 @@ NUM void add_block(output &out, const weights &w, u32 slot, u32 x) {
   for (u32 i = 0; i < 4; i++) add_places(out.o, w.w[i], v + i * 128u);
 }
 
-/* P of both blocks of a stage, which has come: V with it. */
-NUM void take_stage(const place &p, weights (&w)[2], u32 use, u32 group) {
-  wait_for(V_COME + use % STAGES, use / STAGES);
-  take_weights(p, w[0], use % STAGES, 0, group);
-  take_weights(p, w[1], use % STAGES, 1u, group); /* void where the list has no second block here */
-}
-
-/* All blocks of places; use counts stages. Those of a stage are added in one go where m stays, as it does in most; meanwhile P of the next
- * one is taken. */
+/* All blocks of places; use counts stages. Those of a stage are added in one go where m stays, as it does in most. P is read after the
+ * products of the stage before: to the compiler its registers are free once those have been issued, while the tensor cores still read
+ * them (tools/wgmma_check.py), and there is no room for two stages of P. */
 NUM void add_blocks(const place &p, output &out, const token &t, u32 &use, u32 group, u32 heads) {
   raise_maxima(p, out.m, 0, heads);
   const u32 rises = find_rises(p, t, out.m, group, heads);
-  weights w[2], next[2];
-  take_stage(p, w, use, group);
 #pragma unroll 1
   for (u32 block = 0; block < t.blocks; block += 2u, use++) {
     const u32 slot = use % STAGES;
     const bool two = block + 1u < t.blocks;
+    weights w, next;
+    wait_for(V_COME + slot, use / STAGES);
+    take_weights(p, w, slot, 0, group);
+    take_weights(p, next, slot, 1u, group); /* void where the list has no second block here */
     ptx_fence_async();
     if (two && (rises >> block & 3u) == 0) {
       begin_sums(out);
-      add_block(out, w[0], slot, 0);
-      add_block(out, w[1], slot, 1u);
-      ptx_multiply_commit();
+      add_block(out, w, slot, 0);
+      add_block(out, next, slot, 1u);
+      end_sums();
     } else {
       if (block) follow(p, out, block, heads);
       begin_sums(out);
-      add_block(out, w[0], slot, 0);
+      add_block(out, w, slot, 0);
       end_sums();
       if (two) {
         follow(p, out, block + 1u, heads);
         begin_sums(out);
-        add_block(out, w[1], slot, 1u);
+        add_block(out, next, slot, 1u);
         end_sums();
       }
     }
-    if (block + 2u < t.blocks) take_stage(p, next, use + 1u, group);
-    PTX_MULTIPLY_WAIT(0);
     give(V_FREE + slot);
-    w[0] = next[0];
-    w[1] = next[1];
   }
 }
 
