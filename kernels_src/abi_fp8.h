@@ -3,12 +3,12 @@
 #define VERBATIM_ABI_FP8_H
 #include "step.h"
 
-/* How many e4m3 numbers share a scale, and which: their largest magnitude / 448, or the power of two at or above it. */
+/* Numbers that share a scale, and the kind of scale: their largest magnitude / 448, or the power of two at or above that. */
 #define SCALE_COLUMNS 128u
 enum scale_kind { SCALE_F32 = 0, SCALE_POW2 = 1 };
 
-/* Blocks of 128 k that a product of few rows takes side by side, by its tile's weight rows and the blocks of a stage. */
-#define FP8_FEW_SIDE(tile_n, k_blocks) ((tile_n) <= 32u && (k_blocks) % 2u == 0 ? 2u : 1u)
+/* Blocks of 128 k in one MMA of a small-M product, by the weight rows of its tile and the blocks of a stage. */
+#define FP8_MMA_BLOCKS(tile_n, k_blocks) ((tile_n) <= 32u && (k_blocks) % 2u == 0 ? 2u : 1u)
 
 /* A KV row: bf16; or e4m3 latent columns, an fp32 scale for every 128 of them, bf16 rope columns; or e4m3 with one scale for the layer. */
 enum kv_format { KV_BF16 = 0, KV_FP8_DS_MLA = 1, KV_FP8 = 2 };
@@ -23,7 +23,7 @@ typedef struct act_quant_args {
   u8 *codes;       /* [rows][columns]                        */
   f32 *scales;     /* [rows][columns / 128]                  */
   u32 rows_kind, ldx, columns; /* columns a multiple of 128  */
-  u32 rows_mul;    /* rows are the step's times this: 1, or top_k of the experts' */
+  u32 rows_mul;    /* rows are the step's times this: 1, or top_k for experts */
   u32 scale_kind, pad;
 } act_quant_args;
 
@@ -39,10 +39,10 @@ typedef struct fp8_gemm_args {
   u32 n, k;               /* k a multiple of 128, n of 8; for Y_SILU n / 2 of 128 */
   u32 rows_kind;
   u32 y_kind;
-  u32 order;              /* of few rows, see gemm_args   */
+  u32 order;              /* small M only, see gemm_args  */
 } fp8_gemm_args;
 
-/* The same of sorted rows, each with its expert's weights. */
+/* The same for sorted rows, each with its expert's weights. */
 typedef struct fp8_moe_gemm_args {
   const step_in *step;
   const u32 *expert_first; /* [experts + 1]                            */

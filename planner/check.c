@@ -246,7 +246,7 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
 static bool is_scaled(const plan_kernel *k) { return k->kernel == OP_fp8_gemm || k->kernel == OP_fp8_moe_gemm; }
 static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gemm || k->kernel == OP_fp8_moe_gemm; }
 
-/* Shared memory of a product of few rows (kernels_src/gemm/few.cuh, few_scaled.cuh), or 0 where there is no such tile. */
+/* Shared memory of a product of few rows (kernels_src/gemm/small_m.cuh, small_m_scaled.cuh), or 0 where there is no such tile. */
 static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
@@ -258,7 +258,7 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
          (is_scaled(k) ? stages * blocks * (columns + 4) * 4 : 0) + (is_of_experts(k) ? of_experts : 0);
 }
 
-/* The same of a product of many rows of scaled numbers (kernels_src/gemm/many_scaled.cuh). */
+/* The same of a product of many rows of scaled numbers (kernels_src/gemm/large_m_scaled.cuh). */
 static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), multiplying = n * rows > 4096 ? 2 : 1;
@@ -270,7 +270,7 @@ static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
   return 1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + multiplying * 8192 + 256 + (is_of_experts(k) ? of_experts : 0);
 }
 
-/* The same of a product of many rows (kernels_src/gemm/many.cuh). */
+/* The same of a product of many rows (kernels_src/gemm/large_m.cuh). */
 static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), depth = spec_of(c, k, "SPEC_DEPTH");

@@ -102,7 +102,7 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32
   return best;
 }
 
-/* Shared memory of few.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
+/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
  * and up rows meet in; and scales of X and W. */
 static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages, bool is_scaled) {
   uint32_t columns = max_u32(few->rows, 8), behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;

@@ -46,7 +46,7 @@ HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), 
 
 
 def few_bytes(n, rows, blocks, stages, scaled=False):
-    """Dynamic shared memory of few.cuh, and of few_scaled.cuh."""
+    """Dynamic shared memory of small_m.cuh, and of small_m_scaled.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
     scales = stages * blocks * (max(rows, 8) + 4) * 4 if scaled else 0
     return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128) + scales
@@ -66,7 +66,7 @@ def few_tiles(of_experts=False, scaled=False):
 
 
 def many_bytes(n, rows, stages):
-    """Of many.cuh."""
+    """Of large_m.cuh."""
     return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 256
 
 

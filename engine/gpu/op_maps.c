@@ -86,7 +86,7 @@ static void map_fp8_moe_gemm_many(const build *b, const fp8_moe_gemm_args *a, te
 
 /* Weights of the form for few rows: blocks of 128 k that stand side by side come for each row behind each other. */
 static tensor_shape few_codes(const build *b, const void *w, uint32_t n, uint32_t k, uint32_t count, uint32_t y_kind) {
-  const uint32_t side = FP8_FEW_SIDE(value_of(b, "SPEC_TILE_N"), value_of(b, "SPEC_K_BLOCKS"));
+  const uint32_t side = FP8_MMA_BLOCKS(value_of(b, "SPEC_TILE_N"), value_of(b, "SPEC_K_BLOCKS"));
   const tensor_shape s = of_bytes(few_weights(b, w, n, k / 2, count, (uint64_t)n * (k / 2), y_kind));
   if (side == 1) return s;
   return (tensor_shape){.address = s.address, .extent = {128, k / 128, s.extent[1], s.extent[2]}, .dims = 4, .swizzled = 1,

@@ -1,4 +1,4 @@
-/* fold_lift.cuh - the form of mla_fold for one token that goes on to W_uv: H16 products with w_uv (few.cuh) of what it has folded.
+/* fold_lift.cuh - the form of mla_fold for one token that goes on to W_uv: H16 products with w_uv (small_m.cuh) of what it has folded.
  *
  * Grid: any; the blocks share the tiles of all heads. Each block of a head folds the head's units itself, so that it waits for no other
  * block: a thread that multiplies has four columns, and as many loads under way as a group has units; groups follow each other. A token
@@ -9,7 +9,7 @@
  * and one round trip to L2 bound it. In a step of DeepSeek-V2-Lite on an H200 13 us of 1,926 less than by two ops. */
 #ifndef VERBATIM_FOLD_LIFT_CUH
 #define VERBATIM_FOLD_LIFT_CUH
-#include "gemm/few_plain.cuh"
+#include "gemm/small_m_plain.cuh"
 
 static_assert(SPEC_TILE_ROWS == 1, "one token");
 #define LIFT_AT_ONCE 8u /* units under way */
@@ -62,15 +62,15 @@ NUM uint2 fold_columns(const mla_fold_args &a, const attn_counts &counts, u32 t,
 }
 
 /* By the threads that multiply: the row into the next stages of the ring. */
-NUM void put_row(few_ring &r, uint2 columns, u32 blocks, u8 *shared) {
+NUM void put_row(small_m_ring &r, uint2 columns, u32 blocks, u8 *shared) {
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
     const u32 own = threadIdx.x / 16u;
-    ptx_barrier_wait(few_empty(r, r.stage), r.parity ^ 1u);
+    ptx_barrier_wait(small_m_empty(r, r.stage), r.parity ^ 1u);
     if (own >= block && own < num_least(block + SPEC_K_BLOCKS, blocks))
-      *(uint2 *)(shared + (few_x(r) - ptx_shared(shared)) + (own - block) * 128u + threadIdx.x % 16u * 8u) = columns;
+      *(uint2 *)(shared + (small_m_x(r) - ptx_shared(shared)) + (own - block) * 128u + threadIdx.x % 16u * 8u) = columns;
     ptx_fence_async();
-    ptx_barrier_arrive(few_full(r));
-    few_next(r);
+    ptx_barrier_arrive(small_m_full(r));
+    small_m_next(r);
   }
 }
 
@@ -78,19 +78,19 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_fold(const __grid
                                                                     const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
-  few_ring ring = few_start(shared, maps, 128), row_ring = ring;
+  small_m_ring ring = small_m_start(shared, maps, 128), row_ring = ring;
   const u32 warp = ptx_uniform(threadIdx.x / 32u), across = (a.v_dim + SPEC_TILE_N - 1u) / SPEC_TILE_N, blocks = a.kv_lora_rank / 64u;
   const u32 tiles = a.step->token_count * a.heads * across;
-  if (warp == FEW_W_WARP && threadIdx.x % 32u == 0)
+  if (warp == SMALL_M_W_WARP && threadIdx.x % 32u == 0)
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x)
-      few_copy(ring, &maps.w, true, tile % across * SPEC_TILE_N, tile / across % a.heads, blocks);
+      small_m_copy(ring, &maps.w, true, tile % across * SPEC_TILE_N, tile / across % a.heads, blocks);
   const attn_counts counts = *a.counts; /* written in front of all layers: attn_cut.cu */
-  for (u32 tile = blockIdx.x; tile < tiles && warp < FEW_W_WARP; tile += gridDim.x) {
+  for (u32 tile = blockIdx.x; tile < tiles && warp < SMALL_M_W_WARP; tile += gridDim.x) {
     const u32 item = tile / across;
     put_row(row_ring, fold_columns(a, counts, item / a.heads, item % a.heads, tile % across == 0), blocks, shared);
-    f32 acc[FEW_ACCUMULATORS];
-    few_product(acc, ring, blocks, false);
-    few_store(acc, Y_BF16, a.value, (u64)item * a.v_dim, 0, 1, tile % across * SPEC_TILE_N, a.v_dim, ring, shared);
+    f32 acc[SMALL_M_ACCUMULATORS];
+    small_m_product(acc, ring, blocks, false);
+    small_m_store(acc, Y_BF16, a.value, (u64)item * a.v_dim, 0, 1, tile % across * SPEC_TILE_N, a.v_dim, ring, shared);
   }
   ptx_grid_wait();
 }

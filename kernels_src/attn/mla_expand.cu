@@ -1,17 +1,17 @@
 /* mla_expand.cu - k and v of all heads for one piece of the contexts: y[row][n] = bf16(H16(kv row[0 .. rank), w[n][:])), and behind them
  * the kv row's rope columns. NUMERICS.md, `mla_expand`.
  *
- * The product of many rows, many.cuh: row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
+ * The product of many rows, large_m.cuh: row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
  * contexts are numbered in order, and their places follow from the block table. Boxes never cross a page. Whole pages are taken, also where
  * a context ends in one. Of the warpgroup that fills, two warps copy the rope columns meanwhile. Grid: any number of blocks, best one
  * per multiprocessor.
  * Bound: 2 * n * rank FLOPs a row at 790 TFLOP/s; moves rank + rope columns a row in, n + rope out, and the weights once.
  * Measured on an H200: 555 to 587 TFLOP/s for rank 512, n 4096 or 8960, 8192 rows and more. */
 #include "spec.cuh"
-#include "gemm/many.cuh"
+#include "gemm/large_m.cuh"
 #include "attn/contexts.h"
 
-typedef struct expand_product { /* what many.cuh asks of a product */
+typedef struct expand_product { /* what large_m.cuh asks of a product */
   u32 y_kind, n, k;
 } expand_product;
 
@@ -30,15 +30,15 @@ typedef struct expand_many {
   u32 rows, width, n_tiles;
   u32 page[TILE_PAGES]; /* of the tile found last */
 
-  NUM_MEMBER u32 x_matrix(const many_tile &, u32 i) const {
+  NUM_MEMBER u32 x_matrix(const large_m_tile &, u32 i) const {
     u32 chosen = page[0];
 #pragma unroll
     for (u32 j = 1; j < TILE_PAGES; j++) chosen = i >= j * PAGE_TOKENS ? page[j] : chosen;
     return chosen;
   }
-  NUM_MEMBER u32 x_first(const many_tile &, u32 i) const { return i % PAGE_TOKENS; }
+  NUM_MEMBER u32 x_first(const large_m_tile &, u32 i) const { return i % PAGE_TOKENS; }
 
-  NUM_MEMBER bool find(u32 index, many_tile &tile) {
+  NUM_MEMBER bool find(u32 index, large_m_tile &tile) {
     const u32 row0 = index / n_tiles * width;
     if (row0 >= rows) return false;
     tile.matrix = 0;
@@ -51,20 +51,20 @@ typedef struct expand_many {
     return true;
   }
 
-  NUM_MEMBER many_result result(const many_tile &) const { return {(u8 *)args.y, (u64)args.n + args.rope_dim, args.n, Y_BF16}; }
+  NUM_MEMBER large_m_result result(const large_m_tile &) const { return {(u8 *)args.y, (u64)args.n + args.rope_dim, args.n, Y_BF16}; }
 } expand_many;
 
 /* Narrower tiles where there would be fewer than blocks. */
 NUM u32 expand_width(u32 rows, u32 n_tiles) {
   u32 width = SPEC_TILE_ROWS;
-  while (width > PAGE_TOKENS && (rows + width - 1u) / width * n_tiles < many_clusters()) width /= 2u;
+  while (width > PAGE_TOKENS && (rows + width - 1u) / width * n_tiles < large_m_clusters()) width /= 2u;
   return width;
 }
 
 /* By threads 64 .. 127, whose rows are dealt to all blocks. */
 NUM void copy_rope(const mla_expand_args &a, u32 rows) {
   const u32 pieces = a.rope_dim / 8u, all = rows * pieces;
-  for (u32 i = many_cluster() * 64u + threadIdx.x - 64u; i < all; i += many_clusters() * 64u) {
+  for (u32 i = large_m_cluster() * 64u + threadIdx.x - 64u; i < all; i += large_m_clusters() * 64u) {
     const u32 row = i / pieces, column = i % pieces * 8u;
     const u64 from = (u64)page_of(a, row / PAGE_TOKENS) * PAGE_TOKENS + row % PAGE_TOKENS;
     *(uint4 *)(a.y + (u64)row * (a.n + a.rope_dim) + a.n + column) =
@@ -76,11 +76,11 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_expand(const __gr
                                                                       const __grid_constant__ tensor_maps maps) {
   extern __shared__ u8 shared[];
   ptx_grid_next();
-  const many_ring ring = many_start(shared);
+  const large_m_ring ring = large_m_start(shared);
   const u32 rows = contexts_pages_in(a.contexts, a.step->seq_count, a.piece, a.piece_pages) * PAGE_TOKENS;
   const u32 n_tiles = (a.n + SPEC_TILE_N - 1u) / SPEC_TILE_N;
   expand_many work = {a, {Y_BF16, a.n, a.kv_lora_rank}, rows, expand_width(rows, n_tiles), n_tiles, {}};
-  many_run(work, ring, maps, shared);
+  large_m_run(work, ring, maps, shared);
   if (threadIdx.x < 64u || threadIdx.x >= 128u) return;
   ptx_grid_wait();
   copy_rope(a, rows);

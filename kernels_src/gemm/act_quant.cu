@@ -1,24 +1,24 @@
 /* act_quant.cu - rows of bf16 numbers as e4m3 codes with an fp32 scale for every 128 columns. NUMERICS.md, `act_quant`.
  *
  * x [rows][ldx], codes [rows][columns], scales [rows][columns / 128]; rows are the step's times rows_mul. columns a multiple of 128, ldx
- * of 8, pointers of 16 bytes. Eight lanes take 128 columns, eight of each half a lane: what they share, a division for the scale and one
- * for its inverse, costs as much as ten numbers. The largest magnitude is an integer maximum of bits, in any order. Quotients begin with
- * the inverse and are made exact by their remainder: for all significands of bf16 that is the division (the test has all of them).
- * Grid: any number of blocks, which share all warps' work. Moves columns * 3 bytes a row, about 10 instructions a column's lane. Bound:
- * these bytes at 4.3 TB/s (4,096 rows of 7168: 20 us), for few rows the launch and one round trip to L2 (about 2 us). */
+ * of 8; pointers aligned to 16 bytes. Grid: any number of blocks; rows * rows_mul * ceil(columns / 4096), at most 1056. 256 threads.
+ * Eight lanes take 128 columns, eight of each half a lane: the division for the scale and the one for its inverse, which they share, cost
+ * as much as ten numbers. The largest magnitude is an integer maximum of bits, in any order. A quotient starts as a product with the
+ * inverse and is made exact by its remainder: for all significands of bf16 the result is that of the division (the test covers them all).
+ * Bound: 3 bytes a column at 4.3 TB/s (4,096 rows of 7168: 20 us), for small M the launch and one round trip to L2 (about 2 us). */
 #include "spec.cuh"
 #include "ptx/ptx.cuh"
 
-#define LANES 8u /* of 128 columns */
-#define WORDS 4u /* of a half: pairs of numbers of a lane */
+#define LANES 8u /* per 128 columns */
+#define WORDS 4u /* of a lane in each half of the columns: pairs of numbers */
 
-/* x / scale, a zero's sign as well. inverse: 1 / scale, rounded; of powers of two exact. */
+/* x / scale, with the sign of a zero. inverse: 1 / scale, rounded; exact for powers of two. */
 NUM f32 quotient(f32 x, f32 scale, f32 inverse) {
   const f32 q = num_mul(x, inverse);
   return num_fma(-num_fma(q, scale, -x), inverse, q);
 }
 
-/* The larger magnitude of all numbers that the piece's lanes hold, as fp32 bits. */
+/* The largest magnitude of the 128 numbers that the lanes of a piece hold, as fp32 bits. */
 NUM u32 largest_of(const u32 (&words)[2u * WORDS]) {
   u32 most = 0;
 #pragma unroll

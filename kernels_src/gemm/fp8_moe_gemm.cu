@@ -1,19 +1,20 @@
-/* fp8_moe_gemm.cu - as fp8_gemm, each sorted row with its expert's weights. NUMERICS.md, `fp8_moe_gemm`.
+/* fp8_moe_gemm.cu - fp8_gemm for sorted rows, each with the weights of its expert. NUMERICS.md, `fp8_moe_gemm`.
  *
- * Sorted rows of one expert follow each other (expert_first [experts + 1]); x and x_scale rows are those of row_token, or the sorted ones;
+ * The sorted rows of an expert are consecutive (expert_first [experts + 1]); x and x_scale rows are those of row_token, or the sorted ones;
  * w [experts][n][k], w_scale [experts][ceil(n / 128)][k / 128], y [T * top_k][n], or n / 2 for Y_SILU. n a multiple of 8, k of 128, for
- * Y_SILU n / 2 too; pointers of 16 bytes. Two forms: with SPEC_K_BLOCKS that of fp8_moe_gemm_few.cuh, for few rows an expert, else that of
- * fp8_moe_gemm_many.cuh. Experts without rows cost nothing. Read next: either. */
+ * Y_SILU n / 2 too; pointers aligned to 16 bytes. Experts without rows cost nothing. Two forms:
+ *   small M: SPEC_* and shared memory as in fp8_gemm.cu, and 4 * (experts + 1) bytes more. Grid 132, 192 threads.
+ *   large M (no SPEC_K_BLOCKS; sorted rows, row_token null): as in fp8_gemm.cu without SPEC_CLUSTER_ROWS, and 8 * (experts + 1) bytes more.
+ * Read next: small_m_experts.cuh, large_m_experts.cuh. */
 #include "spec.cuh"
+#define GEMM_SCALED 1u
 #ifdef SPEC_K_BLOCKS
-#define FEW_SCALED 1u
-#include "gemm/few.cuh"
-#include "gemm/few_deal.cuh"
-#include "gemm/few_scaled.cuh"
-#include "gemm/fp8_moe_gemm_few.cuh"
+#include "gemm/small_m_experts.cuh"
 #else
-#define MANY_SCALED 1u
-#include "gemm/many_store.cuh"
-#include "gemm/many.cuh"
-#include "gemm/fp8_moe_gemm_many.cuh"
+#include "gemm/large_m_experts.cuh"
 #endif
+
+extern "C" __global__ GEMM_LAUNCH void fp8_moe_gemm(const __grid_constant__ fp8_moe_gemm_args a, const __grid_constant__ tensor_maps maps) {
+  extern __shared__ u8 shared[];
+  experts_run(a, maps, shared);
+}

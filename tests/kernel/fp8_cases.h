@@ -56,7 +56,7 @@ static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, co
   return sum;
 }
 
-/* Of few.cuh: tile of weight rows, of token rows, blocks of 128 k in a stage, stages. */
+/* Of small_m.cuh: tile of weight rows, of token rows, blocks of 128 k in a stage, stages. */
 static const u32 FP8_FEW[][4] = {{8, 1, 8, 3}, {64, 1, 2, 4}, {40, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 4, 2}, {16, 32, 8, 2},
                                   {16, 8, 16, 2}, {24, 16, 4, 3}};
 
@@ -75,7 +75,7 @@ static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts)
   return count;
 }
 
-/* Of many_scaled.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
+/* Of large_m_scaled.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
  * The number of blocks is free: one, some, more than there are tiles. */
 static const u32 FP8_MANY[][5] = {{128, 256, 2, 2, 1}, {128, 128, 3, 2, 1}, {64, 128, 2, 2, 2}, {128, 64, 3, 1, 1}, {64, 64, 4, 1, 2}};
 static const u32 FP8_MANY_OF_EXPERT[][5] = {{128, 256, 2, 1, 0}, {128, 128, 3, 2, 0}, {128, 64, 4, 1, 0}, {128, 256, 3, 2, 0}};

@@ -5,7 +5,7 @@
 
 typedef struct gemm_shape { u32 rows, n, k, batches, y_kind, kind, x_gap, y_gap, logits; } gemm_shape;
 
-/* Of few.cuh: tile of weight rows, of token rows, blocks of 64 k in a stage, stages. */
+/* Of small_m.cuh: tile of weight rows, of token rows, blocks of 64 k in a stage, stages. */
 static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}};
 
 static u32 few_bytes(const u32 tile[4]) {
@@ -26,7 +26,7 @@ static u32 make_few(kernel_variant *variants, u32 rows) {
   return count;
 }
 
-/* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other, 64 k in a stage. */
+/* Of large_m.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other, 64 k in a stage. */
 static const u32 MANY[][6] = {
     {128, 256, 2, 1, 1, 1}, {128, 128, 4, 2, 1, 1}, {64, 64, 2, 2, 2, 2}, {64, 48, 3, 1, 1, 1}, {64, 32, 2, 2, 4, 4}};
 

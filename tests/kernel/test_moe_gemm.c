@@ -21,7 +21,7 @@ static u32 make_few(kernel_variant *variants, const moe_shape *s) {
   return ARRAY_LEN(FEW);
 }
 
-/* Of many.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
+/* Of large_m.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
 static const u32 MANY[][4] = {{128, 256, 2, 1}, {128, 128, 4, 2}, {64, 64, 3, 1}, {128, 192, 3, 2}};
 
 /* The number of blocks is free: one, some, more than there are tiles. */

@@ -128,14 +128,14 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t stages = spec_of(kernel, "STAGES="), blocks = stages * spec_of(kernel, "K_BLOCKS="), n = spec_of(kernel, "TILE_N=");
   if (strcmp(kernel->stem, "index_topk") == 0) return 4 * spec_of(kernel, "HELD=");
   if (strcmp(kernel->stem, "sample") == 0) return SAMPLE_PART_BYTES(1);
-  if (blocks) { /* few.cuh, and no probe has more than 64 experts */
+  if (blocks) { /* small_m.cuh, and no probe has more than 64 experts */
     uint32_t rows = spec_of(kernel, "TILE_ROWS="), exchange = (n + 4) * max_u32(rows, 8) * 4;
     uint32_t scales = strncmp(kernel->stem, "fp8", 3) == 0 ? blocks * (max_u32(rows, 8) + 4) * 4 : 0;
     return 2048 + (uint32_t)align_up(blocks * rows * 128, 1024) + blocks * n * 128 + max_u32((64 - n) * 128, exchange) + scales + 65 * 4;
   }
   if (!stages) return 0;
   if (spec_of(kernel, "HEADS=")) return 1536 + 2 * (4 * 16384 + 2048) + stages * spec_of(kernel, "PAGES=") * 9216; /* index_score */
-  const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1), rows = spec_of(kernel, "TILE_ROWS="); /* many.cuh */
+  const uint32_t depth = max_u32(spec_of(kernel, "DEPTH="), 1), rows = spec_of(kernel, "TILE_ROWS="); /* large_m.cuh */
   const uint32_t scale_bytes = strncmp(kernel->stem, "fp8", 3) == 0 ? rows * 4 + 16 : 0;
   return 1024 + stages * (depth * (n + rows) * 128 + scale_bytes) + (kernel->threads / 128 - 1) * 8192 + 256 + 65 * 8;
 }
