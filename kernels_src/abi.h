@@ -1,8 +1,8 @@
 /* abi.h - the one argument struct of every op, shared by the host (C11) and the kernels (CUDA C under NVRTC).
  *
- * An op receives one struct by value. On the GPU machine pointers are device addresses, on the CPU machine host
- * addresses; nothing else differs, so that both machines run the same op list. The structs carry everything that defines
- * an op's result; what only shapes a kernel (tiles, stages) comes as SPEC_* constants from the plan.
+ * An op receives one struct by value. On the GPU backend pointers are device addresses, on the CPU backend host addresses; nothing else
+ * differs, so both backends run the same op list. The structs hold everything that defines the result of an op; constants that only shape
+ * a kernel (tiles, stages) are SPEC_* constants of the plan.
  * Shapes: T tokens of the step, R rows with logits, E experts, K experts per token, H hidden size. bf16 is its raw 16 bits.
  * Every struct is a multiple of 8 bytes without implicit padding. NUMERICS.md says what each op computes. */
 #ifndef VERBATIM_ABI_H
@@ -13,24 +13,24 @@
 #include "abi_index.h"
 #include "step.h"
 
-/* Where a kernel stands on its stream. FIRST: the kernel behind starts when all that was before this one is complete. BESIDE: the kernel
- * before is FIRST, and nothing that one of the two writes is touched by the other. */
+/* How a kernel overlaps its neighbours on the stream. FIRST: the next kernel starts once all kernels before this one are complete. BESIDE:
+ * the previous kernel is FIRST, and neither of the two accesses memory that the other writes. */
 enum op_order { ORDER_CHAIN = 0, ORDER_FIRST = 1, ORDER_BESIDE = 2 };
 
-/* Rows of an op: that count times rows_mul. ROWS_MADE, ROWS_PROMPT: launch rows of ops whose `step` is a part of the step (their own
- * arguments say ROWS_TOKENS); ops of ROWS_PROMPT that follow each other run in turn for every piece of the step's contexts. */
+/* Rows of an op: this count times rows_mul. ROWS_MADE, ROWS_PROMPT: launch rows of ops whose `step` is a part of the step (their own
+ * arguments say ROWS_TOKENS); consecutive ops of ROWS_PROMPT run in turn for every piece of the step's contexts. */
 enum rows_kind { ROWS_TOKENS = 0, ROWS_LOGITS = 1, ROWS_MADE = 2, ROWS_PROMPT = 3 };
 
 typedef struct embed_args {
   const step_in *step;
-  const i32 *token;    /* [T] id, or -1 - slot: take sampled[slot] */
+  const i32 *token;    /* [T] id, or -1 - slot: read sampled[slot] */
   const i32 *sampled;  /* [max_seqs]                               */
   const bf16 *table;   /* [vocab][hidden]                          */
   const u32 *position; /* [T]                                      */
   const u32 *seq;      /* [T]                                      */
   const u32 *block_table; /* [max_seqs][block_table_stride] page numbers */
   f32 *x;              /* [T][hidden] residual stream              */
-  i32 *history;        /* [pages][64] token ids, where their KV rows are */
+  i32 *history;        /* [pages][64] token ids, paged as their KV rows  */
   u32 hidden, vocab, block_table_stride;
   f32 scale;           /* of the embedding                         */
 } embed_args;
@@ -39,8 +39,8 @@ typedef struct rmsnorm_args {
   const step_in *step;
   const u32 *row_index; /* [rows] row of x and delta to read, or null: the row itself */
   const f32 *x;         /* [.][x_stride]                                              */
-  const f32 *delta;     /* [.][x_stride] added first, or null; with experts: the shared one's, or null */
-  const f32 *experts;   /* [T * top_k][dim] sorted rows, weighed and added first; or null, as the next two */
+  const f32 *delta;     /* [.][x_stride] added first, or null; with experts: that of the shared one, or null */
+  const f32 *experts;   /* [T * top_k][dim] sorted rows, weighted and added first; or null, as the next two */
   const u32 *pair_row;  /* [T][top_k] sorted row of a token's k-th expert             */
   const f32 *topk_weight; /* [T][top_k]                                               */
   f32 *x_out;           /* [.][x_stride] x + delta at the row read, or null           */
@@ -63,22 +63,22 @@ typedef struct qkv_rope_args {
   const u32 *position;   /* [T]                                                             */
   const u32 *seq;        /* [T]                                                             */
   const u32 *block_table; /* [max_seqs][block_table_stride] page numbers                    */
-  const f32 *q_scale;    /* [max_len] of the whole query by position, or null               */
-  const bf16 *w_uk;      /* [heads][kv_lora_rank][nope_dim] for the others of q_latent, or null */
+  const f32 *q_scale;    /* [max_len] scale of the query by position, or null               */
+  const bf16 *w_uk;      /* [heads][kv_lora_rank][nope_dim] for the other columns of q_latent, or null */
   bf16 *q_nope;          /* [T][heads][nope_dim]                                            */
   bf16 *q_latent;        /* [T][heads][kv_lora_rank + rope_dim]: without w_uk the last rope_dim columns are written */
   void *kv;              /* [pages][64] rows of this layer, as kv_format says               */
-  const f32 *kv_scale;   /* [1] of KV_FP8: of this layer; else null                         */
+  const f32 *kv_scale;   /* [1] of this layer for KV_FP8, else null                         */
   u32 q_stride, kv_in_stride, heads, nope_dim, rope_dim, kv_lora_rank, block_table_stride;
   f32 eps;
   u32 half_split;        /* pairs of rope columns: 0: (2i, 2i + 1), 1: (i, i + rope_dim / 2) */
   u32 absorbs;           /* 1: w_uk is given, for steps of one token                        */
   u32 kv_format;
-  u32 scale_kind;        /* of KV_FP8_DS_MLA                                                */
+  u32 scale_kind;        /* for KV_FP8_DS_MLA                                               */
   u32 pad;
 } qkv_rope_args;
 
-enum y_kind { /* what a product stores */
+enum y_kind { /* the result that a product stores */
   Y_BF16 = 0, /* rounded once                                                                          */
   Y_F32 = 1,
   Y_SILU = 2, /* bf16(silu(gate) * up): the first n / 2 rows of w are the gate, the others the up projection; y has n / 2 columns */
@@ -96,7 +96,7 @@ typedef struct gemm_args {
   u32 batches;            /* 1 for Y_SILU                      */
   u32 rows_kind;
   u32 y_kind;
-  u32 order;              /* of few rows */
+  u32 order;              /* small M only */
 } gemm_args;
 
 enum router_scoring { ROUTER_SOFTMAX = 0, ROUTER_SIGMOID = 1 };
@@ -105,7 +105,7 @@ enum router_group { ROUTER_GROUP_NONE = 0, ROUTER_GROUP_MAX = 1, ROUTER_GROUP_TO
 typedef struct router_args {
   const step_in *step;
   const f32 *logits; /* [T][experts]                      */
-  const f32 *bias;   /* [experts] added for the choice, or null */
+  const f32 *bias;   /* [experts] added for the selection, or null */
   u32 *topk_id;      /* [T][top_k] ascending expert id    */
   f32 *topk_weight;  /* [T][top_k]                        */
   u32 *expert_first; /* these three as moe_sort leaves them, or null */
@@ -115,11 +115,11 @@ typedef struct router_args {
   u32 scoring, group_mode;
   u32 normalise;     /* 1: weights divided by their sum + 1e-20 */
   f32 scale;         /* then multiplied by this           */
-  u32 sorts;         /* 1: does moe_sort's work, for at most ROUTER_SORTS_MAX tokens */
+  u32 sorts;         /* 1: does the work of moe_sort, for at most ROUTER_SORTS_MAX tokens */
   u32 order;
 } router_args;
 
-/* Orders the T * K (token, slot) pairs by expert, then token; with columns the tokens' rows too: x_sorted[row] = x[row_token[row]]. */
+/* Sorts the T * K (token, slot) pairs by expert, then token; with columns the tokens' rows too: x_sorted[row] = x[row_token[row]]. */
 typedef struct moe_sort_args {
   const step_in *step;
   const u32 *topk_id;  /* [T][top_k]                                        */
@@ -144,7 +144,7 @@ typedef struct moe_gemm_args {
   u32 y_kind;              /* Y_F32 or Y_SILU         */
 } moe_gemm_args;
 
-/* For rows with param.adjusted: the logits after penalties, token list and bans, in a row of their own. Others are left alone. */
+/* For rows with param.adjusted: a row of the logits after penalties, token list and bans. Other rows are not written. */
 typedef struct adjust_args {
   const step_in *step;
   const f32 *logits;         /* [R][vocab]                              */
@@ -163,7 +163,7 @@ typedef struct sample_args {
   const sample_param *param; /* [R]                     */
   i32 *sampled;              /* [max_seqs]: sampled[param.slot] = token, unless it was scored */
   sample_result *result;     /* [R]                     */
-  top_logprob *top;          /* [R][TOP_LOGPROBS_MAX]: param.top_count are written */
+  top_logprob *top;          /* [R][TOP_LOGPROBS_MAX]: the first param.top_count are written */
   u32 vocab, pad;
 } sample_args;
 

@@ -3,7 +3,7 @@
 #define VERBATIM_ABI_ATTN_H
 #include "step.h"
 
-/* Cuts the contexts of a step's tiles into pieces, once for all layers. */
+/* Splits the contexts of a step's tiles into work items, once for all layers. */
 typedef struct attn_cut_args {
   const step_in *step;
   const attn_tile *tiles;
@@ -14,11 +14,11 @@ typedef struct attn_cut_args {
   u32 heads, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */
-  u32 workers;            /* pieces are dealt to so many                             */
-  u32 slots_max;          /* partial results of a token that there is room for       */
-  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory of all */
-  u32 slot_ns, split_ns;  /* estimates: a token's partial result, any at all         */
-  u32 piece_ns;           /* estimate: each of a worker's pieces but the first       */
+  u32 workers;            /* blocks that the work items are dealt to                 */
+  u32 slots_max;          /* most partial results of a token that fit                */
+  u32 block_ns, stream_ns; /* estimates: a block of 64 tokens by one worker, and by the memory bandwidth of all */
+  u32 slot_ns, split_ns;  /* estimates: one partial result of a token, any at all    */
+  u32 piece_ns;           /* estimate: each work item of a worker but the first      */
   u32 list_max;           /* as in mla_attn_args                                     */
 } attn_cut_args;
 
@@ -27,20 +27,20 @@ typedef struct mla_attn_args {
   const attn_tile *tiles;
   const bf16 *q;          /* [T][heads][kv_lora_rank + rope_dim]                  */
   const void *kv;         /* [pages][64] rows of this layer, as kv_format says    */
-  const f32 *kv_scale;    /* [1] of KV_FP8: of this layer; else null              */
-  const u32 *lists;       /* [T][list_max] positions that a token sees, ascending; null: all up to its own */
+  const f32 *kv_scale;    /* [1] of this layer for KV_FP8, else null              */
+  const u32 *lists;       /* [T][list_max] positions that a token attends to, ascending; null: all up to its own */
   const u32 *block_table; /* [max_seqs][block_table_stride]                       */
-  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are not cut  */
-  f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is cut */
+  bf16 *out;              /* [T][heads][kv_lora_rank]: tiles that are not split   */
+  f32 *partial_o;         /* [slots_max][heads][kv_lora_rank]; null: no tile is split */
   f32 *partial_ml;        /* [slots_max][heads][2] m, l; likewise, as the next two */
   const attn_counts *counts;
   const attn_piece *pieces;
-  f32 *scratch;           /* GPU: a block's own, [grid][attn_block_floats]         */
-  u32 *meetings;          /* GPU: [ATTN_MEETINGS] of blocks that share a token: multiples of 32 between launches; null: none do */
+  f32 *scratch;           /* GPU: [grid][attn_block_floats], private to a block    */
+  u32 *meetings;          /* GPU: [ATTN_MEETINGS] grid barriers of blocks that share a token, multiples of 32 between launches; or null */
   u32 heads, kv_lora_rank, rope_dim, block_table_stride;
   u32 chunk_tokens;       /* S */
   u32 group_chunks;       /* G */
-  u32 slots_max;          /* partial results of a token that there is room for; 0: no tile is cut */
+  u32 slots_max;          /* most partial results of a token that fit; 0: no tile is split */
   f32 scale_log2;         /* softmax scale * log2(e), one fp32 number */
   u32 kv_format;
   u32 list_max;           /* 0 without lists; with them a tile has one token */
@@ -50,11 +50,11 @@ typedef struct mla_fold_args {
   const step_in *step;
   const attn_counts *counts;
   const attn_part *parts; /* [T] */
-  f32 *partial_o;         /* worth nothing afterwards, unless it lifts       */
+  f32 *partial_o;         /* undefined afterwards, unless lifts is set       */
   const f32 *partial_ml;
-  bf16 *out;              /* [T][heads][kv_lora_rank]: of tiles that are cut */
+  bf16 *out;              /* [T][heads][kv_lora_rank]: tiles that are split  */
   const bf16 *w_uv;       /* [heads][v_dim][kv_lora_rank] for value, or null */
-  bf16 *value;            /* [T][heads][v_dim]: of all rows of out, or null  */
+  bf16 *value;            /* [T][heads][v_dim] for all rows of out, or null  */
   u32 heads, kv_lora_rank, group_chunks, v_dim;
   u32 slots_max;          /* as in mla_attn_args                             */
   u32 lifts;              /* 1: w_uv is given, for steps of one token        */
@@ -90,19 +90,19 @@ typedef struct mla_prefill_args {
   f32 scale_log2;               /* softmax scale * log2(e), one fp32 number             */
 } mla_prefill_args;
 
-/* KV rows of the contexts that a step's prompt tokens see, as bf16 numbers in a workspace: its page i is page number i of all contexts. A
- * context's row of the block table `table`, whose stride is 1, is that of its first page. */
+/* Dequantizes the KV rows of the contexts of a step's prompt tokens to bf16 in a workspace, whose page i is page number i of all contexts.
+ * A context's row of the block table `table`, whose stride is 1, is that of its first page. */
 typedef struct kv_widen_args {
   const step_in *step;          /* of the prompts                                       */
   const step_context *contexts; /* [max_seqs]                                           */
   const u8 *kv;                 /* [pages][64] rows of this layer, as kv_format says    */
-  const f32 *kv_scale;          /* [1] of KV_FP8: of this layer; else null              */
+  const f32 *kv_scale;          /* [1] of this layer for KV_FP8, else null              */
   const u32 *block_table;       /* [max_seqs][block_table_stride]                       */
-  bf16 *y;                      /* [pages_max][64][kv_lora_rank + rope_dim]; rows behind the end of a context are zeros */
-  u32 *table;                   /* [pages_max]: i, of the pages that are used           */
+  bf16 *y;                      /* [pages_max][64][kv_lora_rank + rope_dim]; rows after the end of a context are zeros */
+  u32 *table;                   /* [pages_max]: i, for the pages in use                 */
   u32 kv_lora_rank, rope_dim, block_table_stride;
-  u32 kv_format;                /* another than KV_BF16                                 */
-  u32 pages_max;                /* pages of all contexts are no more                    */
+  u32 kv_format;                /* not KV_BF16                                          */
+  u32 pages_max;                /* most pages of all contexts                           */
   u32 pad;
 } kv_widen_args;
 

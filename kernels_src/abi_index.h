@@ -1,4 +1,4 @@
-/* abi_index.h - a part of abi.h: the ops of the indexer, which choose the tokens that sparse attention sees (DeepSeek-V3.2,
+/* abi_index.h - a part of abi.h: the ops of the indexer, which select the tokens that sparse attention reads (DeepSeek-V3.2,
  * inference/model.py, class Indexer). A page of its cache: [64][128] e4m3 codes, then [64] fp32 scales. */
 #ifndef VERBATIM_ABI_INDEX_H
 #define VERBATIM_ABI_INDEX_H
@@ -7,11 +7,11 @@
 #define INDEX_DIM 128u          /* columns of an indexer head */
 #define INDEX_PAGE_BYTES (PAGE_TOKENS * (INDEX_DIM + 4u))
 #define INDEX_TOPK_MAX 2048u
-#define INDEX_NONE 0xffffffffu  /* of a list: no token */
-#define INDEX_QK_ROWS 16u       /* heads and keys of a block of index_qk */
-#define INDEX_TOPK_FEW 32u         /* rows for which index_topk has clusters: as many as find room at the same time */
-#define INDEX_TOPK_HELD 22528u     /* words that a block of those has for counts and scores: two share a multiprocessor */
-#define INDEX_TOPK_HELD_MANY 56832u /* that a block has for more rows: it is alone there */
+#define INDEX_NONE 0xffffffffu  /* in a list: no token */
+#define INDEX_QK_ROWS 16u       /* heads and keys per block of index_qk */
+#define INDEX_TOPK_FEW 32u         /* most rows for which index_topk uses clusters: all of them fit at once */
+#define INDEX_TOPK_HELD 22528u     /* words of such a block for counts and scores: two blocks per multiprocessor */
+#define INDEX_TOPK_HELD_MANY 56832u /* words of a block for more rows: one per multiprocessor */
 
 /* Queries and keys of the indexer, normalised, rotated, through a Hadamard transform, as scaled e4m3; the heads' weights. */
 typedef struct index_qk_args {
@@ -34,7 +34,7 @@ typedef struct index_qk_args {
   f32 head_scale;         /* fp32(heads^-0.5)                                              */
 } index_qk_args;
 
-/* scores[t - row_first][j], j up to the position of t, of those tokens t of row_first .. row_first + row_count - 1 whose position is at
+/* scores[t - row_first][j], j up to the position of t, for the tokens t of row_first .. row_first + row_count - 1 whose position is at
  * least topk. */
 typedef struct index_score_args {
   const step_in *step;
@@ -48,12 +48,12 @@ typedef struct index_score_args {
   u32 row_first, row_count;
 } index_score_args;
 
-/* lists[t]: the topk positions of the best scores, ascending; all there are where they are no more. Rows as in index_score. */
+/* lists[t]: the positions of the topk best scores, ascending; all positions where there are at most topk. Rows as in index_score. */
 typedef struct index_topk_args {
   const step_in *step;
   const f32 *scores;      /* [row_count][stride]                    */
   const u32 *position;    /* [T]                                    */
-  u32 *lists;             /* [T][topk]; behind the last INDEX_NONE  */
+  u32 *lists;             /* [T][topk]; INDEX_NONE after the last   */
   u32 topk, stride;       /* topk a multiple of 64, at most INDEX_TOPK_MAX */
   u32 row_first, row_count;
 } index_topk_args;

@@ -60,18 +60,18 @@ NUM u8 num_to_e4m3(f32 x) {
   return (u8)(sign | (((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3)));
 }
 
-/* The scale of e4m3 numbers whose largest magnitude is `largest`: largest / 448, or the smallest power of two that is not below. NaN of
- * NaN and Inf. */
+/* The scale of e4m3 numbers whose largest magnitude is `largest`: largest / 448, or the smallest power of two not below it. NaN for NaN and
+ * Inf. */
 NUM f32 num_scale(f32 largest, u32 scale_kind) {
   f32 s = num_div(largest, 448.0f);
   if (!(s <= 0x1.fffffep127f)) return num_float(0x7fffffffu);
   return scale_kind == SCALE_POW2 ? num_float((num_bits(s) + 0x7fffffu) & 0x7f800000u) : s;
 }
-#define NUM_SCALE_LEAST 1e-4f /* a largest magnitude below is taken for this */
+#define NUM_SCALE_LEAST 1e-4f /* lower bound of the largest magnitude */
 
 #define NUM_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer */
 
-/* 2^(n + f), relative error below 7.6e-5: what a rounding to bf16 needs. t: n + NUM_ROUND, -126 <= n <= 8; |f| <= 1/2. */
+/* 2^(n + f), relative error below 7.6e-5, enough for rounding to bf16. t: n + NUM_ROUND, -126 <= n <= 8; |f| <= 1/2. */
 NUM f32 num_exp2_parts(f32 t, f32 f) {
   f32 p = num_fma(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f);
   p = num_fma(p, f, 0x1.62f31ap-1f);
@@ -81,12 +81,12 @@ NUM f32 num_exp2_parts(f32 t, f32 f) {
 
 /* 2^x for -126 <= x <= 8. 0 below -126. */
 NUM f32 num_exp2_bf16(f32 x) {
-  f32 t = num_add(x, NUM_ROUND), r = num_exp2_parts(t, num_sub(x, num_sub(t, NUM_ROUND))); /* anything below -126 */
+  f32 t = num_add(x, NUM_ROUND), r = num_exp2_parts(t, num_sub(x, num_sub(t, NUM_ROUND))); /* meaningless below -126 */
   return x < -126.0f ? 0.0f : r;
 }
 
-/* 2^(s * scale - m) for scores s of a row whose largest, times scale, is at most m + 8, an integer. Scores below `low` weigh what it
- * does, about 2^-120. NaN where m is not below 2^22 in magnitude. base, low: of the row. */
+/* 2^(s * scale - m), the softmax weights of scores s of a row whose largest, times scale, is at most m + 8; m is an integer. Scores below
+ * `low` get the weight of `low`, about 2^-120. NaN unless |m| < 2^22. base, low: of the row. */
 NUM f32 num_weight_base(f32 m) { return m > -4194304.0f && m < 4194304.0f ? num_sub(NUM_ROUND, m) : num_float(0x7fffffffu); }
 NUM f32 num_weight_low(f32 m, f32 unscale) { return num_mul(num_sub(m, 120.0f), unscale); } /* unscale: 1 / scale */
 NUM f32 num_weight(f32 s, f32 scale, f32 base) { /* s: not below low */
@@ -107,8 +107,8 @@ NUM f32 num_ceil(f32 x) {
   return x > -4194304.0f && x < 4194304.0f ? up : x;
 }
 
-/* The exponent m that weights 2^(t - m) are taken behind, where the largest t that comes is top. It stays until weights would pass 2^8:
- * few blocks move it, and only these have to multiply what was summed up before. */
+/* The exponent m of the weights 2^(t - m) once the largest new t is top. It is raised only where weights would exceed 2^8: few blocks raise
+ * it, and only these have to rescale earlier sums. */
 #define NUM_RAISE_ABOVE 8.0f
 NUM f32 num_raise(f32 m, f32 top) { return num_ceil(top > num_add(m, NUM_RAISE_ABOVE) ? top : m); } /* m is an integer, or far below all */
 
@@ -132,12 +132,12 @@ NUM f32 num_exp(f32 x) {
   f32 y = x < -88.0f ? -88.0f : x;
   y = y > 89.0f ? 89.0f : y;
   f32 t = num_fma(y, NUM_LOG2_E, NUM_ROUND), p = num_exp_part(y, t);
-  i32 i = (i32)num_bits(t) - 0x4b400000, h = i >> 1; /* two factors: 2^128 and 2^-127 have no fp32 of their own */
+  i32 i = (i32)num_bits(t) - 0x4b400000, h = i >> 1; /* two factors: 2^128 and 2^-127 are no normal fp32 numbers */
   f32 v = num_mul(num_mul(p, num_float((u32)(127 + h) << 23)), num_float((u32)(127 + i - h) << 23));
   return x < -87.3365f ? 0.0f : v;
 }
 
-/* The same for |x| <= 87; where it is below 2^-126, any number that small. */
+/* The same for |x| <= 87; results below 2^-126 may be any number that small. */
 NUM f32 num_exp_plain(f32 x) {
   f32 t = num_fma(x, NUM_LOG2_E, NUM_ROUND);
   return num_float(num_bits(num_exp_part(x, t)) + (num_bits(t) << 23));
@@ -167,15 +167,15 @@ NUM f32 num_silu(f32 x) { return num_div(x, num_add(1.0f, num_exp(-x))); }
 
 NUM u32 num_least(u32 a, u32 b) { return a < b ? a : b; }
 
-/* Maps a float to a u32 whose order is the total order of the floats: -Inf < ... < -0 = +0 < ... < +Inf < NaN, of which there is one: a
- * choice never passes it by. */
+/* Maps a float to a u32 in the total order of the floats: -Inf < ... < -0 = +0 < ... < +Inf < NaN. All NaNs are equal and largest, so a
+ * choice of the largest never misses one. */
 NUM u32 num_order(f32 x) {
   u32 u = num_bits(num_add(x, 0.0f)); /* -0 becomes +0 */
   if ((u & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
   return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-/* One word's share of a row digest (see NUMERICS.md, `row_digest`). */
+/* The contribution of one word to a row digest (NUMERICS.md, `row_digest`). */
 NUM u64 num_digest_word(u32 index, u32 word) {
   u64 z = ((u64)index << 32 | word) + 0x9e3779b97f4a7c15ull;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;

@@ -1,7 +1,7 @@
-/* step.h - number types, and what the host gives to a step and takes from it: shared by the host (C11) and the kernels.
+/* step.h - number types, and the inputs and results of a step: shared by the host (C11) and the kernels.
  *
- * The arrays of these structs lie in the plan's STEP and RESULT regions (plan_io). Every struct is a multiple of 8 bytes without
- * implicit padding. Read next: abi.h. */
+ * The arrays of these structs are in the plan's STEP and RESULT regions (plan_io). Every struct is a multiple of 8 bytes without implicit
+ * padding. Read next: abi.h. */
 #ifndef VERBATIM_STEP_H
 #define VERBATIM_STEP_H
 
@@ -24,13 +24,13 @@ typedef int64_t i64;
 typedef float f32;
 typedef u16 bf16;
 
-#define PAGE_TOKENS 64u      /* tokens of a KV page, and of a KV block of the attention */
-#define TOP_LOGPROBS_MAX 20u /* most alternatives reported beside a token               */
+#define PAGE_TOKENS 64u      /* tokens of a KV page, and of a KV block of attention     */
+#define TOP_LOGPROBS_MAX 20u /* most alternatives reported with a token                 */
 #define TOKEN_LIST_MAX 1024u /* most entries of a request's list of biased or allowed tokens */
-#define ADJUST_SLICE 8192u   /* tokens of the vocabulary that a block of `adjust` takes */
+#define ADJUST_SLICE 8192u   /* vocabulary tokens per block of `adjust`                 */
 #define ROUTER_SORTS_MAX 16u /* most tokens whose pairs `router` sorts itself          */
 #define ROW_BLOCKS 8u        /* blocks that share a row in `sample` and `row_digest`  */
-/* Bytes of a row that a block of `sample` keeps: 128 of every 1024 logits. No less than rows of 32768 take: the self-check's fit. */
+/* Bytes of a row that a block of `sample` holds: 128 of every 1024 logits. At least those of rows of 32768, for the self-check. */
 #define SAMPLE_PART_BYTES(vocab) ((vocab) > 32768u ? ((vocab) + 1023u) / 1024u * (4096u / ROW_BLOCKS) : 16384u)
 
 /* The head of the step inputs. Rows beyond these counts are padding: no op reads or writes them, except that a GEMM may
@@ -42,14 +42,14 @@ typedef struct step_in {
   u32 seq_count;   /* sequences with tokens in this step (information only) */
 } step_in;
 
-/* The step's counts stand three times behind each other: of the whole step, and of its parts where prompts attend by ops of their own:
- * under parity fast-prefill first the rows of tokens that were made, then those of prompts; under strict, where KV rows are widened for
- * prompts, which stand anywhere among the step's rows, those of the others, then theirs. A part's ops are given its counts as their `step`;
- * of the prompts seq_count is the number of contexts. */
+/* The counts are stored three times in a row: for the whole step, then for its parts where prompts have attention ops of their own. Under
+ * parity fast-prefill the rows of generated tokens are first, then those of prompts. Under strict, where KV rows are dequantized for
+ * prompts, prompt rows may be anywhere in the step; the counts are those of the other rows, then of the prompt rows. The ops of a part get
+ * its counts as their `step`; for prompts seq_count is the number of contexts. */
 enum step_part { STEP_ALL = 0, STEP_MADE = 1, STEP_PROMPT = 2, STEP_PARTS = 3 };
 
-/* The tokens of a sequence that its prompt rows in this step see. Pages of all contexts are numbered in order; under fast-prefill a piece
- * is so many of them as the workspace holds, and widened ones are no more. */
+/* The tokens of a sequence that its prompt rows in this step attend to. Pages of all contexts are numbered in order. Under fast-prefill a
+ * piece is as many of them as the workspace holds; dequantized pages all fit into theirs. */
 typedef struct step_context {
   u32 first;  /* number of its first page: the pages of those before it */
   u32 tokens; /* positions 0 .. tokens - 1                              */
@@ -57,8 +57,8 @@ typedef struct step_context {
   u32 pad;
 } step_context;
 
-/* Consecutive tokens of one sequence that share their KV reads. Of prompt tokens under fast-prefill: those of at most one pair of pages,
- * and seq is the number of the context; of those whose rows are widened seq is that of the context's first page. */
+/* Consecutive tokens of one sequence that share their KV reads. Prompt tokens under fast-prefill: those of at most one pair of pages, and
+ * seq is the number of the context; where KV rows are dequantized seq is the number of the context's first page. */
 #define PROMPT_TILE_TOKENS (2u * PAGE_TOKENS)
 typedef struct attn_tile {
   u32 row;      /* first token row                                  */
@@ -67,26 +67,26 @@ typedef struct attn_tile {
   u32 position; /* absolute position of the first token             */
 } attn_tile;
 
-/* Of the cut attention (attn_cut): blocks of 64 tokens of a tile's context, which one worker takes in one go. */
+/* A work item of split attention (attn_cut): consecutive blocks of 64 tokens of a tile's context, for one worker. */
 typedef struct attn_piece {
   attn_tile tile;
   u32 first_block, end_block;
-  u32 slot;               /* where the tile's first unit lies; ATTN_WHOLE: the tile is not cut */
-  u32 early;              /* of the first blocks, how many no op of this step writes, ATTN_EARLY at most */
+  u32 slot;               /* of the tile's first unit; ATTN_WHOLE: the tile is not split */
+  u32 early;              /* leading blocks that no op of this step writes, at most ATTN_EARLY */
 } attn_piece;
 
-/* A token of a tile that is cut: unit u of head h is row (first + u * step) * heads + h of the partial results. */
+/* A token of a split tile: unit u of head h is row (first + u * step) * heads + h of the partial results. */
 typedef struct attn_part {
   u32 token, first, step, units;
 } attn_part;
 
 typedef struct attn_counts {
   u32 pieces, parts;
-  u32 piece_chunks;       /* of a piece, but the last one of a tile: says what the units are, attn_cut.h */
-  u32 units_most;         /* of a part */
+  u32 piece_chunks;       /* of every work item but the last of a tile: determines the units, attn_cut.h */
+  u32 units_most;         /* most units of a part */
 } attn_counts;
 
-/* How the token of one logits row is chosen, or which token is scored. */
+/* How the token of a logits row is chosen, or which token is scored. */
 typedef struct sample_param {
   u64 seed;
   u64 top_p_fixed;  /* top_p * 2^32, 1 .. 2^32 (= off)            */
@@ -97,13 +97,13 @@ typedef struct sample_param {
   u32 top_k;        /* 0: off                                     */
   u32 position;     /* absolute position the chosen token will have */
   u32 sample_index; /* which of the request's samples, 0 ..       */
-  u32 slot;         /* where the token is kept for the next step; row of the block table and of the token lists */
+  u32 slot;         /* holds the token for the next step; row of the block table and of the token lists */
   u32 prompt_count; /* history before this position is the prompt */
   i32 target;       /* -1: choose a token; else score this one    */
   u32 top_count;    /* alternatives wanted, 0 .. TOP_LOGPROBS_MAX */
-  u32 adjusted;     /* 1: the token is chosen from the logits that `adjust` made of these */
+  u32 adjusted;     /* 1: the token is chosen from the adjusted logits */
   u32 list_count;   /* entries of the slot's token list, 0 .. TOKEN_LIST_MAX */
-  u32 list_only;    /* 1: tokens that are not in the list cannot be chosen  */
+  u32 list_only;    /* 1: only tokens in the list can be chosen             */
   u32 pad;
 } sample_param;
 
@@ -116,7 +116,7 @@ typedef struct sample_result {
   i32 token;        /* chosen or scored                           */
   f32 logprob;      /* of the token, at temperature 1, before any adjustment or limit */
   u32 nonfinite;    /* 1: a logit was NaN or Inf; all else is 0 then */
-  u32 rank;         /* how many tokens stand before it by logit   */
+  u32 rank;         /* number of tokens before it by logit        */
   f32 logit;        /* the token's                                */
 } sample_result;
 

@@ -1,21 +1,22 @@
-/* index_qk.cu - the indexer's queries and key of each token as scaled e4m3, and the heads' weights. NUMERICS.md, `index_qk`.
+/* index_qk.cu - the indexer's queries and key of each token as scaled e4m3, and the weights of its heads. NUMERICS.md, `index_qk`.
  *
  * q [T][q_stride] fp32, 128 columns a head, k and w likewise -> q_codes [T][heads][128], w_out [T][heads], and a row of this layer's index
- * cache. Eight lanes hold a row of 128: columns 4 j .. 4 j + 3 of every 32, so that a warp reads and writes whole lines, and of the
- * transform's seven steps, as of the sums of the norm, only three need another lane. A token's key is the row behind its heads. Grid:
- * ceil(rows * (heads + 1) / INDEX_QK_ROWS). Moves heads * 644 bytes a token. For few rows a launch and one round trip to memory bound it:
- * what a position says is read before the wait. H200, 64 heads: 1 token 2.2 us, 64 tokens 3.8, 4,096 tokens 59 (2.8 TB/s). */
+ * cache. Eight lanes hold a row of 128: columns 4 j .. 4 j + 3 of every 32, so that a warp reads and writes whole lines, and of the seven
+ * steps of the transform, as of the sums of the norm, only three need another lane. A token's key is the row after its heads.
+ * Grid: ceil(rows * (heads + 1) / INDEX_QK_ROWS). 128 threads. Moves heads * 644 bytes a token. For small M a launch and one round trip to
+ * memory bound it: inputs that depend on the position alone are read before the wait. On an H200, 64 heads: 1 token 2.2 us, 64 tokens 3.8,
+ * 4,096 tokens 59 (2.8 TB/s). Study: tools/bench/history, sparse-and-fp8-ops. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
-#define LANES 8u                            /* of a row */
-#define PIECES (INDEX_DIM / (4u * LANES))   /* four columns each */
+#define LANES 8u                            /* per row */
+#define PIECES (INDEX_DIM / (4u * LANES))   /* of four columns */
 #define SCALE 0x1.6a09e6p-4f                /* fp32(128^-0.5) */
 static_assert(SPEC_THREADS == LANES * INDEX_QK_ROWS, "a block's rows");
 
 typedef f32 row_part[PIECES][4]; /* of lane j: [m][e] is column 32 m + 4 j + e */
 
-/* All four numbers of a step's sums meet those of the lane `by` further on; either lane gets the same sum. */
+/* Adds the four numbers of two lanes that are `by` apart; both lanes get the same sums. */
 NUM void add_lanes(f32 (&sum)[4], u32 by) {
 #pragma unroll
   for (u32 e = 0; e < 4; e++) sum[e] = num_add(sum[e], __shfl_xor_sync(WARP_ALL, sum[e], by));
@@ -31,7 +32,7 @@ NUM f32 add_row(const row_part &p) {
   return num_add(num_add(sum[0], sum[2]), num_add(sum[1], sum[3]));
 }
 
-/* u of a key; of the rows that are none nothing is changed. By whole warps. */
+/* u of a key; rows of queries are left unchanged. By whole warps. */
 NUM void normalise(const index_qk_args &a, row_part &v, bool is_key) {
   row_part d, p;
   const f32 mean = num_mul(add_row(v), 1.0f / INDEX_DIM); /* exact but for subnormal results, which round as a quotient does */
@@ -54,36 +55,36 @@ NUM void normalise(const index_qk_args &a, row_part &v, bool is_key) {
   }
 }
 
-/* Turns the rope columns, pairs of neighbours: both lie in one lane. */
+/* Rotates the rope columns, pairs of neighbours: one lane holds both. */
 NUM void rotate_neighbours(const index_qk_args &a, row_part &v, const f32 *cos_sin) {
 #pragma unroll
   for (u32 m = 0; m < PIECES; m++) {
     const u32 column = 32u * m + 4u * (threadIdx.x % LANES);
     if (column >= a.rope_dim) continue;
-    const float4 turn = *(const float4 *)(cos_sin + column);
+    const float4 angle = *(const float4 *)(cos_sin + column);
     const f32 x0 = v[m][0], y0 = v[m][1], x1 = v[m][2], y1 = v[m][3];
-    v[m][0] = num_fma(x0, turn.x, -num_mul(y0, turn.y));
-    v[m][1] = num_fma(x0, turn.y, num_mul(y0, turn.x));
-    v[m][2] = num_fma(x1, turn.z, -num_mul(y1, turn.w));
-    v[m][3] = num_fma(x1, turn.w, num_mul(y1, turn.z));
+    v[m][0] = num_fma(x0, angle.x, -num_mul(y0, angle.y));
+    v[m][1] = num_fma(x0, angle.y, num_mul(y0, angle.x));
+    v[m][2] = num_fma(x1, angle.z, -num_mul(y1, angle.w));
+    v[m][3] = num_fma(x1, angle.w, num_mul(y1, angle.z));
   }
 }
 
-/* One number of a pair of halves; other: its partner. */
+/* One number of a pair (i, i + half); other: its partner. */
 NUM f32 rotate_half(f32 own, f32 other, f32 c, f32 s, bool is_first) {
   return is_first ? num_fma(own, c, -num_mul(other, s)) : num_fma(other, s, num_mul(own, c));
 }
 
-/* Pairs of halves: 64 columns have them 32 apart, in one lane, 32 in lanes four apart. By whole warps. */
+/* Rotates the rope columns, pairs (i, i + half): of 64 columns both numbers are in one lane, of 32 in lanes four apart. By whole warps. */
 NUM void rotate_halves(const index_qk_args &a, row_part &v, const f32 *cos_sin) {
   const u32 half = a.rope_dim / 2u, lane = threadIdx.x % LANES;
 #pragma unroll
   for (u32 e = 0; e < 4; e++) {
     const bool is_wide = half == 32u;
-    const f32 first = v[0][e], second = v[1][e], beside = __shfl_xor_sync(WARP_ALL, first, LANES / 2);
-    const float2 turn = *(const float2 *)(cos_sin + 2u * ((4u * lane + e) % half));
-    v[0][e] = rotate_half(first, is_wide ? second : beside, turn.x, turn.y, is_wide || lane < LANES / 2);
-    v[1][e] = is_wide ? rotate_half(second, first, turn.x, turn.y, false) : second;
+    const f32 first = v[0][e], second = v[1][e], other_lane = __shfl_xor_sync(WARP_ALL, first, LANES / 2);
+    const float2 angle = *(const float2 *)(cos_sin + 2u * ((4u * lane + e) % half));
+    v[0][e] = rotate_half(first, is_wide ? second : other_lane, angle.x, angle.y, is_wide || lane < LANES / 2);
+    v[1][e] = is_wide ? rotate_half(second, first, angle.x, angle.y, false) : second;
   }
 }
 
@@ -131,7 +132,7 @@ NUM void transform(row_part &v) {
   }
 }
 
-/* The scale of a row. Magnitudes are in the order of their bits, NaN behind Inf. */
+/* The scale of a row. Magnitudes order as their bits, NaN above Inf. */
 NUM f32 find_scale(const row_part &v, u32 scale_kind) {
   u32 largest = num_bits(NUM_SCALE_LEAST);
 #pragma unroll
@@ -147,7 +148,7 @@ NUM f32 find_scale(const row_part &v, u32 scale_kind) {
   return num_scale(num_float(largest), scale_kind);
 }
 
-/* Divided by the scale: of a power of two the inverse is exact. */
+/* Writes the row divided by its scale: the inverse of a power of two is exact. */
 NUM void write_codes(u8 *codes, row_part &v, f32 scale, u32 scale_kind) {
   const f32 inverse = num_div(1.0f, scale);
 #pragma unroll

@@ -1,80 +1,82 @@
 /* index_topk.cu - the positions of each token's best scores, ascending. NUMERICS.md, `index_topk`.
  *
- * scores [row_count][stride] fp32 -> lists [T][topk]. A score is the integer of its order, found again digit by digit from the top by a
- * histogram of counts, until all with the digits found are needed. Scores above the limit and at it are marked, a bit each; the bits before
- * its own tell a thread where to write, and which of equal scores are taken, the first ones: no place depends on who comes first. A row of
- * at most topk scores is not read. A team takes a row. Where SPEC_CLUSTER is 8, for few rows, that is a cluster, whose blocks give each
- * other their counts, or one block; where it is 1, for many, a block, or, of rows that fit there, a quarter of one. Of SPEC_HELD words of
- * shared memory a team has its part, for counts, then for bits, and for scores; those that find no room there are read again in every pass.
- * Grid: any, ROW_BLOCKS: teams take rows in turn. Moves n * 4 bytes a row, and topk * 4. Bound by memory in the first pass, then by the
- * chain of passes. H200, us: rows of 64k 9 (1 row), 12 (16), 27 (64), 28 (128); of 8k 8 (128), 49 (2,048); one of 1M 74. */
+ * scores [row_count][stride] fp32 -> lists [T][topk]. A score is the integer of its order; the limit is found digit by digit from the top
+ * with a histogram of counts, until all scores with the digits found are needed. Scores above the limit and at it are marked, a bit each;
+ * the bits before its own tell a thread where to write, and which of equal scores are taken, the first ones: nothing depends on the order
+ * of arrival. A row of at most topk scores is not read. A team takes a row: with SPEC_CLUSTER ROW_BLOCKS, for up to INDEX_TOPK_FEW rows, a
+ * cluster, whose blocks exchange counts, or one block; with SPEC_CLUSTER 1 a block, or, for rows that fit, a quarter of one. A team has its
+ * part of SPEC_HELD words of shared memory for counts, then bits, and for scores; scores that do not fit are read again in every pass.
+ * SPEC_HELD: INDEX_TOPK_HELD, or INDEX_TOPK_HELD_MANY. Grid: any, ROW_BLOCKS; min(INDEX_TOPK_FEW, rows), or 16. 512 threads, or 1024.
+ * Dynamic shared memory: 4 * SPEC_HELD. Moves n * 4 bytes a row, and topk * 4. Bound by memory in the first pass, then by the chain of
+ * passes. On an H200, us: rows of 64k 9 (1 row), 28 (128); of 8k 8 (128), 49 (2,048); one of 1M 74. Study: tools/bench/history,
+ * sparse-topk-and-forms. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
 #define KERNEL_CLUSTER SPEC_CLUSTER
 #define DIGIT_BITS (SPEC_CLUSTER > 1u ? 8u : 11u)
 #define DIGITS (1u << DIGIT_BITS)
-#define COPIES (SPEC_CLUSTER > 1u ? 4u : 1u) /* counters of a digit */
+#define COPIES (SPEC_CLUSTER > 1u ? 4u : 1u) /* counters per digit */
 #define COUNTERS (DIGITS * COPIES)
-#define COARSE 256u               /* digits, or groups of them, that are looked through first */
-#define GROUP (COUNTERS / COARSE) /* counters of each */
-#define FINE (DIGITS / COARSE)    /* digits of each */
-#define GROUP_LANES (GROUP / 4u)  /* which add it up */
-#define BITS_WORDS (SPEC_CLUSTER > 1u ? 8192u : 4096u) /* in the counters' place: a byte for four keys */
+#define COARSE 256u               /* digits, or groups of digits, searched first */
+#define GROUP (COUNTERS / COARSE) /* counters of a group */
+#define FINE (DIGITS / COARSE)    /* digits of a group */
+#define GROUP_LANES (GROUP / 4u)  /* that add it up */
+#define BITS_WORDS (SPEC_CLUSTER > 1u ? 8192u : 4096u) /* overlaid on the counters: a byte for four keys */
 #define BITS_FOURS (4u * BITS_WORDS)
-#define EQUAL_BITS 18u /* in a count of bits, for keys at the limit; the upper ones for larger keys */
-#define NO_KEY 1u      /* nor what stands for none */
-#define TEAMS (SPEC_CLUSTER > 1u ? 1u : 4u) /* of a block, at most */
+#define EQUAL_BITS 18u /* of a count: keys at the limit; the upper bits: larger keys */
+#define NO_KEY 1u      /* no score has this key */
+#define TEAMS (SPEC_CLUSTER > 1u ? 1u : 4u) /* most teams of a block */
 #define TEAM_WORDS(teams) (SPEC_HELD / (teams) / 4u * 4u)
 #define TEAM_HELD(teams) ((TEAM_WORDS(teams) - BITS_WORDS) / 4u * 4u)
-#define AT_ONCE (SPEC_CLUSTER > 1u ? 4u : 2u) /* fours of a thread that are under way together */
+#define IN_FLIGHT (SPEC_CLUSTER > 1u ? 4u : 2u) /* loads of four scores of a thread in flight together */
 
 static_assert(SPEC_CLUSTER == 1u || SPEC_CLUSTER == ROW_BLOCKS, "a cluster is a column of the grid");
-static_assert(COUNTERS <= BITS_WORDS && COUNTERS % (4u * COARSE) == 0 && GROUP <= 32u, "counters have their place");
-static_assert(TEAMS * (BITS_WORDS + 256u) <= SPEC_HELD && SPEC_THREADS % (32u * TEAMS) == 0, "and teams theirs");
-static_assert(SPEC_CLUSTER == 1u || 4u * BITS_FOURS >= (1u << 20) / SPEC_CLUSTER, "a share has its bits at once");
-static_assert(4u * BITS_FOURS < (1u << EQUAL_BITS) && INDEX_TOPK_MAX < (1u << (32u - EQUAL_BITS)), "a count has its bits");
-static_assert(TEAM_HELD(1u) <= 4u * BITS_FOURS, "what is held is looked at with the first bits");
+static_assert(COUNTERS <= BITS_WORDS && COUNTERS % (4u * COARSE) == 0 && GROUP <= 32u, "counters have room");
+static_assert(TEAMS * (BITS_WORDS + 256u) <= SPEC_HELD && SPEC_THREADS % (32u * TEAMS) == 0, "teams have room");
+static_assert(SPEC_CLUSTER == 1u || 4u * BITS_FOURS >= (1u << 20) / SPEC_CLUSTER, "all bits of a share fit");
+static_assert(4u * BITS_FOURS < (1u << EQUAL_BITS) && INDEX_TOPK_MAX < (1u << (32u - EQUAL_BITS)), "a count fits");
+static_assert(TEAM_HELD(1u) <= 4u * BITS_FOURS, "held scores are marked with the first bits");
 
 typedef struct shared_state {
-  u32 met[SPEC_CLUSTER > 1u ? 2u * SPEC_CLUSTER : TEAMS][COARSE]; /* the groups of each block of a cluster, by turns; or of a team */
+  u32 group_sums[SPEC_CLUSTER > 1u ? 2u * SPEC_CLUSTER : TEAMS][COARSE]; /* of each block of a cluster, double-buffered; or of a team */
   uint4 found[TEAMS];          /* digit, counts above it, its own */
   u32 warp_bits[SPEC_THREADS / 32u];
   u32 block_bits[2][SPEC_CLUSTER];
 } shared_state;
 
-/* A team and its row, or this block's share of it. */
+/* A team, and its row or this block's share of the row. */
 typedef struct row_share {
   shared_state *s;
-  u32 *counts;                 /* and bits */
+  u32 *counts;                 /* counters, then bits */
   u32 *held;
-  u32 held_max;                /* scores that find room */
-  u32 team, thread, threads;   /* of this block */
-  u32 blocks, rank, turn;
+  u32 held_max;                /* scores that fit */
+  u32 team, thread, threads;   /* in this block */
+  u32 blocks, rank, side;
   const float4 *scores;        /* of the share */
   u32 n;                       /* scores of the share */
   u32 first;                   /* position of the first */
 } row_share;
 
-/* Keys that agree in the upper bits, of which so many are needed, beside all larger ones. */
+/* Keys that agree in the upper bits: all larger keys are needed, and `needed` of these. */
 typedef struct limit {
   u32 prefix, shift, needed;
   bool is_tied; /* they are equal, and not all are needed */
 } limit;
 
-NUM void wait_team(const row_share &row) {
+NUM void sync_team(const row_share &row) {
   if (SPEC_CLUSTER > 1u) __syncthreads();
   else ptx_warps_sync(1u + row.team, row.threads);
 }
 
 NUM bool is_shared(const row_share &row) { return SPEC_CLUSTER > 1u && row.blocks > 1u; }
 
-NUM void wait_all(const row_share &row) {
+NUM void sync_all(const row_share &row) {
   if (is_shared(row)) ptx_cluster_sync();
-  else wait_team(row);
+  else sync_team(row);
 }
 
-/* The keys of four scores; 0, below all keys, is none. */
+/* The keys of four scores; 0, below all keys, for missing ones. */
 NUM uint4 read_keys(const row_share &row, u32 four) {
   const u32 at = 4u * four, most = (row.n - 1u) / 4u;
   const float4 x = row.scores[four < most ? four : most];
@@ -82,7 +84,7 @@ NUM uint4 read_keys(const row_share &row, u32 four) {
                     at + 3u < row.n ? num_order(x.w) : 0);
 }
 
-/* Of the first digit what is none counts as the least: it is above no key. */
+/* In the first digit missing scores count as the least: they are above no key. */
 template <bool FIRST> NUM void count_key(u32 *counts, u32 key, const limit &l, u32 shift, u32 mask) {
   if (FIRST || key >> l.shift == l.prefix) reduce_count(&counts[(key >> shift & mask) * COPIES]);
 }
@@ -94,32 +96,32 @@ template <bool FIRST> NUM void count_four(u32 *counts, uint4 key, const limit &l
   count_key<FIRST>(counts, key.w, l, shift, mask);
 }
 
-/* Work on the fours from `from` up to `upto`, out of memory, or of those that are held. Some behind them may come, as none. */
+/* Calls work on the fours from `from` up to `upto`, read from memory, or on those held. It may also get later ones, as missing. */
 template <class WORK> NUM void each_read(const row_share &row, u32 from, u32 upto, WORK work) {
 #pragma unroll 1
-  for (u32 four = from + row.thread; four < upto; four += row.threads * AT_ONCE) {
-    uint4 key[AT_ONCE];
+  for (u32 four = from + row.thread; four < upto; four += row.threads * IN_FLIGHT) {
+    uint4 key[IN_FLIGHT];
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) key[i] = read_keys(row, four + i * row.threads);
+    for (u32 i = 0; i < IN_FLIGHT; i++) key[i] = read_keys(row, four + i * row.threads);
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) work(four + i * row.threads, key[i]);
+    for (u32 i = 0; i < IN_FLIGHT; i++) work(four + i * row.threads, key[i]);
   }
 }
 template <class WORK> NUM void each_held(const row_share &row, u32 upto, WORK work) {
 #pragma unroll 1
-  for (u32 four = row.thread; four < upto; four += row.threads * AT_ONCE) {
-    uint4 key[AT_ONCE];
+  for (u32 four = row.thread; four < upto; four += row.threads * IN_FLIGHT) {
+    uint4 key[IN_FLIGHT];
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) {
+    for (u32 i = 0; i < IN_FLIGHT; i++) {
       const u32 at = four + i * row.threads;
       key[i] = at < upto && 4u * at < row.n ? ((const uint4 *)row.held)[at] : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
-    for (u32 i = 0; i < AT_ONCE; i++) work(four + i * row.threads, key[i]);
+    for (u32 i = 0; i < IN_FLIGHT; i++) work(four + i * row.threads, key[i]);
   }
 }
 
-/* Counts the digit behind those of the limit. The first time scores are read, and some held. */
+/* Counts the digit after those of the limit. The first pass reads the scores and holds some. */
 NUM void count_digits(const row_share &row, const limit &l, u32 shift, u32 mask) {
   const u32 fours = (row.n + 3u) / 4u, held = row.held_max / 4u;
   u32 *counts = row.counts + threadIdx.x % COPIES;
@@ -135,7 +137,7 @@ NUM void count_digits(const row_share &row, const limit &l, u32 shift, u32 mask)
   }
 }
 
-/* The sums of the groups, to all blocks that share the row. */
+/* Sends the sums of the groups to all blocks that share the row. */
 NUM void add_groups(const row_share &row) {
   shared_state &s = *row.s;
 #pragma unroll 1
@@ -147,22 +149,21 @@ NUM void add_groups(const row_share &row) {
     if (is_shared(row)) {
 #pragma unroll
       for (u32 to = 0; to < SPEC_CLUSTER; to += GROUP_LANES)
-        *ptx_cluster_map(&s.met[row.turn * SPEC_CLUSTER + row.rank][i / GROUP_LANES], to + i % GROUP_LANES) = sum;
+        *ptx_cluster_map(&s.group_sums[row.side * SPEC_CLUSTER + row.rank][i / GROUP_LANES], to + i % GROUP_LANES) = sum;
     } else if (i % GROUP_LANES == 0) {
-      s.met[row.team][i / GROUP_LANES] = sum;
+      s.group_sums[row.team][i / GROUP_LANES] = sum;
     }
   }
 }
 
-/* A warp looks for the digit at which the counts, from the largest digit down, reach target: lane t has the t-th eight groups from the
- * top. */
+/* A warp finds the digit at which the counts, from the largest digit down, reach target: lane t has the t-th eight groups from the top. */
 NUM void find_digit(const row_share &row, u32 target) {
   shared_state &s = *row.s;
-  const u32 lane = threadIdx.x % 32u, low = COARSE - 8u * (lane + 1u), from = is_shared(row) ? row.turn * SPEC_CLUSTER : row.team;
+  const u32 lane = threadIdx.x % 32u, low = COARSE - 8u * (lane + 1u), from = is_shared(row) ? row.side * SPEC_CLUSTER : row.team;
   u32 sum[8] = {}, total = 0;
 #pragma unroll 1
   for (u32 i = from; i < from + row.blocks; i++) {
-    const uint4 x = *(const uint4 *)&s.met[i][low], y = *(const uint4 *)&s.met[i][low + 4u];
+    const uint4 x = *(const uint4 *)&s.group_sums[i][low], y = *(const uint4 *)&s.group_sums[i][low + 4u];
     sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
     sum[4] += y.x, sum[5] += y.y, sum[6] += y.z, sum[7] += y.w;
   }
@@ -175,7 +176,7 @@ NUM void find_digit(const row_share &row, u32 target) {
     if (above < target && target <= above + sum[i]) digit = low + i, before = above, members = sum[i];
     above += sum[i];
   }
-  if (FINE > 1u) { /* and then its digits, the largest first */
+  if (FINE > 1u) { /* then the digits of the group, the largest first */
     const u32 there = (u32)__ffs((i32)__ballot_sync(WARP_ALL, is_here)) - 1u, group = __shfl_sync(WARP_ALL, digit, there);
     before = __shfl_sync(WARP_ALL, before, there);
     members = 0;
@@ -197,22 +198,22 @@ NUM limit find_limit(row_share &row, u32 topk) {
     const u32 bits = l.shift < DIGIT_BITS ? l.shift : DIGIT_BITS, shift = l.shift - bits, mask = (1u << bits) - 1u;
 #pragma unroll 1
     for (u32 i = row.thread; i < COUNTERS / 4u; i += row.threads) ((uint4 *)row.counts)[i] = make_uint4(0, 0, 0, 0);
-    wait_team(row);
+    sync_team(row);
     count_digits(row, l, shift, mask);
-    wait_team(row);
+    sync_team(row);
     add_groups(row);
-    wait_all(row);
+    sync_all(row);
     if (row.thread < 32u) find_digit(row, l.needed);
-    wait_team(row);
+    sync_team(row);
     const uint4 found = row.s->found[row.team];
     l = {l.prefix << bits | found.x, shift, l.needed - found.y, found.z > l.needed - found.y};
-    row.turn ^= 1u; /* all blocks agree on it while they share rows */
+    row.side ^= 1u; /* the same in all blocks while they share rows */
     more = shift > 0 && l.is_tied;
   }
   return l;
 }
 
-/* Two bits of each of four keys: whether it is larger than the limit, and whether it is at the limit, of which not all are needed. */
+/* Two bits for each of four keys: above the limit; at the limit, where not all are needed. */
 NUM u32 mark_four(uint4 x, u32 below, u32 at_limit) {
   return (u32)(x.x > below) | (u32)(x.y > below) << 2 | (u32)(x.z > below) << 4 | (u32)(x.w > below) << 6 |
          (u32)(x.x == at_limit) << 1 | (u32)(x.y == at_limit) << 3 | (u32)(x.z == at_limit) << 5 | (u32)(x.w == at_limit) << 7;
@@ -231,13 +232,13 @@ NUM void mark_keys(const row_share &row, u32 from, u32 upto, u32 below, u32 at_l
   });
 }
 
-/* Larger keys, and those at the limit, are counted together. */
+/* One count of larger keys and of those at the limit. */
 NUM u32 count_word(u32 bits) { return (u32)__popc(bits & 0x55555555u) << EQUAL_BITS | (u32)__popc(bits & 0xaaaaaaaau); }
 NUM u32 larger_of(u32 count) { return count >> EQUAL_BITS; }
 NUM u32 equal_of(u32 count) { return count & ((1u << EQUAL_BITS) - 1u); }
 
-/* What is counted before this thread's `each` words in the share, in all of it; in the shares before larger keys, and those at the
- * limit. */
+/* x: the count before this thread's `each` words of the share; y: of the whole share; z, w: larger keys and keys at the limit in earlier
+ * shares. */
 NUM uint4 count_bits(row_share &row, u32 words, u32 each) {
   shared_state &s = *row.s;
   const u32 lane = threadIdx.x % 32u, warp = row.thread / 32u, warps = row.threads / 32u;
@@ -245,19 +246,19 @@ NUM uint4 count_bits(row_share &row, u32 words, u32 each) {
   for (u32 w = row.thread * each; w < words && w < (row.thread + 1u) * each; w++) mine += count_word(row.counts[w]);
   const u32 upto = reduce_prefix_warp(mine);
   if (lane == 31u) s.warp_bits[row.team * warps + warp] = upto;
-  wait_team(row);
+  sync_team(row);
   const u32 theirs = lane < warps ? s.warp_bits[row.team * warps + lane] : 0;
   const u32 before = __reduce_add_sync(WARP_ALL, lane < warp ? theirs : 0), all = __reduce_add_sync(WARP_ALL, theirs);
   if (is_shared(row)) {
-    if (row.thread < SPEC_CLUSTER) *ptx_cluster_map(&s.block_bits[row.turn][row.rank], row.thread) = all;
+    if (row.thread < SPEC_CLUSTER) *ptx_cluster_map(&s.block_bits[row.side][row.rank], row.thread) = all;
     ptx_cluster_sync();
-    for (u32 i = 0; i < row.rank; i++) larger += larger_of(s.block_bits[row.turn][i]), equal += equal_of(s.block_bits[row.turn][i]);
-    row.turn ^= 1u;
+    for (u32 i = 0; i < row.rank; i++) larger += larger_of(s.block_bits[row.side][i]), equal += equal_of(s.block_bits[row.side][i]);
+    row.side ^= 1u;
   }
   return make_uint4(before + upto - mine, all, larger, equal);
 }
 
-/* The positions of this thread's bits, to where they belong in the list, or what becomes of it; equal: how many are at the limit before. */
+/* Writes the positions of this thread's bits, at `to` of the list or its staging memory; equal: keys at the limit before them. */
 NUM void write_places(const row_share &row, u32 from, u32 words, u32 each, u32 equal, u32 needed, u32 *to) {
   for (u32 w = row.thread * each; w < words && w < (row.thread + 1u) * each; w++) {
     for (u32 bits = row.counts[w]; bits; bits &= bits - 1u) {
@@ -267,8 +268,8 @@ NUM void write_places(const row_share &row, u32 from, u32 words, u32 each, u32 e
   }
 }
 
-/* Marks the keys, and writes where they are: as many fours as there is room for, then the next ones. The list takes the place of what is
- * held, which then is no longer needed. */
+/* Marks the keys and writes their positions: as many fours as fit, then the next ones. The list overwrites the held scores once they are no
+ * longer needed. */
 NUM void write_list(row_share &row, const limit &l, u32 *list, u32 topk) {
   const u32 fours = (row.n + 15u) / 16u * 4u, least_key = l.prefix << l.shift;
   const u32 below = l.is_tied ? least_key : least_key - 1u, at_limit = l.is_tied ? least_key : NO_KEY;
@@ -278,7 +279,7 @@ NUM void write_list(row_share &row, const limit &l, u32 *list, u32 topk) {
     const u32 upto = fours - from < BITS_FOURS ? fours : from + BITS_FOURS, words = (upto - from) / 4u;
     const u32 each = (words + row.threads - 1u) / row.threads;
     mark_keys(row, from, upto, below, at_limit);
-    wait_team(row);
+    sync_team(row);
     const uint4 bits = count_bits(row, words, each);
     larger += bits.z, equal += bits.w;
     const u32 mine = larger + larger_of(bits.x), before = larger + num_least(equal, l.needed);
@@ -286,15 +287,15 @@ NUM void write_list(row_share &row, const limit &l, u32 *list, u32 topk) {
     const u32 place = mine + num_least(equal + equal_of(bits.x), l.needed);
     const bool is_staged = topk <= row.held_max;
     write_places(row, from, words, each, equal + equal_of(bits.x), l.needed, is_staged ? row.held + (place - before) : list + place);
-    wait_team(row);
+    sync_team(row);
     for (u32 i = row.thread; is_staged && i < upto_here - before; i += row.threads) list[before + i] = row.held[i];
     larger += larger_of(bits.y), equal += equal_of(bits.y);
     from = upto;
-    wait_team(row);
+    sync_team(row);
   } while (from < fours);
 }
 
-/* The list of the row; n: how many scores it has. */
+/* Writes the list of a row of n scores. */
 NUM void choose(const index_topk_args &a, row_share &row, u32 index, u32 n) {
   u32 *list = a.lists + (u64)(a.row_first + index) * a.topk;
   if (n <= a.topk) {
@@ -308,7 +309,7 @@ NUM void choose(const index_topk_args &a, row_share &row, u32 index, u32 n) {
   write_list(row, find_limit(row, a.topk), list, a.topk);
 }
 
-/* Rows first, first + step, ... that have so many scores. */
+/* Rows first, first + step, ... with more than `above` and at most `upto` scores. */
 NUM void choose_rows(const index_topk_args &a, row_share &row, u32 count, u32 first, u32 step, u32 above, u32 upto) {
   const u32 lane = threadIdx.x % 32u;
 #pragma unroll 1
@@ -323,7 +324,7 @@ NUM void choose_rows(const index_topk_args &a, row_share &row, u32 count, u32 fi
   }
 }
 
-/* A team that is that part of its block. */
+/* Makes one of `teams` equal teams of the block. */
 NUM void form_team(row_share &row, u32 *raw, u32 teams) {
   const u32 threads = SPEC_THREADS / teams, words = TEAM_WORDS(teams);
   row.team = threadIdx.x / threads;
@@ -343,11 +344,11 @@ void index_topk(const __grid_constant__ index_topk_args a) {
   const u32 count = left < a.row_count ? left : a.row_count, block = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;
   row_share row = {};
   row.s = &s;
-  if (SPEC_CLUSTER > 1u) ptx_cluster_sync(); /* all blocks are there */
+  if (SPEC_CLUSTER > 1u) ptx_cluster_sync(); /* all blocks have started */
   ptx_grid_wait();
   const u32 long_above = SPEC_CLUSTER > 1u ? TEAM_HELD(1u) / 3u * 2u : count > blocks ? TEAM_HELD(TEAMS) : 0;
 #pragma unroll 1
-  for (u32 is_long = 2; is_long-- > 0;) { /* the long rows, then the others */
+  for (u32 is_long = 2; is_long-- > 0;) { /* long rows, then the others */
     const bool by_cluster = SPEC_CLUSTER > 1u && is_long;
     form_team(row, (u32 *)raw, is_long ? 1u : TEAMS);
     row.blocks = by_cluster ? SPEC_CLUSTER : 1u;

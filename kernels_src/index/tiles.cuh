@@ -1,38 +1,38 @@
-/* index/tiles.cuh - which tiles and pages a block of `index_score` takes. A part of index_score.cu.
+/* index/tiles.cuh - the tiles and pages that a block of `index_score` takes: a part of index_score.cu.
  *
- * Every block goes over the step's rows by itself, WINDOW at a time, and lists their tiles. A tile begins at a row that is scored and does
- * not go on from the row before it, or whose position is a multiple of TILE; which tiles there are changes no bit. A page of a tile costs
- * as much as groups of its tokens take turns at the tensor cores, and two at least: one group is bound by memory. The costs of all pages in
- * a row are cut into equal parts, and a page belongs to the block in whose part it begins. Reads the step's inputs only. */
+ * Every block walks over the step's rows by itself, WINDOW at a time, and lists their tiles. A tile begins at a scored row that does not
+ * continue the previous row, or whose position is a multiple of TILE; the choice of tiles changes no bit. A page of a tile costs the number
+ * of groups of its tokens, which take turns at the tensor cores, and two at least: one group is bound by memory. The costs of all pages in
+ * order are split into equal parts, and a page belongs to the block in whose part it begins. Reads the step's inputs only. */
 #ifndef VERBATIM_INDEX_TILES_CUH
 #define VERBATIM_INDEX_TILES_CUH
 #include "ptx/ptx.cuh"
 #include "ptx/reduce.cuh"
 
 static_assert(SPEC_HEADS == 16 || SPEC_HEADS == 32 || SPEC_HEADS == 64, "whole tokens in 128 columns");
-static_assert(SPEC_THREADS == 640, "four warpgroups that multiply, and one that copies");
+static_assert(SPEC_THREADS == 640, "four consumer warpgroups and a producer");
 
-#define WARPGROUPS 4u /* that multiply */
-#define GROUP (128u / SPEC_HEADS) /* tokens of a warpgroup's product */
+#define WARPGROUPS 4u /* consumers */
+#define GROUP (128u / SPEC_HEADS) /* tokens of a warpgroup's MMA */
 #define TILE (WARPGROUPS * GROUP)
 #define WINDOW (WARPGROUPS * 128u)
-static_assert(TILE <= 32, "a warp looks at so many rows behind a window");
+static_assert(TILE <= 32, "a warp looks at this many rows after a window");
 
 /* The tiles of a window. */
 typedef struct index_list {
-  u32 row[WINDOW], tokens[WINDOW]; /* of a tile: its first one, and how many     */
+  u32 row[WINDOW], tokens[WINDOW]; /* of a tile: its first row, its size         */
   u32 end[WINDOW];                 /* cost of the window's tiles up to this one  */
   u32 count, cost;
-  u32 joins[WINDOW / 32u + 1u]; /* bits: rows that belong to the tile of the row before */
+  u32 joins[WINDOW / 32u + 1u]; /* bits: rows that belong to the tile of the previous row */
   u32 costs[WINDOW / 32u], starts[WINDOW / 32u]; /* of a warp's rows */
 } index_list;
 
-/* What the block takes: costs begin .. end - 1 of all. from: the cost of the windows before this one. */
+/* The block's part: costs begin .. end - 1 of the total. from: the cost of the earlier windows. */
 typedef struct index_part {
   u32 begin, end, from;
 } index_part;
 
-/* Of a tile: pages first .. end - 1. */
+/* The block's share of a tile: pages first .. end - 1. */
 typedef struct index_share {
   u32 row, tokens;
   u32 groups;
@@ -47,13 +47,13 @@ NUM u32 index_rows(const index_score_args &a) {
 NUM u32 index_groups(u32 tokens) { return (tokens + GROUP - 1u) / GROUP; }
 NUM u32 index_page_cost(u32 groups) { return groups > 2u ? groups : 2u; }
 
-/* Where the part of a block begins: parts differ by 1 at most. */
+/* The start of a block's part: parts differ by 1 at most. */
 NUM u32 index_begin(u32 total, u32 block) {
   const u32 more = total % gridDim.x;
   return total / gridDim.x * block + (block < more ? block : more);
 }
 
-/* Of row i of the op and those of the warp's other lanes: whether it is scored, and belongs to the tile of the row before it. */
+/* Row i of the op; for the warp's rows, whether they join the tile of the previous row, or start one. */
 typedef struct index_row {
   u32 row, position;
   u32 joining, starts; /* bits of the warp's rows */
@@ -68,21 +68,21 @@ NUM index_row index_row_of(const index_score_args &a, u32 rows, u32 i) {
   return {row, position, __ballot_sync(WARP_ALL, joins), __ballot_sync(WARP_ALL, is_scored && !joins)};
 }
 
-/* Lists the tiles of the rows from `first` on; by the warpgroups that multiply, a row a thread. The rows behind the window tell where its
- * last tile ends. */
+/* Lists the tiles of the rows from `first` on; by the consumer warpgroups, one row per thread. The rows after the window say where its last
+ * tile ends. */
 NUM void index_list_tiles(const index_score_args &a, u32 rows, u32 first, index_list &list) {
   const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
   const index_row r = index_row_of(a, rows, first + threadIdx.x);
   if (lane == 0) list.joins[warp] = r.joining;
   if (warp == 0) {
-    const index_row behind = index_row_of(a, rows, first + WINDOW + lane);
-    if (lane == 0) list.joins[WINDOW / 32u] = behind.joining;
+    const index_row following = index_row_of(a, rows, first + WINDOW + lane);
+    if (lane == 0) list.joins[WINDOW / 32u] = following.joining;
   }
   ptx_warps_sync(1u, WINDOW);
   u32 cost = 0, tokens = 0;
   if (r.starts >> lane & 1u) {
-    const u64 behind = ((u64)list.joins[warp + 1u] << 32 | r.joining) >> (lane + 1u);
-    tokens = (u32)__ffs((i32)~(u32)behind);
+    const u64 following = ((u64)list.joins[warp + 1u] << 32 | r.joining) >> (lane + 1u);
+    tokens = (u32)__ffs((i32)~(u32)following);
     cost = index_page_cost(index_groups(tokens)) * ((r.position + tokens - 1u) / PAGE_TOKENS + 1u);
   }
   u32 end = reduce_prefix_warp(cost), number = (u32)__popc(r.starts & ((1u << lane) - 1u)), all = 0, count = 0;
@@ -108,15 +108,15 @@ NUM void index_list_tiles(const index_score_args &a, u32 rows, u32 first, index_
   }
 }
 
-/* The window from `first` on in the list, and its cost; by all threads, of which those that multiply list it. */
+/* Lists the window from `first` on and returns its cost; by all threads, the consumers of which make the list. */
 NUM u32 index_window(const index_score_args &a, u32 rows, u32 first, index_list &list, bool lists) {
-  __syncthreads(); /* all are through with the last window */
+  __syncthreads(); /* all threads are done with the previous window */
   if (lists) index_list_tiles(a, rows, first, list);
   __syncthreads();
   return list.cost;
 }
 
-/* The first tile of the window that does not end before the block's part; by a whole warp. */
+/* The first tile of the window that does not end before the block's part. By a whole warp. */
 NUM u32 index_first(const index_list &list, const index_part &part) {
   const u32 lane = threadIdx.x % 32u, count = list.count;
   u32 before = 0;
@@ -125,8 +125,8 @@ NUM u32 index_first(const index_list &list, const index_part &part) {
   return before;
 }
 
-/* Whether tile i of the window begins before the part ends; what of it is the block's, which may be nothing. Known to the compiler to be
- * the same in the whole warp. */
+/* Whether tile i of the window begins before the part ends; s: the block's share of it, perhaps empty. Uniform in the warp, as the compiler
+ * can see. */
 NUM bool index_share_of(const index_list &list, const index_part &part, u32 i, index_share &s) {
   if (i >= list.count) return false;
   const u32 begin = ptx_uniform(part.from + (i > 0 ? list.end[i - 1u] : 0u)), end = ptx_uniform(part.from + list.end[i]);

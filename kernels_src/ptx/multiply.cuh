@@ -1,4 +1,4 @@
-/* ptx/multiply.cuh - the tensor-core multiply of a warpgroup: wgmma, m64nNk16 of bf16 and m64nNk32 of e4m3, fp32 accumulators. A part of
+/* ptx/multiply.cuh - wgmma, the tensor-core MMA of a warpgroup: m64nNk16 of bf16 and m64nNk32 of e4m3, fp32 accumulators. A part of
  * ptx.cuh.
  *
  * NUMERICS.md, "H16" and "H32", says what one of them computes. */
@@ -6,9 +6,9 @@
 #define VERBATIM_PTX_MULTIPLY_CUH
 #include "ptx/ptx.cuh"
 
-/* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d tells N. Thread t of the warpgroup holds, in
+/* d[64][N] += a[64][16] * b[16][N], one H16 step per element; the length of d is N / 2. Thread t of the warpgroup holds, in
  * d[4 * j + 2 * h + e], row 16 * (t / 32) + t % 32 / 4 + 8 * h, column 8 * j + 2 * (t % 4) + e.
- * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_turned: a's rows are k. */
+ * ptx_multiply: b's rows are N (SWIZZLED or PLAIN). ptx_multiply_turned: a is transposed, its rows are k. */
 #define PTX_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define PTX_D16 PTX_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define PTX_D20 PTX_D16 ", %16, %17, %18, %19"
@@ -53,8 +53,8 @@ PTX_MULTIPLY(ptx_multiply, 208, PTX_D104, "0, 0", "%104", "%105", PTX_OUT64(0), 
 PTX_MULTIPLY(ptx_multiply, 224, PTX_D112, "0, 0", "%112", "%113", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96))
 PTX_MULTIPLY(ptx_multiply, 240, PTX_D120, "0, 0", "%120", "%121", PTX_OUT64(0), PTX_OUT32(64), PTX_OUT16(96), PTX_OUT8(112))
 PTX_MULTIPLY(ptx_multiply, 256, PTX_D128, "0, 0", "%128", "%129", PTX_OUT64(0), PTX_OUT64(64))
-/* With a in registers, two elements in each: a[2 * j + h] is row + 8 * h, columns 8 * j + 2 * (t % 4) and the next. _across: b's rows
- * are k (ACROSS). */
+/* With a in registers, two elements in each: a[2 * j + h] is row + 8 * h, columns 8 * j + 2 * (t % 4) and the next one. _across: b is
+ * transposed, its rows are k (ACROSS). */
 #define PTX_MULTIPLY_HELD(name, n, registers, across, a_at, b_at, ...)                                                         \
   NUM void name(f32 (&d)[n / 2], const u32 (&a)[4], u64 b) {                                                                   \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, {" a_at "}, " b_at                 \
@@ -70,8 +70,8 @@ PTX_MULTIPLY(ptx_multiply_turned, 8, "%0, %1, %2, %3", "1, 0", "%4", "%5", PTX_O
 PTX_MULTIPLY(ptx_multiply_turned, 16, PTX_D8, "1, 0", "%8", "%9", PTX_OUT8(0))
 PTX_MULTIPLY(ptx_multiply_turned, 32, PTX_D16, "1, 0", "%16", "%17", PTX_OUT16(0))
 
-/* The same of e4m3 numbers, 32 k at a time: one H32 step per element. Both operands hold bytes, k contiguous (SWIZZLED, PLAIN or ONE_ROW: a
- * row of 128 bytes holds 128 k, 16 bytes hold 16). _anew: d = a * b, the first step of a chain from +0; what d held does not count. */
+/* The same for e4m3 numbers, 32 k at a time: one H32 step per element. Both operands hold bytes, k contiguous (SWIZZLED, PLAIN or ONE_ROW:
+ * a row of 128 bytes holds 128 k, 16 bytes hold 16). _anew: d = a * b, the first step of a chain from +0; the old value of d is ignored. */
 #define PTX_MULTIPLY_BYTES(name, n, registers, adds, a_at, b_at, ...)                                                          \
   NUM void name(f32 (&d)[n / 2], u64 a, u64 b) {                                                                               \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" registers "}, " a_at ", " b_at                   \

@@ -1,6 +1,6 @@
-/* ptx/numbers.cuh - packing of bf16 and e4m3 numbers, an instruction each. A part of ptx.cuh.
+/* ptx/numbers.cuh - conversions of bf16 and e4m3 numbers, one instruction each. A part of ptx.cuh.
  *
- * Each gives the bits of a function of num.h: the emulator of the tests has that function in its place. */
+ * Each gives the bits of a function of num.h, which the emulator of the tests uses in its place. */
 #ifndef VERBATIM_PTX_NUMBERS_CUH
 #define VERBATIM_PTX_NUMBERS_CUH
 #include "ptx/ptx.cuh"
@@ -12,7 +12,7 @@ NUM u32 ptx_pack_bf16(f32 lo, f32 hi) {
   return d;
 }
 
-/* The larger ones of two pairs of 16-bit integers. */
+/* The maxima of two pairs of 16-bit integers. */
 NUM u32 ptx_max_halves(u32 x, u32 y) {
   u32 d;
   asm("max.u16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));

@@ -1,8 +1,8 @@
-/* reduce.cuh - reductions in the written orders of NUMERICS.md, and order-free integer ones.
+/* reduce.cuh - reductions in the orders of NUMERICS.md, and order-free integer ones.
  *
- * reduce_tree_* is tree(p, n): the only floating-point reductions in the kernels. Sums and maxima of integers may be taken in
- * any order. Every block function is called by all SPEC_THREADS threads and ends with all of them knowing the result; those of integers
- * may be called again at once with the same shared array. Includes num.h only through ptx.cuh. Read next: rmsnorm.cu. */
+ * reduce_tree_* is tree(p, n): the only floating-point reductions in the kernels. Sums and maxima of integers may be taken in any order.
+ * Every block function is called by all SPEC_THREADS threads, which all get the result; those of integers may be called again at once with
+ * the same shared array. Must not know any op. Read next: rows/rmsnorm.cu. */
 #ifndef VERBATIM_REDUCE_CUH
 #define VERBATIM_REDUCE_CUH
 #include "ptx/ptx.cuh"
@@ -10,11 +10,11 @@
 /* tree(p, 32) of the warp's 32 values. */
 NUM f32 reduce_tree_warp(f32 p) {
 #pragma unroll
-  for (u32 s = 16; s > 0; s /= 2) p = num_add(p, __shfl_down_sync(WARP_ALL, p, s)); /* lanes from s on hold what nobody reads */
+  for (u32 s = 16; s > 0; s /= 2) p = num_add(p, __shfl_down_sync(WARP_ALL, p, s)); /* lanes from s on are not read */
   return __shfl_sync(WARP_ALL, p, 0);
 }
 
-/* tree(p, N) of what lies in shared memory; every warp does the whole tree. */
+/* tree(p, N) of values in shared memory; every warp computes the whole tree. */
 template <u32 N> NUM f32 reduce_tree_shared(const f32 *shared) {
   f32 q[N / 32];
 #pragma unroll
@@ -27,7 +27,7 @@ template <u32 N> NUM f32 reduce_tree_shared(const f32 *shared) {
   return reduce_tree_warp(q[0]);
 }
 
-/* tree(p, SPEC_THREADS) of the block's values. shared: [SPEC_THREADS], not read by anyone since the last barrier. */
+/* tree(p, SPEC_THREADS) of the block's values. shared: [SPEC_THREADS], unread since the last barrier. */
 NUM f32 reduce_tree_block(f32 p, f32 *shared) {
   shared[threadIdx.x] = p;
   __syncthreads();
@@ -58,13 +58,13 @@ NUM u64 reduce_sum_block(u64 x, u64 *shared) {
   return reduce_sum_warp(t % 32 < SPEC_THREADS / 32 ? shared[t % 32] : 0);
 }
 
-/* For many threads and one word: adds 1, sets bits. The only atomics, with reduce_take: a count and a set have no order. */
+/* Many threads, one word: adds 1; sets bits. With reduce_take the only atomics: a count and a set have no order. */
 NUM void reduce_count(u32 *word) { atomicAdd(word, 1u); }
 NUM void reduce_mark(u32 *word, u32 bits) { atomicOr(word, bits); }
-/* A number that no other caller gets. Which one depends on time: only for sharing out work whose results do not tell who did it. */
+/* A number that no other caller gets. Which one depends on timing: only to deal out work whose results do not depend on who does it. */
 NUM u32 reduce_take(u32 *word) { return atomicAdd(word, 1u); }
 
-/* Sum of the lower lanes' and this lane's values. */
+/* Inclusive prefix sum over the lanes. */
 NUM u32 reduce_prefix_warp(u32 x) {
 #pragma unroll
   for (u32 s = 1; s < 32; s *= 2) {

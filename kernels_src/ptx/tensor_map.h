@@ -1,4 +1,4 @@
-/* tensor_map.h - the driver's description of a matrix in memory, by which one thread copies whole boxes of it.
+/* tensor_map.h - the driver's description of a matrix in memory, by which TMA loads whole boxes of it.
  *
  * A kernel variant with SPEC_MAPS > 0 takes tensor_maps as its second parameter; engine/gpu/op_maps.c says what each map describes. Shared
  * by the host (C11) and the kernels (CUDA C under NVRTC). */
@@ -6,7 +6,7 @@
 #define VERBATIM_TENSOR_MAP_H
 #include "step.h"
 
-/* Filled by cuTensorMapEncodeTiled, and by nobody else. */
+/* Filled by cuTensorMapEncodeTiled alone. */
 typedef struct tensor_map {
 #ifdef __cplusplus
   alignas(128) u64 words[16];
@@ -15,16 +15,16 @@ typedef struct tensor_map {
 #endif
 } tensor_map;
 
-/* What the host says of a matrix, or of several behind each other: bf16 numbers or bytes, dims 2 to 4, the columns first. The emulator of
- * the tests takes it as the map itself. */
+/* The host's description of a matrix, or of several consecutive ones: bf16 numbers or bytes, dims 2 to 4, columns first. The emulator of
+ * the tests uses it as the map itself. */
 typedef struct tensor_shape {
   u64 address;         /* a multiple of 16                                          */
   u64 extent[4];       /* columns, rows, matrices, groups of rows                   */
   u64 stride_bytes[4]; /* [0] of a number, 2 or 1; of a row, a matrix, a group: multiples of 16 */
-  u32 box[4];          /* what one copy takes, each .. 256; of columns 128 bytes when swizzled */
+  u32 box[4];          /* of one load, at most 256 each; columns: 128 bytes if swizzled        */
   u32 dims;
-  u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are exchanged by the row's number modulo 8 */
-  u32 l2_bytes;        /* what L2 fetches at a time from the memory: 128 or 256 */
+  u32 swizzled;        /* 1: 16-byte pieces of the 128-byte rows are permuted by the row number modulo 8 */
+  u32 l2_bytes;        /* fetched by L2 from memory at a time: 128 or 256 */
   u32 pad;
 } tensor_shape;
 

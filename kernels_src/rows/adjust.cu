@@ -1,18 +1,18 @@
 /* adjust.cu - the logits a token is chosen from: after penalties, the token list and the ban of all others. NUMERICS.md, `adjust`.
  *
- * logits, adjusted [R][vocab] fp32, history [pages][64], lists [max_seqs][TOKEN_LIST_MAX]. A block takes ADJUST_SLICE tokens of a row:
- * it reads the whole history and keeps, of its own tokens, one word of shared memory each. Rows that are not adjusted cost nothing.
- * Moves 8 bytes a logit, and 4 bytes a token of history for each slice. */
+ * logits, adjusted [R][vocab] fp32, history [pages][64], lists [max_seqs][TOKEN_LIST_MAX]. Grid: rows, ceil(vocab / ADJUST_SLICE). 512
+ * threads. A block takes ADJUST_SLICE tokens of a row: it reads the whole history and keeps one word of shared memory for each of its own
+ * tokens. Rows that are not adjusted cost nothing. Moves 8 bytes a logit, and 4 bytes a token of history for each slice. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
-/* What is known of a token: how often it was made (below 2^20, as positions are), whether it is in the prompt, its place in the list. */
-#define MARK_MADE 0xfffffu
+/* Mark of a token: how often it was generated (below 2^20, as positions are), whether it is in the prompt, its place in the list. */
+#define MARK_GENERATED 0xfffffu
 #define MARK_PROMPT 0x100000u
-#define MARK_LIST_SHIFT 21u /* the place plus 1, 0: not in the list */
+#define MARK_LIST_SHIFT 21u /* the place plus 1; 0: not in the list */
 static_assert(TOKEN_LIST_MAX < 1u << (32u - MARK_LIST_SHIFT), "the place in the list has 11 bits");
 
-/* Marks the tokens first .. first + count - 1. History that no penalty asks for is not read. */
+/* Marks the tokens first .. first + count - 1. Reads only the history that some penalty needs. */
 NUM void mark_slice(u32 *marks, const adjust_args &a, const sample_param &p, u32 first, u32 count) {
   const token_bias *list = a.lists + (u64)p.slot * TOKEN_LIST_MAX;
   const u32 *pages = a.block_table + (u64)p.slot * a.block_table_stride;
@@ -39,10 +39,10 @@ NUM void mark_slice(u32 *marks, const adjust_args &a, const sample_param &p, u32
 }
 
 NUM f32 adjust_one(f32 logit, u32 mark, const sample_param &p, const token_bias *list) {
-  const u32 made = mark & MARK_MADE, place = mark >> MARK_LIST_SHIFT;
-  if (mark & (MARK_PROMPT | MARK_MADE)) logit = logit > 0.0f ? num_div(logit, p.repetition) : num_mul(logit, p.repetition);
-  logit = num_sub(logit, num_mul(p.frequency, (f32)made));
-  if (made) logit = num_sub(logit, p.presence);
+  const u32 generated = mark & MARK_GENERATED, place = mark >> MARK_LIST_SHIFT;
+  if (mark & (MARK_PROMPT | MARK_GENERATED)) logit = logit > 0.0f ? num_div(logit, p.repetition) : num_mul(logit, p.repetition);
+  logit = num_sub(logit, num_mul(p.frequency, (f32)generated));
+  if (generated) logit = num_sub(logit, p.presence);
   logit = logit > 0x1.fffffep127f ? 0x1.fffffep127f : logit < -0x1.fffffep127f ? -0x1.fffffep127f : logit;
   if (place) return num_add(logit, list[place - 1u].bias);
   return p.list_only ? num_float(0xff800000u) : logit;

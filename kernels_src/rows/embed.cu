@@ -1,12 +1,12 @@
 /* embed.cu - x[t][:] = fp32(table[id][:]) * scale. NUMERICS.md, `embed`.
  *
- * id = token[t], or sampled[-1 - token[t]] when token[t] < 0: the token the last step chose for that slot, which the host need
- * not have seen yet. table [vocab][hidden] bf16, x [T][hidden] fp32; hidden a multiple of 8. Grid: a block a token row.
- * Moves hidden * 6 bytes a row. */
+ * id = token[t], or sampled[-1 - token[t]] when token[t] < 0: the token that the previous step chose for that slot, which the host need not
+ * know yet. table [vocab][hidden] bf16, x [T][hidden] fp32; hidden a multiple of 8. Grid: rows. 128 threads. Moves hidden * 6 bytes a
+ * row. */
 #include "spec.cuh"
 #include "ptx/ptx.cuh"
 
-/* The two bf16 of a word, the lower half first. */
+/* The two bf16 numbers of a word, the lower half first, times scale. */
 NUM float2 widen(u32 pair, f32 scale) {
   return make_float2(num_mul(num_float(pair << 16), scale), num_mul(num_float(pair & 0xffff0000u), scale));
 }

@@ -1,25 +1,25 @@
 /* moe_sort.cu - orders the (token, slot) pairs by expert, then token. NUMERICS.md, `moe_sort`.
  *
- * topk_id [T][top_k] -> expert_first [experts + 1], row_token [T * top_k], pair_row [T][top_k]. A counting sort: the pairs are cut into
- * consecutive shares, one a block, and these into 32 consecutive pieces, one a warp. Every block counts the experts of all shares, those
- * before its own apart, so that no block waits for another; a warp counts its piece's experts, then places its pairs behind all earlier
- * ones. Places come from counts alone, never from who arrives first. A token names an expert at most once. Where the product that follows
- * wants the tokens' rows in this order a block copies those of its share as well. Grid: any number of blocks.
- * Moves T * top_k * 12 bytes, and 4 more of L2 for every block and pair; bound by a launch and some round trips to L2. In a chain of
- * overlapping launches on an H200, 64 experts, top 6: 3.2 us at 64 rows (one block), 5.1 at 2,048 (32 blocks; one: 25); with 2,048
- * columns 18.4 at 2,048 rows, 72 at 8,192. */
+ * topk_id [T][top_k] -> expert_first [experts + 1], row_token [T * top_k], pair_row [T][top_k]; a token names an expert at most once. A
+ * counting sort: the pairs are split into consecutive shares, one a block, and these into 32 consecutive pieces, one a warp. Every block
+ * counts the experts of all shares, those before its own apart, so that no block waits for another; a warp counts the experts of its piece,
+ * then places its pairs after all earlier ones. Rows follow from counts alone, never from the order of arrival. Where the next product
+ * needs the tokens' rows in this order a block copies those of its share as well.
+ * Grid: any number of blocks; min(132, ceil(rows / 64)), with copies min(132, ceil(rows / 16)). 1024 threads.
+ * Moves T * top_k * 12 bytes, and 4 more of L2 for every block and pair; bound by a launch and some round trips to L2. On an H200, 64
+ * experts, top 6: 3.2 us at 64 rows, 5.1 at 2,048, with 2,048 columns 18.4. Study: tools/bench/history, small-ops. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
 static_assert(SPEC_THREADS == 1024, "32 warps");
 #define EXPERTS_MAX 512u
-#define NOWHERE 0xffffffffu
-#define AT_ONCE 8u /* ids of a thread that are under way together */
+#define NO_EXPERT 0xffffffffu
+#define IN_FLIGHT 8u /* loads of a thread in flight together */
 
 typedef struct shared_state {
-  u16 counts[32][EXPERTS_MAX]; /* of a piece: at most 65536 / 32 tokens; then how many of the share lie before it */
-  u32 before[EXPERTS_MAX];     /* pairs of the expert in shares before this one */
-  u32 first[EXPERTS_MAX];      /* pairs in shares behind this one; then the expert's first row */
+  u16 counts[32][EXPERTS_MAX]; /* of a piece: at most 65536 / 32 tokens; then those of the share's earlier pieces */
+  u32 before[EXPERTS_MAX];     /* pairs of the expert in earlier shares */
+  u32 first[EXPERTS_MAX];      /* pairs in later shares; then the expert's first row */
   u32 warp_total[32];
 } shared_state;
 
@@ -29,28 +29,28 @@ typedef struct peers {
 } peers;
 
 NUM peers find_peers(const u32 *topk_id, u32 pair, u32 end) {
-  const u32 expert = pair < end ? topk_id[pair] : NOWHERE;
+  const u32 expert = pair < end ? topk_id[pair] : NO_EXPERT;
   const u32 lanes = __match_any_sync(WARP_ALL, expert);
   return {expert, lanes, (u32)__ffs((i32)lanes) - 1u == threadIdx.x % 32u};
 }
 
-/* The experts of pairs `from` to `to`, by all threads. */
+/* Counts the experts of pairs `from` to `to`, by all threads. */
 NUM void count_share(u32 *counts, const u32 *topk_id, u32 from, u32 to) {
 #pragma unroll 1
-  for (u32 i = from + threadIdx.x; i < to; i += AT_ONCE * SPEC_THREADS) {
-    u32 expert[AT_ONCE];
+  for (u32 i = from + threadIdx.x; i < to; i += IN_FLIGHT * SPEC_THREADS) {
+    u32 expert[IN_FLIGHT];
 #pragma unroll
-    for (u32 n = 0; n < AT_ONCE; n++) expert[n] = i + n * SPEC_THREADS < to ? topk_id[i + n * SPEC_THREADS] : NOWHERE;
+    for (u32 n = 0; n < IN_FLIGHT; n++) expert[n] = i + n * SPEC_THREADS < to ? topk_id[i + n * SPEC_THREADS] : NO_EXPERT;
 #pragma unroll
-    for (u32 n = 0; n < AT_ONCE; n++)
-      if (expert[n] != NOWHERE) reduce_count(&counts[expert[n]]);
+    for (u32 n = 0; n < IN_FLIGHT; n++)
+      if (expert[n] != NO_EXPERT) reduce_count(&counts[expert[n]]);
   }
 }
 
-#define PIECES 4u /* of 16 bytes, of a row, that a lane has under way */
+#define PIECES 4u /* 16-byte loads of a row that a lane has in flight */
 
-/* x_sorted[row of the pair] = x[its token] for the pairs `begin` to `end`, whose places stand in pair_row: a warp reads a part of a token's
- * row once and writes it wherever the token goes. */
+/* x_sorted[row of the pair] = x[its token] for the pairs `begin` to `end`, whose rows are in pair_row: a warp reads a part of a token's row
+ * once and writes it wherever the token goes. */
 NUM void copy_rows(const moe_sort_args &a, u32 begin, u32 end) {
   const u32 lane = threadIdx.x % 32u, pieces = a.columns / 8u, parts = (pieces + 32u * PIECES - 1u) / (32u * PIECES);
   const u32 first = begin / a.top_k, items = begin < end ? ((end - 1u) / a.top_k + 1u - first) * parts : 0u;
@@ -76,7 +76,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_sort(const __grid
   __shared__ shared_state s;
   ptx_grid_next();
   const u32 t = threadIdx.x, lane = t % 32u, warp = t / 32u;
-  const u32 pairs = a.step->token_count * a.top_k, cut = (pairs + gridDim.x - 1u) / gridDim.x, share = (cut + 31u) & ~31u;
+  const u32 pairs = a.step->token_count * a.top_k, per_block = (pairs + gridDim.x - 1u) / gridDim.x, share = (per_block + 31u) & ~31u;
   const u32 share_begin = blockIdx.x * share < pairs ? blockIdx.x * share : pairs;
   const u32 share_end = pairs - share_begin < share ? pairs : share_begin + share;
   const u32 piece = (share + 1023u) / 1024u * 32u, left = share_end - share_begin;
@@ -89,7 +89,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_sort(const __grid
   count_share(s.first, a.topk_id, share_end, pairs);
   for (u32 i = begin; i < end; i += 32u) {
     const peers p = find_peers(a.topk_id, i + lane, end);
-    if (p.leader && p.expert != NOWHERE) s.counts[warp][p.expert] += (u16)__popc(p.lanes);
+    if (p.leader && p.expert != NO_EXPERT) s.counts[warp][p.expert] += (u16)__popc(p.lanes);
     __syncwarp();
   }
   __syncthreads();
@@ -100,7 +100,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_sort(const __grid
 #pragma unroll
     for (u32 w = 0; w < 32; w++) count[w] = s.counts[w][t];
 #pragma unroll
-    for (u32 w = 0; w < 32; w++) { /* a count before may reach 65536 only where the piece has none, and is not used there */
+    for (u32 w = 0; w < 32; w++) { /* an earlier count reaches 65536 only where the piece has none, and is unused */
       s.counts[w][t] = (u16)total;
       total += count[w];
     }
@@ -119,16 +119,16 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void moe_sort(const __grid
 
   for (u32 i = begin; i < end; i += 32u) {
     const peers p = find_peers(a.topk_id, i + lane, end);
-    if (p.expert != NOWHERE) {
+    if (p.expert != NO_EXPERT) {
       const u32 row = s.first[p.expert] + s.counts[warp][p.expert] + (u32)__popc(p.lanes & ((1u << lane) - 1u));
       a.row_token[row] = (i + lane) / a.top_k;
       a.pair_row[i + lane] = row;
     }
     __syncwarp();
-    if (p.leader && p.expert != NOWHERE) s.counts[warp][p.expert] += (u16)__popc(p.lanes);
+    if (p.leader && p.expert != NO_EXPERT) s.counts[warp][p.expert] += (u16)__popc(p.lanes);
     __syncwarp();
   }
   if (a.columns == 0) return;
-  __syncthreads(); /* the share's places are known */
+  __syncthreads(); /* the rows of the share's pairs are known */
   copy_rows(a, share_begin, share_end);
 }

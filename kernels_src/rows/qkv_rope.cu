@@ -1,50 +1,51 @@
-/* qkv_rope.cu - splits the query heads and writes the KV row of each token, all that has positions rotated. NUMERICS.md, `qkv_rope`.
+/* qkv_rope.cu - splits the query heads and writes the KV row of each token, rope columns rotated. NUMERICS.md, `qkv_rope`.
  *
  * q [T][q_stride] fp32, per head nope_dim columns, then rope_dim; kv_in [T][kv_in_stride] fp32, latent columns, then rope_dim. q_nope
  * [T][heads][nope_dim] bf16; of q_latent [T][heads][kv_lora_rank + rope_dim] bf16 only the last rope_dim columns are written; kv [pages]
- * [64] rows of this layer, in any format: the row's place comes from the token's sequence and position, its contents from nothing
- * but the token. The 256 partial sums of the norm are 256 threads. Grid: rows, 1 + ceil(heads / 8): the first block of a token
- * writes the KV row, the others have a warp a head; one block does both. The form with w_uk, for one token: qkv_absorb.cuh. Moves
- * heads * (nope_dim + rope_dim) * 6 bytes and (kv_lora_rank + rope_dim) * 6 a token. For few rows a launch and one round trip to L2 bound
- * it: the rest is read before the wait. In a chain of overlapping launches on an H200, 16 heads, 1 to 64 rows: 1.8 to 2.1 us; one block a
- * token takes 3.5 us. At 2,048 rows 17.3 us with one block a token, 19.3 with three (bytes: 10.6). */
+ * [64] rows of this layer, in any format: a row's address depends on the token's sequence and position, its contents on the token alone.
+ * 256 threads, the partial sums of the norm. Grid: rows, 1 + ceil(heads / 8): the first block of a token writes the KV row, the others have
+ * a warp per head; just rows, 1 where that would be more than 1056 blocks, which then do both. With w_uk (qkv_absorb.cuh, one token) 1 +
+ * ceil(heads / 8) blocks and min(132, tiles) more; SPEC_* and shared memory as for gemm, small M, SPEC_TILE_ROWS 1.
+ * Moves heads * (nope_dim + rope_dim) * 6 bytes and (kv_lora_rank + rope_dim) * 6 a token. For small M a launch and one round trip to L2
+ * bound it: all other inputs are read before the wait. On an H200, 16 heads: 1.8 to 2.1 us for 1 to 64 rows, 17.3 for 2,048 (bound 10.6).
+ * Study: tools/bench/history, small-ops. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
 static_assert(SPEC_THREADS == 256, "the number of partial sums is part of the result");
 #define WARPS (SPEC_THREADS / 32u)
-#define HELD 2u /* kv_lora_rank is 512 at most */
+#define HELD 2u /* columns of a thread: kv_lora_rank is at most 512 */
 
-/* Two columns, rotated: the second one lies behind the first, or half of the columns further. */
-NUM float2 rotate(float2 turn, f32 x, f32 y, f32 scale) {
-  return make_float2(num_mul(num_fma(x, turn.x, -num_mul(y, turn.y)), scale), num_mul(num_fma(x, turn.y, num_mul(y, turn.x)), scale));
+/* Two rotated columns: the second one is next to the first, or half of the columns further. */
+NUM float2 rotate(float2 angle, f32 x, f32 y, f32 scale) {
+  return make_float2(num_mul(num_fma(x, angle.x, -num_mul(y, angle.y)), scale), num_mul(num_fma(x, angle.y, num_mul(y, angle.x)), scale));
 }
 NUM u32 first_of(const qkv_rope_args &a, u32 i) { return a.half_split ? i : 2 * i; }
 NUM u32 second_of(const qkv_rope_args &a, u32 i) { return a.half_split ? i + a.rope_dim / 2 : 2 * i + 1; }
 
-/* The rotated columns of `src` to `to`, by the lanes of a warp. */
+/* Writes the rotated columns of src, by the lanes of a warp. */
 NUM void rotate_columns(const qkv_rope_args &a, bf16 *to, const f32 *src, const float2 *cos_sin, f32 scale) {
   for (u32 i = threadIdx.x % 32u; i < a.rope_dim / 2; i += 32u) {
     const u32 first = first_of(a, i), second = second_of(a, i);
-    const float2 turned = rotate(cos_sin[i], src[first], src[second], scale);
-    to[first] = num_to_bf16(turned.x);
-    to[second] = num_to_bf16(turned.y);
+    const float2 rotated = rotate(cos_sin[i], src[first], src[second], scale);
+    to[first] = num_to_bf16(rotated.x);
+    to[second] = num_to_bf16(rotated.y);
   }
 }
 
-/* A number of a row of KV_FP8 (R4.13, R4.14) or of KV_FP8_DS_MLA (R12.2, R12.3). */
+/* A number of a KV row: KV_FP8 (R4.13, R4.14) or KV_FP8_DS_MLA (R12.2, R12.3). */
 NUM u8 code_of(bf16 x, f32 scale) { return num_to_e4m3(num_div(num_from_bf16(x), scale)); }
 
 NUM void rotate_codes(const qkv_rope_args &a, u8 *to, const f32 *src, const float2 *cos_sin) {
   for (u32 i = threadIdx.x % 32u; i < a.rope_dim / 2; i += 32u) {
     const u32 first = first_of(a, i), second = second_of(a, i);
-    const float2 turned = rotate(cos_sin[i], src[first], src[second], 1.0f);
-    to[first] = code_of(num_to_bf16(turned.x), *a.kv_scale);
-    to[second] = code_of(num_to_bf16(turned.y), *a.kv_scale);
+    const float2 rotated = rotate(cos_sin[i], src[first], src[second], 1.0f);
+    to[first] = code_of(num_to_bf16(rotated.x), *a.kv_scale);
+    to[second] = code_of(num_to_bf16(rotated.y), *a.kv_scale);
   }
 }
 
-/* The scales of this thread's columns, 128 to each, which four warps have. Magnitudes are in the order of their bits, NaN last. */
+/* The scales of this thread's columns, one for each 128, which four warps hold. Magnitudes order as their bits, NaN last. */
 NUM void find_scales(const qkv_rope_args &a, const bf16 (&c)[HELD], f32 (&scale)[HELD]) {
   __shared__ u32 largest[HELD][WARPS];
   const u32 warp = threadIdx.x / 32u;
@@ -104,7 +105,7 @@ NUM void split_head(const qkv_rope_args &a, u32 t, u32 head, const float2 *cos_s
                  scale);
 }
 
-/* What block `part` of a token's `parts` does; the first thing that it reads of this step comes behind the wait. */
+/* The work of block `part` of a token's `parts`. Reads nothing that the step computes before the wait. */
 NUM void take_part(const qkv_rope_args &a, u32 t, u32 part, u32 parts, f32 *shared) {
   const u32 j = threadIdx.x;
   const bool is_row = t < a.step->token_count, has_kv = part == 0, is_alone = parts == 1;

@@ -1,15 +1,15 @@
 /* rmsnorm.cu - adds delta to the residual stream, stores it, and normalises the row. NUMERICS.md, `rmsnorm`.
  *
  * v = x + delta * delta_scale (or x), x_out = v if given (it may be x itself: an element is read and written by one thread),
- * y = bf16(v * r * w * y_scale). With experts, delta is what they make of the token: their rows, weighed, then the row of delta.
- * x, delta, x_out [.][x_stride] fp32, experts [T * top_k][dim] fp32 in sorted order, weight [dim] bf16, y [rows][y_stride] bf16.
- * Rows are whole vectors of four. SPEC_HELD: vectors that a thread keeps in registers, all of the row together. The squares are added up by
- * the first 256 threads, as many as there are partial sums, from shared memory; what lies behind the row is 0. Grid: a block a row. Moves
- * up to dim * (8 + 4 + 2 + 4 * top_k) bytes a row; for few rows what counts is one round trip to L2 after the wait, the number of
- * instructions (scalars and 1,024 threads took 4.4 us with six experts of 2048 columns, mostly issuing), and the fetching of code: so all
- * of it runs once without columns while the kernel before is waited for. The routing is read before the wait: the experts' rows come from
- * a moe_gemm behind another, which lets it start when the routing is complete. On an H200, in a graph of overlapping calls, us for 1, 16
- * and 64 rows of 2048: 1.3, 1.5, 1.6; with six experts and a shared one 2.1, 2.3, 2.6. */
+ * y = bf16(v * r * w * y_scale). With experts, delta is the weighted sum of their rows, plus the row of delta. x, delta, x_out
+ * [.][x_stride] fp32, experts [T * top_k][dim] fp32 in sorted order, weight [dim] bf16, y [rows][y_stride] bf16. Grid: rows.
+ * Small M: 512 threads, SPEC_HELD 1, 2 or 4 vectors of four columns in a thread's registers, the whole row together: dim at most 2048 times
+ * as much, strides of whole vectors. The first 256 threads, one for each partial sum, add up squares from shared memory, zeros after the
+ * end of the row. Large M: 256 threads, rmsnorm_many.cuh.
+ * Moves up to dim * (8 + 4 + 2 + 4 * top_k) bytes a row. For small M the time is one round trip to L2 after the wait, the number of
+ * instructions, and instruction fetches: so all of the code runs once without columns while the kernel waits. The routing is read before
+ * the wait: the experts' rows come from a moe_gemm after another, which lets it start once the routing is complete. On an H200, us for 1,
+ * 16 and 64 rows of 2048: 1.3, 1.5, 1.6; with six experts and a shared one 2.1, 2.3, 2.6. Study: tools/bench/history, small-ops. */
 #include "spec.cuh"
 #if SPEC_THREADS == 256
 #include "rows/rmsnorm_many.cuh"
@@ -18,8 +18,8 @@
 
 #define PARTIALS 256u /* their number is part of the result */
 #define ROW (SPEC_HELD * SPEC_THREADS * 4u)
-#define BATCH (8u / SPEC_HELD) /* experts whose rows are under way together */
-static_assert(SPEC_THREADS % PARTIALS == 0 && SPEC_HELD <= 4, "all partial sums have a thread, all experts a turn");
+#define BATCH (8u / SPEC_HELD) /* experts whose rows are in flight together */
+static_assert(SPEC_THREADS % PARTIALS == 0 && SPEC_HELD <= 4, "a thread for every partial sum, a batch for every expert");
 
 /* Elements i to i + 3 of a row of `count`. */
 NUM float4 read4(const f32 *row, u32 i, u32 count) {
@@ -30,7 +30,7 @@ NUM float4 fma4(float4 a, f32 b, float4 c) {
 }
 NUM float4 add4(float4 a, float4 b) { return make_float4(num_add(a.x, b.x), num_add(a.y, b.y), num_add(a.z, b.z), num_add(a.w, b.w)); }
 
-/* What experts make of the token: a chain over them in ascending id. Lane k holds the k-th one's sorted row and weight. */
+/* The weighted sum of the experts' rows: a chain in ascending id. Lane k holds the sorted row and the weight of the k-th expert. */
 NUM void add_experts(const rmsnorm_args &a, u32 pair_row, f32 pair_weight, u32 columns, float4 (&sum)[SPEC_HELD]) {
 #pragma unroll
   for (u32 e = 0; e < SPEC_HELD; e++) sum[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -67,14 +67,14 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void rmsnorm(const __grid_
   const bool has_expert = a.experts && is_row && lane < a.top_k;
   const u32 pair_row = has_expert ? ptx_load_fresh(a.pair_row + pair) : 0u;
   const f32 pair_weight = has_expert ? ptx_load_fresh(a.topk_weight + pair) : 0.0f;
-  uint2 weights[SPEC_HELD]; /* four each */
+  uint2 weights[SPEC_HELD]; /* of four columns each */
 #pragma unroll
   for (u32 e = 0; e < SPEC_HELD; e++) {
     const u32 i = (j + e * SPEC_THREADS) * 4u;
     weights[e] = i < a.dim ? *(const uint2 *)(a.weight + i) : make_uint2(0u, 0u);
   }
 #pragma unroll 1
-  for (u32 columns = 0;; columns = a.dim) { /* first none */
+  for (u32 columns = 0;; columns = a.dim) { /* first a warm-up without columns */
     if (columns) ptx_grid_wait();
     if (columns && !is_row) return;
     float4 v[SPEC_HELD], delta[SPEC_HELD], sum[SPEC_HELD];

@@ -1,13 +1,11 @@
-/* rmsnorm_many.cuh - the form of rmsnorm for many token rows: blocks of 256 threads, of which a multiprocessor holds several, so that the
- * reading of one row goes on beside the sum of another.
+/* rmsnorm_many.cuh - rmsnorm for large M: blocks of 256 threads, several on a multiprocessor, so that loads of one row overlap the sum of
+ * another.
  *
- * A thread takes four neighbouring columns at a time, and the columns 1024 further: 512 bytes of a warp in one piece are what memory is
- * fastest at. In shared memory the columns meet again in the order of the partial sums. SPEC_HELD: columns that a thread keeps in
- * registers, a multiple of 4; what lies behind those of all threads is read again. Columns of strides that are no multiples of 4 are
- * read one by one.
- * Grid: a block a row. Bytes as in rmsnorm.cu, and bound by them: on an H200, 2,048 rows of 2048 with delta 14.9 us (bytes: 13.7), with six
- * experts and a shared one 52.7 us (37.1). Lost: 1024 threads a block, 38 and 99 us; single columns 256 apart, 15 and 77 us, and slower
- * with more of them under way. At 129 rows this form takes 3.7 and 6.2 us, the one for few rows, with 1024 threads then, 2.3 and 3.9. */
+ * A thread takes four adjacent columns at a time, then those 1024 further: contiguous 512 bytes of a warp are fastest to load. In shared
+ * memory the columns return to the order of the partial sums. SPEC_HELD: columns that a thread keeps in registers, 4 or 8; those beyond 256
+ * * SPEC_HELD are read again. Any dim; columns of strides that are no multiples of 4 are read one by one. Grid: rows. Bytes as in
+ * rmsnorm.cu, which bound it. On an H200, 2,048 rows of 2048 with delta 14.9 us (bound 13.7), with six experts and a shared one 52.7
+ * (37.1). Study: tools/bench/history, small-ops. Read next: rmsnorm.cu. */
 #ifndef VERBATIM_RMSNORM_MANY_CUH
 #define VERBATIM_RMSNORM_MANY_CUH
 #include "ptx/reduce.cuh"
@@ -16,12 +14,12 @@ static_assert(SPEC_THREADS == 256 && SPEC_HELD % 4 == 0, "a thread is a partial 
 #define PIECE (SPEC_HELD * SPEC_THREADS)
 #define GROUPS (SPEC_HELD / 4u)
 
-/* The row read: where it is, and lane k's expert, the k-th of the token. */
+/* The row read, and in lane k the k-th expert of its token. */
 typedef struct row_source {
   u64 at;
   u32 pair_row;
   f32 pair_weight;
-  bool whole; /* four columns lie in one piece everywhere, and exist together */
+  bool whole; /* four columns are aligned everywhere, and exist together */
 } row_source;
 
 typedef struct four { f32 c[4]; } four;
@@ -44,7 +42,7 @@ NUM void write_four(f32 *row, u32 i, u32 dim, bool whole, const four &v) {
     if (!whole && i + c < dim) row[i + c] = v.c[c];
 }
 
-/* v of the columns from i on. */
+/* v of four columns from i on. */
 NUM four read_sum(const rmsnorm_args &a, const row_source &s, u32 i) {
   four v = read_four(a.x + s.at, i, a.dim, s.whole), delta = {};
   if (a.delta) delta = read_four(a.delta + s.at, i, a.dim, s.whole);
@@ -104,7 +102,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __gr
     }
     __syncthreads();
 #pragma unroll
-    for (u32 i = j; i < PIECE; i += SPEC_THREADS) /* the chains go on through the pieces */
+    for (u32 i = j; i < PIECE; i += SPEC_THREADS) /* the chains continue from piece to piece */
       if (piece + i < a.dim) p = num_fma(shared[i], shared[i], p);
     __syncthreads();
   }
@@ -115,7 +113,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 5) void rmsnorm(const __gr
 #pragma unroll
   for (u32 g = 0; g < GROUPS; g++) write_normalised(a, y, 4u * (j + g * SPEC_THREADS), r, whole, held[g]);
 #pragma unroll 1
-  for (u32 from = PIECE; from < a.dim; from += 4u * SPEC_THREADS) { /* by all threads: they exchange the experts' rows */
+  for (u32 from = PIECE; from < a.dim; from += 4u * SPEC_THREADS) { /* by all threads: shuffles pass the experts' rows */
     const u32 i = from + 4u * j;
     write_normalised(a, y, i, r, whole, a.x_out ? read_four(a.x_out + s.at, i, a.dim, whole) : read_sum(a, s, i));
   }

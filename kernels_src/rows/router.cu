@@ -1,17 +1,16 @@
-/* router.cu - scores the experts of each token, picks top_k of them, and for few tokens sorts the pairs. NUMERICS.md, `router`, `moe_sort`.
+/* router.cu - scores the experts of each token, picks top_k of them, and for small M sorts the pairs. NUMERICS.md, `router`, `moe_sort`.
  *
- * logits [T][experts] fp32 -> topk_id, topk_weight [T][top_k] in ascending expert id. Every choice is made under the total
- * order (score descending, index ascending). A warp a token; lane j holds experts j, j + 32, ... With a.sorts all is run once on no token
- * before the wait, so that its code has come from memory by then.
- * Grid: ceil(tokens / warps of a block). With a.sorts one block takes all tokens, ROUTER_SORTS_MAX at most, and sorts the pairs as moe_sort
- * does: each expert has a bit of every token, so that places are counts of bits. Moves experts * 4 bytes a token; a launch and
- * one round trip to L2 bound it. In a chain of overlapping launches on an H200, 64 experts, top 6: 3.1 us, with the sort 3.5 us at 1 row
- * and 3.9 us at 16; a second token for each warp takes 2.9 us more, which is why more tokens have a sort of their own. Running it once
- * before the wait took 27 us off a step of 2,484 us with 26 of it; beside another kernel (a.order) it starts behind the wait anyway. */
+ * logits [T][experts] fp32 -> topk_id, topk_weight [T][top_k] in ascending expert id. Every choice is made in the total order (score
+ * descending, index ascending). A warp per token; lane j holds experts j, j + 32, ... Grid: ceil(tokens / warps of a block), 128 threads.
+ * With a.sorts one block takes all tokens, at most ROUTER_SORTS_MAX, with 128 threads for up to 4 and 512 for more, and sorts the pairs as
+ * moe_sort does: each expert has a bit for every token, so rows are counts of bits. It then runs once without a token before the wait, so
+ * that its code is in the instruction cache (not with ORDER_BESIDE, which starts after that wait anyway). Moves experts * 4 bytes a token;
+ * bound by a launch and one round trip to L2. On an H200, 64 experts, top 6: 3.1 us, with the sort 3.5 us at 1 row and 3.9 us at 16. Study:
+ * tools/bench/history, small-ops. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
-static_assert(SPEC_THREADS == 128 || SPEC_THREADS == 512, "many tokens, or few");
+static_assert(SPEC_THREADS == 128 || SPEC_THREADS == 512, "large M, or small");
 #define WARPS (SPEC_THREADS / 32u)
 #define EXPERTS_MAX 512u
 #define TOP_K_MAX 32u
@@ -27,12 +26,12 @@ typedef struct shared_state {
   u16 id[ROUTER_SORTS_MAX][TOP_K_MAX]; /* ascending */
 } shared_state;
 
-/* What (score descending, index ascending) puts first has the larger key; every key is above 0. */
+/* A key that is larger the earlier an item is in the order (score descending, index ascending); every key is above 0. */
 NUM u64 rank_key(f32 score, u32 index) { return (u64)num_order(score) << 32 | (0xffffffffu - index); }
 NUM u32 rank_index(u64 key) { return 0xffffffffu - (u32)key; }
 
-/* Takes the first under (order descending, index ascending) of count items, item lane + 32 i in order[i] (0: none), and strikes it
- * out; every lane gets its index. */
+/* Removes the first, in the order (order descending, index ascending), of count items, item lane + 32 i in order[i] (0: none); every lane
+ * gets its index. */
 template <u32 N> NUM u32 take_first(u32 (&order)[N], u32 count) {
   const u32 lane = threadIdx.x % 32u;
   u32 best = 0, at = 0;
@@ -51,8 +50,8 @@ template <u32 N> NUM u32 take_first(u32 (&order)[N], u32 count) {
   return first;
 }
 
-/* s[e] of NUMERICS.md into score. logits: or null, then all are 0. All logits are on their way together, else loops are short: code that
- * comes from memory for one token takes longer than a round more. */
+/* s[e] of NUMERICS.md into score. logits: null for zeros. All logits are in flight together; the other loops are kept short, since fetching
+ * code for one token takes longer than another iteration. */
 NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
   const u32 lane = threadIdx.x % 32u;
   f32 value[EXPERTS_PER_LANE], top = 0.0f, p = 0.0f;
@@ -89,7 +88,7 @@ NUM void score_experts(const router_args &a, const f32 *logits, f32 *score) {
 
 NUM f32 choice_of(const router_args &a, const f32 *score, u32 e) { return a.bias ? num_add(score[e], a.bias[e]) : score[e]; }
 
-/* Bit g: group g stays. Lane g holds groups g and g + 32. */
+/* Bit g: group g is kept. Lane g holds groups g and g + 32. */
 NUM u64 choose_groups(const router_args &a, const f32 *score) {
   const u32 lane = threadIdx.x % 32u, neighbours = a.experts / a.groups;
   u32 order[GROUPS_PER_LANE];
@@ -113,16 +112,16 @@ NUM u64 choose_groups(const router_args &a, const f32 *score) {
   return stays;
 }
 
-/* The experts of token t, by a warp. rehearses: of no token, and nothing is kept. alone: the only token, whose pairs are in order. */
-NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses, bool alone) {
+/* The experts of token t, by a warp. is_warm_up: of no token, nothing is stored. alone: the only token, whose pairs are in order. */
+NUM void route(const router_args &a, shared_state &s, u32 t, bool is_warm_up, bool alone) {
   const u32 lane = threadIdx.x % 32u, below = (1u << lane) - 1u;
   f32 *score = s.score[threadIdx.x / 32u];
-  score_experts(a, rehearses ? nullptr : a.logits + (u64)t * a.experts, score);
+  score_experts(a, is_warm_up ? nullptr : a.logits + (u64)t * a.experts, score);
   __syncwarp();
   const bool grouped = a.group_mode != ROUTER_GROUP_NONE;
   const u64 stays = grouped ? choose_groups(a, score) : 1;
-  const u32 per_expert = grouped ? ((1u << 20) * a.groups + a.experts - 1u) / a.experts : 0u; /* e * that >> 20 is e's group, to 512 */
-  u32 order[EXPERTS_PER_LANE], chosen = 0; /* bit i: expert lane + 32 i is */
+  const u32 per_expert = grouped ? ((1u << 20) * a.groups + a.experts - 1u) / a.experts : 0u; /* e * it >> 20 is e's group, up to 512 */
+  u32 order[EXPERTS_PER_LANE], chosen = 0; /* bit i: expert lane + 32 i is chosen */
 #pragma unroll
   for (u32 i = 0; i < EXPERTS_PER_LANE; i++) {
     const u32 e = lane + 32u * i;
@@ -136,11 +135,11 @@ NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses, boo
   }
 
   f32 sum = 0.0f;
-  for (u32 i = 0; 32u * i < a.experts && a.normalise; i++) /* the chain runs in ascending id */
+  for (u32 i = 0; 32u * i < a.experts && a.normalise; i++) /* a chain in ascending id */
     for (u32 left = __ballot_sync(WARP_ALL, chosen >> i & 1u); left; left &= left - 1u)
       sum = num_add(sum, score[32u * i + (u32)__ffs((i32)left) - 1u]);
   u32 before = 0;
-  for (u32 i = 0; 32u * i < a.experts && !rehearses; i++) {
+  for (u32 i = 0; 32u * i < a.experts && !is_warm_up; i++) {
     const u32 e = lane + 32u * i, these = __ballot_sync(WARP_ALL, chosen >> i & 1u), place = before + (u32)__popc(these & below);
     before += (u32)__popc(these);
     if (alone && e < a.experts) a.expert_first[e] = place;
@@ -156,12 +155,12 @@ NUM void route(const router_args &a, shared_state &s, u32 t, bool rehearses, boo
       reduce_mark(&s.marks[e][t / 32u], 1u << (t % 32u));
     }
   }
-  if (alone && lane == 0 && !rehearses) a.expert_first[a.experts] = a.top_k;
-  __syncwarp(); /* score may be written again */
+  if (alone && lane == 0 && !is_warm_up) a.expert_first[a.experts] = a.top_k;
+  __syncwarp(); /* score may be overwritten now */
 }
 
-/* The pairs by expert, then token: a thread counts for its experts, then places its pairs. */
-NUM void sort_pairs(const router_args &a, shared_state &s, u32 tokens, bool rehearses) {
+/* Sorts the pairs by expert, then token: a thread counts for its experts, then places its pairs. */
+NUM void sort_pairs(const router_args &a, shared_state &s, u32 tokens, bool is_warm_up) {
   const u32 t = threadIdx.x, lane = t % 32u, warp = t / 32u;
   __syncthreads();
   u32 count[EXPERTS_PER_THREAD], mine = 0;
@@ -181,9 +180,9 @@ NUM void sort_pairs(const router_args &a, shared_state &s, u32 tokens, bool rehe
   for (u32 i = 0; i < EXPERTS_PER_THREAD; i++) {
     const u32 e = t * EXPERTS_PER_THREAD + i;
     s.first[e] = before + count[i];
-    if (e < a.experts && !rehearses) a.expert_first[e] = before + count[i];
+    if (e < a.experts && !is_warm_up) a.expert_first[e] = before + count[i];
   }
-  if (t == 0 && !rehearses) a.expert_first[a.experts] = tokens * a.top_k;
+  if (t == 0 && !is_warm_up) a.expert_first[a.experts] = tokens * a.top_k;
   __syncthreads();
   for (u32 p = t; p < tokens * a.top_k; p += SPEC_THREADS) {
     const u32 token = p / a.top_k, e = s.id[token][p % a.top_k];
@@ -214,11 +213,11 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void router(const __grid_c
   }
   const bool is_beside = a.order == ORDER_BESIDE, alone = a.sorts && tokens == 1u;
 #pragma unroll 1
-  for (u32 rehearses = a.sorts && !is_beside; rehearses < 2u; rehearses--) { /* 1, 0 or 0 alone: then it wraps */
-    if (!rehearses && !is_beside) ptx_grid_wait();
-    const u32 end = rehearses ? 1u : tokens;
-    for (u32 t = blockIdx.x * WARPS + threadIdx.x / 32u; t < end; t += step) route(a, s, t, rehearses, alone);
-    if (a.sorts && !alone) sort_pairs(a, s, rehearses ? 0u : tokens, rehearses);
+  for (u32 is_warm_up = a.sorts && !is_beside; is_warm_up < 2u; is_warm_up--) { /* 1, then 0, or just 0; then it wraps */
+    if (!is_warm_up && !is_beside) ptx_grid_wait();
+    const u32 end = is_warm_up ? 1u : tokens;
+    for (u32 t = blockIdx.x * WARPS + threadIdx.x / 32u; t < end; t += step) route(a, s, t, is_warm_up, alone);
+    if (a.sorts && !alone) sort_pairs(a, s, is_warm_up ? 0u : tokens, is_warm_up);
   }
   if (is_beside) ptx_grid_wait();
 }

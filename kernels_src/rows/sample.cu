@@ -1,19 +1,17 @@
-/* sample.cu - chooses or scores the token of each logits row; its log-probability, its rank and the likeliest. NUMERICS.md, `sample`.
+/* sample.cu - chooses or scores the token of each logits row; its log-probability, its rank and the top tokens. NUMERICS.md, `sample`.
  *
- * logits, adjusted [R][vocab] fp32, param and result [R], top [R][TOP_LOGPROBS_MAX]. Grid: rows, ROW_BLOCKS: a cluster a row. A block
- * keeps WIDTH columns of every 1024 in shared memory, and so whole chains of the 1024 partial sums of the softmax; the row is
- * read once. What the blocks find they put into each other's memory, between two barriers of the cluster, so that all of them know it.
- * The order "(logit descending, index ascending)" is one integer key per logit, no two alike, so that every limit is one smallest
- * key that stays: for top-k and top-p, and for the likeliest tokens, it is found digit by digit, from the top, with a histogram per
- * warp. Weights and their sums are integers: no order matters. Moves vocab * 4 bytes a row, once more each for the logits and the
- * adjusted ones of an adjusted row. Dynamic shared memory: SAMPLE_PART_BYTES(vocab). On an H200, rows of 102,400 in a chain of
- * launches, one and 64 of them: greedy 7.3 and 25 us, drawn 24 and 94, top-k 50 68 and 251, top-p 0.9 102 and 397, the likeliest 20 62 and
- * 226;
- * one block a row took 53 and 54, 118 and 120, 326 and 429, 532 and 646, 310 and 347. */
+ * logits, adjusted [R][vocab] fp32, param and result [R], top [R][TOP_LOGPROBS_MAX]. Grid: rows, ROW_BLOCKS, a cluster per row; 512
+ * threads; dynamic shared memory SAMPLE_PART_BYTES(vocab). A block keeps WIDTH columns of every 1024 in shared memory, and so whole chains
+ * of the 1024 partial sums of the softmax; the row is read once. The blocks exchange results through each other's shared memory. The order
+ * (logit descending, index ascending) is one integer key per logit, no two equal, so every limit is the smallest key that is kept: for
+ * top-k, top-p and the top tokens it is found digit by digit, from the top, with a histogram per warp. Weights and their sums are integers,
+ * so the order of additions does not matter. Moves vocab * 4 bytes a row, for an adjusted row once more each for its logits and adjusted
+ * logits. On an H200, 1 and 64 rows of 102,400, us: greedy 7.3, 25; drawn 24, 94; top-k 50 68, 251; top-p 0.9 102, 397; top 20 tokens 62,
+ * 226. Study: tools/bench/history, small-ops. */
 #include "spec.cuh"
 #include "ptx/reduce.cuh"
 
-static_assert(SPEC_THREADS == 512, "a tile of exponentials is four a thread");
+static_assert(SPEC_THREADS == 512, "a tile of exponentials is four per thread");
 #define KERNEL_CLUSTER ROW_BLOCKS
 #define PARTIALS 1024u /* of the softmax: their number is part of the result */
 #define WIDTH (PARTIALS / KERNEL_CLUSTER)
@@ -24,17 +22,17 @@ static_assert(SPEC_THREADS == 512, "a tile of exponentials is four a thread");
 #define DIGITS (1u << DIGIT_BITS)
 #define KEY_BITS 54u /* 32 of the order, 18 of the index, 4 zeros: nine digits */
 #define TILE (4u * SPEC_THREADS) /* exponentials at a time */
-#define NO_NUMBER (~0ull) /* instead of a key: a logit is NaN or Inf */
+#define NO_NUMBER (~0ull) /* in place of a key: a logit is NaN or Inf */
 
-static_assert(WIDTH == 128, "four columns a lane");
+static_assert(WIDTH == 128, "four columns per lane");
 
 typedef struct histogram { /* of a block: by warp */
   u64 sum[WARPS][DIGITS];
   u32 members[WARPS][DIGITS];
 } histogram;
 
-/* What is told to all blocks lies twice: while one is read, the next may come. Of the union, each is done with when the
- * cluster meets before the next is written. */
+/* Values exchanged between blocks are double-buffered: while one side is read, the next value may arrive on the other. A member of the
+ * union is no longer in use at the cluster barrier before the next one is written. */
 typedef struct shared_state {
   union {
     histogram of;
@@ -42,7 +40,7 @@ typedef struct shared_state {
     u64 groups[KERNEL_CLUSTER][GROUPS_MAX];
   };
   u64 warps[2][WARPS];
-  u64 told[2][KERNEL_CLUSTER];
+  u64 reduced[2][KERNEL_CLUSTER];
   u64 sum[2][KERNEL_CLUSTER][DIGITS];
   u32 members[2][KERNEL_CLUSTER][DIGITS];
   f32 partial[PARTIALS];
@@ -50,14 +48,14 @@ typedef struct shared_state {
   u32 listed_count[KERNEL_CLUSTER];
 } shared_state;
 
-/* The block's part of one row and what is needed to weigh its logits: number n of it is column n % WIDTH of group n / WIDTH. */
+/* The block's part of one row, and the terms of its softmax weights: number n of the part is column n % WIDTH of group n / WIDTH. */
 typedef struct row_part {
   shared_state *s;
   const f32 *logits; /* in shared memory */
-  u32 count, vocab, rank; /* count: of the part, with what lies beyond the row */
-  u32 groups; /* that hold a logit in the thread's column, t % WIDTH */
+  u32 count, vocab, rank; /* count: numbers of the part, padding included */
+  u32 groups; /* with a logit in the thread's column, t % WIDTH */
   f32 top, temperature;
-  u32 turn; /* of what lies twice */
+  u32 side; /* of the double buffers */
 } row_part;
 
 NUM u32 index_at(const row_part &row, u32 n) { return n / WIDTH * PARTIALS + row.rank * WIDTH + n % WIDTH; }
@@ -66,7 +64,7 @@ NUM u64 key_of(f32 logit, u32 i) {
   return ((u64)num_order(logit) << INDEX_BITS | ((1u << INDEX_BITS) - 1u - i)) << (KEY_BITS - 32u - INDEX_BITS);
 }
 
-/* Of number n; 0 beyond the row. */
+/* Key of number n; 0 for padding. */
 NUM u64 key_at(const row_part &row, u32 n) {
   const u32 i = index_at(row, n);
   return n < row.count && i < row.vocab ? key_of(row.logits[n], i) : 0;
@@ -82,39 +80,39 @@ NUM u64 weight_of(const row_part &row, f32 logit) {
 /* Weight of number n if its key is at least cut; cut is above 0. */
 NUM u64 weight_at(const row_part &row, u64 cut, u32 n) { return key_at(row, n) >= cut ? weight_of(row, row.logits[n]) : 0; }
 
-/* === Between the blocks ================================================================================================= */
+/* === Exchange between blocks ============================================================================================ */
 
-/* x of every warp, the same in its lanes, to all blocks; sum or maximum of all of them. */
-template <class F> NUM u64 tell_all(row_part &row, u64 x, F join) {
-  const u32 t = threadIdx.x, lane = t % 32u, turn = row.turn;
+/* Sum or maximum, over all warps of the cluster, of x, which is the same in the lanes of a warp. */
+template <class F> NUM u64 cluster_reduce(row_part &row, u64 x, F join) {
+  const u32 t = threadIdx.x, lane = t % 32u, side = row.side;
   shared_state &s = *row.s;
-  row.turn ^= 1u;
-  if (lane == 0) s.warps[turn][t / 32u] = x;
+  row.side ^= 1u;
+  if (lane == 0) s.warps[side][t / 32u] = x;
   __syncthreads();
   if (t < KERNEL_CLUSTER) {
-    u64 all = s.warps[turn][0];
+    u64 all = s.warps[side][0];
 #pragma unroll
-    for (u32 w = 1; w < WARPS; w++) all = join(all, s.warps[turn][w]);
-    *ptx_cluster_map(&s.told[turn][row.rank], t) = all;
+    for (u32 w = 1; w < WARPS; w++) all = join(all, s.warps[side][w]);
+    *ptx_cluster_map(&s.reduced[side][row.rank], t) = all;
   }
   ptx_cluster_sync();
-  u64 all = s.told[turn][0];
+  u64 all = s.reduced[side][0];
 #pragma unroll
-  for (u32 r = 1; r < KERNEL_CLUSTER; r++) all = join(all, s.told[turn][r]);
+  for (u32 r = 1; r < KERNEL_CLUSTER; r++) all = join(all, s.reduced[side][r]);
   return all;
 }
 
-NUM u64 tell_max(row_part &row, u64 x) {
-  return tell_all(row, reduce_max_warp(x), [](u64 a, u64 b) { return a > b ? a : b; });
+NUM u64 cluster_max(row_part &row, u64 x) {
+  return cluster_reduce(row, reduce_max_warp(x), [](u64 a, u64 b) { return a > b ? a : b; });
 }
 
-NUM u64 tell_sum(row_part &row, u64 x) {
-  return tell_all(row, reduce_sum_warp(x), [](u64 a, u64 b) { return a + b; });
+NUM u64 cluster_sum(row_part &row, u64 x) {
+  return cluster_reduce(row, reduce_sum_warp(x), [](u64 a, u64 b) { return a + b; });
 }
 
 /* === The row ============================================================================================================ */
 
-/* Rows that begin at multiples of 16 bytes: all of the part is under way at once. A warp takes a group. */
+/* Rows aligned to 16 bytes: all loads of the part are in flight at once. A warp takes a group. */
 NUM void copy_part(const row_part &row, f32 *part, const f32 *from) {
   for (u32 n = threadIdx.x * 4u; n < row.count; n += SPEC_THREADS * 4u) {
     const u32 i = index_at(row, n);
@@ -124,10 +122,11 @@ NUM void copy_part(const row_part &row, f32 *part, const f32 *from) {
   PTX_COPY_WAIT(0);
 }
 
-/* The block's part of a row into its shared memory. The largest key of the row, or NO_NUMBER. -Inf is no number but in adjusted rows. */
+/* Loads the block's part of a row into shared memory. Returns the largest key of the row, or NO_NUMBER. -Inf is allowed in adjusted rows
+ * only. */
 NUM u64 load_part(row_part &row, f32 *part, const f32 *from, bool adjusted) {
   const u32 first = threadIdx.x / WIDTH, column = row.rank * WIDTH + threadIdx.x % WIDTH;
-  f32 top = num_float(0xff800000u), zero = 0.0f; /* zero: NaN behind a number that is none */
+  f32 top = num_float(0xff800000u), zero = 0.0f; /* zero: NaN once a logit is not finite */
   u32 at = first;
   if (row.vocab % 4u == 0) {
     copy_part(row, part, from);
@@ -143,26 +142,26 @@ NUM u64 load_part(row_part &row, f32 *part, const f32 *from, bool adjusted) {
     top = logit > top ? logit : top;
   }
   const u64 best = first < row.groups ? key_of(top, at * PARTIALS + column) : 0;
-  return tell_max(row, !adjusted && zero != 0.0f ? NO_NUMBER : best);
+  return cluster_max(row, !adjusted && zero != 0.0f ? NO_NUMBER : best);
 }
 
-/* log(Z), of use in block 0 alone. The chains of the block's columns, a tile of groups at a time: while four warps add up
- * one tile, the others are at the exponentials of the next. */
+/* log(Z), valid in block 0 only. The chains of the block's columns, a tile of groups at a time: while four warps add up one tile, the
+ * others compute the exponentials of the next. */
 NUM f32 log_sum(row_part &row) {
   shared_state &s = *row.s;
   const u32 t = threadIdx.x;
   f32 p = 0.0f;
-  for (u32 first = 0, turn = 0; first < row.count / WIDTH; first += TILE / WIDTH, turn ^= 1u) {
+  for (u32 first = 0, side = 0; first < row.count / WIDTH; first += TILE / WIDTH, side ^= 1u) {
 #pragma unroll
     for (u32 k = 0; k < TILE; k += SPEC_THREADS) {
       const u32 n = first * WIDTH + k + t;
-      s.tile[turn][k + t] = n / WIDTH < row.groups ? num_exp(num_sub(row.logits[n], row.top)) : 0.0f;
+      s.tile[side][k + t] = n / WIDTH < row.groups ? num_exp(num_sub(row.logits[n], row.top)) : 0.0f;
     }
     __syncthreads();
     if (t < WIDTH) {
 #pragma unroll
       for (u32 k = 0; k < TILE / WIDTH; k++)
-        if (first + k < row.groups) p = num_add(p, s.tile[turn][k * WIDTH + t]);
+        if (first + k < row.groups) p = num_add(p, s.tile[side][k * WIDTH + t]);
     }
   }
   if (t < WIDTH) *ptx_cluster_map(&s.partial[row.rank * WIDTH + t], 0) = p;
@@ -176,11 +175,11 @@ NUM f32 log_sum(row_part &row) {
   return num_log(reduce_tree_shared<2 * WIDTH>(s.partial));
 }
 
-/* How many keys of the row are larger. */
+/* The number of keys of the row that are larger. */
 NUM u32 find_rank(row_part &row, u64 key) {
   u64 above = 0;
   for (u32 n = threadIdx.x; n < row.count; n += SPEC_THREADS) above += key_at(row, n) > key;
-  return (u32)tell_sum(row, above);
+  return (u32)cluster_sum(row, above);
 }
 
 /* === Limits ============================================================================================================= */
@@ -219,11 +218,11 @@ NUM void count_digits(const row_part &row, u64 floor, u64 prefix, u32 shift, boo
   __syncthreads();
 }
 
-/* The block's histogram to all blocks. */
-NUM void tell_digits(row_part &row, u32 turn) {
+/* Sends the block's histogram to all blocks. */
+NUM void send_digits(row_part &row, u32 side) {
   const u32 t = threadIdx.x, d = t % DIGITS, to = t / DIGITS;
   shared_state &s = *row.s;
-  static_assert(SPEC_THREADS == DIGITS * KERNEL_CLUSTER, "a thread tells one block of one digit");
+  static_assert(SPEC_THREADS == DIGITS * KERNEL_CLUSTER, "a thread sends one digit to one block");
   u64 sum = 0;
   u32 members = 0;
 #pragma unroll
@@ -231,8 +230,8 @@ NUM void tell_digits(row_part &row, u32 turn) {
     sum += s.of.sum[w][d];
     members += s.of.members[w][d];
   }
-  *ptx_cluster_map(&s.sum[turn][row.rank][d], to) = sum;
-  *ptx_cluster_map(&s.members[turn][row.rank][d], to) = members;
+  *ptx_cluster_map(&s.sum[side][row.rank][d], to) = sum;
+  *ptx_cluster_map(&s.members[side][row.rank][d], to) = members;
   ptx_cluster_sync();
 }
 
@@ -241,8 +240,8 @@ typedef struct digit_found {
   u64 above; /* sum of the digits above it */
 } digit_found;
 
-/* The digit at which the sum from the top reaches target. Lane j knows the digits 63 - 2j and 62 - 2j. */
-NUM digit_found find_digit(const row_part &row, u32 turn, u64 target) {
+/* The digit at which the sum from the top reaches target. Lane j has the digits 63 - 2j and 62 - 2j. */
+NUM digit_found find_digit(const row_part &row, u32 side, u64 target) {
   const shared_state &s = *row.s;
   const u32 lane = threadIdx.x % 32u, upper = DIGITS - 1u - 2u * lane;
   u64 sum[2] = {0, 0};
@@ -251,8 +250,8 @@ NUM digit_found find_digit(const row_part &row, u32 turn, u64 target) {
   for (u32 r = 0; r < KERNEL_CLUSTER; r++) {
 #pragma unroll
     for (u32 i = 0; i < 2; i++) {
-      sum[i] += s.sum[turn][r][upper - i];
-      members[i] += s.members[turn][r][upper - i];
+      sum[i] += s.sum[side][r][upper - i];
+      members[i] += s.members[side][r][upper - i];
     }
   }
   u64 upto = sum[0] + sum[1];
@@ -268,21 +267,21 @@ NUM digit_found find_digit(const row_part &row, u32 turn, u64 target) {
   return {__shfl_sync(WARP_ALL, mine.digit, from), __shfl_sync(WARP_ALL, mine.members, from), __shfl_sync(WARP_ALL, mine.above, from)};
 }
 
-/* The largest cut such that what lies in keys >= cut (and >= floor) reaches target: members, or their weights. target is at
- * least 1 and at most what all keys >= floor hold. */
+/* The largest cut such that the members, or the weights, of keys >= cut (and >= floor) reach target, which is at least 1 and at most the
+ * total of all keys >= floor. */
 NUM u64 find_cut(row_part &row, u64 floor, u64 target, bool by_weight) {
   u64 prefix = 0;
   u32 shift = KEY_BITS;
   do {
     shift -= DIGIT_BITS;
-    const u32 turn = row.turn;
-    row.turn ^= 1u;
+    const u32 side = row.side;
+    row.side ^= 1u;
     count_digits(row, floor, prefix, shift, by_weight);
-    tell_digits(row, turn);
-    const digit_found found = find_digit(row, turn, target);
+    send_digits(row, side);
+    const digit_found found = find_digit(row, side, target);
     target -= found.above;
     prefix = prefix << DIGIT_BITS | found.digit;
-    if (found.members == (by_weight ? 1u : target)) break; /* everyone with this prefix is needed */
+    if (found.members == (by_weight ? 1u : target)) break; /* all keys with this prefix are needed */
   } while (shift > 0);
   const u64 cut = prefix << shift;
   return cut > floor ? cut : floor;
@@ -292,11 +291,11 @@ NUM u64 find_cut(row_part &row, u64 floor, u64 target, bool by_weight) {
 NUM u64 sum_from(row_part &row, u64 cut) {
   u64 sum = 0;
   for (u32 n = threadIdx.x; n < row.count; n += SPEC_THREADS) sum += weight_at(row, cut, n);
-  return tell_sum(row, sum);
+  return cluster_sum(row, sum);
 }
 
-/* A key >= cut such that keys from it on still reach target. Most logits weigh next to nothing: those below an even share of
- * what may be dropped are left out of the search. A guess, used only if the sum confirms it, so that no bit depends on it. */
+/* A key >= cut such that the keys from it on still reach target. Most logits have almost no weight: those below an even share of what may
+ * be dropped are left out of the search. A guess, used only if the sum confirms it, so no bit depends on it. */
 NUM u64 raise_floor(row_part &row, u64 cut, u64 sum, u64 target) {
   const f32 share = num_mul(num_div((f32)(sum - target), (f32)row.vocab), 0x1p-40f);
   if (share < 0x1p-60f) return cut;
@@ -304,7 +303,7 @@ NUM u64 raise_floor(row_part &row, u64 cut, u64 sum, u64 target) {
   return key > cut && sum_from(row, key) >= target ? key : cut;
 }
 
-/* The smallest key of a logit that min-p lets stay. The difference grows with the logit, rounded or not: search by halves. */
+/* The smallest key of a logit that min-p keeps. The difference is monotonic in the logit, rounded or not: binary search. */
 NUM u64 min_p_cut(f32 top, f32 bound) {
   u32 low = num_order(num_float(0xff800000u)), high = num_order(top);
   if (num_order(bound) == low) return 0;
@@ -323,7 +322,7 @@ NUM u64 min_p_cut(f32 top, f32 bound) {
 
 /* === Drawing ============================================================================================================ */
 
-/* The first of the warp's lanes whose sum with all lanes below it exceeds r; what they hold is taken off r. */
+/* The first of the warp's lanes whose prefix sum exceeds r; the sum of the lanes before it is subtracted from r. */
 NUM u32 find_lane(u64 sum, u64 &r) {
   const u32 lane = threadIdx.x % 32u;
   u64 upto = sum;
@@ -337,8 +336,8 @@ NUM u32 find_lane(u64 sum, u64 &r) {
   return found;
 }
 
-/* Every block's sum of weights in each group of 1024, to all blocks. */
-NUM void tell_groups(row_part &row, u64 cut) {
+/* Sends the block's sum of weights in each group of 1024 to all blocks. */
+NUM void send_groups(row_part &row, u64 cut) {
   const u32 lane = threadIdx.x % 32u, groups = row.count / WIDTH;
   for (u32 g = threadIdx.x / 32u; g < groups; g += WARPS) {
     u64 sum = 0;
@@ -357,11 +356,11 @@ NUM u64 sum_group(const row_part &row, u32 g) {
   return sum;
 }
 
-/* The smallest index whose running sum of weights with keys >= cut exceeds random * (their sum) / 2^64: its group, then
- * the block that has it, which finds it. */
+/* The smallest index whose running sum of weights with keys >= cut exceeds random * (their sum) / 2^64: first its group, then the block
+ * that holds it, which finds it. */
 NUM u32 draw(row_part &row, u64 cut, u64 random) {
   const u32 lane = threadIdx.x % 32u, groups = row.count / WIDTH, many = GROUPS_MAX / 32u;
-  tell_groups(row, cut);
+  send_groups(row, cut);
   u64 mine = 0;
 #pragma unroll 1
   for (u32 g = lane * many; g < lane * many + many && g < groups; g++) mine += sum_group(row, g);
@@ -387,10 +386,10 @@ NUM u32 draw(row_part &row, u64 cut, u64 random) {
     for (u64 upto = 0; k < 3u && r >= upto + weight[k]; k++) upto += weight[k];
     found = __shfl_sync(WARP_ALL, index_at(row, n + k), from);
   }
-  return (u32)tell_max(row, found);
+  return (u32)cluster_max(row, found);
 }
 
-/* The token at a temperature above 0. */
+/* Chooses a token at a temperature above 0. */
 NUM u32 choose(row_part &row, const sample_param &p) {
   u64 cut = p.top_k > 0 && p.top_k < row.vocab ? find_cut(row, 1, p.top_k, false) : 1;
   const u64 likely = min_p_cut(row.top, p.min_p_bound);
@@ -404,10 +403,10 @@ NUM u32 choose(row_part &row, const sample_param &p) {
   return draw(row, cut, num_philox(p.seed, p.position, p.sample_index));
 }
 
-/* === The likeliest ====================================================================================================== */
+/* === Top log-probabilities ============================================================================================== */
 
-/* The first `wanted` tokens of the order. Each warp lists its own, each block in block 0, where a token's place is how many of all
- * listed stand before it. logits: of the row, in global memory. */
+/* The first `wanted` tokens in the order. Each warp lists its own, each block sends its list to block 0, where the place of a token is the
+ * number of listed ones before it. logits: the row in global memory. */
 NUM void write_top(row_part &row, const f32 *logits, f32 log_z, u32 wanted, top_logprob *out) {
   const u32 t = threadIdx.x, lane = t % 32u, from = t / 32u; /* a warp; then a block */
   shared_state &s = *row.s;
@@ -443,10 +442,10 @@ NUM void write_top(row_part &row, const f32 *logits, f32 log_z, u32 wanted, top_
 
 /* === The kernel ========================================================================================================= */
 
-/* The token of a row that is not scored. Afterwards the logits are in the block's memory as before. */
+/* Chooses the token of a row that is not scored. Afterwards the block's shared memory holds the logits again. */
 NUM u32 choose_token(row_part &row, const sample_args &a, const sample_param &p, u32 r, u32 best, f32 *part) {
   u32 token = best;
-  row_part from = row; /* what it is chosen from */
+  row_part from = row; /* the logits it is chosen from */
   if (p.adjusted) {
     __syncthreads();
     const f32 *adjusted = a.adjusted + (u64)r * a.vocab;
@@ -454,7 +453,7 @@ NUM u32 choose_token(row_part &row, const sample_args &a, const sample_param &p,
     from.top = adjusted[token];
   }
   if (p.temperature > 0.0f) token = choose(from, p);
-  row.turn = from.turn;
+  row.side = from.side;
   if (!p.adjusted) return token;
   __syncthreads();
   load_part(row, part, a.logits + (u64)r * a.vocab, false);
@@ -467,14 +466,14 @@ void sample(const __grid_constant__ sample_args a) {
   __shared__ shared_state s;
   f32 *part = (f32 *)raw;
   ptx_grid_next();
-  ptx_cluster_sync(); /* the others' memory is there */
+  ptx_cluster_sync(); /* the other blocks have started: their memory exists */
   const u32 r = blockIdx.x, t = threadIdx.x;
   const bool is_row = r < a.step->logit_count;
   const sample_param param = a.param[r];
   ptx_grid_wait();
   if (!is_row) return;
   const f32 *logits = a.logits + (u64)r * a.vocab;
-  top_logprob *likeliest = a.top + (u64)r * TOP_LOGPROBS_MAX;
+  top_logprob *top_tokens = a.top + (u64)r * TOP_LOGPROBS_MAX;
   const u32 count = (a.vocab + PARTIALS - 1u) / PARTIALS * WIDTH;
   const u32 column = blockIdx.y * WIDTH + t % WIDTH, groups = a.vocab > column ? (a.vocab - column + PARTIALS - 1u) / PARTIALS : 0;
   row_part row = {&s, part, count, a.vocab, blockIdx.y, groups, 0.0f, param.temperature, 0};
@@ -484,7 +483,7 @@ void sample(const __grid_constant__ sample_args a) {
   if (best == NO_NUMBER) {
     if (writes && param.target < 0) a.sampled[param.slot] = 0;
     if (writes) a.result[r] = {0, 0.0f, 1, 0, 0.0f};
-    if (row.rank == 0 && t < param.top_count) likeliest[t] = {0, 0.0f};
+    if (row.rank == 0 && t < param.top_count) top_tokens[t] = {0, 0.0f};
     return;
   }
   row.top = logits[index_of(best)];
@@ -496,5 +495,5 @@ void sample(const __grid_constant__ sample_args a) {
   }
   const u32 rank = token == index_of(best) ? 0 : find_rank(row, key_of(logits[token], token));
   if (writes) a.result[r] = {(i32)token, num_sub(num_sub(logits[token], row.top), log_z), 0, rank, logits[token]};
-  if (param.top_count) write_top(row, logits, log_z, param.top_count, likeliest);
+  if (param.top_count) write_top(row, logits, log_z, param.top_count, top_tokens);
 }
