@@ -1,6 +1,6 @@
 /* specialise.c - the tile tables and grids of specialise.h, one function per kernel whose choice depends on its shape.
  *
- * Numbers follow kernels_src/README.md; check.c tests that grids cover the work and that blocks fit the GPU. Must not know where
+ * Numbers follow the headers of the kernels; check.c tests that grids cover the work and that blocks fit the GPU. Must not know where
  * anything lies in memory. Read next: kernels_src/README.md. */
 #include "specialise.h"
 #include <string.h>

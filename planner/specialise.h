@@ -1,6 +1,6 @@
 /* specialise.h - how the GPU runs an op: tile constants, block size, shared memory, grid; alternatives by launch row count.
  *
- * Follows the table of kernels_src/README.md. Which alternative runs never changes a bit, so everything here is about speed.
+ * Follows the header comments of the kernels. Which alternative runs never changes a bit, so everything here is about speed.
  * Read next: graph_add.c, which calls it for every op. */
 #ifndef VERBATIM_SPECIALISE_H
 #define VERBATIM_SPECIALISE_H

@@ -2,9 +2,10 @@
 """Compiles every kernel with NVRTC for the SPEC values that plans use: kernelc.py [--nvrtc LIB] [--cubins DIR] [STEM...]
 
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error, on any
-warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have, on a register that is
-touched while a multiplication uses it (wgmma_check.py), and, where --cubins and nvdisasm are given, when a tensor-core kernel's code holds
-no HGMMA (QGMMA of e4m3). The options are those of engine/gpu/jit.c.
+warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have, on a register touched
+while a multiplication uses it (wgmma_check.py), and, with --cubins and nvdisasm on the PATH, on a tensor-core kernel without HGMMA (QGMMA
+for e4m3). The options are those of engine/gpu/jit.c. With --cubins the machine code is kept: compare it before and after a change that
+should not alter it.
 """
 import argparse
 import ctypes
@@ -22,38 +23,38 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
            "--prec-sqrt=true"]
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
-RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, beside the block's 227 KiB
+RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, in addition to the block's 227 KiB
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels_src")
 
-# stem -> SPEC_THREADS, as in the table of kernels_src/README.md
+# stem -> SPEC_THREADS, as in the headers of the kernels
 SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "kv_widen": 128, "moe_sort": 1024,
           "row_digest": 1024, "sample": 512}
-# of gemm: weight rows, most tokens, stages, blocks of 64 k in each, blocks of a cluster, of them below each other
+# gemm, large M: weight rows, most tokens, stages, blocks of 64 k in a stage, blocks of a cluster, those with the same weights
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
          (128, 256, 4, 1, 1, 1)]
-# of fp8_gemm and fp8_moe_gemm, likewise
+# fp8_gemm and fp8_moe_gemm, likewise
 FP8_TILES = [(64, 64, 13, 1, 1, 1), (64, 64, 13, 1, 2, 2), (128, 64, 8, 1, 1, 1), (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2),
              (128, 128, 6, 1, 1, 1), (128, 128, 6, 1, 2, 2), (128, 128, 6, 1, 2, 1), (128, 256, 4, 1, 1, 1), (128, 256, 4, 1, 2, 1),
              (128, 256, 4, 1, 2, 2)]
 FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 64, 8, 1, 2, 0), (128, 128, 6, 1, 1, 0), (128, 128, 6, 1, 2, 0), (128, 256, 4, 1, 1, 0),
                (128, 256, 4, 1, 2, 0)]
-# of moe_gemm
+# moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
 TENSOR_CORE = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm", "mla_attn", "mla_expand", "mla_prefill", "index_score"]
-# nope_dim, rope_dim, v_dim, stages of mla_prefill: the models' heads
+# nope_dim, rope_dim, v_dim, stages of mla_prefill: the heads of the models
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
 
-def few_bytes(n, rows, blocks, stages, scaled=False):
-    """Dynamic shared memory of small_m.cuh, and of small_m_scaled.cuh."""
+def small_m_bytes(n, rows, blocks, stages, scaled=False):
+    """Dynamic shared memory of small_m.cuh, with scales of small_m_scaled.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
     scales = stages * blocks * (max(rows, 8) + 4) * 4 if scaled else 0
     return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128) + scales
 
 
-def few_tiles(of_experts=False, scaled=False):
-    """As planner/specialise.c chooses them: 220 KiB in all."""
+def small_m_tiles(of_experts=False, scaled=False):
+    """Tiles as planner/specialise.c chooses them, with 220 KiB of shared memory."""
     stages_kib = [(1, 36), (8, 28), (16, 28), (32, 28)]
     if scaled:
         stages_kib = [(1, 36), (1, 18), (8, 40), (16, 40), (32, 48)]
@@ -62,31 +63,31 @@ def few_tiles(of_experts=False, scaled=False):
     for rows, kib in stages_kib:
         for n in range(8, 72, 8):
             blocks = max(blocks for blocks in (1, 2, 4, 8, 16) if blocks * (n + rows) * 128 <= kib << 10 or blocks == 1)
-            yield n, rows, blocks, max(s for s in range(2, 64) if few_bytes(n, rows, blocks, s, scaled) <= 220 << 10)
+            yield n, rows, blocks, max(s for s in range(2, 64) if small_m_bytes(n, rows, blocks, s, scaled) <= 220 << 10)
 
 
-def many_bytes(n, rows, stages):
-    """Of large_m.cuh."""
+def large_m_bytes(n, rows, stages):
+    """Dynamic shared memory of large_m.cuh."""
     return 1024 + stages * (n + rows) * 128 + (1 if n == 64 else 2) * 8192 + 256
 
 
 def fp8_variants(stem):
-    """Of fp8_gemm and fp8_moe_gemm for many rows."""
+    """The variants of fp8_gemm and fp8_moe_gemm for large M."""
     of_experts = stem == "fp8_moe_gemm"
     return [({"THREADS": 384 if n * rows > 4096 else 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages, "CLUSTER": cluster,
-              "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
+              "DEPTH": depth, **({"CLUSTER_ROWS": shared} if shared else {})},
              1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + (2 if n * rows > 4096 else 1) * 8192 + 256 + (4104 if of_experts else 0))
-            for n, rows, stages, depth, cluster, below in (FP8_EXPERTS if of_experts else FP8_TILES)]
+            for n, rows, stages, depth, cluster, shared in (FP8_EXPERTS if of_experts else FP8_TILES)]
 
 
 def variants(stem):
     """(SPEC values, dynamic shared bytes) of every variant worth checking."""
     if stem == "qkv_rope":
         return [({"THREADS": 256}, 0)] + [({"THREADS": 256, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 2, "STAGES": 2},
-                                           few_bytes(n, 1, 2, 2)) for n in range(8, 72, 8)]
+                                           small_m_bytes(n, 1, 2, 2)) for n in range(8, 72, 8)]
     if stem == "mla_fold":
         return [({"THREADS": 256}, 0)] + [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": 1, "K_BLOCKS": 8, "STAGES": 2},
-                                           few_bytes(n, 1, 8, 2)) for n in range(8, 72, 8)]
+                                           small_m_bytes(n, 1, 8, 2)) for n in range(8, 72, 8)]
     if stem == "router":
         return [({"THREADS": threads}, 0) for threads in (128, 512)]
     if stem == "rmsnorm":
@@ -116,17 +117,17 @@ def variants(stem):
                  1536 + 2 * (4 * 16384 + 2048) + 8 * 9216)
                 for heads in (16, 32, 64) for pages in (1, 2)]
     if stem == "mla_expand":
-        return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, many_bytes(128, 256, 4))]
+        return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, large_m_bytes(128, 256, 4))]
     of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
-            few_bytes(n, rows, blocks, stages, scaled) + (1028 if of_experts else 0))
-           for n, rows, blocks, stages in few_tiles(of_experts, scaled)]
+            small_m_bytes(n, rows, blocks, stages, scaled) + (1028 if of_experts else 0))
+           for n, rows, blocks, stages in small_m_tiles(of_experts, scaled)]
     if scaled:
         return few + fp8_variants(stem)
     many = [({"THREADS": 128 + 2 * n, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "STAGES": stages,
-              "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": below} if below else {})},
-             many_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))
-            for n, rows, stages, depth, cluster, below in (TILES if stem == "gemm" else EXPERTS)]
+              "CLUSTER": cluster, "DEPTH": depth, **({"CLUSTER_ROWS": shared} if shared else {})},
+             large_m_bytes(n, rows, stages * depth) + (4104 if stem == "moe_gemm" else 0))
+            for n, rows, stages, depth, cluster, shared in (TILES if stem == "gemm" else EXPERTS)]
     return few + many
 
 
@@ -237,7 +238,7 @@ def find_nvrtc():
 def main():
     parser = argparse.ArgumentParser(description="Compiles every kernel with NVRTC and checks what comes out.")
     parser.add_argument("--nvrtc", default=find_nvrtc(), help="path of libnvrtc.so")
-    parser.add_argument("--cubins", help="folder to keep the cubins in; nvdisasm looks at them if it is on PATH")
+    parser.add_argument("--cubins", help="folder for the cubins; nvdisasm inspects them if it is on PATH")
     parser.add_argument("stems", nargs="*", help="kernels (default: all of kernels.def)")
     args = parser.parse_args()
     with open(os.path.join(FOLDER, "kernels.def"), encoding="ascii") as file:
