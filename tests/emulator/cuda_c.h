@@ -1,7 +1,7 @@
-/* cuda_c.h - the words of CUDA C that the kernels use, for a C++ compiler: types, indices, barriers, warp operations.
+/* cuda_c.h - the parts of CUDA C that the kernels use, for a C++ compiler: types, indices, barriers, warp operations.
  *
- * A thread of the block is a fiber of one operating-system thread, so that thread_local memory is the block's shared memory, as an
- * array in a function and as `extern __shared__`. All warp operations have the full mask. Knows nothing of the ops.
+ * A thread of the block is a fiber of one operating-system thread, so thread_local memory is the block's shared memory, both for arrays in
+ * a function and for `extern __shared__`. All warp operations have the full mask. Must not know any op.
  * Read next: ptx.cuh, emulator.cpp. */
 #ifndef VERBATIM_CUDA_C_H
 #define VERBATIM_CUDA_C_H
@@ -24,7 +24,7 @@ static inline float2 make_float2(f32 x, f32 y) { return {x, y}; }
 static inline float4 make_float4(f32 x, f32 y, f32 z, f32 w) { return {x, y, z, w}; }
 
 struct emulator_index { u32 x, y, z; };
-extern emulator_index threadIdx, blockIdx, gridDim; /* of the fiber that runs */
+extern emulator_index threadIdx, blockIdx, gridDim; /* of the running fiber */
 
 static inline f32 __int_as_float(i32 bits) { return num_float((u32)bits); }
 static inline int __popc(u32 x) { return __builtin_popcount(x); }
@@ -42,7 +42,7 @@ static inline u32 atomicOr(u32 *word, u32 x) {
   return old;
 }
 
-/* Every thread of the block, or of the warp, has to come. */
+/* Every thread of the block, or of the warp, must call these. */
 int __syncthreads_or(int x);
 static inline void __syncthreads() { __syncthreads_or(0); }
 void __syncwarp();

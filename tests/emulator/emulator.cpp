@@ -1,11 +1,9 @@
-/* emulator.cpp - one block of CUDA threads at a time, or one cluster, as fibers that are switched only where they must meet.
+/* emulator.cpp - one block of CUDA threads at a time, or one cluster, as fibers that are switched only where they must wait.
  *
- * Chosen to be unkind within the rules: shared memory starts as 0xff in every block and not on a multiple of 1024; the order in which
- * threads run changes from block to block; in one block asynchronous copies happen at their wait and multiplications at once, in
- * the next copies at once and multiplications at their wait, from what the operands hold then. A breach of the rules ends the
- * launch with a text.
- * The sums of products are h16_gemm and h32_gemm, NUMERICS.md "H16" and "H32".
- * Read next: README.md, kernels_src/ptx/ptx.cuh. */
+ * As unfavourable as the rules allow: shared memory starts as 0xff in every block and not at a multiple of 1024; the order of threads
+ * changes from block to block; in one block asynchronous copies happen at their wait and MMAs at once, in the next copies at once and MMAs
+ * at their wait, from what the operands hold then. A breach of the rules ends the launch with a message.
+ * The sums of products are h16_gemm and h32_gemm, NUMERICS.md "H16" and "H32". Read next: README.md, kernels_src/ptx/ptx.cuh. */
 #undef _FORTIFY_SOURCE /* some compilers set it: its longjmp refuses to go from one fiber's stack to another's */
 #include "emulator.h"
 #include "ptx.cuh"
@@ -28,15 +26,15 @@ static constexpr size_t STACK_BYTES = 65536;
 emulator_index threadIdx, blockIdx, gridDim;
 alignas(1024) thread_local u8 shared[SHARED_BYTES_MAX], raw[SHARED_BYTES_MAX]; /* the kernels' names of dynamic shared memory */
 
-/* Where threads wait for each other. `what` is the operation that all of them must have come to. */
+/* A point where threads wait for each other. `what`: the operation that all of them must have reached. */
 struct meeting { u32 come, generation; const char *what; };
 
 struct copy { u32 shared; const void *global; u32 bytes, place; };
 
-/* A shared address as a number holds, above this bit, 1 + the block of the cluster that it lies in, or 0: this block. */
+/* A shared address as a number holds, above this bit, 1 + the rank of its block in the cluster, or 0 for this block. */
 static constexpr u32 RANK_SHIFT = 24;
 
-/* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies that are under way land when somebody waits. */
+/* A barrier in shared memory: arrivals and bytes that its phase still waits for. Copies in flight land when a thread waits. */
 struct bulk { u32 shared; const void *global; u32 bytes; bool swizzled; };
 struct barrier {
   u32 arrivals, left;
@@ -51,15 +49,15 @@ struct fiber {
   ucontext_t start;
   bool started, done;
   const meeting *waits_for; /* null: may run */
-  u32 generation;           /* of that meeting, when the wait began */
+  u32 generation;           /* of that meeting, at the start of the wait */
   std::vector<copy> open;
   std::deque<std::vector<copy>> groups;
 };
 
-/* What kind of multiplication: a's rows are k, b's rows are k, numbers are e4m3 and not bf16, and then d is not added to. */
+/* Kinds of MMA: a's rows are k, b's rows are k, numbers are e4m3 instead of bf16, and such an MMA without addend. */
 static constexpr u32 TURNED = 1, ACROSS = 2, BYTES = 4, ANEW = 8;
 
-/* A warp's quarter of a warpgroup's multiplication: 16 of the 64 rows. */
+/* A warp's quarter of an MMA: 16 of the 64 rows. */
 struct multiplication { u64 a, b; u32 n, quarter, kind; f32 *d[WARP]; const u32 *held[WARP]; }; /* held: a, or null */
 
 struct warp {
@@ -69,12 +67,12 @@ struct warp {
   multiplication next;
   std::vector<multiplication> open;
   std::deque<std::vector<multiplication>> groups;
-  u64 trace; /* of all multiplications of the block: the four warps of a warpgroup must agree */
+  u64 trace; /* of all MMAs of the block: the four warps of a warpgroup must agree */
 };
 
-/* A block of the launch, on an operating-system thread of its own: shared memory is that thread's thread_local memory. */
+/* A block of the launch, on its own operating-system thread, whose thread_local memory is the block's shared memory. */
 struct machine {
-  u8 *stacks, *dynamic; /* dynamic: the one of shared and raw that the kernel asked the address of */
+  u8 *stacks, *dynamic; /* dynamic: shared or raw, whichever the kernel takes the address of */
   u64 progress;
   u32 ended; /* threads of this block */
   emulator_index place;
@@ -89,22 +87,22 @@ struct machine {
   std::condition_variable passed; /* the turn to this block */
 };
 
-/* What the blocks of a cluster share: one at a time runs, until it can go no further without the others. */
+/* The state that the blocks of a cluster share: one block runs at a time, until it needs the others. */
 static struct launch {
   const emulator_kernel *kernel;
   const void *args;
   const tensor_maps *maps;
-  u32 shared_bytes, launches, blocks; /* blocks: clusters of this launch, counted from the number of launches on; decides the orders */
-  bool copies_at_once; /* and multiplications at their wait, or the other way round */
+  u32 shared_bytes, launches, blocks; /* blocks: clusters so far, plus launches; determines the orders */
+  bool copies_at_once; /* and MMAs at their wait; or the reverse */
   const char *fault;
   std::mutex lock;
-  u32 turn, idle, ended, gone; /* idle: turns in a row that came to nothing; ended: blocks; gone: operating-system threads */
+  u32 turn, idle, ended, gone; /* idle: turns in a row without progress; ended: blocks; gone: operating-system threads */
   meeting all;
   std::map<const u32 *, meeting> met; /* by word in memory */
   machine machines[CLUSTER_MAX];
 } run;
 
-static machine *m; /* whose turn it is */
+static machine *m; /* the running block */
 
 /* === Fibers ============================================================================================================= */
 
@@ -118,7 +116,7 @@ static void yield() {
   _longjmp(m->scheduler, 1);
 }
 
-/* Waits until `count` threads have come; the last one does the work. */
+/* Waits until `count` threads have arrived; the last one does the work. */
 template <class F> static void meet(meeting &all, u32 count, const char *what, F work) {
   if (all.come == 0) all.what = what;
   if (strcmp(all.what, what) != 0) fault("threads that must do the same do different things");
@@ -167,7 +165,7 @@ static void resume(u32 index) {
   start(m->fibers[index], index);
 }
 
-/* Runs a warp for as long as it can go without the others: the farther apart threads come, the more a missing barrier shows. */
+/* Runs a warp as far as it can go alone: the farther apart threads get, the more likely a missing barrier shows. */
 static void run_warp(u32 first, u32 threads) {
   for (bool ran = true; ran && !run.fault;) {
     ran = false;
@@ -183,7 +181,7 @@ static void run_warp(u32 first, u32 threads) {
 
 /* === Clusters =========================================================================================================== */
 
-/* To the next block's operating-system thread that has not gone. */
+/* Passes control to the next block whose operating-system thread still runs. */
 static void pass_turn() {
   const u32 blocks = run.kernel->cluster;
   do run.turn = (run.turn + 1) % blocks;
@@ -198,8 +196,8 @@ static void take_turn(u32 rank, std::unique_lock<std::mutex> &lock) {
 }
 
 /* Runs the threads of a block until all have ended. In every other launch a block runs as far as it can before the next one does, in the
- * others they go side by side: a wait that one lacks for another shows in one of the two. Nobody able to run in any block of the cluster is
- * a deadlock. */
+ * others they alternate: a missing wait of one for another shows in one of the two. If no thread of the cluster can run, it is a deadlock.
+ * */
 static void schedule(u32 threads, u32 rank, std::unique_lock<std::mutex> &lock) {
   while (m->ended < threads && !run.fault) {
     const u64 before = m->progress;
@@ -217,8 +215,8 @@ static void schedule(u32 threads, u32 rank, std::unique_lock<std::mutex> &lock) 
 
 /* === Blocks ============================================================================================================= */
 
-/* The thread-local memory of the program's own objects, of this operating-system thread: all shared memory of the kernels, and
- * nothing that anyone else uses on a thread that only runs kernels. */
+/* The thread-local memory of the program's own objects on this operating-system thread: all shared memory of the kernels, and nothing else
+ * that is in use on a thread that only runs kernels. */
 static int poison(dl_phdr_info *program, size_t, void *) {
   for (u32 i = 0; i < program->dlpi_phnum; i++)
     if (program->dlpi_phdr[i].p_type == PT_TLS) memset(program->dlpi_tls_data, 0xff, program->dlpi_phdr[i].p_memsz);
@@ -249,7 +247,7 @@ static void end_block() {
     if (m->warps[w].trace != m->warps[w / 4 * 4].trace && !run.fault) run.fault = "the warps of a warpgroup multiply differently";
 }
 
-/* The blocks of one rank in the clusters. A cluster begins when all blocks of the one before it have ended. */
+/* The blocks of one rank. A cluster begins once all blocks of the previous one have ended. */
 static void run_rank(const u32 *grid, u32 rank) {
   std::unique_lock<std::mutex> lock(run.lock);
   const u32 blocks = run.kernel->cluster, along_x = run.kernel->cluster_x;
@@ -271,7 +269,7 @@ static void run_rank(const u32 *grid, u32 rank) {
   pass_turn();
 }
 
-/* What a fault has left behind is gone; fibers begin anew, on the launch's operating-system thread. */
+/* Clears the state that a fault may have left; fibers start again, on the launch's operating-system thread. */
 static void reset() {
   m->gone = false;
   m->dynamic = nullptr;
@@ -344,7 +342,7 @@ void emulator_cluster_sync() {
   meet(run.all, run.kernel->threads * run.kernel->cluster, "cluster barrier", [] {});
 }
 
-/* Thread-local memory lies alike on all operating-system threads. */
+/* Thread-local memory has the same layout on all operating-system threads. */
 void *emulator_cluster_map(void *p, u32 rank) {
   if (rank >= run.kernel->cluster) fault("a block that the cluster does not have");
   return static_cast<u8 *>(p) - m->base + run.machines[rank].base;
@@ -408,7 +406,7 @@ u32 emulator_address(const void *p) {
   return SHARED_START + (u32)(at - m->dynamic);
 }
 
-/* The block of a shared address, and the address there. */
+/* The block of a shared address, and the address within it. */
 static machine &block_of(u32 address) { return address >> RANK_SHIFT ? run.machines[(address >> RANK_SHIFT) - 1] : *m; }
 static u32 in_block(u32 address) { return address & ((1u << RANK_SHIFT) - 1); }
 
@@ -504,7 +502,7 @@ void emulator_barrier_arrive(u32 address, u32 bytes) {
   end_phase(b);
 }
 
-/* The thread's copies have to come first: here they land at once. */
+/* The thread's copies must land first: here they land at once. */
 void emulator_barrier_arrive_copies(u32 address) {
   fiber &self = m->fibers[threadIdx.x];
   emulator_copy_commit();
@@ -543,11 +541,11 @@ void emulator_barrier_wait(u32 address, u32 parity) {
   }
 }
 
-/* In the place of another block of the cluster, which has passed a barrier of the cluster since it began. */
+/* Acts as another block of the cluster, which has passed a cluster barrier since it began. */
 template <class F> static void instead_of(u32 rank, F work) {
   if (rank >= run.kernel->cluster) fault("a block that the cluster does not have");
   machine *self = m;
-  memcpy(run.machines[rank].scheduler, self->scheduler, sizeof self->scheduler); /* where a fault goes */
+  memcpy(run.machines[rank].scheduler, self->scheduler, sizeof self->scheduler); /* target of a fault */
   m = &run.machines[rank];
   work();
   m = self;
@@ -640,9 +638,9 @@ void emulator_store_transposed(u32 to, const u32 (&matrix)[4]) {
   });
 }
 
-/* === Multiplications ==================================================================================================== */
+/* === MMAs =============================================================================================================== */
 
-/* Where a number of an operand is: row `row` (of M or N), k `at_k` bytes into it, or, of an operand whose rows are k, k `k`. */
+/* The address of a number of an operand: row `row` (of M or N), `at_k` bytes into it, or, where rows are k, row k. */
 static u32 place(u64 operand, u32 row, u32 at_k) {
   const u32 start = (u32)(operand & 0x3fffu) << 4;
   const u32 leading = (u32)(operand >> 16 & 0x3fffu) << 4, stride = (u32)(operand >> 32 & 0x3fffu) << 4;
@@ -664,7 +662,7 @@ static bf16 element(u64 operand, u32 row, u32 k, bool across) {
   return x;
 }
 
-/* Element i of a lane's d: its row of the quarter, and its column. */
+/* Element i of a lane's d: its row in the quarter, and its column. */
 static u32 row_of(u32 lane, u32 i) { return lane / 4 + i / 2 % 2 * 8; }
 static u32 column_of(u32 lane, u32 i) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
 
@@ -692,7 +690,7 @@ static void multiply(const multiplication &job) {
     multiply_bytes(job);
     return;
   }
-  static bf16 a[16][16], b[256][16]; /* one thread runs at a time */
+  static bf16 a[16][16], b[256][16]; /* static: one thread runs at a time */
   static f32 d[16][256];
   alignas(64) static u8 scratch[H16_SCRATCH_BYTES];
   for (u32 i = 0; i < 16; i++)
@@ -714,7 +712,7 @@ static void multiply(const multiplication &job) {
     for (u32 i = 0; i < job.n / 2; i++) job.d[lane][i] = d[row_of(lane, i)][column_of(lane, i)];
 }
 
-/* Each warp does its quarter when it comes to it: a warpgroup is no barrier. */
+/* Each warp computes its quarter when it gets there: a warpgroup is no barrier. */
 static void multiply(f32 *d, u32 n, u64 a, u64 b, u32 kind, const u32 *held) {
   warp &self = m->warps[threadIdx.x / WARP];
   if (self.all.come == 0) self.next = {a, b, n, threadIdx.x / WARP % 4, kind, {}, {}};

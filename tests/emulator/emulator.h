@@ -1,8 +1,8 @@
-/* emulator.h - runs the text of a GPU kernel on the CPU: what the harness of the kernel tests sees of it.
+/* emulator.h - runs the text of a GPU kernel on the CPU: the interface for the harness of the kernel tests.
  *
- * kernel.cpp, compiled once per kernel and set of SPEC constants, adds a row to the list below; emulator.cpp is the machine. C and
- * C++. Memory is the caller's: the argument struct holds host addresses, as for the CPU twin. One launch at a time. README.md
- * says what a passing run means. Read next: cuda_c.h, emulator.cpp. */
+ * kernel.cpp, compiled once per kernel and set of SPEC constants, adds a row to the list below; emulator.cpp emulates the GPU. C and C++.
+ * Memory belongs to the caller: the argument struct holds host addresses, as for the CPU reference. One launch at a time. README.md says
+ * what a passing run means. Read next: cuda_c.h, emulator.cpp. */
 #ifndef VERBATIM_EMULATOR_H
 #define VERBATIM_EMULATOR_H
 #include "abi.h"
@@ -16,23 +16,23 @@ typedef struct emulator_kernel emulator_kernel;
 struct emulator_kernel {
   const char *stem;
   const char *spec; /* "-DSPEC_THREADS=128u -DSPEC_TILE_N=64u ...", in the order of the test's variant                    */
-  const char *flaw; /* "", or what was broken in this copy of the text on purpose: some case must find it different */
+  const char *flaw; /* "", or the fault planted in this copy of the text: some case must find it different        */
   u32 threads;
-  u32 cluster, cluster_x; /* blocks that see each other's shared memory, so many of them along x and the others along y; 1: none */
+  u32 cluster, cluster_x; /* blocks that share memory: of `cluster` in all, cluster_x along x and the others along y; 1: none */
   void (*entry)(const void *args, const tensor_maps *maps);
   emulator_kernel *next;
 };
 
-/* Weak: null in a program that no kernel is linked to. */
+/* Weak: null in a program without kernels. */
 emulator_kernel *emulator_kernels(void) __attribute__((weak));
 void emulator_add(emulator_kernel *kernel); /* before main; kept, not copied */
 
-/* Launches behind each other, after which threads have run in each of three orders with each of two of copies: what is broken may show in
- * one of them alone. */
+/* Consecutive launches that run threads in each of three orders with each of two orders of copies: a fault may show in one of them alone.
+ * */
 #define EMULATOR_ORDERS 6
 
-/* Runs every block of the grid, one cluster after the other. Null, or what the kernel did that a GPU does not allow. maps: of a kernel that
- * takes them, each holds a tensor_shape. */
+/* Runs every block of the grid, one cluster after the other. Returns null, or the rule of a GPU that the kernel broke. maps: for a kernel
+ * that takes them; each holds a tensor_shape. */
 const char *emulator_run(const emulator_kernel *kernel, const u32 grid[3], u32 shared_bytes, const void *args,
                          const tensor_maps *maps) __attribute__((weak));
 

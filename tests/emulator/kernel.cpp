@@ -1,12 +1,12 @@
-/* kernel.cpp - one kernel's text as the emulator runs it. Compiled once per kernel and set of constants, by configure.py:
- * EMULATED_TEXT is the path of the text, EMULATED_ENTRY the name its entry point gets instead of its stem, EMULATED_STEM,
- * EMULATED_SPEC and EMULATED_FLAW what emulator.h says; a text of clusters defines KERNEL_CLUSTER, and KERNEL_CLUSTER_X if they lie
- * along x; one whose blocks wait for each other without being a cluster KERNEL_TOGETHER, how many. Must not know any op. Read next:
- * emulator.h. */
+/* kernel.cpp - the text of one kernel for the emulator. Compiled once per kernel and set of constants, by configure.py.
+ *
+ * EMULATED_TEXT is the path of the text, EMULATED_ENTRY the name that replaces its stem as entry point, EMULATED_STEM, EMULATED_SPEC and
+ * EMULATED_FLAW are fields of emulator.h. A text with clusters defines KERNEL_CLUSTER, and KERNEL_CLUSTER_X if they lie along x; one whose
+ * blocks wait for each other without being a cluster defines KERNEL_TOGETHER, their number. Must not know any op. Read next: emulator.h. */
 #include "emulator.h"
-#include "ptx.cuh" /* before the text: its own include of this name is empty then */
+#include "ptx.cuh" /* before the text, whose own include of this name is then empty */
 #include EMULATED_TEXT
-#ifdef KERNEL_TOGETHER /* they run side by side as those of a cluster do */
+#ifdef KERNEL_TOGETHER /* they run concurrently, like those of a cluster */
 #define KERNEL_CLUSTER KERNEL_TOGETHER
 #define KERNEL_CLUSTER_X KERNEL_TOGETHER
 #endif

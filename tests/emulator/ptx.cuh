@@ -1,6 +1,6 @@
-/* ptx.cuh - stands in for kernels_src/ptx/ptx.cuh: the same functions, done by the machine of emulator.cpp.
+/* ptx.cuh - stands in for kernels_src/ptx/ptx.cuh: the same functions, emulated by emulator.cpp.
  *
- * Has that file's include guard and is included first, so that the kernels' own include of it is empty. The forms of operand
+ * Has the include guard of that file and is included first, so that the kernels' own include of it is empty. The forms of operand
  * descriptors are an excerpt of that file, made by the build; emulator.cpp decodes them. Fences do nothing here. */
 #ifndef VERBATIM_PTX_CUH
 #define VERBATIM_PTX_CUH
@@ -11,7 +11,7 @@
 
 u32 emulator_address(const void *shared);
 f32 emulator_load(u32 shared);
-void emulator_copy(u32 shared, const void *global, u32 bytes, u32 place = 16); /* of which `bytes` come and the others are zero */
+void emulator_copy(u32 shared, const void *global, u32 bytes, u32 place = 16); /* `bytes` copied, zeros after them */
 void emulator_copy_commit();
 void emulator_copy_wait(u32 left);
 void emulator_store_transposed(u32 shared, const u32 (&matrix)[4]);
