@@ -1,5 +1,5 @@
-/* cases.h - reproducible random inputs of the kernel tests: a generator and the distributions that reach the corners of the
- * tensor-core rule. Everything follows from the seed, on every machine: recorded digests depend on it. */
+/* cases.h - reproducible random inputs of the kernel tests: a generator, and distributions that reach the corner cases of the tensor-core
+ * rule. Everything follows from the seed, on every computer: recorded digests depend on it. */
 #ifndef VERBATIM_TEST_CASES_H
 #define VERBATIM_TEST_CASES_H
 #include "num.h"
@@ -20,13 +20,13 @@ static inline f32 cases_uniform(cases *c, f32 scale) { return ((f32)(cases_bits(
 
 enum cases_kind {
   CASES_NORMAL,     /* exponents of ordinary weights and activations         */
-  CASES_WIDE,       /* exponents -40 .. 40: most terms are cut               */
+  CASES_WIDE,       /* exponents -40 .. 40: most terms are truncated         */
   CASES_ANY,        /* exponents from one end of the range to the other      */
-  CASES_CANCELLING, /* neighbours that cancel, sometimes but for a last bit  */
+  CASES_CANCELLING, /* neighbours that cancel, some except for a last bit    */
   CASES_SUBNORMAL,  /* subnormal factors and results                         */
   CASES_ZEROS,      /* mostly zeros of both signs                            */
   CASES_HUGE_C,     /* accumulators far above the products                   */
-  CASES_SPECIAL,    /* now and then Inf or NaN                               */
+  CASES_SPECIAL,    /* some Inf and NaN                                      */
   CASES_LONGEST,    /* all significand bits set, one sign: the largest sums  */
   CASES_KINDS
 };
@@ -69,7 +69,7 @@ static inline f32 cases_accumulator(cases *c, u32 kind) {
   return num_float(negative << 31 | (u32)(exponent + 127) << 23 | fraction);
 }
 
-/* Golden steps: every case is 32 pairs of a chain whose first 16 put an accumulator in place and whose second 16 are the step
+/* Golden steps: every case is 32 pairs of a chain, of which the first 16 set up an accumulator and the second 16 are the step
  * under test. The accumulator is three pairs (part, 1): an fp32 number is the sum of three bf16 numbers. */
 #define CASES_STEP_COUNT 4608u /* 512 of each kind */
 

@@ -1,17 +1,17 @@
-/* fp8_cases.h - what the tests of fp8_gemm and fp8_moe_gemm share: codes that reach the corners of H32, scales, the result by the
+/* fp8_cases.h - shared by the tests of fp8_gemm and fp8_moe_gemm: codes that reach the corner cases of H32, scales, the result by the
  * definition, and the variants of both forms. */
 #ifndef VERBATIM_TEST_FP8_CASES_H
 #define VERBATIM_TEST_FP8_CASES_H
-#include "kernel_test.h"
+#include "gemm_tiles.h"
 #include "engine/cpu/h32.h"
 
 enum fp8_kind {
   FP8_PLAIN,      /* as act_quant and checkpoints make them: mostly in the upper half of the range */
-  FP8_ANY,        /* every code but NaN, some rows of small ones: most terms are cut               */
-  FP8_CANCELLING, /* neighbours that cancel, sometimes but for a last bit                          */
+  FP8_ANY,        /* every code but NaN, some rows of small ones: most terms are truncated         */
+  FP8_CANCELLING, /* neighbours that cancel, some except for a last bit                            */
   FP8_ZEROS,      /* mostly zeros of both signs                                                    */
   FP8_LONGEST,    /* all significand bits set, one sign: the largest sums                          */
-  FP8_NAN,        /* now and then NaN                                                              */
+  FP8_NAN,        /* some NaN                                                                      */
 };
 
 /* k consecutive codes of one operand; side 0: x, 1: w. */
@@ -37,8 +37,8 @@ static inline void fp8_cases_scales(cases *c, f32 *out, u32 count) {
   }
 }
 
-/* One result before it is stored, by the definition; binary64 says that it is no nonsense: each of the k / 32 steps cuts 33 terms and a
- * sum below the largest's 13th bit. */
+/* One result before it is stored, by the definition. Checked against binary64: each of the k / 32 steps truncates 33 terms and a sum below
+ * the 13th bit of the largest. */
 static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, const f32 *w_scale, u32 k) {
   f32 sum = 0;
   double exact = 0, most = 0;
@@ -56,40 +56,42 @@ static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, co
   return sum;
 }
 
-/* Of small_m.cuh: tile of weight rows, of token rows, blocks of 128 k in a stage, stages. */
-static const u32 FP8_FEW[][4] = {{8, 1, 8, 3}, {64, 1, 2, 4}, {40, 8, 2, 2}, {64, 16, 1, 4}, {32, 32, 4, 2}, {16, 32, 8, 2},
-                                  {16, 8, 16, 2}, {24, 16, 4, 3}};
+static const small_m_tile FP8_SMALL[] = {
+    {.n = 8, .rows = 1, .k_blocks = 8, .stages = 3},   {.n = 64, .rows = 1, .k_blocks = 2, .stages = 4},
+    {.n = 40, .rows = 8, .k_blocks = 2, .stages = 2},  {.n = 64, .rows = 16, .k_blocks = 1, .stages = 4},
+    {.n = 32, .rows = 32, .k_blocks = 4, .stages = 2}, {.n = 16, .rows = 32, .k_blocks = 8, .stages = 2},
+    {.n = 16, .rows = 8, .k_blocks = 16, .stages = 2}, {.n = 24, .rows = 16, .k_blocks = 4, .stages = 3}};
 
-static inline u32 fp8_cases_few(kernel_variant *variants, u32 rows, u32 experts) {
+/* Any number of blocks must do: one, some, more than there are tiles. experts: 0 for fp8_gemm. */
+static inline u32 fp8_cases_small(kernel_variant *variants, u32 rows, u32 experts) {
   u32 count = 0;
-  for (u32 i = 0; i < ARRAY_LEN(FP8_FEW); i++) {
-    const u32 *tile = FP8_FEW[i], columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;
-    if (rows > 24 * tile[1]) continue;
-    variants[count++] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
-                                          {"SPEC_K_BLOCKS", tile[2]}, {"SPEC_STAGES", tile[3]}},
-                                         .spec_count = 5, .grid = {1 + i % 3, 1 + i % 2, 1 + i / 4}, .threads = 192, .rows = rows};
-    const u32 blocks = tile[3] * tile[2], of_experts = experts ? (experts + 1) * 4 : 0;
-    variants[count - 1].shared_bytes = 2048 + (u32)align_up(blocks * tile[1] * 128, 1024) + blocks * tile[0] * 128 +
-                                       max_u32(behind, exchange) + blocks * (columns + 4) * 4 + of_experts;
+  for (u32 i = 0; i < ARRAY_LEN(FP8_SMALL); i++) {
+    const small_m_tile *t = &FP8_SMALL[i];
+    if (rows > 24 * t->rows) continue;
+    const u32 scale_bytes = t->stages * t->k_blocks * (max_u32(t->rows, 8) + 4) * 4;
+    variants[count] = small_m_variant(t, rows, scale_bytes + (experts ? (experts + 1) * 4 : 0));
+    variant_grid(&variants[count++], 1 + i % 3, 1 + i % 2, 1 + i / 4);
   }
   return count;
 }
 
-/* Of large_m_scaled.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other (0: of experts).
- * The number of blocks is free: one, some, more than there are tiles. */
-static const u32 FP8_MANY[][5] = {{128, 256, 2, 2, 1}, {128, 128, 3, 2, 1}, {64, 128, 2, 2, 2}, {128, 64, 3, 1, 1}, {64, 64, 4, 1, 2}};
-static const u32 FP8_MANY_OF_EXPERT[][5] = {{128, 256, 2, 1, 0}, {128, 128, 3, 2, 0}, {128, 64, 4, 1, 0}, {128, 256, 3, 2, 0}};
+static const large_m_tile FP8_LARGE[] = {{.n = 128, .rows = 256, .stages = 2, .cluster_columns = 2, .cluster_rows = 1},
+                                         {.n = 128, .rows = 128, .stages = 3, .cluster_columns = 2, .cluster_rows = 1},
+                                         {.n = 64, .rows = 128, .stages = 2, .cluster_columns = 2, .cluster_rows = 2},
+                                         {.n = 128, .rows = 64, .stages = 3, .cluster_columns = 1, .cluster_rows = 1},
+                                         {.n = 64, .rows = 64, .stages = 4, .cluster_columns = 1, .cluster_rows = 2}};
+static const large_m_tile FP8_LARGE_EXPERTS[] = {{.n = 128, .rows = 256, .stages = 2, .cluster_columns = 1},
+                                                 {.n = 128, .rows = 128, .stages = 3, .cluster_columns = 2},
+                                                 {.n = 128, .rows = 64, .stages = 4, .cluster_columns = 1},
+                                                 {.n = 128, .rows = 256, .stages = 3, .cluster_columns = 2}};
 
-static inline u32 fp8_cases_many(kernel_variant *variants, u32 rows, u32 experts) {
-  const u32 count = experts ? ARRAY_LEN(FP8_MANY_OF_EXPERT) : ARRAY_LEN(FP8_MANY);
+static inline u32 fp8_cases_large(kernel_variant *variants, u32 rows, u32 experts) {
+  const u32 count = experts ? ARRAY_LEN(FP8_LARGE_EXPERTS) : ARRAY_LEN(FP8_LARGE);
   for (u32 i = 0; i < count; i++) {
-    const u32 *tile = experts ? FP8_MANY_OF_EXPERT[i] : FP8_MANY[i], cluster = tile[3] * max_u32(tile[4], 1);
-    const u32 multiplying = tile[0] * tile[1] > 64 * 64 ? 2 : 1, stage = (tile[0] + tile[1]) * 128 + tile[1] * 4 + 16;
-    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]}, {"SPEC_STAGES", tile[2]},
-                                    {"SPEC_CLUSTER", cluster}, {"SPEC_CLUSTER_ROWS", tile[4]}},
-                                   .spec_count = experts ? 5 : 6, .grid = {1 + i, cluster * (1 + i % 2), 1 + i / 3},
-                                   .threads = 128 * (1 + multiplying), .rows = rows};
-    variants[i].shared_bytes = 1024 + tile[2] * stage + multiplying * 8192 + 256 + (experts ? (experts + 1) * 8 : 0);
+    const large_m_tile *t = experts ? &FP8_LARGE_EXPERTS[i] : &FP8_LARGE[i];
+    const u32 stage_bytes = (t->n + t->rows) * 128 + t->rows * 4 + 16;
+    variants[i] = large_m_variant(t, experts ? 5 : 6, t->n * t->rows > 64 * 64 ? 2 : 1, stage_bytes, rows, experts ? (experts + 1) * 8 : 0);
+    variant_grid(&variants[i], 1 + i, t->cluster_columns * max_u32(t->cluster_rows, 1) * (1 + i % 2), 1 + i / 3);
   }
   return count;
 }

@@ -1,4 +1,4 @@
-/* kernel_test.c - the machinery of kernel_test.h. */
+/* kernel_test.c - the harness of kernel_test.h. */
 #include "kernel_test.h"
 #include "engine/cpu/h16.h"
 #include "engine/base/digest.h"
@@ -16,7 +16,7 @@
 #define GOLDEN "tests/golden/kernels.txt"
 
 enum byte_class { FIXED = 0, WRITTEN = 1, MEANINGLESS = 2 };
-enum executor { TWINS, GPU, EMULATOR }; /* what the cases are run by; beside GPU and EMULATOR the twin runs once, to compare */
+enum executor { REFERENCES, GPU, EMULATOR }; /* who runs the cases; next to GPU and EMULATOR the reference runs once, to compare */
 
 typedef struct loose_range { size_t at, bytes; } loose_range;
 typedef struct loaded_kernel { jit_spec spec[KERNEL_SPECS_MAX]; u32 spec_count, threads, shared_bytes; gpu_kernel kernel; } loaded_kernel;
@@ -38,11 +38,11 @@ struct kernel_test {
   u64 device_image;
   loaded_kernel kernel[KERNELS_MAX];
   u32 kernel_count;
-  const emulator_kernel *found[FLAWS_MAX]; /* broken copies of the kernel that some case has found different */
+  const emulator_kernel *found[FLAWS_MAX]; /* broken copies of the kernel that some case has found */
   u32 found_count, launches;
 };
 
-static kernel_test self; /* one test a program */
+static kernel_test self; /* one test per program */
 
 /* === Buffers ============================================================================================================ */
 
@@ -107,7 +107,7 @@ static void settle_loose(const kernel_test *test, u8 *image) {
   }
 }
 
-/* The first byte that differs and matters, or test->used. */
+/* The first byte that differs and counts, or test->used. */
 static size_t difference(const kernel_test *test, const u8 *got, const u8 *want, bool outputs_too) {
   size_t i = outputs_too && memcmp(got, want, test->used) == 0 ? test->used : 0;
   while (i < test->used && (got[i] == want[i] || test->class[i] == MEANINGLESS || (!outputs_too && test->class[i] == WRITTEN))) i++;
@@ -125,7 +125,7 @@ static void compare(const kernel_test *test, const u8 *got, const u8 *want, cons
   fail();
 }
 
-static void run_twin(kernel_test *test, const void *args, cpu_pool *pool, const char *who, bool first) {
+static void run_reference(kernel_test *test, const void *args, cpu_pool *pool, const char *who, bool first) {
   memcpy(test->image, test->initial, test->used);
   kernels_row(test->id)->run_cpu(args, pool);
   compare(test, test->image, test->initial, who, false);
@@ -140,12 +140,12 @@ static void run_cpu(kernel_test *test, const void *args) {
   static const char *const isas[] = {"portable", "avx2", "avx512"};
   bool first = true;
   for (u32 i = 0; i < ARRAY_LEN(isas); i++) {
-    if (test->executor != TWINS && i + 1 < ARRAY_LEN(isas)) continue;
+    if (test->executor != REFERENCES && i + 1 < ARRAY_LEN(isas)) continue;
     if (force_isa(isas[i]) != OK) assert_int_equal(force_isa(NULL), OK);
     fail_clear();
-    run_twin(test, args, test->three, isas[i], first);
+    run_reference(test, args, test->three, isas[i], first);
     first = false;
-    if (test->executor == TWINS) run_twin(test, args, test->one, isas[i], false);
+    if (test->executor == REFERENCES) run_reference(test, args, test->one, isas[i], false);
   }
   assert_int_equal(force_isa(NULL), OK);
 }
@@ -179,7 +179,7 @@ static gpu_kernel *load(kernel_test *test, const kernel_variant *v) {
   return &k->kernel;
 }
 
-/* The argument struct with addresses of the image turned into addresses of the device's copy. */
+/* The argument struct with the image's addresses replaced by those of the device's copy. */
 static void relocate(const kernel_test *test, const void *args, u64 *out, u32 bytes) {
   u64 base = (u64)(uintptr_t)test->image;
   memcpy(out, args, bytes);
@@ -244,7 +244,7 @@ static void run_emulated(kernel_test *test, const void *args, const kernel_varia
   test->launches++;
 }
 
-/* The kernel's text in the emulator, as it is and in its broken copies, those that no case has found yet. */
+/* Runs the kernel's text in the emulator, as it is and in the broken copies that no case has found yet. */
 static void run_emulator(kernel_test *test, const void *args, const kernel_variant *v) {
   char spec[256];
   int length = snprintf(spec, sizeof spec, "-DSPEC_THREADS=%uu", v->threads);
@@ -334,7 +334,7 @@ static void gpu_cases(void **state) {
   assert_int_equal(s, OK);
   self.executor = GPU;
   run_cases(&self, text);
-  self.executor = TWINS;
+  self.executor = REFERENCES;
   print_message("    %s: %u cases on the GPU, digest %s\n", self.stem, self.case_count, text);
   if (self.record) {
     FILE *file = fopen(self.record, "a");
@@ -351,7 +351,7 @@ static void emulated_cases(void **state) {
   char text[DIGEST_TEXT_BYTES];
   self.executor = EMULATOR;
   run_cases(&self, text);
-  self.executor = TWINS;
+  self.executor = REFERENCES;
   print_message("    %s: %u cases in the emulator, %u launches\n", self.stem, self.case_count, self.launches);
   assert_string_equal(text, cpu_digest);
   for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {

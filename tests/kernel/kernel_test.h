@@ -1,13 +1,13 @@
-/* kernel_test.h - how every kernel is tested: one grid of cases, run by the CPU twin in every instruction set, by the emulator and by
+/* kernel_test.h - how every kernel is tested: one set of cases, run by the CPU reference in every instruction set, by the emulator and by
  * the GPU.
  *
- * A test builds its cases in one memory image: buffers stand apart in poison (0xff: NaN as bf16 and as fp32), and what an op may
- * write is declared. The twin runs with one thread and with three, in every instruction set; all images must be equal, and
- * nothing but declared outputs may change. On a GPU the same initial image is uploaded, the kernel runs (twice), and the image
- * that comes back must equal the twin's in every byte. The kernel's text does the same on the CPU in the emulator, which is
- * not linked under the sanitizers: tests/emulator/README.md. The outputs of all cases give one XXH3-128 digest, which must equal the
- * line of the stem in tests/golden/kernels.txt; `--record FILE` writes that line from the GPU's outputs.
- * Needs nothing of the engine above the kernel table. Read next: test_rmsnorm.c. */
+ * A test builds its cases in one memory image: buffers are separated by poison (0xff: NaN as bf16 and as fp32), and the memory an op may
+ * write is declared. The reference runs with one thread and with three, in every instruction set; all images must be equal, and nothing but
+ * declared outputs may change. On a GPU the same initial image is uploaded, the kernel runs (twice), and the resulting image must equal the
+ * reference's in every byte. The emulator does the same with the kernel's text on the CPU; it is not linked under the sanitizers
+ * (tests/emulator/README.md). The outputs of all cases give one XXH3-128 digest, which must equal the line of the stem in
+ * tests/golden/kernels.txt; `--record FILE` writes that line from the GPU's outputs. Needs nothing of the engine above the kernel table.
+ * Read next: test_rmsnorm.c. */
 #ifndef VERBATIM_KERNEL_TEST_H
 #define VERBATIM_KERNEL_TEST_H
 #include <setjmp.h>
@@ -25,43 +25,43 @@ typedef struct kernel_test kernel_test;
 #define KERNEL_SPECS_MAX 8u
 
 typedef struct kernel_variant { /* one way of launching the kernel */
-  jit_spec spec[KERNEL_SPECS_MAX]; /* besides SPEC_THREADS         */
+  jit_spec spec[KERNEL_SPECS_MAX]; /* in addition to SPEC_THREADS   */
   u32 spec_count;
   u32 grid[3];
   u32 threads, shared_bytes;
-  u32 rows;                     /* launch rows, of a variant that takes maps */
+  u32 rows;                     /* launch rows, for variants with maps       */
 } kernel_variant;
 
-/* Starts a case: all buffers are forgotten, the image is poison. */
+/* Starts a case: drops all buffers and fills the image with poison. */
 void kernel_test_start(kernel_test *test);
 
 /* Buffers of the image, 256-byte aligned, filled with poison. May be filled by the caller before kernel_test_run. */
 void *kernel_test_input(kernel_test *test, size_t bytes);   /* must not change               */
 void *kernel_test_output(kernel_test *test, size_t bytes);  /* may change; part of the digest */
-void *kernel_test_scratch(kernel_test *test, size_t bytes); /* may change, means nothing      */
+void *kernel_test_scratch(kernel_test *test, size_t bytes); /* may change, not compared       */
 step_in *kernel_test_step(kernel_test *test, u32 tokens, u32 logits, u32 tiles);
 
-/* Consecutive positions of sequences in turn, across page edges; pages of a table with so many a sequence. Room for two tokens more. */
+/* Consecutive positions of sequences in turn, across page edges; block tables of `stride` pages each. Room for two more tokens. */
 typedef struct kernel_places { u32 *position, *seq, *block_table; } kernel_places;
 kernel_places kernel_test_places(kernel_test *test, u32 tokens, u32 seqs, u32 stride, u32 pages);
 
-/* Part of an output that must not change after all: padding rows, gaps between rows. */
+/* Part of an output that must not change: padding rows, gaps between rows. */
 void kernel_test_keep(kernel_test *test, const void *part, size_t bytes);
 
 /* fp32 part of an output whose zeros may have either sign and whose NaNs any payload. */
 void kernel_test_loose(kernel_test *test, const void *part, size_t bytes);
 
-/* Runs the case, without variants by the twins alone; pointers in args point into the image. Afterwards the image holds the result. */
+/* Runs the case, without variants by the reference alone; pointers in args point into the image. Afterwards the image holds the result. */
 void kernel_test_run(kernel_test *test, const void *args, const kernel_variant *variants, u32 variant_count);
 
-/* main() of a kernel test: cases are run on the CPU, against the golden digest, on the GPU if there is one, and in the emulator if it is
+/* main() of a kernel test: runs the cases on the CPU, against the golden digest, on the GPU if there is one, and in the emulator if it is
  * linked. */
 int kernel_test_main(int argc, char **argv, const char *stem, void (*run_all)(kernel_test *));
 
 /* |got - want| <= relative * |want| + absolute, or both NaN; prints and fails otherwise. */
 void kernel_test_near(double got, double want, double relative, double absolute);
 
-/* Fills rows of random numbers on an exponent range of everyday activations. */
+/* Fills rows with random numbers in the exponent range of ordinary activations. */
 void kernel_test_floats(cases *c, f32 *out, size_t count, f32 scale);
 void kernel_test_bf16s(cases *c, bf16 *out, size_t count, f32 scale);
 
@@ -74,7 +74,7 @@ f32 kernel_test_tree(const f32 *p, u32 n, u32 first, u32 step);
 /* 1 / sqrt(mean of squares + eps) of a row as `rmsnorm` states it. */
 f32 kernel_test_norm(const f32 *v, u32 n, f32 eps);
 
-/* For the test of gemm: whether `--record-steps FILE` was given (null otherwise), and whether the GPU is at work now. */
+/* For the test of gemm: FILE of `--record-steps FILE`, or null; and whether the GPU runs the cases now. */
 const char *kernel_test_steps_file(const kernel_test *test);
 bool kernel_test_on_gpu(const kernel_test *test);
 

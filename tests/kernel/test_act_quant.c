@@ -1,4 +1,4 @@
-/* test_act_quant.c - act_quant: both kinds of scales, strides, rows of tokens, of logits and of experts; every significand under every
+/* test_act_quant.c - act_quant: both kinds of scales, strides, rows of tokens, of logits and of experts; every significand with every
  * largest one; all magnitudes, zeros, NaN and Inf; against the tables of the format and divisions in binary64. */
 #include "kernel_test.h"
 #include <math.h>
@@ -10,7 +10,7 @@ enum fill { FILL_PLAIN, FILL_SIGNIFICANDS, FILL_ANY, FILL_TINY, FILL_SPECIAL };
 static bf16 random_bf16(cases *c, u32 fill, u32 row, u32 column) {
   u32 r = cases_bits(c), sign = r >> 31 << 15;
   switch (fill) {
-    case FILL_SIGNIFICANDS: /* column 0 of 128 is the largest: the row's significand; then all significands, far and near */
+    case FILL_SIGNIFICANDS: /* column 0 of 128 is the largest, with the row's significand; then all significands, at various distances */
       if (column % 128 == 0) return (bf16)(sign | (120 + row % 16) << 7 | row % 128);
       return (bf16)(sign | (119 + row % 16 - (column / 128 * 2 + r % 2) % 10) << 7 | column % 128);
     case FILL_ANY: return (bf16)(sign | (r >> 8) % 255 << 7 | (r & 127));
@@ -83,12 +83,18 @@ static void quant_case(kernel_test *test, const quant_shape *s) {
 
 static void quant_cases(kernel_test *test) {
   static const quant_shape shapes[] = {
-      {1, 128, 0, SCALE_F32, 1, 0, FILL_PLAIN},           {1, 7168, 0, SCALE_POW2, 1, 0, FILL_PLAIN},
-      {5, 1536, 64, SCALE_F32, 1, 1, FILL_PLAIN},         {3, 256, 8, SCALE_POW2, 8, 0, FILL_PLAIN},
-      {128, 640, 0, SCALE_F32, 1, 0, FILL_SIGNIFICANDS},  {128, 640, 0, SCALE_POW2, 1, 0, FILL_SIGNIFICANDS},
-      {33, 384, 0, SCALE_F32, 1, 0, FILL_ANY},            {33, 384, 0, SCALE_POW2, 1, 0, FILL_ANY},
-      {17, 512, 0, SCALE_F32, 1, 0, FILL_TINY},           {17, 512, 0, SCALE_POW2, 1, 0, FILL_TINY},
-      {20, 256, 0, SCALE_F32, 2, 0, FILL_SPECIAL},        {20, 256, 0, SCALE_POW2, 2, 0, FILL_SPECIAL},
+      {.rows = 1, .columns = 128, .kind = SCALE_F32, .rows_mul = 1, .fill = FILL_PLAIN},
+      {.rows = 1, .columns = 7168, .kind = SCALE_POW2, .rows_mul = 1, .fill = FILL_PLAIN},
+      {.rows = 5, .columns = 1536, .x_gap = 64, .kind = SCALE_F32, .rows_mul = 1, .logits = 1, .fill = FILL_PLAIN},
+      {.rows = 3, .columns = 256, .x_gap = 8, .kind = SCALE_POW2, .rows_mul = 8, .fill = FILL_PLAIN},
+      {.rows = 128, .columns = 640, .kind = SCALE_F32, .rows_mul = 1, .fill = FILL_SIGNIFICANDS},
+      {.rows = 128, .columns = 640, .kind = SCALE_POW2, .rows_mul = 1, .fill = FILL_SIGNIFICANDS},
+      {.rows = 33, .columns = 384, .kind = SCALE_F32, .rows_mul = 1, .fill = FILL_ANY},
+      {.rows = 33, .columns = 384, .kind = SCALE_POW2, .rows_mul = 1, .fill = FILL_ANY},
+      {.rows = 17, .columns = 512, .kind = SCALE_F32, .rows_mul = 1, .fill = FILL_TINY},
+      {.rows = 17, .columns = 512, .kind = SCALE_POW2, .rows_mul = 1, .fill = FILL_TINY},
+      {.rows = 20, .columns = 256, .kind = SCALE_F32, .rows_mul = 2, .fill = FILL_SPECIAL},
+      {.rows = 20, .columns = 256, .kind = SCALE_POW2, .rows_mul = 2, .fill = FILL_SPECIAL},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) quant_case(test, &shapes[i]);
 }

@@ -1,17 +1,17 @@
 /* test_adjust.c - adjust: penalties by history, biases, bans, in rows of different parameters; against each step of the definition in
- * binary64, rounded. Histories go over pages, up to the longest; vocabularies over the slices that blocks take. */
+ * binary64, rounded. Histories span pages, up to the longest; vocabularies span the slices of several blocks. */
 #include "kernel_test.h"
 #include <float.h>
 #include <stdlib.h>
 
-enum logits_kind { LOGITS_PLAIN, LOGITS_SPECIAL, LOGITS_KINDS }; /* special: row 0 holds NaN, row 1 Inf, row 2 numbers next to FLT_MAX */
+enum logits_kind { LOGITS_PLAIN, LOGITS_SPECIAL, LOGITS_KINDS }; /* special: row 0 has NaN, row 1 Inf, row 2 numbers near FLT_MAX */
 
 typedef struct adjust_shape {
   u32 rows, vocab, length; /* length: of the longest history */
   u32 kind;
 } adjust_shape;
 
-/* An id that is often a neighbour of an end: of the vocabulary or of a slice. */
+/* An id that is often next to an edge of the vocabulary or of a slice. */
 static i32 choose_id(cases *c, u32 vocab) {
   u32 edge = cases_below(c, vocab / ADJUST_SLICE + 2) * ADJUST_SLICE;
   u32 id = (edge < vocab ? edge : vocab) + cases_below(c, 4) - 2;
@@ -52,7 +52,7 @@ static void choose_logits(cases *c, const adjust_shape *shape, f32 *logits) {
   }
 }
 
-/* Every number by the text of NUMERICS.md; an operation of binary64 rounded to fp32 is that operation of fp32. */
+/* Every number by NUMERICS.md; an operation in binary64, rounded to fp32, is that operation in fp32. */
 static f32 expected(f32 logit, const sample_param *p, u32 made, bool is_seen, const token_bias *listed) {
   double a = (double)logit;
   if (is_seen) a = (double)(f32)(logit > 0 ? a / (double)p->repetition : a * (double)p->repetition);
@@ -121,16 +121,17 @@ static void adjust_case(kernel_test *test, adjust_shape shape, u32 same) {
 }
 
 static void adjust_cases(kernel_test *test) {
-  adjust_case(test, (adjust_shape){1, 8, 1, LOGITS_PLAIN}, 0);
-  adjust_case(test, (adjust_shape){60, 24, 64, LOGITS_PLAIN}, 0);
-  adjust_case(test, (adjust_shape){60, 1000, 700, LOGITS_PLAIN}, 0);
-  adjust_case(test, (adjust_shape){30, 1000, 65, LOGITS_SPECIAL}, 0);
-  adjust_case(test, (adjust_shape){8, 8184, 4000, LOGITS_PLAIN}, 0);
-  adjust_case(test, (adjust_shape){8, 8192, 129, LOGITS_SPECIAL}, 0);
-  adjust_case(test, (adjust_shape){8, 8200, 4000, LOGITS_PLAIN}, 0);
-  adjust_case(test, (adjust_shape){7, 129280, 8192, LOGITS_PLAIN}, 2);
-  adjust_case(test, (adjust_shape){3, 262144, 5000, LOGITS_SPECIAL}, 0);
-  adjust_case(test, (adjust_shape){2, 16, (1u << 20) - 1, LOGITS_PLAIN}, 1u << 20); /* one token, again and again */
+  adjust_case(test, (adjust_shape){.rows = 1, .vocab = 8, .length = 1, .kind = LOGITS_PLAIN}, 0);
+  adjust_case(test, (adjust_shape){.rows = 60, .vocab = 24, .length = 64, .kind = LOGITS_PLAIN}, 0);
+  adjust_case(test, (adjust_shape){.rows = 60, .vocab = 1000, .length = 700, .kind = LOGITS_PLAIN}, 0);
+  adjust_case(test, (adjust_shape){.rows = 30, .vocab = 1000, .length = 65, .kind = LOGITS_SPECIAL}, 0);
+  adjust_case(test, (adjust_shape){.rows = 8, .vocab = 8184, .length = 4000, .kind = LOGITS_PLAIN}, 0);
+  adjust_case(test, (adjust_shape){.rows = 8, .vocab = 8192, .length = 129, .kind = LOGITS_SPECIAL}, 0);
+  adjust_case(test, (adjust_shape){.rows = 8, .vocab = 8200, .length = 4000, .kind = LOGITS_PLAIN}, 0);
+  adjust_case(test, (adjust_shape){.rows = 7, .vocab = 129280, .length = 8192, .kind = LOGITS_PLAIN}, 2);
+  adjust_case(test, (adjust_shape){.rows = 3, .vocab = 262144, .length = 5000, .kind = LOGITS_SPECIAL}, 0);
+  /* one token repeated */
+  adjust_case(test, (adjust_shape){.rows = 2, .vocab = 16, .length = (1u << 20) - 1, .kind = LOGITS_PLAIN}, 1u << 20);
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "adjust", adjust_cases); }

@@ -1,15 +1,15 @@
-/* test_embed.c - embed: table rows by id and by slot, widened and scaled; the ids into the history, each in its place and nowhere else. */
+/* test_embed.c - embed: table rows by id and by slot, converted and scaled; the ids in the history, each in its place and nowhere else. */
 #include "kernel_test.h"
 
 #define SEQS 5u
 #define SEQ_PAGES 4u
 
-/* Where row t stands in the history: three sequences side by side, each of which goes over the end of a page. */
+/* The place of row t in the history: three interleaved sequences, each of which crosses the end of a page. */
 static u32 history_place(const embed_args *a, u32 t) {
   return a->block_table[a->seq[t] * SEQ_PAGES + a->position[t] / 64] * 64 + a->position[t] % 64;
 }
 
-/* The inputs that say where the history goes, and the history: what no row stands for must stay as it is. */
+/* The history, and the inputs that place it: entries without a row must not change. */
 static void add_history(kernel_test *test, embed_args *a, u32 tokens, u32 padded) {
   u32 *position = kernel_test_input(test, padded * sizeof *position), *seq = kernel_test_input(test, padded * sizeof *seq);
   u32 *block_table = kernel_test_input(test, SEQS * SEQ_PAGES * sizeof *block_table);

@@ -1,5 +1,5 @@
-/* test_fp8_gemm.c - fp8_gemm: every edge of the kernel's tiles and of the blocks of scales, all kinds of results, and the corners of the
- * tensor-core rule; against the definition of the chain and binary64. */
+/* test_fp8_gemm.c - fp8_gemm: every edge of the kernel's tiles and of the blocks of scales, all kinds of results, and the corner cases of
+ * the tensor-core rule; against the definition of the chain and binary64. */
 #include "kernel_test.h"
 #include "fp8_cases.h"
 
@@ -43,21 +43,36 @@ static void fp8_case(kernel_test *test, const fp8_shape *s) {
   kernel_variant variants[16];
   if (s->kind == FP8_NAN) kernel_test_loose(test, y, s->y_kind == Y_F32 ? (size_t)padded * ldy * 4 : 0);
 
-  u32 few = fp8_cases_few(variants, s->rows, 0);
-  kernel_test_run(test, &args, variants, few + fp8_cases_many(variants + few, s->rows, 0));
+  u32 small = fp8_cases_small(variants, s->rows, 0);
+  kernel_test_run(test, &args, variants, small + fp8_cases_large(variants + small, s->rows, 0));
   for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
 }
 
 static void fp8_gemm_cases(kernel_test *test) {
   static const fp8_shape shapes[] = {
-      {1, 8, 128, 1, FP8_PLAIN, 0, 0},        {1, 64, 256, 0, FP8_PLAIN, 0, 0},       {15, 56, 384, 1, FP8_PLAIN, 8, 0},
-      {16, 576, 512, 0, FP8_ANY, 0, 0},       {17, 136, 640, 1, FP8_ANY, 8, 0},       {8, 128, 2048, 1, FP8_CANCELLING, 0, 0},
-      {31, 264, 256, 0, FP8_CANCELLING, 8, 1}, {32, 200, 128, 1, FP8_ZEROS, 0, 1},    {33, 448, 384, 1, FP8_PLAIN, 0, 0},
-      {2, 256, 896, Y_SILU, FP8_PLAIN, 8, 0}, {1, 256, 128, Y_SILU, FP8_PLAIN, 0, 0}, {19, 512, 384, Y_SILU, FP8_ANY, 8, 0},
-      {40, 256, 256, Y_SILU, FP8_PLAIN, 0, 1}, {3, 72, 7168, 1, FP8_PLAIN, 0, 0},     {9, 96, 256, 1, FP8_NAN, 0, 0},
-      {65, 136, 384, 0, FP8_PLAIN, 8, 0},     {130, 264, 256, 1, FP8_LONGEST, 0, 0},  {129, 512, 128, Y_SILU, FP8_ANY, 0, 0},
-      {300, 264, 384, 0, FP8_PLAIN, 0, 1},    {257, 512, 256, Y_SILU, FP8_PLAIN, 8, 0}, {64, 2112, 128, 1, FP8_ANY, 0, 0},
-      {192, 576, 640, 1, FP8_PLAIN, 8, 0},    {128, 128, 128, 0, FP8_CANCELLING, 0, 0},
+      {.rows = 1, .n = 8, .k = 128, .y_kind = Y_F32, .kind = FP8_PLAIN},
+      {.rows = 1, .n = 64, .k = 256, .y_kind = Y_BF16, .kind = FP8_PLAIN},
+      {.rows = 15, .n = 56, .k = 384, .y_kind = Y_F32, .kind = FP8_PLAIN, .y_gap = 8},
+      {.rows = 16, .n = 576, .k = 512, .y_kind = Y_BF16, .kind = FP8_ANY},
+      {.rows = 17, .n = 136, .k = 640, .y_kind = Y_F32, .kind = FP8_ANY, .y_gap = 8},
+      {.rows = 8, .n = 128, .k = 2048, .y_kind = Y_F32, .kind = FP8_CANCELLING},
+      {.rows = 31, .n = 264, .k = 256, .y_kind = Y_BF16, .kind = FP8_CANCELLING, .y_gap = 8, .logits = 1},
+      {.rows = 32, .n = 200, .k = 128, .y_kind = Y_F32, .kind = FP8_ZEROS, .logits = 1},
+      {.rows = 33, .n = 448, .k = 384, .y_kind = Y_F32, .kind = FP8_PLAIN},
+      {.rows = 2, .n = 256, .k = 896, .y_kind = Y_SILU, .kind = FP8_PLAIN, .y_gap = 8},
+      {.rows = 1, .n = 256, .k = 128, .y_kind = Y_SILU, .kind = FP8_PLAIN},
+      {.rows = 19, .n = 512, .k = 384, .y_kind = Y_SILU, .kind = FP8_ANY, .y_gap = 8},
+      {.rows = 40, .n = 256, .k = 256, .y_kind = Y_SILU, .kind = FP8_PLAIN, .logits = 1},
+      {.rows = 3, .n = 72, .k = 7168, .y_kind = Y_F32, .kind = FP8_PLAIN},
+      {.rows = 9, .n = 96, .k = 256, .y_kind = Y_F32, .kind = FP8_NAN},
+      {.rows = 65, .n = 136, .k = 384, .y_kind = Y_BF16, .kind = FP8_PLAIN, .y_gap = 8},
+      {.rows = 130, .n = 264, .k = 256, .y_kind = Y_F32, .kind = FP8_LONGEST},
+      {.rows = 129, .n = 512, .k = 128, .y_kind = Y_SILU, .kind = FP8_ANY},
+      {.rows = 300, .n = 264, .k = 384, .y_kind = Y_BF16, .kind = FP8_PLAIN, .logits = 1},
+      {.rows = 257, .n = 512, .k = 256, .y_kind = Y_SILU, .kind = FP8_PLAIN, .y_gap = 8},
+      {.rows = 64, .n = 2112, .k = 128, .y_kind = Y_F32, .kind = FP8_ANY},
+      {.rows = 192, .n = 576, .k = 640, .y_kind = Y_F32, .kind = FP8_PLAIN, .y_gap = 8},
+      {.rows = 128, .n = 128, .k = 128, .y_kind = Y_BF16, .kind = FP8_CANCELLING},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fp8_case(test, &shapes[i]);
 }

@@ -52,17 +52,28 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
                             .w = w, .w_scale = w_scale, .y = y, .n = s->n, .k = s->k, .experts = s->experts, .top_k = s->top_k,
                             .y_kind = s->is_silu ? Y_SILU : Y_F32};
   kernel_variant variants[16];
-  u32 few = fp8_cases_few(variants, s->tokens, s->experts);
-  kernel_test_run(test, &args, variants, few + (s->gathered ? 0 : fp8_cases_many(variants + few, s->tokens, s->experts)));
+  u32 small = fp8_cases_small(variants, s->tokens, s->experts);
+  kernel_test_run(test, &args, variants, small + (s->gathered ? 0 : fp8_cases_large(variants + small, s->tokens, s->experts)));
   for (u32 check = 0; check < 300; check++) check_result(s, &c, &args);
 }
 
 static void moe_cases(kernel_test *test) {
   static const moe_shape shapes[] = {
-      {1, 1, 1, 8, 128, 1, 0, 0},    {1, 8, 64, 64, 256, 1, 0, 0},   {5, 2, 4, 72, 128, 0, 0, 0},  {17, 4, 8, 136, 384, 1, 1, 0},
-      {64, 2, 3, 264, 128, 1, 1, 0}, {33, 8, 256, 16, 128, 1, 0, 0}, {1, 6, 40, 256, 256, 1, 0, 1}, {1, 6, 16, 256, 384, 0, 0, 1},
-      {19, 3, 7, 512, 128, 1, 1, 1}, {50, 6, 16, 96, 256, 0, 1, 0},  {100, 2, 6, 256, 128, 0, 0, 1}, {200, 1, 2, 200, 256, 0, 0, 0},
-      {300, 2, 3, 264, 384, 0, 1, 0}, {160, 2, 3, 512, 640, 0, 1, 1}, {64, 4, 9, 136, 128, 0, 0, 0},
+      {.tokens = 1, .top_k = 1, .experts = 1, .n = 8, .k = 128, .gathered = 1},
+      {.tokens = 1, .top_k = 8, .experts = 64, .n = 64, .k = 256, .gathered = 1},
+      {.tokens = 5, .top_k = 2, .experts = 4, .n = 72, .k = 128},
+      {.tokens = 17, .top_k = 4, .experts = 8, .n = 136, .k = 384, .gathered = 1, .skew = 1},
+      {.tokens = 64, .top_k = 2, .experts = 3, .n = 264, .k = 128, .gathered = 1, .skew = 1},
+      {.tokens = 33, .top_k = 8, .experts = 256, .n = 16, .k = 128, .gathered = 1},
+      {.tokens = 1, .top_k = 6, .experts = 40, .n = 256, .k = 256, .gathered = 1, .is_silu = 1},
+      {.tokens = 1, .top_k = 6, .experts = 16, .n = 256, .k = 384, .is_silu = 1},
+      {.tokens = 19, .top_k = 3, .experts = 7, .n = 512, .k = 128, .gathered = 1, .skew = 1, .is_silu = 1},
+      {.tokens = 50, .top_k = 6, .experts = 16, .n = 96, .k = 256, .skew = 1},
+      {.tokens = 100, .top_k = 2, .experts = 6, .n = 256, .k = 128, .is_silu = 1},
+      {.tokens = 200, .top_k = 1, .experts = 2, .n = 200, .k = 256},
+      {.tokens = 300, .top_k = 2, .experts = 3, .n = 264, .k = 384, .skew = 1},
+      {.tokens = 160, .top_k = 2, .experts = 3, .n = 512, .k = 640, .skew = 1, .is_silu = 1},
+      {.tokens = 64, .top_k = 4, .experts = 9, .n = 136, .k = 128},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
 }

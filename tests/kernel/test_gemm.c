@@ -1,52 +1,45 @@
-/* test_gemm.c - gemm: every edge of the kernel's tiles, all kinds of results, batches, and the corners of the tensor-core rule;
+/* test_gemm.c - gemm: every edge of the kernel's tiles, all kinds of results, batches, and the corner cases of the tensor-core rule;
  * against the definition of the chain. With `--record-steps FILE` on a GPU: the results of cases_step, for test_h16. */
-#include "kernel_test.h"
+#include "gemm_tiles.h"
 #include <stdio.h>
 
 typedef struct gemm_shape { u32 rows, n, k, batches, y_kind, kind, x_gap, y_gap, logits; } gemm_shape;
 
-/* Of small_m.cuh: tile of weight rows, of token rows, blocks of 64 k in a stage, stages. */
-static const u32 FEW[][4] = {{8, 1, 3, 3}, {48, 1, 4, 4}, {16, 8, 2, 2}, {64, 16, 1, 4}, {40, 32, 2, 3}};
+static const small_m_tile SMALL[] = {
+    {.n = 8, .rows = 1, .k_blocks = 3, .stages = 3},  {.n = 48, .rows = 1, .k_blocks = 4, .stages = 4},
+    {.n = 16, .rows = 8, .k_blocks = 2, .stages = 2}, {.n = 64, .rows = 16, .k_blocks = 1, .stages = 4},
+    {.n = 40, .rows = 32, .k_blocks = 2, .stages = 3}};
 
-static u32 few_bytes(const u32 tile[4]) {
-  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;
-  return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 + max_u32(behind, exchange);
-}
+static const large_m_tile LARGE[] = {
+    {.n = 128, .rows = 256, .stages = 2, .cluster_columns = 1, .cluster_rows = 1, .depth = 1},
+    {.n = 128, .rows = 128, .stages = 4, .cluster_columns = 2, .cluster_rows = 1, .depth = 1},
+    {.n = 64, .rows = 64, .stages = 2, .cluster_columns = 2, .cluster_rows = 2, .depth = 2},
+    {.n = 64, .rows = 48, .stages = 3, .cluster_columns = 1, .cluster_rows = 1, .depth = 1},
+    {.n = 64, .rows = 32, .stages = 2, .cluster_columns = 2, .cluster_rows = 4, .depth = 4}};
 
-/* The number of blocks is free: one, some, more than there are tiles. Many rows in tiles of one are left out: the emulator takes long. */
-static u32 make_few(kernel_variant *variants, u32 rows) {
+/* Any number of blocks must do: one, some, more than there are tiles. Many rows in tiles of one are left out: the emulator is slow. */
+static u32 make_small(kernel_variant *variants, u32 rows) {
   u32 count = 0;
-  for (u32 i = 0; i < ARRAY_LEN(FEW); i++) {
-    if (rows > 24 * FEW[i][1]) continue;
-    variants[count++] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", FEW[i][0]}, {"SPEC_TILE_ROWS", FEW[i][1]},
-                                    {"SPEC_K_BLOCKS", FEW[i][2]}, {"SPEC_STAGES", FEW[i][3]}},
-                                   .spec_count = 5, .grid = {1 + i % 3, 1 + i % 2, 1 + i / 4}, .threads = 192, .rows = rows,
-                                   .shared_bytes = few_bytes(FEW[i])};
+  for (u32 i = 0; i < ARRAY_LEN(SMALL); i++) {
+    if (rows > 24 * SMALL[i].rows) continue;
+    variants[count] = small_m_variant(&SMALL[i], rows, 0);
+    variant_grid(&variants[count++], 1 + i % 3, 1 + i % 2, 1 + i / 4);
   }
   return count;
 }
 
-/* Of large_m.cuh: tile of weight rows, of token rows, stages, blocks of a cluster side by side and below each other, 64 k in a stage. */
-static const u32 MANY[][6] = {
-    {128, 256, 2, 1, 1, 1}, {128, 128, 4, 2, 1, 1}, {64, 64, 2, 2, 2, 2}, {64, 48, 3, 1, 1, 1}, {64, 32, 2, 2, 4, 4}};
-
-/* The number of blocks is free: one, some, more than there are tiles. */
-static u32 make_many(kernel_variant *variants, u32 rows) {
-  for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
-    const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
-    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
-                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3] * tile[4]},
-                                    {"SPEC_CLUSTER_ROWS", tile[4]}, {"SPEC_DEPTH", tile[5]}},
-                                       .spec_count = 7, .grid = {1 + i, tile[3] * tile[4] * (1 + i % 2), 1 + i / 3}, .rows = rows};
-    variants[i].threads = 128 * (1 + warpgroups);
-    variants[i].shared_bytes = 1024 + tile[5] * tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 256;
+static u32 make_large(kernel_variant *variants, u32 rows) {
+  for (u32 i = 0; i < ARRAY_LEN(LARGE); i++) {
+    const large_m_tile *t = &LARGE[i];
+    variants[i] = large_m_variant(t, 7, t->n / 64, t->depth * (t->n + t->rows) * 128, rows, 0);
+    variant_grid(&variants[i], 1 + i, t->cluster_columns * t->cluster_rows * (1 + i % 2), 1 + i / 3);
   }
-  return ARRAY_LEN(MANY);
+  return ARRAY_LEN(LARGE);
 }
 
 static u32 make_variants(kernel_variant *variants, u32 rows) {
-  const u32 few = make_few(variants, rows);
-  return few + make_many(variants + few, rows);
+  const u32 small = make_small(variants, rows);
+  return small + make_large(variants + small, rows);
 }
 
 static u32 columns_of(const gemm_shape *s) { return s->y_kind == Y_SILU ? s->n / 2 : s->n; }
@@ -94,7 +87,7 @@ static void gemm_case(kernel_test *test, const gemm_shape *s) {
   }
 }
 
-/* 64 cases a product: row i of x and row i of w are case i, so that the diagonal holds the steps. */
+/* 64 cases per product: row i of x and row i of w are case i, so the diagonal holds the steps. */
 static void step_cases(kernel_test *test) {
   const char *path = kernel_test_steps_file(test);
   FILE *file = path && kernel_test_on_gpu(test) ? fopen(path, "w") : NULL;
@@ -119,17 +112,27 @@ static void step_cases(kernel_test *test) {
 
 static void gemm_cases(kernel_test *test) {
   static const gemm_shape shapes[] = {
-      {1, 8, 64, 1, 1, CASES_NORMAL, 0, 0, 0},        {1, 64, 128, 1, 0, CASES_NORMAL, 0, 0, 0},
-      {15, 56, 192, 1, 1, CASES_NORMAL, 8, 8, 0},     {16, 64, 256, 1, 0, CASES_WIDE, 0, 0, 0},
-      {17, 72, 320, 1, 1, CASES_WIDE, 0, 8, 0},       {63, 120, 64, 2, 0, CASES_NORMAL, 0, 0, 0},
-      {64, 128, 512, 1, 1, CASES_CANCELLING, 0, 0, 0}, {65, 136, 448, 1, 0, CASES_CANCELLING, 8, 8, 1},
-      {127, 200, 64, 1, 1, CASES_ZEROS, 0, 0, 1},     {129, 264, 128, 3, 1, CASES_NORMAL, 0, 0, 0},
-      {8, 512, 1024, 1, 1, CASES_LONGEST, 0, 0, 0},   {40, 64, 256, 1, 1, CASES_ANY, 0, 0, 0},
-      {33, 96, 192, 16, 0, CASES_NORMAL, 64, 32, 0},  {24, 80, 192, 1, 1, CASES_SUBNORMAL, 0, 0, 0},
-      {1, 168, 1408, 1, 1, CASES_NORMAL, 0, 0, 0},   {2, 144, 448, 1, Y_SILU, CASES_NORMAL, 0, 8, 0},
-      {1, 16, 64, 1, Y_SILU, CASES_NORMAL, 0, 0, 0},  {37, 80, 320, 1, Y_SILU, CASES_WIDE, 8, 0, 0},
-      {66, 176, 64, 1, Y_SILU, CASES_NORMAL, 0, 0, 1}, {3, 16, 11008, 1, 1, CASES_NORMAL, 0, 0, 0},
-      {9, 56, 128, 5, 0, CASES_NORMAL, 0, 8, 0},
+      {.rows = 1, .n = 8, .k = 64, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL},
+      {.rows = 1, .n = 64, .k = 128, .batches = 1, .y_kind = Y_BF16, .kind = CASES_NORMAL},
+      {.rows = 15, .n = 56, .k = 192, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL, .x_gap = 8, .y_gap = 8},
+      {.rows = 16, .n = 64, .k = 256, .batches = 1, .y_kind = Y_BF16, .kind = CASES_WIDE},
+      {.rows = 17, .n = 72, .k = 320, .batches = 1, .y_kind = Y_F32, .kind = CASES_WIDE, .y_gap = 8},
+      {.rows = 63, .n = 120, .k = 64, .batches = 2, .y_kind = Y_BF16, .kind = CASES_NORMAL},
+      {.rows = 64, .n = 128, .k = 512, .batches = 1, .y_kind = Y_F32, .kind = CASES_CANCELLING},
+      {.rows = 65, .n = 136, .k = 448, .batches = 1, .y_kind = Y_BF16, .kind = CASES_CANCELLING, .x_gap = 8, .y_gap = 8, .logits = 1},
+      {.rows = 127, .n = 200, .k = 64, .batches = 1, .y_kind = Y_F32, .kind = CASES_ZEROS, .logits = 1},
+      {.rows = 129, .n = 264, .k = 128, .batches = 3, .y_kind = Y_F32, .kind = CASES_NORMAL},
+      {.rows = 8, .n = 512, .k = 1024, .batches = 1, .y_kind = Y_F32, .kind = CASES_LONGEST},
+      {.rows = 40, .n = 64, .k = 256, .batches = 1, .y_kind = Y_F32, .kind = CASES_ANY},
+      {.rows = 33, .n = 96, .k = 192, .batches = 16, .y_kind = Y_BF16, .kind = CASES_NORMAL, .x_gap = 64, .y_gap = 32},
+      {.rows = 24, .n = 80, .k = 192, .batches = 1, .y_kind = Y_F32, .kind = CASES_SUBNORMAL},
+      {.rows = 1, .n = 168, .k = 1408, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL},
+      {.rows = 2, .n = 144, .k = 448, .batches = 1, .y_kind = Y_SILU, .kind = CASES_NORMAL, .y_gap = 8},
+      {.rows = 1, .n = 16, .k = 64, .batches = 1, .y_kind = Y_SILU, .kind = CASES_NORMAL},
+      {.rows = 37, .n = 80, .k = 320, .batches = 1, .y_kind = Y_SILU, .kind = CASES_WIDE, .x_gap = 8},
+      {.rows = 66, .n = 176, .k = 64, .batches = 1, .y_kind = Y_SILU, .kind = CASES_NORMAL, .logits = 1},
+      {.rows = 3, .n = 16, .k = 11008, .batches = 1, .y_kind = Y_F32, .kind = CASES_NORMAL},
+      {.rows = 9, .n = 56, .k = 128, .batches = 5, .y_kind = Y_BF16, .kind = CASES_NORMAL, .y_gap = 8},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) gemm_case(test, &shapes[i]);
   step_cases(test);

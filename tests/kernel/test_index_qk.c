@@ -1,6 +1,6 @@
-/* test_index_qk.c - index_qk: query heads and keys of the indexer against the text of NUMERICS.md, step by step, and against binary64;
- * weights; rows of the index cache land in their page and slot, and nothing else of it changes. Every case would show a rotation of the
- * last columns, the other kind of pairs, a norm without its mean or its bias, a scale of the other kind. */
+/* test_index_qk.c - index_qk: query heads and keys of the indexer against NUMERICS.md, step by step, and against binary64; weights; rows of
+ * the index cache are in their page and slot, and nothing else of it changes. Every case would show a rotation of the last columns, the
+ * other kind of pairs, a norm without its mean or its bias, and a scale of the other kind. */
 #include "kernel_test.h"
 
 enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
@@ -8,9 +8,9 @@ enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
 enum content { CONTENT_PLAIN, CONTENT_SMALL, CONTENT_HUGE, CONTENT_CLOSE, CONTENT_SPECIAL, CONTENT_KINDS };
 typedef struct shape { u32 tokens, heads, rope, half_split, scale_kind, content; } shape;
 
-/* === The oracle ========================================================================================================= */
+/* === The reference result =============================================================================================== */
 
-/* Both halves transformed, then together: the steps 1, 2, 4, ... */
+/* Transforms both halves, then combines them: the steps 1, 2, 4, ... */
 static void transform(f32 *v, u32 n) {
   if (n == 1) return;
   transform(v, n / 2);
@@ -27,7 +27,7 @@ static double code_value(u8 code) {
   return (code & 127) == 127 ? (double)NAN : code & 128 ? -magnitude : magnitude;
 }
 
-/* The nearest of all codes, of two the even one. */
+/* The nearest of all codes; of two, the even one. */
 static u8 code_of(f32 x) {
   u32 best = 0;
   if (isnan(x)) return 0x7f;
@@ -38,7 +38,7 @@ static u8 code_of(f32 x) {
   return (u8)(best | (signbit(x) ? 128u : 0));
 }
 
-/* Codes of a head and its scale; z: what was quantised. */
+/* Codes of a head and its scale; z: the quantised numbers. */
 static f32 head_of(const index_qk_args *a, const f32 *u, u32 position, u8 *codes, f32 *z) {
   const f32 *turn = a->cos_sin + (size_t)position * a->rope_dim;
   f32 largest = 1e-4f;
@@ -177,7 +177,7 @@ static void index_case(kernel_test *test, const shape *s) {
     fill(&c, q + (size_t)t * a.q_stride, (size_t)s->heads * INDEX_DIM, s->content);
     fill(&c, k + (size_t)t * a.k_stride, INDEX_DIM, s->content == CONTENT_HUGE ? CONTENT_PLAIN : s->content);
     fill(&c, w + (size_t)t * a.w_stride, s->heads, s->content == CONTENT_SPECIAL ? CONTENT_SPECIAL : CONTENT_PLAIN);
-    for (u32 i = 0; i < INDEX_DIM; i++) { /* a mean that matters; one whose order of sums shows */
+    for (u32 i = 0; i < INDEX_DIM; i++) { /* a mean that matters; one that shows the order of sums */
       f32 *key = k + (size_t)t * a.k_stride + i;
       *key = s->content == CONTENT_CLOSE ? 0x1p20f + 0.125f * (f32)cases_below(&c, 16) : *key + 3;
     }
@@ -205,13 +205,16 @@ static void index_cases(kernel_test *test) {
   for (u32 form = 0; form < 8; form++)
     for (u32 i = 0; i < ARRAY_LEN(tokens); i++) {
       const u32 rope = form & 4 ? 32 : 64;
-      if (tokens[i] * heads[i] < 600) index_case(test, &(shape){tokens[i], heads[i], rope, form & 1, form >> 1 & 1, CONTENT_PLAIN});
+      if (tokens[i] * heads[i] < 600)
+        index_case(test, &(shape){.tokens = tokens[i], .heads = heads[i], .rope = rope, .half_split = form & 1,
+                                  .scale_kind = form >> 1 & 1, .content = CONTENT_PLAIN});
     }
   for (u32 form = 0; form < 4; form++)
     for (u32 content = CONTENT_SMALL; content < CONTENT_KINDS; content++)
-      index_case(test, &(shape){5, 7, 64, form & 1, form >> 1, content});
-  index_case(test, &(shape){9, 64, 64, 1, SCALE_POW2, CONTENT_PLAIN}); /* DeepSeek-V3.2 */
-  index_case(test, &(shape){3, 32, 64, 0, SCALE_POW2, CONTENT_PLAIN}); /* GLM-5 */
+      index_case(test, &(shape){.tokens = 5, .heads = 7, .rope = 64, .half_split = form & 1, .scale_kind = form >> 1, .content = content});
+  /* DeepSeek-V3.2 */
+  index_case(test, &(shape){.tokens = 9, .heads = 64, .rope = 64, .half_split = 1, .scale_kind = SCALE_POW2, .content = CONTENT_PLAIN});
+  index_case(test, &(shape){.tokens = 3, .heads = 32, .rope = 64, .scale_kind = SCALE_POW2, .content = CONTENT_PLAIN}); /* GLM-5 */
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "index_qk", index_cases); }

@@ -1,6 +1,6 @@
-/* test_index_score.c - index_score: heads of every model; single tokens, tiles of any length, cut at multiples of a tile, at the first
- * token that is scored and at the end of a window of rows; contexts that end anywhere in a page, shares that begin anywhere in a context;
- * an op of some rows of the step; poison behind every context; against one pair at a time by the text, and against binary64. */
+/* test_index_score.c - index_score: heads of every model; single tokens, tiles of any length, split at multiples of a tile, at the first
+ * scored token and at the end of a window of rows; contexts that end anywhere in a page, shares that begin anywhere in a context; an op
+ * over some rows of the step; poison after every context; against the text for each pair, and against binary64. */
 #include "engine/cpu/h32.h"
 #include "kernel_test.h"
 #include <math.h>
@@ -9,10 +9,10 @@ enum { RUNS_MAX = 6, ROWS_MAX = 600, HEADS_MAX = 64, SEQS = 4, TABLE = 12 };
 
 enum codes_kind {
   CODES_PLAIN,      /* exponents of quantised numbers                                  */
-  CODES_ANY,        /* all that there are: most products of a step are cut             */
-  CODES_CANCELLING, /* neighbours that cancel but for a last bit: signs that are close */
+  CODES_ANY,        /* all exponents: most products of a step are truncated            */
+  CODES_CANCELLING, /* neighbours that cancel except for a last bit: close signs       */
   CODES_NEGATIVE,   /* no product is above zero                                        */
-  CODES_SPECIAL     /* now and then NaN, and weights and scales without end            */
+  CODES_SPECIAL     /* some NaN, and infinite weights and scales                       */
 };
 
 typedef struct score_shape {
@@ -57,7 +57,7 @@ static bool is_scored(const score_case *p, u32 token) {
   return token >= p->s->row_first && token - p->s->row_first < p->s->row_count && p->position[token] >= p->s->topk;
 }
 
-/* In its own words: NUMERICS.md, `index_score`. Also in binary64, with `sum`, of all terms' magnitudes, for how near that is. */
+/* Independent code for NUMERICS.md, `index_score`. Also in binary64, with the sum of all magnitudes as the scale of the error. */
 static f32 score_of(const score_case *p, u32 token, u32 key, double *exact, double *sum) {
   const u8 *page = page_of(p, (u8 *)(uintptr_t)p->a.cache, p->seq[token], key), *codes = page + key % PAGE_TOKENS * INDEX_DIM;
   f32 part[4] = {0}, scale;
@@ -90,7 +90,7 @@ static void check_pair(const score_case *p, u32 token, u32 key) {
   if (p->s->kind != CODES_SPECIAL) kernel_test_near((double)got, exact, 0, sum * 0x1p-9);
 }
 
-/* Pages of a context lie anywhere, and share nothing; a key's row exists up to the last position of its sequence in the step. */
+/* Pages of contexts are scattered and disjoint; keys exist up to the last position of their sequence in the step. */
 static void fill_cache(score_case *p, cases *c, u8 *cache, u32 *table) {
   for (u32 i = 0; i < SEQS * TABLE; i++) table[i] = (i * 29 + 7) % (SEQS * TABLE);
   for (u32 r = 0; r < p->s->runs; r++)
@@ -102,7 +102,7 @@ static void fill_cache(score_case *p, cases *c, u8 *cache, u32 *table) {
     }
 }
 
-/* Rows that the op skips, what stands behind a token's position, rows of others. */
+/* Skipped rows, scores after a token's position, and rows outside of the op must not change. */
 static void declare(kernel_test *test, const score_case *p) {
   kernel_test_loose(test, p->a.scores, (size_t)p->s->row_count * p->a.stride * 4);
   for (u32 i = 0; i < p->s->row_count; i++) {
@@ -163,25 +163,44 @@ static void score_case_of(kernel_test *test, const score_shape *s) {
 static void score_cases(kernel_test *test) {
   static const score_shape shapes[] = {
       /* single tokens: a page, its edges, more pages than blocks */
-      {64, 64, CODES_PLAIN, 0, 5, 4, {{0, 64, 1}, {1, 127, 1}, {2, 128, 1}, {3, 700, 1}}},
-      {32, 64, CODES_CANCELLING, 0, 4, 4, {{0, 63, 1}, {1, 320, 1}, {2, 64, 1}, {3, 191, 1}}},
-      {16, 64, CODES_ANY, 0, 2, 2, {{0, 199, 1}, {3, 70, 1}}},
-      /* tiles: whole, cut at a multiple, of two and three groups, from the first scored token on, behind another sequence */
-      {64, 64, CODES_PLAIN, 0, 19, 3, {{1, 61, 12}, {0, 130, 3}, {2, 188, 4}}},
-      {64, 128, CODES_CANCELLING, 0, 14, 3, {{1, 125, 6}, {0, 190, 5}, {3, 132, 3}}},
-      {32, 64, CODES_ANY, 0, 40, 2, {{2, 60, 33}, {0, 126, 7}}},
-      {16, 64, CODES_PLAIN, 0, 48, 2, {{0, 62, 40}, {1, 110, 5}}},
-      /* two runs of one sequence, and of two that meet at the same position */
-      {64, 64, CODES_PLAIN, 0, 9, 3, {{0, 65, 2}, {0, 70, 3}, {1, 73, 4}}},
+      {.heads = 64, .topk = 64, .kind = CODES_PLAIN, .row_count = 5, .runs = 4,
+       .run = {{.seq = 0, .position = 64, .count = 1}, {.seq = 1, .position = 127, .count = 1}, {.seq = 2, .position = 128, .count = 1},
+               {.seq = 3, .position = 700, .count = 1}}},
+      {.heads = 32, .topk = 64, .kind = CODES_CANCELLING, .row_count = 4, .runs = 4,
+       .run = {{.seq = 0, .position = 63, .count = 1}, {.seq = 1, .position = 320, .count = 1}, {.seq = 2, .position = 64, .count = 1},
+               {.seq = 3, .position = 191, .count = 1}}},
+      {.heads = 16, .topk = 64, .kind = CODES_ANY, .row_count = 2, .runs = 2,
+       .run = {{.seq = 0, .position = 199, .count = 1}, {.seq = 3, .position = 70, .count = 1}}},
+      /* tiles: whole, split at a multiple, of two and three groups, from the first scored token on, after another sequence */
+      {.heads = 64, .topk = 64, .kind = CODES_PLAIN, .row_count = 19, .runs = 3,
+       .run = {{.seq = 1, .position = 61, .count = 12}, {.seq = 0, .position = 130, .count = 3},
+               {.seq = 2, .position = 188, .count = 4}}},
+      {.heads = 64, .topk = 128, .kind = CODES_CANCELLING, .row_count = 14, .runs = 3,
+       .run = {{.seq = 1, .position = 125, .count = 6}, {.seq = 0, .position = 190, .count = 5},
+               {.seq = 3, .position = 132, .count = 3}}},
+      {.heads = 32, .topk = 64, .kind = CODES_ANY, .row_count = 40, .runs = 2,
+       .run = {{.seq = 2, .position = 60, .count = 33}, {.seq = 0, .position = 126, .count = 7}}},
+      {.heads = 16, .topk = 64, .kind = CODES_PLAIN, .row_count = 48, .runs = 2,
+       .run = {{.seq = 0, .position = 62, .count = 40}, {.seq = 1, .position = 110, .count = 5}}},
+      /* two runs of one sequence, and of two sequences that meet at the same position */
+      {.heads = 64, .topk = 64, .kind = CODES_PLAIN, .row_count = 9, .runs = 3,
+       .run = {{.seq = 0, .position = 65, .count = 2}, {.seq = 0, .position = 70, .count = 3}, {.seq = 1, .position = 73, .count = 4}}},
       /* some rows of a step; more rows than it has */
-      {64, 64, CODES_NEGATIVE, 3, 5, 2, {{0, 66, 6}, {1, 140, 5}}},
-      {32, 64, CODES_PLAIN, 2, 30, 2, {{0, 90, 5}, {1, 128, 3}}},
-      /* numbers without end */
-      {64, 64, CODES_SPECIAL, 0, 6, 2, {{0, 100, 4}, {1, 65, 2}}},
-      {32, 64, CODES_SPECIAL, 0, 3, 1, {{0, 80, 3}}},
-      /* windows of rows: a tile over the end of one, most rows without scores */
-      {64, 512, CODES_PLAIN, 0, 520, 3, {{0, 8, 503}, {1, 511, 12}, {2, 512, 2}}},
-      {32, 448, CODES_PLAIN, 0, 400, 2, {{0, 66, 378}, {1, 447, 11}}},
+      {.heads = 64, .topk = 64, .kind = CODES_NEGATIVE, .row_first = 3, .row_count = 5, .runs = 2,
+       .run = {{.seq = 0, .position = 66, .count = 6}, {.seq = 1, .position = 140, .count = 5}}},
+      {.heads = 32, .topk = 64, .kind = CODES_PLAIN, .row_first = 2, .row_count = 30, .runs = 2,
+       .run = {{.seq = 0, .position = 90, .count = 5}, {.seq = 1, .position = 128, .count = 3}}},
+      /* NaN and Inf */
+      {.heads = 64, .topk = 64, .kind = CODES_SPECIAL, .row_count = 6, .runs = 2,
+       .run = {{.seq = 0, .position = 100, .count = 4}, {.seq = 1, .position = 65, .count = 2}}},
+      {.heads = 32, .topk = 64, .kind = CODES_SPECIAL, .row_count = 3, .runs = 1,
+       .run = {{.seq = 0, .position = 80, .count = 3}}},
+      /* windows of rows: a tile across the end of one, most rows without scores */
+      {.heads = 64, .topk = 512, .kind = CODES_PLAIN, .row_count = 520, .runs = 3,
+       .run = {{.seq = 0, .position = 8, .count = 503}, {.seq = 1, .position = 511, .count = 12},
+               {.seq = 2, .position = 512, .count = 2}}},
+      {.heads = 32, .topk = 448, .kind = CODES_PLAIN, .row_count = 400, .runs = 2,
+       .run = {{.seq = 0, .position = 66, .count = 378}, {.seq = 1, .position = 447, .count = 11}}},
   };
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) score_case_of(test, &shapes[i]);
 }

@@ -1,17 +1,18 @@
-/* test_index_topk.c - index_topk: lists against a sort of all scores, over lengths about every edge, ties, plateaus, zeros of both signs,
- * NaN and Inf; rows that are taken whole without a look at their scores; every way of sharing rows among blocks. */
+/* test_index_topk.c - index_topk: lists against a sort of all scores, over lengths around every edge, ties, plateaus, zeros of both signs,
+ * NaN and Inf; rows that are taken whole without reading their scores; every way of sharing rows among blocks. */
 #include "kernel_test.h"
 #include <stdlib.h>
 
-/* The forms of plans, and such that keep few scores; EMULATED in configure.py */
-static const struct { u32 threads, cluster, held; } FORMS[] = {{512, ROW_BLOCKS, INDEX_TOPK_HELD}, {512, ROW_BLOCKS, 8448},
-                                                               {1024, 1, INDEX_TOPK_HELD_MANY}, {1024, 1, 17408}};
+/* The forms of plans, and others that hold few scores: those of tests/emulator/forms.toml. */
+static const struct { u32 threads, cluster, held; } FORMS[] = {
+    {.threads = 512, .cluster = ROW_BLOCKS, .held = INDEX_TOPK_HELD}, {.threads = 512, .cluster = ROW_BLOCKS, .held = 8448},
+    {.threads = 1024, .cluster = 1, .held = INDEX_TOPK_HELD_MANY},    {.threads = 1024, .cluster = 1, .held = 17408}};
 
 enum content {
   CONTENT_SPREAD,  /* all different, of both signs                 */
   CONTENT_COARSE,  /* few values: ties at every limit              */
   CONTENT_EQUAL,   /* one value                                    */
-  CONTENT_ZEROS,   /* zeros of both signs, and now and then more   */
+  CONTENT_ZEROS,   /* zeros of both signs, and a few other values  */
   CONTENT_SPECIAL, /* NaN of both signs, Inf, zeros, subnormals    */
   CONTENT_CLOSE,   /* differences in the last bits                 */
   CONTENT_RISING, CONTENT_FALLING,
@@ -23,11 +24,11 @@ typedef struct shape {
   u32 stride, content;
 } shape;
 
-/* === The oracle ========================================================================================================= */
+/* === The reference result =============================================================================================== */
 
 typedef struct entry { f32 score; u32 position; } entry;
 
-/* The better one first. */
+/* Better scores first. */
 static int compare_entries(const void *left, const void *right) {
   const entry *x = left, *y = right;
   const bool x_nan = isnan(x->score), y_nan = isnan(y->score);
@@ -91,7 +92,7 @@ static void topk_case(kernel_test *test, const shape *s) {
   }
   a.scores = scores;
   a.position = position;
-  const u32 clusters[] = {s->rows, (u32)div_up(s->rows, 8), 1}; /* one a row; one for eight rows; one for all */
+  const u32 clusters[] = {s->rows, (u32)div_up(s->rows, 8), 1}; /* one per row; one per eight rows; one for all */
   kernel_variant variants[12];
   u32 count = 0;
   for (u32 i = 0; i < 3; i++) {
@@ -111,23 +112,28 @@ static void topk_case(kernel_test *test, const shape *s) {
 }
 
 static void topk_cases(kernel_test *test) {
-  /* Rows about the length of a list; rows of a step that begin and end behind others, and one that has fewer. */
+  /* Rows about as long as a list; an op over some rows of a step, and over more than it has. */
   for (u32 content = 0; content < CONTENT_KINDS; content++) {
-    topk_case(test, &(shape){9, 0, 9, 64, 60, 1, 128, content});
-    topk_case(test, &(shape){3, 2, 6, 128, 129, 700, 1600, content});
-    topk_case(test, &(shape){12, 4, 13, 64, 1, 129, 1472, content}); /* short rows and long ones in turn, three missing */
-    topk_case(test, &(shape){1, 0, 1, 192, 4097, 0, 4160, content});
-    topk_case(test, &(shape){2, 0, 2, 2048, 2050, 3000, 5056, content});
+    topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 64, .n = 60, .step = 1, .stride = 128, .content = content});
+    topk_case(test, &(shape){.rows = 3, .first = 2, .tokens = 6, .topk = 128, .n = 129, .step = 700, .stride = 1600, .content = content});
+    /* short and long rows, three missing */
+    topk_case(test, &(shape){.rows = 12, .first = 4, .tokens = 13, .topk = 64, .n = 1, .step = 129, .stride = 1472, .content = content});
+    topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 192, .n = 4097, .stride = 4160, .content = content});
+    topk_case(test, &(shape){.rows = 2, .tokens = 2, .topk = 2048, .n = 2050, .step = 3000, .stride = 5056, .content = content});
   }
-  /* Edges of fours, of a warp's part, of a block's share and of what it keeps. */
+  /* Edges of vectors of four, of a warp's part, of a block's share and of the scores it holds. */
   static const u32 lengths[] = {65, 66, 67, 68, 127, 128, 129, 511, 512, 513, 515, 1023, 1024, 1025, 2047, 2049, 4095, 4100, 8193};
-  for (u32 i = 0; i < ARRAY_LEN(lengths); i++) topk_case(test, &(shape){1, 0, 1, 64, lengths[i], 0, 8256, i % CONTENT_KINDS});
-  topk_case(test, &(shape){9, 0, 9, 64, 509, 1, 576, CONTENT_COARSE}); /* of eight rows some alone */
-  topk_case(test, &(shape){17, 0, 17, 64, 300, 40, 1024, CONTENT_CLOSE});
-  /* More than the blocks keep: a share of a row, and a row alone. */
-  topk_case(test, &(shape){1, 0, 1, 2048, 8 * INDEX_TOPK_HELD + 70000, 0, 8 * INDEX_TOPK_HELD + 70016, CONTENT_SPREAD});
-  topk_case(test, &(shape){9, 0, 9, 2048, 2 * INDEX_TOPK_HELD - 5, 1, 2 * INDEX_TOPK_HELD + 64, CONTENT_CLOSE});
-  topk_case(test, &(shape){1, 0, 1, 2048, 1u << 20, 0, 1u << 20, CONTENT_ZEROS});
+  for (u32 i = 0; i < ARRAY_LEN(lengths); i++)
+    topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 64, .n = lengths[i], .stride = 8256, .content = i % CONTENT_KINDS});
+  /* of eight rows some on their own */
+  topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 64, .n = 509, .step = 1, .stride = 576, .content = CONTENT_COARSE});
+  topk_case(test, &(shape){.rows = 17, .tokens = 17, .topk = 64, .n = 300, .step = 40, .stride = 1024, .content = CONTENT_CLOSE});
+  /* More scores than the blocks hold: in a share of a row, and in a row of one block. */
+  topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 2048, .n = 8 * INDEX_TOPK_HELD + 70000, .stride = 8 * INDEX_TOPK_HELD + 70016,
+                           .content = CONTENT_SPREAD});
+  topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 2048, .n = 2 * INDEX_TOPK_HELD - 5, .step = 1,
+                           .stride = 2 * INDEX_TOPK_HELD + 64, .content = CONTENT_CLOSE});
+  topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 2048, .n = 1u << 20, .stride = 1u << 20, .content = CONTENT_ZEROS});
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "index_topk", topk_cases); }

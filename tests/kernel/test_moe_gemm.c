@@ -1,45 +1,39 @@
 /* test_moe_gemm.c - moe_gemm: experts with none, one and many rows, gathered and plain rows; against the definition. */
-#include "kernel_test.h"
+#include "gemm_tiles.h"
 
 typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew, is_silu; } moe_shape;
 
-static const u32 FEW[][4] = {{16, 1, 2, 3}, {64, 1, 3, 2}, {24, 8, 2, 2}, {64, 16, 1, 3}, {48, 32, 2, 3}};
+static const small_m_tile SMALL[] = {
+    {.n = 16, .rows = 1, .k_blocks = 2, .stages = 3}, {.n = 64, .rows = 1, .k_blocks = 3, .stages = 2},
+    {.n = 24, .rows = 8, .k_blocks = 2, .stages = 2}, {.n = 64, .rows = 16, .k_blocks = 1, .stages = 3},
+    {.n = 48, .rows = 32, .k_blocks = 2, .stages = 3}};
 
-static u32 few_bytes(const u32 tile[4], u32 experts) {
-  const u32 columns = max_u32(tile[1], 8), behind = (64 - tile[0]) * 128, exchange = (tile[0] + 4) * columns * 4;
-  return 2048 + (u32)align_up(tile[3] * tile[2] * tile[1] * 128, 1024) + tile[3] * tile[2] * tile[0] * 128 +
-         max_u32(behind, exchange) + (experts + 1) * 4;
+static const large_m_tile LARGE[] = {{.n = 128, .rows = 256, .stages = 2, .cluster_columns = 1},
+                                     {.n = 128, .rows = 128, .stages = 4, .cluster_columns = 2},
+                                     {.n = 64, .rows = 64, .stages = 3, .cluster_columns = 1},
+                                     {.n = 128, .rows = 192, .stages = 3, .cluster_columns = 2}};
+
+/* Any number of blocks must do: one, some, more than there are tiles. */
+static u32 make_small(kernel_variant *variants, const moe_shape *s) {
+  for (u32 i = 0; i < ARRAY_LEN(SMALL); i++) {
+    variants[i] = small_m_variant(&SMALL[i], s->tokens, (s->experts + 1) * 4);
+    variant_grid(&variants[i], 1 + i % 4, 1 + i % 2, 1);
+  }
+  return ARRAY_LEN(SMALL);
 }
 
-static u32 make_few(kernel_variant *variants, const moe_shape *s) {
-  for (u32 i = 0; i < ARRAY_LEN(FEW); i++) {
-    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", FEW[i][0]}, {"SPEC_TILE_ROWS", FEW[i][1]},
-                                    {"SPEC_K_BLOCKS", FEW[i][2]}, {"SPEC_STAGES", FEW[i][3]}},
-                                   .spec_count = 5, .grid = {1 + i % 4, 1 + i % 2, 1}, .threads = 192, .rows = s->tokens,
-                                   .shared_bytes = few_bytes(FEW[i], s->experts)};
+static u32 make_large(kernel_variant *variants, const moe_shape *s) {
+  for (u32 i = 0; i < ARRAY_LEN(LARGE); i++) {
+    const large_m_tile *t = &LARGE[i];
+    variants[i] = large_m_variant(t, 5, t->n / 64, (t->n + t->rows) * 128, s->tokens, 4104);
+    variant_grid(&variants[i], 1 + i, t->cluster_columns * (1 + i % 2), 1 + i / 3);
   }
-  return ARRAY_LEN(FEW);
-}
-
-/* Of large_m.cuh: tile of weight rows, of token rows, stages, blocks of a cluster. */
-static const u32 MANY[][4] = {{128, 256, 2, 1}, {128, 128, 4, 2}, {64, 64, 3, 1}, {128, 192, 3, 2}};
-
-/* The number of blocks is free: one, some, more than there are tiles. */
-static u32 make_many(kernel_variant *variants, const moe_shape *s) {
-  for (u32 i = 0; i < ARRAY_LEN(MANY); i++) {
-    const u32 *tile = MANY[i], warpgroups = tile[0] == 64 ? 1 : 2;
-    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", tile[1]},
-                                        {"SPEC_STAGES", tile[2]}, {"SPEC_CLUSTER", tile[3]}},
-                                       .spec_count = 5, .grid = {1 + i, tile[3] * (1 + i % 2), 1 + i / 3}, .rows = s->tokens};
-    variants[i].threads = 128 * (1 + warpgroups);
-    variants[i].shared_bytes = 1024 + tile[2] * (tile[0] + tile[1]) * 128 + warpgroups * 8192 + 256 + 4104;
-  }
-  return ARRAY_LEN(MANY);
+  return ARRAY_LEN(LARGE);
 }
 
 static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
-  const u32 few = make_few(variants, s);
-  return s->gathered ? few : few + make_many(variants + few, s);
+  const u32 small = make_small(variants, s);
+  return s->gathered ? small : small + make_large(variants + small, s);
 }
 
 /* Deals the sorted rows to experts; with skew most go to one. */
@@ -90,10 +84,21 @@ static void moe_case(kernel_test *test, const moe_shape *s) {
 
 static void moe_cases(kernel_test *test) {
   static const moe_shape shapes[] = {
-      {1, 1, 1, 8, 64, 1, 0, 0},    {1, 8, 64, 64, 128, 1, 0, 0},   {5, 2, 4, 72, 64, 0, 0, 0},   {17, 4, 8, 128, 192, 1, 1, 0},
-      {64, 2, 3, 136, 64, 1, 1, 0}, {100, 6, 64, 96, 128, 0, 1, 0}, {33, 8, 256, 16, 64, 1, 0, 0}, {200, 1, 2, 200, 64, 1, 0, 0},
-      {1, 6, 64, 352, 256, 1, 0, 1}, {1, 6, 64, 176, 384, 0, 0, 1}, {19, 3, 7, 272, 128, 1, 1, 1}, {150, 2, 40, 80, 64, 1, 0, 1},
-      {64, 2, 3, 136, 64, 0, 1, 0}, {200, 1, 2, 200, 64, 0, 0, 0},  {150, 4, 3, 272, 192, 0, 1, 1},
+      {.tokens = 1, .top_k = 1, .experts = 1, .n = 8, .k = 64, .gathered = 1},
+      {.tokens = 1, .top_k = 8, .experts = 64, .n = 64, .k = 128, .gathered = 1},
+      {.tokens = 5, .top_k = 2, .experts = 4, .n = 72, .k = 64},
+      {.tokens = 17, .top_k = 4, .experts = 8, .n = 128, .k = 192, .gathered = 1, .skew = 1},
+      {.tokens = 64, .top_k = 2, .experts = 3, .n = 136, .k = 64, .gathered = 1, .skew = 1},
+      {.tokens = 100, .top_k = 6, .experts = 64, .n = 96, .k = 128, .skew = 1},
+      {.tokens = 33, .top_k = 8, .experts = 256, .n = 16, .k = 64, .gathered = 1},
+      {.tokens = 200, .top_k = 1, .experts = 2, .n = 200, .k = 64, .gathered = 1},
+      {.tokens = 1, .top_k = 6, .experts = 64, .n = 352, .k = 256, .gathered = 1, .is_silu = 1},
+      {.tokens = 1, .top_k = 6, .experts = 64, .n = 176, .k = 384, .is_silu = 1},
+      {.tokens = 19, .top_k = 3, .experts = 7, .n = 272, .k = 128, .gathered = 1, .skew = 1, .is_silu = 1},
+      {.tokens = 150, .top_k = 2, .experts = 40, .n = 80, .k = 64, .gathered = 1, .is_silu = 1},
+      {.tokens = 64, .top_k = 2, .experts = 3, .n = 136, .k = 64, .skew = 1},
+      {.tokens = 200, .top_k = 1, .experts = 2, .n = 200, .k = 64},
+      {.tokens = 150, .top_k = 4, .experts = 3, .n = 272, .k = 192, .skew = 1, .is_silu = 1},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
 }

@@ -50,7 +50,7 @@ static void sort_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(tokens); i++) {
     sort_case(test, tokens[i], 1, 1, 8, 0);
     sort_case(test, tokens[i], 2, 8, 0, 0);
-    sort_case(test, tokens[i], 6, 64, tokens[i] < 100 ? 1032 : 64, 1); /* more than one part of a row */
+    sort_case(test, tokens[i], 6, 64, tokens[i] < 100 ? 1032 : 64, 1); /* several parts of a row */
     sort_case(test, tokens[i], 8, 256, 0, 0);
   }
   sort_case(test, 5, 16, 512, 2048, 0);

@@ -1,7 +1,7 @@
-/* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated behind the latent ones, which stay; KV rows land in their page
- * and slot as their format says, nothing else of the KV memory changes; both forms of pairs, with and without a scale of the query; the
- * products with w_uk; against the text and binary64. */
-#include "kernel_test.h"
+/* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated, placed after the latent ones, which do not change; KV rows in
+ * their page and slot as their format says, the rest of the KV memory unchanged; both forms of pairs, with and without a scale of the
+ * query; the products with w_uk; against the text and binary64. */
+#include "gemm_tiles.h"
 
 enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
 
@@ -9,12 +9,12 @@ typedef struct shape {
   u32 tokens, heads, nope, rope, rank, half_split;
   bool scaled, absorbs;
   u32 format, scale_kind;
-  bool special; /* a latent column of Inf, and another part of the row of NaN */
+  bool special; /* a latent column is Inf, another part of the row NaN */
 } shape;
 
 #define LAYER_SCALE 0x1.7p-6f
 
-/* Pairs of `in` at the position, in bits and nearly. */
+/* Checks the rotated pairs of `in` at the position: bits, and binary64 within a bound. */
 static void check_rotation(const qkv_rope_args *a, const f32 *in, const bf16 *out, u32 position, f32 scale) {
   const f32 *turn = a->cos_sin + (size_t)position * a->rope_dim;
   for (u32 i = 0; i < a->rope_dim / 2; i++) {
@@ -45,7 +45,7 @@ static u8 *row_of(const qkv_rope_args *a, u32 t) {
   return (u8 *)a->kv + row * KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim);
 }
 
-/* The e4m3 number nearest to x, the even one of two, by comparison with all of them. */
+/* The e4m3 number nearest to x, the even one of two, by comparison with all. */
 static u8 nearest_code(f32 x) {
   u8 best = 0;
   if (isnan(x)) return 0x7f;
@@ -56,7 +56,7 @@ static u8 nearest_code(f32 x) {
   return (u8)(best | (signbit(x) ? 0x80 : 0));
 }
 
-/* The scale of 128 numbers by the text. */
+/* The scale of 128 numbers by NUMERICS.md. */
 static f32 scale_of(const bf16 *x, u32 scale_kind) {
   f32 largest = 1e-4f;
   for (u32 i = 0; i < 128; i++) {
@@ -70,7 +70,7 @@ static f32 scale_of(const bf16 *x, u32 scale_kind) {
   return scale;
 }
 
-/* What the cache keeps of a row of bf16 numbers. */
+/* A row of bf16 numbers as the cache stores it. */
 static void check_kept(const qkv_rope_args *a, const bf16 *want, const u8 *row) {
   u32 rank = a->kv_lora_rank, coded = a->kv_format == KV_FP8 ? rank + a->rope_dim : a->kv_format == KV_BF16 ? 0 : rank;
   f32 scale = LAYER_SCALE, kept;
@@ -132,17 +132,15 @@ static void check_absorbed(const qkv_rope_args *a, u32 item) {
     assert_int_equal(latent[i], num_to_bf16(kernel_test_chain(query, w + (size_t)i * a->nope_dim, 1, a->nope_dim, 0)));
 }
 
-/* qkv_absorb.cuh: blocks beside those of the tokens, or none; a tile that does not divide the columns. */
+/* qkv_absorb.cuh: with blocks of its own, or without; a tile that does not divide the columns. */
 static void run_absorbing(kernel_test *test, const qkv_rope_args *a, u32 tokens) {
-  static const u32 tiles[][3] = {{64, 2, 2}, {24, 1, 3}}; /* weight rows, blocks of k, stages */
+  static const small_m_tile tiles[] = {{.n = 64, .rows = 1, .k_blocks = 2, .stages = 2}, {.n = 24, .rows = 1, .k_blocks = 1, .stages = 3}};
   const u32 own = tokens * (1 + (u32)div_up(a->heads, 8));
   kernel_variant variants[3];
   for (u32 i = 0; i < ARRAY_LEN(variants); i++) {
-    const u32 *tile = tiles[i % 2], ring = tile[1] * tile[2] * 128, behind = max_u32((64 - tile[0]) * 128, (tile[0] + 4) * 32);
-    variants[i] = (kernel_variant){{{"SPEC_MAPS", 1}, {"SPEC_TILE_N", tile[0]}, {"SPEC_TILE_ROWS", 1}, {"SPEC_K_BLOCKS", tile[1]},
-                                    {"SPEC_STAGES", tile[2]}},
-                                   .spec_count = 5, .grid = {i == 2 ? 1 : own + 3, 1 + i, 1}, .threads = 256, .rows = tokens,
-                                   .shared_bytes = 2048 + (u32)align_up(ring, 1024) + ring * tile[0] + behind};
+    variants[i] = small_m_variant(&tiles[i % 2], tokens, 0);
+    variants[i].threads = 256;
+    variant_grid(&variants[i], i == 2 ? 1 : own + 3, 1 + i, 1);
   }
   kernel_test_run(test, a, variants, ARRAY_LEN(variants));
   for (u32 i = 0; i < tokens * a->heads; i++) check_absorbed(a, i);
@@ -166,10 +164,10 @@ static void rope_case(kernel_test *test, const shape *s) {
   kernel_test_floats(&c, cos_sin, (size_t)LENGTH * s->rope, 1);
   kernel_test_bf16s(&c, weight, s->rank, 2);
   kernel_test_bf16s(&c, w_uk, products, 2);
-  for (u32 i = 128; i < 256 && s->format; i++) weight[i] = 0; /* below the least scale, and of no sign but the number's */
+  for (u32 i = 128; i < 256 && s->format; i++) weight[i] = 0; /* below the smallest scale, with the sign of the number */
   if (s->special) weight[7] = 0x7f80;
   if (s->special) kv_in[(s->tokens - 1) * a.kv_in_stride + 9] = kv_in[(s->tokens - 1) * a.kv_in_stride + s->rank + 3] = NAN;
-  if (s->format == KV_FP8) { /* others have no scale of the layer */
+  if (s->format == KV_FP8) { /* other formats have no scale of the layer */
     f32 *kv_scale = kernel_test_input(test, sizeof *kv_scale);
     *kv_scale = LAYER_SCALE;
     a.kv_scale = kv_scale;
@@ -200,24 +198,33 @@ static void rope_cases(kernel_test *test) {
   static const u32 tokens[] = {1, 3, 17, 64, 130};
   for (u32 i = 0; i < ARRAY_LEN(tokens); i++) {
     for (u32 form = 0; form < 4; form++) {
-      rope_case(test, &(shape){tokens[i], 1, 32, 32, 256, form % 2, form / 2, false, 0, 0, false});
-      if (tokens[i] < 64) rope_case(test, &(shape){tokens[i], 9, 128, 64, 512, form % 2, form / 2, false, 0, 0, false});
-      if (tokens[i] < 64) rope_case(test, &(shape){tokens[i], 16, 64, 32, 256, form % 2, form / 2, false, 0, 0, false});
+      rope_case(test, &(shape){.tokens = tokens[i], .heads = 1, .nope = 32, .rope = 32, .rank = 256, .half_split = form % 2,
+                               .scaled = form / 2});
+      if (tokens[i] < 64)
+        rope_case(test, &(shape){.tokens = tokens[i], .heads = 9, .nope = 128, .rope = 64, .rank = 512, .half_split = form % 2,
+                                 .scaled = form / 2});
+      if (tokens[i] < 64)
+        rope_case(test, &(shape){.tokens = tokens[i], .heads = 16, .nope = 64, .rope = 32, .rank = 256, .half_split = form % 2,
+                                 .scaled = form / 2});
     }
   }
-  rope_case(test, &(shape){2, 128, 128, 64, 512, 0, false, false, 0, 0, false});
-  rope_case(test, &(shape){3, 40, 64, 32, 256, 1, false, false, 0, 0, false}); /* MiniCPM3 */
-  rope_case(test, &(shape){3, 32, 64, 64, 256, 0, true, false, 0, 0, false});  /* Mistral 4 */
-  rope_case(test, &(shape){1, 16, 128, 64, 512, 0, false, true, 0, 0, false});
-  rope_case(test, &(shape){3, 9, 64, 32, 256, 1, true, true, 0, 0, false});
-  rope_case(test, &(shape){1, 3, 192, 64, 512, 0, true, true, 0, 0, false}); /* GLM-4.7-Flash's columns */
+  rope_case(test, &(shape){.tokens = 2, .heads = 128, .nope = 128, .rope = 64, .rank = 512});
+  rope_case(test, &(shape){.tokens = 3, .heads = 40, .nope = 64, .rope = 32, .rank = 256, .half_split = 1}); /* MiniCPM3 */
+  rope_case(test, &(shape){.tokens = 3, .heads = 32, .nope = 64, .rope = 64, .rank = 256, .scaled = true});  /* Mistral 4 */
+  rope_case(test, &(shape){.tokens = 1, .heads = 16, .nope = 128, .rope = 64, .rank = 512, .absorbs = true});
+  rope_case(test, &(shape){.tokens = 3, .heads = 9, .nope = 64, .rope = 32, .rank = 256, .half_split = 1, .scaled = true, .absorbs = true});
+  /* the columns of GLM-4.7-Flash */
+  rope_case(test, &(shape){.tokens = 1, .heads = 3, .nope = 192, .rope = 64, .rank = 512, .scaled = true, .absorbs = true});
   for (u32 kind = SCALE_F32; kind <= SCALE_POW2; kind++) {
-    rope_case(test, &(shape){3, 9, 128, 64, 512, 0, false, false, KV_FP8_DS_MLA, kind, false});
-    rope_case(test, &(shape){17, 16, 128, 64, 512, 1, false, false, KV_FP8_DS_MLA, kind, true});
+    rope_case(test, &(shape){.tokens = 3, .heads = 9, .nope = 128, .rope = 64, .rank = 512, .format = KV_FP8_DS_MLA, .scale_kind = kind});
+    rope_case(test, &(shape){.tokens = 17, .heads = 16, .nope = 128, .rope = 64, .rank = 512, .half_split = 1, .format = KV_FP8_DS_MLA,
+                             .scale_kind = kind, .special = true});
   }
-  rope_case(test, &(shape){64, 1, 32, 32, 256, 0, false, false, KV_FP8, 0, false});
-  rope_case(test, &(shape){3, 16, 128, 64, 512, 1, true, false, KV_FP8, 0, true});
-  rope_case(test, &(shape){1, 16, 128, 64, 512, 0, false, true, KV_FP8_DS_MLA, SCALE_POW2, false});
+  rope_case(test, &(shape){.tokens = 64, .heads = 1, .nope = 32, .rope = 32, .rank = 256, .format = KV_FP8});
+  rope_case(test, &(shape){.tokens = 3, .heads = 16, .nope = 128, .rope = 64, .rank = 512, .half_split = 1, .scaled = true,
+                           .format = KV_FP8, .special = true});
+  rope_case(test, &(shape){.tokens = 1, .heads = 16, .nope = 128, .rope = 64, .rank = 512, .absorbs = true, .format = KV_FP8_DS_MLA,
+                           .scale_kind = SCALE_POW2});
 }
 
 int main(int argc, char **argv) { return kernel_test_main(argc, argv, "qkv_rope", rope_cases); }

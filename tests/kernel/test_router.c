@@ -20,7 +20,7 @@ static int by_index(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-/* s of NUMERICS.md; the softmax checked against binary64 on the way. */
+/* s of NUMERICS.md; also checks the softmax against binary64. */
 static void scores(const router_shape *s, const f32 *logit, f32 *out) {
   f32 part[32] = {0}, top = -INFINITY;
   double sum = 0;
@@ -75,7 +75,7 @@ static void take_sorted(kernel_test *test, router_args *a, const router_shape *s
   a->pair_row = kernel_test_output(test, pairs * 4);
 }
 
-/* Every pair's row is how many pairs stand before it. */
+/* The row of a pair is the number of pairs before it. */
 static void check_sorted(const router_args *a, const router_shape *s) {
   u32 pairs = s->tokens * s->top_k;
   for (u32 e = 0; e <= s->experts; e++) {
@@ -124,13 +124,30 @@ static void router_case(kernel_test *test, const router_shape *s, bool sorts) {
 static void router_cases(kernel_test *test) {
   enum { SIGMOID = ROUTER_SIGMOID, SOFTMAX = ROUTER_SOFTMAX, TOP2 = ROUTER_GROUP_TOP2, MAX = ROUTER_GROUP_MAX, NONE = ROUTER_GROUP_NONE };
   static const router_shape shapes[] = {
-      {1, 256, 8, 8, 4, SIGMOID, TOP2, 1, 1, 0, 2.5f}, {67, 256, 8, 8, 4, SIGMOID, TOP2, 1, 1, 4, 2.5f},
-      {5, 160, 6, 8, 3, SOFTMAX, MAX, 0, 0, 0, 16.0f}, {64, 160, 6, 8, 3, SOFTMAX, MAX, 0, 0, 3, 16.0f},
-      {33, 64, 6, 1, 1, SOFTMAX, NONE, 0, 0, 0, 1.0f},  {4, 64, 6, 1, 1, SOFTMAX, NONE, 0, 1, 2, 1.0f},
-      {3, 8, 2, 1, 1, SIGMOID, NONE, 1, 1, 0, 1.0f},    {2, 512, 16, 64, 16, SIGMOID, TOP2, 1, 1, 0, 1.0f},
-      {9, 384, 8, 1, 1, SIGMOID, NONE, 1, 1, 5, 2.827f}, {7, 8, 4, 8, 4, SIGMOID, TOP2, 0, 1, 0, 1.0f},
-      {5, 33, 16, 1, 1, SOFTMAX, NONE, 1, 0, 1, 0.5f},  {37, 128, 4, 8, 3, SOFTMAX, TOP2, 0, 1, 0, 1.5f},
-      {9, 128, 4, 8, 3, SOFTMAX, TOP2, 0, 1, 3, 1.5f},
+      {.tokens = 1, .experts = 256, .top_k = 8, .groups = 8, .top_groups = 4, .scoring = SIGMOID, .group_mode = TOP2, .bias = 1,
+       .normalise = 1, .scale = 2.5f},
+      {.tokens = 67, .experts = 256, .top_k = 8, .groups = 8, .top_groups = 4, .scoring = SIGMOID, .group_mode = TOP2, .bias = 1,
+       .normalise = 1, .ties = 4, .scale = 2.5f},
+      {.tokens = 5, .experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = SOFTMAX, .group_mode = MAX, .scale = 16.0f},
+      {.tokens = 64, .experts = 160, .top_k = 6, .groups = 8, .top_groups = 3, .scoring = SOFTMAX, .group_mode = MAX, .ties = 3,
+       .scale = 16.0f},
+      {.tokens = 33, .experts = 64, .top_k = 6, .groups = 1, .top_groups = 1, .scoring = SOFTMAX, .group_mode = NONE, .scale = 1.0f},
+      {.tokens = 4, .experts = 64, .top_k = 6, .groups = 1, .top_groups = 1, .scoring = SOFTMAX, .group_mode = NONE, .normalise = 1,
+       .ties = 2, .scale = 1.0f},
+      {.tokens = 3, .experts = 8, .top_k = 2, .groups = 1, .top_groups = 1, .scoring = SIGMOID, .group_mode = NONE, .bias = 1,
+       .normalise = 1, .scale = 1.0f},
+      {.tokens = 2, .experts = 512, .top_k = 16, .groups = 64, .top_groups = 16, .scoring = SIGMOID, .group_mode = TOP2, .bias = 1,
+       .normalise = 1, .scale = 1.0f},
+      {.tokens = 9, .experts = 384, .top_k = 8, .groups = 1, .top_groups = 1, .scoring = SIGMOID, .group_mode = NONE, .bias = 1,
+       .normalise = 1, .ties = 5, .scale = 2.827f},
+      {.tokens = 7, .experts = 8, .top_k = 4, .groups = 8, .top_groups = 4, .scoring = SIGMOID, .group_mode = TOP2, .normalise = 1,
+       .scale = 1.0f},
+      {.tokens = 5, .experts = 33, .top_k = 16, .groups = 1, .top_groups = 1, .scoring = SOFTMAX, .group_mode = NONE, .bias = 1, .ties = 1,
+       .scale = 0.5f},
+      {.tokens = 37, .experts = 128, .top_k = 4, .groups = 8, .top_groups = 3, .scoring = SOFTMAX, .group_mode = TOP2, .normalise = 1,
+       .scale = 1.5f},
+      {.tokens = 9, .experts = 128, .top_k = 4, .groups = 8, .top_groups = 3, .scoring = SOFTMAX, .group_mode = TOP2, .normalise = 1,
+       .ties = 3, .scale = 1.5f},
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) router_case(test, &shapes[i], false);
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++)

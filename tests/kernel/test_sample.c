@@ -1,5 +1,5 @@
-/* test_sample.c - sample: greedy, drawing, min-p, top-k, top-p, adjusted rows, scored tokens, ranks, the likeliest; ties, non-finite
- * rows; against sorting the whole vocabulary. What is drawn follows the distribution it is drawn from. */
+/* test_sample.c - sample: greedy, drawing, min-p, top-k, top-p, adjusted rows, scored tokens, ranks, top tokens; ties, non-finite rows;
+ * against sorting the whole vocabulary. Draws follow their distribution. */
 #include "kernel_test.h"
 #include <float.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static candidate *sorted(const f32 *logit, u32 n) {
   return list;
 }
 
-/* The token by the text of NUMERICS.md, with everything sorted. */
+/* The token by NUMERICS.md, with everything sorted. */
 static u32 choose_by_sorting(const f32 *logit, u32 n, const sample_param *p) {
   candidate *list = sorted(logit, n);
   u32 kept = 0, count = 0, token = list[0].index;
@@ -39,7 +39,7 @@ static u32 choose_by_sorting(const f32 *logit, u32 n, const sample_param *p) {
     f32 below = list[i].logit - top;
     list[i].weight = (u64)(num_exp(below / p->temperature) * 0x1p40f);
     if (!(below >= p->min_p_bound)) continue;
-    assert_int_equal(kept, i); /* what stays is a prefix */
+    assert_int_equal(kept, i); /* the kept tokens are a prefix */
     kept++;
   }
   kept = p->top_k && p->top_k < kept ? p->top_k : kept;
@@ -103,7 +103,7 @@ static void check_row(const sample_args *a, u32 row) {
 
 /* === Cases ============================================================================================================== */
 
-/* What `adjust` may make of a row: moved, mostly banned, all equal, at the ends of fp32. */
+/* Rows as `adjust` may produce them: shifted, mostly banned, all equal, at the limits of fp32. */
 static void choose_adjusted(cases *c, u32 kind, const f32 *logits, f32 *adjusted, u32 vocab) {
   for (u32 i = 0; i < vocab; i++) {
     adjusted[i] = cases_below(c, 4) ? logits[i] : logits[i] + cases_uniform(c, 6);
@@ -148,7 +148,7 @@ static void fill_rows(kernel_test *test, cases *c, sample_args *a, u32 rows, u32
   for (u32 i = 0; i < rows * vocab; i++) logits[i] = ties ? (f32)cases_below(c, ties) - 0.5f * (f32)ties : cases_uniform(c, scale);
   if (rows > 2) logits[vocab + cases_below(c, vocab)] = rows % 2 ? NAN : -INFINITY;
   if (rows > 2) logits[2 * vocab] = -0.0f;
-  if (rows > 5) logits[5 * vocab + cases_below(c, vocab)] = INFINITY; /* a row that is scored */
+  if (rows > 5) logits[5 * vocab + cases_below(c, vocab)] = INFINITY; /* a scored row */
   for (u32 r = 0; r < rows; r++) {
     f32 *from = logits + (size_t)r * vocab;
     param[r].slot = 3 + (r + 1) % rows;
@@ -182,11 +182,11 @@ static void sample_case(kernel_test *test, u32 rows, u32 vocab, u32 ties, f32 sc
   const u32 shared = SAMPLE_PART_BYTES(vocab);
   kernel_variant variants[] = {{.grid = {rows, ROW_BLOCKS, 1}, .threads = 512, .shared_bytes = shared},
                                {.grid = {rows + 2, ROW_BLOCKS, 1}, .threads = 512, .shared_bytes = shared}};
-  kernel_test_run(test, &a, variants, kernel_test_on_gpu(test) || vocab < 10 || vocab == 992 ? 2 : 1); /* many fibers take long */
+  kernel_test_run(test, &a, variants, kernel_test_on_gpu(test) || vocab < 10 || vocab == 992 ? 2 : 1); /* many fibers are slow */
   for (u32 r = 0; r < rows; r++) check_row(&a, r);
 }
 
-/* === What is drawn ====================================================================================================== */
+/* === The distribution of draws ========================================================================================== */
 
 #define DRAWS 20000u
 #define KINDS 12u
@@ -205,8 +205,8 @@ static double chi_square(const u32 *found, const double *share, u32 *freedom) {
   return result;
 }
 
-/* Many draws of one row by the twin, whose bits are the kernel's, against the shares of binary64. A chi-square of f degrees of freedom is
- * below f + 4.3 * sqrt(2 f) + 12 but once in 10^5; these draws are the same in every run. */
+/* Many draws of one row by the reference, whose bits are the kernel's, against the shares in binary64. A chi-square of f degrees of freedom
+ * exceeds f + 4.3 * sqrt(2 f) + 12 once in 10^5; these draws are the same in every run. */
 static void check_distribution(f32 temperature, f32 min_p, u32 top_k, u32 adjusted) {
   static f32 logits[DRAWS][KINDS], moved[DRAWS][KINDS];
   static sample_param param[DRAWS];
@@ -242,7 +242,7 @@ static void check_distribution(f32 temperature, f32 min_p, u32 top_k, u32 adjust
   double distance = chi_square(found, share, &freedom);
   assert_int_equal(freedom, staying - 1);
   assert_true(distance < freedom + 4.3 * sqrt(2.0 * freedom) + 12);
-  if (staying < KINDS && !adjusted) assert_true(chi_square(found, all, &freedom) > 200); /* the limit shows */
+  if (staying < KINDS && !adjusted) assert_true(chi_square(found, all, &freedom) > 200); /* the limit matters */
 }
 
 static void sample_cases(kernel_test *test) {
