@@ -30,15 +30,15 @@ static tensor_shape matrices(const void *address, uint64_t columns, uint64_t row
                         .box = {64, box_rows, box_matrices}};
 }
 
-/* Of a product's form for few rows: gate and up rows are matrices of their own, of which a box takes both. */
+/* Small M: gate and up rows are matrices of their own; a box takes rows of both. */
 static tensor_shape few_weights(const build *b, const void *w, uint32_t n, uint32_t k, uint32_t count, uint64_t w_batch, uint32_t y_kind) {
   const uint32_t tile_n = value_of(b, "SPEC_TILE_N");
   if (y_kind != Y_SILU) return matrices(w, k, n, count, k, w_batch, tile_n, 1);
   return matrices(w, k, n / 2, 2ull * count, k, (uint64_t)(n / 2) * k, tile_n / 2, 2);
 }
 
-/* Of the form for many rows: what a block copies of a tile's weight rows in one box, tokens by MANY_BOX. Of gate and up, eight rows of each
- * in turn: a box of groups of eight rows of both. Groups of all matrices stand in one row; up's lie n / 16 groups behind the gate's. */
+/* Large M: the box of a tile's weight rows that one block loads; of tokens, LARGE_M_BOX rows. Gate and up alternate by eight rows: a box
+ * has groups of eight rows of both. The groups of all matrices are in one order; those of up follow n / 16 groups after the gate's. */
 static bool is_many(const build *b) { return value_of(b, "SPEC_K_BLOCKS") == 0; }
 static uint32_t many_below(const build *b) { return max_u32(value_of(b, "SPEC_CLUSTER_ROWS"), 1); }
 static uint32_t many_x_box(const build *b, bool scaled) {
