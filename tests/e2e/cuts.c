@@ -1,10 +1,6 @@
 /* cuts.c - see cuts.h. */
 #include "cuts.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <string.h>
 #include "engine/base/base.h"
 

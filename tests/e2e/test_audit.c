@@ -3,11 +3,7 @@
  * Faults are planted in two ways: in a record, whose digests are then made anew, so that only a recomputation can tell; and in the ops
  * of the run that is recorded (linked with --wrap: one bit of one number of the first row, in every call of one op), where all that
  * follows is computed from the wrong number and recorded as it was. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

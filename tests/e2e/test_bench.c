@@ -1,10 +1,6 @@
 /* test_bench.c - `verbatim bench` on the shipped model's plan, on the CPU, or with --device gpu there: what it writes is whole and agrees
  * with itself, a choice of ops is kept, and what it cannot do it says. Times are only checked to be there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,6 @@
 /* test_calibrate.c - `verbatim calibrate`: a layer's scale is the largest magnitude of its KV rows / 448, whichever way the work is cut;
  * the file appears once, and changes no other run. The control is the rows themselves, as the engine tells them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

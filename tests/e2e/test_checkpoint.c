@@ -3,11 +3,7 @@
  *
  * A form is a folder of random_model; its receipt is compared line by line, and in its header what follows from weights and numerics:
  * the digest of config.json is the one thing that nesting changes. The controls change one weight and one number of the nested config. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,11 +2,7 @@
  * where files belong, lines without end, a run that is ended half-way. What is lost, what is kept and what is said.
  * test_hostile.c has damaged contents. The first test is the control of the others: the same run succeeds. */
 #define _DEFAULT_SOURCE /* mkdtemp, usleep */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,7 @@
  * cut: tokens computed in small steps (split, folded) and in large ones (whole) then differ in their last bits, which nobody sees in the
  * text. The faulty qkv_rope leaves out a row, so that the attention reads what the page's last owner left there: poison makes NaN of it,
  * where without poison nobody would notice. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <string.h>
 #include "e2e.h"
 #include "engine/cpu/cpu.h"

@@ -4,11 +4,7 @@
  * is flipped, in every op of a dense layer, of a layer with experts and outside of layers, by this file's own reading of the arguments.
  * What changes no row (the order of experts, the choice of a token) is planted too, and found where it shows. Every planted run is compared
  * with a sound one that is made with --device, so that on a GPU the two machines are compared as well. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -3,11 +3,7 @@
  *
  * The library has no state but its engines and a text for each thread. So every request ends in the chain that it has when its engine
  * is alone, and no thread reads another's error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <fenv.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -2,11 +2,7 @@
  * same bytes however the work is cut and wherever it was cut short, what a replay says of planted faults.
  *
  * The controls are in the tests: a changed item, answer, weight or manifest is found. `--device gpu` uses the GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,11 +4,7 @@
  * called and the process ends as gpu.c ends it. The receipt then holds the first lines of the whole run's receipt, a line with the fault
  * and no digest; stdout holds the outputs of the same requests. tests/unit/gpu/test_gpu_driver.c shows that the hook is called for failures
  * of the driver and of libraries. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

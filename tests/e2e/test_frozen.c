@@ -2,11 +2,7 @@
  *
  * Linked with --wrap for malloc, calloc, realloc, posix_memalign, aligned_alloc and mmap: while the trap is set, a call from any object of
  * the program (the static libraries included) is counted. The last test is the control: the trap does count. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <sys/types.h>
 #include "e2e.h"

@@ -2,11 +2,7 @@
  *
  * `--record FOLDER` writes the receipts instead (see tests/golden/README.md), `--device gpu` uses the GPU. The control changes one
  * sampling parameter and expects another receipt. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,6 @@
 /* test_hostile.c - damaged files and impossible wishes, given to the program: an exit code from 2 to 8 and one clear line on stderr,
  * never a crash, a hang or a result. The first test is the control: the same command with sound files succeeds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

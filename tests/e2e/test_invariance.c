@@ -2,11 +2,7 @@
  *
  * The ways are in cuts.h; here are the models' structures, instruction sets, and a request alone. Sparse attention and e4m3:
  * test_invariance_sparse.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <string.h>
 #include "cuts.h"
 #include "engine/base/base.h"

@@ -1,11 +1,7 @@
 /* test_invariance_sparse.c - the same requests under every way of cutting the work: one receipt. Lists of tokens; e4m3 weights and cache.
  *
  * As test_invariance.c, and apart from it because the first two models take the CPU longer than all of those. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "cuts.h"
 
 static void v32(void **state) { (void)state, cuts_check("tests/oracle/small-v32.json", CUTS_64); }

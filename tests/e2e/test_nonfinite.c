@@ -2,11 +2,7 @@
  *
  * Which requests those are, and where, is told from a run with sound weights: its tokens, and the experts that its traced rows name. The
  * controls: sound weights break nothing, and no planted place agrees with what is expected of another. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,11 +4,7 @@
  * tests/oracle/README.md). Knows the engine only as the program. Ours must be nearer to fp32 than HF in bf16 was when the
  * references were recorded; the controls show that models wrong by a few percent, and shifted rows, are caught.
  * Read next: tools/oracle.py, which records the references and compares larger models. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>

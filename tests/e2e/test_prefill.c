@@ -3,11 +3,7 @@
  *
  * Wraps the two ops of the form to count what they are given, and to plant faults: a piece that begins anew, rows of another context.
  * Each is found. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,11 +3,7 @@
  *
  * Linked with --wrap for cpu_adjust: the controls hand it the history of the neighbour's slot, another slot's token list, a prompt
  * that is half as long. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,11 +3,7 @@
  *
  * Linked with --wrap for two ops, the pages and the start: numbers drawn by slot, a KV row in a neighbour's page, a page of the prefix
  * cache that holds other tokens, a page given back while others read it, a page that is never given back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,11 +2,7 @@
  * itself however the work is cut; windows, choices, damage, refusals.
  *
  * The controls are in the tests: logits of the wrong position are seen, and so is one that is a token off. `--device gpu` uses the GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,7 @@
 /* test_scoring.c - scoring is generating: a token has the same log-probability, rank, logits and alternatives when it is made and when it
  * is given, whoever shares the batch, with rows from the prefix cache and after preemptions. Counters show that these happened. The
  * control scores another token in one place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
 #include "e2e.h"

@@ -1,10 +1,6 @@
 /* test_serve.c - `verbatim serve` as its clients see it, with the shipped model on the CPU: endpoints, streams, many at once, clients that
  * leave, are slow or send nonsense, limits, the end. The bits are those of `verbatim run`: the receipts of both are compared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,10 +1,6 @@
 /* test_serve_bodies.c - bodies of the HTTP API with the engine and the shipped model, without a socket: what is accepted the engine takes,
  * the reply's bytes do not depend on what runs beside it, and its numbers are those of `verbatim score`. `--device gpu` uses the GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,7 @@
 /* test_serve_wire.c - `verbatim serve` byte by byte: what is no request, HTTP/1.0, requests sent ahead, clients that close their side or
  * leave, sockets that run out. What requests ask for is test_serve.c's. */
 #define _GNU_SOURCE /* prlimit */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>

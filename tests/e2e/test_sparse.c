@@ -2,11 +2,7 @@
  *
  * As long as a token sees no more than index_topk others the bits are those of dense attention; cuts, batches, pages, poison and reused
  * prefixes change nothing; audits recompute every row. Controls: behind index_topk the bits are others, and the lists are too. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,7 @@
  *
  * Linked with --wrap for every op's twin, for gpu_launch and for trig_sin: a victim's result is changed by one unit in the last place
  * of its first number, as a broken processor, driver or compiler might, on whichever machine --device says. Holds cli/run.c as well. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

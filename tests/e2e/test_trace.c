@@ -3,11 +3,7 @@
  * What a row's digest must be is known from elsewhere: the values themselves, the digest of a token's logits, and for the rest a run
  * of the same request alone. Linked with --wrap for cpu_gemm and cpu_moe_gemm: the control plants one bit in one row of one op, and the
  * first digest that differs must be that op's, at that token. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,11 +3,7 @@
  *
  * Every test of equality has its control in `forgeries_are_named`: one value of a receipt is another, its digest is made anew, and the
  * request, the token and the value are told. `--device gpu` uses the GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

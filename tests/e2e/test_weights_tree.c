@@ -1,10 +1,6 @@
 /* test_weights_tree.c - the weights digest tensor by tensor: its root is the engine's and a receipt's, a flipped bit changes the leaf of
  * its tensor and the root and nothing else. The control is the folder itself: read again, in another form, no line differs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,11 +4,7 @@
  * one find nothing in the other.
  *
  * Wraps kv_widen to count what it is given and to plant faults, each of which is found. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,7 @@
  *
  * The kernels are small ones of its own, compiled here. Faults happen in child processes that are forked before this one touches the
  * driver. Without a GPU only the error message is tested and the rest says that it was skipped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/gpu/gemm_lt.h"
 #include "engine/gpu/gpu.h"
 #include "engine/gpu/jit.h"

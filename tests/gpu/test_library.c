@@ -3,11 +3,7 @@
  * Probes the shipped model's plan on this GPU, plans again with the profile, and runs the same requests under both plans. Controls: a
  * profile of another library version is refused, and so is, by its bits, a library that gets one word of a product wrong. Pins of a shipped
  * profile are left out instead where the library is another or none, and judged by their bits all the same. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

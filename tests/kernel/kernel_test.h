@@ -10,11 +10,7 @@
  * Read next: test_rmsnorm.c. */
 #ifndef VERBATIM_KERNEL_TEST_H
 #define VERBATIM_KERNEL_TEST_H
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/gpu/jit.h"
 #include "engine/plan/kernels.h"
 #include "engine/gpu/op_maps.h"

@@ -1,9 +1,5 @@
 /* test_arena.c - host memory: zeroed, aligned, disjoint, and closed to requests once frozen. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

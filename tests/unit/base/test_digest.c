@@ -1,9 +1,5 @@
 /* test_digest.c - XXH3-128 as its authors define it, whole or in pieces, whatever instructions compute it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
 #include "engine/base/digest.h"

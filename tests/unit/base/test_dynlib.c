@@ -1,11 +1,7 @@
 /* test_dynlib.c - the search for shared libraries: order, folders, wheels beside a python3 on a path, messages.
  *
  * The libraries searched for are empty ones built here with the C compiler, in temporary folders laid out as the real ones are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/base/dynlib.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,6 @@
 /* test_fail.c - the recorded error of a thread: first cause kept, text bounded, threads apart, handing over, exit codes, assertions
  * that stop the process. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/base/base.h"
 #include <pthread.h>
 #include <signal.h>

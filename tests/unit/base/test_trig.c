@@ -1,10 +1,6 @@
 /* test_trig.c - trig.h against the C library's long double: error in units of the last binary64 place, edges, and bits that
  * must never move. The long double functions are good to about 2^-63, far below what is measured here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/base/trig.h"
 #include <math.h>
 #include <stdio.h>

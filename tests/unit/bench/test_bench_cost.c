@@ -2,11 +2,7 @@
  *
  * hidden 192, 4 heads, latent 512 + 64, nope and value 64, q_lora 128, vocabulary 768, 8 experts of 64, 2 a token, 1 shared; chunks of 256.
  * The step: 3 tokens at positions 0, 255 and 600, which attend to 1 + 256 + 601 = 858 rows in 1 + 1 + 3 chunks; 5 experts have a token. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/bench/cost.h"
 #include "engine/exec/bench.h"
 #include "engine/plan/plan.h"

@@ -1,10 +1,6 @@
 /* test_roofline.c - the picture is XML that a parser takes, whatever the labels are, with a point for each op and labels that do not
  * cover each other. The parser is Python's; its control is a picture cut short. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

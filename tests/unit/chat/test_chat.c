@@ -1,10 +1,6 @@
 /* test_chat.c - chat templates: renderers against what jinja2 made of the templates (tests/data/chat, tools/chat_vectors.py), which
  * template is whose, what is refused, and the JSON that Python would write. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

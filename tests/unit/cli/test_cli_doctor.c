@@ -1,11 +1,7 @@
 /* test_cli_doctor.c - the checks of `verbatim doctor`, each with a fault planted for it and, as the control, without. GPUs and libraries
  * are those that the test says: gpu.c, jit.c and gemm_lt.c are stood in for. */
 #define _DEFAULT_SOURCE /* mkdtemp */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,7 @@
 /* test_cli_compare.c - differences as text and as JSON, to the byte: each kind of number, a list that ends, an alternative, text of files
  * that a terminal must not get; and the words of progress that it does get. */
 #define _XOPEN_SOURCE 700 /* posix_openpt */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <math.h>

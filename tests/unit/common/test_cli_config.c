@@ -1,11 +1,7 @@
 /* test_cli_config.c - the deployment file as defaults of options: what wins, what is refused by name, that a dump reads back to itself,
  * that a plan is made once and never replaced, and that every option with a value has its key. */
 #define _DEFAULT_SOURCE /* mkdtemp */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

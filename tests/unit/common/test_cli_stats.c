@@ -1,10 +1,6 @@
 /* test_cli_stats.c - figures of a start and a run, from made-up ones: what the JSON holds, and that memory that is not as planned is
  * told and nothing else is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>

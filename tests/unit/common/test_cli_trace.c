@@ -1,10 +1,6 @@
 /* test_cli_trace.c - what the engine tells of a request, as the trace holds it: rows that the request has no use for are left out, rows
  * and numbers that come again are not written twice, and values stand before their row. Runs of the engine are in tests/e2e/test_diff.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,9 +1,5 @@
 /* test_cpu_pool.c - the thread pool: every item runs once, scratch is private, jobs follow each other, limits are refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/cpu/cpu.h"
 #include <stdatomic.h>
 #include <string.h>

@@ -1,10 +1,6 @@
 /* test_h16.c - the tensor-core chain: the definition against worked examples and recorded GPU results, and every
  * instruction set's product against the definition, over the distributions of cases.h and over awkward shapes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/h16_core.h"
 #include "tests/kernel/cases.h"

@@ -1,10 +1,6 @@
 /* test_h32.c - the tensor-core chain of e4m3 numbers: the definition against worked examples and sums in binary64, the product against
  * the definition. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include "engine/cpu/h32.h"
 #include "num.h"

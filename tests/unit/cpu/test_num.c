@@ -1,9 +1,5 @@
 /* test_num.c - num.h against the C library in binary64: stated error bounds over dense samples, edges, and known answers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/base/base.h"
 #include "num.h"
 #include <stdio.h>

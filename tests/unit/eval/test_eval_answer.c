@@ -1,9 +1,5 @@
 /* test_eval_answer.c - what of a text counts, and when it is the answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,5 @@
 /* test_eval_items.c - items of a task: prompts with their examples, answers, choices, and lines that are refused by number. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,5 @@
 /* test_eval_manifest.c - manifests: made, read again, and no change of what they say goes unseen. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

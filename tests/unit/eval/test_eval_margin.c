@@ -1,10 +1,6 @@
 /* test_eval_margin.c - margins of made-up requests and choices, and what hangs on small ones. Expected numbers are exact unless they go
  * through exp, whose own bound is 1.2 ulp of fp32. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

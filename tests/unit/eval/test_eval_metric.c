@@ -1,9 +1,5 @@
 /* test_eval_metric.c - scores against figures that another program computed by EVALUATION.md, bit by bit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

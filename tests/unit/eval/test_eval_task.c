@@ -1,9 +1,5 @@
 /* test_eval_task.c - task files: which are read, with which defaults, and what the others are told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,11 +2,7 @@
  *
  * Types, constants and struct layouts are compared when this file is compiled, where the headers are installed; symbols and the sizes
  * that the library itself checks are compared at run time, where the libraries are. Elsewhere the tests say that they were skipped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,11 +3,7 @@
  * The stand-in has every entry point of cuda_api.h, counts objects that are alive, keeps each thread's stack of contexts, and fails the
  * call it is told to. So what a start-up error leaves behind, and what a thread of the caller's sees of us, is tested without a GPU. It
  * computes nothing; tests/gpu/test_gpu.c runs kernels. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/gpu/cuda_api.h"
 #include "engine/base/dynlib.h"
 #include "engine/gpu/gpu.h"

@@ -1,11 +1,7 @@
 /* test_jit.c - kernels compiled by NVRTC and kept in a folder: hits, damage, races, keys, refusals. Needs no GPU.
  *
  * The embedded kernels are compiled once with constants as plans use them; the cache is tested with a small kernel of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/gpu/jit.h"
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,9 +1,5 @@
 /* test_items.c - prompts from arguments and JSONL lines: what is read, what is echoed, what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

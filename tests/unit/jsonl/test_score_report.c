@@ -1,9 +1,5 @@
 /* test_score_report.c - sums, the best of several, lines of output and the summary's figures, from made-up requests. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,5 @@
 /* test_score_tokens.c - how pairs of texts become tokens, on the shipped tokenizer, and how long texts become windows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

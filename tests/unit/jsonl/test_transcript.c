@@ -1,9 +1,5 @@
 /* test_transcript.c - a finished request as text and as a line of JSON: what is in it, for whom, with which digits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/jsonl/nonfinite.h"
 #include "engine/jsonl/transcript.h"
 #include "tests/unit/text/tokenizer_fixture.h"

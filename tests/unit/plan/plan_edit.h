@@ -1,5 +1,5 @@
-/* plan_edit.h - a plan's tables in memory, to be damaged: for tests that ask what the verifier says then. Finds what is asked for by
- * name, or fails. The including test frees file.bytes. Include after cmocka.h. */
+/* plan_edit.h - the tables of a plan in memory, for tests that damage them and ask the verifier. Finds entries by name, or fails. The test
+ * frees file.bytes. */
 #ifndef VERBATIM_PLAN_EDIT_H
 #define VERBATIM_PLAN_EDIT_H
 #include "tests/unit/planner/planner_fixture.h"

@@ -3,11 +3,7 @@
  * What is promised: an error, or a behaviour that nobody can mistake for the sound file's. A flipped plan is refused by its digest; one
  * whose digest was made anew is refused by its contents, or runs inside its regions (plan_walk.h). Flipped weights that load are the same
  * weights, or have another digest. Under the sanitizers, and beyond the headers, flips are sampled: the strides below. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/plan/plan.h"
 #include "engine/weights/weights.h"
 #include "planner/check.h"

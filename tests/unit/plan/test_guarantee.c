@@ -1,10 +1,6 @@
 /* test_guarantee.c - what requests require of a plan: promised axes pass, excluded, unknown and missing names are refused, each with the
  * words that help. The plans are the planner's own, and one whose table is edited. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/plan/guarantee.h"
 #include "engine/verbatim.h"
 #include "tests/unit/planner/planner_fixture.h"

@@ -1,10 +1,6 @@
 /* test_plan.c - the plan view: a sound plan is accepted, any cut or flipped one refused, and one with a corrected digest never followed
  * outside its bytes (run under AddressSanitizer in the sanitizer build; the copy is exactly as large as the file). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,7 @@
  *
  * Which bytes an op writes is told by planner/check_access.c, an independent reading of its arguments. Each comparison has a control: a
  * point or a plan that was damaged is found. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/plan/kernels.h"
 #include "engine/plan/points.h"
 #include "kernels_src/num.h"

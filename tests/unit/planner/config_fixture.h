@@ -1,4 +1,4 @@
-/* config_fixture.h - configurations of real models, read as they are and with one field changed. Include after cmocka.h. */
+/* config_fixture.h - configurations of real models, read as they are and with one field changed. */
 #ifndef VERBATIM_CONFIG_FIXTURE_H
 #define VERBATIM_CONFIG_FIXTURE_H
 #include <jansson.h>

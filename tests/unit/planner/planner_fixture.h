@@ -1,10 +1,10 @@
-/* planner_fixture.h - what the planner's tests share: files, plans made from them, expected failures. The including test owns what is
- * returned and frees it. Include after cmocka.h. */
+/* planner_fixture.h - shared by the planner's tests: files, plans made from them, expected failures. The test frees what is returned. */
 #ifndef VERBATIM_PLANNER_FIXTURE_H
 #define VERBATIM_PLANNER_FIXTURE_H
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/unit/unit.h"
 #include "engine/base/base.h"
 #include "engine/plan/format.h"
 #include "planner/planner.h"

@@ -1,9 +1,5 @@
 /* test_check.c - the verifier of plans: real plans pass, and each planted fault is caught for what it is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "kernels_src/abi.h"
 #include "planner/check.h"
 #include "planner/draft.h"

@@ -1,10 +1,6 @@
 /* test_check_sparse.c - the verifier of plans on models with an indexer and e4m3 weights: what is planned passes, and each planted fault
  * is caught for what it is. Also the pieces that long scores are cut into. Read next: test_check.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/plan/format_widen.h"
 #include "kernels_src/abi.h"
 #include "planner/check.h"

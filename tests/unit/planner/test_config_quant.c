@@ -1,10 +1,6 @@
 /* test_config_quant.c - config.json of models with sparse attention and e4m3 weights: real ones are read right, every field is refused by
  * name when it is wrong, and modules are kept out as HF matches their names. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "kernels_src/abi.h"
 #include "planner/model_config.h"
 #include "config_fixture.h"

@@ -1,10 +1,6 @@
 /* test_config_rope.c - rotary positions of config.json: frequencies and scales as HF computes them, both spellings, both forms of pairs,
  * the scale of the query; a field of another type is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include "config_fixture.h"
 

@@ -1,9 +1,5 @@
 /* test_deploy_config.c - the deployment file: every key is read, and refused by name when wrong; hostile text is an error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <time.h>
 #include "planner/deploy_config.h"
 #include "planner_fixture.h"

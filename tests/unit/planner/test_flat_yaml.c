@@ -1,10 +1,6 @@
 /* test_flat_yaml.c - the reader of flat mappings: what it hands out, what it refuses, and that no text makes it crash. test_deploy_config.c
  * has the same for what the planner makes of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

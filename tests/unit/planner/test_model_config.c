@@ -1,9 +1,5 @@
 /* test_model_config.c - config.json: real models are read right, every field is refused by name when wrong, missing or out of range. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include "kernels_src/abi.h"
 #include "planner/model_config.h"

@@ -1,9 +1,5 @@
 /* test_place.c - placement by lifetime: buffers alive together never overlap, whatever the graph; the outcome is one function of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "planner/place.h"
 #include "planner_fixture.h"
 

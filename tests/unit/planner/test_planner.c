@@ -2,11 +2,7 @@
  *
  * tests/plan/tiny.show.txt is the dump of the shipped model's shape under tests/tiny/deploy.yaml; `test_planner --record`, run in the
  * repository's root, writes it anew after a wanted change, and the example of PLAN_FORMAT.md too. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <time.h>
 #include "kernels_src/abi.h"
 #include "planner/check.h"

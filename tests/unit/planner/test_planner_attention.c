@@ -1,9 +1,5 @@
 /* test_planner_attention.c - plans of real size: how their attention is cut, and which form takes which rows. Read next: test_planner.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/exec/exec.h"
 #include "kernels_src/abi.h"
 #include "planner/draft.h"

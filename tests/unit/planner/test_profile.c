@@ -1,9 +1,5 @@
 /* test_profile.c - device profiles: entries that may be used become pins of matching products, cut to each alternative's rows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "planner/profile.h"
 #include "planner/profile_shipped.h"
 #include "planner_fixture.h"

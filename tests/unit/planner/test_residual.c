@@ -2,11 +2,7 @@
  *
  * The plans of this program update the residual stream in place; the op allows both (NUMERICS.md, `rmsnorm`). Both must give the same
  * bits, x must stay, and x_out must change in the rows read alone. tests/kernel/test_rmsnorm.c tests the op in place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <string.h>
 #include "engine/cpu/cpu.h"
 #include "kernels_src/num.h"

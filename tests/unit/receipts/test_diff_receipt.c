@@ -1,10 +1,6 @@
 /* test_diff_receipt.c - two receipts that differ in one value: it is named, with its place and both values. Every input, every value of a
  * token and of an end is another once; without a change, or with another machine alone, they are equal. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,10 +1,6 @@
 /* test_receipt.c - the receipt's text to the byte; each input of a request and each result changes its digest, the machine and the order
  * of requests do not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,7 @@
 /* test_receipt_read.c - receipts read back: every value as it was written, and every damage named.
  *
  * The control of the damages is the sound receipt, which each of them alters in one place; every cut and every flipped bit is tried. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,11 +6,7 @@
  * the attention. There is one of it, as of the engine of a process that tests it. */
 #ifndef VERBATIM_TESTS_LATE_MACHINE_H
 #define VERBATIM_TESTS_LATE_MACHINE_H
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/requests/schedule.h"
 
 #define SEQS 6u

@@ -1,10 +1,6 @@
 /* test_pages.c - KV pages: every page is dealt once and comes back, a seed changes the order and nothing else; pages with keys are found
  * again until they are evicted, the one longest unused first. A long random use is compared with a model that searches plain lists. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <string.h>
 #include "engine/requests/pages.h"
 

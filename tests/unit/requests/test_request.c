@@ -1,9 +1,5 @@
 /* test_request.c - checks of a request, its digest, stop ids, token list, what the device is told, and how results are added to it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include "engine/requests/request.h"
 #include "tests/unit/text/tokenizer_fixture.h"

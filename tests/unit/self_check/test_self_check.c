@@ -1,11 +1,7 @@
 /* test_self_check.c - the known answers of the start-up self-check: by the CPU's ops in every instruction set, and by the kernels' own
  * texts in the emulator, which was written apart from the twins. Copies of the kernels that are broken on purpose must give others.
  * `--record` prints the rows of engine/self_check/self_check.def as the twins answer them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

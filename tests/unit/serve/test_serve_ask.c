@@ -1,9 +1,5 @@
 /* test_serve_ask.c - bodies of requests for tokens: what becomes of each field, what is refused and how, what the engine is asked. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,5 @@
 /* test_serve_info.c - models, version, tokenize, detokenize and tokenizer_info: what clients find there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

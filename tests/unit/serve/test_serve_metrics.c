@@ -1,10 +1,6 @@
 /* test_serve_metrics.c - the text that Prometheus reads: every sample has its help and type, counts and histograms are what was counted,
  * and a label's value cannot leave its quotes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

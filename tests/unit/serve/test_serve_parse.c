@@ -1,9 +1,5 @@
 /* test_serve_parse.c - the grammar of HTTP/1.1: what is a head, what is none, and chunked bodies, wherever the bytes are split. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,6 @@
 /* test_serve_queue.c - what may wait for the engine, in which order it goes in, and how it comes out again, with an engine of made-up
  * steps: each step makes one token of every request that has a place, and waits for the test's leave. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,5 @@
 /* test_serve_reply.c - replies: what clients read in them, the same whole and in events, the same bytes for the same request. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

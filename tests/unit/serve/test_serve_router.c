@@ -1,9 +1,5 @@
 /* test_serve_router.c - what is judged by the head of a request alone: paths, methods, keys, lengths, and which of these is said first. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
 #include "engine/serve/router.h"

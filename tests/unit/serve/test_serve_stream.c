@@ -1,11 +1,7 @@
 /* test_serve_stream.c - replies in events: joined, they are the whole reply, however the choices move on and whenever events are asked for.
  *
  * The whole reply is what tests/unit/serve/test_serve_reply.c looks at. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

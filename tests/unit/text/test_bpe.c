@@ -1,9 +1,5 @@
 /* test_bpe.c - merging against the definition written out: replace the leftmost pair of lowest rank until there is none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/text/bpe.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,5 @@
 /* test_detokenizer.c - text from tokens: never half a character, ill-formed bytes as Python's errors="replace" shows them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/text/detokenizer.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "tests/unit/text/tokenizer_text.h"

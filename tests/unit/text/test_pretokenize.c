@@ -2,11 +2,7 @@
  *
  * Memberships were recorded from the tokenizers library 0.23.3 (Oniguruma, Unicode 16; its Digits: Unicode 17) by asking it about each
  * code point. Whole texts are compared in test_tokenizer.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/base/digest.h"
 #include "engine/text/pretokenize.h"
 #include "engine/text/split_pattern.h"

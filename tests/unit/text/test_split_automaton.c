@@ -1,11 +1,7 @@
 /* test_split_automaton.c - the automaton against PCRE2, which says what a pattern means: piece by piece, on the patterns that models
  * have, on random patterns of the whole grammar, and where the tables are too small.
  * PCRE2 runs without machine code here, which is the plainer of its two ways. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/text/pretokenize.h"
 #include "engine/text/split_pattern.h"
 #include "tests/unit/text/tokenizer_fixture.h"

@@ -1,10 +1,6 @@
 /* test_stop_text.c - stop texts: found at the right token and place, across tokens, characters and pieces of long tokens; what is shown on
  * the way never has to be taken back. The random cases are judged by a search of the whole text after every token. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/text/stop_text.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 

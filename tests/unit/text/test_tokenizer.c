@@ -4,11 +4,7 @@
  * golden.txt holds what the libraries gave (tools/tokenizer_compare.py --record wrote it; without arguments that tool compares
  * live). malloc, calloc and realloc are wrapped here to see that encoding allocates nothing:
  * link with -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/text/detokenizer.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "tests/unit/text/tokenizer_text.h"

@@ -1,9 +1,5 @@
 /* test_tokenizer_json.c - a tokenizer.json that is not exactly what is implemented is refused, by name, and never crashes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_json.h"

@@ -1,11 +1,7 @@
 /* test_tokenizer_tiktoken.c - a tiktoken.model that is not exactly what is implemented is refused, by name, and never crashes.
  *
  * That its ids are tiktoken's is test_tokenizer.c's to see. The small model here is the 256 bytes, "ab", "abc" and "bc". */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_tiktoken.h"

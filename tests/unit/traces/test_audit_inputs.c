@@ -1,10 +1,6 @@
 /* test_audit_inputs.c - which points an op reads, against an independent account: the bytes that planner/check_access.c says an op reads
  * are looked up in a map of who wrote them last. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/traces/audit_inputs.h"
 #include "engine/plan/kernels.h"
 #include "planner/check_access.h"

@@ -1,10 +1,6 @@
 /* test_diff_trace.c - traces written by hand: what is found first, requests in any order, other tables of points, numbers in one file
  * alone, and files that are damaged. tests/e2e/test_diff.c has those of runs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

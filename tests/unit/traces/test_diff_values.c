@@ -1,9 +1,5 @@
 /* test_diff_values.c - distances of numbers, and rows that differ in what was changed in them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <string.h>
 #include "engine/traces/diff_values.h"

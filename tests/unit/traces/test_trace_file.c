@@ -1,10 +1,6 @@
 /* test_trace_file.c - traces come back as they were written, and nothing else comes back: every cut, every flipped bit, every order
  * that is not a trace's, and every impossible field under a digest of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

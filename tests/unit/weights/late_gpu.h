@@ -1,10 +1,11 @@
 /* late_gpu.h - a stand-in for the GPU under the loading of weights, for tests that link it in the place of gpu.c's calls (configure.py).
  *
  * It reads a staging slot as late as it may: when an event behind the upload is waited for. A slot that is filled again too early shows as
- * wrong bytes. One test includes it. Include after cmocka.h. */
+ * wrong bytes. One test includes it. */
 #ifndef VERBATIM_LATE_GPU_H
 #define VERBATIM_LATE_GPU_H
 #include <string.h>
+#include "tests/unit/unit.h"
 #include "engine/gpu/staging.h"
 
 #define UPLOADS_MAX 65536u

@@ -1,9 +1,5 @@
 /* test_safetensors.c - headers of every kind of damage, shards and their index, exhaustive cuts and flips. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,7 @@
 /* test_weights.c - tensors into REGION_WEIGHTS: copies, slices, batches, transposes; what does not match is refused; the digest depends on
  * what is used and on nothing else; neither threads nor staging slots change a byte.
  * Read next: late_gpu.h, test_weights_scaled.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

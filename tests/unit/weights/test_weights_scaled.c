@@ -1,11 +1,7 @@
 /* test_weights_scaled.c - e4m3 tensors into REGION_WEIGHTS: as they are, or with their scales as bf16 numbers, whole, in slices that begin
  * inside a block of scales, and transposed; on both machines; what does not match is refused. And the scales of an fp8 KV cache by all
  * their names. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,7 @@
 /* test_eval_report.c - a report is a page that two parsers take, whatever texts are in it; it says what the manifest and the lines say; its
  * bytes are the same each time and their number is bounded. tests/unit/page_check.py reads the page; its controls are pages broken on
  * purpose. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

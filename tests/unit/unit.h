@@ -1,0 +1,10 @@
+/* unit.h - cmocka and the standard headers that it needs before it. Every test includes this file instead of those. */
+#ifndef VERBATIM_TEST_UNIT_H
+#define VERBATIM_TEST_UNIT_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#endif
