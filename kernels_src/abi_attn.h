@@ -1,4 +1,6 @@
-/* abi_attn.h - a part of abi.h: the ops of the attention. */
+/* abi_attn.h - a part of abi.h: the argument structs of attention.
+ *
+ * The tiles, work items and counts that they point to are in step.h. Read next: attn/mla_attn.cu, NUMERICS.md "mla_attn". */
 #ifndef VERBATIM_ABI_ATTN_H
 #define VERBATIM_ABI_ATTN_H
 #include "step.h"

@@ -1,4 +1,6 @@
-/* abi_fp8.h - a part of abi.h: formats of e4m3 numbers, and the ops that make and multiply them. NUMERICS.md, "Scaled e4m3". */
+/* abi_fp8.h - a part of abi.h: the formats of e4m3 numbers, and the ops that make and multiply them.
+ *
+ * NUMERICS.md, "Scaled e4m3". Read next: gemm/act_quant.cu, gemm/fp8_gemm.cu. */
 #ifndef VERBATIM_ABI_FP8_H
 #define VERBATIM_ABI_FP8_H
 #include "step.h"

@@ -1,5 +1,7 @@
 /* abi_index.h - a part of abi.h: the ops of the indexer, which select the tokens that sparse attention reads (DeepSeek-V3.2,
- * inference/model.py, class Indexer). A page of its cache: [64][128] e4m3 codes, then [64] fp32 scales. */
+ * inference/model.py, class Indexer).
+ *
+ * A page of its cache: [64][128] e4m3 codes, then [64] fp32 scales. Read next: index/index_qk.cu. */
 #ifndef VERBATIM_ABI_INDEX_H
 #define VERBATIM_ABI_INDEX_H
 #include "step.h"

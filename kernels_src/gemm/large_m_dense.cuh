@@ -5,7 +5,7 @@
  * rows, rows first, so that concurrent tiles share operands in L2. A last tile of fixed width that would reach beyond the rows starts
  * earlier, and computes rows that another tile has too: TMA boxes that are partly outside of their matrix are loaded at half the rate.
  * maps.w: boxes of 128 bytes by TILE_N / CLUSTER_ROWS; of gate and up, groups of eight rows of each. maps.x: boxes of 128 bytes by
- * LARGE_M_BOX. Bound: see large_m.cuh; of few rows the weights' bytes once. Studies: tools/bench/history, products-large-m and
+ * LARGE_M_BOX. Bound: see large_m.cuh; with few rows the weights' bytes. Studies: tools/bench/history, products-large-m and
  * sparse-pipeline. Read next: large_m_plain.cuh, large_m_scaled.cuh. */
 #ifndef VERBATIM_LARGE_M_DENSE_CUH
 #define VERBATIM_LARGE_M_DENSE_CUH

@@ -26,7 +26,7 @@ NUM u32 ptx_pack_e4m3(f32 lo, f32 hi) {
   return d;
 }
 
-/* Four e4m3 numbers, the first in the lowest byte, as num_from_e4m3 widens them. */
+/* Four e4m3 numbers, the first in the lowest byte, as num_from_e4m3 converts them. */
 NUM void ptx_from_e4m3(u32 codes, f32 (&x)[4]) {
   asm("{\n.reg .b16 low, high, h0, h1, h2, h3;\n.reg .b32 w0, w1;\nmov.b32 {low, high}, %4;\n"
       "cvt.rn.f16x2.e4m3x2 w0, low;\ncvt.rn.f16x2.e4m3x2 w1, high;\nmov.b32 {h0, h1}, w0;\nmov.b32 {h2, h3}, w1;\n"
