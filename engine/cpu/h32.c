@@ -10,12 +10,11 @@
 /* The value is significand * 2^(exponent - 3); a zero's exponent means nothing. */
 typedef struct number {
   i32 significand, exponent;
-  u32 nan;
 } number;
 
 static number split(u8 x) {
   i32 field = (x >> 3) & 15, low = x & 7, magnitude = field == 0 ? low : low | 8;
-  return (number){.significand = x & 0x80u ? -magnitude : magnitude, .exponent = field == 0 ? -6 : field - 7, .nan = (x & 0x7fu) == 0x7fu};
+  return (number){.significand = x & 0x80u ? -magnitude : magnitude, .exponent = field == 0 ? -6 : field - 7};
 }
 
 /* significand * 2^(exponent - fraction) as a whole number of units 2^(largest - FRACTION), toward zero. */
@@ -39,14 +38,14 @@ f32 h32_step_reference(const u8 a[H32_STEP], const u8 b[H32_STEP], f32 c) {
   i32 exponent[H32_STEP], largest = INT32_MIN, c_exponent = 0;
   i64 product[H32_STEP], sum = 0, start = 0;
   u32 nan = c != c, field = num_bits(c) >> 23 & 255u;
+  for (u32 i = 0; i < H32_STEP; i++) nan |= (a[i] & 0x7fu) == 0x7fu || (b[i] & 0x7fu) == 0x7fu;
+  if (nan) return num_float(0x7fffffffu);
   for (u32 i = 0; i < H32_STEP; i++) {
     number x = split(a[i]), y = split(b[i]);
-    nan |= x.nan | y.nan;
     product[i] = (i64)x.significand * y.significand;
     exponent[i] = x.exponent + y.exponent;
     if (product[i] != 0 && exponent[i] > largest) largest = exponent[i];
   }
-  if (nan) return num_float(0x7fffffffu);
   if (field == 255) return c;
   if (c != 0) {
     start = (i64)((num_bits(c) & 0x7fffffu) | (field ? 0x800000u : 0u));
