@@ -34,16 +34,12 @@ def found(*patterns):
     return sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)})
 
 
-def is_of_program(path):
-    return path == MAIN or any(os.path.dirname(path) == "engine/" + folder for folder in PROGRAM_FOLDERS)
+def program_sources():
+    return found(MAIN, *("engine/%s/*.c" % folder for folder in PROGRAM_FOLDERS))
 
 
 def library_sources():
-    return [path for path in found("engine/**/*.c", "planner/**/*.c") if not is_of_program(path)]
-
-
-def program_sources():
-    return [path for path in found("engine/**/*.c") if is_of_program(path)]
+    return sorted({*found("engine/**/*.c", "planner/**/*.c")} - {*program_sources()})
 
 
 def kernel_texts():
@@ -51,16 +47,12 @@ def kernel_texts():
     return found("kernels_src/**/*.h", "kernels_src/**/*.cuh", "kernels_src/**/*.cu")
 
 
-def test_sources(kind):
-    return found("tests/%s/**/test_*.c" % kind)
+def test_sources(*kinds):
+    return [path for kind in kinds for path in found("tests/%s/**/test_*.c" % kind)]
 
 
 def fuzz_sources():
     return found("tests/fuzz/fuzz_*.c")
-
-
-def tool_sources():
-    return found("tools/*.c")
 
 
 def read(path):
@@ -98,37 +90,38 @@ def wrapped_functions(source):
 
 def all_sources():
     """Every .c and .cpp that the build compiles from the tree; tools/tidy.py compares it with the tree."""
-    tests = [path for kind in TEST_KINDS + ["gpu"] for path in test_sources(kind)]
-    linked = {path for source in tests + fuzz_sources() + [SCHEDULE_FUZZ] for path in linked_sources(source)}
-    return sorted(linked | {*library_sources(), *program_sources(), *tool_sources(), EMULATOR, EMULATED_KERNEL, EXAMPLE})
+    mains = test_sources(*TEST_KINDS, "gpu") + fuzz_sources() + [SCHEDULE_FUZZ]
+    linked = {path for source in mains for path in linked_sources(source)}
+    return sorted(linked | {*library_sources(), *program_sources(), *found("tools/*.c"), EMULATOR, EMULATED_KERNEL, EXAMPLE})
 
 
 # === Flags ==================================================================================================================
 
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Wstrict-prototypes",
-            "-Wmissing-prototypes", "-Werror"]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla"]
 # -ffp-contract=off: a fused multiply-add is always written, never inferred (NUMERICS.md). No -march: the instruction set
 # of a file is part of its name and never leaks into another file. One set of objects serves the program and the shared library,
 # which shows what verbatim.h marks and nothing else.
-CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden"] + WARNINGS
-INCLUDES = ["-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
+CFLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-g", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", *WARNINGS,
+          "-Wstrict-prototypes", "-Wmissing-prototypes", "-Werror", "-I.", "-Iengine", "-Iplanner", "-Ikernels_src"]
 # Of the emulator only. The kernels' `#pragma unroll` is unknown to g++; thread_local arrays elsewhere have no constructors.
-CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", "-Wall", "-Wextra", "-Wpedantic",
-            "-Wconversion", "-Wshadow", "-Wvla", "-Werror", "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator"]
-INSTRUCTION_SETS = {
-    "_avx2": "-mavx2 -mfma -mf16c",
-    "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c",
-}
+CXXFLAGS = ["-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-extern-tls-init", *WARNINGS, "-Werror",
+            "-Wno-unknown-pragmas", "-Wno-psabi", "-I.", "-Itests/emulator"]
+KERNEL_FLAGS = "-O1 -g0"  # of the hundreds of forms and flaws: half the time to compile, and most of their run is the emulator's
+INSTRUCTION_SETS = {"_avx2": "-mavx2 -mfma -mf16c", "_avx512": "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c"}
 # The macro is gcc's own; clang gets it by hand.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-D__SANITIZE_ADDRESS__=1"]
 # Static but for libc and libm, so that the program can be copied to the machine with the GPU. xxhash stands before fyaml,
 # whose archive holds an old copy of the same symbols: the first one met is taken.
-LIBRARIES = ["-l:libxxhash.a", "-l:libfyaml.a", "-l:libjansson.a", "-l:libpcre2-8.a", "-l:libzstd.a", "-l:libevent_core.a",
-             "-lm"]
+LIBRARIES = "-l:libxxhash.a -l:libfyaml.a -l:libjansson.a -l:libpcre2-8.a -l:libzstd.a -l:libevent_core.a -lm".split()
 # Of libverbatim.so: a shared library cannot hold the archives, which are compiled for programs.
-SHARED_LIBRARIES = ["-lxxhash", "-ljansson", "-lpcre2-8", "-lm"]
+SHARED_LIBRARIES = "-lxxhash -ljansson -lpcre2-8 -lm"
 
 PREFIX = "/usr/local"
+OPTIONS = {  # defaults and meanings
+    "cc": ("cc", "C compiler"),
+    "builddir": ("build", "folder of everything that is built"),
+    "prefix": (PREFIX, "where `ninja install` puts things, below $DESTDIR"),
+}
 
 
 def soname():
@@ -152,9 +145,10 @@ class NinjaWriter:
         text = words if isinstance(words, str) else " ".join(words)
         self.lines.append((indent + name + " = " + text).rstrip())
 
-    def rule(self, name, **variables):
+    def rule(self, name, command, **variables):
+        """What ninja prints is the first word of the name and the output."""
         self.lines.append("rule " + name)
-        for key, value in variables.items():
+        for key, value in {"command": command, "description": name.split("_")[0].upper() + " $out", **variables}.items():
             self.variable(key, value, "  ")
 
     def build(self, output, rule, inputs=(), implicit=(), order_only=(), **variables):
@@ -166,26 +160,19 @@ class NinjaWriter:
             self.variable(key, value, "  ")
         return output
 
-    def text(self):
-        return "\n".join(self.lines) + "\n"
-
 
 class Variant:
     """One way of compiling everything: objects under <root>/obj, a compiler and extra flags."""
 
     def __init__(self, builddir, root, cc_rule, link_rule):
-        self.builddir, self.root = builddir, root
-        self.cc_rule, self.link_rule = cc_rule, link_rule
-        self.objects = {}
+        self.builddir, self.root, self.cc_rule, self.link_rule, self.objects = builddir, root, cc_rule, link_rule, {}
 
     def object(self, ninja, source):
         if source not in self.objects:
-            stem = source[:-2]
-            generated = self.builddir + "/"
-            inner = stem[len(generated):] if stem.startswith(generated) else stem
-            flags = ["-O2"] if inner.startswith("engine/cpu/") else []  # under the sanitizers, too: half of the time of their tests
+            stem = source.removeprefix(self.builddir + "/")[:-2]
+            flags = ["-O2"] if stem.startswith("engine/cpu/") else []  # under the sanitizers, too: half of the time of their tests
             flags += [value for suffix, value in INSTRUCTION_SETS.items() if stem.endswith(suffix)]
-            output = "%s/obj/%s.o" % (self.root, inner)
+            output = "%s/obj/%s.o" % (self.root, stem)
             self.objects[source] = ninja.build(output, self.cc_rule, source, **({"isa": flags} if flags else {}))
         return self.objects[source]
 
@@ -203,12 +190,12 @@ class Variant:
         inputs = [self.object(ninja, source) for source in sources] + [*objects] + archives
         return ninja.build("%s/%s" % (self.root, output), self.link_rule, inputs, **extra)
 
-    def tests(self, ninja, kind, folder="tests", emulated=None):
+    def tests(self, ninja, kinds, folder="tests", emulated=()):
         """emulated: name of a test -> C++ objects linked to it as well."""
         outputs = []
-        for source in test_sources(kind):
+        for source in test_sources(*kinds):
             name = os.path.basename(source)[:-2]
-            objects = (emulated or {}).get(name, [])
+            objects = dict(emulated).get(name, [])
             libs = " ".join(["-lcmocka"] + ["-Wl,--wrap=" + function for function in wrapped_functions(source)] +
                             ["-l:libstdc++.a -static-libgcc"] * bool(objects))
             outputs.append(self.binary(ninja, "%s/%s" % (folder, name), linked_sources(source), libs, objects))
@@ -217,17 +204,10 @@ class Variant:
 
 def write_shared(ninja, variant):
     """libverbatim.so, and the example that is linked to it: the public source, and what it needs of the library."""
-    root = variant.root
-    output, link, example = "%s/%s" % (root, soname()), root + "/libverbatim.so", root + "/embed_example"
-    ninja.build(output, "link_shared", [variant.object(ninja, PUBLIC_SOURCE), root + "/libverbatim.a"], soname=soname())
-    ninja.build(link, "symlink", output, target=soname())
-    ninja.build(example, "example", EXAMPLE, [link, root + "/include/verbatim.h"], folder=root)
-    return [link, example]
-
-
-def toml(path):
-    with open(path, "rb") as file:
-        return tomllib.load(file)
+    root, name = variant.root, soname()
+    library = ninja.build(root + "/" + name, "link_shared", [variant.object(ninja, PUBLIC_SOURCE), root + "/libverbatim.a"], soname=name)
+    link = ninja.build(root + "/libverbatim.so", "symlink", library, target=name)
+    return [link, ninja.build(root + "/embed_example", "example", EXAMPLE, [link, root + "/include/verbatim.h"], folder=root)]
 
 
 def write_emulator(ninja, build):
@@ -236,7 +216,7 @@ def write_emulator(ninja, build):
     ninja.build(forms, "excerpt", found("kernels_src/**/ptx.cuh"), lines=r"\|^#define PTX_SWIZZLED|,\|^NUM u64 ptx_operand|p")
     ninja.build(machine, "cxx", EMULATOR, implicit=[forms])
     texts = ninja.build(build + "/gen/kernel_texts", "phony", kernel_texts())
-    specs, linked = toml(FORMS), {}
+    specs, flaws, linked = tomllib.loads(read(FORMS)), tomllib.loads(read(FLAWS))["flaw"], {}
 
     def kernel(stem, form, entry, folder, flaw="", implicit=()):
         output = "%s/obj/emulator/%s.o" % (build, entry)
@@ -249,7 +229,7 @@ def write_emulator(ninja, build):
     for stem in specs:
         for i in range(len(specs[stem])):
             kernel(stem, i, "emulated_%s_%d" % (stem, i), "kernels_src")
-    for i, flaw in enumerate(toml(FLAWS)["flaw"]):
+    for i, flaw in enumerate(flaws):
         folder = "%s/gen/flaw_%d" % (build, i)
         planted = ninja.build(folder + "/planted", "plant", implicit=[texts, "tests/emulator/plant.py"], folder=folder, file=flaw["file"],
                               edit=flaw["edit"])
@@ -259,50 +239,37 @@ def write_emulator(ninja, build):
 
 
 def write_rules(ninja, args):
-    ninja.variable("ninja_required_version", "1.5")
-    ninja.variable("builddir", args.builddir)
-    ninja.variable("cc", args.cc)
-    ninja.variable("cflags", CFLAGS + INCLUDES)
-    ninja.variable("sanitize", SANITIZE)
-    ninja.variable("libs", LIBRARIES)
-    ninja.variable("cxxflags", CXXFLAGS)
-    ninja.lines.append("")
-    depfile = {"depfile": "$out.d", "deps": "gcc"}
-    ninja.rule("cc", command="$cc -MMD -MF $out.d $cflags $isa -c $in -o $out", description="CC $out", **depfile)
-    ninja.rule("cc_san", command="$cc -MMD -MF $out.d $cflags $sanitize -O1 $isa -c $in -o $out", description="CC $out", **depfile)
-    ninja.rule("cc_fuzz", command="clang -MMD -MF $out.d $cflags $isa $sanitize -fsanitize=fuzzer-no-link -O1 -c $in -o $out",
-               description="CC $out", **depfile)
-    ninja.rule("ar", command="rm -f $out && ar qcsD $out $in", description="AR $out")
-    ninja.rule("link", command="$cc -o $out $in $libs $extra_libs", description="LINK $out")
-    ninja.rule("link_san", command="$cc $sanitize -o $out $in $libs $extra_libs", description="LINK $out")
-    ninja.rule("link_fuzz", command="clang $sanitize -fsanitize=fuzzer -o $out $in $libs", description="LINK $out")
-    ninja.rule("link_shared", command="$cc -shared -Wl,-z,defs -Wl,-soname,$soname -o $out $in %s" % " ".join(SHARED_LIBRARIES),
-               description="LINK $out")
-    ninja.rule("symlink", command="ln -sf $target $out", description="LINK $out")
-    ninja.rule("copy", command="cp $in $out", description="COPY $out")
-    ninja.rule("example", command="$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I$builddir/include -o $out $in -L$folder -lverbatim "
-               "-Wl,-rpath,'$$ORIGIN'", description="EXAMPLE $out")
-    cxx = "g++ -MMD -MF $out.d $cxxflags -I$builddir/gen "
-    ninja.rule("cxx", command=cxx + "-Ikernels_src -c $in -o $out", description="CXX $out", **depfile)
-    ninja.rule("cxx_kernel", command=cxx + "-I$folder $spec -D$stem=$entry -DEMULATED_ENTRY=$entry '-DEMULATED_STEM=\"$stem\"' "
-               "'-DEMULATED_TEXT=\"$folder/$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out",
-               description="CXX $out", **depfile)
-    ninja.rule("excerpt", command="sed -n '$lines' $in > $out && test -s $out", description="EXCERPT $out")
-    ninja.rule("plant", command="python3 tests/emulator/plant.py $folder $file '$edit'", description="PLANT $out", restat="1")
-    ninja.rule("embed", command="python3 tools/embed.py -o $out --table $table --header $header --root $root $in", description="EMBED $out")
-    ninja.rule("configure", command=("python3 configure.py " + configure_arguments(args)).strip(), description="CONFIGURE", generator="1")
+    for name, words in {"ninja_required_version": "1.5", "builddir": args.builddir, "cc": args.cc, "cflags": CFLAGS, "sanitize": SANITIZE,
+                        "libs": LIBRARIES, "cxxflags": CXXFLAGS}.items():
+        ninja.variable(name, words)
+    depends = {"depfile": "$out.d", "deps": "gcc"}
+    cc, cxx = "-MMD -MF $out.d $cflags $isa", "g++ -MMD -MF $out.d $cxxflags -I$builddir/gen "
+    ninja.rule("cc", "$cc %s -c $in -o $out" % cc, **depends)
+    ninja.rule("cc_san", "$cc -MMD -MF $out.d $cflags $sanitize -O1 $isa -c $in -o $out", **depends)
+    ninja.rule("cc_fuzz", "clang %s $sanitize -fsanitize=fuzzer-no-link -O1 -c $in -o $out" % cc, **depends)
+    ninja.rule("ar", "rm -f $out && ar qcsD $out $in")
+    ninja.rule("link", "$cc -o $out $in $libs $extra_libs")
+    ninja.rule("link_san", "$cc $sanitize -o $out $in $libs $extra_libs")
+    ninja.rule("link_fuzz", "clang $sanitize -fsanitize=fuzzer -o $out $in $libs")
+    ninja.rule("link_shared", "$cc -shared -Wl,-z,defs -Wl,-soname,$soname -o $out $in " + SHARED_LIBRARIES)
+    ninja.rule("symlink", "ln -sf $target $out")
+    ninja.rule("copy", "cp $in $out")
+    ninja.rule("example", "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I$builddir/include -o $out $in -L$folder -lverbatim "
+               "-Wl,-rpath,'$$ORIGIN'")
+    ninja.rule("cxx", cxx + "-Ikernels_src -c $in -o $out", **depends)
+    ninja.rule("cxx_kernel", cxx + KERNEL_FLAGS + " -I$folder $spec -D$stem=$entry -DEMULATED_ENTRY=$entry '-DEMULATED_STEM=\"$stem\"' "
+               "'-DEMULATED_TEXT=\"$folder/$text\"' '-DEMULATED_SPEC=\"$spec\"' '-DEMULATED_FLAW=\"$flaw\"' -c $in -o $out", **depends)
+    ninja.rule("excerpt", "sed -n '$lines' $in > $out && test -s $out")
+    ninja.rule("plant", "python3 tests/emulator/plant.py $folder $file '$edit'", restat="1")
+    ninja.rule("embed", "python3 tools/embed.py -o $out --table $table --header $header --root $root $in")
+    ninja.rule("configure", ("python3 configure.py " + configure_arguments(args)).strip(), generator="1")
     prefix = " --prefix " + args.prefix if args.prefix != PREFIX else ""
-    ninja.rule("install", command="python3 tools/install.py --builddir $builddir%s $how" % prefix, description="INSTALL $how",
-               pool="console")
-    ninja.rule("run_tests", command="python3 tools/test.py --builddir $builddir", description="TEST", pool="console")
+    ninja.rule("install", "python3 tools/install.py --builddir $builddir%s $how" % prefix, pool="console")
+    ninja.rule("test", "python3 tools/test.py --builddir $builddir", pool="console")
 
 
 def configure_arguments(args):
-    words = []
-    for name, default in (("cc", "cc"), ("builddir", "build"), ("prefix", PREFIX)):
-        if getattr(args, name) != default:
-            words += ["--" + name, getattr(args, name)]
-    return " ".join(words)
+    return " ".join("--%s %s" % (name, getattr(args, name)) for name, (default, _) in OPTIONS.items() if getattr(args, name) != default)
 
 
 def output_paths(args):
@@ -314,25 +281,24 @@ def output_paths(args):
 def write_tests(ninja, args, plain):
     build = args.builddir
     ninja.comment("Tests, with the kernels' texts in the emulator")
-    tests = [plain.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ))]
-    emulated = write_emulator(ninja, build)
-    tests += [path for kind in TEST_KINDS for path in plain.tests(ninja, kind, emulated=emulated)] + plain.tests(ninja, "gpu", "gpu_tests")
+    tests = [plain.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)), *plain.tests(ninja, ["gpu"], "gpu_tests"),
+             *plain.tests(ninja, TEST_KINDS, emulated=write_emulator(ninja, build))]
 
     ninja.comment("The program and the tests under AddressSanitizer and UndefinedBehaviorSanitizer")
     san = Variant(build, build + "/san", "cc_san", "link_san")
-    san_all = san.library(ninja)
-    san_all += [san.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)), san.binary(ninja, "verbatim", [MAIN])]
-    san_all += [path for kind in TEST_KINDS for path in san.tests(ninja, kind)]
+    san_all = [*san.library(ninja), san.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)),
+               san.binary(ninja, "verbatim", [MAIN]), *san.tests(ninja, TEST_KINDS)]
 
     ninja.comment("Fuzzers (clang only, never built by default)")
     fuzz = Variant(build, build + "/fuzz", "cc_fuzz", "link_fuzz")
     fuzz.library(ninja)
-    fuzz_all = [fuzz.binary(ninja, os.path.basename(source)[:-2], linked_sources(source)) for source in fuzz_sources()]
+    fuzzers = [fuzz.binary(ninja, os.path.basename(source)[:-2], linked_sources(source)) for source in fuzz_sources()]
 
     ninja.comment("Names to build by")
     ninja.build("tests", "phony", tests)
+    ninja.build("test_objects", "phony", [path for source, path in plain.objects.items() if source.startswith("tests/")])
     ninja.build("san", "phony", san_all)
-    ninja.build("fuzz", "phony", fuzz_all)
+    ninja.build("fuzz", "phony", fuzzers)
 
 
 def generate(args):
@@ -352,24 +318,23 @@ def generate(args):
     default = plain.library(ninja)
     ninja.build(build + "/include/verbatim.h", "copy", PUBLIC_HEADER)
     default += write_shared(ninja, plain) + [plain.binary(ninja, "verbatim", [MAIN])]
-    default += [plain.binary(ninja, os.path.basename(path)[:-2], [path]) for path in tool_sources()]
+    default += [plain.binary(ninja, os.path.basename(path)[:-2], [path]) for path in found("tools/*.c")]
     ninja.comment("Names to build by")
     ninja.build("all", "phony", default)
     ninja.build("install", "install", order_only=["all"])
     ninja.build("uninstall", "install", order_only=["all"], how="--uninstall")
-    ninja.build("test", "run_tests", order_only=["all", "tests", "san"])
+    ninja.build("test", "test", order_only=["all", "tests", "san"])
     ninja.lines += ["default all", "subninja " + tests_path]
 
     tests = NinjaWriter()
     write_tests(tests, args, plain)
-    return {top_path: ninja.text(), tests_path: tests.text()}
+    return {path: "\n".join(writer.lines) + "\n" for path, writer in ((top_path, ninja), (tests_path, tests))}
 
 
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description="Writes build.ninja and tests/build.ninja.")
-    parser.add_argument("--cc", default="cc", help="C compiler (default: cc)")
-    parser.add_argument("--builddir", default="build", help="folder of everything that is built (default: build)")
-    parser.add_argument("--prefix", default=PREFIX, help="where `ninja install` puts things, below $DESTDIR (default: %s)" % PREFIX)
+    for name, (default, what) in OPTIONS.items():
+        parser.add_argument("--" + name, default=default, help="%s (default: %s)" % (what, default))
     return parser.parse_args(argv)
 
 
