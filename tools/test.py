@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs every test and sums up: test.py [--jobs N] [--filter REGEX] [--list] [--json FILE] [--timeout S] [--builddir DIR]
 
-What is run: every C test as built, then again under the sanitizers, the GPU tests (they say SKIPPED where there is no GPU),
-and the checks written in Python. Building is ninja's work (ninja all tests san). The last line is the sum:
-"N passed, N failed", with ", N skipped" when something could not run here; each skip is listed with its reason.
+What is run: every C test as built, most of them again under the sanitizers, the GPU tests (they say SKIPPED where there is no GPU),
+and the checks written in Python; the long ones first, so that all processors are busy to the end. Building is ninja's work (ninja all
+tests san). At the end come the ten slowest tests; the last line is the sum: "N passed, N failed", with ", N skipped" when something
+could not run here; each skip is listed with its reason. Read next: tests/README.md.
 """
 import argparse
 import concurrent.futures
@@ -18,6 +19,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -31,10 +34,21 @@ OUTPUT_LINES_SHOWN = 120
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
-SCHEDULE_SECONDS = 60  # of random schedules; tests/schedule/README.md
+SCHEDULE_SECONDS = 40  # of random schedules; tests/schedule/README.md
 SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
 VENV = "build/venv/bin/python"
 FUZZ_SECONDS = 4  # for each target; tests/fuzz/README.md lists the long runs
+
+# End-to-end tests that repeat a few requests in many schedules, or under many plans, to compare bits: minutes of instrumented code that
+# san/schedule_fuzz runs too. It draws schedules over every model structure, with lists, e4m3 caches that are widened, and fast-prefill.
+NOT_UNDER_SANITIZERS = ["e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_schedules", "e2e/test_widen"]
+SANITIZED_SCHEDULES = 40  # a run of at least 30 that meets no preemption, no reuse and so on fails
+
+# These begin first, what keeps several processors busy before all; the others follow as they are listed.
+LONG = ["check/controls", "check/fuzz", "check/kernels", "check/oracle_sparse", "san/e2e/test_eval", "e2e/test_schedules",
+        "check/serve_lm_eval", "unit/self_check/test_self_check", "check/clang", "san/schedule_fuzz", "check/schedule_fuzz",
+        "check/tokenizer_compare", "check/try", "e2e/test_eval"]
+SLOWEST_SHOWN = 10
 
 ON_GPU_TOO = ["audit", "diff", "engines", "golden", "invariance", "invariance_sparse", "nonfinite", "schedules", "scoring", "sparse",
               "start_check", "trace", "verify"]  # end-to-end tests that run once more on the GPU
@@ -49,64 +63,67 @@ class Test:
 
 
 class Result:
-    def __init__(self, test, passed, failed, skipped, seconds, output):
+    def __init__(self, test, passed, failed, skipped=(), wall_s=0.0, processor_s=0.0, output=""):
         self.test, self.passed, self.failed, self.skipped = test, passed, failed, skipped  # skipped: [reason]
-        self.seconds, self.output = seconds, output
+        self.wall_s, self.processor_s, self.output = wall_s, processor_s, output
 
     def as_dict(self):
         return {"name": self.test.name, "passed": self.passed, "failed": self.failed, "skipped": len(self.skipped),
-                "seconds": round(self.seconds, 3)}
+                "wall_s": round(self.wall_s, 3), "processor_s": round(self.processor_s, 3)}
 
 
-def c_tests(root, prefix):
-    for kind in configure.TEST_KINDS:
-        for source in configure.test_sources(kind):
-            yield Test(prefix + source[len("tests/"):-2], ["%s/tests/%s" % (root, os.path.basename(source)[:-2])])
+def c_tests(folder, *kinds, prefix="", without=()):
+    for source in configure.test_sources(*kinds):
+        name = source[len("tests/"):-2]
+        if name not in without:
+            yield Test(prefix + name, ["%s/%s" % (folder, os.path.basename(name))])
 
 
 def all_tests(builddir):
-    python = sys.executable
-    tests = list(c_tests(builddir, "")) + list(c_tests(builddir + "/san", "san/"))
-    tests += [Test(source[len("tests/"):-2], ["%s/gpu_tests/%s" % (builddir, os.path.basename(source)[:-2])])
-              for source in configure.test_sources("gpu")]
+    python, san = sys.executable, builddir + "/san"
+    tests = [*c_tests(builddir + "/tests", *configure.TEST_KINDS),
+             *c_tests(san + "/tests", *configure.TEST_KINDS, prefix="san/", without=NOT_UNDER_SANITIZERS),
+             Test("san/schedule_fuzz", [san + "/schedule_fuzz", "--schedules", str(SANITIZED_SCHEDULES), "--seed", "2"], "check"),
+             *c_tests(builddir + "/gpu_tests", "gpu")]
     tests += [Test("gpu/" + name, ["%s/tests/test_%s" % (builddir, name), "--device", "gpu"]) for name in ON_GPU_TOO]
     tests += [
         Test("check/tidy", [python, "tools/tidy.py", "--builddir", builddir], "check"),
         Test("check/tidy_self_test", [python, "tools/tidy.py", "--self-test"], "check"),
-        Test("check/build", [python, "tests/unit/test_build.py", "--builddir", builddir], "check"),
-        Test("check/peers", [python, "tests/unit/test_peers.py"], "check"),
-        Test("check/wgmma", [python, "tests/unit/test_wgmma_check.py"], "check"),
-        Test("check/bench_report", [python, "tests/unit/test_bench_report.py"], "check"),
-        Test("check/libverbatim", [python, "tests/unit/test_libverbatim.py", "--builddir", builddir], "check"),
-        Test("check/install", [python, "tests/unit/test_install.py", "--builddir", builddir], "check",
-             lambda: lacks_programs("pkg-config")),
-        Test("check/python", [python, "tests/unit/test_python.py", "--builddir", builddir], "check"),
-        Test("check/guides", [python, "tests/unit/test_guides.py", "--builddir", builddir, "Guides"], "check"),
-        Test("check/guide_serving", [python, "tests/unit/test_guides.py", "--builddir", builddir, "Serving"], "check", lacks_curl),
-        Test("check/guide_openai", [VENV, "tests/unit/test_guides.py", "--builddir", builddir, "OpenAI"], "check", lacks_venv),
+        *python_checks(builddir),
     ]
     tests += [
         Test("check/kernels", [python, "tools/kernelc.py"], "check", lacks_nvrtc),
         Test("check/oracle_sparse", [VENV, "tests/oracle/check_sparse.py", "--builddir", builddir], "check", lacks_venv),
         Test("check/tokenizer_compare", [VENV, "tools/tokenizer_compare.py", "--builddir", builddir], "check", lacks_venv),
-        Test("check/deploy", [python, "tests/unit/test_deploy.py", "Files"], "check", lacks_yaml),
-        Test("check/deploy_unit", [python, "tests/unit/test_deploy.py", "--builddir", builddir, "Unit"], "check",
-             lambda: lacks_programs("systemd-analyze") or lacks_yaml()),
-        Test("check/deploy_server", [python, "tests/unit/test_deploy.py", "--builddir", builddir, "Server"], "check",
-             lacks_yaml),
-        Test("check/lm_eval", [VENV, "tests/unit/test_lm_eval.py", "--builddir", builddir], "check", lacks_venv),
     ]
     tests += serve_tests(builddir)
     tests.append(Test("check/schedule_fuzz", ["%s/schedule_fuzz" % builddir, "--seconds", str(SCHEDULE_SECONDS)], "check"))
     if builddir == "build":
-        clang = "./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja all tests"
+        clang = "./configure.py --cc clang --builddir build/clang && ninja -f build/clang/build.ninja all test_objects"
         tests.append(Test("check/clang", ["sh", "-c", clang], "check", lacks_clang))
         fuzz = "ninja fuzz && tools/fuzz.py --seconds %d" % FUZZ_SECONDS
         tests.append(Test("check/fuzz", ["sh", "-c", fuzz], "check", lacks_clang))
         tests.append(Test("check/try", ["tools/try.sh"], "check", lacks_recording))
         tests.append(Test("check/controls", [python, "tools/controls.py", "--quick"], "check"))
         tests.append(Test("check/controls_self_test", [python, "tools/controls.py", "--self-test"], "check"))
-    return tests
+    return sorted(tests, key=lambda test: LONG.index(test.name) if test.name in LONG else len(LONG))
+
+
+def python_checks(builddir):
+    """tests/unit/test_*.py, in parts where its classes need different things. One that looks at the build knows --builddir."""
+    parts = {  # file -> [name of the check, class, what it needs]
+        "deploy": [("deploy", "Files", lacks_yaml), ("deploy_server", "Server", lacks_yaml),
+                   ("deploy_unit", "Unit", lambda: lacks_programs("systemd-analyze") or lacks_yaml())],
+        "guides": [("guides", "Guides", None), ("guide_serving", "Serving", lacks_curl), ("guide_openai", "OpenAI", lacks_venv)],
+        "install": [("install", "", lambda: lacks_programs("pkg-config"))],
+        "lm_eval": [("lm_eval", "", lacks_venv)],
+    }
+    for path in configure.found("tests/unit/test_*.py"):
+        name = os.path.basename(path)[len("test_"):-len(".py")]
+        options = ["--builddir", builddir] if "--builddir" in configure.read(path) else []
+        for check, part, needs in parts.get(name, [(name, "", None)]):
+            python = VENV if needs == lacks_venv else sys.executable
+            yield Test("check/" + check, [python, path, *options, *filter(None, [part])], "check", needs)
 
 
 def serve_tests(builddir):
@@ -209,30 +226,45 @@ def run(test, timeout_s):
     begin = time.monotonic()
     lacking = test.needs() if test.needs else ""
     if lacking:
-        return Result(test, 0, 0, [lacking], 0.0, "")
+        return Result(test, 0, 0, [lacking])
     environment = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="stdout", UBSAN_OPTIONS="print_stacktrace=1",
                        ASAN_OPTIONS=ASAN_OPTIONS)
-    try:
-        process = subprocess.Popen(test.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    except OSError as error:
-        return Result(test, 0, 1, [], 0.0, "cannot run %s: %s; hint: ninja all tests san\n" % (test.command[0], error))
-    try:
-        outputs = process.communicate(timeout=timeout_s)
-        note = "" if process.returncode >= 0 else "\nended by signal %d\n" % -process.returncode
-    except subprocess.TimeoutExpired:
-        note = "\nstopped after %d s, %.0f s of processor time\n" % (timeout_s, processor_seconds(process.pid))
+    with tempfile.TemporaryFile() as counted, tempfile.TemporaryFile() as messages:
+        try:
+            process = subprocess.Popen(test.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=counted,
+                                       stderr=messages, start_new_session=True)
+        except OSError as error:
+            return Result(test, 0, 1, output="cannot run %s: %s; hint: ninja all tests san\n" % (test.command[0], error))
+        note, processor_s = wait(process, timeout_s)
+        # Only stdout is counted: the two streams would cut each other's lines.
+        outputs = [file.seek(0) or file.read().decode("utf-8", "replace") for file in (counted, messages)]
+    passed, failed, skipped = judge(test, process.returncode, outputs[0])
+    return Result(test, passed, failed, skipped, time.monotonic() - begin, processor_s, outputs[0] + outputs[1] + note)
+
+
+def wait(process, timeout_s):
+    """(what to add to its output, processor seconds of it and of the children it has waited for)"""
+    stopped = []
+
+    def stop():
+        stopped.append(processor_seconds(process.pid))
         os.killpg(process.pid, signal.SIGKILL)
-        outputs = process.communicate()
-    # Only stdout is counted: the two streams would cut each other's lines.
-    counted, messages = [data.decode("utf-8", "replace") for data in outputs]
-    passed, failed, skipped = judge(test, process.returncode, counted)
-    return Result(test, passed, failed, skipped, time.monotonic() - begin, counted + messages + note)
+
+    timer = threading.Timer(timeout_s, stop)
+    timer.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    timer.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if stopped:
+        return "\nstopped after %d s, %.1f s of processor time\n" % (timeout_s, stopped[0]), stopped[0]
+    note = "" if process.returncode >= 0 else "\nended by signal %d\n" % -process.returncode
+    return note, usage.ru_utime + usage.ru_stime
 
 
 def print_result(result):
     word = "FAIL" if result.failed else "skip" if result.skipped and not result.passed else "ok"
-    print("%-4s %-40s %4d passed %7.2f s" % (word, result.test.name, result.passed, result.seconds), flush=True)
+    print("%-4s %-40s %4d passed %7.2f s, %7.2f s of processor" % (word, result.test.name, result.passed, result.wall_s,
+                                                                  result.processor_s), flush=True)
     if result.failed:
         lines = result.output.rstrip("\n").split("\n")
         left_out = max(0, len(lines) - OUTPUT_LINES_SHOWN)
@@ -255,7 +287,15 @@ def print_skips(results):
         print("SKIPPED %d: %s (%s%s)" % (len(names), reason, ", ".join(distinct[:6]), more))
 
 
+def print_slowest(results):
+    print("The slowest tests:")
+    for result in sorted(results, key=lambda result: -result.wall_s)[:SLOWEST_SHOWN]:
+        print("  %-40s %7.2f s, %7.2f s of processor" % (result.test.name, result.wall_s, result.processor_s))
+    print("All %d tests: %.0f s of processor" % (len(results), sum(result.processor_s for result in results)))
+
+
 def print_sum(results):
+    print_slowest(results)
     print_skips(results)
     for result in results:
         if result.failed:

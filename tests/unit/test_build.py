@@ -2,7 +2,10 @@
 """Tests of the build itself: build.ninja is reproducible, the program needs only libc and libm, texts are embedded byte for
 byte, and the test runner cannot take a crash, a hang or an empty run for success. Run after ninja: test_build.py [--builddir DIR]
 """
+import contextlib
+import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,20 +36,53 @@ class BuildFile(unittest.TestCase):
                                 capture_output=True, text=True, check=True).stdout for seed in ("1", "2")}
         self.assertEqual(texts, {read("build.ninja") + read("tests/build.ninja")})
 
-    def test_a_new_source_changes_it(self):
-        plain = configure.found
-        planted = {"engine/**/*.c": "engine/base/planted.c", "tests/unit/**/test_*.c": "tests/unit/base/test_planted.c"}
-        for pattern, path in planted.items():
-            configure.found = lambda *patterns: plain(*patterns) + [path] * (pattern in patterns)
-            try:
-                written = configure.generate(configure.parse_arguments([]))
-            finally:
-                configure.found = plain
-            self.assertNotEqual([read(name) for name in written], list(written.values()), path)
+    def test_a_new_file_is_built_once_configure_has_run(self):
+        """One of every folder whose files are found, in a copy of the tree; the control: before configure.py nobody knows them."""
+        planted = {
+            "engine/base/novel.h": "int novel(void);\n",
+            "engine/base/novel.c": '#include "base/novel.h"\nint novel(void) { return 7; }\n',
+            "engine/cli/novel_command.c": "int novel_command(void);\nint novel_command(void) { return 0; }\n",
+            "planner/novel_plan.c": "int novel_plan(void);\nint novel_plan(void) { return 0; }\n",
+            "kernels_src/rows/novel.cuh": "",
+            "tests/unit/base/novel_help.h": "",
+            "tests/unit/base/novel_help.c": "int __wrap_novel(void);\nint __wrap_novel(void) { return 8; }\n",
+            "tests/unit/base/test_novel.c": '#include "tests/unit/base/novel_help.h"\nint main(void) { return 0; }\n',
+            "tests/fuzz/fuzz_novel.c": "int main(void) { return 0; }\n",
+            "tests/unit/test_novel.py": "",
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("engine", "planner", "kernels_src", "tests", "tools"):
+                shutil.copytree(os.path.join(ROOT, name), os.path.join(folder, name), ignore=shutil.ignore_patterns("__pycache__", "seeds"))
+            for name in ("configure.py", "build.ninja"):
+                shutil.copy(os.path.join(ROOT, name), folder)
+            for path, text in planted.items():
+                with open(os.path.join(folder, path), "w", encoding="ascii") as file:
+                    file.write(text)
+
+            def said(*words):
+                return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+            self.assertFalse("novel" in said("ninja", "-t", "targets", "all"))
+            said(sys.executable, "configure.py")
+            targets = said("ninja", "-t", "targets", "all")
+            for path in planted:
+                if path.endswith(".c"):
+                    folders = ["build/fuzz"] if "/fuzz/" in path else ["build", "build/san"]
+                    for root in folders:
+                        self.assertTrue("\n%s/obj/%s.o: " % (root, path[:-2]) in targets, path)
+            link = said("ninja", "-t", "commands", "-s", "build/tests/test_novel")
+            self.assertIn("build/obj/tests/unit/base/novel_help.o", link)
+            self.assertIn("-Wl,--wrap=novel", link)
+            self.assertTrue("kernels_src/rows/novel.cuh" in said("ninja", "-t", "commands", "-s", "build/gen/kernel_sources.c"))
+            listed = said(sys.executable, "tools/test.py", "--list").split()
+            self.assertLessEqual({"unit/base/test_novel", "san/unit/base/test_novel", "check/novel"}, set(listed))
 
     def test_only_relative_paths(self):
         for word in (read("build.ninja") + read("tests/build.ninja")).split():
             self.assertFalse(word.startswith("/"), word)
+
+    def test_the_top_file_is_short(self):
+        self.assertLessEqual(len(read("build.ninja")), 100000)
 
     def test_options_write_beside_the_committed_file(self):
         args = configure.parse_arguments(["--cc", "clang", "--builddir", "build/clang"])
@@ -133,14 +169,37 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.judge(0, "SKIPPED: no GPU\n"), (0, 0, 1))
         self.assertEqual(self.judge(1, "SKIPPED: no GPU\n"), (0, 1, 0))
 
+    def test_processor_seconds_of_a_test_and_its_children(self):
+        busy = runner.run(runner.Test("x", ["sh", "-c", "timeout 1 sh -c 'while :; do :; done'; exit 0"], "check"), 60)
+        idle = runner.run(runner.Test("x", ["sleep", "1"], "check"), 60)
+        self.assertEqual([(r.passed, r.failed) for r in (busy, idle)], [(1, 0)] * 2)
+        self.assertGreater(busy.wall_s, 0.9)
+        self.assertGreater(busy.processor_s, 5 * idle.processor_s)
+        self.assertLess(idle.processor_s, 0.5)
+
+    def test_the_sum_is_the_last_line(self):
+        results = [runner.Result(runner.Test("quick%d" % i, []), 1, 0, wall_s=i, processor_s=2.0 * i) for i in range(12)]
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertFalse(runner.print_sum(results))
+        lines = printed.getvalue().splitlines()
+        self.assertEqual(lines[-1], "12 passed, 0 failed")
+        self.assertEqual([line.split()[0] for line in lines if line.startswith("  quick")], ["quick%d" % i for i in range(11, 1, -1)])
+        self.assertRegex(lines[1], r"  quick11 +11.00 s, +22.00 s of processor")
+
+    def test_long_tests_exist(self):
+        names = {test.name for test in runner.all_tests("build")}
+        self.assertLessEqual(set(runner.LONG), names)
+        self.assertLessEqual({*runner.NOT_UNDER_SANITIZERS}, names)
+        self.assertFalse({"san/" + name for name in runner.NOT_UNDER_SANITIZERS} & names)
+
     def test_hang_missing_program_and_signal(self):
         hang = runner.run(runner.Test("x", ["sleep", "60"]), 1)
         busy = runner.run(runner.Test("x", ["sh", "-c", "sh -c 'while :; do :; done'"]), 3)
         missing = runner.run(runner.Test("x", ["build/no_such_test"]), 1)
         signal = runner.run(runner.Test("x", ["sh", "-c", "kill -SEGV $$"]), 10)
         self.assertEqual([(r.passed, r.failed) for r in (hang, busy, missing, signal)], [(0, 1)] * 4)
-        self.assertIn("stopped after 1 s, 0 s of processor time", hang.output)
-        self.assertRegex(busy.output, r"stopped after 3 s, [1-9]\d* s of processor time")
+        self.assertIn("stopped after 1 s, 0.0 s of processor time", hang.output)
+        self.assertRegex(busy.output, r"stopped after 3 s, (?!0\.0 )\d+\.\d s of processor time")
         self.assertIn("hint: ninja", missing.output)
         self.assertIn("signal 11", signal.output)
 
