@@ -71,9 +71,10 @@ RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch)|plan/guarantee|gpu/op_maps|req
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}
 PUBLIC_HEADER, PUBLIC_HEADER_LINES = "engine/verbatim.h", 320  # one header shows users everything
-FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS = 70, 200, 140
+FUNCTION_LINES, KERNEL_LINES, LINE_COLUMNS, COMMENT_LINES, FOLDER_FILES = 70, 200, 140, 15, 45
 
 BANNED_WORDS = [(r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b", "unfinished work"), (r"(?i)\bfor now\b", "provisional wording")]
+HISTORY = r"(?i)\btried and lost\b|\blost:|\bused to be\b"  # belongs in tools/bench/history/
 BANNED_PATHS = r"(?<![\w.])/(home|root|Users)/\w"
 
 TOP_LEVEL = set("""build.ninja configure.py engine kernels_src planner tests tools .ci .gitignore LICENSE NOTICE BENCHMARKS.md
@@ -264,7 +265,7 @@ def kernel_bans(tree):
 
 @rule
 def sizes(tree):
-    for path in tree.matching(CODE):
+    for path in tree.matching(CODE + r"|.*\.md"):
         lines = tree.text(path).split("\n")
         limit = PUBLIC_HEADER_LINES if path == PUBLIC_HEADER else FILE_LINES.get(os.path.splitext(path)[1])
         if limit and len(lines) - 1 > limit:
@@ -328,6 +329,31 @@ def opening_comment(tree):
     for path in tree.matching(C_FILES) + tree.matching(r"kernels_src/.*\.(?:cu|cuh|h|def)"):
         if not re.match(r"/\* (?:\S*/)?%s\b" % re.escape(os.path.basename(path)), tree.text(path)):
             yield path, 1, "does not open with a comment that names the file and says what it owns"
+        elif tree.text(path).split("*/")[0].count("\n") >= COMMENT_LINES:
+            yield path, COMMENT_LINES + 1, "the opening comment has more than %d lines" % COMMENT_LINES
+
+
+@rule
+def history(tree):
+    for path in tree.matching(C_FILES) + tree.matching(KERNEL_FILES):
+        comments = re.sub(LITERAL + "|" + COMMENT, lambda m: blank(m) if m.group(0)[0] in "\"'" else m.group(0), tree.text(path), flags=re.S)
+        yield from find(HISTORY, comments, path, "history; it belongs in tools/bench/history/")
+
+
+@rule
+def folders(tree):
+    """Each folder of engine/ and kernels_src/ has a README.md and few files, whose names do not repeat the folder's."""
+    inside = {}
+    for path in tree.matching(r"(?:engine|kernels_src)/.*"):
+        inside.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
+    for folder, names in sorted(inside.items()):
+        if "README.md" not in names:
+            yield folder + "/README.md", 1, "missing: what the folder owns, what it must not know, what to read first"
+        if len(names) > FOLDER_FILES:
+            yield folder, 1, "folder has %d files, at most %d" % (len(names), FOLDER_FILES)
+        for name in names:
+            if folder.startswith("engine/") and name.startswith(os.path.basename(folder) + "_"):
+                yield folder + "/" + name, 1, "the name repeats its folder's"
 
 
 # === Completeness ===========================================================================================================

@@ -28,6 +28,8 @@ TREE = {
     "engine/cpu/scale.c": "/* scale.c - scale. */\n#include \"cpu/scale.h\"\n#include \"kernels_src/abi.h\"\n",
     "planner/place.h": "/* place.h - placement. */\n",
     "planner/place.c": "/* place.c - placement. */\n#include \"place.h\"\n#include \"engine/base/base.h\"\n",
+    **{folder + "/README.md": "text\n" for folder in ("engine", "engine/base", "engine/gpu", "engine/exec", "engine/cpu", "kernels_src",
+                                                       "kernels_src/rows")},
     "kernels_src/abi.h": "/* abi.h - structs. */\n",
     "kernels_src/kernels.def": "/* kernels.def - every op: KERNEL(stem). */\nKERNEL(scale)\n",
     "kernels_src/rows/scale.cu": "/* scale.cu - scale. */\n#include \"abi.h\"\nextern \"C\" __global__ void scale(float *x) {\n"
@@ -83,7 +85,7 @@ def in_kernel(line):
 
 
 def in_reduce(line):
-    return {"kernels_src/ptx/reduce.cuh": "/* reduce.cuh - sums. */\n%s\n" % line}
+    return {"kernels_src/ptx/README.md": "text\n", "kernels_src/ptx/reduce.cuh": "/* reduce.cuh - sums. */\n%s\n" % line}
 
 
 CASES = [
@@ -93,8 +95,8 @@ CASES = [
      None),
     ("layers: without the folder", {"engine/gpu/gpu.c": append('#include "jit.h"\n'), "engine/gpu/jit.h": "/* jit.h - j. */\n"},
      r"gpu.c:4: .*not in the tree"),
-    ("layers: same family", {EXEC: append('#include "exec/exec_state.h"\n'),
-                             "engine/exec/exec_state.h": '/* exec_state.h - s. */\n#include "exec/exec.h"\n'}, None),
+    ("layers: same family", {EXEC: append('#include "exec/state.h"\n'),
+                             "engine/exec/state.h": '/* state.h - s. */\n#include "exec/exec.h"\n'}, None),
     ("layers: one header lower than its .c", {
         "engine/verbatim.h": "/* verbatim.h - v. */\n",
         "engine/verbatim.c": '/* verbatim.c - v. */\n#include "verbatim.h"\n#include "exec/exec.h"\n',
@@ -159,6 +161,14 @@ CASES = [
     ("words: other path", {"README.md": append("See /usr/home/x and tests/root/x.\n")}, None),
     ("opening_comment: none", {"engine/exec/exec.h": "int exec_x;\n"}, r"exec.h:1: does not open"),
     ("opening_comment: wrong name", {EXEC: lambda old: old.replace("exec.c", "loop.c")}, r"exec.c:1: does not open"),
+    ("opening_comment: longest", {EXEC: lambda old: old.replace(" - the loop.", " - the loop." + "\n * x" * 14)}, None),
+    ("opening_comment: too long", {EXEC: lambda old: old.replace(" - the loop.", " - the loop." + "\n * x" * 15)}, r"exec.c:16: the opening"),
+    ("history: in a kernel", {KERNEL: append("/* Lost: two warps. */\n")}, r"scale.cu:6: history"),
+    ("history: in prose", {"README.md": append("What was tried and lost: see there.\n")}, None),
+    ("folders: no README", {"engine/gpu/README.md": None}, r"engine/gpu/README.md:1: missing"),
+    ("folders: many files", {"engine/gpu/x%d.txt" % i: "x\n" for i in range(43)}, r"engine/gpu:1: folder has 46"),
+    ("folders: a repeated name", {"engine/gpu/gpu_x.h": "/* gpu_x.h - x. */\n"}, r"gpu_x.h:1: the name repeats"),
+    ("sizes: long line of Markdown", {"README.md": append("x" * 141 + "\n")}, r"README.md:2: line has 141"),
     ("kernel_table: no kernel", {KERNEL: None}, r"lacks kernels_src/./scale.cu"),
     ("kernel_table: no CPU twin", {SCALE_CPU: None},
      r"lacks engine/cpu/scale.c"),
