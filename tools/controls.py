@@ -24,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 import tomllib
@@ -33,6 +34,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(ROOT, "tools")]
 from controls_build import Broken, Ninja, Variant  # noqa: E402
 
+README_COLUMNS = 140
 FAULTS, README = "tests/controls/faults.toml", "tests/controls/README.md"
 BEGIN, END = "<!-- tools/controls.py writes from here -->", "<!-- to here -->"
 TIMEOUT_S, PROGRAM_TIMEOUT_S = 240, 120  # of a test, of another program
@@ -360,7 +362,8 @@ def matrix_text(faults, rows):
     for fault in faults:
         outcomes = [(column, rows[fault["name"]][column]) for column in names]
         found = [column + (" (%s)" % outcome.text if outcome.text else "") for column, outcome in outcomes if outcome.word == YES]
-        lines.append("- `%s`: %s. *GPU:* %s. *Found by:* %s." % (fault["name"], fault["what"], fault["gpu"], "; ".join(found) or "nothing"))
+        text = "- `%s`: %s. *GPU:* %s. *Found by:* %s." % (fault["name"], fault["what"], fault["gpu"], "; ".join(found) or "nothing")
+        lines += textwrap.wrap(text, README_COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines + ["", ""])
 
 

@@ -336,7 +336,8 @@ def opening_comment(tree):
 @rule
 def history(tree):
     for path in tree.matching(C_FILES) + tree.matching(KERNEL_FILES):
-        comments = re.sub(LITERAL + "|" + COMMENT, lambda m: blank(m) if m.group(0)[0] in "\"'" else m.group(0), tree.text(path), flags=re.S)
+        keep = lambda m: blank(m) if m.group(0)[0] in "\"'" else m.group(0)
+        comments = re.sub(LITERAL + "|" + COMMENT, keep, tree.text(path), flags=re.S)
         yield from find(HISTORY, comments, path, "history; it belongs in tools/bench/history/")
 
 
