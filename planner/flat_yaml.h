@@ -1,8 +1,8 @@
-/* flat_yaml.h - reads a flat mapping from YAML (or JSON, which is YAML): keys with a value or a list of values, nothing deeper.
+/* flat_yaml.h - reads a flat mapping from YAML (or JSON, which is YAML): each key has a value or a list of values, nothing deeper.
  *
- * The text comes from outside and is taken for hostile: bounded, ASCII, one document, without anchors, aliases, tags and directives, each
- * key once; values are UTF-8 without control characters (escapes may say what ASCII cannot). What keys there are and what values mean is
- * the caller's business. In keys '_' reads as '-'. Read next: deploy_config.h, engine/common/config.h. */
+ * The text is hostile input: bounded, ASCII, one document, no anchors, aliases, tags or directives (engine/base/yaml.h). Values are UTF-8
+ * without control characters; escapes can spell what ASCII cannot. In keys '_' reads as '-', and each key comes once. It knows no keys: the
+ * caller decides which exist and what their values mean. Read next: deploy_config.h, engine/common/config.h. */
 #ifndef VERBATIM_FLAT_YAML_H
 #define VERBATIM_FLAT_YAML_H
 #include "engine/base/base.h"
@@ -24,11 +24,11 @@ typedef struct flat_yaml {
   uint32_t count;
 } flat_yaml;
 
-/* name: of the file, for errors. text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX; empty text is a mapping without keys.
+/* name: of the file, for error messages. text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX; empty text is a mapping without keys.
  * ERR_FORMAT, ERR_LIMIT. *out is freed by flat_yaml_close. */
 status flat_yaml_read(const char *name, const char *text, size_t bytes, flat_yaml *out);
 void flat_yaml_close(flat_yaml *self);
 
-const flat_yaml_row *flat_yaml_find(const flat_yaml *self, const char *key); /* null: not there */
+const flat_yaml_row *flat_yaml_find(const flat_yaml *self, const char *key); /* NULL: absent */
 
 #endif

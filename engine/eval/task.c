@@ -1,7 +1,8 @@
-/* eval/task.c - see eval/task.h. The file becomes JSON (eval/yaml.h), defaults are filled in, and the fields point into that. */
+/* eval/task.c - see eval/task.h. The file becomes JSON (base/yaml.h), defaults are filled in, and the fields point into that. */
 #include "eval/task.h"
 #include "eval/answer.h"
-#include "eval/yaml.h"
+#include "base/limits.h"
+#include "base/yaml.h"
 #include "base/spelling.h"
 #include <math.h>
 #include <stdio.h>
@@ -230,11 +231,13 @@ static status read_task(eval_task *self) {
 }
 
 status eval_task_parse(const char *text, size_t bytes, eval_task *out) {
-  eval_task made = {0};
-  TRY(eval_yaml_parse(text, bytes, &made.effective));
-  status result = read_task(&made);
-  if (result == OK) *out = made;
-  else eval_task_close(&made);
+  const yaml_options options = {.bytes_max = FILE_CONFIG_BYTES_MAX};
+  eval_task task = {0};
+  TRY(yaml_parse(&options, text, bytes, &task.effective));
+  if (!task.effective) return FAIL(ERR_FORMAT, "the file is empty");
+  status result = read_task(&task);
+  if (result == OK) *out = task;
+  else eval_task_close(&task);
   return result;
 }
 

@@ -1,7 +1,7 @@
 /* eval/run/tasks.c - see eval/run/tasks.h. */
 #include "eval/run/tasks.h"
 #include "eval/ask.h"
-#include "eval/yaml.h"
+#include "base/limits.h"
 #include "jsonl/json_line.h"
 #include "base/special_file.h"
 #include <errno.h>
@@ -130,7 +130,7 @@ static status finish(eval_tasks *self, cli_eval_task *task) {
 static status add(eval_tasks *self, const char *path, cli_eval_task *task) {
   const char *slash = strrchr(path, '/');
   if (!(task->path = json_line_copy(path, strlen(path)))) return FAIL(ERR_LIMIT, "tasks: no memory");
-  TRY(read_file(path, slash ? slash + 1 : path, EVAL_YAML_BYTES_MAX, &task->file));
+  TRY(read_file(path, slash ? slash + 1 : path, FILE_CONFIG_BYTES_MAX, &task->file));
   TRY(eval_task_parse(task->file.text, task->file.bytes, &task->task));
   TRY(set_limit(self, &task->task, -1));
   TRY(read_beside(path, task->task.items, &task->items_file));

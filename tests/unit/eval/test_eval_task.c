@@ -6,7 +6,6 @@
 #include <string.h>
 #include "engine/base/base.h"
 #include "engine/eval/task.h"
-#include "engine/eval/yaml.h"
 
 static status parse(const char *text, eval_task *out) {
   size_t bytes = strlen(text);
@@ -90,24 +89,7 @@ static void refused(void **state) {
   }
 }
 
-static void scalars(void **state) {
-  (void)state;
-  static const struct { const char *text, *json; } cases[] = {
-    {"3", "3"}, {"-3", "-3"}, {"03", "\"03\""}, {"0.5", "0.5"}, {".5", "\".5\""}, {"1e3", "1000.0"}, {"true", "true"}, {"True", "\"True\""},
-    {"null", "null"}, {"~", "null"}, {"''", "\"\""}, {"'3'", "\"3\""}, {"yes", "\"yes\""}, {"0x10", "\"0x10\""}, {"1_000", "\"1_000\""},
-    {"[a, {b: [1]}]", "[\"a\",{\"b\":[1]}]"}, {"\"\\u00e9\"", "\"\xc3\xa9\""}};
-  for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-    json_t *made = NULL;
-    if (eval_yaml_parse(cases[i].text, strlen(cases[i].text), &made) != OK) fail_msg("%s: %s", cases[i].text, fail_text());
-    char *text = json_dumps(made, JSON_COMPACT | JSON_ENCODE_ANY);
-    assert_string_equal(text, cases[i].json);
-    free(text);
-    json_decref(made);
-  }
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(defaults), cmocka_unit_test(everything), cmocka_unit_test(refused),
-                                     cmocka_unit_test(scalars)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defaults), cmocka_unit_test(everything), cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

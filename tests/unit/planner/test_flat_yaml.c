@@ -58,7 +58,7 @@ static void what_is_not_flat_is_refused(void **state) {
       {"a-b: 1\na_b: 2", "twice", ERR_FORMAT},
       {"a: !!str 1", "tag", ERR_FORMAT},
       {"a: !!seq [1]", "tag", ERR_FORMAT},
-      {"[a]: 1", "a key", ERR_FORMAT},
+      {"[a]: 1", "plain keys", ERR_FORMAT},
       {"a: \"\\n\"", "unprintable", ERR_FORMAT},
       {"\"\\u00e9\": 1", "a key", ERR_FORMAT},
       {"a: 1\n--- \nb: 1", "one document", ERR_FORMAT},
