@@ -1,9 +1,9 @@
 /* yaml.c - see yaml.h. The bytes are checked before libfyaml sees them, because 0.7.12 fails on some of them (check_bytes); then every
  * node of its document is checked and converted. */
-#include "yaml.h"
+#include "base/yaml.h"
 #include <libfyaml.h>
 #include <string.h>
-#include "utf8.h"
+#include "base/utf8.h"
 
 _Static_assert(YAML_DEPTH_MAX == 8 && YAML_KEY_BYTES_MAX == 256, "messages below spell these limits");
 

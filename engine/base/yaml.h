@@ -6,7 +6,7 @@
 #ifndef VERBATIM_YAML_H
 #define VERBATIM_YAML_H
 #include <jansson.h>
-#include "base.h"
+#include "base/base.h"
 
 #define YAML_DEPTH_MAX 8u
 #define YAML_KEY_BYTES_MAX 256u

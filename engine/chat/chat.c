@@ -305,7 +305,7 @@ static status mark_end(chat_ask *ask) {
 
 /* Cuts the prompt at the mark, and with the mark's own space, where a template strips it, the space before. */
 static status cut_end(const chat_ask *ask, chat_span content, chat_text *out) {
-  chat_span text = {out->bytes, out->count};
+  chat_span text = {out->buffer.bytes, out->buffer.count};
   size_t tag_bytes = sizeof CONTINUE_TAG - 1;
   ptrdiff_t at = chat_text_find_last(text, "CONTINUE_FINAL_MESSAGE_TAG");
   bool is_whole = at >= 0 && text.count - (size_t)at >= tag_bytes && memcmp(text.bytes + at, CONTINUE_TAG, tag_bytes) == 0;
@@ -313,7 +313,7 @@ static status cut_end(const chat_ask *ask, chat_span content, chat_text *out) {
   chat_span bare = chat_text_strip_end(text);
   if (at < 0 || bare.count < content.count || memcmp(bare.bytes + bare.count - content.count, content.bytes, content.count) != 0)
     return FAIL(ERR_FORMAT, "messages[%zu]: the template changes this message: it cannot be continued", ask->count - 1);
-  out->count = is_whole ? text.count : bare.count;
+  out->buffer.count = is_whole ? text.count : bare.count;
   return OK;
 }
 

@@ -6,8 +6,6 @@
 #include <string.h>
 #include "text/tokenizer.h"
 
-#define ROOM_MIN 4096u
-
 /* === Growing ================================================================================================= */
 
 static void refuse(chat_text *self, status failure) {
@@ -16,65 +14,37 @@ static void refuse(chat_text *self, status failure) {
 
 void chat_text_put(chat_text *self, chat_span span) {
   if (self->failure != OK) return;
-  if (span.count > TOKENIZER_TEXT_BYTES_MAX - self->count) {
+  if (span.count > TOKENIZER_TEXT_BYTES_MAX - self->buffer.count) {
     refuse(self, FAIL(ERR_LIMIT, "the conversation makes a prompt of more than %u bytes", TOKENIZER_TEXT_BYTES_MAX));
     return;
   }
-  if (self->count + span.count + 1 > self->room) {
-    size_t room = self->room ? self->room : ROOM_MIN;
-    while (room < self->count + span.count + 1) room *= 2;
-    char *grown = realloc(self->bytes, room);
-    if (!grown) {
-      refuse(self, FAIL(ERR_LIMIT, "the conversation: no memory"));
-      return;
-    }
-    self->bytes = grown;
-    self->room = room;
-  }
-  if (span.count) memcpy(self->bytes + self->count, span.bytes, span.count);
-  self->count += span.count;
+  strbuf_add(&self->buffer, span.bytes, span.count);
+  if (self->buffer.failed) refuse(self, FAIL(ERR_LIMIT, "the conversation: no memory"));
 }
 
 void chat_text_say(chat_text *self, const char *literal) { chat_text_put(self, (chat_span){literal, strlen(literal)}); }
 
 status chat_text_take(chat_text *self, char **bytes, size_t *count) {
-  chat_text_say(self, "");
-  if (self->failure != OK) {
-    status failure = self->failure;
-    chat_text_close(self);
-    return failure;
-  }
-  self->bytes[self->count] = 0;
-  *bytes = self->bytes;
-  *count = self->count;
-  *self = (chat_text){0};
-  return OK;
+  status result = self->failure;
+  if (result == OK) result = strbuf_take(&self->buffer, bytes, count);
+  chat_text_close(self);
+  return result;
 }
 
 void chat_text_close(chat_text *self) {
-  free(self->bytes);
+  strbuf_close(&self->buffer);
   *self = (chat_text){0};
 }
 
 /* === JSON as Python writes it ================================================================================ */
 
+/* Escapes the string in a buffer of its own: chat_text_put then applies the limit on the prompt. */
 static void put_string(chat_text *self, const char *bytes, size_t count) {
-  static const char names[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
-  chat_text_say(self, "\"");
-  size_t from = 0;
-  for (size_t at = 0; at < count; at++) {
-    unsigned char c = (unsigned char)bytes[at];
-    const char *name = c ? strchr(names, c) : NULL;
-    if (!name && c >= 0x20) continue;
-    chat_text_put(self, (chat_span){bytes + from, at - from});
-    char escape[8];
-    if (name) snprintf(escape, sizeof escape, "\\%c", letters[name - names]);
-    else snprintf(escape, sizeof escape, "\\u%04x", c);
-    chat_text_say(self, escape);
-    from = at + 1;
-  }
-  chat_text_put(self, (chat_span){bytes + from, count - from});
-  chat_text_say(self, "\"");
+  strbuf escaped = {0};
+  strbuf_json(&escaped, bytes, count, STRBUF_JSON_PYTHON);
+  if (escaped.failed) refuse(self, FAIL(ERR_LIMIT, "the conversation: no memory"));
+  chat_text_put(self, (chat_span){escaped.bytes, escaped.count});
+  strbuf_close(&escaped);
 }
 
 /* repr(float): the shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on. */

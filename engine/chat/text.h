@@ -7,6 +7,7 @@
 #define VERBATIM_CHAT_TEXT_H
 #include <jansson.h>
 #include "base/base.h"
+#include "base/strbuf.h"
 
 #define CHAT_TEXT_DEPTH_MAX 64 /* of a value written by chat_text_json */
 
@@ -16,8 +17,7 @@ typedef struct chat_span { /* somebody else's bytes */
 } chat_span;
 
 typedef struct chat_text { /* zeroed: empty */
-  char *bytes;
-  size_t count, room;
+  strbuf buffer;
   status failure;
 } chat_text;
 

@@ -1,12 +1,10 @@
-/* receipt.c - see receipt.h. Every line passes through `put`, which digests what it writes; of the lines of requests the digests are
- * added up, so that their order is nothing. */
+/* receipt.c - see receipt.h. Each line is built in memory, added to a digest and written at once. The digests of the request lines are
+ * summed, so their order does not matter. */
 #include "receipts/receipt.h"
 #include "requests/request.h"
-#include "base/utf8.h"
+#include "base/strbuf.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* === Digest ================================================================================================================= */
@@ -30,41 +28,22 @@ digest receipt_sum_end(const receipt_sum *self, const digest_state *head) {
 
 /* === Text =================================================================================================================== */
 
-/* After a failed write nothing more is written: a receipt with a hole must not end in a digest line. */
-static void put_bytes(receipt *self, const char *text, size_t bytes) {
-  digest_add(&self->line, text, bytes);
-  if (self->file && !self->failed && fwrite(text, 1, bytes, self->file) != bytes) self->failed = true;
+/* Adds the line to a digest, unless state is NULL, and writes it. After a failed write nothing more is written, so that an incomplete
+ * receipt never ends in a digest line. */
+static void write_line(receipt *self, strbuf *line, digest_state *state) {
+  if (state) digest_add(state, line->bytes, line->count);
+  if (line->failed) self->failed = true;
+  if (self->file && !self->failed && fwrite(line->bytes, 1, line->count, self->file) != line->count) self->failed = true;
+  strbuf_close(line);
 }
 
-static void put(receipt *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(receipt *self, const char *format, ...) {
-  char text[256];
-  va_list args;
-  va_start(args, format);
-  int bytes = vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  ASSERT(bytes >= 0 && (size_t)bytes < sizeof text);
-  put_bytes(self, text, (size_t)bytes);
-}
-
-static void put_digest(receipt *self, const char *key, const uint8_t *bytes) {
+static void put_digest(strbuf *to, const char *key, const uint8_t *bytes) {
   char text[DIGEST_TEXT_BYTES];
-  if (bytes) put(self, "\"%s\":\"%s\"", key, digest_text(bytes, text));
-  else put(self, "\"%s\":null", key);
+  if (bytes) strbuf_addf(to, "\"%s\":\"%s\"", key, digest_text(bytes, text));
+  else strbuf_addf(to, "\"%s\":null", key);
 }
 
-/* A JSON string: what must be escaped is, as \u00xx; other bytes stay. In text that is not UTF-8, as an error may quote it, no byte above
- * 0x7f does: a receipt can always be read. */
-static void put_string(receipt *self, const char *text, size_t bytes) {
-  bool is_utf8 = utf8_valid_bytes((const uint8_t *)text, bytes) == bytes;
-  put_bytes(self, "\"", 1);
-  for (size_t i = 0; i < bytes; i++) {
-    unsigned char c = (unsigned char)text[i];
-    if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f || (c > 0x7f && !is_utf8)) put(self, "\\u%04x", c);
-    else put_bytes(self, &text[i], 1);
-  }
-  put_bytes(self, "\"", 1);
-}
+static void put_string(strbuf *to, const char *text, size_t bytes) { strbuf_json(to, text, bytes, STRBUF_JSON_HEX); }
 
 static uint32_t bits_of(float value) {
   uint32_t bits;
@@ -79,162 +58,161 @@ const char *receipt_finish_name(enum verbatim_finish finish) {
 
 /* === First lines ============================================================================================================ */
 
-static void put_machine(receipt *self, const verbatim_info *info) {
+static void put_backend(strbuf *to, const verbatim_info *info) {
   const char *device = info->device ? info->device : "";
-  put(self, "{\"machine\":{");
-  put_digest(self, "plan", info->plan_digest);
-  put(self, ",\"version\":\"%s\",\"device\":", VERBATIM_VERSION);
-  put_string(self, device, strlen(device));
-  put(self, ",\"driver\":%" PRIu32 ",\"nvrtc\":%" PRIu32 ",\"cublaslt\":%" PRIu64 ",\"kernels\":[", info->driver_version,
+  strbuf_addf(to, "{\"machine\":{");
+  put_digest(to, "plan", info->plan_digest);
+  strbuf_addf(to, ",\"version\":\"%s\",\"device\":", VERBATIM_VERSION);
+  put_string(to, device, strlen(device));
+  strbuf_addf(to, ",\"driver\":%" PRIu32 ",\"nvrtc\":%" PRIu32 ",\"cublaslt\":%" PRIu64 ",\"kernels\":[", info->driver_version,
       info->nvrtc_version, info->cublaslt_version);
   for (uint32_t i = 0; i < info->kernel_count; i++) {
     char text[DIGEST_TEXT_BYTES];
-    put(self, "%s[", i ? "," : "");
-    put_string(self, info->kernels[i].name, strlen(info->kernels[i].name));
-    put(self, ",\"%s\"]", digest_text(info->kernels[i].digest, text));
+    strbuf_addf(to, "%s[", i ? "," : "");
+    put_string(to, info->kernels[i].name, strlen(info->kernels[i].name));
+    strbuf_addf(to, ",\"%s\"]", digest_text(info->kernels[i].digest, text));
   }
-  put(self, "]}}\n");
+  strbuf_addf(to, "]}}\n");
 }
 
 status receipt_begin(receipt *self, const char *path, const receipt_source *source) {
   const verbatim_info *info = source->info;
+  strbuf line = {0}, *to = &line;
   *self = (receipt){.path = path};
-  digest_start(&self->line);
+  digest_start(&self->head);
   if (path && !(self->file = fopen(path, "wb"))) return FAIL(ERR_IO, "receipt %s: cannot be written: %s", path, strerror(errno));
-  put(self, "{\"verbatim_receipt\":%u,", RECEIPT_VERSION);
-  put_digest(self, "numerics_id", info->numerics_id);
-  put(self, ",");
-  put_digest(self, "config", info->config_digest);
-  put(self, ",");
-  put_digest(self, "weights", info->weights_digest);
-  put(self, ",");
-  put_digest(self, "tokenizer", source->tokenizer_digest);
-  put(self, "}\n");
-  self->head = self->line;
-  put_machine(self, info);
+  strbuf_addf(to, "{\"verbatim_receipt\":%u,", RECEIPT_VERSION);
+  put_digest(to, "numerics_id", info->numerics_id);
+  strbuf_addf(to, ",");
+  put_digest(to, "config", info->config_digest);
+  strbuf_addf(to, ",");
+  put_digest(to, "weights", info->weights_digest);
+  strbuf_addf(to, ",");
+  put_digest(to, "tokenizer", source->tokenizer_digest);
+  strbuf_addf(to, "}\n");
+  write_line(self, to, &self->head);
+  put_backend(to, info);
+  write_line(self, to, NULL);
   return OK;
 }
 
 /* === Requests =============================================================================================================== */
 
-static void put_stops(receipt *self, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
-  put(self, ",\"stop_ids\":[");
-  for (uint32_t i = 0; i < stop_count; i++) put(self, "%s%" PRId32, i ? "," : "", stop_ids[i]);
-  put(self, "],\"stop_texts\":[");
+static void put_stops(strbuf *to, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+  strbuf_addf(to, ",\"stop_ids\":[");
+  for (uint32_t i = 0; i < stop_count; i++) strbuf_addf(to, "%s%" PRId32, i ? "," : "", stop_ids[i]);
+  strbuf_addf(to, "],\"stop_texts\":[");
   for (uint32_t i = 0; i < r->stop_text_count; i++) {
-    put(self, "%s", i ? "," : "");
-    put_string(self, r->stop_texts[i].bytes, r->stop_texts[i].count);
+    strbuf_addf(to, "%s", i ? "," : "");
+    put_string(to, r->stop_texts[i].bytes, r->stop_texts[i].count);
   }
-  put(self, "]");
+  strbuf_addf(to, "]");
 }
 
-static void put_list(receipt *self, const verbatim_request *r) {
+static void put_list(strbuf *to, const verbatim_request *r) {
   token_bias list[TOKEN_LIST_MAX];
   uint32_t count = request_list(r, list);
-  put(self, ",\"list\":[");
-  for (uint32_t i = 0; i < count; i++) put(self, "%s[%" PRId32 ",\"%08" PRIx32 "\"]", i ? "," : "", list[i].token, bits_of(list[i].bias));
-  put(self, "],\"list_only\":%s", r->allowed_count ? "true" : "false");
+  strbuf_addf(to, ",\"list\":[");
+  for (uint32_t i = 0; i < count; i++)
+    strbuf_addf(to, "%s[%" PRId32 ",\"%08" PRIx32 "\"]", i ? "," : "", list[i].token, bits_of(list[i].bias));
+  strbuf_addf(to, "],\"list_only\":%s", r->allowed_count ? "true" : "false");
 }
 
-static void put_inputs(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
-  put(self, "{\"id\":");
-  put_string(self, id, strlen(id));
-  put(self, ",\"prompt_count\":%" PRIu32 ",\"prompt\":[", r->prompt_count);
-  for (uint32_t i = 0; i < r->prompt_count; i++) put(self, "%s%" PRId32, i ? "," : "", r->prompt[i]);
-  put(self, "],\"max_tokens\":%" PRIu32 ",\"score_from\":%" PRIu32 ",\"top_logprobs\":%" PRIu32, r->max_tokens, r->score_from,
+static void put_inputs(strbuf *to, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+  strbuf_addf(to, "{\"id\":");
+  put_string(to, id, strlen(id));
+  strbuf_addf(to, ",\"prompt_count\":%" PRIu32 ",\"prompt\":[", r->prompt_count);
+  for (uint32_t i = 0; i < r->prompt_count; i++) strbuf_addf(to, "%s%" PRId32, i ? "," : "", r->prompt[i]);
+  strbuf_addf(to, "],\"max_tokens\":%" PRIu32 ",\"score_from\":%" PRIu32 ",\"top_logprobs\":%" PRIu32, r->max_tokens, r->score_from,
       r->top_logprobs);
-  put(self, ",\"temperature\":\"%08" PRIx32 "\",\"top_k\":%" PRIu32 ",\"top_p\":\"%09" PRIx64 "\",\"min_p\":\"%016" PRIx64 "\"",
+  strbuf_addf(to, ",\"temperature\":\"%08" PRIx32 "\",\"top_k\":%" PRIu32 ",\"top_p\":\"%09" PRIx64 "\",\"min_p\":\"%016" PRIx64 "\"",
       request_bits(r->temperature), r->top_k, request_top_p_fixed(r->top_p), request_wide_bits(r->min_p));
-  put(self, ",\"repetition_penalty\":\"%08" PRIx32 "\",\"presence_penalty\":\"%08" PRIx32 "\",\"frequency_penalty\":\"%08" PRIx32 "\"",
-      request_bits(r->repetition_penalty), request_bits(r->presence_penalty), request_bits(r->frequency_penalty));
-  put_list(self, r);
-  put(self, ",\"seed\":\"%016" PRIx64 "\",\"sample_index\":%" PRIu32, r->seed, r->sample_index);
-  put_stops(self, r, stop_ids, stop_count);
-  put(self, ",");
-  put_digest(self, "request", r->request_digest);
+  strbuf_addf(to, ",\"repetition_penalty\":\"%08" PRIx32 "\",\"presence_penalty\":\"%08" PRIx32 "\",\"frequency_penalty\":\"%08" PRIx32
+                  "\"", request_bits(r->repetition_penalty), request_bits(r->presence_penalty), request_bits(r->frequency_penalty));
+  put_list(to, r);
+  strbuf_addf(to, ",\"seed\":\"%016" PRIx64 "\",\"sample_index\":%" PRIu32, r->seed, r->sample_index);
+  put_stops(to, r, stop_ids, stop_count);
+  strbuf_addf(to, ",");
+  put_digest(to, "request", r->request_digest);
 }
 
-static void put_alternatives(receipt *self, const verbatim_alternative *list, uint32_t count, uint32_t each) {
-  put(self, "],\"alternatives\":[");
+static void put_alternatives(strbuf *to, const verbatim_alternative *list, uint32_t count, uint32_t each) {
+  strbuf_addf(to, "],\"alternatives\":[");
   for (uint32_t i = 0; i < count && each; i++) {
-    put(self, "%s[", i ? "," : "");
+    strbuf_addf(to, "%s[", i ? "," : "");
     for (uint32_t k = 0; k < each; k++, list++)
-      put(self, "%s[%" PRId32 ",\"%08" PRIx32 "\"]", k ? "," : "", list->id, bits_of(list->logprob));
-    put(self, "]");
+      strbuf_addf(to, "%s[%" PRId32 ",\"%08" PRIx32 "\"]", k ? "," : "", list->id, bits_of(list->logprob));
+    strbuf_addf(to, "]");
   }
 }
 
-static void put_tokens(receipt *self, const char *key, const verbatim_token *list, uint32_t count, const verbatim_alternative *alternatives,
+static void put_tokens(strbuf *to, const char *key, const verbatim_token *list, uint32_t count, const verbatim_alternative *alternatives,
                        uint32_t each) {
-  put(self, ",\"%s\":{\"tokens\":[", key);
-  for (uint32_t i = 0; i < count; i++) put(self, "%s%" PRId32, i ? "," : "", list[i].id);
-  put(self, "],\"logprobs\":[");
-  for (uint32_t i = 0; i < count; i++) put(self, "%s\"%08" PRIx32 "\"", i ? "," : "", bits_of(list[i].logprob));
-  put(self, "],\"ranks\":[");
-  for (uint32_t i = 0; i < count; i++) put(self, "%s%" PRIu32, i ? "," : "", list[i].rank);
-  put(self, "],\"logits\":[");
-  for (uint32_t i = 0; i < count; i++) put(self, "%s\"%016" PRIx64 "\"", i ? "," : "", list[i].digest);
-  put_alternatives(self, alternatives, count, each);
-  put(self, "]}");
+  strbuf_addf(to, ",\"%s\":{\"tokens\":[", key);
+  for (uint32_t i = 0; i < count; i++) strbuf_addf(to, "%s%" PRId32, i ? "," : "", list[i].id);
+  strbuf_addf(to, "],\"logprobs\":[");
+  for (uint32_t i = 0; i < count; i++) strbuf_addf(to, "%s\"%08" PRIx32 "\"", i ? "," : "", bits_of(list[i].logprob));
+  strbuf_addf(to, "],\"ranks\":[");
+  for (uint32_t i = 0; i < count; i++) strbuf_addf(to, "%s%" PRIu32, i ? "," : "", list[i].rank);
+  strbuf_addf(to, "],\"logits\":[");
+  for (uint32_t i = 0; i < count; i++) strbuf_addf(to, "%s\"%016" PRIx64 "\"", i ? "," : "", list[i].digest);
+  put_alternatives(to, alternatives, count, each);
+  strbuf_addf(to, "]}");
 }
 
 /* Where NaN or Inf began. */
-static void put_fault(receipt *self, const verbatim_request *r) {
+static void put_fault(strbuf *to, const verbatim_request *r) {
   const char *op = r->fault_op ? r->fault_op : "";
   if (r->finish != VERBATIM_NONFINITE) {
-    put(self, ",\"fault\":null");
+    strbuf_addf(to, ",\"fault\":null");
     return;
   }
-  put(self, ",\"fault\":{\"op\":");
-  put_string(self, op, strlen(op));
-  if (r->fault_layer == UINT32_MAX) put(self, ",\"layer\":null");
-  else put(self, ",\"layer\":%" PRIu32, r->fault_layer);
-  put(self, ",\"position\":%" PRIu32 "}", r->fault_position);
+  strbuf_addf(to, ",\"fault\":{\"op\":");
+  put_string(to, op, strlen(op));
+  if (r->fault_layer == UINT32_MAX) strbuf_addf(to, ",\"layer\":null");
+  else strbuf_addf(to, ",\"layer\":%" PRIu32, r->fault_layer);
+  strbuf_addf(to, ",\"position\":%" PRIu32 "}", r->fault_position);
 }
 
-static void put_request(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
+static void put_request(strbuf *to, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
   const verbatim_alternative *made = r->top_logprobs ? r->alternatives + (uint64_t)r->score_count * r->top_logprobs : NULL;
-  put_inputs(self, id, r, stop_ids, stop_count);
-  put(self, ",\"finish\":\"%s\",\"stop_index\":%" PRIu32 ",\"text_bytes\":%" PRIu64, receipt_finish_name(r->finish), r->stop_index,
+  put_inputs(to, id, r, stop_ids, stop_count);
+  strbuf_addf(to, ",\"finish\":\"%s\",\"stop_index\":%" PRIu32 ",\"text_bytes\":%" PRIu64, receipt_finish_name(r->finish), r->stop_index,
       r->text_bytes);
-  put_fault(self, r);
-  put_tokens(self, "scored", r->scores, r->score_count, r->alternatives, r->top_logprobs);
-  put_tokens(self, "made", r->tokens, r->token_count, made, r->top_logprobs);
-  put(self, ",");
-  put_digest(self, "chain", r->chain);
-  put(self, "}\n");
+  put_fault(to, r);
+  put_tokens(to, "scored", r->scores, r->score_count, r->alternatives, r->top_logprobs);
+  put_tokens(to, "made", r->tokens, r->token_count, made, r->top_logprobs);
+  strbuf_addf(to, ",");
+  put_digest(to, "chain", r->chain);
+  strbuf_addf(to, "}\n");
 }
 
 void receipt_add(receipt *self, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
-  digest_start(&self->line);
-  put_request(self, id, r, stop_ids, stop_count);
-  digest line = digest_end(&self->line);
-  receipt_sum_add(&self->sum, &line);
+  strbuf line = {0};
+  digest_state state;
+  digest_start(&state);
+  put_request(&line, id, r, stop_ids, stop_count);
+  write_line(self, &line, &state);
+  digest whole = digest_end(&state);
+  receipt_sum_add(&self->sum, &whole);
   if (self->file && fflush(self->file) != 0) self->failed = true;
 }
 
 status receipt_line(const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count, char **line, size_t *bytes) {
-  char *text = NULL;
-  size_t size = 0;
-  receipt one = {.file = open_memstream(&text, &size)};
-  digest_start(&one.line);
-  if (one.file) put_request(&one, id, r, stop_ids, stop_count);
-  if (one.file && fclose(one.file) == 0 && !one.failed) {
-    *line = text;
-    *bytes = size;
-    return OK;
-  }
-  free(text);
-  return FAIL(ERR_LIMIT, "receipt: no memory for a line");
+  strbuf text = {0};
+  put_request(&text, id, r, stop_ids, stop_count);
+  return strbuf_take(&text, line, bytes);
 }
 
 /* === End ==================================================================================================================== */
 
 void receipt_fault(receipt *self, const char *what) {
   if (!self->file) return;
-  put(self, "{\"fault\":");
-  put_string(self, what, strlen(what));
-  put(self, "}\n");
+  strbuf line = {0};
+  strbuf_adds(&line, "{\"fault\":");
+  put_string(&line, what, strlen(what));
+  strbuf_adds(&line, "}\n");
+  write_line(self, &line, NULL);
   fflush(self->file);
 }
 
@@ -246,7 +224,7 @@ void receipt_abandon(receipt *self, const char *what) {
 
 status receipt_end(receipt *self, digest *result) {
   *result = receipt_sum_end(&self->sum, &self->head);
-  if (!self->file) return OK;
+  if (!self->file) return self->failed ? FAIL(ERR_LIMIT, "receipt: no memory for a line") : OK;
   char text[DIGEST_TEXT_BYTES];
   if (!self->failed && fprintf(self->file, "{\"digest\":\"%s\"}\n", digest_text(result->bytes, text)) < 0) self->failed = true;
   if (fclose(self->file) != 0) self->failed = true;

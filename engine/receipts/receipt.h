@@ -25,7 +25,7 @@ digest receipt_sum_end(const receipt_sum *self, const digest_state *head);
 typedef struct receipt {
   FILE *file; /* null: digest only */
   const char *path;
-  digest_state head, line; /* of the first line, and of the one being written */
+  digest_state head; /* of the first line */
   receipt_sum sum;
   bool failed; /* a write failed; receipt_end says so */
 } receipt;

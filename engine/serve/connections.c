@@ -302,12 +302,12 @@ static void set_sending(serve_connection *c) {
 
 void serve_connections_reply(serve_connection *c, unsigned http_status, const char *headers, serve_text *body) {
   if (c->phase == CLOSED) {
-    serve_text_close(body);
+    strbuf_close(body);
     return;
   }
   put_head(c, http_status, headers);
   put(c, "Content-Length: %zu\r\n\r\n", body->count);
-  if (c->is_head) serve_text_close(body);
+  if (c->is_head) strbuf_close(body);
   else put_text(c, body);
   set_sending(c);
 }
@@ -322,7 +322,7 @@ void serve_connections_begin(serve_connection *c, unsigned http_status, const ch
 
 void serve_connections_add(serve_connection *c, serve_text *part) {
   if (c->phase == CLOSED) {
-    serve_text_close(part);
+    strbuf_close(part);
     return;
   }
   if (c->is_chunked) put(c, "%zX\r\n", part->count);

@@ -109,7 +109,7 @@ static void release(exchange *x) {
   drop_body(x);
   serve_ask_close(x->ask);
   serve_queue_give_bytes(x->server->config.queue, x->ticket.bytes);
-  serve_text_close(&x->out);
+  strbuf_close(&x->out);
   free(x);
 }
 
@@ -119,7 +119,7 @@ static void put_tokens(const serve_ask *ask, serve_text *line) {
     prompt += ask->choices[i].request.prompt_count;
     made += ask->choices[i].request.token_count;
   }
-  serve_text_put(line, ",\"requests\":%u,\"prompt_tokens\":%" PRIu64 ",\"made_tokens\":%" PRIu64, ask->choice_count, prompt, made);
+  strbuf_addf(line, ",\"requests\":%u,\"prompt_tokens\":%" PRIu64 ",\"made_tokens\":%" PRIu64, ask->choice_count, prompt, made);
 }
 
 /* Writes one line of JSON, whatever bytes the client has sent. */
@@ -129,16 +129,16 @@ static void log_reply(const exchange *x, bool whole) {
   struct timespec now;
   if (!to) return;
   clock_gettime(CLOCK_REALTIME, &now);
-  serve_text_put(&line, "{\"time\":%.6f,\"id\":\"%s\",\"method\":", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, x->id);
+  strbuf_addf(&line, "{\"time\":%.6f,\"id\":\"%s\",\"method\":", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, x->id);
   serve_text_string(&line, x->method, strlen(x->method));
-  serve_text_put(&line, ",\"path\":");
+  strbuf_addf(&line, ",\"path\":");
   serve_text_string(&line, x->path, strlen(x->path));
-  serve_text_put(&line, ",\"status\":%u,\"seconds\":%.6f,\"body_bytes\":%" PRIu64 ",\"reply_bytes\":%" PRIu64 ",\"whole\":%s",
+  strbuf_addf(&line, ",\"status\":%u,\"seconds\":%.6f,\"body_bytes\":%" PRIu64 ",\"reply_bytes\":%" PRIu64 ",\"whole\":%s",
                  x->http_status, clock_seconds() - x->began, x->arrived_bytes, x->reply_bytes, whole ? "true" : "false");
   if (x->state >= QUEUED && x->ask && !x->is_in_queue) put_tokens(x->ask, &line);
-  serve_text_put(&line, "}\n");
+  strbuf_addf(&line, "}\n");
   if (!line.failed) fwrite(line.bytes, 1, line.count, to), fflush(to);
-  serve_text_close(&line);
+  strbuf_close(&line);
 }
 
 static void on_end(void *argument, bool whole) {
@@ -215,7 +215,7 @@ static void send_text(exchange *x, unsigned http_status, serve_text *text, const
   char headers[HEADERS_BYTES];
   x->state = REPLIED;
   if (text->failed) {
-    serve_text_close(text);
+    strbuf_close(text);
     serve_connections_abort(x->connection);
     return;
   }
@@ -240,7 +240,7 @@ static void send_out(exchange *x) {
 static void send_tokenizer(exchange *x) {
   const serve_http *self = x->server;
   x->fault = self->tokenizer_fault;
-  serve_text_add(&x->out, self->tokenizer_info.bytes, self->tokenizer_info.count);
+  strbuf_add(&x->out, self->tokenizer_info.bytes, self->tokenizer_info.count);
   send_out(x);
 }
 
@@ -535,7 +535,7 @@ void serve_http_close(serve_http *self) {
   if (self->connections) on_news(self); /* no other thread holds an exchange any more */
   serve_connections_close(self->connections);
   serve_work_close(self->work);
-  serve_text_close(&self->tokenizer_info);
+  strbuf_close(&self->tokenizer_info);
   pthread_mutex_destroy(&self->mutex);
   free(self);
 }

@@ -13,17 +13,17 @@
 /* === Models ================================================================================================================= */
 
 static void put_model(const serve_model *m, serve_text *out) {
-  serve_text_put(out, "{\"id\":");
+  strbuf_addf(out, "{\"id\":");
   serve_text_string(out, m->name, strlen(m->name));
-  serve_text_put(out, ",\"object\":\"model\",\"created\":%" PRIu64 ",\"owned_by\":\"verbatim\",\"root\":", m->created);
+  strbuf_addf(out, ",\"object\":\"model\",\"created\":%" PRIu64 ",\"owned_by\":\"verbatim\",\"root\":", m->created);
   serve_text_string(out, m->name, strlen(m->name));
-  serve_text_put(out, ",\"parent\":null,\"max_model_len\":%" PRIu32 "}", m->info->max_len);
+  strbuf_addf(out, ",\"parent\":null,\"max_model_len\":%" PRIu32 "}", m->info->max_len);
 }
 
 void serve_info_models(const serve_model *m, serve_text *out) {
-  serve_text_put(out, "{\"object\":\"list\",\"data\":[");
+  strbuf_addf(out, "{\"object\":\"list\",\"data\":[");
   put_model(m, out);
-  serve_text_put(out, "]}");
+  strbuf_addf(out, "]}");
 }
 
 bool serve_info_model(const serve_model *m, const char *name, serve_text *out, serve_fault *fault) {
@@ -41,16 +41,16 @@ void serve_info_version(const serve_model *m, serve_text *out) {
   const struct { const char *key; const uint8_t *digest; } names[] = {
     {"numerics_id", m->info->numerics_id}, {"plan", m->info->plan_digest}, {"weights", m->info->weights_digest},
     {"tokenizer", m->info->tokenizer_digest}, {"config", m->info->config_digest}};
-  serve_text_put(out, "{\"version\":\"%s\"", VERBATIM_VERSION);
+  strbuf_addf(out, "{\"version\":\"%s\"", VERBATIM_VERSION);
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-    serve_text_put(out, ",\"%s\":", names[i].key);
+    strbuf_addf(out, ",\"%s\":", names[i].key);
     serve_text_digest(out, names[i].digest);
   }
-  serve_text_put(out, ",\"system_fingerprint\":");
+  strbuf_addf(out, ",\"system_fingerprint\":");
   serve_text_string(out, m->fingerprint, strlen(m->fingerprint));
-  serve_text_put(out, ",\"device\":");
+  strbuf_addf(out, ",\"device\":");
   serve_text_string(out, m->info->device, strlen(m->info->device));
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 /* === Tokenizer ============================================================================================================== */
@@ -83,14 +83,14 @@ static bool read_tokenize(const json_t *body, bool *add_special, bool *return_st
 }
 
 static void put_tokens(const serve_model *m, const int32_t *ids, size_t count, bool return_strings, serve_text *out) {
-  serve_text_put(out, "{\"count\":%zu,\"max_model_len\":%" PRIu32 ",\"tokens\":", count, m->info->max_len);
+  strbuf_addf(out, "{\"count\":%zu,\"max_model_len\":%" PRIu32 ",\"tokens\":", count, m->info->max_len);
   serve_text_ids(out, ids, count);
-  serve_text_put(out, return_strings ? ",\"token_strs\":[" : ",\"token_strs\":null}");
+  strbuf_addf(out, return_strings ? ",\"token_strs\":[" : ",\"token_strs\":null}");
   for (size_t i = 0; i < count && return_strings; i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     serve_tokens_name(m->tokenizer, ids[i], false, out);
   }
-  if (return_strings) serve_text_put(out, "]}");
+  if (return_strings) strbuf_addf(out, "]}");
 }
 
 static bool tokenize(const serve_model *m, const json_t *body, serve_text *out, serve_fault *fault) {
@@ -131,12 +131,12 @@ static bool detokenize(const serve_model *m, const json_t *body, serve_text *out
   bool is_sound = serve_fields_ids("tokens", list, m->info->vocab, ids, fault);
   for (size_t i = 0; i < json_array_size(list) && is_sound; i++) serve_tokens_text(m->tokenizer, &decoder, ids[i], true, &text);
   serve_tokens_flush(&decoder, &text);
-  serve_text_put(out, "{\"prompt\":");
+  strbuf_addf(out, "{\"prompt\":");
   serve_text_string(out, text.bytes, text.count);
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
   out->failed |= text.failed;
   free(ids);
-  serve_text_close(&text);
+  strbuf_close(&text);
   return is_sound;
 }
 

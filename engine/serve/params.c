@@ -7,56 +7,56 @@
 #include <string.h>
 
 static void put_flag(serve_text *out, const char *key, bool value) {
-  serve_text_put(out, ",\"%s\":", key);
+  strbuf_addf(out, ",\"%s\":", key);
   serve_text_bool(out, value);
 }
 
 static void put_float(serve_text *out, const char *key, float value) {
-  serve_text_put(out, ",\"%s\":", key);
+  strbuf_addf(out, ",\"%s\":", key);
   serve_text_float(out, value);
 }
 
 static void put_double(serve_text *out, const char *key, double value) {
-  serve_text_put(out, ",\"%s\":", key);
+  strbuf_addf(out, ",\"%s\":", key);
   serve_text_double(out, value);
 }
 
 static void put_lists(const serve_model *m, const verbatim_request *r, serve_text *out) {
   int32_t stops[SERVE_ASK_STOPS_MAX];
   uint32_t stop_count = serve_ask_stop_ids(m, r, stops);
-  serve_text_put(out, ",\"stop_token_ids\":");
+  strbuf_addf(out, ",\"stop_token_ids\":");
   serve_text_ids(out, stops, stop_count);
-  serve_text_put(out, ",\"stop\":[");
+  strbuf_addf(out, ",\"stop\":[");
   for (uint32_t i = 0; i < r->stop_text_count; i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     serve_text_string(out, r->stop_texts[i].bytes, r->stop_texts[i].count);
   }
-  serve_text_put(out, "],\"logit_bias\":{");
+  strbuf_addf(out, "],\"logit_bias\":{");
   for (uint32_t i = 0; i < r->bias_count; i++) {
-    serve_text_put(out, i ? ",\"%d\":" : "\"%d\":", (int)r->biases[i].token);
+    strbuf_addf(out, i ? ",\"%d\":" : "\"%d\":", (int)r->biases[i].token);
     serve_text_float(out, r->biases[i].bias);
   }
-  serve_text_put(out, "},\"allowed_token_ids\":");
+  strbuf_addf(out, "},\"allowed_token_ids\":");
   if (r->allowed_count) serve_text_ids(out, r->allowed_ids, r->allowed_count);
-  else serve_text_put(out, "null");
-  serve_text_put(out, ",\"verbatim_require\":[");
+  else strbuf_addf(out, "null");
+  strbuf_addf(out, ",\"verbatim_require\":[");
   for (uint32_t i = 0; i < r->required_count; i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     serve_text_string(out, r->required[i], strlen(r->required[i]));
   }
-  serve_text_put(out, "]");
+  strbuf_addf(out, "]");
 }
 
 /* How the reply is to look; of what is not asked for, null. */
 static void put_form(const serve_ask *ask, serve_text *out) {
   const serve_fields *f = &ask->fields;
   bool is_chat = ask->kind == SERVE_CHAT;
-  serve_text_put(out, ",\"n\":%" PRIu32, f->samples);
+  strbuf_addf(out, ",\"n\":%" PRIu32, f->samples);
   if (is_chat) put_flag(out, "logprobs", f->logprobs);
-  if (f->logprobs) serve_text_put(out, ",\"%s\":%" PRIu32, is_chat ? "top_logprobs" : "logprobs", f->top_logprobs);
-  else serve_text_put(out, ",\"%s\":null", is_chat ? "top_logprobs" : "logprobs");
-  if (f->prompt_logprobs) serve_text_put(out, ",\"prompt_logprobs\":%" PRIu32, f->prompt_top);
-  else serve_text_put(out, ",\"prompt_logprobs\":null");
+  if (f->logprobs) strbuf_addf(out, ",\"%s\":%" PRIu32, is_chat ? "top_logprobs" : "logprobs", f->top_logprobs);
+  else strbuf_addf(out, ",\"%s\":null", is_chat ? "top_logprobs" : "logprobs");
+  if (f->prompt_logprobs) strbuf_addf(out, ",\"prompt_logprobs\":%" PRIu32, f->prompt_top);
+  else strbuf_addf(out, ",\"prompt_logprobs\":null");
   if (!is_chat) put_flag(out, "echo", f->echo);
   put_flag(out, "add_special_tokens", f->add_special);
   put_flag(out, "skip_special_tokens", true);
@@ -68,22 +68,22 @@ static void put_form(const serve_ask *ask, serve_text *out) {
 
 static void put_params(const serve_model *m, const serve_choice *choice, serve_text *out) {
   const verbatim_request *r = &choice->request;
-  serve_text_put(out, "{\"prompt_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32 ",\"score_from\":%" PRIu32 ",\"alternatives\":%" PRIu32,
+  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32 ",\"score_from\":%" PRIu32 ",\"alternatives\":%" PRIu32,
                  r->prompt_count, r->max_tokens, r->score_from, r->top_logprobs);
   put_float(out, "temperature", r->temperature);
-  serve_text_put(out, ",\"top_k\":%" PRIu32, r->top_k);
+  strbuf_addf(out, ",\"top_k\":%" PRIu32, r->top_k);
   put_double(out, "top_p", r->top_p);
   put_double(out, "min_p", r->min_p);
   put_float(out, "repetition_penalty", r->repetition_penalty);
   put_float(out, "presence_penalty", r->presence_penalty);
   put_float(out, "frequency_penalty", r->frequency_penalty);
-  serve_text_put(out, r->seed > INT64_MAX ? ",\"seed\":\"%" PRIu64 "\"" : ",\"seed\":%" PRIu64, r->seed); /* as bodies have it */
-  serve_text_put(out, ",\"sample_index\":%" PRIu32, r->sample_index);
+  strbuf_addf(out, r->seed > INT64_MAX ? ",\"seed\":\"%" PRIu64 "\"" : ",\"seed\":%" PRIu64, r->seed); /* as bodies have it */
+  strbuf_addf(out, ",\"sample_index\":%" PRIu32, r->sample_index);
   put_flag(out, "ignore_eos", r->ignore_eos);
   put_lists(m, r, out);
   put_double(out, "deadline_seconds", r->deadline_seconds);
   put_form(choice->ask, out);
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 /* The line's id is the choice's number: a name of its own would be another in every reply. */
@@ -97,43 +97,43 @@ static void put_receipt(const serve_model *m, const serve_choice *choice, uint32
     out->failed = true;
     return;
   }
-  serve_text_add(out, line, bytes - 1); /* without its end */
+  strbuf_add(out, line, bytes - 1); /* without its end */
   free(line);
 }
 
 static void put_choice(const serve_model *m, const serve_choice *choice, uint32_t number, serve_text *out) {
   const serve_fields *f = &choice->ask->fields;
-  serve_text_put(out, "{\"index\":%" PRIu32 ",\"request\":", number);
+  strbuf_addf(out, "{\"index\":%" PRIu32 ",\"request\":", number);
   serve_text_digest(out, choice->request.request_digest);
-  serve_text_put(out, ",\"chain\":");
+  strbuf_addf(out, ",\"chain\":");
   serve_text_digest(out, choice->request.chain);
   if (f->return_params) {
-    serve_text_put(out, ",\"params\":");
+    strbuf_addf(out, ",\"params\":");
     put_params(m, choice, out);
   }
   if (f->return_receipt) {
-    serve_text_put(out, ",\"receipt\":");
+    strbuf_addf(out, ",\"receipt\":");
     put_receipt(m, choice, number, out);
   }
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 void serve_params_put(const serve_model *m, const serve_ask *ask, serve_text *out) {
   const struct { const char *key; const uint8_t *digest; } names[] = {
     {"numerics_id", m->info->numerics_id}, {"plan", m->info->plan_digest}, {"weights", m->info->weights_digest},
     {"tokenizer", m->info->tokenizer_digest}};
-  serve_text_put(out, "{");
+  strbuf_addf(out, "{");
   for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-    serve_text_put(out, "\"%s\":", names[i].key);
+    strbuf_addf(out, "\"%s\":", names[i].key);
     serve_text_digest(out, names[i].digest);
-    serve_text_put(out, ",");
+    strbuf_addf(out, ",");
   }
-  serve_text_put(out, "\"ignored\":[");
-  for (uint32_t i = 0; i < ask->fields.ignored_count; i++) serve_text_put(out, i ? ",\"%s\"" : "\"%s\"", ask->fields.ignored[i]);
-  serve_text_put(out, "],\"choices\":[");
+  strbuf_addf(out, "\"ignored\":[");
+  for (uint32_t i = 0; i < ask->fields.ignored_count; i++) strbuf_addf(out, i ? ",\"%s\"" : "\"%s\"", ask->fields.ignored[i]);
+  strbuf_addf(out, "],\"choices\":[");
   for (uint32_t i = 0; i < ask->choice_count; i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     put_choice(m, &ask->choices[i], i, out);
   }
-  serve_text_put(out, "]}");
+  strbuf_addf(out, "]}");
 }

@@ -39,7 +39,7 @@ static void take_made(const tokenizer *t, const verbatim_request *r, const serve
 /* What ended the answer, where it is to be part of it. */
 static void take_stop(const tokenizer *t, const verbatim_request *r, serve_text *out) {
   detokenizer alone = {0};
-  if (r->finish == VERBATIM_STOP_TEXT) serve_text_add(out, r->stop_texts[r->stop_index].bytes, r->stop_texts[r->stop_index].count);
+  if (r->finish == VERBATIM_STOP_TEXT) strbuf_add(out, r->stop_texts[r->stop_index].bytes, r->stop_texts[r->stop_index].count);
   if (r->finish != VERBATIM_STOP) return;
   serve_tokens_text(t, &alone, r->tokens[r->token_count - 1].id, false, out);
   serve_tokens_flush(&alone, out);
@@ -84,7 +84,7 @@ void serve_part_take(const serve_model *m, const serve_choice *choice, const ser
   part->last = cursor->ended && !was_ended;
 }
 
-void serve_part_close(serve_part *part) { serve_text_close(&part->text); }
+void serve_part_close(serve_part *part) { strbuf_close(&part->text); }
 
 /* === Log-probabilities ====================================================================================================== */
 
@@ -113,11 +113,11 @@ static void pass(const serve_model *m, const verbatim_request *r, uint32_t entry
 static void put_offsets(const serve_model *m, const verbatim_request *r, const serve_part *part, serve_cursor *cursor, serve_text *out) {
   serve_text scratch = {0};
   for (uint32_t i = part->from; i < part->to; i++) {
-    serve_text_put(out, i > part->from ? ",%llu" : "%llu", (unsigned long long)cursor->characters);
+    strbuf_addf(out, i > part->from ? ",%llu" : "%llu", (unsigned long long)cursor->characters);
     pass(m, r, i, cursor, &scratch);
   }
   out->failed |= scratch.failed;
-  serve_text_close(&scratch);
+  strbuf_close(&scratch);
 }
 
 static void put_completion(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor,
@@ -125,27 +125,27 @@ static void put_completion(const serve_model *m, const serve_choice *choice, con
   const verbatim_request *r = &choice->request;
   const serve_fields *f = &choice->ask->fields;
   serve_token row;
-  serve_text_put(out, "{\"text_offset\":[");
+  strbuf_addf(out, "{\"text_offset\":[");
   put_offsets(m, r, part, cursor, out);
-  serve_text_put(out, "],\"token_logprobs\":[");
+  strbuf_addf(out, "],\"token_logprobs\":[");
   for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) serve_text_put(out, ",");
+    if (i > part->from) strbuf_addf(out, ",");
     if (row_of(r, i, 0, &row)) serve_text_double(out, (double)serve_tokens_number(&row));
-    else serve_text_put(out, "null");
+    else strbuf_addf(out, "null");
   }
-  serve_text_put(out, "],\"tokens\":[");
+  strbuf_addf(out, "],\"tokens\":[");
   for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) serve_text_put(out, ",");
+    if (i > part->from) strbuf_addf(out, ",");
     serve_tokens_name(m->tokenizer, id_of(r, i), f->names_as_ids, out);
   }
-  serve_text_put(out, f->top_logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null}");
+  strbuf_addf(out, f->top_logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null}");
   if (!f->top_logprobs) return;
   for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) serve_text_put(out, ",");
+    if (i > part->from) strbuf_addf(out, ",");
     if (row_of(r, i, f->top_logprobs, &row)) serve_tokens_dictionary(m->tokenizer, &row, f->names_as_ids, out);
-    else serve_text_put(out, "null");
+    else strbuf_addf(out, "null");
   }
-  serve_text_put(out, "]}");
+  strbuf_addf(out, "]}");
 }
 
 void serve_part_logprobs(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor, serve_text *out) {
@@ -155,22 +155,22 @@ void serve_part_logprobs(const serve_model *m, const serve_choice *choice, const
     put_completion(m, choice, part, cursor, out);
     return;
   }
-  serve_text_put(out, "{\"content\":[");
+  strbuf_addf(out, "{\"content\":[");
   for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) serve_text_put(out, ",");
+    if (i > part->from) strbuf_addf(out, ",");
     if (row_of(&choice->request, i, f->top_logprobs, &row)) serve_tokens_entry(m->tokenizer, &row, f->names_as_ids, out);
   }
-  serve_text_put(out, "]}");
+  strbuf_addf(out, "]}");
 }
 
 void serve_part_prompt_logprobs(const serve_model *m, const serve_choice *choice, serve_text *out) {
   const serve_fields *f = &choice->ask->fields;
   serve_token row;
-  serve_text_put(out, "[");
+  strbuf_addf(out, "[");
   for (uint32_t i = 0; i < choice->request.prompt_count; i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     if (row_of(&choice->request, i, f->prompt_top, &row)) serve_tokens_ranked(m->tokenizer, &row, f->names_as_ids, out);
-    else serve_text_put(out, "null");
+    else strbuf_addf(out, "null");
   }
-  serve_text_put(out, "]");
+  strbuf_addf(out, "]");
 }

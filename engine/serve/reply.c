@@ -13,15 +13,15 @@
 
 void serve_reply_fault(const serve_fault *fault, serve_text *out) {
   const char *const optional[] = {fault->param, fault->code};
-  serve_text_put(out, "{\"error\":{\"message\":");
+  strbuf_addf(out, "{\"error\":{\"message\":");
   serve_text_string(out, fault->message, strlen(fault->message));
-  serve_text_put(out, ",\"type\":\"%s\"", fault->type);
+  strbuf_addf(out, ",\"type\":\"%s\"", fault->type);
   for (size_t i = 0; i < ARRAY_LEN(optional); i++) {
-    serve_text_put(out, i ? ",\"code\":" : ",\"param\":");
+    strbuf_addf(out, i ? ",\"code\":" : ",\"param\":");
     if (optional[i][0]) serve_text_string(out, optional[i], strlen(optional[i]));
-    else serve_text_put(out, "null");
+    else strbuf_addf(out, "null");
   }
-  serve_text_put(out, "}}");
+  strbuf_addf(out, "}}");
 }
 
 /* === Endings ================================================================================================================ */
@@ -56,41 +56,41 @@ static bool is_own_eos(const serve_model *m, const verbatim_request *r, int32_t 
 static void put_finish(const serve_model *m, const verbatim_request *r, bool is_last, serve_text *out) {
   const verbatim_text *stop = is_last && r->finish == VERBATIM_STOP_TEXT ? &r->stop_texts[r->stop_index] : NULL;
   int32_t id = is_last && r->finish == VERBATIM_STOP ? r->tokens[r->token_count - 1].id : -1;
-  serve_text_put(out, ",\"finish_reason\":%s,\"stop_reason\":",
+  strbuf_addf(out, ",\"finish_reason\":%s,\"stop_reason\":",
                  !is_last ? "null" : r->finish == VERBATIM_LENGTH ? "\"length\"" : "\"stop\"");
   if (stop) serve_text_string(out, stop->bytes, stop->count);
-  else if (id >= 0 && !is_own_eos(m, r, id)) serve_text_put(out, "%" PRId32, id);
-  else serve_text_put(out, "null");
+  else if (id >= 0 && !is_own_eos(m, r, id)) strbuf_addf(out, "%" PRId32, id);
+  else strbuf_addf(out, "null");
 }
 
 /* === Choices ================================================================================================================ */
 
 static void put_made_ids(const verbatim_request *r, const serve_part *part, serve_text *out) {
   uint32_t from = max_u32(part->from, r->prompt_count);
-  serve_text_put(out, ",\"token_ids\":[");
-  for (uint32_t i = from; i < part->to; i++) serve_text_put(out, i > from ? ",%" PRId32 : "%" PRId32, r->tokens[i - r->prompt_count].id);
-  serve_text_put(out, "]");
+  strbuf_addf(out, ",\"token_ids\":[");
+  for (uint32_t i = from; i < part->to; i++) strbuf_addf(out, i > from ? ",%" PRId32 : "%" PRId32, r->tokens[i - r->prompt_count].id);
+  strbuf_addf(out, "]");
 }
 
 static void put_prompt_ids(const verbatim_request *r, serve_text *out) {
-  serve_text_put(out, ",\"prompt_token_ids\":");
+  strbuf_addf(out, ",\"prompt_token_ids\":");
   serve_text_ids(out, r->prompt, r->prompt_count);
 }
 
 static void put_content(const serve_ask *ask, const serve_part *part, bool is_event, serve_text *out) {
   const serve_text *text = &part->text;
   if (ask->kind == SERVE_COMPLETION) {
-    serve_text_put(out, ",\"text\":");
+    strbuf_addf(out, ",\"text\":");
     serve_text_string(out, text->bytes, text->count);
     return;
   }
-  serve_text_put(out, is_event ? ",\"delta\":{" : ",\"message\":{");
-  if (part->first) serve_text_put(out, "\"role\":\"assistant\"");
+  strbuf_addf(out, is_event ? ",\"delta\":{" : ",\"message\":{");
+  if (part->first) strbuf_addf(out, "\"role\":\"assistant\"");
   if (part->first || text->count) {
-    serve_text_put(out, part->first ? ",\"content\":" : "\"content\":");
+    strbuf_addf(out, part->first ? ",\"content\":" : "\"content\":");
     serve_text_string(out, text->bytes, text->count);
   }
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 static void put_choice(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor, bool is_event,
@@ -98,30 +98,30 @@ static void put_choice(const serve_model *m, const serve_choice *choice, const s
   const serve_ask *ask = choice->ask;
   const serve_fields *f = &ask->fields;
   out->failed |= part->text.failed;
-  serve_text_put(out, "{\"index\":%td", choice - ask->choices);
+  strbuf_addf(out, "{\"index\":%td", choice - ask->choices);
   put_content(ask, part, is_event, out);
-  serve_text_put(out, ",\"logprobs\":");
+  strbuf_addf(out, ",\"logprobs\":");
   if (f->logprobs) serve_part_logprobs(m, choice, part, cursor, out);
-  else serve_text_put(out, "null");
+  else strbuf_addf(out, "null");
   put_finish(m, &choice->request, part->last, out);
   if (f->return_ids) put_made_ids(&choice->request, part, out);
   if (ask->kind == SERVE_COMPLETION && f->return_ids && part->first) put_prompt_ids(&choice->request, out);
   if (ask->kind == SERVE_COMPLETION && f->prompt_logprobs) {
-    serve_text_put(out, ",\"prompt_logprobs\":");
+    strbuf_addf(out, ",\"prompt_logprobs\":");
     serve_part_prompt_logprobs(m, choice, out);
   }
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 static void put_head(const serve_model *m, const serve_ask *ask, bool is_event, uint64_t created, serve_text *out) {
   static const char *const names[2][2] = {{"text_completion", "text_completion"}, {"chat.completion", "chat.completion.chunk"}};
-  serve_text_put(out, "{\"id\":");
+  strbuf_addf(out, "{\"id\":");
   serve_text_string(out, ask->id, strlen(ask->id));
-  serve_text_put(out, ",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", names[ask->kind == SERVE_CHAT][is_event], created);
+  strbuf_addf(out, ",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", names[ask->kind == SERVE_CHAT][is_event], created);
   serve_text_string(out, m->name, strlen(m->name));
-  serve_text_put(out, ",\"system_fingerprint\":");
+  strbuf_addf(out, ",\"system_fingerprint\":");
   serve_text_string(out, m->fingerprint, strlen(m->fingerprint));
-  serve_text_put(out, ",\"choices\":[");
+  strbuf_addf(out, ",\"choices\":[");
 }
 
 /* Each prompt counts once, however many samples it has. */
@@ -129,7 +129,7 @@ static void put_usage(const serve_ask *ask, serve_text *out) {
   uint64_t prompt = 0, made = 0;
   for (uint32_t i = 0; i < ask->prompt_count; i++) prompt += ask->prompts[i].count;
   for (uint32_t i = 0; i < ask->choice_count; i++) made += ask->choices[i].request.token_count;
-  serve_text_put(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, made,
+  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, made,
                  prompt + made);
 }
 
@@ -144,21 +144,21 @@ static void put_whole(const serve_model *m, const serve_ask *ask, serve_text *ou
                          .part_max = UINT32_MAX};
     serve_cursor cursor = {0};
     serve_part part;
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     serve_part_take(m, choice, &ready, &cursor, &part);
     put_choice(m, choice, &part, &cursor, false, out);
     serve_part_close(&part);
   }
-  serve_text_put(out, "],\"usage\":");
+  strbuf_addf(out, "],\"usage\":");
   put_usage(ask, out);
   if (ask->kind == SERVE_CHAT && ask->fields.return_ids) put_prompt_ids(first, out);
   if (ask->kind == SERVE_CHAT && ask->fields.prompt_logprobs) {
-    serve_text_put(out, ",\"prompt_logprobs\":");
+    strbuf_addf(out, ",\"prompt_logprobs\":");
     serve_part_prompt_logprobs(m, &ask->choices[0], out);
   }
-  serve_text_put(out, ",\"verbatim\":");
+  strbuf_addf(out, ",\"verbatim\":");
   serve_params_put(m, ask, out);
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 bool serve_reply_whole(const serve_model *m, const serve_ask *ask, serve_text *out, serve_fault *fault) {
@@ -183,14 +183,14 @@ bool serve_reply_whole(const serve_model *m, const serve_ask *ask, serve_text *o
 /* === Event by event ========================================================================================================= */
 
 static void end_stream(serve_ask *ask, serve_text *out) {
-  serve_text_put(out, "data: [DONE]\n\n");
+  strbuf_addf(out, "data: [DONE]\n\n");
   ask->stream_ended = true;
 }
 
 static void put_fault_event(serve_ask *ask, const serve_fault *fault, serve_text *out) {
-  serve_text_put(out, "data: ");
+  strbuf_addf(out, "data: ");
   serve_reply_fault(fault, out);
-  serve_text_put(out, "\n\n");
+  strbuf_addf(out, "\n\n");
   end_stream(ask, out);
 }
 
@@ -198,26 +198,26 @@ static void put_fault_event(serve_ask *ask, const serve_fault *fault, serve_text
 static void put_event(const serve_model *m, serve_ask *ask, serve_choice *choice, const serve_part *part, serve_text *out) {
   const serve_fields *f = &ask->fields;
   ask->ended_count += part->last;
-  serve_text_put(out, "data: ");
+  strbuf_addf(out, "data: ");
   put_head(m, ask, true, ask->created, out);
   put_choice(m, choice, part, &choice->sent, true, out);
-  serve_text_put(out, f->include_usage ? "],\"usage\":null" : "]");
+  strbuf_addf(out, f->include_usage ? "],\"usage\":null" : "]");
   if (ask->kind == SERVE_CHAT && f->return_ids && part->first && choice == ask->choices) put_prompt_ids(&choice->request, out);
   if (ask->ended_count == ask->choice_count && !f->include_usage) {
-    serve_text_put(out, ",\"verbatim\":");
+    strbuf_addf(out, ",\"verbatim\":");
     serve_params_put(m, ask, out);
   }
-  serve_text_put(out, "}\n\n");
+  strbuf_addf(out, "}\n\n");
 }
 
 static void put_usage_event(const serve_model *m, serve_ask *ask, serve_text *out) {
-  serve_text_put(out, "data: ");
+  strbuf_addf(out, "data: ");
   put_head(m, ask, true, ask->created, out);
-  serve_text_put(out, "],\"usage\":");
+  strbuf_addf(out, "],\"usage\":");
   put_usage(ask, out);
-  serve_text_put(out, ",\"verbatim\":");
+  strbuf_addf(out, ",\"verbatim\":");
   serve_params_put(m, ask, out);
-  serve_text_put(out, "}\n\n");
+  strbuf_addf(out, "}\n\n");
 }
 
 /* Is there anything to say? Tokens whose text is held back are nothing yet, unless they are seen themselves. */

@@ -10,25 +10,25 @@ void serve_tokens_name(const tokenizer *t, int32_t id, bool as_id, serve_text *o
   size_t bytes = 0;
   const uint8_t *text = tokenizer_token_bytes(t, id, &bytes);
   if (as_id || !text || bytes == 0) {
-    serve_text_put(out, "\"token_id:%d\"", (int)id);
+    strbuf_addf(out, "\"token_id:%d\"", (int)id);
   } else if (utf8_valid_bytes(text, bytes) == bytes && !memchr(text, 0, bytes)) { /* not every reader takes a NUL in a key */
     serve_text_string(out, (const char *)text, bytes);
   } else {
-    serve_text_put(out, "\"bytes:");
+    strbuf_addf(out, "\"bytes:");
     for (size_t i = 0; i < bytes; i++) {
       bool is_plain = text[i] >= 0x20 && text[i] < 0x7f && text[i] != '"' && text[i] != '\\';
-      serve_text_put(out, is_plain ? "%c" : "\\\\x%02x", text[i]);
+      strbuf_addf(out, is_plain ? "%c" : "\\\\x%02x", text[i]);
     }
-    serve_text_put(out, "\"");
+    strbuf_addf(out, "\"");
   }
 }
 
 void serve_tokens_bytes(const tokenizer *t, int32_t id, serve_text *out) {
   size_t bytes = 0;
   const uint8_t *text = tokenizer_token_bytes(t, id, &bytes);
-  serve_text_put(out, "[");
-  for (size_t i = 0; text && i < bytes; i++) serve_text_put(out, i ? ",%u" : "%u", text[i]);
-  serve_text_put(out, "]");
+  strbuf_addf(out, "[");
+  for (size_t i = 0; text && i < bytes; i++) strbuf_addf(out, i ? ",%u" : "%u", text[i]);
+  strbuf_addf(out, "]");
 }
 
 /* === Text =================================================================================================================== */
@@ -38,7 +38,7 @@ void serve_tokens_text(const tokenizer *t, detokenizer *d, int32_t id, bool spel
   const uint8_t *text = !spell && tokenizer_is_special(t, id) ? NULL : tokenizer_token_bytes(t, id, &bytes);
   for (size_t at = 0, added = 0; text && at < bytes; at += PIECE_BYTES) {
     size_t count = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES, room = 3 * (count + 3);
-    char *end = serve_text_reserve(out, room);
+    char *end = strbuf_reserve(out, room);
     if (!end || detokenizer_push_bytes(d, text + at, count, end, room, &added) != OK) return;
     out->count += added;
   }
@@ -46,7 +46,7 @@ void serve_tokens_text(const tokenizer *t, detokenizer *d, int32_t id, bool spel
 
 void serve_tokens_flush(detokenizer *d, serve_text *out) {
   size_t added = 0;
-  char *end = serve_text_reserve(out, 3);
+  char *end = strbuf_reserve(out, 3);
   if (end && detokenizer_flush(d, end, 3, &added) == OK) out->count += added;
 }
 
@@ -91,66 +91,66 @@ static void put_key(const tokenizer *t, int32_t id, bool as_id, serve_text *name
     serve_tokens_name(t, id, true, names);
     break;
   }
-  serve_text_add(out, names->bytes + from, names->count - from);
-  serve_text_add(names, "\n", 1); /* a JSON string holds none */
+  strbuf_add(out, names->bytes + from, names->count - from);
+  strbuf_add(names, "\n", 1); /* a JSON string holds none */
 }
 
 void serve_tokens_dictionary(const tokenizer *t, const serve_token *self, bool as_ids, serve_text *out) {
   serve_text names = {0};
-  serve_text_put(out, "{");
+  strbuf_addf(out, "{");
   for (uint32_t i = 0; i < seen_count(self); i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     put_key(t, self->top[i].id, as_ids, &names, out);
-    serve_text_put(out, ":");
+    strbuf_addf(out, ":");
     serve_text_double(out, (double)serve_tokens_top_number(self, i));
   }
   if (!is_seen(self)) {
-    if (self->shown) serve_text_put(out, ",");
+    if (self->shown) strbuf_addf(out, ",");
     put_key(t, self->token->id, as_ids, &names, out);
-    serve_text_put(out, ":");
+    strbuf_addf(out, ":");
     serve_text_double(out, (double)serve_tokens_number(self));
   }
-  serve_text_put(out, "}");
-  serve_text_close(&names);
+  strbuf_addf(out, "}");
+  strbuf_close(&names);
 }
 
 static void put_ranked(const tokenizer *t, int32_t id, float number, uint64_t rank, bool as_ids, serve_text *out) {
-  serve_text_put(out, "\"%d\":{\"logprob\":", (int)id);
+  strbuf_addf(out, "\"%d\":{\"logprob\":", (int)id);
   serve_text_double(out, (double)number);
-  serve_text_put(out, ",\"rank\":%llu,\"decoded_token\":", (unsigned long long)rank);
+  strbuf_addf(out, ",\"rank\":%llu,\"decoded_token\":", (unsigned long long)rank);
   serve_tokens_name(t, id, as_ids, out);
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 void serve_tokens_ranked(const tokenizer *t, const serve_token *self, bool as_ids, serve_text *out) {
-  serve_text_put(out, "{");
+  strbuf_addf(out, "{");
   for (uint32_t i = 0; i < seen_count(self); i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     put_ranked(t, self->top[i].id, serve_tokens_top_number(self, i), i + 1ull, as_ids, out);
   }
   if (!is_seen(self)) {
-    if (self->shown) serve_text_put(out, ",");
+    if (self->shown) strbuf_addf(out, ",");
     put_ranked(t, self->token->id, serve_tokens_number(self), self->token->rank + 1ull, as_ids, out);
   }
-  serve_text_put(out, "}");
+  strbuf_addf(out, "}");
 }
 
 static void put_entry(const tokenizer *t, int32_t id, float number, bool as_ids, serve_text *out) {
-  serve_text_put(out, "{\"token\":");
+  strbuf_addf(out, "{\"token\":");
   serve_tokens_name(t, id, as_ids, out);
-  serve_text_put(out, ",\"logprob\":");
+  strbuf_addf(out, ",\"logprob\":");
   serve_text_double(out, (double)number);
-  serve_text_put(out, ",\"bytes\":");
+  strbuf_addf(out, ",\"bytes\":");
   serve_tokens_bytes(t, id, out);
 }
 
 void serve_tokens_entry(const tokenizer *t, const serve_token *self, bool as_ids, serve_text *out) {
   put_entry(t, self->token->id, serve_tokens_number(self), as_ids, out);
-  serve_text_put(out, ",\"top_logprobs\":[");
+  strbuf_addf(out, ",\"top_logprobs\":[");
   for (uint32_t i = 0; i < seen_count(self); i++) {
-    if (i) serve_text_put(out, ",");
+    if (i) strbuf_addf(out, ",");
     put_entry(t, self->top[i].id, serve_tokens_top_number(self, i), as_ids, out);
-    serve_text_put(out, "}");
+    strbuf_addf(out, "}");
   }
-  serve_text_put(out, "]}");
+  strbuf_addf(out, "]}");
 }

@@ -92,8 +92,8 @@ static void alone_or_together_the_bytes_are_equal(void **state) {
       fail_msg("%s:\n%.*s\nalone:\n%.*s", CASES[i].body, (int)a->count, a->bytes, (int)b->count, b->bytes);
   }
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
-    serve_text_close(&together.replies[i]);
-    serve_text_close(&alone.replies[i]);
+    strbuf_close(&together.replies[i]);
+    strbuf_close(&alone.replies[i]);
   }
 }
 
@@ -104,7 +104,7 @@ static json_t *reply_of(size_t i) {
   finish(&one, i);
   json_t *reply = json_loadb(one.replies[i].bytes, one.replies[i].count, JSON_ALLOW_NUL, NULL);
   assert_non_null(reply);
-  serve_text_close(&one.replies[i]);
+  strbuf_close(&one.replies[i]);
   return reply;
 }
 

@@ -23,7 +23,7 @@ static void check_fault(const serve_fault *fault) {
   ASSERT(fault->http_status >= 400 && fault->http_status < 600 && fault->type[0] && fault->message[0]);
   serve_reply_fault(fault, &out);
   json_decref(read_reply(out.bytes, out.count));
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void check_stream(serve_ask *ask) {
@@ -36,7 +36,7 @@ static void check_stream(serve_ask *ask) {
   }
   for (size_t before = SIZE_MAX; !ended && before != out.count; serve_reply_stream(&fixture.model, ask, &out, &ended)) before = out.count;
   ASSERT(ended && !out.failed && out.count > 14 && memcmp(out.bytes + out.count - 14, "data: [DONE]\n\n", 14) == 0);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void check_whole(serve_ask *ask) {
@@ -47,7 +47,7 @@ static void check_whole(serve_ask *ask) {
   json_t *reply = read_reply(out.bytes, out.count);
   ASSERT(json_array_size(json_object_get(reply, "choices")) == ask->choice_count);
   json_decref(reply);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void check_ask(enum serve_kind kind, const char *body, size_t bytes) {
@@ -85,6 +85,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   if (is_sound) json_decref(read_reply(out.bytes, out.count));
   else check_fault(&fault);
   ASSERT(is_sound || out.count == 0);
-  serve_text_close(&out);
+  strbuf_close(&out);
   return 0;
 }

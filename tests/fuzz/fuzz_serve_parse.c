@@ -25,8 +25,8 @@ static void end_with(reader *r, const serve_fault *fault) {
   json_t *reply = json_loadb(out.bytes, out.count, JSON_REJECT_DUPLICATES, NULL);
   ASSERT(json_is_object(reply));
   json_decref(reply);
-  serve_text_close(&out);
-  serve_text_put(&r->log, "\n%u", fault->http_status);
+  strbuf_close(&out);
+  strbuf_addf(&r->log, "\n%u", fault->http_status);
   r->is_over = true;
 }
 
@@ -55,9 +55,9 @@ static bool read_head(reader *r) {
     return false;
   }
   check_head(&r->message);
-  serve_text_add(&r->log, r->message.head.method, strlen(r->message.head.method));
-  serve_text_add(&r->log, r->message.head.url, strlen(r->message.head.url));
-  serve_text_put(&r->log, " %u %d %d %d ", r->message.head.length_count, r->message.keeps_open, r->message.is_http10,
+  strbuf_add(&r->log, r->message.head.method, strlen(r->message.head.method));
+  strbuf_add(&r->log, r->message.head.url, strlen(r->message.head.url));
+  strbuf_addf(&r->log, " %u %d %d %d ", r->message.head.length_count, r->message.keeps_open, r->message.is_http10,
                  r->message.expects_continue);
   r->is_over = !serve_router_is_framed(&r->message.head);
   r->at += head_bytes;
@@ -84,7 +84,7 @@ static bool read_body(reader *r) {
     r->left -= used;
     r->is_in_body = r->left > 0;
   }
-  serve_text_add(&r->log, part, part_bytes);
+  strbuf_add(&r->log, part, part_bytes);
   r->at += used;
   return used > 0 || !r->is_in_body;
 }
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   if (bytes < 2) return 0;
   serve_text whole = read_all(data + 1, bytes - 1, bytes), split = read_all(data + 1, bytes - 1, 1 + data[0] % 64u);
   ASSERT(whole.count == split.count && (whole.count == 0 || memcmp(whole.bytes, split.bytes, whole.count) == 0));
-  serve_text_close(&whole);
-  serve_text_close(&split);
+  strbuf_close(&whole);
+  strbuf_close(&split);
   return 0;
 }

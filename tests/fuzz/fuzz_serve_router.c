@@ -24,7 +24,7 @@ static void check_fault(const serve_fault *fault) {
   json_t *reply = json_loadb(out.bytes, out.count, JSON_REJECT_DUPLICATES, NULL);
   ASSERT(json_is_object(reply));
   json_decref(reply);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void check_in(const serve_router *router, const serve_head *head, const serve_route *route) {

@@ -166,7 +166,7 @@ json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, con
   }
   serve_ask_close(ask);
   if (text) *text = out;
-  else serve_text_close(&out);
+  else strbuf_close(&out);
   return reply;
 }
 

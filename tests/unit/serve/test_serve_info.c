@@ -16,7 +16,7 @@ static serve_fixture fixture;
 typedef bool endpoint(const serve_model *m, const char *body, size_t bytes, serve_text *out, serve_fault *fault);
 
 static char *text_of(serve_text *out) {
-  serve_text_add(out, "", 1);
+  strbuf_add(out, "", 1);
   assert_false(out->failed);
   return out->bytes;
 }
@@ -26,17 +26,17 @@ static void expect(endpoint *call, const char *body, const char *expected) {
   serve_fault fault = {0};
   if (!call(&fixture.model, body, strlen(body), &out, &fault)) fail_msg("%s: %s", body, fault.message);
   assert_string_equal(text_of(&out), expected);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void expect_refused(endpoint *call, const char *body, const char *param, const char *code) {
   serve_text out = {0};
   serve_fault fault = {0};
-  serve_text_put(&out, "before");
+  strbuf_addf(&out, "before");
   assert_false(call(&fixture.model, body, strlen(body), &out, &fault));
   if (strcmp(fault.param, param) != 0 || strcmp(fault.code, code) != 0) fail_msg("%s: found %s %s", body, fault.param, fault.code);
   assert_string_equal(text_of(&out), "before");
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void models(void **state) {
@@ -58,7 +58,7 @@ static void models(void **state) {
   assert_string_equal(json_string_value(serve_fixture_at(version, "version")), VERBATIM_VERSION);
   assert_string_equal(json_string_value(serve_fixture_at(version, "numerics_id")), "01000000000000000000000000000000");
   json_decref(version);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void tokenize(void **state) {
@@ -117,8 +117,8 @@ static void there_and_back(void **state) {
   free(again);
   json_decref(back);
   json_decref(reply);
-  serve_text_close(&tokens);
-  serve_text_close(&text);
+  strbuf_close(&tokens);
+  strbuf_close(&text);
 }
 
 /* What lm-evaluation-harness's remote tokenizer looks for: texts, or null. */
@@ -135,7 +135,7 @@ static void tokenizer_info_has_texts(void **state) {
   assert_non_null(serve_fixture_at(info, "chat_template"));
   assert_int_equal(json_integer_value(serve_fixture_at(info, "max_model_len")), 256);
   json_decref(info);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void write_file(const char *folder, const char *name, const char *text) {
@@ -179,7 +179,7 @@ static void tokenizer_info_of_other_folders(void **state) {
   write_file(folder, "tokenizer_config.json", NULL);
   write_file(folder, "chat_template.jinja", NULL);
   rmdir(folder);
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 int main(void) {

@@ -32,7 +32,7 @@ static json_t *reply_of(const serve_ask *ask) {
   assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
   json_t *reply = json_loadb(out.bytes, out.count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
   if (!reply) fail_msg("not JSON, or a key twice: %.*s", (int)out.count, out.bytes);
-  serve_text_close(&out);
+  strbuf_close(&out);
   return reply;
 }
 
@@ -47,7 +47,7 @@ static void floats_read_back_and_are_shortest(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     out.count = 0;
     serve_text_float(&out, cases[i].value);
-    serve_text_add(&out, "", 1);
+    strbuf_add(&out, "", 1);
     assert_string_equal(out.bytes, cases[i].text);
   }
   for (uint32_t i = 0; i < 100000; i++) {
@@ -58,7 +58,7 @@ static void floats_read_back_and_are_shortest(void **state) {
     if (!isfinite(value)) continue;
     out.count = 0;
     serve_text_float(&out, value);
-    serve_text_add(&out, "", 1);
+    strbuf_add(&out, "", 1);
     assert_true(strtof(out.bytes, NULL) == value);
     size_t digits = 0, zeros = 0; /* significant ones; of these the last that are 0 */
     for (const char *c = out.bytes; *c && *c != 'e'; c++) {
@@ -70,25 +70,25 @@ static void floats_read_back_and_are_shortest(void **state) {
     snprintf(shorter, sizeof shorter, "%.*e", (int)digits - 2, (double)value);
     assert_true(strtof(shorter, NULL) != value);
   }
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void strings_are_json(void **state) {
   (void)state;
   serve_text out = {0};
   serve_text_string(&out, "a\"\\\n\t\x01\x7f\0\xc3\xa9\xf0\x9f\x99\x82\xff\xc3", 16);
-  serve_text_add(&out, "", 1);
+  strbuf_add(&out, "", 1);
   assert_string_equal(out.bytes, "\"a\\\"\\\\\\n\\t\\u0001\\u007f\\u0000\xc3\xa9\xf0\x9f\x99\x82\xef\xbf\xbd\xef\xbf\xbd\"");
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 static void faults_have_openais_shape(void **state) {
   (void)state;
   serve_text out = {0};
   serve_reply_fault(&(serve_fault){.type = "t", .code = "c", .message = "a \"b\""}, &out);
-  serve_text_add(&out, "", 1);
+  strbuf_add(&out, "", 1);
   assert_string_equal(out.bytes, "{\"error\":{\"message\":\"a \\\"b\\\"\",\"type\":\"t\",\"param\":null,\"code\":\"c\"}}");
-  serve_text_close(&out);
+  strbuf_close(&out);
 }
 
 /* === One reply, to the byte ================================================================================================= */
@@ -146,12 +146,12 @@ static void a_reply_to_the_byte(void **state) {
   serve_text out = {0};
   serve_fault fault;
   assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
-  serve_text_add(&out, "", 1);
+  strbuf_add(&out, "", 1);
   digest_text(r->request_digest, request_text);
   snprintf(expected, sizeof expected, GOLDEN, world[0], world[1], world[2], digest_text(fixture.info.tokenizer_digest, tokenizer_text),
            request_text, request_text);
   assert_string_equal(out.bytes, expected);
-  serve_text_close(&out);
+  strbuf_close(&out);
   serve_ask_close(ask);
 }
 
@@ -175,11 +175,11 @@ static void expect_params(const char *fields, const char *expected) {
   serve_text text = {0};
   snprintf(body, sizeof body, "{\"prompt\":\"add\",\"return_params\":true%s}", fields);
   json_t *reply = serve_fixture_reply(&fixture, SERVE_COMPLETION, body, &text);
-  serve_text_add(&text, "", 1);
+  strbuf_add(&text, "", 1);
   const char *found = strstr(text.bytes, "\"params\":");
   assert_non_null(found);
   if (strncmp(found + 9, expected, strlen(expected)) != 0) fail_msg("expected %s\nfound %.1200s", expected, found + 9);
-  serve_text_close(&text);
+  strbuf_close(&text);
   json_decref(reply);
 }
 
@@ -285,7 +285,7 @@ static void expect_fault(enum verbatim_finish finish, unsigned http_status, cons
     make(ask, tokens, NULL, 1, finish);
     if (is_stream) {
       serve_reply_stream(&fixture.model, ask, &out, &ended);
-      serve_text_add(&out, "", 1);
+      strbuf_add(&out, "", 1);
       assert_true(ended && strstr(out.bytes, code) && strstr(out.bytes, "data: [DONE]\n\n") && !strstr(out.bytes, "\"text\""));
     } else {
       assert_false(serve_reply_whole(&fixture.model, ask, &out, &fault));
@@ -293,7 +293,7 @@ static void expect_fault(enum verbatim_finish finish, unsigned http_status, cons
       assert_string_equal(fault.code, code);
       assert_int_equal(out.count, 0);
     }
-    serve_text_close(&out);
+    strbuf_close(&out);
     serve_ask_close(ask);
   }
 }
@@ -404,9 +404,9 @@ static void names_of_one_text_are_told_apart(void **state) {
   const serve_token one = {.token = &token, .top = top, .known = 3, .shown = 3};
   serve_text out = {0};
   serve_tokens_dictionary(fixture.tokenizer, &one, true, &out); /* 900 and 901 are no tokens */
-  serve_text_add(&out, "", 1);
+  strbuf_add(&out, "", 1);
   assert_string_equal(out.bytes, "{\"token_id:283\":-1.0,\"token_id:700\":-2.0,\"token_id:900\":-3.0,\"token_id:901\":-4.0}");
-  serve_text_close(&out);
+  strbuf_close(&out);
   json_t *tree = json_load_file("tests/tiny/tokenizer.json", 0, NULL), *twin = json_deep_copy(at(tree, "added_tokens.0"));
   json_object_set_new(twin, "id", json_integer(768));
   json_object_set_new(twin, "content", json_string(" days")); /* as 266 */
@@ -422,9 +422,9 @@ static void names_of_one_text_are_told_apart(void **state) {
   const serve_token same = {.token = &less, .top = both, .known = 2, .shown = 2};
   serve_text text = {0};
   serve_tokens_dictionary(twins, &same, false, &text);
-  serve_text_add(&text, "", 1);
+  strbuf_add(&text, "", 1);
   assert_string_equal(text.bytes, "{\" days\":-1.0,\"add\":-2.0,\"token_id:266\":-3.0}");
-  serve_text_close(&text);
+  strbuf_close(&text);
   tokenizer_close(twins);
 }
 
@@ -544,7 +544,7 @@ static void replies_are_within_what_was_said(void **state) {
     assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
     if (out.count > ask->reply_bytes) fail_msg("%s: %zu bytes, %llu were said", body, out.count, (unsigned long long)ask->reply_bytes);
     assert_true(ask->reply_bytes < ask->bytes);
-    serve_text_close(&out);
+    strbuf_close(&out);
     serve_ask_close(ask);
   }
 }
@@ -563,12 +563,12 @@ static void equal_requests_have_equal_bytes(void **state) {
   fixture.model.created++;
   json_decref(serve_fixture_reply(&fixture, SERVE_COMPLETION, again, &second));
   fixture.model.created--;
-  serve_text_add(&first, "", 1);
-  serve_text_add(&second, "", 1);
+  strbuf_add(&first, "", 1);
+  strbuf_add(&second, "", 1);
   assert_string_not_equal(first.bytes, second.bytes);
   assert_string_equal(strstr(first.bytes, "\"model\""), strstr(second.bytes, "\"model\"")); /* id and created stand before */
-  serve_text_close(&first);
-  serve_text_close(&second);
+  strbuf_close(&first);
+  strbuf_close(&second);
 }
 
 int main(void) {

@@ -111,9 +111,9 @@ static joined stream_of(enum serve_kind kind, const char *body, uint64_t *random
   size_t before = out.count;
   serve_reply_stream(&fixture.model, ask, &out, &ended); /* nothing more */
   assert_true(ended && out.count == before);
-  serve_text_add(&out, "", 1);
+  strbuf_add(&out, "", 1);
   join_events(&self, out.bytes);
-  serve_text_close(&out);
+  strbuf_close(&out);
   free(ask->owner);
   serve_ask_close(ask);
   return self;
@@ -200,7 +200,7 @@ static void streams_are_read_while_they_are_made(void **state) {
     assert_int_equal(pthread_create(&engine, NULL, work, ask), 0);
     while (!ended) serve_reply_stream(&fixture.model, ask, &out, &ended);
     assert_int_equal(pthread_join(engine, NULL), 0);
-    serve_text_add(&out, "", 1);
+    strbuf_add(&out, "", 1);
     join_events(&found, out.bytes);
     expect_equal(at(whole, "verbatim"), found.verbatim, "verbatim", body);
     for (size_t i = 0; i < 4; i++) {
@@ -210,7 +210,7 @@ static void streams_are_read_while_they_are_made(void **state) {
       json_decref(found.choices[i]);
     }
     json_decref(found.verbatim);
-    serve_text_close(&out);
+    strbuf_close(&out);
     serve_ask_close(ask);
   }
   json_decref(whole);
@@ -241,7 +241,7 @@ static void a_call_adds_a_bounded_part(void **state) {
       assert_in_range(out.count - before, 1, 2 * 65536);
     }
     assert_true(i > 0 || calls > 5);
-    serve_text_add(&out, "", 1);
+    strbuf_add(&out, "", 1);
     join_events(&found, out.bytes);
     for (size_t k = 0; k < json_array_size(at(whole, "choices")); k++) {
       expect_choice(json_array_get(at(whole, "choices"), k), SERVE_COMPLETION, found.choices[k], body);
@@ -250,7 +250,7 @@ static void a_call_adds_a_bounded_part(void **state) {
     expect_equal(at(whole, "verbatim"), found.verbatim, "verbatim", body);
     json_decref(found.verbatim);
     json_decref(whole);
-    serve_text_close(&out);
+    strbuf_close(&out);
     free(ask->owner);
     serve_ask_close(ask);
   }
@@ -270,9 +270,9 @@ static void a_stream_that_breaks_says_so(void **state) {
   serve_fixture_run(&fixture, ask);
   fixture.break_at = UINT32_MAX;
   serve_reply_stream(&fixture.model, ask, &out, &ended);
-  serve_text_add(&out, "", 1);
+  strbuf_add(&out, "", 1);
   assert_true(ended && strstr(out.bytes, "\"nonfinite_logits\"") && !strstr(out.bytes, "\"verbatim\":"));
-  serve_text_close(&out);
+  strbuf_close(&out);
   serve_ask_close(ask);
 }
 
