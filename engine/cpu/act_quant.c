@@ -1,5 +1,5 @@
-/* act_quant.c - the CPU twin of act_quant: rows of bf16 numbers as e4m3 codes with a scale for every 128. Items are rows.
- * NUMERICS.md "act_quant", "Scaled e4m3". Read next: rows.h. */
+/* act_quant.c - the CPU reference of act_quant: quantizes rows of bf16 to e4m3 with one scale per 128 columns. Items are rows. NUMERICS.md
+ * "act_quant", "Scaled e4m3". Read next: rows.h. */
 #include "cpu/cpu.h"
 #include "cpu/rows.h"
 

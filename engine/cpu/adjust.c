@@ -1,7 +1,8 @@
-/* adjust.c - the CPU twin of adjust: penalties, the token list and the ban of all others, into a row of its own. NUMERICS.md "adjust".
+/* adjust.c - the CPU reference of adjust: writes the logits with penalties, the token list and the ban on all other tokens applied, to a
+ * row of its own. NUMERICS.md "adjust".
  *
- * What is known of each token comes first: whether it was seen, how often the request made it, its bias. Then each number is made
- * from its logit and that. Read next: sample.c. */
+ * It first collects what is known about each token: whether it was seen, how often the request generated it, its bias. Each result then
+ * depends on the logit and these alone. Read next: sample.c. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* attn_cut.c - the CPU twin of attn_cut: prices every choice of attn_cut.h, and lists the pieces of the cheapest. NUMERICS.md "attn_cut".
- * Read next: mla_attn.c, mla_fold.c. */
+/* attn_cut.c - the CPU reference of attn_cut: estimates the cost of every split in attn_cut.h and lists the pieces of the cheapest one.
+ * NUMERICS.md "attn_cut". Read next: mla_attn.c, mla_fold.c. */
 #include "kernels_src/attn/attn_cut.h"
 #include "cpu/cpu.h"
 
@@ -18,7 +18,7 @@ static u32 choose_piece(const attn_cut_args *a) {
   return best;
 }
 
-/* Whether one of the step's tiles completes the page: of a prompt, which another sequence may share. */
+/* Whether one of the step's tiles completes the page: a prompt's page, which other sequences may share. */
 static bool is_written(const attn_cut_args *a, u32 page) {
   for (u32 i = 0; i < a->step->tile_count; i++) {
     const attn_tile *t = &a->tiles[i];
@@ -29,13 +29,13 @@ static bool is_written(const attn_cut_args *a, u32 page) {
 }
 
 static u32 early_blocks(const attn_cut_args *a, const attn_piece *p) {
-  u32 early = 0, end = a->list_max ? 0 : min_u32(p->end_block, p->tile.position / PAGE_TOKENS); /* lists are this step's own */
+  u32 early = 0, end = a->list_max ? 0 : min_u32(p->end_block, p->tile.position / PAGE_TOKENS); /* top-k lists always belong to this step */
   const u32 *pages = a->block_table + (u64)p->tile.seq * a->block_table_stride;
   while (early < ATTN_EARLY && p->first_block + early < end && !is_written(a, pages[p->first_block + early])) early++;
   return early;
 }
 
-/* The piece that starts at this chunk of a tile whose first unit has the slot; returns the chunk behind it. */
+/* Adds the piece that starts at `chunk` of a tile; `slot` is that of its first unit. Returns the chunk after the piece. */
 static u32 add_piece(const attn_cut_args *a, const attn_tile *tile, u32 chunk, u32 slot) {
   attn_extent e = attn_extent_of(a, *tile);
   u32 blocks = a->chunk_tokens / PAGE_TOKENS, end = min_u32(e.chunks - chunk, a->counts->piece_chunks) + chunk;
@@ -45,14 +45,14 @@ static u32 add_piece(const attn_cut_args *a, const attn_tile *tile, u32 chunk, u
   return end;
 }
 
-/* Blocks of the tile's piece that is shorter than the others; 0: none is. */
+/* Blocks in the tile's one short piece; 0: all its pieces have the full length. */
 static u32 rest_of(const attn_cut_args *a, const attn_tile *tile) {
   attn_sum sum = {0};
   attn_sum_add(&sum, a, attn_extent_of(a, *tile), a->counts->piece_chunks);
   return sum.rest_largest;
 }
 
-/* The tile whose shorter piece comes behind that of `last`, in descending order; tile_count: there is none. */
+/* The tile whose short piece follows that of `last` in descending length; tile_count: none is left. */
 static u32 next_rest(const attn_cut_args *a, u32 last) {
   u32 tiles = a->step->tile_count, limit = last < tiles ? rest_of(a, &a->tiles[last]) : UINT32_MAX, best = tiles, most = 0;
   for (u32 i = 0; i < tiles; i++) {

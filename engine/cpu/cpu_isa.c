@@ -1,6 +1,6 @@
-/* cpu_isa.c - which instruction set the tensor-core product uses: the best one this processor has.
+/* cpu_isa.c - selects the instruction set of the tensor-core product: the best one this processor has.
  *
- * All give the same bits. Nothing is kept: asking the processor is a few loads and masks. Read next: h16_core.h. */
+ * All give the same bits. The choice is not cached: asking the processor takes a few loads and masks. Read next: h16_core.h. */
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"
 #include <string.h>
@@ -17,7 +17,7 @@ static bool core_runs(const h16_core *core) {
 
 const h16_core *cpu_isa_core(void) {
   u32 best = 0;
-  while (!core_runs(cores[best])) best++; /* the portable one always does */
+  while (!core_runs(cores[best])) best++; /* terminates: the portable core always runs */
   return cores[best];
 }
 

@@ -1,8 +1,8 @@
-/* cpu_pool.c - the thread pool of cpu.h: a fixed set of threads that deal themselves the items of one job at a time.
+/* cpu_pool.c - the thread pool of cpu.h: a fixed set of threads that take the items of one job at a time.
  *
- * Which thread computes an item depends on timing; no item's result does. Everything is allocated in cpu_pool_open.
- * A step is hundreds of jobs of some ten microseconds, and putting a thread to sleep and waking it costs as much: who waits looks for
- * SPIN_SECONDS first, and lets others have the core meanwhile. */
+ * Which thread computes an item depends on timing; the item's value does not. Everything is allocated in cpu_pool_open. A step has hundreds
+ * of jobs of some ten microseconds each, and putting a thread to sleep and waking it costs as much, so a waiting thread polls for
+ * SPIN_SECONDS first and yields its core between polls. */
 #include "cpu/cpu.h"
 #include "base/clock.h"
 #include <pthread.h>
@@ -19,22 +19,22 @@ typedef struct pool_thread {
 } pool_thread;
 
 #define SPIN_SECONDS 100e-6
-#define SPIN_PAUSES 64 /* between two looks at the clock */
+#define SPIN_PAUSES 64 /* between two reads of the clock */
 
 struct cpu_pool {
-  _Alignas(64) atomic_uint next;    /* first item nobody has taken: all threads write it, so it has a cache line of its own */
-  _Alignas(64) atomic_uint working; /* pool threads that have not yet left the job, likewise                                */
-  _Alignas(64) atomic_uint job;     /* number of the current job; the next four are written before it is counted up         */
+  _Alignas(64) atomic_uint next;    /* first item not taken yet; written by all threads, hence on its own cache line */
+  _Alignas(64) atomic_uint working; /* pool threads still in the job; also on its own cache line                            */
+  _Alignas(64) atomic_uint job;     /* number of the current job; the next four fields are written before it is incremented */
   cpu_task *fn;
   void *context;
   uint32_t count;
   bool stop;
-  atomic_uint sleepers;             /* pool threads that no longer look for work                                            */
+  atomic_uint sleepers;             /* pool threads that have stopped polling                                               */
   atomic_bool caller_sleeps;
-  pthread_mutex_t lock;             /* only those who sleep, and who wakes them, take it                                    */
+  pthread_mutex_t lock;             /* taken only to sleep and to wake sleepers                                             */
   pthread_cond_t work, done;
   uint32_t threads;
-  uint32_t started; /* threads that run, thread 0 included */
+  uint32_t started; /* running threads, including thread 0 */
   bool spins;       /* every thread has a core             */
   pool_thread thread[];
 };
@@ -47,7 +47,7 @@ static void run_items(cpu_pool *pool, void *scratch) {
   }
 }
 
-/* Looks at *value until it is no longer (equal) `old` or the time is over. Returns its last value. */
+/* Polls *value until it differs from `old` (equal: until it is `old`) or the time is up. Returns the last value read. */
 static uint32_t look(const cpu_pool *pool, atomic_uint *value, uint32_t old, bool equal) {
   uint32_t now = atomic_load(value);
   if (!pool->spins) return now;
@@ -81,7 +81,8 @@ static void *run_thread(void *argument) {
   }
 }
 
-/* A thread that goes to sleep counts itself before it looks at the job once more: either it sees this one, or it is seen here. */
+/* A thread that goes to sleep first counts itself as a sleeper, then checks the job number again: either it sees the new job, or begin_job
+ * sees the sleeper. */
 static void begin_job(cpu_pool *pool) {
   atomic_store(&pool->next, 0);
   atomic_store(&pool->working, pool->started - 1);
@@ -129,7 +130,7 @@ status cpu_pool_open(cpu_pool **out, uint32_t threads) {
       return FAIL(ERR_LIMIT, "expected %u bytes of scratch for thread %u, found none, hint: use fewer threads", CPU_SCRATCH_BYTES,
                   i);
     }
-    memset(pool->thread[i].scratch, 0xff, CPU_SCRATCH_BYTES); /* touched now, and poison for whoever reads before writing */
+    memset(pool->thread[i].scratch, 0xff, CPU_SCRATCH_BYTES); /* touched now, and poisoned so that a read before a write shows */
   }
   for (uint32_t i = 1; i < threads; i++) {
     if (pthread_create(&pool->thread[i].id, NULL, run_thread, &pool->thread[i]) != 0) {
@@ -157,11 +158,11 @@ void cpu_pool_close(cpu_pool *pool) {
 uint32_t cpu_pool_threads(const cpu_pool *pool) { return pool->threads; }
 
 void cpu_pool_run(cpu_pool *pool, uint32_t count, cpu_task *fn, void *context) {
-  if (count <= 1 || pool->threads == 1) { /* waking the others would cost more than it gives */
+  if (count <= 1 || pool->threads == 1) { /* waking the others would cost more than it gains */
     for (uint32_t i = 0; i < count; i++) fn(context, i, pool->thread[0].scratch);
     return;
   }
-  ASSERT(count <= UINT32_MAX - CPU_THREADS_MAX); /* every thread takes one index beyond the end */
+  ASSERT(count <= UINT32_MAX - CPU_THREADS_MAX); /* every thread takes one index past the end */
   ASSERT(atomic_load(&pool->working) == 0);
   pool->fn = fn;
   pool->context = context;

@@ -1,4 +1,5 @@
-/* embed.c - the CPU twin of embed: token rows of the table, widened and scaled to the fp32 residual stream. NUMERICS.md "embed". */
+/* embed.c - the CPU reference of embed: copies token rows of the table to the fp32 residual stream, converted and scaled. NUMERICS.md
+ * "embed". */
 #include "cpu/cpu.h"
 #include "kernels_src/num.h"
 

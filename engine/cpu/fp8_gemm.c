@@ -1,4 +1,5 @@
-/* fp8_gemm.c - the CPU twin of fp8_gemm: items are (rows, columns) tiles of the product. NUMERICS.md "fp8_gemm". Read next: scaled.h. */
+/* fp8_gemm.c - the CPU reference of fp8_gemm. Items are (rows, columns) tiles of the product. NUMERICS.md "fp8_gemm". Read next:
+ * scaled.h. */
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"
 #include "cpu/rows.h"
@@ -11,7 +12,7 @@ typedef struct fp8_run {
   const h16_core *core;
 } fp8_run;
 
-/* Rows from i0 on by n weight rows from j on. */
+/* Multiplies `rows` rows from i0 on by n weight rows from j on. */
 static void multiply(const fp8_gemm_args *a, u32 i0, u32 j, u32 rows, u32 n, f32 *tile) {
   const u32 blocks = a->k / SCALE_COLUMNS;
   scaled_job job = {.x = a->x + (u64)i0 * a->k, .x_scale = a->x_scale + (u64)i0 * blocks, .w = a->w + (u64)j * a->k,

@@ -1,4 +1,4 @@
-/* fp8_moe_gemm.c - the CPU twin of fp8_moe_gemm: items are (expert, columns) tiles over the sorted rows of an expert that has any.
+/* fp8_moe_gemm.c - the CPU reference of fp8_moe_gemm. Items are (expert, columns) tiles over the sorted rows of each expert that has rows.
  * NUMERICS.md "fp8_moe_gemm". Read next: scaled.h. */
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"
@@ -11,10 +11,10 @@ typedef struct moe_run {
   u32 columns; /* of y */
   u32 column_tiles;
   const h16_core *core;
-  u32 expert[EXPERTS_MAX]; /* those with rows */
+  u32 expert[EXPERTS_MAX]; /* experts that have rows */
 } moe_run;
 
-/* Rows from `first` on, all of one expert, by n of its weight rows from j on. */
+/* Multiplies rows from `first` on, all of one expert, by n of its weight rows from j on. */
 static void multiply(const fp8_moe_gemm_args *a, u32 expert, u32 first, u32 rows, u32 j, u32 n, f32 *tile) {
   const u32 blocks = a->k / SCALE_COLUMNS, plain = a->row_token ? 0 : first;
   const u64 scale_rows = div_up(a->n, SCALE_COLUMNS);

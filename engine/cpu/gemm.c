@@ -1,9 +1,9 @@
-/* gemm.c - the CPU twin of gemm: items are (batch, rows, columns) tiles of the product. NUMERICS.md "gemm". Read next: h16.h. */
+/* gemm.c - the CPU reference of gemm. Items are (batch, rows, columns) tiles of the product. NUMERICS.md "gemm". Read next: h16.h. */
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"
 #include "cpu/rows.h"
 
-#define TILE_COLUMNS 32u /* as wide as the widest panel: more items for the threads */
+#define TILE_COLUMNS 32u /* as wide as the widest panel, to give the threads more items */
 
 typedef struct gemm_run {
   gemm_args a;

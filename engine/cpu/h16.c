@@ -1,17 +1,17 @@
 /* h16.c - the tensor-core step in integers, and the product's loop over panels and blocks.
  *
- * Read next: h16_core.h for the fast range, NUMERICS.md "H16" for the rule. */
+ * Read next: h16_core.h (the fast range), NUMERICS.md "H16" (the rule). */
 #include "cpu/h16_core.h"
 #include "kernels_src/num.h"
 #include <string.h>
 
 /* === The definition ===================================================================================================== */
 
-/* A finite number: sign, significand, exponent e of NUMERICS.md; the value is significand * 2^(exponent - fraction). */
+/* A finite number as sign, significand and the exponent e of NUMERICS.md; its value is significand * 2^(exponent - fraction). */
 typedef struct number {
   u32 negative, finite, nan;
   i32 exponent;
-  u64 significand; /* 0: a zero, which has no exponent */
+  u64 significand; /* 0: a zero, whose exponent means nothing */
 } number;
 
 /* Splits the top bits of an fp32 pattern: `fraction` bits of fraction below 8 bits of exponent. */
@@ -31,14 +31,14 @@ static number product(bf16 a, bf16 b) {
   return p;
 }
 
-/* The cut: v as a whole number of units 2^(largest - 25), toward zero. `fraction`: bits of v's significand below its exponent. */
+/* Truncates v toward zero to a whole number of units 2^(largest - 25). `fraction`: bits of v's significand below its exponent. */
 static i64 cut(number v, u32 fraction, i32 largest) {
-  u32 below = min_u32((u32)(largest - v.exponent), 63); /* of a zero, whose exponent means nothing, it may be anything */
+  u32 below = min_u32((u32)(largest - v.exponent), 63); /* arbitrary for a zero, whose exponent means nothing */
   i64 magnitude = (i64)(v.significand << (25 - fraction) >> below);
   return v.negative ? -magnitude : magnitude;
 }
 
-/* sum * 2^unit cut toward zero to fp32, unit >= -158. */
+/* sum * 2^unit, truncated toward zero to fp32; unit >= -158. */
 static f32 to_f32(i64 sum, i32 unit) {
   u64 magnitude = sum < 0 ? (u64)-sum : (u64)sum;
   if (magnitude == 0) return 0.0f;
@@ -88,7 +88,7 @@ typedef struct product_scratch {
 } product_scratch;
 _Static_assert(sizeof(product_scratch) <= H16_SCRATCH_BYTES, "a product needs more scratch");
 
-/* The accumulators of rows i0 .. i0+rows-1, columns j0 .. j0+n-1: y to c (columns beyond n are +0), or c to y. */
+/* Loads y into c (columns beyond n are +0), or stores c to y: rows i0 .. i0+rows-1, columns j0 .. j0+n-1. */
 static void load_c(const h16_job *job, u32 i0, u32 j0, u32 rows, u32 n, u32 columns, f32 *c) {
   memset(c, 0, rows * columns * sizeof *c);
   if (!job->continues) return;
@@ -108,7 +108,7 @@ static void pack(const h16_core *core, const h16_job *job, h16_panel *panel, u32
   }
 }
 
-/* One panel of columns for up to H16_ROWS rows. */
+/* Runs one panel of columns for up to H16_ROWS rows. */
 static void run_panel(const h16_core *core, const h16_job *job, u32 i0, u32 j0, product_scratch *s) {
   u32 rows = min_u32(H16_ROWS, job->rows - i0), n = min_u32(core->columns, job->n - j0);
   load_c(job, i0, j0, rows, n, core->columns, s->c);

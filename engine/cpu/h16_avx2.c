@@ -1,16 +1,15 @@
 /* h16_avx2.c - the fast range of h16_core.h with AVX2: panels of 16 columns, two registers of 8 fp32 lanes.
  *
- * As h16_avx512.c, with half the lanes. AVX2 has no conversion that rounds toward zero from integers, so the whole run
- * happens with the processor's rounding mode toward zero: every other fp32 operation of the fast range is exact or is
- * followed by a cut, and the exact path uses integers only.
- * This file alone is compiled for AVX2; h16.c calls it only where the processor has it. */
+ * Like h16_avx512.c with half the lanes. AVX2 cannot convert integers with rounding toward zero, so the whole run sets the processor's
+ * rounding mode to toward zero: every other fp32 operation of the fast range is exact or followed by a truncation, and the exact path uses
+ * integers only. Only this file is compiled for AVX2; h16.c calls it only where the processor has it. */
 #include "cpu/h16_core.h"
 #include "cpu/h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 16u
 
-/* Exponents of 16 bf16 numbers, see h16_exponent. */
+/* Exponents of 16 bf16 numbers; see h16_exponent. */
 static inline __m256i exponents(__m256i v) {
   __m256i field = _mm256_srli_epi16(_mm256_slli_epi16(v, 1), 8);
   __m256i e = _mm256_sub_epi16(field, _mm256_set1_epi16(127));
@@ -23,7 +22,7 @@ static inline __m256i exponents(__m256i v) {
   return e;
 }
 
-/* Stores 16 columns of one k; v holds them interleaved: column j in lane 2j, column 8+j in lane 2j+1. */
+/* Stores 16 columns of one k. v holds them interleaved: column j in lane 2j, column 8+j in lane 2j+1. */
 static inline void store_columns(h16_panel *panel, u32 k, __m256i v) {
   f32 *value = panel->value + k * COLUMNS;
   _mm256_store_si256((void *)value, _mm256_slli_epi32(v, 16));
@@ -31,13 +30,13 @@ static inline void store_columns(h16_panel *panel, u32 k, __m256i v) {
   _mm256_store_si256((void *)(panel->exponent + k * COLUMNS), exponents(v));
 }
 
-/* Eight rows of eight 32-bit words become eight columns. */
+/* Transposes eight rows of eight 32-bit words. */
 static inline void transpose(__m256i r[8]) {
   __m256i t[8];
   for (int i = 0; i < 8; i += 4) {
     __m256i a = _mm256_unpacklo_epi32(r[i], r[i + 1]), b = _mm256_unpackhi_epi32(r[i], r[i + 1]);
     __m256i c = _mm256_unpacklo_epi32(r[i + 2], r[i + 3]), d = _mm256_unpackhi_epi32(r[i + 2], r[i + 3]);
-    t[i] = _mm256_unpacklo_epi64(a, c); /* words 0 of both 128-bit lanes of rows i .. i+3, and so on */
+    t[i] = _mm256_unpacklo_epi64(a, c); /* word 0 of both 128-bit lanes of rows i .. i+3, and so on */
     t[i + 1] = _mm256_unpackhi_epi64(a, c);
     t[i + 2] = _mm256_unpacklo_epi64(b, d);
     t[i + 3] = _mm256_unpackhi_epi64(b, d);
@@ -48,7 +47,7 @@ static inline void transpose(__m256i r[8]) {
   }
 }
 
-/* Words (pairs of k) of 8 rows, transposed. */
+/* Loads the words (pairs of k) of 8 rows, transposed. */
 static inline void load_pairs(__m256i r[8], const bf16 *w, u64 ldw, u32 n) {
   for (u32 j = 0; j < 8; j++) r[j] = j < n ? _mm256_loadu_si256((const void *)(w + j * ldw)) : _mm256_setzero_si256();
   transpose(r);
@@ -81,7 +80,7 @@ static void pack_k_major(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_
   }
 }
 
-/* A row of x, ready to be broadcast: fp32 values and twice the exponent in 32 bits. */
+/* A row of x, ready to broadcast: fp32 values, and each exponent twice in 32 bits. */
 typedef struct row_x {
   _Alignas(32) f32 value[H16_BLOCK_K];
   _Alignas(32) i32 exponent[H16_BLOCK_K];
@@ -98,7 +97,7 @@ static inline void prepare_x(row_x *out, const bf16 *x, u32 k) {
   }
 }
 
-/* E of 8 columns from the largest product exponents and c; lanes outside the fast range are set in *exact. */
+/* E of 8 columns, from the largest product exponents and c. Lanes outside the fast range are set in *exact. */
 static inline __m256i largest_exponent(__m256i product, __m256 c, __m256i *exact) {
   __m256i twice = _mm256_slli_epi32(_mm256_castps_si256(c), 1);
   __m256i e_c = _mm256_sub_epi32(_mm256_srli_epi32(twice, 24), _mm256_set1_epi32(127));
@@ -114,11 +113,12 @@ static inline __m256 power_of_two(__m256i e) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(e, _mm256_set1_epi32(127)), 23));
 }
 
-/* The cut c joins the sum of the cut products; back to fp32, toward zero. A sum beyond an int32 is set in *exact. */
+/* Adds the truncated c to the sum of the truncated products and converts it to fp32, toward zero. Lanes whose sum exceeds an int32 are set
+ * in *exact. */
 static inline __m256 finish(__m256i sum, __m256 c, __m256 scale, __m256i e, __m256i *exact) {
   __m256i cut = _mm256_cvttps_epi32(_mm256_mul_ps(c, scale)), whole = _mm256_add_epi32(sum, cut);
   __m256i overflow = _mm256_and_si256(_mm256_xor_si256(sum, whole), _mm256_xor_si256(cut, whole));
-  *exact = _mm256_or_si256(*exact, overflow); /* the sign bit is what counts */
+  *exact = _mm256_or_si256(*exact, overflow); /* only the sign bit counts */
   return _mm256_mul_ps(_mm256_cvtepi32_ps(whole), power_of_two(_mm256_sub_epi32(e, _mm256_set1_epi32(25))));
 }
 

@@ -1,18 +1,18 @@
 /* h16_avx512.c - the fast range of h16_core.h with AVX-512: panels of 32 columns, two registers of 16 fp32 lanes.
  *
- * Values lie in column order. Exponents, one register of 32 16-bit lanes per k, are interleaved (column j in lane 2j,
- * column 16+j in lane 2j+1), so that they widen to the two fp32 registers with shifts alone.
- * This file alone is compiled for AVX-512; h16.c calls it only where the processor has it. */
+ * Values are in column order. Exponents, one register of 32 16-bit lanes per k, are interleaved (column j in lane 2j, column 16+j in lane
+ * 2j+1), so that shifts alone widen them to the two fp32 registers. Only this file is compiled for AVX-512; h16.c calls it only where the
+ * processor has it. */
 #include "cpu/h16_core.h"
 #include "cpu/h32_core.h"
 #include <immintrin.h>
 
 #define COLUMNS 32u
-#define E_BIAS 126       /* of both factors' kept exponents: a product's sum is 2 * E_BIAS too large; x takes it off */
-#define LESS_WILD 0xfe00 /* twice a number's bits less 256 is below this for normal numbers alone */
+#define E_BIAS 126       /* added to both factors' stored exponents, so that a product's sum is 2 * E_BIAS too large; x subtracts it */
+#define LESS_WILD 0xfe00 /* twice a number's bits less 256 is below this only for normal numbers */
 #define AHEAD_BYTES 256
 
-/* Exponents of 32 bf16 numbers, see h16_exponent; each is kept E_BIAS too large. */
+/* Exponents of 32 bf16 numbers; see h16_exponent. Each is stored E_BIAS too large. */
 static inline __m512i exponents(__m512i v) {
   __m512i less = _mm512_sub_epi16(_mm512_slli_epi16(v, 1), _mm512_set1_epi16(256)), e = _mm512_srli_epi16(less, 8);
   __mmask32 wild = _mm512_cmpge_epu16_mask(less, _mm512_set1_epi16((short)LESS_WILD));
@@ -21,8 +21,8 @@ static inline __m512i exponents(__m512i v) {
   return _mm512_mask_mov_epi16(e, zero, _mm512_set1_epi16(H16_NONE));
 }
 
-/* Stores 32 columns of one k: values of columns 0 .. 15 and 16 .. 31, and v, which holds both interleaved. All are taken for normal
- * numbers; returns the largest `less`, by which repair_exponents knows whether they were. */
+/* Stores 32 columns of one k: the values of columns 0 .. 15 and 16 .. 31, and v, which holds both interleaved. All are treated as normal
+ * numbers; returns the largest `less`, from which repair_exponents sees whether they were. */
 static inline __m512i store_columns(h16_panel *panel, u32 k, __m512i value0, __m512i value1, __m512i v, __m512i most) {
   __m512i less = _mm512_sub_epi16(_mm512_slli_epi16(v, 1), _mm512_set1_epi16(256));
   _mm512_store_si512((void *)(panel->value + k * COLUMNS), value0);
@@ -40,14 +40,14 @@ static void repair_exponents(h16_panel *panel, u32 k, __m512i most) {
   }
 }
 
-/* Sixteen rows of sixteen 32-bit words become sixteen columns. */
+/* Transposes sixteen rows of sixteen 32-bit words. */
 static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   __m512i t[16];
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {
     __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]), b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]), d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-    t[i] = _mm512_unpacklo_epi64(a, c); /* words 0 of every 128-bit lane of rows i .. i+3, and so on */
+    t[i] = _mm512_unpacklo_epi64(a, c); /* word 0 of every 128-bit lane of rows i .. i+3, and so on */
     t[i + 1] = _mm512_unpackhi_epi64(a, c);
     t[i + 2] = _mm512_unpacklo_epi64(b, d);
     t[i + 3] = _mm512_unpackhi_epi64(b, d);
@@ -63,8 +63,8 @@ static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   }
 }
 
-/* Words (pairs of k) of 16 rows, transposed. What the next blocks need of the rows is asked for: their distance in memory is beyond
- * what processors foresee. */
+/* Loads the words (pairs of k) of 16 rows, transposed, and prefetches what the next blocks need of these rows, whose stride is beyond the
+ * reach of hardware prefetchers. */
 static inline __attribute__((always_inline)) void load_pairs(__m512i r[16], const bf16 *w, u64 ldw, u32 n, __mmask16 words) {
 #pragma GCC unroll 16
   for (u32 j = 0; j < 16; j++) {
@@ -108,7 +108,7 @@ static void pack_k_major(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_
   repair_exponents(panel, k, most);
 }
 
-/* A row of x, ready to be broadcast: fp32 values and twice the exponent in 32 bits. */
+/* A row of x, ready to broadcast: fp32 values, and each exponent twice in 32 bits. */
 typedef struct row_x {
   _Alignas(64) f32 value[H16_BLOCK_K];
   _Alignas(64) i32 exponent[H16_BLOCK_K];
@@ -128,7 +128,7 @@ static inline void prepare_x(row_x *out, const bf16 *x, u32 k) {
   }
 }
 
-/* E of 16 columns from the largest product exponents and c; lanes outside the fast range are added to *exact. */
+/* E of 16 columns, from the largest product exponents and c. Lanes outside the fast range are added to *exact. */
 static inline __m512i largest_exponent(__m512i product, __m512 c, __mmask16 *exact) {
   __m512i bits = _mm512_castps_si512(c);
   __m512i field = _mm512_srli_epi32(_mm512_slli_epi32(bits, 1), 24);
@@ -144,7 +144,8 @@ static inline __m512 power_of_two(__m512i e) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(e, _mm512_set1_epi32(127)), 23));
 }
 
-/* The cut c joins the sum of the cut products; back to fp32, toward zero. A sum beyond an int32 is added to *exact. */
+/* Adds the truncated c to the sum of the truncated products and converts it to fp32, toward zero. Lanes whose sum exceeds an int32 are
+ * added to *exact. */
 static inline __m512 finish(__m512i sum, __m512 c, __m512 scale, __m512i e, __mmask16 *exact) {
   __m512i cut = _mm512_cvttps_epi32(_mm512_mul_ps(c, scale)), whole = _mm512_add_epi32(sum, cut);
   __m512i overflow = _mm512_and_si512(_mm512_xor_si512(sum, whole), _mm512_xor_si512(cut, whole));

@@ -1,13 +1,13 @@
-/* h16_core.h - what one instruction set must give to h16.c: packing of w panels and the chain over a packed block; and the exponentials
- * of long rows to mla_attn.c, silu_mul.c and sample.c.
+/* h16_core.h - the interface of one instruction set to h16.c: packing panels of w and running the chains over a packed block; and the
+ * exponentials of long rows for mla_attn.c, silu_mul.c and sample.c.
  *
- * A block is up to 64 k of one panel. An operand's exponent is kept in 16 bits: e(v) for normal numbers, H16_NONE for
- * zeros, H16_WILD for subnormals, Inf and NaN, so that sums stay in 16 bits and say what they met:
+ * A block is up to 64 k of one panel. An operand's exponent is stored in 16 bits: e(v) for normal numbers, H16_NONE for zeros, H16_WILD
+ * for subnormals, Inf and NaN. Sums of two stay within 16 bits and tell which operands they had:
  *   below H16_NONE / 2: a zero factor, in [-100, 100]: the fast range, else: the exact path.
- * The fast range: E in [-100, 100], so that S = 2^(25-E), the products, their multiples by S and the result are normal
- * fp32 numbers wherever a cut leaves anything of them. Each cut product is below 3.97 * 2^25 in magnitude: 16 of them
- * fit an int32; adding the cut c may not, and then the lane goes to the exact path too.
- * Internal to engine/cpu. Read next: h16_portable.c, the plainest of the three. */
+ * The fast range: E in [-100, 100], so that S = 2^(25-E), the products, their multiples by S and the result are normal fp32 numbers
+ * wherever truncation leaves anything of them. Each truncated product is below 3.97 * 2^25 in magnitude, so 16 of them fit an int32.
+ * Adding the truncated c may not fit; such a lane takes the exact path too.
+ * Internal to engine/cpu. Read next: h16_portable.c, the simplest of the three. */
 #ifndef VERBATIM_H16_CORE_H
 #define VERBATIM_H16_CORE_H
 #include "base/base.h"
@@ -24,7 +24,7 @@ struct h32_core;
 
 typedef struct h16_panel {
   _Alignas(64) f32 value[H16_BLOCK_K * H16_COLUMNS_MAX];       /* [k][columns], fp32 of w */
-  _Alignas(64) int16_t exponent[H16_BLOCK_K * H16_COLUMNS_MAX]; /* [k][columns], in an order of columns the core chooses */
+  _Alignas(64) int16_t exponent[H16_BLOCK_K * H16_COLUMNS_MAX]; /* [k][columns], in an order of columns that the core chooses */
 } h16_panel;
 
 typedef struct h16_block {
@@ -65,9 +65,9 @@ static inline int16_t h16_exponent(bf16 v) {
   return field == 0 || field == 255 ? (int16_t)H16_WILD : (int16_t)((i32)field - 127);
 }
 
-/* Operations on rows, of which every instruction set makes its own from this one text: loops of CORE_LANES, which compilers turn
- * into vectors. p[j] = bf16(exp2_bf16(t[j] - m)) for PAGE_TOKENS numbers (NUMERICS.md "mla_attn", R4.3, R4.4); y[i] =
- * bf16(silu(gate[i]) * up[i]) ("silu_mul"); p[i % CORE_PARTS] += exp(logit[i] - largest) in ascending order ("sample", R8.1 to R8.3). */
+/* Row operations. Every instruction set compiles its own from this one text: loops of CORE_LANES that compilers vectorize. p[j] =
+ * bf16(exp2_bf16(t[j] - m)) for PAGE_TOKENS numbers (NUMERICS.md "mla_attn", R4.3, R4.4); y[i] = bf16(silu(gate[i]) * up[i]) ("silu_mul");
+ * p[i % CORE_PARTS] += exp(logit[i] - largest) in ascending order ("sample", R8.1 to R8.3). */
 #define CORE_LANES 16u
 #define CORE_PARTS 1024u
 #define CORE_ROWS                                                                                                               \

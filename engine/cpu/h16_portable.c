@@ -1,4 +1,4 @@
-/* h16_portable.c - the fast range of h16_core.h in plain C, with loops that a compiler can turn into any vector code.
+/* h16_portable.c - the fast range of h16_core.h in plain C, with loops that a compiler can vectorize for any processor.
  *
  * Read next: h16_avx512.c, the same steps with sixteen lanes in a register. */
 #include "cpu/h16_core.h"
@@ -26,16 +26,16 @@ static void pack_k_major(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_
   }
 }
 
-/* (f32)v, cut toward zero. */
+/* (f32)v, truncated toward zero. */
 static f32 to_f32_cut(i32 v) {
   u32 magnitude = v < 0 ? 0u - (u32)v : (u32)v;
   u32 bits = magnitude == 0 ? 0 : 32u - (u32)__builtin_clz(magnitude);
   if (bits > 24) magnitude &= ~0u << (bits - 24);
-  f32 f = (f32)magnitude; /* exact now */
+  f32 f = (f32)magnitude; /* exact here */
   return v < 0 ? -f : f;
 }
 
-/* E of every column: the largest exponent of its products and of its c. */
+/* E of every column: the largest exponent among its products and its c. */
 static void largest_exponents(const int16_t *exponent, const int16_t *x_exponent, const f32 *c, i32 *largest) {
   int16_t product[COLUMNS];
   for (u32 j = 0; j < COLUMNS; j++) product[j] = INT16_MIN;
@@ -53,7 +53,7 @@ static void largest_exponents(const int16_t *exponent, const int16_t *x_exponent
   }
 }
 
-/* What the cut products of one step add to, in units of 1 / scale. */
+/* Adds the truncated products of one step, in units of 1 / scale. */
 static void add_products(const f32 *value, const f32 *x, const f32 *scale, i32 *sum) {
   for (u32 j = 0; j < COLUMNS; j++) sum[j] = 0;
   for (u32 k = 0; k < H16_STEP; k++) {
@@ -72,7 +72,7 @@ static void run_step(const h16_block *block, u32 row, u32 k, const f32 *x, const
     e = e < -H16_E_MAX ? -H16_E_MAX : e;
     scale[j] = num_float((u32)(25 + 127 - (e > H16_E_MAX ? H16_E_MAX : e)) << 23);
   }
-  if (exact) { /* a plain conversion to i32 is undefined out of range: all columns together go the safe way */
+  if (exact) { /* a plain conversion to i32 is undefined out of range, so all columns take the exact path together */
     for (u32 j = 0; j < COLUMNS; j++) c[j] = h16_exact(block, COLUMNS, row, j, k, c[j]);
     return;
   }
@@ -81,7 +81,7 @@ static void run_step(const h16_block *block, u32 row, u32 k, const f32 *x, const
     i64 whole = (i64)sum[j] + (i32)(c[j] * scale[j]);
     if (whole != (i32)whole)
       c[j] = h16_exact(block, COLUMNS, row, j, k, c[j]);
-    else /* 2^(E-25) from 2^(25-E): exponent fields add to 254 */
+    else /* 2^(E-25) from 2^(25-E): the exponent fields add up to 254 */
       c[j] = to_f32_cut((i32)whole) * num_float((254u << 23) - num_bits(scale[j]));
   }
 }

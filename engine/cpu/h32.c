@@ -1,13 +1,13 @@
 /* h32.c - the tensor-core step of e4m3 numbers in integers, and the product's loop over panels and blocks.
  *
- * Read next: h32_core.h for the fast form; h16.c, the same for bf16; NUMERICS.md "H32" for the rule. */
+ * Read next: h32_core.h (the fast form), h16.c (the same for bf16), NUMERICS.md "H32" (the rule). */
 #include "cpu/h16_core.h"
 #include "cpu/h32_core.h"
 #include <string.h>
 
 #define FRACTION 13 /* bits that a term keeps below the largest exponent, and the sum below its own */
 
-/* The value is significand * 2^(exponent - 3); a zero's exponent means nothing. */
+/* Its value is significand * 2^(exponent - 3); a zero's exponent means nothing. */
 typedef struct number {
   i32 significand, exponent;
 } number;
@@ -17,7 +17,7 @@ static number split(u8 x) {
   return (number){.significand = x & 0x80u ? -magnitude : magnitude, .exponent = field == 0 ? -6 : field - 7};
 }
 
-/* significand * 2^(exponent - fraction) as a whole number of units 2^(largest - FRACTION), toward zero. */
+/* significand * 2^(exponent - fraction), truncated toward zero to a whole number of units 2^(largest - FRACTION). */
 static i64 cut(i64 significand, i32 fraction, i32 exponent, i32 largest) {
   i32 up = exponent - fraction - (largest - FRACTION);
   u64 magnitude = (u64)(significand < 0 ? -significand : significand);
@@ -25,7 +25,7 @@ static i64 cut(i64 significand, i32 fraction, i32 exponent, i32 largest) {
   return significand < 0 ? -(i64)magnitude : (i64)magnitude;
 }
 
-/* sum * 2^unit with its top FRACTION + 1 bits, cut toward zero. */
+/* sum * 2^unit, truncated toward zero to its top FRACTION + 1 bits. */
 static f32 to_f32(i64 sum, i32 unit) {
   u64 magnitude = sum < 0 ? (u64)-sum : (u64)sum;
   if (magnitude == 0) return 0.0f;
@@ -59,7 +59,7 @@ f32 h32_step_reference(const u8 a[H32_STEP], const u8 b[H32_STEP], f32 c) {
   return to_f32(sum, largest - FRACTION);
 }
 
-/* Up to H32_ROWS rows by the columns of a panel. */
+/* Runs up to H32_ROWS rows by the columns of a panel. */
 static void run_panel(const h32_core *core, const h32_job *job, u32 i0, u32 j0) {
   _Alignas(64) f32 c[H32_ROWS * H32_COLUMNS_MAX];
   h32_block block = {.ldw = job->ldw, .c = c, .rows = min_u32(H32_ROWS, job->rows - i0), .n = min_u32(core->columns, job->n - j0)};

@@ -1,9 +1,8 @@
 /* h32_avx2.c - h32_core.h with AVX2: 8 columns by pairs of k in the 16 lanes of 16 bits of a register.
  *
- * As h32_avx512.c, but AVX2 has no shift of 16-bit lanes by counts of their own: (product << 8) * 2^(15 - shift) >> 16 is that shift, and
- * the powers come from a table of 16 bytes: 2^(15 - i) for i from 8 on, looked up for the lower byte by the shift and for the upper one by
- * the shift less 8. Exponents stand twice, in both bytes. This file alone is compiled for AVX2; h32.c calls it only where the processor
- * has it. */
+ * Like h32_avx512.c. AVX2 cannot shift each 16-bit lane by its own count; (product << 8) * 2^(15 - shift) >> 16 does it instead. The powers
+ * come from a table of 16 bytes, 2^(15 - i) for i from 8 on: the lower byte is looked up by the shift, the upper one by the shift less 8,
+ * so exponents are stored twice, in both bytes. Only this file is compiled for AVX2; h32.c calls it only where the processor has it. */
 #include "cpu/h32_core.h"
 #include <immintrin.h>
 #include <string.h>
@@ -16,7 +15,7 @@ typedef struct panel { /* [pairs of k][columns][2]: significands, exponents, sig
   _Alignas(32) int16_t significand[PAIRS * 16], exponent[PAIRS * 16], sign[PAIRS * 16];
 } panel;
 
-typedef struct row_x { /* significands << 8, exponents, signs as 0 and -2: by exclusive or they join those of the panel */
+typedef struct row_x { /* significands << 8, exponents, signs as 0 and -2: exclusive or combines them with those of the panel */
   _Alignas(32) int16_t significand[H32_BLOCK_K], exponent[H32_BLOCK_K], sign[H32_BLOCK_K];
 } row_x;
 
@@ -42,7 +41,7 @@ static inline void store_pair(panel *out, u32 pair, __m256i v) {
   _mm256_store_si256((void *)(out->sign + pair * 16), _mm256_or_si256(negative(v), _mm256_set1_epi16(1)));
 }
 
-/* Eight rows of eight 32-bit words become eight columns. */
+/* Transposes eight rows of eight 32-bit words. */
 static inline void transpose(__m256i r[8]) {
   __m256i t[8];
   for (int i = 0; i < 8; i += 4) {
@@ -59,7 +58,7 @@ static inline void transpose(__m256i r[8]) {
   }
 }
 
-/* Words of four k of 8 columns, 32 k at a time; columns beyond n are zero. */
+/* Packs words of four k of 8 columns, 32 k at a time; columns beyond n are zero. */
 static void pack(panel *out, const h32_block *block) {
   const __m256i low = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
   const __m256i high = _mm256_broadcastsi128_si256(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
@@ -84,7 +83,7 @@ static inline void prepare_x(row_x *out, const u8 *x, u32 k) {
   }
 }
 
-static inline __m256i two(const int16_t *pair) { /* of a row, for all columns */
+static inline __m256i two(const int16_t *pair) { /* one pair of a row, for all columns */
   i32 word;
   memcpy(&word, pair, sizeof word);
   return _mm256_set1_epi32(word);
@@ -94,7 +93,7 @@ static inline __m256i product_exponents(const int16_t *w, const int16_t *x) {
   return _mm256_adds_epi8(_mm256_load_si256((const void *)w), two(x));
 }
 
-/* E of 8 columns from the largest product exponents, in bytes, and c; lanes for the definition are all ones in *exact. */
+/* E of 8 columns, from the largest product exponents, in bytes, and c. Lanes that need the definition are all ones in *exact. */
 static inline __m256i largest_exponent(__m256i top, __m256 c, __m256i *exact) {
   const __m256i none = _mm256_set1_epi32(INT16_MIN), bits = _mm256_castps_si256(c);
   __m256i even = _mm256_srai_epi32(_mm256_slli_epi32(top, 16), 24), odd = _mm256_srai_epi32(top, 24), e = _mm256_max_epi32(even, odd);
@@ -128,7 +127,7 @@ static inline __attribute__((always_inline)) __m256 step(const h32_block *block,
   for (u32 s = 0; s < STEP_PAIRS; s++)
     top = _mm256_max_epi8(top, product_exponents(p->exponent + at + s * 16, x->exponent + k + 2 * s));
   __m256i e = largest_exponent(top, c, &exact);
-  /* E + 0x70 in every byte: less a product's exponent it is below 0x80, and an index of the table, for shifts below 16 alone */
+  /* E + 0x70 in every byte: minus a product's exponent it is below 0x80, and so a table index, only for shifts below 16 */
   __m256i both = _mm256_shuffle_epi8(_mm256_add_epi32(e, _mm256_set1_epi32(0x70)),
                                      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12)));
   for (u32 s = 0; s < STEP_PAIRS; s++) {

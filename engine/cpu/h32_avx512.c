@@ -1,7 +1,7 @@
 /* h32_avx512.c - h32_core.h with AVX-512: 16 columns by pairs of k in the 32 lanes of 16 bits of a register.
  *
- * A product's sign is multiplied in as +-1 where two products of a column are added. This file alone is compiled for AVX-512; h32.c calls
- * it only where the processor has it. */
+ * Where two products of a column are added, each is multiplied by its sign, 1 or -1. Only this file is compiled for AVX-512; h32.c calls it
+ * only where the processor has it. */
 #include "cpu/h32_core.h"
 #include <immintrin.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct panel { /* [pairs of k][columns][2]: significands, exponents, sig
   _Alignas(64) int16_t significand[PAIRS * 32], exponent[PAIRS * 32], sign[PAIRS * 32];
 } panel;
 
-typedef struct row_x { /* significands << 7, exponents, signs as 0 and -2: by exclusive or they join those of the panel */
+typedef struct row_x { /* significands << 7, exponents, signs as 0 and -2: exclusive or combines them with those of the panel */
   _Alignas(64) int16_t significand[H32_BLOCK_K], exponent[H32_BLOCK_K], sign[H32_BLOCK_K];
 } row_x;
 
@@ -39,7 +39,7 @@ static inline void store_pair(panel *out, u32 pair, __m512i v) {
   _mm512_store_si512((void *)(out->sign + pair * 32), _mm512_mask_mov_epi16(_mm512_set1_epi16(1), negative(v), _mm512_set1_epi16(-1)));
 }
 
-/* Sixteen rows of sixteen 32-bit words become sixteen columns. */
+/* Transposes sixteen rows of sixteen 32-bit words. */
 static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   __m512i t[16];
 #pragma GCC unroll 4
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   }
 }
 
-/* Words of four k of 16 columns, 64 k at a time; columns beyond n are zero. */
+/* Packs words of four k of 16 columns, 64 k at a time; columns beyond n are zero. */
 static void pack(panel *out, const h32_block *block) {
   const __m512i low = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
   const __m512i high = _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
@@ -92,7 +92,7 @@ static inline void prepare_x(row_x *out, const u8 *x, u32 k) {
   }
 }
 
-static inline __m512i two(const int16_t *pair) { /* of a row, for all columns */
+static inline __m512i two(const int16_t *pair) { /* one pair of a row, for all columns */
   i32 word;
   memcpy(&word, pair, sizeof word);
   return _mm512_set1_epi32(word);
@@ -102,7 +102,7 @@ static inline __m512i product_exponents(const int16_t *w, const int16_t *x) {
   return _mm512_add_epi16(_mm512_load_si512((const void *)w), two(x));
 }
 
-/* E of 16 columns from the largest product exponents and c; lanes for the definition are added to *exact. */
+/* E of 16 columns, from the largest product exponents and c. Lanes that need the definition are added to *exact. */
 static inline __m512i largest_exponent(__m512i top, __m512 c, __mmask16 *exact) {
   const __m512i none = _mm512_set1_epi32(INT16_MIN);
   __m512i bits = _mm512_castps_si512(c), even = _mm512_srai_epi32(_mm512_slli_epi32(top, 16), 16), odd = _mm512_srai_epi32(top, 16);
@@ -156,7 +156,7 @@ static void run(const h32_block *block) {
   panel p;
   row_x x[2];
   pack(&p, block);
-  for (u32 i = 0; i < block->rows; i += 2) { /* two rows keep the processor busy while each chain waits for itself */
+  for (u32 i = 0; i < block->rows; i += 2) { /* two rows at a time hide the latency of each chain */
     const u32 other = i + 1 < block->rows ? i + 1 : i;
     prepare_x(&x[0], block->x[i], block->k);
     prepare_x(&x[1], block->x[other], block->k);

@@ -1,10 +1,10 @@
-/* h32_core.h - what one instruction set must give to h32.c: the chains of a block of rows and columns.
+/* h32_core.h - the interface of one instruction set to h32.c: the chains of a block of rows and columns.
  *
- * A number is kept as a significand of four bits, an exponent and a sign. The cut product of two is (significands << 7) >> (E - e), e the
- * sum of their exponents: below 2^15, so that 32 of them and the cut c are summed up in 32 bits. Zeros have the exponent H32_NONE, which no
- * sum makes as large as that of two other numbers; NaN has H32_WILD, which no sum makes as small. Lanes whose E is beyond H32_E_MAX, or
- * that met a NaN, go through the definition: h32_exact.
- * Internal to engine/cpu. Read next: h32_portable.c, the plainest of the three. */
+ * A number is stored as a significand of four bits, an exponent and a sign. The truncated product of two is (significands << 7) >> (E - e),
+ * where e is the sum of their exponents; it is below 2^15, so 32 of them and the truncated c add up in 32 bits. Zeros have the exponent
+ * H32_NONE, so low that its sum with any other is below that of two nonzero numbers; NaN has H32_WILD, so high that its sum is above
+ * theirs. Lanes whose E exceeds H32_E_MAX, or that met a NaN, take the definition, h32_exact. Internal to engine/cpu. Read next:
+ * h32_portable.c, the simplest of the three. */
 #ifndef VERBATIM_H32_CORE_H
 #define VERBATIM_H32_CORE_H
 #include "base/base.h"
@@ -14,9 +14,9 @@
 #define H32_ROWS 64u
 #define H32_BLOCK_K 128u
 #define H32_COLUMNS_MAX 16u
-#define H32_NONE (-30)  /* with the largest exponent, 8: -22; two others make -12 at least */
-#define H32_WILD 90     /* with H32_NONE: 60; sums stop at 127 */
-#define H32_LEAST (-12) /* exponent of a product that is not zero */
+#define H32_NONE (-30)  /* plus the largest exponent, 8: -22; two nonzero numbers give at least -12 */
+#define H32_WILD 90     /* plus H32_NONE: 60; sums saturate at 127 */
+#define H32_LEAST (-12) /* smallest exponent of a nonzero product */
 #define H32_E_MAX 50
 
 typedef struct h32_block {

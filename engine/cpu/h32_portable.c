@@ -3,8 +3,8 @@
 
 #define COLUMNS 16u
 
-typedef struct row { /* of numbers, made ready */
-  int16_t significand[H32_BLOCK_K], exponent[H32_BLOCK_K]; /* the first with its sign */
+typedef struct row { /* decoded numbers of a row */
+  int16_t significand[H32_BLOCK_K], exponent[H32_BLOCK_K]; /* the significand carries the sign */
 } row;
 
 static void prepare(row *out, const u8 *codes, u32 k) {
@@ -15,7 +15,7 @@ static void prepare(row *out, const u8 *codes, u32 k) {
   }
 }
 
-/* One step of the rows' numbers from k on; *exact: it is for the definition. */
+/* One step from k on. *exact: the step needs the definition. */
 static f32 step(const row *x, const row *w, u32 k, f32 c, bool *exact) {
   i32 e = INT16_MIN, sum = 0;
   for (u32 i = k; i < k + H32_STEP; i++) {

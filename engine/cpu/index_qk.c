@@ -1,11 +1,11 @@
-/* index_qk.c - the CPU twin of index_qk: per token the indexer's query heads and its key, rotated, through a Hadamard transform, as scaled
- * e4m3, and the heads' weights. Items are tokens. NUMERICS.md "index_qk", "Scaled e4m3". Read next: rows.h. */
+/* index_qk.c - the CPU reference of index_qk: for each token the indexer's query heads and its key, rotated, Hadamard transformed and
+ * stored as scaled e4m3, and the weights of the heads. Items are tokens. NUMERICS.md "index_qk", "Scaled e4m3". Read next: rows.h. */
 #include "cpu/cpu.h"
 #include "cpu/rows.h"
 
 #define SCALE 0x1.6a09e6p-4f /* fp32(128^-0.5) */
 
-/* The numbers u of a head: rotation, the transform and its rounding; returns the scale. */
+/* Encodes the numbers u of one head: rotation, transform, rounding. Returns the scale. */
 static f32 make_codes(const index_qk_args *a, u8 *codes, const f32 *u, const f32 *cos_sin) {
   bf16 rounded[INDEX_DIM];
   f32 v[INDEX_DIM];

@@ -1,4 +1,4 @@
-/* index_score.c - the CPU twin of index_score: every token of the op against every key of its context.
+/* index_score.c - the CPU reference of index_score: scores every token of the op against every key of its context.
  *
  * Items are (token, some pages). NUMERICS.md "index_score". Read next: h32.h, index_topk.c. */
 #include "cpu/cpu.h"
@@ -9,10 +9,10 @@
 
 typedef struct score_run {
   index_score_args a;
-  u32 items; /* of a token */
+  u32 items; /* per token */
 } score_run;
 
-/* d: the head's products with one key. */
+/* d: the products of all heads with one key. */
 static f32 sum_heads(const f32 *d, const f32 *w, u32 heads) {
   f32 p[4] = {0};
   for (u32 h = 0; h < heads; h++) p[h / 2 % 4] = num_fma(d[h] <= 0 ? 0.0f : d[h], w[h], p[h / 2 % 4]); /* R15.1; NaN stays */

@@ -1,14 +1,14 @@
-/* index_topk.c - the CPU twin of index_topk: the positions of a token's best scores, ascending. Items are rows.
+/* index_topk.c - the CPU reference of index_topk: the positions of a token's best scores, ascending. Items are rows.
  *
- * A score and its position are one integer, no two alike, so that the best ones are those from some integer on: the least of a heap that
- * holds them. NUMERICS.md "index_topk". */
+ * A score and its position form one integer, all distinct, so the best are all integers from some threshold on: the least in a heap that
+ * holds the best. NUMERICS.md "index_topk". */
 #include "cpu/cpu.h"
 #include "kernels_src/num.h"
 
-/* The better one is larger: score descending, then position ascending. */
+/* A better pair has a larger key: score descending, then position ascending. */
 static u64 key_of(f32 score, u32 position) { return (u64)num_order(score) << 32 | (u32)~position; }
 
-/* Puts key where it belongs below the root of a heap with its least key on top; the old root is gone. */
+/* Replaces the root of a heap, its least key, by `key` and restores the heap. */
 static void replace_least(u64 *heap, u32 count, u64 key) {
   u32 at = 0;
   for (u32 child = 1; child < count; child = 2 * at + 1) {
@@ -20,7 +20,7 @@ static void replace_least(u64 *heap, u32 count, u64 key) {
   heap[at] = key;
 }
 
-/* The least key that is chosen among those of n scores, n above topk. */
+/* The least of the keys chosen from n scores; n is above topk. */
 static u64 find_cut(u64 *heap, const f32 *scores, u32 n, u32 topk) {
   for (u32 i = 0; i < topk; i++) heap[i] = 0; /* below every key */
   for (u32 i = 0; i < n; i++) {

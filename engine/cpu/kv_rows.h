@@ -1,6 +1,6 @@
-/* kv_rows.h - a KV row of any format, as the bf16 numbers that everyone reads it for. NUMERICS.md "KV rows".
+/* kv_rows.h - reads a KV row of any format as bf16 numbers, which all consumers use. NUMERICS.md "KV rows".
  *
- * Internal to engine/cpu: mla_attn.c gathers blocks of them; qkv_rope.c writes them. */
+ * Internal to engine/cpu: mla_attn.c gathers blocks of rows; qkv_rope.c writes them. */
 #ifndef VERBATIM_CPU_KV_ROWS_H
 #define VERBATIM_CPU_KV_ROWS_H
 #include <string.h>
@@ -8,7 +8,7 @@
 
 static inline bf16 kv_rows_value(u8 code, f32 scale) { return num_to_bf16(num_mul(num_from_e4m3(code), scale)); } /* R4.11, R4.12 */
 
-/* row: the bytes of one; out: rank + rope numbers. kv_scale: of KV_FP8. */
+/* row: the bytes of one row; out: rank + rope numbers. kv_scale: for KV_FP8. */
 static inline void kv_rows_read(const u8 *row, u32 kv_format, const f32 *kv_scale, u32 rank, u32 rope, bf16 *out) {
   if (kv_format == KV_BF16) {
     memcpy(out, row, (rank + rope) * sizeof *out);

@@ -1,5 +1,5 @@
-/* kv_widen.c - the CPU twin of kv_widen: KV rows of the contexts that a step's prompt tokens see, as bf16 numbers. Items are pages.
- * NUMERICS.md "kv_widen", "KV row". Read next: contexts.h, kv_rows.h. */
+/* kv_widen.c - the CPU reference of kv_widen: dequantizes to bf16 the KV rows of the contexts that a step's prompt tokens see. Items are
+ * pages. NUMERICS.md "kv_widen", "KV row". Read next: contexts.h, kv_rows.h. */
 #include "kernels_src/attn/contexts.h"
 #include "cpu/cpu.h"
 #include "cpu/kv_rows.h"

@@ -1,9 +1,9 @@
-/* mla_attn.c - the CPU twin of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
+/* mla_attn.c - the CPU reference of mla_attn: attention over the latent KV rows, chunk by chunk. NUMERICS.md "mla_attn".
  *
- * An item is (tile, group of heads) or, where attn_cut made pieces of the contexts, (piece, group of heads). Its rows are the
- * (token, head) pairs, token-major, so that the rows that have reached a given place are always the last ones; a row
- * takes no part in chunks and blocks that lie wholly beyond its last place. A place is a position, or an entry of the token's list.
- * Blocks that do not lie in memory as bf16 are gathered first. Read next: h16.h, kv_rows.h, attn_state.h, mla_fold.c. */
+ * An item is (tile, group of heads) or, where attn_cut split the contexts, (piece, group of heads). Its rows are the (token, head) pairs in
+ * token-major order, so the rows that have reached a given place are always the last ones; a row skips chunks and blocks that lie wholly
+ * beyond its last place. A place is a position, or an entry of the token's top-k list. Blocks that are not stored as bf16 are gathered
+ * first. Read next: h16.h, kv_rows.h, attn_state.h, mla_fold.c. */
 #include "kernels_src/attn/attn_cut.h"
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
@@ -11,7 +11,7 @@
 #include "cpu/kv_rows.h"
 
 #define ITEM_HEADS_MAX 16u /* more would share packed KV panels further but leave threads idle */
-#define PACK_ROWS 2u       /* packing a panel takes as long as this many rows of it */
+#define PACK_ROWS 2u       /* packing a panel takes as long as this many of its rows */
 
 typedef struct attn_run {
   mla_attn_args a;
@@ -23,13 +23,13 @@ typedef struct attn_item {
   const mla_attn_args *a;
   const h16_core *core;
   const u32 *pages;       /* block table row of the sequence     */
-  const u32 *list;        /* of the tile's one token, or null    */
+  const u32 *list;        /* of the tile's one token, or NULL    */
   u32 rows, heads;        /* rows = tokens * heads of this group */
   u32 last_place;         /* of the last row                     */
   u32 position;           /* of the tile's first token           */
   u32 q_row[H16_ROWS];    /* row of q: token * heads + head      */
-  u32 place[H16_ROWS];    /* the last that a row sees            */
-  u32 valid[H16_ROWS];    /* places of the current block up to that one */
+  u32 place[H16_ROWS];    /* the last place that a row sees      */
+  u32 valid[H16_ROWS];    /* places of the current block up to place[row] */
   bool is_void[PAGE_TOKENS]; /* places of the current block where the list names no token */
   bf16 gathered[PAGE_TOKENS * (KV_LORA_RANK_MAX + ROPE_DIM_MAX)];
   _Alignas(64) f32 t[H16_ROWS * PAGE_TOKENS];
@@ -40,14 +40,14 @@ typedef struct attn_item {
 _Static_assert(sizeof(attn_item) <= CPU_SCRATCH_BYTES, "an attention item needs more scratch");
 _Static_assert(sizeof(attn_row) % sizeof(f32) == 0, "rows of O are a fixed number of floats apart");
 
-/* First row whose query has reached `place`. */
+/* The first row whose query has reached `place`. */
 static u32 first_reaching(const attn_item *item, u64 place) {
   u32 row = 0;
   while (row < item->rows && item->place[row] < place) row += item->heads;
   return row;
 }
 
-/* The first `count` rows of a block as bf16, and which of them are void; these are zeros. */
+/* The first `count` rows of a block as bf16. Sets is_void; void rows are zeros. */
 static const bf16 *read_block(attn_item *item, u32 block, u32 count) {
   const mla_attn_args *a = item->a;
   const u32 row_bytes = KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim), width = a->kv_lora_rank + a->rope_dim;
@@ -67,7 +67,7 @@ static const bf16 *read_block(attn_item *item, u32 block, u32 count) {
   return item->gathered;
 }
 
-/* Steps 1 to 3 of a block for one row: s in t[] becomes p[]; O and l are rescaled. */
+/* Steps 1 to 3 of a block for one row: turns the scores s in t[] into probabilities p[], and rescales O and l. */
 static void weigh_block(attn_item *item, u32 row) {
   f32 *t = item->t + row * PAGE_TOKENS, scale = item->a->scale_log2;
   bf16 *p = item->p + row * PAGE_TOKENS;
@@ -83,11 +83,12 @@ static void weigh_block(attn_item *item, u32 row) {
     for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  item->core->weigh(t, m, p); /* what t holds beyond the valid ones means nothing */
+  item->core->weigh(t, m, p); /* t beyond the valid places means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 
-/* l of the rows from `first` on: the weights as columns, the ones as the one row, since a product does not know its factors' order. */
+/* Adds the probabilities to l of the rows from `first` on: a product with the probabilities as columns and ones as its one row, because a
+ * product does not depend on the order of its factors. */
 static void add_weights(attn_item *item, u32 first) {
   bf16 one[PAGE_TOKENS];
   f32 l[H16_ROWS];
@@ -125,7 +126,7 @@ static void run_block(attn_item *item, u32 block) {
   add_weights(item, first);
 }
 
-/* item->chunk of the rows that reach the chunk. */
+/* Computes item->chunk of the rows that reach the chunk. */
 static void run_chunk(attn_item *item, u32 chunk) {
   const mla_attn_args *a = item->a;
   u64 start = (u64)chunk * a->chunk_tokens;
@@ -138,7 +139,7 @@ static void run_chunk(attn_item *item, u32 chunk) {
   for (u64 block = start / PAGE_TOKENS; block < blocks && block < end; block++) run_block(item, (u32)block);
 }
 
-/* item->unit of the rows that reach chunk `first`: chunks first .. first+count-1 folded in order. */
+/* Computes item->unit of the rows that reach chunk `first`: chunks first .. first+count-1, folded in order. */
 static void run_unit(attn_item *item, u64 first, u32 count) {
   const mla_attn_args *a = item->a;
   for (u64 chunk = first; chunk < first + count; chunk++) {
@@ -154,7 +155,7 @@ static void run_unit(attn_item *item, u64 first, u32 count) {
   }
 }
 
-/* item->total: the groups up to `end`, folded in order. */
+/* Computes item->total: the groups up to `end`, folded in order. */
 static void run_groups(attn_item *item, u32 end) {
   const mla_attn_args *a = item->a;
   u64 group_tokens = (u64)a->chunk_tokens * a->group_chunks;
@@ -175,7 +176,7 @@ static void run_whole(attn_item *item) {
   for (u32 i = 0; i < item->rows; i++) attn_row_output(a->out + (u64)item->q_row[i] * a->kv_lora_rank, &item->total[i], a->kv_lora_rank);
 }
 
-/* A unit, which starts with chunk `first`. Rows that do not reach it have what a chunk starts from. */
+/* Stores the unit that starts with chunk `first`. Rows that do not reach it get the initial state of a chunk. */
 static void store_unit(const attn_item *item, const attn_piece *piece, u32 first, const attn_row *unit) {
   const mla_attn_args *a = item->a;
   u32 number = attn_unit_at(first, a->counts->piece_chunks, a->group_chunks);
@@ -235,7 +236,8 @@ static void run_item(void *context, uint32_t index, void *scratch) {
   }
 }
 
-/* What a step takes with this many heads in an item, in rows of a panel: a thread's items, and half of one to wait for the last thread. */
+/* Estimated time of a step with this many heads per item, in rows of a panel: the items of one thread, plus half an item of waiting for the
+ * last thread. */
 static double cost_of(u32 pieces, u32 heads, u32 item_heads, u32 threads) {
   double items = (double)(pieces * div_up(heads, item_heads)) / threads;
   return ((items > 1 ? items : 1) + 0.5) * (item_heads + PACK_ROWS);

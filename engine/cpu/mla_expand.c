@@ -1,5 +1,5 @@
-/* mla_expand.c - the CPU twin of mla_expand: k and v of all heads for one piece of the contexts, by products of the latent rows.
- * Items are (page, columns). NUMERICS.md "mla_expand". Read next: contexts.h, h16.h. */
+/* mla_expand.c - the CPU reference of mla_expand: k and v of all heads for one piece of the contexts, as products of the latent rows. Items
+ * are (page, columns). NUMERICS.md "mla_expand". Read next: contexts.h, h16.h. */
 #include <string.h>
 #include "kernels_src/attn/contexts.h"
 #include "cpu/cpu.h"

@@ -1,6 +1,6 @@
-/* mla_fold.c - the CPU twin of mla_fold: the units of every query in order: chunks of a group, then groups. With w_uv then
- * the product of each head, as gemm has it. Without it units are destroyed behind the fold, as the kernel discards them.
- * NUMERICS.md "mla_fold". Read next: attn_state.h. */
+/* mla_fold.c - the CPU reference of mla_fold: folds the units of every query in order, the chunks of a group and then the groups. With w_uv
+ * it also computes the product of each head, as gemm does. Without it, units are overwritten after the fold, because the kernel leaves them
+ * undefined. NUMERICS.md "mla_fold". Read next: attn_state.h. */
 #include "kernels_src/attn/attn_cut.h"
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
@@ -16,7 +16,7 @@ static void load_unit(const mla_fold_args *a, const attn_part *part, u32 head, u
   memcpy(row->o, a->partial_o + at * a->kv_lora_rank, a->kv_lora_rank * sizeof row->o[0]);
 }
 
-/* Nobody may read them again: what the kernel leaves there is not defined. */
+/* Poisons the units: the kernel leaves them undefined, so nothing may read them again. */
 static void discard_units(const mla_fold_args *a, const attn_part *part, u32 head) {
   for (u64 unit = 0; unit < part->units; unit++)
     memset(a->partial_o + ((part->first + unit * part->step) * a->heads + head) * a->kv_lora_rank, 0xff, a->kv_lora_rank * sizeof(f32));

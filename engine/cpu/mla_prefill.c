@@ -1,7 +1,7 @@
-/* mla_prefill.c - the CPU twin of mla_prefill: attention of prompt tokens in the expanded form, over one piece of the contexts.
+/* mla_prefill.c - the CPU reference of mla_prefill: attention of prompt tokens in the expanded form, over one piece of the contexts.
  *
- * An item is (tile, head). Its tokens of one page form a half, whose rows all see the same blocks; what a half has of (m, l, O) stays in
- * `state` from piece to piece. NUMERICS.md "mla_prefill". Read next: mla_expand.c, h16.h, attn_state.h. */
+ * An item is (tile, head). Its tokens within one page form a half, whose rows all see the same blocks; the (m, l, O) of a half is kept in
+ * `state` between pieces. NUMERICS.md "mla_prefill". Read next: mla_expand.c, h16.h, attn_state.h. */
 #include "cpu/attn_state.h"
 #include "cpu/cpu.h"
 #include "cpu/h16.h"
@@ -11,9 +11,9 @@
 typedef struct prefill_half {
   const mla_prefill_args *a;
   u32 head, rows;
-  u32 row;                 /* of its first token in the step            */
+  u32 row;                 /* of the first token, in the step           */
   u32 position;            /* of that token                             */
-  u32 valid[H16_ROWS];     /* rows of the block that exist for this row */
+  u32 valid[H16_ROWS];     /* rows of the block that this row sees */
   _Alignas(64) bf16 q[H16_ROWS * COLUMNS_MAX];
   _Alignas(64) f32 t[H16_ROWS * PAGE_TOKENS];
   _Alignas(64) bf16 p[H16_ROWS * PAGE_TOKENS];
@@ -73,7 +73,7 @@ static void score_block(prefill_half *half, const bf16 *rows, u32 present) {
   h16_gemm(&job, half->product);
 }
 
-/* Steps 2 and 3 of the block for one row. */
+/* Steps 2 and 3 of the block for one row: probabilities. */
 static void weigh_block(prefill_half *half, u32 row) {
   f32 *t = half->t + row * PAGE_TOKENS, largest;
   bf16 *p = half->p + row * PAGE_TOKENS;
@@ -119,7 +119,7 @@ static void run_block(prefill_half *half, u32 block, const bf16 *rows) {
   h16_gemm(&sum, half->product);
 }
 
-/* The blocks of the half that lie in the piece. */
+/* Runs the blocks of the half that lie in the piece. */
 static void run_half(prefill_half *half, u32 context_first) {
   const mla_prefill_args *a = half->a;
   u64 width = (u64)a->heads * (a->nope_dim + a->v_dim) + a->rope_dim;

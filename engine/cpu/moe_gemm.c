@@ -1,4 +1,4 @@
-/* moe_gemm.c - the CPU twin of moe_gemm: items are (expert, columns) tiles over the sorted rows of an expert that has any.
+/* moe_gemm.c - the CPU reference of moe_gemm. Items are (expert, columns) tiles over the sorted rows of each expert that has rows.
  * NUMERICS.md "moe_gemm". Read next: h16.h. */
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"
@@ -11,10 +11,10 @@ typedef struct moe_run {
   u32 columns; /* of y */
   u32 column_tiles;
   const h16_core *core;
-  u32 expert[EXPERTS_MAX]; /* those with rows */
+  u32 expert[EXPERTS_MAX]; /* experts that have rows */
 } moe_run;
 
-/* Gate and up columns of H16_ROWS rows at a time; job: of the gate. */
+/* Computes gate and up columns, H16_ROWS rows at a time. job: the gate's. */
 static void run_silu(const moe_run *run, h16_job job, bf16 *y, void *scratch) {
   f32 *gate = (f32 *)((char *)scratch + H16_SCRATCH_BYTES), *up = gate + H16_ROWS * TILE_COLUMNS;
   const u32 rows = job.rows;

@@ -1,4 +1,4 @@
-/* moe_sort.c - the CPU twin of moe_sort: a counting sort of (token, k) pairs by expert, then token. NUMERICS.md "moe_sort". */
+/* moe_sort.c - the CPU reference of moe_sort: a counting sort of (token, k) pairs by expert, then token. NUMERICS.md "moe_sort". */
 #include "cpu/cpu.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* qkv_rope.c - the CPU twin of qkv_rope: per token and head the bf16 query without rope, its rotated columns behind the latent ones,
- * all times the query scale of the position; and the token's KV row, latent columns normalised, rope columns rotated. With w_uk then the
- * product of each head, as gemm has it. The row is made as bf16 numbers, of which the cache keeps what its format says.
- * NUMERICS.md "qkv_rope". Read next: rows.h. */
+/* qkv_rope.c - the CPU reference of qkv_rope. For each token and head it writes the bf16 query without rope, and its rotated columns after
+ * the latent ones, all times the query scale of the position; for each token the KV row, with latent columns normalised and rope columns
+ * rotated. With w_uk it also computes the product of each head, as gemm does. The row is computed in bf16, and the cache stores it in its
+ * format. NUMERICS.md "qkv_rope". Read next: rows.h. */
 #include "cpu/cpu.h"
 #include "cpu/kv_rows.h"
 #include "base/limits.h"

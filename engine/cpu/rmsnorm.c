@@ -1,10 +1,10 @@
-/* rmsnorm.c - the CPU twin of rmsnorm: weighing of experts, residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
+/* rmsnorm.c - the CPU reference of rmsnorm: weighted sum of the experts, residual addition, normalisation, bf16. NUMERICS.md "rmsnorm".
  *
- * x_out may be x; no two rows may then name the same source row. Read next: rows.h. */
+ * x_out may be x; then no two rows may name the same source row. Read next: rows.h. */
 #include "cpu/cpu.h"
 #include "cpu/rows.h"
 
-/* Element i of what the token's experts make, the shared one last. */
+/* Element i of the sum of the token's experts, the shared one last. */
 static f32 add_experts(const rmsnorm_args *a, uint32_t row, u32 i) {
   u64 token = a->row_index ? a->row_index[row] : row, first = token * a->top_k;
   f32 sum = 0.0f;

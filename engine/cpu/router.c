@@ -1,6 +1,6 @@
-/* router.c - the CPU twin of router: scores, group limit, the top experts in a total order, their weights. NUMERICS.md "router".
+/* router.c - the CPU reference of router: scores, group limit, the top experts in a total order, their weights. NUMERICS.md "router".
  *
- * A NaN is the largest score (`order`): its expert is chosen, and the request ends. */
+ * A NaN counts as the largest score (`order`), so its expert is chosen and the request ends. */
 #include "cpu/cpu.h"
 #include "base/limits.h"
 #include "cpu/rows.h"
@@ -28,7 +28,7 @@ static void score_experts(const router_args *a, const f32 *logit, f32 *score) {
   for (u32 e = 0; e < a->experts; e++) score[e] = num_div(score[e], z);
 }
 
-/* The best value that is not out, the lowest index among equals. At least one is not out. */
+/* Index of the best value that is not out; among equals the lowest. At least one is not out. */
 static u32 best(const f32 *value, const u32 *out, u32 count) {
   u32 found = count;
   for (u32 i = 0; i < count; i++) {
@@ -37,7 +37,7 @@ static u32 best(const f32 *value, const u32 *out, u32 count) {
   return found;
 }
 
-/* The score of the group whose choices are c: the largest, or the sum of the two largest, larger first (R6.2). */
+/* The score of a group whose choices are c: the largest, or the sum of the two largest, larger first (R6.2). */
 static f32 group_score(const f32 *c, u32 count, u32 mode) {
   u32 out[EXPERTS_MAX] = {0}, first = best(c, out, count);
   if (mode == ROUTER_GROUP_MAX || count < 2) return c[first];

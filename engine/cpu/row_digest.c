@@ -1,4 +1,4 @@
-/* row_digest.c - the CPU twin of row_digest: the sum of mixed words. NUMERICS.md "row_digest". */
+/* row_digest.c - the CPU reference of row_digest: the sum of mixed words. NUMERICS.md "row_digest". */
 #include "cpu/cpu.h"
 #include "cpu/rows.h"
 

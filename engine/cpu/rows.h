@@ -1,7 +1,7 @@
-/* rows.h - pieces that several twins share: row counts, the reduction tree, the normalisation, the rotation and the scaled
- * e4m3 numbers of a row.
+/* rows.h - what several references share: row counts, the reduction tree, and the normalisation, rotation and scaled e4m3 encoding of a
+ * row.
  *
- * Each is a section of NUMERICS.md that two ops refer to. Internal to engine/cpu. */
+ * Each is a section of NUMERICS.md that at least two ops refer to. Internal to engine/cpu. */
 #ifndef VERBATIM_CPU_ROWS_H
 #define VERBATIM_CPU_ROWS_H
 #include "kernels_src/num.h"
@@ -10,7 +10,7 @@ static inline u32 rows_count(const step_in *step, u32 rows_kind) {
   return rows_kind == ROWS_LOGITS ? step->logit_count : step->token_count;
 }
 
-/* tree(p, n), n a power of two; p is overwritten. */
+/* tree(p, n); n is a power of two; p is overwritten. */
 static inline f32 rows_tree(f32 *p, u32 n) {
   for (u32 s = n / 2; s > 0; s /= 2) {
     for (u32 j = 0; j < s; j++) p[j] = p[j] + p[j + s];
@@ -33,7 +33,7 @@ static inline bf16 rows_norm_apply(f32 v, f32 r, bf16 weight, f32 scale) {
   return num_to_bf16(((v * r) * num_from_bf16(weight)) * scale);
 }
 
-/* Rotates the pairs of `dim` columns and multiplies them by scale (R3.2 to R3.5); cos_sin: [dim / 2][2] of the row's position. */
+/* Rotates the pairs of `dim` columns and multiplies them by scale (R3.2 to R3.5). cos_sin: [dim / 2][2], of the row's position. */
 static inline void rows_rotate(bf16 *out, const f32 *in, const f32 *cos_sin, u32 dim, u32 half_split, f32 scale) {
   for (u32 i = 0; i < dim / 2; i++) {
     u32 first = half_split ? i : 2 * i, second = half_split ? i + dim / 2 : 2 * i + 1;
@@ -43,10 +43,10 @@ static inline void rows_rotate(bf16 *out, const f32 *in, const f32 *cos_sin, u32
   }
 }
 
-/* n numbers as scaled e4m3; returns the scale (R12.1 to R12.3). */
+/* Encodes n numbers as scaled e4m3 and returns the scale (R12.1 to R12.3). */
 static inline f32 rows_quantise(u8 *codes, const f32 *x, u32 n, u32 scale_kind) {
   u32 largest = num_bits(NUM_SCALE_LEAST);
-  for (u32 i = 0; i < n; i++) { /* magnitudes are in the order of their bits, NaN behind Inf */
+  for (u32 i = 0; i < n; i++) { /* magnitudes order like their bits, NaN above Inf */
     u32 magnitude = num_bits(x[i]) & 0x7fffffffu;
     largest = magnitude > largest ? magnitude : largest;
   }

@@ -1,9 +1,9 @@
-/* sample.c - the CPU twin of sample: greedy choice, integer-weight sampling with min-p, top-k and top-p, or the score of a given token;
- * then the rank and the likeliest tokens. NUMERICS.md "sample".
+/* sample.c - the CPU reference of sample: greedy choice, integer-weight sampling with min-p, top-k and top-p, or the score of a given
+ * token; then the rank and the most likely tokens. NUMERICS.md "sample".
  *
- * What stays after a limit is a prefix of the order (logit descending, index ascending), written as a threshold: every
- * logit above it, and the first `equal` of those that equal it. Top-k and top-p are one search: the shortest prefix whose
- * weights (or ones, for top-k) reach a target, found digit by digit from sums per digit. */
+ * The tokens that remain after a limit are a prefix of the order (logit descending, index ascending), stored as a threshold: every logit
+ * above it, and the first `equal` of those equal to it. Top-k and top-p are the same search: the shortest prefix whose weights (for top-k,
+ * ones) reach a target, found digit by digit from sums per digit. */
 #include "cpu/cpu.h"
 #include "cpu/h16_core.h"
 #include "base/limits.h"
@@ -13,7 +13,7 @@
 
 typedef struct prefix {
   u32 order; /* num_order of the threshold */
-  u32 equal; /* how many of the logits that equal it stay, lowest indices first */
+  u32 equal; /* how many logits equal to the threshold remain, lowest indices first */
 } prefix;
 
 typedef struct sample_scratch {
@@ -22,12 +22,12 @@ typedef struct sample_scratch {
 } sample_scratch;
 _Static_assert(sizeof(sample_scratch) <= CPU_SCRATCH_BYTES, "sampling needs more scratch");
 
-/* Whether i stays. Called for ascending i; *seen counts the logits at the threshold. */
+/* Whether i remains. Called for ascending i; *seen counts the logits at the threshold. */
 static bool stays(const sample_scratch *s, const prefix *p, u32 i, u32 *seen) {
   return s->order[i] > p->order || (s->order[i] == p->order && (*seen)++ < p->equal);
 }
 
-/* The shortest prefix within `whole` whose sum of weights (counted: of ones) is at least target, 1 .. the sum of all. */
+/* The shortest prefix within `whole` whose sum of weights (counted: of ones) is at least target, which is 1 .. the sum of all. */
 static prefix shortest_prefix(const sample_scratch *s, u32 n, prefix whole, bool counted, u64 target) {
   u32 digits = 0;
   u64 each = 1; /* weight of the logits at the threshold */
@@ -93,7 +93,7 @@ static u32 first_of(const f32 *logit, u32 n) {
   u32 first = 0, largest = num_order(logit[0]);
   for (u32 i = 1; i < n; i++) {
     u32 order = num_order(logit[i]);
-    if (order <= largest) continue; /* nearly always: a branch is cheaper here than a choice */
+    if (order <= largest) continue; /* nearly always taken: a branch is cheaper here than a select */
     first = i;
     largest = order;
   }

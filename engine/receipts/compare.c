@@ -1,5 +1,4 @@
-/* receipts/compare.c - see receipts/compare.h. Fields with a place of their own in a request stand in tables; lists have a function each.
- * */
+/* receipts/compare.c - see receipts/compare.h. Scalar fields of a request are compared by tables; each list has its own function. */
 #include "receipts/compare.h"
 #include "base/digest.h"
 #include "receipts/receipt.h"
@@ -19,7 +18,7 @@ typedef struct field {
 
 #define FIELD(name_, kind_, member) {name_, kind_, offsetof(verbatim_request, member)}
 
-static const field INPUTS[] = { /* but for the lists */
+static const field INPUTS[] = { /* without the lists */
   FIELD("prompt_count", KIND_U32, prompt_count), FIELD("max_tokens", KIND_U32, max_tokens), FIELD("score_from", KIND_U32, score_from),
   FIELD("top_logprobs", KIND_U32, top_logprobs), FIELD("temperature", KIND_F32, temperature), FIELD("top_k", KIND_U32, top_k),
   FIELD("top_p", KIND_F64, top_p), FIELD("min_p", KIND_F64, min_p), FIELD("repetition_penalty", KIND_F32, repetition_penalty),
@@ -27,7 +26,7 @@ static const field INPUTS[] = { /* but for the lists */
   FIELD("seed", KIND_HEX, seed), FIELD("sample_index", KIND_U32, sample_index)};
 static const field ENDS[] = {
   FIELD("finish", KIND_FINISH, finish), FIELD("stop_index", KIND_U32, stop_index), FIELD("text_bytes", KIND_U64, text_bytes)};
-static const field FAULT[] = { /* but for the op */
+static const field FAULT[] = { /* without the op */
   FIELD("fault.layer", KIND_LAYER, fault_layer), FIELD("fault.position", KIND_U32, fault_position)};
 static const field REQUEST_DIGEST = FIELD("request", KIND_DIGEST, request_digest), CHAIN = FIELD("chain", KIND_DIGEST, chain);
 
@@ -139,7 +138,7 @@ static bool compare_inputs(const verbatim_request *a, const verbatim_request *b,
 
 /* === Tokens ================================================================================================================= */
 
-/* One of the two lists of a request. */
+/* the scored or the generated tokens of a request */
 typedef struct token_list {
   const verbatim_token *tokens;
   const verbatim_alternative *alternatives;
@@ -158,7 +157,7 @@ static bool is_same_token(const verbatim_token *a, const verbatim_token *b) {
   return a->id == b->id && is_same_number(a->logprob, b->logprob) && a->rank == b->rank && a->digest == b->digest;
 }
 
-/* The first alternative of a token that differs, of as many as both have; UINT32_MAX: none. */
+/* Index of the first differing alternative of a token, within the count that both have; UINT32_MAX: none differs. */
 static uint32_t compare_alternatives(const token_list *a, const token_list *b, uint32_t index) {
   for (uint32_t i = 0; i < min_u32(a->each, b->each); i++) {
     const verbatim_alternative *x = &a->alternatives[(size_t)index * a->each + i], *y = &b->alternatives[(size_t)index * b->each + i];

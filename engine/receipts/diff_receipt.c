@@ -1,4 +1,4 @@
-/* diff_receipt.c - see diff_receipt.h. Lines that are equal byte for byte are equal requests; the others are compared field by field. */
+/* diff_receipt.c - see diff_receipt.h. Lines with equal bytes are equal requests; all others are compared field by field. */
 #include "receipts/diff_receipt.h"
 #include "base/digest.h"
 #include <stdlib.h>

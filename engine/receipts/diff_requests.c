@@ -1,4 +1,4 @@
-/* diff_requests.c - see diff_requests.h. */
+/* diff_requests.c - see diff_requests.h. Both lists are sorted by id and walked together. */
 #include "receipts/diff_requests.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ status diff_requests_add(diff_requests *self, const char *id, digest contents) {
   return OK;
 }
 
-/* By id, and those of one id as they stand in the list. */
+/* By id; equal ids keep the order of the list. */
 static int compare(const void *x, const void *y) {
   const diff_request *a = *(diff_request *const *)x, *b = *(diff_request *const *)y;
   int order = strcmp(a->id, b->id);

@@ -1,7 +1,7 @@
-/* diff_requests.h - the requests of two files, each with a digest of what the file says of it, and which belongs to which.
+/* diff_requests.h - pairs the requests of two files; each request carries a digest of what its file says about it.
  *
- * Requests belong together by their ids and, where an id stands several times, by their order among those; the order of different ids is
- * nothing. Read next: diff_receipt.h, diff_trace.h. */
+ * Requests are paired by id. Where an id occurs several times, the n-th occurrence in one file pairs with the n-th in the other; the order
+ * of different ids does not matter. Read next: diff_receipt.h, diff_trace.h. */
 #ifndef VERBATIM_DIFF_REQUESTS_H
 #define VERBATIM_DIFF_REQUESTS_H
 #include "base/base.h"
@@ -13,7 +13,7 @@
 typedef struct diff_request {
   char *id;
   uint32_t match;  /* its index in the other file, or DIFF_REQUESTS_NONE */
-  bool differs;    /* from that */
+  bool differs;    /* from its match */
   digest contents;
 } diff_request;
 
@@ -24,10 +24,10 @@ typedef struct diff_requests { /* in the order of the file; zeroed: empty */
 
 status diff_requests_add(diff_requests *self, const char *id, digest contents);
 
-/* Sets match, and differs where the contents do. */
+/* Sets `match` of every request, and `differs` where the digests differ. */
 status diff_requests_match(diff_requests *a, diff_requests *b);
 
-/* Those that differ; those that the other file lacks; the first that differs, or DIFF_REQUESTS_NONE. */
+/* The number of requests that differ; the number that the other file lacks; the index of the first that differs, or DIFF_REQUESTS_NONE. */
 uint32_t diff_requests_differ(const diff_requests *self);
 uint32_t diff_requests_alone(const diff_requests *self);
 uint32_t diff_requests_first(const diff_requests *self);

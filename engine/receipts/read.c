@@ -1,4 +1,4 @@
-/* receipts/read.c - see receipts/read.h. Values by their keys, then a request, then the whole file. */
+/* receipts/read.c - see receipts/read.h. Order: values by key, one request, the whole file. */
 #include "receipts/read.h"
 #include "kernels_src/abi.h"
 #include "receipts/receipt.h"
@@ -15,7 +15,7 @@
 
 /* === Values ================================================================================================================= */
 
-typedef struct object { /* of a line; prefix: the key it stands under and a dot, for messages */
+typedef struct object { /* of a line; prefix: the enclosing key and a dot, for messages */
   const json_t *json;
   uint32_t line;
   const char *prefix;
@@ -27,10 +27,10 @@ static status wrong(const object *o, const char *key, const char *expected) {
 
 static status no_memory(void) { return FAIL(ERR_LIMIT, "receipt: no memory"); }
 
-/* Room for count items, and for one where there are none; null: no memory. */
+/* Zeroed memory for count items, or for one if count is 0. NULL: no memory. */
 static void *room_for(size_t count, size_t bytes) { return calloc(count ? count : 1, bytes); }
 
-/* These keys and no others; that none stands twice has been seen by the parser. */
+/* Allows these keys and no others. The parser has already refused duplicates. */
 static status check_keys(const object *o, const char *const *keys, size_t count) {
   const char *key;
   json_t *value;
@@ -72,7 +72,7 @@ static status take_u32(const object *o, const char *key, uint32_t least, uint32_
   return OK;
 }
 
-/* Exactly so many digits, lower-case, 16 at most. */
+/* Exactly `digits` lower-case hexadecimal digits, at most 16. */
 static bool is_hex(const char *text, size_t bytes, size_t digits, uint64_t *out) {
   uint64_t value = 0;
   if (bytes != digits) return false;
@@ -115,7 +115,7 @@ static float float_of(uint64_t bits) {
   return value;
 }
 
-/* An input: finite, and of the zeros +0. */
+/* A valid input value: finite, and not -0. */
 static bool is_input(uint64_t bits) { return isfinite(float_of(bits)) && bits != 0x80000000u; }
 
 static status take_float(const object *o, const char *key, float *out) {
@@ -153,7 +153,7 @@ static status take_ids(const object *o, const char *key, size_t least, size_t mo
   int32_t *ids;
   TRY(take_array(o, key, least, most, &list));
   if (!(ids = room_for(json_array_size(list), sizeof *ids))) return no_memory();
-  *out = ids; /* the record's from here */
+  *out = ids; /* owned by the record from here on */
   *count = (uint32_t)json_array_size(list);
   for (uint32_t i = 0; i < *count; i++) {
     const json_t *value = json_array_get(list, i);
@@ -181,7 +181,7 @@ static status take_choice(const object *o, verbatim_request *r) {
   return take_u32(o, "sample_index", 0, UINT32_MAX, &r->sample_index);
 }
 
-/* An allowed id without a bias has one of 0 in the list, which says the same. */
+/* In the list, an allowed id without a bias has bias 0, which means the same. */
 static status take_list(const object *o, verbatim_request *r) {
   const json_t *list, *only = json_object_get(o->json, "list_only");
   verbatim_bias *biases;
@@ -256,7 +256,7 @@ static status take_inputs(const object *o, receipt_record *record) {
 
 static const char *const TOKEN_KEYS[] = {"tokens", "logprobs", "ranks", "logits", "alternatives"};
 
-/* The lists of `scored` or `made` but for the alternatives. */
+/* The lists of `scored` or `made`, without the alternatives. */
 static status take_tokens(const object *o, uint32_t most, verbatim_token **out, uint32_t *count) {
   const json_t *ids, *lists[3];
   verbatim_token *tokens;
@@ -331,7 +331,7 @@ static bool stops_at(const verbatim_request *r, int32_t id) {
   return false;
 }
 
-/* The outputs are ones that a request can end with. */
+/* Checks that a request can end with these outputs. */
 static status check_outcome(const object *o, const verbatim_request *r) {
   bool scored = r->score_count == (r->score ? r->prompt_count - r->score_from : 0);
   for (uint32_t i = 0; i < r->score_count; i++)
@@ -412,7 +412,7 @@ status receipt_read_line(const char *line, size_t bytes, uint32_t number, receip
   return result;
 }
 
-/* Inputs are const for who uses them, and the record's own. */
+/* Inputs are const to users of a request; the record owns their memory. */
 static void release(const void *memory) { free((void *)(uintptr_t)memory); }
 
 void receipt_read_drop(receipt_record *record) {
@@ -434,7 +434,7 @@ void receipt_read_drop(receipt_record *record) {
 
 void receipt_read_stops(receipt_record *record, const uint32_t *eos, uint32_t eos_count) {
   verbatim_request *r = &record->request;
-  int32_t *ids = (int32_t *)(uintptr_t)r->stop_ids; /* the record's own */
+  int32_t *ids = (int32_t *)(uintptr_t)r->stop_ids; /* owned by the record */
   for (uint32_t i = 0; i < eos_count; i++)
     if (!stops_at(r, (int32_t)eos[i])) return;
   uint32_t kept = 0;
@@ -510,16 +510,16 @@ static status take_machine(receipt_read *self, const char *line, size_t bytes) {
   return result;
 }
 
-typedef struct scan { /* of the file, line by line */
+typedef struct scan { /* of the file, by lines */
   char *line;
-  size_t room, bytes; /* of the line, with its end; 0: the file is over */
+  size_t room, bytes; /* of the line, including its line feed; 0: end of file */
   uint64_t offset;    /* of the line */
   uint32_t number;
   digest_state head;
   receipt_sum sum;
 } scan;
 
-/* Not getline, which takes memory until there is none. */
+/* Reads one line. Not getline, which would allocate without a limit. */
 static status next_line(FILE *file, scan *s) {
   int c = 0;
   s->offset += s->bytes;
@@ -561,7 +561,7 @@ static status add_request(receipt_read *self, scan *s, const json_t *root) {
   return keep_place(self, s);
 }
 
-/* A line that is no request's: the run's end. */
+/* A line that is not a request: the digest or the fault, which ends the run. */
 static status take_end(receipt_read *self, const scan *s, const json_t *root) {
   static const char *const digest_keys[] = {"digest"};
   const object o = {.json = root, .line = s->number, .prefix = ""};
@@ -580,7 +580,7 @@ static status take_end(receipt_read *self, const scan *s, const json_t *root) {
   return OK;
 }
 
-/* Requests, then the end. A last line without its end was cut off in the midst of writing, and is none. */
+/* Reads the requests, then the end. A last line without a line feed was truncated while being written and is ignored. */
 static status read_rest(receipt_read *self, scan *s) {
   for (;;) {
     json_t *root;

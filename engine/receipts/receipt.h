@@ -1,8 +1,8 @@
-/* receipt.h - the text that says what was run, what came out and, in one line that is no part of its digest, what made it.
+/* receipt.h - the receipt: a text that records the requests of a run, their outputs, and on one undigested line the backend that ran them.
  *
- * RECEIPTS.md, "Receipts", is normative. Lines of JSON with fixed keys in a fixed order and no spaces; but for the line of the machine
- * no time, host, device or path is in it. Written as requests finish, in the order of input; the last line holds the run's digest.
- * May be kept in memory only (no file) when just the digest is wanted. Read next: receipts/read.h. */
+ * RECEIPTS.md "Receipts" is normative. Lines of JSON with fixed keys in a fixed order and no spaces. Apart from the backend's line no time,
+ * host, device or path appears. Requests are written as they finish, in input order; the last line holds the run's digest. Without a file
+ * only the digest is computed. Read next: receipts/read.h. */
 #ifndef VERBATIM_RECEIPT_H
 #define VERBATIM_RECEIPT_H
 #include <stdio.h>
@@ -12,49 +12,49 @@
 
 #define RECEIPT_VERSION 3u
 
-typedef struct receipt_sum { /* of the digests of request lines, in any order */
+typedef struct receipt_sum { /* sum of the digests of request lines, in any order */
   uint64_t lines;
-  uint8_t total[DIGEST_BYTES]; /* modulo 2^128, as an integer in the byte order of a digest */
+  uint8_t total[DIGEST_BYTES]; /* modulo 2^128, in the byte order of a digest */
 } receipt_sum;
 
 void receipt_sum_add(receipt_sum *self, const digest *line);
 
-/* The run's digest. head: of the first line's bytes. */
+/* The run's digest. head: the digest state after the first line. */
 digest receipt_sum_end(const receipt_sum *self, const digest_state *head);
 
 typedef struct receipt {
-  FILE *file; /* null: digest only */
+  FILE *file; /* NULL: digest only */
   const char *path;
-  digest_state head; /* of the first line */
+  digest_state head; /* after the first line */
   receipt_sum sum;
-  bool failed; /* a write failed; receipt_end says so */
+  bool failed; /* a write failed or memory ran out; receipt_end reports it */
 } receipt;
 
-typedef struct receipt_source { /* what the first two lines name */
-  const verbatim_info *info;       /* read by receipt_begin only */
-  const uint8_t *tokenizer_digest; /* null: prompts were ids     */
+typedef struct receipt_source { /* the content of the first two lines */
+  const verbatim_info *info;       /* read only by receipt_begin */
+  const uint8_t *tokenizer_digest; /* NULL: prompts were ids     */
 } receipt_source;
 
-/* Creates the file (path null: none) and writes the first two lines. */
+/* Creates the file (path NULL: none) and writes the first two lines. */
 status receipt_begin(receipt *self, const char *path, const receipt_source *source);
 
-/* One finished request, whose line is in the file when this returns: a run that is killed loses no finished one.
- * id: any text; stop_ids: as request_stop_ids gives them. */
+/* Adds one finished request. Its line is in the file on return, so a killed run loses no finished request. id: any text; stop_ids: as
+ * request_stop_ids returns them. */
 void receipt_add(receipt *self, const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count);
 
-/* The line alone, with its end, into new memory with a NUL behind it, the caller's. ERR_LIMIT: no memory. */
+/* One request line, with its line feed, as a new NUL-terminated text that the caller frees. ERR_LIMIT: no memory. */
 status receipt_line(const char *id, const verbatim_request *request, const int32_t *stop_ids, uint32_t stop_count, char **line,
                     size_t *bytes);
 
-/* "stop", "length" and so on, as receipts have it. */
+/* "stop", "length" and so on, as receipts spell them. */
 const char *receipt_finish_name(enum verbatim_finish finish);
 
-/* A line that says the run ended here; the receipt then has no digest line. receipt_fault leaves the file open, for a process that is
- * about to end; receipt_abandon closes it. */
+/* Writes a line that says the run ended here; the receipt then has no digest line. receipt_fault leaves the file open, for a process that
+ * is about to end; receipt_abandon closes it. */
 void receipt_fault(receipt *self, const char *what);
 void receipt_abandon(receipt *self, const char *what);
 
-/* Writes the digest line, closes the file and returns the digest. ERR_IO: something could not be written. */
+/* Writes the digest line, closes the file and returns the digest. ERR_IO: a write failed. ERR_LIMIT: no memory. */
 status receipt_end(receipt *self, digest *result);
 
 #endif

@@ -1,4 +1,4 @@
-/* receipts/resume.c - see receipts/resume.h. */
+/* receipts/resume.c - see receipts/resume.h. The digest of the kept lines is computed again from the file. */
 #include "receipts/resume.h"
 #include "receipts/read.h"
 #include <errno.h>
@@ -16,7 +16,7 @@ static status check_head(const receipt_read *old, const char *path, const receip
   return same ? OK : FAIL(ERR_MISMATCH, "receipt %s: it is of another model, tokenizer or numerics", path);
 }
 
-/* *end: of the last line that is kept. */
+/* Sums the digests of the first `count` lines. *end: offset just after the last of them. */
 static status sum_up(receipt_read *old, uint32_t count, receipt_sum *sum, uint64_t *end) {
   for (uint32_t i = 0; i < count; i++) {
     receipt_record record;

@@ -1,14 +1,14 @@
-/* receipts/resume.h - a receipt whose run was cut short, opened to be gone on with.
+/* receipts/resume.h - reopens the receipt of an interrupted run to continue it.
  *
- * What comes out in the end is what one run would have written, but for the line of the machine, which is that of the first. Read next:
+ * The finished receipt equals that of an uninterrupted run, except for the backend's line, which is that of the first run. Read next:
  * receipt.h, receipts/read.h. */
 #ifndef VERBATIM_RECEIPT_RESUME_H
 #define VERBATIM_RECEIPT_RESUME_H
 #include "base/base.h"
 #include "receipts/receipt.h"
 
-/* Keeps the first `count` requests of the receipt at the path, cuts what follows off, and goes on behind them, as after receipt_begin and
- * as many receipt_add. ERR_MISMATCH: it is of another model or tokenizer. ERR_FORMAT: it has fewer requests. */
+/* Keeps the first `count` requests of the receipt at the path, truncates the rest and appends after them, as after receipt_begin and
+ * `count` calls of receipt_add. ERR_MISMATCH: written by another model or tokenizer. ERR_FORMAT: fewer than `count` requests. */
 status receipt_resume(receipt *self, const char *path, const receipt_source *source, uint32_t count);
 
 #endif
