@@ -1,4 +1,4 @@
-/* common/compare.c - see common/compare.h. */
+/* common/compare.c - see common/compare.h. Every difference has a text and a JSON form with the same content. */
 #include "common/compare.h"
 #include "common/output.h"
 #include "traces/diff_values.h"

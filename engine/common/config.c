@@ -1,4 +1,4 @@
-/* common/config.c - see common/config.h. Each key of the subcommand has an entry: its value as YAML and where it comes from. */
+/* common/config.c - see common/config.h. Each key of the subcommand has an entry: its value as YAML, and its origin. */
 #include "common/config.h"
 #include "common/files.h"
 #include "common/make.h"
@@ -22,7 +22,7 @@ static uint32_t find_key(const char *name) {
   return i;
 }
 
-/* Of an option's name. False: not this subcommand's. */
+/* Key of an option's name. False: the key does not belong to this subcommand. */
 static bool is_own(const cli_config *self, uint32_t key) {
   return key < cli_config_keys_count && (cli_config_keys[key].users & self->user);
 }
@@ -73,7 +73,7 @@ static void put_text(FILE *to, const char *text) {
   putc('"', to);
 }
 
-/* The one way to make an entry. */
+/* The only way to set an entry. */
 static void set_entry(cli_config *self, uint32_t key, cli_config_origin origin, const char *const *texts, uint32_t count) {
   const uint32_t traits = cli_config_keys[key].traits;
   char *text = NULL;
@@ -92,7 +92,7 @@ static void set_entry(cli_config *self, uint32_t key, cli_config_origin origin, 
   self->entries[key] = (cli_config_entry){.value = text, .origin = origin};
 }
 
-/* "1,2,4" or "[1, 2, 4]", as the command line has it. */
+/* "1,2,4" or "[1, 2, 4]", as on the command line. */
 static status set_words(cli_config *self, uint32_t key, const char *text) {
   const char *words[FLAT_YAML_LIST_MAX];
   uint32_t count = 0;
@@ -138,7 +138,7 @@ static status read_file(cli_config *self) {
   return result;
 }
 
-/* The file's values to the option, as if the command line had them. */
+/* Passes the file's values to the option, as if they were on the command line. */
 static status feed(const cli_config *self, const cli_option *row, const flat_yaml_row *from) {
   char name[NAME_BYTES_MAX_OF_ERRORS];
   snprintf(name, sizeof name, "%s: %s", self->path, from->key);
@@ -162,7 +162,7 @@ const char *cli_config_value(const cli_config *self, const char *key) {
 
 /* === The command line ======================================================================================================= */
 
-/* What the option has now, before anything of the file came to it. */
+/* Records the option's value before the file's values are applied. */
 static void set_default(cli_config *self, uint32_t key, const cli_option *row) {
   char room[64] = "";
   const char *text = room;
@@ -175,10 +175,10 @@ static void set_default(cli_config *self, uint32_t key, const cli_option *row) {
   if (text) set_entry(self, key, CLI_CONFIG_DEFAULT, &text, 1);
 }
 
-/* Rows with one taker and one target are one option, whatever its names. */
+/* Rows with the same taker and target are one option under several names. */
 static bool is_one(const cli_option *a, const cli_option *b) { return a->take == b->take && a->target == b->target; }
 
-/* All of argv's values of an option. */
+/* Records all of argv's values of an option. */
 static status set_given(cli_config *self, uint32_t key, const cli_option *asked, const cli_option *options, int argc, char **argv) {
   const char *values[FLAT_YAML_LIST_MAX];
   const bool is_list = cli_config_keys[key].traits & CLI_CONFIG_IS_LIST;
@@ -188,7 +188,7 @@ static status set_given(cli_config *self, uint32_t key, const cli_option *asked,
   for (int at = 0; cli_options_next(options, argc, argv, &at, &row, &value);) {
     if (!is_one(row, asked)) continue;
     if (count == ARRAY_LEN(values)) return FAIL(ERR_LIMIT, "%s: given more than %u times", row->name, FLAT_YAML_LIST_MAX);
-    if (!is_list) count = 0; /* the last one holds */
+    if (!is_list) count = 0; /* the last value wins */
     values[count++] = value ? value : "true";
   }
   if (cli_config_keys[key].traits & CLI_CONFIG_HAS_COMMAS) return set_words(self, key, values[count - 1]);
@@ -297,7 +297,7 @@ void cli_config_close(cli_config *self) {
 
 /* === The plan =============================================================================================================== */
 
-/* Whether a file holds just these bytes. found: the digest in its header, or what it is. */
+/* Whether a file has exactly these bytes. found: the digest in its header, or what kind of file it is. */
 static status compare_plan(const char *path, const void *expected, size_t byte_count, bool *is_equal, char found[DIGEST_TEXT_BYTES]) {
   FILE *file = fopen(path, "rb");
   if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));

@@ -13,7 +13,7 @@ const cli_config_key cli_config_keys[] = {
   {"model", ALL, 0, NULL},
   {"plan", ALL, 0, NULL},
   {"profile", ALL, 0, NULL},
-  /* What the plan is made for. */
+  /* The plan's sizes and numerics. */
   {"max-num-seqs", PLANNER},
   {"max-num-batched-tokens", PLANNER},
   {"max-model-len", PLANNER},

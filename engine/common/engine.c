@@ -1,4 +1,4 @@
-/* common/engine.c - see common/engine.h. */
+/* common/engine.c - see common/engine.h. Everything else about requests belongs to the subcommands. */
 #include "common/engine.h"
 #include "common/files.h"
 #include "base/clock.h"

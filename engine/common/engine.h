@@ -1,6 +1,6 @@
-/* common/engine.h - what the subcommands that run an engine share: its options, its start with a word on progress, its receipt, its end.
+/* common/engine.h - what the subcommands that run an engine share: its options, start with progress lines, receipt, and end.
  *
- * Knows nothing of what is asked of the engine. Read next: common/options.h, verbatim.h, receipt.h. */
+ * Does not know the requests' meaning. Read next: common/options.h, verbatim.h, receipt.h. */
 #ifndef VERBATIM_CLI_ENGINE_H
 #define VERBATIM_CLI_ENGINE_H
 #include "base/base.h"
@@ -32,47 +32,47 @@
   "  --no-prefix-cache   compute every prompt token\n"
 
 typedef struct cli_engine {
-  const char *plan_path, *model_dir, *receipt_path, *stats_path, *cache_dir; /* the first two by the subcommand */
+  const char *plan_path, *model_dir, *receipt_path, *stats_path, *cache_dir; /* the first two are set by the subcommand */
   bool quiet, verbose;
-  verbatim_config config; /* logits by the subcommand, the rest by the options */
+  verbatim_config config; /* logits are set by the subcommand, the rest by options */
   verbatim *engine;
   verbatim_info info;
   receipt receipt;
   bool receipt_open;
-  digest receipt_digest;  /* after cli_engine_end */
+  digest receipt_digest;  /* valid after cli_engine_end */
   double started, progress_at; /* seconds */
   cli_output_progress loading;
-  cli_stats_run done;     /* what cli_engine_add has seen */
+  cli_stats_run done;     /* totals of the requests given to cli_engine_add */
   char cache_path[CLI_ENGINE_PATH_BYTES_MAX];
 } cli_engine;
 
-/* Takes the value of --device: an int, as verbatim_config's. */
+/* Option taker for --device: sets an int of verbatim_config. */
 status cli_engine_device(const char *name, const char *value, void *target);
 
-/* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. */
+/* Adds its rows to a subcommand's table, which has room for row_count rows and ends with zeros. */
 void cli_engine_options(cli_engine *self, cli_option *rows, size_t row_count);
 
 status cli_engine_open(cli_engine *self);
 
-/* Starts the receipt, and the clock. t null: no text is read or written. */
+/* Opens the engine and starts the receipt and the clock. t NULL: the run has no text. */
 status cli_engine_begin(cli_engine *self, const tokenizer *t);
 
-/* The same by the tokenizer's digest, null: none. */
+/* The same with the tokenizer's digest, or NULL: none. */
 status cli_engine_begin_as(cli_engine *self, const uint8_t *vocabulary);
 
-/* As cli_engine_begin, but the receipt's first `count` requests are there already, from a run that was cut short. */
+/* Like cli_engine_begin, but continues a receipt that already has its first `count` requests, from an interrupted run. */
 status cli_engine_continue(cli_engine *self, const tokenizer *t, uint32_t count);
 
-/* A line of progress on stderr when one is due, with its numbers: seldom, but at the end (`last`) always. */
+/* Prints a progress line with these numbers on stderr when one is due: rarely, but always at the end (`last`). */
 void cli_engine_progress(cli_engine *self, uint32_t done, uint32_t count, uint64_t tokens, bool last);
 
-/* Adds a finished request to the receipt, under this name. */
+/* Adds a finished request to the receipt under this name. */
 void cli_engine_add(cli_engine *self, const char *name, const verbatim_request *request);
 
 /* Ends the receipt, prints its digest on stderr and writes --stats. */
 status cli_engine_end(cli_engine *self);
 
-/* Without cli_engine_end the receipt says what went wrong, and has no digest. */
+/* If cli_engine_end was not called, the receipt records what went wrong and has no digest. */
 void cli_engine_close(cli_engine *self);
 
 #endif

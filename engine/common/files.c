@@ -1,5 +1,5 @@
-/* common/files.c - see common/files.h. Files are told apart by device and inode, so that links and other spellings of a path do not hide
- * that two are one. Must not know what the files hold. */
+/* common/files.c - see common/files.h. Files are identified by device and inode, so that links and other spellings of a path do not hide
+ * that two are the same. */
 #include "common/files.h"
 #include "base/limits.h"
 #include <dirent.h>
@@ -17,7 +17,7 @@ static const char *base_of(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-/* The folder that the file is in, or would be in. False: the path is too long. */
+/* The folder that contains the path's last component. False: the path is too long. */
 static bool folder_of(const char *path, char folder[PATH_BYTES_MAX]) {
   int bytes = (int)(base_of(path) - path);
   bool fits = snprintf(folder, PATH_BYTES_MAX, "%.*s.", bytes, path) < PATH_BYTES_MAX;
@@ -25,7 +25,7 @@ static bool folder_of(const char *path, char folder[PATH_BYTES_MAX]) {
   return fits;
 }
 
-/* It is no folder, and the folder it is to be in is there: said before long work, not after. It may be a device. */
+/* The path must not be a folder, and its parent folder must exist; checked before long work rather than after. It may be a device. */
 static status check_place(const char *path) {
   struct stat info;
   char folder[PATH_BYTES_MAX];
@@ -55,7 +55,7 @@ status cli_files_check_apart(const char *output, const char *other, const char *
   return FAIL(ERR_USAGE, "%s would be overwritten, but it is %s (%s); hint: write to another file", output, what, other);
 }
 
-/* Two names of a file that is not there yet. */
+/* Whether two paths name the same file that does not exist yet. */
 static bool is_one_to_be(const char *a, const char *b) {
   char folders[2][PATH_BYTES_MAX];
   struct stat x, y;
@@ -82,7 +82,7 @@ static bool is_model_file(const char *name) {
 
 status cli_files_check_model(const char *output, const char *model_dir) {
   DIR *folder = output && model_dir ? opendir(model_dir) : NULL;
-  if (!folder) return OK; /* whoever reads the model says so */
+  if (!folder) return OK; /* the reader of the model reports it */
   status result = OK;
   for (const struct dirent *entry; result == OK && (entry = readdir(folder)) != NULL;) {
     char path[PATH_BYTES_MAX];

@@ -1,4 +1,4 @@
-/* common/lines.c - see common/lines.h. */
+/* common/lines.c - see common/lines.h. The buffer doubles until the limit. */
 #include "common/lines.h"
 #include "jsonl/json_line.h"
 #include <errno.h>
@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The next line with its end, and room for a NUL; *bytes is 0 behind the last. Not getline, which takes memory until there is none. */
+/* Reads the next line with its ending and room for a NUL; *bytes is 0 at the end of the file. Not getline, which would allocate without a
+ * limit. */
 static status read_line(FILE *file, char **line, size_t *room, size_t *bytes) {
   int c = 0;
   for (*bytes = 0; c != '\n' && (c = getc_unlocked(file)) != EOF; (*line)[(*bytes)++] = (char)c) {

@@ -1,4 +1,4 @@
-/* common/make.c - see common/make.h. */
+/* common/make.c - see common/make.h. Reads the inputs, calls the planner, writes the file. */
 #include "common/make.h"
 #include "common/files.h"
 #include "base/limits.h"
@@ -16,7 +16,7 @@
 #define PATH_BYTES_MAX 4096
 
 typedef struct file_text {
-  char *text; /* null: not read */
+  char *text; /* NULL: not read */
   size_t bytes;
 } file_text;
 

@@ -1,4 +1,4 @@
-/* common/options.c - see common/options.h. */
+/* common/options.c - see common/options.h. Options and words are separated in one pass. */
 #include "common/options.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* common/output.c - see common/output.h. */
+/* common/output.c - see common/output.h. A progress line is rewritten in place with a carriage return. */
 #include "common/output.h"
 #include "base/clock.h"
 #include <errno.h>
@@ -34,7 +34,7 @@ status cli_output_flush(void) { return fflush(stdout) == 0 && !ferror(stdout) ? 
 
 /* === Progress =============================================================================================================== */
 
-/* The last line stands behind others only, and once. */
+/* The final update is shown only if earlier ones were, and once. */
 static bool is_due(cli_output_progress *self, bool last) {
   double now = clock_seconds();
   if (!isatty(STDERR_FILENO) || (last ? !self->is_open : now - self->shown_at < CLI_OUTPUT_PROGRESS_SECONDS)) return false;

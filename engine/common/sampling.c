@@ -1,4 +1,4 @@
-/* common/sampling.c - see common/sampling.h. */
+/* common/sampling.c - see common/sampling.h. One taker per option; ranges are checked here, meanings belong to the engine. */
 #include "common/sampling.h"
 #include "base/limits.h"
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static status take_temperature(const char *name, const char *value, void *target
   TRY(cli_options_real(name, value, &real));
   *temperature = (float)real;
   if (real == 0 || *temperature != 0) return OK;
-  return FAIL(ERR_USAGE, "%s: expected 0 or at least 0.001, found %s", name, value); /* what rounds to 0 is not greedy */
+  return FAIL(ERR_USAGE, "%s: expected 0 or at least 0.001, found %s", name, value); /* a value that rounds to 0 would not mean greedy */
 }
 
 static status take_samples(const char *name, const char *value, void *target) {
@@ -67,7 +67,7 @@ static status take_bias(const char *name, const char *value, void *target) {
   return OK;
 }
 
-/* "1,2 3"; given again, it adds to them. */
+/* "1,2 3"; repeated options add to the list. */
 static status take_allowed(const char *name, const char *value, void *target) {
   cli_sampling *self = target;
   for (const char *at = value + strspn(value, " ,"); *at; at += strspn(at, " ,")) {

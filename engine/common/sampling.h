@@ -1,5 +1,4 @@
-/* common/sampling.h - the options that say how tokens are chosen, where they end and on what terms, as the defaults of items. Read next:
- * items.h. */
+/* common/sampling.h - the options for sampling, stopping and request limits, as defaults of items. Read next: items.h. */
 #ifndef VERBATIM_CLI_SAMPLING_H
 #define VERBATIM_CLI_SAMPLING_H
 #include "base/base.h"
@@ -34,7 +33,7 @@ typedef struct cli_sampling {
   cli_terms terms;
 } cli_sampling;
 
-/* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. self stays where it is. */
+/* Adds its rows to a subcommand's table, which has room for row_count rows and ends with zeros. self must not move afterwards. */
 void cli_sampling_options(cli_sampling *self, cli_option *rows, size_t row_count);
 
 #endif

@@ -1,4 +1,4 @@
-/* common/stats.c - see common/stats.h. Owns the words and the JSON; every figure comes from verbatim_describe or from the caller. */
+/* common/stats.c - see common/stats.h. Owns the wording and the JSON; every figure comes from verbatim_describe or from the caller. */
 #include "common/stats.h"
 #include "base/digest.h"
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 static double weights_gb_per_s(const verbatim_stages *s) { return rate(1e-9 * (double)s->weights_bytes, s->weights); }
 
-/* Of the GPU: what the driver holds for its context (and what other programs hold), and for our kernels, graphs and libraries. */
+/* GPU memory that the driver uses for its context (including that of other programs), and for our kernels, graphs and libraries. */
 static int64_t context_bytes(const verbatim_memory *m) { return (int64_t)(m->total - m->free_opened); }
 static int64_t driver_bytes(const verbatim_memory *m) { return (int64_t)(m->free_opened - m->reserved - m->free_ready); }
 static int64_t growth_bytes(const verbatim_memory *m) { return (int64_t)(m->free_ready - m->free_now); }
@@ -83,7 +83,7 @@ static json_t *memory_json(const verbatim_info *info) {
                    (json_int_t)info->host_bytes);
 }
 
-/* The gap in microseconds below which this share of all gaps is; the bins' upper ends. */
+/* The gap in microseconds below which this share of all gaps lies, from the bins' upper ends. */
 static uint32_t gap_us_below(const verbatim_counters *c, double share) {
   uint64_t seen = 0;
   uint32_t bin = 0;

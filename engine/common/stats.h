@@ -1,4 +1,4 @@
-/* common/stats.h - what `verbatim run` tells of its start, its memory and its speed.
+/* common/stats.h - what `verbatim run` reports about its start, memory and speed.
  *
  * On stderr for people, and with --stats as JSON. None of it is in a receipt, and none of it changes a bit. */
 #ifndef VERBATIM_CLI_STATS_H
@@ -11,13 +11,13 @@ typedef struct cli_stats_run { /* from the first submitted request to the last t
   uint64_t prompt_tokens; /* computed before the first token of a request: prefill */
   uint64_t made_tokens;   /* decode */
   double seconds;
-  verbatim_counters counters; /* at the end */
+  verbatim_counters counters; /* at the end of the run */
 } cli_stats_run;
 
-/* One line, or with verbose every stage and the memory. */
+/* Prints one line, or with verbose every stage and the memory. */
 void cli_stats_print(const verbatim_info *ready, bool verbose);
 
-/* Says on stderr when the GPU's memory is not as planned; ended: described after the run. */
+/* Warns on stderr if the GPU memory in use differs from the plan. ended: verbatim_describe after the run. */
 void cli_stats_check(const verbatim_info *ended);
 
 /* ERR_IO: the file cannot be written. */

@@ -1,4 +1,4 @@
-/* common/terms.c - see common/terms.h. */
+/* common/terms.c - see common/terms.h. The engine checks both values against the plan. */
 #include "common/terms.h"
 #include <math.h>
 #include <string.h>

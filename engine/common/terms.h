@@ -1,4 +1,4 @@
-/* common/terms.h - the options that say on what terms a request is taken: what it requires of the plan, and by when it must end. */
+/* common/terms.h - the options for a request's conditions: what it requires of the plan, and its deadline. */
 #ifndef VERBATIM_CLI_TERMS_H
 #define VERBATIM_CLI_TERMS_H
 #include "base/base.h"
@@ -11,11 +11,11 @@
 
 typedef struct cli_terms {
   const char *required[VERBATIM_REQUIRED_MAX];
-  uint32_t *required_count; /* the subcommand's */
+  uint32_t *required_count; /* the subcommand's count */
 } cli_terms;
 
-/* Adds its rows to a subcommand's table, which has room for row_count and ends with zeros. All three stay where they are; the count and the
- * seconds are set by the options alone. */
+/* Adds its rows to a subcommand's table, which has room for row_count rows and ends with zeros. None of the three pointers may move
+ * afterwards; only the options set the count and the seconds. */
 void cli_terms_options(cli_terms *self, uint32_t *required_count, double *deadline_seconds, cli_option *rows, size_t row_count);
 
 #endif

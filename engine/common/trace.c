@@ -1,5 +1,5 @@
-/* common/trace.c - see common/trace.h. A request's rows come step by step, in ascending positions, and all rows of a step op by op; the
- * file wants them token by token and request by request. Hence everything is collected, under a limit, until its request is written. */
+/* common/trace.c - see common/trace.h. A request's rows arrive step by step, in ascending positions, and within a step op by op; the file
+ * orders them token by token and request by request. So everything is collected, up to a limit, until its request is written. */
 #include "common/trace.h"
 #include "common/files.h"
 #include "plan/kernels.h"
@@ -10,14 +10,14 @@
 #include <string.h>
 
 #define MEMORY_MIB 4096u
-#define NAMES_BYTES 512u /* of the names of ops that a message tells */
+#define NAMES_BYTES 512u /* of op names in a message */
 
 struct cli_trace_value {
   uint32_t position, point;
   void *row;
 };
 
-/* A point under a selector: not, at its positions, or at all up to the last of them. */
+/* Whether a selector matches a point: not at all, at its positions, or at all positions up to the last of them. */
 enum { MATCH_NOT, MATCH_POSITIONS, MATCH_UP_TO };
 
 /* === Selectors ============================================================================================================== */
@@ -79,7 +79,7 @@ status cli_trace_check(const cli_trace *self) {
   return self->path ? cli_files_check_output(self->path) : OK;
 }
 
-/* Of a point before all layers the layer is that before the first. */
+/* A point before all layers counts as the layer before the first. */
 static bool is_before(const cli_trace *self, uint32_t point, uint32_t layer) {
   if (self->points[point].layer != UINT32_MAX) return self->points[point].layer + 1 == layer;
   while (point < self->point_count && self->points[point].layer == UINT32_MAX) point++;
@@ -95,7 +95,7 @@ static uint8_t match_of(const cli_trace *self, const cli_trace_selector *s, uint
   return is_layer && (!s->op || (strlen(op) >= s->op_bytes && memcmp(op, s->op, s->op_bytes) == 0)) ? MATCH_POSITIONS : MATCH_NOT;
 }
 
-/* The names of ops, each once, as far as there is room. */
+/* The names of the ops, each once, as many as fit. */
 static void list_names(const cli_trace *self, char text[NAMES_BYTES]) {
   size_t used = 0;
   text[0] = 0;
@@ -134,7 +134,8 @@ status cli_trace_begin(cli_trace *self, const verbatim_info *info) {
 
 /* === Callbacks of the engine ================================================================================================ */
 
-/* A callback cannot fail; the next cli_trace_failure does. The record is taken away because the engine's calls begin with an empty one. */
+/* A callback cannot return an error; the next cli_trace_failure does. The thread's record is cleared because the engine expects an empty
+ * one. */
 static void keep_failure(cli_trace *self) {
   if (self->failure.code == OK) fail_take(&self->failure);
   else fail_clear();
@@ -150,7 +151,7 @@ static bool is_full(cli_trace *self, uint64_t more_bytes) {
   return true;
 }
 
-/* Room for one more entry in a list that doubles; null: there is no memory, which was recorded. */
+/* Room for one more entry in a list that doubles; NULL: no memory, which was recorded. */
 static void *grow(cli_trace *self, void *list, uint32_t count, uint32_t *room, size_t entry_bytes) {
   if (count < *room) return list;
   uint32_t more = *room ? 2 * *room : 16;
@@ -168,7 +169,7 @@ static void check_again(cli_trace_request *r, uint32_t position, const uint64_t 
   const cli_trace *self = r->trace;
   const uint64_t *before = r->digests + (size_t)position * self->point_count;
   for (uint32_t i = 0; i < self->point_count && !r->is_other; i++) {
-    if (before[i] == digests[i] || (self->points[i].of_logits && digests[i] == 0)) continue; /* logits are not made twice */
+    if (before[i] == digests[i] || (self->points[i].of_logits && digests[i] == 0)) continue; /* logits are not computed twice */
     r->is_other = true;
     r->other_position = position;
     r->other_point = i;
@@ -213,7 +214,7 @@ static bool wants_values(const verbatim_request *request, uint32_t position, uin
   return false;
 }
 
-/* A row that comes again is checked by its digest. */
+/* A row that was computed again is checked by its digest. */
 static void on_values(verbatim_request *request, uint32_t position, uint32_t point, const void *row, size_t bytes) {
   cli_trace_request *r = request->context;
   cli_trace *self = r->trace;
@@ -251,8 +252,8 @@ static int compare_values(const void *a, const void *b) {
   return x->point < y->point ? -1 : x->point > y->point;
 }
 
-/* The last token made is fed to nothing, unless what it was fed to was not finite. Whether its row was computed all the same depends
- * on how steps overlap. */
+/* The last generated token is an input to no step, unless the previous row was not finite. Whether its row is computed anyway depends on
+ * how steps overlap. */
 static uint32_t fed_count(const verbatim_request *request) {
   bool is_last_fed = request->token_count == 0 || request->finish == VERBATIM_NONFINITE;
   return request->prompt_count + request->token_count - !is_last_fed;

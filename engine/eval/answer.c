@@ -1,4 +1,4 @@
-/* eval/answer.c - see eval/answer.h. */
+/* eval/answer.c - see eval/answer.h. Extract, normalise, compare. */
 #include "eval/answer.h"
 #include "jsonl/json_line.h"
 #include <math.h>
@@ -14,7 +14,7 @@
 
 struct eval_answer {
   const eval_task *task;
-  pcre2_code *code; /* null: the whole text counts */
+  pcre2_code *code; /* NULL: the whole text is the answer */
   pcre2_match_context *bounds;
   pcre2_match_data *found;
 };
@@ -31,7 +31,7 @@ static status compile(const char *pattern, pcre2_code **out) {
   PCRE2_SIZE at = 0;
   pcre2_compile_context *context = pcre2_compile_context_create(NULL);
   if (!context) return FAIL(ERR_LIMIT, "extract: no memory");
-  pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* not what the library was built with */
+  pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* not the default the library was built with */
   *out = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &at, context);
   pcre2_compile_context_free(context);
   if (*out) return OK;
@@ -77,7 +77,7 @@ void eval_answer_close(eval_answer *self) {
   free(self);
 }
 
-/* The first group of the first match; the whole match where the pattern has no group. False: there is none. */
+/* The first group of the first match, or the whole match if the pattern has no group. False: there is none. */
 static bool extract(const eval_answer *self, span from, span *out) {
   *out = from;
   if (!self->code) return true;
@@ -85,7 +85,7 @@ static bool extract(const eval_answer *self, span from, span *out) {
   uint32_t has = 0;
   pcre2_pattern_info(self->code, PCRE2_INFO_CAPTURECOUNT, &has);
   int group = has > 0;
-  if (groups <= group) return false; /* no match, a bound, or a group that took no part */
+  if (groups <= group) return false; /* no match, a limit was hit, or the group did not take part */
   const PCRE2_SIZE *at = pcre2_get_ovector_pointer(self->found);
   if (at[2 * group] == PCRE2_UNSET || at[2 * group + 1] < at[2 * group]) return false;
   *out = (span){from.text + at[2 * group], at[2 * group + 1] - at[2 * group]};
@@ -102,7 +102,7 @@ static span stripped(span text) {
   return text;
 }
 
-/* Into room for as many bytes; returns how many. */
+/* Writes the normalised text to `to`, which has room for as many bytes; returns how many were written. */
 static size_t normalize(const eval_task *task, span from, char *to) {
   size_t used = 0;
   if (task->strip) from = stripped(from);
@@ -148,7 +148,7 @@ bool eval_answer_number(const char *text, size_t bytes, double *out) {
   return true;
 }
 
-/* The last run of digits, with what belongs to the number around it. False: the text has no digit. */
+/* The last run of digits, with the sign and other parts of its number. False: the text has no digit. */
 static bool last_number(span from, span *out) {
   size_t end = from.bytes;
   while (end && !is_digit(from.text[end - 1])) end--;

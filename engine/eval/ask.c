@@ -1,4 +1,4 @@
-/* eval/ask.c - see eval/ask.h. */
+/* eval/ask.c - see eval/ask.h. One function encodes each kind of task. */
 #include "eval/ask.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 /* === Parameters ============================================================================================================= */
 
-/* What would make an outcome depend on a clock, or is the item's. */
+/* Keys that would make an outcome depend on a clock, or that belong to the item. */
 static const char *const REFUSED[] = {"deadline_seconds", "prompt", "prompt_ids", "id", "task", "answer"};
 
 static status read_params(const eval_task *task, items *out) {
@@ -66,7 +66,7 @@ static status encode_text(const char *text, size_t bytes, bool add_special, cons
   return OK;
 }
 
-/* As a user's message; the template spells what stands before a text. */
+/* Encodes the prompt as a user's message; the chat template writes the text before and after it. */
 static status encode_message(const eval_item *of, const chat *c, const tokenizer *t, score_tokens *out) {
   json_t *body = json_pack("{s:[{s:s, s:o}]}", "messages", "role", "user", "content", json_stringn(of->prompt.bytes, of->prompt.count));
   char *text = NULL;

@@ -1,4 +1,4 @@
-/* eval/items.c - see eval/items.h. Lines become records, records that `where` leaves become items. */
+/* eval/items.c - see eval/items.h. Lines become records; records that pass `where` become items. */
 #include "eval/items.h"
 #include "jsonl/json_line.h"
 #include <stdio.h>
@@ -17,12 +17,12 @@ typedef struct records {
 
 typedef struct maker {
   const eval_task *task;
-  records own, shots;    /* shots: only those of another file */
-  const records *pool;   /* what examples are taken from; null: no examples */
-  uint32_t *order;       /* [shown]: in the pool */
-  eval_text *examples;   /* [shown], rendered, each with a separator behind it */
-  uint32_t shown;        /* one more than the task's count where the pool has it: the item itself is left out */
-  json_t *seen;          /* ids, as keys */
+  records own, shots;    /* shots: only if they come from another file */
+  const records *pool;   /* source of examples; NULL: no examples */
+  uint32_t *order;       /* [shown]: indices into the pool */
+  eval_text *examples;   /* [shown], rendered, each followed by a separator */
+  uint32_t shown;        /* one more than the task's count if the pool allows it, because the item itself is skipped */
+  json_t *seen;          /* ids so far, as keys */
 } maker;
 
 /* === Records ================================================================================================================ */
@@ -48,7 +48,7 @@ static status add_record(records *self, json_t *object, uint32_t line) {
   return OK;
 }
 
-/* task null: every line is kept. */
+/* task NULL: every line is kept. */
 static status read_records(records *self, const eval_task *task, eval_source from) {
   uint32_t number = 0;
   for (size_t at = 0; at < from.bytes;) {
@@ -91,7 +91,7 @@ static status check_answer(const eval_task *task, const json_t *value) {
   return OK;
 }
 
-/* The field's value as it stands, or a rendered text. *out is the caller's. */
+/* The field's value unchanged, or a rendered text. *out is the caller's. */
 static status make_answer(const eval_task *task, const json_t *object, json_t **out) {
   if (task->answer_field) {
     const json_t *value = json_object_get(object, task->answer_field);
@@ -133,7 +133,7 @@ static status fill_choices(const eval_task *task, const json_t *object, json_t *
   return OK;
 }
 
-/* A whole number is an index; a text is that of the first choice that is the same. */
+/* An integer is an index; a text selects the first choice equal to it. */
 static status find_choice(const json_t *answer, const json_t *choices, uint32_t *out) {
   size_t count = json_array_size(choices);
   if (json_is_integer(answer)) {
@@ -163,7 +163,7 @@ static status make_choices(const eval_task *task, const json_t *object, eval_ite
 
 /* === Examples =============================================================================================================== */
 
-/* The text that an example shows as its answer, as a JSON text. */
+/* The text that an example shows as its answer, as a JSON string. */
 static status shown_answer(const eval_task *task, const json_t *object, json_t **out) {
   eval_item item = {0};
   if (task->kind == EVAL_CHOICE) {
@@ -180,7 +180,7 @@ static status shown_answer(const eval_task *task, const json_t *object, json_t *
   return OK;
 }
 
-/* The example's template sees the record's fields, but "prompt" and "answer" are those that the task makes of them. */
+/* The example's template sees the record's fields, except that "prompt" and "answer" are the task's renderings. */
 static status render_example(const eval_task *task, const json_t *object, eval_text *out) {
   eval_text prompt = {0};
   json_t *fields = json_copy((json_t *)(uintptr_t)object), *answer = NULL;
@@ -204,7 +204,7 @@ static status name_line(status result, const char *what, uint32_t line) {
   return result;
 }
 
-/* The order of the pool: as it stands, or drawn. Only its first entries are kept. */
+/* The order of the pool: as in the file, or drawn at random. Only its first entries are kept. */
 static status draw_order(maker *self) {
   uint32_t count = self->pool->count;
   uint64_t state = self->task->shot_seed;

@@ -1,7 +1,7 @@
-/* eval/items.h - a task's items: the lines of its JSONL as finished texts, with their examples before them, and their answers.
+/* eval/items.h - a task's items: the lines of its JSONL as finished texts, with examples before them, and their answers.
  *
- * EVALUATION.md, "Items" and "Examples", is normative. The lines are hostile: bounded, each an object, every field a template names must be
- * there. Knows no tokenizer and no engine. Read next: eval/task.h, eval/prompt.h. */
+ * EVALUATION.md, "Items" and "Examples", is normative. The lines are hostile input: bounded, each an object, and every field that a
+ * template names must exist. Knows no tokenizer and no engine. Read next: eval/task.h, eval/prompt.h. */
 #ifndef VERBATIM_EVAL_ITEMS_H
 #define VERBATIM_EVAL_ITEMS_H
 #include <jansson.h>
@@ -12,10 +12,10 @@
 #define EVAL_ITEMS_MAX (1u << 22)
 
 typedef struct eval_item {
-  char *id;           /* no other item of the task has it */
-  char *subset;       /* null: none */
-  eval_text prompt;   /* or the whole text, of a perplexity */
-  json_t *answer;     /* generate: a text, a number, or a list of such */
+  char *id;           /* unique within the task */
+  char *subset;       /* NULL: none */
+  eval_text prompt;   /* for a perplexity task the whole text */
+  json_t *answer;     /* generate: a text, a number, or a list of them */
   json_t *choices;    /* choice: a list of texts */
   uint32_t answer_index;
 } eval_item;
@@ -25,12 +25,12 @@ typedef struct eval_items { /* zeroed: empty */
   uint32_t count, room;
 } eval_items;
 
-typedef struct eval_source { /* bytes of a JSONL file; text null: no such file */
+typedef struct eval_source { /* bytes of a JSONL file; text NULL: no such file */
   const char *text;
   size_t bytes;
 } eval_source;
 
-/* shots: of the file that the task names as its examples' source. Errors name the line, with "examples: " before those of shots. */
+/* shots: the file that the task names as the source of examples. Errors name the line, prefixed by "examples: " for lines of shots. */
 status eval_items_make(const eval_task *task, eval_source lines, eval_source shots, eval_items *out);
 void eval_items_close(eval_items *self);
 

@@ -1,4 +1,4 @@
-/* eval/manifest.c - see eval/manifest.h. */
+/* eval/manifest.c - see eval/manifest.h. A table of keys and forms describes what may be read. */
 #include "eval/manifest.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static status check_digests(const json_t *object, const char *const *keys, size_
   return OK;
 }
 
-/* A text's digest and size are those beside it. */
+/* Checks that a text has the digest and size recorded next to it. */
 static status check_file(const json_t *task, const char *which, bool is_needed, bool with_text) {
   const json_t *file = json_object_get(task, which), *text = json_object_get(file, "text"), *name = json_object_get(file, "name");
   const json_t *bytes = json_object_get(file, "bytes"), *expected = json_object_get(file, "digest");
@@ -190,7 +190,7 @@ eval_manifest_file eval_manifest_file_of(const json_t *manifest, uint32_t task, 
 
 /* === Comparing ============================================================================================================== */
 
-/* The value on one line, cut where it is long; control characters are escaped by JSON. */
+/* The value on one line, shortened if long; JSON escapes control characters. */
 static void show(const json_t *value, char text[VALUE_BYTES_MAX]) {
   char *dumped = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
   size_t bytes = dumped ? strlen(dumped) : 0;
@@ -209,7 +209,7 @@ static bool tell(const json_t *a, const json_t *b, const char *path, char *text)
 
 static bool differ(const json_t *a, const json_t *b, const char *path, char *text);
 
-/* The path of a key in an object. A key may come from anybody, and a terminal may read it. */
+/* The path of a key in an object. The key may be hostile and end up on a terminal. */
 static void step(const char *path, const char *key, char inner[PATH_BYTES_MAX]) {
   snprintf(inner, PATH_BYTES_MAX, "%s%s%.64s", path, *path ? "." : "", key);
   for (char *c = inner; *c; c++)

@@ -1,7 +1,7 @@
-/* eval/manifest.h - the manifest of an evaluation: all that is needed to repeat it, what came out, and a digest over both.
+/* eval/manifest.h - the manifest of an evaluation: everything needed to repeat it, its outcome, and a digest over both.
  *
- * EVALUATION.md, "Manifest", is normative. A manifest that is read is hostile: bounded, every key in its form, digests and texts agree.
- * Knows no files of a machine and no engine: what it is made of is given. Read next: eval/task.h, eval/metric.h. */
+ * EVALUATION.md, "Manifest", is normative. A manifest that is read is hostile input: it is bounded, every key has its form, and digests
+ * match texts. Knows no files and no engine: the caller passes the content. Read next: eval/task.h, eval/metric.h. */
 #ifndef VERBATIM_EVAL_MANIFEST_H
 #define VERBATIM_EVAL_MANIFEST_H
 #include <jansson.h>
@@ -11,11 +11,11 @@
 
 #define EVAL_MANIFEST_VERSION 1
 #define EVAL_MANIFEST_BYTES_MAX (1u << 30)
-#define EVAL_MANIFEST_EMBED_BYTES_MAX (8u << 20) /* a larger file of items is named by its digest alone */
+#define EVAL_MANIFEST_EMBED_BYTES_MAX (8u << 20) /* a larger file of items is recorded only by its digest */
 #define EVAL_MANIFEST_TASKS_MAX 4096u
 #define EVAL_MANIFEST_DIFFERENCE_BYTES 512u
 
-typedef struct eval_manifest_file { /* name null: none. text null: not embedded */
+typedef struct eval_manifest_file { /* name NULL: none. text NULL: not embedded */
   const char *name, *text;
   size_t bytes;
   digest digest;
@@ -27,27 +27,27 @@ typedef struct eval_manifest_task {
   uint32_t count; /* of items */
 } eval_manifest_task;
 
-typedef struct eval_manifest_model { /* [DIGEST_BYTES] each */
+typedef struct eval_manifest_model { /* the digests have [DIGEST_BYTES] each */
   const uint8_t *numerics_id, *config_digest, *weights_digest, *tokenizer_digest;
-  const char *chat_name, *chat_digest; /* of the template, as text; null: no task is of conversations */
+  const char *chat_name, *chat_digest; /* of the chat template, as text; NULL: no task uses chat */
 } eval_manifest_model;
 
-/* "setup". perturbed: a list of {"numerics_id", "config_digest"}; it keeps its owner. */
+/* Builds "setup". perturbed: a list of {"numerics_id", "config_digest"}; its owner keeps it. */
 status eval_manifest_setup(const eval_manifest_model *model, const eval_manifest_task *tasks, uint32_t count, json_t *perturbed,
                            json_t **out);
 
-/* The whole, of objects that keep their owners. outcome null: the run has not ended. */
+/* Builds the whole manifest; its parts keep their owners. outcome NULL: the run has not ended. */
 status eval_manifest_make(json_t *setup, json_t *outcome, json_t *run, json_t **out);
 
-/* From text; checks it all, and the digest where the run has ended. ERR_FORMAT; ERR_UNSUPPORTED: another version; ERR_MISMATCH: the
+/* Parses and checks a manifest, including the digest if the run has ended. ERR_FORMAT; ERR_UNSUPPORTED: another version; ERR_MISMATCH: the
  * digest. */
 status eval_manifest_parse(const char *text, size_t bytes, json_t **out);
 
-/* Of a parsed manifest. Texts live as long as it does. */
+/* Accessors of a parsed manifest. Texts live as long as it does. */
 uint32_t eval_manifest_task_count(const json_t *manifest);
 eval_manifest_file eval_manifest_file_of(const json_t *manifest, uint32_t task, const char *which); /* "file", "items", "shots" */
 
-/* Where two values first differ, as "tasks[0].items.digest: A, B"; keys in the order of a. False: nowhere. */
+/* Describes the first difference between two values, as "tasks[0].items.digest: A, B"; keys in the order of a. False: they are equal. */
 bool eval_manifest_difference(const json_t *a, const json_t *b, char text[EVAL_MANIFEST_DIFFERENCE_BYTES]);
 
 #endif

@@ -1,12 +1,12 @@
-/* eval/margin.c - see eval/margin.h. EVALUATION.md, "Flip risk", is normative: where the two differ, this is wrong.
+/* eval/margin.c - see eval/margin.h. EVALUATION.md, "Flip risk", is normative: where they differ, this file is wrong.
  *
- * exp is num.h's, of fp32: libc's differs from machine to machine in the last place, and a margin in probability needs no more than
- * 24 bits. Everything else is additions, subtractions, multiplications and divisions in binary64, each rounded once. */
+ * exp is the fp32 one of num.h: libc's differs between machines in the last place, and a margin in probability needs no more than 24 bits.
+ * Everything else is additions, subtractions, multiplications and divisions in binary64, each rounded once. */
 #include "eval/margin.h"
 #include <math.h>
 #include "kernels_src/num.h"
 
-#define BF16_LEAST_EXPONENT (-126) /* of a normal number */
+#define BF16_LEAST_EXPONENT (-126) /* smallest exponent of a normal number */
 #define BF16_FRACTION_BITS 7
 
 double eval_margin_ulp(float x) {
@@ -21,7 +21,7 @@ double eval_margin_ulp(float x) {
 /* x: at most 0. */
 static double exp_of(double x) { return (double)num_exp(x < -200 ? -200 : (float)x); }
 
-/* e^high - e^low, low at most high: not below 0 where exp is wrong in its last place. */
+/* e^high - e^low for low <= high; clamped at 0, because exp may be wrong in its last place. */
 static double exp_gap(double high, double low) {
   double gap = exp_of(high) - exp_of(low);
   return gap > 0 ? gap : 0;
@@ -29,7 +29,7 @@ static double exp_gap(double high, double low) {
 
 /* === Requests =============================================================================================================== */
 
-/* Every token made is the one of its row's largest logit, and the rows are those the alternatives are from. */
+/* Every generated token has the largest logit of its row, and these rows are the ones the alternatives come from. */
 static bool is_greedy(const verbatim_request *r) {
   return r->temperature == 0 && r->repetition_penalty == 1 && r->presence_penalty == 0 && r->frequency_penalty == 0 && r->bias_count == 0 &&
          r->allowed_count == 0;
@@ -45,7 +45,7 @@ eval_margin eval_margin_request(const verbatim_request *request) {
   for (uint32_t i = 0; i < request->token_count; i++) {
     const verbatim_alternative *top = request->alternatives + ((size_t)request->score_count + i) * request->top_logprobs;
     double first = (double)top[0].logprob, second = (double)top[1].logprob, gap = first - second;
-    if (!isfinite(gap) || top[0].id == top[1].id) continue; /* a vocabulary of one: the second place is empty */
+    if (!isfinite(gap) || top[0].id == top[1].id) continue; /* with a vocabulary of one the second place is empty */
     double ulps = gap / eval_margin_ulp(request->tokens[i].logit);
     if (!least.known || ulps < least.ulps) least = (eval_margin){true, i, gap, exp_gap(first, second), ulps};
   }
@@ -84,7 +84,7 @@ eval_margin eval_margin_choice(const eval_margin_part *parts, uint32_t part_coun
   double gap = value_of(a) - value_of(b), sum = 0;
   if (!isfinite(gap)) return (eval_margin){0};
   for (uint32_t i = 0; i < part_count; i++) sum += exp_of(value_of(&parts[i]) - value_of(a));
-  double needed = gap * (double)(a->bytes < b->bytes ? a->bytes : b->bytes); /* of one sum, to make them equal */
+  double needed = gap * (double)(a->bytes < b->bytes ? a->bytes : b->bytes); /* of one sum, to make both equal */
   double ulp = eval_margin_ulp(a->logit_most > b->logit_most ? a->logit_most : b->logit_most);
   return (eval_margin){true, second, gap, exp_gap(0, -gap) / sum, needed / ulp};
 }
@@ -152,7 +152,7 @@ json_t *eval_margin_risk_json(const eval_margin_risk *self) {
                              (json_int_t)self->known, "fragile_right", (json_int_t)self->fragile[1], "fragile_wrong",
                              (json_int_t)self->fragile[0], "below_ulps", EVAL_MARGIN_FRAGILE, "fragile_share", eval_margin_share(self),
                              "score_lowest", eval_margin_lowest(self), "score_highest", eval_margin_highest(self), "ties", ties,
-                             "bins", bins); /* takes both, also when it fails */
+                             "bins", bins); /* takes ownership of both, also when it fails */
   if (!failed && object) return object;
   json_decref(object);
   return NULL;

@@ -1,4 +1,4 @@
-/* eval/metric.c - see eval/metric.h. Every metric is a quotient of two sums over items, or a function of one. */
+/* eval/metric.c - see eval/metric.h. Every metric is a quotient of two sums over items, or a function of such a quotient. */
 #include "eval/metric.h"
 #include "base/digest.h"
 #include <math.h>
@@ -10,7 +10,7 @@
 #define LN2_HIGH 0x1.62e42feep-1         /* k times this is exact for |k| below 2^20 */
 #define LN2_LOW 0x1.a39ef35793c76p-33
 #define EXP_TERMS 20u
-#define LOW_AT 249u                      /* of the resamples in ascending order: 2.5 % and 97.5 % */
+#define LOW_AT 249u                      /* indices into the resamples in ascending order: 2.5 % and 97.5 % */
 #define HIGH_AT 9749u
 
 typedef enum form { MEAN, PERPLEXITY, BITS } form;
@@ -32,7 +32,7 @@ typedef struct figures { /* of one metric */
 
 typedef struct task_figures {
   figures list[EVAL_METRIC_MAX];
-  double *again; /* [EVAL_METRIC_MAX][EVAL_METRIC_RESAMPLES], not sorted */
+  double *again; /* [EVAL_METRIC_MAX][EVAL_METRIC_RESAMPLES], unsorted */
   uint32_t count, failed;
   eval_margin_risk risk;
 } task_figures;
@@ -92,7 +92,7 @@ static double finish(form kind, double over, double under) {
   return kind == MEAN ? quotient : kind == BITS ? quotient / LN2 : eval_metric_exp(quotient);
 }
 
-/* How steep `finish` is in the quotient. */
+/* The derivative of `finish` with respect to the quotient. */
 static double slope(form kind, double value) { return kind == MEAN ? 1 : kind == BITS ? 1 / LN2 : value; }
 
 static figures value_of(form kind, const eval_sample *samples, const uint32_t *chosen, uint32_t count, uint32_t m) {
@@ -122,7 +122,7 @@ static uint64_t seed_of(const char *task, const char *subset) {
   return seed;
 }
 
-/* again[metric][resample]. Each draw is of an item, for all metrics at once. */
+/* again[metric][resample]. Each draw picks an item for all metrics at once. */
 static void resample(const metric_row *rows, uint32_t metrics, const eval_sample *samples, const uint32_t *chosen, uint32_t count,
                      uint64_t seed, double *again) {
   for (uint32_t r = 0; r < EVAL_METRIC_RESAMPLES; r++) {
@@ -151,7 +151,7 @@ static status set_interval(const double *again, figures *out) {
   return OK;
 }
 
-/* Of the items of one subset, or of all (EVAL_METRIC_NO_SUBSET). */
+/* For the items of one subset, or all of them (EVAL_METRIC_NO_SUBSET). */
 static status compute(const eval_score *score, uint32_t subset, task_figures *out) {
   const metric_row *rows = METRICS[score->task->kind];
   uint32_t metrics = eval_metric_count(score->task->kind), count = 0;
@@ -195,7 +195,7 @@ static status metrics_json(eval_kind kind, const task_figures *f, json_t **out) 
   return list ? OK : FAIL(ERR_LIMIT, "scores: no memory");
 }
 
-/* Null: no item has a margin. */
+/* NULL: no item has a margin. */
 static json_t *risk_json(const eval_margin_risk *risk) { return risk->known ? eval_margin_risk_json(risk) : json_null(); }
 
 static status subsets_json(const eval_score *score, json_t *list) {
@@ -270,7 +270,7 @@ static status group_metrics(const eval_score *list, const task_figures *each, ui
   return result;
 }
 
-/* In the order of their first tasks. */
+/* In the order of each group's first task. */
 static status groups_json(const eval_score *list, const task_figures *each, uint32_t count, json_t *groups) {
   for (uint32_t t = 0; t < count; t++) {
     const char *group = list[t].task->group;

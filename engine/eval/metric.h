@@ -1,7 +1,7 @@
-/* eval/metric.h - scores from what single items gave: means and perplexities, their standard errors and 95 % bootstrap intervals.
+/* eval/metric.h - scores computed from item results: means and perplexities, standard errors and 95 % bootstrap intervals.
  *
- * EVALUATION.md, "Metrics" and "Intervals", is normative for the formulas, the order of every sum, the generator and its seed: the figures
- * are the same bytes on every machine. Knows no texts, no files, no engine. Read next: eval/results.h. */
+ * EVALUATION.md, "Metrics" and "Intervals", is normative for the formulas, the order of every sum, the random generator and its seed, so
+ * the figures have the same bytes on every machine. Knows no texts, no files, no engine. Read next: eval/results.h. */
 #ifndef VERBATIM_EVAL_METRIC_H
 #define VERBATIM_EVAL_METRIC_H
 #include <jansson.h>
@@ -13,10 +13,10 @@
 #define EVAL_METRIC_RESAMPLES 10000u
 #define EVAL_METRIC_NO_SUBSET UINT32_MAX
 
-typedef struct eval_sample { /* an item; of metric m the value of many is made from the sums of over[m] and of under[m] */
+typedef struct eval_sample { /* one item's contribution; metric m of many items is computed from the sums of over[m] and of under[m] */
   uint32_t subset;           /* EVAL_METRIC_NO_SUBSET: none */
-  bool is_failed, is_left_out; /* left out: failed, and no part of the sums */
-  bool is_judged, is_right;  /* by the first sample, or the best choice; of what is not judged nothing can flip */
+  bool is_failed, is_left_out; /* left out: failed, and in none of the sums */
+  bool is_judged, is_right;  /* by the first sample, or the best choice; only judged items can flip */
   eval_margin margin;
   double over[EVAL_METRIC_MAX], under[EVAL_METRIC_MAX];
 } eval_sample;
@@ -27,25 +27,25 @@ typedef struct eval_subset_names { /* of a task, in order of appearance; zeroed:
   uint32_t count, room;
 } eval_subset_names;
 
-typedef struct eval_score { /* what is known of one task */
+typedef struct eval_score { /* the results of one task */
   const eval_task *task;
   eval_sample *samples;      /* [count], in the order of items */
   uint32_t count;
   eval_subset_names subsets;
 } eval_score;
 
-/* How many metrics a kind has, and their names. */
+/* The number of metrics of a kind, and their names. */
 uint32_t eval_metric_count(eval_kind kind);
 const char *eval_metric_name(eval_kind kind, uint32_t metric);
 
-/* The number of the subset of that name, which is added where it is new. name null: EVAL_METRIC_NO_SUBSET. */
+/* The number of the subset with that name, which is added if new. name NULL: EVAL_METRIC_NO_SUBSET. */
 status eval_metric_subset(eval_subset_names *self, const char *name, uint32_t *out);
 void eval_metric_drop(eval_subset_names *self);
 
-/* "scores" of the manifest, the caller's. ERR_LIMIT: no memory. */
+/* "scores" of the manifest, owned by the caller. ERR_LIMIT: no memory. */
 status eval_metric_scores(const eval_score *list, uint32_t count, json_t **out);
 
-/* e^x by additions, products and quotients of binary64 alone. */
+/* e^x, using only additions, products and quotients of binary64. */
 double eval_metric_exp(double x);
 
 #endif

@@ -1,4 +1,4 @@
-/* eval/prompt.c - see eval/prompt.h. */
+/* eval/prompt.c - see eval/prompt.h. One scan for "{{" and "}}". */
 #include "eval/prompt.h"
 #include <stdio.h>
 #include <stdlib.h>

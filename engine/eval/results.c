@@ -1,4 +1,4 @@
-/* eval/results.c - see eval/results.h. */
+/* eval/results.c - see eval/results.h. Keys are set in the order in which they are written. */
 #include "eval/results.h"
 #include "base/digest.h"
 #include "eval/margin.h"
@@ -28,14 +28,14 @@ static const char *failure(const eval_ask *ask) {
   return NULL;
 }
 
-/* Nothing where it is not known. */
+/* Sets nothing if the margin is not known. */
 static status put_margin(json_t *line, const char *key, eval_margin margin) {
   return margin.known ? put(line, key, eval_margin_json(&margin)) : OK;
 }
 
 /* === Generation ============================================================================================================= */
 
-/* Keys of one sample, into the line or an object of the list of samples. */
+/* Sets the keys of one sample, in the line or in an object of its list of samples. */
 static status put_sample(const eval_results_item *from, const verbatim_request *request, bool with_answer, json_t *to, bool *correct) {
   char *text = NULL;
   size_t bytes = 0;

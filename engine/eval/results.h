@@ -1,7 +1,7 @@
-/* eval/results.h - lines of results.jsonl: what came out for an item as one JSON object, and back to what scores are made of.
+/* eval/results.h - lines of results.jsonl: the result of an item as a JSON object, and the samples that scores are computed from.
  *
- * EVALUATION.md, "Results", is normative for keys and their order. Scores are made from the lines alone, whether they were just made, or
- * read again. Read next: eval/ask.h, eval/metric.h. */
+ * EVALUATION.md, "Results", is normative for keys and their order. Scores are computed from the lines alone, whether just written or read
+ * back. Read next: eval/ask.h, eval/metric.h. */
 #ifndef VERBATIM_EVAL_RESULTS_H
 #define VERBATIM_EVAL_RESULTS_H
 #include <jansson.h>
@@ -17,24 +17,24 @@ typedef struct eval_results_item { /* a finished item */
   const eval_task *task;
   const eval_item *item;
   const eval_ask *ask;       /* all its requests have ended */
-  const eval_answer *judge;  /* null unless the task generates */
+  const eval_answer *judge;  /* NULL unless the task generates */
   const tokenizer *tokenizer;
   uint32_t index;
 } eval_results_item;
 
-/* The line as an object, the caller's. */
+/* The line as an object, owned by the caller. */
 status eval_results_make(const eval_results_item *from, json_t **out);
 
-/* The object as its line: compact, keys in their order, with an end and a NUL behind it; the caller's to free. */
+/* The object as a line: compact, keys in their order, with a line feed and a NUL after it; the caller frees it. */
 status eval_results_text(const json_t *line, char **text, size_t *bytes);
 
-/* What the line adds to the scores of its task. The line is hostile. ERR_FORMAT names the key. */
+/* The line's contribution to the scores of its task. The line is hostile input. ERR_FORMAT names the key. */
 status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out);
 
-/* Whether an answer is another one: the text that counted, or the choice. */
+/* Whether the answer changed: the extracted text, or the choice. */
 bool eval_results_flipped(const json_t *a, const json_t *b, eval_kind kind);
 
-/* The first key, in the order of a, whose values differ, or that one of the two lacks; null: none. */
+/* The first key, in the order of a, whose values differ or that only one of the two has; NULL: none. */
 const char *eval_results_difference(const json_t *a, const json_t *b);
 
 #endif

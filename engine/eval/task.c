@@ -1,4 +1,5 @@
-/* eval/task.c - see eval/task.h. The file becomes JSON (base/yaml.h), defaults are filled in, and the fields point into that. */
+/* eval/task.c - see eval/task.h. The file becomes JSON (base/yaml.h), defaults are filled in, and the struct's texts point into that
+ * object. */
 #include "eval/task.h"
 #include "eval/answer.h"
 #include "base/limits.h"
@@ -15,7 +16,7 @@ enum { G = 1u << EVAL_GENERATE, C = 1u << EVAL_CHOICE, P = 1u << EVAL_PERPLEXITY
 typedef struct key_row {
   const char *name;
   value_type type;
-  uint32_t kinds; /* of tasks that may have it */
+  uint32_t kinds; /* bit set of the kinds of tasks that may have it */
 } key_row;
 
 static const key_row KEYS[] = {
@@ -168,7 +169,7 @@ static status read_shots(eval_task *self) {
   return OK;
 }
 
-/* "{{field}}" alone: the field. Found in the text of `effective`, which keeps a copy without the braces under "answer_field". */
+/* If the template is "{{field}}" alone, stores the field's name under "answer_field" of `effective`, where the struct points to it. */
 static status read_answer(eval_task *self) {
   size_t bytes = strlen(self->answer);
   if (bytes <= 4 || strncmp(self->answer, "{{", 2) != 0 || strstr(self->answer, "}}") != self->answer + bytes - 2) return OK;

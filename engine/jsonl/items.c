@@ -1,4 +1,4 @@
-/* items.c - see items.h. */
+/* items.c - see items.h. Each key has a reader; a key without one is echoed or refused. */
 #include "jsonl/items.h"
 #include "jsonl/json_line.h"
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What others call sampling or request parameters and this program does not have. */
+/* Names of sampling and request parameters in other programs that this one does not have. */
 static const char *const REFUSED[] = {
   "best_of", "typical_p", "top_a", "tfs", "mirostat", "max_new_tokens", "max_completion_tokens", "max_length", "min_tokens",
   "min_new_tokens", "do_sample", "num_beams", "beams", "length_penalty", "no_repeat_ngram_size", "bad_words", "temp", "top_logprobs",
@@ -34,7 +34,7 @@ void items_close(items *self) {
   *self = (items){0};
 }
 
-/* Takes the item over, or clears it on error. */
+/* Takes ownership of the item, or clears it on error. */
 static status append(items *self, item *added) {
   status result = OK;
   if (self->count == ITEMS_MAX) result = FAIL(ERR_LIMIT, "prompts: more than %u", ITEMS_MAX);
@@ -81,7 +81,7 @@ status items_add_ids(items *self, const char *text, const item_params *params) {
 
 /* === One JSON object ======================================================================================================== */
 
-/* Seeds have 64 bits; JSON integers here have 63, so larger ones are written as text. */
+/* Seeds have 64 bits but JSON integers only 63, so larger seeds are written as text. */
 static status read_seed(const json_line_key *at, const json_t *value, uint64_t *out) {
   if (json_is_integer(value) && json_integer_value(value) >= 0) {
     *out = (uint64_t)json_integer_value(value);
@@ -100,10 +100,10 @@ static status read_temperature(const json_line_key *at, const json_t *value, flo
   double number = 0;
   TRY(json_line_number(at, value, &number));
   *out = (float)number;
-  return number == 0 || *out != 0 ? OK : json_line_wrong(at, "0 or at least 0.001"); /* what rounds to 0 is not greedy */
+  return number == 0 || *out != 0 ? OK : json_line_wrong(at, "0 or at least 0.001"); /* a value that rounds to 0 would not mean greedy */
 }
 
-/* Known: the key is one of these. */
+/* *known: the key is one of these. */
 static status read_number(const json_line_key *at, const json_t *value, item_params *out, bool *known) {
   const struct { const char *name; uint32_t *target, least, most; const char *expected; } counts[] = {
     {"max_tokens", &out->max_tokens, 0, UINT32_MAX, NULL}, {"top_k", &out->top_k, 0, UINT32_MAX, NULL},
@@ -130,7 +130,7 @@ static status read_number(const json_line_key *at, const json_t *value, item_par
   return OK;
 }
 
-/* One text or a list: an array of verbatim_text, and behind it the bytes they point to, which jansson has as UTF-8. */
+/* One text or a list of texts. Allocates an array of verbatim_text followed by the bytes it points to; jansson has checked the UTF-8. */
 static status read_stop_texts(const json_line_key *at, const json_t *value, item *out) {
   size_t count = json_is_array(value) ? json_array_size(value) : 1, bytes = 0;
   if (count > VERBATIM_STOP_TEXTS_MAX) return json_line_wrong(at, "a text, or a list of at most 16");

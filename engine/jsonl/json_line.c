@@ -1,4 +1,4 @@
-/* json_line.c - see json_line.h. */
+/* json_line.c - see json_line.h. Built on jansson; this file adds limits, ranges and messages that name line and key. */
 #include "jsonl/json_line.h"
 #include <math.h>
 #include <stdio.h>

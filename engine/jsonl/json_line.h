@@ -1,7 +1,7 @@
-/* json_line.h - one line of JSONL from a user: one object, and its values read with their ranges.
+/* json_line.h - parses one line of JSONL from a user, and reads its values with range checks.
  *
- * The line is hostile: bounded, no duplicate keys, no byte order mark. Every error names the line and the key. Knows nothing of what the
- * keys mean. Allocates: it runs before the engine. Read next: items.h, score_items.h. */
+ * The line is hostile input: bounded, no duplicate keys, no byte order mark. Every error names the line and the key. Knows nothing of what
+ * the keys mean. Allocates: it runs before the engine. Read next: items.h, score_items.h. */
 #ifndef VERBATIM_JSON_LINE_H
 #define VERBATIM_JSON_LINE_H
 #include <jansson.h>
@@ -10,15 +10,15 @@
 #define JSON_LINE_BYTES_MAX (32u << 20)
 #define JSON_LINE_ID_BYTES_MAX 256u
 
-typedef struct json_line_key { /* where a value comes from, for messages */
+typedef struct json_line_key { /* names the line and the key of a value in messages */
   uint32_t line;
   const char *name;
 } json_line_key;
 
-/* The line's object, to be released with json_decref. ERR_USAGE, ERR_LIMIT. */
+/* Parses the line into an object, which the caller releases with json_decref. ERR_USAGE, ERR_LIMIT. */
 status json_line_parse(const char *line, size_t bytes, uint32_t number, json_t **object);
 
-/* "line 3: "key": expected ...", ERR_USAGE; and the one for a key that may not be ignored, ERR_UNSUPPORTED. */
+/* Fails with "line 3: "key": expected ...", ERR_USAGE; json_line_unsupported: for a key that may not be ignored, ERR_UNSUPPORTED. */
 status json_line_wrong(const json_line_key *at, const char *expected);
 status json_line_unsupported(const json_line_key *at);
 status json_line_no_memory(void);
@@ -31,19 +31,20 @@ status json_line_bool(const json_line_key *at, const json_t *value, bool *out);
 /* A list of at most `room` token ids, 0 to INT32_MAX. */
 status json_line_ids(const json_line_key *at, const json_t *value, int32_t *ids, uint32_t room, uint32_t *count);
 
-/* The same into new memory, the caller's, also for an empty list. */
+/* The same into new memory, which the caller frees, even for an empty list. */
 status json_line_new_ids(const json_line_key *at, const json_t *value, int32_t **ids, uint32_t *count);
 
-/* A list of at most `room` texts without NUL, into one new block, the caller's, also for an empty list: the pointers, then the bytes. */
+/* A list of at most `room` texts without NUL, in one new block: the pointers, then the bytes. The caller frees it, even for an empty
+ * list. */
 status json_line_new_names(const json_line_key *at, const json_t *value, uint32_t room, const char ***out, uint32_t *count);
 
-/* Text into new memory, the caller's, with a NUL behind it. bytes null: the text is one that ends at a NUL, and may hold none. */
+/* A text in new memory with a NUL after it, which the caller frees. bytes NULL: the text may not contain a NUL. */
 status json_line_text(const json_line_key *at, const json_t *value, char **out, size_t *bytes);
 
-/* An item's name: an integer, or text of at most JSON_LINE_ID_BYTES_MAX bytes. */
+/* An item's id: an integer, or text of at most JSON_LINE_ID_BYTES_MAX bytes. */
 status json_line_id(const json_line_key *at, const json_t *value, char **out);
 
-/* A copy with a NUL behind it, or null. */
+/* A NUL-terminated copy, or NULL: no memory. */
 char *json_line_copy(const char *text, size_t bytes);
 
 #endif

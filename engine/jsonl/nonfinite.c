@@ -1,4 +1,4 @@
-/* nonfinite.c - see nonfinite.h. */
+/* nonfinite.c - see nonfinite.h. The engine records the op, layer and position; this file only formats them. */
 #include "jsonl/nonfinite.h"
 #include <stdio.h>
 

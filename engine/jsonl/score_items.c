@@ -1,4 +1,4 @@
-/* score_items.c - see score_items.h. */
+/* score_items.c - see score_items.h. The form of a line is decided first, then each key is read. */
 #include "jsonl/score_items.h"
 #include "jsonl/json_line.h"
 #include "verbatim.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What belongs to `verbatim run` or has another name elsewhere. */
+/* Keys of `verbatim run`, and names of parameters in other programs. */
 static const char *const REFUSED[] = {
   "prompt", "prompt_ids", "completion", "choices", "max_tokens", "temperature", "top_k", "top_p", "min_p", "logit_bias", "allowed_ids",
   "repetition_penalty", "presence_penalty", "frequency_penalty", "stop", "n", "logprobs", "top_logprobs", "messages", "echo",
@@ -57,7 +57,7 @@ static status read_parts(const json_line_key *at, const json_t *value, form kind
   return OK;
 }
 
-/* Which of the forms the line has: one of the first four, and with a context one of the last four, of the same kind. */
+/* Decides the form of the line: one of the first four, and with a context also one of the last four, of the same kind. */
 static status check_form(const json_t *object, uint32_t line, form *context, form *parts) {
   uint32_t heads = 0, tails = 0;
   for (form i = 0; i < FORM_COUNT; i++) {

@@ -3,9 +3,9 @@
  *   {"context": text, "continuation": text}    {"context_ids": [ids], "continuation_ids": [ids]}
  *   {"context": text, "continuations": [text, ...]}    {"context_ids": [ids], "continuations_ids": [[ids], ...]}
  *   {"text": text}    {"ids": [ids]}
- * Optionally "id" and "task", with several continuations "answer", the right one's index, and what replaces the defaults:
- * "deadline_seconds" and "require" (a list of axes of the plan's guarantees). Other keys are echoed into the output, but
- * for names that ask for something scoring does not do. Knows nothing of tokenizers and engines. Read next: score_tokens.h. */
+ * Optionally "id" and "task"; with several continuations "answer", the index of the correct one; and values that replace the
+ * defaults: "deadline_seconds" and "require" (a list of axes of the plan's guarantees). Other keys are echoed into the output;
+ * names of parameters that scoring does not have are refused. Knows nothing of tokenizers and engines. Read next: score_tokens.h. */
 #ifndef VERBATIM_SCORE_ITEMS_H
 #define VERBATIM_SCORE_ITEMS_H
 #include "base/base.h"
@@ -13,14 +13,14 @@
 #define SCORE_ITEMS_MAX (1u << 22)
 #define SCORE_ITEMS_PARTS_MAX 65536u
 
-typedef struct score_part { /* text or ids; neither: absent */
-  char *text;         /* [bytes], with a NUL behind it; it may hold others */
+typedef struct score_part { /* text or ids; neither: the part is absent */
+  char *text;         /* [bytes], followed by a NUL; it may contain NULs */
   size_t bytes;
   int32_t *ids;       /* [id_count] */
   uint32_t id_count;
 } score_part;
 
-typedef struct score_terms { /* as in verbatim_request, of each of an item's requests */
+typedef struct score_terms { /* as in verbatim_request; for each request of the item */
   const char *const *required;
   uint32_t required_count;
   double deadline_seconds;
@@ -28,15 +28,15 @@ typedef struct score_terms { /* as in verbatim_request, of each of an item's req
 
 typedef struct score_item {
   uint32_t line;
-  char *id;           /* never null */
-  char *task, *echo;  /* null: none; echo: compact JSON object of the other keys */
-  score_part context; /* absent: the one part is scored whole, but for its first token */
-  score_part *parts;  /* [part_count], at least one, all text or all ids, as the context */
+  char *id;           /* never NULL */
+  char *task, *echo;  /* NULL: none; echo: compact JSON object of the other keys */
+  score_part context; /* absent: the single part is scored whole, except its first token */
+  score_part *parts;  /* [part_count], at least one; all text or all ids, like the context */
   uint32_t part_count;
-  bool is_list;       /* the line gave a list of continuations */
+  bool is_list;       /* the line had a list of continuations */
   int32_t answer;     /* index in parts; -1: none */
   score_terms terms;
-  const char **required; /* memory of its own required axes; null: the defaults' */
+  const char **required; /* memory of the item's own required axes; NULL: the defaults' */
 } score_item;
 
 typedef struct score_items { /* a growing list; zeroed: empty */
@@ -44,7 +44,7 @@ typedef struct score_items { /* a growing list; zeroed: empty */
   uint32_t count, room;
 } score_items;
 
-/* Adds an item from one line. The defaults' list of axes is the caller's, and stays where it is. Errors name the line. */
+/* Adds an item from one line. The defaults' list of axes stays the caller's and is not copied. Errors name the line. */
 status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number, const score_terms *defaults);
 void score_items_close(score_items *self);
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FLOAT_DIGITS 9   /* fp32 read back from so many is the same */
+#define FLOAT_DIGITS 9   /* digits from which an fp32 reads back unchanged */
 #define DOUBLE_DIGITS 17
 
 /* === Results ================================================================================================================ */
@@ -56,7 +56,7 @@ int32_t score_report_best_norm(const score_item *item, const score_result *resul
 
 /* === Lines ================================================================================================================== */
 
-/* JSON has no infinity, which a log-probability beyond fp32 is. */
+/* JSON has no infinity, which a sum of log-probabilities beyond fp32 is. */
 static void put_number(FILE *to, double value, int digits) {
   if (isfinite(value)) fprintf(to, "%.*g", digits, value);
   else fputs("null", to);
@@ -91,7 +91,7 @@ static void put_column(FILE *to, const char *key, column kind, const verbatim_re
   putc(']', to);
 }
 
-/* How the request ended, and where NaN or Inf began. */
+/* How the request ended, and where NaN or Inf first appeared. */
 static void put_failure(FILE *to, const verbatim_request *failed) {
   json_t *fault = nonfinite_json(failed);
   fprintf(to, "\"finish\":\"%s\"", receipt_finish_name(failed->finish));
@@ -101,7 +101,7 @@ static void put_failure(FILE *to, const verbatim_request *failed) {
   json_decref(fault);
 }
 
-/* The members that tell of one part, without braces and the first comma. */
+/* The members that describe one part, without braces and the first comma. */
 static void put_part(FILE *to, const score_item *item, uint32_t part, const score_result *result, const verbatim_request *requests,
                      uint32_t request_count) {
   if (result->failed) {
@@ -147,7 +147,7 @@ status score_report_json(FILE *to, const uint8_t *numerics_id, const score_item 
                                     "alternatives", "finish", "fault", "best", "acc", "best_norm", "acc_norm"};
   char digits[DIGEST_TEXT_BYTES];
   json_t *line = item->echo ? json_loads(item->echo, JSON_ALLOW_NUL, NULL) : json_object();
-  for (size_t i = 0; i < ARRAY_LEN(own); i++) json_object_del(line, own[i]); /* of two members of one name a reader takes either */
+  for (size_t i = 0; i < ARRAY_LEN(own); i++) json_object_del(line, own[i]); /* of two members with one name a reader may take either */
   int failed = json_object_set_new(line, "id", json_string(item->id));
   failed |= json_object_set_new(line, "numerics_id", json_string(digest_text(numerics_id, digits)));
   if (item->task) failed |= json_object_set_new(line, "task", json_string(item->task));
@@ -192,13 +192,13 @@ static void add_value(score_mean *self, double value) {
   self->squares += before * (value - self->mean);
 }
 
-/* Of the mean, by the sample's variance; NaN for one value. */
+/* Of the mean, from the sample variance; NaN for a single value. */
 static double standard_error(const score_mean *self) {
   double count = (double)self->count;
   return sqrt(self->squares / (count - 1) / count);
 }
 
-/* Null: no memory. */
+/* Finds or adds the task; NULL: no memory. */
 static score_task *find_task(score_summary *self, const char *name) {
   if (self->last >= self->count || strcmp(self->list[self->last].name, name) != 0)
     for (self->last = 0; self->last < self->count && strcmp(self->list[self->last].name, name) != 0;) self->last++;
@@ -280,7 +280,7 @@ void score_report_print(const score_summary *self, FILE *to) {
   }
 }
 
-/* Infinite for very unlikely texts, which JSON cannot say. */
+/* Leaves out an infinite value, as very unlikely texts have: JSON cannot express it. */
 static void set_real(json_t *object, const char *name, double value) {
   json_object_set_new(object, name, isfinite(value) ? json_real(value) : json_null());
 }

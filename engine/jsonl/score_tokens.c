@@ -1,4 +1,4 @@
-/* score_tokens.c - see score_tokens.h. */
+/* score_tokens.c - see score_tokens.h. Contexts are encoded once per item, then each continuation together with the context's text. */
 #include "jsonl/score_tokens.h"
 #include "base/utf8.h"
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static bool is_blank(const uint8_t *p, int length) {
   return utf8_is_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
-/* Bytes of the text without the white space that ends it. The text is UTF-8, as jansson's is. */
+/* Bytes of the text without trailing white space. The text is UTF-8; jansson has checked it. */
 static size_t without_end(const score_part *text) {
   const uint8_t *bytes = (const uint8_t *)text->text;
   size_t end = text->bytes;
@@ -58,14 +58,14 @@ void score_tokens_close(score_tokens *list) {
 
 static status no_memory(void) { return FAIL(ERR_LIMIT, "items: no memory"); }
 
-/* Room for the text's ids and what may stand before them. */
+/* Allocates room for the text's ids and the prefix ids. */
 static status take(score_tokens *list, uint64_t room) {
   if (room > INT32_MAX) return FAIL(ERR_LIMIT, "items: more than %d token ids", INT32_MAX);
   list->ids = malloc(room * sizeof *list->ids);
   return list->ids ? OK : no_memory();
 }
 
-/* -1: there is none. */
+/* -1: the tokenizer has neither. */
 static int32_t prefix_token(const tokenizer *t) { return tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_eos(t); }
 
 static status put_prefix(const tokenizer *t, const score_item *item, score_tokens *list) {
@@ -103,7 +103,7 @@ static status pair_of_ids(const score_item *item, uint32_t part, score_tokens *l
   return check_scored(item, part, list);
 }
 
-/* The ids of a context's text without the white space at its end, and those before it: context->from of them. */
+/* Encodes the context without trailing white space, after the prefix ids: context->from of them. */
 static status encode_context(const tokenizer *t, bool bos, const score_item *item, score_tokens *context) {
   const int32_t *lead;
   size_t lead_count = tokenizer_lead(t, &lead), bytes = without_end(&item->context), room = bytes + lead_count + 1;
@@ -117,7 +117,7 @@ static status encode_context(const tokenizer *t, bool bos, const score_item *ite
   return OK;
 }
 
-/* context: ids [0 .. from) put before the text, then the text's. */
+/* context: ids [0 .. from) are the prefix ids, the rest the text's. */
 static status pair_of_texts(const tokenizer *t, const score_item *item, uint32_t part, const score_tokens *context, score_tokens *list) {
   const score_part *a = &item->context, *b = &item->parts[part];
   uint32_t skipped = context->count - context->from;
@@ -178,7 +178,7 @@ status score_tokens_whole(const tokenizer *t, const score_item *item, score_toke
 uint32_t score_tokens_window_count(uint32_t count, uint32_t max_len) { return (uint32_t)div_up(count - 1, max_len - 1); }
 
 score_window score_tokens_window(uint32_t count, uint32_t max_len, uint32_t index) {
-  uint32_t most = max_len - 1, scored = count - 1, begin = index * most; /* of the tokens behind the first */
+  uint32_t most = max_len - 1, scored = count - 1, begin = index * most; /* counted from the second token */
   uint32_t end = min_u32(begin + most, scored), first = end > most ? end - most : 0;
   return (score_window){.first = first, .count = end + 1 - first, .from = begin + 1 - first};
 }

@@ -1,4 +1,4 @@
-/* transcript.c - see transcript.h. */
+/* transcript.c - see transcript.h. jansson writes the line; the lists of numbers have their own digits. */
 #include "jsonl/transcript.h"
 #include "text/detokenizer.h"
 #include "base/digest.h"
@@ -82,7 +82,7 @@ static json_t *alternatives_of(const verbatim_request *request, const tokenizer 
   return list;
 }
 
-/* What is known of each token, apart because of its digits: fp32 needs 9, the caller's numbers keep theirs. */
+/* The lists per token, dumped separately because of their digits: fp32 needs 9, while the caller's own numbers keep theirs. */
 static char *details(const verbatim_request *request, const tokenizer *t) {
   json_t *object = json_object(), *logprobs = json_array(), *ranks = json_array(), *alternatives = json_array();
   for (uint32_t i = 0; i < request->token_count; i++) {
@@ -118,7 +118,7 @@ status transcript_json(FILE *to, const uint8_t *numerics_id, const item *source,
   char digits[DIGEST_TEXT_BYTES];
   json_t *line = source->echo ? json_loads(source->echo, JSON_ALLOW_NUL, NULL) : json_object();
   int failed = !line;
-  for (size_t i = 0; i < ARRAY_LEN(own); i++) (void)json_object_del(line, own[i]); /* also where there is none to replace it */
+  for (size_t i = 0; i < ARRAY_LEN(own); i++) (void)json_object_del(line, own[i]); /* removed even when nothing replaces it */
   failed |= json_object_set_new(line, "id", json_string(source->id));
   failed |= json_object_set_new(line, "numerics_id", json_string(digest_text(numerics_id, digits)));
   if (source->params.samples > 1) failed |= json_object_set_new(line, "index", json_integer(request->sample_index));

@@ -1,4 +1,4 @@
-/* eval/report/data.c - see eval/report/data.h. */
+/* eval/report/data.c - see eval/report/data.h. One walk over the setup, one over the lines. */
 #include "eval/report/data.h"
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ double eval_report_data_number(const json_t *object, const char *key) {
 
 /* === Steps of ulps ========================================================================================================== */
 
-/* Within a power of two steps are of equal width, not of equal ratio: a comparison of exact numbers decides, no logarithm. */
+/* Steps within a power of two have equal width, not equal ratio, so exact comparisons decide and no logarithm is needed. */
 uint32_t eval_report_data_step(double ulps) {
   uint32_t bin = eval_margin_bin(ulps);
   if (bin < 2) return bin;
@@ -79,7 +79,7 @@ static void add_units(eval_report_data *d) {
   }
 }
 
-/* The unit of a task's name; lines of one task follow each other, so it is as a rule the last. UINT32_MAX: none. */
+/* The unit with a task's name. Lines of one task are adjacent, so it is usually the last one found. UINT32_MAX: none. */
 static uint32_t find_task(const eval_report_data *d, const char *name, uint32_t last) {
   if (!name) return UINT32_MAX;
   if (last < d->unit_count && strcmp(d->units[last].name, name) == 0) return last;
@@ -102,7 +102,7 @@ static void keep(eval_report_list *list, const eval_report_item *item) {
   list->total++;
 }
 
-/* Sorted by ulps; of equals the one that came first. */
+/* Sorted by ulps; among equals the first one seen comes first. */
 static void keep_smallest(eval_report_list *list, const eval_report_item *item) {
   list->total += item->margin.ulps < EVAL_MARGIN_FRAGILE;
   uint32_t at = list->count;

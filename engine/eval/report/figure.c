@@ -1,5 +1,5 @@
-/* eval/report/figure.c - see eval/report/figure.h. Places are sums, products and quotients of binary64 printed with two digits after the
- * point: no function of libm is in them but sqrt, which is exact to the last bit, so that a page has the same bytes everywhere. */
+/* eval/report/figure.c - see eval/report/figure.h. Positions are sums, products and quotients of binary64 printed with two decimals. The
+ * only function of libm is sqrt, which is correctly rounded, so a page has the same bytes everywhere. */
 #include "eval/report/figure.h"
 #include <inttypes.h>
 #include <math.h>
@@ -15,12 +15,12 @@
 #define LANE_FLIPPED 180.0
 #define LANE_KEPT 250.0
 #define MOVED_FLOOR 290.0
-#define DOT 3.0           /* radius of one item, where no dot becomes larger than DOT_MOST then */
+#define DOT 3.0           /* radius of a dot for one item, if that makes no dot larger than DOT_MOST */
 #define DOT_MOST 11.0
 #define DOT_LEAST 1.2
 
-#define TIES 0.035        /* place of margins of 0, as a share of the width */
-#define INNER 1000.0      /* side of the stretched picture of curves */
+#define TIES 0.035        /* position of margins of 0, as a share of the width */
+#define INNER 1000.0      /* side of the inner picture of curves */
 
 void eval_report_figure_patterns(FILE *to) {
   fputs("<svg class=\"defs\" aria-hidden=\"true\"><defs>", to);
@@ -84,7 +84,7 @@ void eval_report_figure_bins(FILE *to, const eval_margin_risk *risk) {
   fprintf(to, "Margins of %" PRIu64 " items in powers of two, from a tie to 4096 ulps and more</title>", risk->known);
   for (uint32_t i = 0; i < EVAL_MARGIN_BINS; i++) {
     double right = height * (double)risk->bins[1][i] / (double)most, wrong = height * (double)risk->bins[0][i] / (double)most;
-    if (wrong > 0 && wrong < 1.5) wrong = 1.5; /* one of very many is seen */
+    if (wrong > 0 && wrong < 1.5) wrong = 1.5; /* keeps one item out of very many visible */
     if (right > 0) put_bar(to, i * width, (i + 0.86) * width, 31 - wrong - right, right, "class=\"right\"");
     if (wrong > 0) put_bar(to, i * width, (i + 0.86) * width, 31 - wrong, wrong, "class=\"wrong\"");
   }
@@ -110,11 +110,11 @@ void eval_report_figure_seal(FILE *to, const char *digest) {
 
 /* === An axis of ulps ======================================================================================================== */
 
-typedef struct axis { /* exponents of 2; a tie stands left of them */
+typedef struct axis { /* range of exponents of 2; ties are drawn to its left */
   double least, most;
 } axis;
 
-/* All margins, and the limit with something on both sides of it. */
+/* Covers all margins, and the limit with some space on both sides. */
 static axis axis_of(const eval_report_steps *steps) {
   axis a = {0, 4};
   for (uint32_t i = 1; i < EVAL_REPORT_DATA_FINE; i++) {
@@ -126,7 +126,7 @@ static axis axis_of(const eval_report_steps *steps) {
   return a;
 }
 
-/* 0 .. 1, with room for ties at the left. */
+/* 0 .. 1, with space for ties at the left. */
 static double place_of(const axis *a, double position) { return 0.11 + 0.86 * (position - a->least) / (a->most - a->least); }
 static double place_of_step(const axis *a, uint32_t step) { return step == 0 ? TIES : place_of(a, eval_report_data_position(step)); }
 
@@ -134,7 +134,7 @@ static void put_label(FILE *to, double x, double y, const char *attributes, cons
   fprintf(to, "<text x=\"%.2f%%\" y=\"%.1f\" %s>%s</text>", 100 * x, y, attributes, text);
 }
 
-/* The limit and what is below it, then lines at powers of two, of which some have labels. */
+/* Shades everything below the limit, then draws lines at powers of two, some with labels. */
 static void put_axis(FILE *to, const axis *a, double top, double floor_y) {
   double limit = place_of(a, 1);
   int every = a->most - a->least > 8 ? 2 : 1;
@@ -162,7 +162,7 @@ static uint64_t total_of(const uint64_t *counts) {
   return total;
 }
 
-/* A step is full at its upper end. */
+/* A step counts in full at its upper end. */
 static void put_curve(FILE *to, const axis *a, const uint64_t *counts, const char *class) {
   uint64_t total = total_of(counts), sum = counts[0];
   if (total == 0) return;
@@ -207,7 +207,7 @@ void eval_report_figure_curves(FILE *to, const eval_report_steps *margins) {
 
 /* === What flipped =========================================================================================================== */
 
-/* Radius of a dot of one item: areas are as counts. */
+/* Radius of a dot for one item; areas are proportional to counts. */
 static double dot_of(const eval_report_steps *moved) {
   uint64_t most = 1;
   for (uint32_t i = 0; i < EVAL_REPORT_DATA_FINE; i++)
@@ -225,12 +225,12 @@ static void put_dots(FILE *to, const axis *a, const uint64_t *counts, double one
   }
 }
 
-/* One bar for all ties, one for each power of two: how many of its items flipped. */
+/* One bar for all ties and one per power of two: how many of its items flipped. */
 static void put_flip_bar(FILE *to, const axis *a, const eval_report_steps *moved, uint32_t first, uint32_t upto) {
   uint64_t kept = 0, flipped = 0;
   char text[32];
   for (uint32_t i = first; i < upto; i++) kept += moved->counts[0][i], flipped += moved->counts[1][i];
-  if (flipped == 0) return; /* the dots below tell that there are some */
+  if (flipped == 0) return; /* the dots below show that there are items */
   double share = (double)flipped / (double)(kept + flipped), height = (BARS_FLOOR - BARS_TOP) * share;
   double x = first == 0 ? TIES - 0.02 : place_of(a, eval_report_data_position(first));
   double width = first == 0 ? 0.04 : place_of(a, a->least + 1) - place_of(a, a->least);

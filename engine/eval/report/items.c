@@ -1,11 +1,11 @@
-/* eval/report/items.c - see eval/report/items.h. */
+/* eval/report/items.c - see eval/report/items.h. One function writes each kind of cell. */
 #include "eval/report/items.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "eval/report/text.h"
 
-#define TEXT_MOST 400u       /* code points of an answer */
+#define TEXT_MOST 400u       /* code points of an answer, at most */
 #define ID_MOST 80u
 #define FILE_MOST 20000u
 
@@ -19,7 +19,7 @@ static void put_isolated(FILE *to, const json_t *value) {
   fputs("</bdi>", to);
 }
 
-/* Choice `index` of a line: where the line has it, its text, and its number. */
+/* Choice `index` of a line: its text if the line has it, and its number. */
 static void put_choice(FILE *to, const json_t *line, const json_t *index) {
   const json_t *choice = json_is_integer(index) && json_integer_value(index) >= 0
                              ? json_array_get(json_object_get(line, "choices"), (size_t)json_integer_value(index)) : NULL;
@@ -32,7 +32,7 @@ static void put_choice(FILE *to, const json_t *line, const json_t *index) {
 
 static bool is_choice(const json_t *line) { return json_object_get(line, "choices") != NULL; }
 
-/* What was taken for the answer, and the text it was found in where that says more. */
+/* The extracted answer, and the text it came from if that says more. */
 static void put_given(FILE *to, const json_t *line) {
   const json_t *text = json_object_get(line, "text"), *extracted = json_object_get(line, "extracted");
   put_cell(to, "answer", "text");

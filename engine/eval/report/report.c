@@ -1,5 +1,5 @@
-/* eval/report/report.c - see eval/report/report.h. The page's sections in their order, each a heading at the left and what it shows at the
- * right. Letters that are not in this file go through eval/report/text.c; numbers are printed here. */
+/* eval/report/report.c - see eval/report/report.h. Writes the page's sections in order: a heading at the left, the content at the right.
+ * All text that is not a literal of this file goes through eval/report/text.c; numbers are printed here. */
 #include "eval/report/report.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #define PATH_MOST 400u
 #define METRICS_MOST 16u
 #define GROUPS_MOST 100u
-#define UNITS_TOLD 60u     /* tasks whose files are shown */
+#define UNITS_TOLD 60u     /* tasks whose files are listed */
 
 static void put_name(FILE *to, const char *name, size_t most) { eval_report_text_put(to, name, strlen(name), most, false); }
 
@@ -143,7 +143,7 @@ static void put_head(FILE *to, const eval_report_data *d) {
   put_tiles(to, d);
 }
 
-/* Column headings: names separated by '|', "#" before those of numbers, "-" before those of strips. */
+/* Column headings: names separated by '|'; "#" precedes the name of a column of numbers, "-" one of strips. */
 static void begin_table(FILE *to, const char *names) {
   fputs("<table><thead><tr>", to);
   for (const char *at = names; *at;) {
@@ -174,7 +174,7 @@ static void put_metric_cells(FILE *to, const json_t *metric) {
   fputs("</td></tr>\n", to);
 }
 
-/* A row for each metric; the name stands in the first. */
+/* One row per metric; the first row has the name. */
 static void put_score_rows(FILE *to, const char *name, const json_t *scores, const char *class) {
   const json_t *metrics = json_object_get(scores, "metrics"), *items = json_object_get(scores, "items");
   for (size_t i = 0; i < json_array_size(metrics) && i < METRICS_MOST; i++) {

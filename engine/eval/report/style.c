@@ -1,5 +1,6 @@
-/* eval/report/style.c - see eval/report/style.h. Colours stand once, as variables, in a light and a dark set: letters on their ground have
- * a contrast of 4.5 or more in both. Right is blue and wrong is orange, which people who see red and green alike tell apart. */
+/* eval/report/style.c - see eval/report/style.h. Colours are defined once, as variables, in a light and a dark set, with a contrast of at
+ * least 4.5 between text and background in both. Right is blue and wrong is orange, which people with red-green colour blindness can tell
+ * apart. */
 #include "eval/report/style.h"
 
 static const char *const SHEET[] = {
@@ -8,7 +9,7 @@ static const char *const SHEET[] = {
   "--wrong:#c4460f;--fragile:#d99a00;--limit:#8a5a00;--seal1:#1f62c4;--seal2:#171b21;--seal3:#c4460f}\n"
   "@media(prefers-color-scheme:dark){:root{--paper:#0f1216;--panel:#1a1f26;--line:#2b323b;--ink:#e9ecef;--soft:#9ba6b3;"
   "--right:#6aa7ff;--wrong:#ff8f5a;--fragile:#e8b93c;--limit:#f0c659;--seal1:#6aa7ff;--seal2:#e9ecef;--seal3:#ff8f5a}}\n",
-  /* Ground, letters. */
+  /* Page and text. */
   "*{box-sizing:border-box}html{-webkit-text-size-adjust:100%}\n"
   "body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',"
   "Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
@@ -27,7 +28,7 @@ static const char *const SHEET[] = {
   ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:22px 32px;margin:0;padding:20px 0;"
   "border:solid var(--line);border-width:1px 0}.tiles dt{color:var(--soft);font-size:.86rem}\n"
   ".tiles dd{margin:0}.tiles .big{font-size:2.15rem;font-weight:640;letter-spacing:-.03em;line-height:1.25}\n",
-  /* Sections: what it is at the left, the thing itself at the right. */
+  /* Sections: heading at the left, content at the right. */
   "section{display:grid;grid-template-columns:minmax(0,230px) minmax(0,1fr);gap:16px 48px;padding:40px 0;"
   "border-bottom:1px solid var(--line)}\n"
   ".about{font-size:.92rem;color:var(--soft)}.about h2{color:var(--ink)}.body{min-width:0}\n"
@@ -49,7 +50,7 @@ static const char *const SHEET[] = {
   "vertical-align:top}.in,.in bdi{display:block}.whole{white-space:nowrap}\n"
   ".yes{color:var(--right)}.no{color:var(--wrong)}.yes,.no{font-weight:600;white-space:nowrap}\n"
   ".scale{display:flex;justify-content:space-between}\n",
-  /* Pictures. */
+  /* Figures. */
   "svg{display:block}.defs{position:absolute;width:0;height:0}.strip{overflow:visible}.chart{overflow:visible;margin:6px 0 4px}\n"
   ".right{fill:var(--right)}.wrong{fill:var(--wrong)}.fragile{fill:var(--fragile)}.panel{fill:var(--panel)}.track{fill:var(--line)}\n"
   ".ring{stroke:var(--paper);stroke-width:1.5}.grid{stroke:var(--line)}.axis{stroke:var(--soft)}.needle{stroke:var(--ink);stroke-width:2}\n"
@@ -59,7 +60,7 @@ static const char *const SHEET[] = {
   ".legend{display:flex;flex-wrap:wrap;gap:6px 22px;margin:0 0 6px;padding:0;list-style:none;font-size:.9rem}\n"
   ".legend svg{display:inline-block;width:14px;height:12px;margin-right:7px;vertical-align:-1px}\n"
   "footer{padding:28px 0 0;color:var(--soft);font-size:.88rem;max-width:52em}\n",
-  /* Phones: one column; rows of tables become blocks whose cells name themselves. */
+  /* Phones: one column; table rows become blocks whose cells carry their own labels. */
   "@media(max-width:760px){.page{padding:0 18px 48px}header{padding:28px 0 22px;gap:16px}.seal{width:64px;height:64px;padding:6px}\n"
   "section{grid-template-columns:minmax(0,1fr);padding:30px 0}.tiles{grid-template-columns:1fr 1fr;gap:16px}\n"
   ".tiles .big{font-size:1.6rem}dl.proof{grid-template-columns:minmax(0,1fr);gap:0}\n"

@@ -1,6 +1,6 @@
-/* eval/report/style.h - how a report looks: one style sheet for light and dark, for wide pages, phones and paper.
+/* eval/report/style.h - the style sheet of a report, for light and dark themes, wide pages, phones and paper.
  *
- * Holds no `<` and no `&`, so that it stands in HTML as in XML. Knows the classes that eval_report_*.c write. */
+ * Contains no `<` and no `&`, so it is valid in HTML and in XML. Knows the classes that the other files of eval/report use. */
 #ifndef VERBATIM_EVAL_REPORT_STYLE_H
 #define VERBATIM_EVAL_REPORT_STYLE_H
 #include <stdio.h>

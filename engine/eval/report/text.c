@@ -1,4 +1,4 @@
-/* eval/report/text.c - see eval/report/text.h. The one place where bytes that are not ours reach a page. */
+/* eval/report/text.c - see eval/report/text.h. The only place where foreign bytes reach a page. */
 #include "eval/report/text.h"
 #include <inttypes.h>
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #define JSON_MOST 4096u
 
-/* Nothing to see, or it changes how its neighbours are seen: marks of direction, joiners, fillers, line and paragraph separators, tags,
- * private and unassigned code points that XML forbids. */
+/* Invisible characters, and those that change how their neighbours are shown: direction marks, joiners, fillers, line and paragraph
+ * separators, tags, and noncharacters, which XML forbids. */
 static bool is_hidden(uint32_t c) {
   static const struct range { uint32_t first, last; } ranges[] = {
     {0x80, 0x9f},     {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},   {0x115f, 0x1160}, {0x17b4, 0x17b5},
@@ -80,7 +80,7 @@ bool eval_report_text_word(FILE *to, const json_t *text) {
 void eval_report_text_share(FILE *to, double share) {
   if (!isfinite(share)) fputs("&#8211;", to);
   else if (share == 1) fputs("100&#160;%", to);
-  else fprintf(to, "%.1f&#160;%%", share > 0.999 && share < 1 ? 99.9 : 100 * share); /* 100 % are all */
+  else fprintf(to, "%.1f&#160;%%", share > 0.999 && share < 1 ? 99.9 : 100 * share); /* 100 % only if it is all of them */
 }
 
 void eval_report_text_number(FILE *to, double value) {

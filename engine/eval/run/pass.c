@@ -1,4 +1,4 @@
-/* eval/run/pass.c - see eval/run/pass.h. */
+/* eval/run/pass.c - see eval/run/pass.h. Order: signals, encoding, continuing an earlier pass, the loop over steps. */
 #include "eval/run/pass.h"
 #include "common/lines.h"
 #include "base/clock.h"
@@ -16,12 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WINDOW_REQUESTS 256u /* at least so many are under way, and four times what the engine holds */
+#define WINDOW_REQUESTS 256u /* minimum number of requests in flight; the maximum is four times what the engine holds */
 #define SYNC_SECONDS 2.0
 
 /* === Signals ================================================================================================================ */
 
-/* SIGINT and SIGTERM are held back, of the engine's threads too, and looked for between steps: a handler could only write static data. */
+/* Blocks SIGINT and SIGTERM, also in the engine's threads, and checks for them between steps: a handler could only write static data. */
 static void hold_signals(eval_pass *self) {
   sigset_t held;
   sigemptyset(&held);
@@ -56,7 +56,7 @@ static status name_item(status result, const cli_eval_task *task, uint32_t index
   return result;
 }
 
-/* Every item is looked at before the first step, so that a bad one costs nothing. */
+/* Encodes every item before the first step, so that a bad item costs nothing. */
 static status encode_all(eval_pass *self) {
   const eval_tasks *tasks = self->tasks;
   self->asks = calloc(tasks->item_count, sizeof *self->asks);
@@ -96,12 +96,12 @@ status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer 
 
 /* === Going on =============================================================================================================== */
 
-typedef struct reader { /* of what an earlier pass has left */
+typedef struct reader { /* reads the files that an earlier pass left */
   eval_pass *pass;
   receipt_read receipt;
-  uint64_t bytes;      /* of whole lines that the receipt agrees with */
+  uint64_t bytes;      /* of complete lines that agree with the receipt */
   uint32_t requests;
-  bool is_over;        /* the rest is asked again */
+  bool is_over;        /* the remaining items run again */
 } reader;
 
 static status keep_sample(eval_pass *self, const cli_eval_task *task, uint32_t index, const json_t *line) {
@@ -118,7 +118,7 @@ static bool has_chain(const json_t *line, uint32_t index, const verbatim_request
   return chain && strcmp(chain, digest_text(request->chain, text)) == 0;
 }
 
-/* The line is that of the next item, and the receipt has its requests. */
+/* Whether the line is the next item's and the receipt has its requests. */
 static bool is_next(reader *self, const cli_eval_task *task, uint32_t index, const eval_ask *ask, const json_t *line) {
   const char *name = json_string_value(json_object_get(line, "task")), *id = json_string_value(json_object_get(line, "id"));
   if (!name || !id || strcmp(name, task->task.name) != 0 || strcmp(id, task->items.list[index].id) != 0) return false;
@@ -153,12 +153,12 @@ static status take_line(void *context, char *text, size_t bytes, uint32_t number
     self->requests += ask->request_count;
     pass->written++;
   } else self->is_over = true;
-  fail_clear(); /* what could not be read is made again */
+  fail_clear(); /* unreadable items are computed again */
   json_decref(line);
   return OK;
 }
 
-/* A last line without its end was not written whole. */
+/* Drops a last line without a line feed, which was not written completely. */
 static status drop_torn_line(const char *path) {
   char *text = NULL;
   size_t bytes = 0;
@@ -172,7 +172,7 @@ static status drop_torn_line(const char *path) {
 static status read_earlier(eval_pass *self, reader *r) {
   struct stat info;
   if (stat(self->results_path, &info) != 0 || stat(self->receipt_path, &info) != 0 || info.st_size == 0) return OK;
-  if (receipt_read_open(&r->receipt, self->receipt_path) != OK && r->receipt.count == 0) { /* nothing whole is in it */
+  if (receipt_read_open(&r->receipt, self->receipt_path) != OK && r->receipt.count == 0) { /* it has no complete request */
     fail_clear();
     return OK;
   }
@@ -214,7 +214,7 @@ static void note_failure(eval_pass *self, const cli_eval_task *task, uint32_t in
   }
 }
 
-/* Requests first: a line without them would not be gone on behind. */
+/* Requests first: the run could not continue after a line whose requests are missing. */
 static status write_item(eval_pass *self, const cli_eval_task *task, uint32_t index, eval_ask *ask) {
   const eval_results_item from = {.task = &task->task, .item = &task->items.list[index], .ask = ask, .judge = task->judge,
                                   .tokenizer = self->tokenizer, .index = index};

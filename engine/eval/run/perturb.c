@@ -1,4 +1,4 @@
-/* eval/run/perturb.c - see eval/run/perturb.h. A base plan's deployment is written down again from what the plan holds. */
+/* eval/run/perturb.c - see eval/run/perturb.h. Reconstructs the base plan's deployment file from the plan. */
 #include "eval/run/perturb.h"
 #include "common/files.h"
 #include "plan/plan.h"
@@ -28,7 +28,7 @@ status eval_perturb_read(const char *path, eval_perturb_ids *out) {
   return OK;
 }
 
-/* The value behind "key=", "_" and "-" being the same in the key; null: the word is of another key. */
+/* The value after "key="; "_" and "-" are the same in the key. NULL: the word has another key. */
 static const char *value_of(const char *word, const char *key) {
   while (*key && (*word == *key || (*word == '_' && *key == '-'))) word++, key++;
   return *key == 0 && *word == '=' ? word + 1 : NULL;
@@ -52,7 +52,7 @@ static void put_count(char *text, const char *word, const char *key, uint32_t va
   put(text, word, key, number);
 }
 
-/* Scales are named where they are kept: the planner refuses them for another format. */
+/* Names the scales only for a format that has them: the planner refuses them otherwise. */
 static void put_formats(char *text, const char *word, const plan_quant *q) {
   static const char *const NAMES[] = {[KV_BF16] = "bf16", [KV_FP8_DS_MLA] = "fp8_ds_mla", [KV_FP8] = "fp8"};
   put(text, word, "kv-cache-dtype", NAMES[q->kv_format]);
@@ -92,7 +92,8 @@ status eval_perturb_make(const char *base, const char *model_dir, const char *wo
   char deploy[DEPLOY_BYTES_MAX], config_path[PATH_BYTES_MAX], *config = NULL;
   size_t config_bytes = 0, bytes = 0;
   void *made = NULL;
-  if (strlen(word) > WORD_BYTES_MAX || strpbrk(word, "\r\n#")) /* it becomes a line of a deployment, and may be a stranger's */
+  if (strlen(word) > WORD_BYTES_MAX || strpbrk(word, "\r\n#")) /* it becomes a line of a deployment file, and may come from an untrusted
+                                                                * manifest */
     return FAIL(ERR_USAGE, "--perturb %.40s: expected KEY=VALUE on one line, of at most %u bytes", word, WORD_BYTES_MAX);
   TRY(describe(base, word, deploy));
   if (snprintf(config_path, sizeof config_path, "%s/config.json", model_dir) >= PATH_BYTES_MAX)

@@ -1,4 +1,4 @@
-/* eval/run/run.c - see eval/run/run.h. */
+/* eval/run/run.c - see eval/run/run.h. Order: the folder, the setup, the passes, merging, the outcome. */
 #include "eval/run/run.h"
 #include "eval/run/pass.h"
 #include "common/lines.h"
@@ -21,13 +21,13 @@
 #define PATH_BYTES_MAX 4096
 #define TIME_BYTES 32u
 
-typedef struct other { /* a plan beside the first */
+typedef struct other { /* a plan other than the first */
   char path[PATH_BYTES_MAX];
   eval_perturb_ids ids;
   json_t *outcome;       /* of its pass */
 } other;
 
-typedef struct keeper { /* what one run needs and leaves */
+typedef struct keeper { /* what one run uses and leaves */
   eval_run *run;
   tokenizer *tokenizer;
   chat *chat;
@@ -35,7 +35,7 @@ typedef struct keeper { /* what one run needs and leaves */
   json_t *setup, *facts, *outcome; /* facts: "run" of the manifest */
   uint64_t requests, tokens;
   double seconds;
-  int folder;                      /* open and locked while the evaluation writes into it; -1: not yet */
+  int folder;                      /* open and locked while the evaluation writes into it; -1: not open yet */
 } keeper;
 
 static status no_memory(void) { return FAIL(ERR_LIMIT, "evaluation: no memory"); }
@@ -54,7 +54,7 @@ static status path_in(const eval_run *self, const char *name, char path[PATH_BYT
   return length > 0 && length < PATH_BYTES_MAX ? OK : FAIL(ERR_USAGE, "%s: the path is too long", self->folder);
 }
 
-/* Nothing is there but what a start left which went no further: plans, or a manifest under its first name. */
+/* Whether the folder has at most the leftovers of a start that failed: plans, or a manifest under its temporary name. */
 static bool is_unused(const char *folder) {
   DIR *dir = opendir(folder);
   bool unused = dir != NULL;
@@ -66,7 +66,7 @@ static bool is_unused(const char *folder) {
   return unused;
 }
 
-/* Names are opened and cut short here, and whoever made the folder may have put a link or a pipe there. */
+/* Files are truncated by name here, and whoever created the folder may have put a link or a pipe there. */
 static status check_entries(const char *folder) {
   DIR *dir = opendir(folder);
   status result = dir ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", folder, strerror(errno));
@@ -79,7 +79,7 @@ static status check_entries(const char *folder) {
   return result;
 }
 
-/* One evaluation at a time writes into a folder. Where the file system has no locks, nobody is kept away. */
+/* Only one evaluation at a time writes into a folder. Without file locks in the file system, nothing prevents a second one. */
 static status lock_folder(keeper *k) {
   k->folder = open(k->run->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (k->folder < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", k->run->folder, strerror(errno));
@@ -103,7 +103,7 @@ static status prepare_folder(keeper *k) {
               self->on_setup ? "name a new folder" : "use --resume to continue it"); /* a replay cannot be resumed */
 }
 
-/* Under another name first, so that a reader never sees half of it. */
+/* Writes under a temporary name first, so that a reader never sees half a file. */
 static status write_whole(const eval_run *self, const char *name, const char *text, size_t bytes) {
   char path[PATH_BYTES_MAX], temporary[PATH_BYTES_MAX];
   TRY(path_in(self, name, path));
@@ -130,7 +130,7 @@ static status write_manifest(const keeper *k, json_t **out) {
   return result;
 }
 
-/* The evaluation that is there is one of the same setup. */
+/* Checks that the evaluation in the folder has the same setup. */
 static status check_earlier(keeper *k) {
   char path[PATH_BYTES_MAX], difference[EVAL_MANIFEST_DIFFERENCE_BYTES], *text = NULL;
   size_t bytes = 0;
@@ -293,7 +293,7 @@ static status run_passes(keeper *k) {
   eval_pass_close(&pass);
   for (uint32_t i = 0; i < k->run->perturb_count && result == OK && !k->run->is_interrupted; i++) {
     begin_pass(k, &pass, "items");
-    pass.engine.stats_path = NULL; /* it tells of the first */
+    pass.engine.stats_path = NULL; /* statistics are those of the first pass */
     result = other_pass(k, i, &pass);
     eval_pass_close(&pass);
   }
@@ -302,7 +302,7 @@ static status run_passes(keeper *k) {
 
 /* === Flips ================================================================================================================== */
 
-typedef struct merge { /* lines of the first pass, with what those of the others say */
+typedef struct merge { /* lines of the first pass, joined with the results of the others */
   keeper *k;
   FILE *others[CLI_EVAL_PERTURB_MAX];
   char *text;            /* of the new file */
@@ -406,7 +406,7 @@ static status append_line(void *context, char *text, size_t bytes, uint32_t numb
   return json_array_append_new(context, line) == 0 ? OK : FAIL(ERR_FORMAT, "results.jsonl: line %u is not JSON", number);
 }
 
-/* A page for people, of what the other files say. */
+/* Writes the report from the contents of the other files. */
 static status write_report(const eval_run *run) {
   char path[PATH_BYTES_MAX];
   json_t *results = json_array();
@@ -460,7 +460,7 @@ void eval_run_close(eval_run *self) {
 
 static void print_plain(FILE *to, const char *text) { cli_output_plain(to, text ? text : ""); }
 
-/* What of the score hangs on close decisions. */
+/* Prints how much of the score depends on close decisions. */
 static void print_risk(FILE *to, const json_t *row) {
   const json_t *risk = json_object_get(row, "flip_risk");
   char text[80];

@@ -1,4 +1,4 @@
-/* eval/run/tasks.c - see eval/run/tasks.h. */
+/* eval/run/tasks.c - see eval/run/tasks.h. Files are read through one function, which checks kind, size and digest. */
 #include "eval/run/tasks.h"
 #include "eval/ask.h"
 #include "base/limits.h"
@@ -48,7 +48,7 @@ static status read_file(const char *path, const char *name, uint64_t most, cli_e
   return OK;
 }
 
-/* Beside `neighbour`, unless the name is a whole path. */
+/* Reads a file in the folder of `neighbour`, unless the name is an absolute path. */
 static status read_beside(const char *neighbour, const char *name, cli_eval_file *out) {
   const char *slash = strrchr(neighbour, '/');
   char path[PATH_BYTES_MAX];

@@ -1,6 +1,6 @@
-/* eval/run/tasks.h - the tasks of a run with their files and items: from the disk, or from a manifest, which holds them.
+/* eval/run/tasks.h - the tasks of a run with their files and items: from disk, or from a manifest that embeds them.
  *
- * Every file is read once, and its digest is of what was read. Knows no engine. Read next: eval/task.h, eval/items.h, eval/run/pass.h. */
+ * Every file is read once, and its digest is of the bytes read. Knows no engine. Read next: eval/task.h, eval/items.h, eval/run/pass.h. */
 #ifndef VERBATIM_EVAL_TASKS_H
 #define VERBATIM_EVAL_TASKS_H
 #include "base/base.h"
@@ -10,7 +10,7 @@
 #include "eval/manifest.h"
 #include "jsonl/items.h"
 
-typedef struct cli_eval_file { /* text null: none */
+typedef struct cli_eval_file { /* text NULL: none */
   char *name, *text;
   size_t bytes;
   digest digest;
@@ -21,34 +21,35 @@ typedef struct cli_eval_task {
   cli_eval_file file, items_file, shots_file;
   char *path;          /* of the task file: a hint in the manifest */
   eval_items items;
-  items params;        /* one: the sampling parameters; empty unless the task generates */
-  eval_answer *judge;  /* null unless the task generates */
-  uint64_t first;      /* items of the tasks before */
+  items params;        /* one item: the sampling parameters; empty unless the task generates */
+  eval_answer *judge;  /* NULL unless the task generates */
+  uint64_t first;      /* number of items in the tasks before */
 } cli_eval_task;
 
 typedef struct eval_tasks { /* zeroed: empty */
   cli_eval_task *list;
   uint32_t count, room;
   uint64_t item_count;
-  int64_t limit;       /* replaces that of every task; -1: it does not */
+  int64_t limit;       /* replaces every task's limit; -1: does not */
 } eval_tasks;
 
-/* From a task file; files it names lie beside it. Errors name the file. */
+/* Adds a task from its file; files it names are in the same folder. Errors name the file. */
 status eval_tasks_add(eval_tasks *self, const char *path);
 
-/* All tasks of a manifest. What is not embedded is looked for in `folder`, null: beside the task file's path in the manifest's hints, and
- * must have the digest. ERR_MISMATCH: it has another, or this program reads a task otherwise than the one that wrote the manifest. */
+/* Adds all tasks of a manifest. A file that is not embedded is looked up in `folder`, or if that is NULL next to the task file's recorded
+ * path, and must have the recorded digest. ERR_MISMATCH: it has another digest, or this program interprets a task differently from the one
+ * that wrote the manifest. */
 status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *folder);
 
-/* Of item `position`, counted through all tasks. */
+/* The task of item `position`, counted over all tasks; *index: the item's number in it. */
 const cli_eval_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index);
-const item_params *eval_tasks_params(const cli_eval_task *task); /* null unless it generates */
+const item_params *eval_tasks_params(const cli_eval_task *task); /* NULL unless it generates */
 
-/* As eval_manifest_setup takes them: [count], to be freed. Null: no memory. */
+/* In the form of eval_manifest_setup: [count], freed by the caller. NULL: no memory. */
 eval_manifest_task *eval_tasks_describe(const eval_tasks *self);
 void eval_tasks_close(eval_tasks *self);
 
-/* A regular file of at most `most` bytes, whole, with a NUL behind it. ERR_IO, ERR_LIMIT. */
+/* Reads a regular file of at most `most` bytes, with a NUL after it. ERR_IO, ERR_LIMIT. */
 status eval_tasks_read(const char *path, uint64_t most, char **text, size_t *bytes);
 
 #endif
