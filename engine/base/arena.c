@@ -1,5 +1,5 @@
-/* arena.c - see arena.h. A chain of mappings and blocks; the memory of small pieces comes from shared 64 KiB blocks. */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, MAP_NORESERVE */
+/* arena.c - see arena.h. A list of mappings and blocks; small requests share blocks of 64 KiB. */
+#define _DEFAULT_SOURCE /* for MAP_ANONYMOUS, MAP_NORESERVE */
 #include "base/arena.h"
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 struct arena_block {
   struct arena_block *next;
-  uint64_t bytes, used; /* of the memory behind the header, or of the mapping */
-  void *mapping;        /* null: the memory follows the header                */
+  uint64_t bytes, used; /* of the memory after the header, or of the mapping */
+  void *mapping;        /* NULL: the memory follows the header                */
 };
 #define HEADER_BYTES ((uint64_t)PIECE_ALIGN)
 _Static_assert(sizeof(struct arena_block) <= PIECE_ALIGN, "the header takes one aligned unit");
@@ -50,7 +50,7 @@ status arena_map(arena *self, uint64_t bytes, void *piece) {
   TRY(add_block(self, 0));
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return FAIL(ERR_LIMIT, "host memory: %llu bytes cannot be mapped", (unsigned long long)bytes);
-  (void)madvise(memory, bytes, MADV_HUGEPAGE); /* weights come in two to five times as fast */
+  (void)madvise(memory, bytes, MADV_HUGEPAGE); /* loads weights two to five times as fast */
   self->blocks->mapping = memory;
   self->blocks->bytes = bytes;
   self->taken_bytes += bytes;

@@ -1,7 +1,7 @@
-/* arena.h - all host memory of the engine: taken in pieces at start-up, frozen when the engine is ready, freed as one.
+/* arena.h - all host memory of the engine: allocated at start-up, frozen when the engine is ready, freed as a whole.
  *
- * States: INIT (arena_take works) -> FROZEN (arena_take is a programmer error) -> closed. Pieces are never given back one by one.
- * Device memory is not here: gpu.h has one reservation, and on the CPU machine arena_map stands for it. */
+ * States: INIT (arena_take works) -> FROZEN (arena_take is a programmer error) -> closed. Blocks are never returned individually. Device
+ * memory is elsewhere: gpu.h makes one reservation, and on the CPU backend arena_map takes its place. */
 #ifndef VERBATIM_ARENA_H
 #define VERBATIM_ARENA_H
 #include "base/base.h"
@@ -17,7 +17,7 @@ typedef struct arena {
 /* *piece = zeroed memory, 64-byte aligned, valid until arena_close. A zeroed arena is a valid empty one. ERR_LIMIT: no memory. */
 status arena_take(arena *self, uint64_t bytes, void *piece);
 
-/* Like arena_take for large spaces that may stay mostly untouched: pages come from the system when first written. */
+/* Like arena_take, for large spaces that may stay mostly untouched: the system provides pages on first write. */
 status arena_map(arena *self, uint64_t bytes, void *piece);
 
 void arena_freeze(arena *self);

@@ -1,4 +1,4 @@
-/* base.h - what every file of the host program may rely on: statuses, errors, assertions, small arithmetic.
+/* base.h - what every file of the host program may use: statuses, errors, assertions, small arithmetic.
  *
  * Errors come in three kinds:
  *   operating errors  (files, versions, devices, bad requests): a function returns a negative status and the first cause is
@@ -26,8 +26,8 @@ typedef enum status {
 #define FAIL_TEXT_MAX 1024
 #define FAIL_WHERE_MAX 128
 
-/* Every thread has one record. FAIL stores the first cause since fail_clear in it and returns code. The text should say what was
- * expected, what was found and, after the word "hint:", what to do. At most FAIL_TEXT_MAX bytes are kept. */
+/* Each thread has one record. FAIL stores in it the first cause since fail_clear and returns code. The text says what was expected, what
+ * was found and, after the word "hint:", what to do. At most FAIL_TEXT_MAX bytes are kept. */
 status fail_record(status code, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void fail_clear(void);
@@ -36,15 +36,15 @@ const char *fail_where(void);  /* "file:line" of the recorded cause */
 int fail_exit_code(status s);  /* process exit code for a status: 0, or 2..8 */
 _Noreturn void fail_assert(const char *expression, const char *file, int line);
 
-/* A record on its way to another thread: a worker takes its own before it ends, and whoever waited for the worker records it as if the
- * failure had been its own. Of several workers the caller chooses, by a rule that does not depend on their speed where it can. */
+/* A record passed to another thread: a worker takes its own before it ends, and the thread that waited for it records it as its own. If
+ * several workers failed the caller chooses, where possible by a rule that does not depend on timing. */
 typedef struct fail_cause {
   status code; /* OK: nothing was recorded */
   char text[FAIL_TEXT_MAX], where[FAIL_WHERE_MAX];
 } fail_cause;
-void fail_take(fail_cause *out);          /* moves this thread's record to *out; it is clear then        */
-status fail_give(const fail_cause *cause); /* returns cause->code; an earlier record of this thread is kept */
-void fail_prefix(const char *name);        /* puts the name of a file before the recorded text that lacks it */
+void fail_take(fail_cause *out);          /* moves this thread's record to *out and clears it            */
+status fail_give(const fail_cause *cause); /* returns cause->code; keeps an earlier record of this thread */
+void fail_prefix(const char *name);        /* prefixes the recorded text with a file name unless it already contains it */
 
 #define FAIL(code, ...) fail_record((code), __FILE__, __LINE__, __VA_ARGS__)
 #define TRY(call)                       \
@@ -64,7 +64,7 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* splitmix64 (Steele, Lea and Flood, OOPSLA 2014): the next 64 random bits of *state, which may begin anywhere. */
+/* splitmix64 (Steele, Lea and Flood, OOPSLA 2014): the next 64 random bits of *state, which may start at any value. */
 static inline uint64_t random_next(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15ull;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;

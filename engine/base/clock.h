@@ -1,6 +1,5 @@
-/* clock.h - the time since some fixed moment, for figures that people read and for the deadlines of requests. No time enters a plan, or
- * changes a bit of what a request yields before its deadline.
- * Includes libc only. */
+/* clock.h - seconds since a fixed moment, for figures that people read and for request deadlines. No time enters a plan or changes a bit of
+ * a request's output before its deadline. Includes libc only. */
 #ifndef VERBATIM_CLOCK_H
 #define VERBATIM_CLOCK_H
 #include <time.h>

@@ -1,5 +1,4 @@
-/* digest.c - see digest.h. XXH3 is compiled into this file alone, inlined: another archive of the link carries an old copy
- * of the same symbols. */
+/* digest.c - see digest.h. XXH3 is inlined into this file, because another archive of the link has an old copy of the same symbols. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include "base/digest.h"

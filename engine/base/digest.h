@@ -1,7 +1,7 @@
-/* digest.h - XXH3-128, the one digest of the project, with a canonical byte order and hexadecimal text.
+/* digest.h - XXH3-128, the only digest of the project, with a canonical byte order and hexadecimal text.
  *
- * A digest's bytes are XXH's canonical (big-endian) form, so that its text reads the same on every machine. Not
- * cryptographic: it finds accidents, not forgers. Includes libc only. */
+ * A digest's bytes are XXH's canonical (big-endian) form, so its text is the same on every machine. Not cryptographic: it detects
+ * accidents, not forgery. Includes libc only. */
 #ifndef VERBATIM_DIGEST_H
 #define VERBATIM_DIGEST_H
 #include <stddef.h>
@@ -12,11 +12,11 @@
 
 typedef struct digest { uint8_t bytes[DIGEST_BYTES]; } digest;
 
-/* A running digest. Opaque storage (XXH3's state), kept by value so that digesting never allocates. */
+/* A running digest: XXH3's state in opaque storage, passed by value so that digesting never allocates. */
 typedef struct digest_state { _Alignas(64) uint8_t opaque[576]; } digest_state;
 
 digest digest_of(const void *data, size_t bytes);
-digest digest_of_seeded(const void *data, size_t bytes, uint64_t seed); /* for tables in memory: not stored, not compared elsewhere */
+digest digest_of_seeded(const void *data, size_t bytes, uint64_t seed); /* for tables in memory: never stored or compared elsewhere */
 void digest_start(digest_state *state);
 void digest_add(digest_state *state, const void *data, size_t bytes);
 digest digest_end(const digest_state *state); /* may be called many times */

@@ -1,5 +1,5 @@
-/* digest_avx2.c - see digest_avx2.h. The state of XXH3 is the same for every instruction set, so that one that digest.c began
- * can be continued here. */
+/* digest_avx2.c - see digest_avx2.h. XXH3's state is the same for every instruction set, so a state started by digest.c can be continued
+ * here. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include "base/digest_avx2.h"

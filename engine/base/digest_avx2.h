@@ -1,11 +1,11 @@
-/* digest_avx2.h - XXH3's running digest compiled with AVX2: the same bits, twice as fast where the bytes are in the cache.
+/* digest_avx2.h - XXH3's running digest compiled with AVX2: the same bits, twice as fast on cached data.
  *
- * digest.c chooses it where the CPU has AVX2. Its own file because the instruction set of a file is part of its name. */
+ * digest.c selects it on CPUs with AVX2. A separate file, because the instruction set of a file is part of its name. */
 #ifndef VERBATIM_DIGEST_AVX2_H
 #define VERBATIM_DIGEST_AVX2_H
 #include <stddef.h>
 
-/* state: XXH3's, as digest_start made it. */
+/* state: XXH3's, as digest_start initialised it. */
 void digest_avx2_add(void *state, const void *data, size_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* dynlib.c - the search for shared libraries (see dynlib.h).
  *
- * A file that exists and cannot be loaded does not end the search, but its reason is kept for the message. Folders are patterns of
- * glob(3), so that "python3.11" and "python3.12" are one line here. */
-#define _GNU_SOURCE /* dlinfo: the path of what the loader found by itself */
+ * A file that exists but cannot be loaded does not end the search; its reason is kept for the message. Folders are glob(3) patterns, so
+ * that "python3.11" and "python3.12" take one line here. */
+#define _GNU_SOURCE /* for dlinfo: the path of a library that the loader found */
 #include "base/dynlib.h"
 #include <dlfcn.h>
 #include <glob.h>
@@ -66,7 +66,8 @@ static bool try_pattern(search *s, const char *pattern) {
   return found;
 }
 
-/* Calls fn for each entry of a colon-separated list or null; true as soon as fn is. Empty entries (the current folder) are skipped. */
+/* Calls fn for each entry of a colon-separated list, or of NULL, until it returns true; returns whether it did. Empty entries (the current
+ * folder) are skipped. */
 static bool each_entry(search *s, const char *list, bool (*fn)(search *, const char *)) {
   char entry[DYNLIB_PATH_MAX];
   while (list && *list) {
@@ -92,7 +93,7 @@ static bool try_prefix(search *s, const char *prefix) {
   return false;
 }
 
-/* A virtual environment's python3 is a link, and its wheels lie beside the link; others lie beside what it points to. */
+/* A virtual environment's python3 is a link with its wheels next to the link; otherwise wheels are next to the link's target. */
 static bool try_program_folder(search *s, const char *folder) {
   char path[DYNLIB_PATH_MAX + 16], prefix[DYNLIB_PATH_MAX + 16];
   snprintf(path, sizeof path, "%s/python3", folder);

@@ -14,7 +14,7 @@ status fail_record(status code, const char *file, int line, const char *format, 
   va_start(args, format);
   vsnprintf(record.text, sizeof record.text, format, args);
   va_end(args);
-  for (char *c = record.text; *c; c++) /* what is quoted may come from a hostile file, and a terminal may read it */
+  for (char *c = record.text; *c; c++) /* a quoted text may come from a hostile file and end up on a terminal */
     if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f) *c = '?';
   snprintf(record.where, sizeof record.where, "%s:%d", file, line);
   record.code = code;

@@ -1,14 +1,14 @@
-/* kernel_sources.h - the texts of kernels_src/ as they were when the program was built.
+/* kernel_sources.h - the texts of kernels_src/ as of the build.
  *
- * Defined by build/gen/kernel_sources.c, which tools/embed.py writes: every kernel, its headers, abi.h and num.h, byte for
- * byte. The program needs no source tree at run time. Knows nothing of NVRTC. Read next: jit.h. */
+ * Defined by build/gen/kernel_sources.c, which tools/embed.py writes: every kernel, its headers, abi.h and num.h, byte for byte. The
+ * program needs no source tree at run time. Knows nothing of NVRTC. Read next: jit.h. */
 #ifndef VERBATIM_KERNEL_SOURCES_H
 #define VERBATIM_KERNEL_SOURCES_H
 #include <stddef.h>
 
 typedef struct kernel_source {
-  const char *name; /* path from the folder of its kind: "rows/rmsnorm.cu", "abi.h" */
-  const char *text; /* zero-terminated ASCII                           */
+  const char *name; /* path within kernels_src/: "rows/rmsnorm.cu", "abi.h" */
+  const char *text; /* NUL-terminated ASCII                            */
 } kernel_source;
 
 extern const kernel_source kernel_sources[];

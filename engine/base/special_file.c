@@ -1,4 +1,4 @@
-/* special_file.c - see special_file.h. */
+/* special_file.c - see special_file.h. One stat(2). */
 #include "base/special_file.h"
 #include <sys/stat.h>
 

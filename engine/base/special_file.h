@@ -1,9 +1,9 @@
-/* special_file.h - whether opening a path could wait for ever or do something to a device. */
+/* special_file.h - whether opening a path could block or affect a device. Knows nothing of what files contain. */
 #ifndef VERBATIM_SPECIAL_FILE_H
 #define VERBATIM_SPECIAL_FILE_H
 #include <stdbool.h>
 
-/* Something is at the path and it is no regular file: a folder, a pipe, a device. Links are followed. False where nothing is. */
+/* True if the path exists and is not a regular file: a folder, a pipe, a device. Follows links. */
 bool special_file_at(const char *path);
 
 #endif

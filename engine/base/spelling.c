@@ -1,4 +1,4 @@
-/* spelling.c - see spelling.h. One row of the table of distances, word letter by letter.
+/* spelling.c - see spelling.h. One row of the table of distances, updated for each letter of the word.
  *
  * Read next: planner/deploy_config.c. */
 #include "base/spelling.h"

@@ -1,6 +1,6 @@
-/* spelling.h - how far two words are apart, to name the nearest of known keys where one is not known.
+/* spelling.h - edit distance, to name the known key nearest to an unknown one.
  *
- * Of plain bytes; knows no keys and no files. Read next: planner/flat_yaml.h, eval/task.h. */
+ * Works on bytes; knows no keys and no files. Read next: planner/flat_yaml.h, eval/task.h. */
 #ifndef VERBATIM_SPELLING_H
 #define VERBATIM_SPELLING_H
 #include "base/base.h"

@@ -1,7 +1,7 @@
 /* trig.c - binary64 sin, cos, exp, log and pow from fixed sequences of IEEE operations (see trig.h).
  *
- * Where one binary64 number is too narrow (the reduced angle, the logarithm inside a power), a value is a sum of two:
- * high part, then what rounding left over. Series are Taylor's, long enough that what they leave out is below 2^-60. */
+ * Where one binary64 is too narrow (the reduced angle, the logarithm inside a power), a value is a sum of two: the high part and what
+ * rounding lost. Series are Taylor series, long enough that the remainder is below 2^-60. */
 #include "base/trig.h"
 #include <stdint.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static double exp_of_pair(pair x) {
   double n = (x.high * 0x1.71547652b82fep+0 + ROUND_INTEGER) - ROUND_INTEGER;
   pair r = add_exactly(x.high - n * LN2_HIGH, x.low - n * LN2_LOW);
   double value = 1.0 + (r.high + (r.low + r.low * r.high + r.high * r.high * polynomial(c, 13, r.high)));
-  int exponent = (int)n, half = exponent / 2; /* two factors: 2^1024 and 2^-1075 have no binary64 of their own */
+  int exponent = (int)n, half = exponent / 2; /* two factors, because 2^1024 and 2^-1075 are not binary64 numbers */
   return value * power_of_two(half) * power_of_two(exponent - half);
 }
 

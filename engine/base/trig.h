@@ -1,8 +1,8 @@
 /* trig.h - sin, cos, exp, log and pow of binary64 from IEEE additions, multiplications and divisions alone.
  *
- * The C library's functions differ in their last bit from machine to machine; rotary tables and frequencies are part of
- * the numerics, so they come from these fixed sequences. Errors are below 1 ulp (tests/unit/base/test_trig.c measures them).
- * Layer 0: knows nothing of the engine. */
+ * Rotary tables and frequencies are part of the numerics, and the C library's functions differ in the last bit between machines, so they
+ * come from these fixed sequences instead. Errors are below 1 ulp (tests/unit/base/test_trig.c measures them). Knows nothing of the
+ * engine. */
 #ifndef VERBATIM_TRIG_H
 #define VERBATIM_TRIG_H
 

@@ -1,7 +1,7 @@
-/* utf8.h - one scan function over UTF-8 as The Unicode Standard's table 3-7 defines it (no surrogates, no overlong forms).
+/* utf8.h - scans UTF-8 as table 3-7 of The Unicode Standard defines it (no surrogates, no overlong forms).
  *
- * Used by the tokenizer to check text and by the detokenizer to find the parts that must become U+FFFD. Header only, libc
- * only, no state. Read next: tokenizer.h. */
+ * The tokenizer checks text with it, and the detokenizer finds the bytes that become U+FFFD. Header only, libc only, no state. Read next:
+ * tokenizer.h. */
 #ifndef VERBATIM_UTF8_H
 #define VERBATIM_UTF8_H
 #include <stddef.h>
@@ -28,7 +28,7 @@ static inline int utf8_scan(const uint8_t *p, size_t size) {
   return need;
 }
 
-/* utf8_scan for what is common, from the first bytes, the first of all lowest: 2 or 3 for a whole code point of that size, else 0. */
+/* utf8_scan for the common cases, from the first bytes in little-endian order: 2 or 3 for a complete code point of that size, else 0. */
 static inline int utf8_scan_quickly(uint64_t first) {
   if ((first & 0xC0E0) == 0x80C0) return (first & 0x1E) != 0 ? 2 : 0;
   uint64_t low = first & 0x200F; /* 0xE0 before a byte below 0xA0, 0xED before one that is not */

@@ -1,4 +1,4 @@
-/* chat.c - see chat.h. The table of templates, and what all renderers share: switches, and the end of a message that is to go on. */
+/* chat.c - see chat.h. The table of templates, and what all renderers share: switches, and the end of a message that is to be continued. */
 #include "chat/chat.h"
 #include "chat/deepseek.h"
 #include "chat/dsml.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REFUSAL_BYTES 512u
-#define CONTINUE_TAG "CONTINUE_FINAL_MESSAGE_TAG " /* transformers' own: it decides which white space is lost */
+#define CONTINUE_TAG "CONTINUE_FINAL_MESSAGE_TAG " /* transformers' own tag; its blank decides which white space is lost */
 #define WAY_OUT "hint: render the conversation at the client and send its text or token ids to /v1/completions"
 
 /* === Templates =============================================================================================== */
@@ -23,8 +23,8 @@ typedef struct family {
   chat_renderer *render;
   unsigned variant;
   bool shows_tools;
-  unsigned switches;   /* that its template reads */
-  const char *between; /* the parts of a content: a template that takes text alone has them on lines of their own */
+  unsigned switches;   /* those that the template reads */
+  const char *between; /* separator of a content's parts: templates that accept only text have each part on its own line */
 } family;
 
 static chat_renderer render_plain;
@@ -51,7 +51,7 @@ static const family families[] = {
   {"glm_51", chat_glm_render, CHAT_GLM_51, true, ENABLE_THINKING | CLEAR_THINKING, ""},
 };
 
-/* Digests of templates (chat_template_digest), the renderer of each, and where the text was seen. */
+/* Digests of templates (chat_template_digest), the renderer of each, and where the text was published. */
 static const struct {
   const char *digest, *family, *source;
 } templates[] = {
@@ -80,11 +80,11 @@ static const struct {
 };
 
 struct chat {
-  const family *family;      /* null: none */
-  bool has_tool_template;    /* the model has another template for conversations with tools */
-  char *bos, *eos;           /* may be null */
+  const family *family;      /* NULL: none */
+  bool has_tool_template;    /* the model has a separate template for conversations with tools */
+  char *bos, *eos;           /* may be NULL */
   char refusal[REFUSAL_BYTES];
-  char digest[DIGEST_TEXT_BYTES]; /* of the template; "": it was not looked at */
+  char digest[DIGEST_TEXT_BYTES]; /* of the template; "": it was not read */
 };
 
 void chat_template_digest(char *text, size_t bytes, char hexadecimal[33]) {
@@ -125,14 +125,14 @@ static void choose(chat *self, char *text, size_t bytes) {
 
 /* === Opening ================================================================================================= */
 
-/* A token is text, or an object with its content. */
+/* A token is a text, or an object with its content. */
 static char *copy_token(const json_t *config, const char *key) {
   const json_t *token = json_object_get(config, key);
   const char *text = json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
   return text ? strdup(text) : NULL;
 }
 
-/* The template of tokenizer_config.json: text, or a list of named ones, of which "default" is meant. null: none. */
+/* The template in tokenizer_config.json: a text, or the entry "default" of a list of named ones. NULL: none. */
 static const json_t *config_template(chat *self, const json_t *config) {
   const json_t *found = json_object_get(config, "chat_template"), *chosen = NULL;
   if (!json_is_array(found)) return json_is_string(found) ? found : NULL;
@@ -144,7 +144,7 @@ static const json_t *config_template(chat *self, const json_t *config) {
   return json_is_string(chosen) ? chosen : NULL;
 }
 
-/* DeepSeek-V3.2 has a program in place of a template: the type of the model is all there is to know it by. */
+/* DeepSeek-V3.2 ships a program instead of a template, so only the model type identifies it. */
 static status choose_by_type(chat *self, const char *model_dir) {
   char *text = NULL;
   size_t bytes = 0;
@@ -227,7 +227,7 @@ const char *chat_refusal(const chat *self) { return self->refusal; }
 
 /* === Rendering =============================================================================================== */
 
-/* Base models and the shipped one: contents, one after the other. */
+/* For base models and the shipped one: the contents, concatenated. */
 static status render_plain(const chat_ask *ask, unsigned variant, chat_text *out) {
   (void)variant;
   chat_text_put(out, ask->bos);
@@ -277,7 +277,7 @@ static status read_tools(const chat *self, const json_t *body, chat_ask *ask) {
   return OK;
 }
 
-/* Copies of the messages, deep enough for what is changed in them: contents. */
+/* Copies the messages, deep enough to change their contents. */
 static json_t *copy_messages(const json_t *messages) {
   json_t *copy = json_array();
   for (size_t i = 0; copy && i < json_array_size(messages); i++)
@@ -288,7 +288,7 @@ static json_t *copy_messages(const json_t *messages) {
   return copy;
 }
 
-/* Marks where the last message's content ends. */
+/* Appends the tag to the last message's content. */
 static status mark_end(chat_ask *ask) {
   chat_text marked = {0};
   chat_span content = {0};
@@ -303,7 +303,7 @@ static status mark_end(chat_ask *ask) {
   return failed ? FAIL(ERR_LIMIT, "messages: no memory") : OK;
 }
 
-/* Cuts the prompt at the mark, and with the mark's own space, where a template strips it, the space before. */
+/* Truncates the prompt at the tag; if the template stripped the tag's blank, also strips white space before the tag. */
 static status cut_end(const chat_ask *ask, chat_span content, chat_text *out) {
   chat_span text = {out->buffer.bytes, out->buffer.count};
   size_t tag_bytes = sizeof CONTINUE_TAG - 1;

@@ -1,9 +1,10 @@
-/* chat.h - conversations to prompt text, by native renderers of known templates.
+/* chat.h - conversations to prompt text, by native renderers of known chat templates.
  *
- * A model's template (chat_template.jinja, else chat_template of tokenizer_config.json) is known by its digest: a renderer writes, byte
- * for byte, what Jinja and transformers' apply_chat_template make of that text (tests/data/chat holds what they made). A template that is
- * not known is never guessed at. What a template would pass over in silence (tools, switches, results of tools) is refused.
- * Must not know of HTTP or tokens. A chat is only read once it is open, by any number of threads. Read next: chat.c, chat/message.h. */
+ * A model's template (chat_template.jinja, else chat_template of tokenizer_config.json) is identified by its digest. Its renderer writes,
+ * byte for byte, what Jinja and transformers' apply_chat_template produce from it (tests/data/chat holds their output); C renderers are
+ * written by hand because Jinja exists for Python and C++ only and these bytes must not depend on a library's version. An unknown template
+ * is refused, never guessed, and so is input that a template would silently ignore (tools, switches, tool results). Must not know HTTP or
+ * tokens. Once open, a chat is read-only and usable from any number of threads. Read next: chat.c, chat/message.h. */
 #ifndef VERBATIM_CHAT_H
 #define VERBATIM_CHAT_H
 #include <jansson.h>
@@ -11,32 +12,32 @@
 
 typedef struct chat chat;
 
-/* ERR_IO, ERR_FORMAT; no template or an unknown one is not an error: chat_name is null then. */
+/* ERR_IO, ERR_FORMAT. A missing or unknown template is not an error: chat_name is NULL then. */
 status chat_open(chat **out, const char *model_dir);
 
-/* The renderer of this name, whatever template the model has, for one who knows that it is the right one. ERR_USAGE: there is none. */
+/* Opens the renderer of this name, whatever template the model has; the caller knows that it fits. ERR_USAGE: no such renderer. */
 status chat_open_named(chat **out, const char *model_dir, const char *name);
 void chat_close(chat *self); /* NULL is allowed */
 
-const char *chat_name(const chat *self);    /* "deepseek_v3" ...; null: none known */
-const char *chat_digest(const chat *self);  /* what the model's template is known by (chat_template_digest); null: it was not looked at */
-const char *chat_refusal(const chat *self); /* why there is none, with the way out; "" where there is one */
+const char *chat_name(const chat *self);    /* such as "deepseek_v3"; NULL: no known template */
+const char *chat_digest(const chat *self);  /* of the model's template (chat_template_digest); NULL: it was not read */
+const char *chat_refusal(const chat *self); /* why there is no renderer, and what to do; "" if there is one */
 
-/* What a template is known by: XXH3-128 of its text with "\n" as the end of lines and without what Jinja drops behind the last tag, in
- * hexadecimal. text is changed. */
+/* The digest of a template: XXH3-128, in hexadecimal, of its text with "\n" line ends and without what Jinja drops after the last tag. text
+ * is modified. */
 void chat_template_digest(char *text, size_t bytes, char hexadecimal[33]);
-const char *chat_template_name(const char *hexadecimal); /* the renderer of that template; null: it is not known */
+const char *chat_template_name(const char *hexadecimal); /* the renderer of that template; NULL: unknown */
 
-/* body: the request's object. It reads
+/* body: the request's object. Keys read:
  *   messages                 role, content (text, or parts of type text), tool_calls, tool_call_id, name, reasoning_content, prefix: as
  *                            the template does
  *   tools                    a list of objects, or null
- *   add_generation_prompt    true unless it says otherwise or continue_final_message is true
+ *   add_generation_prompt    default true, or false if continue_final_message is true
  *   continue_final_message   the prompt ends where the last message's content does
  *   chat_template_kwargs     thinking, enable_thinking, clear_thinking: true or false, where the template reads them
- * text is the caller's to free, *bytes long, a NUL behind it; at most TOKENIZER_TEXT_BYTES_MAX. It spells special tokens, BOS among
- * them: encode it with parse_special, without add_special. ERR_FORMAT says what is wrong with which message; ERR_UNSUPPORTED what this
- * template does not do, or, where chat_name is null, chat_refusal; ERR_LIMIT. */
+ * The caller frees *text; it is *bytes long, followed by a NUL, and at most TOKENIZER_TEXT_BYTES_MAX. It spells special tokens, BOS
+ * included: encode it with parse_special, without add_special. ERR_FORMAT names the message and its error; ERR_UNSUPPORTED: the template
+ * cannot do it, or chat_name is NULL (chat_refusal); ERR_LIMIT. */
 status chat_render(const chat *self, const json_t *body, char **text, size_t *bytes);
 
 #endif

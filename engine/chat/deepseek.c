@@ -1,5 +1,5 @@
-/* chat/deepseek.c - see chat/deepseek.h. The templates are loops with a few variables that outlive a message; they are `state` here,
- * under the templates' own names. */
+/* chat/deepseek.c - see chat/deepseek.h. The templates are loops with a few variables that live across messages; `state` holds them under
+ * the templates' own names. */
 #include "chat/deepseek.h"
 
 #define USER "<｜User｜>"
@@ -16,9 +16,9 @@
 #define OUTPUT_END "<｜tool▁output▁end｜>"
 
 typedef struct state {
-  bool is_first;       /* a call has been shown */
+  bool is_first;       /* a call has been written */
   bool is_tool;        /* the last message was a tool's */
-  bool is_output_first; /* no output has been shown */
+  bool is_output_first; /* no tool output has been written */
   bool is_last_user, is_only_sys, is_prefix;
 } state;
 
@@ -53,8 +53,8 @@ status chat_deepseek_v2(const chat_ask *ask, unsigned variant, chat_text *out) {
 
 /* === V2.5, V3 and R1 ========================================================================================= */
 
-/* All system messages stand before the first turn. V2.5 shows the last one, and for each of them the eight spaces that its template has
- * in the branch that reads it, before the BOS. */
+/* All system messages come before the first turn. V2.5 writes only the last one, and for each of them, before the BOS, the eight spaces in
+ * the template's branch that reads it. */
 static status put_system(const chat_ask *ask, bool is_v25, chat_text *out) {
   chat_span content = {0};
   bool is_first = true;
@@ -90,7 +90,7 @@ static status put_call(const chat_ask *ask, size_t index, size_t call, chat_text
   return OK;
 }
 
-/* The content is looked at only where it is shown: before the first call that the template's variable knows of. */
+/* The content is read only where it is written: before the first call that the template's variable knows of. */
 static status put_calls(const chat_ask *ask, size_t index, bool is_closed, bool is_0528, state *s, chat_text *out) {
   chat_span content = {0};
   s->is_tool = false;

@@ -1,4 +1,4 @@
-/* chat/dsml.c - see chat/dsml.h. What the vendor's program prints as Python's None for an absent content is refused here. */
+/* chat/dsml.c - see chat/dsml.h. The vendor's program prints Python's None for a missing content; that is refused here. */
 #include "chat/dsml.h"
 
 #define USER "<｜User｜>"
@@ -61,7 +61,7 @@ static status put_calls(const chat_ask *ask, size_t index, chat_text *out) {
   return OK;
 }
 
-/* A result belongs to a call of the assistant's message that it follows, `asked`, in their order. */
+/* Results belong to the calls of the assistant's message before them, number `asked`, in order. */
 static status put_result(const chat_ask *ask, size_t index, ptrdiff_t asked, ptrdiff_t last_user, bool is_thinking, chat_text *out) {
   chat_span content = {0};
   size_t order = (size_t)((ptrdiff_t)index - asked);
@@ -100,7 +100,7 @@ static void put_question_end(size_t index, ptrdiff_t last_user, bool is_thinking
   chat_text_say(out, (ptrdiff_t)index == last_user && is_thinking ? ASSISTANT "<think>" : ASSISTANT "</think>");
 }
 
-/* The program loses a developer's message that thinking is dropped before, and then its place in the conversation. */
+/* Refuses a developer's message before which thinking is dropped: the program would lose it, and with it its place in the conversation. */
 static status put_developer(const chat_ask *ask, size_t index, ptrdiff_t last_user, bool is_thinking, chat_text *out) {
   chat_span content = {0};
   TRY(chat_message_text(ask, index, "content", &content));
@@ -139,7 +139,7 @@ static bool asks(const chat_ask *ask, size_t index) {
   return chat_message_role(ask, index) == CHAT_USER || chat_message_role(ask, index) == CHAT_DEVELOPER;
 }
 
-/* Tools stand with a system's or developer's message that begins the conversation; where neither does, before everything. */
+/* Tools are written with a system or developer message that begins the conversation; without one, before everything else. */
 status chat_dsml_render(const chat_ask *ask, unsigned variant, chat_text *out) {
   (void)variant;
   bool is_thinking = ask->thinking == CHAT_ON || ask->enable_thinking == CHAT_ON;

@@ -1,4 +1,4 @@
-/* chat/glm.c - see chat/glm.h. GLM-4.5 puts a newline between its marks, the later ones do not. */
+/* chat/glm.c - see chat/glm.h. GLM-4.5 writes a newline between its marks, the later ones do not. */
 #include "chat/glm.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +16,14 @@ static const char line_47[] =
     "<arg_key>{arg-key-1}</arg_key><arg_value>{arg-value-1}</arg_value><arg_key>{arg-key-2}</arg_key>"
     "<arg_value>{arg-value-2}</arg_value>...</tool_call>";
 
-typedef struct turn {      /* what an assistant's message comes down to */
+typedef struct turn {      /* an assistant's message, taken apart */
   chat_span reasoning, content;
   bool has_reasoning;
 } turn;
 
 /* === Tools =================================================================================================== */
 
-/* GLM-5.1 shows the function alone, without what is said to the server about it. */
+/* GLM-5.1 writes the function object without the members meant for the server. */
 static void put_function(const json_t *function, chat_text *out) {
   json_t *shown = json_copy((json_t *)function);
   json_object_del(shown, "defer_loading");
@@ -77,7 +77,7 @@ static status put_call(const chat_ask *ask, size_t index, size_t call, const cha
 
 /* === Answers ================================================================================================= */
 
-/* The thinking is told apart by its own field, or where that is not text, by the mark in the content. */
+/* Separates thinking and answer: by the field reasoning_content, or if that is not text, by the mark in the content. */
 static status read_turn(const chat_ask *ask, size_t index, bool keeps_newlines, turn *t) {
   const json_t *reasoning = chat_message_get(ask, index, "reasoning_content");
   TRY(chat_message_shown(ask, index, "content", &t->content));
@@ -99,7 +99,7 @@ static void put_thinking(const turn *t, unsigned variant, bool is_shown, chat_te
   chat_text_say(out, "</think>");
 }
 
-/* thinks: GLM-5.1 shows an empty block for answers without thinking where the same question has an answer with it. */
+/* thinks: GLM-5.1 writes an empty block for an answer without thinking if another answer to the same question has some. */
 static status put_assistant(const chat_ask *ask, size_t index, ptrdiff_t last_user, unsigned variant, bool thinks, chat_text *out) {
   const char *line = variant == CHAT_GLM_45 ? "\n" : "";
   bool is_late = (ptrdiff_t)index > last_user;
@@ -141,7 +141,7 @@ static status put_result(const chat_ask *ask, size_t index, unsigned variant, ch
   return OK;
 }
 
-/* Whether an answer to the user's message at index, up to the next user's, has its thinking in a field. */
+/* Whether an answer to the user's message at index, up to the next user's message, has its thinking in a field. */
 static bool thinks_after(const chat_ask *ask, size_t index) {
   for (size_t i = index + 1; i < ask->count && chat_message_role(ask, i) != CHAT_USER; i++)
     if (chat_message_role(ask, i) == CHAT_ASSISTANT && json_is_string(chat_message_get(ask, i, "reasoning_content"))) return true;

@@ -1,12 +1,12 @@
-/* chat/kimi.c - see chat/kimi.h. */
+/* chat/kimi.c - see chat/kimi.h. A table holds what differs between the variants. */
 #include "chat/kimi.h"
 #include <stdio.h>
 
 #define KIMI "You are Kimi, an AI assistant created by Moonshot AI.<|im_end|>"
 
 typedef struct form {
-  const char *system;   /* of a conversation that begins with another message, with its end; null: none */
-  bool has_names;       /* a message's name stands in place of its role */
+  const char *system;   /* default system message, complete, for a conversation that begins with another role; NULL: none */
+  bool has_names;       /* a message's name replaces its role */
   bool is_thinking;     /* answers have a <think> block */
   bool is_tight;        /* the tools' JSON has no spaces */
 } form;
@@ -73,7 +73,7 @@ static status put_calls(const chat_ask *ask, size_t index, unsigned variant, cha
 static status put_result(const chat_ask *ask, size_t index, unsigned variant, chat_text *out) {
   chat_text_say(out, "## Return of ");
   TRY(chat_message_print(ask, index, "tool_call_id", out));
-  chat_text_say(out, variant == CHAT_KIMI_K2 ? "\\n" : "\n"); /* K2's template spells the escape in plain text */
+  chat_text_say(out, variant == CHAT_KIMI_K2 ? "\\n" : "\n"); /* K2's template contains the escape as literal text */
   return variant == CHAT_KIMI_K2 ? chat_message_print(ask, index, "content", out) : put_content(ask, index, out);
 }
 
@@ -84,7 +84,7 @@ static status put_thinking(const chat_ask *ask, size_t index, bool is_shown, cha
   return OK;
 }
 
-/* How many messages count as history, whose thinking is left out. */
+/* The number of leading messages whose thinking is dropped. */
 static size_t history(const chat_ask *ask) {
   size_t count = ask->count;
   while (count > 0 && (chat_message_role(ask, count - 1) != CHAT_ASSISTANT || chat_message_calls(ask, count - 1))) count--;

@@ -1,4 +1,4 @@
-/* chat/message.c - see chat/message.h. */
+/* chat/message.c - see chat/message.h. Checks run once over all messages; accessors rely on them. */
 #include "chat/message.h"
 #include <stdlib.h>
 #include <string.h>

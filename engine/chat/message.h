@@ -1,9 +1,8 @@
-/* chat/message.h - a conversation as renderers see it: messages checked once, and their fields with the messages that refusals need.
+/* chat/message.h - a conversation as renderers see it: messages that are checked once, and access to their fields with error messages.
  *
- * Every message is an object with a known role; a content is text, null or absent (lists of text parts are made one text before);
- * tool_calls is null, absent or a list of calls with a function, its name as text and its arguments as text or object. Everything else
- * was refused by chat_message_check. What is absent and what is null differ: templates tell them apart.
- * Read next: chat.c, and one of the renderers chat_*.c. */
+ * Every message is an object with a known role. Its content is text, null or absent (lists of text parts were joined). tool_calls is null,
+ * absent or a list of calls, each with a function whose name is text and whose arguments are text or an object. chat_message_check refuses
+ * everything else. Absent and null differ: templates tell them apart. Read next: chat.c, and one of the renderers. */
 #ifndef VERBATIM_CHAT_MESSAGE_H
 #define VERBATIM_CHAT_MESSAGE_H
 #include "chat/text.h"
@@ -13,41 +12,41 @@
 typedef enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL, CHAT_DEVELOPER } chat_role;
 typedef enum chat_switch { CHAT_UNSAID, CHAT_OFF, CHAT_ON } chat_switch;
 
-typedef struct chat_ask {      /* what a renderer is asked for */
-  json_t *messages;            /* checked */
+typedef struct chat_ask {      /* the input of a renderer */
+  json_t *messages;            /* have passed chat_message_check */
   size_t count;
-  const json_t *tools;         /* null: none; else a list of objects that is not empty */
+  const json_t *tools;         /* NULL: none; else a non-empty list of objects */
   chat_switch thinking, enable_thinking, clear_thinking;
   bool add_generation_prompt;
-  chat_span bos, eos;          /* the model's, "": it states none */
+  chat_span bos, eos;          /* the model's; "": it has none */
 } chat_ask;
 
-/* Writes the prompt to out. variant: of the family, see the enum of its header. ERR_FORMAT names the message. */
+/* Writes the prompt to out. variant: of the family, see the enum in its header. ERR_FORMAT names the message. */
 typedef status chat_renderer(const chat_ask *ask, unsigned variant, chat_text *out);
 
-/* What contents in parts become: their texts with `between` between them. Messages are changed in place. ERR_FORMAT, ERR_LIMIT;
+/* Checks the messages and changes them in place: the text parts of a content are joined with `between`. ERR_FORMAT, ERR_LIMIT;
  * ERR_UNSUPPORTED: parts that are not text. */
 status chat_message_check(json_t *messages, const char *between);
 
 chat_role chat_message_role(const chat_ask *ask, size_t index);
-const json_t *chat_message_get(const chat_ask *ask, size_t index, const char *key); /* null: absent */
-bool chat_message_is_null(const chat_ask *ask, size_t index, const char *key);      /* said to be null */
+const json_t *chat_message_get(const chat_ask *ask, size_t index, const char *key); /* NULL: absent */
+bool chat_message_is_null(const chat_ask *ask, size_t index, const char *key);      /* present and null */
 
-/* Text, or ERR_FORMAT: as a template's "+" does it. */
+/* The text, or ERR_FORMAT: the operand of a template's "+". */
 status chat_message_text(const chat_ask *ask, size_t index, const char *key, chat_span *out);
 
-/* As a template's {{ }} prints it: absent is nothing, null is "None". ERR_FORMAT: neither these nor text. */
+/* Writes the value as a template's {{ }} prints it: nothing if absent, "None" if null. ERR_FORMAT: neither these nor text. */
 status chat_message_print(const chat_ask *ask, size_t index, const char *key, chat_text *out);
 status chat_message_shown(const chat_ask *ask, size_t index, const char *key, chat_span *out);
 
-/* The calls of a message, 0 where there are none; and of one of them: the function, its name, its arguments as text. */
+/* The number of calls of a message, 0 if it has none; and for one call: the function, its name, its arguments as text. */
 size_t chat_message_calls(const chat_ask *ask, size_t index);
 const json_t *chat_message_call(const chat_ask *ask, size_t index, size_t call);
 chat_span chat_message_call_name(const chat_ask *ask, size_t index, size_t call);
 const json_t *chat_message_call_arguments(const chat_ask *ask, size_t index, size_t call);
 status chat_message_call_text(const chat_ask *ask, size_t index, size_t call, chat_span *out);
 
-/* The arguments as an object, which is the caller's to release: parsed where they are text. ERR_FORMAT. */
+/* The arguments as an object, parsed if they are text; the caller releases it. ERR_FORMAT. */
 status chat_message_call_object(const chat_ask *ask, size_t index, size_t call, json_t **out);
 
 chat_span chat_message_span(const json_t *string);

@@ -1,4 +1,4 @@
-/* chat/text.c - see chat/text.h. */
+/* chat/text.c - see chat/text.h. The growing text is base/strbuf's; this file adds the limit and Python's forms of values. */
 #include "chat/text.h"
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static void put_real(chat_text *self, double value) {
   ASSERT(mark != NULL);
   int exponent = (int)strtol(mark + 1, NULL, 10), count = 0;
   for (const char *c = from; c < mark; c++)
-    if (*c >= '0' && *c <= '9') digits[count++] = *c; /* the decimal point, whatever the locale calls it, is left out */
+    if (*c >= '0' && *c <= '9') digits[count++] = *c; /* the decimal point, which depends on the locale, is left out */
   digits[count] = 0;
   if (from != shortest) chat_text_say(self, "-");
   char text[64];
@@ -83,7 +83,7 @@ static void put_array(chat_text *self, const json_t *value, bool is_tight, int d
 
 static void put_object(chat_text *self, const json_t *value, bool is_tight, int depth) {
   chat_text_say(self, "{");
-  json_t *object = (json_t *)value; /* jansson's iterators do not change it, but ask for it so */
+  json_t *object = (json_t *)value; /* jansson's iterators do not change it but take a non-const pointer */
   for (void *at = json_object_iter(object); at && self->failure == OK; at = json_object_iter_next(object, at)) {
     if (at != json_object_iter(object)) chat_text_say(self, is_tight ? "," : ", ");
     const char *key = json_object_iter_key(at);
@@ -118,7 +118,7 @@ void chat_text_json(chat_text *self, const json_t *value, bool is_tight) { put_j
 
 /* === Pieces of text ========================================================================================== */
 
-/* How many bytes the white space at p has, str.isspace's; 0: it is none. Every such character has at most three. */
+/* The size of the white-space character at p, by str.isspace; 0: not white space. No such character has more than three bytes. */
 static size_t space_bytes(const char *p, size_t left) {
   const unsigned char *c = (const unsigned char *)p;
   if (left >= 1 && ((c[0] >= 0x09 && c[0] <= 0x0d) || (c[0] >= 0x1c && c[0] <= 0x20))) return 1;

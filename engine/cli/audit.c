@@ -1,6 +1,6 @@
-/* cli/audit.c - `verbatim audit`: recorded rows of a trace computed again on the CPU, op by op.
+/* cli/audit.c - `verbatim audit`: computes the recorded rows of a trace again on the CPU, op by op.
  *
- * Owns the arguments of the subcommand and the words of its report. What is compared is audit.h's business. */
+ * Owns the subcommand's arguments and the wording of its report. audit.h decides what is compared. */
 #include "cli/cli.h"
 #include "traces/audit.h"
 #include "common/compare.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINES_MAX 12u /* of points that differ, and of those that are not covered, without --json */
+#define LINES_MAX 12u /* without --json: lines of points that differ, and of points that are not covered */
 
 static const char HELP[] =
   "usage: verbatim audit TRACE PLAN MODEL_DIR [options]\n\n"
@@ -109,7 +109,7 @@ static void on_progress(void *context, const char *what, uint64_t done, uint64_t
   else cli_output_progress_count(&self->progress, what, done, total);
 }
 
-/* The first difference as one line without its end. */
+/* The first difference as one line, without its line feed. */
 static void difference_text(const audit_report *r, char *text, size_t text_bytes) {
   const audit_difference *d = &r->first;
   const verbatim_point *point = &r->points[d->point];

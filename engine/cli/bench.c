@@ -1,6 +1,6 @@
 /* cli/bench.c - `verbatim bench`: how fast this machine runs a plan.
  *
- * Owns the arguments of the subcommand. What is measured is bench.h's business, how it is written cli/bench_report.h's. */
+ * Owns the subcommand's arguments. bench.h decides what is measured, cli/bench_report.h how it is written. */
 #include "cli/cli.h"
 #include "bench/bench.h"
 #include "cli/bench_report.h"

@@ -1,4 +1,4 @@
-/* cli/bench_report.c - see cli/bench_report.h. */
+/* cli/bench_report.c - see cli/bench_report.h. Each kind of figure has one function for its table and one for its JSON. */
 #include "cli/bench_report.h"
 #include "bench/roofline.h"
 #include "base/digest.h"
@@ -11,7 +11,7 @@ static double per_us(double amount, double us) { return us > 0 ? amount / us : 0
 static double gb_per_s(const bench_cost *cost, double us) { return 1e-3 * per_us((double)bench_cost_bytes(cost), us); }
 static double tflop_per_s(double flops, double us) { return 1e-6 * per_us(flops, us); }
 static bool has_floors(const bench_report *r) { return r->bytes_per_s > 0 || r->flops_per_s > 0; }
-/* A CPU's in GFLOP/s, a GPU's in TFLOP/s. */
+/* GFLOP/s for a CPU, TFLOP/s for a GPU. */
 static const char *flop_unit(const bench_report *r) { return r->is_gpu ? "TFLOP/s" : "GFLOP/s"; }
 static double flop_rate(const bench_report *r, double flops, double us) { return (r->is_gpu ? 1 : 1e3) * tflop_per_s(flops, us); }
 static double ratio(double us, double floor_us) { return floor_us > 0 ? us / floor_us : 0; }

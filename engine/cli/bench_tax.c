@@ -1,4 +1,4 @@
-/* cli/bench_tax.c - see cli/bench_tax.h. The only place that runs algorithms which are not certified; no request ever meets them. */
+/* cli/bench_tax.c - see cli/bench_tax.h. The only code that runs uncertified algorithms; no request ever uses them. */
 #include "cli/bench_tax.h"
 #include "common/files.h"
 #include "planner/profile.h"
@@ -18,13 +18,13 @@ typedef struct steps {
   uint32_t decode_count, prefill_count;
 } steps;
 
-typedef struct answer { /* of a measuring process */
+typedef struct answer { /* what a measuring process reports */
   status result;
   char text[512];
   steps steps;
 } answer;
 
-/* Those that do not give our bits first: where there is one, it is faster than what does. */
+/* Reads a profile's products, preferring those with other bits: such a one is there only if it is faster than the one with our bits. */
 static status read_products(const char *path, plan_product **products, uint32_t *count) {
   char *text = NULL;
   size_t bytes = 0;
@@ -33,7 +33,7 @@ static status read_products(const char *path, plan_product **products, uint32_t 
   status result = profile_parse(text, bytes, &known);
   free(text);
   TRY(result);
-  profile_make_optional(&known); /* what does not run with this plan's strides is left out */
+  profile_make_optional(&known); /* products that do not run with this plan's strides are skipped */
   *count = known.other_count + known.count;
   plan_product *made = calloc(*count + 1u, sizeof *made);
   if (made) {
@@ -77,7 +77,7 @@ static _Noreturn void measure_in_child(const bench_options *options, int descrip
   _exit(0);
 }
 
-/* In a process of its own: the second engine of a process would find the first one's context and libraries. */
+/* Measures in a child process, because a second engine in this one would find the first one's context and libraries. */
 static status measure(const bench_options *options, const plan_product *products, uint32_t count, steps *out) {
   bench_options o = *options;
   int ends[2];

@@ -1,8 +1,8 @@
-/* cli/calibrate.c - `verbatim calibrate`: runs prompts with a bf16 KV cache and writes the scale of every layer's rows, which an fp8 cache
- * needs, into the model's folder.
+/* cli/calibrate.c - `verbatim calibrate`: runs prompts with a bf16 KV cache and writes the scale of every layer's KV rows, which an fp8
+ * cache needs, to a file in the model's folder.
  *
- * A scale is the largest magnitude of a layer's rows / 448: the same prompts give the same file, however the work is cut. Scales are made
- * here and nowhere else: a run that needs them and has none ends. Read next: verbatim.h (on_values), weights.c. */
+ * A scale is the largest magnitude in a layer's rows / 448, so the same prompts give the same file however they are batched. Nothing else
+ * generates scales: a run that needs them and finds none fails. Read next: verbatim.h (on_values), weights.c. */
 #include "cli/cli.h"
 #include "kernels_src/abi.h"
 #include "common/engine.h"
@@ -47,14 +47,14 @@ static const char HELP[] =
 
 typedef struct calibration calibration;
 
-typedef struct prompt_run { /* an item on its way */
+typedef struct prompt_run { /* an item in flight */
   verbatim_request request;
   calibration *owner;
-  int32_t *made_ids; /* encoded prompt, or null when the item has ids */
+  int32_t *made_ids; /* encoded prompt; NULL when the item has ids */
 } prompt_run;
 
 struct calibration {
-  const char **words; /* of argv: plan and model folder */
+  const char **words; /* from argv: plan and model folder */
   const char *jsonl;
   bool no_bos, force;
   cli_engine engine;
@@ -62,8 +62,8 @@ struct calibration {
   tokenizer *tokenizer;
   prompt_run *runs; /* [items.count] */
   uint32_t layers, added, tokens_made;
-  float largest[LAYERS_MAX]; /* magnitude of a layer's rows */
-  bool is_seen[LAYERS_MAX], is_bad[LAYERS_MAX]; /* NaN or Inf */
+  float largest[LAYERS_MAX]; /* largest magnitude in a layer's rows */
+  bool is_seen[LAYERS_MAX], is_bad[LAYERS_MAX]; /* is_bad: NaN or Inf */
   char path[PATH_BYTES_MAX];
 };
 
@@ -99,7 +99,7 @@ static bool ends_with(const char *text, const char *end) {
   return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
 }
 
-/* Scales are made once. What a model was published with is not replaced. */
+/* Scales are generated once; those a model was published with are never replaced. */
 static status check_scales(calibration *self) {
   int length = snprintf(self->path, sizeof self->path, "%s/" SAFETENSORS_KV_SCALES, self->engine.model_dir);
   if (length < 0 || (size_t)length >= sizeof self->path) return FAIL(ERR_USAGE, "%s: the path is too long", self->engine.model_dir);
@@ -153,7 +153,7 @@ static status encode(calibration *self, const item *from, prompt_run *r) {
 
 static const verbatim_point *point_at(const calibration *self, uint32_t point) { return &self->engine.info.points[point]; }
 
-/* "layer 3 qkv_rope kv". */
+/* Selects "layer 3 qkv_rope kv". */
 static bool wants_values(const verbatim_request *request, uint32_t position, uint32_t point) {
   const prompt_run *r = request->context;
   const verbatim_point *p = point_at(r->owner, point);
@@ -225,7 +225,7 @@ static status take_scales(const calibration *self, float *scales) {
   return OK;
 }
 
-/* The header, a multiple of 8 bytes long, behind the room for its size. */
+/* Writes the header, padded to a multiple of 8 bytes, after the field for its size. */
 static void write_header(const calibration *self, FILE *to) {
   char id[DIGEST_TEXT_BYTES], weights[DIGEST_TEXT_BYTES];
   uint64_t tokens = 0;

@@ -1,6 +1,6 @@
-/* cli.h - the subcommands of `verbatim`. Each receives its own arguments, argv[0] being the subcommand's name, and returns the exit
- * code: 0, or fail_exit_code of what went wrong, after one "verbatim: ..." line on stderr. Only here and in main.c are arguments, the
- * environment and terminals known. */
+/* cli.h - the subcommands of `verbatim`. Each receives its own arguments, with argv[0] the subcommand's name, and returns the exit code: 0,
+ * or fail_exit_code of the failure after one "verbatim: ..." line on stderr. Only this folder, common/ and main.c know arguments, the
+ * environment and terminals. Read next: cli/run.c. */
 #ifndef VERBATIM_CLI_H
 #define VERBATIM_CLI_H
 

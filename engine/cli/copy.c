@@ -1,8 +1,8 @@
-/* cli/copy.c - `verbatim probe --copy`: how fast the files of a model can reach the GPU at best, to compare `verbatim run --stats` with.
+/* cli/copy.c - `verbatim probe --copy`: the best rate at which a model's files can reach the GPU, for comparison with `verbatim run
+ * --stats`.
  *
- * Three passes over all *.safetensors files: threads read parts of them into pinned slots and one thread uploads these, with no digest
- * and to no place in particular. Beside it each half alone: reading without uploading, uploading without reading. Needs no plan.
- * Must not know tensors. Read next: staging.h, weights.c. */
+ * Three passes over all *.safetensors files: threads read parts into pinned slots while one thread uploads them to scratch memory, without
+ * digests; then reading alone; then uploading alone. Needs no plan. Must not know tensors. Read next: staging.h, weights.c. */
 #include "cli/cli.h"
 #include "base/clock.h"
 #include "gpu/gpu.h"
@@ -27,7 +27,7 @@
 
 typedef struct file {
   int fd;
-  uint64_t bytes, first_part; /* its parts are numbered from here */
+  uint64_t bytes, first_part; /* first_part: the number of its first part */
 } file;
 
 typedef struct copy {
@@ -39,11 +39,11 @@ typedef struct copy {
   uint64_t bytes, parts;
   gpu *device;
   staging_room room;
-  uint64_t scratch;   /* device memory, as much as the slots have */
+  uint64_t scratch;   /* device memory, as large as the slots together */
   staging ring;
-  atomic_ullong next; /* part that no thread has taken */
+  atomic_ullong next; /* the first part not taken yet */
   atomic_bool failed;
-  fail_cause cause;   /* of the thread that set failed */
+  fail_cause cause;   /* from the thread that set failed */
 } copy;
 
 /* === Files ================================================================================================================== */
@@ -152,7 +152,7 @@ static status run_pass(copy *self, void *(*work)(void *), double *seconds) {
   return count == self->threads ? OK : FAIL(ERR_LIMIT, "%u threads cannot be started", self->threads);
 }
 
-/* The bus: the whole pinned block at once, over and over. */
+/* Measures the bus: uploads the whole pinned block again and again. */
 static double upload_only(copy *self, uint64_t *bytes) {
   double before = clock_seconds();
   for (*bytes = 0; *bytes < self->bytes && *bytes < UPLOAD_ALONE_BYTES; *bytes += BLOCK_BYTES)
@@ -217,7 +217,7 @@ static status measure(copy *self) {
   return result;
 }
 
-/* The value of the option argv[*i], which is stepped over. */
+/* Parses the value of the option argv[*i] and advances *i past it. */
 static status read_number(char **argv, int *i, unsigned long least, unsigned long most, uint32_t *out) {
   const char *option = argv[*i], *text = argv[*i + 1] ? argv[*i + 1] : "";
   const char *digits = strncmp(text, "gpu:", 4) == 0 && strcmp(option, "--device") == 0 ? text + 4 : text;

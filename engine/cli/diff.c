@@ -1,6 +1,6 @@
-/* cli/diff.c - `verbatim diff`: where two runs part, by their receipts, their traces, or both.
+/* cli/diff.c - `verbatim diff`: where two runs diverge, by their receipts, their traces, or both.
  *
- * Owns the arguments, which file is what, and the two forms of the result. Runs nothing. Read next: diff_receipt.h, diff_trace.h,
+ * Owns the arguments, the kinds of files, and both forms of the result. Runs nothing. Read next: diff_receipt.h, diff_trace.h,
  * common/compare.h. */
 #include "cli/cli.h"
 #include "common/compare.h"
@@ -110,7 +110,7 @@ static void print_receipts(const diff_receipt *r) {
 
 static const char *kernel_name(uint32_t kernel) { return kernel < KERNEL_COUNT ? kernels_row(kernel)->name : "unknown"; }
 
-/* What --trace-values is given to record the row. */
+/* The value of --trace-values that would record the row. */
 static const char *selector_of(const diff_trace_first *f, char text[SELECTOR_BYTES]) {
   if (f->point.layer == UINT32_MAX) snprintf(text, SELECTOR_BYTES, "op=%s,position=%" PRIu32, f->point.name, f->position);
   else snprintf(text, SELECTOR_BYTES, "layer=%" PRIu32 ",op=%s,position=%" PRIu32, f->point.layer, trace_op_name(&f->point), f->position);
@@ -269,7 +269,7 @@ static status parse_arguments(diff_run *self, int argc, char **argv, const char 
   return OK;
 }
 
-/* A trace begins as zstd's files do, a receipt as a line of JSON; what else a file may be is said by who reads it. */
+/* Whether a file is a trace, which begins like a zstd file, or a receipt, a line of JSON. The reader refuses any other file. */
 static status is_trace(const char *path, bool *trace) {
   char begin[4] = {0};
   if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);

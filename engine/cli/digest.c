@@ -1,6 +1,6 @@
 /* cli/digest.c - `verbatim digest`: the weights digest of a model folder, tensor by tensor.
  *
- * Owns the arguments of the subcommand and the output, in which two folders can be compared by diff. Read next: weights/tree.h. */
+ * Owns the subcommand's arguments and the output, a text that diff(1) can compare for two folders. Read next: weights/tree.h. */
 #include "cli/cli.h"
 #include "base/base.h"
 #include "common/options.h"
@@ -29,7 +29,7 @@ static const char HELP[] =
   "  --quiet             no progress messages\n";
 
 typedef struct digest_run {
-  const char **words; /* of argv: plan and model folder */
+  const char **words; /* from argv: plan and model folder */
   bool json, quiet;
   uint32_t threads;
   cli_output_progress progress;

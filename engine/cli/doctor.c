@@ -1,6 +1,6 @@
-/* cli/doctor.c - `verbatim doctor`: what this machine has and lacks for a model, a plan or a deployment, and what to do about it.
+/* cli/doctor.c - `verbatim doctor`: what this machine has and lacks for a model, a plan or a deployment, and how to fix it.
  *
- * Owns the arguments of the subcommand and the order of the checks. Opens no engine and writes nothing. Read next: cli/doctor_machine.h,
+ * Owns the subcommand's arguments and the order of the checks. Opens no engine and writes nothing. Read next: cli/doctor_machine.h,
  * cli/doctor_model.h, cli/doctor_report.h. */
 #include "cli/cli.h"
 #include "common/config.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define CONNECTIONS_DEFAULT "1024" /* of `verbatim serve` */
+#define CONNECTIONS_DEFAULT "1024" /* the default of `verbatim serve` */
 
 static const char HELP[] =
   "usage: verbatim doctor [PLAN [MODEL_DIR]] [options]\n\n"
@@ -34,7 +34,7 @@ static const char HELP[] =
 typedef struct doctor_run {
   cli_config config;
   const char *plan_path, *model_dir, *cache_dir;
-  const char **words; /* of argv */
+  const char **words; /* from argv */
   bool json;
   cli_doctor_machine machine;
   cli_doctor_report report;
@@ -57,7 +57,7 @@ static status parse_arguments(doctor_run *self, int argc, char **argv) {
   return OK;
 }
 
-/* The plan that the configuration names is there and is its own, or is to be made. */
+/* Checks that the configured plan exists and matches the configuration, or that it can be generated. */
 static void check_deployment(doctor_run *self) {
   bool is_there = false;
   char text[DIGEST_TEXT_BYTES];
@@ -123,7 +123,7 @@ int cli_doctor(int argc, char **argv) {
     fputs(HELP, stdout);
     return 0;
   }
-  doctor_run *self = calloc(1, sizeof *self); /* the report is large for a stack */
+  doctor_run *self = calloc(1, sizeof *self); /* on the heap because the report is too large for a stack */
   ASSERT(self != NULL);
   self->machine.device = VERBATIM_DEVICE_AUTO;
   self->words = calloc((size_t)argc + 1, sizeof *self->words);

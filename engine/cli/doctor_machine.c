@@ -1,5 +1,5 @@
-/* cli/doctor_machine.c - see cli/doctor_machine.h. The machine; cli/doctor_model.c has the model and its plan. */
-#define _DEFAULT_SOURCE /* AI_NUMERICSERV */
+/* cli/doctor_machine.c - see cli/doctor_machine.h. Checks on the machine only; cli/doctor_model.c checks the model and its plan. */
+#define _DEFAULT_SOURCE /* for AI_NUMERICSERV */
 #include "cli/doctor_machine.h"
 #include "gpu/gemm_lt.h"
 #include "gpu/gpu.h"
@@ -18,13 +18,13 @@
 
 #define PATH_BYTES_MAX 4096
 #define GIB (1024.0 * 1024.0 * 1024.0)
-#define DEVICE_SM 90u           /* compute capability that the kernels are compiled for */
-#define FREE_PART_MIN 0.9       /* of a GPU's memory: what plans take unless told otherwise */
-#define FILES_BESIDE 64u        /* descriptors that are no connections: libraries, weights, logs */
+#define DEVICE_SM 90u           /* compute capability the kernels are compiled for */
+#define FREE_PART_MIN 0.9       /* of a GPU's memory: the share that plans take by default */
+#define FILES_BESIDE 64u        /* descriptors other than connections: libraries, weights, logs */
 
 /* === Processor and memory =================================================================================================== */
 
-/* As cpu_isa.c chooses. */
+/* The choice of cpu_isa.c. */
 static const char *best_isa(void) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -35,7 +35,7 @@ static const char *best_isa(void) {
   return "portable";
 }
 
-/* MemAvailable of the kernel, else all there is. */
+/* The kernel's MemAvailable, or else all memory. */
 static uint64_t free_memory(uint64_t total) {
   unsigned long long kilobytes = 0;
   char line[256];
@@ -81,7 +81,7 @@ static void describe(cli_doctor_report *report, cli_doctor_machine *machine, con
   snprintf(machine->gpu_name, sizeof machine->gpu_name, "%s", info->name);
 }
 
-/* What does not hinder: without a GPU being asked for, the CPU does the work. */
+/* Adds a line that is no problem: unless a GPU was requested, the CPU backend is used. */
 static void without_gpu(cli_doctor_report *report, const cli_doctor_machine *machine, const char *why) {
   if (machine->device >= 0) cli_doctor_report_add(report, "gpu", CLI_DOCTOR_PROBLEM, "give --device auto or cpu", "%s", why);
   else cli_doctor_report_add(report, "gpu", CLI_DOCTOR_OK, NULL, "%s: the CPU will be used", why);
@@ -133,7 +133,7 @@ static void check_nvrtc(cli_doctor_report *report, const cli_doctor_machine *mac
   jit_close(compiler);
 }
 
-/* The shipped profile pins algorithms only where the library is found; one that was given by name demands it (see the plan's line). */
+/* The shipped profile pins algorithms only if the library is found; a profile given by name requires it (see the plan's line). */
 static void check_cublaslt(cli_doctor_report *report, const cli_doctor_machine *machine) {
   char path[DYNLIB_PATH_MAX];
   uint64_t version = 0;
@@ -166,7 +166,7 @@ void cli_doctor_machine_check_libraries(cli_doctor_report *report, const cli_doc
 
 /* === Folders, files, ports ================================================================================================== */
 
-/* Of what is there, the folder nearest to the path; it is looked at, never made. */
+/* Whether the nearest existing ancestor folder allows the path to be created. Creates nothing. */
 static bool can_be_made(const char *folder) {
   char path[PATH_BYTES_MAX];
   struct stat info;

@@ -1,5 +1,5 @@
-/* cli/doctor_model.c - see cli/doctor_model.h. The checks of `verbatim doctor` on a model folder and on a plan. They read what the
- * engine would read, but for the weights themselves: that a file is whole shows in its header and its size. */
+/* cli/doctor_model.c - see cli/doctor_model.h. The checks read what the engine would read, except the weights themselves: a file's header
+ * and size show whether it is complete. */
 #include "cli/doctor_model.h"
 #include "chat/chat.h"
 #include "common/files.h"
@@ -97,7 +97,7 @@ void cli_doctor_model_check(cli_doctor_report *report, const char *model_dir) {
 static void check_config(cli_doctor_report *report, const plan_header *header, const char *model_dir) {
   char *text = NULL, found[DIGEST_TEXT_BYTES], expected[DIGEST_TEXT_BYTES];
   size_t bytes = 0;
-  if (read_whole(model_dir, "config.json", &text, &bytes) != OK) { /* the model's line says so */
+  if (read_whole(model_dir, "config.json", &text, &bytes) != OK) { /* the model's line reports it */
     fail_clear();
     return;
   }
@@ -128,7 +128,7 @@ static void check_memory(cli_doctor_report *report, const cli_doctor_machine *ma
   cli_doctor_report_fail(report, "plan's memory", CLI_DOCTOR_PROBLEM, result);
 }
 
-/* Algorithms that the plan demands, and whose library is not there. */
+/* Algorithms that the plan requires although their library is missing. */
 static void check_pins(cli_doctor_report *report, const cli_doctor_machine *machine, const plan *view) {
   const cli_doctor_line *library = cli_doctor_report_find(report, "cublaslt");
   uint32_t demanded = 0;

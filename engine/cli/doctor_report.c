@@ -1,4 +1,4 @@
-/* cli/doctor_report.c - see cli/doctor_report.h. */
+/* cli/doctor_report.c - see cli/doctor_report.h. Lines are kept in the order of the checks. */
 #include "cli/doctor_report.h"
 #include "common/output.h"
 #include <stdarg.h>
@@ -71,7 +71,7 @@ void cli_doctor_report_print(const cli_doctor_report *self, FILE *to) {
           cli_doctor_report_count(self, CLI_DOCTOR_WARNING));
 }
 
-/* Text of a file or a driver may be anything: what is not UTF-8 is said to be so. */
+/* A text from a file or a driver may not be UTF-8; it is then replaced by a note. */
 static json_t *text_of(const char *text) {
   json_t *value = json_string(text);
   return value ? value : json_string("(not UTF-8)");

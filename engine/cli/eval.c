@@ -1,6 +1,6 @@
 /* cli/eval.c - `verbatim eval`: task files, a plan and a model in; a folder with results, scores and a manifest out.
  *
- * Owns the arguments of the subcommand. EVALUATION.md is normative. Read next: eval/run/run.h. */
+ * Owns the subcommand's arguments. EVALUATION.md is normative. Read next: eval/run/run.h. */
 #include "cli/cli.h"
 #include "common/config.h"
 #include "eval/run/run.h"
@@ -35,7 +35,7 @@ static const char HELP[] =
 typedef struct eval_options {
   const char *format;
   const char **words;
-  const char *const *tasks; /* [task_count]: words, or the deployment file's */
+  const char *const *tasks; /* [task_count]: from the command line, or from the deployment file */
   uint32_t task_count;
   cli_config config;
 } eval_options;

@@ -1,7 +1,7 @@
-/* cli/plan.c - `verbatim plan`: reads a model folder's config.json and a deployment, writes the plan.
+/* cli/plan.c - `verbatim plan`: reads a model folder's config.json and a deployment file, writes the plan.
  *
- * Owns the arguments of the subcommand; everything that decides something is planner/. Nothing is written before the plan has been made and
- * checked, and the file appears whole or not at all. Read next: common/make.h, common/config.h, planner/planner.h. */
+ * Owns the subcommand's arguments; planner/ makes all decisions. Nothing is written before the plan has been generated and checked, and the
+ * file is written completely or not at all. Read next: common/make.h, common/config.h, planner/planner.h. */
 #include "cli/cli.h"
 #include "base/base.h"
 #include "common/config.h"
@@ -57,7 +57,7 @@ static const char HELP[] =
 typedef struct plan_run {
   cli_config config;
   const char *model_dir, *profile, *output;
-  const char **words; /* of argv: the model folder */
+  const char **words; /* from argv: the model folder */
   bool force, quiet;
 } plan_run;
 

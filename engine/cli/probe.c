@@ -1,10 +1,10 @@
-/* cli/probe.c - `verbatim probe`: which cuBLASLt algorithms give our bits on this machine, and how fast they and our kernel are.
+/* cli/probe.c - `verbatim probe`: which cuBLASLt algorithms give our bits on this machine, and their speed and our kernel's.
  *
- * For every GEMM shape of some plans and every range of row counts: the library's configurations are guessed at a few row counts, every
- * tile first, then all around the fast ones; those again at both ends of the range; the fastest are compared with our kernel bit for bit
- * on random inputs, twice, and timed. The fastest that agrees goes into a profile for `verbatim plan --profile`, and beside it, marked,
- * the fastest that does not, for measuring what agreement costs. A profile can only change speed: the engine compares again at every
- * start. Read next: bench/probe_gpu.h, planner/profile.h. */
+ * For every GEMM shape of some plans and every range of row counts, it searches in four steps. It estimates the library's configurations at
+ * a few row counts: first every tile, then all configurations around the fast ones. It estimates those again at both ends of the range. It
+ * compares the fastest with our kernel bit for bit on random inputs, twice, and times them. The fastest that agrees goes into a profile for
+ * `verbatim plan --profile`, together with the fastest that does not agree, marked, to measure what agreement costs. A profile can only
+ * change speed, because the engine compares again at every start. Read next: bench/probe_gpu.h, planner/profile.h. */
 #include "cli/cli.h"
 #include "common/files.h"
 #include "bench/probe_gpu.h"
@@ -18,20 +18,20 @@
 #define PLANS_MAX 16u
 #define POOL_MAX 8192u       /* configurations of one shape */
 #define IDS_MAX 8u           /* algorithms that the library offers */
-#define NEAR_MAX 16u         /* tiles around which everything is tried */
-#define GUESSED_MAX 1024u    /* of them, guessed for a range */
-#define FINALISTS_MAX 16u    /* of them, timed */
-#define FAST_PLAIN 24u       /* kept of each row count where all are guessed: without split-K */
-#define FAST_SPLIT 12u       /* and with it */
-#define CERTIFIED 3u         /* finalists of each end of a range that give our bits */
-#define OTHERS 2u            /* and that do not */
+#define NEAR_MAX 16u         /* tiles around which all configurations are tried */
+#define GUESSED_MAX 1024u    /* configurations estimated for one range */
+#define FINALISTS_MAX 16u    /* configurations timed */
+#define FAST_PLAIN 24u       /* fastest configurations without split-K kept per row count, where all are estimated */
+#define FAST_SPLIT 12u       /* the same with split-K */
+#define CERTIFIED 3u         /* finalists with our bits, at each end of a range */
+#define OTHERS 2u            /* finalists with other bits */
 #define TRIES_MAX 32u        /* comparisons at each end */
 #define INNER 3u             /* row counts tried between the ends of a range that is divided */
-#define PART_ROWS_MIN 31u    /* ranges of fewer rows are not */
-#define LOSS 1.06            /* nor those where one algorithm loses less at both ends together */
-#define NOISE 0.98           /* what is faster by less than 2 % is not used */
-#define BETWEEN_US 4.0       /* nor by less than this: its kernels do not overlap with ours. 108 such products in a step of 64 sequences of
-                              * V2-Lite on an H200 took 9,800 us, ours 9,377, though each of theirs alone is a little faster */
+#define PART_ROWS_MIN 31u    /* shorter ranges are not divided */
+#define LOSS 1.06            /* nor ranges in which one algorithm loses less than this at both ends together */
+#define NOISE 0.98           /* an algorithm less than 2 % faster than ours is not used */
+#define BETWEEN_US 4.0       /* nor one that saves less than this: its kernels do not overlap with ours. 108 such products in a step of 64
+                              * sequences of V2-Lite on an H200 took 9,800 us, ours 9,377, though each of them alone is a little faster */
 
 typedef struct candidate {
   gemm_lt_op op;
@@ -43,7 +43,7 @@ typedef struct candidate {
 typedef struct pool_entry {
   gemm_lt_algo algo;
   gemm_lt_config config;
-  double guess;              /* at the row count under way; NAN: not yet, INFINITY: does not run there */
+  double guess;              /* at the current row count; NAN: not estimated yet, INFINITY: does not run there */
   bool is_kept;
 } pool_entry;
 
@@ -65,7 +65,7 @@ typedef struct probe {
   candidate *finalists;      /* [FINALISTS_MAX] */
   uint32_t guessed_count, finalist_count, rows_max;
   json_t *entries, *points;
-  double logs[2][2];         /* sums of log(ours / the library's best in class, of all), rows up to 32 and more */
+  double logs[2][2];         /* sums of log(ours / the library's best): [best with our bits, best of all][rows up to 32, more rows] */
   uint32_t log_counts[2];
   const char *plans[PLANS_MAX], *output_path, *json_path, *cache_dir;
   uint32_t plan_count, device_index;
@@ -84,8 +84,8 @@ static void add_to_pool(probe *self, const gemm_lt_algo *algos, uint32_t count) 
   }
 }
 
-/* Every tile of the algorithms that the library offers for some row count. The others that it knows are older kernels, which it never
- * offers on this GPU: cuBLASLt 13.1 has 17 of them, the fastest took 1.5 times as long (11.8 us, 7.0 us: n 3648, k 2048, 16 rows). */
+/* Adds every tile of the algorithms that the library offers for some row count. It knows other, older kernels, but never offers them on
+ * this GPU: cuBLASLt 13.1 has 17 of them, and the fastest took 1.5 times as long (11.8 us instead of 7.0 us: n 3648, k 2048, 16 rows). */
 static status add_tiles(probe *self, uint32_t rows) {
   const gemm_lt_shape *lt = &self->product->lt;
   uint32_t ids[IDS_MAX], id_count = 0, count = 0;
@@ -108,7 +108,7 @@ static int compare_guesses(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Guesses those that have not been at this row count, and sorts all. */
+/* Estimates the entries not yet estimated at this row count, and sorts all. */
 static void guess_pool(probe *self, uint32_t rows) {
   for (uint32_t i = 0; i < self->pool_count; i++) {
     pool_entry *entry = &self->pool[i];
@@ -127,7 +127,7 @@ static void guess_pool(probe *self, uint32_t rows) {
   qsort(self->pool, self->pool_count, sizeof *self->pool, compare_guesses);
 }
 
-/* Adds what is near the fastest so far, each tile and number of stages once; or the split-K of the fastest without. */
+/* Adds configurations near the fastest so far, each tile and number of stages once; or split-K variants of the fastest without split-K. */
 static void extend_pool(probe *self, uint32_t rows, gemm_lt_list_kind kind) {
   gemm_lt_algo fast[NEAR_MAX];
   gemm_lt_config configs[NEAR_MAX];
@@ -148,7 +148,7 @@ static void extend_pool(probe *self, uint32_t rows, gemm_lt_list_kind kind) {
   fail_clear();
 }
 
-/* Guesses at a few row counts and keeps the fast ones of each. */
+/* Estimates at a few row counts and keeps the fast ones of each. */
 static status search_pool(probe *self) {
   static const uint32_t anchors[] = {16, 128, 1024};
   self->pool_count = self->guesses = 0;
@@ -199,10 +199,10 @@ static void collect_guessed(probe *self, const range *r) {
                                          POOL_MAX, &count);
     for (uint32_t i = 0; asked == OK && i < count; i++) add_guessed(self, &self->offered[i]);
   }
-  fail_clear(); /* a shape that the library does not know is no error here */
+  fail_clear(); /* a shape that the library does not know is not an error here */
 }
 
-/* Can it run both ends of the range within the workspace? Its demand becomes the larger one. */
+/* Whether the algorithm runs at both ends of the range within the workspace. Its workspace size becomes the larger of the two. */
 static bool serves(probe *self, gemm_lt_op *op, uint32_t first, uint32_t last, uint32_t step) {
   uint64_t most = 0;
   for (uint32_t rows = first;; rows = last - rows < step ? last : rows + step) {
@@ -247,7 +247,7 @@ static status guess_end(probe *self, const range *r, int end) {
   return OK;
 }
 
-/* The fastest by guess that give our bits at this end, and the fastest that do not; the device holds our result for it. */
+/* Chooses the estimated fastest with our bits at this end, and the fastest with other bits; the device holds our result for comparison. */
 static void choose_finalists(probe *self, int end) {
   uint32_t certified = 0, others = 0, tries = 0;
   for (uint32_t i = 0; i < self->guessed_count && certified < CERTIFIED && tries < TRIES_MAX; i++) {
@@ -261,7 +261,7 @@ static void choose_finalists(probe *self, int end) {
     else if (++others > OTHERS) continue;
     if (known) continue;
     self->finalists[self->finalist_count] = *c;
-    self->finalists[self->finalist_count++].certified = true; /* until it is seen to differ */
+    self->finalists[self->finalist_count++].certified = true; /* until a comparison fails */
   }
 }
 
@@ -283,7 +283,7 @@ static status find_finalists(probe *self, range *r) {
       if (bench_probe_gpu_time(self->gpu, &c->op, &c->us[end]) != OK) c->us[end] = INFINITY;
     }
   }
-  fail_clear(); /* an algorithm that does not run is no error here */
+  fail_clear(); /* an algorithm that does not run is not an error here */
   if (ends == 2) return OK;
   r->own_us[1] = r->own_us[0];
   for (uint32_t i = 0; i < self->finalist_count; i++) self->finalists[i].us[1] = self->finalists[i].us[0];
@@ -294,7 +294,7 @@ static status find_finalists(probe *self, range *r) {
 
 static double mean(const double us[2]) { return sqrt(us[0] * us[1]); }
 
-/* The fastest over the range that gives our bits, or that does not, and serves every row count of it; or null. */
+/* The fastest over the range, with our bits or with others, that runs every row count in it; or NULL. */
 static candidate *fastest(probe *self, const range *r, bool certified) {
   for (;;) {
     candidate *best = NULL;
@@ -332,7 +332,7 @@ static double least(const probe *self, int end, bool certified_only) {
   return best;
 }
 
-/* One line of the table, and what it says in the file of figures. */
+/* Writes one line of the table, and its figures to the file. */
 static status report_point(probe *self, const range *r, int end, const candidate *used) {
   const gemm_lt_shape *lt = &self->product->lt;
   const double own = r->own_us[end], class_us = least(self, end, true), all_us = least(self, end, false);
@@ -364,9 +364,9 @@ static candidate *fastest_at(probe *self, int end) {
   return best;
 }
 
-/* A tile that fills the GPU once at the end of a range may waste half of it at the beginning. Where the fastest at both ends lose much
- * at the other end, each gets a part: they are timed in between, and the border is put where the sum of logarithms is least. False: one
- * for the whole range. */
+/* A tile that fills the GPU exactly once at the end of a range may waste half of it at the beginning. If the fastest algorithms of both
+ * ends lose much at the other end, each gets a part of the range: both are timed at inner points, and the border is where the sum of
+ * logarithms is smallest. False: one algorithm for the whole range. */
 static bool divide(probe *self, const range *r, const candidate *whole, range parts[2], candidate chosen[2]) {
   const candidate *const ends[] = {fastest_at(self, 0), fastest_at(self, 1)};
   uint32_t rows[INNER];
@@ -381,7 +381,7 @@ static bool divide(probe *self, const range *r, const candidate *whole, range pa
       if (!bench_probe_gpu_agrees(self->gpu, &op) || bench_probe_gpu_time(self->gpu, &op, &us[e][i]) != OK) return false;
     }
   }
-  uint32_t border = 0; /* how many inner points the first has */
+  uint32_t border = 0; /* number of inner points in the first part */
   double least_sum = INFINITY;
   for (uint32_t b = 0; b <= INNER; b++) {
     double sum = 0;
@@ -434,7 +434,7 @@ static status probe_product(probe *self) {
 
 /* === Command =============================================================================================================== */
 
-/* list: "entries" of a profile, or "points", all figures: one a line. */
+/* list: "entries" of a profile, or "points", all figures; one per line. */
 static void write_lines(probe *self, FILE *file, const char *name, const json_t *list) {
   const gpu_info *info = bench_probe_gpu_info(self->gpu);
   size_t index;
@@ -510,7 +510,7 @@ static status read_arguments(probe *self, int argc, char **argv) {
 
 static status check_outputs(const probe *self) {
   const char *const outputs[] = {self->output_path, self->json_path};
-  TRY(cli_files_check_output(self->output_path)); /* it appears whole */
+  TRY(cli_files_check_output(self->output_path)); /* the file is written completely or not at all */
   for (uint32_t i = 0; i < self->plan_count; i++) TRY(cli_files_check_outputs(outputs, ARRAY_LEN(outputs), self->plans[i], NULL, NULL));
   return OK;
 }

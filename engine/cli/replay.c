@@ -1,7 +1,7 @@
-/* cli/replay.c - `verbatim replay`: an evaluation again, from its manifest alone, and where it parts from what was recorded.
+/* cli/replay.c - `verbatim replay`: repeats an evaluation from its manifest alone, and reports where it differs from the record.
  *
- * Owns the arguments of the subcommand and the comparison: of what stands beside the manifest line by line and token by token, of what the
- * manifest says by its digests. Read next: eval/run/run.h, eval/manifest.h. */
+ * Owns the subcommand's arguments and the comparison: files next to the manifest line by line and token by token, the manifest's own
+ * content by digests. Read next: eval/run/run.h, eval/manifest.h. */
 #include "cli/cli.h"
 #include "common/compare.h"
 #include "eval/run/run.h"
@@ -46,10 +46,10 @@ typedef struct replay {
   bool force;
   json_t *recorded;
   char temporary[PATH_BYTES_MAX]; /* "": none */
-  char folder[PATH_BYTES_MAX];    /* of the manifest */
+  char folder[PATH_BYTES_MAX];    /* that contains the manifest */
   uint64_t lines, differing, flipped;
-  uint64_t first_request;         /* of the first line that differs: requests before it */
-  uint32_t first_requests;        /* and how many it has */
+  uint64_t first_request;         /* of the first line that differs: the number of requests before it */
+  uint32_t first_requests;        /* and the number of its own requests */
   FILE *again;                    /* the new results */
 } replay;
 
@@ -105,7 +105,7 @@ static status take_hints(replay *self) {
   return OK;
 }
 
-/* Before anything is asked. */
+/* Called before the first request. */
 static status check_setup(void *context, const json_t *setup) {
   const replay *self = context;
   char text[EVAL_MANIFEST_DIFFERENCE_BYTES];
@@ -181,7 +181,7 @@ static void tell_line(const json_t *old, const json_t *new) {
   putchar('\n');
 }
 
-/* A line as it was recorded, and the same of the new run. */
+/* A recorded line, and the same line of the new run. */
 static status compare_line(replay *self, const char *text, size_t bytes) {
   json_t *new = json_loadf(self->again, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
   json_t *old = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
@@ -212,14 +212,14 @@ static status take_line(void *context, char *line, size_t bytes, uint32_t number
   return OK;
 }
 
-/* *compared: the recorded file is there. */
+/* *compared: the recorded file exists. */
 static status compare_results(replay *self, bool *compared) {
   char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
   TRY(path_in(self->folder, "results.jsonl", old));
   TRY(path_in(self->run.folder, "results.jsonl", new));
   *compared = access(old, F_OK) == 0;
   if (!*compared) return OK;
-  if (special_file_at(old)) return FAIL(ERR_IO, "%s: expected a regular file", old); /* a pipe would be waited for */
+  if (special_file_at(old)) return FAIL(ERR_IO, "%s: expected a regular file", old); /* opening a pipe could block */
   if (!(self->again = fopen(new, "rb"))) return FAIL(ERR_IO, "%s: cannot be opened: %s", new, strerror(errno));
   status result = cli_lines_read(old, take_line, self);
   if (result == OK && self->lines < self->run.tasks.item_count) {
@@ -255,7 +255,7 @@ static status compare_requests(replay *self, receipt_read *old, receipt_read *ne
   return OK;
 }
 
-/* Of the first item that differs. Without a receipt beside the manifest there is nothing to say. */
+/* Compares the tokens of the first item that differs. Without a receipt next to the manifest there is nothing to compare. */
 static status compare_tokens(replay *self) {
   char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
   receipt_read a = {0}, b = {0};
@@ -273,7 +273,7 @@ static status compare_tokens(replay *self) {
 
 /* === The verdict ============================================================================================================ */
 
-/* Tells of every part whether it is equal; returns whether all are. */
+/* Prints for every part whether it is equal; returns whether all are. */
 static bool compare_manifests(const replay *self) {
   static const char *const parts[] = {"results_digest", "receipt_digest", "scores", "perturbed"};
   const json_t *old = json_object_get(self->recorded, "outcome"), *new = json_object_get(self->run.manifest, "outcome");

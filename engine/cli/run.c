@@ -1,7 +1,7 @@
 /* cli/run.c - `verbatim run`: prompts in, tokens out, and a receipt.
  *
- * Owns the arguments of the subcommand, reading of prompts, output in the order of input, progress, accuracy. What is asked of the engine
- * goes through verbatim.h alone. Read next: common/engine.h, common/sampling.h, items.h, transcript.h. */
+ * Owns the subcommand's arguments, reading prompts, output in input order, progress, accuracy. It uses the engine only through verbatim.h.
+ * Read next: common/engine.h, common/sampling.h, items.h, transcript.h. */
 #include "cli/cli.h"
 #include "common/engine.h"
 #include "common/files.h"
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define PATH_BYTES_MAX 4096
-#define NAME_ROOM (JSON_LINE_ID_BYTES_MAX + 16u) /* an id, and a number */
+#define NAME_ROOM (JSON_LINE_ID_BYTES_MAX + 16u) /* an id and a number */
 
 static const char HELP[] =
   "usage: verbatim run PLAN MODEL_DIR [PROMPT...] [options]\n\n"
@@ -48,23 +48,23 @@ static const char HELP[] =
   "  --stream            print text as it is generated (one prompt)\n"
   "  --logits FILE       write the fp32 logits of every prompt position, [positions][vocab], in the\n"
   "                      order of the input\n";
-static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
+static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
 
 typedef struct run_options {
   const char *jsonl, *logits_path, *output;
-  const char **words;   /* of argv: plan, model folder and prompts */
+  const char **words;   /* from argv: plan, model folder and prompts */
   const char **prompts; /* [prompt_count], in words */
   uint32_t prompt_count;
   bool ids, no_bos, stream;
 } run_options;
 
-typedef struct run_request { /* a sample of an item on its way; the engine writes into its arrays */
-  cli_trace_request trace; /* first: the request's context is this struct */
+typedef struct run_request { /* a sample of an item in flight; the engine writes into its arrays */
+  cli_trace_request trace; /* first member, because the request's context is this struct */
   verbatim_request request;
   const item *item;
   struct run *run;
   uint64_t first_logit_row;
-  int32_t *made_ids;   /* encoded prompt, of the item's first sample; or null when the item has ids */
+  int32_t *made_ids;   /* encoded prompt, in the item's first sample; NULL when the item has ids */
 } run_request;
 
 typedef struct task_score {
@@ -78,13 +78,13 @@ typedef struct run {
   cli_trace trace;
   cli_engine engine;
   items items;
-  tokenizer *tokenizer; /* null: ids only */
-  run_request *requests;  /* [request_count], the samples of an item side by side */
+  tokenizer *tokenizer; /* NULL: ids only */
+  run_request *requests;  /* [request_count]; the samples of an item are adjacent */
   uint32_t request_count;
-  uint32_t written;     /* requests whose output is out: a prefix */
+  uint32_t written;     /* number of leading requests whose output is written */
   int logits_fd;
   int logits_error;     /* errno of the first write that failed, or 0 */
-  const char *refused;  /* id of the request that the tokenizer or the engine did not take */
+  const char *refused;  /* id of the request that the tokenizer or the engine refused */
   uint64_t tokens_made;
   task_score *scores;   /* [score_count], in order of appearance */
   uint32_t score_count;
@@ -142,7 +142,7 @@ static status read_prompts(run *self) {
   return self->items.count ? OK : FAIL(ERR_USAGE, "run: the input has no prompt");
 }
 
-/* Opened when a prompt is text or a stop is, or when it is there and text output is wanted. */
+/* Opens the tokenizer if a prompt or a stop is text, or if it exists and text output is wanted. */
 static status open_tokenizer(run *self) {
   static const char *const names[] = {"tokenizer.json", "tiktoken.model"};
   bool needed = false;
@@ -154,7 +154,7 @@ static status open_tokenizer(run *self) {
     needed |= length > 0 && length < PATH_BYTES_MAX && access(path, F_OK) == 0;
   }
   if (needed) TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
-  self->options.stream = self->options.stream && self->tokenizer && !self->options.ids; /* ids are printed when all are made */
+  self->options.stream = self->options.stream && self->tokenizer && !self->options.ids; /* ids are printed when the request has finished */
   return OK;
 }
 
@@ -203,7 +203,7 @@ static void on_logits(verbatim_request *request, uint32_t position, const float 
   }
 }
 
-/* A stream on a terminal is its own progress. */
+/* A stream to a terminal shows its own progress. */
 static void show_progress(run *self, bool last) {
   if (self->options.stream && isatty(STDERR_FILENO) && !last) return;
   cli_engine_progress(&self->engine, self->written, self->request_count, self->tokens_made, last);
@@ -235,14 +235,14 @@ static void print_ids(const verbatim_request *request) {
   for (uint32_t i = 0; i < request->token_count; i++) printf("%s%d", i ? " " : "", request->tokens[i].id);
 }
 
-/* Of one of several samples: the item's id, and its number behind "#". */
+/* The item's id, or for one of several samples the id, "#" and the sample's number. */
 static const char *name_of(const run_request *r, char name[NAME_ROOM]) {
   if (r->item->params.samples > 1) snprintf(name, NAME_ROOM, "%s#%u", r->item->id, r->request.sample_index);
   else snprintf(name, NAME_ROOM, "%s", r->item->id);
   return name;
 }
 
-/* Text or ids of one request; with several, each is headed by its name. A stream is out already, but for its end. */
+/* Prints the text or ids of one request; if there are several, under a heading with its name. For a stream only the end is missing. */
 static void print_text(run *self, const run_request *r, const char *text, size_t bytes) {
   char name[NAME_ROOM];
   if (self->request_count > 1) printf("[%s] ", name_of(r, name));
@@ -275,7 +275,7 @@ static status write_one(run *self, run_request *r) {
              : OK;
 }
 
-/* Whatever is finished, in the order of input. A request with non-finite logits is reported, the others go on. */
+/* Writes all finished requests, in input order. A request with non-finite logits is reported, and the others continue. */
 static status write_finished(run *self, fail_cause *first) {
   while (self->written < self->request_count && self->requests[self->written].request.finish != VERBATIM_RUNNING) {
     status result = write_one(self, &self->requests[self->written]);
@@ -289,7 +289,7 @@ static status write_finished(run *self, fail_cause *first) {
 
 /* === The run ================================================================================================================ */
 
-/* The samples of an item share its prompt, and the logits rows of that, which the first one writes. */
+/* The samples of an item share its prompt and the prompt's logits rows, which the first sample writes. */
 static status make_samples(run *self, const item *from, uint64_t *logit_rows) {
   run_request *first = &self->requests[self->request_count];
   for (uint32_t i = 0; i < from->params.samples; i++) {
@@ -327,7 +327,8 @@ static status make_requests(run *self) {
   return OK;
 }
 
-/* Every request is checked before the first step, so that a bad one costs nothing. Output memory is taken only for those that fit. */
+/* Checks every request before the first step, so that a bad one costs nothing. Memory for outputs is allocated only for requests that
+ * fit. */
 static status submit_requests(run *self) {
   for (uint32_t i = 0; i < self->request_count; i++) {
     run_request *r = &self->requests[i];

@@ -1,7 +1,7 @@
 /* cli/score.c - `verbatim score`: log-probabilities of continuations and texts, for evaluations.
  *
- * Owns the arguments of the subcommand, the way from items to requests, output in the order of input. What is asked of the engine goes
- * through verbatim.h alone. Read next: score_items.h, score_tokens.h, score_report.h, common/engine.h. */
+ * Owns the subcommand's arguments, turning items into requests, output in input order. It uses the engine only through verbatim.h. Read
+ * next: score_items.h, score_tokens.h, score_report.h, common/engine.h. */
 #include "cli/cli.h"
 #include "common/config.h"
 #include "common/engine.h"
@@ -60,16 +60,16 @@ static const char HELP[] =
   "  --logprobs K        also the K most likely tokens at each position, 0 to 20 (0)\n"
   "  --output jsonl|text form of the output (jsonl)\n"
   "  --summary FILE      also write accuracies and perplexities as JSON\n";
-static const char MORE_HELP[] = CLI_TERMS_HELP CLI_CONFIG_HELP CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
+static const char MORE_HELP[] = CLI_TERMS_HELP CLI_CONFIG_HELP CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
 
 typedef struct score_options {
   const char *jsonl, *output, *summary_path;
-  const char **words; /* of argv: plan and model folder */
+  const char **words; /* from argv: plan and model folder */
   bool no_bos;
   uint32_t top_logprobs;
 } score_options;
 
-typedef struct score_entry { /* an item's share of the lists and of the requests */
+typedef struct score_entry { /* the lists and requests of one item */
   uint32_t first_list, first_request, request_count;
 } score_entry;
 
@@ -77,23 +77,23 @@ typedef struct score_run {
   score_options options;
   cli_config config;
   cli_terms terms;
-  score_terms defaults;   /* of items */
+  score_terms defaults;   /* for items that do not state their own */
   cli_trace trace;
   cli_engine engine;
   score_items items;
-  tokenizer *tokenizer;   /* null: all items are ids */
-  score_tokens *lists;    /* [list_count], one for each part of each item */
+  tokenizer *tokenizer;   /* NULL: all items are ids */
+  score_tokens *lists;    /* [list_count], one per part of each item */
   score_entry *entries;   /* [items.count] */
-  verbatim_request *requests; /* [request_count], items in order, parts or windows in order */
+  verbatim_request *requests; /* [request_count]; items in order, within them parts or windows in order */
   cli_trace_request *traces;  /* [request_count] */
-  score_result *results;  /* of one item: [most parts] */
+  score_result *results;  /* of one item: [largest number of parts] */
   uint32_t list_count, request_count;
-  uint32_t finished;      /* requests: a prefix */
-  uint32_t written;       /* items whose output is out: a prefix */
+  uint32_t finished;      /* number of leading requests that have finished */
+  uint32_t written;       /* number of leading items whose output is written */
   uint64_t tokens;        /* of finished requests */
   score_summary summary;
   FILE *summary_file;
-  const char *refused;    /* id of the item that the tokenizer or the engine did not take */
+  const char *refused;    /* id of the item that the tokenizer or the engine refused */
 } score_run;
 
 /* === Arguments and items ==================================================================================================== */
@@ -204,7 +204,7 @@ static status submit(score_run *self, const score_terms *terms, const int32_t *i
   return (status)verbatim_submit(self->engine.engine, request);
 }
 
-/* Every request is checked before the first step, so that a bad one costs nothing. */
+/* Checks every request before the first step, so that a bad one costs nothing. */
 static status submit_all(score_run *self) {
   for (uint32_t i = 0; i < self->items.count; i++) {
     const score_item *item = &self->items.list[i];
@@ -223,7 +223,7 @@ static status submit_all(score_run *self) {
 
 /* === Output ================================================================================================================= */
 
-/* A request is named as its item, with its number behind "#" where the item has a list of continuations or several windows. */
+/* Names a request after its item, followed by "#" and its number if the item has a list of continuations or several windows. */
 static void add_to_receipt(score_run *self, const score_item *item, const score_entry *entry) {
   for (uint32_t k = 0; k < entry->request_count; k++) {
     const verbatim_request *request = &self->requests[entry->first_request + k];
@@ -235,7 +235,7 @@ static void add_to_receipt(score_run *self, const score_item *item, const score_
   }
 }
 
-/* *failed: null, or the first of the item's requests that was not scored to its end. */
+/* *failed: the first of the item's requests that was not scored completely, or NULL. */
 static status write_one(score_run *self, const score_item *item, const score_entry *entry, const verbatim_request **failed) {
   const verbatim_request *requests = self->requests + entry->first_request;
   *failed = NULL;
@@ -258,7 +258,7 @@ static status tell(const score_item *item, const verbatim_request *failed) {
               nonfinite_text(failed, fault));
 }
 
-/* Whatever is finished, in the order of input. An item that was not scored is reported, the others go on. */
+/* Writes all finished items, in input order. An item that was not scored is reported, and the others continue. */
 static status write_finished(score_run *self, fail_cause *first) {
   while (self->finished < self->request_count && self->requests[self->finished].finish != VERBATIM_RUNNING)
     self->tokens += self->requests[self->finished++].prompt_count;

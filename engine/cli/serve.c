@@ -1,7 +1,7 @@
-/* cli/serve.c - `verbatim serve`: the server's arguments, its start, its signals and its end.
+/* cli/serve.c - `verbatim serve`: the server's arguments, start, signals and end.
  *
- * Owns the order of things: engine, receipt, queue, sockets; then it serves until a signal comes, and takes all down again in the other
- * order. What HTTP says is serve_http's business. Read next: serve/http.h, serve/queue.h, common/engine.h. */
+ * Owns the order: engine, receipt, queue, sockets; then it serves until a signal arrives, and closes everything in reverse. The HTTP protocol
+ * is serve/http's. Read next: serve/http.h, serve/queue.h, common/engine.h. */
 #include "chat/chat.h"
 #include "cli/cli.h"
 #include "common/config.h"
@@ -65,7 +65,7 @@ static const char HELP[] =
 
 typedef struct serve_options {
   const char *host, *name, *api_key, *access_log, *ready_file;
-  const char **words; /* of argv: plan and model folder */
+  const char **words; /* from argv: plan and model folder */
   uint32_t port, waiting_max, connections_max, client_seconds, drain_seconds;
   uint64_t body_bytes_max, request_bytes_max;
 } serve_options;
@@ -122,7 +122,7 @@ static status parse_arguments(server *self, int argc, char **argv) {
 
 /* === Start ================================================================================================================== */
 
-/* While the engine starts, which may take minutes, a signal ends the process as if nobody had asked for it to wait. */
+/* While the engine starts, which may take minutes, a signal ends the process at once. */
 static void *end_by_signal(void *set) {
   int number = 0;
   if (sigwait(set, &number) == 0) _Exit(128 + number);
@@ -207,7 +207,7 @@ static status tell_ready(server *self) {
 
 /* === Service ================================================================================================================ */
 
-/* Serves clients for at most so long; counts the signals that came. */
+/* Serves clients for at most this long; counts the signals that arrived. */
 static void serve_for(server *self, uint32_t milliseconds, uint32_t *signal_count) {
   struct signalfd_siginfo signal;
   serve_http_run(self->http, self->signals, milliseconds);
@@ -216,7 +216,7 @@ static void serve_for(server *self, uint32_t milliseconds, uint32_t *signal_coun
 
 static bool is_idle(const server *self) { return serve_queue_idle(self->queue) && serve_http_idle(self->http); }
 
-/* What is there may finish, then it is cancelled, then its clients have a moment to read that. */
+/* Lets running requests finish for a while, then cancels them, then gives their clients a moment to read the replies. */
 static void drain(server *self, uint32_t signal_count) {
   const uint32_t first = signal_count;
   serve_http_drain(self->http);

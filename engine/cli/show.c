@@ -1,7 +1,7 @@
 /* cli/show.c - `verbatim show`: a plan in words.
  *
- * Owns the arguments of the subcommand. plan.h proves that the file can be followed, planner/check.h that it computes what it should,
- * planner/print.h words it. */
+ * Owns the subcommand's arguments. plan.h validates the file's structure, planner/check.h that it computes what it should, and
+ * planner/print.h writes the text. */
 #include "cli/cli.h"
 #include "base/base.h"
 #include "plan/plan.h"

@@ -1,7 +1,7 @@
-/* cli/verify.c - `verbatim verify`: the requests of a receipt, run again, each alone; their lines must be the same bytes.
+/* cli/verify.c - `verbatim verify`: runs the requests of a receipt again, each alone; their lines must have the same bytes.
  *
- * Owns the arguments of the subcommand, the choice of requests and the runs. What a receipt says is receipts/read.c's; what is asked of the
- * engine goes through verbatim.h alone. Read next: receipts/read.h, common/engine.h, common/compare.h. */
+ * Owns the subcommand's arguments, the selection of requests and the runs. receipts/read.c parses the receipt; the engine is used only
+ * through verbatim.h. Read next: receipts/read.h, common/engine.h, common/compare.h. */
 #include "cli/cli.h"
 #include "common/compare.h"
 #include "common/engine.h"
@@ -38,33 +38,33 @@ static const char HELP[] =
   "  --sample N          only N of the requests, drawn with --seed (all)\n"
   "  --seed S            seed of --sample (0)\n"
   "  --json              one JSON object per line: one per request, and one at the end\n";
-static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* a string literal has 4095 bytes at most */
+static const char MORE_HELP[] = CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
 
 typedef struct verify_run verify_run;
 
-typedef struct slot { /* a request on its way */
-  cli_trace_request trace; /* first: the request's context is this struct */
+typedef struct slot { /* a request in flight */
+  cli_trace_request trace; /* first member, because the request's context is this struct */
   receipt_record record;
   verbatim_request again;
   verify_run *run;
 } slot;
 
 struct verify_run {
-  const char **words; /* of argv: receipt, plan and model folder */
-  const char **ids;   /* [id_count], of argv */
+  const char **words; /* from argv: receipt, plan and model folder */
+  const char **ids;   /* [id_count], from argv */
   uint32_t id_count, sample;
   uint64_t seed;
   bool sampled, json;
   cli_trace trace;
   cli_engine engine;
   receipt_read receipt;
-  uint32_t *chosen;   /* [chosen_count], ascending numbers of requests */
+  uint32_t *chosen;   /* [chosen_count], ascending request numbers */
   uint32_t chosen_count;
   slot *slots;        /* [slot_count] */
   uint32_t slot_count;
   uint32_t done, differing;
-  uint64_t tokens;    /* made here, for progress */
-  char *refused;      /* id of the request that the engine did not take, or null */
+  uint64_t tokens;    /* generated here, for progress */
+  char *refused;      /* id of the request that the engine refused, or NULL */
 };
 
 /* === Arguments ============================================================================================================== */
@@ -95,14 +95,14 @@ static status parse_arguments(verify_run *self, int argc, char **argv) {
   self->engine.plan_path = self->words[1];
   self->engine.model_dir = self->words[2];
   if (self->engine.config.max_active == 0) self->engine.config.max_active = 1;
-  self->engine.config.no_prefix_cache = true; /* nothing of an earlier request is in what is shown here */
+  self->engine.config.no_prefix_cache = true; /* so that no result depends on an earlier request */
   self->engine.config.trace = self->trace.path != NULL;
   return cli_trace_check(&self->trace);
 }
 
 /* === Which requests ========================================================================================================= */
 
-/* Keeps `sample` of those chosen, each set of so many as likely as any other. */
+/* Keeps `sample` of the chosen requests; every subset of that size is equally likely. */
 static void draw(verify_run *self) {
   uint32_t kept = 0, count = self->chosen_count;
   uint64_t state = self->seed;
@@ -111,7 +111,7 @@ static void draw(verify_run *self) {
   self->chosen_count = kept;
 }
 
-/* id null: any. */
+/* id NULL: any request. */
 static status choose_named(verify_run *self, const char *id, bool *taken) {
   bool any = false;
   for (uint32_t i = 0; i < self->receipt.count; i++) {
@@ -139,17 +139,18 @@ static status choose(verify_run *self) {
   return OK;
 }
 
-/* Cancelled, or out of time: it ends where the record ends. */
+/* Cancelled or out of time: the request must end where the record ends. */
 static bool is_cut(const verbatim_request *recorded) {
   return recorded->finish == VERBATIM_CANCELLED || recorded->finish == VERBATIM_DEADLINE;
 }
 
-/* It ended between two scored tokens, or behind the last: seen through logits rows, of which the next one shows how many were scored. */
+/* It ended between two scored tokens, or after the last one. This shows only in the logits rows: the next row tells how many were
+ * scored. */
 static bool is_cut_in_prompt(const verbatim_request *recorded) {
   return is_cut(recorded) && recorded->token_count == 0 && recorded->score_count != 0;
 }
 
-/* What the engine must be opened with. */
+/* Sets the engine options that the requests need. */
 static status ask_for_needs(verify_run *self) {
   for (uint32_t i = 0; i < self->chosen_count; i++) {
     receipt_record record;
@@ -168,7 +169,7 @@ typedef struct identity {
   const uint8_t *recorded, *here; /* [DIGEST_BYTES] */
 } identity;
 
-/* Names all that differ. */
+/* Reports all identities that differ. */
 static status check_identities(const identity *list, size_t count) {
   char text[640] = "";
   for (size_t i = 0; i < count; i++) {
@@ -181,7 +182,7 @@ static status check_identities(const identity *list, size_t count) {
   return *text ? FAIL(ERR_MISMATCH, "%s; hint: verify with the receipt's model, and a plan for it", text) : OK;
 }
 
-/* What a plan tells, before weights are read. */
+/* Checks what the plan alone determines, before weights are read. */
 static status check_plan_identity(const verify_run *self) {
   const receipt_head *head = &self->receipt.head;
   plan view;
@@ -231,7 +232,7 @@ static void on_logits(verbatim_request *request, uint32_t position, const float 
   if (request->score_count == s->record.request.score_count) verbatim_cancel(s->run->engine.engine, request);
 }
 
-/* The inputs of a record, as a request of this engine: of the outputs nothing is taken over. */
+/* Builds a request of this engine from a record's inputs; its outputs are not used. */
 static status prepare(verify_run *self, uint32_t number, slot *s) {
   TRY(receipt_read_get(&self->receipt, self->chosen[number], &s->record));
   receipt_read_stops(&s->record, self->engine.info.eos, self->engine.info.eos_count);
@@ -268,7 +269,7 @@ static status refuse(verify_run *self, const slot *s, status result) {
   return result;
 }
 
-/* Asks the engine about every request before the first runs. The memory given for outputs is not written: none of it is run. */
+/* Lets the engine check every request before the first one runs. The memory passed for outputs is not written, because nothing runs. */
 static status check_one(verify_run *self, uint32_t number) {
   verbatim_token token;
   verbatim_alternative alternative;
@@ -306,7 +307,7 @@ static status submit(verify_run *self, uint32_t number, slot *s) {
 
 /* === What differs =========================================================================================================== */
 
-/* Whether the line is the same bytes. */
+/* Whether the line has the same bytes. */
 static status compare(verify_run *self, slot *s, bool *equal) {
   int32_t stops[EOS_MAX + VERBATIM_STOP_IDS_MAX];
   const verbatim_request *recorded = &s->record.request;
@@ -369,7 +370,7 @@ static status settle(verify_run *self, slot *s) {
   return cli_output_flush();
 }
 
-/* Requests are settled in the order of the receipt; as many as there are slots are with the engine. */
+/* Settles requests in the order of the receipt, with one in flight per slot. */
 static status run_all(verify_run *self) {
   uint32_t sent = 0;
   bool busy;
