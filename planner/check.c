@@ -1,4 +1,4 @@
-/* check.c - see check.h. Tables first, then one simulated step per combination of row counts. */
+/* check.c - see check.h. Tables first, then one simulated step per combination of row counts. Read next: check_access.h, check_values.h. */
 #include "check.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +16,20 @@
 #define ROW_COUNTS_MAX 256u
 #define ARGS_BYTES_MAX 256u
 
-/* Some times what the largest model needs, so that any bytes get their verdict in seconds. */
+/* Several times the needs of the largest model, so that arbitrary bytes are judged within seconds. */
 #define BUFFERS_MAX 16384u
-#define PAIRS_MAX (UINT64_C(1) << 30)   /* of a buffer and a pointer */
-#define OP_RUNS_MAX (UINT64_C(1) << 24) /* ops of all simulated steps */
+#define PAIRS_MAX (UINT64_C(1) << 30)   /* pairs of a buffer and a pointer */
+#define OP_RUNS_MAX (UINT64_C(1) << 24) /* ops of all simulated steps together */
 
 typedef struct run { /* written bytes [start, end) of a buffer's row */
   uint64_t start, end;
 } run;
 
-typedef struct buffer_state { /* what a simulated step has written of a work buffer */
+typedef struct buffer_state { /* what a simulated step has written to a work buffer */
   run *runs;                  /* disjoint, not touching, ascending */
   uint32_t count, capacity;
   uint32_t type;
-  uint32_t layer;             /* of the op that began it */
+  uint32_t layer;             /* of the op that started it */
   uint64_t row_stride, rows;
 } buffer_state;
 
@@ -55,12 +55,12 @@ typedef struct checker {
   const plan_fixup *fixups;
   const char *strings;
   placed_tensor *placed; /* [tensors] by destination */
-  uint32_t *homes;       /* [fixups] buffer of the pointer */
+  uint32_t *homes;       /* [fixups] the buffer that the pointer lies in */
   uint32_t *is_read;     /* [buffers] some op reads it */
   buffer_state *states;  /* [buffers] */
-  uint32_t prompt_rows;  /* of the simulated step, which ops of prompts write beside what those of made rows write */
-  uint32_t slots_max;    /* of the attention's ops, once one has been seen */
-  row_piece scored;      /* rows whose scores the simulated step has made last */
+  uint32_t prompt_rows;  /* of the simulated step; prompt ops write next to what the ops of decode rows write */
+  uint32_t slots_max;    /* of the attention ops, once one has been seen */
+  row_piece scored;      /* rows whose scores the simulated step computed last */
   uint8_t kv_written[LAYERS_MAX], keys_written[LAYERS_MAX]; /* by ops of the simulated step */
 } checker;
 
@@ -173,7 +173,7 @@ static status check_tensors(checker *c) {
   return OK;
 }
 
-/* [start, start + bytes) of the weights begins with a tensor and is covered without gaps by tensors of one dtype. */
+/* Checks that [start, start + bytes) of the weights starts with a tensor and is covered without gaps by tensors of one dtype. */
 static status check_weight(const checker *c, uint64_t start, uint64_t bytes, uint32_t type, const char *op) {
   uint32_t low = 0, high = c->h->tensors.count;
   while (low < high) {
@@ -220,7 +220,7 @@ static status check_op_tables(checker *c, uint32_t index) {
     return FAIL(ERR_FORMAT, "check: op %s is for rows %u to %u of %u", name, op->rows_min, op->rows_max, most);
   if (index > 0 && strcmp(name, text(c, c->ops[index - 1].name)) == 0) {
     const plan_op *last = &c->ops[index - 1];
-    if ((last->branch == BRANCH_JOIN) != (op->branch == BRANCH_JOIN)) /* the side would be waited for in some steps only */
+    if ((last->branch == BRANCH_JOIN) != (op->branch == BRANCH_JOIN)) /* else some steps would wait for the side branch and others not */
       return FAIL(ERR_FORMAT, "check: one alternative of op %s joins the side branch, another does not", name);
     if (last->kernel != op->kernel || last->rows_kind != op->rows_kind ||
         (last->rows_min <= op->rows_max && op->rows_min <= last->rows_max))
@@ -246,7 +246,7 @@ static uint32_t spec_of(const checker *c, const plan_kernel *kernel, const char 
 static bool is_scaled(const plan_kernel *k) { return k->kernel == OP_fp8_gemm || k->kernel == OP_fp8_moe_gemm; }
 static bool is_of_experts(const plan_kernel *k) { return k->kernel == OP_moe_gemm || k->kernel == OP_fp8_moe_gemm; }
 
-/* Shared memory of a product of few rows (kernels_src/gemm/small_m.cuh, small_m_scaled.cuh), or 0 where there is no such tile. */
+/* Shared memory of a small-M product (kernels_src/gemm/small_m.cuh, small_m_scaled.cuh), or 0 if there is no such tile. */
 static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t blocks = spec_of(c, k, "SPEC_K_BLOCKS"), columns = rows < 8 ? 8 : rows;
@@ -258,7 +258,7 @@ static uint64_t few_bytes(const checker *c, const plan_kernel *k) {
          (is_scaled(k) ? stages * blocks * (columns + 4) * 4 : 0) + (is_of_experts(k) ? of_experts : 0);
 }
 
-/* The same of a product of many rows of scaled numbers (kernels_src/gemm/large_m_scaled.cuh). */
+/* The same for a large-M product of scaled numbers (kernels_src/gemm/large_m_scaled.cuh). */
 static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), multiplying = n * rows > 4096 ? 2 : 1;
@@ -270,7 +270,7 @@ static uint64_t many_scaled_bytes(const checker *c, const plan_kernel *k) {
   return 1024 + stages * ((n + rows) * 128 + rows * 4 + 16) + multiplying * 8192 + 256 + (is_of_experts(k) ? of_experts : 0);
 }
 
-/* The same of a product of many rows (kernels_src/gemm/large_m.cuh). */
+/* The same for a large-M product (kernels_src/gemm/large_m.cuh). */
 static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES");
   uint64_t cluster = spec_of(c, k, "SPEC_CLUSTER"), below = spec_of(c, k, "SPEC_CLUSTER_ROWS"), depth = spec_of(c, k, "SPEC_DEPTH");
@@ -284,7 +284,7 @@ static uint64_t many_bytes(const checker *c, const plan_kernel *k) {
   return 1024 + stages * (depth ? depth : 1) * (n + rows) * 128 + multiplying * 8192 + 256 + (k->kernel == OP_moe_gemm ? of_experts : 0);
 }
 
-/* What the kernel is built for, and the dynamic shared memory that it then uses. */
+/* Checks the kernel's constants and the dynamic shared memory that follows from them. */
 static status check_build(const checker *c, const plan_kernel *k, uint32_t index) {
   uint64_t n = spec_of(c, k, "SPEC_TILE_N"), rows = spec_of(c, k, "SPEC_TILE_ROWS"), stages = spec_of(c, k, "SPEC_STAGES"), shared = 0;
   bool is_few = spec_of(c, k, "SPEC_K_BLOCKS") != 0 && k->kernel != OP_mla_expand;
@@ -355,9 +355,9 @@ static uint64_t extent(plan_dim d, uint64_t rows) {
   return d.cap && blocks > d.cap ? d.cap : blocks;
 }
 
-typedef struct wanted_grid { /* blocks that the work needs; extra ones along x find nothing to do */
+typedef struct wanted_grid { /* blocks needed for the work; extra ones along x find nothing to do */
   uint64_t x, y, z;
-  bool strides; /* all blocks share the work; where not, extra ones along y or z would do it again */
+  bool strides; /* all blocks share the work; if not, extra ones along y or z would repeat it */
 } wanted_grid;
 
 static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows) {
@@ -378,7 +378,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_fp8_moe_gemm:
       if (scaled_moe->n % 8 || scaled_moe->k % 128) return (wanted_grid){UINT64_MAX, 0, 0, true};
       return (wanted_grid){1, 1, 1, true};
-    case OP_act_quant: /* blocks share the work, however many */
+    case OP_act_quant: /* any number of blocks shares the work */
     case OP_kv_widen:
     case OP_mla_expand: return (wanted_grid){1, 1, 1, true};
     case OP_attn_cut: /* blocks along x share the work of these */
@@ -388,7 +388,7 @@ static wanted_grid want_grid(const plan_op *op, const void *args, uint64_t rows)
     case OP_mla_fold:
     case OP_router:
     case OP_moe_sort: return (wanted_grid){1, 1, 1, false};
-    case OP_qkv_rope: /* heads are dealt to the blocks that a token has, or all work to any blocks */
+    case OP_qkv_rope: /* a token's heads are distributed over its blocks, or all work over any blocks */
       return (wanted_grid){((const qkv_rope_args *)args)->absorbs ? 1 : rows, 1, 1, true};
     case OP_index_qk: return (wanted_grid){div_up(rows * (((const index_qk_args *)args)->heads + 1ull), INDEX_QK_ROWS), 1, 1, false};
     case OP_index_topk: return (wanted_grid){1, ROW_BLOCKS, 1, false}; /* clusters share the rows */
@@ -421,7 +421,7 @@ static status check_grid(const checker *c, const plan_op *op, const void *args, 
   return OK;
 }
 
-/* The forms of qkv_rope and mla_fold with their product, and no other, are for ops that have it. */
+/* The fused-product forms of qkv_rope and mla_fold, and no other, are for ops that have the product. */
 static status check_product(const checker *c, const plan_op *op, const void *args) {
   const qkv_rope_args *rope = args;
   const mla_fold_args *fold = args;
@@ -440,7 +440,7 @@ static status check_gather(const checker *c, const plan_op *op, const void *args
   return FAIL(ERR_FORMAT, "check: op %s: its kernel takes rows in sorted order, and gathers none", text(c, op->name));
 }
 
-/* A kernel of mla_attn reads rows of one format, of lists or of all tokens; two forms take only lists that are one chunk. */
+/* An mla_attn kernel reads rows of one format, by top-k lists or of all tokens; two forms only read lists of one chunk. */
 static status check_cache(const checker *c, const plan_op *op, const void *args) {
   const mla_attn_args *a = args;
   const plan_kernel *k = &c->kernels[op->variant];
@@ -454,7 +454,7 @@ static status check_cache(const checker *c, const plan_op *op, const void *args)
   return FAIL(ERR_FORMAT, "check: op %s: its kernel reads KV rows of another format, or of other tokens", text(c, op->name));
 }
 
-/* The form of rmsnorm for few rows keeps all of a row, in whole vectors. */
+/* The rmsnorm form for few rows keeps a whole row in registers, in full vectors. */
 static status check_row(const checker *c, const plan_op *op, const void *args) {
   const rmsnorm_args *a = args;
   const plan_kernel *k = &c->kernels[op->variant];
@@ -463,7 +463,7 @@ static status check_row(const checker *c, const plan_op *op, const void *args) {
   return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), a->dim);
 }
 
-/* Partial results are numbered by the one that cuts: the others have as many. */
+/* attn_cut numbers the partial results; the other ops have as many. */
 static status check_slots(checker *c, const plan_op *op, const void *args) {
   uint32_t slots = op->kernel == OP_attn_cut   ? ((const attn_cut_args *)args)->slots_max
                    : op->kernel == OP_mla_attn ? ((const mla_attn_args *)args)->slots_max
@@ -475,7 +475,7 @@ static status check_slots(checker *c, const plan_op *op, const void *args) {
   return FAIL(ERR_FORMAT, "check: op %s: slots_max is %u, expected %u as of the first op with it", text(c, op->name), slots, c->slots_max);
 }
 
-/* Lists are made of the scores of their own rows. */
+/* Lists are computed from the scores of their own rows. */
 static status check_scores(checker *c, const plan_op *op, const void *args) {
   const index_score_args *score = args;
   const index_topk_args *topk = args;
@@ -512,7 +512,7 @@ static bool has_run(const buffer_state *s, uint64_t start, uint64_t end) {
   return false;
 }
 
-/* A write of rows behind those that are written already, in the same columns. */
+/* A write of rows that follow those already written, in the same columns. */
 static status add_rows(buffer_state *s, const check_access *a, uint64_t base, const char *name, const char *buffer) {
   bool is_alike = s->count == 1 && s->runs[0].start == base + a->start && s->runs[0].end == base + a->start + a->run_bytes;
   if (!a->is_write || a->batches != 1 || !is_alike || a->first_row != s->rows)
@@ -521,7 +521,7 @@ static status add_rows(buffer_state *s, const check_access *a, uint64_t base, co
   return OK;
 }
 
-/* The layer whose indexer chooses for this one. */
+/* The layer whose indexer chooses the lists of this one. */
 static uint32_t lists_layer(const checker *c, uint32_t layer) {
   const uint64_t *shared = c->h->quant.index_shared;
   while (layer > 0 && layer < LAYERS_MAX && (shared[layer / 64] >> layer % 64 & 1) != 0) layer--;
@@ -565,7 +565,7 @@ static const plan_fixup *find_fixup(const checker *c, const plan_op *op, uint32_
   return NULL;
 }
 
-/* Layers below this one that have an indexer. */
+/* Number of layers below this one that have an indexer. */
 static uint32_t count_indexers(const checker *c, uint32_t layer) {
   const uint64_t *shared = c->h->quant.index_shared;
   uint32_t count = 0;
@@ -573,7 +573,7 @@ static uint32_t count_indexers(const checker *c, uint32_t layer) {
   return count;
 }
 
-/* The op's own layer's rows or keys, which are written once in a step, and not read before. offset: in the region. */
+/* Rows or keys of the op's own layer, which are written once per step and not read before. offset: in the region. */
 static status touch_kv(checker *c, const plan_op *op, const check_access *a, uint64_t offset, uint64_t base) {
   const char *name = text(c, op->name);
   const bool are_keys = a->type == TYPE_INDEX_PAGES;
@@ -612,7 +612,7 @@ static status touch(checker *c, const plan_op *op, const check_access *a) {
   return a->region == REGION_WORK ? touch_work(c, op, home, a, base) : OK;
 }
 
-/* What the op writes must not be what it reads or writes elsewhere; rmsnorm may add in place. */
+/* Checks that the op does not write what it reads or writes elsewhere; rmsnorm may add in place. */
 static status check_apart(const checker *c, const plan_op *op, const check_access *accesses, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     const check_access *a = &accesses[i];
@@ -637,7 +637,7 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   uint64_t args[ARGS_BYTES_MAX / 8] = {0};
   check_access accesses[CHECK_ACCESS_MAX];
   memcpy(args, c->bytes + c->h->args.offset + op->args_offset, op->args_bytes);
-  for (uint32_t i = 0; i < op->fixup_count; i++) args[c->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
+  for (uint32_t i = 0; i < op->fixup_count; i++) args[c->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
   TRY(check_grid(c, op, args, rows));
   TRY(check_row(c, op, args));
   TRY(check_gather(c, op, args));
@@ -665,8 +665,8 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   return OK;
 }
 
-/* Of a step whose token rows are all of one part, the ops of the other have none. With both, `made` rows and more in all, the ops of made
- * rows are looked at beside those of all rows. */
+/* A step whose token rows are all of one part has no ops of the other part. A step with both, with `made` decode rows and more in all,
+ * checks the ops of decode rows together with those of all rows. */
 static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logits, uint32_t part) {
   outcome done = {0};
   c->prompt_rows = tokens - made;
@@ -701,7 +701,7 @@ static void add_count(row_counts *counts, uint32_t value) {
   if (counts->count < ROW_COUNTS_MAX) counts->values[counts->count++] = value;
 }
 
-/* Both ends of every row range: between them nothing changes but the extents, which grow with the rows. */
+/* Both ends of every row range: between them only the extents change, and they grow with the rows. */
 static row_counts collect_counts(const checker *c, uint32_t kind) {
   row_counts counts = {0};
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
@@ -713,7 +713,7 @@ static row_counts collect_counts(const checker *c, uint32_t kind) {
   return counts;
 }
 
-/* A part of a step that has rows of both, or of prompts whose KV rows are widened, has more than one: exec.c. */
+/* A step with rows of both parts, or with prompts whose KV rows are dequantized, has more than one row per part: see exec.c. */
 static bool has_part(const checker *c, uint32_t rows) { return rows > 1 || !plan_has_widening(&c->h->limits); }
 
 static status check_part(checker *c, const row_counts *tokens, const row_counts *logits, uint32_t part) {

@@ -25,7 +25,7 @@ static check_access *add(writer *w, size_t field, bool is_write, uint32_t type, 
   return a;
 }
 
-/* A table of the work region: rows of `columns` elements, `stride` elements apart. */
+/* A table in the work region: rows of `columns` elements, `stride` elements apart. */
 static check_access *table(writer *w, size_t field, bool is_write, uint32_t type, uint64_t rows, uint64_t stride, uint64_t columns) {
   check_access *a = add(w, field, is_write, type, REGION_WORK);
   a->rows = rows;
@@ -41,7 +41,7 @@ static check_access *weight(writer *w, size_t field, uint32_t type, uint64_t ele
   return a;
 }
 
-/* One contiguous piece of another region at the place that plan_io names. */
+/* One contiguous range of another region, at the place that plan_io names. */
 static check_access *fixed(writer *w, size_t field, bool is_write, uint32_t region, size_t io, uint64_t bytes) {
   check_access *a = add(w, field, is_write, TYPE_STRUCT, region);
   a->io = (uint32_t)io;
@@ -50,7 +50,7 @@ static check_access *fixed(writer *w, size_t field, bool is_write, uint32_t regi
   return a;
 }
 
-/* The type says what is read there, whatever the format keeps. */
+/* The type is what the op reads, whatever the cache format stores. */
 static check_access *kv_pages(writer *w, size_t field, bool is_write, uint32_t kv_format, uint64_t rank, uint64_t rope) {
   uint64_t bytes = times(times(w->l->kv_pages, PAGE_TOKENS), KV_ROW_BYTES(kv_format, rank, rope));
   check_access *a = fixed(w, field, is_write, REGION_KV, 0, bytes);
@@ -86,7 +86,7 @@ static uint64_t rows_of(const writer *w, uint32_t kind) { return kind == ROWS_LO
 
 static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
   uint64_t rows = rows_of(w, a->rows_kind);
-  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* rows are picked by row_index */
+  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* row_index picks rows */
   check_access *index = fixed(w, FIELD(rmsnorm, row_index), false, REGION_STEP, IO(logit_row), rows * 4);
   index->must_be_null = a->rows_kind != ROWS_LOGITS;
   table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
@@ -96,7 +96,7 @@ static void describe_rmsnorm(writer *w, const rmsnorm_args *a) {
   table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
   x_out->is_optional = 1;
-  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
+  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* row_index might pick a row twice */
   weight(w, FIELD(rmsnorm, weight), TYPE_BF16, a->dim);
   table(w, FIELD(rmsnorm, y), true, TYPE_BF16, rows, a->y_stride, a->dim);
 }
@@ -130,7 +130,7 @@ static void describe_qkv_rope(writer *w, const qkv_rope_args *a) {
   weight(w, FIELD(qkv_rope, kv_scale), TYPE_F32, 1)->must_be_null = a->kv_format != KV_FP8;
 }
 
-/* Of a product's result. */
+/* Columns of a product's result. */
 static uint64_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
 
 static void describe_gemm(writer *w, const gemm_args *a) {
@@ -146,7 +146,7 @@ static void describe_gemm(writer *w, const gemm_args *a) {
   y->batch_stride = times(a->y_batch, size_of(type));
 }
 
-/* The units of cut tiles, in as many places as there are. */
+/* The units of split tiles, in as many slots as there are. */
 static void describe_units(writer *w, size_t o, size_t ml, bool is_write, uint32_t slots, uint32_t heads, uint32_t rank) {
   uint64_t latent = times(heads, rank), states = times(heads, 2);
   table(w, o, is_write, TYPE_F32, slots, latent, latent)->must_be_null = slots == 0;
@@ -190,7 +190,7 @@ static void describe_mla_fold(writer *w, const mla_fold_args *a) {
   table(w, FIELD(mla_fold, parts), false, TYPE_PARTS, t, part, part);
   describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
-  if (a->lifts) table(w, FIELD(mla_fold, out), false, TYPE_BF16, t, latent, latent); /* of tiles that are not cut */
+  if (a->lifts) table(w, FIELD(mla_fold, out), false, TYPE_BF16, t, latent, latent); /* of tiles that are not split */
   weight(w, FIELD(mla_fold, w_uv), TYPE_BF16, times(latent, a->v_dim))->must_be_null = !a->lifts;
   check_access *value = table(w, FIELD(mla_fold, value), true, TYPE_BF16, t, times(a->heads, a->v_dim), a->v_dim);
   value->batches = a->heads;
@@ -284,13 +284,13 @@ static void describe_row_digest(writer *w, const row_digest_args *a) {
   fixed(w, FIELD(row_digest, digest), true, REGION_RESULT, IO(digest), rows * 8);
 }
 
-/* Codes, and a scale for every 128 of them. */
+/* e4m3 codes, and a scale for every 128 of them. */
 static void describe_codes(writer *w, size_t codes, size_t scales, bool is_write, uint64_t rows, uint64_t columns) {
   table(w, codes, is_write, TYPE_E4M3, rows, columns, columns);
   table(w, scales, is_write, TYPE_F32, rows, columns / SCALE_COLUMNS, columns / SCALE_COLUMNS);
 }
 
-/* Of `count` matrices. */
+/* The weights of `count` matrices. */
 static void describe_scaled_weight(writer *w, size_t codes, size_t scales, uint64_t count, uint64_t n, uint64_t k) {
   weight(w, codes, TYPE_E4M3, times(count, times(n, k)));
   weight(w, scales, TYPE_F32, times(count, times(div_up(n, SCALE_COLUMNS), k / SCALE_COLUMNS)));
@@ -340,7 +340,7 @@ static void describe_index_qk(writer *w, const index_qk_args *a) {
   index_pages(w, FIELD(index_qk, cache), true);
 }
 
-/* Of the rows that an op is for, those that the step has. */
+/* Of the rows that an op handles, those that the step has. */
 static uint64_t rows_from(const writer *w, uint32_t row_first, uint32_t row_count) {
   return w->rows.tokens > row_first ? min_u64(row_count, w->rows.tokens - row_first) : 0;
 }
@@ -356,7 +356,7 @@ static void describe_index_score(writer *w, const index_score_args *a) {
   table(w, FIELD(index_score, scores), true, TYPE_F32, rows_from(w, a->row_first, a->row_count), a->stride, a->stride);
 }
 
-/* Scores behind a row's own are neither written nor read, which is not told here. */
+/* Scores after a row's own are neither written nor read; this description ignores that. */
 static void describe_index_topk(writer *w, const index_topk_args *a) {
   uint64_t rows = rows_from(w, a->row_first, a->row_count);
   table(w, FIELD(index_topk, scores), false, TYPE_F32, rows, a->stride, a->stride);

@@ -1,6 +1,6 @@
-/* check_access.h - which bytes an op reads and writes, told from its arguments and row counts alone.
+/* check_access.h - which bytes an op reads and writes, derived from its arguments and row counts alone.
  *
- * An independent reading of abi.h for check.c: it shares no code with the graph that wrote the arguments. */
+ * An independent reading of abi.h for check.c: shares no code with the graph that wrote the arguments. */
 #ifndef VERBATIM_CHECK_ACCESS_H
 #define VERBATIM_CHECK_ACCESS_H
 #include "engine/base/base.h"
@@ -9,7 +9,7 @@
 #define CHECK_ACCESS_MAX 15u
 #define CHECK_ACCESS_ANY_IO UINT32_MAX
 
-/* Of what a buffer holds. Tables of numbers have a type each: one for another would be read beyond its end. */
+/* The content of a buffer. Each kind of index table has its own type, because reading one as another would go past its end. */
 enum check_type {
   TYPE_BF16, TYPE_F32, TYPE_E4M3, TYPE_STRUCT,
   TYPE_TOPK_ID, TYPE_EXPERT_FIRST, TYPE_ROW_TOKEN, TYPE_PAIR_ROW, TYPE_COUNTS, TYPE_PIECES, TYPE_PARTS, TYPE_LISTS, TYPE_INDEX_PAGES,
@@ -18,25 +18,25 @@ enum check_type {
 
 /* rows x batches runs of run_bytes: run (r, b) starts at pointer + start + (first_row + r) * row_stride + b * batch_stride. */
 typedef struct check_access {
-  uint32_t args_offset; /* the pointer's place in the argument struct */
+  uint32_t args_offset; /* offset of the pointer in the argument struct */
   uint32_t is_write;
   uint32_t type;        /* enum check_type */
-  uint32_t region;      /* where it must lie */
-  uint32_t io;          /* offset in plan_io of the place it must be, or CHECK_ACCESS_ANY_IO */
-  uint32_t is_optional; /* the pointer may be null */
+  uint32_t region;      /* region that it must lie in */
+  uint32_t io;          /* offset in plan_io of the place it must point to, or CHECK_ACCESS_ANY_IO */
+  uint32_t is_optional; /* the pointer may be NULL */
   uint32_t must_be_null;
   uint32_t pad;
   uint64_t start, first_row, rows, row_stride, batches, batch_stride, run_bytes;
 } check_access;
 
-typedef struct check_rows { /* a step, as the launch sees it */
+typedef struct check_rows { /* a step as the launch sees it */
   uint32_t tokens, logits;
   uint32_t blocks; /* grid extent of the op in x */
-  bool is_prompt;  /* the op is of prompts' rows */
+  bool is_prompt;  /* the op handles prompt rows */
 } check_rows;
 
-/* Describes every pointer of the op but `step`. args: the op's bytes, args_bytes long. Returns how many accesses; 0: the kernel is not
- * known, or args_bytes is wrong. Values that would overflow are reported as UINT64_MAX / 2, which fits in no region. */
+/* Describes every pointer of the op except `step`. args: the op's bytes, args_bytes long. Returns the number of accesses; 0: unknown
+ * kernel, or wrong args_bytes. Values that would overflow are reported as UINT64_MAX / 2, which fits in no region. */
 uint32_t check_access_describe(uint32_t kernel, const void *args, uint32_t args_bytes, const plan_limits *limits, const check_rows *rows,
                                check_access out[CHECK_ACCESS_MAX]);
 

@@ -15,7 +15,7 @@ static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_
   check_access accesses[CHECK_ACCESS_MAX];
   ASSERT(op->args_bytes <= sizeof args);
   memcpy(args, p->args + op->args_offset, op->args_bytes);
-  for (uint32_t i = 0; i < op->fixup_count; i++) args[p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not null */
+  for (uint32_t i = 0; i < op->fixup_count; i++) args[p->fixups[op->first_fixup + i].args_offset / 8] = 1; /* not NULL */
   check_rows rows = {op->rows_max, op->rows_max, 1, op->rows_kind == ROWS_PROMPT};
   uint32_t count = check_access_describe(op->kernel, args, op->args_bytes, &p->header->limits, &rows, accesses);
   for (uint32_t i = 0; i < count; i++)
@@ -25,7 +25,7 @@ static bool is_written(const branches_plan *p, const plan_op *op, uint32_t args_
 
 static const char *name_of(const branches_plan *p, const plan_op *op) { return p->strings + op->name; }
 
-/* Whether an op of the other branch uses what `op` has at this pointer and one of the two writes it. */
+/* Whether an op of the other branch uses the buffer of `op` at this pointer while one of the two writes it. */
 static status check_pointer(const branches_plan *p, window w, const plan_op *op, const plan_fixup *f) {
   uint32_t home = p->homes[f - p->fixups];
   const plan_buffer *b = &p->buffers[home];
@@ -85,7 +85,7 @@ static bool has_pointer(const branches_plan *p, const plan_op *op, uint32_t args
   return false;
 }
 
-/* The op, none of the side branch, that is launched before this one in steps of so many rows; NULL: none. */
+/* The op outside the side branch that is launched before this one in steps of this many rows; NULL: none. */
 static const plan_op *op_before(const branches_plan *p, const plan_op *op, uint32_t rows) {
   for (const plan_op *other = op; other-- > p->ops;)
     if (other->branch != BRANCH_SIDE && other->rows_min <= rows && rows <= other->rows_max) return other;
@@ -94,12 +94,12 @@ static const plan_op *op_before(const branches_plan *p, const plan_op *op, uint3
 
 static bool multiplies_experts(const plan_op *op) { return op && (op->kernel == OP_moe_gemm || op->kernel == OP_fp8_moe_gemm); }
 
-/* A norm that adds up what experts made reads the routing before it waits. That is complete: the product in front of it may start when the
- * experts' first product has waited for the routing, and the norm when that product has started. Between the products their rows may become
- * e4m3: then the second one starts later still. */
+/* A norm that adds up the experts' results reads the routing before it waits. The routing is complete by then: the product before the norm
+ * may start once the experts' first product has waited for the routing, and the norm once that product has started. If the rows between the
+ * products become e4m3, the second product starts later still. */
 static status check_routing(const branches_plan *p, const plan_op *op) {
   if (op->kernel != OP_rmsnorm || !has_pointer(p, op, offsetof(rmsnorm_args, experts))) return OK;
-  for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be others from these rows on */
+  for (const plan_op *from = p->ops; from <= op; from++) { /* of the ops before, some may be replaced by others from these rows on */
     const uint32_t rows = from->rows_min;
     if (rows < op->rows_min || rows > op->rows_max) continue;
     const plan_op *second = op_before(p, op, rows), *first = second ? op_before(p, second, rows) : NULL;

@@ -1,22 +1,22 @@
-/* check_branches.h - whether the ops of a plan that may run beside each other leave each other alone. Part of check.h.
+/* check_branches.h - checks that ops of a plan that may run concurrently do not interfere. Part of check.h.
  *
- * A window goes from the first op of the side branch up to the op that joins. Every work buffer that an op in it uses must be alive
- * during all of it, so that no two of them share bytes (check.c tests that of buffers alive together), and none that one branch writes
- * may be used by the other. In steps without branches an op may start beside the one before it if that is of the other branch in the same
- * window, and lets it start no earlier than when all that was before is complete (enum op_order). A norm that reads the routing before it
- * waits stands right behind the experts' products. Read next: check.c. */
+ * A window runs from the first op of the side branch to the op that joins. Every work buffer that an op in it uses must be alive during the
+ * whole window, so that no two of them share bytes (check.c tests that for buffers alive together), and a buffer that one branch writes
+ * must not be used by the other. In steps without branches an op may start during the op before it if that is of the other branch in the
+ * same window, and it lets the next op start only when everything before it is complete (enum op_order). A norm that reads the routing
+ * before it waits comes directly after the experts' products. Read next: check.c. */
 #ifndef VERBATIM_CHECK_BRANCHES_H
 #define VERBATIM_CHECK_BRANCHES_H
 #include "engine/base/base.h"
 #include "engine/plan/format.h"
 
-typedef struct branches_plan { /* tables of the plan, their bounds checked */
+typedef struct branches_plan { /* tables of the plan, with bounds already checked */
   const plan_header *header;
   const plan_op *ops;
   const plan_fixup *fixups;
   const plan_buffer *buffers;
-  const uint32_t *homes; /* [fixups] buffer of the pointer */
-  const uint8_t *args;   /* the blob                       */
+  const uint32_t *homes; /* [fixups] the buffer that the pointer lies in */
+  const uint8_t *args;   /* all argument structs           */
   const char *strings;
 } branches_plan;
 

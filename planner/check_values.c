@@ -37,7 +37,7 @@ static status check_quant(const plan_header *h) {
   TRY(in_range("index_topk % 64", q->index_topk % 64, 0, 0));
   TRY(in_range("index_half_split", q->index_half_split, 0, is_sparse));
   TRY(in_range("index_scale", q->index_scale, 0, is_sparse * SCALE_POW2));
-  for (uint32_t i = 0; i < 128; i++) /* the first layer has nobody's lists */
+  for (uint32_t i = 0; i < 128; i++) /* the first layer has no earlier layer's lists to use */
     TRY(in_range("index_shared", (i < 64 ? low : high) >> i % 64 & 1, 0, is_sparse && i > 0 && i < h->model.layers));
   TRY(in_range("weight_format", q->weight_format, 0, WEIGHTS_E4M3));
   TRY(in_range("act_scale", q->act_scale, 0, is_e4m3 * SCALE_POW2));
@@ -72,20 +72,21 @@ status check_values_header(const plan_header *h) {
   const bool has_narrow_rows = h->quant.kv_format != KV_BF16;
   TRY(in_range("expand_pages", l->expand_pages, l->parity, (l->parity || has_narrow_rows) * (LENGTH_MAX / PAGE_TOKENS)));
   if (l->parity == PARITY_FAST_PREFILL) TRY(in_range("nope_dim + rope_dim", (uint64_t)m->nope_dim + m->rope_dim, 64 + 2, 512 + 64));
-  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* a list is of one token; else 64 rows: tokens times heads */
+  uint32_t tokens = h->quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* a list belongs to one token; otherwise 64 rows: tokens times
+                                                                           * heads */
   return in_range("attn_tile_tokens", l->attn_tile_tokens, 1, tokens);
 }
 
 /* === Ops ================================================================================================================ */
 
-typedef struct reader { /* the op in question */
+typedef struct reader { /* the op being checked */
   const plan_model *m;
   const plan_quant *q;
   const plan_limits *l;
   const char *name;
-  uint32_t rows_max; /* it is run for */
-  uint32_t rows_kind; /* that its arguments have to say */
-  bool is_prompt; /* it is of prompts' rows */
+  uint32_t rows_max; /* the most rows it runs for */
+  uint32_t rows_kind; /* the value its arguments must have */
+  bool is_prompt; /* the op handles prompt rows */
 } reader;
 
 static status same(const reader *r, const char *field, uint64_t found, uint64_t expected) {
@@ -162,7 +163,7 @@ static status check_mla_attn(const reader *r, const mla_attn_args *a) {
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
   SAME(kv_format, r->is_prompt ? KV_BF16 : r->q->kv_format);
   SAME(list_max, r->q->index_topk);
-  if (r->is_prompt) SAME(slots_max, 0); /* pieces are of the other part */
+  if (r->is_prompt) SAME(slots_max, 0); /* pieces are of the decode part only */
   return in_range("slots_max", a->slots_max, 0, SLOTS_MAX);
 }
 
@@ -248,7 +249,7 @@ static status check_act_quant(const reader *r, const act_quant_args *a) {
   return same(r, "ldx % 8", a->ldx % 8, 0);
 }
 
-/* A column of scales is for 128 k, a row of them for 128 weight rows, of the gate or of up. */
+/* A column of scales covers 128 k, a row of scales 128 weight rows, of the gate or of up. */
 static status check_scaled(const reader *r, uint32_t n, uint32_t k, uint32_t y_kind) {
   TRY(check_y_kind(r, y_kind, n));
   TRY(same(r, "k % 128", k % SCALE_COLUMNS, 0));

@@ -1,5 +1,5 @@
-/* config_index.c - see config_index.h. GLM-5 says in three ways which layers share: HF takes indexer_types before index_topk_pattern before
- * index_topk_freq with index_skip_topk_offset, vLLM and SGLang do not read the first. Those that are there must agree. */
+/* config_index.c - see config_index.h. GLM-5 states in three ways which layers share: HF prefers indexer_types to index_topk_pattern to
+ * index_topk_freq with index_skip_topk_offset, while vLLM and SGLang do not read the first. Those that are present must agree. */
 #include "config_index.h"
 #include <string.h>
 
@@ -16,7 +16,7 @@ bool config_index_knows(const config_index_rules *rules, const char *field) {
 
 /* === Sharing ============================================================================================================ */
 
-typedef struct sharing { /* of the layers, as one field says it */
+typedef struct sharing { /* which layers share, according to one field */
   uint64_t bits[2];
   bool is_given;
 } sharing;
@@ -33,7 +33,7 @@ static status read_layer(const char *name, const char *word, size_t bytes, uint3
               (int)(bytes < 32 ? bytes : 32), word, layer);
 }
 
-/* A list of words, or a string of letters; what is behind the last layer is of the layers that predict. */
+/* A list of words, or a string of letters; entries after the last layer belong to the multi-token prediction layers. */
 static status read_list(const config_reader *r, const char *name, const plan_model *m, sharing *out) {
   const json_t *list = config_field_find(r, name);
   const char *letters = json_string_value(list);
@@ -113,6 +113,6 @@ status config_index_read(const config_reader *r, const config_index_rules *rules
   TRY(config_field_flag(r, "indexer_rope_interleave", are_neighbours, &are_neighbours));
   TRY(check_layer_types(r));
   quant->index_half_split = !are_neighbours;
-  quant->index_scale = SCALE_POW2; /* vLLM, SGLang and DeepSeek's own program take no others, whatever the weights are */
+  quant->index_scale = SCALE_POW2; /* vLLM, SGLang and DeepSeek's own program accept no other, whatever the weights' scales are */
   return rules->may_share ? read_sharing(r, m, quant) : OK;
 }

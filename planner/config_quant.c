@@ -1,4 +1,4 @@
-/* config_quant.c - see config_quant.h. What follows from a layer's products - their names, their shapes - is one table. */
+/* config_quant.c - see config_quant.h. One table has everything that depends on a layer's products: names and shapes. */
 #include "config_quant.h"
 #include <stdio.h>
 #include <string.h>
@@ -8,16 +8,16 @@
 #define OBJECT "quantization_config"
 
 typedef struct product_row {
-  const char *names[2]; /* of its modules in a layer: the second computed behind the first */
-  uint32_t k;           /* columns; 0: they are not multiplied as they are */
-  uint32_t first_rows;  /* of the first module, where a second follows     */
+  const char *names[2]; /* its modules in a layer; the second is computed after the first */
+  uint32_t k;           /* columns; 0: not multiplied in this form */
+  uint32_t first_rows;  /* rows of the first module if a second one follows */
 } product_row;
 
 typedef struct quant_reader {
   config_reader fields; /* of the object */
   const plan_model *model;
   plan_quant *quant;
-  const json_t *kept; /* list of names, or null */
+  const json_t *kept; /* list of names, or NULL */
   config_quant *out;
 } quant_reader;
 
@@ -26,7 +26,7 @@ static const char *const FIELDS[] = {"quant_method", "fmt", "activation_scheme",
 
 /* === Names ============================================================================================================== */
 
-/* HF takes names for regular expressions; those of published models hold nothing that means something there but the dot. */
+/* HF reads names as regular expressions; in those of published models the dot is the only special character. */
 static status check_name(const char *list, const json_t *value) {
   const char *name = json_string_value(value);
   if (!name || !*name)
@@ -50,7 +50,7 @@ static status read_names(quant_reader *r) {
   return OK;
 }
 
-/* A name stands for itself, for what is inside it, and for what ends with it. */
+/* A name excludes itself, what is inside it, and longer names that end with it. */
 static bool stands_for(const char *name, const char *module) {
   size_t bytes = strlen(name), module_bytes = strlen(module);
   if (bytes > module_bytes) return false;
@@ -133,7 +133,7 @@ static status read_product(quant_reader *r, uint32_t layer, enum config_product 
 static status check_fields(const quant_reader *r) {
   const char *name;
   json_t *value;
-  TRY(config_field_require_text(&r->fields, "quant_method", "fp8")); /* first: another method has other fields */
+  TRY(config_field_require_text(&r->fields, "quant_method", "fp8")); /* checked first, because another method has other fields */
   if (!config_field_find(&r->fields, "quant_method")) return config_field_missing(&r->fields, "quant_method");
   json_object_foreach((json_t *)r->fields.object, name, value)
     if (!config_field_is_among(name, FIELDS, ARRAY_LEN(FIELDS)))

@@ -1,8 +1,8 @@
 /* config_quant.h - quantization_config of config.json: which products of which layers have e4m3 weights, and how activations are scaled.
  *
- * Knows quant_method fp8 with blocks of 128 x 128, as DeepSeek-V3 is published and HF's FineGrainedFP8Config reads it, and refuses the rest
- * by name. Modules are kept out by name as HF matches them: a name stands for itself and what is inside it, or for the end of a
- * longer one. Products that are computed as one must be alike. Read next: plan/format_quant.h, graph.h. */
+ * Knows quant_method fp8 with blocks of 128 x 128, as DeepSeek-V3 is published and HF's FineGrainedFP8Config reads it, and refuses
+ * everything else by name. Modules are excluded by name as HF matches them: a name excludes itself and what is inside it, or any longer
+ * name that ends with it. Products that are computed as one must have the same format. Read next: plan/format_quant.h, graph.h. */
 #ifndef VERBATIM_CONFIG_QUANT_H
 #define VERBATIM_CONFIG_QUANT_H
 #include "engine/base/base.h"
@@ -20,7 +20,7 @@ enum config_product { /* of a layer: what is computed at once, or for kv_b read 
   PRODUCT_DOWN,
   PRODUCT_SHARED_GATE_UP, /* of the shared experts */
   PRODUCT_SHARED_DOWN,
-  PRODUCT_EXPERTS,        /* all of a layer */
+  PRODUCT_EXPERTS,        /* all experts of a layer */
   PRODUCT_COUNT
 };
 
@@ -33,8 +33,8 @@ static inline bool config_quant_is_e4m3(const config_quant *self, const plan_qua
   return quant->weight_format == WEIGHTS_E4M3 && (self->kept[layer] >> product & 1) == 0;
 }
 
-/* r: the object around quantization_config, which is there; model: its shapes; *quant: its index fields. Sets weight_format and act_scale.
- * ERR_UNSUPPORTED: another method, or a shape that has no e4m3 products. */
+/* r: the object that contains quantization_config, which must be present; model: its shapes; *quant: its index fields. Sets weight_format
+ * and act_scale. ERR_UNSUPPORTED: another method, or a shape without e4m3 products. */
 status config_quant_read(const config_reader *r, const plan_model *model, plan_quant *quant, config_quant *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* config_rope.c - see config_rope.h. Older configs have rope_theta and rope_scaling {type}, newer ones rope_parameters {rope_type,
- * rope_theta}. Each type has its own fields: one that belongs to another type is refused, since HF would pass over it. */
+ * rope_theta}. Each type has its own fields; a field of another type is refused, because HF would ignore it. */
 #include "config_rope.h"
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static const char *const COMMON_FIELDS[] = {"type", "rope_type", "rope_theta", "
 static const char *const YARN_FIELDS[] = {"factor", ORIGINAL, "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
                                           "truncate"};
 static const char *const LONG_FIELDS[] = {"factor", ORIGINAL, "attention_factor", "short_factor", "long_factor"};
-static const char *const Q_SCALE_FIELDS[] = {"llama_4_scaling_beta", "max_position_embeddings"}; /* HF reads the first alone */
+static const char *const Q_SCALE_FIELDS[] = {"llama_4_scaling_beta", "max_position_embeddings"}; /* HF reads only the first */
 
 typedef struct rope_reader {
   config_reader fields;
@@ -39,7 +39,7 @@ static status check_names(const rope_reader *r, const char *type) {
   return OK;
 }
 
-/* HF rotates the first columns, as many as the share makes of all; the others are not rotated. */
+/* HF rotates the first columns, as many as the share of all columns; the others are not rotated. */
 static status check_share(const config_reader *r, const config_rope_rules *rules, const plan_model *m) {
   double share = 1;
   uint32_t columns = rules->is_share_of_head ? m->nope_dim + m->rope_dim : m->rope_dim;
@@ -83,7 +83,7 @@ static status read_yarn(const rope_reader *r) {
   return r->rules->has_q_scale ? read_q_scale(r) : OK;
 }
 
-/* HF 5.17 needs a "factor" to read such a model at all; MiniCPM3's own file has none, and means the ratio of the two lengths. */
+/* HF 5.17 needs a "factor" to load such a model at all; MiniCPM3's own file has none, and means the ratio of the two lengths. */
 static status read_long(const rope_reader *r) {
   rope_config *rope = r->rope;
   uint32_t length = 0, pairs = r->model->rope_dim / 2;

@@ -1,5 +1,5 @@
-/* config_rope.h - the fields of config.json that say how positions enter: rope_theta, rope_scaling or rope_parameters, the form of
- * the rotated pairs, the scale of the query by position.
+/* config_rope.h - the fields of config.json for positions: rope_theta, rope_scaling or rope_parameters, the form of the rotated pairs, the
+ * query scale by position.
  *
  * Knows both spellings and no model; what a model_type decides comes as rules. Read next: rope.h. */
 #ifndef VERBATIM_CONFIG_ROPE_H
@@ -17,12 +17,12 @@ enum config_rope_pairs {
 
 typedef struct config_rope_rules {
   uint32_t pairs;
-  bool is_share_of_head; /* partial_rotary_factor is a share of all columns of a head; else of the rotated ones, and 1 */
+  bool is_share_of_head; /* partial_rotary_factor is a share of all columns of a head; else of the rotated ones, where it must be 1 */
   bool has_q_scale;      /* queries grow with llama_4_scaling_beta; HF has no default for it */
 } config_rope_rules;
 
-/* model: nope_dim and rope_dim are given; rope_half_split, q_scale_beta, q_scale_length, rope_attention_factor and softmax_scale_log2
- * are set. *rope is what the frequencies follow from, once the longest sequence is known. */
+/* model: nope_dim and rope_dim are input; rope_half_split, q_scale_beta, q_scale_length, rope_attention_factor and softmax_scale_log2 are
+ * set. *rope determines the frequencies once the longest sequence is known. */
 status config_rope_read(const config_reader *r, const config_rope_rules *rules, uint32_t max_position, plan_model *model,
                         rope_config *rope);
 

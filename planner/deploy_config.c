@@ -1,4 +1,4 @@
-/* deploy_config.c - see deploy_config.h. flat_yaml.c reads the document; keys and values are judged here. */
+/* deploy_config.c - see deploy_config.h. flat_yaml.c parses the document; this file checks keys and values. */
 #include "deploy_config.h"
 #include "abi.h"
 #include "flat_yaml.h"
@@ -14,7 +14,7 @@ typedef struct key_row {
   enum value_kind kind;
   size_t offset; /* of the field in deploy_config */
   uint64_t low, high;
-  const char *choices; /* KIND_CHOICE: "first second|its_alias", field = position; KIND_RENAMED: the name now */
+  const char *choices; /* KIND_CHOICE: "first second|its_alias", field = position; KIND_RENAMED: the present name */
 } key_row;
 
 #define FIELD(name) offsetof(deploy_config, name)
@@ -68,7 +68,7 @@ static status find_key(const char *word, const key_row **out) {
 
 /* === Values ============================================================================================================= */
 
-/* Decimal digits at *text; moves *text behind them. ERR_FORMAT without digits or beyond 2^63. */
+/* Decimal digits at *text; advances *text past them. ERR_FORMAT without digits or beyond 2^63. */
 static status read_digits(const char *name, const char **text, uint64_t *out) {
   uint64_t value = 0;
   const char *start = *text;
@@ -113,7 +113,7 @@ static status read_bytes(const key_row *key, const char *text, uint64_t *out) {
   return FAIL(ERR_FORMAT, "deployment: %s: \"%s\" is not a unit; hint: write 20GiB, 500 MB or bytes", key->name, rest);
 }
 
-/* "0.9" in millionths, without floating point. */
+/* "0.9" as millionths, without floating point. */
 static status read_fraction(const key_row *key, const char *text, uint64_t *out) {
   const char *rest = text;
   uint64_t whole = 0, value = 0;

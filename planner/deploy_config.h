@@ -1,8 +1,8 @@
 /* deploy_config.h - the deployment file (YAML, or JSON, which is YAML): sizes of the machine and of its work.
  *
- * A flat mapping of known keys; an unknown key is an error that names the nearest known one. Nothing here but chunk-tokens,
- * group-chunks, parity, latent-norm-eps, kv-cache-dtype and kv-cache-scales can change a bit. Read next: planner.h, which fills in the
- * defaults that need the model. */
+ * A flat mapping of known keys; an unknown key is an error that names the nearest known one. Only chunk-tokens, group-chunks, parity,
+ * latent-norm-eps, kv-cache-dtype and kv-cache-scales can change a bit. Read next: planner.h, which fills in the defaults that need the
+ * model. */
 #ifndef VERBATIM_DEPLOY_CONFIG_H
 #define VERBATIM_DEPLOY_CONFIG_H
 #include "engine/base/base.h"
@@ -10,7 +10,7 @@
 
 enum deploy_kv_dtype { DEPLOY_KV_AUTO = 0, DEPLOY_KV_BF16 = 1, DEPLOY_KV_FP8 = 2, DEPLOY_KV_FP8_DS_MLA = 3 };
 
-typedef struct deploy_config { /* 0: not given, unless said otherwise */
+typedef struct deploy_config { /* 0: not given, unless stated otherwise */
   uint32_t max_seqs;            /* default 64                                                    */
   uint32_t max_batch_tokens;    /* default the larger of 2048 and max_seqs                       */
   uint32_t max_len;             /* default the smaller of 4096 and the model's own               */
@@ -18,27 +18,27 @@ typedef struct deploy_config { /* 0: not given, unless said otherwise */
   uint32_t kv_pages;            /* one of kv_pages and kv_memory_bytes, or neither               */
   uint32_t memory_ppm;          /* gpu-memory-utilization in millionths; default 900000         */
   uint64_t kv_memory_bytes;
-  uint64_t device_memory_bytes; /* not given: the plan's size is not checked                     */
+  uint64_t device_memory_bytes; /* 0: the plan's size is not checked                             */
   uint32_t chunk_tokens;        /* default 256 */
   uint32_t group_chunks;        /* default 8   */
   uint32_t parity;              /* enum plan_parity                                              */
   uint32_t expand_tokens;       /* of contexts in the prompts' workspace, a multiple of 64; default: see planner.c */
   uint32_t latent_eps_of_config; /* 0: 1e-6 as HF does, 1: rms_norm_eps of config.json          */
   uint32_t kv_dtype;            /* enum deploy_kv_dtype; auto: follows from the model                */
-  uint32_t kv_scales_f32;       /* of fp8_ds_mla: 0 powers of two, 1 any fp32                        */
-  uint32_t tensor_parallel;     /* tensor-parallel-size: 1, as long as a plan is of one GPU          */
+  uint32_t kv_scales_f32;       /* for fp8_ds_mla: 0 powers of two, 1 any fp32                       */
+  uint32_t tensor_parallel;     /* tensor-parallel-size: must be 1, since a plan is for one GPU      */
   uint32_t ladder_count;        /* default: powers of two up to max_seqs, and max_seqs           */
   uint32_t ladder[LADDER_MAX];  /* strictly ascending                                            */
 } deploy_config;
 
-/* text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX; empty text is a config of defaults. ERR_FORMAT: not YAML, an unknown key,
- * or a value of the wrong form or out of range, by name. ERR_UNSUPPORTED: tensor-parallel-size above 1. */
+/* text: not NUL-terminated, at most FILE_CONFIG_BYTES_MAX; empty text means defaults. ERR_FORMAT names the error: not YAML, an unknown key,
+ * or a value of the wrong form or out of range. ERR_UNSUPPORTED: tensor-parallel-size above 1. */
 status deploy_config_parse(const char *text, size_t bytes, deploy_config *out);
 
-/* The known keys, one after another; null behind the last. */
+/* The known keys by index; NULL after the last. */
 const char *deploy_config_key(uint32_t index);
 
-/* The name now of a key that had this one; null: none had. */
+/* The present name of a renamed key; NULL: not a renamed key. */
 const char *deploy_config_renamed(const char *key);
 
 #endif

@@ -1,7 +1,7 @@
 /* draft.c - the growable tables of draft.h.
  *
- * One list type serves all of them; items are plain structs, zeroed when added, so that padding in the file is zero.
- * Knows nothing of what the tables mean. Read next: graph.c. */
+ * One list type serves all of them; items are plain structs, zeroed when added, so that padding in the file is zero. Knows nothing of the
+ * tables' meaning. Read next: graph.c. */
 #include "draft.h"
 #include <stdarg.h>
 #include <stdio.h>

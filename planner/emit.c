@@ -1,5 +1,4 @@
-/* emit.c - see emit.h. XXH3 is compiled into this file alone, inlined: another archive of the link carries an old copy of the
- * same symbols. */
+/* emit.c - see emit.h. XXH3 is inlined into this file, because another archive of the link has an old copy of the same symbols. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 #include "emit.h"
@@ -28,7 +27,7 @@ void emit_numerics_id(const plan_model *model, const plan_quant *quant, const pl
   emit_digest(bytes, at, id);
 }
 
-/* Draft refs become addresses inside regions. */
+/* Turns draft refs into addresses within regions. */
 static plan_fixup *resolve_refs(draft *plan) {
   plan_fixup *fixups = calloc(plan->refs.count + 1, sizeof *fixups);
   const draft_ref *refs = plan->refs.items;
@@ -107,7 +106,7 @@ status emit_plan(draft *plan, void **bytes, size_t *byte_count) {
     h.gemm_workspace_bytes = workspace->bytes;
   }
   memcpy(file, &h, sizeof h);
-  emit_digest(file, total, ((plan_header *)(void *)file)->digest); /* while the digest's own bytes are zero */
+  emit_digest(file, total, ((plan_header *)(void *)file)->digest); /* while the digest field itself is zero */
   *bytes = file;
   *byte_count = total;
   return OK;

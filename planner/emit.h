@@ -1,11 +1,11 @@
-/* emit.h - a placed draft as the bytes of a plan file.
+/* emit.h - writes a placed draft as the bytes of a plan file.
  *
- * Same draft, same bytes: no time, no path, no address goes in. PLAN_FORMAT.md is the text of the format. */
+ * The same draft gives the same bytes: no time, path or address is written. PLAN_FORMAT.md describes the format. */
 #ifndef VERBATIM_EMIT_H
 #define VERBATIM_EMIT_H
 #include "draft.h"
 
-/* The file's bytes, 8-byte aligned, to be freed by the caller. ERR_LIMIT: larger than FILE_PLAN_BYTES_MAX. */
+/* The file's bytes, 8-byte aligned; the caller frees them. ERR_LIMIT: larger than FILE_PLAN_BYTES_MAX. */
 status emit_plan(draft *plan, void **bytes, size_t *byte_count);
 
 /* The numerics id (PLAN_FORMAT.md) of a model with these formats and attention constants. */

@@ -8,7 +8,7 @@
 #include "engine/base/base.h"
 
 #define FLAT_YAML_KEY_BYTES 64u     /* with the NUL; longer ones are refused */
-#define FLAT_YAML_VALUE_BYTES 4096u /* likewise */
+#define FLAT_YAML_VALUE_BYTES 4096u /* with the NUL; longer ones are refused */
 #define FLAT_YAML_KEYS_MAX 256u
 #define FLAT_YAML_LIST_MAX 1024u
 

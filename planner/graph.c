@@ -1,6 +1,6 @@
 /* graph.c - see graph.h. Both ends of the forward pass, and the layers between them in order.
  *
- * A layer's blocks are in graph_attention.c and graph_feed.c. Must not know where anything lies in memory. */
+ * A layer's blocks are in graph_attention.c and graph_feed.c. Must not know memory offsets. */
 #include "graph.h"
 #include <string.h>
 #include "abi.h"
@@ -13,7 +13,7 @@ static void add_io(graph *g) {
   const plan_limits *l = g->l;
   uint64_t tokens = l->max_batch_tokens, results = l->max_logit_rows;
   g->step = graph_add_fixed(g, REGION_STEP, STEP_PARTS * sizeof(step_in), "step");
-  g->logit_row = graph_add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are one upload: they are short */
+  g->logit_row = graph_add_fixed(g, REGION_STEP, results * 4, "logit_row"); /* these three are short and are uploaded together */
   g->sample = graph_add_fixed(g, REGION_STEP, results * sizeof(sample_param), "sample_param");
   g->token = graph_add_fixed(g, REGION_STEP, tokens * 4, "token");
   g->position = graph_add_fixed(g, REGION_STEP, tokens * 4, "position");

@@ -1,7 +1,7 @@
 /* graph.h - from a model and its limits to tensors, buffers and ordered ops.
  *
- * The op order is the one of NUMERICS.md; every op names its buffers, and a work buffer lives from its first to its last op.
- * Nothing is placed here but the weights, whose order is their placement. Read next: place.h, check.h. */
+ * The op order is that of NUMERICS.md; every op names its buffers, and a work buffer lives from its first to its last op. Only weights are
+ * placed here: their order is their placement. Read next: place.h, check.h. */
 #ifndef VERBATIM_GRAPH_H
 #define VERBATIM_GRAPH_H
 #include "config_quant.h"

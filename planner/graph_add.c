@@ -1,6 +1,7 @@
 /* graph_add.c - see graph_add.h.
  *
- * Every op names its buffers here, and so they get their lifetimes; its alternatives come from the specialiser. Read next: specialise.h. */
+ * Ops name their buffers here, which gives buffers their lifetimes; the specialiser chooses the ops' alternatives. Read next:
+ * specialise.h. */
 #include "graph_add.h"
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,7 @@ uint32_t graph_add_weight_begin(graph *g, const char *what) {
   return buffer;
 }
 
-/* Of a tensor of the layer at hand. */
+/* Name of a tensor of the current layer. */
 static uint32_t tensor_name(graph *g, const char *name) {
   char full[NAME_BYTES_MAX];
   int length = g->layer == UINT32_MAX ? snprintf(full, sizeof full, "%s", name)

@@ -1,7 +1,7 @@
-/* graph_add.h - what a graph's parts are made with: buffers, weights, ops, and the ops that every part has, norms and products.
+/* graph_add.h - the building blocks of a graph: buffers, weights, ops, and the ops that every part has, norms and products.
  *
- * The state of a plan whose ops are being added, in the order of the forward pass. Knows nothing of what a layer is. For graph*.c alone.
- * Read next: graph.c. */
+ * Holds the state of a plan whose ops are being added, in the order of the forward pass. Knows nothing of what a layer is. Only for
+ * graph*.c. Read next: graph.c. */
 #ifndef VERBATIM_GRAPH_ADD_H
 #define VERBATIM_GRAPH_ADD_H
 #include "abi.h"
@@ -26,18 +26,18 @@ typedef struct graph {
   uint64_t gemm_workspace_bytes;
   uint32_t layer;            /* UINT32_MAX outside layers */
   uint32_t step, token, position, seq, tiles, logit_row, sample, block_table; /* buffers of the step's inputs */
-  uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE without it */
-  uint32_t kv_scale;         /* of the layer at hand, or DRAFT_NONE */
+  uint32_t lists, sampled, result, digest, top, cos_sin, q_scale, kv, history; /* q_scale: DRAFT_NONE if the model has none */
+  uint32_t kv_scale;         /* of the current layer, or DRAFT_NONE */
   uint32_t index;            /* pages of all indexers, or DRAFT_NONE */
-  uint32_t meetings;         /* of blocks that share a token, or DRAFT_NONE */
-  uint32_t chosen;           /* tokens that the layer attends to, or DRAFT_NONE: all */
-  uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts attend in a form of their own */
+  uint32_t meetings;         /* grid barriers of blocks that share a token, or DRAFT_NONE */
+  uint32_t chosen;           /* the current layer's top-k lists, or DRAFT_NONE: it attends to all tokens */
+  uint32_t prompt_tiles, contexts; /* DRAFT_NONE unless prompts have their own form of attention */
   uint32_t table;            /* the embedding */
   uint32_t x;                /* residual stream */
-  uint32_t counts, pieces, parts, slots; /* of the cut attention; slots: how many of its partial results there is room for */
-  addend adds;               /* to it, by the next norm */
-  uint32_t branch;           /* of the ops that are added: enum plan_branch */
-  enum rows_kind token_rows; /* of the ops that are added: ROWS_TOKENS, or those of a part of the step */
+  uint32_t counts, pieces, parts, slots; /* of the split attention; slots: room for this many partial results */
+  addend adds;               /* what the next norm adds to x */
+  uint32_t branch;           /* of the ops being added: enum plan_branch */
+  enum rows_kind token_rows; /* of the ops being added: ROWS_TOKENS, or the rows of a part of the step */
 } graph;
 
 typedef struct matrix { /* a GEMM operand, result or source: columns start at byte `offset` of the buffer */
@@ -48,12 +48,12 @@ typedef struct matrix { /* a GEMM operand, result or source: columns start at by
 #define ARG(type, field, buffer_, offset_) \
   { .offset = (offset_), .buffer = (buffer_), .args_offset = (uint32_t)offsetof(type, field) }
 
-typedef struct op_call { /* one op before its alternatives are known */
+typedef struct op_call { /* one op, before its alternatives are chosen */
   uint32_t kernel, rows_kind, rows_min, rows_max;
   const char *what;
   const void *args;
   size_t args_bytes;
-  const draft_ref *refs; /* buffer DRAFT_NONE: a null pointer */
+  const draft_ref *refs; /* buffer DRAFT_NONE: NULL */
   size_t ref_count;
 } op_call;
 
@@ -62,15 +62,14 @@ typedef struct op_call { /* one op before its alternatives are known */
                                    .refs = (refs_), .ref_count = ARRAY_LEN(refs_), .rows_kind = (kind_), .rows_min = 1,          \
                                    .rows_max = plan_rows_limit((g)->l, (kind_))})
 
-/* A buffer of a region, alive always; its name is of the layer at hand. */
+/* A buffer of a region that is always alive, named after the current layer. */
 uint32_t graph_add_fixed(graph *g, uint32_t region, uint64_t bytes, const char *what);
 
 /* A work buffer; its lifetime is empty until an op uses it. */
 uint32_t graph_add_work(graph *g, uint64_t bytes, const char *what);
 matrix graph_add_matrix(graph *g, uint64_t rows, uint32_t columns, uint32_t element_bytes, const char *what);
 
-/* A weight buffer without bytes; tensors are added to the one begun last, one behind the other. name: without "model.layers.N." inside a
- * layer. */
+/* Begins a weight buffer without bytes; tensors are appended to the one begun last. name: without "model.layers.N." inside a layer. */
 uint32_t graph_add_weight_begin(graph *g, const char *what);
 void graph_add_tensor(graph *g, const char *name, plan_tensor tensor);
 static inline plan_tensor graph_whole(uint32_t rows, uint32_t cols) {
@@ -78,23 +77,23 @@ static inline plan_tensor graph_whole(uint32_t rows, uint32_t cols) {
 }
 uint32_t graph_add_weight(graph *g, const char *what, const char *name, uint32_t rows, uint32_t cols);
 
-/* Of fp32 numbers. */
+/* A buffer of fp32 numbers. */
 uint32_t graph_add_vector(graph *g, const char *what, const char *name, uint32_t cols);
 
-/* The bf16 weight of a module; scaled: of e4m3 codes and their scales. */
+/* The bf16 weight of a module; scaled: e4m3 codes and their scales. */
 void graph_add_module(graph *g, const char *module, bool is_scaled, plan_tensor tensor);
 
 void graph_add_op_rows(graph *g, op_call call);
 
-/* order: a member of the arguments, for steps of one token; those of more have branches instead. */
+/* order: a member of the arguments, for steps of one token; larger steps have branches instead. */
 void graph_add_op_ordered(graph *g, op_call call, uint32_t *order);
 
 void graph_add_norm(graph *g, const char *what, matrix x, addend adds, uint32_t weight, matrix y, uint32_t dim, float eps, bool is_final);
 
-/* The norm before a block: adds what the last block left, and gives the block's input. */
+/* The norm before a block: adds the last block's output to the residual stream and returns the block's input. */
 matrix graph_add_block_norm(graph *g, const char *what, const char *name);
 
-/* shape: what the operands do not tell. From: for launch rows from rows_min on. */
+/* shape: what the operands do not determine. _from: for launch rows from rows_min on. */
 void graph_add_gemm_from(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape, uint32_t rows_min);
 void graph_add_gemm(graph *g, const char *what, matrix x, uint32_t weight, matrix y, gemm_args shape);
 

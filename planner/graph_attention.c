@@ -1,6 +1,6 @@
 /* graph_attention.c - see graph_attention.h. One function per part, in the order of the forward pass.
  *
- * Must not know where anything lies in memory. Read next: graph_feed.c. */
+ * Must not know memory offsets. Read next: graph_feed.c. */
 #include "graph_attention.h"
 #include "attn/attn_cut.h"
 #include "graph_index.h"
@@ -8,7 +8,7 @@
 #include "engine/plan/format_widen.h"
 #include "specialise.h"
 
-#define PARTIAL_BYTES_MAX (UINT64_C(256) << 20) /* of the attention's units: with less room for them it cuts less */
+#define PARTIAL_BYTES_MAX (UINT64_C(256) << 20) /* for the attention's units; with less room, contexts are split less */
 
 typedef struct projections { /* fp32 sources of qkv_rope, and of index_qk where the layer has an indexer */
   matrix q, kv, index_q, index_k, index_w;
@@ -17,7 +17,7 @@ typedef struct projections { /* fp32 sources of qkv_rope, and of index_qk where 
 /* fp32 columns from `column` on. */
 static matrix columns_from(matrix all, uint32_t column) { return (matrix){all.buffer, all.stride, column * UINT64_C(4)}; }
 
-/* What q_a and the indexer's queries are made of. */
+/* The inputs of q_b and of the indexer's queries. */
 static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
   const plan_model *m = g->m;
   const uint32_t q_columns = m->heads * (m->nope_dim + m->rope_dim), index_columns = g->plan->quant.index_heads * INDEX_DIM;
@@ -31,8 +31,8 @@ static void add_query_projections(graph *g, matrix q_a_source, projections *p) {
   p->index_q = columns_from(p->q, q_columns);
 }
 
-/* One product for everything that reads the block's input, as far as formats allow; the query's second factor, if it has one, follows. The
- * KV columns stand behind the indexer's key: they need not be whole blocks of scales. */
+/* One product for everything that reads the block's input, as far as formats allow, then the query's second factor, if it has one. The KV
+ * columns come after the indexer's key, because they need not be whole blocks of scales. */
 static projections add_projections(graph *g, matrix h) {
   const plan_model *m = g->m;
   const bool has_indexer = plan_has_indexer(&g->plan->quant, g->layer);
@@ -54,10 +54,10 @@ static projections add_projections(graph *g, matrix h) {
 /* Rows that attend in the absorbed form. */
 static enum rows_kind made_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
 
-/* Of these the ones that read KV rows as the cache has them. */
+/* Of these, the rows that read KV rows in the cache's format. */
 static enum rows_kind read_rows(const graph *g) { return plan_has_widening(g->l) ? ROWS_MADE : made_rows(g); }
 
-/* Places that a query attends to at most. */
+/* The most places a query attends to. */
 static uint32_t longest_context(const graph *g) {
   const uint32_t listed = g->plan->quant.index_topk;
   return listed ? min_u32(listed, g->l->max_len) : g->l->max_len;
@@ -71,7 +71,7 @@ uint64_t graph_attention_kv_bytes(const graph *g) {
   return (uint64_t)g->l->kv_pages * PAGE_TOKENS * plan_kv_row_bytes(g->m, &g->plan->quant);
 }
 
-/* `count` of the rows that each head has in kv_b, from row0 on; as bf16 whatever their format. */
+/* `count` of each head's rows in kv_b, from row0 on; as bf16, whatever their format in the files. */
 static uint32_t add_kv_b(graph *g, const char *what, uint32_t row0, uint32_t count, uint32_t transform) {
   const plan_model *m = g->m;
   const uint32_t of_head = m->nope_dim + m->v_dim, buffer = graph_add_weight_begin(g, what);
@@ -81,7 +81,7 @@ static uint32_t add_kv_b(graph *g, const char *what, uint32_t row0, uint32_t cou
   return buffer;
 }
 
-/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk; of one token by one op. */
+/* The token's KV row, and the queries in latent form: rotated columns by qkv_rope, the others through W_uk; a single token by one op. */
 static queries add_queries(graph *g, projections p) {
   const plan_model *m = g->m;
   uint32_t row = m->kv_lora_rank + m->rope_dim;
@@ -110,7 +110,7 @@ static queries add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, w_uk, w_uk, 0)};
   op_call call = {.kernel = OP_qkv_rope, .what = "qkv_rope", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
                   .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->max_batch_tokens};
-  a.absorbs = made_rows(g) == ROWS_TOKENS; /* else the one token may be of a prompt */
+  a.absorbs = made_rows(g) == ROWS_TOKENS; /* else the one token may be a prompt's */
   if (a.absorbs) {
     call.rows_max = 1;
     graph_add_op_rows(g, call);
@@ -129,7 +129,7 @@ static queries add_queries(graph *g, projections p) {
 }
 
 typedef struct attn_buffers {
-  uint32_t q, out, scratch, partial_o, partial_ml, counts, pieces; /* the last four: DRAFT_NONE where nothing is cut */
+  uint32_t q, out, scratch, partial_o, partial_ml, counts, pieces; /* the last four: DRAFT_NONE if nothing is split */
   uint32_t kv, kv_scale, block_table, tiles;
   uint64_t kv_offset;
 } attn_buffers;
@@ -153,10 +153,10 @@ static void add_attn_form(graph *g, mla_attn_args a, attn_buffers b, uint32_t ro
                                  .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows_min, .rows_max = rows_max});
 }
 
-/* Steps of one token go on to the values by the same op, as long as its units are few: every block of a head folds them. */
+/* A step of one token computes the values in the same op, as long as it has few units, because every block of a head folds them. */
 #define LIFT_UNITS_MAX 64u
 
-/* Returns the rows from which the values have an op of their own. */
+/* Returns the row count from which on the values have their own op. */
 static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
   mla_fold_args a = {.heads = m->heads, .kv_lora_rank = m->kv_lora_rank, .group_chunks = g->l->group_chunks, .slots_max = g->slots,
@@ -179,8 +179,8 @@ static uint32_t add_fold(graph *g, attn_buffers b, uint32_t w_uv, matrix value) 
   return call.rows_min;
 }
 
-/* For requests whose tiles read a context's rows often enough: these as bf16 numbers, once, in a workspace, and the same attention of
- * them. */
+/* For requests whose tiles read a context's rows often enough: dequantizes these rows to bf16 once, into a workspace, and attends to them
+ * there. */
 static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
   const plan_model *m = g->m;
   const uint32_t pages = g->l->expand_pages;
@@ -195,7 +195,7 @@ static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
   g->token_rows = ROWS_PROMPT;
   ADD_OP(g, OP_kv_widen, "kv_widen", w, refs, ROWS_TOKENS);
   a.kv_format = KV_BF16;
-  a.block_table_stride = 1; /* a tile's row is its context's first page */
+  a.block_table_stride = 1; /* a tile's row is the first page of its context */
   b.kv = rows.buffer;
   b.kv_offset = 0;
   b.kv_scale = DRAFT_NONE;
@@ -204,7 +204,7 @@ static void add_widened(graph *g, mla_attn_args a, attn_buffers b) {
   add_attn_form(g, a, b, 1, g->l->max_batch_tokens);
 }
 
-/* Returns the rows from which the values have an op of their own. */
+/* Returns the row count from which on the values have their own op. */
 static uint32_t add_cut_attention(graph *g, mla_attn_args a, attn_buffers b, uint32_t w_uv, matrix value) {
   const plan_model *m = g->m;
   a.slots_max = g->slots;
@@ -224,7 +224,8 @@ static mla_attn_args attention_of(const graph *g) {
                          .kv_format = g->plan->quant.kv_format, .list_max = g->plan->quant.index_topk};
 }
 
-/* Of whole contexts, then of those that are cut, where any may be. lifted_from: rows from which the values have an op of their own. */
+/* Attention over whole contexts, then over split ones if there may be any. lifted_from: row count from which on the values have their own
+ * op. */
 static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix value, uint32_t *lifted_from) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
@@ -234,7 +235,7 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
                     g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
   const uint32_t cut_rows = g->slots > 0 ? l->split_rows_max : 0;
   const bool has_whole = cut_rows < l->max_batch_tokens;
-  uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one memory for both forms */
+  uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one buffer for both forms */
   uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
   if (attn_may_spread(&a)) floats = max_u32(floats, attn_block_floats(&a));
   b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
@@ -247,7 +248,7 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   return out;
 }
 
-/* The workspace of a piece of the contexts, and from one piece to the next what the rows have so far; one of both for all layers. */
+/* The workspace for a piece of the contexts, and the rows' state between pieces; one of each for all layers. */
 static void add_prompt_attention(graph *g, queries q, matrix value) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
@@ -294,11 +295,11 @@ void graph_attention_add(graph *g) {
   g->adds.delta = graph_product_parts(g, "attn_delta", &values, &o_proj, 1).buffer;
 }
 
-/* Room for units: all groups of every sequence, and for every worker a group cut into chunks, within a bound. */
+/* Room for units: all groups of every sequence, plus for every worker a group split into chunks, up to a limit. */
 static uint32_t count_slots(const graph *g) {
   const plan_limits *l = g->l;
   const mla_attn_args a = attention_of(g);
-  if (attn_takes_turns(&a)) return 0; /* nothing is cut */
+  if (attn_takes_turns(&a)) return 0; /* nothing is split */
   uint64_t chunks = div_up(longest_context(g), l->chunk_tokens), groups = div_up(chunks, l->group_chunks);
   uint64_t slots = l->split_rows_max * groups + (uint64_t)SPECIALISE_ATTN_CTAS * l->group_chunks;
   uint64_t slot_bytes = (uint64_t)g->m->heads * (g->m->kv_lora_rank + 2) * 4, most = PARTIAL_BYTES_MAX / slot_bytes;
@@ -306,8 +307,8 @@ static uint32_t count_slots(const graph *g) {
   return (uint32_t)(slots > most ? most : slots);
 }
 
-/* The cut of the attention, for all layers. The estimates: what an H200 needs, in nanoseconds, as measured there. Only the cut depends on
- * them, and no bit. */
+/* The split of the attention, for all layers. The estimates are nanoseconds measured on an H200; only the split depends on them, and no
+ * bit. */
 void graph_attention_cut(graph *g) {
   const plan_model *m = g->m;
   const plan_limits *l = g->l;
@@ -315,7 +316,7 @@ void graph_attention_cut(graph *g) {
   attn_cut_args a = {.heads = m->heads, .block_table_stride = l->pages_per_seq, .chunk_tokens = l->chunk_tokens,
                      .group_chunks = l->group_chunks, .slots_max = count_slots(g), .split_ns = 2500,
                      .list_max = g->plan->quant.index_topk};
-  a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* pairs of blocks */
+  a.workers = is_narrow ? SPECIALISE_ATTN_CTAS : SPECIALISE_ATTN_CTAS / 2; /* 2-CTA clusters */
   a.block_ns = is_narrow ? 1000 : 1500;
   a.piece_ns = is_narrow ? 500 : 2000;
   a.stream_ns = plan_kv_row_bytes(m, &g->plan->quant) * 64 / 4300;

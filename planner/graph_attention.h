@@ -1,7 +1,7 @@
-/* graph_attention.h - the attention block of a layer, and the cut of its contexts that all layers share.
+/* graph_attention.h - the attention block of a layer, and the split of contexts that all layers share.
  *
- * From the residual stream to what is added to it: projections, KV row, attention in latent form (of prompts in the expanded one under
- * fast-prefill), values, output. For graph.c alone. */
+ * From the residual stream to what is added to it: projections, KV row, attention in latent form (for prompts in expanded form under
+ * fast-prefill), values, output. Only for graph.c. */
 #ifndef VERBATIM_GRAPH_ATTENTION_H
 #define VERBATIM_GRAPH_ATTENTION_H
 #include "graph_add.h"
@@ -9,7 +9,7 @@
 /* Bytes of a layer's KV rows. */
 uint64_t graph_attention_kv_bytes(const graph *g);
 
-/* Once, before the first layer. */
+/* Called once, before the first layer. */
 void graph_attention_cut(graph *g);
 void graph_attention_add(graph *g);
 

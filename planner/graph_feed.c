@@ -1,19 +1,19 @@
 /* graph_feed.c - see graph_feed.h. Dense parts first, then routing and experts.
  *
- * Must not know where anything lies in memory. Read next: specialise.h. */
+ * Must not know memory offsets. Read next: specialise.h. */
 #include "graph_feed.h"
 #include <stdio.h>
 #include "graph_product.h"
 #include "model_config.h"
 #include "specialise.h"
 
-typedef struct mlp { /* a dense feed-forward part: its weights */
+typedef struct mlp { /* the weights of a dense feed-forward part */
   const char *label;
   uint32_t inter;
   product_weight gate_up, down;
 } mlp;
 
-/* of: "mlp" or "mlp.shared_experts"; its products: gate_up and the next one. */
+/* of: "mlp" or "mlp.shared_experts"; its products: gate_up and the one after it in enum config_product. */
 static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t inter, uint32_t gate_up) {
   const plan_model *m = g->m;
   char what[NAME_BYTES_MAX];
@@ -27,7 +27,7 @@ static mlp add_mlp_weights(graph *g, const char *of, const char *label, uint32_t
   return part;
 }
 
-/* gate and up as one product with its silu. */
+/* gate and up as one product, with silu. */
 static matrix add_mlp_up(graph *g, product_rows *h, const mlp *part, uint32_t order) {
   char what[NAME_BYTES_MAX];
   snprintf(what, sizeof what, "%sgate_up", part->label);
@@ -49,11 +49,11 @@ static matrix add_mlp_down(graph *g, matrix activated, const mlp *part, uint32_t
 
 typedef struct routing { /* buffers of the router's decisions */
   uint32_t topk_id, topk_weight, expert_first, row_token, pair_row;
-  uint32_t sort_from; /* rows from which the pairs are sorted by an op of its own */
+  uint32_t sort_from; /* row count from which on the pairs are sorted by their own op */
 } routing;
 
 typedef struct moe { /* the weights of a layer with experts */
-  uint32_t router, bias; /* bias: DRAFT_NONE without it */
+  uint32_t router, bias; /* bias: DRAFT_NONE if the model has none */
   product_weight gate_up, down;
   mlp shared;
 } moe;
@@ -87,7 +87,7 @@ static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order
                             ARG(router_args, pair_row, r.pair_row, 0)};
   op_call call = {.kernel = OP_router, .what = "router", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
                   .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = ROUTER_SORTS_MAX};
-  if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as an op of its own: audits run it alone */
+  if (g->l->max_batch_tokens > ROUTER_SORTS_MAX) { /* a plan always has the sort as its own op, because audits run it alone */
     a.sorts = 1;
     a.order = order;
     graph_add_op_ordered(g, call, &a.order);
@@ -101,7 +101,7 @@ static routing add_router(graph *g, matrix logits, uint32_t bias, uint32_t order
   return r;
 }
 
-/* With x and x_sorted: the tokens' rows as well. */
+/* With x and x_sorted it also copies the tokens' rows. */
 static void add_moe_sort(graph *g, const routing *r, matrix x, matrix x_sorted, row_range rows) {
   moe_sort_args a = {.experts = g->m->experts, .top_k = g->m->top_k, .columns = x_sorted.stride};
   const draft_ref refs[] = {ARG(moe_sort_args, step, g->step, 0), ARG(moe_sort_args, topk_id, r->topk_id, 0),
@@ -112,7 +112,7 @@ static void add_moe_sort(graph *g, const routing *r, matrix x, matrix x_sorted, 
                            .ref_count = ARRAY_LEN(refs), .rows_kind = ROWS_TOKENS, .rows_min = rows.min, .rows_max = rows.max});
 }
 
-/* row_token: DRAFT_NONE where x stands in sorted order. */
+/* row_token: DRAFT_NONE if x is in sorted order. */
 static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t row_token, product_rows *x, product_weight weight, matrix y,
                          row_range rows, moe_gemm_args a) {
   a.ldx = a.k = x->x.stride;
@@ -138,13 +138,13 @@ static void add_moe_gemm(graph *g, const char *what, const routing *r, uint32_t 
   graph_add_op_rows(g, call);
 }
 
-/* Few rows are gathered by the experts' first product itself; many are copied into sorted order before it. */
+/* With few rows, the experts' first product gathers them itself; with many, they are copied into sorted order before it. */
 static row_range few_rows(const graph *g) {
   return (row_range){1, min_u32(specialise_gathered_rows(g->m->experts, g->m->top_k), g->l->max_batch_tokens)};
 }
 static row_range many_rows(const graph *g) { return (row_range){few_rows(g).max + 1, g->l->max_batch_tokens}; }
 
-/* Returns the rows of many tokens in sorted order. */
+/* Returns the rows in sorted order, for steps of many tokens. */
 static matrix add_sort(graph *g, const routing *r, matrix h) {
   const row_range few = {r->sort_from, few_rows(g).max}, many = many_rows(g);
   matrix none = {.buffer = DRAFT_NONE}, sorted = none;
@@ -185,8 +185,8 @@ static void add_expert_weights(graph *g, moe *w) {
   w->down = graph_product_weight(g, "experts down", &down, 1, m->experts, m->moe_inter);
 }
 
-/* The op that is added next waits for the ops of the side branch, the first of which is `first`. What ops between these use lives as long
- * as the branches are apart: no byte of one is used again for the other. */
+/* The next op waits for the ops of the side branch, whose first is `first`. Buffers used by ops in between stay alive until the join, so
+ * that neither branch reuses bytes of the other. */
 static void join_side(graph *g, uint32_t first) {
   g->branch = BRANCH_JOIN;
   for (uint32_t i = 0; i < g->plan->buffers.count; i++) {
@@ -197,8 +197,8 @@ static void join_side(graph *g, uint32_t first) {
   }
 }
 
-/* The shared experts need nothing of the routing: they run beside it and the experts or, in steps of one branch, between its short ops, so
- * that their weights are on their way meanwhile. */
+/* The shared experts need nothing of the routing. They run concurrently with it and with the experts or, in steps of one branch, between
+ * its short ops, so that their weights are loaded meanwhile. */
 static void add_moe(graph *g, product_rows *h) {
   const plan_model *m = g->m;
   uint64_t pairs = g->rows * m->top_k;
@@ -207,7 +207,7 @@ static void add_moe(graph *g, product_rows *h) {
   moe w = {0};
   add_router_weights(g, &w);
   add_expert_weights(g, &w);
-  bool beside = m->shared_experts && g->layer + 1 < m->layers; /* what follows the last layer does not run in every step */
+  bool beside = m->shared_experts && g->layer + 1 < m->layers; /* the op after the last layer does not run in every step */
   const uint32_t inter = m->shared_experts * m->moe_inter;
   if (inter) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", inter, PRODUCT_SHARED_GATE_UP);
   graph_product_prepare(g, h, w.gate_up, graph_product_all(g)); /* for both branches */
@@ -225,7 +225,7 @@ static void add_moe(graph *g, product_rows *h) {
   matrix activated = graph_add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
   add_experts_up(g, &r, h, sorted, w.gate_up, activated);
   matrix y = add_experts_down(g, &r, activated, w.down);
-  if (beside) join_side(g, side); /* with the next norm, which adds all of it */
+  if (beside) join_side(g, side); /* joins before the next norm, which adds everything */
   g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 

@@ -1,14 +1,14 @@
 /* graph_index.c - see graph_index.h.
  *
- * All rows have queries and keys in every step, as later tokens may choose any key. Scores are for as many rows as fit a workspace; its
- * pieces follow each other, in steps that have such rows. Must not know where anything lies in memory. Read next: specialise.h. */
+ * Every step computes queries and keys of all rows, because later tokens may choose any key. Scores are computed for as many rows as fit a
+ * workspace; steps with more rows take several passes. Must not know memory offsets. Read next: specialise.h. */
 #include "graph_index.h"
 #include <math.h>
 
 #define SCORE_BYTES_MAX (UINT64_C(256) << 20)
-#define KEY_EPS 1e-6f /* of the norm of the keys, whatever config.json says of others */
+#define KEY_EPS 1e-6f /* of the norm of the keys, whatever config.json says for others */
 
-typedef struct index_rows { /* buffers of what the rows ask with */
+typedef struct index_rows { /* buffers of the indexer's queries and weights */
   uint32_t q_codes, w;
 } index_rows;
 

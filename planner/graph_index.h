@@ -1,7 +1,7 @@
-/* graph_index.h - the indexer of a layer: which tokens a query attends to, where these are not all.
+/* graph_index.h - the indexer of a layer: chooses the tokens a query attends to, where these are not all.
  *
- * Queries, keys and weights from their projections, then scores and lists, for as many token rows at a time as the scores have room for.
- * For graph*.c alone. */
+ * Queries, keys and weights from their projections, then scores and top-k lists, for as many token rows at a time as the scores have room
+ * for. Only for graph*.c. */
 #ifndef VERBATIM_GRAPH_INDEX_H
 #define VERBATIM_GRAPH_INDEX_H
 #include "graph_add.h"

@@ -1,7 +1,7 @@
 /* graph_product.c - see graph_product.h.
  *
- * Codes and scales of a weight are buffers of their own. Parts are joined where the scales' blocks of 128 rows do not straddle two of
- * them. Read next: specialise.h. */
+ * The codes and scales of a weight are separate buffers. Parts are joined where no block of 128 rows of scales straddles two of them. Read
+ * next: specialise.h. */
 #include "graph_product.h"
 #include <stdio.h>
 #include <string.h>
@@ -83,7 +83,7 @@ void graph_product_add(graph *g, const char *what, product_rows *x, product_weig
                        &a.order);
 }
 
-/* How many of the parts from the first one on are one product; *rows: of these. */
+/* How many parts, starting with the first, form one product; *rows: their rows. */
 static uint32_t count_joined(const graph *g, const product_part *parts, uint32_t count, uint32_t *rows) {
   const bool is_scaled = graph_product_is_scaled(g, parts[0].product);
   uint32_t joined = 1;

@@ -1,7 +1,7 @@
-/* graph_product.h - products of rows with the weights of modules, in the format that each module has: bf16, or scaled e4m3.
+/* graph_product.h - products of rows with the weights of modules, in each module's format: bf16, or scaled e4m3.
  *
- * Rows become e4m3 once, by an op of their own in front of the first product that takes them so; products that read the same rows share
- * it. Modules whose rows stand one behind the other are one product where their formats allow it. For graph*.c alone. */
+ * Rows are quantized to e4m3 once, by their own op before the first product that needs it; products that read the same rows share the
+ * result. Modules with adjacent rows are one product where their formats allow it. Only for graph*.c. */
 #ifndef VERBATIM_GRAPH_PRODUCT_H
 #define VERBATIM_GRAPH_PRODUCT_H
 #include "graph_add.h"
@@ -9,22 +9,22 @@
 typedef struct product_part { /* a module: "of.leaf", or "of.0.leaf", "of.1.leaf", ... */
   const char *of, *leaf;
   uint32_t rows;
-  uint32_t product; /* enum config_product: says its format; PRODUCT_COUNT: bf16 */
+  uint32_t product; /* enum config_product, which determines its format; PRODUCT_COUNT: bf16 */
   const char *what; /* name of a product that begins with it */
 } product_part;
 
 typedef struct product_weight {
-  uint32_t w, scales; /* buffers; scales DRAFT_NONE: bf16 */
+  uint32_t w, scales; /* buffers; scales is DRAFT_NONE for bf16 */
 } product_weight;
 
-typedef struct product_rows { /* bf16 rows, and their e4m3 form as soon as a product wants it; else DRAFT_NONE */
+typedef struct product_rows { /* bf16 rows, and their e4m3 form once a product has needed it; before that DRAFT_NONE */
   matrix x;
   const char *what;
   uint32_t mul;           /* their number is that of the step's tokens times this */
   uint32_t codes, scales;
 } product_rows;
 
-typedef struct row_range { /* launch rows; none where min lies above max */
+typedef struct row_range { /* launch rows; empty if min is above max */
   uint32_t min, max;
 } row_range;
 
@@ -33,19 +33,19 @@ static inline product_rows graph_product_rows(matrix x, const char *what) {
 }
 static inline row_range graph_product_all(const graph *g) { return (row_range){1, g->l->max_batch_tokens}; }
 
-/* Whether the product (enum config_product) of the layer at hand has scaled e4m3 weights. */
+/* Whether the product (enum config_product) of the current layer has scaled e4m3 weights. */
 bool graph_product_is_scaled(const graph *g, uint32_t product);
 
-/* The parts' rows one behind the other, all in the format of the first one; copies: of numbered modules, else 0. */
+/* The parts' rows, adjacent, all in the format of the first one; copies: number of numbered modules, else 0. */
 product_weight graph_product_weight(graph *g, const char *what, const product_part *parts, uint32_t count, uint32_t copies, uint32_t cols);
 
-/* For a weight of scaled e4m3 the rows' e4m3 form, if it is not there yet. */
+/* If the weight is scaled e4m3, ensures that the rows' e4m3 form exists. */
 void graph_product_prepare(graph *g, product_rows *rows, product_weight weight, row_range range);
 
-/* As graph_add_gemm; shape: n, y_kind, order. */
+/* Like graph_add_gemm; shape: n, y_kind, order. */
 void graph_product_add(graph *g, const char *what, product_rows *x, product_weight weight, matrix y, gemm_args shape);
 
-/* fp32 columns of all parts, one part behind the other, of the same rows; what: their name. */
+/* fp32 columns of all parts, adjacent, for the same rows; what: their name. */
 matrix graph_product_parts(graph *g, const char *what, product_rows *x, const product_part *parts, uint32_t count);
 
 #endif

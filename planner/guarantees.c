@@ -1,13 +1,12 @@
 /* guarantees.c - the table of guarantees.h.
  *
- * PROVEN: follows from the op definitions of NUMERICS.md, where the axis does not occur in any formula; tested as well. That a machine
- * computes what NUMERICS.md says is not proven: for the tensor cores it is measured.
- * TESTED: holds by construction of both machines and is compared byte for byte by the tests, on the hardware they ran on.
- * EXCLUDED: not offered: there is nothing to ask for it with. */
+ * PROVEN: follows from the op definitions of NUMERICS.md, where the axis occurs in no formula; also tested. That a backend computes what
+ * NUMERICS.md says is not proven: for the tensor cores it is measured. TESTED: holds by construction of both backends and is compared byte
+ * for byte by the tests, on the hardware they ran on. EXCLUDED: not offered; no option asks for it. */
 #include "guarantees.h"
 #include "engine/plan/format_widen.h"
 
-/* In the order of the rows. Each test fails when its axis changes a bit. */
+/* In the order of the rows. Each test fails if its axis changes a bit. */
 #define INVARIANCE "tests/e2e/test_invariance.c"
 #define SCHEDULES "tests/e2e/test_schedules.c"
 static const guarantees_proof PROOFS[] = {

@@ -1,7 +1,7 @@
 /* model_config.c - reads config.json with jansson; see model_config.h.
  *
- * Tables list every field with its meaning: read below, required to have a fixed value, or without influence on inference. A field
- * outside the tables is refused. Positions are config_rope.c's, the indexer config_index.c's, formats config_quant.c's. */
+ * Tables list every field with its treatment: read below, required to have a fixed value, or without influence on inference. A field
+ * outside the tables is refused. config_rope.c reads positions, config_index.c the indexer, config_quant.c formats. */
 #include "model_config.h"
 #include <math.h>
 #include <string.h>
@@ -9,20 +9,20 @@
 #include "config_index.h"
 #include "config_rope.h"
 
-enum router_rule { /* how experts are chosen and weighted, as HF's classes do */
+enum router_rule { /* how experts are chosen and weighted, as in HF's classes */
   RULE_V2 = 0,     /* softmax scores; groups by their best expert; weights normalised or scaled       */
   RULE_V3 = 1,     /* sigmoid scores and a bias; groups by their best two; normalised and scaled      */
   RULE_MISTRAL = 2 /* as RULE_V3 with softmax scores and no bias                                      */
 };
 
-typedef struct family { /* what a model_type decides, and what HF takes for absent fields; -1: the field must be there */
+typedef struct family { /* what a model_type decides, and HF's values for absent fields; -1: required */
   const char *model_type, *architecture;
   enum router_rule router;
   bool is_dense;       /* no layer has experts */
-  bool is_tied;        /* the head is the embedding */
+  bool is_tied;        /* the head is the embedding by default */
   bool is_layer_typed; /* HF reads mlp_layer_types, by default one dense layer, and not first_k_dense_replace */
-  bool may_list;       /* HF takes mlp_layer_types before first_k_dense_replace */
-  bool may_be_e4m3;    /* published so */
+  bool may_list;       /* HF prefers mlp_layer_types to first_k_dense_replace */
+  bool may_be_e4m3;    /* published in this format */
   bool is_scaled;      /* scale_emb, scale_depth and dim_model_base are read; v_head_dim follows from the hidden size */
   config_rope_rules rope;
   config_index_rules index;
@@ -77,8 +77,8 @@ static const char *const FIELDS_READ[] = {
 
 static const char *const FIELDS_OF_SCALES[] = {"scale_emb", "scale_depth", "dim_model_base"};
 
-/* Training, bookkeeping, other programs' hints; what HF derives itself (head_dim); and its defaults of generation, which a request of ours
- * states itself. */
+/* Training, bookkeeping, hints for other programs; fields that HF derives itself (head_dim); and HF's defaults for generation, which a
+ * request here states itself. */
 static const char *const FIELDS_IGNORED[] = {
     "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_experts_implementation", "_name_or_path",
     "attention_dropout", "auto_map", "aux_loss_alpha", "bad_words_ids", "begin_suppress_tokens", "chunk_size_feed_forward",
@@ -94,7 +94,7 @@ static const char *const FIELDS_IGNORED[] = {
     "use_bfloat16", "use_cache",
 };
 
-/* Of a model that has another one for its text: images, sound and the way there. */
+/* Fields of a model that contains another one for its text: images, sound and their encoders. */
 static const char *const OUTER_FIELDS_IGNORED[] = {
     "audio_config", "audio_token_id", "ignore_index", "image_token_id", "image_token_index", "media_placeholder_token_id",
     "multimodal_projector_bias", "projection_hidden_size", "projection_layer_norm_eps", "projector_hidden_act", "projector_hidden_size",
@@ -149,13 +149,13 @@ static status read_family(const config_reader *r, const family **out) {
   return OK;
 }
 
-/* Of numbers that are not quantised. */
+/* Requires numbers that are not quantised to be bf16. */
 static status require_bf16(const config_reader *r) {
   TRY(config_field_require_text(r, "torch_dtype", "bfloat16"));
   return config_field_require_text(r, "dtype", "bfloat16");
 }
 
-/* Fields that must have the one value Verbatim implements. */
+/* Fields that must have the single value that Verbatim implements. */
 static status require_fixed(const config_reader *r) {
   static const char *const ONES[] = {"moe_layer_freq", "ep_size", "pretraining_tp"};
   uint32_t one = 0;
@@ -183,7 +183,7 @@ static status read_tie(const model_reader *r) {
   return OK;
 }
 
-/* Fields that follow from others: they may be there, and must agree. */
+/* Fields that follow from others: if present, they must agree. */
 static status check_derived(const config_reader *r, const plan_model *m) {
   uint32_t same = 0;
   if (config_field_find(r, "num_key_value_heads")) {
@@ -233,7 +233,7 @@ static status read_shape(const model_reader *r) {
   return OK;
 }
 
-/* scale_depth and dim_model_base may be null: no scale then. */
+/* scale_depth and dim_model_base may be null, which means no scale. */
 static status read_scales(const model_reader *r) {
   const config_reader *c = &r->fields;
   plan_model *m = &r->config->plan;
@@ -276,7 +276,7 @@ static status read_groups(const model_reader *r) {
   m->groups = 1;
   m->top_groups = 1;
   m->group_mode = ROUTER_GROUP_NONE;
-  if (is_greedy && f->router == RULE_V2) return OK; /* groups, if named, are not used */
+  if (is_greedy && f->router == RULE_V2) return OK; /* groups, if given, are not used */
   TRY(config_field_count(&r->fields, "n_group", 1, EXPERT_GROUPS_MAX, 1, f->groups, &m->groups));
   TRY(config_field_count(&r->fields, "topk_group", 1, EXPERT_GROUPS_MAX, 1, f->top_groups, &m->top_groups));
   if (m->experts % m->groups != 0)
@@ -292,7 +292,7 @@ static status read_groups(const model_reader *r) {
   return OK;
 }
 
-/* The dense layers that mlp_layer_types lists before the others, all "sparse"; UINT32_MAX without the field. */
+/* The number of dense layers before the first "sparse" one in mlp_layer_types; UINT32_MAX without the field. */
 static status read_layer_types(const model_reader *r, uint32_t *out) {
   const json_t *types = config_field_find(&r->fields, "mlp_layer_types");
   uint32_t dense = 0, layers = r->config->plan.layers;
@@ -325,7 +325,7 @@ static status read_dense_layers(const model_reader *r) {
   return OK;
 }
 
-/* The name under which the number of experts stands: HF knows two for the same. */
+/* The field that states the number of experts: HF has two names for it. */
 static status find_experts(const config_reader *r, const char **name) {
   static const char *const NAMES[] = {"n_routed_experts", "num_local_experts"};
   const json_t *first = config_field_find(r, NAMES[0]), *second = config_field_find(r, NAMES[1]);
@@ -392,7 +392,7 @@ static status read_specials(const model_reader *r) {
   const json_t *bos = config_field_find(&r->fields, "bos_token_id"), *eos = config_field_find(&r->fields, "eos_token_id");
   m->bos = UINT32_MAX;
   if (bos) TRY(read_token(r, "bos_token_id", bos, &m->bos));
-  if (!eos) return OK; /* generation ends by length or by ids given with the request */
+  if (!eos) return OK; /* generation ends by length or by the request's own stop ids */
   if (!json_is_array(eos)) {
     m->eos_count = 1;
     return read_token(r, "eos_token_id", eos, &m->eos[0]);
@@ -406,8 +406,8 @@ static status read_specials(const model_reader *r) {
 
 /* === A model inside another ============================================================================================= */
 
-/* tie_word_embeddings of both: HF takes the outer one, by default true, but never ties over a head that the files hold. The text's
- * false therefore stays. */
+/* tie_word_embeddings of both: HF uses the outer one, by default true, but never ties over a head that the files contain. So the text's
+ * false is kept. */
 static status merge_tie(const config_reader *outer, json_t *text) {
   bool is_tied = false;
   if (!config_field_exists(outer, "tie_word_embeddings")) return OK;
@@ -417,7 +417,7 @@ static status merge_tie(const config_reader *outer, json_t *text) {
   return OK;
 }
 
-/* One field of the outer model, which says nothing about the text, or the same, or goes before (the tokens that begin and end). */
+/* One field of the outer model: it says nothing about the text, or the same, or overrides it (the tokens that begin and end). */
 static status merge_field(const config_reader *outer, const char *name, json_t *value, json_t *text) {
   static const char *const HANDLED[] = {NESTED, "model_type", "architectures", "quantization_config", "torch_dtype", "dtype",
                                         "tie_word_embeddings"};
@@ -436,7 +436,7 @@ static status merge_field(const config_reader *outer, const char *name, json_t *
   return FAIL(ERR_UNSUPPORTED, "config.json: \"%.64s\" differs from \"" NESTED ".%.64s\"", name, name);
 }
 
-/* Of a model inside another the outer one says it, in names of its own. */
+/* A model inside another may be quantised only by the outer model's fields, which have other names. */
 static status refuse_quantised(const config_reader *r) {
   if (!config_field_find(r, "quantization_config")) return OK;
   return FAIL(ERR_UNSUPPORTED, "config.json: \"%squantization_config\" is set; quantised weights of this kind of model are not supported; "
@@ -453,7 +453,7 @@ static status read_formats(const model_reader *r) {
 
 static status read_model(const config_reader *fields, model_config *config) {
   model_reader r = {*fields, NULL, config};
-  TRY(read_family(fields, &r.family)); /* first, so that another model is named as such and not by its first odd field */
+  TRY(read_family(fields, &r.family)); /* first, so that an unknown model is refused by its type and not by its first unknown field */
   TRY(check_names(&r));
   TRY(require_fixed(fields));
   TRY(read_tie(&r));

@@ -1,9 +1,9 @@
-/* model_config.h - config.json of a model folder, read and checked.
+/* model_config.h - reads and checks config.json of a model folder.
  *
  * Knows the fields of deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm4_moe_lite, glm_moe_dsa, youtu, minicpm3 and mistral4 as
- * published and as HF transformers 5.17 (the sparse ones: 5.23) writes them, also as the "text_config" of another model, and refuses by
- * name what it does not know: an unknown field might change the arithmetic. Knows nothing of plans' ops. Read next: config_rope.h,
- * config_index.h, config_quant.h, graph.h. */
+ * published and as HF transformers 5.17 (the sparse ones: 5.23) writes them, also as the "text_config" of another model. Unknown fields are
+ * refused by name, because they might change the arithmetic. Knows nothing of plans' ops. Read next: config_rope.h, config_index.h,
+ * config_quant.h, graph.h. */
 #ifndef VERBATIM_MODEL_CONFIG_H
 #define VERBATIM_MODEL_CONFIG_H
 #include "engine/base/base.h"
@@ -13,18 +13,18 @@
 #include "rope.h"
 
 typedef struct model_config {
-  plan_model plan;       /* complete but for latent_eps, which is a choice of the deployment, and inv_freq */
-  plan_quant quant;      /* complete but for what a deployment chooses: the KV format */
-  config_quant products; /* which of them are e4m3 */
-  rope_config rope;      /* what inv_freq follows from */
-  uint32_t max_position; /* tokens the model was made for */
-  uint32_t is_tied;      /* the head reads the embedding; no constant of the plan's arithmetic */
+  plan_model plan;       /* complete except for latent_eps, which the deployment chooses, and inv_freq */
+  plan_quant quant;      /* complete except for what a deployment chooses: the KV format */
+  config_quant products; /* which products are e4m3 */
+  rope_config rope;      /* determines inv_freq */
+  uint32_t max_position; /* tokens the model supports */
+  uint32_t is_tied;      /* the head reads the embedding; not a constant of the plan's arithmetic */
   uint32_t is_nested;    /* it is the text_config of another model */
   config_notes notes;
 } model_config;
 
-/* text: bytes of config.json, not NUL-terminated, at most FILE_CONFIG_BYTES_MAX. ERR_FORMAT: not JSON, or a field is missing, of the
- * wrong type or out of range. ERR_UNSUPPORTED: a field asks for something Verbatim lacks. The text names the field. */
+/* text: bytes of config.json, not NUL-terminated, at most FILE_CONFIG_BYTES_MAX. ERR_FORMAT: not JSON, or a field is missing, of the wrong
+ * type or out of range. ERR_UNSUPPORTED: a field asks for something Verbatim lacks. The message names the field. */
 status model_config_parse(const char *text, size_t bytes, model_config *out);
 
 /* The model of a plan for sequences of up to max_len tokens: with inv_freq, still without latent_eps. */

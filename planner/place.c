@@ -1,7 +1,7 @@
-/* place.c - first fit by falling size, as described in place.h.
+/* place.c - first fit by decreasing size, as described in place.h.
  *
- * Placed buffers stand in a list sorted by offset; a gap is found by one walk over it. Quadratic in the number of buffers, which is
- * a few thousand in the largest models. Must not know what a buffer is for. Read next: check.c. */
+ * Placed buffers are kept in a list sorted by offset; one walk over it finds a gap. Quadratic in the number of buffers, which is a few
+ * thousand in the largest models. Must not know what a buffer is for. Read next: check.c. */
 #include "place.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int compare_items(const void *left, const void *right) {
 
 static bool is_alive_with(const plan_buffer *a, const plan_buffer *b) { return a->first_op <= b->last_op && b->first_op <= a->last_op; }
 
-/* The lowest gap for `wanted` among placed buffers, which stand in ascending order of offset. */
+/* The lowest gap for `wanted` among placed buffers, which are sorted by offset. */
 static uint64_t find_gap(plan_buffer *const *placed, uint32_t count, const plan_buffer *wanted) {
   uint64_t offset = 0;
   for (uint32_t i = 0; i < count; i++) {
@@ -62,7 +62,7 @@ uint64_t place_lifetimes(plan_buffer *const *buffers, uint32_t count) {
   return end;
 }
 
-/* Buffers of a region one behind the other; weights stay where the graph put them. Returns the region's bytes. */
+/* Places buffers of a region one after the other; weights stay where the graph put them. Returns the region's bytes. */
 static uint64_t place_in_order(draft *plan, uint32_t region) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < plan->buffers.count; i++) {

@@ -1,10 +1,10 @@
-/* place.h - where everything lies in the one device reservation.
+/* place.h - assigns every buffer its place in the single device reservation.
  *
  * The algorithm for buffers with lifetimes:
- *   - the largest buffers first; among equals the one that is used first, then the one that was made first;
+ *   - the largest buffers first; among equals the one used first, then the one created first;
  *   - each takes the lowest offset that is a multiple of 256 where it overlaps no placed buffer alive at a common op.
- * Deterministic, and close to the largest sum of live bytes because the few large buffers settle before the many small ones.
- * check.c verifies the outcome and shares no code with this file. */
+ * Deterministic, and close to the largest sum of live bytes, because the few large buffers are placed before the many small ones.
+ * check.c verifies the result and shares no code with this file. */
 #ifndef VERBATIM_PLACE_H
 #define VERBATIM_PLACE_H
 #include "draft.h"

@@ -17,14 +17,14 @@
 
 #define EXPAND_TOKENS_DEFAULT_MAX 65536u
 #define WIDEN_TOKENS_DEFAULT 65536u
-#define NARROW_HEADS_MAX 32u /* of the attention's form for few heads */
+#define NARROW_HEADS_MAX 32u /* limit of the attention form for few heads */
 #define LATENT_EPS_HF 1e-6f /* HF builds the latent norms without an eps of their own */
 
 typedef struct sources { /* parsed inputs */
-  model_config model; /* with the formats that the deployment chose */
+  model_config model; /* with the formats chosen by the deployment */
   deploy_config deploy;
   profile known;
-  const char *shipped; /* its name, if it comes with the program */
+  const char *shipped; /* name of the profile if it ships with the program */
   uint64_t budget_bytes; /* 0: not limited */
 } sources;
 
@@ -32,7 +32,7 @@ typedef struct sources { /* parsed inputs */
 
 static uint32_t or_default(uint32_t given, uint32_t fallback) { return given ? given : fallback; }
 
-/* The pages that the deployment names, or UINT32_MAX: as many as are useful and fit. */
+/* The pages that the deployment states, or UINT32_MAX: as many as are useful and fit. */
 static status resolve_pages(const sources *s, plan_limits *l) {
   uint64_t pages = s->deploy.kv_pages;
   if (s->deploy.kv_memory_bytes) pages = s->deploy.kv_memory_bytes / plan_page_bytes(&s->model.plan, &s->model.quant);
@@ -56,7 +56,7 @@ static status resolve_pages(const sources *s, plan_limits *l) {
   return OK;
 }
 
-/* Those that engine/self_check/self_check.def has known answers for. */
+/* The head sizes that engine/self_check/self_check.def has known answers for. */
 static bool has_prefill_heads(const plan_model *m) {
   static const uint32_t HEADS[][3] = {{64, 32, 64}, {64, 64, 64}, {64, 64, 128}, {128, 64, 128}, {192, 64, 256}};
   for (size_t i = 0; i < ARRAY_LEN(HEADS); i++)
@@ -64,7 +64,7 @@ static bool has_prefill_heads(const plan_model *m) {
   return false;
 }
 
-/* Pages of contexts that a step may widen. Few heads read rows of any format as fast as memory gives them. */
+/* Pages of contexts that a step may dequantize. With few heads, rows of any format are read at memory speed. */
 static status resolve_widening(const sources *s, plan_limits *l) {
   const bool is_narrow = s->model.quant.kv_format != KV_BF16, is_given = s->deploy.expand_tokens > 0;
   if (!is_narrow && is_given)
@@ -77,7 +77,7 @@ static status resolve_widening(const sources *s, plan_limits *l) {
   return OK;
 }
 
-/* Pages of contexts that are expanded at a time: longer and more numerous ones take turns. */
+/* Pages of contexts that are expanded at a time; longer or more contexts take several passes. */
 static status resolve_parity(const sources *s, plan_limits *l) {
   const plan_model *m = &s->model.plan;
   l->parity = s->deploy.parity;
@@ -121,12 +121,12 @@ static status resolve_limits(const sources *s, plan_limits *l) {
   l->max_batch_tokens = or_default(d->max_batch_tokens, max_u32(2048, l->max_seqs));
   l->max_len = or_default(d->max_len, min_u32(4096, longest));
   l->max_logit_rows = or_default(d->max_logit_rows, l->max_seqs);
-  /* A chunk ends with a fold of all columns of all heads: many heads want fewer, few heads more chunks for one request to spread over. Of
-   * lists that may be spread over blocks in another way, one. */
+  /* A chunk ends with a fold of all columns of all heads, so many heads favour fewer chunks, and few heads more, over which one request can
+   * be split. Top-k lists that can be split over CTAs differently have a single chunk. */
   l->chunk_tokens = or_default(d->chunk_tokens, ATTN_SPREAD_PLACES);
   if (d->chunk_tokens == 0 && !plan_may_spread(m, &s->model.quant, l)) l->chunk_tokens = m->heads >= 64 ? 512 : 256;
   l->group_chunks = or_default(d->group_chunks, 2048 / l->chunk_tokens);
-  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* each token has a list of its own */
+  l->attn_tile_tokens = s->model.quant.index_heads ? 1 : max_u32(1, 64 / m->heads); /* each token has its own list */
   l->pages_per_seq = (uint32_t)div_up(l->max_len, PAGE_TOKENS);
   TRY(resolve_parity(s, l));
   if (l->max_len > longest)
@@ -158,7 +158,8 @@ static status resolve_ladder(const deploy_config *d, const plan_limits *l, draft
 
 /* === Building =========================================================================================================== */
 
-/* Both forms by their products alone: expanding costs each token of a context once a step, and each pair of a query and a key less. */
+/* Compares both forms by their products alone: expanding costs something per token of a context and step, but less per pair of a query and
+ * a key. */
 static void note_forms(draft *plan) {
   const plan_model *m = &plan->model;
   char note[192];
@@ -207,7 +208,7 @@ static void add_notes(const sources *s, draft *plan) {
   draft_note(plan, note);
 }
 
-/* Everything up to placement, for the given limits. *plan is initialised here and deinitialised by the caller. */
+/* Everything before placement, for the given limits. *plan is initialised here and deinitialised by the caller. */
 static status build(const sources *s, const plan_limits *limits, draft *plan) {
   draft_init(plan);
   draft_text(plan, ""); /* reference 0 is the empty string */
@@ -232,7 +233,7 @@ static status measure(const sources *s, const plan_limits *limits, uint64_t *dev
   return result;
 }
 
-/* The most pages, up to `most`, with which the plan stays inside the budget; 0 if not even one sequence fits. */
+/* The most pages, up to `most`, with which the plan stays within the budget; 0 if not even one sequence fits. */
 static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uint32_t *pages) {
   uint64_t least_bytes = 0, bytes = 0, each = plan_page_bytes(&s->model.plan, &s->model.quant);
   limits.kv_pages = limits.pages_per_seq;
@@ -241,7 +242,7 @@ static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uin
   if (least_bytes > s->budget_bytes) return OK;
   uint64_t more = (s->budget_bytes - least_bytes) / each;
   uint64_t fitting = min_u32(most, (uint32_t)(more > KV_PAGES_MAX ? KV_PAGES_MAX : limits.pages_per_seq + more));
-  for (;; fitting--) { /* regions are aligned, so the first guess may be a page too many */
+  for (;; fitting--) { /* regions are aligned, so the first guess may be one page too many */
     limits.kv_pages = (uint32_t)fitting;
     TRY(measure(s, &limits, &bytes));
     if (bytes <= s->budget_bytes || fitting == limits.pages_per_seq) break;
@@ -254,7 +255,7 @@ static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uin
 
 static double gib(uint64_t bytes) { return (double)bytes / (1u << 30); }
 
-/* "hint" for a plan that is too large: the first of fewer pages, smaller steps, shorter sequences that fits. */
+/* The hint for a plan that is too large: the first that fits of fewer pages, smaller steps, shorter sequences. */
 static status suggest(const sources *s, plan_limits limits, char *text, size_t text_bytes) {
   uint32_t pages = 0;
   TRY(fit_pages(s, limits, limits.kv_pages, &pages));
@@ -308,7 +309,7 @@ static status choose_pages(const sources *s, plan_limits *limits) {
   if (limits->kv_pages != UINT32_MAX) return OK;
   if (s->budget_bytes) TRY(fit_pages(s, *limits, useful, &limits->kv_pages));
   else limits->kv_pages = useful;
-  if (limits->kv_pages == 0) limits->kv_pages = limits->pages_per_seq; /* does not fit: refused with the least */
+  if (limits->kv_pages == 0) limits->kv_pages = limits->pages_per_seq; /* does not fit: refused with the smallest size */
   return OK;
 }
 

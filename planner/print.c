@@ -1,4 +1,4 @@
-/* print.c - see print.h. */
+/* print.c - see print.h. One function per section of the text; JSON is written by jansson. */
 #include "print.h"
 #include <jansson.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static uint64_t parameter_count(const plan_header *plan) {
   return count;
 }
 
-/* What most models have no use for. */
+/* Scales that most models do not use. */
 static void print_scales(FILE *out, const plan_model *m) {
   if (m->embed_scale != 1 || m->residual_scale != 1 || m->head_scale != 1)
     fprintf(out, "scales         embedding %g, residual %g, head %g\n", (double)m->embed_scale, (double)m->residual_scale,
@@ -144,7 +144,7 @@ void print_guarantees(FILE *out, const plan_header *plan) {
 #define CHART_COLUMNS 100u
 #define CHART_ROWS 24u
 
-/* The letter of the buffer that holds byte `at` of the work region while op `op` runs, or '.'; '!' for two of them. */
+/* The letter of the buffer that holds byte `at` of the work region while op `op` runs, or '.'; '!' if there are two. */
 static char chart_cell(const plan_header *plan, uint64_t at, uint32_t op) {
   const plan_buffer *buffers = items(plan, plan->buffers);
   char cell = '.';
@@ -196,7 +196,7 @@ static void print_dim(FILE *out, const plan_dim *d) {
   if (d->cap) fprintf(out, ",%u)", d->cap);
 }
 
-/* Name of the buffer that a pointer of op `op` lies in, and the offset inside it. */
+/* Name of the buffer that a pointer of op `op` points to, and the offset in it. */
 static void print_pointer(FILE *out, const plan_header *plan, const plan_fixup *f, uint32_t op) {
   const plan_buffer *buffers = items(plan, plan->buffers);
   for (uint32_t i = 0; i < plan->buffers.count; i++) {

@@ -1,6 +1,7 @@
-/* print.h - a plan in words: what `verbatim show` and `verbatim plan` say. The text diffs well: fixed order, no addresses.
+/* print.h - a plan in words: the output of `verbatim show` and `verbatim plan`. The text works well with diff(1): fixed order, no
+ * addresses.
  *
- * Every function takes the bytes of a plan that has been checked (engine/plan/plan.h's plan_view, or planner_make). */
+ * Every function takes the bytes of a plan that has been checked (plan_view of engine/plan/plan.h, or planner_make). */
 #ifndef VERBATIM_PRINT_H
 #define VERBATIM_PRINT_H
 #include <stdio.h>

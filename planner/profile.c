@@ -1,7 +1,7 @@
 /* profile.c - reads a profile with jansson and turns its entries into the plan's pins; see profile.h for the format.
  *
- * Entries that may not be used are checked all the same, so that a damaged file is never half believed. Must not know what a
- * library algorithm is: its words are copied. Read next: graph_add.c, which asks for pins. */
+ * Entries that may not be used are checked too, so that a damaged file is refused as a whole. Must not interpret a library algorithm: its
+ * words are copied. Read next: graph_add.c, which asks for pins. */
 #include "profile.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static status read_entry(const json_t *entry, size_t index, uint64_t library_ver
   return OK;
 }
 
-/* Ranges of one shape must not overlap: which algorithm runs would depend on the order of the file. */
+/* Ranges of one shape must not overlap: the algorithm would depend on the order of the file. */
 static status check_overlap(const plan_product *entries, uint32_t count, const plan_product *entry, size_t index) {
   for (uint32_t i = 0; i < count; i++) {
     const plan_product *other = &entries[i];
@@ -149,7 +149,7 @@ void profile_pin(const profile *self, draft *plan, uint32_t n, uint32_t k, uint3
   *first = 0;
   if (*count == 0) return;
   const plan_gemm *run = (const plan_gemm *)plan->gemms.items + start;
-  *first = find_run(plan, run, *count); /* at the latest it finds the run itself */
+  *first = find_run(plan, run, *count); /* finds at the latest the run itself */
   ASSERT(*first != DRAFT_NONE);
   if (*first + *count <= start) plan->gemms.count = start;
   else *first = start;

@@ -30,7 +30,7 @@ static void yarn_inv_freq(const rope_config *config, uint32_t dim, float *out) {
   }
   low = low < 0 ? 0 : low;
   high = high > dim - 1 ? dim - 1 : high;
-  if (low == high) high += 0.001; /* a step instead of a division by zero */
+  if (low == high) high += 0.001; /* avoids a division by zero */
   for (uint32_t i = 0; i < dim / 2; i++) {
     double base = 1 / period(config, i, dim), slowed = clamp((i - low) / (high - low), 0, 1);
     out[i] = (float)(base / config->factor * slowed + base * (1 - slowed));

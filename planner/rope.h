@@ -1,4 +1,4 @@
-/* rope.h - rotary frequencies and the scale factors that come with YaRN and LongRoPE, as HF transformers defines them.
+/* rope.h - rotary frequencies and the scale factors of YaRN and LongRoPE, as HF transformers defines them.
  *
  * Everything is computed in binary64 with engine/base/trig.h, whose results do not depend on a libm, and rounded once to fp32. */
 #ifndef VERBATIM_ROPE_H
@@ -11,9 +11,9 @@ enum rope_kind { ROPE_PLAIN = 0, ROPE_YARN = 1, ROPE_LONG = 2 };
 
 typedef struct rope_config {
   double theta;            /* > 1 */
-  uint32_t kind;           /* of the fields below YaRN and LongRoPE use those named for them */
+  uint32_t kind;           /* YaRN and LongRoPE each use the fields below that name them */
   uint32_t truncate;       /* YaRN; 1: the correction range is widened to whole indices */
-  double factor;           /* both: how much longer sequences are now, >= 1; LongRoPE takes less for 1 */
+  double factor;           /* both: how much longer sequences are now, >= 1; LongRoPE raises smaller values to 1 */
   double original_length;  /* both: tokens before the extension; more than 1 */
   double beta_fast, beta_slow;   /* YaRN */
   double mscale, mscale_all_dim; /* YaRN; 0: not given */
@@ -21,8 +21,8 @@ typedef struct rope_config {
   double short_factor[ROPE_DIM_MAX / 2], long_factor[ROPE_DIM_MAX / 2]; /* LongRoPE: divisors of the frequencies */
 } rope_config;
 
-/* LongRoPE has two sets of frequencies. Which one holds is decided by the longest sequence of a plan, not by a request's length as
- * HF does: a token's KV row would then depend on tokens after it. */
+/* LongRoPE has two sets of frequencies. The longest sequence of the plan selects one, not a request's length as in HF: a token's KV row
+ * would then depend on tokens after it. */
 static inline bool rope_is_long(const rope_config *config, uint32_t max_len) {
   return config->kind == ROPE_LONG && max_len > config->original_length;
 }

@@ -1,46 +1,46 @@
 /* specialise.c - the tile tables and grids of specialise.h, one function per kernel whose choice depends on its shape.
  *
- * Numbers follow the headers of the kernels; check.c tests that grids cover the work and that blocks fit the GPU. Must not know where
- * anything lies in memory. Read next: kernels_src/README.md. */
+ * Numbers follow kernels_src/README.md; check.c tests that grids cover the work and that blocks fit the GPU. Must not know memory offsets.
+ * Read next: kernels_src/README.md. */
 #include "specialise.h"
 #include <string.h>
 #include "abi.h"
 #include "attn/attn_cut.h"
 
-/* What the choice for a product depends on. Of scaled e4m3 numbers k counts pairs, so that a block of k has 128 bytes everywhere. */
+/* What the choice for a product depends on. For scaled e4m3 k counts pairs, so that a block of k has 128 bytes in every format. */
 typedef struct product {
   uint32_t n, k, y_kind;
-  uint32_t count, top_k; /* batches, or experts and how many of them a token has */
+  uint32_t count, top_k; /* batches; or the number of experts and how many of them a token has */
   bool is_scaled;
-  bool is_first; /* of scaled ones: the op behind runs beside it */
+  bool is_first; /* of scaled products: the next op runs concurrently with it */
 } product;
 
-/* Products of many rows: weight rows and token rows of a tile, stages and blocks of k in each, tiles of a cluster side by side and below
- * each other. */
+/* Large-M products: weight rows and token rows of a tile, stages and blocks of k in each, tiles of a cluster along both axes. */
 typedef struct many_shape {
   uint32_t n, rows, stages, depth, beside, below;
 } many_shape;
 
-/* Their form for few rows: launch rows it is for (for moe_gemm from 9 on: rows of an expert), rows of a tile, bytes of a stage of both
- * operands, bytes of shared memory: both at most. Rings are so large that two blocks never share a multiprocessor: the next op's blocks
- * would come early to those that are done, in twos, and finish late (a product of 2048 x 2048: 4.8 us instead of 3.8). One row of scaled
- * products of 2112 x 7168, 7168 x 2048 and 8192 x 1536 in rings of which two find room takes 4.4, 3.7 and 3.2 us for 5.8, 4.4 and 3.8
- * behind its like, but a step of one token (8 layers of DeepSeek-V3) as long as without, 1,992 us. */
+/* Small-M products: launch rows the form is for (for moe_gemm from 9 on: rows of an expert), rows of a tile, maximum bytes of a stage of
+ * both operands, maximum bytes of shared memory. Rings are so large that two blocks never share a multiprocessor: otherwise blocks of the
+ * next op would start early on multiprocessors that are done, in twos, and finish late (a product of 2048 x 2048: 4.8 us instead of 3.8).
+ * With rings that leave room for a second block, one row of scaled products of 2112 x 7168, 7168 x 2048 and 8192 x 1536 takes 4.4, 3.7 and
+ * 3.2 us instead of 5.8, 4.4 and 3.8 after a product like itself, but a step of one token (8 layers of DeepSeek-V3) is not faster: 1,992
+ * us. */
 typedef struct few_shape {
   uint32_t rows_max, rows, stage_bytes, shared_bytes;
 } few_shape;
 
-#define FEW_BYTES_MAX (220u << 10) /* also where a block walks over several tiles */
-#define FEW_BYTES_BESIDE (48u << 10) /* of one row by few blocks: the next product's, which start early, find room beside them */
+#define FEW_BYTES_MAX (220u << 10) /* also if a block walks over several tiles */
+#define FEW_BYTES_BESIDE (48u << 10) /* for one row on few blocks: leaves room for the next product's blocks, which start early */
 static const few_shape FEW[] = {
     {1, 1, 36 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
-/* Of scaled products: with four blocks of 128 k or more in a stage a multiplication is under way beside what is added (32 rows of 4096 x
- * 7168 with silu: 10.5 us, two blocks a stage 14.7; 8 rows, eight blocks, 8.2, four 8.3). */
+/* For scaled products: with four or more blocks of 128 k in a stage a multiplication overlaps the additions (32 rows of 4096 x 7168 with
+ * silu: 10.5 us, with two blocks per stage 14.7; 8 rows with eight blocks 8.2, with four 8.3). */
 static const few_shape FEW_SCALED[] = {
     {1, 1, 36 << 10, 150 << 10}, {8, 8, 40 << 10, FEW_BYTES_MAX}, {16, 16, 40 << 10, 150 << 10}, {32, 32, 48 << 10, FEW_BYTES_MAX}};
-/* One row of a shared expert, whose ops run between those of the routing (ORDER_FIRST): half of a multiprocessor's shared memory, so that
- * these find room. A step of one token of 8 layers of DeepSeek-V3, five of experts, takes 1,953 us (1,990 with as much as other products).
- * Of bf16 numbers GLM-4.7-Flash gains 1.1 % by it, DeepSeek-V2-Lite loses 4.3 and Moonlight 2.8: not used. */
+/* One row of a shared expert, whose ops run between those of the routing (ORDER_FIRST): half of a multiprocessor's shared memory, to leave
+ * room for these. A step of one token of 8 layers of DeepSeek-V3, five of them with experts, takes 1,953 us (1,990 with as much as other
+ * products). Not used for bf16: GLM-4.7-Flash gains 1.1 %, DeepSeek-V2-Lite loses 4.3 and Moonlight 2.8. */
 static const few_shape FEW_SCALED_FIRST = {1, 1, 18 << 10, 113 << 10};
 static const few_shape FEW_OF_EXPERT[] = {
     {1, 1, 20 << 10, 226 << 10}, {8, 8, 40 << 10, 150 << 10}, {8, 16, 40 << 10, 150 << 10}, {16, 32, 40 << 10, FEW_BYTES_MAX}};
@@ -66,7 +66,7 @@ static void set_threads(specialise_choice *choice, uint32_t threads) {
 
 static uint32_t many_cluster(const many_shape *many) { return many->beside * max_u32(many->below, 1); }
 
-/* Warpgroups that multiply; one more fills. */
+/* Warpgroups that multiply; one more loads. */
 static uint32_t many_multiplying(const many_shape *many, bool is_scaled) {
   return is_scaled ? many->n * many->rows > 4096 ? 2 : 1 : many->n / 64;
 }
@@ -91,7 +91,7 @@ static uint64_t few_cost(uint64_t columns, uint64_t batches, uint32_t height, ui
   return div_up(div_up(columns, height) * batches, SPECIALISE_BLOCKS) * tile_n;
 }
 
-/* The tallest tile of at most `most` rows whose busiest multiprocessor has at most 3 % more rows than with the best one: fewer, longer
+/* The tallest tile of at most `most` rows whose busiest multiprocessor has at most 3 % more rows than with the best tile: fewer, longer
  * tiles cost less. silu: a tile gives half as many columns as it has weight rows. */
 static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32_t most) {
   uint64_t least = UINT64_MAX;
@@ -102,8 +102,8 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32
   return best;
 }
 
-/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W, and behind them what the operand's missing rows read, or gate
- * and up rows meet in; and scales of X and W. */
+/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W, then zeros for the operand's missing rows or space to combine
+ * gate and up rows; and scales of X and W. */
 static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages, bool is_scaled) {
   uint32_t columns = max_u32(few->rows, 8), behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;
   return 2048 + (uint32_t)align_up(blocks * few->rows * 128, 1024) + blocks * tile_n * 128 + max_u32(behind, exchange) +
@@ -114,7 +114,7 @@ static void set_few(specialise_choice *choice, const few_shape *few, uint32_t ti
                     uint32_t more_bytes) {
   uint32_t stages = 2, k_blocks = 16;
   while (k_blocks > 1 && (k_blocks * 64 > a->k || k_blocks * (tile_n + few->rows) * 128 > few->stage_bytes ||
-                          (a->is_scaled && a->k / 64 % k_blocks != 0))) /* the last stage multiplies whatever lies behind k */
+                          (a->is_scaled && a->k / 64 % k_blocks != 0))) /* the last stage would multiply what follows k */
     k_blocks /= 2;
   while (stages < 63 && few_bytes(few, tile_n, k_blocks, stages + 1, a->is_scaled) + more_bytes <= shared_bytes) stages++;
   add_spec(choice, "SPEC_MAPS", 1);
@@ -125,7 +125,7 @@ static void set_few(specialise_choice *choice, const few_shape *few, uint32_t ti
   choice->shared_bytes = few_bytes(few, tile_n, k_blocks, stages, a->is_scaled) + more_bytes;
 }
 
-/* Starts the choice for the rows up to `last` behind the choices so far; null if there are none left. */
+/* Begins the choice for the rows up to `last`, after the choices so far; NULL if no rows are left. */
 static specialise_choice *next_choice(specialise_choice *choices, uint32_t *count, uint32_t *next, uint64_t last, uint32_t rows_max) {
   if (*next > last || *next > rows_max) return NULL;
   specialise_choice *choice = &choices[(*count)++];
@@ -134,31 +134,31 @@ static specialise_choice *next_choice(specialise_choice *choices, uint32_t *coun
   return choice;
 }
 
-/* Of experts, in pairs; and of mla_expand. */
+/* For experts, in pairs; and for mla_expand. */
 static const many_shape SMALL = {128, 128, 6, 1, 2, 0}, MIDDLE = {128, 192, 5, 1, 2, 0}, WIDE = {128, 256, 4, 1, 2, 0};
 static const many_shape ALONE = {128, 256, 4, 1, 1, 0};
 
-/* Tiles of gemm. Pairs gain where they share weights; larger clusters do not find room on all multiprocessors. */
+/* Tiles of gemm. Pairs gain where they share weights; larger clusters do not fit on all multiprocessors. */
 static const many_shape TILES[] = {
     {64, 32, 8, 2, 1, 2}, {64, 48, 15, 1, 1, 2}, {64, 64, 12, 1, 1, 1}, {64, 64, 12, 1, 1, 2}, {64, 96, 9, 1, 1, 1}, {64, 128, 8, 1, 1, 1},
     {64, 128, 8, 1, 1, 2}, {128, 96, 7, 1, 1, 2}, {128, 128, 6, 1, 1, 1}, {64, 256, 5, 1, 1, 1}, {128, 256, 4, 1, 1, 1}};
-/* The same of scaled numbers, whose tiles of 256 rows the kernel may cut to 128; and of experts. */
+/* The same for scaled numbers, whose tiles of 256 rows the kernel may narrow to 128; and for experts. */
 static const many_shape SCALED_TILES[] = {
     {64, 64, 13, 1, 1, 1}, {64, 64, 13, 1, 1, 2}, {128, 64, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 1}, {64, 128, 8, 1, 1, 2},
     {128, 128, 6, 1, 1, 1}, {128, 128, 6, 1, 1, 2}, {128, 128, 6, 1, 2, 1}, {128, 256, 4, 1, 1, 1}, {128, 256, 4, 1, 2, 1},
     {128, 256, 4, 1, 1, 2}};
 static const many_shape SCALED_SMALL = {128, 64, 8, 1, 2, 0}, SCALED_MIDDLE = {128, 128, 6, 1, 2, 0}, SCALED_WIDE = {128, 256, 4, 1, 2, 0};
 #define WAVE_CYCLES 150u /* of a block of k, in which a warpgroup multiplies 64 rows' products by their scales */
-#define L2_BYTES 8000u /* a cycle, to all multiprocessors together */
-#define COPY_BYTES 40u /* a cycle, to one of them; twice as many of what a pair has in common */
-#define TILE_CYCLES 300u /* of a tile's results and the pipeline's start, and for each of its token rows: */
+#define L2_BYTES 8000u /* per cycle, to all multiprocessors together */
+#define COPY_BYTES 40u /* per cycle, to one of them; twice as many for data that a pair shares */
+#define TILE_CYCLES 300u /* for a tile's results and the pipeline's start, and for each of its token rows: */
 #define TILE_ROW_CYCLES 8u
-#define PAIR_CYCLES 250u /* more, to start and to end together */
-#define WIDE_CYCLES 100u /* more for 64 k of the widest tiles, whose tokens come in boxes of 32 */
+#define PAIR_CYCLES 250u /* additional, to start and to end together */
+#define WIDE_CYCLES 100u /* additional for 64 k of the widest tiles, whose tokens are loaded by TMA tiles of 32 */
 
-/* Cycles of a block of k. 128 bytes of both operands' rows are written to shared memory, and read by every warpgroup that multiplies 64
- * rows of one by its part of the other, 128 bytes a cycle: that is as much as the products take, or more. Scaled numbers: or a warpgroup's
- * products and sums one after the other. */
+/* Cycles of a block of k. 128 bytes of both operands' rows are written to shared memory, and every warpgroup that multiplies 64 rows of one
+ * operand by its part of the other reads them, 128 bytes per cycle: that takes as long as the products, or longer. For scaled numbers: or a
+ * warpgroup's products and sums one after the other. */
 static uint64_t block_cycles(const many_shape *tile, uint32_t width, bool is_scaled) {
   if (!is_scaled) return tile->n + width + tile->n / 64 * (64 + width);
   const uint32_t columns = tile->rows == 64 ? 64 : tile->n, waves = width / 64 * (tile->n / columns);
@@ -166,14 +166,14 @@ static uint64_t block_cycles(const many_shape *tile, uint32_t width, bool is_sca
   return max_u32(tile->n + width + waves * (64 + columns), own);
 }
 
-/* Cycles in which what a block of k needs comes from L2, which reads for every block what its cluster does not share; of scaled numbers
- * also those in which one multiprocessor takes it. */
+/* Cycles to load a block of k from L2, which reads for every block what its cluster does not share; for scaled numbers at least the cycles
+ * that one multiprocessor takes. */
 static uint64_t copy_cycles(const many_shape *tile, uint64_t active, uint32_t width, bool is_scaled) {
   const uint64_t bytes = (tile->n / tile->below + width / tile->beside) * 128, l2 = active * bytes / L2_BYTES;
   return is_scaled && bytes / COPY_BYTES > l2 ? bytes / COPY_BYTES : l2;
 }
 
-/* Cycles of the busiest multiprocessor, as measured on an H200, when tiles are `width` token rows. */
+/* Cycles of the busiest multiprocessor, as measured on an H200, for tiles of `width` token rows. */
 static uint64_t width_cost(const many_shape *tile, const product *a, uint32_t rows, uint32_t width) {
   const uint32_t across = (a->y_kind == Y_SILU ? tile->n / 2 : tile->n) * tile->beside, columns = a->y_kind == Y_SILU ? a->n / 2 : a->n;
   const uint32_t cluster = many_cluster(tile), at_once = SPECIALISE_BLOCKS / cluster;
@@ -184,7 +184,7 @@ static uint64_t width_cost(const many_shape *tile, const product *a, uint32_t ro
   return div_up(clusters, at_once) * (block * (a->k / 64) + TILE_CYCLES + TILE_ROW_CYCLES * width) + (cluster > 1 ? PAIR_CYCLES : 0);
 }
 
-/* The widest tiles are cut narrower by the kernel where that is better. */
+/* The kernel narrows the widest tiles where that is better. */
 static uint64_t tile_cost(const many_shape *tile, const product *a, uint32_t rows) {
   uint64_t least = width_cost(tile, a, rows, tile->rows);
   for (uint32_t width = 128; tile->rows == 256 && width < 256; width += a->is_scaled ? 128 : 16) {
@@ -233,8 +233,8 @@ uint32_t specialise_gathered_rows(uint32_t experts, uint32_t top_k) {
   return most->rows_max * experts / top_k;
 }
 
-/* The tile follows the rows that an expert gets when tokens spread evenly. For one token it is known how many experts there are; small
- * tiles in as much memory as there is: blocks of the first product end up to 6 us apart, and those of the second fetch meanwhile. */
+/* The tile follows the number of rows per expert when tokens are spread evenly. For one token the number of experts is known; it takes
+ * small tiles in all available memory, because blocks of the first product end up to 6 us apart, and those of the second load meanwhile. */
 static uint32_t choose_moe_gemm(const product *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const bool silu = a->y_kind == Y_SILU;
   const uint32_t columns = silu ? a->n / 2 : a->n;
@@ -250,8 +250,8 @@ static uint32_t choose_moe_gemm(const product *a, uint32_t rows_min, uint32_t ro
   }
   const many_shape *const plain[] = {&SMALL, &MIDDLE, &WIDE}, *const scaled[] = {&SCALED_SMALL, &SCALED_MIDDLE, &SCALED_WIDE};
   const many_shape *const *shapes = a->is_scaled ? scaled : plain;
-  /* Few rows: bound by memory, more stages are on their way with narrower tiles. Scaled: an expert with a row more than a tile of 128 has a
-   * second one, which takes more than half as long (256 experts, 128 rows in the mean, us: 4096 x 7168 3823, with the widest tiles 3269;
+  /* Few rows: bound by memory, and narrower tiles have more stages in flight. Scaled: an expert with one row more than a tile of 128 has a
+   * second tile, which takes more than half as long (256 experts, 128 rows on average, us: 4096 x 7168 3823, with the widest tiles 3269;
    * 7168 x 2048 1912 and 1607). */
   const uint64_t of_expert[] = {a->is_scaled ? 48 : 96, a->is_scaled ? 112 : 160, UINT32_MAX};
   const uint64_t across = div_up(columns, silu ? 64 : 128);
@@ -259,13 +259,13 @@ static uint32_t choose_moe_gemm(const product *a, uint32_t rows_min, uint32_t ro
     specialise_choice *many = next_choice(choices, &count, &next, of_expert[i] * a->count / a->top_k, rows_max);
     if (!many) continue;
     many_shape shape = *shapes[i];
-    if (across % 2 != 0 && across <= 16) shape.beside = 1; /* where their number is odd one of a pair has nothing to do */
+    if (across % 2 != 0 && across <= 16) shape.beside = 1; /* with an odd number, one block of a pair would be idle */
     set_many(many, &shape, a->is_scaled, (a->count + 1) * 8);
   }
   return count;
 }
 
-/* Tokens that pairs of blocks take side by side, each for 64 of 128 heads. */
+/* Tokens that 2-CTA clusters process concurrently, each CTA 64 of 128 heads. */
 #define ATTN_PAIRED_ROWS (SPECIALISE_ATTN_CTAS / 4)
 
 static void set_attn(specialise_choice *choice, const mla_attn_args *a, uint32_t rows, uint32_t threads, const char *form, uint32_t value) {
@@ -280,9 +280,9 @@ static void set_attn(specialise_choice *choice, const mla_attn_args *a, uint32_t
   choice->shared_bytes = ATTN_SHARED_BYTES(rows);
 }
 
-/* Tokens up to which each is spread over 32, 16 or 8 blocks, all side by side. An H200 by 128 heads, lists of 2,048, fp8_ds_mla: one token
- * 22 us by 32 blocks, 27 by 16, 36 by 8, 63 by a pair of blocks; 16 tokens by 8 blocks each 40, by pairs 64; 32 by 8, in two rounds, 79, by
- * pairs 72. */
+/* The number of tokens up to which each is split over 32, 16 or 8 CTAs, all running concurrently. H200, 128 heads, lists of 2,048,
+ * fp8_ds_mla: one token takes 22 us on 32 CTAs, 27 on 16, 36 on 8, 63 on a 2-CTA cluster; 16 tokens on 8 CTAs each 40, on clusters 64; 32
+ * tokens on 8, in two rounds, 79, on clusters 72. */
 #define ATTN_SPREAD_ROWS(sharers) (ATTN_SPREAD_BLOCKS / (sharers))
 
 static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t rows_max, specialise_choice *choices) {
@@ -296,9 +296,9 @@ static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t r
   return count;
 }
 
-/* Few heads of steps that may be cut, which is decoding, and of gathered rows: attn/decode/form.cuh. Else 64 rows at a time by pairs of
- * blocks: attn/pair/form.cuh; of lists that are one chunk, more than find room side by side by turns: attn/turn/form.cuh; few of these by
- * many blocks each: attn/spread/form.cuh. */
+/* Few heads in steps whose contexts may be split (decoding), or with gathered rows: attn/decode/form.cuh. Otherwise 64 rows at a time by
+ * 2-CTA clusters, attn/pair/form.cuh; for lists of one chunk and more tokens than run concurrently, ping-pong, attn/turn/form.cuh; for few
+ * such tokens, split over many CTAs, attn/spread/form.cuh. */
 static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t rows = attn_form_rows(a);
   uint32_t next = rows_min, count = attn_may_spread(a) ? choose_spread(a, &next, rows_max, choices) : 0;
@@ -318,8 +318,8 @@ static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint3
   return count;
 }
 
-/* Shared memory: queries of two warpgroups, stages of k and v, of two pages where registers have room for their scores, barriers, ones, and
- * less than 1 KiB that is not dynamic. */
+/* Shared memory: queries of two warpgroups; stages of k and v, of two pages if registers have room for their scores; barriers; ones; and
+ * less than 1 KiB that is static. */
 static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *choice) {
   const uint32_t k_boxes = a->nope_dim / 64 + (uint32_t)div_up(a->rope_dim, 64), fixed = 2048 + 2 * k_boxes * 8192;
   const uint32_t stage = (a->v_dim <= 128 ? 2 : 1) * (k_boxes + a->v_dim / 64) * 8192, stages = min_u32(3, (231424 - fixed) / stage);
@@ -335,11 +335,11 @@ static void choose_mla_prefill(const mla_prefill_args *a, specialise_choice *cho
   set_grid(choice, x, constant(1), constant(1));
 }
 
-/* Up to so many rows are taken for single tokens of requests, where pages come from memory and stages are of one page; more for prompts,
- * which multiply. */
+/* Up to this many rows are assumed to be single tokens of requests, for which pages are read from memory and stages hold one page; more
+ * rows are assumed to be prompts, which are bound by multiplication. */
 #define SCORE_FEW 256
 
-/* Four warpgroups multiply and a fifth copies; shared memory: queries and weights of two tiles, eight pages, barriers. */
+/* Four warpgroups multiply and a fifth loads; shared memory: queries and weights of two tiles, eight pages, barriers. */
 static uint32_t choose_index_score(const index_score_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   uint32_t count = 0, next = rows_min;
   for (uint32_t pages = 1; pages <= 2; pages++) {
@@ -361,8 +361,8 @@ static void choose_rows(specialise_choice *choice, uint32_t threads, plan_dim x,
   set_grid(choice, x, y, constant(1));
 }
 
-/* Few rows: a block has many threads, so that it ends soon, and what it does not keep of a row it cannot take. Many rows: many blocks share
- * a multiprocessor. */
+/* Few rows: blocks have many threads, to end soon, and a row must fit into their registers. Many rows: many blocks share a
+ * multiprocessor. */
 static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   uint32_t count = 0, next = rows_min, held = 1;
   while (held * 4 * 512 < a->dim) held *= 2;
@@ -375,8 +375,8 @@ static uint32_t choose_rmsnorm(const rmsnorm_args *a, uint32_t rows_min, uint32_
   return count;
 }
 
-/* Heads have blocks beside that of the KV row as long as all of them find room at the same time, eight a multiprocessor. With w_uk: one
- * token, and blocks for its products. */
+/* Heads have blocks of their own, besides that of the KV row, as long as all blocks run concurrently, eight per multiprocessor. With w_uk:
+ * one token, and blocks for its products. */
 static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t blocks = 1 + (uint32_t)div_up(a->heads, 8), tile_n = few_tile_n(a->kv_lora_rank, a->heads, false, 64);
   uint32_t count = 0, next = rows_min;
@@ -395,8 +395,8 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   return count;
 }
 
-/* With w_uv: one token, a tile for each block, since it folds the units for every one, and a ring that holds a whole row and leaves no room
- * to a second block. */
+/* With w_uv: one token and one tile per block, because each block folds the units itself, and a ring that holds a whole row and leaves no
+ * room for a second block. */
 static void choose_mla_fold(const mla_fold_args *a, specialise_choice *choice) {
   uint32_t tile_n = 8;
   while (tile_n < 64 && div_up(a->v_dim, tile_n) * a->heads > SPECIALISE_BLOCKS) tile_n += 8;
@@ -406,7 +406,7 @@ static void choose_mla_fold(const mla_fold_args *a, specialise_choice *choice) {
   set_grid(choice, constant(a->lifts ? min_u32(tiles, SPECIALISE_BLOCKS) : SPECIALISE_FOLD_CTAS), constant(1), constant(1));
 }
 
-/* A share of 64 tokens costs less than counting the others' does; where rows are copied as well all multiprocessors take part. */
+/* A share of 64 tokens costs less than counting the shares of the others; if rows are copied as well, all multiprocessors take part. */
 static plan_dim sort_blocks(const moe_sort_args *a) {
   plan_dim x = per_rows(1, a->columns ? 16 : 64);
   x.cap = SPECIALISE_BLOCKS;
@@ -420,7 +420,7 @@ static void set_index_topk(specialise_choice *choice, uint32_t threads, plan_dim
   choice->shared_bytes = held * 4;
 }
 
-/* Few rows: as many clusters as find room at the same time. Many: a block for each multiprocessor, but for some. */
+/* Few rows: as many clusters as run concurrently. Many: one block per multiprocessor, except for some. */
 static uint32_t choose_index_topk(const index_topk_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   uint32_t count = 0, next = rows_min;
   plan_dim x = per_rows(1, 1);
@@ -433,7 +433,7 @@ static uint32_t choose_index_topk(const index_topk_args *a, uint32_t rows_min, u
   return count;
 }
 
-/* A piece of 128 columns for eight threads, until there are eight blocks a multiprocessor. */
+/* 128 columns per eight threads, up to eight blocks per multiprocessor. */
 static plan_dim quant_blocks(const act_quant_args *a) {
   plan_dim x = per_rows(a->rows_mul * (uint32_t)div_up(a->columns, 4096), 1);
   x.cap = 8 * SPECIALISE_BLOCKS;

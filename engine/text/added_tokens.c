@@ -37,7 +37,7 @@ void added_tokens_close(added_tokens *set) {
   *set = (added_tokens){0};
 }
 
-/* First index in [low, high) whose byte at depth is >= value. All of them are longer than depth and agree before it. */
+/* First index in [low, high) whose byte at depth is >= value. All these contents are longer than depth and equal before it. */
 static size_t lower_bound(const added_tokens *set, size_t low, size_t high, uint32_t depth, uint32_t value) {
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -47,12 +47,12 @@ static size_t lower_bound(const added_tokens *set, size_t low, size_t high, uint
   return low;
 }
 
-/* The longest content that text begins with; NULL when there is none. Precondition: some content has its first byte. */
+/* The longest content that is a prefix of text; NULL if there is none. Precondition: some content has its first byte. */
 static const added_token *match_prefix(const added_tokens *set, const uint8_t *text, size_t bytes) {
   const added_token *longest = NULL;
   size_t low = set->starts[text[0]], high = set->starts[text[0] + 1];
   for (uint32_t depth = 1;; depth++) {
-    if (set->tokens[low].bytes == depth) longest = &set->tokens[low++]; /* a prefix sorts before what extends it */
+    if (set->tokens[low].bytes == depth) longest = &set->tokens[low++]; /* a prefix sorts before its extensions */
     if (low == high || depth == bytes) return longest;
     low = lower_bound(set, low, high, depth, text[depth]);
     high = lower_bound(set, low, high, depth, text[depth] + 1u);

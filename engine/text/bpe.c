@@ -1,10 +1,10 @@
 /* bpe.c - the tables, merging of short and of long pieces, the cache of short ones (see bpe.h).
  *
- * A short piece is merged by looking through all its pairs for the next. A long one is merged in passes, each of which merges every pair of
- * the lowest rank from left to right, so that a piece that repeats itself costs little more than its length; when passes find too little
- * to merge, a heap of what is left goes on. Stale heap entries are left in place and recognised when popped: an entry is live when the pair
- * that now starts at its position still has its rank. Every merge removes one entry and adds at most two, so 2n entries are enough.
- * What most pieces need is one look into the cache: that path is kept short and free of calls. */
+ * A short piece is merged by scanning all its pairs for the next one. A long piece is merged in passes, each of which merges every pair of
+ * the lowest rank from left to right, so a repetitive piece costs little more than its length; when passes find too little to merge, a heap
+ * of the remaining pairs takes over. Stale heap entries are recognised when popped: an entry is live if the pair that now starts at its
+ * position still has its rank. Every merge removes one entry and adds at most two, so 2n entries are enough. Most pieces need only one
+ * cache look-up; that path is kept short and free of calls. */
 #include "text/bpe.h"
 #include "base/limits.h"
 #include <stdlib.h>
@@ -12,28 +12,28 @@
 #include <xxhash.h>
 
 #define NONE (-1)
-#define KEY_BYTES_MAX 24u       /* of a piece that its key says whole */
-#define SHORT_BYTES_MAX 128u    /* positions and the end of a piece that is looked through have 8 bits */
+#define KEY_BYTES_MAX 24u       /* of a piece that fits completely into its key */
+#define SHORT_BYTES_MAX 128u    /* positions and the end of a piece that is scanned have 8 bits */
 
-/* Tokens that passes may look at before the heap takes over: so many times the piece, and more for each merge, which costs the heap about
- * as much. */
+/* Tokens that passes may look at before the heap takes over: this many times the piece, plus more per merge, which costs the heap about as
+ * much. */
 #define PASSES_MIN 8u
 #define PASS_TOKENS_PER_MERGE 32u
 
-/* A slot of the table of pairs is one word: left, right, rank. An empty one has every bit, so that its rank says that there is no pair. */
+/* A slot of the pair table is one word: left, right, rank. An empty slot has all bits set, so its rank means that there is no pair. */
 #define ID_BITS 18
 #define RANK_BITS 23
 #define RANK_NONE ((1u << RANK_BITS) - 1)
 #define PAIR_EMPTY UINT64_MAX
 #define FILTER_BITS_PER_SLOT 4u /* at most one in eight is set */
 
-/* A slot of the cache has one word beside the key: bytes of the piece (0: empty), number of ids, ids. */
+/* Besides the key a cache slot has one word: bytes of the piece (0: empty), number of ids, ids. */
 #define CACHE_SLOTS_LOG2 15     /* 1 MiB in all */
 #define CACHE_IDS_MAX 3u
 #define CACHE_COUNT_AT 5
 #define CACHE_IDS_AT 7
 
-/* The bytes of a piece, as far as three words can say them: see read_key. */
+/* The bytes of a piece, as far as three words can hold them: see read_key. */
 typedef struct key {
   uint64_t words[3];
 } key;
@@ -56,9 +56,9 @@ _Static_assert(BPE_WORD_PAIRS_MAX < RANK_NONE && VOCAB_MAX < RANK_NONE, "every r
 
 struct bpe {
   int32_t byte_ids[256];
-  uint32_t byte_ranks[1 << 16]; /* [left << 8 | right] of the pairs of two bytes */
+  uint32_t byte_ranks[1 << 16]; /* [left << 8 | right] for pairs of single bytes */
   uint64_t *pairs;              /* [pair_mask + 1], linear probing, at most half full */
-  uint64_t *filter;             /* [(filter_mask + 1) / 64] a bit of each pair: near at hand when the slots of a large table are not */
+  uint64_t *filter;             /* [(filter_mask + 1) / 64] one bit per pair; stays in a near cache when the slots of a large table do not */
   size_t pair_mask, filter_mask;
   int32_t *results;             /* [rank]; NULL: ranks are ids */
   const uint8_t *const *word_bytes;
@@ -66,8 +66,8 @@ struct bpe {
   size_t word_mask;
   cache_slot *cache;            /* [1 << CACHE_SLOTS_LOG2] */
   size_t piece_bytes_max;
-  int32_t *ids;                 /* [piece_bytes_max] tokens of a long piece; NONE once merged into its left */
-  uint32_t *ranks;              /* [piece_bytes_max] of this token and the next */
+  int32_t *ids;                 /* [piece_bytes_max] tokens of a long piece; NONE once merged into the token to the left */
+  uint32_t *ranks;              /* [piece_bytes_max] rank of this token and the next */
   int32_t *before, *after;      /* [piece_bytes_max] neighbouring positions that hold tokens; NONE at the ends */
   uint64_t *heap;               /* [2 * piece_bytes_max] rank << 32 | position, smallest first */
   size_t heap_count;
@@ -76,17 +76,18 @@ struct bpe {
 /* === Pairs =================================================================================================== */
 
 static inline uint64_t join(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << ID_BITS | (uint32_t)right; }
-static inline uint64_t hash_pair(uint64_t pair) { return pair * 0x9E3779B97F4A7C15u >> 20; } /* every bit of both ids reaches these */
+/* every bit of both ids reaches the bits that are used */
+static inline uint64_t hash_pair(uint64_t pair) { return pair * 0x9E3779B97F4A7C15u >> 20; }
 static inline size_t find_filter_bit(const bpe *b, uint64_t pair) { return (size_t)(hash_pair(pair) >> 10) & b->filter_mask; }
 
-/* The slot of a pair, or the empty one where it belongs. */
+/* The slot of a pair, or the empty slot where it belongs. */
 static inline size_t find_pair_slot(const bpe *b, uint64_t pair) {
   size_t i = (size_t)hash_pair(pair) & b->pair_mask;
   while ((b->pairs[i] >> RANK_BITS != pair) & (b->pairs[i] != PAIR_EMPTY)) i = (i + 1) & b->pair_mask;
   return i;
 }
 
-/* RANK_NONE: there is no such pair. */
+/* RANK_NONE: no such pair. */
 static inline uint32_t find_rank(const bpe *b, int32_t left, int32_t right) {
   uint64_t pair = join(left, right);
   size_t bit = find_filter_bit(b, pair);
@@ -153,7 +154,7 @@ static inline uint64_t read_u32(const uint8_t *p) {
   return value;
 }
 
-/* Two keys of pieces of the same size, at most KEY_BYTES_MAX, are equal when the pieces are. The reads overlap. */
+/* Keys of pieces of the same size, at most KEY_BYTES_MAX, are equal exactly if the pieces are. The reads overlap. */
 static inline key read_key(const uint8_t *piece, size_t bytes) {
   if (bytes > KEY_BYTES_MAX) return (key){{read_u64(piece), XXH3_64bits(piece, bytes), 0}};
   if (bytes > 16) return (key){{read_u64(piece), read_u64(piece + bytes - 8), read_u64(piece + 8)}};
@@ -166,13 +167,13 @@ static inline bool are_equal(const key *a, const key *b) {
   return ((a->words[0] ^ b->words[0]) | (a->words[1] ^ b->words[1]) | (a->words[2] ^ b->words[2])) == 0;
 }
 
-/* The upper bits are the good ones. */
+/* Use the upper bits. */
 static inline uint64_t hash_key(const key *k, size_t bytes) {
   uint64_t mixed = (k->words[0] ^ bytes) * 0x9E3779B97F4A7C15u ^ k->words[1] * 0xC2B2AE3D27D4EB4Fu ^ k->words[2] * 0xD6E8FEB86659FD93u;
   return (mixed ^ mixed >> 32) * 0x9E3779B97F4A7C15u;
 }
 
-/* Slot of the word, or the empty slot where it belongs. A word that its key does not say whole is compared where it lies. */
+/* The slot of the word, or the empty slot where it belongs. A word that does not fit into its key is compared in place. */
 static word_slot *find_word_slot(const bpe *b, const uint8_t *piece, size_t bytes, const key *k) {
   for (size_t i = (size_t)(hash_key(k, bytes) >> 20) & b->word_mask;; i = (i + 1) & b->word_mask) {
     word_slot *slot = &b->word_slots[i];
@@ -209,11 +210,11 @@ static int32_t find_word(const bpe *b, const uint8_t *bytes, size_t size) {
   return slot->bytes == 0 ? NONE : slot->id;
 }
 
-/* Every way to write a word as two. All splits of one word have its rank, so that of them the leftmost in a piece goes first. */
+/* Adds every way to write a word as two. All splits of a word have its rank, so the leftmost in a piece is merged first. */
 static status build_word_pairs(bpe *b, const bpe_config *config) {
   size_t count = 0;
   ASSERT(b->word_slots != NULL);
-  for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
+  for (int pass = 0; pass < 2; pass++) { /* first count, then fill */
     if (count > BPE_WORD_PAIRS_MAX)
       return FAIL(ERR_LIMIT, "vocabulary: expected tokens that are two others in %u ways, found %zu", BPE_WORD_PAIRS_MAX, count);
     if (pass == 1) TRY(take_pairs(b, count));
@@ -242,7 +243,7 @@ static status open_all(bpe *b, const bpe_config *config) {
   b->ranks = malloc(bytes_max * sizeof *b->ranks);
   b->before = malloc(bytes_max * sizeof *b->before);
   b->after = malloc(bytes_max * sizeof *b->after);
-  b->heap = calloc(2 * bytes_max, sizeof *b->heap); /* one entry behind the last may be read */
+  b->heap = calloc(2 * bytes_max, sizeof *b->heap); /* one entry past the last may be read */
   if (b->cache == NULL || b->ids == NULL || b->ranks == NULL || b->before == NULL || b->after == NULL || b->heap == NULL)
     return FAIL(ERR_LIMIT, "merging: out of memory for pieces of %zu bytes", bytes_max);
   TRY(build_words(b, config));
@@ -284,7 +285,7 @@ void bpe_close(bpe *b) {
 
 static inline uint64_t choose_less(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The least of count, a multiple of four. Four minima at a time do not wait for one another. */
+/* The least of count numbers, a multiple of four. Four running minima are independent of each other. */
 static inline uint64_t find_least(const uint64_t *orders, size_t count) {
   uint64_t a = orders[0], b = orders[1], c = orders[2], d = orders[3];
   for (size_t i = 4; i < count; i += 4) {
@@ -296,9 +297,9 @@ static inline uint64_t find_least(const uint64_t *orders, size_t count) {
   return choose_less(choose_less(a, b), choose_less(c, d));
 }
 
-/* Merges a piece of at most SHORT_BYTES_MAX bytes to ids[0..bytes); returns their number. */
+/* Merges a piece of at most SHORT_BYTES_MAX bytes into ids[0..bytes); returns their number. */
 static size_t merge_short(const bpe *b, const uint8_t *piece, size_t bytes, int32_t *ids) {
-  uint64_t orders[SHORT_BYTES_MAX + 3]; /* rank << 8 | position of the pair of this token and the next; the least goes first */
+  uint64_t orders[SHORT_BYTES_MAX + 3]; /* rank << 8 | position of the pair of this token and the next; the least is merged first */
   uint8_t before[SHORT_BYTES_MAX + 1], after[SHORT_BYTES_MAX + 1];
   size_t count = 0, padded = (bytes + 3) / 4 * 4;
   for (size_t i = 0; i < bytes; i++) {
@@ -325,8 +326,8 @@ static size_t merge_short(const bpe *b, const uint8_t *piece, size_t bytes, int3
 
 /* === Long pieces ============================================================================================= */
 
-/* One pass over b->ids[0..*count): merges every pair of the rank least, the lowest there is, and makes that the lowest of what is left.
- * Returns the number of merges; 0: it stopped where a merge made a pair that comes before what is to the right. */
+/* One pass over b->ids[0..*count): merges every pair of rank *least, the lowest there is, and sets *least to the lowest rank left. Returns
+ * the number of merges; 0: it stopped because a merge created a pair that precedes what is to its right. */
 static size_t merge_pass(bpe *b, size_t *count, uint32_t *least) {
   size_t out = 0, at = 0, merged = 0, end = *count;
   uint32_t rank = *least, next_least = RANK_NONE;
@@ -363,7 +364,7 @@ static uint64_t pop_heap(bpe *b) {
   uint64_t top = b->heap[0], moved = b->heap[--b->heap_count];
   size_t i = 0;
   for (size_t child = 1; child < b->heap_count; child = 2 * i + 1) {
-    child += (child + 1 < b->heap_count) & (b->heap[child + 1] < b->heap[child]); /* either is as likely: no branch */
+    child += (child + 1 < b->heap_count) & (b->heap[child + 1] < b->heap[child]); /* both are equally likely, so no branch */
     if (b->heap[child] >= moved) break;
     b->heap[i] = b->heap[child];
     i = child;
@@ -372,14 +373,14 @@ static uint64_t pop_heap(bpe *b) {
   return top;
 }
 
-/* Offers the pair of the tokens at position at and behind it. */
+/* Pushes the pair of the tokens at `at` and after it, if it has a rank. */
 static void push_pair(bpe *b, int32_t at) {
   if (at == NONE || b->after[at] == NONE) return;
   uint32_t rank = find_rank(b, b->ids[at], b->ids[b->after[at]]);
   if (rank != RANK_NONE) push_heap(b, (uint64_t)rank << 32 | (uint32_t)at);
 }
 
-/* Merges what is in b->ids[0..count); returns the number of its ids. */
+/* Merges b->ids[0..count); returns the number of ids left. */
 static size_t merge_heap(bpe *b, int32_t count) {
   size_t found = 0;
   b->heap_count = 0;
@@ -430,7 +431,7 @@ static status emit(const int32_t *found, size_t found_count, int32_t *ids, size_
   return OK;
 }
 
-/* What the cache does not hold. slot: where it belongs there; NULL when it is too long for that. */
+/* Encodes a piece that is not in the cache. slot: its place there; NULL if it is too long for the cache. */
 static __attribute__((noinline)) status encode_anew(bpe *b, const uint8_t *piece, size_t bytes, cache_slot *slot, int32_t *ids,
                                                     size_t ids_max, size_t *count) {
   int32_t word = b->word_slots == NULL ? NONE : find_word(b, piece, bytes), short_ids[SHORT_BYTES_MAX];
@@ -460,7 +461,7 @@ status bpe_encode(bpe *b, const uint8_t *piece, size_t bytes, int32_t *ids, size
   uint64_t packed = slot->packed;
   if ((packed & ((1u << CACHE_COUNT_AT) - 1)) != bytes || !are_equal(&slot->key, &k) || ids_max < CACHE_IDS_MAX)
     return encode_anew(b, piece, bytes, slot, ids, ids_max, count);
-  for (size_t i = 0; i < CACHE_IDS_MAX; i++) /* all of them: a fixed number is faster than the right one */
+  for (size_t i = 0; i < CACHE_IDS_MAX; i++) /* all of them: a fixed count is faster than the exact one */
     ids[i] = (int32_t)(packed >> (CACHE_IDS_AT + ID_BITS * i) & ((1u << ID_BITS) - 1));
   *count = packed >> CACHE_COUNT_AT & ((1u << (CACHE_IDS_AT - CACHE_COUNT_AT)) - 1);
   return OK;

@@ -1,7 +1,7 @@
-/* detokenizer.c - holding back incomplete UTF-8 (see detokenizer.h).
+/* detokenizer.c - holds back incomplete UTF-8 (see detokenizer.h).
  *
- * Bytes are looked at one at a time: pending plus the next byte is either still a prefix, or whole, or ill-formed; in the last
- * case the pending part becomes U+FFFD and the byte is looked at again, alone. */
+ * Bytes are examined one at a time: the pending bytes plus the next one are still a prefix, complete, or ill-formed. If ill-formed, the
+ * pending part becomes U+FFFD and the byte is examined again by itself. */
 #include "text/detokenizer.h"
 #include "base/utf8.h"
 #include <string.h>
@@ -32,7 +32,7 @@ static status push_byte(detokenizer *d, writer *w, uint8_t byte) {
   bool was_alone = d->pending_bytes == 1;
   d->pending_bytes = 0;
   TRY(put(w, replacement, sizeof replacement));
-  return was_alone ? OK : push_byte(d, w, byte); /* once: the byte is alone then */
+  return was_alone ? OK : push_byte(d, w, byte); /* recurses once: the byte is alone then */
 }
 
 status detokenizer_push_bytes(detokenizer *d, const uint8_t *bytes, size_t count, char *out, size_t out_max, size_t *out_bytes) {

@@ -1,7 +1,7 @@
-/* pretokenize.c - splitting with PCRE2 (see pretokenize.h for the contract).
+/* pretokenize.c - splits with PCRE2 or an automaton (see pretokenize.h for the contract).
  *
- * The only file of the tokenizer that calls pcre2_*. Text was checked to be UTF-8 by the caller, so PCRE2 is told not to check again:
- * it would do so at every match, over all the text. */
+ * The only file of the tokenizer that calls pcre2_*. The caller has checked that the text is UTF-8, so PCRE2 is told not to check again: it
+ * would do so over the whole text at every match. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize.h"
 #include "text/split_automaton.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define JIT_STACK_BYTES_MIN (32u << 10)
-#define JIT_STACK_BYTES_MAX (128u << 20) /* address space: a repeated [..&&..] keeps its place for every code point of a run */
+#define JIT_STACK_BYTES_MAX (128u << 20) /* address space only: a repeated [..&&..] remembers its position for every code point of a run */
 
 typedef struct stage {
   pcre2_code *code;            /* of the pattern; with an automaton: of split_pattern_members */
@@ -36,7 +36,7 @@ const char pretokenize_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p
 
 /* === Opening ================================================================================================= */
 
-/* split_pattern.c adds to PCRE2's properties what Unicode 16 has and 14 has not; with any other PCRE2 the sum is unknown. */
+/* split_pattern.c adds to PCRE2's properties what Unicode 16 has and 14 does not; with other versions of PCRE2 the sum is unknown. */
 static status check_unicode(void) {
   char version[32] = {0};
   if (pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, NULL) > (int)sizeof version)
@@ -55,7 +55,7 @@ static status compile(pcre2_code **out, const char *pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-  /* The start optimizations of PCRE2 10.42 miss matches: of (?=1)a*1 in "1", and with machine code of (?:a|)aa+aa in "aaaa". */
+  /* The start optimizations of PCRE2 10.42 miss matches: (?=1)a*1 in "1", and with machine code (?:a|)aa+aa in "aaaa". */
   uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_NO_START_OPTIMIZE;
   pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error, &offset, context);
   pcre2_compile_context_free(context);
@@ -69,7 +69,7 @@ static status compile(pcre2_code **out, const char *pattern) {
   return OK;
 }
 
-/* The sets that a code point is in: what split_automaton.h asks its owner. */
+/* The sets that contain a code point: the callback of split_automaton.h. */
 static uint32_t find_sets(void *context, const char *point, size_t bytes) {
   const stage *s = context;
   uint32_t sets = 0;
@@ -80,7 +80,7 @@ static uint32_t find_sets(void *context, const char *point, size_t bytes) {
   return sets;
 }
 
-/* Puts an automaton in the place of the pattern. written: the pattern as text, and room for another. */
+/* Replaces the stage's pattern by an automaton. written: the pattern as text, with room for another. */
 static status open_automaton(stage *s, char *written, const split_program *program) {
   char *members = written + SPLIT_PATTERN_OUTPUT_BYTES_MAX;
   TRY(split_pattern_members(written, program, members, SPLIT_PATTERN_OUTPUT_BYTES_MAX));
@@ -90,7 +90,7 @@ static status open_automaton(stage *s, char *written, const split_program *progr
   return split_automaton_open(&s->automaton, program, find_sets, s);
 }
 
-/* room: of 2 * SPLIT_PATTERN_OUTPUT_BYTES_MAX. */
+/* room: of 2 * SPLIT_PATTERN_OUTPUT_BYTES_MAX bytes. */
 static status fill_stage(stage *s, const pretokenize_split *split, pretokenize_matcher matcher, char *room, split_program *program) {
   if (split->kind == PRETOKENIZE_PATTERN)
     TRY(split_pattern_translate(split->pattern, split->pattern_bytes, room, SPLIT_PATTERN_OUTPUT_BYTES_MAX, program));
@@ -102,7 +102,7 @@ static status fill_stage(stage *s, const pretokenize_split *split, pretokenize_m
   if (may_match_empty)
     return FAIL(ERR_UNSUPPORTED, "split pattern: a pattern that can match the empty string is not supported");
   if (matcher == PRETOKENIZE_AUTOMATON && program->is_whole) TRY(open_automaton(s, room, program));
-  /* Where there is no machine code the interpreter gives the same matches. */
+  /* Without machine code the interpreter gives the same matches. */
   if (matcher != PRETOKENIZE_INTERPRETER) (void)pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE);
   s->match = pcre2_match_data_create_from_pattern(s->code, NULL);
   return s->match == NULL ? FAIL(ERR_LIMIT, "PCRE2: out of memory") : OK;
@@ -170,12 +170,12 @@ static status find_by_pcre2(const pretokenizer *p, const stage *s, const char *t
 
 static status run_stage(const run *r, size_t depth, const char *text, size_t bytes);
 
-/* Hands a piece to the next split, or out. */
+/* Passes a piece to the next split, or to the caller. */
 static inline status pass_on(const run *r, size_t depth, const char *text, size_t bytes) {
   return depth + 1 < r->p->count ? run_stage(r, depth + 1, text, bytes) : r->emit(r->context, text, bytes);
 }
 
-/* Cuts text by split number depth. Depth of recursion <= PRETOKENIZE_SPLITS_MAX. */
+/* Splits text by split number `depth`. Depth of recursion <= PRETOKENIZE_SPLITS_MAX. */
 static status run_stage(const run *r, size_t depth, const char *text, size_t bytes) {
   const stage *here = &r->p->stages[depth];
   split_search s = {.at = text, .end = text + bytes, .budget = PRETOKENIZE_LOOKS_MAX * (bytes + 1)};

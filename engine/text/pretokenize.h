@@ -1,21 +1,21 @@
-/* pretokenize.h - cuts text into the pieces that byte-pair merging may not cross.
+/* pretokenize.h - splits text into the pieces that byte-pair merging may not cross.
  *
- * A pre-tokenizer is a sequence of splits. Each cuts every piece of the one before at its matches: a match is a piece, the
- * text between two matches is a piece, nothing is dropped ("Isolated"). What a pattern matches is PCRE2's to say; patterns come from
- * split_pattern.c, so that PCRE2's reading of them equals the tokenizers library's. Where a pattern allows it, as all known ones but
- * \s+$ do, PCRE2 says only which code points are in its sets, and split_automaton.c finds the matches, several times as fast.
+ * A pre-tokenizer is a sequence of splits. Each splits every piece of the previous one at its matches: a match is a piece, the text
+ * between two matches is a piece, nothing is dropped ("Isolated"). PCRE2 defines what a pattern matches; patterns come from
+ * split_pattern.c, so that PCRE2 reads them as the tokenizers library does. Where a pattern allows it (all known ones but \s+$ do), PCRE2
+ * only tells which code points are in its sets, and split_automaton.c finds the matches, several times as fast.
  *   time      linear in the text with an automaton, else every match is bounded by PRETOKENIZE_MATCH_LIMIT
- *   memory    all at pretokenize_open. (PCRE2's interpreter, used only where it has no machine code, may grow its own.)
- *   threads   one pretokenize_run at a time for a pretokenizer
+ *   memory    all at pretokenize_open. (PCRE2's interpreter, used only without machine code, may grow its own.)
+ *   threads   one pretokenize_run at a time per pretokenizer
  * Knows neither vocabulary nor JSON. Read next: bpe.h. */
 #ifndef VERBATIM_PRETOKENIZE_H
 #define VERBATIM_PRETOKENIZE_H
 #include "base/base.h"
 
 #define PRETOKENIZE_SPLITS_MAX 8u
-/* A greedy class may be given back one code point at a time, once per alternative: more than the longest text has bytes. */
+/* A greedy class may backtrack one code point at a time, once per alternative: more than the longest text has bytes. */
 #define PRETOKENIZE_MATCH_LIMIT (16u << 20)
-/* An automaton may look at a text this often; known patterns do it up to three times. */
+/* How many times an automaton may look at a text; known patterns need up to three. */
 #define PRETOKENIZE_LOOKS_MAX 32u
 
 typedef enum pretokenize_kind {
@@ -26,13 +26,13 @@ typedef enum pretokenize_kind {
 
 typedef struct pretokenize_split {
   pretokenize_kind kind;
-  const char *pattern;   /* valid UTF-8 as it stands in tokenizer.json; NULL unless PRETOKENIZE_PATTERN; caller's */
+  const char *pattern;   /* valid UTF-8 as in tokenizer.json; NULL unless PRETOKENIZE_PATTERN; owned by the caller */
   size_t pattern_bytes;
 } pretokenize_split;
 
 typedef enum pretokenize_matcher {
   PRETOKENIZE_AUTOMATON,   /* where the pattern allows it, else PCRE2 */
-  PRETOKENIZE_PCRE2,       /* compiled to machine code where it can; same pieces, about eight times slower */
+  PRETOKENIZE_PCRE2,       /* compiled to machine code where possible; same pieces, about eight times slower */
   PRETOKENIZE_INTERPRETER  /* PCRE2 without machine code; same pieces, about eighty times slower */
 } pretokenize_matcher;
 
@@ -49,7 +49,7 @@ extern const char pretokenize_gpt2_pattern[];
 status pretokenize_open(pretokenizer **out, const pretokenize_split *splits, size_t count, pretokenize_matcher matcher);
 void pretokenize_close(pretokenizer *p); /* NULL is allowed */
 
-/* text: valid UTF-8. Pieces cover it. ERR_LIMIT when PRETOKENIZE_MATCH_LIMIT or PRETOKENIZE_LOOKS_MAX does not do. */
+/* text: valid UTF-8. The pieces cover it. ERR_LIMIT if PRETOKENIZE_MATCH_LIMIT or PRETOKENIZE_LOOKS_MAX is exceeded. */
 status pretokenize_run(const pretokenizer *p, const char *text, size_t bytes, pretokenize_emit *emit, void *context);
 
 #endif

@@ -1,9 +1,9 @@
-/* split_automaton.c - ordered sets of instructions as states, made when they are first reached (see split_automaton.h).
+/* split_automaton.c - ordered lists of instructions as states, created when first reached (see split_automaton.h).
  *
- * A state lists the instructions that may come next, the way that counts most first. Forks, lookaheads and the match are followed when
- * the next code point is known, which is all the foresight that a program needs. So a transition says two things: whether a match ends
- * before this code point, and the state behind it. Ways that count less than a match are dropped.
- * Code points that are in the same sets share a class, a column of the table. The end of the text is in no set. */
+ * A state lists the instructions that may come next, highest priority first. Forks, lookaheads and the match are followed once the next
+ * code point is known; a program needs no more lookahead than that. So a transition tells two things: whether a match ends before this code
+ * point, and the next state. Alternatives with lower priority than a match are dropped. Code points in the same sets share a class, a
+ * column of the table. The end of the text is in no set. */
 #include "text/split_automaton.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 #define POINTS 0x110000u
 #define CLASSES 64u           /* a power of two: the stride of the table; known patterns have at most 32 */
 #define CLASS_UNKNOWN 0u
-#define CLASS_NONE 1u         /* in no set; the end of the text too */
-#define CLASS_PASSING 2u      /* for one code point at a time, when there are more classes than columns */
+#define CLASS_NONE 1u         /* in no set; also the end of the text */
+#define CLASS_PASSING 2u      /* one code point at a time, when there are more classes than columns */
 #define STATES 256u           /* known patterns reach at most 50 */
-#define STATE_UNKNOWN 0u      /* of a transition that was not yet needed */
+#define STATE_UNKNOWN 0u      /* a transition that has not been computed */
 #define STATE_DEAD 1u
 #define STATE_START 2u
 #define PLACES 4096u          /* in the lists of all states; known patterns take at most 100 */
-#define MATCHED 0x8000u       /* of a transition: a match ends before its code point. The rest is state * CLASSES. */
+#define MATCHED 0x8000u       /* flag of a transition: a match ends before its code point. The rest is state * CLASSES */
 
 _Static_assert(STATES * CLASSES <= MATCHED, "a transition has 16 bits");
 _Static_assert(PLACES >= 4 * SPLIT_PROGRAM_MAX, "an emptied table has room for a state");
@@ -32,7 +32,7 @@ struct split_automaton {
   uint32_t state_count;
   uint32_t list_start[STATES + 1];    /* list of state s: lists[list_start[s]] .. lists[list_start[s + 1]] */
   uint16_t lists[PLACES];
-  uint32_t seen_round, seen[SPLIT_PROGRAM_MAX]; /* instructions already met on the way to the transition that is made */
+  uint32_t seen_round, seen[SPLIT_PROGRAM_MAX]; /* instructions already visited while computing a transition */
   uint16_t table[STATES * CLASSES];
 };
 
@@ -46,7 +46,7 @@ static void empty_table(split_automaton *a) {
   a->state_count = STATE_START + 1;
 }
 
-/* The class of a code point that was not met before; it is at point. */
+/* The class of a new code point, whose bytes are at `point`. */
 static uint32_t learn_class(split_automaton *a, uint32_t code_point, const uint8_t *point, size_t bytes) {
   uint32_t sets = a->sets(a->context, (const char *)point, bytes), class = CLASS_NONE;
   while (class < a->class_count && a->class_sets[class] != sets) class += class == CLASS_NONE ? 2 : 1;
@@ -60,10 +60,10 @@ static uint32_t learn_class(split_automaton *a, uint32_t code_point, const uint8
   return class;
 }
 
-/* Follows a way to the instructions that take a code point of these sets and appends what is behind them to list. Returns whether it
+/* Follows an alternative to the instructions that take a code point of these sets, and appends their successors to list. Returns whether it
  * reaches the match. */
 static bool follow(split_automaton *a, uint16_t at, uint32_t sets, uint16_t *list, uint32_t *count) {
-  uint16_t open[SPLIT_PROGRAM_MAX + 1]; /* every instruction is met once and leaves one way for later at most */
+  uint16_t open[SPLIT_PROGRAM_MAX + 1]; /* every instruction is visited once and pushes at most one alternative */
   uint32_t open_count = 0;
   open[open_count++] = at;
   while (open_count > 0) {
@@ -90,7 +90,7 @@ static bool follow(split_automaton *a, uint16_t at, uint32_t sets, uint16_t *lis
   return false;
 }
 
-/* The state with this list; a new one where there is none. Empties the table when it is full. */
+/* The state with this list, added if new. Empties the table when it is full. */
 static uint32_t find_state(split_automaton *a, const uint16_t *list, uint32_t count) {
   if (count == 0) return STATE_DEAD;
   for (uint32_t state = STATE_START; state < a->state_count; state++)
@@ -104,7 +104,7 @@ static uint32_t find_state(split_automaton *a, const uint16_t *list, uint32_t co
   return state;
 }
 
-/* Makes the transition from a state (times CLASSES) on a class. */
+/* Computes the transition from a state (times CLASSES) on a class. */
 static uint32_t make_transition(split_automaton *a, uint32_t row, uint32_t class) {
   uint16_t list[SPLIT_PROGRAM_MAX];
   uint32_t state = row / CLASSES, count = 0;
@@ -117,7 +117,7 @@ static uint32_t make_transition(split_automaton *a, uint32_t row, uint32_t class
     is_matched = follow(a, a->lists[i], a->class_sets[class], list, &count);
   uint32_t known = a->state_count, next = find_state(a, list, count);
   uint32_t transition = next * CLASSES | (is_matched ? MATCHED : 0);
-  if (a->state_count >= known) a->table[row + class] = (uint16_t)transition; /* else this state is gone */
+  if (a->state_count >= known) a->table[row + class] = (uint16_t)transition; /* else this state was just emptied */
   return transition;
 }
 
@@ -150,7 +150,7 @@ void split_automaton_close(split_automaton *a) {
 
 /* === Matching ================================================================================================ */
 
-/* The code point at p, which is valid, and its bytes. */
+/* Decodes the code point at p, which is valid, and its size in bytes. */
 static inline uint32_t read_point(const uint8_t *p, size_t *bytes) {
   if (p[0] < 0x80) return *bytes = 1, p[0];
   if (p[0] < 0xE0) return *bytes = 2, (p[0] & 0x1Fu) << 6 | (p[1] & 0x3Fu);
@@ -158,7 +158,7 @@ static inline uint32_t read_point(const uint8_t *p, size_t *bytes) {
   return *bytes = 4, (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
 
-/* The transition on the code point at p; at end the text ends. Out of the way of the loop that asks for it. */
+/* The transition on the code point at p, or at the end of the text. Not inlined, to keep it out of the calling loop. */
 static __attribute__((noinline)) uint32_t find_transition(split_automaton *a, uint32_t row, const uint8_t *p, const uint8_t *end,
                                                           size_t *step) {
   uint32_t class = CLASS_NONE;
@@ -172,7 +172,7 @@ static __attribute__((noinline)) uint32_t find_transition(split_automaton *a, ui
   return transition == STATE_UNKNOWN ? make_transition(a, row, class) : transition;
 }
 
-/* The end of the match that starts at from, or from when none does. looked: the last code point that was looked at. */
+/* The end of the match that starts at `from`, or `from` if none does. looked: the last code point looked at. */
 static inline const uint8_t *match(split_automaton *a, const uint8_t *from, const uint8_t *end, const uint8_t **looked) {
   const uint8_t *class_of = a->class_of, *p = from, *matched = from;
   const uint16_t *table = a->table;
@@ -180,7 +180,7 @@ static inline const uint8_t *match(split_automaton *a, const uint8_t *from, cons
   for (;;) {
     size_t step = 1;
     uint32_t transition = STATE_UNKNOWN;
-    if (p < end && *p < 0x80) transition = table[row + class_of[*p]]; /* most of most texts */
+    if (p < end && *p < 0x80) transition = table[row + class_of[*p]]; /* nearly all of most texts */
     if (transition == STATE_UNKNOWN) transition = find_transition(a, row, p, end, &step);
     if (transition & MATCHED) matched = p;
     row = transition & ~MATCHED;

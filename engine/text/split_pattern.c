@@ -1,8 +1,8 @@
-/* split_pattern.c - Oniguruma split pattern in, equal PCRE2 pattern out (see split_pattern.h for the grammar and why).
+/* split_pattern.c - Oniguruma split pattern in, equivalent PCRE2 pattern out (see split_pattern.h for the grammar and why).
  *
- * Must not know what the patterns split or that PCRE2 exists as a library: text in, text out. One left-to-right pass with
- * a stack of open groups. The tables at the top are checked code point by code point in tests/unit/text/test_pretokenize.c
- * against memberships recorded from the tokenizers library. */
+ * Must not know what the patterns split, nor call PCRE2: text in, text out. One left-to-right pass with a stack of open groups. The tables
+ * at the top are checked code point by code point in tests/unit/text/test_pretokenize.c against memberships recorded from the tokenizers
+ * library. */
 #include "text/split_pattern.h"
 #include "base/utf8.h"
 #include <stdarg.h>
@@ -18,7 +18,7 @@ typedef struct range {
   uint32_t first, last;
 } range;
 
-/* Code points that are in the category in Unicode 16 and not yet in Unicode 14. No code point left a category. */
+/* Code points in the category in Unicode 16 but not in Unicode 14. No code point left a category. */
 static const range lu_added[] = {
   {0x1C89, 0x1C89}, {0xA7CB, 0xA7CC}, {0xA7DA, 0xA7DA}, {0xA7DC, 0xA7DC}, {0x10D50, 0x10D65}};
 static const range ll_added[] = {
@@ -51,7 +51,7 @@ static const range s_added[] = {
   {0x1F8C0, 0x1F8C1}, {0x1FA75, 0x1FA77}, {0x1FA87, 0x1FA89}, {0x1FA8F, 0x1FA8F}, {0x1FAAD, 0x1FAAF}, {0x1FABB, 0x1FABF},
   {0x1FAC6, 0x1FAC6}, {0x1FACE, 0x1FACF}, {0x1FADA, 0x1FADC}, {0x1FADF, 0x1FADF}, {0x1FAE8, 0x1FAE9}, {0x1FAF7, 0x1FAF8},
   {0x1FBCB, 0x1FBEF}};
-/* Script Han whole: ranges are tested faster than a script. */
+/* All of script Han: ranges are tested faster than a script property. */
 static const range han_ranges[] = {
   {0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005}, {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B},
   {0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFA6D}, {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1},
@@ -67,11 +67,11 @@ static const range not_space_ranges[] = {
   {0x202A, 0x202E}, {0x2030, 0x205E}, {0x2060, 0x2FFF}, {0x3001, 0xD7FF}, {0xE000, 0x10FFFF}};
 
 typedef struct property {
-  const char *name;    /* as the pattern spells it */
-  const char *written; /* as PCRE2 spells it */
+  const char *name;    /* as in the pattern */
+  const char *written; /* as in PCRE2 */
   const range *added;
   size_t added_count;
-  const char *parts;   /* or, for a union: the names of its parts, one space between */
+  const char *parts;   /* for a union instead: the names of its parts, separated by one space */
 } property;
 
 static const property properties[] = {
@@ -93,7 +93,7 @@ static const property properties[] = {
 /* === The pass ================================================================================================ */
 
 typedef enum item {
-  ITEM_NONE,   /* nothing that can be repeated precedes */
+  ITEM_NONE,   /* nothing precedes that could be repeated */
   ITEM_SINGLE, /* one code point or class */
   ITEM_GROUP
 } item;
@@ -133,7 +133,7 @@ static status put_ranges(reader *r, const range *ranges, size_t count) {
   return OK;
 }
 
-/* What was written from start on is one code point or class. */
+/* Marks the text written from `start` on as one code point or class. */
 static void end_single(reader *r, size_t start) {
   split_program_set(r->program, r->output, start, r->used - start, false);
   r->last = ITEM_SINGLE;
@@ -145,7 +145,7 @@ static const property *find_property(const char *name, size_t size) {
   return NULL;
 }
 
-/* Writes a property as it stands inside a class. A union is one level deep. */
+/* Writes a property in its form inside a class. A union is one level deep. */
 static status put_property(reader *r, const property *p) {
   if (p->parts == NULL) {
     TRY(put(r, "%s", p->written));
@@ -179,7 +179,7 @@ static status read_property(reader *r, size_t start, const property **out) {
   return OK;
 }
 
-/* One literal code point, plain or escaped. Precondition: at < size. specials: plain bytes that are not literals here. */
+/* Reads one literal code point, plain or escaped. Precondition: at < size. specials: plain bytes that are not literals here. */
 static status read_literal(reader *r, const char *specials, uint32_t *code_point) {
   size_t start = r->at;
   uint8_t c = r->source[r->at];
@@ -236,8 +236,8 @@ static bool is_next(const reader *r, const char *text) {
   return r->size - r->at >= size && memcmp(r->source + r->at, text, size) == 0;
 }
 
-/* "&&[^\\p{..}]" before the end of a class that was written from class_at on: PCRE2 has no intersection, so what the class matched
- * is looked at once more. */
+/* Handles "&&[^\\p{..}]" before the end of a class that was written from class_at on. PCRE2 has no intersection, so a lookbehind tests what
+ * the class matched. */
 static status translate_intersection(reader *r, size_t class_at) {
   static const char behind[] = "](?<![", group[] = "(?:";
   size_t start = r->at, class_bytes = r->used - class_at;
@@ -274,8 +274,8 @@ static status translate_class(reader *r) {
   return OK;
 }
 
-/* "(?i:" was read. Only ASCII literals and | up to ")": every caseless equal of such text is one code point in both
- * dialects, except next to each other the pairs below, which Oniguruma also folds into one ligature. */
+/* Called after "(?i:". Allows ASCII literals and | up to ")": both dialects have the same caseless equivalents for such text, each one code
+ * point, except for the adjacent pairs below, which Oniguruma also folds into one ligature. */
 static status translate_caseless(reader *r, size_t start) {
   static const char *const folded_pairs[] = {"ff", "fi", "fl", "ss", "st"};
   uint32_t before = 0;
@@ -346,7 +346,7 @@ static status read_count(reader *r, size_t start, uint32_t *count) {
   return OK;
 }
 
-/* "{n}", "{n,}" or "{n,m}". A ? or + behind it means different things in the two dialects. */
+/* Handles "{n}", "{n,}" or "{n,m}". A ? or + after it means different things in the two dialects. */
 static status translate_braces(reader *r) {
   size_t start = r->at++;
   uint32_t low = 0, high = 0;
@@ -385,7 +385,7 @@ static status translate_repeat(reader *r) {
   return OK;
 }
 
-/* \s \S \p{..} \P{..} outside a class, or a literal. */
+/* Handles \s \S \p{..} \P{..} outside a class, or a literal. */
 static status translate_single(reader *r) {
   size_t start = r->at, written_at = r->used;
   uint8_t kind = r->source[r->at] == '\\' && r->at + 1 < r->size ? r->source[r->at + 1] : 0;
@@ -410,7 +410,7 @@ static status translate_single(reader *r) {
   return OK;
 }
 
-/* As it stands, each code point of a run of white space would be a start and would see the rest of the run. */
+/* Used directly, each code point of a run of white space would start a match attempt and look at the rest of the run. */
 static const char trailing_space[] = "\\s+$";
 
 static status put_trailing_space(reader *r) {

@@ -1,8 +1,8 @@
-/* split_program.c - instructions in the order in which a pattern is read (see split_program.h).
+/* split_program.c - builds instructions in the order in which a pattern is parsed (see split_program.h).
  *
- * A group starts with two forks that only go on: the first gets a way around the group when a '?' follows, the second, one for
- * each alternative, the way to the next. Once a program is not whole nothing more is added to it.
- * Must not know what the sets hold. */
+ * A group starts with two forks that only continue: the first gets a second branch around the group if a '?' follows; the second one, of
+ * which each alternative has its own, gets the branch to the next alternative. Once a program is not whole, nothing more is added. Must not
+ * know what the sets contain. */
 #include "text/split_program.h"
 #include <string.h>
 
@@ -88,8 +88,8 @@ static void swap_ways(split_instruction *fork) {
   fork->second = first;
 }
 
-/* The set that was added last, taken back and added low to high times. A possessive run goes on for as long as it can, so that nothing of
- * the set comes behind it. */
+/* Removes the set that was added last and adds it low to high times. A possessive run continues as long as it can, so nothing of the set
+ * follows it. */
 static void repeat_set(split_program *p, uint32_t low, uint32_t high, split_repeat kind) {
   uint32_t set = p->code[--p->count].set, fork = 0;
   for (uint32_t i = 0; i < low; i++) emit(p, SPLIT_TAKE, set, 0, 0);

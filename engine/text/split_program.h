@@ -1,25 +1,24 @@
 /* split_program.h - a split pattern as instructions over sets of code points.
  *
- * split_pattern.c reads a pattern once and tells it twice: as text for PCRE2, and here, call by call, as a program. Instructions
- * are tried as PCRE2 tries alternatives: the way that comes first wins. A program knows no code point: a set is a part of the
- * written-out pattern, and PCRE2 says what is in it. What one code point of foresight cannot decide has no instructions; is_whole is
- * false then, and PCRE2 matches the pattern itself.
- * Includes base.h only. Read next: split_automaton.h. */
+ * split_pattern.c parses a pattern once and outputs it twice: as text for PCRE2, and here, call by call, as a program. Instructions have
+ * the priorities of PCRE2's alternatives: the first one that matches wins. A program contains no code points: a set is a part of the
+ * written pattern, and PCRE2 tells what is in it. A pattern that needs more than one code point of lookahead has no program; is_whole is
+ * false then, and PCRE2 matches the pattern itself. Includes base.h only. Read next: split_automaton.h. */
 #ifndef VERBATIM_SPLIT_PROGRAM_H
 #define VERBATIM_SPLIT_PROGRAM_H
 #include "base/base.h"
 
 #define SPLIT_PROGRAM_MAX 512u      /* instructions; known patterns have at most 120 */
 #define SPLIT_PROGRAM_SETS_MAX 32u  /* known patterns have at most 19 */
-#define SPLIT_PROGRAM_DEPTH_MAX 18u /* open groups, with the one around the pattern */
+#define SPLIT_PROGRAM_DEPTH_MAX 18u /* open groups, including the one around the pattern */
 #define SPLIT_PROGRAM_NONE UINT16_MAX
 #define SPLIT_PROGRAM_ENDLESS UINT32_MAX
 
 typedef enum split_operation {
-  SPLIT_TAKE,  /* a code point of the set; then the next instruction */
-  SPLIT_SEES,  /* only where a code point of the set comes next */
-  SPLIT_LACKS, /* only where none does; the end of the text is none */
-  SPLIT_FORK,  /* goes on at first, and if that fails at second */
+  SPLIT_TAKE,  /* consumes a code point of the set; continues with the next instruction */
+  SPLIT_SEES,  /* continues only if the next code point is in the set */
+  SPLIT_LACKS, /* continues only if it is not; the end of the text is in no set */
+  SPLIT_FORK,  /* continues at first, and if that fails at second */
   SPLIT_MATCH
 } split_operation;
 
@@ -29,7 +28,7 @@ typedef struct split_instruction {
 } split_instruction;
 
 typedef struct split_set {
-  uint32_t at, bytes;      /* its text in the written-out pattern */
+  uint32_t at, bytes;      /* its text in the written pattern */
   bool is_caseless;
 } split_set;
 
@@ -45,7 +44,7 @@ typedef struct split_program {
   split_instruction code[SPLIT_PROGRAM_MAX + 1]; /* the last one is never run */
   split_set sets[SPLIT_PROGRAM_SETS_MAX];
   split_group groups[SPLIT_PROGRAM_DEPTH_MAX];
-  uint16_t last_group;     /* start of the group that was just closed; NONE: the last item was a set */
+  uint16_t last_group;     /* start of the group just closed; NONE: the last item was a set */
 } split_program;
 
 typedef enum split_repeat {
@@ -54,10 +53,10 @@ typedef enum split_repeat {
   SPLIT_POSSESSIVE
 } split_repeat;
 
-/* In the order of the pattern, between start and end. written: the pattern as written out so far. */
+/* Called in the order of the pattern, between start and end. written: the pattern as written so far. */
 void split_program_start(split_program *p);
 void split_program_set(split_program *p, const char *written, size_t at, size_t bytes, bool is_caseless);
-void split_program_repeat(split_program *p, uint32_t low, uint32_t high, split_repeat kind); /* of the set or group before */
+void split_program_repeat(split_program *p, uint32_t low, uint32_t high, split_repeat kind); /* repeats the set or group before */
 void split_program_open(split_program *p, split_operation operation); /* SPLIT_FORK: a plain group */
 void split_program_alternative(split_program *p);
 void split_program_close(split_program *p);

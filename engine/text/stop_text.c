@@ -1,17 +1,17 @@
-/* stop_text.c - see stop_text.h. */
+/* stop_text.c - see stop_text.h. A token is decoded and searched in pieces of a fixed size. */
 #include "text/stop_text.h"
 #include <string.h>
 
-#define PIECE_BYTES 64u                        /* of a token, decoded at a time */
-#define PIECE_TEXT_MAX (3u * (PIECE_BYTES + 3)) /* what detokenizer.h says they can become */
+#define PIECE_BYTES 64u                        /* of a token, decoded at once */
+#define PIECE_TEXT_MAX (3u * (PIECE_BYTES + 3)) /* the limit of detokenizer.h for them */
 
-typedef struct window { /* the tail, then new text */
+typedef struct window { /* the tail followed by new text */
   char text[STOP_TEXT_TAIL + PIECE_TEXT_MAX];
   size_t old, count;
-  uint64_t first; /* place of text[0] in the whole text */
+  uint64_t first; /* position of text[0] in the whole text */
 } window;
 
-/* Decodes the next piece behind the tail, which is not moved yet. */
+/* Decodes the next piece after the tail, which is not updated yet. */
 static void open_window(stop_text *self, const uint8_t *bytes, size_t count, window *w) {
   size_t added = 0;
   memcpy(w->text, self->tail, self->tail_bytes);
@@ -59,7 +59,7 @@ stop_text_match stop_text_find(const stop_text *self, const tokenizer *t, stop_t
   return best;
 }
 
-/* Length of the longest end of the text with which a stop text begins, short of being whole. */
+/* Length of the longest proper prefix of a stop text that ends the text. */
 static size_t uncertain(const window *w, stop_text_set set) {
   size_t longest = 0;
   for (uint32_t i = 0; i < set.count; i++) {

@@ -1,8 +1,8 @@
 /* tokenizer.c - the order of encoding: added tokens, pieces, merges (see tokenizer.h).
  *
- * Follows the tokenizers library where it is peculiar: tokens that are "normalized" are searched in a second pass, inside
- * what the first pass left; a control token that may not be parsed still hides what it overlaps; white space that a
- * token strips is dropped. Must not know JSON or regular expressions. */
+ * Follows the peculiarities of the tokenizers library: "normalized" tokens are searched in a second pass, in the text that the first pass
+ * left; a control token that may not be parsed still hides text that it overlaps; white space that a token strips is dropped. Must not know
+ * JSON or regular expressions. */
 #include "text/tokenizer.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -53,7 +53,7 @@ static void add_ids(digest_state *state, const int32_t *ids, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) add_u32(state, (uint32_t)ids[i]);
 }
 
-/* Every list is preceded by its length and every number is 4 bytes, little-endian: no two contents give the same stream. */
+/* Every list is preceded by its length and every number is 4 bytes, little-endian, so different contents give different streams. */
 static digest digest_contents(const tokenizer_data *d) {
   digest_state state;
   digest_start(&state);
@@ -91,7 +91,7 @@ static digest digest_contents(const tokenizer_data *d) {
   return digest_end(&state);
 }
 
-/* The tokens that a piece can be as a whole. */
+/* Lists the tokens that a whole piece can be. */
 static status list_words(tokenizer *t) {
   const tokenizer_data *d = &t->data;
   t->word_bytes = malloc(d->vocab_count * sizeof *t->word_bytes);
@@ -123,7 +123,7 @@ static status build(tokenizer *t) {
   return OK;
 }
 
-/* Takes over data, which was read with status read. */
+/* Takes ownership of data, which was read with status `read`. */
 static status open_data(tokenizer **out, tokenizer_data *data) {
   tokenizer *t = calloc(1, sizeof *t);
   if (t == NULL) {
@@ -188,7 +188,7 @@ static status encode_piece(void *context, const char *piece, size_t bytes) {
   return OK;
 }
 
-/* Where the white space that ends text[0..bytes) begins. */
+/* Start of the white space at the end of text[0..bytes). */
 static size_t strip_end(const uint8_t *text, size_t bytes) {
   size_t end = bytes;
   while (end > 0) {
@@ -200,7 +200,7 @@ static size_t strip_end(const uint8_t *text, size_t bytes) {
   return end;
 }
 
-/* Where the white space that starts text[from..bytes) ends. */
+/* End of the white space at the start of text[from..bytes). */
 static size_t strip_start(const uint8_t *text, size_t bytes, size_t from) {
   while (from < bytes) {
     int length = utf8_scan(text + from, bytes - from);
@@ -210,7 +210,7 @@ static size_t strip_start(const uint8_t *text, size_t bytes, size_t from) {
   return from;
 }
 
-/* Cuts the added tokens of one pass out of text; what lies between goes to the next pass, and after the last is split. */
+/* Finds the added tokens of one pass in text; the text between them goes to the next pass, and after the last pass it is split. */
 static status encode_pass(encoding *e, int pass, const uint8_t *text, size_t bytes) {
   if (pass == 2) return pretokenize_run(e->t->pretokenizer, (const char *)text, bytes, encode_piece, e);
   size_t done = 0, search = 0, start = 0;
@@ -219,7 +219,7 @@ static status encode_pass(encoding *e, int pass, const uint8_t *text, size_t byt
     size_t stop = start + found->bytes;
     search = stop;
     if (found->is_control && !e->parse_special) continue;
-    if (found->strips_left) start = strip_end(text, start); /* perhaps before done: then nothing lies between */
+    if (found->strips_left) start = strip_end(text, start); /* may lie before done: then there is no text between */
     if (found->strips_right) stop = strip_start(text, bytes, stop);
     if (start > done) TRY(encode_pass(e, pass + 1, text + done, start - done));
     TRY(put_id(e, found->id));

@@ -1,8 +1,7 @@
 /* tokenizer_json.c - from JSON to plain arrays (see tokenizer_json.h for what is accepted).
  *
- * jansson checks syntax, UTF-8, depth and duplicate keys, and refuses NUL in strings; this file checks everything else. Every
- * object is read together with the complete list of its keys, so that a field that nobody reads cannot pass unnoticed.
- * Must not know how ids are made from text. */
+ * jansson checks syntax, UTF-8, depth and duplicate keys, and refuses NUL in strings; this file checks everything else. Every object is
+ * read together with the complete list of its keys, so that no unread field goes unnoticed. Must not know how text becomes ids. */
 #include "text/tokenizer_json.h"
 #include "base/limits.h"
 #include "base/special_file.h"
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTE_CHARS 324u /* code points of the byte alphabet: 256 bytes, 188 of them as themselves, 68 from U+0100 up */
+#define BYTE_CHARS 324u /* code points of the byte alphabet: 188 of the 256 bytes stand for themselves, the other 68 are U+0100 and up */
 
 static const char *const type_names[] = {"an object", "an array", "a string", "an integer", "a real", "true", "false", "null"};
 
@@ -23,7 +22,7 @@ static status wrong_type(const char *where, const char *key, const char *want, c
   return FAIL(ERR_FORMAT, "%s.%s: expected %s, found %s", where, key, want, found == NULL ? "nothing" : type_names[json_typeof(found)]);
 }
 
-/* keys: NULL-terminated, all that the object may have. */
+/* keys: NULL-terminated; all keys that the object may have. */
 static status check_keys(json_t *object, const char *where, const char *const *keys) {
   const char *key = NULL;
   json_t *value = NULL;
@@ -57,14 +56,14 @@ static status get_array(const json_t *object, const char *where, const char *key
   return OK;
 }
 
-/* Absent is null: the tokenizers library reads both alike. */
+/* Absent means null: the tokenizers library reads both alike. */
 static status want_null(const json_t *object, const char *where, const char *key) {
   const json_t *value = json_object_get(object, key);
   if (value == NULL || json_is_null(value)) return OK;
   return FAIL(ERR_UNSUPPORTED, "%s.%s: expected null, found %s", where, key, type_names[json_typeof(value)]);
 }
 
-/* As want_null; "" and false mean the same as null for these fields. */
+/* As want_null; "" and false also mean null for these fields. */
 static status want_off(const json_t *object, const char *where, const char *key) {
   const json_t *value = json_object_get(object, key);
   if (json_is_false(value) || (json_is_string(value) && json_string_length(value) == 0)) return OK;
@@ -92,7 +91,7 @@ static void *copy_string(const char *text) {
 
 /* === Tokens ================================================================================================== */
 
-/* The byte that a code point of the byte alphabet stands for; -1 outside it. */
+/* The byte for a code point of the byte alphabet; -1 outside it. */
 static int byte_of_char(uint32_t c) {
   if ((c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF)) return (int)c;
   if (c < 0x100 || c >= BYTE_CHARS) return -1;
@@ -102,7 +101,7 @@ static int byte_of_char(uint32_t c) {
   return 0xAD;
 }
 
-/* Writes the bytes that text means to out, at most strlen(text) of them: those its characters stand for, or where one is outside the byte
+/* Writes the bytes that text stands for to out, at most strlen(text) of them: those of its characters, or if one is outside the byte
  * alphabet, text itself. */
 static size_t token_bytes(const char *text, uint8_t *out, uint8_t *is_word) {
   size_t size = strlen(text), count = 0;
@@ -163,7 +162,7 @@ static status fill_tokens(tokenizer_data *data, const char *const *names) {
   return OK;
 }
 
-/* One entry of added_tokens. names: what the ids are called so far; a new id extends it. */
+/* Reads one entry of added_tokens. names: the names of the ids so far; a new id extends it. */
 static status read_added(tokenizer_data *data, json_t *entry, const json_t *vocab, const char **names) {
   static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
   const char *const where = "tokenizer.json: added_tokens[]";
@@ -303,7 +302,7 @@ static status read_model(tokenizer_data *data, json_t *root) {
   TRY(want_off(model, where, "continuing_subword_prefix"));
   TRY(want_off(model, where, "end_of_word_suffix"));
   TRY(want_off(model, where, "byte_fallback"));
-  const json_t *fuse = json_object_get(model, "fuse_unk"); /* Without an unk_token it has nothing to fuse. */
+  const json_t *fuse = json_object_get(model, "fuse_unk"); /* Without an unk_token there is nothing to fuse. */
   if (fuse != NULL && !json_is_boolean(fuse)) return wrong_type(where, "fuse_unk", "true or false", fuse);
   if (json_object_get(model, "ignore_merges") != NULL) TRY(get_bool(model, where, "ignore_merges", &data->ignores_merges));
   json_t *vocab = json_object_get(model, "vocab");
@@ -353,7 +352,7 @@ static status read_split(tokenizer_data *data, json_t *node) {
 static status read_byte_level(tokenizer_data *data, json_t *node) {
   static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
   const char *const where = "tokenizer.json: pre_tokenizer ByteLevel";
-  bool adds_prefix_space = false, uses_regex = true; /* use_regex is true where it is not stated */
+  bool adds_prefix_space = false, uses_regex = true; /* use_regex is true by default */
   TRY(check_keys(node, where, keys));
   TRY(get_bool(node, where, "add_prefix_space", &adds_prefix_space));
   if (json_object_get(node, "use_regex") != NULL) TRY(get_bool(node, where, "use_regex", &uses_regex));
@@ -370,7 +369,7 @@ static status read_digits(tokenizer_data *data, json_t *node) {
   return add_split(data, is_individual ? PRETOKENIZE_DIGIT : PRETOKENIZE_DIGITS, NULL);
 }
 
-/* One member of the sequence. Behind ByteLevel text is spelled in the byte alphabet, so it must be the last. */
+/* Reads one member of the sequence. After ByteLevel, text is in the byte alphabet, so it must come last. */
 static status read_pre_tokenizer_member(tokenizer_data *data, json_t *node, bool is_last) {
   const char *type = NULL;
   if (!json_is_object(node)) return FAIL(ERR_FORMAT, "tokenizer.json: pre_tokenizer: expected an object");
@@ -406,7 +405,7 @@ static status add_around(int32_t *ids, uint32_t *count, int32_t id) {
   return OK;
 }
 
-/* The ids of one SpecialToken, which the template names and special_tokens defines. */
+/* Adds the ids of one SpecialToken, which the template names and special_tokens defines. */
 static status add_template_token(tokenizer_data *data, const json_t *special, const char *name, bool is_before) {
   const char *const where = "tokenizer.json: post_processor.special_tokens";
   json_t *ids = NULL;
@@ -478,7 +477,7 @@ static int32_t find_token(const tokenizer_data *data, const json_t *vocab, const
   return id == NULL ? -1 : (int32_t)json_integer_value(id);
 }
 
-/* A token stated as its text, or as an object with a content; null and absent leave id alone. */
+/* A token given as text, or as an object with a content; null and absent leave id unchanged. */
 static status read_config_token(const tokenizer_data *data, const json_t *vocab, const json_t *config, const char *key, int32_t *id) {
   const char *const where = "tokenizer_config.json";
   const json_t *value = json_object_get(config, key);

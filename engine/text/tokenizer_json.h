@@ -1,15 +1,15 @@
 /* tokenizer_json.h - reads tokenizer.json and tokenizer_config.json into plain arrays.
  *
- * Accepts byte-level BPE as the tokenizers library writes it and nothing else: a field that is unknown, or known and asks
- * for something that Verbatim does not do exactly, is refused by name. What is accepted:
- *   added_tokens    special and not, normalized, lstrip, rstrip; not single_word; ids beyond the vocabulary run on from it
+ * Accepts byte-level BPE as the tokenizers library writes it and nothing else: a field that is unknown, or that asks for something
+ * Verbatim does not do exactly, is refused by name. Accepted:
+ *   added_tokens    special and not, normalized, lstrip, rstrip; not single_word; ids beyond the vocabulary continue it
  *   normalizer      null, or an empty Sequence
  *   pre_tokenizer   ByteLevel, alone or last in a Sequence after Split (Regex, Isolated) and Digits; no prefix space
  *   post_processor  null, ByteLevel, TemplateProcessing (its "single" puts fixed ids around the text), a Sequence of those
  *   decoder         ByteLevel
  *   model           BPE without dropout, unk_token, prefix, suffix or byte_fallback; merges as "a b" or ["a", "b"]; ignore_merges
- * tokenizer_config.json is optional; of it only bos_token, eos_token, add_bos_token and add_eos_token are read: where
- * present, the add_ fields decide over the post_processor. Allocates; runs at start-up. Read next: tokenizer.h. */
+ * tokenizer_config.json is optional; only bos_token, eos_token, add_bos_token and add_eos_token are read from it: where present, the
+ * add_ fields override the post_processor. Allocates; runs at start-up. Read next: tokenizer.h. */
 #ifndef VERBATIM_TOKENIZER_JSON_H
 #define VERBATIM_TOKENIZER_JSON_H
 #include "text/added_tokens.h"
@@ -17,9 +17,9 @@
 #include "text/bpe.h"
 #include "text/pretokenize.h"
 
-#define TOKENIZER_FILE_BYTES_MAX (64u << 20) /* tokenizer.json of a 160k vocabulary has 10 MB */
+#define TOKENIZER_FILE_BYTES_MAX (64u << 20) /* tokenizer.json with a 160k vocabulary has 10 MB */
 #define TOKENIZER_MERGES_MAX (1u << 20)
-#define TOKENIZER_KEY_BYTES_MAX 8192u        /* of one token as the vocabulary spells it */
+#define TOKENIZER_KEY_BYTES_MAX 8192u        /* of one token in the vocabulary's spelling */
 #define TOKENIZER_AROUND_MAX 4u
 
 typedef struct tokenizer_data {
@@ -27,35 +27,35 @@ typedef struct tokenizer_data {
   uint32_t token_count;    /* ids vocab_count..token_count-1 are added tokens */
   uint8_t *bytes;          /* the bytes of token id are bytes[starts[id]] .. bytes[starts[id + 1]] */
   uint32_t *starts;        /* [token_count + 1] */
-  uint8_t *is_word;        /* [vocab_count] 1: spelled in the byte alphabet, so that text can become it */
+  uint8_t *is_word;        /* [vocab_count] 1: spelled in the byte alphabet, so text can become it */
   int32_t byte_ids[256];
   bpe_merge *merges;       /* [merge_count] by rank */
   uint32_t merge_count;
   bool ignores_merges;
-  bool ranks_words;        /* tokens merge by their own ids, see bpe.h; merge_count is 0 */
+  bool ranks_words;        /* tokens merge by their own ids, see bpe.h; merge_count is 0 then */
   uint32_t split_count;
   pretokenize_split splits[PRETOKENIZE_SPLITS_MAX];
   added_token *added;      /* [added_count] in file order */
   uint32_t added_count;
-  uint32_t before_count, after_count;   /* ids put before and after a text when the caller wants them */
+  uint32_t before_count, after_count;   /* ids put before and after a text on request */
   int32_t before[TOKENIZER_AROUND_MAX], after[TOKENIZER_AROUND_MAX];
-  int32_t bos, eos;        /* -1: not stated */
-  void *strings[PRETOKENIZE_SPLITS_MAX + 1]; /* what patterns and contents point into */
+  int32_t bos, eos;        /* -1: none */
+  void *strings[PRETOKENIZE_SPLITS_MAX + 1]; /* memory of the patterns and contents */
 } tokenizer_data;
 
-/* json: the bytes of tokenizer.json. config: those of tokenizer_config.json, or NULL. On error data is untouched. ERR_FORMAT: not
- * what the format allows. ERR_UNSUPPORTED: allowed, not implemented. ERR_LIMIT: too large. */
+/* json: the bytes of tokenizer.json. config: those of tokenizer_config.json, or NULL. On error data is untouched. ERR_FORMAT: not allowed
+ * by the format. ERR_UNSUPPORTED: allowed, but not implemented. ERR_LIMIT: too large. */
 status tokenizer_json_parse(tokenizer_data *data, const char *json, size_t json_bytes, const char *config, size_t config_bytes);
 
-/* The same, from the two files in model_dir. ERR_IO when tokenizer.json cannot be read. */
+/* The same, from the two files in model_dir. ERR_IO if tokenizer.json cannot be read. */
 status tokenizer_json_read(tokenizer_data *data, const char *model_dir);
 
-/* What tokenizer_tiktoken.c shares: one JSON text, the fields of tokenizer_config.json named above (vocab may be NULL: added tokens
- * only), and a whole file of model_dir, the caller's to free; is_optional: *text stays as it is when there is no such file. */
+/* Shared with tokenizer_tiktoken.c: parsing one JSON text; the fields of tokenizer_config.json named above (vocab may be NULL: added tokens
+ * only); reading a whole file of model_dir, which the caller frees (is_optional: *text is unchanged if the file does not exist). */
 struct json_t;
 status tokenizer_json_load(const char *name, const char *text, size_t bytes, struct json_t **out);
 status tokenizer_json_config(tokenizer_data *data, const struct json_t *vocab, const struct json_t *config);
 status tokenizer_json_read_file(const char *model_dir, const char *name, bool is_optional, char **text, size_t *bytes);
-void tokenizer_json_free(tokenizer_data *data); /* a zeroed one is allowed */
+void tokenizer_json_free(tokenizer_data *data); /* may be zeroed */
 
 #endif

@@ -1,8 +1,8 @@
 /* tokenizer_tiktoken.c - from base64 lines and their configuration to plain arrays (see tokenizer_tiktoken.h).
  *
- * Read strictly, in the one spelling that tiktoken writes: canonical base64, one space, the rank without leading zeros, LF. That two
- * tokens have the same bytes, or two added tokens the same content, is found where they are indexed: bpe_open, added_tokens_open.
- * Must not know how ids are made from text. */
+ * Strict: accepts only tiktoken's own spelling, with canonical base64, one space, the rank without leading zeros, LF. Tokens with equal
+ * bytes and added tokens with equal content are found when they are indexed: bpe_open, added_tokens_open. Must not know how text becomes
+ * ids. */
 #include "text/tokenizer_tiktoken.h"
 #include "base/limits.h"
 #include <jansson.h>
@@ -25,7 +25,7 @@ static int base64_value(uint8_t c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes text[0..size) to out, at most size / 4 * 3 bytes, and returns their number; 0 when it is empty or not canonical. */
+/* Decodes text[0..size) to out, at most size / 4 * 3 bytes, and returns their number; 0 if the text is empty or not canonical. */
 static size_t decode_base64(const uint8_t *text, size_t size, uint8_t *out) {
   if (size == 0 || size % 4 != 0) return 0;
   size_t padding = text[size - 1] != '=' ? 0 : text[size - 2] != '=' ? 1 : 2, count = 0;
@@ -43,7 +43,7 @@ static size_t decode_base64(const uint8_t *text, size_t size, uint8_t *out) {
   return count;
 }
 
-/* The line of token id, without its LF, to data->bytes + *used. */
+/* Appends the token on the line of id, given without its LF, to data->bytes + *used. */
 static status read_line(tokenizer_data *data, const char *line, size_t size, uint32_t id, uint32_t *used) {
   char rank[16];
   const char *space = memchr(line, ' ', size);
@@ -62,7 +62,7 @@ static status read_line(tokenizer_data *data, const char *line, size_t size, uin
   return OK;
 }
 
-/* Takes the memory and fills what is the vocabulary's of bytes, starts, is_word and byte_ids. */
+/* Allocates the arrays and fills in the vocabulary's part of bytes, starts, is_word and byte_ids. */
 static status read_vocab(tokenizer_data *data, const char *model, size_t model_bytes, uint32_t *used) {
   size_t lines = 0, added_bytes = TOKENIZER_TIKTOKEN_RESERVED * (size_t)ADDED_TOKEN_BYTES_MAX;
   for (size_t i = 0; i < model_bytes; i++) lines += model[i] == '\n' || i + 1 == model_bytes;
@@ -89,7 +89,7 @@ static status read_vocab(tokenizer_data *data, const char *model, size_t model_b
 
 /* === Added tokens ============================================================================================ */
 
-/* The entry that names id; NULL: none does. */
+/* The entry that names id; NULL: none. */
 static status find_entry(const json_t *decoder, uint32_t id, const char **content, bool *is_special) {
   char key[16];
   json_error_t error;
@@ -109,7 +109,7 @@ static status find_entry(const json_t *decoder, uint32_t id, const char **conten
   return OK;
 }
 
-/* The reserved ids, to data->bytes + used. */
+/* Appends the reserved ids to data->bytes + used. */
 static status read_added(tokenizer_data *data, const json_t *decoder, uint32_t used) {
   size_t found = 0;
   data->added = calloc(TOKENIZER_TIKTOKEN_RESERVED, sizeof *data->added);

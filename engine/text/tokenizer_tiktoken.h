@@ -1,12 +1,12 @@
 /* tokenizer_tiktoken.h - reads tiktoken.model and tokenizer_config.json of Kimi's models into the arrays of tokenizer_json.h.
  *
- * tiktoken.model is one token a line: its bytes in base64, a space, its rank, which is also its id. Ranks run from 0 up, every byte has a
- * token, no bytes come twice. There is no list of merges: see ranks_words in bpe.h. What the file does not say is the model's code's, and
+ * tiktoken.model has one token per line: its bytes in base64, a space, its rank, which is also its id. Ranks start at 0, every byte has a
+ * token, no bytes occur twice. There is no list of merges: see ranks_words in bpe.h. The model's own code defines the rest, which is
  * fixed here:
  *   split      TOKENIZER_TIKTOKEN_PATTERN
- *   added      TOKENIZER_TIKTOKEN_RESERVED ids behind the vocabulary, named by added_tokens_decoder or else "<|reserved_token_ID|>"; each
+ *   added      TOKENIZER_TIKTOKEN_RESERVED ids after the vocabulary, named by added_tokens_decoder or else "<|reserved_token_ID|>"; each
  *              is a control token, and special where the config says so or does not name it; none strips white space
- * tokenizer_config.json must say tokenizer_class "TikTokenTokenizer"; other classes have other patterns. The model's code encodes long
+ * tokenizer_config.json must have tokenizer_class "TikTokenTokenizer"; other classes have other patterns. The model's code encodes long
  * texts in parts of 400,000 characters, and runs of 25,000 without a change between white space and other: not done here.
  * Allocates; runs at start-up. Read next: tokenizer.h. */
 #ifndef VERBATIM_TOKENIZER_TIKTOKEN_H
@@ -14,7 +14,7 @@
 #include "text/tokenizer_json.h"
 
 #define TOKENIZER_TIKTOKEN_FILE_BYTES_MAX (16u << 20) /* Kimi's has 3 MB */
-#define TOKENIZER_TIKTOKEN_TOKEN_BYTES_MAX 512u       /* opening costs the sum of the squares of the tokens' sizes */
+#define TOKENIZER_TIKTOKEN_TOKEN_BYTES_MAX 512u       /* opening costs the sum of the squares of the token sizes */
 #define TOKENIZER_TIKTOKEN_RESERVED 256u
 #define TOKENIZER_TIKTOKEN_PATTERN                                                                                             \
   "[\\p{Han}]+"                                                                                                                \
@@ -27,11 +27,11 @@
 /* Whether model_dir has a tiktoken.model and no tokenizer.json. */
 bool tokenizer_tiktoken_is_in(const char *model_dir);
 
-/* model: the bytes of tiktoken.model. config: those of tokenizer_config.json. On error data is untouched. ERR_FORMAT: not what the
- * format allows. ERR_UNSUPPORTED: allowed, not implemented. ERR_LIMIT: too large. */
+/* model: the bytes of tiktoken.model. config: those of tokenizer_config.json. On error data is untouched. ERR_FORMAT: not allowed by the
+ * format. ERR_UNSUPPORTED: allowed, but not implemented. ERR_LIMIT: too large. */
 status tokenizer_tiktoken_parse(tokenizer_data *data, const char *model, size_t model_bytes, const char *config, size_t config_bytes);
 
-/* The same, from the two files in model_dir. ERR_IO when one cannot be read. Ended by tokenizer_json_free. */
+/* The same, from the two files in model_dir. ERR_IO if one cannot be read. Released by tokenizer_json_free. */
 status tokenizer_tiktoken_read(tokenizer_data *data, const char *model_dir);
 
 #endif
