@@ -1,4 +1,4 @@
-/* serve/ask.c - see serve/ask.h. Prompts first, then what they need, then memory for all of it in one block. */
+/* serve/ask.c - see serve/ask.h. Prompts first, then their outputs' sizes, then memory for everything in one block. */
 #include "serve/ask.h"
 #include "requests/stop_ids.h"
 #include <inttypes.h>
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_MAX_TOKENS 16u /* OpenAI's, of completions */
-/* Bytes of a reply: of a choice, its parameters and its receipt; of a token its text and id; of a row of log-probabilities its own entry
- * and each alternative's, in the longest form a reply has; of a receipt's row likewise; of an entry of a list of biases or ids. */
+#define DEFAULT_MAX_TOKENS 16u /* OpenAI's default for completions */
+/* Bytes of a reply: for a choice its parameters and its receipt; for a token its text and id; for a row of log-probabilities its own entry
+ * and each alternative's, in the longest form a reply has; the same for a receipt's row; for an entry of a list of biases or ids. */
 #define CHOICE_BYTES 1024u
 #define PARAMS_BYTES (2048u + VERBATIM_STOP_TEXTS_MAX * VERBATIM_STOP_TEXT_BYTES_MAX)
 #define TEXT_BYTES 24u
@@ -36,7 +36,7 @@ bool serve_ask_check_model(const serve_model *m, const json_t *body, serve_fault
 
 /* === Prompts ================================================================================================================ */
 
-/* A text that spells what is put before every text, as one decoded from ids does, has it once. */
+/* If a text itself spells the ids that precede every text, as one decoded from ids does, they are not added again. */
 static void drop_second_lead(const tokenizer *t, int32_t *ids, size_t *count) {
   const int32_t *lead;
   size_t size = tokenizer_lead(t, &lead);
@@ -85,7 +85,7 @@ static bool new_prompts(const serve_model *m, serve_ask *ask, size_t count, cons
   return true;
 }
 
-/* One prompt, or a list of them. A list of numbers is one. */
+/* One prompt, or a list of prompts. A list of numbers is one prompt. */
 static bool read_prompts(const serve_model *m, serve_ask *ask, const json_t *body, serve_fault *fault) {
   const json_t *prompt = json_object_get(body, "prompt"), *first = json_array_get(prompt, 0);
   bool is_list = json_is_array(prompt) && !json_is_number(first);
@@ -123,12 +123,12 @@ static bool read_messages(const serve_model *m, serve_ask *ask, const json_t *bo
 
 /* === What is needed ========================================================================================================= */
 
-/* The prompt's own log-probabilities are wanted, and there are any. */
+/* Whether the prompt's own log-probabilities are requested and exist. */
 static bool scores(const serve_fields *f, const serve_prompt *prompt) {
   return (f->prompt_logprobs || (f->echo && f->logprobs) || f->max_tokens == 0) && prompt->count > 1;
 }
 
-/* At least one wherever any number is shown: a token that ties with the likeliest must be known for what it is. */
+/* At least one if any log-probability is shown, because a token that ties with the most likely one must be recognised. */
 static uint32_t alternatives(const serve_fields *f) {
   return f->logprobs || f->prompt_logprobs ? max_u32(1, max_u32(f->top_logprobs, f->prompt_top)) : 0;
 }
@@ -158,7 +158,7 @@ static bool judge(const serve_model *m, serve_ask *ask, serve_fault *fault) {
   if (f->has_max_tokens && f->max_tokens == 0 && !f->echo && !f->prompt_logprobs)
     return serve_fields_wrong(fault, "max_tokens", "invalid_value", "max_tokens: expected 1 or more; 0 %s",
                               ask->kind == SERVE_CHAT ? "with prompt_logprobs" : "with echo or prompt_logprobs");
-  if (!f->has_max_tokens) f->max_tokens = 1; /* not 0: something is made */
+  if (!f->has_max_tokens) f->max_tokens = 1; /* not 0, because one token is generated at least */
   if (alternatives(f) > m->info->vocab)
     return serve_fields_wrong(fault, "logprobs", "invalid_value", "more alternatives than the vocabulary's %u tokens", m->info->vocab);
   for (uint32_t i = 0; i < ask->prompt_count; i++)
@@ -166,7 +166,7 @@ static bool judge(const serve_model *m, serve_ask *ask, serve_fault *fault) {
   return true;
 }
 
-typedef struct outputs { /* of a choice */
+typedef struct outputs { /* sizes of the outputs of a choice */
   uint64_t scores, tokens, alternatives;
 } outputs;
 
@@ -179,7 +179,7 @@ static outputs outputs_of(const serve_ask *ask, uint32_t choice) {
 
 static uint64_t rows_bytes(uint32_t shown) { return ROW_BYTES + (uint64_t)shown * ALTERNATIVE_BYTES; }
 
-/* From above for texts as people write them. */
+/* An upper estimate for ordinary texts. */
 static uint64_t reply_bytes(const serve_ask *ask, uint32_t choice) {
   const serve_fields *f = &ask->fields;
   outputs of = outputs_of(ask, choice);
@@ -237,7 +237,7 @@ static void on_token(verbatim_request *request, uint32_t index) {
   advance(request->context, 0, request->finish != VERBATIM_RUNNING);
 }
 
-/* The token that made it certain follows, with its own call. */
+/* The token that made the text final follows in a call of its own. */
 static void on_text(verbatim_request *request, const char *text, size_t bytes) {
   serve_choice *choice = request->context;
   (void)text;
@@ -273,7 +273,7 @@ static verbatim_request request_of(const serve_ask *ask, uint32_t index) {
     .on_token = on_token, .on_text = f->stream ? on_text : NULL, .fault_op = ""};
 }
 
-/* Alternatives stand behind all tokens: both have whole multiples of 8 bytes. */
+/* Alternatives come after all tokens: both have whole multiples of 8 bytes. */
 static bool make_choices(serve_ask *ask, uint64_t output_bytes, serve_fault *fault) {
   uint64_t rows = 0;
   for (uint32_t i = 0; i < ask->choice_count; i++) rows += outputs_of(ask, i).scores + outputs_of(ask, i).tokens;

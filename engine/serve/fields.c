@@ -1,5 +1,5 @@
-/* serve/fields.c - see serve/fields.h. One row of FIELDS for each field that is read; then those that are taken only as what they are
- * without, and those that change nothing. */
+/* serve/fields.c - see serve/fields.h. FIELDS has one row for each field that is read; further tables list the fields accepted only at
+ * their neutral value, and those without effect. */
 #include "serve/fields.h"
 #include <ctype.h>
 #include <errno.h>
@@ -17,8 +17,8 @@ typedef struct field {
   const char *name;
   bool (*read)(const struct field *at, const json_t *value, serve_fields *out, serve_fault *fault);
   unsigned kinds;
-  size_t offset;       /* in serve_fields of what the readers of numbers and flags set */
-  double least, most;  /* 0 may always stand for "off" where zero says so */
+  size_t offset;       /* in serve_fields, of the member that a reader of numbers or flags sets */
+  double least, most;  /* 0 is always allowed as "off" if zero says so */
   const char *expected;
   bool zero;
 } field;
@@ -64,7 +64,7 @@ static bool read_best_of(const field *at, const json_t *value, serve_fields *out
 }
 
 static bool read_top_k(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
-  if (json_is_integer(value) && json_integer_value(value) == -1) return true; /* off, as 0 is */
+  if (json_is_integer(value) && json_integer_value(value) == -1) return true; /* off, like 0 */
   return read_count(at, value, out, fault);
 }
 
@@ -78,7 +78,7 @@ static bool read_prompt_logprobs(const field *at, const json_t *value, serve_fie
   return read_count(at, value, out, fault);
 }
 
-/* Either zero is the same number. */
+/* -0 becomes +0. */
 static bool read_double(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
   double found = json_number_value(value), *target = (double *)((char *)out + at->offset);
   bool is_off = at->zero && found == 0;
@@ -103,7 +103,7 @@ static bool read_flag(const field *at, const json_t *value, serve_fields *out, s
   return true;
 }
 
-/* Seeds have 64 bits; JSON integers here have 63, so larger ones are written as text. */
+/* Seeds have 64 bits but JSON integers only 63, so larger seeds are written as text. */
 static bool read_seed(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
   const char *text = json_string_value(value);
   char *end = NULL;
@@ -118,7 +118,7 @@ static bool read_seed(const field *at, const json_t *value, serve_fields *out, s
 
 /* === Texts and lists ======================================================================================================== */
 
-/* Every text that is kept has a bound, and the pool room for all. */
+/* Every kept text is bounded, and the pool has room for all of them. */
 static const char *keep(serve_fields *out, const json_t *text) {
   size_t bytes = json_string_length(text);
   char *kept = out->pool + out->pool_used;
@@ -172,7 +172,7 @@ static bool read_allowed(const field *at, const json_t *value, serve_fields *out
   return true;
 }
 
-/* Keys are ids in decimal, in their one form, so that no id is there twice. */
+/* Keys are decimal ids in canonical form, so that no id occurs twice. */
 static bool read_biases(const field *at, const json_t *value, serve_fields *out, serve_fault *fault) {
   const char *key;
   const json_t *bias;
@@ -298,7 +298,7 @@ static const field FIELDS[] = {
   OTHER("parallel_tool_calls", read_ignored, CHAT),
 };
 
-/* What others have and this program lacks: taken only as the value by which nothing is asked for, where there is one. */
+/* Fields of other servers that this program lacks: accepted only at their neutral value, if they have one. */
 static const struct { const char *name, *neutral; } LACKED[] = {
   {"suffix", "\"\""}, {"min_tokens", "0"}, {"length_penalty", "1.0"}, {"use_beam_search", "false"}, {"truncate_prompt_tokens", NULL},
   {"skip_special_tokens", "true"}, {"spaces_between_special_tokens", "true"}, {"detokenize", "true"}, {"bad_words", "[]"},
@@ -312,7 +312,7 @@ static const struct { const char *name, *neutral; } LACKED[] = {
   {"include_reasoning", NULL}, {"echo", "false"}, {"best_of", NULL}, {"top_logprobs", "0"}, {"timeout", NULL},
 };
 
-/* What others call what is here. */
+/* Other servers' names for fields of this one. */
 static const struct { const char *name, *ours; } MEANT[] = {
   {"max_new_tokens", "max_tokens"}, {"max_length", "max_tokens"}, {"max_gen_toks", "max_tokens"}, {"max_output_tokens", "max_tokens"},
   {"n_predict", "max_tokens"}, {"num_predict", "max_tokens"}, {"num_return_sequences", "n"}, {"stop_sequences", "stop"},
@@ -323,7 +323,7 @@ static const struct { const char *name, *ours; } MEANT[] = {
 
 /* === The whole body ========================================================================================================= */
 
-/* How many letters are added, lost or changed, without case and the signs between words; at most `most` + 1. */
+/* Edit distance, ignoring case and word separators; at most `most` + 1. */
 static size_t distance(const char *a, const char *b, size_t most) {
   size_t row[SERVE_FIELDS_NAME_BYTES + 1], length = 0, i = 0;
   char letters[SERVE_FIELDS_NAME_BYTES];
@@ -347,7 +347,7 @@ static size_t distance(const char *a, const char *b, size_t most) {
 
 static const char *meant(const char *name, unsigned kind) {
   const char *nearest = NULL;
-  size_t least = strlen(name) > 4 ? 3 : 2; /* so many differences are another word */
+  size_t least = strlen(name) > 4 ? 3 : 2; /* with this many differences it is another word */
   for (size_t i = 0; i < ARRAY_LEN(MEANT); i++)
     if (strcmp(MEANT[i].name, name) == 0) return MEANT[i].ours;
   for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++) {
@@ -378,7 +378,7 @@ static bool read_unknown(const char *name, const json_t *value, unsigned kind, s
                             nearest ? "; hint: is \"" : "; SERVING.md lists them", nearest ? nearest : "", nearest ? "\" meant?" : "");
 }
 
-/* Values and lists are counted before any is made. Counts of what is no JSON mean nothing, and do no harm. */
+/* Counts values and lists before any is allocated. For text that is not JSON the counts are meaningless but harmless. */
 static bool check_size(const char *body, size_t bytes, serve_fault *fault) {
   size_t values = 1, lists = 0;
   bool is_text = false;
@@ -432,7 +432,7 @@ bool serve_fields_bool(const json_t *body, const char *name, bool *out, serve_fa
   return true;
 }
 
-/* What several fields say together. */
+/* Checks that involve several fields. */
 static bool check(enum serve_kind kind, const serve_fields *f, const json_t *body, serve_fault *fault) {
   if (f->has_best_of && f->best_of != f->samples)
     return serve_fields_wrong(fault, "best_of", "unsupported_parameter", "best_of is not supported unless equal to n, which is %u",

@@ -1,4 +1,4 @@
-/* serve/info.c - see serve/info.h. */
+/* serve/info.c - see serve/info.h. One function per endpoint. */
 #include "serve/info.h"
 #include "serve/tokens.h"
 #include <errno.h>
@@ -60,7 +60,7 @@ static bool no_memory(serve_fault *fault) {
   return false;
 }
 
-/* Out as it was, where the reply is not whole. */
+/* Restores out if the reply is incomplete. */
 static bool close_reply(serve_text *out, size_t before, bool is_sound, serve_fault *fault) {
   if (is_sound && !out->failed) return true;
   if (is_sound) (void)no_memory(fault);
@@ -69,7 +69,7 @@ static bool close_reply(serve_text *out, size_t before, bool is_sound, serve_fau
   return false;
 }
 
-/* The other fields are those of what is encoded: a prompt, or a chat's. */
+/* Reads the switches; the other fields are those of a prompt, or of a chat. */
 static bool read_tokenize(const json_t *body, bool *add_special, bool *return_strings, serve_fault *fault) {
   static const char *const of_text[] = {"model", "prompt", "add_special_tokens", "return_token_strs", NULL};
   static const char *const of_chat[] = {"model", "messages", "add_special_tokens", "return_token_strs", "tools", "tool_choice",
@@ -116,7 +116,7 @@ bool serve_info_tokenize(const serve_model *m, const char *body, size_t bytes, s
   return close_reply(out, before, is_sound, fault);
 }
 
-/* Special tokens are spelled: encoded again, the text gives the tokens it was made from. */
+/* Special tokens are spelled out, so that encoding the text again gives the same tokens. */
 static bool detokenize(const serve_model *m, const json_t *body, serve_text *out, serve_fault *fault) {
   static const char *const names[] = {"model", "tokens", NULL};
   const json_t *list = json_object_get(body, "tokens");
@@ -150,7 +150,7 @@ bool serve_info_detokenize(const serve_model *m, const char *body, size_t bytes,
 
 /* === tokenizer_info ========================================================================================================= */
 
-/* A file's text, the caller's, with a NUL behind it. None: no error, *text is null. */
+/* A file's text, NUL-terminated, which the caller frees. If there is no file: OK, and *text is NULL. */
 static status read_file(const char *folder, const char *name, char **text, size_t *bytes) {
   char path[PATH_BYTES];
   *text = NULL;
@@ -172,7 +172,7 @@ static status read_file(const char *folder, const char *name, char **text, size_
   return OK;
 }
 
-/* {"content": TEXT, ...} becomes TEXT. */
+/* Replaces {"content": TEXT, ...} by TEXT. */
 static int flatten(json_t *config) {
   const char *key;
   json_t *value;
@@ -186,7 +186,7 @@ static int flatten(json_t *config) {
   return 0;
 }
 
-/* The token's text, or null. */
+/* Sets the token's text, or null. */
 static int set_token(const serve_model *m, json_t *config, const char *key, int32_t id) {
   size_t bytes = 0;
   const uint8_t *text = id >= 0 ? tokenizer_token_bytes(m->tokenizer, id, &bytes) : NULL;

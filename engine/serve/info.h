@@ -1,6 +1,6 @@
-/* serve/info.h - the bodies of the endpoints that make no tokens: models, version, tokenize, detokenize, tokenizer_info.
+/* serve/info.h - the bodies of the endpoints that generate no tokens: models, version, tokenize, detokenize, tokenizer_info.
  *
- * Pure functions of the model; SERVING.md is normative. Those that take a body judge it as serve_ask_parse does. Must not know the engine.
+ * Pure functions of the model; SERVING.md is normative. Endpoints with a body check it as serve_ask_parse does. Must not know the engine.
  * Read next: serve/ask.h, serve/text.h. */
 #ifndef VERBATIM_SERVE_INFO_H
 #define VERBATIM_SERVE_INFO_H
@@ -11,12 +11,12 @@ void serve_info_models(const serve_model *m, serve_text *out);                  
 bool serve_info_model(const serve_model *m, const char *name, serve_text *out, serve_fault *fault);     /* GET /v1/models/NAME */
 void serve_info_version(const serve_model *m, serve_text *out);                                         /* GET /version        */
 
-/* POST /tokenize and /detokenize. false: the fault is the reply, out is as it was. */
+/* POST /tokenize and /detokenize. False: the fault is the reply, and out is unchanged. */
 bool serve_info_tokenize(const serve_model *m, const char *body, size_t bytes, serve_text *out, serve_fault *fault);
 bool serve_info_detokenize(const serve_model *m, const char *body, size_t bytes, serve_text *out, serve_fault *fault);
 
-/* GET /tokenizer_info, the same for as long as the server: what tokenizer_config.json of model_dir holds, its special tokens as texts, and
- * what clients look for and it lacks. ERR_FORMAT: a file that is not what it should be; ERR_LIMIT: no memory, or too long. */
+/* GET /tokenizer_info, constant for the life of the server: the content of tokenizer_config.json in model_dir, with special tokens as
+ * texts, plus members that clients expect and it lacks. ERR_FORMAT: a file has the wrong form; ERR_LIMIT: no memory, or too long. */
 status serve_info_tokenizer(const serve_model *m, const char *model_dir, serve_text *out);
 
 #endif

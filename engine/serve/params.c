@@ -1,4 +1,4 @@
-/* serve/params.c - see serve/params.h. */
+/* serve/params.c - see serve/params.h. Keys are written in the order of SERVING.md. */
 #include "serve/params.h"
 #include "receipts/receipt.h"
 #include <inttypes.h>
@@ -47,7 +47,7 @@ static void put_lists(const serve_model *m, const verbatim_request *r, serve_tex
   strbuf_addf(out, "]");
 }
 
-/* How the reply is to look; of what is not asked for, null. */
+/* The requested form of the reply; null for what was not requested. */
 static void put_form(const serve_ask *ask, serve_text *out) {
   const serve_fields *f = &ask->fields;
   bool is_chat = ask->kind == SERVE_CHAT;
@@ -77,7 +77,7 @@ static void put_params(const serve_model *m, const serve_choice *choice, serve_t
   put_float(out, "repetition_penalty", r->repetition_penalty);
   put_float(out, "presence_penalty", r->presence_penalty);
   put_float(out, "frequency_penalty", r->frequency_penalty);
-  strbuf_addf(out, r->seed > INT64_MAX ? ",\"seed\":\"%" PRIu64 "\"" : ",\"seed\":%" PRIu64, r->seed); /* as bodies have it */
+  strbuf_addf(out, r->seed > INT64_MAX ? ",\"seed\":\"%" PRIu64 "\"" : ",\"seed\":%" PRIu64, r->seed); /* in the form that bodies use */
   strbuf_addf(out, ",\"sample_index\":%" PRIu32, r->sample_index);
   put_flag(out, "ignore_eos", r->ignore_eos);
   put_lists(m, r, out);
@@ -86,7 +86,7 @@ static void put_params(const serve_model *m, const serve_choice *choice, serve_t
   strbuf_addf(out, "}");
 }
 
-/* The line's id is the choice's number: a name of its own would be another in every reply. */
+/* The line's id is the choice's number, because a request's name would differ in every reply. */
 static void put_receipt(const serve_model *m, const serve_choice *choice, uint32_t number, serve_text *out) {
   int32_t stops[SERVE_ASK_STOPS_MAX];
   uint32_t stop_count = serve_ask_stop_ids(m, &choice->request, stops);
@@ -97,7 +97,7 @@ static void put_receipt(const serve_model *m, const serve_choice *choice, uint32
     out->failed = true;
     return;
   }
-  strbuf_add(out, line, bytes - 1); /* without its end */
+  strbuf_add(out, line, bytes - 1); /* without its line feed */
   free(line);
 }
 

@@ -1,5 +1,5 @@
-/* serve/part.c - see serve/part.h. Text is made again from the tokens, so that none is kept: of a token whose text is not yet all
- * certain the cursor stays before it, and what was written of it is left out the next time. */
+/* serve/part.c - see serve/part.h. Text is decoded again from the tokens and never stored. While a token's text is not yet final the cursor
+ * stays before it, and the part of it already written is skipped the next time. */
 #include "serve/part.h"
 #include "serve/tokens.h"
 #include <string.h>
@@ -36,7 +36,7 @@ static void take_made(const tokenizer *t, const verbatim_request *r, const serve
   if (is_whole && r->finish != VERBATIM_STOP_TEXT) serve_tokens_flush(&cursor->text_decoder, out);
 }
 
-/* What ended the answer, where it is to be part of it. */
+/* Adds the stop text or token that ended the answer, if it is to be included. */
 static void take_stop(const tokenizer *t, const verbatim_request *r, serve_text *out) {
   detokenizer alone = {0};
   if (r->finish == VERBATIM_STOP_TEXT) strbuf_add(out, r->stop_texts[r->stop_index].bytes, r->stop_texts[r->stop_index].count);
@@ -51,7 +51,7 @@ static void take_prompt(const tokenizer *t, const verbatim_request *r, serve_tex
   serve_tokens_flush(&decoder, out);
 }
 
-/* How far the part goes; and what is ready, as if that were all so far. */
+/* Determines where the delta ends; returns what is ready, as if that were everything so far. */
 static serve_ready cut(const verbatim_request *r, const serve_ready *ready, serve_part *part) {
   serve_ready some = *ready;
   uint32_t end = r->prompt_count + ready->tokens;
@@ -102,7 +102,7 @@ static bool row_of(const verbatim_request *r, uint32_t entry, uint32_t shown, se
   return true;
 }
 
-/* Moves the cursor behind a token: by the characters it completes. The prompt's text ends with its last token. */
+/* Moves the cursor past a token, by the characters that it completes. The prompt's text ends with its last token. */
 static void pass(const serve_model *m, const verbatim_request *r, uint32_t entry, serve_cursor *cursor, serve_text *scratch) {
   scratch->count = 0;
   serve_tokens_text(m->tokenizer, &cursor->entry_decoder, id_of(r, entry), false, scratch);

@@ -1,4 +1,4 @@
-/* serve/reply.c - see serve/reply.h. */
+/* serve/reply.c - see serve/reply.h. Whole replies first, then events. */
 #include "serve/reply.h"
 #include "jsonl/nonfinite.h"
 #include "serve/params.h"
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STREAM_BYTES 65536u     /* about as much is added at once */
-#define STREAM_ROW_BYTES 64u    /* of a token's log-probability or an alternative's, as a rule */
-#define STREAM_TEXT_BYTES 1024u /* of a token's text: more than nearly all have */
+#define STREAM_BYTES 65536u     /* approximate limit of one call */
+#define STREAM_ROW_BYTES 64u    /* typical size of a token's log-probability or an alternative's */
+#define STREAM_TEXT_BYTES 1024u /* of a token's text; nearly all have less */
 
 void serve_reply_fault(const serve_fault *fault, serve_text *out) {
   const char *const optional[] = {fault->param, fault->code};
@@ -30,7 +30,7 @@ static bool is_good(enum verbatim_finish finish) {
   return finish == VERBATIM_STOP || finish == VERBATIM_LENGTH || finish == VERBATIM_STOP_TEXT;
 }
 
-/* What is no answer is an error: a part of one would pass for all of it. */
+/* An incomplete answer is an error, because a part could be mistaken for the whole. */
 static void fault_of(const serve_choice *choice, serve_fault *fault) {
   const verbatim_request *r = &choice->request;
   char text[NONFINITE_TEXT_BYTES];
@@ -194,7 +194,7 @@ static void put_fault_event(serve_ask *ask, const serve_fault *fault, serve_text
   end_stream(ask, out);
 }
 
-/* The last event that has a choice, or the one with the usage behind it, also holds the verbatim object. */
+/* The last event with a choice, or the usage event after it, also holds the verbatim object. */
 static void put_event(const serve_model *m, serve_ask *ask, serve_choice *choice, const serve_part *part, serve_text *out) {
   const serve_fields *f = &ask->fields;
   ask->ended_count += part->last;
@@ -220,17 +220,17 @@ static void put_usage_event(const serve_model *m, serve_ask *ask, serve_text *ou
   strbuf_addf(out, "}\n\n");
 }
 
-/* Is there anything to say? Tokens whose text is held back are nothing yet, unless they are seen themselves. */
+/* Whether there is anything to send. Tokens whose text is held back count only if tokens themselves are shown. */
 static bool is_news(const serve_fields *f, const serve_part *part) {
   return part->first || part->last || part->text.count || (part->to > part->from && (f->logprobs || f->return_ids));
 }
 
-/* So many tokens of a choice in an event: what they take stays within the bytes of a call. */
+/* The number of tokens of a choice in one event, such that it stays within the limit of a call. */
 static uint32_t event_tokens(const serve_fields *f) {
   return f->logprobs ? STREAM_BYTES / (STREAM_ROW_BYTES * (1 + f->top_logprobs)) : STREAM_BYTES / STREAM_TEXT_BYTES;
 }
 
-/* The next event of the choice, if there is something to say. more: there is. false: it failed. */
+/* Writes the next event of the choice, if there is something to send. more: there is. False: it failed. */
 static bool put_next(const serve_model *m, serve_ask *ask, serve_choice *choice, serve_text *out, bool *more, serve_fault *fault) {
   serve_part part;
   serve_ready ready = serve_part_ready(choice);
@@ -247,7 +247,7 @@ static bool put_next(const serve_model *m, serve_ask *ask, serve_choice *choice,
   return true;
 }
 
-/* What a call leaves out is there for the next one: a call that adds nothing has found nothing. */
+/* What one call leaves out, the next one finds; a call that adds nothing has found nothing. */
 void serve_reply_stream(const serve_model *m, serve_ask *ask, serve_text *out, bool *ended) {
   serve_fault fault = {0};
   const size_t before = out->count;

@@ -1,4 +1,4 @@
-/* serve/text.c - see serve/text.h. */
+/* serve/text.c - see serve/text.h. The growing text and its string escapes are base/strbuf's. */
 #include "serve/text.h"
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@ static void put_real(serve_text *self, const char *number) {
   if (!strpbrk(number, ".e")) strbuf_add(self, ".0", 2);
 }
 
-/* What reads back with some digits does with more: the shortest form is found from the longest one down, in a few steps. */
+/* A number that reads back from some digits also does from more, so searching from the longest form down finds the shortest in a few
+ * steps. */
 void serve_text_float(serve_text *self, float value) {
   char number[NUMBER_BYTES], shorter[NUMBER_BYTES];
   ASSERT(isfinite(value));

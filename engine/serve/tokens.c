@@ -1,4 +1,4 @@
-/* serve/tokens.c - see serve/tokens.h. */
+/* serve/tokens.c - see serve/tokens.h. Numbers and names first, then the forms of a row. */
 #include "serve/tokens.h"
 #include "base/utf8.h"
 #include <math.h>
@@ -11,7 +11,7 @@ void serve_tokens_name(const tokenizer *t, int32_t id, bool as_id, serve_text *o
   const uint8_t *text = tokenizer_token_bytes(t, id, &bytes);
   if (as_id || !text || bytes == 0) {
     strbuf_addf(out, "\"token_id:%d\"", (int)id);
-  } else if (utf8_valid_bytes(text, bytes) == bytes && !memchr(text, 0, bytes)) { /* not every reader takes a NUL in a key */
+  } else if (utf8_valid_bytes(text, bytes) == bytes && !memchr(text, 0, bytes)) { /* not every reader accepts a NUL in a key */
     serve_text_string(out, (const char *)text, bytes);
   } else {
     strbuf_addf(out, "\"bytes:");
@@ -75,7 +75,7 @@ static bool is_seen(const serve_token *self) {
   return false;
 }
 
-/* Names so far stand in `names`, one behind the other; a name that is there already gives way to the id. */
+/* `names` holds the names so far, one per line; a name that occurs again is replaced by the id. */
 static void put_key(const tokenizer *t, int32_t id, bool as_id, serve_text *names, serve_text *out) {
   size_t from = names->count;
   serve_tokens_name(t, id, as_id, names);
@@ -92,7 +92,7 @@ static void put_key(const tokenizer *t, int32_t id, bool as_id, serve_text *name
     break;
   }
   strbuf_add(out, names->bytes + from, names->count - from);
-  strbuf_add(names, "\n", 1); /* a JSON string holds none */
+  strbuf_add(names, "\n", 1); /* no JSON string contains one */
 }
 
 void serve_tokens_dictionary(const tokenizer *t, const serve_token *self, bool as_ids, serve_text *out) {

@@ -58,7 +58,7 @@ struct bpe {
   int32_t byte_ids[256];
   uint32_t byte_ranks[1 << 16]; /* [left << 8 | right] for pairs of single bytes */
   uint64_t *pairs;              /* [pair_mask + 1], linear probing, at most half full */
-  uint64_t *filter;             /* [(filter_mask + 1) / 64] one bit per pair; stays in a near cache when the slots of a large table do not */
+  uint64_t *filter;             /* [(filter_mask + 1) / 64] one bit per pair; stays cached when the slots of a large table do not */
   size_t pair_mask, filter_mask;
   int32_t *results;             /* [rank]; NULL: ranks are ids */
   const uint8_t *const *word_bytes;
