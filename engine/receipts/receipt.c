@@ -58,7 +58,7 @@ const char *receipt_finish_name(enum verbatim_finish finish) {
 
 /* === First lines ============================================================================================================ */
 
-static void put_backend(strbuf *to, const verbatim_info *info) {
+static void put_machine(strbuf *to, const verbatim_info *info) {
   const char *device = info->device ? info->device : "";
   strbuf_addf(to, "{\"machine\":{");
   put_digest(to, "plan", info->plan_digest);
@@ -91,7 +91,7 @@ status receipt_begin(receipt *self, const char *path, const receipt_source *sour
   put_digest(to, "tokenizer", source->tokenizer_digest);
   strbuf_addf(to, "}\n");
   write_line(self, to, &self->head);
-  put_backend(to, info);
+  put_machine(to, info);
   write_line(self, to, NULL);
   return OK;
 }

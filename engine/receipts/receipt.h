@@ -1,6 +1,6 @@
-/* receipt.h - the receipt: a text that records the requests of a run, their outputs, and on one undigested line the backend that ran them.
+/* receipt.h - the receipt: a text that records the requests of a run, their outputs, and on one undigested line the machine that ran them.
  *
- * RECEIPTS.md "Receipts" is normative. Lines of JSON with fixed keys in a fixed order and no spaces. Apart from the backend's line no time,
+ * RECEIPTS.md "Receipts" is normative. Lines of JSON with fixed keys in a fixed order and no spaces. Apart from the machine line no time,
  * host, device or path appears. Requests are written as they finish, in input order; the last line holds the run's digest. Without a file
  * only the digest is computed. Read next: receipts/read.h. */
 #ifndef VERBATIM_RECEIPT_H

@@ -1,6 +1,6 @@
 /* receipts/resume.h - reopens the receipt of an interrupted run to continue it.
  *
- * The finished receipt equals that of an uninterrupted run, except for the backend's line, which is that of the first run. Read next:
+ * The finished receipt equals that of an uninterrupted run, except for the machine line, which is that of the first run. Read next:
  * receipt.h, receipts/read.h. */
 #ifndef VERBATIM_RECEIPT_RESUME_H
 #define VERBATIM_RECEIPT_RESUME_H
