@@ -667,15 +667,15 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
 
 /* A step whose token rows are all of one part has no ops of the other part. A step with both, with `made` decode rows and more in all,
  * checks the ops of decode rows together with those of all rows. */
-static status run_step(checker *c, uint32_t tokens, uint32_t made, uint32_t logits, uint32_t part) {
+static status run_step(checker *c, uint32_t tokens, uint32_t decode, uint32_t logits, uint32_t part) {
   outcome done = {0};
-  c->prompt_rows = tokens - made;
+  c->prompt_rows = tokens - decode;
   memset(c->kv_written, 0, sizeof c->kv_written);
   memset(c->keys_written, 0, sizeof c->keys_written);
   for (uint32_t i = 0; i < c->h->buffers.count; i++) c->states[i].count = 0;
   for (uint32_t i = 0; i < c->h->ops.count; i++) {
     const plan_op *op = &c->ops[i];
-    uint32_t of_tokens = op->rows_kind == ROWS_MADE ? made : tokens, rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
+    uint32_t of_tokens = op->rows_kind == ROWS_MADE ? decode : tokens, rows = op->rows_kind == ROWS_LOGITS ? logits : of_tokens;
     if (rows < op->rows_min || rows > op->rows_max || (op->rows_kind >= ROWS_MADE && op->rows_kind != part)) continue;
     TRY(run_op(c, op, rows, (check_rows){of_tokens, logits, 0, false}, &done));
   }

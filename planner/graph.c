@@ -79,8 +79,8 @@ static uint32_t add_head(graph *g, bool is_tied) {
   return logits.buffer;
 }
 
-void graph_build(draft *plan, const profile *known, const config_quant *products, bool is_tied) {
-  graph *g = &(graph){.plan = plan, .known = known, .products = products, .m = &plan->model, .l = &plan->limits,
+void graph_build(draft *plan, const profile *pins, const config_quant *products, bool is_tied) {
+  graph *g = &(graph){.plan = plan, .pins = pins, .products = products, .m = &plan->model, .l = &plan->limits,
                       .layer = UINT32_MAX, .kv_scale = DRAFT_NONE, .chosen = DRAFT_NONE};
   ASSERT(g->l->split_rows_max >= 1 && g->l->split_rows_max <= g->l->max_batch_tokens);
   ASSERT(g->m->dense_layers == g->m->layers || g->m->experts > 0);

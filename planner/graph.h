@@ -11,6 +11,6 @@
 #define GRAPH_ROWS_PAD 128u /* rows of activations are padded to the largest tile */
 
 /* plan->model, quant and limits must be set and in range. products: their formats; is_tied: the head reads the embedding's tensor. */
-void graph_build(draft *plan, const profile *known, const config_quant *products, bool is_tied);
+void graph_build(draft *plan, const profile *pins, const config_quant *products, bool is_tied);
 
 #endif

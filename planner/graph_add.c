@@ -113,7 +113,7 @@ static void add_alternative(graph *g, const op_call *call, const specialise_choi
   op.fixup_count = plan->refs.count - op.first_fixup;
   const gemm_args *gemm = call->args;
   if (call->kernel == OP_gemm && gemm->batches == 1 && gemm->y_kind != Y_SILU)
-    profile_pin(g->known, plan, gemm->n, gemm->k, gemm->y_kind == Y_F32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
+    profile_pin(g->pins, plan, gemm->n, gemm->k, gemm->y_kind == Y_F32, op.rows_min, op.rows_max, &op.first_gemm, &op.gemm_count,
                 &g->gemm_workspace_bytes);
   *(plan_op *)draft_append(&plan->ops, 1) = op;
 }

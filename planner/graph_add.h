@@ -17,7 +17,7 @@ typedef struct addend { /* buffers, or DRAFT_NONE: see rmsnorm_args */
 
 typedef struct graph {
   draft *plan;
-  const profile *known;
+  const profile *pins;
   const config_quant *products;
   const plan_model *m;
   const plan_limits *l;

@@ -52,10 +52,10 @@ static projections add_projections(graph *g, matrix h) {
 }
 
 /* Rows that attend in the absorbed form. */
-static enum rows_kind made_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
+static enum rows_kind absorbed_rows(const graph *g) { return g->l->parity == PARITY_STRICT ? ROWS_TOKENS : ROWS_MADE; }
 
 /* Of these, the rows that read KV rows in the cache's format. */
-static enum rows_kind read_rows(const graph *g) { return plan_has_widening(g->l) ? ROWS_MADE : made_rows(g); }
+static enum rows_kind read_rows(const graph *g) { return plan_has_widening(g->l) ? ROWS_MADE : absorbed_rows(g); }
 
 /* The most places a query attends to. */
 static uint32_t longest_context(const graph *g) {
@@ -110,7 +110,7 @@ static queries add_queries(graph *g, projections p) {
                             ARG(qkv_rope_args, w_uk, w_uk, 0)};
   op_call call = {.kernel = OP_qkv_rope, .what = "qkv_rope", .args = &a, .args_bytes = sizeof a, .refs = refs, .ref_count = ARRAY_LEN(refs),
                   .rows_kind = ROWS_TOKENS, .rows_min = 1, .rows_max = g->l->max_batch_tokens};
-  a.absorbs = made_rows(g) == ROWS_TOKENS; /* else the one token may be a prompt's */
+  a.absorbs = absorbed_rows(g) == ROWS_TOKENS; /* else the one token may be a prompt's */
   if (a.absorbs) {
     call.rows_max = 1;
     graph_add_op_rows(g, call);
@@ -120,7 +120,7 @@ static queries add_queries(graph *g, projections p) {
   }
   call.ref_count--;
   if (call.rows_min <= call.rows_max) graph_add_op_rows(g, call);
-  g->token_rows = made_rows(g);
+  g->token_rows = absorbed_rows(g);
   graph_add_gemm_from(g, "absorb", q_nope, w_uk, q_latent,
                       (gemm_args){.n = m->kv_lora_rank, .k = m->nope_dim, .batches = m->heads, .x_batch = m->nope_dim,
                                   .w_batch = (uint64_t)m->kv_lora_rank * m->nope_dim, .y_batch = row}, call.rows_min);
@@ -233,18 +233,18 @@ static matrix add_attention(graph *g, matrix q_latent, uint32_t w_uv, matrix val
   mla_attn_args a = attention_of(g);
   attn_buffers b = {q_latent.buffer, out.buffer, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, DRAFT_NONE, g->kv, g->kv_scale,
                     g->block_table, g->tiles, g->layer * graph_attention_kv_bytes(g)};
-  const uint32_t cut_rows = g->slots > 0 ? l->split_rows_max : 0;
-  const bool has_whole = cut_rows < l->max_batch_tokens;
+  const uint32_t split_rows = g->slots > 0 ? l->split_rows_max : 0;
+  const bool has_whole = split_rows < l->max_batch_tokens;
   uint32_t wide = has_whole || plan_has_widening(l) ? attn_scratch_floats(64, m->kv_lora_rank) : 0; /* one buffer for both forms */
   uint32_t floats = max_u32(wide, attn_scratch_floats(attn_pass_rows(m->heads), m->kv_lora_rank));
   if (attn_may_spread(&a)) floats = max_u32(floats, attn_block_floats(&a));
   b.scratch = graph_add_work(g, (uint64_t)SPECIALISE_ATTN_CTAS * floats * 4, "attn_scratch");
   g->token_rows = read_rows(g);
-  if (has_whole) add_attn_form(g, a, b, cut_rows + 1, l->max_batch_tokens);
-  if (cut_rows > 0) *lifted_from = add_cut_attention(g, a, b, w_uv, value);
+  if (has_whole) add_attn_form(g, a, b, split_rows + 1, l->max_batch_tokens);
+  if (split_rows > 0) *lifted_from = add_cut_attention(g, a, b, w_uv, value);
   else *lifted_from = 1;
   if (plan_has_widening(l)) add_widened(g, a, b);
-  g->token_rows = made_rows(g);
+  g->token_rows = absorbed_rows(g);
   return out;
 }
 

@@ -207,17 +207,17 @@ static void add_moe(graph *g, product_rows *h) {
   moe w = {0};
   add_router_weights(g, &w);
   add_expert_weights(g, &w);
-  bool beside = m->shared_experts && g->layer + 1 < m->layers; /* the op after the last layer does not run in every step */
+  bool has_side = m->shared_experts && g->layer + 1 < m->layers; /* the op after the last layer does not run in every step */
   const uint32_t inter = m->shared_experts * m->moe_inter;
   if (inter) w.shared = add_mlp_weights(g, "mlp.shared_experts", "shared ", inter, PRODUCT_SHARED_GATE_UP);
   graph_product_prepare(g, h, w.gate_up, graph_product_all(g)); /* for both branches */
-  const uint32_t first = beside ? ORDER_FIRST : ORDER_CHAIN, second = beside ? ORDER_BESIDE : ORDER_CHAIN;
+  const uint32_t first = has_side ? ORDER_FIRST : ORDER_CHAIN, second = has_side ? ORDER_BESIDE : ORDER_CHAIN;
   uint32_t side = g->plan->ops.count;
-  g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
+  g->branch = has_side ? BRANCH_SIDE : BRANCH_MAIN;
   if (m->shared_experts) half = add_mlp_up(g, h, &w.shared, first);
   g->branch = BRANCH_MAIN;
   matrix logits = add_router_logits(g, h->x, w.router, second);
-  g->branch = beside ? BRANCH_SIDE : BRANCH_MAIN;
+  g->branch = has_side ? BRANCH_SIDE : BRANCH_MAIN;
   if (m->shared_experts) shared = add_mlp_down(g, half, &w.shared, first).buffer;
   g->branch = BRANCH_MAIN;
   routing r = add_router(g, logits, w.bias, second);
@@ -225,7 +225,7 @@ static void add_moe(graph *g, product_rows *h) {
   matrix activated = graph_add_matrix(g, pairs, m->moe_inter, 2, "experts gate_up");
   add_experts_up(g, &r, h, sorted, w.gate_up, activated);
   matrix y = add_experts_down(g, &r, activated, w.down);
-  if (beside) join_side(g, side); /* joins before the next norm, which adds everything */
+  if (has_side) join_side(g, side); /* joins before the next norm, which adds everything */
   g->adds = (addend){.delta = shared, .experts = y.buffer, .pair_row = r.pair_row, .topk_weight = r.topk_weight};
 }
 

@@ -31,7 +31,7 @@ typedef struct few_shape {
 } few_shape;
 
 #define FEW_BYTES_MAX (220u << 10) /* also if a block walks over several tiles */
-#define FEW_BYTES_BESIDE (48u << 10) /* for one row on few blocks: leaves room for the next product's blocks, which start early */
+#define FEW_BYTES_SHARED (48u << 10) /* for one row on few blocks: leaves room for the next product's blocks, which start early */
 static const few_shape FEW[] = {
     {1, 1, 36 << 10, 150 << 10}, {8, 8, 28 << 10, 150 << 10}, {16, 16, 28 << 10, 150 << 10}, {32, 32, 28 << 10, FEW_BYTES_MAX}};
 /* For scaled products: with four or more blocks of 128 k in a stage a multiplication overlaps the additions (32 rows of 4096 x 7168 with
@@ -105,8 +105,8 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32
 /* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W, then zeros for the operand's missing rows or space to combine
  * gate and up rows; and scales of X and W. */
 static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages, bool is_scaled) {
-  uint32_t columns = max_u32(few->rows, 8), behind = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;
-  return 2048 + (uint32_t)align_up(blocks * few->rows * 128, 1024) + blocks * tile_n * 128 + max_u32(behind, exchange) +
+  uint32_t columns = max_u32(few->rows, 8), tail = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;
+  return 2048 + (uint32_t)align_up(blocks * few->rows * 128, 1024) + blocks * tile_n * 128 + max_u32(tail, exchange) +
          (is_scaled ? blocks * (columns + 4) * 4 : 0);
 }
 
@@ -216,7 +216,7 @@ static uint32_t choose_gemm(const product *a, uint32_t rows_min, uint32_t rows_m
     const bool beside = shape->rows == 1 && 2 * tiles < SPECIALISE_BLOCKS;
     const few_shape *used = shape->rows == 1 && a->is_first ? &FEW_SCALED_FIRST : shape;
     set_threads(few, 192);
-    set_few(few, used, tile_n, a, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_BESIDE : used->shared_bytes, 0);
+    set_few(few, used, tile_n, a, tiles > SPECIALISE_BLOCKS ? FEW_BYTES_MAX : beside ? FEW_BYTES_SHARED : used->shared_bytes, 0);
     set_grid(few, constant((uint32_t)min_u64(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
   }
   for (uint32_t rows = 64; next <= rows_max; rows = more_rows(rows)) {
@@ -383,7 +383,7 @@ static uint32_t choose_qkv_rope(const qkv_rope_args *a, uint32_t rows_min, uint3
   if (a->absorbs) {
     choices[0] = (specialise_choice){.rows_min = 1, .rows_max = 1};
     set_threads(&choices[0], 256);
-    set_few(&choices[0], &FEW[0], tile_n, &(product){.k = a->nope_dim}, FEW_BYTES_BESIDE, 0);
+    set_few(&choices[0], &FEW[0], tile_n, &(product){.k = a->nope_dim}, FEW_BYTES_SHARED, 0);
     const uint32_t tiles = (uint32_t)div_up(a->kv_lora_rank, tile_n) * a->heads;
     set_grid(&choices[0], constant(blocks + min_u32(tiles, SPECIALISE_BLOCKS)), constant(1), constant(1));
     return 1;

@@ -95,8 +95,8 @@ void chat_template_digest(char *text, size_t bytes, char hexadecimal[33]) {
   }
   size_t end = kept;
   while (end > 0 && strchr(" \t\n", text[end - 1])) end--;
-  bool is_cut = end >= 3 && memcmp(text + end - 3, "-%}", 3) == 0;
-  if (is_cut) kept = end;
+  bool is_truncated = end >= 3 && memcmp(text + end - 3, "-%}", 3) == 0;
+  if (is_truncated) kept = end;
   else if (kept > 0 && text[kept - 1] == '\n') kept--;
   digest d = digest_of(text, kept);
   digest_text(d.bytes, hexadecimal);
@@ -228,12 +228,12 @@ const char *chat_refusal(const chat *self) { return self->refusal; }
 /* === Rendering =============================================================================================== */
 
 /* For base models and the shipped one: the contents, concatenated. */
-static status render_plain(const chat_ask *ask, unsigned variant, chat_text *out) {
+static status render_plain(const chat_request *request, unsigned variant, chat_text *out) {
   (void)variant;
-  chat_text_put(out, ask->bos);
-  for (size_t i = 0; i < ask->count; i++) {
-    if (chat_message_calls(ask, i)) return FAIL(ERR_UNSUPPORTED, "messages[%zu]: this model's template shows no calls of tools", i);
-    TRY(chat_message_print(ask, i, "content", out));
+  chat_text_put(out, request->bos);
+  for (size_t i = 0; i < request->count; i++) {
+    if (chat_message_calls(request, i)) return FAIL(ERR_UNSUPPORTED, "messages[%zu]: this model's template shows no calls of tools", i);
+    TRY(chat_message_print(request, i, "content", out));
   }
   return OK;
 }
@@ -245,9 +245,9 @@ static status read_bool(const json_t *body, const char *key, bool otherwise, boo
   return OK;
 }
 
-static status read_switches(const family *f, const json_t *body, chat_ask *ask) {
+static status read_switches(const family *f, const json_t *body, chat_request *request) {
   static const char *const names[] = {"thinking", "enable_thinking", "clear_thinking"};
-  chat_switch *const switches[] = {&ask->thinking, &ask->enable_thinking, &ask->clear_thinking};
+  chat_switch *const switches[] = {&request->thinking, &request->enable_thinking, &request->clear_thinking};
   const json_t *given = json_object_get(body, "chat_template_kwargs");
   if (given && !json_is_object(given) && !json_is_null(given)) return FAIL(ERR_FORMAT, "chat_template_kwargs: expected an object");
   const char *key = NULL;
@@ -264,7 +264,7 @@ static status read_switches(const family *f, const json_t *body, chat_ask *ask) 
   return OK;
 }
 
-static status read_tools(const chat *self, const json_t *body, chat_ask *ask) {
+static status read_tools(const chat *self, const json_t *body, chat_request *request) {
   const json_t *tools = json_object_get(body, "tools");
   if (!tools || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0)) return OK;
   if (!json_is_array(tools)) return FAIL(ERR_FORMAT, "tools: expected a list");
@@ -273,7 +273,7 @@ static status read_tools(const chat *self, const json_t *body, chat_ask *ask) {
                 self->family->name);
   for (size_t i = 0; i < json_array_size(tools); i++)
     if (!json_is_object(json_array_get(tools, i))) return FAIL(ERR_FORMAT, "tools[%zu]: expected an object", i);
-  ask->tools = tools;
+  request->tools = tools;
   return OK;
 }
 
@@ -289,22 +289,22 @@ static json_t *copy_messages(const json_t *messages) {
 }
 
 /* Appends the tag to the last message's content. */
-static status mark_end(chat_ask *ask) {
+static status mark_end(chat_request *request) {
   chat_text marked = {0};
   chat_span content = {0};
   char *bytes = NULL;
   size_t count = 0;
-  TRY(chat_message_text(ask, ask->count - 1, "content", &content));
+  TRY(chat_message_text(request, request->count - 1, "content", &content));
   chat_text_put(&marked, content);
   chat_text_say(&marked, CONTINUE_TAG);
   TRY(chat_text_take(&marked, &bytes, &count));
-  int failed = json_object_set_new(json_array_get(ask->messages, ask->count - 1), "content", json_stringn(bytes, count));
+  int failed = json_object_set_new(json_array_get(request->messages, request->count - 1), "content", json_stringn(bytes, count));
   free(bytes);
   return failed ? FAIL(ERR_LIMIT, "messages: no memory") : OK;
 }
 
 /* Truncates the prompt at the tag; if the template stripped the tag's blank, also strips white space before the tag. */
-static status cut_end(const chat_ask *ask, chat_span content, chat_text *out) {
+static status truncate_end(const chat_request *request, chat_span content, chat_text *out) {
   chat_span text = {out->buffer.bytes, out->buffer.count};
   size_t tag_bytes = sizeof CONTINUE_TAG - 1;
   ptrdiff_t at = chat_text_find_last(text, "CONTINUE_FINAL_MESSAGE_TAG");
@@ -312,49 +312,49 @@ static status cut_end(const chat_ask *ask, chat_span content, chat_text *out) {
   text.count = at >= 0 ? (size_t)at : 0;
   chat_span bare = chat_text_strip_end(text);
   if (at < 0 || bare.count < content.count || memcmp(bare.bytes + bare.count - content.count, content.bytes, content.count) != 0)
-    return FAIL(ERR_FORMAT, "messages[%zu]: the template changes this message: it cannot be continued", ask->count - 1);
+    return FAIL(ERR_FORMAT, "messages[%zu]: the template changes this message: it cannot be continued", request->count - 1);
   out->buffer.count = is_whole ? text.count : bare.count;
   return OK;
 }
 
-static status render(const chat *self, chat_ask *ask, bool continues, chat_text *out) {
+static status render(const chat *self, chat_request *request, bool continues, chat_text *out) {
   json_t *last = NULL;
   chat_span content = {0};
-  TRY(chat_message_check(ask->messages, self->family->between));
-  ask->count = json_array_size(ask->messages);
+  TRY(chat_message_check(request->messages, self->family->between));
+  request->count = json_array_size(request->messages);
   if (continues) {
-    last = json_incref((json_t *)chat_message_get(ask, ask->count - 1, "content"));
-    status marked = mark_end(ask);
+    last = json_incref((json_t *)chat_message_get(request, request->count - 1, "content"));
+    status marked = mark_end(request);
     if (marked != OK) json_decref(last);
     TRY(marked);
     content = chat_text_strip(chat_message_span(last));
   }
-  status result = self->family->render(ask, self->family->variant, out);
+  status result = self->family->render(request, self->family->variant, out);
   if (result == OK) result = out->failure;
-  if (result == OK && continues) result = cut_end(ask, content, out);
+  if (result == OK && continues) result = truncate_end(request, content, out);
   json_decref(last);
   return result;
 }
 
 status chat_render(const chat *self, const json_t *body, char **text, size_t *bytes) {
-  chat_ask ask = {0};
+  chat_request request = {0};
   chat_text out = {0};
   bool continues = false;
   if (!self->family) return FAIL(ERR_UNSUPPORTED, "%s", self->refusal);
-  if (self->bos) ask.bos = (chat_span){self->bos, strlen(self->bos)};
-  if (self->eos) ask.eos = (chat_span){self->eos, strlen(self->eos)};
+  if (self->bos) request.bos = (chat_span){self->bos, strlen(self->bos)};
+  if (self->eos) request.eos = (chat_span){self->eos, strlen(self->eos)};
   TRY(read_bool(body, "continue_final_message", false, &continues));
-  TRY(read_bool(body, "add_generation_prompt", !continues, &ask.add_generation_prompt));
-  if (continues && ask.add_generation_prompt)
+  TRY(read_bool(body, "add_generation_prompt", !continues, &request.add_generation_prompt));
+  if (continues && request.add_generation_prompt)
     return FAIL(ERR_FORMAT, "continue_final_message: expected false, as add_generation_prompt is true");
-  TRY(read_switches(self->family, body, &ask));
-  TRY(read_tools(self, body, &ask));
+  TRY(read_switches(self->family, body, &request));
+  TRY(read_tools(self, body, &request));
   const json_t *messages = json_object_get(body, "messages");
-  ask.messages = json_is_array(messages) ? copy_messages(messages) : json_incref((json_t *)messages);
-  if (messages && !ask.messages) return FAIL(ERR_LIMIT, "messages: no memory");
-  status result = render(self, &ask, continues, &out);
+  request.messages = json_is_array(messages) ? copy_messages(messages) : json_incref((json_t *)messages);
+  if (messages && !request.messages) return FAIL(ERR_LIMIT, "messages: no memory");
+  status result = render(self, &request, continues, &out);
   if (result == OK) result = chat_text_take(&out, text, bytes);
   chat_text_close(&out);
-  json_decref(ask.messages);
+  json_decref(request.messages);
   return result;
 }

@@ -26,35 +26,36 @@ static void put_number(chat_text *out, size_t number) {
   chat_text_say(out, text);
 }
 
-static status put_head(const chat_ask *ask, size_t index, const form *f, chat_text *out) {
+static status put_head(const chat_request *request, size_t index, const form *f, chat_text *out) {
   static const char *const marks[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_system|>"};
-  chat_role role = chat_message_role(ask, index);
+  chat_role role = chat_message_role(request, index);
   if (role == CHAT_DEVELOPER)
     return FAIL(ERR_FORMAT, "messages[%zu]: role: this model's template has no developer; hint: use system", index);
   chat_text_say(out, marks[role]);
-  const json_t *name = f->has_names ? chat_message_get(ask, index, "name") : NULL;
+  const json_t *name = f->has_names ? chat_message_get(request, index, "name") : NULL;
   if (name && !json_is_null(name) && !json_is_string(name)) return FAIL(ERR_FORMAT, "messages[%zu]: name: expected text", index);
-  chat_text_put(out, chat_message_span(json_string_length(name) ? name : chat_message_get(ask, index, "role")));
+  chat_text_put(out, chat_message_span(json_string_length(name) ? name : chat_message_get(request, index, "role")));
   chat_text_say(out, "<|im_middle|>");
   return OK;
 }
 
-static status put_content(const chat_ask *ask, size_t index, chat_text *out) {
+static status put_content(const chat_request *request, size_t index, chat_text *out) {
   chat_span content = {0};
-  if (!json_is_string(chat_message_get(ask, index, "content"))) return OK;
-  TRY(chat_message_text(ask, index, "content", &content));
+  if (!json_is_string(chat_message_get(request, index, "content"))) return OK;
+  TRY(chat_message_text(request, index, "content", &content));
   chat_text_put(out, content);
   return OK;
 }
 
-static status put_calls(const chat_ask *ask, size_t index, unsigned variant, chat_text *out) {
+static status put_calls(const chat_request *request, size_t index, unsigned variant, chat_text *out) {
   chat_text_say(out, "<|tool_calls_section_begin|>");
-  for (size_t i = 0; i < chat_message_calls(ask, index); i++) {
-    const json_t *id = json_object_get(chat_message_call(ask, index, i), "id"), *arguments = chat_message_call_arguments(ask, index, i);
+  for (size_t i = 0; i < chat_message_calls(request, index); i++) {
+    const json_t *id = json_object_get(chat_message_call(request, index, i), "id");
+    const json_t *arguments = chat_message_call_arguments(request, index, i);
     chat_text_say(out, "<|tool_call_begin|>");
     if (variant == CHAT_KIMI_K2) {
       chat_text_say(out, "functions.");
-      chat_text_put(out, chat_message_call_name(ask, index, i));
+      chat_text_put(out, chat_message_call_name(request, index, i));
       put_number(out, i);
     } else {
       if (id && !json_is_null(id) && !json_is_string(id))
@@ -70,61 +71,61 @@ static status put_calls(const chat_ask *ask, size_t index, unsigned variant, cha
   return OK;
 }
 
-static status put_result(const chat_ask *ask, size_t index, unsigned variant, chat_text *out) {
+static status put_result(const chat_request *request, size_t index, unsigned variant, chat_text *out) {
   chat_text_say(out, "## Return of ");
-  TRY(chat_message_print(ask, index, "tool_call_id", out));
+  TRY(chat_message_print(request, index, "tool_call_id", out));
   chat_text_say(out, variant == CHAT_KIMI_K2 ? "\\n" : "\n"); /* K2's template contains the escape as literal text */
-  return variant == CHAT_KIMI_K2 ? chat_message_print(ask, index, "content", out) : put_content(ask, index, out);
+  return variant == CHAT_KIMI_K2 ? chat_message_print(request, index, "content", out) : put_content(request, index, out);
 }
 
-static status put_thinking(const chat_ask *ask, size_t index, bool is_shown, chat_text *out) {
+static status put_thinking(const chat_request *request, size_t index, bool is_shown, chat_text *out) {
   chat_text_say(out, "<think>");
-  if (is_shown) TRY(chat_message_print(ask, index, "reasoning_content", out));
+  if (is_shown) TRY(chat_message_print(request, index, "reasoning_content", out));
   chat_text_say(out, "</think>");
   return OK;
 }
 
 /* The number of leading messages whose thinking is dropped. */
-static size_t history(const chat_ask *ask) {
-  size_t count = ask->count;
-  while (count > 0 && (chat_message_role(ask, count - 1) != CHAT_ASSISTANT || chat_message_calls(ask, count - 1))) count--;
+static size_t history(const chat_request *request) {
+  size_t count = request->count;
+  while (count > 0 && (chat_message_role(request, count - 1) != CHAT_ASSISTANT || chat_message_calls(request, count - 1))) count--;
   return count;
 }
 
-static status put_moonlight(const chat_ask *ask, size_t index, chat_text *out) {
-  if (chat_message_role(ask, index) == CHAT_TOOL || chat_message_calls(ask, index))
+static status put_moonlight(const chat_request *request, size_t index, chat_text *out) {
+  if (chat_message_role(request, index) == CHAT_TOOL || chat_message_calls(request, index))
     return FAIL(ERR_UNSUPPORTED, "messages[%zu]: this model's template shows no calls of tools", index);
-  return chat_message_print(ask, index, "content", out);
+  return chat_message_print(request, index, "content", out);
 }
 
-status chat_kimi_render(const chat_ask *ask, unsigned variant, chat_text *out) {
+status chat_kimi_render(const chat_request *request, unsigned variant, chat_text *out) {
   const form *f = &forms[variant];
-  bool is_k25 = variant == CHAT_KIMI_K25, is_off = is_k25 && ask->thinking == CHAT_OFF;
-  size_t shown_from = history(ask);
-  if (ask->tools && is_k25) /* its tokenizer's own program rewrites them in TypeScript */
+  bool is_k25 = variant == CHAT_KIMI_K25, is_off = is_k25 && request->thinking == CHAT_OFF;
+  size_t shown_from = history(request);
+  if (request->tools && is_k25) /* its tokenizer's own program rewrites them in TypeScript */
     return FAIL(ERR_UNSUPPORTED, "tools: not supported for this model's template; hint: declare them in the system message");
-  if (ask->tools) {
+  if (request->tools) {
     chat_text_say(out, "<|im_system|>tool_declare<|im_middle|>");
-    chat_text_json(out, ask->tools, f->is_tight);
+    chat_text_json(out, request->tools, f->is_tight);
     chat_text_say(out, "<|im_end|>");
   }
-  if (f->system && chat_message_role(ask, 0) != CHAT_SYSTEM) {
+  if (f->system && chat_message_role(request, 0) != CHAT_SYSTEM) {
     chat_text_say(out, "<|im_system|>system<|im_middle|>");
     chat_text_say(out, f->system);
   }
-  for (size_t i = 0; i < ask->count; i++) {
-    chat_role role = chat_message_role(ask, i);
-    TRY(put_head(ask, i, f, out));
-    if (variant == CHAT_KIMI_MOONLIGHT) TRY(put_moonlight(ask, i, out));
-    else if (role == CHAT_TOOL) TRY(put_result(ask, i, variant, out));
+  for (size_t i = 0; i < request->count; i++) {
+    chat_role role = chat_message_role(request, i);
+    TRY(put_head(request, i, f, out));
+    if (variant == CHAT_KIMI_MOONLIGHT) TRY(put_moonlight(request, i, out));
+    else if (role == CHAT_TOOL) TRY(put_result(request, i, variant, out));
     else {
-      if (role == CHAT_ASSISTANT && f->is_thinking) TRY(put_thinking(ask, i, i >= shown_from && !is_off, out));
-      TRY(put_content(ask, i, out));
-      if (chat_message_calls(ask, i)) TRY(put_calls(ask, i, variant, out));
+      if (role == CHAT_ASSISTANT && f->is_thinking) TRY(put_thinking(request, i, i >= shown_from && !is_off, out));
+      TRY(put_content(request, i, out));
+      if (chat_message_calls(request, i)) TRY(put_calls(request, i, variant, out));
     }
     chat_text_say(out, "<|im_end|>");
   }
-  if (!ask->add_generation_prompt) return OK;
+  if (!request->add_generation_prompt) return OK;
   chat_text_say(out, "<|im_assistant|>assistant<|im_middle|>");
   if (is_k25) chat_text_say(out, is_off ? "<think></think>" : "<think>");
   return OK;

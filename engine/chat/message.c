@@ -75,70 +75,74 @@ status chat_message_check(json_t *messages, const char *between) {
 
 /* === Fields ================================================================================================== */
 
-const json_t *chat_message_get(const chat_ask *ask, size_t index, const char *key) {
-  return json_object_get(json_array_get(ask->messages, index), key);
+const json_t *chat_message_get(const chat_request *request, size_t index, const char *key) {
+  return json_object_get(json_array_get(request->messages, index), key);
 }
 
-chat_role chat_message_role(const chat_ask *ask, size_t index) {
-  const char *role = json_string_value(chat_message_get(ask, index, "role"));
+chat_role chat_message_role(const chat_request *request, size_t index) {
+  const char *role = json_string_value(chat_message_get(request, index, "role"));
   unsigned known = 0;
   while (strcmp(role, role_names[known]) != 0) known++;
   return (chat_role)known;
 }
 
-bool chat_message_is_null(const chat_ask *ask, size_t index, const char *key) { return json_is_null(chat_message_get(ask, index, key)); }
+bool chat_message_is_null(const chat_request *request, size_t index, const char *key) {
+  return json_is_null(chat_message_get(request, index, key));
+}
 
-status chat_message_text(const chat_ask *ask, size_t index, const char *key, chat_span *out) {
-  const json_t *value = chat_message_get(ask, index, key);
+status chat_message_text(const chat_request *request, size_t index, const char *key, chat_span *out) {
+  const json_t *value = chat_message_get(request, index, key);
   if (!json_is_string(value)) return FAIL(ERR_FORMAT, "messages[%zu]: %s: expected text, found %s", index, key, type_name(value));
   *out = chat_message_span(value);
   return OK;
 }
 
-status chat_message_shown(const chat_ask *ask, size_t index, const char *key, chat_span *out) {
-  const json_t *value = chat_message_get(ask, index, key);
-  if (value && !json_is_null(value)) return chat_message_text(ask, index, key, out);
+status chat_message_shown(const chat_request *request, size_t index, const char *key, chat_span *out) {
+  const json_t *value = chat_message_get(request, index, key);
+  if (value && !json_is_null(value)) return chat_message_text(request, index, key, out);
   *out = value ? (chat_span){"None", 4} : (chat_span){"", 0};
   return OK;
 }
 
-status chat_message_print(const chat_ask *ask, size_t index, const char *key, chat_text *out) {
+status chat_message_print(const chat_request *request, size_t index, const char *key, chat_text *out) {
   chat_span span = {0};
-  TRY(chat_message_shown(ask, index, key, &span));
+  TRY(chat_message_shown(request, index, key, &span));
   chat_text_put(out, span);
   return OK;
 }
 
 /* === Calls =================================================================================================== */
 
-size_t chat_message_calls(const chat_ask *ask, size_t index) { return json_array_size(chat_message_get(ask, index, "tool_calls")); }
-
-const json_t *chat_message_call(const chat_ask *ask, size_t index, size_t call) {
-  return json_array_get(chat_message_get(ask, index, "tool_calls"), call);
+size_t chat_message_calls(const chat_request *request, size_t index) {
+  return json_array_size(chat_message_get(request, index, "tool_calls"));
 }
 
-static const json_t *function_of(const chat_ask *ask, size_t index, size_t call) {
-  return json_object_get(chat_message_call(ask, index, call), "function");
+const json_t *chat_message_call(const chat_request *request, size_t index, size_t call) {
+  return json_array_get(chat_message_get(request, index, "tool_calls"), call);
 }
 
-chat_span chat_message_call_name(const chat_ask *ask, size_t index, size_t call) {
-  return chat_message_span(json_object_get(function_of(ask, index, call), "name"));
+static const json_t *function_of(const chat_request *request, size_t index, size_t call) {
+  return json_object_get(chat_message_call(request, index, call), "function");
 }
 
-const json_t *chat_message_call_arguments(const chat_ask *ask, size_t index, size_t call) {
-  return json_object_get(function_of(ask, index, call), "arguments");
+chat_span chat_message_call_name(const chat_request *request, size_t index, size_t call) {
+  return chat_message_span(json_object_get(function_of(request, index, call), "name"));
 }
 
-status chat_message_call_text(const chat_ask *ask, size_t index, size_t call, chat_span *out) {
-  const json_t *arguments = chat_message_call_arguments(ask, index, call);
+const json_t *chat_message_call_arguments(const chat_request *request, size_t index, size_t call) {
+  return json_object_get(function_of(request, index, call), "arguments");
+}
+
+status chat_message_call_text(const chat_request *request, size_t index, size_t call, chat_span *out) {
+  const json_t *arguments = chat_message_call_arguments(request, index, call);
   if (!json_is_string(arguments))
     return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls[%zu]: function.arguments: expected JSON as text, found an object", index, call);
   *out = chat_message_span(arguments);
   return OK;
 }
 
-status chat_message_call_object(const chat_ask *ask, size_t index, size_t call, json_t **out) {
-  const json_t *arguments = chat_message_call_arguments(ask, index, call);
+status chat_message_call_object(const chat_request *request, size_t index, size_t call, json_t **out) {
+  const json_t *arguments = chat_message_call_arguments(request, index, call);
   if (json_is_object(arguments)) {
     *out = json_incref((json_t *)arguments);
     return OK;

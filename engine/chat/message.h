@@ -12,42 +12,42 @@
 typedef enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL, CHAT_DEVELOPER } chat_role;
 typedef enum chat_switch { CHAT_UNSAID, CHAT_OFF, CHAT_ON } chat_switch;
 
-typedef struct chat_ask {      /* the input of a renderer */
+typedef struct chat_request {      /* the input of a renderer */
   json_t *messages;            /* have passed chat_message_check */
   size_t count;
   const json_t *tools;         /* NULL: none; else a non-empty list of objects */
   chat_switch thinking, enable_thinking, clear_thinking;
   bool add_generation_prompt;
   chat_span bos, eos;          /* the model's; "": it has none */
-} chat_ask;
+} chat_request;
 
 /* Writes the prompt to out. variant: of the family, see the enum in its header. ERR_FORMAT names the message. */
-typedef status chat_renderer(const chat_ask *ask, unsigned variant, chat_text *out);
+typedef status chat_renderer(const chat_request *request, unsigned variant, chat_text *out);
 
 /* Checks the messages and changes them in place: the text parts of a content are joined with `between`. ERR_FORMAT, ERR_LIMIT;
  * ERR_UNSUPPORTED: parts that are not text. */
 status chat_message_check(json_t *messages, const char *between);
 
-chat_role chat_message_role(const chat_ask *ask, size_t index);
-const json_t *chat_message_get(const chat_ask *ask, size_t index, const char *key); /* NULL: absent */
-bool chat_message_is_null(const chat_ask *ask, size_t index, const char *key);      /* present and null */
+chat_role chat_message_role(const chat_request *request, size_t index);
+const json_t *chat_message_get(const chat_request *request, size_t index, const char *key); /* NULL: absent */
+bool chat_message_is_null(const chat_request *request, size_t index, const char *key);      /* present and null */
 
 /* The text, or ERR_FORMAT: the operand of a template's "+". */
-status chat_message_text(const chat_ask *ask, size_t index, const char *key, chat_span *out);
+status chat_message_text(const chat_request *request, size_t index, const char *key, chat_span *out);
 
 /* Writes the value as a template's {{ }} prints it: nothing if absent, "None" if null. ERR_FORMAT: neither these nor text. */
-status chat_message_print(const chat_ask *ask, size_t index, const char *key, chat_text *out);
-status chat_message_shown(const chat_ask *ask, size_t index, const char *key, chat_span *out);
+status chat_message_print(const chat_request *request, size_t index, const char *key, chat_text *out);
+status chat_message_shown(const chat_request *request, size_t index, const char *key, chat_span *out);
 
 /* The number of calls of a message, 0 if it has none; and for one call: the function, its name, its arguments as text. */
-size_t chat_message_calls(const chat_ask *ask, size_t index);
-const json_t *chat_message_call(const chat_ask *ask, size_t index, size_t call);
-chat_span chat_message_call_name(const chat_ask *ask, size_t index, size_t call);
-const json_t *chat_message_call_arguments(const chat_ask *ask, size_t index, size_t call);
-status chat_message_call_text(const chat_ask *ask, size_t index, size_t call, chat_span *out);
+size_t chat_message_calls(const chat_request *request, size_t index);
+const json_t *chat_message_call(const chat_request *request, size_t index, size_t call);
+chat_span chat_message_call_name(const chat_request *request, size_t index, size_t call);
+const json_t *chat_message_call_arguments(const chat_request *request, size_t index, size_t call);
+status chat_message_call_text(const chat_request *request, size_t index, size_t call, chat_span *out);
 
 /* The arguments as an object, parsed if they are text; the caller releases it. ERR_FORMAT. */
-status chat_message_call_object(const chat_ask *ask, size_t index, size_t call, json_t **out);
+status chat_message_call_object(const chat_request *request, size_t index, size_t call, json_t **out);
 
 chat_span chat_message_span(const json_t *string);
 

@@ -35,14 +35,14 @@ static status read_products(const char *path, plan_product **products, uint32_t 
   TRY(result);
   profile_make_optional(&known); /* products that do not run with this plan's strides are skipped */
   *count = known.other_count + known.count;
-  plan_product *made = calloc(*count + 1u, sizeof *made);
-  if (made) {
-    memcpy(made, known.others, known.other_count * sizeof *made);
-    memcpy(made + known.other_count, known.entries, known.count * sizeof *made);
+  plan_product *joined = calloc(*count + 1u, sizeof *joined);
+  if (joined) {
+    memcpy(joined, known.others, known.other_count * sizeof *joined);
+    memcpy(joined + known.other_count, known.entries, known.count * sizeof *joined);
   }
   profile_free(&known);
-  if (!made) return FAIL(ERR_LIMIT, "bench: no memory for a profile");
-  *products = made;
+  if (!joined) return FAIL(ERR_LIMIT, "bench: no memory for a profile");
+  *products = joined;
   return *count ? OK : FAIL(ERR_USAGE, "%s: expected a profile with entries that are used, found none", path);
 }
 

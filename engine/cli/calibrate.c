@@ -8,7 +8,7 @@
 #include "common/engine.h"
 #include "common/files.h"
 #include "common/lines.h"
-#include "common/make.h"
+#include "common/plan_file.h"
 #include "common/options.h"
 #include "jsonl/items.h"
 #include "base/limits.h"
@@ -50,7 +50,7 @@ typedef struct calibration calibration;
 typedef struct prompt_run { /* an item in flight */
   verbatim_request request;
   calibration *owner;
-  int32_t *made_ids; /* encoded prompt; NULL when the item has ids */
+  int32_t *encoded_ids; /* encoded prompt; NULL when the item has ids */
 } prompt_run;
 
 struct calibration {
@@ -61,7 +61,7 @@ struct calibration {
   items items;
   tokenizer *tokenizer;
   prompt_run *runs; /* [items.count] */
-  uint32_t layers, added, tokens_made;
+  uint32_t layers, added, tokens_generated;
   float largest[LAYERS_MAX]; /* largest magnitude in a layer's rows */
   bool is_seen[LAYERS_MAX], is_bad[LAYERS_MAX]; /* is_bad: NaN or Inf */
   char path[PATH_BYTES_MAX];
@@ -142,9 +142,9 @@ static status encode(calibration *self, const item *from, prompt_run *r) {
   r->request.prompt = from->ids;
   r->request.prompt_count = from->id_count;
   if (from->ids) return OK;
-  if (!(r->made_ids = malloc(room * sizeof *r->made_ids))) return FAIL(ERR_LIMIT, "prompts: no memory");
-  TRY(tokenizer_encode(self->tokenizer, from->prompt, from->prompt_bytes, !self->no_bos, true, r->made_ids, room, &count));
-  r->request.prompt = r->made_ids;
+  if (!(r->encoded_ids = malloc(room * sizeof *r->encoded_ids))) return FAIL(ERR_LIMIT, "prompts: no memory");
+  TRY(tokenizer_encode(self->tokenizer, from->prompt, from->prompt_bytes, !self->no_bos, true, r->encoded_ids, room, &count));
+  r->request.prompt = r->encoded_ids;
   r->request.prompt_count = (uint32_t)count;
   return OK;
 }
@@ -205,10 +205,10 @@ static status run_all(calibration *self) {
     TRY((status)verbatim_poll(self->engine.engine, &busy));
     for (; self->added < self->items.count && self->runs[self->added].request.finish != VERBATIM_RUNNING; self->added++) {
       const verbatim_request *request = &self->runs[self->added].request;
-      self->tokens_made += request->token_count;
+      self->tokens_generated += request->token_count;
       cli_engine_add(&self->engine, self->items.list[self->added].id, request);
     }
-    cli_engine_progress(&self->engine, self->added, self->items.count, self->tokens_made, !busy);
+    cli_engine_progress(&self->engine, self->added, self->items.count, self->tokens_generated, !busy);
   }
   return cli_engine_end(&self->engine);
 }
@@ -252,7 +252,7 @@ static status write_scales(const calibration *self) {
   good = fwrite(scales, sizeof *scales, self->layers, to) == self->layers && good;
   good = fclose(to) == 0 && good;
   for (int i = 0; good && i < 8; i++) bytes[i] = (char)(header_bytes >> (8 * i));
-  status result = good ? cli_make_write(self->path, bytes, count) : FAIL(ERR_LIMIT, "calibrate: no memory");
+  status result = good ? cli_plan_file_write(self->path, bytes, count) : FAIL(ERR_LIMIT, "calibrate: no memory");
   free(bytes);
   if (result == OK) printf("written        %s: scales of %u layers, from %u prompts\n", self->path, self->layers, self->items.count);
   return result;
@@ -278,7 +278,7 @@ static void close_run(calibration *self) {
   cli_engine_close(&self->engine);
   tokenizer_close(self->tokenizer);
   for (uint32_t i = 0; self->runs && i < self->items.count; i++) {
-    free(self->runs[i].made_ids);
+    free(self->runs[i].encoded_ids);
     free(self->runs[i].request.tokens);
     free(self->runs[i].request.alternatives);
   }

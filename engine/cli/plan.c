@@ -1,12 +1,12 @@
 /* cli/plan.c - `verbatim plan`: reads a model folder's config.json and a deployment file, writes the plan.
  *
  * Owns the subcommand's arguments; planner/ makes all decisions. Nothing is written before the plan has been generated and checked, and the
- * file is written completely or not at all. Read next: common/make.h, common/config.h, planner/planner.h. */
+ * file is written completely or not at all. Read next: common/plan_file.h, common/config.h, planner/planner.h. */
 #include "cli/cli.h"
 #include "base/base.h"
 #include "common/config.h"
 #include "common/files.h"
-#include "common/make.h"
+#include "common/plan_file.h"
 #include "planner/print.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,16 +83,16 @@ static status check_output(const plan_run *self) {
   TRY(cli_files_check_output(self->output));
   TRY(cli_files_check_apart(self->output, self->config.path, "the deployment"));
   if (self->profile && strcmp(self->profile, "none") != 0) TRY(cli_files_check_apart(self->output, self->profile, "the profile"));
-  return cli_make_check(self->output, self->model_dir, self->force);
+  return cli_plan_file_check(self->output, self->model_dir, self->force);
 }
 
 static status make(const plan_run *self, const char *deploy) {
-  const cli_make_source source = {.model_dir = self->model_dir, .deploy = deploy, .profile = self->profile};
+  const cli_plan_file_source source = {.model_dir = self->model_dir, .deploy = deploy, .profile = self->profile};
   void *plan = NULL;
   size_t bytes = 0;
   TRY(check_output(self));
-  TRY(cli_make_plan(&source, &plan, &bytes));
-  status result = cli_make_write(self->output, plan, bytes);
+  TRY(cli_plan_file_make(&source, &plan, &bytes));
+  status result = cli_plan_file_write(self->output, plan, bytes);
   if (result == OK && !self->quiet) {
     print_summary(stdout, plan);
     printf("written        %s (%zu bytes)\n", self->output, bytes);

@@ -64,7 +64,7 @@ typedef struct run_request { /* a sample of an item in flight; the engine writes
   const item *item;
   struct run *run;
   uint64_t first_logit_row;
-  int32_t *made_ids;   /* encoded prompt, in the item's first sample; NULL when the item has ids */
+  int32_t *encoded_ids;   /* encoded prompt, in the item's first sample; NULL when the item has ids */
 } run_request;
 
 typedef struct task_score {
@@ -85,7 +85,7 @@ typedef struct run {
   int logits_fd;
   int logits_error;     /* errno of the first write that failed, or 0 */
   const char *refused;  /* id of the request that the tokenizer or the engine refused */
-  uint64_t tokens_made;
+  uint64_t tokens_generated;
   task_score *scores;   /* [score_count], in order of appearance */
   uint32_t score_count;
 } run;
@@ -166,9 +166,9 @@ static status encode(run *self, run_request *r) {
     return OK;
   }
   size_t room = from->prompt_bytes + 8, count = 0;
-  if (!(r->made_ids = malloc(room * sizeof *r->made_ids))) return FAIL(ERR_LIMIT, "prompts: no memory");
-  TRY(tokenizer_encode(self->tokenizer, from->prompt, from->prompt_bytes, !self->options.no_bos, true, r->made_ids, room, &count));
-  r->request.prompt = r->made_ids;
+  if (!(r->encoded_ids = malloc(room * sizeof *r->encoded_ids))) return FAIL(ERR_LIMIT, "prompts: no memory");
+  TRY(tokenizer_encode(self->tokenizer, from->prompt, from->prompt_bytes, !self->options.no_bos, true, r->encoded_ids, room, &count));
+  r->request.prompt = r->encoded_ids;
   r->request.prompt_count = (uint32_t)count;
   return OK;
 }
@@ -178,7 +178,7 @@ static status encode(run *self, run_request *r) {
 static void on_token(verbatim_request *request, uint32_t index) {
   run_request *r = request->context;
   (void)index;
-  r->run->tokens_made++;
+  r->run->tokens_generated++;
 }
 
 static void on_text(verbatim_request *request, const char *text, size_t bytes) {
@@ -206,7 +206,7 @@ static void on_logits(verbatim_request *request, uint32_t position, const float 
 /* A stream to a terminal shows its own progress. */
 static void show_progress(run *self, bool last) {
   if (self->options.stream && isatty(STDERR_FILENO) && !last) return;
-  cli_engine_progress(&self->engine, self->written, self->request_count, self->tokens_made, last);
+  cli_engine_progress(&self->engine, self->written, self->request_count, self->tokens_generated, last);
 }
 
 /* === Output ================================================================================================================= */
@@ -389,7 +389,7 @@ static void close_run(run *self) {
   tokenizer_close(self->tokenizer);
   for (uint32_t i = 0; i < self->request_count; i++) {
     cli_trace_release(&self->requests[i].trace);
-    free(self->requests[i].made_ids);
+    free(self->requests[i].encoded_ids);
     free(self->requests[i].request.tokens);
     free(self->requests[i].request.alternatives);
   }

@@ -9,7 +9,7 @@
 #include "common/lines.h"
 #include "common/options.h"
 #include "common/output.h"
-#include "common/terms.h"
+#include "common/conditions.h"
 #include "common/trace.h"
 #include "jsonl/nonfinite.h"
 #include "jsonl/score_items.h"
@@ -60,7 +60,8 @@ static const char HELP[] =
   "  --logprobs K        also the K most likely tokens at each position, 0 to 20 (0)\n"
   "  --output jsonl|text form of the output (jsonl)\n"
   "  --summary FILE      also write accuracies and perplexities as JSON\n";
-static const char MORE_HELP[] = CLI_TERMS_HELP CLI_CONFIG_HELP CLI_TRACE_HELP CLI_ENGINE_HELP; /* C11 guarantees only 4095 bytes in a literal */
+/* C11 guarantees only 4095 bytes in a string literal. */
+static const char MORE_HELP[] = CLI_CONDITIONS_HELP CLI_CONFIG_HELP CLI_TRACE_HELP CLI_ENGINE_HELP;
 
 typedef struct score_options {
   const char *jsonl, *output, *summary_path;
@@ -76,8 +77,8 @@ typedef struct score_entry { /* the lists and requests of one item */
 typedef struct score_run {
   score_options options;
   cli_config config;
-  cli_terms terms;
-  score_terms defaults;   /* for items that do not state their own */
+  cli_conditions conditions;
+  score_conditions defaults;   /* for items that do not state their own */
   cli_trace trace;
   cli_engine engine;
   score_items items;
@@ -105,8 +106,8 @@ static status parse_arguments(score_run *self, int argc, char **argv) {
     {"--jsonl", cli_options_text, &o->jsonl}, {"--output", cli_options_text, &o->output},
     {"--summary", cli_options_text, &o->summary_path}, {"--no-bos", NULL, &o->no_bos},
     {"--logprobs", cli_options_u32, &o->top_logprobs}};
-  cli_terms_options(&self->terms, &self->defaults.required_count, &self->defaults.deadline_seconds, table, ARRAY_LEN(table));
-  self->defaults.required = self->terms.required;
+  cli_conditions_options(&self->conditions, &self->defaults.required_count, &self->defaults.deadline_seconds, table, ARRAY_LEN(table));
+  self->defaults.required = self->conditions.required;
   cli_trace_options(&self->trace, table, ARRAY_LEN(table));
   cli_engine_options(&self->engine, table, ARRAY_LEN(table));
   cli_config_options(&self->config, CLI_CONFIG_SCORE, table, ARRAY_LEN(table));
@@ -184,7 +185,7 @@ static status count_requests(score_run *self) {
   return self->requests && self->traces ? OK : FAIL(ERR_LIMIT, "requests: no memory");
 }
 
-static status submit(score_run *self, const score_terms *terms, const int32_t *ids, uint32_t count, uint32_t from,
+static status submit(score_run *self, const score_conditions *conditions, const int32_t *ids, uint32_t count, uint32_t from,
                      verbatim_request *request) {
   *request = VERBATIM_REQUEST_DEFAULTS;
   request->prompt = ids;
@@ -193,9 +194,9 @@ static status submit(score_run *self, const score_terms *terms, const int32_t *i
   request->score = true;
   request->score_from = from;
   request->top_logprobs = self->options.top_logprobs;
-  request->required = terms->required;
-  request->required_count = terms->required_count;
-  request->deadline_seconds = terms->deadline_seconds;
+  request->required = conditions->required;
+  request->required_count = conditions->required_count;
+  request->deadline_seconds = conditions->deadline_seconds;
   request->context = &self->traces[request - self->requests];
   cli_trace_watch(&self->trace, request->context, request);
   request->scores = calloc(count - from, sizeof *request->scores);
@@ -214,7 +215,7 @@ static status submit_all(score_run *self) {
       const score_tokens *list = &self->lists[entry->first_list + (is_whole(item) ? 0 : k)];
       score_window window = {.count = list->count, .from = list->from};
       if (is_whole(item)) window = score_tokens_window(list->count, self->engine.info.max_len, k);
-      TRY(submit(self, &item->terms, list->ids + window.first, window.count, window.from, &self->requests[entry->first_request + k]));
+      TRY(submit(self, &item->conditions, list->ids + window.first, window.count, window.from, &self->requests[entry->first_request + k]));
     }
     self->refused = NULL;
   }

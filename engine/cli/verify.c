@@ -202,14 +202,14 @@ static status check_model_identity(const verify_run *self) {
 }
 
 static void tell_machines(const verify_run *self) {
-  const receipt_machine *made = &self->receipt.machine;
+  const receipt_machine *machine = &self->receipt.machine;
   char text[DIGEST_TEXT_BYTES];
   if (self->engine.quiet) return;
   fputs("receipt: made by verbatim ", stderr);
-  cli_output_plain(stderr, made->version);
+  cli_output_plain(stderr, machine->version);
   fputs(" on ", stderr);
-  cli_output_plain(stderr, made->device);
-  fprintf(stderr, ", plan %s; verified on %s\n", digest_text(made->plan_digest, text), self->engine.info.device);
+  cli_output_plain(stderr, machine->device);
+  fprintf(stderr, ", plan %s; verified on %s\n", digest_text(machine->plan_digest, text), self->engine.info.device);
   if (self->receipt.complete) return;
   fprintf(stderr, "note: the receipt's run did not end%s", self->receipt.fault ? ": " : "");
   cli_output_plain(stderr, self->receipt.fault ? self->receipt.fault : "");

@@ -1,7 +1,7 @@
 /* common/config.c - see common/config.h. Each key of the subcommand has an entry: its value as YAML, and its origin. */
 #include "common/config.h"
 #include "common/files.h"
-#include "common/make.h"
+#include "common/plan_file.h"
 #include "plan/format.h"
 #include "base/special_file.h"
 #include "base/spelling.h"
@@ -325,8 +325,8 @@ static status check_plan(const cli_config *self, const char *plan_path, const vo
 }
 
 static status make_plan(const cli_config *self, const char *model_dir, const char *deploy, void **bytes, size_t *byte_count) {
-  const cli_make_source source = {.model_dir = model_dir, .deploy = deploy, .profile = cli_config_value(self, "profile")};
-  return cli_make_plan(&source, bytes, byte_count);
+  const cli_plan_file_source source = {.model_dir = model_dir, .deploy = deploy, .profile = cli_config_value(self, "profile")};
+  return cli_plan_file_make(&source, bytes, byte_count);
 }
 
 status cli_config_find_plan(const cli_config *self, const char *plan_path, const char *model_dir, bool *is_there) {
@@ -353,10 +353,10 @@ status cli_config_plan(const cli_config *self, const char *plan_path, const char
   if (!self->path) return OK;
   TRY(cli_config_find_plan(self, plan_path, model_dir, &is_there));
   if (is_there) return OK;
-  TRY(cli_make_check(plan_path, model_dir, false));
+  TRY(cli_plan_file_check(plan_path, model_dir, false));
   char *deploy = cli_config_deploy(self);
   status result = make_plan(self, model_dir, deploy, &bytes, &byte_count);
-  if (result == OK) result = cli_make_write(plan_path, bytes, byte_count);
+  if (result == OK) result = cli_plan_file_write(plan_path, bytes, byte_count);
   if (result == OK && !quiet) fprintf(stderr, "%s: made from %s (%zu bytes)\n", plan_path, self->path, byte_count);
   free(deploy);
   free(bytes);

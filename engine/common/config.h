@@ -8,7 +8,7 @@
  *   cli_config_place(&config, "plan", &plan_path);                           for a positional argument: NULL, or its value
  *   if (config.dump) return cli_config_dump(&config, stdout);
  *   TRY(cli_config_plan(&config, plan_path, model_dir, quiet));              now the plan exists and matches the file
- * and cli_config_close at its end: texts of the file live until then. Read next: planner/flat_yaml.h, common/make.h, cli/plan.c. */
+ * and cli_config_close at its end: texts of the file live until then. Read next: planner/flat_yaml.h, common/plan_file.h, cli/plan.c. */
 #ifndef VERBATIM_CLI_CONFIG_H
 #define VERBATIM_CLI_CONFIG_H
 #include "base/base.h"

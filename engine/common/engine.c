@@ -116,7 +116,7 @@ void cli_engine_add(cli_engine *self, const char *name, const verbatim_request *
   receipt_add(&self->receipt, name, request, stops, stop_count);
   self->done.requests++;
   self->done.prompt_tokens += request->prompt_count;
-  self->done.made_tokens += request->token_count;
+  self->done.generated_tokens += request->token_count;
 }
 
 status cli_engine_end(cli_engine *self) {

@@ -90,7 +90,7 @@ void cli_sampling_options(cli_sampling *self, cli_option *rows, size_t row_count
   p->stop_texts = self->stop_texts;
   p->biases = self->biases;
   p->allowed_ids = self->allowed_ids;
-  p->required = self->terms.required;
+  p->required = self->conditions.required;
   const cli_option own[] = {
     {"--max-tokens", cli_options_u32, &p->max_tokens}, {"--n", take_samples, &p->samples},
     {"--temperature", take_temperature, &p->temperature}, {"--top-k", cli_options_u32, &p->top_k},
@@ -103,5 +103,5 @@ void cli_sampling_options(cli_sampling *self, cli_option *rows, size_t row_count
   while (rows[at].name) at++;
   ASSERT(at + ARRAY_LEN(own) < row_count);
   memcpy(rows + at, own, sizeof own);
-  cli_terms_options(&self->terms, &p->required_count, &p->deadline_seconds, rows, row_count);
+  cli_conditions_options(&self->conditions, &p->required_count, &p->deadline_seconds, rows, row_count);
 }

@@ -3,7 +3,7 @@
 #define VERBATIM_CLI_SAMPLING_H
 #include "base/base.h"
 #include "common/options.h"
-#include "common/terms.h"
+#include "common/conditions.h"
 #include "jsonl/items.h"
 
 #define CLI_SAMPLING_HELP \
@@ -23,14 +23,14 @@
   "  --stop-id ID        end with this token; may be repeated\n" \
   "  --ignore-eos        the model's own stop tokens do not stop\n" \
   "  --logprobs K        also print the K most likely tokens at every position, 0 to 20 (0)\n" \
-  CLI_TERMS_HELP
+  CLI_CONDITIONS_HELP
 
 typedef struct cli_sampling {
   item_params params; /* points into the lists below */
   verbatim_text stop_texts[VERBATIM_STOP_TEXTS_MAX];
   verbatim_bias biases[VERBATIM_BIASES_MAX];
   int32_t allowed_ids[VERBATIM_BIASES_MAX];
-  cli_terms terms;
+  cli_conditions conditions;
 } cli_sampling;
 
 /* Adds its rows to a subcommand's table, which has room for row_count rows and ends with zeros. self must not move afterwards. */

@@ -105,10 +105,10 @@ static json_t *counters_json(const verbatim_counters *c) {
 
 status cli_stats_write(const char *path, const verbatim_info *info, const cli_stats_run *run) {
   char digits[DIGEST_TEXT_BYTES];
-  uint64_t tokens = run->prompt_tokens + run->made_tokens;
+  uint64_t tokens = run->prompt_tokens + run->generated_tokens;
   json_t *work = json_pack("{s:i, s:I, s:I, s:f, s:f, s:f}", "requests", (int)run->requests, "prompt_tokens",
-                           (json_int_t)run->prompt_tokens, "made_tokens", (json_int_t)run->made_tokens, "seconds", run->seconds,
-                           "made_tokens_per_s", rate((double)run->made_tokens, run->seconds), "tokens_per_s",
+                           (json_int_t)run->prompt_tokens, "made_tokens", (json_int_t)run->generated_tokens, "seconds", run->seconds,
+                           "made_tokens_per_s", rate((double)run->generated_tokens, run->seconds), "tokens_per_s",
                            rate((double)tokens, run->seconds));
   json_t *root = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "numerics_id", digest_text(info->numerics_id, digits), "device", info->device,
                            "start", stages_json(info), "memory", memory_json(info), "run", work, "steps", counters_json(&run->counters));

@@ -9,7 +9,7 @@
 typedef struct cli_stats_run { /* from the first submitted request to the last token */
   uint32_t requests;
   uint64_t prompt_tokens; /* computed before the first token of a request: prefill */
-  uint64_t made_tokens;   /* decode */
+  uint64_t generated_tokens;   /* decode */
   double seconds;
   verbatim_counters counters; /* at the end of the run */
 } cli_stats_run;

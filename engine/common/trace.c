@@ -254,7 +254,7 @@ static int compare_values(const void *a, const void *b) {
 
 /* The last generated token is an input to no step, unless the previous row was not finite. Whether its row is computed anyway depends on
  * how steps overlap. */
-static uint32_t fed_count(const verbatim_request *request) {
+static uint32_t computed_count(const verbatim_request *request) {
   bool is_last_fed = request->token_count == 0 || request->finish == VERBATIM_NONFINITE;
   return request->prompt_count + request->token_count - !is_last_fed;
 }
@@ -262,7 +262,7 @@ static uint32_t fed_count(const verbatim_request *request) {
 static void write_rows(const cli_trace_request *r, const verbatim_request *request) {
   const cli_trace *self = r->trace;
   const cli_trace_value *v = r->values;
-  uint32_t rows = min_u32(r->row_count, fed_count(request));
+  uint32_t rows = min_u32(r->row_count, computed_count(request));
   for (uint32_t i = 0; i < rows; i++) {
     int32_t token = i < request->prompt_count ? request->prompt[i] : request->tokens[i - request->prompt_count].id;
     for (; v < r->values + r->value_count && v->position == i; v++)

@@ -11,7 +11,7 @@
 #include "kernels_src/num.h"
 
 typedef struct token_marks {
-  u32 made;
+  u32 generated;
   u8 is_seen, is_listed;
   f32 bias;
 } token_marks;
@@ -20,8 +20,8 @@ _Static_assert(sizeof(token_marks) * VOCAB_MAX <= CPU_SCRATCH_BYTES, "adjusting 
 static f32 adjust_one(f32 logit, const token_marks *m, const sample_param *p) {
   if (p->list_only && !m->is_listed) return -INFINITY;
   if (m->is_seen) logit = logit > 0.0f ? num_div(logit, p->repetition) : num_mul(logit, p->repetition); /* R9.1 */
-  logit = num_sub(logit, num_mul(p->frequency, (f32)m->made)); /* R9.2, R9.3 */
-  if (m->made) logit = num_sub(logit, p->presence);            /* R9.4 */
+  logit = num_sub(logit, num_mul(p->frequency, (f32)m->generated)); /* R9.2, R9.3 */
+  if (m->generated) logit = num_sub(logit, p->presence);            /* R9.4 */
   logit = logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
   return m->is_listed ? num_add(logit, m->bias) : logit; /* R9.5 */
 }
@@ -39,7 +39,7 @@ static void adjust_row(void *context, uint32_t row, void *scratch) {
     i32 id = a->history[(u64)pages[at / PAGE_TOKENS] * PAGE_TOKENS + at % PAGE_TOKENS];
     ASSERT(id >= 0 && (u32)id < a->vocab);
     marks[id].is_seen = 1;
-    marks[id].made += at >= p->prompt_count;
+    marks[id].generated += at >= p->prompt_count;
   }
   for (u32 i = 0; i < p->list_count; i++) {
     ASSERT(list[i].token >= 0 && (u32)list[i].token < a->vocab);

@@ -32,7 +32,7 @@ static number product(bf16 a, bf16 b) {
 }
 
 /* Truncates v toward zero to a whole number of units 2^(largest - 25). `fraction`: bits of v's significand below its exponent. */
-static i64 cut(number v, u32 fraction, i32 largest) {
+static i64 truncated(number v, u32 fraction, i32 largest) {
   u32 below = min_u32((u32)(largest - v.exponent), 63); /* arbitrary for a zero, whose exponent means nothing */
   i64 magnitude = (i64)(v.significand << (25 - fraction) >> below);
   return v.negative ? -magnitude : magnitude;
@@ -64,8 +64,8 @@ f32 h16_step_reference(const bf16 a[H16_STEP], const bf16 b[H16_STEP], f32 c) {
   }
   if (nan || (infinite[0] && infinite[1])) return num_float(0x7fffffffu);
   if (infinite[0] || infinite[1]) return num_float(infinite[1] ? 0xff800000u : 0x7f800000u);
-  i64 sum = cut(start, 23, largest);
-  for (u32 i = 0; i < H16_STEP; i++) sum += cut(term[i], 14, largest);
+  i64 sum = truncated(start, 23, largest);
+  for (u32 i = 0; i < H16_STEP; i++) sum += truncated(term[i], 14, largest);
   return to_f32(sum, largest - 25);
 }
 

@@ -122,7 +122,7 @@ static inline __m256 finish(__m256i sum, __m256 c, __m256 scale, __m256i e, __m2
   return _mm256_mul_ps(_mm256_cvtepi32_ps(whole), power_of_two(_mm256_sub_epi32(e, _mm256_set1_epi32(25))));
 }
 
-static inline __m256i cut_product(__m256 x, const f32 *value, __m256 scale) {
+static inline __m256i truncated_product(__m256 x, const f32 *value, __m256 scale) {
   return _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_mul_ps(x, _mm256_load_ps(value)), scale));
 }
 
@@ -155,8 +155,8 @@ static inline void run_row(const h16_block *block, u32 i, const row_x *x) {
     __m256 scale1 = power_of_two(_mm256_sub_epi32(_mm256_set1_epi32(25), e1));
     for (u32 s = 0; s < H16_STEP; s++) {
       __m256 xs = _mm256_set1_ps(x->value[k + s]);
-      sum0 = _mm256_add_epi32(sum0, cut_product(xs, value + s * COLUMNS, scale0));
-      sum1 = _mm256_add_epi32(sum1, cut_product(xs, value + s * COLUMNS + 8, scale1));
+      sum0 = _mm256_add_epi32(sum0, truncated_product(xs, value + s * COLUMNS, scale0));
+      sum1 = _mm256_add_epi32(sum1, truncated_product(xs, value + s * COLUMNS + 8, scale1));
     }
     __m256 next0 = finish(sum0, c0, scale0, e0, &exact0), next1 = finish(sum1, c1, scale1, e1, &exact1);
     if (__builtin_expect(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(exact0, exact1))) != 0, 0)) {
@@ -188,4 +188,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_avx2 = {"avx2", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts, &h32_avx2};
+const h16_core h16_avx2 = {"avx2", COLUMNS, pack_n_major, pack_k_major, run, softmax, silu_mul, exp_parts, &h32_avx2};

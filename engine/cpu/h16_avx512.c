@@ -154,7 +154,7 @@ static inline __m512 finish(__m512i sum, __m512 c, __m512 scale, __m512i e, __mm
   return _mm512_mul_ps(f, power_of_two(_mm512_sub_epi32(e, _mm512_set1_epi32(25))));
 }
 
-static inline __m512i cut_product(__m512 x, const f32 *value, __m512 scale) {
+static inline __m512i truncated_product(__m512 x, const f32 *value, __m512 scale) {
   return _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_mul_ps(x, _mm512_load_ps(value)), scale));
 }
 
@@ -189,8 +189,8 @@ static inline void run_row(const h16_block *block, u32 i, const row_x *x) {
 #pragma GCC unroll 16
     for (u32 s = 0; s < H16_STEP; s++) {
       __m512 xs = _mm512_set1_ps(x->value[k + s]);
-      sum0 = _mm512_add_epi32(sum0, cut_product(xs, value + s * COLUMNS, scale0));
-      sum1 = _mm512_add_epi32(sum1, cut_product(xs, value + s * COLUMNS + 16, scale1));
+      sum0 = _mm512_add_epi32(sum0, truncated_product(xs, value + s * COLUMNS, scale0));
+      sum1 = _mm512_add_epi32(sum1, truncated_product(xs, value + s * COLUMNS + 16, scale1));
     }
     __m512 next0 = finish(sum0, c0, scale0, e0, &exact0), next1 = finish(sum1, c1, scale1, e1, &exact1);
     if (__builtin_expect((exact0 | exact1) != 0, 0)) {
@@ -214,4 +214,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts, &h32_avx512};
+const h16_core h16_avx512 = {"avx512", COLUMNS, pack_n_major, pack_k_major, run, softmax, silu_mul, exp_parts, &h32_avx512};

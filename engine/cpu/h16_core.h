@@ -43,7 +43,7 @@ typedef struct h16_core {
   /* Packs w[0 .. k_rows)[j] of columns 0 .. n-1; the other columns and rows are zero. */
   void (*pack_k_major)(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_rows, u32 k);
   void (*run)(const h16_block *block);
-  void (*weigh)(const f32 *t, f32 m, bf16 *p);                     /* CORE_ROWS below */
+  void (*softmax)(const f32 *t, f32 m, bf16 *p);                     /* CORE_ROWS below */
   void (*silu_mul)(const f32 *gate, const f32 *up, u32 n, bf16 *y);
   void (*exp_parts)(const f32 *logit, f32 largest, u32 n, f32 *p);
   const struct h32_core *h32; /* the chains of e4m3 numbers */
@@ -71,7 +71,7 @@ static inline int16_t h16_exponent(bf16 v) {
 #define CORE_LANES 16u
 #define CORE_PARTS 1024u
 #define CORE_ROWS                                                                                                               \
-  static void weigh(const f32 *t, f32 m, bf16 *p) {                                                                             \
+  static void softmax(const f32 *t, f32 m, bf16 *p) {                                                                             \
     for (u32 j = 0; j < PAGE_TOKENS; j++) p[j] = num_to_bf16(num_exp2_bf16(num_sub(t[j], m)));                                  \
   }                                                                                                                             \
   static inline void silu_one(const f32 *gate, const f32 *up, bf16 *y) { *y = num_to_bf16(num_mul(num_silu(*gate), *up)); }     \

@@ -27,7 +27,7 @@ static void pack_k_major(h16_panel *panel, const bf16 *w, u64 ldw, u32 n, u32 k_
 }
 
 /* (f32)v, truncated toward zero. */
-static f32 to_f32_cut(i32 v) {
+static f32 to_f32_truncated(i32 v) {
   u32 magnitude = v < 0 ? 0u - (u32)v : (u32)v;
   u32 bits = magnitude == 0 ? 0 : 32u - (u32)__builtin_clz(magnitude);
   if (bits > 24) magnitude &= ~0u << (bits - 24);
@@ -82,7 +82,7 @@ static void run_step(const h16_block *block, u32 row, u32 k, const f32 *x, const
     if (whole != (i32)whole)
       c[j] = h16_exact(block, COLUMNS, row, j, k, c[j]);
     else /* 2^(E-25) from 2^(25-E): the exponent fields add up to 254 */
-      c[j] = to_f32_cut((i32)whole) * num_float((254u << 23) - num_bits(scale[j]));
+      c[j] = to_f32_truncated((i32)whole) * num_float((254u << 23) - num_bits(scale[j]));
   }
 }
 
@@ -100,4 +100,4 @@ static void run(const h16_block *block) {
 
 CORE_ROWS
 
-const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, weigh, silu_mul, exp_parts, &h32_portable};
+const h16_core h16_portable = {"portable", COLUMNS, pack_n_major, pack_k_major, run, softmax, silu_mul, exp_parts, &h32_portable};

@@ -18,7 +18,7 @@ static number split(u8 x) {
 }
 
 /* significand * 2^(exponent - fraction), truncated toward zero to a whole number of units 2^(largest - FRACTION). */
-static i64 cut(i64 significand, i32 fraction, i32 exponent, i32 largest) {
+static i64 truncated(i64 significand, i32 fraction, i32 exponent, i32 largest) {
   i32 up = exponent - fraction - (largest - FRACTION);
   u64 magnitude = (u64)(significand < 0 ? -significand : significand);
   magnitude = up >= 0 ? magnitude << up : up > -64 ? magnitude >> -up : 0;
@@ -54,8 +54,8 @@ f32 h32_step_reference(const u8 a[H32_STEP], const u8 b[H32_STEP], f32 c) {
     if (c_exponent > largest) largest = c_exponent;
   }
   if (largest == INT32_MIN) return 0.0f;
-  sum = cut(start, 23, c_exponent, largest);
-  for (u32 i = 0; i < H32_STEP; i++) sum += cut(product[i], 6, exponent[i], largest);
+  sum = truncated(start, 23, c_exponent, largest);
+  for (u32 i = 0; i < H32_STEP; i++) sum += truncated(product[i], 6, exponent[i], largest);
   return to_f32(sum, largest - FRACTION);
 }
 

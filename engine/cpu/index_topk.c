@@ -21,7 +21,7 @@ static void replace_least(u64 *heap, u32 count, u64 key) {
 }
 
 /* The least of the keys chosen from n scores; n is above topk. */
-static u64 find_cut(u64 *heap, const f32 *scores, u32 n, u32 topk) {
+static u64 find_threshold(u64 *heap, const f32 *scores, u32 n, u32 topk) {
   for (u32 i = 0; i < topk; i++) heap[i] = 0; /* below every key */
   for (u32 i = 0; i < n; i++) {
     u64 key = key_of(scores[i], i);
@@ -39,9 +39,9 @@ static void choose_row(void *context, uint32_t row, void *scratch) {
     for (u32 i = 0; i < topk; i++) list[i] = i < n ? i : INDEX_NONE;
     return;
   }
-  u64 cut = find_cut(scratch, scores, n, topk);
+  u64 threshold = find_threshold(scratch, scores, n, topk);
   for (u32 i = 0; i < n; i++)
-    if (key_of(scores[i], i) >= cut) list[count++] = i;
+    if (key_of(scores[i], i) >= threshold) list[count++] = i;
   ASSERT(count == topk);
 }
 

@@ -68,7 +68,7 @@ static const bf16 *read_block(attn_item *item, u32 block, u32 count) {
 }
 
 /* Steps 1 to 3 of a block for one row: turns the scores s in t[] into probabilities p[], and rescales O and l. */
-static void weigh_block(attn_item *item, u32 row) {
+static void softmax_block(attn_item *item, u32 row) {
   f32 *t = item->t + row * PAGE_TOKENS, scale = item->a->scale_log2;
   bf16 *p = item->p + row * PAGE_TOKENS;
   attn_row *state = &item->chunk[row];
@@ -83,13 +83,13 @@ static void weigh_block(attn_item *item, u32 row) {
     for (u32 i = 0; i < item->a->kv_lora_rank; i++) state->o[i] = num_mul(state->o[i], factor);
     state->m = m;
   }
-  item->core->weigh(t, m, p); /* t beyond the valid places means nothing */
+  item->core->softmax(t, m, p); /* t beyond the valid places means nothing */
   for (u32 j = valid; j < PAGE_TOKENS; j++) p[j] = 0;
 }
 
 /* Adds the probabilities to l of the rows from `first` on: a product with the probabilities as columns and ones as its one row, because a
  * product does not depend on the order of its factors. */
-static void add_weights(attn_item *item, u32 first) {
+static void add_probabilities(attn_item *item, u32 first) {
   bf16 one[PAGE_TOKENS];
   f32 l[H16_ROWS];
   for (u32 j = 0; j < PAGE_TOKENS; j++) one[j] = 0x3f80;
@@ -112,7 +112,7 @@ static void run_block(attn_item *item, u32 block) {
   scores.y = item->t + first * PAGE_TOKENS;
   scores.ldy = PAGE_TOKENS;
   h16_gemm(&scores, item->product);
-  for (u32 i = first; i < item->rows; i++) weigh_block(item, i);
+  for (u32 i = first; i < item->rows; i++) softmax_block(item, i);
   h16_job sum = {.x = item->p + first * PAGE_TOKENS, .ldx = PAGE_TOKENS, .k_valid = item->valid + first, .w = kv, .ldw = width};
   sum.rows = rows;
   sum.n = a->kv_lora_rank;
@@ -123,7 +123,7 @@ static void run_block(attn_item *item, u32 block) {
   sum.y = item->chunk[first].o;
   sum.ldy = sizeof(attn_row) / sizeof(f32);
   h16_gemm(&sum, item->product);
-  add_weights(item, first);
+  add_probabilities(item, first);
 }
 
 /* Computes item->chunk of the rows that reach the chunk. */

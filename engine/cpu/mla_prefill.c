@@ -74,7 +74,7 @@ static void score_block(prefill_half *half, const bf16 *rows, u32 present) {
 }
 
 /* Steps 2 and 3 of the block for one row: probabilities. */
-static void weigh_block(prefill_half *half, u32 row) {
+static void softmax_block(prefill_half *half, u32 row) {
   f32 *t = half->t + row * PAGE_TOKENS, largest;
   bf16 *p = half->p + row * PAGE_TOKENS;
   attn_row *state = &half->state[row];
@@ -100,7 +100,7 @@ static void run_block(prefill_half *half, u32 block, const bf16 *rows) {
   u32 head_columns = a->nope_dim + a->v_dim, present = min_u32(PAGE_TOKENS, half->position + half->rows - block * PAGE_TOKENS);
   for (u32 i = 0; i < half->rows; i++) half->valid[i] = min_u32(PAGE_TOKENS, half->position + i - block * PAGE_TOKENS + 1);
   score_block(half, rows, present);
-  for (u32 i = 0; i < half->rows; i++) weigh_block(half, i);
+  for (u32 i = 0; i < half->rows; i++) softmax_block(half, i);
   h16_job sum = {.x = half->p, .ldx = PAGE_TOKENS, .k_valid = half->valid, .w = rows + (u64)half->head * head_columns + a->nope_dim};
   sum.ldw = (u64)a->heads * head_columns + a->rope_dim;
   sum.rows = half->rows;

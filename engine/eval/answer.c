@@ -205,9 +205,9 @@ status eval_answer_judge(const eval_answer *self, const char *text, size_t bytes
   size_t count = json_is_array(answer) ? json_array_size(answer) : 1;
   for (size_t i = 0; found && !is_right && i < count; i++)
     TRY(compare(self->task, from, json_is_array(answer) ? json_array_get(answer, i) : answer, &is_right));
-  json_t *made = found ? json_stringn(from.text, from.bytes) : json_null();
-  if (!made) return FAIL(ERR_LIMIT, "answer: no memory");
-  *extracted = made;
+  json_t *built = found ? json_stringn(from.text, from.bytes) : json_null();
+  if (!built) return FAIL(ERR_LIMIT, "answer: no memory");
+  *extracted = built;
   *correct = is_right;
   return OK;
 }

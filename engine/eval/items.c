@@ -310,16 +310,16 @@ static status make_all(maker *self, eval_source lines, eval_source shots, eval_i
 
 status eval_items_make(const eval_task *task, eval_source lines, eval_source shots, eval_items *out) {
   maker self = {.task = task, .seen = json_object()};
-  eval_items made = {0};
-  status result = self.seen ? make_all(&self, lines, shots, &made) : json_line_no_memory();
+  eval_items built = {0};
+  status result = self.seen ? make_all(&self, lines, shots, &built) : json_line_no_memory();
   for (uint32_t i = 0; self.examples && i <= task->shot_count; i++) free(self.examples[i].bytes);
   free(self.examples);
   free(self.order);
   close_records(&self.own);
   close_records(&self.shots);
   json_decref(self.seen);
-  if (result == OK) *out = made;
-  else eval_items_close(&made);
+  if (result == OK) *out = built;
+  else eval_items_close(&built);
   return result;
 }
 

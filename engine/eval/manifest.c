@@ -34,16 +34,16 @@ static status task_json(const eval_manifest_task *from, json_t *list) {
   const eval_task *t = from->task;
   const struct { const char *key; const eval_manifest_file *file; } files[] = {
     {"file", &from->file}, {"items", &from->items}, {"shots", &from->shots}};
-  json_t *made = json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", t->name, "kind", eval_task_kind_name(t->kind), "description",
+  json_t *built = json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", t->name, "kind", eval_task_kind_name(t->kind), "description",
                            maybe(t->description), "group", maybe(t->group), "subsets", maybe(t->subsets));
-  if (json_array_append_new(list, made) != 0) return no_memory();
+  if (json_array_append_new(list, built) != 0) return no_memory();
   for (size_t i = 0; i < ARRAY_LEN(files); i++) {
     json_t *file = NULL;
     TRY(file_json(files[i].file, &file));
-    if (json_object_set_new(made, files[i].key, file) != 0) return no_memory();
+    if (json_object_set_new(built, files[i].key, file) != 0) return no_memory();
   }
-  if (json_object_set_new(made, "count", json_integer(from->count)) != 0) return no_memory();
-  return json_object_set(made, "parameters", t->effective) == 0 ? OK : no_memory();
+  if (json_object_set_new(built, "count", json_integer(from->count)) != 0) return no_memory();
+  return json_object_set(built, "parameters", t->effective) == 0 ? OK : no_memory();
 }
 
 static json_t *chat_json(const eval_manifest_model *model) {
@@ -53,13 +53,13 @@ static json_t *chat_json(const eval_manifest_model *model) {
 status eval_manifest_setup(const eval_manifest_model *model, const eval_manifest_task *tasks, uint32_t count, json_t *perturbed,
                            json_t **out) {
   json_t *list = json_array();
-  json_t *made = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "numerics_id", hex(model->numerics_id), "config_digest",
+  json_t *built = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "numerics_id", hex(model->numerics_id), "config_digest",
                            hex(model->config_digest), "weights_digest", hex(model->weights_digest), "tokenizer_digest",
                            hex(model->tokenizer_digest), "chat_template", chat_json(model), "tasks", list, "perturbed", perturbed);
-  status result = made ? OK : no_memory();
+  status result = built ? OK : no_memory();
   for (uint32_t i = 0; result == OK && i < count; i++) result = task_json(&tasks[i], list);
-  if (result == OK) *out = made;
-  else json_decref(made);
+  if (result == OK) *out = built;
+  else json_decref(built);
   return result;
 }
 
@@ -76,11 +76,11 @@ static status digest_json(const json_t *setup, const json_t *outcome, digest *ou
 status eval_manifest_make(json_t *setup, json_t *outcome, json_t *run, json_t **out) {
   digest whole = {{0}};
   if (outcome) TRY(digest_json(setup, outcome, &whole));
-  json_t *made = json_pack("{s:i, s:o, s:O, s:o, s:O}", "verbatim_evaluation", EVAL_MANIFEST_VERSION, "manifest_digest",
+  json_t *built = json_pack("{s:i, s:o, s:O, s:o, s:O}", "verbatim_evaluation", EVAL_MANIFEST_VERSION, "manifest_digest",
                            outcome ? hex(whole.bytes) : json_null(), "run", run, "outcome", outcome ? json_incref(outcome) : json_null(),
                            "setup", setup);
-  if (!made) return no_memory();
-  *out = made;
+  if (!built) return no_memory();
+  *out = built;
   return OK;
 }
 
@@ -92,11 +92,11 @@ static bool is_hex(const json_t *value) {
 }
 
 static digest digest_from(const json_t *value) {
-  digest made = {{0}};
+  digest built = {{0}};
   const char *text = json_string_value(value);
   for (uint32_t i = 0; i < 2 * DIGEST_BYTES; i++)
-    made.bytes[i / 2] = (uint8_t)(made.bytes[i / 2] << 4 | (text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10));
-  return made;
+    built.bytes[i / 2] = (uint8_t)(built.bytes[i / 2] << 4 | (text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10));
+  return built;
 }
 
 static status check_digests(const json_t *object, const char *const *keys, size_t count) {
@@ -168,11 +168,11 @@ static status check(const json_t *manifest) {
 status eval_manifest_parse(const char *text, size_t bytes, json_t **out) {
   json_error_t error;
   if (bytes > EVAL_MANIFEST_BYTES_MAX) return FAIL(ERR_LIMIT, "manifest: more than %u bytes", EVAL_MANIFEST_BYTES_MAX);
-  json_t *made = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!made) return FAIL(ERR_FORMAT, "manifest: not JSON: %s (line %d)", error.text, error.line);
-  status result = check(made);
-  if (result == OK) *out = made;
-  else json_decref(made);
+  json_t *built = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  if (!built) return FAIL(ERR_FORMAT, "manifest: not JSON: %s (line %d)", error.text, error.line);
+  status result = check(built);
+  if (result == OK) *out = built;
+  else json_decref(built);
   return result;
 }
 

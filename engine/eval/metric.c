@@ -96,17 +96,17 @@ static double finish(form kind, double over, double under) {
 static double slope(form kind, double value) { return kind == MEAN ? 1 : kind == BITS ? 1 / LN2 : value; }
 
 static figures value_of(form kind, const eval_sample *samples, const uint32_t *chosen, uint32_t count, uint32_t m) {
-  figures made = {0};
+  figures built = {0};
   double over = 0, under = 0, squares = 0;
   for (uint32_t i = 0; i < count; i++) over += samples[chosen[i]].over[m], under += samples[chosen[i]].under[m];
   double quotient = over / under;
-  made.value = finish(kind, over, under);
+  built.value = finish(kind, over, under);
   for (uint32_t i = 0; i < count; i++) {
     double rest = samples[chosen[i]].over[m] - quotient * samples[chosen[i]].under[m];
     squares += rest * rest;
   }
-  if (count > 1) made.error = sqrt(squares / ((double)count - 1) / count) / (under / count) * slope(kind, made.value);
-  return made;
+  if (count > 1) built.error = sqrt(squares / ((double)count - 1) / count) / (under / count) * slope(kind, built.value);
+  return built;
 }
 
 /* === Intervals ============================================================================================================== */
@@ -183,9 +183,9 @@ static status compute(const eval_score *score, uint32_t subset, task_figures *ou
 static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static status append(json_t *list, const char *name, const figures *f) {
-  json_t *made = json_pack("{s:s, s:o, s:o, s:o, s:o}", "name", name, "value", number(f->value), "stderr", number(f->error), "low",
+  json_t *built = json_pack("{s:s, s:o, s:o, s:o, s:o}", "name", name, "value", number(f->value), "stderr", number(f->error), "low",
                            number(f->low), "high", number(f->high));
-  return json_array_append_new(list, made) == 0 ? OK : FAIL(ERR_LIMIT, "scores: no memory");
+  return json_array_append_new(list, built) == 0 ? OK : FAIL(ERR_LIMIT, "scores: no memory");
 }
 
 static status metrics_json(eval_kind kind, const task_figures *f, json_t **out) {
@@ -206,9 +206,9 @@ static status subsets_json(const eval_score *score, json_t *list) {
     if (result == OK) result = metrics_json(score->task->kind, &f, &metrics);
     free(f.again);
     TRY(result);
-    json_t *made = json_pack("{s:s, s:i, s:i, s:o, s:o}", "name", score->subsets.list[i], "items", (int)f.count, "failed", (int)f.failed,
+    json_t *built = json_pack("{s:s, s:i, s:i, s:o, s:o}", "name", score->subsets.list[i], "items", (int)f.count, "failed", (int)f.failed,
                              "metrics", metrics, "flip_risk", risk_json(&f.risk));
-    if (json_array_append_new(list, made) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
+    if (json_array_append_new(list, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
   }
   return OK;
 }
@@ -216,10 +216,10 @@ static status subsets_json(const eval_score *score, json_t *list) {
 static status task_json(const eval_score *score, const task_figures *f, json_t *list) {
   json_t *metrics = NULL, *subsets = json_array();
   TRY(metrics_json(score->task->kind, f, &metrics));
-  json_t *made = json_pack("{s:s, s:s, s:s?, s:i, s:i, s:o, s:o, s:o}", "name", score->task->name, "kind",
+  json_t *built = json_pack("{s:s, s:s, s:s?, s:i, s:i, s:o, s:o, s:o}", "name", score->task->name, "kind",
                            eval_task_kind_name(score->task->kind), "group", score->task->group, "items", (int)f->count, "failed",
                            (int)f->failed, "metrics", metrics, "flip_risk", risk_json(&f->risk), "subsets", subsets);
-  if (json_array_append_new(list, made) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
+  if (json_array_append_new(list, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
   return subsets_json(score, subsets);
 }
 
@@ -278,8 +278,8 @@ static status groups_json(const eval_score *list, const task_figures *each, uint
     while (group && first < t && !is_in(&list[first], group)) first++;
     if (!group || first < t) continue;
     json_t *names = json_array(), *metrics = json_array();
-    json_t *made = json_pack("{s:s, s:o, s:o}", "name", group, "tasks", names, "metrics", metrics);
-    if (json_array_append_new(groups, made) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
+    json_t *built = json_pack("{s:s, s:o, s:o}", "name", group, "tasks", names, "metrics", metrics);
+    if (json_array_append_new(groups, built) != 0) return FAIL(ERR_LIMIT, "scores: no memory");
     for (uint32_t i = t; i < count; i++)
       if (is_in(&list[i], group) && json_array_append_new(names, json_string(list[i].task->name)) != 0)
         return FAIL(ERR_LIMIT, "scores: no memory");

@@ -22,9 +22,9 @@ static json_t *hex(const uint8_t *bytes) {
   return json_string(digest_text(bytes, text));
 }
 
-static const char *failure(const eval_ask *ask) {
-  for (uint32_t i = 0; i < ask->request_count; i++)
-    if (ask->requests[i].finish == VERBATIM_NONFINITE) return receipt_finish_name(ask->requests[i].finish);
+static const char *failure(const eval_request *request) {
+  for (uint32_t i = 0; i < request->request_count; i++)
+    if (request->requests[i].finish == VERBATIM_NONFINITE) return receipt_finish_name(request->requests[i].finish);
   return NULL;
 }
 
@@ -55,20 +55,20 @@ static status put_sample(const eval_results_item *from, const verbatim_request *
 }
 
 static status put_generated(const eval_results_item *from, json_t *line) {
-  const eval_ask *ask = from->ask;
+  const eval_request *request = from->request;
   bool correct = false;
   uint32_t right = 0;
-  TRY(put_sample(from, &ask->requests[0], true, line, &correct));
-  if (ask->request_count == 1) return put_margin(line, "margin", eval_margin_request(&ask->requests[0]));
+  TRY(put_sample(from, &request->requests[0], true, line, &correct));
+  if (request->request_count == 1) return put_margin(line, "margin", eval_margin_request(&request->requests[0]));
   json_t *samples = json_array();
   TRY(put(line, "samples", samples));
-  for (uint32_t i = 0; i < ask->request_count; i++) {
+  for (uint32_t i = 0; i < request->request_count; i++) {
     json_t *sample = json_object();
     if (json_array_append_new(samples, sample) != 0) return no_memory();
-    TRY(put_sample(from, &ask->requests[i], false, sample, &correct));
+    TRY(put_sample(from, &request->requests[i], false, sample, &correct));
     right += correct;
   }
-  return put(line, "share", json_real((double)right / ask->request_count));
+  return put(line, "share", json_real((double)right / request->request_count));
 }
 
 /* === Scored texts =========================================================================================================== */
@@ -87,7 +87,7 @@ static status put_choice(const json_t *text, const score_result *result, uint64_
 static status put_margins(const eval_results_item *from, const score_item *view, json_t *line) {
   eval_margin_part *parts = calloc(view->part_count, sizeof *parts);
   if (!parts) return no_memory();
-  for (uint32_t i = 0; i < view->part_count; i++) parts[i] = eval_margin_part_of(&from->ask->requests[i], 1);
+  for (uint32_t i = 0; i < view->part_count; i++) parts[i] = eval_margin_part_of(&from->request->requests[i], 1);
   status result = put_margin(line, "margin", eval_margin_choice(parts, view->part_count));
   for (uint32_t i = 0; i < view->part_count; i++) parts[i].bytes = score_tokens_bytes(&view->parts[i]);
   if (result == OK) result = put_margin(line, "margin_norm", eval_margin_choice(parts, view->part_count));
@@ -99,7 +99,7 @@ static status put_choices(const eval_results_item *from, const score_item *view,
   json_t *list = json_array();
   TRY(put(line, "choices", list));
   for (uint32_t i = 0; i < view->part_count; i++) {
-    results[i] = score_report_result(&from->ask->requests[i], 1);
+    results[i] = score_report_result(&from->request->requests[i], 1);
     TRY(put_choice(json_array_get(from->item->choices, i), &results[i], score_tokens_bytes(&view->parts[i]), list));
   }
   int32_t best = score_report_best(view, results), best_norm = score_report_best_norm(view, results);
@@ -113,7 +113,7 @@ static status put_choices(const eval_results_item *from, const score_item *view,
 }
 
 static status put_whole(const eval_results_item *from, const score_item *view, json_t *line) {
-  score_result result = score_report_result(from->ask->requests, from->ask->request_count);
+  score_result result = score_report_result(from->request->requests, from->request->request_count);
   TRY(put(line, "logprob", result.failed ? json_null() : number(result.logprob)));
   TRY(put(line, "token_count", json_integer(result.failed ? 0 : result.token_count)));
   TRY(put(line, "words", json_integer((json_int_t)score_tokens_words(&view->parts[0]))));
@@ -122,7 +122,7 @@ static status put_whole(const eval_results_item *from, const score_item *view, j
 
 static status put_scored(const eval_results_item *from, json_t *line) {
   score_item view;
-  TRY(eval_ask_view(from->task, from->item, &view));
+  TRY(eval_request_view(from->task, from->item, &view));
   score_result *results = calloc(view.part_count, sizeof *results);
   status result = !results ? no_memory()
                   : from->task->kind == EVAL_CHOICE ? put_choices(from, &view, results, line) : put_whole(from, &view, line);
@@ -133,11 +133,11 @@ static status put_scored(const eval_results_item *from, json_t *line) {
 
 /* === Lines ================================================================================================================== */
 
-static status put_requests(const eval_ask *ask, json_t *line) {
+static status put_requests(const eval_request *request, json_t *line) {
   json_t *list = json_array();
   TRY(put(line, "requests", list));
-  for (uint32_t i = 0; i < ask->request_count; i++) {
-    json_t *one = json_pack("{s:o, s:o}", "request", hex(ask->requests[i].request_digest), "chain", hex(ask->requests[i].chain));
+  for (uint32_t i = 0; i < request->request_count; i++) {
+    json_t *one = json_pack("{s:o, s:o}", "request", hex(request->requests[i].request_digest), "chain", hex(request->requests[i].chain));
     if (json_array_append_new(list, one) != 0) return no_memory();
   }
   return OK;
@@ -146,7 +146,7 @@ static status put_requests(const eval_ask *ask, json_t *line) {
 static status fill(const eval_results_item *from, json_t *line) {
   const eval_item *of = from->item;
   digest prompt = digest_of(of->prompt.bytes, of->prompt.count);
-  const char *failed = failure(from->ask);
+  const char *failed = failure(from->request);
   TRY(put(line, "task", json_string(from->task->name)));
   TRY(put(line, "index", json_integer(from->index)));
   TRY(put(line, "id", json_string(of->id)));
@@ -156,7 +156,7 @@ static status fill(const eval_results_item *from, json_t *line) {
   if (failed) TRY(put(line, "failed", json_string(failed)));
   if (from->task->kind == EVAL_GENERATE) TRY(put_generated(from, line));
   else TRY(put_scored(from, line));
-  return put_requests(from->ask, line);
+  return put_requests(from->request, line);
 }
 
 status eval_results_make(const eval_results_item *from, json_t **out) {
@@ -169,12 +169,12 @@ status eval_results_make(const eval_results_item *from, json_t **out) {
 
 status eval_results_text(const json_t *line, char **text, size_t *bytes) {
   size_t count = json_dumpb(line, NULL, 0, JSON_COMPACT);
-  char *made = count ? malloc(count + 2) : NULL;
-  if (!made) return no_memory();
-  json_dumpb(line, made, count, JSON_COMPACT);
-  made[count] = '\n';
-  made[count + 1] = 0;
-  *text = made;
+  char *built = count ? malloc(count + 2) : NULL;
+  if (!built) return no_memory();
+  json_dumpb(line, built, count, JSON_COMPACT);
+  built[count] = '\n';
+  built[count + 1] = 0;
+  *text = built;
   *bytes = count + 1;
   return OK;
 }
@@ -211,22 +211,22 @@ static status read_whole(const json_t *line, eval_sample *out) {
 }
 
 status eval_results_sample(const json_t *line, eval_kind kind, eval_subset_names *subsets, eval_sample *out) {
-  eval_sample made = {.is_failed = json_object_get(line, "failed") != NULL, .under = {1, 1, 1, 1}};
+  eval_sample built = {.is_failed = json_object_get(line, "failed") != NULL, .under = {1, 1, 1, 1}};
   const json_t *share = json_object_get(line, "share");
-  if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, &made));
+  if (kind == EVAL_PERPLEXITY) TRY(read_whole(line, &built));
   else if (kind == EVAL_GENERATE && share) {
     if (!json_is_real(share)) return wrong("share");
-    made.over[0] = json_real_value(share);
-  } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &made.over[0]));
+    built.over[0] = json_real_value(share);
+  } else if (kind == EVAL_GENERATE) TRY(read_flag(line, "correct", &built.over[0]));
   else {
-    TRY(read_flag(line, "acc", &made.over[0]));
-    TRY(read_flag(line, "acc_norm", &made.over[1]));
+    TRY(read_flag(line, "acc", &built.over[0]));
+    TRY(read_flag(line, "acc_norm", &built.over[1]));
   }
-  made.is_judged = kind != EVAL_PERPLEXITY;
-  made.is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
-  made.margin = eval_margin_read(json_object_get(line, "margin"));
-  TRY(eval_metric_subset(subsets, json_string_value(json_object_get(line, "subset")), &made.subset));
-  *out = made;
+  built.is_judged = kind != EVAL_PERPLEXITY;
+  built.is_right = json_is_true(json_object_get(line, kind == EVAL_CHOICE ? "acc" : "correct"));
+  built.margin = eval_margin_read(json_object_get(line, "margin"));
+  TRY(eval_metric_subset(subsets, json_string_value(json_object_get(line, "subset")), &built.subset));
+  *out = built;
   return OK;
 }
 

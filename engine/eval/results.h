@@ -1,13 +1,13 @@
 /* eval/results.h - lines of results.jsonl: the result of an item as a JSON object, and the samples that scores are computed from.
  *
  * EVALUATION.md, "Results", is normative for keys and their order. Scores are computed from the lines alone, whether just written or read
- * back. Read next: eval/ask.h, eval/metric.h. */
+ * back. Read next: eval/request.h, eval/metric.h. */
 #ifndef VERBATIM_EVAL_RESULTS_H
 #define VERBATIM_EVAL_RESULTS_H
 #include <jansson.h>
 #include "base/base.h"
 #include "eval/answer.h"
-#include "eval/ask.h"
+#include "eval/request.h"
 #include "eval/metric.h"
 #include "text/tokenizer.h"
 
@@ -16,7 +16,7 @@
 typedef struct eval_results_item { /* a finished item */
   const eval_task *task;
   const eval_item *item;
-  const eval_ask *ask;       /* all its requests have ended */
+  const eval_request *request;       /* all its requests have ended */
   const eval_answer *judge;  /* NULL unless the task generates */
   const tokenizer *tokenizer;
   uint32_t index;

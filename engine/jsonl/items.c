@@ -55,28 +55,28 @@ static status append(items *self, item *added) {
 }
 
 status items_add_text(items *self, const char *text, size_t bytes, const item_params *params) {
-  item made = {.params = *params, .prompt = json_line_copy(text, bytes), .prompt_bytes = bytes};
-  if (!made.prompt) return json_line_no_memory();
-  return append(self, &made);
+  item added = {.params = *params, .prompt = json_line_copy(text, bytes), .prompt_bytes = bytes};
+  if (!added.prompt) return json_line_no_memory();
+  return append(self, &added);
 }
 
 status items_add_ids(items *self, const char *text, const item_params *params) {
-  item made = {.params = *params};
+  item added = {.params = *params};
   size_t room = strlen(text) / 2 + 1;
-  made.ids = calloc(room, sizeof *made.ids);
-  if (!made.ids) return json_line_no_memory();
+  added.ids = calloc(room, sizeof *added.ids);
+  if (!added.ids) return json_line_no_memory();
   for (const char *at = text + strspn(text, " ,\t"); *at; at += strspn(at, " ,\t")) {
     char *end;
     errno = 0;
     long value = strtol(at, &end, 10);
     if (end == at || errno || value < 0 || value > INT32_MAX || (*end && !strchr(" ,\t", *end))) {
-      clear(&made);
+      clear(&added);
       return FAIL(ERR_USAGE, "--ids: expected token ids separated by commas or spaces, found \"%.40s\"", at);
     }
-    made.ids[made.id_count++] = (int32_t)value;
+    added.ids[added.id_count++] = (int32_t)value;
     at = end;
   }
-  return append(self, &made);
+  return append(self, &added);
 }
 
 /* === One JSON object ======================================================================================================== */
@@ -243,13 +243,13 @@ static status read_object(json_t *object, uint32_t line, item *out, json_t *echo
 status items_add_json(items *self, const char *line, size_t bytes, uint32_t line_number, const item_params *defaults) {
   json_t *object = NULL;
   TRY(json_line_parse(line, bytes, line_number, &object));
-  item made = {.params = *defaults};
+  item added = {.params = *defaults};
   json_t *echo = json_object();
-  status result = echo ? read_object(object, line_number, &made, echo) : json_line_no_memory();
+  status result = echo ? read_object(object, line_number, &added, echo) : json_line_no_memory();
   json_decref(echo);
   json_decref(object);
-  if (result == OK) return append(self, &made);
-  clear(&made);
+  if (result == OK) return append(self, &added);
+  clear(&added);
   return result;
 }
 

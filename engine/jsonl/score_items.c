@@ -87,8 +87,8 @@ static status read_answer(const json_line_key *at, const json_t *value, score_it
 }
 
 static status read_required(const json_line_key *at, const json_t *value, score_item *out) {
-  TRY(json_line_new_names(at, value, VERBATIM_REQUIRED_MAX, &out->required, &out->terms.required_count));
-  out->terms.required = out->required;
+  TRY(json_line_new_names(at, value, VERBATIM_REQUIRED_MAX, &out->required, &out->conditions.required_count));
+  out->conditions.required = out->required;
   return OK;
 }
 
@@ -96,7 +96,7 @@ static status read_key(const json_line_key *at, json_t *value, score_item *out, 
   if (strcmp(at->name, "id") == 0) return json_line_id(at, value, &out->id);
   if (strcmp(at->name, "task") == 0) return json_line_text(at, value, &out->task, NULL);
   if (strcmp(at->name, "answer") == 0) return read_answer(at, value, out);
-  if (strcmp(at->name, "deadline_seconds") == 0) return json_line_seconds(at, value, &out->terms.deadline_seconds);
+  if (strcmp(at->name, "deadline_seconds") == 0) return json_line_seconds(at, value, &out->conditions.deadline_seconds);
   if (strcmp(at->name, "require") == 0) return read_required(at, value, out);
   for (form i = 0; i < FORM_COUNT; i++) {
     if (strcmp(at->name, FORM_KEYS[i]) != 0) continue;
@@ -148,15 +148,15 @@ static status append(score_items *self, score_item *added) {
   return OK;
 }
 
-status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number, const score_terms *defaults) {
+status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number, const score_conditions *defaults) {
   json_t *object = NULL;
   TRY(json_line_parse(line, bytes, line_number, &object));
-  score_item made = {.line = line_number, .answer = -1, .terms = *defaults};
+  score_item added = {.line = line_number, .answer = -1, .conditions = *defaults};
   json_t *echo = json_object();
-  status result = echo ? read_object(object, &made, echo) : json_line_no_memory();
+  status result = echo ? read_object(object, &added, echo) : json_line_no_memory();
   json_decref(echo);
   json_decref(object);
-  if (result == OK) result = append(self, &made);
-  if (result != OK) clear(&made);
+  if (result == OK) result = append(self, &added);
+  if (result != OK) clear(&added);
   return result;
 }

@@ -20,11 +20,11 @@ typedef struct score_part { /* text or ids; neither: the part is absent */
   uint32_t id_count;
 } score_part;
 
-typedef struct score_terms { /* as in verbatim_request; for each request of the item */
+typedef struct score_conditions { /* as in verbatim_request; for each request of the item */
   const char *const *required;
   uint32_t required_count;
   double deadline_seconds;
-} score_terms;
+} score_conditions;
 
 typedef struct score_item {
   uint32_t line;
@@ -35,7 +35,7 @@ typedef struct score_item {
   uint32_t part_count;
   bool is_list;       /* the line had a list of continuations */
   int32_t answer;     /* index in parts; -1: none */
-  score_terms terms;
+  score_conditions conditions;
   const char **required; /* memory of the item's own required axes; NULL: the defaults' */
 } score_item;
 
@@ -45,7 +45,7 @@ typedef struct score_items { /* a growing list; zeroed: empty */
 } score_items;
 
 /* Adds an item from one line. The defaults' list of axes stays the caller's and is not copied. Errors name the line. */
-status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number, const score_terms *defaults);
+status score_items_add(score_items *self, const char *line, size_t bytes, uint32_t line_number, const score_conditions *defaults);
 void score_items_close(score_items *self);
 
 #endif

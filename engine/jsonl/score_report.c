@@ -210,9 +210,9 @@ static score_task *find_task(score_summary *self, const char *name) {
       self->list = grown;
       self->room = room;
     }
-    score_task made = {.name = json_line_copy(name, strlen(name))};
-    if (!made.name) return NULL;
-    self->list[self->count++] = made;
+    score_task added = {.name = json_line_copy(name, strlen(name))};
+    if (!added.name) return NULL;
+    self->list[self->count++] = added;
   }
   return &self->list[self->last];
 }

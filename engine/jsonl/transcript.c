@@ -21,22 +21,22 @@ static status grow(char **text, size_t *room, size_t needed) {
 
 status transcript_text(const tokenizer *t, const verbatim_request *request, char **text, size_t *bytes) {
   detokenizer state = {0};
-  char *made = NULL;
+  char *grown = NULL;
   size_t room = 0, used = 0, added = 0;
   uint32_t count = request->token_count - (request->finish == VERBATIM_STOP ? 1 : 0);
-  status result = grow(&made, &room, 64);
+  status result = grow(&grown, &room, 64);
   for (uint32_t i = 0; i < count && result == OK; i++) {
     size_t token_bytes = 0;
     if (tokenizer_is_special(t, request->tokens[i].id)) continue;
     (void)tokenizer_token_bytes(t, request->tokens[i].id, &token_bytes);
-    result = grow(&made, &room, used + 3 * (token_bytes + 3) + 8);
-    if (result == OK) result = detokenizer_push(t, &state, request->tokens[i].id, made + used, room - used, &added);
+    result = grow(&grown, &room, used + 3 * (token_bytes + 3) + 8);
+    if (result == OK) result = detokenizer_push(t, &state, request->tokens[i].id, grown + used, room - used, &added);
     if (result == OK) used += added;
   }
-  if (result == OK) result = grow(&made, &room, used + 8);
-  if (result == OK) result = detokenizer_flush(&state, made + used, room - used, &added);
+  if (result == OK) result = grow(&grown, &room, used + 8);
+  if (result == OK) result = detokenizer_flush(&state, grown + used, room - used, &added);
   if (result != OK) {
-    free(made);
+    free(grown);
     return result;
   }
   used += added;
@@ -44,8 +44,8 @@ status transcript_text(const tokenizer *t, const verbatim_request *request, char
     ASSERT(request->text_bytes <= used);
     used = (size_t)request->text_bytes;
   }
-  made[used] = 0;
-  *text = made;
+  grown[used] = 0;
+  *text = grown;
   *bytes = used;
   return OK;
 }

@@ -351,18 +351,18 @@ static status check_outcome(const object *o, const verbatim_request *r) {
 }
 
 static status take_outputs(const object *o, verbatim_request *r) {
-  object scored, made;
+  object scored, generated;
   verbatim_alternative *alternatives;
   TRY(take_finish(o, r));
   TRY(take_fault(o, r));
   TRY(take_object(o, "scored", "scored.", &scored));
-  TRY(take_object(o, "made", "made.", &made));
+  TRY(take_object(o, "made", "made.", &generated));
   TRY(take_tokens(&scored, r->score ? r->prompt_count - r->score_from : 0, &r->scores, &r->score_count));
-  TRY(take_tokens(&made, r->max_tokens, &r->tokens, &r->token_count));
+  TRY(take_tokens(&generated, r->max_tokens, &r->tokens, &r->token_count));
   if (!(alternatives = room_for(((size_t)r->score_count + r->token_count) * r->top_logprobs, sizeof *alternatives))) return no_memory();
   r->alternatives = alternatives;
   TRY(take_alternatives(&scored, r->score_count, r->top_logprobs, alternatives));
-  TRY(take_alternatives(&made, r->token_count, r->top_logprobs, alternatives + (size_t)r->score_count * r->top_logprobs));
+  TRY(take_alternatives(&generated, r->token_count, r->top_logprobs, alternatives + (size_t)r->score_count * r->top_logprobs));
   TRY(take_digest(o, "chain", r->chain));
   return check_outcome(o, r);
 }

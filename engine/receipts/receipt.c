@@ -175,13 +175,13 @@ static void put_fault(strbuf *to, const verbatim_request *r) {
 }
 
 static void put_request(strbuf *to, const char *id, const verbatim_request *r, const int32_t *stop_ids, uint32_t stop_count) {
-  const verbatim_alternative *made = r->top_logprobs ? r->alternatives + (uint64_t)r->score_count * r->top_logprobs : NULL;
+  const verbatim_alternative *generated = r->top_logprobs ? r->alternatives + (uint64_t)r->score_count * r->top_logprobs : NULL;
   put_inputs(to, id, r, stop_ids, stop_count);
   strbuf_addf(to, ",\"finish\":\"%s\",\"stop_index\":%" PRIu32 ",\"text_bytes\":%" PRIu64, receipt_finish_name(r->finish), r->stop_index,
       r->text_bytes);
   put_fault(to, r);
   put_tokens(to, "scored", r->scores, r->score_count, r->alternatives, r->top_logprobs);
-  put_tokens(to, "made", r->tokens, r->token_count, made, r->top_logprobs);
+  put_tokens(to, "made", r->tokens, r->token_count, generated, r->top_logprobs);
   strbuf_addf(to, ",");
   put_digest(to, "chain", r->chain);
   strbuf_addf(to, "}\n");

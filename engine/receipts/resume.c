@@ -31,23 +31,23 @@ static status sum_up(receipt_read *old, uint32_t count, receipt_sum *sum, uint64
 
 status receipt_resume(receipt *self, const char *path, const receipt_source *source, uint32_t count) {
   receipt_read old = {0};
-  receipt made;
+  receipt resumed;
   uint64_t end = 0;
   if (count == 0) return receipt_begin(self, path, source);
-  TRY(receipt_begin(&made, NULL, source));
+  TRY(receipt_begin(&resumed, NULL, source));
   status result = receipt_read_open(&old, path);
   if (result == OK) result = check_head(&old, path, source);
   if (result == OK && old.count < count) result = FAIL(ERR_FORMAT, "receipt %s: %u requests, expected %u", path, old.count, count);
-  if (result == OK) result = sum_up(&old, count, &made.sum, &end);
+  if (result == OK) result = sum_up(&old, count, &resumed.sum, &end);
   receipt_read_close(&old);
   TRY(result);
-  made.path = path;
-  made.file = fopen(path, "r+b");
-  if (made.file && ftruncate(fileno(made.file), (off_t)end) == 0 && fseeko(made.file, 0, SEEK_END) == 0) {
-    *self = made;
+  resumed.path = path;
+  resumed.file = fopen(path, "r+b");
+  if (resumed.file && ftruncate(fileno(resumed.file), (off_t)end) == 0 && fseeko(resumed.file, 0, SEEK_END) == 0) {
+    *self = resumed;
     return OK;
   }
   result = FAIL(ERR_IO, "receipt %s: cannot be resumed: %s", path, strerror(errno));
-  if (made.file) fclose(made.file);
+  if (resumed.file) fclose(resumed.file);
   return result;
 }

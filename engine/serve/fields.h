@@ -1,7 +1,7 @@
 /* serve/fields.h - the fields of a request's body: their names, values and defaults.
  *
  * SERVING.md is normative. An unknown field is refused, with the nearest known name, because ignoring it would silently change the request.
- * Fields without any effect are accepted and listed. Knows only the body: neither model nor engine. Read next: serve/ask.h. */
+ * Fields without any effect are accepted and listed. Knows only the body: neither model nor engine. Read next: serve/request.h. */
 #ifndef VERBATIM_SERVE_FIELDS_H
 #define VERBATIM_SERVE_FIELDS_H
 #include <jansson.h>

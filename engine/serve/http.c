@@ -36,7 +36,7 @@ struct exchange {
   serve_fault fault;            /* if its status is set: the reply */
   char *body;
   uint64_t body_bytes, body_room, arrived_bytes;
-  serve_ask *ask;               /* null until the body has been parsed, and without a request for tokens */
+  serve_request *ask;               /* null until the body has been parsed, and without a request for tokens */
   serve_ticket ticket;
   serve_text out;               /* a reply, or events of a stream, not yet sent */
   unsigned http_status;         /* of the reply; 0: none yet */
@@ -107,13 +107,13 @@ static void drop_body(exchange *x) {
 static void release(exchange *x) {
   if (x->connection || x->is_in_queue || x->state == JUDGING || x->state == WRITING) return;
   drop_body(x);
-  serve_ask_close(x->ask);
+  serve_request_close(x->ask);
   serve_queue_give_bytes(x->server->config.queue, x->ticket.bytes);
   strbuf_close(&x->out);
   free(x);
 }
 
-static void put_tokens(const serve_ask *ask, serve_text *line) {
+static void put_tokens(const serve_request *ask, serve_text *line) {
   uint64_t prompt = 0, made = 0;
   for (uint32_t i = 0; i < ask->choice_count; i++) {
     prompt += ask->choices[i].request.prompt_count;
@@ -171,7 +171,7 @@ static void judge_body(exchange *x) {
   enum serve_endpoint endpoint = x->route->endpoint;
   if (endpoint == SERVE_TOKENIZE) (void)serve_info_tokenize(&model, body, bytes, &x->out, &x->fault);
   else if (endpoint == SERVE_DETOKENIZE) (void)serve_info_detokenize(&model, body, bytes, &x->out, &x->fault);
-  else (void)serve_ask_parse(&model, endpoint == SERVE_CHAT_COMPLETIONS ? SERVE_CHAT : SERVE_COMPLETION, body, bytes, x->id, &x->ask,
+  else (void)serve_request_parse(&model, endpoint == SERVE_CHAT_COMPLETIONS ? SERVE_CHAT : SERVE_COMPLETION, body, bytes, x->id, &x->ask,
                              &x->fault);
 }
 
@@ -297,7 +297,7 @@ static void begin_stream(exchange *x) {
 }
 
 /* Once this is true, the fault no longer changes. */
-static bool has_failed(serve_ask *ask) {
+static bool has_failed(serve_request *ask) {
   pthread_mutex_lock(&ask->mutex);
   bool failed = ask->failed;
   pthread_mutex_unlock(&ask->mutex);
@@ -340,7 +340,7 @@ static void enqueue(exchange *x) {
   if (admission == SERVE_ADMITTED) return;
   x->is_in_queue = false;
   x->state = JUDGING;
-  serve_ask_close(x->ask);
+  serve_request_close(x->ask);
   x->ask = NULL;
   send_refusal(x, admission);
 }
@@ -353,7 +353,7 @@ static void after_work(exchange *x) {
   if (!x->connection) {
     x->state = REPLIED;
   } else if (was_judged && x->ask && serve_connections_is_gone(x->connection)) {
-    serve_ask_close(x->ask);
+    serve_request_close(x->ask);
     x->ask = NULL;
     x->state = REPLIED;
     serve_connections_abort(x->connection);

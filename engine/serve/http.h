@@ -19,7 +19,7 @@
 #define VERBATIM_SERVE_HTTP_H
 #include <stdio.h>
 #include "base/base.h"
-#include "serve/ask.h"
+#include "serve/request.h"
 #include "serve/router.h"
 #include "serve/metrics.h"
 #include "serve/queue.h"

@@ -97,12 +97,13 @@ static bool tokenize(const serve_model *m, const json_t *body, serve_text *out, 
   serve_prompt prompt = {0};
   bool add_special, return_strings;
   const json_t *text = json_object_get(body, "prompt");
-  if (!serve_ask_check_model(m, body, fault) || !read_tokenize(body, &add_special, &return_strings, fault)) return false;
+  if (!serve_request_check_model(m, body, fault) || !read_tokenize(body, &add_special, &return_strings, fault)) return false;
   bool is_chat = json_object_get(body, "messages") != NULL;
   if (!is_chat && !json_is_string(text))
     return serve_fields_wrong(fault, "prompt", text ? "invalid_value" : "missing_required_parameter", "prompt: expected a text");
-  bool is_read = is_chat ? serve_ask_encode_chat(m, body, add_special, &prompt, fault)
-                         : serve_ask_encode(m, json_string_value(text), json_string_length(text), add_special, "prompt", &prompt, fault);
+  bool is_read = is_chat ? serve_request_encode_chat(m, body, add_special, &prompt, fault)
+                         : serve_request_encode(m, json_string_value(text), json_string_length(text), add_special, "prompt", &prompt,
+                                                fault);
   if (is_read) put_tokens(m, prompt.ids, prompt.count, return_strings, out);
   free(prompt.ids);
   return is_read;
@@ -122,7 +123,7 @@ static bool detokenize(const serve_model *m, const json_t *body, serve_text *out
   const json_t *list = json_object_get(body, "tokens");
   serve_text text = {0};
   detokenizer decoder = {0};
-  if (!serve_ask_check_model(m, body, fault) || !serve_fields_only(body, names, fault)) return false;
+  if (!serve_request_check_model(m, body, fault) || !serve_fields_only(body, names, fault)) return false;
   if (!json_is_array(list))
     return serve_fields_wrong(fault, "tokens", list ? "invalid_value" : "missing_required_parameter",
                               "tokens: expected a list of token ids");

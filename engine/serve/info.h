@@ -1,10 +1,10 @@
 /* serve/info.h - the bodies of the endpoints that generate no tokens: models, version, tokenize, detokenize, tokenizer_info.
  *
- * Pure functions of the model; SERVING.md is normative. Endpoints with a body check it as serve_ask_parse does. Must not know the engine.
- * Read next: serve/ask.h, serve/text.h. */
+ * Pure functions of the model; SERVING.md is normative. Endpoints with a body check it as serve_request_parse does. Must not know the
+ * engine. Read next: serve/request.h, serve/text.h. */
 #ifndef VERBATIM_SERVE_INFO_H
 #define VERBATIM_SERVE_INFO_H
-#include "serve/ask.h"
+#include "serve/request.h"
 #include "serve/text.h"
 
 void serve_info_models(const serve_model *m, serve_text *out);                                          /* GET /v1/models      */

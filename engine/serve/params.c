@@ -22,8 +22,8 @@ static void put_double(serve_text *out, const char *key, double value) {
 }
 
 static void put_lists(const serve_model *m, const verbatim_request *r, serve_text *out) {
-  int32_t stops[SERVE_ASK_STOPS_MAX];
-  uint32_t stop_count = serve_ask_stop_ids(m, r, stops);
+  int32_t stops[SERVE_REQUEST_STOPS_MAX];
+  uint32_t stop_count = serve_request_stop_ids(m, r, stops);
   strbuf_addf(out, ",\"stop_token_ids\":");
   serve_text_ids(out, stops, stop_count);
   strbuf_addf(out, ",\"stop\":[");
@@ -48,7 +48,7 @@ static void put_lists(const serve_model *m, const verbatim_request *r, serve_tex
 }
 
 /* The requested form of the reply; null for what was not requested. */
-static void put_form(const serve_ask *ask, serve_text *out) {
+static void put_form(const serve_request *ask, serve_text *out) {
   const serve_fields *f = &ask->fields;
   bool is_chat = ask->kind == SERVE_CHAT;
   strbuf_addf(out, ",\"n\":%" PRIu32, f->samples);
@@ -88,8 +88,8 @@ static void put_params(const serve_model *m, const serve_choice *choice, serve_t
 
 /* The line's id is the choice's number, because a request's name would differ in every reply. */
 static void put_receipt(const serve_model *m, const serve_choice *choice, uint32_t number, serve_text *out) {
-  int32_t stops[SERVE_ASK_STOPS_MAX];
-  uint32_t stop_count = serve_ask_stop_ids(m, &choice->request, stops);
+  int32_t stops[SERVE_REQUEST_STOPS_MAX];
+  uint32_t stop_count = serve_request_stop_ids(m, &choice->request, stops);
   char id[16], *line = NULL;
   size_t bytes = 0;
   snprintf(id, sizeof id, "%" PRIu32, number);
@@ -118,7 +118,7 @@ static void put_choice(const serve_model *m, const serve_choice *choice, uint32_
   strbuf_addf(out, "}");
 }
 
-void serve_params_put(const serve_model *m, const serve_ask *ask, serve_text *out) {
+void serve_params_put(const serve_model *m, const serve_request *ask, serve_text *out) {
   const struct { const char *key; const uint8_t *digest; } names[] = {
     {"numerics_id", m->info->numerics_id}, {"plan", m->info->plan_digest}, {"weights", m->info->weights_digest},
     {"tokenizer", m->info->tokenizer_digest}};

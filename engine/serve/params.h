@@ -4,10 +4,10 @@
  * is normative. Read next: serve/reply.h, receipt.h. */
 #ifndef VERBATIM_SERVE_PARAMS_H
 #define VERBATIM_SERVE_PARAMS_H
-#include "serve/ask.h"
+#include "serve/request.h"
 #include "serve/text.h"
 
 /* For an ask whose choices have all finished. */
-void serve_params_put(const serve_model *m, const serve_ask *ask, serve_text *out);
+void serve_params_put(const serve_model *m, const serve_request *ask, serve_text *out);
 
 #endif

@@ -57,7 +57,7 @@ static void show_load(serve_queue *self) {
   serve_metrics_set(self->config.metrics, SERVE_GAUGE_BYTES, (double)self->bytes);
 }
 
-static void on_news(serve_ask *ask) { /* called by the ask inside verbatim_poll */
+static void on_news(serve_request *ask) { /* called by the ask inside verbatim_poll */
   serve_ticket *t = ask->owner;
   t->is_new_to_show = true;
 }
@@ -151,15 +151,15 @@ static void end_request(serve_queue *self, serve_ticket *t, uint32_t index, doub
   place->is_over = true;
   t->unfinished--;
   if (place->is_submitted) {
-    char name[SERVE_ASK_NAME_BYTES];
+    char name[SERVE_REQUEST_NAME_BYTES];
     serve_metrics_finish(self->config.metrics, request->finish);
     serve_metrics_add(self->config.metrics, SERVE_COUNT_PROMPT_TOKENS, request->prompt_count);
     serve_metrics_measure(self->config.metrics, SERVE_TIME_REQUEST, now - t->arrived_at);
     if (request->token_count > 1)
       serve_metrics_measure(self->config.metrics, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (request->token_count - 1));
-    self->config.on_finished(self->config.context, serve_ask_name(choice, name), request);
+    self->config.on_finished(self->config.context, serve_request_name(choice, name), request);
   }
-  serve_ask_finished(choice);
+  serve_request_finished(choice);
   t->is_new_to_show = true;
 }
 
@@ -193,8 +193,8 @@ static void examine_all(serve_queue *self) {
 /* Ends the unfinished requests of an ask. fault: the error for its client; null: the client has left. */
 static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fault) {
   double now = clock_seconds();
-  serve_ask *ask = t->ask;
-  if (fault) serve_ask_fail(ask, fault);
+  serve_request *ask = t->ask;
+  if (fault) serve_request_fail(ask, fault);
   for (uint32_t i = 0; i < ask->choice_count; i++) {
     if (t->places[i].is_over) continue;
     if (t->places[i].is_submitted) (void)verbatim_cancel(self->config.engine, &ask->choices[i].request);

@@ -2,12 +2,12 @@
  *
  * While the queue is open, only its thread calls the engine. Between two steps it submits new requests in order of arrival and cancels
  * those whose client has left; after each step it reports progress; it sleeps when there is nothing to do. The number of accepted requests
- * and their memory are bounded. An HTTP request for tokens (serve_ask) holds one or more requests of the engine. Knows nothing of sockets
- * or JSON. Read next: serve/ask.h, serve/http.h. */
+ * and their memory are bounded. An HTTP request for tokens (serve_request) holds one or more requests of the engine. Knows nothing of sockets
+ * or JSON. Read next: serve/request.h, serve/http.h. */
 #ifndef VERBATIM_SERVE_QUEUE_H
 #define VERBATIM_SERVE_QUEUE_H
 #include "base/base.h"
-#include "serve/ask.h"
+#include "serve/request.h"
 #include "serve/metrics.h"
 #include "verbatim.h"
 
@@ -36,7 +36,7 @@ enum serve_admission {
 typedef struct serve_place serve_place;
 typedef struct serve_ticket serve_ticket;
 struct serve_ticket { /* an ask in the queue; its memory is the caller's and must not move before on_left */
-  serve_ask *ask;     /* the caller's */
+  serve_request *ask;     /* the caller's */
   void (*on_progress)(serve_ticket *ticket); /* streams only, on the queue's thread: the engine accepted the ask, or has new tokens */
   void (*on_left)(serve_ticket *ticket);     /* on the queue's thread, last: the ask has finished and the queue no longer uses it */
   void *owner;        /* the caller's */

@@ -2,7 +2,7 @@
 #include "serve/reply.h"
 #include "jsonl/nonfinite.h"
 #include "serve/params.h"
-#include "serve/part.h"
+#include "serve/delta.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,10 +65,10 @@ static void put_finish(const serve_model *m, const verbatim_request *r, bool is_
 
 /* === Choices ================================================================================================================ */
 
-static void put_made_ids(const verbatim_request *r, const serve_part *part, serve_text *out) {
-  uint32_t from = max_u32(part->from, r->prompt_count);
+static void put_made_ids(const verbatim_request *r, const serve_delta *delta, serve_text *out) {
+  uint32_t from = max_u32(delta->from, r->prompt_count);
   strbuf_addf(out, ",\"token_ids\":[");
-  for (uint32_t i = from; i < part->to; i++) strbuf_addf(out, i > from ? ",%" PRId32 : "%" PRId32, r->tokens[i - r->prompt_count].id);
+  for (uint32_t i = from; i < delta->to; i++) strbuf_addf(out, i > from ? ",%" PRId32 : "%" PRId32, r->tokens[i - r->prompt_count].id);
   strbuf_addf(out, "]");
 }
 
@@ -77,43 +77,43 @@ static void put_prompt_ids(const verbatim_request *r, serve_text *out) {
   serve_text_ids(out, r->prompt, r->prompt_count);
 }
 
-static void put_content(const serve_ask *ask, const serve_part *part, bool is_event, serve_text *out) {
-  const serve_text *text = &part->text;
+static void put_content(const serve_request *ask, const serve_delta *delta, bool is_event, serve_text *out) {
+  const serve_text *text = &delta->text;
   if (ask->kind == SERVE_COMPLETION) {
     strbuf_addf(out, ",\"text\":");
     serve_text_string(out, text->bytes, text->count);
     return;
   }
   strbuf_addf(out, is_event ? ",\"delta\":{" : ",\"message\":{");
-  if (part->first) strbuf_addf(out, "\"role\":\"assistant\"");
-  if (part->first || text->count) {
-    strbuf_addf(out, part->first ? ",\"content\":" : "\"content\":");
+  if (delta->first) strbuf_addf(out, "\"role\":\"assistant\"");
+  if (delta->first || text->count) {
+    strbuf_addf(out, delta->first ? ",\"content\":" : "\"content\":");
     serve_text_string(out, text->bytes, text->count);
   }
   strbuf_addf(out, "}");
 }
 
-static void put_choice(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor, bool is_event,
+static void put_choice(const serve_model *m, const serve_choice *choice, const serve_delta *delta, serve_cursor *cursor, bool is_event,
                        serve_text *out) {
-  const serve_ask *ask = choice->ask;
+  const serve_request *ask = choice->ask;
   const serve_fields *f = &ask->fields;
-  out->failed |= part->text.failed;
+  out->failed |= delta->text.failed;
   strbuf_addf(out, "{\"index\":%td", choice - ask->choices);
-  put_content(ask, part, is_event, out);
+  put_content(ask, delta, is_event, out);
   strbuf_addf(out, ",\"logprobs\":");
-  if (f->logprobs) serve_part_logprobs(m, choice, part, cursor, out);
+  if (f->logprobs) serve_delta_logprobs(m, choice, delta, cursor, out);
   else strbuf_addf(out, "null");
-  put_finish(m, &choice->request, part->last, out);
-  if (f->return_ids) put_made_ids(&choice->request, part, out);
-  if (ask->kind == SERVE_COMPLETION && f->return_ids && part->first) put_prompt_ids(&choice->request, out);
+  put_finish(m, &choice->request, delta->last, out);
+  if (f->return_ids) put_made_ids(&choice->request, delta, out);
+  if (ask->kind == SERVE_COMPLETION && f->return_ids && delta->first) put_prompt_ids(&choice->request, out);
   if (ask->kind == SERVE_COMPLETION && f->prompt_logprobs) {
     strbuf_addf(out, ",\"prompt_logprobs\":");
-    serve_part_prompt_logprobs(m, choice, out);
+    serve_delta_prompt_logprobs(m, choice, out);
   }
   strbuf_addf(out, "}");
 }
 
-static void put_head(const serve_model *m, const serve_ask *ask, bool is_event, uint64_t created, serve_text *out) {
+static void put_head(const serve_model *m, const serve_request *ask, bool is_event, uint64_t created, serve_text *out) {
   static const char *const names[2][2] = {{"text_completion", "text_completion"}, {"chat.completion", "chat.completion.chunk"}};
   strbuf_addf(out, "{\"id\":");
   serve_text_string(out, ask->id, strlen(ask->id));
@@ -125,43 +125,43 @@ static void put_head(const serve_model *m, const serve_ask *ask, bool is_event, 
 }
 
 /* Each prompt counts once, however many samples it has. */
-static void put_usage(const serve_ask *ask, serve_text *out) {
-  uint64_t prompt = 0, made = 0;
+static void put_usage(const serve_request *ask, serve_text *out) {
+  uint64_t prompt = 0, generated = 0;
   for (uint32_t i = 0; i < ask->prompt_count; i++) prompt += ask->prompts[i].count;
-  for (uint32_t i = 0; i < ask->choice_count; i++) made += ask->choices[i].request.token_count;
-  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, made,
-                 prompt + made);
+  for (uint32_t i = 0; i < ask->choice_count; i++) generated += ask->choices[i].request.token_count;
+  strbuf_addf(out, "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}", prompt, generated,
+                 prompt + generated);
 }
 
 /* === Whole ================================================================================================================== */
 
-static void put_whole(const serve_model *m, const serve_ask *ask, serve_text *out) {
+static void put_whole(const serve_model *m, const serve_request *ask, serve_text *out) {
   const verbatim_request *first = &ask->choices[0].request;
   put_head(m, ask, false, m->created, out);
   for (uint32_t i = 0; i < ask->choice_count; i++) {
     const serve_choice *choice = &ask->choices[i];
     serve_ready ready = {.tokens = choice->request.token_count, .scores = choice->request.score_count, .finished = true,
-                         .part_max = UINT32_MAX};
+                         .delta_max = UINT32_MAX};
     serve_cursor cursor = {0};
-    serve_part part;
+    serve_delta delta;
     if (i) strbuf_addf(out, ",");
-    serve_part_take(m, choice, &ready, &cursor, &part);
-    put_choice(m, choice, &part, &cursor, false, out);
-    serve_part_close(&part);
+    serve_delta_take(m, choice, &ready, &cursor, &delta);
+    put_choice(m, choice, &delta, &cursor, false, out);
+    serve_delta_close(&delta);
   }
   strbuf_addf(out, "],\"usage\":");
   put_usage(ask, out);
   if (ask->kind == SERVE_CHAT && ask->fields.return_ids) put_prompt_ids(first, out);
   if (ask->kind == SERVE_CHAT && ask->fields.prompt_logprobs) {
     strbuf_addf(out, ",\"prompt_logprobs\":");
-    serve_part_prompt_logprobs(m, &ask->choices[0], out);
+    serve_delta_prompt_logprobs(m, &ask->choices[0], out);
   }
   strbuf_addf(out, ",\"verbatim\":");
   serve_params_put(m, ask, out);
   strbuf_addf(out, "}");
 }
 
-bool serve_reply_whole(const serve_model *m, const serve_ask *ask, serve_text *out, serve_fault *fault) {
+bool serve_reply_whole(const serve_model *m, const serve_request *ask, serve_text *out, serve_fault *fault) {
   size_t before = out->count;
   if (ask->failed) {
     *fault = ask->fault;
@@ -182,12 +182,12 @@ bool serve_reply_whole(const serve_model *m, const serve_ask *ask, serve_text *o
 
 /* === Event by event ========================================================================================================= */
 
-static void end_stream(serve_ask *ask, serve_text *out) {
+static void end_stream(serve_request *ask, serve_text *out) {
   strbuf_addf(out, "data: [DONE]\n\n");
   ask->stream_ended = true;
 }
 
-static void put_fault_event(serve_ask *ask, const serve_fault *fault, serve_text *out) {
+static void put_fault_event(serve_request *ask, const serve_fault *fault, serve_text *out) {
   strbuf_addf(out, "data: ");
   serve_reply_fault(fault, out);
   strbuf_addf(out, "\n\n");
@@ -195,14 +195,14 @@ static void put_fault_event(serve_ask *ask, const serve_fault *fault, serve_text
 }
 
 /* The last event with a choice, or the usage event after it, also holds the verbatim object. */
-static void put_event(const serve_model *m, serve_ask *ask, serve_choice *choice, const serve_part *part, serve_text *out) {
+static void put_event(const serve_model *m, serve_request *ask, serve_choice *choice, const serve_delta *delta, serve_text *out) {
   const serve_fields *f = &ask->fields;
-  ask->ended_count += part->last;
+  ask->ended_count += delta->last;
   strbuf_addf(out, "data: ");
   put_head(m, ask, true, ask->created, out);
-  put_choice(m, choice, part, &choice->sent, true, out);
+  put_choice(m, choice, delta, &choice->sent, true, out);
   strbuf_addf(out, f->include_usage ? "],\"usage\":null" : "]");
-  if (ask->kind == SERVE_CHAT && f->return_ids && part->first && choice == ask->choices) put_prompt_ids(&choice->request, out);
+  if (ask->kind == SERVE_CHAT && f->return_ids && delta->first && choice == ask->choices) put_prompt_ids(&choice->request, out);
   if (ask->ended_count == ask->choice_count && !f->include_usage) {
     strbuf_addf(out, ",\"verbatim\":");
     serve_params_put(m, ask, out);
@@ -210,7 +210,7 @@ static void put_event(const serve_model *m, serve_ask *ask, serve_choice *choice
   strbuf_addf(out, "}\n\n");
 }
 
-static void put_usage_event(const serve_model *m, serve_ask *ask, serve_text *out) {
+static void put_usage_event(const serve_model *m, serve_request *ask, serve_text *out) {
   strbuf_addf(out, "data: ");
   put_head(m, ask, true, ask->created, out);
   strbuf_addf(out, "],\"usage\":");
@@ -221,8 +221,8 @@ static void put_usage_event(const serve_model *m, serve_ask *ask, serve_text *ou
 }
 
 /* Whether there is anything to send. Tokens whose text is held back count only if tokens themselves are shown. */
-static bool is_news(const serve_fields *f, const serve_part *part) {
-  return part->first || part->last || part->text.count || (part->to > part->from && (f->logprobs || f->return_ids));
+static bool is_news(const serve_fields *f, const serve_delta *delta) {
+  return delta->first || delta->last || delta->text.count || (delta->to > delta->from && (f->logprobs || f->return_ids));
 }
 
 /* The number of tokens of a choice in one event, such that it stays within the limit of a call. */
@@ -231,24 +231,24 @@ static uint32_t event_tokens(const serve_fields *f) {
 }
 
 /* Writes the next event of the choice, if there is something to send. more: there is. False: it failed. */
-static bool put_next(const serve_model *m, serve_ask *ask, serve_choice *choice, serve_text *out, bool *more, serve_fault *fault) {
-  serve_part part;
-  serve_ready ready = serve_part_ready(choice);
+static bool put_next(const serve_model *m, serve_request *ask, serve_choice *choice, serve_text *out, bool *more, serve_fault *fault) {
+  serve_delta delta;
+  serve_ready ready = serve_delta_ready(choice);
   if (choice->sent.ended) return true;
   if (ready.finished && !is_good(choice->request.finish)) {
     fault_of(choice, fault);
     return false;
   }
-  ready.part_max = event_tokens(&ask->fields);
-  serve_part_take(m, choice, &ready, &choice->sent, &part);
-  if (is_news(&ask->fields, &part)) put_event(m, ask, choice, &part, out);
-  *more |= part.has_more;
-  serve_part_close(&part);
+  ready.delta_max = event_tokens(&ask->fields);
+  serve_delta_take(m, choice, &ready, &choice->sent, &delta);
+  if (is_news(&ask->fields, &delta)) put_event(m, ask, choice, &delta, out);
+  *more |= delta.has_more;
+  serve_delta_close(&delta);
   return true;
 }
 
 /* What one call leaves out, the next one finds; a call that adds nothing has found nothing. */
-void serve_reply_stream(const serve_model *m, serve_ask *ask, serve_text *out, bool *ended) {
+void serve_reply_stream(const serve_model *m, serve_request *ask, serve_text *out, bool *ended) {
   serve_fault fault = {0};
   const size_t before = out->count;
   if (!ask->created) ask->created = m->created;

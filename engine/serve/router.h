@@ -5,7 +5,7 @@
 #ifndef VERBATIM_SERVE_ROUTER_H
 #define VERBATIM_SERVE_ROUTER_H
 #include "base/base.h"
-#include "serve/ask.h"
+#include "serve/request.h"
 
 #define SERVE_ROUTER_URL_BYTES_MAX 4096u
 #define SERVE_ROUTER_HEAD_BYTES_MAX 16384u /* all names and values of headers, and the query */

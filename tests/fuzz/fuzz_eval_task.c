@@ -1,7 +1,7 @@
 /* fuzz_eval_task.c - task files, and lines of items for what they accept. A task has its fields in their ranges, reads the same twice,
  * and makes items of lines, with an answer each, or refuses them by name; so do its sampling parameters and its way to judge. */
 #include "engine/eval/answer.h"
-#include "engine/eval/ask.h"
+#include "engine/eval/request.h"
 #include "engine/eval/items.h"
 #include "engine/eval/task.h"
 #include "fuzz.h"
@@ -44,7 +44,7 @@ static void check_judge(const eval_task *t) {
   eval_answer *judge = NULL;
   json_t *answer = json_string("7"), *extracted = NULL;
   bool correct;
-  if (fuzz_is_ok(eval_ask_params(t, &params))) ASSERT(params.list[0].params.top_logprobs >= EVAL_ASK_TOP &&
+  if (fuzz_is_ok(eval_request_params(t, &params))) ASSERT(params.list[0].params.top_logprobs >= EVAL_REQUEST_TOP &&
       params.list[0].params.max_tokens);
   items_close(&params);
   fail_clear();

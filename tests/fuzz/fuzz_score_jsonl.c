@@ -34,12 +34,13 @@ static void check_order(const char *line, size_t bytes, const score_item *first)
   json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
   char *sorted = json_dumps(root, JSON_SORT_KEYS);
   ASSERT(sorted != NULL);
-  ASSERT(score_items_add(&again, sorted, strlen(sorted), 1, &(score_terms){0}) == OK);
+  ASSERT(score_items_add(&again, sorted, strlen(sorted), 1, &(score_conditions){0}) == OK);
   const score_item *second = &again.list[0];
   ASSERT(strcmp(first->id, second->id) == 0 && first->part_count == second->part_count && first->answer == second->answer);
   ASSERT(first->is_list == second->is_list && !first->echo == !second->echo);
-  ASSERT(first->terms.deadline_seconds >= 0 && first->terms.required_count == second->terms.required_count);
-  for (uint32_t n = 0; n < first->terms.required_count; n++) ASSERT(strcmp(first->terms.required[n], second->terms.required[n]) == 0);
+  ASSERT(first->conditions.deadline_seconds >= 0 && first->conditions.required_count == second->conditions.required_count);
+  for (uint32_t n = 0; n < first->conditions.required_count; n++)
+    ASSERT(strcmp(first->conditions.required[n], second->conditions.required[n]) == 0);
   check_same(&first->context, &second->context);
   for (uint32_t n = 0; n < first->part_count; n++) check_same(&first->parts[n], &second->parts[n]);
   score_items_close(&again);
@@ -50,7 +51,7 @@ static void check_order(const char *line, size_t bytes, const score_item *first)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   score_items list = {0};
   fail_clear();
-  if (!fuzz_is_ok(score_items_add(&list, (const char *)data, bytes, 1, &(score_terms){0}))) {
+  if (!fuzz_is_ok(score_items_add(&list, (const char *)data, bytes, 1, &(score_conditions){0}))) {
     ASSERT(list.count == 0);
     score_items_close(&list);
     return 0;

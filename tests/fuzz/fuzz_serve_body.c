@@ -26,20 +26,20 @@ static void check_fault(const serve_fault *fault) {
   strbuf_close(&out);
 }
 
-static void check_stream(serve_ask *ask) {
+static void check_stream(serve_request *ask) {
   serve_text out = {0};
   bool ended = false;
   serve_reply_stream(&fixture.model, ask, &out, &ended);
   for (uint32_t i = 0; i < ask->choice_count; i++) {
     while (serve_fixture_step(&fixture, &ask->choices[i])) serve_reply_stream(&fixture.model, ask, &out, &ended);
-    serve_ask_finished(&ask->choices[i]);
+    serve_request_finished(&ask->choices[i]);
   }
   for (size_t before = SIZE_MAX; !ended && before != out.count; serve_reply_stream(&fixture.model, ask, &out, &ended)) before = out.count;
   ASSERT(ended && !out.failed && out.count > 14 && memcmp(out.bytes + out.count - 14, "data: [DONE]\n\n", 14) == 0);
   strbuf_close(&out);
 }
 
-static void check_whole(serve_ask *ask) {
+static void check_whole(serve_request *ask) {
   serve_text out = {0};
   serve_fault fault;
   serve_fixture_run(&fixture, ask);
@@ -51,9 +51,9 @@ static void check_whole(serve_ask *ask) {
 }
 
 static void check_ask(enum serve_kind kind, const char *body, size_t bytes) {
-  serve_ask *ask = NULL;
+  serve_request *ask = NULL;
   serve_fault fault = {0};
-  if (!serve_ask_parse(&fixture.model, kind, body, bytes, "1", &ask, &fault)) {
+  if (!serve_request_parse(&fixture.model, kind, body, bytes, "1", &ask, &fault)) {
     ASSERT(ask == NULL);
     check_fault(&fault);
     return;
@@ -64,7 +64,7 @@ static void check_ask(enum serve_kind kind, const char *body, size_t bytes) {
   if (ask->stream) check_stream(ask);
   else check_whole(ask);
   free(ask->owner);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

@@ -41,15 +41,15 @@ static bool has_signal(const eval_pass *self) {
 
 /* === Opening ================================================================================================================ */
 
-void eval_pass_name(const cli_eval_task *task, uint32_t index, uint32_t request, uint32_t request_count,
-                        char name[CLI_EVAL_PASS_NAME_BYTES]) {
+void eval_pass_name(const eval_run_task *task, uint32_t index, uint32_t request, uint32_t request_count,
+                        char name[EVAL_PASS_NAME_BYTES]) {
   const char *id = task->items.list[index].id;
-  if (request_count == 1) snprintf(name, CLI_EVAL_PASS_NAME_BYTES, "%s/%s", task->task.name, id);
-  else snprintf(name, CLI_EVAL_PASS_NAME_BYTES, "%s/%s#%u", task->task.name, id, request);
+  if (request_count == 1) snprintf(name, EVAL_PASS_NAME_BYTES, "%s/%s", task->task.name, id);
+  else snprintf(name, EVAL_PASS_NAME_BYTES, "%s/%s#%u", task->task.name, id, request);
 }
 
-static status name_item(status result, const cli_eval_task *task, uint32_t index) {
-  char name[CLI_EVAL_PASS_NAME_BYTES];
+static status name_item(status result, const eval_run_task *task, uint32_t index) {
+  char name[EVAL_PASS_NAME_BYTES];
   eval_pass_name(task, index, 0, 1, name);
   for (char *c = name; *c; c++) *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
   if (result != OK) fail_prefix(name);
@@ -59,18 +59,18 @@ static status name_item(status result, const cli_eval_task *task, uint32_t index
 /* Encodes every item before the first step, so that a bad item costs nothing. */
 static status encode_all(eval_pass *self) {
   const eval_tasks *tasks = self->tasks;
-  self->asks = calloc(tasks->item_count, sizeof *self->asks);
+  self->requests = calloc(tasks->item_count, sizeof *self->requests);
   self->scores = calloc(tasks->count, sizeof *self->scores);
-  if (!self->asks || !self->scores) return FAIL(ERR_LIMIT, "items: no memory");
+  if (!self->requests || !self->scores) return FAIL(ERR_LIMIT, "items: no memory");
   for (uint32_t t = 0; t < tasks->count; t++) {
-    const cli_eval_task *task = &tasks->list[t];
+    const eval_run_task *task = &tasks->list[t];
     const item_params *params = eval_tasks_params(task);
     self->scores[t].task = &task->task;
     if (!(self->scores[t].samples = calloc(task->items.count, sizeof *self->scores[t].samples))) return FAIL(ERR_LIMIT, "items: no memory");
     if (params && params->stop_text_count) self->engine.config.text = true;
     for (uint32_t i = 0; i < task->items.count; i++)
-      TRY(name_item(eval_ask_encode(&task->task, &task->items.list[i], params, self->tokenizer, self->chat,
-                                    &self->asks[task->first + i]), task, i));
+      TRY(name_item(eval_request_encode(&task->task, &task->items.list[i], params, self->tokenizer, self->chat,
+                                    &self->requests[task->first + i]), task, i));
   }
   return OK;
 }
@@ -78,8 +78,8 @@ static status encode_all(eval_pass *self) {
 static status check_all(const eval_pass *self) {
   for (uint64_t at = 0; at < self->tasks->item_count; at++) {
     uint32_t index;
-    const cli_eval_task *task = eval_tasks_find(self->tasks, at, &index);
-    TRY(name_item(eval_ask_check(&task->task, &self->asks[at], eval_tasks_params(task), self->engine.info.max_len), task, index));
+    const eval_run_task *task = eval_tasks_find(self->tasks, at, &index);
+    TRY(name_item(eval_request_check(&task->task, &self->requests[at], eval_tasks_params(task), self->engine.info.max_len), task, index));
   }
   return OK;
 }
@@ -104,7 +104,7 @@ typedef struct reader { /* reads the files that an earlier pass left */
   bool is_over;        /* the remaining items run again */
 } reader;
 
-static status keep_sample(eval_pass *self, const cli_eval_task *task, uint32_t index, const json_t *line) {
+static status keep_sample(eval_pass *self, const eval_run_task *task, uint32_t index, const json_t *line) {
   eval_score *score = &self->scores[task - self->tasks->list];
   TRY(eval_results_sample(line, task->task.kind, &score->subsets, &score->samples[index]));
   score->count = index + 1;
@@ -119,15 +119,15 @@ static bool has_chain(const json_t *line, uint32_t index, const verbatim_request
 }
 
 /* Whether the line is the next item's and the receipt has its requests. */
-static bool is_next(reader *self, const cli_eval_task *task, uint32_t index, const eval_ask *ask, const json_t *line) {
+static bool is_next(reader *self, const eval_run_task *task, uint32_t index, const eval_request *request, const json_t *line) {
   const char *name = json_string_value(json_object_get(line, "task")), *id = json_string_value(json_object_get(line, "id"));
   if (!name || !id || strcmp(name, task->task.name) != 0 || strcmp(id, task->items.list[index].id) != 0) return false;
-  if (json_array_size(json_object_get(line, "requests")) != ask->request_count) return false;
-  if (self->requests + ask->request_count > self->receipt.count) return false;
-  for (uint32_t k = 0; k < ask->request_count; k++) {
+  if (json_array_size(json_object_get(line, "requests")) != request->request_count) return false;
+  if (self->requests + request->request_count > self->receipt.count) return false;
+  for (uint32_t k = 0; k < request->request_count; k++) {
     receipt_record record = {0};
-    char expected[CLI_EVAL_PASS_NAME_BYTES];
-    eval_pass_name(task, index, k, ask->request_count, expected);
+    char expected[EVAL_PASS_NAME_BYTES];
+    eval_pass_name(task, index, k, request->request_count, expected);
     if (receipt_read_get(&self->receipt, self->requests + k, &record) != OK) return false;
     bool same = strcmp(record.id, expected) == 0 && has_chain(line, k, &record.request);
     receipt_read_drop(&record);
@@ -145,12 +145,12 @@ static status take_line(void *context, char *text, size_t bytes, uint32_t number
     return OK;
   }
   uint32_t index;
-  const cli_eval_task *task = eval_tasks_find(pass->tasks, pass->written, &index);
-  const eval_ask *ask = &pass->asks[pass->written];
+  const eval_run_task *task = eval_tasks_find(pass->tasks, pass->written, &index);
+  const eval_request *request = &pass->requests[pass->written];
   line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-  if (line && is_next(self, task, index, ask, line) && keep_sample(pass, task, index, line) == OK) {
+  if (line && is_next(self, task, index, request, line) && keep_sample(pass, task, index, line) == OK) {
     self->bytes += bytes + 1;
-    self->requests += ask->request_count;
+    self->requests += request->request_count;
     pass->written++;
   } else self->is_over = true;
   fail_clear(); /* unreadable items are computed again */
@@ -204,19 +204,19 @@ static void sync_outputs(eval_pass *self, bool now) {
   if (self->engine.receipt.file) (void)fsync(fileno(self->engine.receipt.file));
 }
 
-static void note_failure(eval_pass *self, const cli_eval_task *task, uint32_t index, const eval_ask *ask) {
+static void note_failure(eval_pass *self, const eval_run_task *task, uint32_t index, const eval_request *request) {
   char fault[NONFINITE_TEXT_BYTES];
-  for (uint32_t k = 0; k < ask->request_count && self->failure.code == OK; k++) {
-    if (ask->requests[k].finish != VERBATIM_NONFINITE) continue;
-    (void)FAIL(ERR_MISMATCH, "the logits hold NaN or Inf%s; hint: are the weights damaged?", nonfinite_text(&ask->requests[k], fault));
+  for (uint32_t k = 0; k < request->request_count && self->failure.code == OK; k++) {
+    if (request->requests[k].finish != VERBATIM_NONFINITE) continue;
+    (void)FAIL(ERR_MISMATCH, "the logits hold NaN or Inf%s; hint: are the weights damaged?", nonfinite_text(&request->requests[k], fault));
     (void)name_item(ERR_MISMATCH, task, index);
     fail_take(&self->failure);
   }
 }
 
 /* Requests first: the run could not continue after a line whose requests are missing. */
-static status write_item(eval_pass *self, const cli_eval_task *task, uint32_t index, eval_ask *ask) {
-  const eval_results_item from = {.task = &task->task, .item = &task->items.list[index], .ask = ask, .judge = task->judge,
+static status write_item(eval_pass *self, const eval_run_task *task, uint32_t index, eval_request *request) {
+  const eval_results_item from = {.task = &task->task, .item = &task->items.list[index], .request = request, .judge = task->judge,
                                   .tokenizer = self->tokenizer, .index = index};
   json_t *line = NULL;
   char *text = NULL;
@@ -225,41 +225,41 @@ static status write_item(eval_pass *self, const cli_eval_task *task, uint32_t in
   status result = keep_sample(self, task, index, line);
   if (result == OK) result = eval_results_text(line, &text, &bytes);
   json_decref(line);
-  for (uint32_t k = 0; k < ask->request_count && result == OK; k++) {
-    char name[CLI_EVAL_PASS_NAME_BYTES];
-    eval_pass_name(task, index, k, ask->request_count, name);
-    cli_engine_add(&self->engine, name, &ask->requests[k]);
+  for (uint32_t k = 0; k < request->request_count && result == OK; k++) {
+    char name[EVAL_PASS_NAME_BYTES];
+    eval_pass_name(task, index, k, request->request_count, name);
+    cli_engine_add(&self->engine, name, &request->requests[k]);
   }
   if (result == OK && (fwrite(text, 1, bytes, self->results) != bytes || fflush(self->results) != 0))
     result = FAIL(ERR_IO, "%s: cannot be written: %s", self->results_path, strerror(errno));
   free(text);
   TRY(result);
-  note_failure(self, task, index, ask);
-  self->in_flight -= ask->request_count;
-  eval_ask_release(ask);
+  note_failure(self, task, index, request);
+  self->in_flight -= request->request_count;
+  eval_request_release(request);
   return OK;
 }
 
-static bool is_finished(const eval_ask *ask) {
-  for (uint32_t k = 0; k < ask->request_count; k++)
-    if (ask->requests[k].finish == VERBATIM_RUNNING) return false;
+static bool is_finished(const eval_request *request) {
+  for (uint32_t k = 0; k < request->request_count; k++)
+    if (request->requests[k].finish == VERBATIM_RUNNING) return false;
   return true;
 }
 
 static status write_finished(eval_pass *self) {
-  for (; self->written < self->submitted && is_finished(&self->asks[self->written]); self->written++) {
+  for (; self->written < self->submitted && is_finished(&self->requests[self->written]); self->written++) {
     uint32_t index;
-    const cli_eval_task *task = eval_tasks_find(self->tasks, self->written, &index);
-    TRY(name_item(write_item(self, task, index, &self->asks[self->written]), task, index));
+    const eval_run_task *task = eval_tasks_find(self->tasks, self->written, &index);
+    TRY(name_item(write_item(self, task, index, &self->requests[self->written]), task, index));
   }
   sync_outputs(self, false);
   return OK;
 }
 
-static status submit_item(eval_pass *self, const cli_eval_task *task, eval_ask *ask) {
-  TRY(eval_ask_open(ask, &task->task, eval_tasks_params(task), NULL));
-  for (uint32_t k = 0; k < ask->request_count; k++) TRY((status)verbatim_submit(self->engine.engine, &ask->requests[k]));
-  self->in_flight += ask->request_count;
+static status submit_item(eval_pass *self, const eval_run_task *task, eval_request *request) {
+  TRY(eval_request_open(request, &task->task, eval_tasks_params(task), NULL));
+  for (uint32_t k = 0; k < request->request_count; k++) TRY((status)verbatim_submit(self->engine.engine, &request->requests[k]));
+  self->in_flight += request->request_count;
   return OK;
 }
 
@@ -267,8 +267,8 @@ static status submit_some(eval_pass *self) {
   uint32_t most = max_u32(WINDOW_REQUESTS, 4 * self->engine.info.max_seqs);
   while (self->submitted < self->tasks->item_count && self->in_flight < most) {
     uint32_t index;
-    const cli_eval_task *task = eval_tasks_find(self->tasks, self->submitted, &index);
-    TRY(name_item(submit_item(self, task, &self->asks[self->submitted]), task, index));
+    const eval_run_task *task = eval_tasks_find(self->tasks, self->submitted, &index);
+    TRY(name_item(submit_item(self, task, &self->requests[self->submitted]), task, index));
     self->submitted++;
   }
   return OK;
@@ -322,12 +322,12 @@ status eval_pass_run(eval_pass *self, const char *folder, const char *name, cons
 void eval_pass_close(eval_pass *self) {
   if (self->is_interrupted) (void)FAIL(ERR_IO, "interrupted");
   cli_engine_close(&self->engine);
-  for (uint64_t i = 0; self->asks && i < self->tasks->item_count; i++) eval_ask_release(&self->asks[i]);
+  for (uint64_t i = 0; self->requests && i < self->tasks->item_count; i++) eval_request_release(&self->requests[i]);
   for (uint32_t i = 0; self->scores && i < self->tasks->count; i++) {
     eval_metric_drop(&self->scores[i].subsets);
     free(self->scores[i].samples);
   }
-  free(self->asks);
+  free(self->requests);
   free(self->scores);
   if (self->results) fclose(self->results);
   if (self->is_holding) sigprocmask(SIG_SETMASK, &self->signals, NULL);

@@ -9,11 +9,11 @@
 #include "base/base.h"
 #include "common/engine.h"
 #include "eval/run/tasks.h"
-#include "eval/ask.h"
+#include "eval/request.h"
 #include "eval/metric.h"
 #include "text/tokenizer.h"
 
-#define CLI_EVAL_PASS_PATH_MAX 4096u
+#define EVAL_PASS_PATH_MAX 4096u
 
 typedef struct eval_pass { /* zeroed: closed */
   cli_engine engine;
@@ -21,10 +21,10 @@ typedef struct eval_pass { /* zeroed: closed */
   const tokenizer *tokenizer;
   const chat *chat;
   const char *what;            /* for the progress line: "items" */
-  eval_ask *asks;              /* [item_count] */
+  eval_request *requests;              /* [item_count] */
   eval_score *scores;          /* [task count] */
   FILE *results;
-  char results_path[CLI_EVAL_PASS_PATH_MAX], receipt_path[CLI_EVAL_PASS_PATH_MAX];
+  char results_path[EVAL_PASS_PATH_MAX], receipt_path[EVAL_PASS_PATH_MAX];
   uint64_t written, submitted; /* items; each number is a prefix of all items */
   uint64_t resumed;            /* items already present from an earlier pass */
   uint32_t failed, in_flight;  /* failed: items; in_flight: requests submitted and not yet written */
@@ -45,8 +45,8 @@ status eval_pass_run(eval_pass *self, const char *folder, const char *name, cons
 void eval_pass_close(eval_pass *self);
 
 /* A request's name in the receipt: "task/id", followed by "#" and its number if the item has several. */
-#define CLI_EVAL_PASS_NAME_BYTES 512u
-void eval_pass_name(const cli_eval_task *task, uint32_t index, uint32_t request, uint32_t request_count,
-                        char name[CLI_EVAL_PASS_NAME_BYTES]);
+#define EVAL_PASS_NAME_BYTES 512u
+void eval_pass_name(const eval_run_task *task, uint32_t index, uint32_t request, uint32_t request_count,
+                        char name[EVAL_PASS_NAME_BYTES]);
 
 #endif

@@ -91,7 +91,7 @@ static status write_plan(const char *path, const void *bytes, size_t count) {
 status eval_perturb_make(const char *base, const char *model_dir, const char *word, const char *path) {
   char deploy[DEPLOY_BYTES_MAX], config_path[PATH_BYTES_MAX], *config = NULL;
   size_t config_bytes = 0, bytes = 0;
-  void *made = NULL;
+  void *plan_bytes = NULL;
   if (strlen(word) > WORD_BYTES_MAX || strpbrk(word, "\r\n#")) /* it becomes a line of a deployment file, and may come from an untrusted
                                                                 * manifest */
     return FAIL(ERR_USAGE, "--perturb %.40s: expected KEY=VALUE on one line, of at most %u bytes", word, WORD_BYTES_MAX);
@@ -102,10 +102,10 @@ status eval_perturb_make(const char *base, const char *model_dir, const char *wo
   TRY(cli_files_read_config(config_path, &config, &config_bytes));
   const planner_input input = {.config = {config, config_bytes}, .deploy = {deploy, strlen(deploy)},
                                .profile = {profile_shipped[0].text, strlen(profile_shipped[0].text)}, .shipped = profile_shipped[0].name};
-  status result = planner_make(&input, &made, &bytes);
+  status result = planner_make(&input, &plan_bytes, &bytes);
   if (result != OK) fail_prefix(word);
-  if (result == OK) result = write_plan(path, made, bytes);
-  free(made);
+  if (result == OK) result = write_plan(path, plan_bytes, bytes);
+  free(plan_bytes);
   free(config);
   return result;
 }

@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "base/digest.h"
 
-#define CLI_EVAL_PERTURB_MAX 16u
+#define EVAL_RUN_PERTURB_MAX 16u
 
 typedef struct eval_perturb_ids {
   uint8_t numerics_id[DIGEST_BYTES], config_digest[DIGEST_BYTES], plan_digest[DIGEST_BYTES];

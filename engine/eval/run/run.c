@@ -31,7 +31,7 @@ typedef struct keeper { /* what one run uses and leaves */
   eval_run *run;
   tokenizer *tokenizer;
   chat *chat;
-  other others[CLI_EVAL_PERTURB_MAX];
+  other others[EVAL_RUN_PERTURB_MAX];
   json_t *setup, *facts, *outcome; /* facts: "run" of the manifest */
   uint64_t requests, tokens;
   double seconds;
@@ -42,7 +42,7 @@ static status no_memory(void) { return FAIL(ERR_LIMIT, "evaluation: no memory");
 
 status eval_run_perturb(const char *name, const char *value, void *target) {
   eval_run *self = target;
-  if (self->perturb_count == CLI_EVAL_PERTURB_MAX) return FAIL(ERR_USAGE, "%s: at most %u times", name, CLI_EVAL_PERTURB_MAX);
+  if (self->perturb_count == EVAL_RUN_PERTURB_MAX) return FAIL(ERR_USAGE, "%s: at most %u times", name, EVAL_RUN_PERTURB_MAX);
   self->perturb[self->perturb_count++] = value;
   return OK;
 }
@@ -213,8 +213,8 @@ static status make_setup(keeper *k, const verbatim_info *info) {
 }
 
 static json_t *text_or_null(const char *text) {
-  json_t *made = text ? json_string(text) : NULL;
-  return made ? made : json_null(); /* a path need not be UTF-8 */
+  json_t *built = text ? json_string(text) : NULL;
+  return built ? built : json_null(); /* a path need not be UTF-8 */
 }
 
 static status make_facts(keeper *k, const verbatim_info *info) {
@@ -238,7 +238,7 @@ static status score_pass(const eval_pass *pass, const keeper *k, json_t **scores
 
 static void count_pass(keeper *k, const eval_pass *pass) {
   k->requests += pass->engine.done.requests;
-  k->tokens += pass->engine.done.prompt_tokens + pass->engine.done.made_tokens;
+  k->tokens += pass->engine.done.prompt_tokens + pass->engine.done.generated_tokens;
   k->seconds += pass->engine.done.seconds;
   if (k->run->failure.code == OK) k->run->failure = pass->failure;
 }
@@ -304,11 +304,11 @@ static status run_passes(keeper *k) {
 
 typedef struct merge { /* lines of the first pass, joined with the results of the others */
   keeper *k;
-  FILE *others[CLI_EVAL_PERTURB_MAX];
+  FILE *others[EVAL_RUN_PERTURB_MAX];
   char *text;            /* of the new file */
   size_t bytes;
   FILE *to;
-  uint64_t position, flipped[CLI_EVAL_PERTURB_MAX];
+  uint64_t position, flipped[EVAL_RUN_PERTURB_MAX];
 } merge;
 
 static status merge_other(merge *self, uint32_t index, eval_kind kind, const json_t *line, json_t *list) {
@@ -327,7 +327,7 @@ static status merge_other(merge *self, uint32_t index, eval_kind kind, const jso
   return json_array_append_new(list, one) == 0 ? OK : no_memory();
 }
 
-static status merge_line(merge *self, const cli_eval_task *task, json_t *line) {
+static status merge_line(merge *self, const eval_run_task *task, json_t *line) {
   eval_kind kind = task->task.kind;
   json_t *list = json_array();
   for (uint32_t i = 0; i < self->k->run->perturb_count && kind != EVAL_PERPLEXITY; i++) TRY(merge_other(self, i, kind, line, list));
@@ -378,7 +378,7 @@ static status merge_others(keeper *k) {
   json_t *list = json_object_get(k->outcome, "perturbed");
   if (k->run->perturb_count == 0) return OK;
   status result = merge_files(&self);
-  for (uint32_t i = 0; i < CLI_EVAL_PERTURB_MAX; i++)
+  for (uint32_t i = 0; i < EVAL_RUN_PERTURB_MAX; i++)
     if (self.others[i]) fclose(self.others[i]);
   if (self.to) fclose(self.to);
   free(self.text);
@@ -396,9 +396,9 @@ static status digest_results(keeper *k) {
   size_t bytes = 0;
   TRY(path_in(k->run, "results.jsonl", path));
   TRY(eval_tasks_read(path, UINT64_MAX, &text, &bytes));
-  digest made = digest_of(text, bytes);
+  digest built = digest_of(text, bytes);
   free(text);
-  return json_object_set_new(k->outcome, "results_digest", hex(made.bytes)) == 0 ? OK : no_memory();
+  return json_object_set_new(k->outcome, "results_digest", hex(built.bytes)) == 0 ? OK : no_memory();
 }
 
 static status append_line(void *context, char *text, size_t bytes, uint32_t number) {

@@ -15,7 +15,7 @@ typedef struct eval_run { /* zeroed: closed; the caller sets the upper fields */
   cli_engine engine;          /* options: used to open the engine of every pass */
   const char *folder;
   bool resume;
-  const char *perturb[CLI_EVAL_PERTURB_MAX]; /* [perturb_count]: plan files, or KEY=VALUE */
+  const char *perturb[EVAL_RUN_PERTURB_MAX]; /* [perturb_count]: plan files, or KEY=VALUE */
   uint32_t perturb_count;
   eval_tasks tasks;
   status (*on_setup)(void *context, const json_t *setup); /* called before the first request; may refuse; may be NULL */

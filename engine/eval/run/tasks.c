@@ -1,6 +1,6 @@
 /* eval/run/tasks.c - see eval/run/tasks.h. Files are read through one function, which checks kind, size and digest. */
 #include "eval/run/tasks.h"
-#include "eval/ask.h"
+#include "eval/request.h"
 #include "base/limits.h"
 #include "jsonl/json_line.h"
 #include "base/special_file.h"
@@ -21,27 +21,27 @@ status eval_tasks_read(const char *path, uint64_t most, char **text, size_t *byt
   FILE *file = fopen(path, "rb");
   if (!file) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   bool is_small = fstat(fileno(file), &info) == 0 && (uint64_t)info.st_size <= most;
-  char *made = is_small ? malloc((size_t)info.st_size + 1) : NULL;
-  size_t got = made ? fread(made, 1, (size_t)info.st_size, file) : 0;
-  bool is_whole = made && got == (size_t)info.st_size && !ferror(file);
+  char *built = is_small ? malloc((size_t)info.st_size + 1) : NULL;
+  size_t got = built ? fread(built, 1, (size_t)info.st_size, file) : 0;
+  bool is_whole = built && got == (size_t)info.st_size && !ferror(file);
   fclose(file);
   if (is_whole) {
-    made[got] = 0;
-    *text = made;
+    built[got] = 0;
+    *text = built;
     *bytes = got;
     return OK;
   }
-  free(made);
+  free(built);
   if (!is_small) return FAIL(ERR_LIMIT, "%s: more than %llu bytes", path, (unsigned long long)most);
   return FAIL(ERR_IO, "%s: cannot be read completely", path);
 }
 
-static status keep_name(const char *name, cli_eval_file *out) {
+static status keep_name(const char *name, eval_run_file *out) {
   out->name = json_line_copy(name, strlen(name));
   return out->name ? OK : FAIL(ERR_LIMIT, "%s: no memory", name);
 }
 
-static status read_file(const char *path, const char *name, uint64_t most, cli_eval_file *out) {
+static status read_file(const char *path, const char *name, uint64_t most, eval_run_file *out) {
   TRY(keep_name(name, out));
   TRY(eval_tasks_read(path, most, &out->text, &out->bytes));
   out->digest = digest_of(out->text, out->bytes);
@@ -49,7 +49,7 @@ static status read_file(const char *path, const char *name, uint64_t most, cli_e
 }
 
 /* Reads a file in the folder of `neighbour`, unless the name is an absolute path. */
-static status read_beside(const char *neighbour, const char *name, cli_eval_file *out) {
+static status read_neighbour(const char *neighbour, const char *name, eval_run_file *out) {
   const char *slash = strrchr(neighbour, '/');
   char path[PATH_BYTES_MAX];
   int folder = slash && *name != '/' ? (int)(slash - neighbour) + 1 : 0;
@@ -58,13 +58,13 @@ static status read_beside(const char *neighbour, const char *name, cli_eval_file
   return read_file(path, name, ITEMS_BYTES_MAX, out);
 }
 
-static status take_recorded(const json_t *manifest, uint32_t index, const char *which, const char *neighbour, cli_eval_file *out) {
+static status take_recorded(const json_t *manifest, uint32_t index, const char *which, const char *neighbour, eval_run_file *out) {
   eval_manifest_file from = eval_manifest_file_of(manifest, index, which);
   if (!from.name) return OK;
   if (!from.text) {
     char text[2][DIGEST_TEXT_BYTES];
     if (!neighbour) return FAIL(ERR_USAGE, "%s is not in the manifest; hint: give its folder with --tasks DIR", from.name);
-    TRY(read_beside(neighbour, from.name, out));
+    TRY(read_neighbour(neighbour, from.name, out));
     if (memcmp(&out->digest, &from.digest, sizeof from.digest) == 0) return OK;
     return FAIL(ERR_MISMATCH, "%s: digest %s in the manifest, %s here", from.name, digest_text(from.digest.bytes, text[0]),
                 digest_text(out->digest.bytes, text[1]));
@@ -76,29 +76,29 @@ static status take_recorded(const json_t *manifest, uint32_t index, const char *
   return OK;
 }
 
-static void close_file(cli_eval_file *self) {
+static void close_file(eval_run_file *self) {
   free(self->name);
   free(self->text);
 }
 
 /* === Tasks ================================================================================================================== */
 
-static status grow(eval_tasks *self, cli_eval_task **out) {
+static status grow(eval_tasks *self, eval_run_task **out) {
   if (self->count == EVAL_MANIFEST_TASKS_MAX) return FAIL(ERR_LIMIT, "more than %u tasks", EVAL_MANIFEST_TASKS_MAX);
   if (self->count == self->room) {
     uint32_t room = self->room ? 2 * self->room : 8;
-    cli_eval_task *grown = realloc(self->list, room * sizeof *grown);
+    eval_run_task *grown = realloc(self->list, room * sizeof *grown);
     if (!grown) return FAIL(ERR_LIMIT, "tasks: no memory");
     self->list = grown;
     self->room = room;
   }
   *out = &self->list[self->count++];
-  **out = (cli_eval_task){0};
+  **out = (eval_run_task){0};
   return OK;
 }
 
-static status check_name(const eval_tasks *self, const cli_eval_task *task) {
-  for (const cli_eval_task *other = self->list; other < task; other++)
+static status check_name(const eval_tasks *self, const eval_run_task *task) {
+  for (const eval_run_task *other = self->list; other < task; other++)
     if (strcmp(other->task.name, task->task.name) == 0) return FAIL(ERR_USAGE, "two tasks have the name \"%s\"", task->task.name);
   return OK;
 }
@@ -109,17 +109,17 @@ static status set_limit(const eval_tasks *self, eval_task *task, int64_t limit) 
   return json_object_set_new(task->effective, "limit", json_integer(task->limit)) == 0 ? OK : FAIL(ERR_LIMIT, "tasks: no memory");
 }
 
-static status make_items(cli_eval_task *task) {
+static status make_items(eval_run_task *task) {
   const eval_source lines = {task->items_file.text, task->items_file.bytes}, shots = {task->shots_file.text, task->shots_file.bytes};
   status result = eval_items_make(&task->task, lines, shots, &task->items);
   if (result != OK) fail_prefix(task->items_file.name);
   TRY(result);
   if (task->task.kind != EVAL_GENERATE) return OK;
-  TRY(eval_ask_params(&task->task, &task->params));
+  TRY(eval_request_params(&task->task, &task->params));
   return eval_answer_open(&task->judge, &task->task);
 }
 
-static status finish(eval_tasks *self, cli_eval_task *task) {
+static status finish(eval_tasks *self, eval_run_task *task) {
   TRY(check_name(self, task));
   TRY(make_items(task));
   task->first = self->item_count;
@@ -127,19 +127,19 @@ static status finish(eval_tasks *self, cli_eval_task *task) {
   return self->item_count <= EVAL_ITEMS_MAX ? OK : FAIL(ERR_LIMIT, "more than %u items in all tasks", EVAL_ITEMS_MAX);
 }
 
-static status add(eval_tasks *self, const char *path, cli_eval_task *task) {
+static status add(eval_tasks *self, const char *path, eval_run_task *task) {
   const char *slash = strrchr(path, '/');
   if (!(task->path = json_line_copy(path, strlen(path)))) return FAIL(ERR_LIMIT, "tasks: no memory");
   TRY(read_file(path, slash ? slash + 1 : path, FILE_CONFIG_BYTES_MAX, &task->file));
   TRY(eval_task_parse(task->file.text, task->file.bytes, &task->task));
   TRY(set_limit(self, &task->task, -1));
-  TRY(read_beside(path, task->task.items, &task->items_file));
-  if (task->task.shots) TRY(read_beside(path, task->task.shots, &task->shots_file));
+  TRY(read_neighbour(path, task->task.items, &task->items_file));
+  if (task->task.shots) TRY(read_neighbour(path, task->task.shots, &task->shots_file));
   return finish(self, task);
 }
 
 status eval_tasks_add(eval_tasks *self, const char *path) {
-  cli_eval_task *task;
+  eval_run_task *task;
   TRY(grow(self, &task));
   status result = add(self, path, task);
   if (result != OK) fail_prefix(path);
@@ -148,7 +148,7 @@ status eval_tasks_add(eval_tasks *self, const char *path) {
 
 /* === From a manifest ======================================================================================================== */
 
-static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t index, const char *folder, cli_eval_task *task) {
+static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t index, const char *folder, eval_run_task *task) {
   const json_t *hints = json_object_get(json_object_get(manifest, "run"), "task_files");
   const json_t *recorded = json_array_get(json_object_get(json_object_get(manifest, "setup"), "tasks"), index);
   const json_t *parameters = json_object_get(recorded, "parameters"), *limit = json_object_get(parameters, "limit");
@@ -172,7 +172,7 @@ static status add_recorded(eval_tasks *self, const json_t *manifest, uint32_t in
 
 status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *folder) {
   for (uint32_t i = 0; i < eval_manifest_task_count(manifest); i++) {
-    cli_eval_task *task;
+    eval_run_task *task;
     char prefix[32];
     TRY(grow(self, &task));
     status result = add_recorded(self, manifest, i, folder, task);
@@ -185,33 +185,33 @@ status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char 
 
 /* === Reading ================================================================================================================ */
 
-const cli_eval_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index) {
+const eval_run_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index) {
   ASSERT(position < self->item_count);
-  const cli_eval_task *task = &self->list[self->count - 1];
+  const eval_run_task *task = &self->list[self->count - 1];
   while (task->first > position) task--;
   *index = (uint32_t)(position - task->first);
   return task;
 }
 
-const item_params *eval_tasks_params(const cli_eval_task *task) { return task->params.count ? &task->params.list[0].params : NULL; }
+const item_params *eval_tasks_params(const eval_run_task *task) { return task->params.count ? &task->params.list[0].params : NULL; }
 
-static eval_manifest_file describe(const cli_eval_file *file) {
+static eval_manifest_file describe(const eval_run_file *file) {
   return (eval_manifest_file){.name = file->name, .text = file->text, .bytes = file->bytes, .digest = file->digest};
 }
 
 eval_manifest_task *eval_tasks_describe(const eval_tasks *self) {
-  eval_manifest_task *made = calloc(self->count + 1ull, sizeof *made);
-  for (uint32_t i = 0; made && i < self->count; i++) {
-    const cli_eval_task *from = &self->list[i];
-    made[i] = (eval_manifest_task){.task = &from->task, .file = describe(&from->file), .items = describe(&from->items_file),
+  eval_manifest_task *built = calloc(self->count + 1ull, sizeof *built);
+  for (uint32_t i = 0; built && i < self->count; i++) {
+    const eval_run_task *from = &self->list[i];
+    built[i] = (eval_manifest_task){.task = &from->task, .file = describe(&from->file), .items = describe(&from->items_file),
                                    .shots = describe(&from->shots_file), .count = from->items.count};
   }
-  return made;
+  return built;
 }
 
 void eval_tasks_close(eval_tasks *self) {
   for (uint32_t i = 0; i < self->count; i++) {
-    cli_eval_task *task = &self->list[i];
+    eval_run_task *task = &self->list[i];
     eval_answer_close(task->judge);
     items_close(&task->params);
     eval_items_close(&task->items);

@@ -10,24 +10,24 @@
 #include "eval/manifest.h"
 #include "jsonl/items.h"
 
-typedef struct cli_eval_file { /* text NULL: none */
+typedef struct eval_run_file { /* text NULL: none */
   char *name, *text;
   size_t bytes;
   digest digest;
-} cli_eval_file;
+} eval_run_file;
 
-typedef struct cli_eval_task {
+typedef struct eval_run_task {
   eval_task task;
-  cli_eval_file file, items_file, shots_file;
+  eval_run_file file, items_file, shots_file;
   char *path;          /* of the task file: a hint in the manifest */
   eval_items items;
   items params;        /* one item: the sampling parameters; empty unless the task generates */
   eval_answer *judge;  /* NULL unless the task generates */
   uint64_t first;      /* number of items in the tasks before */
-} cli_eval_task;
+} eval_run_task;
 
 typedef struct eval_tasks { /* zeroed: empty */
-  cli_eval_task *list;
+  eval_run_task *list;
   uint32_t count, room;
   uint64_t item_count;
   int64_t limit;       /* replaces every task's limit; -1: does not */
@@ -42,8 +42,8 @@ status eval_tasks_add(eval_tasks *self, const char *path);
 status eval_tasks_recorded(eval_tasks *self, const json_t *manifest, const char *folder);
 
 /* The task of item `position`, counted over all tasks; *index: the item's number in it. */
-const cli_eval_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index);
-const item_params *eval_tasks_params(const cli_eval_task *task); /* NULL unless it generates */
+const eval_run_task *eval_tasks_find(const eval_tasks *self, uint64_t position, uint32_t *index);
+const item_params *eval_tasks_params(const eval_run_task *task); /* NULL unless it generates */
 
 /* In the form of eval_manifest_setup: [count], freed by the caller. NULL: no memory. */
 eval_manifest_task *eval_tasks_describe(const eval_tasks *self);

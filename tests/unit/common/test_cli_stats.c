@@ -86,7 +86,7 @@ static json_int_t number(const json_t *root, const char *part, const char *name)
 
 static json_t *written(const verbatim_info *info) {
   char path[] = "/tmp/verbatim-stats-XXXXXX";
-  const cli_stats_run run = {.requests = 2, .prompt_tokens = 30, .made_tokens = 10, .seconds = 0.5};
+  const cli_stats_run run = {.requests = 2, .prompt_tokens = 30, .generated_tokens = 10, .seconds = 0.5};
   int file = mkstemp(path);
   assert_true(file >= 0);
   close(file);

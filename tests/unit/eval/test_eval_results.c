@@ -22,8 +22,8 @@ static json_t *choice_line(const float *logprobs, uint32_t count, enum verbatim_
     requests[i] = (verbatim_request){.score = true, .scores = &tokens[i], .score_count = 1, .finish = VERBATIM_LENGTH};
   }
   requests[2].finish = finish;
-  const eval_ask ask = {.requests = requests, .request_count = count};
-  const eval_results_item from = {.task = &task, .item = &made_items.list[0], .ask = &ask, .index = 0};
+  const eval_request request = {.requests = requests, .request_count = count};
+  const eval_results_item from = {.task = &task, .item = &made_items.list[0], .request = &request, .index = 0};
   if (eval_results_make(&from, &made) != OK) fail_msg("%s", fail_text());
   eval_items_close(&made_items);
   eval_task_close(&task);

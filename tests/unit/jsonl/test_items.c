@@ -81,7 +81,7 @@ static void parameters(void **state) {
 }
 
 /* On what terms a request is taken: a line's list takes the place of the default one, also when it is empty. */
-static void terms(void **state) {
+static void conditions(void **state) {
   (void)state;
   items list = {0};
   assert_int_equal(add(&list, "{\"prompt\":\"a\",\"require\":[\"prefix_hit\",\"\",\"\\u20ac\"],\"deadline_seconds\":0.25}"), OK);
@@ -184,7 +184,7 @@ static void damage(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(parameters), cmocka_unit_test(terms),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(parameters), cmocka_unit_test(conditions),
                                      cmocka_unit_test(refused), cmocka_unit_test(ids), cmocka_unit_test(many), cmocka_unit_test(damage)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "engine/jsonl/score_items.h"
 
 static const char *const DEFAULT_AXIS = "batch";
-static const score_terms DEFAULTS = {.required = &DEFAULT_AXIS, .required_count = 1, .deadline_seconds = 7};
+static const score_conditions DEFAULTS = {.required = &DEFAULT_AXIS, .required_count = 1, .deadline_seconds = 7};
 
 static status add(score_items *list, const char *line, size_t bytes) {
   char *copy = malloc(bytes ? bytes : 1); /* exactly as long, for the sanitizers */
@@ -52,13 +52,13 @@ static void sound(void **state) {
   score_items_close(&list);
 }
 
-static void terms(void **state) {
+static void conditions(void **state) {
   (void)state;
   static const char *const lines[] = {"{\"text\":\"a\",\"require\":[\"scoring\",\"slot\"],\"deadline_seconds\":2.5}",
                                       "{\"text\":\"a\",\"require\":[],\"deadline_seconds\":0}", "{\"text\":\"a\"}"};
   score_items list = {0};
   for (size_t i = 0; i < ARRAY_LEN(lines); i++) assert_int_equal(add(&list, lines[i], strlen(lines[i])), OK);
-  const score_terms *a = &list.list[0].terms, *b = &list.list[1].terms, *c = &list.list[2].terms;
+  const score_conditions *a = &list.list[0].conditions, *b = &list.list[1].conditions, *c = &list.list[2].conditions;
   assert_true(a->required_count == 2 && a->deadline_seconds == 2.5 && !list.list[0].echo);
   assert_string_equal(a->required[0], "scoring");
   assert_string_equal(a->required[1], "slot");
@@ -158,7 +158,7 @@ static void sizes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(terms), cmocka_unit_test(refused),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(conditions), cmocka_unit_test(refused),
                                      cmocka_unit_test(damage), cmocka_unit_test(sizes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

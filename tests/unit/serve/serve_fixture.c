@@ -39,18 +39,18 @@ void serve_fixture_close(serve_fixture *self) {
 }
 
 /* The body in a block of its own, exactly as long, for the sanitizers. */
-static bool parse(const serve_fixture *self, enum serve_kind kind, const char *body, serve_ask **ask, serve_fault *fault) {
+static bool parse(const serve_fixture *self, enum serve_kind kind, const char *body, serve_request **ask, serve_fault *fault) {
   size_t bytes = strlen(body);
   char *copy = malloc(bytes ? bytes : 1);
   if (!copy) abort();
   memcpy(copy, body, bytes);
-  bool is_sound = serve_ask_parse(&self->model, kind, copy, bytes, "7", ask, fault);
+  bool is_sound = serve_request_parse(&self->model, kind, copy, bytes, "7", ask, fault);
   free(copy);
   return is_sound;
 }
 
-serve_ask *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, const char *body) {
-  serve_ask *ask = NULL;
+serve_request *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, const char *body) {
+  serve_request *ask = NULL;
   serve_fault fault = {0};
   if (parse(self, kind, body, &ask, &fault)) return ask;
   fprintf(stderr, "%s: refused: %s\n", body, fault.message);
@@ -58,7 +58,7 @@ serve_ask *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, co
 }
 
 serve_fault serve_fixture_refused(const serve_fixture *self, enum serve_kind kind, const char *body) {
-  serve_ask *ask = NULL;
+  serve_request *ask = NULL;
   serve_fault fault = {0};
   if (!parse(self, kind, body, &ask, &fault)) return fault;
   fprintf(stderr, "%s: not refused\n", body);
@@ -67,9 +67,9 @@ serve_fault serve_fixture_refused(const serve_fixture *self, enum serve_kind kin
 
 /* === Results ================================================================================================================ */
 
-static stop_text *texts_of(const serve_ask *ask) { return ask->owner; }
+static stop_text *texts_of(const serve_request *ask) { return ask->owner; }
 
-void serve_fixture_submit(const serve_fixture *self, serve_ask *ask) {
+void serve_fixture_submit(const serve_fixture *self, serve_request *ask) {
   ask->owner = calloc(ask->choice_count, sizeof(stop_text));
   if (!ask->owner) abort();
   for (uint32_t i = 0; i < ask->choice_count; i++) {
@@ -139,17 +139,17 @@ bool serve_fixture_step(const serve_fixture *self, serve_choice *choice) {
   return r->finish == VERBATIM_RUNNING;
 }
 
-void serve_fixture_run(const serve_fixture *self, serve_ask *ask) {
+void serve_fixture_run(const serve_fixture *self, serve_request *ask) {
   for (uint32_t i = 0; i < ask->choice_count; i++) {
     while (serve_fixture_step(self, &ask->choices[i])) continue;
-    serve_ask_finished(&ask->choices[i]);
+    serve_request_finished(&ask->choices[i]);
   }
   free(ask->owner);
   ask->owner = NULL;
 }
 
 json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, const char *body, serve_text *text) {
-  serve_ask *ask = serve_fixture_ask(self, kind, body);
+  serve_request *ask = serve_fixture_ask(self, kind, body);
   serve_text out = {0};
   serve_fault fault;
   json_error_t error;
@@ -164,7 +164,7 @@ json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, con
     fprintf(stderr, "%.*s\nis not JSON: %s\n", (int)out.count, out.bytes, error.text);
     abort();
   }
-  serve_ask_close(ask);
+  serve_request_close(ask);
   if (text) *text = out;
   else strbuf_close(&out);
   return reply;

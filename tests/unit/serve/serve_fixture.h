@@ -8,7 +8,7 @@
 #define VERBATIM_SERVE_FIXTURE_H
 #include <jansson.h>
 #include "engine/requests/request.h"
-#include "engine/serve/ask.h"
+#include "engine/serve/request.h"
 #include "engine/serve/text.h"
 
 #define SERVE_FIXTURE_LEN 256u
@@ -29,15 +29,15 @@ void serve_fixture_open(serve_fixture *self); /* ends the process where it canno
 void serve_fixture_close(serve_fixture *self);
 
 /* The ask of a body, which must be sound; and the fault of one that must not be. */
-serve_ask *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, const char *body);
+serve_request *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, const char *body);
 serve_fault serve_fixture_refused(const serve_fixture *self, enum serve_kind kind, const char *body);
 
 /* The engine's own check, then the start of every choice. */
-void serve_fixture_submit(const serve_fixture *self, serve_ask *ask);
+void serve_fixture_submit(const serve_fixture *self, serve_request *ask);
 
 /* One result for the choice; false: it is finished. */
 bool serve_fixture_step(const serve_fixture *self, serve_choice *choice);
-void serve_fixture_run(const serve_fixture *self, serve_ask *ask);
+void serve_fixture_run(const serve_fixture *self, serve_request *ask);
 
 /* A body's whole reply, after submit and run, as JSON; its text too where text is not null. */
 json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, const char *body, serve_text *text);

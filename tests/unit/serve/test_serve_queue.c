@@ -153,22 +153,22 @@ static uint32_t place_of(const char *event) {
 /* === Asks =================================================================================================================== */
 
 static struct {
-  serve_ask ask;
+  serve_request ask;
   serve_choice choices[8];
   serve_ticket ticket;
 } asks[ASKS];
 static serve_metrics metrics;
 static serve_queue *queue;
 
-void serve_ask_finished(serve_choice *choice) { choice->finished = true; }
+void serve_request_finished(serve_choice *choice) { choice->finished = true; }
 
-void serve_ask_fail(serve_ask *ask, const serve_fault *fault) {
+void serve_request_fail(serve_request *ask, const serve_fault *fault) {
   ask->fault = *fault;
   ask->failed = true;
 }
 
-const char *serve_ask_name(const serve_choice *choice, char name[SERVE_ASK_NAME_BYTES]) {
-  snprintf(name, SERVE_ASK_NAME_BYTES, "%s", choice->ask->id);
+const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]) {
+  snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s", choice->ask->id);
   return name;
 }
 
@@ -184,8 +184,8 @@ static void on_finished(void *context, const char *name, const verbatim_request 
 
 /* Ask number `index`, called by its number, of so many choices of so many tokens. */
 static enum serve_admission ask_for(uint32_t index, uint32_t choices, uint32_t tokens, uint64_t bytes, bool stream) {
-  serve_ask *ask = &asks[index].ask;
-  *ask = (serve_ask){.choices = asks[index].choices, .choice_count = choices, .bytes = bytes, .stream = stream};
+  serve_request *ask = &asks[index].ask;
+  *ask = (serve_request){.choices = asks[index].choices, .choice_count = choices, .bytes = bytes, .stream = stream};
   snprintf(ask->id, sizeof ask->id, "%u", index);
   for (uint32_t i = 0; i < choices; i++) {
     asks[index].choices[i] = (serve_choice){.ask = ask, .request = {.max_tokens = tokens, .prompt_count = 3}};

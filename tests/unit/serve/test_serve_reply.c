@@ -19,14 +19,14 @@ static const json_t *at(const json_t *root, const char *path) { return serve_fix
 static const char *text_at(const json_t *root, const char *path) { return json_string_value(at(root, path)); }
 static json_int_t number_at(const json_t *root, const char *path) { return json_integer_value(at(root, path)); }
 
-static serve_ask *run_of(enum serve_kind kind, const char *body) {
-  serve_ask *ask = serve_fixture_ask(&fixture, kind, body);
+static serve_request *run_of(enum serve_kind kind, const char *body) {
+  serve_request *ask = serve_fixture_ask(&fixture, kind, body);
   serve_fixture_submit(&fixture, ask);
   serve_fixture_run(&fixture, ask);
   return ask;
 }
 
-static json_t *reply_of(const serve_ask *ask) {
+static json_t *reply_of(const serve_request *ask) {
   serve_text out = {0};
   serve_fault fault;
   assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
@@ -94,7 +94,7 @@ static void faults_have_openais_shape(void **state) {
 /* === One reply, to the byte ================================================================================================= */
 
 /* The tokens as given, each with the one likeliest given beside it. */
-static void make(serve_ask *ask, const verbatim_token *tokens, const verbatim_alternative *top, uint32_t count,
+static void make(serve_request *ask, const verbatim_token *tokens, const verbatim_alternative *top, uint32_t count,
                  enum verbatim_finish finish) {
   verbatim_request *r = &ask->choices[0].request;
   uint32_t scored = r->score ? r->prompt_count - 1 : 0;
@@ -106,7 +106,7 @@ static void make(serve_ask *ask, const verbatim_token *tokens, const verbatim_al
   r->score_count = scored;
   r->token_count = count;
   r->finish = finish;
-  serve_ask_finished(&ask->choices[0]);
+  serve_request_finished(&ask->choices[0]);
 }
 
 static const char GOLDEN[] =
@@ -132,7 +132,7 @@ static void a_reply_to_the_byte(void **state) {
   char expected[4096], tokenizer_text[DIGEST_TEXT_BYTES], request_text[DIGEST_TEXT_BYTES];
   assert_int_equal(tokenizer_encode(fixture.tokenizer, "\xe4\xb8\x96", 3, false, false, world, 8, &count), OK);
   assert_int_equal(count, 3); /* a token for each byte */
-  serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION,
+  serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION,
                                      "{\"prompt\":\"add\",\"echo\":true,\"logprobs\":1,\"max_tokens\":5,\"stop\":[\"x\","
                                      "\"s\"],\"return_token_ids\":true,\"user\":\"u\"}");
   verbatim_request *r = &ask->choices[0].request;
@@ -152,7 +152,7 @@ static void a_reply_to_the_byte(void **state) {
            request_text, request_text);
   assert_string_equal(out.bytes, expected);
   strbuf_close(&out);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 static const char PARAMS[] =
@@ -221,9 +221,9 @@ static void parameters_said_make_the_same_request(void **state) {
 
 static void receipts_are_the_requests_lines(void **state) {
   (void)state;
-  serve_ask *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"n\":2,\"logprobs\":2,\"return_receipt\":true}");
+  serve_request *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"n\":2,\"logprobs\":2,\"return_receipt\":true}");
   json_t *reply = reply_of(ask);
-  int32_t stops[SERVE_ASK_STOPS_MAX];
+  int32_t stops[SERVE_REQUEST_STOPS_MAX];
   for (uint32_t i = 0; i < 2; i++) {
     char path[64], id[2] = {(char)('0' + i), 0}, *line = NULL;
     size_t bytes = 0;
@@ -237,7 +237,7 @@ static void receipts_are_the_requests_lines(void **state) {
     free(line);
   }
   json_decref(reply);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 /* === Endings ================================================================================================================ */
@@ -257,7 +257,7 @@ static void endings(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char body[256];
     snprintf(body, sizeof body, "{\"prompt\":[5,6],%s}", cases[i].fields);
-    serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
+    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
     const verbatim_token tokens[] = {{.id = 300}, {.id = cases[i].id}};
     make(ask, tokens, NULL, 2, cases[i].finish);
     ask->choices[0].request.text_bytes = 3;
@@ -269,14 +269,14 @@ static void endings(void **state) {
     assert_int_equal(number_at(reply, "usage.completion_tokens"), 2); /* all that were made */
     free(reason);
     json_decref(reply);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 
 /* A whole reply and a stream of a choice that ended so. */
 static void expect_fault(enum verbatim_finish finish, unsigned http_status, const char *code) {
   for (int is_stream = 0; is_stream < 2; is_stream++) {
-    serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION,
+    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION,
                                        is_stream ? "{\"prompt\":[5,6],\"stream\":true}" : "{\"prompt\":[5,6]}");
     const verbatim_token tokens[] = {{.id = 300}};
     serve_text out = {0};
@@ -294,7 +294,7 @@ static void expect_fault(enum verbatim_finish finish, unsigned http_status, cons
       assert_int_equal(out.count, 0);
     }
     strbuf_close(&out);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 
@@ -303,13 +303,13 @@ static void what_is_no_answer_is_an_error(void **state) {
   expect_fault(VERBATIM_NONFINITE, 500, "nonfinite_logits");
   expect_fault(VERBATIM_DEADLINE, 504, "deadline_exceeded");
   expect_fault(VERBATIM_CANCELLED, 503, "cancelled");
-  serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6]}");
+  serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6]}");
   serve_text out = {0};
   serve_fault fault;
-  serve_ask_fail(ask, &(serve_fault){.http_status = 429, .code = "busy"});
+  serve_request_fail(ask, &(serve_fault){.http_status = 429, .code = "busy"});
   assert_false(serve_reply_whole(&fixture.model, ask, &out, &fault));
   assert_int_equal(fault.http_status, 429);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 static void usage_counts_a_prompt_once(void **state) {
@@ -366,14 +366,14 @@ static void greedy_is_exactly_rank_0(void **state) {
     static const char *const bodies[] = {"{\"prompt\":[0,5,6,283,7,9],\"echo\":true,\"logprobs\":1,\"max_tokens\":1}",
                                          "{\"prompt\":[0,5,6,283,7,9],\"echo\":true,\"logprobs\":5,\"max_tokens\":9}"};
     fixture.seed = i;
-    serve_ask *ask = run_of(SERVE_COMPLETION, bodies[i % 2]);
+    serve_request *ask = run_of(SERVE_COMPLETION, bodies[i % 2]);
     json_t *reply = reply_of(ask);
     const verbatim_request *r = &ask->choices[0].request;
     for (uint32_t k = 0; k < r->score_count; k++)
       ties += r->scores[k].rank && r->scores[k].logprob == r->alternatives[k * r->top_logprobs].logprob;
     check_places(r, at(reply, "choices.0.logprobs"), i % 2 ? 5 : 1);
     json_decref(reply);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
   assert_true(ties > 20); /* there was something to tell apart */
 }
@@ -382,7 +382,7 @@ static void greedy_is_exactly_rank_0(void **state) {
 static void a_token_that_ends_the_request_has_its_place(void **state) {
   (void)state;
   for (uint32_t count = 1; count <= 2; count++) {
-    serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[0,5],\"echo\":true,\"logprobs\":1,\"max_tokens\":2}");
+    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[0,5],\"echo\":true,\"logprobs\":1,\"max_tokens\":2}");
     const verbatim_token tokens[] = {{.id = 5, .logprob = -1}, {.id = count == 1 ? 1 : 9, .logprob = -2}, {.id = 1, .logprob = -3}};
     const verbatim_alternative top[] = {{5, -1}, {count == 1 ? 1 : 9, -2}, {1, -3}};
     make(ask, tokens, top, count, VERBATIM_STOP);
@@ -393,7 +393,7 @@ static void a_token_that_ends_the_request_has_its_place(void **state) {
                         "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>");
     assert_string_equal(text_at(reply, "choices.0.text"), count == 1 ? "#" : "#'");
     json_decref(reply);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 
@@ -434,7 +434,8 @@ static void offsets_are_in_the_text(void **state) {
   uint32_t looked_at = 0;
   for (uint64_t i = 0; i < TRIALS; i++) {
     fixture.seed = i;
-    serve_ask *ask = run_of(SERVE_COMPLETION, "{\"prompt\":\"d\\u00e9 \\ud83d\\ude42 x\",\"echo\":true,\"logprobs\":1,\"max_tokens\":40}");
+    serve_request *ask = run_of(SERVE_COMPLETION,
+                                "{\"prompt\":\"d\\u00e9 \\ud83d\\ude42 x\",\"echo\":true,\"logprobs\":1,\"max_tokens\":40}");
     json_t *reply = reply_of(ask);
     const char *text = text_at(reply, "choices.0.text");
     size_t bytes = json_string_length(at(reply, "choices.0.text"));
@@ -453,7 +454,7 @@ static void offsets_are_in_the_text(void **state) {
       looked_at++;
     }
     json_decref(reply);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
   assert_true(looked_at > 20 * TRIALS / 2);
 }
@@ -462,7 +463,7 @@ static void text_is_the_transcripts(void **state) {
   (void)state;
   for (uint64_t i = 0; i < TRIALS; i++) {
     fixture.seed = i;
-    serve_ask *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":60,\"stop\":[\"\\u754c\",\"wor\",\"\\ufffd\\ufffd\"]}");
+    serve_request *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":60,\"stop\":[\"\\u754c\",\"wor\",\"\\ufffd\\ufffd\"]}");
     json_t *reply = reply_of(ask);
     char *text = NULL;
     size_t bytes = 0;
@@ -471,13 +472,13 @@ static void text_is_the_transcripts(void **state) {
     assert_memory_equal(text_at(reply, "choices.0.text"), text, bytes);
     free(text);
     json_decref(reply);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 
 static void prompt_logprobs_have_ids_and_ranks(void **state) {
   (void)state;
-  serve_ask *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[0,5,6,283],\"prompt_logprobs\":2,\"max_tokens\":1}");
+  serve_request *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[0,5,6,283],\"prompt_logprobs\":2,\"max_tokens\":1}");
   json_t *reply = reply_of(ask);
   const verbatim_request *r = &ask->choices[0].request;
   const json_t *list = at(reply, "choices.0.prompt_logprobs");
@@ -492,12 +493,12 @@ static void prompt_logprobs_have_ids_and_ranks(void **state) {
     assert_non_null(text_at(entry, "decoded_token"));
   }
   json_decref(reply);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 static void a_chats_reply(void **state) {
   (void)state;
-  serve_ask *ask = run_of(SERVE_CHAT, "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"add\"}],\"logprobs\":true,"
+  serve_request *ask = run_of(SERVE_CHAT, "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"add\"}],\"logprobs\":true,"
                                       "\"top_logprobs\":2,"
                           "\"max_completion_tokens\":5,\"return_token_ids\":true}");
   json_t *reply = reply_of(ask);
@@ -519,7 +520,7 @@ static void a_chats_reply(void **state) {
   }
   assert_int_equal(json_array_size(at(reply, "prompt_token_ids")), r->prompt_count);
   json_decref(reply);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 /* Texts that people do not write, too: of single bytes, with what must be escaped. */
@@ -538,14 +539,14 @@ static void replies_are_within_what_was_said(void **state) {
                "\"prompt_logprobs\":2,\"return_receipt\":true,\"max_tokens\":%u}", (unsigned)i % 21, 1 + (unsigned)i % 70);
     else
       snprintf(body, sizeof body, "{\"prompt\":[0,5,6,7,283,300],\"ignore_eos\":true,%s}", fields[i / 2 % ARRAY_LEN(fields)]);
-    serve_ask *ask = run_of(is_chat ? SERVE_CHAT : SERVE_COMPLETION, body);
+    serve_request *ask = run_of(is_chat ? SERVE_CHAT : SERVE_COMPLETION, body);
     serve_text out = {0};
     serve_fault fault;
     assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
     if (out.count > ask->reply_bytes) fail_msg("%s: %zu bytes, %llu were said", body, out.count, (unsigned long long)ask->reply_bytes);
     assert_true(ask->reply_bytes < ask->bytes);
     strbuf_close(&out);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 

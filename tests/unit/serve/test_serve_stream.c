@@ -94,7 +94,7 @@ static void join_events(joined *self, char *events) {
 /* The choices move on in a random order, and events are asked for at random times. */
 static joined stream_of(enum serve_kind kind, const char *body, uint64_t *random) {
   joined self = {0};
-  serve_ask *ask = serve_fixture_ask(&fixture, kind, body);
+  serve_request *ask = serve_fixture_ask(&fixture, kind, body);
   serve_text out = {0};
   bool ended = false, is_over[8] = {false};
   uint32_t left = ask->choice_count;
@@ -102,7 +102,7 @@ static joined stream_of(enum serve_kind kind, const char *body, uint64_t *random
   while (!ended) {
     uint32_t i = (uint32_t)(random_next(random) % ask->choice_count);
     if (!is_over[i] && !serve_fixture_step(&fixture, &ask->choices[i])) {
-      serve_ask_finished(&ask->choices[i]);
+      serve_request_finished(&ask->choices[i]);
       is_over[i] = true;
       left--;
     }
@@ -115,7 +115,7 @@ static joined stream_of(enum serve_kind kind, const char *body, uint64_t *random
   join_events(&self, out.bytes);
   strbuf_close(&out);
   free(ask->owner);
-  serve_ask_close(ask);
+  serve_request_close(ask);
   return self;
 }
 
@@ -191,7 +191,7 @@ static void streams_are_read_while_they_are_made(void **state) {
   json_t *whole = serve_fixture_reply(&fixture, SERVE_COMPLETION, body, NULL);
   snprintf(body, sizeof body, "{%s,\"stream\":true}", fields);
   for (uint32_t trial = 0; trial < 10; trial++) {
-    serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
+    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
     serve_text out = {0};
     joined found = {0};
     bool ended = false;
@@ -211,7 +211,7 @@ static void streams_are_read_while_they_are_made(void **state) {
     }
     json_decref(found.verbatim);
     strbuf_close(&out);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
   json_decref(whole);
 }
@@ -230,7 +230,7 @@ static void a_call_adds_a_bounded_part(void **state) {
     strcat(strcat(strcat(body, "],"), shapes[i]), "}");
     json_t *whole = serve_fixture_reply(&fixture, SERVE_COMPLETION, body, NULL);
     strcpy(strrchr(body, '}'), ",\"stream\":true}");
-    serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
+    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
     serve_text out = {0};
     bool ended = false;
     uint32_t calls = 0;
@@ -252,13 +252,14 @@ static void a_call_adds_a_bounded_part(void **state) {
     json_decref(whole);
     strbuf_close(&out);
     free(ask->owner);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 
 static void a_stream_that_breaks_says_so(void **state) {
   (void)state;
-  serve_ask *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":9,\"ignore_eos\":true,\"stream\":true}");
+  serve_request *ask =
+      serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":9,\"ignore_eos\":true,\"stream\":true}");
   serve_text out = {0};
   bool ended = false;
   fixture.break_at = 4;
@@ -273,7 +274,7 @@ static void a_stream_that_breaks_says_so(void **state) {
   strbuf_add(&out, "", 1);
   assert_true(ended && strstr(out.bytes, "\"nonfinite_logits\"") && !strstr(out.bytes, "\"verbatim\":"));
   strbuf_close(&out);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* test_serve_ask.c - bodies of requests for tokens: what becomes of each field, what is refused and how, what the engine is asked. */
+/* test_serve_request.c - bodies of requests for tokens: how each field is read, refused and passed to the engine. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 
 static serve_fixture fixture;
 
-static serve_ask *completion(const char *body) { return serve_fixture_ask(&fixture, SERVE_COMPLETION, body); }
-static serve_ask *chat_of(const char *body) { return serve_fixture_ask(&fixture, SERVE_CHAT, body); }
+static serve_request *completion(const char *body) { return serve_fixture_ask(&fixture, SERVE_COMPLETION, body); }
+static serve_request *chat_of(const char *body) { return serve_fixture_ask(&fixture, SERVE_CHAT, body); }
 
 /* A body of the fields, with a prompt of three tokens. */
-static serve_ask *with(const char *fields) {
+static serve_request *with(const char *fields) {
   char body[4096];
   snprintf(body, sizeof body, "{\"prompt\":[5,6,7]%s%s}", *fields ? "," : "", fields);
   return completion(body);
@@ -34,37 +34,37 @@ static void refuses(const char *fields, const char *param, const char *code, con
 
 static void prompts_of_every_form(void **state) {
   (void)state;
-  serve_ask *ask = completion("{\"prompt\":\"add\"}");
+  serve_request *ask = completion("{\"prompt\":\"add\"}");
   assert_int_equal(ask->choice_count, 1);
   assert_int_equal(ask->choices[0].request.prompt_count, 2);
   assert_int_equal(ask->choices[0].request.prompt[0], 0); /* BOS */
   assert_int_equal(ask->choices[0].request.prompt[1], 283);
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = completion("{\"prompt\":[\"add\",\"copy\"],\"n\":3,\"add_special_tokens\":false}");
   assert_int_equal(ask->choice_count, 6);
   for (uint32_t i = 0; i < 6; i++) {
     const verbatim_request *r = &ask->choices[i].request;
     assert_true(r->prompt_count == 1 && r->prompt[0] == (i < 3 ? 283 : 300) && r->sample_index == i % 3 && r->context == &ask->choices[i]);
   }
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = completion("{\"prompt\":[9,8,7]}");
   assert_true(ask->choice_count == 1 && ask->choices[0].request.prompt_count == 3 && ask->choices[0].request.prompt[2] == 7);
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = completion("{\"prompt\":[[9,8],[7]]}");
   assert_true(ask->choice_count == 2 && ask->choices[1].request.prompt_count == 1 && ask->choices[1].request.prompt[0] == 7);
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = completion("{\"prompt\":\"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>\",\"add_special_tokens\":false}");
   assert_true(ask->choices[0].request.prompt_count == 1 && ask->choices[0].request.prompt[0] == 1); /* as spelled */
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = completion("{\"prompt\":\"<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>add\"}");
   assert_true(ask->choices[0].request.prompt_count == 2 && ask->choices[0].request.prompt[1] == 283); /* one BOS */
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 /* Neither its place in the list nor its neighbours are part of a request. */
 static void a_prompt_in_a_list_is_the_prompt_alone(void **state) {
   (void)state;
-  serve_ask *all = completion("{\"prompt\":[\"add\",\"copy\"],\"n\":2,\"seed\":9}"), *alone = completion("{\"prompt\":\"copy\",\"n\":2,"
+  serve_request *all = completion("{\"prompt\":[\"add\",\"copy\"],\"n\":2,\"seed\":9}"), *alone = completion("{\"prompt\":\"copy\",\"n\":2,"
                                                                                                          "\"seed\":9}");
   serve_fixture_submit(&fixture, all);
   serve_fixture_submit(&fixture, alone);
@@ -73,8 +73,8 @@ static void a_prompt_in_a_list_is_the_prompt_alone(void **state) {
   assert_memory_not_equal(alone->choices[0].request.request_digest, alone->choices[1].request.request_digest, 16);
   free(all->owner);
   free(alone->owner);
-  serve_ask_close(all);
-  serve_ask_close(alone);
+  serve_request_close(all);
+  serve_request_close(alone);
 }
 
 static void prompts_that_are_none(void **state) {
@@ -110,30 +110,30 @@ static void bodies_that_are_none(void **state) {
 
 static void defaults_are_what_openai_documents(void **state) {
   (void)state;
-  serve_ask *ask = with("");
+  serve_request *ask = with("");
   const verbatim_request *r = &ask->choices[0].request;
   assert_true(r->max_tokens == 16 && r->temperature == 1 && r->top_k == 0 && r->top_p == 1 && r->min_p == 0 && r->seed == 0);
   assert_true(r->repetition_penalty == 1 && r->presence_penalty == 0 && r->frequency_penalty == 0 && !r->ignore_eos && !r->score);
   assert_true(r->top_logprobs == 0 && !r->stop_count && !r->stop_text_count && !r->bias_count && !r->allowed_count);
   assert_true(r->deadline_seconds == 0 && r->required_count == 0 && !r->on_text && r->on_token && !ask->stream);
   assert_string_equal(ask->id, "cmpl-7");
-  serve_ask_close(ask);
+  serve_request_close(ask);
   char body[2048] = "{\"prompt\":[5";
   for (uint32_t i = 1; i < SERVE_FIXTURE_LEN - 10; i++) strcat(body, ",5");
   strcat(body, "]}");
   ask = completion(body);
   assert_int_equal(ask->choices[0].request.max_tokens, 10); /* the default gives way */
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"add\"}]}");
   assert_int_equal(ask->choices[0].request.prompt[0], 0);
   assert_int_equal(ask->choices[0].request.max_tokens, SERVE_FIXTURE_LEN - ask->choices[0].request.prompt_count);
   assert_string_equal(ask->id, "chatcmpl-7");
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 static void every_field_reaches_the_engine(void **state) {
   (void)state;
-  serve_ask *ask = with("\"model\":\"tiny\",\"max_tokens\":9,\"n\":2,\"best_of\":2,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":7,"
+  serve_request *ask = with("\"model\":\"tiny\",\"max_tokens\":9,\"n\":2,\"best_of\":2,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":7,"
                         "\"min_p\":0.125,\"seed\":\"18446744073709551615\",\"stop\":[\"a\",\"b\\u0000c\"],\"stop_token_ids\":[17,3],"
                         "\"ignore_eos\":true,"
                         "\"logit_bias\":{\"4\":-1.5,\"0\":2},\"allowed_token_ids\":[4,0],\"presence_penalty\":-2,\"frequency_penalty\":1,"
@@ -149,26 +149,26 @@ static void every_field_reaches_the_engine(void **state) {
   assert_true(r->required_count == 1 && strcmp(r->required[0], "batch") == 0 && r->on_text && ask->stream && ask->fields.include_usage);
   assert_true(ask->fields.ignored_count == 1 && strcmp(ask->fields.ignored[0], "user") == 0);
   assert_string_equal(ask->id, "cmpl-mine:1");
-  char name[SERVE_ASK_NAME_BYTES];
-  assert_string_equal(serve_ask_name(&ask->choices[1], name), "cmpl-mine:1#1");
-  serve_ask_close(ask);
+  char name[SERVE_REQUEST_NAME_BYTES];
+  assert_string_equal(serve_request_name(&ask->choices[1], name), "cmpl-mine:1#1");
+  serve_request_close(ask);
 }
 
 static void null_is_not_given(void **state) {
   (void)state;
-  serve_ask *plain = with(""), *ask = with("\"max_tokens\":null,\"temperature\":null,\"stop\":null,\"logprobs\":null,\"nonsense\":null,"
+  serve_request *plain = with(""), *ask = with("\"max_tokens\":null,\"temperature\":null,\"stop\":null,\"logprobs\":null,\"nonsense\":null,"
                                            "\"suffix\":null,\"stream_options\":null,\"user\":null");
   assert_memory_equal(&plain->fields, &ask->fields, sizeof plain->fields);
-  serve_ask_close(plain);
-  serve_ask_close(ask);
+  serve_request_close(plain);
+  serve_request_close(ask);
 }
 
 static void neutral_values_are_taken(void **state) {
   (void)state;
-  serve_ask_close(with("\"suffix\":\"\",\"min_tokens\":0,\"use_beam_search\":false,\"length_penalty\":1,\"skip_special_tokens\":true,"
+  serve_request_close(with("\"suffix\":\"\",\"min_tokens\":0,\"use_beam_search\":false,\"length_penalty\":1,\"skip_special_tokens\":true,"
                        "\"response_format\":{\"type\":\"text\"},\"store\":false,\"priority\":0,\"top_k\":-1,\"temperature\":-0.0,"
                        "\"stop\":[],\"stop_token_ids\":[],\"logit_bias\":{},\"verbatim_require\":[],\"top_logprobs\":0"));
-  serve_ask_close(chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"echo\":false,\"tools\":[],\"tool_choice\":\"auto\","
+  serve_request_close(chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"echo\":false,\"tools\":[],\"tool_choice\":\"auto\","
                           "\"parallel_tool_calls\":false,"
                           "\"modalities\":[\"text\"],\"max_tokens\":3,\"max_completion_tokens\":3,\"top_logprobs\":0}"));
 }
@@ -207,10 +207,10 @@ static void bounds_are_taken(void **state) {
     "\"logit_bias\":{\"0\":-1000,\"767\":1000}", "\"logprobs\":20", "\"logprobs\":0", "\"top_k\":4294967295", "\"max_tokens\":253",
     "\"deadline_seconds\":1000000000", "\"max_tokens\":0,\"echo\":true", "\"max_tokens\":0,\"prompt_logprobs\":20", "\"seed\":0"};
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
-    serve_ask *ask = with(fields[i]);
+    serve_request *ask = with(fields[i]);
     serve_fixture_submit(&fixture, ask); /* the engine's own check */
     free(ask->owner);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 
@@ -288,14 +288,14 @@ static void lengths_are_bounded(void **state) {
 
 static void memory_is_bounded(void **state) {
   (void)state;
-  serve_ask *small = with("\"max_tokens\":10"), *large = with("\"max_tokens\":200,\"logprobs\":20,\"n\":8,\"return_receipt\":true");
+  serve_request *small = with("\"max_tokens\":10"), *large = with("\"max_tokens\":200,\"logprobs\":20,\"n\":8,\"return_receipt\":true");
   assert_true(small->bytes >= sizeof *small + 10 * sizeof(verbatim_token));
   assert_true(large->bytes >= sizeof *large + 8 * 200 * (sizeof(verbatim_token) + 20 * sizeof(verbatim_alternative)));
   uint64_t small_bytes = small->bytes, large_bytes = large->bytes;
-  serve_ask_close(small);
-  serve_ask_close(large);
+  serve_request_close(small);
+  serve_request_close(large);
   fixture.model.bytes_max = small_bytes;
-  serve_ask_close(with("\"max_tokens\":10"));
+  serve_request_close(with("\"max_tokens\":10"));
   refuses("\"max_tokens\":11", "", "request_too_large", "bytes");
   fixture.model.bytes_max = large_bytes - 1;
   refuses("\"max_tokens\":200,\"logprobs\":20,\"n\":8,\"return_receipt\":true", "", "request_too_large", "bytes");
@@ -335,14 +335,14 @@ static void texts_hide_what_they_hold(void **state) {
   char *end = body + strlen(body);
   memset(end, '[', SERVE_FIELDS_LISTS_MAX);
   strcpy(end + SERVE_FIELDS_LISTS_MAX, "\"}");
-  serve_ask_close(completion(body));
+  serve_request_close(completion(body));
   free(body);
 }
 
 /* === Progress =============================================================================================================== */
 
 static uint32_t calls;
-static void count_call(serve_ask *ask) {
+static void count_call(serve_request *ask) {
   assert_int_equal(pthread_mutex_trylock(&ask->mutex), 0); /* not held */
   pthread_mutex_unlock(&ask->mutex);
   calls++;
@@ -350,52 +350,52 @@ static void count_call(serve_ask *ask) {
 
 static void progress_is_told_when_there_is_some(void **state) {
   (void)state;
-  serve_ask *ask = with("\"n\":3,\"max_tokens\":4,\"ignore_eos\":true");
+  serve_request *ask = with("\"n\":3,\"max_tokens\":4,\"ignore_eos\":true");
   ask->on_progress = count_call;
   calls = 0;
   serve_fixture_submit(&fixture, ask);
   serve_fixture_run(&fixture, ask);
   assert_int_equal(calls, 1); /* whole: once, at the end */
   assert_int_equal(ask->finished_count, 3);
-  serve_ask_finished(&ask->choices[0]); /* again: nothing */
+  serve_request_finished(&ask->choices[0]); /* again: nothing */
   assert_true(calls == 1 && ask->finished_count == 3);
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = with("\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true");
   ask->on_progress = count_call;
   calls = 0;
   serve_fixture_submit(&fixture, ask);
   serve_fixture_run(&fixture, ask);
   assert_int_equal(calls, 4);
-  serve_ask_close(ask);
+  serve_request_close(ask);
   ask = with("\"max_tokens\":0,\"echo\":true,\"logprobs\":1"); /* no token, no callback */
   ask->on_progress = count_call;
   calls = 0;
   serve_fixture_submit(&fixture, ask);
   serve_fixture_run(&fixture, ask);
   assert_true(calls == 1 && ask->choices[0].scores_ready == 2 && ask->choices[0].finished);
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 static void faults_keep_the_first(void **state) {
   (void)state;
-  serve_ask *ask = with("");
-  serve_ask_fail(ask, &(serve_fault){.http_status = 503, .code = "first"});
-  serve_ask_fail(ask, &(serve_fault){.http_status = 500, .code = "second"});
+  serve_request *ask = with("");
+  serve_request_fail(ask, &(serve_fault){.http_status = 503, .code = "first"});
+  serve_request_fail(ask, &(serve_fault){.http_status = 500, .code = "second"});
   assert_true(ask->failed && ask->fault.http_status == 503);
   assert_string_equal(ask->fault.code, "first");
-  serve_ask_close(ask);
+  serve_request_close(ask);
 }
 
 static void stop_ids_are_the_engines(void **state) {
   (void)state;
   static const char *const fields[] = {"\"seed\":1", "\"stop_token_ids\":[9,1,0,9]", "\"stop_token_ids\":[9,2],\"ignore_eos\":true"};
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
-    int32_t found[SERVE_ASK_STOPS_MAX], expected[SERVE_ASK_STOPS_MAX];
-    serve_ask *ask = with(fields[i]);
-    uint32_t count = serve_ask_stop_ids(&fixture.model, &ask->choices[0].request, found);
+    int32_t found[SERVE_REQUEST_STOPS_MAX], expected[SERVE_REQUEST_STOPS_MAX];
+    serve_request *ask = with(fields[i]);
+    uint32_t count = serve_request_stop_ids(&fixture.model, &ask->choices[0].request, found);
     assert_int_equal(count, request_stop_ids(&fixture.plan, &ask->choices[0].request, expected));
     assert_memory_equal(found, expected, count * sizeof *found);
-    serve_ask_close(ask);
+    serve_request_close(ask);
   }
 }
 

@@ -1,5 +1,5 @@
-/* serve/ask.c - see serve/ask.h. Prompts first, then their outputs' sizes, then memory for everything in one block. */
-#include "serve/ask.h"
+/* serve/request.c - see serve/request.h. Prompts first, then their outputs' sizes, then memory for everything in one block. */
+#include "serve/request.h"
 #include "requests/stop_ids.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static bool no_memory(serve_fault *fault) {
   return false;
 }
 
-bool serve_ask_check_model(const serve_model *m, const json_t *body, serve_fault *fault) {
+bool serve_request_check_model(const serve_model *m, const json_t *body, serve_fault *fault) {
   const json_t *model = json_object_get(body, "model");
   if (!model || (json_is_string(model) && strcmp(json_string_value(model), m->name) == 0)) return true;
   if (!json_is_string(model)) return serve_fields_wrong(fault, "model", "invalid_value", "model: expected a text");
@@ -45,7 +45,7 @@ static void drop_second_lead(const tokenizer *t, int32_t *ids, size_t *count) {
   memmove(ids, ids + size, *count * sizeof *ids);
 }
 
-bool serve_ask_encode(const serve_model *m, const char *text, size_t bytes, bool add_special, const char *param, serve_prompt *out,
+bool serve_request_encode(const serve_model *m, const char *text, size_t bytes, bool add_special, const char *param, serve_prompt *out,
                       serve_fault *fault) {
   size_t count = 0;
   if (bytes > TOKENIZER_TEXT_BYTES_MAX)
@@ -67,7 +67,7 @@ bool serve_ask_encode(const serve_model *m, const char *text, size_t bytes, bool
 /* A text, or a list of token ids. */
 static bool read_prompt(const serve_model *m, const serve_fields *f, const json_t *value, serve_prompt *out, serve_fault *fault) {
   if (json_is_string(value))
-    return serve_ask_encode(m, json_string_value(value), json_string_length(value), f->add_special, "prompt", out, fault);
+    return serve_request_encode(m, json_string_value(value), json_string_length(value), f->add_special, "prompt", out, fault);
   if (!json_is_array(value) || json_array_size(value) > UINT32_MAX)
     return serve_fields_wrong(fault, "prompt", "invalid_value", "prompt: expected texts, or lists of token ids, all of one kind");
   if (!(out->ids = malloc((json_array_size(value) + 1) * sizeof *out->ids))) return no_memory(fault);
@@ -75,7 +75,7 @@ static bool read_prompt(const serve_model *m, const serve_fields *f, const json_
   return serve_fields_ids("prompt", value, m->info->vocab, out->ids, fault);
 }
 
-static bool new_prompts(const serve_model *m, serve_ask *ask, size_t count, const char *param, serve_fault *fault) {
+static bool new_prompts(const serve_model *m, serve_request *ask, size_t count, const char *param, serve_fault *fault) {
   if (count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s: expected at least one", param);
   if (count > m->choices_max / ask->fields.samples)
     return serve_fields_wrong(fault, param, "too_many_choices", "%s: %zu prompts of %u samples each, at most %u choices are allowed; "
@@ -86,7 +86,7 @@ static bool new_prompts(const serve_model *m, serve_ask *ask, size_t count, cons
 }
 
 /* One prompt, or a list of prompts. A list of numbers is one prompt. */
-static bool read_prompts(const serve_model *m, serve_ask *ask, const json_t *body, serve_fault *fault) {
+static bool read_prompts(const serve_model *m, serve_request *ask, const json_t *body, serve_fault *fault) {
   const json_t *prompt = json_object_get(body, "prompt"), *first = json_array_get(prompt, 0);
   bool is_list = json_is_array(prompt) && !json_is_number(first);
   if (!prompt) return serve_fields_wrong(fault, "prompt", "missing_required_parameter", "prompt: expected a text or token ids");
@@ -100,7 +100,7 @@ static bool read_prompts(const serve_model *m, serve_ask *ask, const json_t *bod
   return true;
 }
 
-bool serve_ask_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault) {
+bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault) {
   char *text = NULL;
   size_t bytes = 0;
   if (!m->chat || !chat_name(m->chat))
@@ -112,13 +112,13 @@ bool serve_ask_encode_chat(const serve_model *m, const json_t *body, bool add_sp
   status result = chat_render(m->chat, body, &text, &bytes);
   if (result != OK)
     return serve_fields_wrong(fault, "messages", result == ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value", "%.500s", fail_text());
-  bool is_read = serve_ask_encode(m, text, bytes, add_special, "messages", out, fault);
+  bool is_read = serve_request_encode(m, text, bytes, add_special, "messages", out, fault);
   free(text);
   return is_read;
 }
 
-static bool read_messages(const serve_model *m, serve_ask *ask, const json_t *body, serve_fault *fault) {
-  return new_prompts(m, ask, 1, "messages", fault) && serve_ask_encode_chat(m, body, ask->fields.add_special, &ask->prompts[0], fault);
+static bool read_messages(const serve_model *m, serve_request *ask, const json_t *body, serve_fault *fault) {
+  return new_prompts(m, ask, 1, "messages", fault) && serve_request_encode_chat(m, body, ask->fields.add_special, &ask->prompts[0], fault);
 }
 
 /* === What is needed ========================================================================================================= */
@@ -133,7 +133,7 @@ static uint32_t alternatives(const serve_fields *f) {
   return f->logprobs || f->prompt_logprobs ? max_u32(1, max_u32(f->top_logprobs, f->prompt_top)) : 0;
 }
 
-static bool judge_prompt(const serve_model *m, const serve_ask *ask, uint32_t index, serve_fault *fault) {
+static bool judge_prompt(const serve_model *m, const serve_request *ask, uint32_t index, serve_fault *fault) {
   const serve_fields *f = &ask->fields;
   serve_prompt *prompt = &ask->prompts[index];
   const char *param = ask->kind == SERVE_CHAT ? "messages" : "prompt";
@@ -153,7 +153,7 @@ static bool judge_prompt(const serve_model *m, const serve_ask *ask, uint32_t in
   return true;
 }
 
-static bool judge(const serve_model *m, serve_ask *ask, serve_fault *fault) {
+static bool judge(const serve_model *m, serve_request *ask, serve_fault *fault) {
   serve_fields *f = &ask->fields;
   if (f->has_max_tokens && f->max_tokens == 0 && !f->echo && !f->prompt_logprobs)
     return serve_fields_wrong(fault, "max_tokens", "invalid_value", "max_tokens: expected 1 or more; 0 %s",
@@ -170,7 +170,7 @@ typedef struct outputs { /* sizes of the outputs of a choice */
   uint64_t scores, tokens, alternatives;
 } outputs;
 
-static outputs outputs_of(const serve_ask *ask, uint32_t choice) {
+static outputs outputs_of(const serve_request *ask, uint32_t choice) {
   const serve_prompt *prompt = &ask->prompts[choice / ask->fields.samples];
   uint64_t score_count = scores(&ask->fields, prompt) ? prompt->count - 1 : 0;
   return (outputs){.scores = score_count, .tokens = prompt->max_tokens,
@@ -180,7 +180,7 @@ static outputs outputs_of(const serve_ask *ask, uint32_t choice) {
 static uint64_t rows_bytes(uint32_t shown) { return ROW_BYTES + (uint64_t)shown * ALTERNATIVE_BYTES; }
 
 /* An upper estimate for ordinary texts. */
-static uint64_t reply_bytes(const serve_ask *ask, uint32_t choice) {
+static uint64_t reply_bytes(const serve_request *ask, uint32_t choice) {
   const serve_fields *f = &ask->fields;
   outputs of = outputs_of(ask, choice);
   uint64_t prompt = ask->prompts[choice / f->samples].count,
@@ -196,8 +196,8 @@ static uint64_t reply_bytes(const serve_ask *ask, uint32_t choice) {
   return total;
 }
 
-static bool measure(const serve_model *m, serve_ask *ask, uint64_t *output_bytes, serve_fault *fault) {
-  uint64_t most = m->bytes_max ? m->bytes_max : SERVE_ASK_BYTES_MAX, total = 0;
+static bool measure(const serve_model *m, serve_request *ask, uint64_t *output_bytes, serve_fault *fault) {
+  uint64_t most = m->bytes_max ? m->bytes_max : SERVE_REQUEST_BYTES_MAX, total = 0;
   ask->choice_count = ask->prompt_count * ask->fields.samples;
   ask->bytes = sizeof *ask + ask->choice_count * sizeof *ask->choices + ask->prompt_count * sizeof *ask->prompts;
   for (uint32_t i = 0; i < ask->prompt_count; i++) ask->bytes += ask->prompts[i].count * sizeof *ask->prompts[i].ids;
@@ -217,7 +217,7 @@ static bool measure(const serve_model *m, serve_ask *ask, uint64_t *output_bytes
 /* === Progress =============================================================================================================== */
 
 static void advance(serve_choice *choice, uint64_t text_bytes, bool is_finished) {
-  serve_ask *ask = choice->ask;
+  serve_request *ask = choice->ask;
   pthread_mutex_lock(&ask->mutex);
   bool is_new = !choice->finished, is_last;
   if (is_new) {
@@ -246,9 +246,9 @@ static void on_text(verbatim_request *request, const char *text, size_t bytes) {
   pthread_mutex_unlock(&choice->ask->mutex);
 }
 
-void serve_ask_finished(serve_choice *choice) { advance(choice, 0, true); }
+void serve_request_finished(serve_choice *choice) { advance(choice, 0, true); }
 
-void serve_ask_fail(serve_ask *ask, const serve_fault *fault) {
+void serve_request_fail(serve_request *ask, const serve_fault *fault) {
   pthread_mutex_lock(&ask->mutex);
   if (!ask->failed) ask->fault = *fault;
   ask->failed = true;
@@ -257,7 +257,7 @@ void serve_ask_fail(serve_ask *ask, const serve_fault *fault) {
 
 /* === Requests =============================================================================================================== */
 
-static verbatim_request request_of(const serve_ask *ask, uint32_t index) {
+static verbatim_request request_of(const serve_request *ask, uint32_t index) {
   const serve_fields *f = &ask->fields;
   const serve_prompt *prompt = &ask->prompts[index / f->samples];
   bool is_scored = scores(f, prompt);
@@ -274,7 +274,7 @@ static verbatim_request request_of(const serve_ask *ask, uint32_t index) {
 }
 
 /* Alternatives come after all tokens: both have whole multiples of 8 bytes. */
-static bool make_choices(serve_ask *ask, uint64_t output_bytes, serve_fault *fault) {
+static bool make_choices(serve_request *ask, uint64_t output_bytes, serve_fault *fault) {
   uint64_t rows = 0;
   for (uint32_t i = 0; i < ask->choice_count; i++) rows += outputs_of(ask, i).scores + outputs_of(ask, i).tokens;
   ask->choices = calloc(ask->choice_count, sizeof *ask->choices);
@@ -298,9 +298,9 @@ static bool make_choices(serve_ask *ask, uint64_t output_bytes, serve_fault *fau
   return true;
 }
 
-static bool fill(const serve_model *m, serve_ask *ask, const json_t *body, const char *request_id, serve_fault *fault) {
+static bool fill(const serve_model *m, serve_request *ask, const json_t *body, const char *request_id, serve_fault *fault) {
   uint64_t output_bytes = 0;
-  if (!serve_ask_check_model(m, body, fault)) return false;
+  if (!serve_request_check_model(m, body, fault)) return false;
   if (!serve_fields_read(ask->kind, body, m->info->vocab, &ask->fields, fault)) return false;
   if (!(ask->kind == SERVE_CHAT ? read_messages : read_prompts)(m, ask, body, fault)) return false;
   if (!judge(m, ask, fault) || !measure(m, ask, &output_bytes, fault) || !make_choices(ask, output_bytes, fault)) return false;
@@ -310,21 +310,21 @@ static bool fill(const serve_model *m, serve_ask *ask, const json_t *body, const
   return true;
 }
 
-bool serve_ask_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id, serve_ask **out,
-                     serve_fault *fault) {
+bool serve_request_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id,
+                     serve_request **out, serve_fault *fault) {
   json_t *object = NULL;
-  serve_ask *ask = calloc(1, sizeof *ask);
+  serve_request *ask = calloc(1, sizeof *ask);
   if (!ask) return no_memory(fault);
   ask->kind = kind;
   pthread_mutex_init(&ask->mutex, NULL);
   bool is_sound = serve_fields_parse(body, bytes, &object, fault) && fill(m, ask, object, request_id, fault);
   json_decref(object);
   if (is_sound) *out = ask;
-  else serve_ask_close(ask);
+  else serve_request_close(ask);
   return is_sound;
 }
 
-void serve_ask_close(serve_ask *ask) {
+void serve_request_close(serve_request *ask) {
   if (!ask) return;
   for (uint32_t i = 0; i < ask->prompt_count; i++) free(ask->prompts[i].ids);
   free(ask->prompts);
@@ -334,14 +334,14 @@ void serve_ask_close(serve_ask *ask) {
   free(ask);
 }
 
-uint32_t serve_ask_stop_ids(const serve_model *m, const verbatim_request *r, int32_t *ids) {
-  uint32_t own = r->ignore_eos ? 0 : min_u32(m->info->eos_count, SERVE_ASK_STOPS_MAX - VERBATIM_STOP_IDS_MAX);
+uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *r, int32_t *ids) {
+  uint32_t own = r->ignore_eos ? 0 : min_u32(m->info->eos_count, SERVE_REQUEST_STOPS_MAX - VERBATIM_STOP_IDS_MAX);
   return stop_ids_join(m->info->eos, own, r->stop_ids, r->stop_count, ids);
 }
 
-const char *serve_ask_name(const serve_choice *choice, char name[SERVE_ASK_NAME_BYTES]) {
-  const serve_ask *ask = choice->ask;
-  if (ask->choice_count == 1) snprintf(name, SERVE_ASK_NAME_BYTES, "%s", ask->id);
-  else snprintf(name, SERVE_ASK_NAME_BYTES, "%s#%td", ask->id, choice - ask->choices);
+const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]) {
+  const serve_request *ask = choice->ask;
+  if (ask->choice_count == 1) snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s", ask->id);
+  else snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s#%td", ask->id, choice - ask->choices);
   return name;
 }

@@ -1,20 +1,20 @@
-/* serve/part.c - see serve/part.h. Text is decoded again from the tokens and never stored. While a token's text is not yet final the cursor
- * stays before it, and the part of it already written is skipped the next time. */
-#include "serve/part.h"
+/* serve/delta.c - see serve/delta.h. Text is decoded again from the tokens and never stored. While a token's text is not yet final the
+ * cursor stays before it, and the part of it already written is skipped the next time. */
+#include "serve/delta.h"
 #include "serve/tokens.h"
 #include <string.h>
 
-serve_ready serve_part_ready(const serve_choice *choice) {
+serve_ready serve_delta_ready(const serve_choice *choice) {
   pthread_mutex_lock(&choice->ask->mutex);
   serve_ready ready = {.tokens = choice->tokens_ready, .scores = choice->scores_ready, .text = choice->text_ready,
-                       .finished = choice->finished, .part_max = UINT32_MAX};
+                       .finished = choice->finished, .delta_max = UINT32_MAX};
   pthread_mutex_unlock(&choice->ask->mutex);
   return ready;
 }
 
 /* === Text =================================================================================================================== */
 
-static void take_made(const tokenizer *t, const verbatim_request *r, const serve_ready *ready, serve_cursor *cursor, serve_text *out) {
+static void take_generated(const tokenizer *t, const verbatim_request *r, const serve_ready *ready, serve_cursor *cursor, serve_text *out) {
   bool is_whole = ready->finished;
   uint64_t until = !is_whole ? ready->text : r->finish == VERBATIM_STOP_TEXT ? r->text_bytes : UINT64_MAX;
   uint32_t count = ready->tokens - (is_whole && r->finish == VERBATIM_STOP);
@@ -52,39 +52,40 @@ static void take_prompt(const tokenizer *t, const verbatim_request *r, serve_tex
 }
 
 /* Determines where the delta ends; returns what is ready, as if that were everything so far. */
-static serve_ready cut(const verbatim_request *r, const serve_ready *ready, serve_part *part) {
+static serve_ready limit_delta(const verbatim_request *r, const serve_ready *ready, serve_delta *delta) {
   serve_ready some = *ready;
   uint32_t end = r->prompt_count + ready->tokens;
-  part->has_more = end - part->from > ready->part_max;
-  part->to = part->has_more ? part->from + ready->part_max : end;
-  if (!part->has_more) return some;
-  some.tokens = part->to > r->prompt_count ? part->to - r->prompt_count : 0;
+  delta->has_more = end - delta->from > ready->delta_max;
+  delta->to = delta->has_more ? delta->from + ready->delta_max : end;
+  if (!delta->has_more) return some;
+  some.tokens = delta->to > r->prompt_count ? delta->to - r->prompt_count : 0;
   some.finished = false;
   return some;
 }
 
-void serve_part_take(const serve_model *m, const serve_choice *choice, const serve_ready *ready, serve_cursor *cursor, serve_part *part) {
+void serve_delta_take(const serve_model *m, const serve_choice *choice, const serve_ready *ready, serve_cursor *cursor,
+                      serve_delta *delta) {
   const verbatim_request *r = &choice->request;
   bool echo = choice->ask->fields.echo, was_ended = cursor->ended;
-  *part = (serve_part){0};
+  *delta = (serve_delta){0};
   if (cursor->ended || (r->score && ready->scores < r->prompt_count - 1 && !ready->finished)) return;
-  part->first = !cursor->begun && (echo || ready->tokens || ready->finished);
-  if (part->first) {
+  delta->first = !cursor->begun && (echo || ready->tokens || ready->finished);
+  if (delta->first) {
     cursor->begun = true;
     cursor->entry = echo ? 0 : r->prompt_count;
-    if (echo) take_prompt(m->tokenizer, r, &part->text);
+    if (echo) take_prompt(m->tokenizer, r, &delta->text);
   }
   if (!cursor->begun) return;
-  part->from = cursor->entry;
-  const serve_ready some = cut(r, ready, part);
-  take_made(m->tokenizer, r, &some, cursor, &part->text);
-  if (some.finished && choice->ask->fields.include_stop) take_stop(m->tokenizer, r, &part->text);
-  cursor->entry = part->to;
+  delta->from = cursor->entry;
+  const serve_ready some = limit_delta(r, ready, delta);
+  take_generated(m->tokenizer, r, &some, cursor, &delta->text);
+  if (some.finished && choice->ask->fields.include_stop) take_stop(m->tokenizer, r, &delta->text);
+  cursor->entry = delta->to;
   cursor->ended = some.finished;
-  part->last = cursor->ended && !was_ended;
+  delta->last = cursor->ended && !was_ended;
 }
 
-void serve_part_close(serve_part *part) { strbuf_close(&part->text); }
+void serve_delta_close(serve_delta *delta) { strbuf_close(&delta->text); }
 
 /* === Log-probabilities ====================================================================================================== */
 
@@ -94,10 +95,10 @@ static int32_t id_of(const verbatim_request *r, uint32_t entry) {
 
 /* The row of a token; false: it has none. */
 static bool row_of(const verbatim_request *r, uint32_t entry, uint32_t shown, serve_token *out) {
-  bool is_made = entry >= r->prompt_count;
-  if (!is_made && (!r->score || entry == 0)) return false;
-  uint64_t scored = r->score ? r->prompt_count - 1 : 0, row = is_made ? scored + entry - r->prompt_count : entry - 1;
-  *out = (serve_token){.token = is_made ? &r->tokens[entry - r->prompt_count] : &r->scores[entry - 1],
+  bool is_generated = entry >= r->prompt_count;
+  if (!is_generated && (!r->score || entry == 0)) return false;
+  uint64_t scored = r->score ? r->prompt_count - 1 : 0, row = is_generated ? scored + entry - r->prompt_count : entry - 1;
+  *out = (serve_token){.token = is_generated ? &r->tokens[entry - r->prompt_count] : &r->scores[entry - 1],
                        .top = r->alternatives + row * r->top_logprobs, .known = r->top_logprobs, .shown = shown};
   return true;
 }
@@ -110,60 +111,62 @@ static void pass(const serve_model *m, const verbatim_request *r, uint32_t entry
   for (size_t i = 0; i < scratch->count; i++) cursor->characters += ((uint8_t)scratch->bytes[i] & 0xC0) != 0x80;
 }
 
-static void put_offsets(const serve_model *m, const verbatim_request *r, const serve_part *part, serve_cursor *cursor, serve_text *out) {
+static void put_offsets(const serve_model *m, const verbatim_request *r, const serve_delta *delta, serve_cursor *cursor,
+                          serve_text *out) {
   serve_text scratch = {0};
-  for (uint32_t i = part->from; i < part->to; i++) {
-    strbuf_addf(out, i > part->from ? ",%llu" : "%llu", (unsigned long long)cursor->characters);
+  for (uint32_t i = delta->from; i < delta->to; i++) {
+    strbuf_addf(out, i > delta->from ? ",%llu" : "%llu", (unsigned long long)cursor->characters);
     pass(m, r, i, cursor, &scratch);
   }
   out->failed |= scratch.failed;
   strbuf_close(&scratch);
 }
 
-static void put_completion(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor,
+static void put_completion(const serve_model *m, const serve_choice *choice, const serve_delta *delta, serve_cursor *cursor,
                            serve_text *out) {
   const verbatim_request *r = &choice->request;
   const serve_fields *f = &choice->ask->fields;
   serve_token row;
   strbuf_addf(out, "{\"text_offset\":[");
-  put_offsets(m, r, part, cursor, out);
+  put_offsets(m, r, delta, cursor, out);
   strbuf_addf(out, "],\"token_logprobs\":[");
-  for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) strbuf_addf(out, ",");
+  for (uint32_t i = delta->from; i < delta->to; i++) {
+    if (i > delta->from) strbuf_addf(out, ",");
     if (row_of(r, i, 0, &row)) serve_text_double(out, (double)serve_tokens_number(&row));
     else strbuf_addf(out, "null");
   }
   strbuf_addf(out, "],\"tokens\":[");
-  for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) strbuf_addf(out, ",");
+  for (uint32_t i = delta->from; i < delta->to; i++) {
+    if (i > delta->from) strbuf_addf(out, ",");
     serve_tokens_name(m->tokenizer, id_of(r, i), f->names_as_ids, out);
   }
   strbuf_addf(out, f->top_logprobs ? "],\"top_logprobs\":[" : "],\"top_logprobs\":null}");
   if (!f->top_logprobs) return;
-  for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) strbuf_addf(out, ",");
+  for (uint32_t i = delta->from; i < delta->to; i++) {
+    if (i > delta->from) strbuf_addf(out, ",");
     if (row_of(r, i, f->top_logprobs, &row)) serve_tokens_dictionary(m->tokenizer, &row, f->names_as_ids, out);
     else strbuf_addf(out, "null");
   }
   strbuf_addf(out, "]}");
 }
 
-void serve_part_logprobs(const serve_model *m, const serve_choice *choice, const serve_part *part, serve_cursor *cursor, serve_text *out) {
+void serve_delta_logprobs(const serve_model *m, const serve_choice *choice, const serve_delta *delta, serve_cursor *cursor,
+                          serve_text *out) {
   const serve_fields *f = &choice->ask->fields;
   serve_token row;
   if (choice->ask->kind == SERVE_COMPLETION) {
-    put_completion(m, choice, part, cursor, out);
+    put_completion(m, choice, delta, cursor, out);
     return;
   }
   strbuf_addf(out, "{\"content\":[");
-  for (uint32_t i = part->from; i < part->to; i++) {
-    if (i > part->from) strbuf_addf(out, ",");
+  for (uint32_t i = delta->from; i < delta->to; i++) {
+    if (i > delta->from) strbuf_addf(out, ",");
     if (row_of(&choice->request, i, f->top_logprobs, &row)) serve_tokens_entry(m->tokenizer, &row, f->names_as_ids, out);
   }
   strbuf_addf(out, "]}");
 }
 
-void serve_part_prompt_logprobs(const serve_model *m, const serve_choice *choice, serve_text *out) {
+void serve_delta_prompt_logprobs(const serve_model *m, const serve_choice *choice, serve_text *out) {
   const serve_fields *f = &choice->ask->fields;
   serve_token row;
   strbuf_addf(out, "[");

@@ -1,10 +1,10 @@
-/* serve/ask.h - one HTTP request for tokens: parses its JSON body into engine requests and tracks their progress.
+/* serve/request.h - one HTTP request for tokens: parses its JSON body into engine requests and tracks their progress.
  *
  * A body is checked completely before anything is submitted. All memory except the reply's is allocated while parsing. The engine thread
  * publishes under the mutex how much of a choice is ready; the HTTP thread reads what is ready, which no longer changes. Knows neither
  * sockets nor the engine. SERVING.md is normative. Read next: serve/fields.h, serve/reply.h. */
-#ifndef VERBATIM_SERVE_ASK_H
-#define VERBATIM_SERVE_ASK_H
+#ifndef VERBATIM_SERVE_REQUEST_H
+#define VERBATIM_SERVE_REQUEST_H
 #include <pthread.h>
 #include "base/base.h"
 #include "chat/chat.h"
@@ -13,10 +13,10 @@
 #include "text/tokenizer.h"
 #include "verbatim.h"
 
-#define SERVE_ASK_ID_BYTES 80u
-#define SERVE_ASK_NAME_BYTES 112u
-#define SERVE_ASK_BYTES_MAX (1ull << 30) /* per request, unless the model states another limit */
-#define SERVE_ASK_STOPS_MAX (8u + VERBATIM_STOP_IDS_MAX)
+#define SERVE_REQUEST_ID_BYTES 80u
+#define SERVE_REQUEST_NAME_BYTES 112u
+#define SERVE_REQUEST_BYTES_MAX (1ull << 30) /* per request, unless the model states another limit */
+#define SERVE_REQUEST_STOPS_MAX (8u + VERBATIM_STOP_IDS_MAX)
 
 typedef struct serve_model { /* what bodies are checked against; lives as long as the server */
   const char *name;          /* the value of a body's "model" */
@@ -25,7 +25,7 @@ typedef struct serve_model { /* what bodies are checked against; lives as long a
   const chat *chat;          /* NULL: no chat */
   const char *fingerprint;   /* system_fingerprint */
   uint32_t choices_max;      /* maximum of prompts x n in a body */
-  uint64_t bytes_max;        /* maximum memory of a request; 0: SERVE_ASK_BYTES_MAX */
+  uint64_t bytes_max;        /* maximum memory of a request; 0: SERVE_REQUEST_BYTES_MAX */
   uint64_t created;          /* of the next reply: seconds since the epoch */
 } serve_model;
 
@@ -46,7 +46,7 @@ typedef struct serve_cursor { /* how far a choice has been written; zeroed: not 
 
 typedef struct serve_choice { /* one engine request; its number is prompt * n + sample */
   verbatim_request request;
-  struct serve_ask *ask;
+  struct serve_request *ask;
   const serve_prompt *prompt;
   /* Protected by the mutex. */
   uint32_t tokens_ready, scores_ready;
@@ -56,10 +56,10 @@ typedef struct serve_choice { /* one engine request; its number is prompt * n + 
   serve_cursor sent;
 } serve_choice;
 
-typedef struct serve_ask {
+typedef struct serve_request {
   enum serve_kind kind;
   bool stream;
-  char id[SERVE_ASK_ID_BYTES];
+  char id[SERVE_REQUEST_ID_BYTES];
   uint32_t choice_count, prompt_count;
   serve_choice *choices;
   serve_prompt *prompts;
@@ -70,42 +70,42 @@ typedef struct serve_ask {
   uint32_t finished_count; /* protected by the mutex */
   /* Set before submission; called on the engine thread, without the mutex held, when there is something new to send (stream) or all choices
    * have finished. */
-  void (*on_progress)(struct serve_ask *ask);
+  void (*on_progress)(struct serve_request *ask);
   void *owner;
-  serve_fault fault; /* set by serve_ask_fail, under the mutex: the reply is this error */
+  serve_fault fault; /* set by serve_request_fail, under the mutex: the reply is this error */
   bool failed;
   uint64_t created;      /* of a stream's first event */
   uint32_t ended_count;  /* of a stream: choices whose last event is written */
   bool stream_ended;
   void *outputs;
-} serve_ask;
+} serve_request;
 
 /* Parses and checks the whole body. False: fault says why. verbatim_submit accepts what this accepts, unless the plan excludes a required
  * axis or has fewer KV pages. request_id: 1 to 64 characters, unless the body states its own. The ask belongs to one thread until it is
  * submitted. */
-bool serve_ask_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id, serve_ask **out,
-                     serve_fault *fault);
-void serve_ask_close(serve_ask *ask); /* NULL: does nothing */
+bool serve_request_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id,
+                     serve_request **out, serve_fault *fault);
+void serve_request_close(serve_request *ask); /* NULL: does nothing */
 
 /* Called on the engine thread for a choice whose request has finished, or was refused, without a callback: requests that end without
  * generating a token (deadline, not finite, cancelled, only scored) call none. Call it after every verbatim_poll; repeated calls do
  * nothing. */
-void serve_ask_finished(serve_choice *choice);
+void serve_request_finished(serve_choice *choice);
 
 /* The first fault is kept. Does not call on_progress. */
-void serve_ask_fail(serve_ask *ask, const serve_fault *fault);
+void serve_request_fail(serve_request *ask, const serve_fault *fault);
 
-/* The ids that end the request, ascending, as verbatim_stop_ids returns them. ids: [SERVE_ASK_STOPS_MAX]. */
-uint32_t serve_ask_stop_ids(const serve_model *m, const verbatim_request *request, int32_t *ids);
+/* The ids that end the request, ascending, as verbatim_stop_ids returns them. ids: [SERVE_REQUEST_STOPS_MAX]. */
+uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *request, int32_t *ids);
 
-/* Steps of serve_ask_parse for other users of such bodies: checks that the body's "model" is this one; encodes a text, or what chat_render
- * returns for a body. The caller frees the ids, even if there are none. param: the field to name in a fault. */
-bool serve_ask_check_model(const serve_model *m, const json_t *body, serve_fault *fault);
-bool serve_ask_encode(const serve_model *m, const char *text, size_t bytes, bool add_special, const char *param, serve_prompt *out,
+/* Steps of serve_request_parse for other users of such bodies: checks that the body's "model" is this one; encodes a text, or what
+ * chat_render returns for a body. The caller frees the ids, even if there are none. param: the field to name in a fault. */
+bool serve_request_check_model(const serve_model *m, const json_t *body, serve_fault *fault);
+bool serve_request_encode(const serve_model *m, const char *text, size_t bytes, bool add_special, const char *param, serve_prompt *out,
                       serve_fault *fault);
-bool serve_ask_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault);
+bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault);
 
 /* The choice's name in a receipt: the ask's id, followed by "#" and its number if there are several choices. Returns name. */
-const char *serve_ask_name(const serve_choice *choice, char name[SERVE_ASK_NAME_BYTES]);
+const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]);
 
 #endif

@@ -1,10 +1,10 @@
-/* eval/ask.h - turns an item into requests: its token ids first, then requests with room for their outputs.
+/* eval/request.h - turns an item into requests: its token ids first, then requests with room for their outputs.
  *
  * EVALUATION.md, "Requests", is normative. A choice item becomes a scored request per text, a perplexity item one per window, a generation
  * item one per sample. Tokens are those of `verbatim run` and `verbatim score`. Knows no engine: the caller that opens one submits the
  * requests. Read next: eval/items.h, score_tokens.h, eval/results.h. */
-#ifndef VERBATIM_EVAL_ASK_H
-#define VERBATIM_EVAL_ASK_H
+#ifndef VERBATIM_EVAL_REQUEST_H
+#define VERBATIM_EVAL_REQUEST_H
 #include "base/base.h"
 #include "chat/chat.h"
 #include "eval/items.h"
@@ -14,29 +14,29 @@
 #include "text/tokenizer.h"
 #include "verbatim.h"
 
-#define EVAL_ASK_TOP 2u        /* alternatives of every token: needed for margins */
+#define EVAL_REQUEST_TOP 2u        /* alternatives of every token: needed for margins */
 
 /* A task's sampling parameters, in memory of `out`, which items_close releases. Errors begin with "task NAME: generation: ". */
-status eval_ask_params(const eval_task *task, items *out);
+status eval_request_params(const eval_task *task, items *out);
 
-typedef struct eval_ask { /* of one item; zeroed: empty */
+typedef struct eval_request { /* of one item; zeroed: empty */
   score_tokens *lists;         /* [list_count]: one for generate and perplexity, one per text for choice */
   uint32_t list_count, request_count;
   verbatim_request *requests;  /* [request_count]; NULL until opened */
-} eval_ask;
+} eval_request;
 
 /* Encodes the ids and counts the requests. params: NULL unless the task generates; c: NULL unless it is a chat. */
-status eval_ask_encode(const eval_task *task, const eval_item *of, const item_params *params, const tokenizer *t, const chat *c,
-                       eval_ask *out);
+status eval_request_encode(const eval_task *task, const eval_item *of, const item_params *params, const tokenizer *t, const chat *c,
+                       eval_request *out);
 
 /* Checks that no request is longer than max_len. ERR_LIMIT with a hint. */
-status eval_ask_check(const eval_task *task, const eval_ask *self, const item_params *params, uint32_t max_len);
+status eval_request_check(const eval_task *task, const eval_request *self, const item_params *params, uint32_t max_len);
 
 /* Builds the requests; their context is `context`. */
-status eval_ask_open(eval_ask *self, const eval_task *task, const item_params *params, void *context);
-void eval_ask_release(eval_ask *self); /* frees the requests and the ids */
+status eval_request_open(eval_request *self, const eval_task *task, const item_params *params, void *context);
+void eval_request_release(eval_request *self); /* frees the requests and the ids */
 
 /* The item in the form of score_items.h, for its bytes and words. Texts are borrowed; the caller frees parts. */
-status eval_ask_view(const eval_task *task, const eval_item *of, score_item *out);
+status eval_request_view(const eval_task *task, const eval_item *of, score_item *out);
 
 #endif

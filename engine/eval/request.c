@@ -1,5 +1,5 @@
-/* eval/ask.c - see eval/ask.h. One function encodes each kind of task. */
-#include "eval/ask.h"
+/* eval/request.c - see eval/request.h. One function encodes each kind of task. */
+#include "eval/request.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +27,11 @@ static status read_params(const eval_task *task, items *out) {
     return FAIL(ERR_FORMAT, "unknown keys: %.200s; hint: the keys are those of `verbatim run --jsonl`", out->list[0].echo);
   item_params *params = &out->list[0].params;
   if (params->max_tokens == 0) return FAIL(ERR_FORMAT, "max_tokens: expected at least 1");
-  params->top_logprobs = max_u32(params->top_logprobs, EVAL_ASK_TOP);
+  params->top_logprobs = max_u32(params->top_logprobs, EVAL_REQUEST_TOP);
   return OK;
 }
 
-status eval_ask_params(const eval_task *task, items *out) {
+status eval_request_params(const eval_task *task, items *out) {
   status result = read_params(task, out);
   if (result != OK) fail_prefix("generation");
   return result;
@@ -39,7 +39,7 @@ status eval_ask_params(const eval_task *task, items *out) {
 
 /* === Tokens ================================================================================================================= */
 
-status eval_ask_view(const eval_task *task, const eval_item *of, score_item *out) {
+status eval_request_view(const eval_task *task, const eval_item *of, score_item *out) {
   const score_part whole = {.text = of->prompt.bytes, .bytes = of->prompt.count};
   bool is_choice = task->kind == EVAL_CHOICE;
   size_t count = is_choice ? json_array_size(of->choices) : 1;
@@ -78,16 +78,16 @@ static status encode_message(const eval_item *of, const chat *c, const tokenizer
   return result;
 }
 
-static status encode_scored(const eval_task *task, const eval_item *of, const tokenizer *t, eval_ask *out) {
+static status encode_scored(const eval_task *task, const eval_item *of, const tokenizer *t, eval_request *out) {
   score_item view;
-  TRY(eval_ask_view(task, of, &view));
+  TRY(eval_request_view(task, of, &view));
   status result = task->kind == EVAL_CHOICE ? score_tokens_pairs(t, true, &view, out->lists) : score_tokens_whole(t, &view, out->lists);
   free(view.parts);
   return result;
 }
 
-status eval_ask_encode(const eval_task *task, const eval_item *of, const item_params *params, const tokenizer *t, const chat *c,
-                       eval_ask *out) {
+status eval_request_encode(const eval_task *task, const eval_item *of, const item_params *params, const tokenizer *t, const chat *c,
+                       eval_request *out) {
   out->list_count = task->kind == EVAL_CHOICE ? (uint32_t)json_array_size(of->choices) : 1;
   if (!(out->lists = calloc(out->list_count, sizeof *out->lists))) return FAIL(ERR_LIMIT, "item: no memory");
   if (task->kind == EVAL_GENERATE) {
@@ -100,7 +100,7 @@ status eval_ask_encode(const eval_task *task, const eval_item *of, const item_pa
   return OK;
 }
 
-status eval_ask_check(const eval_task *task, const eval_ask *self, const item_params *params, uint32_t max_len) {
+status eval_request_check(const eval_task *task, const eval_request *self, const item_params *params, uint32_t max_len) {
   if (task->kind == EVAL_PERPLEXITY) {
     if (task->window <= max_len) return OK;
     return FAIL(ERR_LIMIT, "window: %u tokens, the plan's max-model-len is %u; hint: a plan with a larger one", task->window, max_len);
@@ -115,7 +115,7 @@ status eval_ask_check(const eval_task *task, const eval_ask *self, const item_pa
 
 /* === Requests =============================================================================================================== */
 
-static void set_scored(const eval_ask *self, const eval_task *task, uint32_t index, verbatim_request *r) {
+static void set_scored(const eval_request *self, const eval_task *task, uint32_t index, verbatim_request *r) {
   const score_tokens *list = &self->lists[task->kind == EVAL_CHOICE ? index : 0];
   score_window window = {.count = list->count, .from = list->from};
   if (task->kind == EVAL_PERPLEXITY) window = score_tokens_window(list->count, task->window, index);
@@ -124,10 +124,11 @@ static void set_scored(const eval_ask *self, const eval_task *task, uint32_t ind
   r->max_tokens = 0;
   r->score = true;
   r->score_from = window.from;
-  r->top_logprobs = EVAL_ASK_TOP;
+  r->top_logprobs = EVAL_REQUEST_TOP;
 }
 
-static status open_request(const eval_ask *self, const eval_task *task, const item_params *params, uint32_t index, verbatim_request *r) {
+static status open_request(const eval_request *self, const eval_task *task, const item_params *params, uint32_t index,
+                           verbatim_request *r) {
   *r = VERBATIM_REQUEST_DEFAULTS;
   if (task->kind == EVAL_GENERATE) {
     items_request(params, index, r);
@@ -141,7 +142,7 @@ static status open_request(const eval_ask *self, const eval_task *task, const it
   return r->scores && r->tokens && r->alternatives ? OK : FAIL(ERR_LIMIT, "requests: no memory");
 }
 
-status eval_ask_open(eval_ask *self, const eval_task *task, const item_params *params, void *context) {
+status eval_request_open(eval_request *self, const eval_task *task, const item_params *params, void *context) {
   if (!(self->requests = calloc(self->request_count, sizeof *self->requests))) return FAIL(ERR_LIMIT, "requests: no memory");
   for (uint32_t i = 0; i < self->request_count; i++) {
     TRY(open_request(self, task, params, i, &self->requests[i]));
@@ -150,7 +151,7 @@ status eval_ask_open(eval_ask *self, const eval_task *task, const item_params *p
   return OK;
 }
 
-void eval_ask_release(eval_ask *self) {
+void eval_request_release(eval_request *self) {
   for (uint32_t i = 0; self->requests && i < self->request_count; i++) {
     free(self->requests[i].scores);
     free(self->requests[i].tokens);
@@ -159,5 +160,5 @@ void eval_ask_release(eval_ask *self) {
   free(self->requests);
   for (uint32_t i = 0; self->lists && i < self->list_count; i++) score_tokens_close(&self->lists[i]);
   free(self->lists);
-  *self = (eval_ask){0};
+  *self = (eval_request){0};
 }

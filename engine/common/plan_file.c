@@ -1,5 +1,5 @@
-/* common/make.c - see common/make.h. Reads the inputs, calls the planner, writes the file. */
-#include "common/make.h"
+/* common/plan_file.c - see common/plan_file.h. Reads the inputs, calls the planner, writes the file. */
+#include "common/plan_file.h"
 #include "common/files.h"
 #include "base/limits.h"
 #include "plan/format.h"
@@ -20,7 +20,7 @@ typedef struct file_text {
   size_t bytes;
 } file_text;
 
-static status make(const cli_make_source *source, file_text *config, file_text *profile, void **bytes, size_t *byte_count) {
+static status make(const cli_plan_file_source *source, file_text *config, file_text *profile, void **bytes, size_t *byte_count) {
   char config_path[PATH_BYTES_MAX];
   int length = snprintf(config_path, sizeof config_path, "%s/config.json", source->model_dir);
   if (length < 0 || (size_t)length >= sizeof config_path) return FAIL(ERR_USAGE, "%s: the path is too long", source->model_dir);
@@ -37,7 +37,7 @@ static status make(const cli_make_source *source, file_text *config, file_text *
   return planner_make(&input, bytes, byte_count);
 }
 
-status cli_make_plan(const cli_make_source *source, void **bytes, size_t *byte_count) {
+status cli_plan_file_make(const cli_plan_file_source *source, void **bytes, size_t *byte_count) {
   file_text config = {0}, profile = {0};
   status result = make(source, &config, &profile, bytes, byte_count);
   free(config.text);
@@ -45,7 +45,7 @@ status cli_make_plan(const cli_make_source *source, void **bytes, size_t *byte_c
   return result;
 }
 
-status cli_make_check(const char *path, const char *model_dir, bool force) {
+status cli_plan_file_check(const char *path, const char *model_dir, bool force) {
   char magic[8] = {0};
   TRY(cli_files_check_output(path));
   TRY(cli_files_check_model(path, model_dir));
@@ -69,7 +69,7 @@ static status write_bytes(int descriptor, const char *path, const char *bytes, s
   return OK;
 }
 
-status cli_make_write(const char *path, const void *bytes, size_t byte_count) {
+status cli_plan_file_write(const char *path, const void *bytes, size_t byte_count) {
   char temporary[PATH_BYTES_MAX];
   int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
   if (length < 0 || (size_t)length >= sizeof temporary) return FAIL(ERR_USAGE, "%s: the path is too long", path);
