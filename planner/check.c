@@ -665,8 +665,8 @@ static status run_op(checker *c, const plan_op *op, uint32_t rows, check_rows st
   return OK;
 }
 
-/* A step whose token rows are all of one part has no ops of the other part. A step with both, with `made` decode rows and more in all,
- * checks the ops of decode rows together with those of all rows. */
+/* A step whose token rows are all of one part has no ops of the other part. A step with both, with `decode` rows of decoding and more rows
+ * in all, checks the ops of decode rows together with those of all rows. */
 static status run_step(checker *c, uint32_t tokens, uint32_t decode, uint32_t logits, uint32_t part) {
   outcome done = {0};
   c->prompt_rows = tokens - decode;

@@ -83,7 +83,7 @@ static status read_sharing(const config_reader *r, const plan_model *m, plan_qua
   return OK;
 }
 
-/* === The rest =========================================================================================================== */
+/* === Other fields ======================================================================================================= */
 
 /* HF lists one kind of attention for all layers. */
 static status check_layer_types(const config_reader *r) {

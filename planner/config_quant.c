@@ -128,7 +128,7 @@ static status read_product(quant_reader *r, uint32_t layer, enum config_product 
   return OK;
 }
 
-/* === The whole ========================================================================================================== */
+/* === The object ========================================================================================================= */
 
 static status check_fields(const quant_reader *r) {
   const char *name;

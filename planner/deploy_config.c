@@ -179,7 +179,7 @@ static status read_value(const key_row *key, const flat_yaml_row *row, deploy_co
   return OK;
 }
 
-/* === The whole ========================================================================================================== */
+/* === The file =========================================================================================================== */
 
 static status check_together(const deploy_config *c) {
   if (c->tensor_parallel > 1)

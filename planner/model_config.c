@@ -476,7 +476,7 @@ static status read_merged(const config_reader *outer, json_t *text, model_config
   return read_model(&inner, config);
 }
 
-/* === The whole ========================================================================================================== */
+/* === The file =========================================================================================================== */
 
 static bool is_supported(const char *type) {
   for (size_t i = 0; type && i < ARRAY_LEN(FAMILIES); i++)

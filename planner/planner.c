@@ -251,7 +251,7 @@ static status fit_pages(const sources *s, plan_limits limits, uint32_t most, uin
   return OK;
 }
 
-/* === What does not fit ================================================================================================== */
+/* === Plans that do not fit ============================================================================================== */
 
 static double gib(uint64_t bytes) { return (double)bytes / (1u << 30); }
 
@@ -302,7 +302,7 @@ static status refuse(const sources *s, const draft *plan) {
               gib(s->budget_bytes), hint);
 }
 
-/* === The whole ========================================================================================================== */
+/* === The planner ======================================================================================================== */
 
 static status choose_pages(const sources *s, plan_limits *limits) {
   uint32_t useful = limits->max_seqs * limits->pages_per_seq; /* resolve_pages bounded it */

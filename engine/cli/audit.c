@@ -100,7 +100,7 @@ static status read_arguments(audit_command *self, int argc, char **argv) {
   return result;
 }
 
-/* === Words ================================================================================================================== */
+/* === Text =================================================================================================================== */
 
 static void on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
   audit_command *self = context;

@@ -99,7 +99,7 @@ void cli_bench_report_print(const cli_bench_report *self) {
   print_prefills(self->results);
 }
 
-/* === The picture ============================================================================================================ */
+/* === The roofline =========================================================================================================== */
 
 enum family { FAMILY_PRODUCTS, FAMILY_EXPERTS, FAMILY_ATTENTION, FAMILY_LOGITS, FAMILY_ROWS };
 

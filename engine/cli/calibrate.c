@@ -258,7 +258,7 @@ static status write_scales(const calibration *self) {
   return result;
 }
 
-/* === The whole ========================================================================================================== */
+/* === The command ======================================================================================================== */
 
 static status run(calibration *self) {
   const char *const outputs[] = {self->engine.receipt_path, self->engine.stats_path};

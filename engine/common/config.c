@@ -245,7 +245,7 @@ const char *const *cli_config_words(cli_config *self, const char *key, const cha
   return (const char *const *)row->values;
 }
 
-/* === What it comes to ======================================================================================================= */
+/* === The effective configuration ============================================================================================ */
 
 char *cli_config_deploy(const cli_config *self) {
   char *text = NULL;

@@ -16,7 +16,7 @@ static json_t *hex(const uint8_t *bytes) {
 
 static json_t *maybe(const char *text) { return text ? json_string(text) : json_null(); }
 
-/* === Making ================================================================================================================= */
+/* === Building =============================================================================================================== */
 
 static status file_json(const eval_manifest_file *file, json_t **out) {
   if (!file->name) {

@@ -179,7 +179,7 @@ status eval_results_text(const json_t *line, char **text, size_t *bytes) {
   return OK;
 }
 
-/* === Back =================================================================================================================== */
+/* === Reading lines ========================================================================================================== */
 
 static status wrong(const char *key) { return FAIL(ERR_FORMAT, "results: \"%s\": a value of another kind than expected", key); }
 

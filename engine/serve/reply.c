@@ -225,7 +225,7 @@ static bool is_news(const serve_fields *f, const serve_delta *delta) {
   return delta->first || delta->last || delta->text.count || (delta->to > delta->from && (f->logprobs || f->return_ids));
 }
 
-/* The number of tokens of a choice in one event, such that it stays within the limit of a call. */
+/* The number of tokens of a choice in one event that keeps it within the limit of a call. */
 static uint32_t event_tokens(const serve_fields *f) {
   return f->logprobs ? STREAM_BYTES / (STREAM_ROW_BYTES * (1 + f->top_logprobs)) : STREAM_BYTES / STREAM_TEXT_BYTES;
 }

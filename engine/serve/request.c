@@ -121,7 +121,7 @@ static bool read_messages(const serve_model *m, serve_request *ask, const json_t
   return new_prompts(m, ask, 1, "messages", fault) && serve_request_encode_chat(m, body, ask->fields.add_special, &ask->prompts[0], fault);
 }
 
-/* === What is needed ========================================================================================================= */
+/* === Sizes of outputs ======================================================================================================= */
 
 /* Whether the prompt's own log-probabilities are requested and exist. */
 static bool scores(const serve_fields *f, const serve_prompt *prompt) {

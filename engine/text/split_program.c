@@ -1,8 +1,8 @@
 /* split_program.c - builds instructions in the order in which a pattern is parsed (see split_program.h).
  *
- * A group starts with two forks that only continue: the first gets a second branch around the group if a '?' follows; the second one, of
- * which each alternative has its own, gets the branch to the next alternative. Once a program is not whole, nothing more is added. Must not
- * know what the sets contain. */
+ * A group starts with two forks that only continue: the first gets a second branch around the group if a '?' follows; the second, which
+ * every alternative has, gets the branch to the next alternative. Once a program is not whole, nothing more is added. Must not know what
+ * the sets contain. */
 #include "text/split_program.h"
 #include <string.h>
 

@@ -396,7 +396,7 @@ static status read_pre_tokenizer(tokenizer_data *data, const json_t *root) {
   return OK;
 }
 
-/* === What stands around a text =============================================================================== */
+/* === Ids around a text ======================================================================================= */
 
 static status add_around(int32_t *ids, uint32_t *count, int32_t id) {
   if (*count == TOKENIZER_AROUND_MAX)

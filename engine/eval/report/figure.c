@@ -205,7 +205,7 @@ void eval_report_figure_curves(FILE *to, const eval_report_steps *margins) {
   fputs("</svg></svg>\n", to);
 }
 
-/* === What flipped =========================================================================================================== */
+/* === Flipped answers ======================================================================================================== */
 
 /* Radius of a dot for one item; areas are proportional to counts. */
 static double dot_of(const eval_report_steps *moved) {

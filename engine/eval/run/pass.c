@@ -94,7 +94,7 @@ status eval_pass_open(eval_pass *self, const eval_tasks *tasks, const tokenizer 
   return check_all(self);
 }
 
-/* === Going on =============================================================================================================== */
+/* === Continuing an earlier pass ============================================================================================= */
 
 typedef struct reader { /* reads the files that an earlier pass left */
   eval_pass *pass;
