@@ -1,8 +1,8 @@
 /* strbuf.h - a growing text and JSON string escapes.
  *
  * Out of memory, a buffer keeps what it has, takes nothing more and sets `failed`, so callers test once at the end instead of after every
- * literal. It allocates: for parsers, reports and replies, never for a step of the engine. Knows nothing of what the text means.
- * Read next: utf8.h. */
+ * literal. Written by hand because a stream of open_memstream cannot be shortened or edited, and jansson has only one style of escapes. It
+ * allocates: for parsers, reports and replies, never for a step of the engine. Does not know what the text means. Read next: utf8.h. */
 #ifndef VERBATIM_STRBUF_H
 #define VERBATIM_STRBUF_H
 #include "base/base.h"

@@ -1,7 +1,7 @@
 /* utf8.h - scans UTF-8 as table 3-7 of The Unicode Standard defines it (no surrogates, no overlong forms).
  *
- * The tokenizer checks text with it, and the detokenizer finds the bytes that become U+FFFD. Header only, libc only, no state. Read next:
- * tokenizer.h. */
+ * The tokenizer checks text with it, and the detokenizer finds the bytes that become U+FFFD. Written by hand because libc's mbrtowc depends
+ * on the locale and does not tell maximal ill-formed parts. Header only, libc only, no state. Read next: tokenizer.h. */
 #ifndef VERBATIM_UTF8_H
 #define VERBATIM_UTF8_H
 #include <stddef.h>

@@ -2,7 +2,8 @@
  *
  * Which thread computes an item depends on timing; the item's value does not. Everything is allocated in cpu_pool_open. A step has hundreds
  * of jobs of some ten microseconds each, and putting a thread to sleep and waking it costs as much, so a waiting thread polls for
- * SPIN_SECONDS first and yields its core between polls. */
+ * SPIN_SECONDS first and yields its core between polls. Not OpenMP, whose runtime keeps state for the whole process and takes its waiting
+ * policy from the environment. */
 #include "cpu/cpu.h"
 #include "base/clock.h"
 #include <pthread.h>
