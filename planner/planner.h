@@ -1,5 +1,6 @@
-/* planner.h - from the texts of config.json, deployment and profile to the bytes of a plan. A pure function: no clock, no GPU, no file. The
- * command line reads and writes the files. Read next: graph.h, place.h, check.h. */
+/* planner.h - from the texts of config.json, deployment and profile to the bytes of a plan.
+ *
+ * A pure function: no clock, no GPU, no file. The command line reads and writes the files. Read next: graph.h, place.h, check.h. */
 #ifndef VERBATIM_PLANNER_H
 #define VERBATIM_PLANNER_H
 #include "engine/base/base.h"

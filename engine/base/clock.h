@@ -1,5 +1,7 @@
-/* clock.h - seconds since a fixed moment, for figures that people read and for request deadlines. No time enters a plan or changes a bit of
- * a request's output before its deadline. Includes libc only. */
+/* clock.h - seconds since a fixed moment.
+ *
+ * For figures that people read and for request deadlines. No time enters a plan or changes a bit of a request's output before its deadline.
+ * Includes libc only. */
 #ifndef VERBATIM_CLOCK_H
 #define VERBATIM_CLOCK_H
 #include <time.h>

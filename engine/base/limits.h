@@ -1,4 +1,7 @@
-/* limits.h - every limit of the program in one place, each with its reason. */
+/* limits.h - every limit of the program in one place, each with its reason.
+ *
+ * A model, plan or request beyond a limit is refused by name. Buffers of a fixed size and integer widths rely on these numbers. Includes
+ * nothing. Read next: plan/format.h. */
 #ifndef VERBATIM_LIMITS_H
 #define VERBATIM_LIMITS_H
 

@@ -1,4 +1,6 @@
-/* cli/bench_report.h - writes the figures of `verbatim bench`: tables for people, JSON, and a roofline picture. Measures nothing. */
+/* cli/bench_report.h - writes the figures of `verbatim bench`: tables for people, JSON, and a roofline picture.
+ *
+ * Measures nothing: bench/bench.h does. Read next: bench/roofline.h. */
 #ifndef VERBATIM_CLI_BENCH_REPORT_H
 #define VERBATIM_CLI_BENCH_REPORT_H
 #include "base/base.h"

@@ -1,5 +1,7 @@
-/* cli/bench_tax.h - `verbatim bench PLAN --tax PROFILE`: the cost of the guarantees, as whole steps of the plan with its own products and
- * with the fastest ones of a profile, whatever their bits. */
+/* cli/bench_tax.h - `verbatim bench PLAN --tax PROFILE`: the cost of the guarantees.
+ *
+ * Compares whole steps of the plan with its own products and with the fastest ones of a profile, whatever their bits. Must not write plans
+ * or profiles. Read next: bench/bench.h, planner/profile.h. */
 #ifndef VERBATIM_CLI_BENCH_TAX_H
 #define VERBATIM_CLI_BENCH_TAX_H
 #include "bench/bench.h"

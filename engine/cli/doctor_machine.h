@@ -1,5 +1,6 @@
-/* cli/doctor_machine.h - the checks of `verbatim doctor` on the machine: processor, GPU, libraries, folders, ports. Each check adds lines
- * to the report and changes nothing; none opens an engine. Read next: cli/doctor_model.h. */
+/* cli/doctor_machine.h - the checks of `verbatim doctor` on the machine: processor, GPU, libraries, folders, ports.
+ *
+ * Each check adds lines to the report and changes nothing; none opens an engine. Read next: cli/doctor_model.h. */
 #ifndef VERBATIM_CLI_DOCTOR_MACHINE_H
 #define VERBATIM_CLI_DOCTOR_MACHINE_H
 #include "cli/doctor_report.h"

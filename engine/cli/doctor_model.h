@@ -1,4 +1,6 @@
-/* cli/doctor_model.h - the checks of `verbatim doctor` on a model folder and on a plan. They only read. Read next: cli/doctor.c. */
+/* cli/doctor_model.h - the checks of `verbatim doctor` on a model folder and on a plan.
+ *
+ * They only read, and never the weights themselves. Read next: cli/doctor.c. */
 #ifndef VERBATIM_CLI_DOCTOR_MODEL_H
 #define VERBATIM_CLI_DOCTOR_MODEL_H
 #include "cli/doctor_machine.h"

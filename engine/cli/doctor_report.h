@@ -1,5 +1,6 @@
-/* cli/doctor_report.h - the findings of `verbatim doctor`, line by line: for people, as JSON, as an exit code. Knows no check. Read next:
- * cli/doctor_machine.h. */
+/* cli/doctor_report.h - the findings of `verbatim doctor`, line by line: for people, as JSON, as an exit code.
+ *
+ * Knows no check. Read next: cli/doctor_machine.h. */
 #ifndef VERBATIM_CLI_DOCTOR_REPORT_H
 #define VERBATIM_CLI_DOCTOR_REPORT_H
 #include "base/base.h"

@@ -1,4 +1,6 @@
-/* common/conditions.h - the options for a request's conditions: what it requires of the plan, and its deadline. */
+/* common/conditions.h - the options for a request's conditions: what it requires of the plan, and its deadline.
+ *
+ * Must not know which axes a plan has: the engine refuses an unknown one. Read next: common/sampling.h. */
 #ifndef VERBATIM_CLI_CONDITIONS_H
 #define VERBATIM_CLI_CONDITIONS_H
 #include "base/base.h"

@@ -1,5 +1,7 @@
-/* common/config_keys.h - the keys of the deployment file and the subcommands they belong to, one row per key. When you add an option with a
- * value to `plan`, `serve` or `eval`, add its key here (tests/unit/common/test_cli_config.c checks). Read next: common/config.h. */
+/* common/config_keys.h - the keys of the deployment file and the subcommands they belong to, one row per key.
+ *
+ * When you add an option with a value to `plan`, `serve` or `eval`, add its key here (tests/unit/common/test_cli_config.c checks). Knows no
+ * values. Read next: common/config.h. */
 #ifndef VERBATIM_CLI_CONFIG_KEYS_H
 #define VERBATIM_CLI_CONFIG_KEYS_H
 #include "base/base.h"

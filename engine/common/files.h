@@ -1,5 +1,7 @@
-/* common/files.h - checks the paths a subcommand was given before any work starts: opening an input cannot block, and writing an output
- * destroys neither a device nor an input of the same command. Must not know what the files contain. */
+/* common/files.h - checks the paths a subcommand was given before any work starts.
+ *
+ * Opening an input cannot block, and writing an output destroys neither a device nor an input of the same command. Must not know what the
+ * files contain. Read next: base/special_file.h. */
 #ifndef VERBATIM_CLI_FILES_H
 #define VERBATIM_CLI_FILES_H
 #include "base/base.h"

@@ -1,4 +1,6 @@
-/* common/lines.h - reads lines of a file or of stdin, one at a time, up to a maximum length. Knows nothing of what a line contains. */
+/* common/lines.h - reads lines of a file or of stdin, one at a time, up to a maximum length.
+ *
+ * Knows nothing of what a line contains. Read next: jsonl/json_line.h. */
 #ifndef VERBATIM_CLI_LINES_H
 #define VERBATIM_CLI_LINES_H
 #include "base/base.h"

@@ -1,5 +1,7 @@
-/* common/options.h - parses the arguments of a subcommand by a table with one row per option. The subcommand knows what its options mean.
- * Written by hand because getopt_long keeps static state and permutes argv. */
+/* common/options.h - parses the arguments of a subcommand by a table with one row per option.
+ *
+ * The subcommand knows what its options mean. Written by hand because getopt_long keeps static state and permutes argv. Read next:
+ * common/config.h. */
 #ifndef VERBATIM_CLI_OPTIONS_H
 #define VERBATIM_CLI_OPTIONS_H
 #include "base/base.h"

@@ -1,4 +1,6 @@
-/* common/sampling.h - the options for sampling, stopping and request limits, as defaults of items. Read next: items.h. */
+/* common/sampling.h - the options for sampling, stopping and request conditions, as defaults of items.
+ *
+ * Ranges are those of the engine's requests. Read next: jsonl/items.h. */
 #ifndef VERBATIM_CLI_SAMPLING_H
 #define VERBATIM_CLI_SAMPLING_H
 #include "base/base.h"
