@@ -102,8 +102,8 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32
   return best;
 }
 
-/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W, then zeros for the operand's missing rows or space to combine
- * gate and up rows; and scales of X and W. */
+/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W; after them the bytes read in place of the operand's missing rows,
+ * which also hold gate and up rows while these are combined; and scales of X and W. */
 static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages, bool is_scaled) {
   uint32_t columns = max_u32(few->rows, 8), tail = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;
   return 2048 + (uint32_t)align_up(blocks * few->rows * 128, 1024) + blocks * tile_n * 128 + max_u32(tail, exchange) +

@@ -167,7 +167,7 @@ void cli_doctor_machine_check_libraries(cli_doctor_report *report, const cli_doc
 /* === Folders, files, ports ================================================================================================== */
 
 /* Whether the nearest existing ancestor folder allows the path to be created. Creates nothing. */
-static bool can_be_made(const char *folder) {
+static bool can_be_created(const char *folder) {
   char path[PATH_BYTES_MAX];
   struct stat info;
   if ((size_t)snprintf(path, sizeof path, "%s", folder) >= sizeof path) return false;
@@ -202,7 +202,7 @@ void cli_doctor_machine_check_cache(cli_doctor_report *report, const cli_doctor_
     return;
   }
   measure(folder, &entries, &bytes);
-  if (can_be_made(folder))
+  if (can_be_created(folder))
     cli_doctor_report_add(report, "cache", CLI_DOCTOR_OK, NULL, "%s: %u kernels, %.1f MiB", folder, entries, (double)bytes / (1 << 20));
   else
     cli_doctor_report_add(report, "cache", bad, "kernels are compiled at every start; --cache-dir DIR names a writable folder",

@@ -202,7 +202,8 @@ static void collect_guessed(probe *self, const range *r) {
   fail_clear(); /* a shape that the library does not know is not an error here */
 }
 
-/* Whether the algorithm runs at both ends of the range within the workspace. Its workspace size becomes the larger of the two. */
+/* Whether the algorithm runs within the workspace at every step-th row count of the range, both ends included. Its workspace size becomes
+ * the largest needed. */
 static bool serves(probe *self, gemm_lt_op *op, uint32_t first, uint32_t last, uint32_t step) {
   uint64_t most = 0;
   for (uint32_t rows = first;; rows = last - rows < step ? last : rows + step) {

@@ -140,23 +140,23 @@ static status choose(verify_run *self) {
 }
 
 /* Cancelled or out of time: the request must end where the record ends. */
-static bool is_cut(const verbatim_request *recorded) {
+static bool ended_early(const verbatim_request *recorded) {
   return recorded->finish == VERBATIM_CANCELLED || recorded->finish == VERBATIM_DEADLINE;
 }
 
 /* It ended between two scored tokens, or after the last one. This shows only in the logits rows: the next row tells how many were
  * scored. */
-static bool is_cut_in_prompt(const verbatim_request *recorded) {
-  return is_cut(recorded) && recorded->token_count == 0 && recorded->score_count != 0;
+static bool ended_in_prompt(const verbatim_request *recorded) {
+  return ended_early(recorded) && recorded->token_count == 0 && recorded->score_count != 0;
 }
 
 /* Sets the engine options that the requests need. */
-static status ask_for_needs(verify_run *self) {
+static status require_features(verify_run *self) {
   for (uint32_t i = 0; i < self->chosen_count; i++) {
     receipt_record record;
     TRY(receipt_read_get(&self->receipt, self->chosen[i], &record));
     self->engine.config.text |= record.request.stop_text_count != 0;
-    self->engine.config.logits |= is_cut_in_prompt(&record.request);
+    self->engine.config.logits |= ended_in_prompt(&record.request);
     receipt_read_drop(&record);
   }
   return OK;
@@ -222,7 +222,7 @@ static void on_token(verbatim_request *request, uint32_t index) {
   slot *s = request->context;
   const verbatim_request *recorded = &s->record.request;
   s->run->tokens++;
-  if (is_cut(recorded) && index + 1 == recorded->token_count) verbatim_cancel(s->run->engine.engine, request);
+  if (ended_early(recorded) && index + 1 == recorded->token_count) verbatim_cancel(s->run->engine.engine, request);
 }
 
 static void on_logits(verbatim_request *request, uint32_t position, const float *row) {
@@ -249,7 +249,7 @@ static status prepare(verify_run *self, uint32_t number, slot *s) {
   memset(r->chain, 0, sizeof r->chain);
   r->context = s;
   r->on_token = on_token;
-  r->on_logits = is_cut_in_prompt(&s->record.request) ? on_logits : NULL;
+  r->on_logits = ended_in_prompt(&s->record.request) ? on_logits : NULL;
   s->run = self;
   cli_trace_watch(&self->trace, &s->trace, r);
   return OK;
@@ -300,7 +300,7 @@ static status submit(verify_run *self, uint32_t number, slot *s) {
   TRY(take_outputs(&s->again));
   status result = (status)verbatim_submit(self->engine.engine, &s->again);
   if (result != OK) return refuse(self, s, result);
-  if (is_cut(recorded) && recorded->token_count == 0 && recorded->score_count == 0)
+  if (ended_early(recorded) && recorded->token_count == 0 && recorded->score_count == 0)
     return (status)verbatim_cancel(self->engine.engine, &s->again);
   return OK;
 }
@@ -400,7 +400,7 @@ static status verify_steps(verify_run *self) {
   TRY(receipt_read_open(&self->receipt, self->words[0]));
   if (self->receipt.count == 0) return FAIL(ERR_FORMAT, "%s: the receipt has no requests, so there is nothing to verify", self->words[0]);
   TRY(choose(self));
-  TRY(ask_for_needs(self));
+  TRY(require_features(self));
   TRY(check_plan_identity(self));
   TRY(cli_engine_open(&self->engine));
   TRY(check_model_identity(self));

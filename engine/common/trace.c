@@ -252,11 +252,11 @@ static int compare_values(const void *a, const void *b) {
   return x->point < y->point ? -1 : x->point > y->point;
 }
 
-/* The last generated token is an input to no step, unless the previous row was not finite. Whether its row is computed anyway depends on
- * how steps overlap. */
+/* The last generated token is not the input of any step, unless its row was not finite and so ended the request. Whether its row is
+ * computed anyway depends on how steps overlap. */
 static uint32_t computed_count(const verbatim_request *request) {
-  bool is_last_fed = request->token_count == 0 || request->finish == VERBATIM_NONFINITE;
-  return request->prompt_count + request->token_count - !is_last_fed;
+  bool is_last_computed = request->token_count == 0 || request->finish == VERBATIM_NONFINITE;
+  return request->prompt_count + request->token_count - !is_last_computed;
 }
 
 static void write_rows(const cli_trace_request *r, const verbatim_request *request) {

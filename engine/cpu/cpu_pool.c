@@ -48,7 +48,7 @@ static void run_items(cpu_pool *pool, void *scratch) {
   }
 }
 
-/* Polls *value until it differs from `old` (equal: until it is `old`) or the time is up. Returns the last value read. */
+/* Polls *value until it differs from `old` (equal false: until it equals `old`), or the time is up. Returns the last value read. */
 static uint32_t look(const cpu_pool *pool, atomic_uint *value, uint32_t old, bool equal) {
   uint32_t now = atomic_load(value);
   if (!pool->spins) return now;

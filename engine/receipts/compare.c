@@ -147,7 +147,7 @@ typedef struct token_list {
 
 static token_list scored_of(const verbatim_request *r) { return (token_list){r->scores, r->alternatives, r->score_count, r->top_logprobs}; }
 
-static token_list made_of(const verbatim_request *r) {
+static token_list generated_of(const verbatim_request *r) {
   return (token_list){r->tokens, r->alternatives + (size_t)r->score_count * r->top_logprobs, r->token_count, r->top_logprobs};
 }
 
@@ -202,7 +202,7 @@ bool receipt_compare(const verbatim_request *a, const verbatim_request *b, bool 
   *out = (receipt_difference){.tokens_same = 0};
   bool input = compare_inputs(a, b, &out->input) || (same_model && compare_fields(&REQUEST_DIGEST, 1, a, b, &out->input));
   bool token = compare_tokens("scored", scored_of(a), scored_of(b), max_u32(a->score_from, b->score_from), out) ||
-               compare_tokens("made", made_of(a), made_of(b), a->prompt_count, out);
+               compare_tokens("made", generated_of(a), generated_of(b), a->prompt_count, out);
   bool end = compare_ends(a, b, &out->end) || (same_model && !input && !token && compare_fields(&CHAIN, 1, a, b, &out->end));
   return input || token || end;
 }

@@ -65,7 +65,7 @@ static void put_finish(const serve_model *m, const verbatim_request *r, bool is_
 
 /* === Choices ================================================================================================================ */
 
-static void put_made_ids(const verbatim_request *r, const serve_delta *delta, serve_text *out) {
+static void put_generated_ids(const verbatim_request *r, const serve_delta *delta, serve_text *out) {
   uint32_t from = max_u32(delta->from, r->prompt_count);
   strbuf_addf(out, ",\"token_ids\":[");
   for (uint32_t i = from; i < delta->to; i++) strbuf_addf(out, i > from ? ",%" PRId32 : "%" PRId32, r->tokens[i - r->prompt_count].id);
@@ -104,7 +104,7 @@ static void put_choice(const serve_model *m, const serve_choice *choice, const s
   if (f->logprobs) serve_delta_logprobs(m, choice, delta, cursor, out);
   else strbuf_addf(out, "null");
   put_finish(m, &choice->request, delta->last, out);
-  if (f->return_ids) put_made_ids(&choice->request, delta, out);
+  if (f->return_ids) put_generated_ids(&choice->request, delta, out);
   if (ask->kind == SERVE_COMPLETION && f->return_ids && delta->first) put_prompt_ids(&choice->request, out);
   if (ask->kind == SERVE_COMPLETION && f->prompt_logprobs) {
     strbuf_addf(out, ",\"prompt_logprobs\":");

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WINDOW_REQUESTS 256u /* minimum number of requests in flight; the maximum is four times what the engine holds */
+#define WINDOW_REQUESTS 256u /* requests in flight: this many, or four times what the engine holds if that is more */
 #define SYNC_SECONDS 2.0
 
 /* === Signals ================================================================================================================ */
