@@ -1,7 +1,7 @@
 /* cli/serve.c - `verbatim serve`: the server's arguments, start, signals and end.
  *
- * Owns the order: engine, receipt, queue, sockets; then it serves until a signal arrives, and closes everything in reverse. The HTTP protocol
- * is serve/http's. Read next: serve/http.h, serve/queue.h, common/engine.h. */
+ * Owns the order: engine, receipt, queue, sockets; then it serves until a signal arrives, and closes everything in reverse. The HTTP
+ * protocol is serve/http's. Read next: serve/http.h, serve/queue.h, common/engine.h. */
 #include "chat/chat.h"
 #include "cli/cli.h"
 #include "common/config.h"

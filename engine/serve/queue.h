@@ -2,8 +2,8 @@
  *
  * While the queue is open, only its thread calls the engine. Between two steps it submits new requests in order of arrival and cancels
  * those whose client has left; after each step it reports progress; it sleeps when there is nothing to do. The number of accepted requests
- * and their memory are bounded. An HTTP request for tokens (serve_request) holds one or more requests of the engine. Knows nothing of sockets
- * or JSON. Read next: serve/request.h, serve/http.h. */
+ * and their memory are bounded. An HTTP request for tokens (serve_request) holds one or more requests of the engine. Knows nothing of
+ * sockets or JSON. Read next: serve/request.h, serve/http.h. */
 #ifndef VERBATIM_SERVE_QUEUE_H
 #define VERBATIM_SERVE_QUEUE_H
 #include "base/base.h"
