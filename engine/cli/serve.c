@@ -139,9 +139,9 @@ static status open_engine(server *self, const sigset_t *ours) {
   return result;
 }
 
-static void on_finished(void *context, const char *name, const verbatim_request *request) {
+static void on_finished(void *context, const char *name, const verbatim_request *engine_request) {
   server *self = context;
-  cli_engine_add(&self->engine, name, request);
+  cli_engine_add(&self->engine, name, engine_request);
 }
 
 /* Every connection takes one descriptor. */

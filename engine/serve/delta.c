@@ -5,10 +5,10 @@
 #include <string.h>
 
 serve_ready serve_delta_ready(const serve_choice *choice) {
-  pthread_mutex_lock(&choice->ask->mutex);
+  pthread_mutex_lock(&choice->request->mutex);
   serve_ready ready = {.tokens = choice->tokens_ready, .scores = choice->scores_ready, .text = choice->text_ready,
                        .finished = choice->finished, .delta_max = UINT32_MAX};
-  pthread_mutex_unlock(&choice->ask->mutex);
+  pthread_mutex_unlock(&choice->request->mutex);
   return ready;
 }
 
@@ -65,8 +65,8 @@ static serve_ready limit_delta(const verbatim_request *r, const serve_ready *rea
 
 void serve_delta_take(const serve_model *m, const serve_choice *choice, const serve_ready *ready, serve_cursor *cursor,
                       serve_delta *delta) {
-  const verbatim_request *r = &choice->request;
-  bool echo = choice->ask->fields.echo, was_ended = cursor->ended;
+  const verbatim_request *r = &choice->engine_request;
+  bool echo = choice->request->fields.echo, was_ended = cursor->ended;
   *delta = (serve_delta){0};
   if (cursor->ended || (r->score && ready->scores < r->prompt_count - 1 && !ready->finished)) return;
   delta->first = !cursor->begun && (echo || ready->tokens || ready->finished);
@@ -79,7 +79,7 @@ void serve_delta_take(const serve_model *m, const serve_choice *choice, const se
   delta->from = cursor->entry;
   const serve_ready some = limit_delta(r, ready, delta);
   take_generated(m->tokenizer, r, &some, cursor, &delta->text);
-  if (some.finished && choice->ask->fields.include_stop) take_stop(m->tokenizer, r, &delta->text);
+  if (some.finished && choice->request->fields.include_stop) take_stop(m->tokenizer, r, &delta->text);
   cursor->entry = delta->to;
   cursor->ended = some.finished;
   delta->last = cursor->ended && !was_ended;
@@ -124,8 +124,8 @@ static void put_offsets(const serve_model *m, const verbatim_request *r, const s
 
 static void put_completion(const serve_model *m, const serve_choice *choice, const serve_delta *delta, serve_cursor *cursor,
                            serve_text *out) {
-  const verbatim_request *r = &choice->request;
-  const serve_fields *f = &choice->ask->fields;
+  const verbatim_request *r = &choice->engine_request;
+  const serve_fields *f = &choice->request->fields;
   serve_token row;
   strbuf_addf(out, "{\"text_offset\":[");
   put_offsets(m, r, delta, cursor, out);
@@ -152,27 +152,27 @@ static void put_completion(const serve_model *m, const serve_choice *choice, con
 
 void serve_delta_logprobs(const serve_model *m, const serve_choice *choice, const serve_delta *delta, serve_cursor *cursor,
                           serve_text *out) {
-  const serve_fields *f = &choice->ask->fields;
+  const serve_fields *f = &choice->request->fields;
   serve_token row;
-  if (choice->ask->kind == SERVE_COMPLETION) {
+  if (choice->request->kind == SERVE_COMPLETION) {
     put_completion(m, choice, delta, cursor, out);
     return;
   }
   strbuf_addf(out, "{\"content\":[");
   for (uint32_t i = delta->from; i < delta->to; i++) {
     if (i > delta->from) strbuf_addf(out, ",");
-    if (row_of(&choice->request, i, f->top_logprobs, &row)) serve_tokens_entry(m->tokenizer, &row, f->names_as_ids, out);
+    if (row_of(&choice->engine_request, i, f->top_logprobs, &row)) serve_tokens_entry(m->tokenizer, &row, f->names_as_ids, out);
   }
   strbuf_addf(out, "]}");
 }
 
 void serve_delta_prompt_logprobs(const serve_model *m, const serve_choice *choice, serve_text *out) {
-  const serve_fields *f = &choice->ask->fields;
+  const serve_fields *f = &choice->request->fields;
   serve_token row;
   strbuf_addf(out, "[");
-  for (uint32_t i = 0; i < choice->request.prompt_count; i++) {
+  for (uint32_t i = 0; i < choice->engine_request.prompt_count; i++) {
     if (i) strbuf_addf(out, ",");
-    if (row_of(&choice->request, i, f->prompt_top, &row)) serve_tokens_ranked(m->tokenizer, &row, f->names_as_ids, out);
+    if (row_of(&choice->engine_request, i, f->prompt_top, &row)) serve_tokens_ranked(m->tokenizer, &row, f->names_as_ids, out);
     else strbuf_addf(out, "null");
   }
   strbuf_addf(out, "]");

@@ -7,7 +7,7 @@
 #include "serve/request.h"
 #include "serve/text.h"
 
-typedef struct serve_ready { /* how far a choice has come; read under the ask's mutex, or from a finished request */
+typedef struct serve_ready { /* how far a choice has come; read under the request's mutex, or from a finished request */
   uint32_t tokens, scores;
   uint64_t text;
   bool finished;

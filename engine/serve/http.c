@@ -36,7 +36,7 @@ struct exchange {
   serve_fault fault;            /* if its status is set: the reply */
   char *body;
   uint64_t body_bytes, body_room, arrived_bytes;
-  serve_request *ask;               /* null until the body has been parsed, and without a request for tokens */
+  serve_request *request;       /* null until the body has been parsed, and without a request for tokens */
   serve_ticket ticket;
   serve_text out;               /* a reply, or events of a stream, not yet sent */
   unsigned http_status;         /* of the reply; 0: none yet */
@@ -107,19 +107,19 @@ static void drop_body(exchange *x) {
 static void release(exchange *x) {
   if (x->connection || x->is_in_queue || x->state == JUDGING || x->state == WRITING) return;
   drop_body(x);
-  serve_request_close(x->ask);
+  serve_request_close(x->request);
   serve_queue_give_bytes(x->server->config.queue, x->ticket.bytes);
   strbuf_close(&x->out);
   free(x);
 }
 
-static void put_tokens(const serve_request *ask, serve_text *line) {
+static void put_tokens(const serve_request *request, serve_text *line) {
   uint64_t prompt = 0, made = 0;
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
-    prompt += ask->choices[i].request.prompt_count;
-    made += ask->choices[i].request.token_count;
+  for (uint32_t i = 0; i < request->choice_count; i++) {
+    prompt += request->choices[i].engine_request.prompt_count;
+    made += request->choices[i].engine_request.token_count;
   }
-  strbuf_addf(line, ",\"requests\":%u,\"prompt_tokens\":%" PRIu64 ",\"made_tokens\":%" PRIu64, ask->choice_count, prompt, made);
+  strbuf_addf(line, ",\"requests\":%u,\"prompt_tokens\":%" PRIu64 ",\"made_tokens\":%" PRIu64, request->choice_count, prompt, made);
 }
 
 /* Writes one line of JSON, whatever bytes the client has sent. */
@@ -135,7 +135,7 @@ static void log_reply(const exchange *x, bool whole) {
   serve_text_string(&line, x->path, strlen(x->path));
   strbuf_addf(&line, ",\"status\":%u,\"seconds\":%.6f,\"body_bytes\":%" PRIu64 ",\"reply_bytes\":%" PRIu64 ",\"whole\":%s",
                  x->http_status, clock_seconds() - x->began, x->arrived_bytes, x->reply_bytes, whole ? "true" : "false");
-  if (x->state >= QUEUED && x->ask && !x->is_in_queue) put_tokens(x->ask, &line);
+  if (x->state >= QUEUED && x->request && !x->is_in_queue) put_tokens(x->request, &line);
   strbuf_addf(&line, "}\n");
   if (!line.failed) fwrite(line.bytes, 1, line.count, to), fflush(to);
   strbuf_close(&line);
@@ -171,13 +171,13 @@ static void judge_body(exchange *x) {
   enum serve_endpoint endpoint = x->route->endpoint;
   if (endpoint == SERVE_TOKENIZE) (void)serve_info_tokenize(&model, body, bytes, &x->out, &x->fault);
   else if (endpoint == SERVE_DETOKENIZE) (void)serve_info_detokenize(&model, body, bytes, &x->out, &x->fault);
-  else (void)serve_request_parse(&model, endpoint == SERVE_CHAT_COMPLETIONS ? SERVE_CHAT : SERVE_COMPLETION, body, bytes, x->id, &x->ask,
-                             &x->fault);
+  else (void)serve_request_parse(&model, endpoint == SERVE_CHAT_COMPLETIONS ? SERVE_CHAT : SERVE_COMPLETION, body, bytes, x->id,
+                             &x->request, &x->fault);
 }
 
 static void write_whole(exchange *x) {
   const serve_model model = model_now(x->server);
-  (void)serve_reply_whole(&model, x->ask, &x->out, &x->fault);
+  (void)serve_reply_whole(&model, x->request, &x->out, &x->fault);
 }
 
 static void run_task(serve_task *task) {
@@ -272,7 +272,7 @@ static void stream(exchange *x) {
   const serve_model model = model_now(x->server);
   bool ended = false;
   if (!serve_connections_has_room(x->connection)) return;
-  if (x->state == STREAMING) serve_reply_stream(&model, x->ask, &x->out, &ended);
+  if (x->state == STREAMING) serve_reply_stream(&model, x->request, &x->out, &ended);
   if (x->out.failed) {
     serve_connections_abort(x->connection);
     return;
@@ -297,21 +297,21 @@ static void begin_stream(exchange *x) {
 }
 
 /* Once this is true, the fault no longer changes. */
-static bool has_failed(serve_request *ask) {
-  pthread_mutex_lock(&ask->mutex);
-  bool failed = ask->failed;
-  pthread_mutex_unlock(&ask->mutex);
+static bool has_failed(serve_request *request) {
+  pthread_mutex_lock(&request->mutex);
+  bool failed = request->failed;
+  pthread_mutex_unlock(&request->mutex);
   return failed;
 }
 
 /* Replies when the engine has accepted or refused a stream, or has finished any other request. */
 static void answer(exchange *x) {
-  if (x->is_in_queue && !x->ask->stream) return;
-  if (has_failed(x->ask)) {
-    send_fault(x, &x->ask->fault);
-  } else if (x->ask->stream) {
+  if (x->is_in_queue && !x->request->stream) return;
+  if (has_failed(x->request)) {
+    send_fault(x, &x->request->fault);
+  } else if (x->request->stream) {
     begin_stream(x);
-  } else if (x->ask->reply_bytes > SHORT_BYTES) {
+  } else if (x->request->reply_bytes > SHORT_BYTES) {
     hand_over(x, WRITING, true);
   } else {
     write_whole(x);
@@ -333,15 +333,15 @@ static void send_refusal(exchange *x, enum serve_admission why) {
 }
 
 static void enqueue(exchange *x) {
-  x->ticket = (serve_ticket){.ask = x->ask, .on_progress = on_progress, .on_left = on_left, .owner = x};
+  x->ticket = (serve_ticket){.request = x->request, .on_progress = on_progress, .on_left = on_left, .owner = x};
   x->state = QUEUED;
   x->is_in_queue = true; /* the queue may post news before serve_queue_add returns */
   enum serve_admission admission = serve_queue_add(x->server->config.queue, &x->ticket);
   if (admission == SERVE_ADMITTED) return;
   x->is_in_queue = false;
   x->state = JUDGING;
-  serve_request_close(x->ask);
-  x->ask = NULL;
+  serve_request_close(x->request);
+  x->request = NULL;
   send_refusal(x, admission);
 }
 
@@ -352,12 +352,12 @@ static void after_work(exchange *x) {
   if (was_judged) drop_body(x);
   if (!x->connection) {
     x->state = REPLIED;
-  } else if (was_judged && x->ask && serve_connections_is_gone(x->connection)) {
-    serve_request_close(x->ask);
-    x->ask = NULL;
+  } else if (was_judged && x->request && serve_connections_is_gone(x->connection)) {
+    serve_request_close(x->request);
+    x->request = NULL;
     x->state = REPLIED;
     serve_connections_abort(x->connection);
-  } else if (was_judged && x->ask) {
+  } else if (was_judged && x->request) {
     enqueue(x);
   } else {
     send_out(x);

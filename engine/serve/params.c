@@ -48,9 +48,9 @@ static void put_lists(const serve_model *m, const verbatim_request *r, serve_tex
 }
 
 /* The requested form of the reply; null for what was not requested. */
-static void put_form(const serve_request *ask, serve_text *out) {
-  const serve_fields *f = &ask->fields;
-  bool is_chat = ask->kind == SERVE_CHAT;
+static void put_form(const serve_request *request, serve_text *out) {
+  const serve_fields *f = &request->fields;
+  bool is_chat = request->kind == SERVE_CHAT;
   strbuf_addf(out, ",\"n\":%" PRIu32, f->samples);
   if (is_chat) put_flag(out, "logprobs", f->logprobs);
   if (f->logprobs) strbuf_addf(out, ",\"%s\":%" PRIu32, is_chat ? "top_logprobs" : "logprobs", f->top_logprobs);
@@ -67,7 +67,7 @@ static void put_form(const serve_request *ask, serve_text *out) {
 }
 
 static void put_params(const serve_model *m, const serve_choice *choice, serve_text *out) {
-  const verbatim_request *r = &choice->request;
+  const verbatim_request *r = &choice->engine_request;
   strbuf_addf(out, "{\"prompt_tokens\":%" PRIu32 ",\"max_tokens\":%" PRIu32 ",\"score_from\":%" PRIu32 ",\"alternatives\":%" PRIu32,
                  r->prompt_count, r->max_tokens, r->score_from, r->top_logprobs);
   put_float(out, "temperature", r->temperature);
@@ -82,18 +82,18 @@ static void put_params(const serve_model *m, const serve_choice *choice, serve_t
   put_flag(out, "ignore_eos", r->ignore_eos);
   put_lists(m, r, out);
   put_double(out, "deadline_seconds", r->deadline_seconds);
-  put_form(choice->ask, out);
+  put_form(choice->request, out);
   strbuf_addf(out, "}");
 }
 
 /* The line's id is the choice's number, because a request's name would differ in every reply. */
 static void put_receipt(const serve_model *m, const serve_choice *choice, uint32_t number, serve_text *out) {
   int32_t stops[SERVE_REQUEST_STOPS_MAX];
-  uint32_t stop_count = serve_request_stop_ids(m, &choice->request, stops);
+  uint32_t stop_count = serve_request_stop_ids(m, &choice->engine_request, stops);
   char id[16], *line = NULL;
   size_t bytes = 0;
   snprintf(id, sizeof id, "%" PRIu32, number);
-  if (receipt_line(id, &choice->request, stops, stop_count, &line, &bytes) != OK) {
+  if (receipt_line(id, &choice->engine_request, stops, stop_count, &line, &bytes) != OK) {
     out->failed = true;
     return;
   }
@@ -102,11 +102,11 @@ static void put_receipt(const serve_model *m, const serve_choice *choice, uint32
 }
 
 static void put_choice(const serve_model *m, const serve_choice *choice, uint32_t number, serve_text *out) {
-  const serve_fields *f = &choice->ask->fields;
+  const serve_fields *f = &choice->request->fields;
   strbuf_addf(out, "{\"index\":%" PRIu32 ",\"request\":", number);
-  serve_text_digest(out, choice->request.request_digest);
+  serve_text_digest(out, choice->engine_request.request_digest);
   strbuf_addf(out, ",\"chain\":");
-  serve_text_digest(out, choice->request.chain);
+  serve_text_digest(out, choice->engine_request.chain);
   if (f->return_params) {
     strbuf_addf(out, ",\"params\":");
     put_params(m, choice, out);
@@ -118,7 +118,7 @@ static void put_choice(const serve_model *m, const serve_choice *choice, uint32_
   strbuf_addf(out, "}");
 }
 
-void serve_params_put(const serve_model *m, const serve_request *ask, serve_text *out) {
+void serve_params_put(const serve_model *m, const serve_request *request, serve_text *out) {
   const struct { const char *key; const uint8_t *digest; } names[] = {
     {"numerics_id", m->info->numerics_id}, {"plan", m->info->plan_digest}, {"weights", m->info->weights_digest},
     {"tokenizer", m->info->tokenizer_digest}};
@@ -129,11 +129,11 @@ void serve_params_put(const serve_model *m, const serve_request *ask, serve_text
     strbuf_addf(out, ",");
   }
   strbuf_addf(out, "\"ignored\":[");
-  for (uint32_t i = 0; i < ask->fields.ignored_count; i++) strbuf_addf(out, i ? ",\"%s\"" : "\"%s\"", ask->fields.ignored[i]);
+  for (uint32_t i = 0; i < request->fields.ignored_count; i++) strbuf_addf(out, i ? ",\"%s\"" : "\"%s\"", request->fields.ignored[i]);
   strbuf_addf(out, "],\"choices\":[");
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
+  for (uint32_t i = 0; i < request->choice_count; i++) {
     if (i) strbuf_addf(out, ",");
-    put_choice(m, &ask->choices[i], i, out);
+    put_choice(m, &request->choices[i], i, out);
   }
   strbuf_addf(out, "]}");
 }

@@ -7,7 +7,7 @@
 #include "serve/request.h"
 #include "serve/text.h"
 
-/* For an ask whose choices have all finished. */
-void serve_params_put(const serve_model *m, const serve_request *ask, serve_text *out);
+/* For a request whose choices have all finished. */
+void serve_params_put(const serve_model *m, const serve_request *request, serve_text *out);
 
 #endif

@@ -57,8 +57,8 @@ static void show_load(serve_queue *self) {
   serve_metrics_set(self->config.metrics, SERVE_GAUGE_BYTES, (double)self->bytes);
 }
 
-static void on_news(serve_request *ask) { /* called by the ask inside verbatim_poll */
-  serve_ticket *t = ask->owner;
+static void on_news(serve_request *request) { /* called by the request inside verbatim_poll */
+  serve_ticket *t = request->owner;
   t->is_new_to_show = true;
 }
 
@@ -75,21 +75,21 @@ static void admit(serve_queue *self, serve_ticket *t, serve_place *places, uint6
   t->queue = self;
   t->places = places;
   t->bytes = bytes;
-  t->unfinished = t->ask->choice_count;
+  t->unfinished = t->request->choice_count;
   t->arrived_at = clock_seconds();
-  t->ask->owner = t;
-  t->ask->on_progress = on_news;
+  t->request->owner = t;
+  t->request->on_progress = on_news;
   append(&self->arrived, t);
   self->tickets++;
-  self->requests += t->ask->choice_count;
+  self->requests += t->request->choice_count;
   self->bytes += bytes;
   show_load(self);
   pthread_cond_signal(&self->news);
 }
 
 enum serve_admission serve_queue_add(serve_queue *self, serve_ticket *ticket) {
-  uint32_t count = ticket->ask->choice_count;
-  uint64_t bytes = ticket->ask->bytes + count * sizeof(serve_place);
+  uint32_t count = ticket->request->choice_count;
+  uint64_t bytes = ticket->request->bytes + count * sizeof(serve_place);
   ASSERT(count > 0);
   serve_place *places = calloc(count, sizeof *places);
   if (!places) return SERVE_NO_MEMORY;
@@ -134,7 +134,7 @@ static void end_ask(serve_queue *self, serve_ticket *t) {
   take_out(&self->inside, t);
   free(t->places);
   pthread_mutex_lock(&self->mutex);
-  self->requests -= t->ask->choice_count;
+  self->requests -= t->request->choice_count;
   show_load(self);
   pthread_mutex_unlock(&self->mutex);
   t->on_left(t);
@@ -143,39 +143,39 @@ static void end_ask(serve_queue *self, serve_ticket *t) {
   pthread_mutex_unlock(&self->mutex);
 }
 
-/* Records the request and its times, and marks it finished in the ask. */
+/* Records the request and its times, and marks it finished in the request. */
 static void end_request(serve_queue *self, serve_ticket *t, uint32_t index, double now) {
-  serve_choice *choice = &t->ask->choices[index];
-  const verbatim_request *request = &choice->request;
+  serve_choice *choice = &t->request->choices[index];
+  const verbatim_request *engine_request = &choice->engine_request;
   serve_place *place = &t->places[index];
   place->is_over = true;
   t->unfinished--;
   if (place->is_submitted) {
     char name[SERVE_REQUEST_NAME_BYTES];
-    serve_metrics_finish(self->config.metrics, request->finish);
-    serve_metrics_add(self->config.metrics, SERVE_COUNT_PROMPT_TOKENS, request->prompt_count);
+    serve_metrics_finish(self->config.metrics, engine_request->finish);
+    serve_metrics_add(self->config.metrics, SERVE_COUNT_PROMPT_TOKENS, engine_request->prompt_count);
     serve_metrics_measure(self->config.metrics, SERVE_TIME_REQUEST, now - t->arrived_at);
-    if (request->token_count > 1)
-      serve_metrics_measure(self->config.metrics, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (request->token_count - 1));
-    self->config.on_finished(self->config.context, serve_request_name(choice, name), request);
+    if (engine_request->token_count > 1)
+      serve_metrics_measure(self->config.metrics, SERVE_TIME_PER_TOKEN, (now - place->first_at) / (engine_request->token_count - 1));
+    self->config.on_finished(self->config.context, serve_request_name(choice, name), engine_request);
   }
   serve_request_finished(choice);
   t->is_new_to_show = true;
 }
 
 static void examine(serve_queue *self, serve_ticket *t, double now) {
-  for (uint32_t i = 0; i < t->ask->choice_count && t->unfinished; i++) {
-    const verbatim_request *request = &t->ask->choices[i].request;
+  for (uint32_t i = 0; i < t->request->choice_count && t->unfinished; i++) {
+    const verbatim_request *engine_request = &t->request->choices[i].engine_request;
     serve_place *place = &t->places[i];
     if (place->is_over || !place->is_submitted) continue;
-    if (place->tokens == 0 && request->token_count) {
+    if (place->tokens == 0 && engine_request->token_count) {
       place->first_at = now;
       serve_metrics_measure(self->config.metrics, SERVE_TIME_FIRST_TOKEN, now - t->arrived_at);
     }
-    if (request->token_count > place->tokens)
-      serve_metrics_add(self->config.metrics, SERVE_COUNT_GENERATED_TOKENS, request->token_count - place->tokens);
-    place->tokens = request->token_count;
-    if (request->finish != VERBATIM_RUNNING) end_request(self, t, i, now);
+    if (engine_request->token_count > place->tokens)
+      serve_metrics_add(self->config.metrics, SERVE_COUNT_GENERATED_TOKENS, engine_request->token_count - place->tokens);
+    place->tokens = engine_request->token_count;
+    if (engine_request->finish != VERBATIM_RUNNING) end_request(self, t, i, now);
   }
 }
 
@@ -184,20 +184,20 @@ static void examine_all(serve_queue *self) {
   for (serve_ticket *t = self->inside.first, *next; t; t = next) {
     next = t->next;
     examine(self, t, now);
-    if (t->is_new_to_show && t->ask->stream) t->on_progress(t);
+    if (t->is_new_to_show && t->request->stream) t->on_progress(t);
     t->is_new_to_show = false;
     if (t->unfinished == 0) end_ask(self, t);
   }
 }
 
-/* Ends the unfinished requests of an ask. fault: the error for its client; null: the client has left. */
+/* Ends the unfinished requests of a request. fault: the error for its client; null: the client has left. */
 static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fault) {
   double now = clock_seconds();
-  serve_request *ask = t->ask;
-  if (fault) serve_request_fail(ask, fault);
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
+  serve_request *request = t->request;
+  if (fault) serve_request_fail(request, fault);
+  for (uint32_t i = 0; i < request->choice_count; i++) {
     if (t->places[i].is_over) continue;
-    if (t->places[i].is_submitted) (void)verbatim_cancel(self->config.engine, &ask->choices[i].request);
+    if (t->places[i].is_submitted) (void)verbatim_cancel(self->config.engine, &request->choices[i].engine_request);
     end_request(self, t, i, now);
   }
 }
@@ -206,8 +206,8 @@ static void end_early(serve_queue *self, serve_ticket *t, const serve_fault *fau
 static void submit(serve_queue *self, serve_ticket *t) {
   append(&self->inside, t);
   t->is_new_to_show = true;
-  for (uint32_t i = 0; i < t->ask->choice_count; i++) {
-    if (verbatim_submit(self->config.engine, &t->ask->choices[i].request) == 0) {
+  for (uint32_t i = 0; i < t->request->choice_count; i++) {
+    if (verbatim_submit(self->config.engine, &t->request->choices[i].engine_request) == 0) {
       t->places[i].is_submitted = true;
       continue;
     }

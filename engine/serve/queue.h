@@ -18,10 +18,10 @@ typedef struct serve_queue_config {
   serve_metrics *metrics;
   uint32_t active_max;  /* engine requests that run at the same time   */
   uint32_t waiting_max; /* engine requests accepted beyond these       */
-  uint64_t bytes_max;   /* memory of all accepted asks and of bodies that are being read */
+  uint64_t bytes_max;   /* memory of all accepted requests and of bodies that are being read */
   /* Called on the queue's thread for every request that the engine accepted, when it finishes and before its client can see the end of
    * the reply. */
-  void (*on_finished)(void *context, const char *name, const verbatim_request *request);
+  void (*on_finished)(void *context, const char *name, const verbatim_request *engine_request);
   void *context;
 } serve_queue_config;
 
@@ -35,12 +35,12 @@ enum serve_admission {
 
 typedef struct serve_place serve_place;
 typedef struct serve_ticket serve_ticket;
-struct serve_ticket { /* an ask in the queue; its memory is the caller's and must not move before on_left */
-  serve_request *ask;     /* the caller's */
-  void (*on_progress)(serve_ticket *ticket); /* streams only, on the queue's thread: the engine accepted the ask, or has new tokens */
-  void (*on_left)(serve_ticket *ticket);     /* on the queue's thread, last: the ask has finished and the queue no longer uses it */
+struct serve_ticket { /* a request in the queue; its memory is the caller's and must not move before on_left */
+  serve_request *request; /* the caller's */
+  void (*on_progress)(serve_ticket *ticket); /* streams only, on the queue's thread: the engine accepted the request, or has new tokens */
+  void (*on_left)(serve_ticket *ticket);     /* on the queue's thread, last: the request has finished and the queue no longer uses it */
   void *owner;        /* the caller's */
-  uint64_t bytes;     /* reserved by serve_queue_add; the caller returns them after it has closed the ask */
+  uint64_t bytes;     /* reserved by serve_queue_add; the caller returns them after it has closed the request */
   /* Private to the queue. */
   serve_ticket *next, *previous;
   serve_queue *queue;
@@ -56,7 +56,7 @@ status serve_queue_open(serve_queue **out, const serve_queue_config *config);
 /* Ends the thread. serve_queue_idle must hold. Null: does nothing. */
 void serve_queue_close(serve_queue *self);
 
-/* ticket: ask, callbacks and owner are set, the rest is zero. It is unchanged unless the result is SERVE_ADMITTED. */
+/* ticket: request, callbacks and owner are set, the rest is zero. It is unchanged unless the result is SERVE_ADMITTED. */
 enum serve_admission serve_queue_add(serve_queue *self, serve_ticket *ticket);
 
 /* The client has left. on_left is still called, unless it has been. The ticket must still exist. */

@@ -75,27 +75,27 @@ static bool read_prompt(const serve_model *m, const serve_fields *f, const json_
   return serve_fields_ids("prompt", value, m->info->vocab, out->ids, fault);
 }
 
-static bool new_prompts(const serve_model *m, serve_request *ask, size_t count, const char *param, serve_fault *fault) {
+static bool new_prompts(const serve_model *m, serve_request *request, size_t count, const char *param, serve_fault *fault) {
   if (count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s: expected at least one", param);
-  if (count > m->choices_max / ask->fields.samples)
+  if (count > m->choices_max / request->fields.samples)
     return serve_fields_wrong(fault, param, "too_many_choices", "%s: %zu prompts of %u samples each, at most %u choices are allowed; "
-                              "hint: send them as several requests", param, count, ask->fields.samples, m->choices_max);
-  if (!(ask->prompts = calloc(count, sizeof *ask->prompts))) return no_memory(fault);
-  ask->prompt_count = (uint32_t)count;
+                              "hint: send them as several requests", param, count, request->fields.samples, m->choices_max);
+  if (!(request->prompts = calloc(count, sizeof *request->prompts))) return no_memory(fault);
+  request->prompt_count = (uint32_t)count;
   return true;
 }
 
 /* One prompt, or a list of prompts. A list of numbers is one prompt. */
-static bool read_prompts(const serve_model *m, serve_request *ask, const json_t *body, serve_fault *fault) {
+static bool read_prompts(const serve_model *m, serve_request *request, const json_t *body, serve_fault *fault) {
   const json_t *prompt = json_object_get(body, "prompt"), *first = json_array_get(prompt, 0);
   bool is_list = json_is_array(prompt) && !json_is_number(first);
   if (!prompt) return serve_fields_wrong(fault, "prompt", "missing_required_parameter", "prompt: expected a text or token ids");
-  if (!new_prompts(m, ask, is_list ? json_array_size(prompt) : 1, "prompt", fault)) return false;
-  for (uint32_t i = 0; i < ask->prompt_count; i++) {
+  if (!new_prompts(m, request, is_list ? json_array_size(prompt) : 1, "prompt", fault)) return false;
+  for (uint32_t i = 0; i < request->prompt_count; i++) {
     const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
     if (is_list && json_is_string(one) != json_is_string(first))
       return serve_fields_wrong(fault, "prompt", "invalid_value", "prompt: expected texts, or lists of token ids, all of one kind");
-    if (!read_prompt(m, &ask->fields, one, &ask->prompts[i], fault)) return false;
+    if (!read_prompt(m, &request->fields, one, &request->prompts[i], fault)) return false;
   }
   return true;
 }
@@ -117,8 +117,9 @@ bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool ad
   return is_read;
 }
 
-static bool read_messages(const serve_model *m, serve_request *ask, const json_t *body, serve_fault *fault) {
-  return new_prompts(m, ask, 1, "messages", fault) && serve_request_encode_chat(m, body, ask->fields.add_special, &ask->prompts[0], fault);
+static bool read_messages(const serve_model *m, serve_request *request, const json_t *body, serve_fault *fault) {
+  return new_prompts(m, request, 1, "messages", fault) &&
+         serve_request_encode_chat(m, body, request->fields.add_special, &request->prompts[0], fault);
 }
 
 /* === Sizes of outputs ======================================================================================================= */
@@ -133,15 +134,15 @@ static uint32_t alternatives(const serve_fields *f) {
   return f->logprobs || f->prompt_logprobs ? max_u32(1, max_u32(f->top_logprobs, f->prompt_top)) : 0;
 }
 
-static bool judge_prompt(const serve_model *m, const serve_request *ask, uint32_t index, serve_fault *fault) {
-  const serve_fields *f = &ask->fields;
-  serve_prompt *prompt = &ask->prompts[index];
-  const char *param = ask->kind == SERVE_CHAT ? "messages" : "prompt";
+static bool judge_prompt(const serve_model *m, const serve_request *request, uint32_t index, serve_fault *fault) {
+  const serve_fields *f = &request->fields;
+  serve_prompt *prompt = &request->prompts[index];
+  const char *param = request->kind == SERVE_CHAT ? "messages" : "prompt";
   uint32_t most = m->info->max_len;
   if (prompt->count == 0) return serve_fields_wrong(fault, param, "invalid_value", "%s %u: expected at least one token", param, index);
   uint32_t left = prompt->count < most ? most - prompt->count : 0;
   prompt->max_tokens = f->max_tokens;
-  if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, ask->kind == SERVE_CHAT ? left : min_u32(DEFAULT_MAX_TOKENS, left));
+  if (!f->has_max_tokens) prompt->max_tokens = max_u32(1, request->kind == SERVE_CHAT ? left : min_u32(DEFAULT_MAX_TOKENS, left));
   if ((uint64_t)prompt->count + prompt->max_tokens > most)
     return serve_fields_wrong(fault, param, "context_length_exceeded",
                               "the maximum context length is %u tokens, %" PRIu64 " were requested: %u in %s %u and %u to generate; "
@@ -153,16 +154,16 @@ static bool judge_prompt(const serve_model *m, const serve_request *ask, uint32_
   return true;
 }
 
-static bool judge(const serve_model *m, serve_request *ask, serve_fault *fault) {
-  serve_fields *f = &ask->fields;
+static bool judge(const serve_model *m, serve_request *request, serve_fault *fault) {
+  serve_fields *f = &request->fields;
   if (f->has_max_tokens && f->max_tokens == 0 && !f->echo && !f->prompt_logprobs)
     return serve_fields_wrong(fault, "max_tokens", "invalid_value", "max_tokens: expected 1 or more; 0 %s",
-                              ask->kind == SERVE_CHAT ? "with prompt_logprobs" : "with echo or prompt_logprobs");
+                              request->kind == SERVE_CHAT ? "with prompt_logprobs" : "with echo or prompt_logprobs");
   if (!f->has_max_tokens) f->max_tokens = 1; /* not 0, because one token is generated at least */
   if (alternatives(f) > m->info->vocab)
     return serve_fields_wrong(fault, "logprobs", "invalid_value", "more alternatives than the vocabulary's %u tokens", m->info->vocab);
-  for (uint32_t i = 0; i < ask->prompt_count; i++)
-    if (!judge_prompt(m, ask, i, fault)) return false;
+  for (uint32_t i = 0; i < request->prompt_count; i++)
+    if (!judge_prompt(m, request, i, fault)) return false;
   return true;
 }
 
@@ -170,20 +171,20 @@ typedef struct outputs { /* sizes of the outputs of a choice */
   uint64_t scores, tokens, alternatives;
 } outputs;
 
-static outputs outputs_of(const serve_request *ask, uint32_t choice) {
-  const serve_prompt *prompt = &ask->prompts[choice / ask->fields.samples];
-  uint64_t score_count = scores(&ask->fields, prompt) ? prompt->count - 1 : 0;
+static outputs outputs_of(const serve_request *request, uint32_t choice) {
+  const serve_prompt *prompt = &request->prompts[choice / request->fields.samples];
+  uint64_t score_count = scores(&request->fields, prompt) ? prompt->count - 1 : 0;
   return (outputs){.scores = score_count, .tokens = prompt->max_tokens,
-                   .alternatives = (score_count + prompt->max_tokens) * alternatives(&ask->fields)};
+                   .alternatives = (score_count + prompt->max_tokens) * alternatives(&request->fields)};
 }
 
 static uint64_t rows_bytes(uint32_t shown) { return ROW_BYTES + (uint64_t)shown * ALTERNATIVE_BYTES; }
 
 /* An upper estimate for ordinary texts. */
-static uint64_t reply_bytes(const serve_request *ask, uint32_t choice) {
-  const serve_fields *f = &ask->fields;
-  outputs of = outputs_of(ask, choice);
-  uint64_t prompt = ask->prompts[choice / f->samples].count,
+static uint64_t reply_bytes(const serve_request *request, uint32_t choice) {
+  const serve_fields *f = &request->fields;
+  outputs of = outputs_of(request, choice);
+  uint64_t prompt = request->prompts[choice / f->samples].count,
     lists = (uint64_t)(f->bias_count + f->allowed_count + f->stop_count) * LIST_BYTES;
   uint64_t total = CHOICE_BYTES + (of.tokens + (f->echo ? prompt : 0)) * TEXT_BYTES;
   if (f->return_ids) total += (of.tokens + prompt) * ID_BYTES;
@@ -196,70 +197,70 @@ static uint64_t reply_bytes(const serve_request *ask, uint32_t choice) {
   return total;
 }
 
-static bool measure(const serve_model *m, serve_request *ask, uint64_t *output_bytes, serve_fault *fault) {
+static bool measure(const serve_model *m, serve_request *request, uint64_t *output_bytes, serve_fault *fault) {
   uint64_t most = m->bytes_max ? m->bytes_max : SERVE_REQUEST_BYTES_MAX, total = 0;
-  ask->choice_count = ask->prompt_count * ask->fields.samples;
-  ask->bytes = sizeof *ask + ask->choice_count * sizeof *ask->choices + ask->prompt_count * sizeof *ask->prompts;
-  for (uint32_t i = 0; i < ask->prompt_count; i++) ask->bytes += ask->prompts[i].count * sizeof *ask->prompts[i].ids;
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
-    outputs of = outputs_of(ask, i);
+  request->choice_count = request->prompt_count * request->fields.samples;
+  request->bytes = sizeof *request + request->choice_count * sizeof *request->choices + request->prompt_count * sizeof *request->prompts;
+  for (uint32_t i = 0; i < request->prompt_count; i++) request->bytes += request->prompts[i].count * sizeof *request->prompts[i].ids;
+  for (uint32_t i = 0; i < request->choice_count; i++) {
+    outputs of = outputs_of(request, i);
     total += (of.scores + of.tokens) * sizeof(verbatim_token) + of.alternatives * sizeof(verbatim_alternative);
-    ask->reply_bytes += reply_bytes(ask, i);
+    request->reply_bytes += reply_bytes(request, i);
   }
-  ask->bytes += total + ask->reply_bytes;
+  request->bytes += total + request->reply_bytes;
   *output_bytes = total;
-  if (ask->bytes <= most) return true;
+  if (request->bytes <= most) return true;
   return serve_fields_wrong(fault, "", "request_too_large", "the request needs %" PRIu64 " bytes of memory, at most %" PRIu64
-                            " are allowed; hint: fewer prompts or samples at once, a smaller max_tokens or fewer logprobs", ask->bytes,
+                            " are allowed; hint: fewer prompts or samples at once, a smaller max_tokens or fewer logprobs", request->bytes,
                               most);
 }
 
 /* === Progress =============================================================================================================== */
 
 static void advance(serve_choice *choice, uint64_t text_bytes, bool is_finished) {
-  serve_request *ask = choice->ask;
-  pthread_mutex_lock(&ask->mutex);
+  serve_request *request = choice->request;
+  pthread_mutex_lock(&request->mutex);
   bool is_new = !choice->finished, is_last;
   if (is_new) {
-    choice->tokens_ready = choice->request.token_count;
-    choice->scores_ready = choice->request.score_count;
+    choice->tokens_ready = choice->engine_request.token_count;
+    choice->scores_ready = choice->engine_request.score_count;
     choice->text_ready += text_bytes;
     choice->finished = is_finished;
-    ask->finished_count += is_finished;
+    request->finished_count += is_finished;
   }
-  is_last = ask->finished_count == ask->choice_count;
-  pthread_mutex_unlock(&ask->mutex);
-  if (is_new && ask->on_progress && (ask->stream || is_last)) ask->on_progress(ask);
+  is_last = request->finished_count == request->choice_count;
+  pthread_mutex_unlock(&request->mutex);
+  if (is_new && request->on_progress && (request->stream || is_last)) request->on_progress(request);
 }
 
-static void on_token(verbatim_request *request, uint32_t index) {
+static void on_token(verbatim_request *engine_request, uint32_t index) {
   (void)index;
-  advance(request->context, 0, request->finish != VERBATIM_RUNNING);
+  advance(engine_request->context, 0, engine_request->finish != VERBATIM_RUNNING);
 }
 
 /* The token that made the text final follows in a call of its own. */
-static void on_text(verbatim_request *request, const char *text, size_t bytes) {
-  serve_choice *choice = request->context;
+static void on_text(verbatim_request *engine_request, const char *text, size_t bytes) {
+  serve_choice *choice = engine_request->context;
   (void)text;
-  pthread_mutex_lock(&choice->ask->mutex);
+  pthread_mutex_lock(&choice->request->mutex);
   choice->text_ready += bytes;
-  pthread_mutex_unlock(&choice->ask->mutex);
+  pthread_mutex_unlock(&choice->request->mutex);
 }
 
 void serve_request_finished(serve_choice *choice) { advance(choice, 0, true); }
 
-void serve_request_fail(serve_request *ask, const serve_fault *fault) {
-  pthread_mutex_lock(&ask->mutex);
-  if (!ask->failed) ask->fault = *fault;
-  ask->failed = true;
-  pthread_mutex_unlock(&ask->mutex);
+void serve_request_fail(serve_request *request, const serve_fault *fault) {
+  pthread_mutex_lock(&request->mutex);
+  if (!request->failed) request->fault = *fault;
+  request->failed = true;
+  pthread_mutex_unlock(&request->mutex);
 }
 
 /* === Requests =============================================================================================================== */
 
-static verbatim_request request_of(const serve_request *ask, uint32_t index) {
-  const serve_fields *f = &ask->fields;
-  const serve_prompt *prompt = &ask->prompts[index / f->samples];
+static verbatim_request request_of(const serve_request *request, uint32_t index) {
+  const serve_fields *f = &request->fields;
+  const serve_prompt *prompt = &request->prompts[index / f->samples];
   bool is_scored = scores(f, prompt);
   return (verbatim_request){
     .prompt = prompt->ids, .prompt_count = prompt->count, .max_tokens = prompt->max_tokens, .score = is_scored, .score_from = is_scored,
@@ -274,64 +275,64 @@ static verbatim_request request_of(const serve_request *ask, uint32_t index) {
 }
 
 /* Alternatives come after all tokens: both have whole multiples of 8 bytes. */
-static bool make_choices(serve_request *ask, uint64_t output_bytes, serve_fault *fault) {
+static bool make_choices(serve_request *request, uint64_t output_bytes, serve_fault *fault) {
   uint64_t rows = 0;
-  for (uint32_t i = 0; i < ask->choice_count; i++) rows += outputs_of(ask, i).scores + outputs_of(ask, i).tokens;
-  ask->choices = calloc(ask->choice_count, sizeof *ask->choices);
-  ask->outputs = malloc(output_bytes);
-  if (!ask->choices || !ask->outputs) return no_memory(fault);
-  verbatim_token *tokens = ask->outputs;
+  for (uint32_t i = 0; i < request->choice_count; i++) rows += outputs_of(request, i).scores + outputs_of(request, i).tokens;
+  request->choices = calloc(request->choice_count, sizeof *request->choices);
+  request->outputs = malloc(output_bytes);
+  if (!request->choices || !request->outputs) return no_memory(fault);
+  verbatim_token *tokens = request->outputs;
   verbatim_alternative *others = (verbatim_alternative *)(tokens + rows);
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
-    serve_choice *choice = &ask->choices[i];
-    outputs of = outputs_of(ask, i);
-    choice->ask = ask;
-    choice->prompt = &ask->prompts[i / ask->fields.samples];
-    choice->request = request_of(ask, i);
-    choice->request.context = choice;
-    choice->request.scores = tokens;
-    choice->request.tokens = tokens + of.scores;
-    choice->request.alternatives = of.alternatives ? others : NULL;
+  for (uint32_t i = 0; i < request->choice_count; i++) {
+    serve_choice *choice = &request->choices[i];
+    outputs of = outputs_of(request, i);
+    choice->request = request;
+    choice->prompt = &request->prompts[i / request->fields.samples];
+    choice->engine_request = request_of(request, i);
+    choice->engine_request.context = choice;
+    choice->engine_request.scores = tokens;
+    choice->engine_request.tokens = tokens + of.scores;
+    choice->engine_request.alternatives = of.alternatives ? others : NULL;
     tokens += of.scores + of.tokens;
     others += of.alternatives;
   }
   return true;
 }
 
-static bool fill(const serve_model *m, serve_request *ask, const json_t *body, const char *request_id, serve_fault *fault) {
+static bool fill(const serve_model *m, serve_request *request, const json_t *body, const char *request_id, serve_fault *fault) {
   uint64_t output_bytes = 0;
   if (!serve_request_check_model(m, body, fault)) return false;
-  if (!serve_fields_read(ask->kind, body, m->info->vocab, &ask->fields, fault)) return false;
-  if (!(ask->kind == SERVE_CHAT ? read_messages : read_prompts)(m, ask, body, fault)) return false;
-  if (!judge(m, ask, fault) || !measure(m, ask, &output_bytes, fault) || !make_choices(ask, output_bytes, fault)) return false;
-  ask->stream = ask->fields.stream;
-  snprintf(ask->id, sizeof ask->id, "%s-%.64s", ask->kind == SERVE_CHAT ? "chatcmpl" : "cmpl",
-           ask->fields.request_id ? ask->fields.request_id : request_id);
+  if (!serve_fields_read(request->kind, body, m->info->vocab, &request->fields, fault)) return false;
+  if (!(request->kind == SERVE_CHAT ? read_messages : read_prompts)(m, request, body, fault)) return false;
+  if (!judge(m, request, fault) || !measure(m, request, &output_bytes, fault) || !make_choices(request, output_bytes, fault)) return false;
+  request->stream = request->fields.stream;
+  snprintf(request->id, sizeof request->id, "%s-%.64s", request->kind == SERVE_CHAT ? "chatcmpl" : "cmpl",
+           request->fields.request_id ? request->fields.request_id : request_id);
   return true;
 }
 
 bool serve_request_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id,
                      serve_request **out, serve_fault *fault) {
   json_t *object = NULL;
-  serve_request *ask = calloc(1, sizeof *ask);
-  if (!ask) return no_memory(fault);
-  ask->kind = kind;
-  pthread_mutex_init(&ask->mutex, NULL);
-  bool is_sound = serve_fields_parse(body, bytes, &object, fault) && fill(m, ask, object, request_id, fault);
+  serve_request *request = calloc(1, sizeof *request);
+  if (!request) return no_memory(fault);
+  request->kind = kind;
+  pthread_mutex_init(&request->mutex, NULL);
+  bool is_sound = serve_fields_parse(body, bytes, &object, fault) && fill(m, request, object, request_id, fault);
   json_decref(object);
-  if (is_sound) *out = ask;
-  else serve_request_close(ask);
+  if (is_sound) *out = request;
+  else serve_request_close(request);
   return is_sound;
 }
 
-void serve_request_close(serve_request *ask) {
-  if (!ask) return;
-  for (uint32_t i = 0; i < ask->prompt_count; i++) free(ask->prompts[i].ids);
-  free(ask->prompts);
-  free(ask->choices);
-  free(ask->outputs);
-  pthread_mutex_destroy(&ask->mutex);
-  free(ask);
+void serve_request_close(serve_request *request) {
+  if (!request) return;
+  for (uint32_t i = 0; i < request->prompt_count; i++) free(request->prompts[i].ids);
+  free(request->prompts);
+  free(request->choices);
+  free(request->outputs);
+  pthread_mutex_destroy(&request->mutex);
+  free(request);
 }
 
 uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *r, int32_t *ids) {
@@ -340,8 +341,8 @@ uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *r,
 }
 
 const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]) {
-  const serve_request *ask = choice->ask;
-  if (ask->choice_count == 1) snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s", ask->id);
-  else snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s#%td", ask->id, choice - ask->choices);
+  const serve_request *request = choice->request;
+  if (request->choice_count == 1) snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s", request->id);
+  else snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s#%td", request->id, choice - request->choices);
   return name;
 }

@@ -45,8 +45,8 @@ typedef struct serve_cursor { /* how far a choice has been written; zeroed: not 
 } serve_cursor;
 
 typedef struct serve_choice { /* one engine request; its number is prompt * n + sample */
-  verbatim_request request;
-  struct serve_request *ask;
+  verbatim_request engine_request;
+  struct serve_request *request;
   const serve_prompt *prompt;
   /* Protected by the mutex. */
   uint32_t tokens_ready, scores_ready;
@@ -70,7 +70,7 @@ typedef struct serve_request {
   uint32_t finished_count; /* protected by the mutex */
   /* Set before submission; called on the engine thread, without the mutex held, when there is something new to send (stream) or all choices
    * have finished. */
-  void (*on_progress)(struct serve_request *ask);
+  void (*on_progress)(struct serve_request *request);
   void *owner;
   serve_fault fault; /* set by serve_request_fail, under the mutex: the reply is this error */
   bool failed;
@@ -81,11 +81,11 @@ typedef struct serve_request {
 } serve_request;
 
 /* Parses and checks the whole body. False: fault says why. verbatim_submit accepts what this accepts, unless the plan excludes a required
- * axis or has fewer KV pages. request_id: 1 to 64 characters, unless the body states its own. The ask belongs to one thread until it is
+ * axis or has fewer KV pages. request_id: 1 to 64 characters, unless the body states its own. The request belongs to one thread until it is
  * submitted. */
 bool serve_request_parse(const serve_model *m, enum serve_kind kind, const char *body, size_t bytes, const char *request_id,
                      serve_request **out, serve_fault *fault);
-void serve_request_close(serve_request *ask); /* NULL: does nothing */
+void serve_request_close(serve_request *request); /* NULL: does nothing */
 
 /* Called on the engine thread for a choice whose request has finished, or was refused, without a callback: requests that end without
  * generating a token (deadline, not finite, cancelled, only scored) call none. Call it after every verbatim_poll; repeated calls do
@@ -93,10 +93,10 @@ void serve_request_close(serve_request *ask); /* NULL: does nothing */
 void serve_request_finished(serve_choice *choice);
 
 /* The first fault is kept. Does not call on_progress. */
-void serve_request_fail(serve_request *ask, const serve_fault *fault);
+void serve_request_fail(serve_request *request, const serve_fault *fault);
 
 /* The ids that end the request, ascending, as verbatim_stop_ids returns them. ids: [SERVE_REQUEST_STOPS_MAX]. */
-uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *request, int32_t *ids);
+uint32_t serve_request_stop_ids(const serve_model *m, const verbatim_request *engine_request, int32_t *ids);
 
 /* Steps of serve_request_parse for other users of such bodies: checks that the body's "model" is this one; encodes a text, or what
  * chat_render returns for a body. The caller frees the ids, even if there are none. param: the field to name in a fault. */
@@ -105,7 +105,7 @@ bool serve_request_encode(const serve_model *m, const char *text, size_t bytes, 
                       serve_fault *fault);
 bool serve_request_encode_chat(const serve_model *m, const json_t *body, bool add_special, serve_prompt *out, serve_fault *fault);
 
-/* The choice's name in a receipt: the ask's id, followed by "#" and its number if there are several choices. Returns name. */
+/* The choice's name in a receipt: the request's id, followed by "#" and its number if there are several choices. Returns name. */
 const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]);
 
 #endif

@@ -39,41 +39,41 @@ static const struct { enum serve_kind kind; const char *body; } CASES[] = {
 };
 
 typedef struct run {
-  serve_request *asks[ARRAY_LEN(CASES)];
+  serve_request *requests[ARRAY_LEN(CASES)];
   serve_text replies[ARRAY_LEN(CASES)];
 } run;
 
 /* As the server's queue: what ended without a callback is looked for after every step. */
-static void sweep(serve_request *ask) {
-  for (uint32_t i = 0; i < ask->choice_count; i++)
-    if (ask->choices[i].request.finish != VERBATIM_RUNNING) serve_request_finished(&ask->choices[i]);
+static void sweep(serve_request *request) {
+  for (uint32_t i = 0; i < request->choice_count; i++)
+    if (request->choices[i].engine_request.finish != VERBATIM_RUNNING) serve_request_finished(&request->choices[i]);
 }
 
 static void submit(run *self, size_t i) {
   serve_fault fault;
-  if (!serve_request_parse(&model, CASES[i].kind, CASES[i].body, strlen(CASES[i].body), "1", &self->asks[i], &fault))
+  if (!serve_request_parse(&model, CASES[i].kind, CASES[i].body, strlen(CASES[i].body), "1", &self->requests[i], &fault))
     fail_msg("%s: %s", CASES[i].body, fault.message);
-  for (uint32_t k = 0; k < self->asks[i]->choice_count; k++)
-    if (verbatim_submit(engine, &self->asks[i]->choices[k].request) != 0) fail_msg("%s: %s", CASES[i].body, verbatim_error());
+  for (uint32_t k = 0; k < self->requests[i]->choice_count; k++)
+    if (verbatim_submit(engine, &self->requests[i]->choices[k].engine_request) != 0) fail_msg("%s: %s", CASES[i].body, verbatim_error());
 }
 
 /* Streams are read once, at their end: where events are cut is chance. */
 static void finish(run *self, size_t i) {
-  serve_request *ask = self->asks[i];
+  serve_request *request = self->requests[i];
   serve_fault fault;
   bool ended = false;
-  while (ask->stream && !ended) serve_reply_stream(&model, ask, &self->replies[i], &ended);
-  if (!ask->stream && !serve_reply_whole(&model, ask, &self->replies[i], &fault))
+  while (request->stream && !ended) serve_reply_stream(&model, request, &self->replies[i], &ended);
+  if (!request->stream && !serve_reply_whole(&model, request, &self->replies[i], &fault))
     fail_msg("%s: %s", CASES[i].body, fault.message);
-  assert_true(ended == ask->stream);
-  serve_request_close(ask);
+  assert_true(ended == request->stream);
+  serve_request_close(request);
 }
 
 static void poll_all(run *self, size_t from, size_t to) {
   bool busy = true;
   while (busy) {
     if (verbatim_poll(engine, &busy) != 0) fail_msg("%s", verbatim_error());
-    for (size_t i = from; i < to; i++) sweep(self->asks[i]);
+    for (size_t i = from; i < to; i++) sweep(self->requests[i]);
   }
 }
 

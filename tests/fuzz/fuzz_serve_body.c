@@ -26,45 +26,46 @@ static void check_fault(const serve_fault *fault) {
   strbuf_close(&out);
 }
 
-static void check_stream(serve_request *ask) {
+static void check_stream(serve_request *request) {
   serve_text out = {0};
   bool ended = false;
-  serve_reply_stream(&fixture.model, ask, &out, &ended);
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
-    while (serve_fixture_step(&fixture, &ask->choices[i])) serve_reply_stream(&fixture.model, ask, &out, &ended);
-    serve_request_finished(&ask->choices[i]);
+  serve_reply_stream(&fixture.model, request, &out, &ended);
+  for (uint32_t i = 0; i < request->choice_count; i++) {
+    while (serve_fixture_step(&fixture, &request->choices[i])) serve_reply_stream(&fixture.model, request, &out, &ended);
+    serve_request_finished(&request->choices[i]);
   }
-  for (size_t before = SIZE_MAX; !ended && before != out.count; serve_reply_stream(&fixture.model, ask, &out, &ended)) before = out.count;
+  for (size_t before = SIZE_MAX; !ended && before != out.count; serve_reply_stream(&fixture.model, request, &out, &ended))
+      before = out.count;
   ASSERT(ended && !out.failed && out.count > 14 && memcmp(out.bytes + out.count - 14, "data: [DONE]\n\n", 14) == 0);
   strbuf_close(&out);
 }
 
-static void check_whole(serve_request *ask) {
+static void check_whole(serve_request *request) {
   serve_text out = {0};
   serve_fault fault;
-  serve_fixture_run(&fixture, ask);
-  ASSERT(serve_reply_whole(&fixture.model, ask, &out, &fault));
+  serve_fixture_run(&fixture, request);
+  ASSERT(serve_reply_whole(&fixture.model, request, &out, &fault));
   json_t *reply = read_reply(out.bytes, out.count);
-  ASSERT(json_array_size(json_object_get(reply, "choices")) == ask->choice_count);
+  ASSERT(json_array_size(json_object_get(reply, "choices")) == request->choice_count);
   json_decref(reply);
   strbuf_close(&out);
 }
 
 static void check_ask(enum serve_kind kind, const char *body, size_t bytes) {
-  serve_request *ask = NULL;
+  serve_request *request = NULL;
   serve_fault fault = {0};
-  if (!serve_request_parse(&fixture.model, kind, body, bytes, "1", &ask, &fault)) {
-    ASSERT(ask == NULL);
+  if (!serve_request_parse(&fixture.model, kind, body, bytes, "1", &request, &fault)) {
+    ASSERT(request == NULL);
     check_fault(&fault);
     return;
   }
-  ASSERT(ask->choice_count > 0 && ask->choice_count <= fixture.model.choices_max && ask->bytes <= BYTES_MAX);
-  for (uint32_t i = 0; i < ask->choice_count; i++) ask->choices[i].request.required_count = 0; /* the plan's business */
-  serve_fixture_submit(&fixture, ask);
-  if (ask->stream) check_stream(ask);
-  else check_whole(ask);
-  free(ask->owner);
-  serve_request_close(ask);
+  ASSERT(request->choice_count > 0 && request->choice_count <= fixture.model.choices_max && request->bytes <= BYTES_MAX);
+  for (uint32_t i = 0; i < request->choice_count; i++) request->choices[i].engine_request.required_count = 0; /* the plan's business */
+  serve_fixture_submit(&fixture, request);
+  if (request->stream) check_stream(request);
+  else check_whole(request);
+  free(request->owner);
+  serve_request_close(request);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

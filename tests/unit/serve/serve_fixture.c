@@ -39,46 +39,46 @@ void serve_fixture_close(serve_fixture *self) {
 }
 
 /* The body in a block of its own, exactly as long, for the sanitizers. */
-static bool parse(const serve_fixture *self, enum serve_kind kind, const char *body, serve_request **ask, serve_fault *fault) {
+static bool parse(const serve_fixture *self, enum serve_kind kind, const char *body, serve_request **request, serve_fault *fault) {
   size_t bytes = strlen(body);
   char *copy = malloc(bytes ? bytes : 1);
   if (!copy) abort();
   memcpy(copy, body, bytes);
-  bool is_sound = serve_request_parse(&self->model, kind, copy, bytes, "7", ask, fault);
+  bool is_sound = serve_request_parse(&self->model, kind, copy, bytes, "7", request, fault);
   free(copy);
   return is_sound;
 }
 
 serve_request *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, const char *body) {
-  serve_request *ask = NULL;
+  serve_request *request = NULL;
   serve_fault fault = {0};
-  if (parse(self, kind, body, &ask, &fault)) return ask;
+  if (parse(self, kind, body, &request, &fault)) return request;
   fprintf(stderr, "%s: refused: %s\n", body, fault.message);
   abort();
 }
 
 serve_fault serve_fixture_refused(const serve_fixture *self, enum serve_kind kind, const char *body) {
-  serve_request *ask = NULL;
+  serve_request *request = NULL;
   serve_fault fault = {0};
-  if (!parse(self, kind, body, &ask, &fault)) return fault;
+  if (!parse(self, kind, body, &request, &fault)) return fault;
   fprintf(stderr, "%s: not refused\n", body);
   abort();
 }
 
 /* === Results ================================================================================================================ */
 
-static stop_text *texts_of(const serve_request *ask) { return ask->owner; }
+static stop_text *texts_of(const serve_request *request) { return request->owner; }
 
-void serve_fixture_submit(const serve_fixture *self, serve_request *ask) {
-  ask->owner = calloc(ask->choice_count, sizeof(stop_text));
-  if (!ask->owner) abort();
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
+void serve_fixture_submit(const serve_fixture *self, serve_request *request) {
+  request->owner = calloc(request->choice_count, sizeof(stop_text));
+  if (!request->owner) abort();
+  for (uint32_t i = 0; i < request->choice_count; i++) {
     fail_clear();
-    if (request_check(&self->requests, &ask->choices[i].request) != OK) {
+    if (request_check(&self->requests, &request->choices[i].engine_request) != OK) {
       fprintf(stderr, "choice %u: the engine refuses what was accepted: %s\n", i, fail_text());
       abort();
     }
-    request_start(&self->requests, &ask->choices[i].request);
+    request_start(&self->requests, &request->choices[i].engine_request);
   }
 }
 
@@ -117,9 +117,9 @@ static void draw(const serve_fixture *self, uint64_t *random, uint32_t position,
 
 /* As the scheduler's `show`: text first, then the token; nothing but for a token made. */
 bool serve_fixture_step(const serve_fixture *self, serve_choice *choice) {
-  verbatim_request *r = &choice->request;
-  uint32_t index = (uint32_t)(choice - choice->ask->choices), before = r->token_count;
-  stop_text *text = texts_of(choice->ask) + index;
+  verbatim_request *r = &choice->engine_request;
+  uint32_t index = (uint32_t)(choice - choice->request->choices), before = r->token_count;
+  stop_text *text = texts_of(choice->request) + index;
   bool is_score = r->score && r->score_count < r->prompt_count - r->score_from;
   uint32_t position = is_score ? r->score_from + r->score_count : r->prompt_count + r->token_count;
   uint64_t random = self->seed * 1000003 + index * 8191ull + position;
@@ -139,23 +139,23 @@ bool serve_fixture_step(const serve_fixture *self, serve_choice *choice) {
   return r->finish == VERBATIM_RUNNING;
 }
 
-void serve_fixture_run(const serve_fixture *self, serve_request *ask) {
-  for (uint32_t i = 0; i < ask->choice_count; i++) {
-    while (serve_fixture_step(self, &ask->choices[i])) continue;
-    serve_request_finished(&ask->choices[i]);
+void serve_fixture_run(const serve_fixture *self, serve_request *request) {
+  for (uint32_t i = 0; i < request->choice_count; i++) {
+    while (serve_fixture_step(self, &request->choices[i])) continue;
+    serve_request_finished(&request->choices[i]);
   }
-  free(ask->owner);
-  ask->owner = NULL;
+  free(request->owner);
+  request->owner = NULL;
 }
 
 json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, const char *body, serve_text *text) {
-  serve_request *ask = serve_fixture_ask(self, kind, body);
+  serve_request *request = serve_fixture_ask(self, kind, body);
   serve_text out = {0};
   serve_fault fault;
   json_error_t error;
-  serve_fixture_submit(self, ask);
-  serve_fixture_run(self, ask);
-  if (!serve_reply_whole(&self->model, ask, &out, &fault)) {
+  serve_fixture_submit(self, request);
+  serve_fixture_run(self, request);
+  if (!serve_reply_whole(&self->model, request, &out, &fault)) {
     fprintf(stderr, "%s: %s\n", body, fault.message);
     abort();
   }
@@ -164,7 +164,7 @@ json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, con
     fprintf(stderr, "%.*s\nis not JSON: %s\n", (int)out.count, out.bytes, error.text);
     abort();
   }
-  serve_request_close(ask);
+  serve_request_close(request);
   if (text) *text = out;
   else strbuf_close(&out);
   return reply;

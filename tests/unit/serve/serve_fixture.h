@@ -33,11 +33,11 @@ serve_request *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind
 serve_fault serve_fixture_refused(const serve_fixture *self, enum serve_kind kind, const char *body);
 
 /* The engine's own check, then the start of every choice. */
-void serve_fixture_submit(const serve_fixture *self, serve_request *ask);
+void serve_fixture_submit(const serve_fixture *self, serve_request *request);
 
 /* One result for the choice; false: it is finished. */
 bool serve_fixture_step(const serve_fixture *self, serve_choice *choice);
-void serve_fixture_run(const serve_fixture *self, serve_request *ask);
+void serve_fixture_run(const serve_fixture *self, serve_request *request);
 
 /* A body's whole reply, after submit and run, as JSON; its text too where text is not null. */
 json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, const char *body, serve_text *text);

@@ -16,8 +16,8 @@
 #define EVENTS 64u
 #define PATIENCE_SECONDS 10.0
 
-int __wrap_verbatim_submit(verbatim *engine, verbatim_request *request);
-int __wrap_verbatim_cancel(verbatim *engine, verbatim_request *request);
+int __wrap_verbatim_submit(verbatim *engine, verbatim_request *engine_request);
+int __wrap_verbatim_cancel(verbatim *engine, verbatim_request *engine_request);
 int __wrap_verbatim_poll(verbatim *engine, bool *busy);
 verbatim_counters __wrap_verbatim_count(const verbatim *engine);
 const char *__wrap_verbatim_error(void);
@@ -49,17 +49,17 @@ static void note_now(const char *what, const char *name) {
   pthread_mutex_unlock(&made.mutex);
 }
 
-static const char *id_of(const verbatim_request *request) {
-  const serve_choice *choice = request->context;
-  return choice->ask->id;
+static const char *id_of(const verbatim_request *engine_request) {
+  const serve_choice *choice = engine_request->context;
+  return choice->request->id;
 }
 
-int __wrap_verbatim_submit(verbatim *engine, verbatim_request *request) {
+int __wrap_verbatim_submit(verbatim *engine, verbatim_request *engine_request) {
   (void)engine;
   pthread_mutex_lock(&made.mutex);
   bool refused = ++made.submits == made.refuse_at;
-  note(refused ? "refuse" : "submit", id_of(request));
-  if (!refused) made.inside[made.count++] = request;
+  note(refused ? "refuse" : "submit", id_of(engine_request));
+  if (!refused) made.inside[made.count++] = engine_request;
   pthread_mutex_unlock(&made.mutex);
   return refused ? ERR_USAGE : OK;
 }
@@ -71,13 +71,13 @@ static void remove_at(uint32_t at) {
   memmove(made.inside + at, made.inside + at + 1, (made.count - at) * sizeof made.inside[0]);
 }
 
-int __wrap_verbatim_cancel(verbatim *engine, verbatim_request *request) {
+int __wrap_verbatim_cancel(verbatim *engine, verbatim_request *engine_request) {
   (void)engine;
   pthread_mutex_lock(&made.mutex);
-  note("cancel", id_of(request));
+  note("cancel", id_of(engine_request));
   for (uint32_t i = 0; i < made.count; i++)
-    if (made.inside[i] == request) remove_at(i);
-  request->finish = VERBATIM_CANCELLED;
+    if (made.inside[i] == engine_request) remove_at(i);
+  engine_request->finish = VERBATIM_CANCELLED;
   pthread_mutex_unlock(&made.mutex);
   return OK;
 }
@@ -87,7 +87,7 @@ static void make_tokens(void) {
     verbatim_request *r = made.inside[i];
     if (++r->token_count == r->max_tokens) r->finish = VERBATIM_LENGTH;
     serve_choice *choice = r->context;
-    if (choice->ask->stream || r->finish != VERBATIM_RUNNING) choice->ask->on_progress(choice->ask);
+    if (choice->request->stream || r->finish != VERBATIM_RUNNING) choice->request->on_progress(choice->request);
     if (r->finish != VERBATIM_RUNNING) remove_at(i);
     else i++;
   }
@@ -153,46 +153,46 @@ static uint32_t place_of(const char *event) {
 /* === Asks =================================================================================================================== */
 
 static struct {
-  serve_request ask;
+  serve_request request;
   serve_choice choices[8];
   serve_ticket ticket;
-} asks[ASKS];
+} requests[ASKS];
 static serve_metrics metrics;
 static serve_queue *queue;
 
 void serve_request_finished(serve_choice *choice) { choice->finished = true; }
 
-void serve_request_fail(serve_request *ask, const serve_fault *fault) {
-  ask->fault = *fault;
-  ask->failed = true;
+void serve_request_fail(serve_request *request, const serve_fault *fault) {
+  request->fault = *fault;
+  request->failed = true;
 }
 
 const char *serve_request_name(const serve_choice *choice, char name[SERVE_REQUEST_NAME_BYTES]) {
-  snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s", choice->ask->id);
+  snprintf(name, SERVE_REQUEST_NAME_BYTES, "%s", choice->request->id);
   return name;
 }
 
-static void on_progress(serve_ticket *t) { note_now("progress", t->ask->id); }
-static void on_left(serve_ticket *t) { note_now("left", t->ask->id); }
+static void on_progress(serve_ticket *t) { note_now("progress", t->request->id); }
+static void on_left(serve_ticket *t) { note_now("left", t->request->id); }
 
-static void on_finished(void *context, const char *name, const verbatim_request *request) {
+static void on_finished(void *context, const char *name, const verbatim_request *engine_request) {
   char what[32];
   (void)context;
-  snprintf(what, sizeof what, "finish%d", (int)request->finish);
+  snprintf(what, sizeof what, "finish%d", (int)engine_request->finish);
   note_now(what, name);
 }
 
 /* Ask number `index`, called by its number, of so many choices of so many tokens. */
 static enum serve_admission ask_for(uint32_t index, uint32_t choices, uint32_t tokens, uint64_t bytes, bool stream) {
-  serve_request *ask = &asks[index].ask;
-  *ask = (serve_request){.choices = asks[index].choices, .choice_count = choices, .bytes = bytes, .stream = stream};
-  snprintf(ask->id, sizeof ask->id, "%u", index);
+  serve_request *request = &requests[index].request;
+  *request = (serve_request){.choices = requests[index].choices, .choice_count = choices, .bytes = bytes, .stream = stream};
+  snprintf(request->id, sizeof request->id, "%u", index);
   for (uint32_t i = 0; i < choices; i++) {
-    asks[index].choices[i] = (serve_choice){.ask = ask, .request = {.max_tokens = tokens, .prompt_count = 3}};
-    asks[index].choices[i].request.context = &asks[index].choices[i];
+    requests[index].choices[i] = (serve_choice){.request = request, .engine_request = {.max_tokens = tokens, .prompt_count = 3}};
+    requests[index].choices[i].engine_request.context = &requests[index].choices[i];
   }
-  asks[index].ticket = (serve_ticket){.ask = ask, .on_progress = on_progress, .on_left = on_left};
-  return serve_queue_add(queue, &asks[index].ticket);
+  requests[index].ticket = (serve_ticket){.request = request, .on_progress = on_progress, .on_left = on_left};
+  return serve_queue_add(queue, &requests[index].ticket);
 }
 
 static int begin(void **state) {
@@ -235,7 +235,7 @@ static void requests_go_in_as_they_arrived_and_end_by_themselves(void **state) {
   allow(10);
   for (uint32_t i = 0; i < 3; i++) wait_for(i == 0 ? "left 0" : i == 1 ? "left 1" : "left 2", 1);
   assert_true(place_of("finish2 0") < place_of("left 0"));
-  assert_true(asks[0].choices[0].finished && asks[2].choices[0].finished && !asks[0].ask.failed);
+  assert_true(requests[0].choices[0].finished && requests[2].choices[0].finished && !requests[0].request.failed);
   assert_int_equal(metrics.counts[SERVE_COUNT_GENERATED_TOKENS], 6);
   assert_int_equal(metrics.counts[SERVE_COUNT_PROMPT_TOKENS], 9);
   assert_int_equal(metrics.finishes[VERBATIM_LENGTH], 3);
@@ -300,12 +300,12 @@ static void memory_is_bounded_until_it_is_given_back(void **state) {
   allow(1);
   wait_for("left 0", 1);
   assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_NO_MEMORY); /* its reply may be on its way yet */
-  serve_queue_give_bytes(queue, asks[0].ticket.bytes);
+  serve_queue_give_bytes(queue, requests[0].ticket.bytes);
   serve_queue_give_bytes(queue, 1000);
   assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_ADMITTED);
   allow(1);
   wait_for("left 1", 1);
-  serve_queue_give_bytes(queue, asks[1].ticket.bytes);
+  serve_queue_give_bytes(queue, requests[1].ticket.bytes);
   assert_true(gauge(SERVE_GAUGE_BYTES) == 0);
 }
 
@@ -314,15 +314,15 @@ static void cancelling_ends_one_and_leaves_the_others(void **state) {
   for (uint32_t i = 0; i < 3; i++) assert_int_equal(ask_for(i, 1, i == 1 ? 1000 : 4, 100, i == 1), SERVE_ADMITTED);
   allow(1);
   wait_for("submit 2", 1);
-  serve_queue_cancel(queue, &asks[1].ticket);
+  serve_queue_cancel(queue, &requests[1].ticket);
   allow(20);
   wait_for("left 1", 1);
   assert_true(place_of("cancel 1") < place_of("finish5 1") && place_of("finish5 1") < place_of("left 1"));
-  assert_false(asks[1].ask.failed);
+  assert_false(requests[1].request.failed);
   wait_for("finish2 0", 1);
   wait_for("finish2 2", 1);
   assert_int_equal(metrics.finishes[VERBATIM_CANCELLED], 1);
-  serve_queue_cancel(queue, &asks[1].ticket); /* of one that has left: nothing */
+  serve_queue_cancel(queue, &requests[1].ticket); /* of one that has left: nothing */
   wait_for("left 2", 1);
   assert_true(serve_queue_idle(queue));
 }
@@ -332,11 +332,11 @@ static void what_the_engine_refuses_is_told(void **state) {
   made.refuse_at = 2;
   assert_int_equal(ask_for(0, 3, 4, 100, true), SERVE_ADMITTED);
   wait_for("left 0", 1);
-  assert_true(asks[0].ask.failed);
-  assert_int_equal(asks[0].ask.fault.http_status, 400);
-  assert_string_equal(asks[0].ask.fault.code, "refused_by_engine");
-  assert_string_equal(asks[0].ask.fault.type, "invalid_request_error");
-  assert_string_equal(asks[0].ask.fault.message, "the reason");
+  assert_true(requests[0].request.failed);
+  assert_int_equal(requests[0].request.fault.http_status, 400);
+  assert_string_equal(requests[0].request.fault.code, "refused_by_engine");
+  assert_string_equal(requests[0].request.fault.type, "invalid_request_error");
+  assert_string_equal(requests[0].request.fault.message, "the reason");
   assert_int_equal(made.submits, 2); /* the third was not tried */
   wait_for("cancel 0", 1);
   wait_for("finish5 0", 1); /* of the first, which the engine had taken */
@@ -345,7 +345,7 @@ static void what_the_engine_refuses_is_told(void **state) {
   for (uint32_t i = 0; i < made.event_count; i++) cancels += strncmp(made.events[i], "cancel", 6) == 0;
   assert_int_equal(finishes, 1);
   assert_int_equal(cancels, 1);
-  for (int i = 0; i < 3; i++) assert_true(asks[0].choices[i].finished);
+  for (int i = 0; i < 3; i++) assert_true(requests[0].choices[i].finished);
 }
 
 static void draining_finishes_and_stopping_tells(void **state) {
@@ -361,10 +361,10 @@ static void draining_finishes_and_stopping_tells(void **state) {
   serve_queue_stop(queue);
   allow(2);
   wait_for("left 1", 1);
-  assert_false(asks[0].ask.failed);
-  assert_true(asks[1].ask.failed);
-  assert_int_equal(asks[1].ask.fault.http_status, 503);
-  assert_int_equal(asks[1].choices[0].request.finish, VERBATIM_CANCELLED);
+  assert_false(requests[0].request.failed);
+  assert_true(requests[1].request.failed);
+  assert_int_equal(requests[1].request.fault.http_status, 503);
+  assert_int_equal(requests[1].choices[0].engine_request.finish, VERBATIM_CANCELLED);
 }
 
 static void an_engine_that_breaks_ends_everything(void **state) {
@@ -376,7 +376,7 @@ static void an_engine_that_breaks_ends_everything(void **state) {
   pthread_cond_broadcast(&made.change);
   pthread_mutex_unlock(&made.mutex);
   wait_for("left 0", 1);
-  assert_true(asks[0].ask.failed);
+  assert_true(requests[0].request.failed);
   assert_int_equal(serve_queue_failure(queue), ERR_DEVICE);
   assert_string_equal(fail_text(), "the engine broke");
   fail_clear();

@@ -20,16 +20,16 @@ static const char *text_at(const json_t *root, const char *path) { return json_s
 static json_int_t number_at(const json_t *root, const char *path) { return json_integer_value(at(root, path)); }
 
 static serve_request *run_of(enum serve_kind kind, const char *body) {
-  serve_request *ask = serve_fixture_ask(&fixture, kind, body);
-  serve_fixture_submit(&fixture, ask);
-  serve_fixture_run(&fixture, ask);
-  return ask;
+  serve_request *request = serve_fixture_ask(&fixture, kind, body);
+  serve_fixture_submit(&fixture, request);
+  serve_fixture_run(&fixture, request);
+  return request;
 }
 
-static json_t *reply_of(const serve_request *ask) {
+static json_t *reply_of(const serve_request *request) {
   serve_text out = {0};
   serve_fault fault;
-  assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
+  assert_true(serve_reply_whole(&fixture.model, request, &out, &fault));
   json_t *reply = json_loadb(out.bytes, out.count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
   if (!reply) fail_msg("not JSON, or a key twice: %.*s", (int)out.count, out.bytes);
   strbuf_close(&out);
@@ -94,9 +94,9 @@ static void faults_have_openais_shape(void **state) {
 /* === One reply, to the byte ================================================================================================= */
 
 /* The tokens as given, each with the one likeliest given beside it. */
-static void make(serve_request *ask, const verbatim_token *tokens, const verbatim_alternative *top, uint32_t count,
+static void make(serve_request *request, const verbatim_token *tokens, const verbatim_alternative *top, uint32_t count,
                  enum verbatim_finish finish) {
-  verbatim_request *r = &ask->choices[0].request;
+  verbatim_request *r = &request->choices[0].engine_request;
   uint32_t scored = r->score ? r->prompt_count - 1 : 0;
   request_start(&fixture.requests, r);
   for (uint32_t i = 0; i < scored + count; i++) {
@@ -106,7 +106,7 @@ static void make(serve_request *ask, const verbatim_token *tokens, const verbati
   r->score_count = scored;
   r->token_count = count;
   r->finish = finish;
-  serve_request_finished(&ask->choices[0]);
+  serve_request_finished(&request->choices[0]);
 }
 
 static const char GOLDEN[] =
@@ -132,27 +132,27 @@ static void a_reply_to_the_byte(void **state) {
   char expected[4096], tokenizer_text[DIGEST_TEXT_BYTES], request_text[DIGEST_TEXT_BYTES];
   assert_int_equal(tokenizer_encode(fixture.tokenizer, "\xe4\xb8\x96", 3, false, false, world, 8, &count), OK);
   assert_int_equal(count, 3); /* a token for each byte */
-  serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION,
+  serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION,
                                      "{\"prompt\":\"add\",\"echo\":true,\"logprobs\":1,\"max_tokens\":5,\"stop\":[\"x\","
                                      "\"s\"],\"return_token_ids\":true,\"user\":\"u\"}");
-  verbatim_request *r = &ask->choices[0].request;
+  verbatim_request *r = &request->choices[0].engine_request;
   const verbatim_token tokens[] = {{.id = 283, .logprob = -0.5f}, {.id = world[0], .logprob = -1.25f, .rank = 1},
                                    {.id = world[1], .logprob = -0.25f}, {.id = world[2], .logprob = -2, .rank = 1}, /* a tie, lost */
                                    {.id = 266, .logprob = -0.125f}};
   const verbatim_alternative top[] = {{283, -0.5f}, {300, -1}, {world[1], -0.25f}, {306, -2}, {266, -0.125f}};
-  make(ask, tokens, top, 4, VERBATIM_STOP_TEXT);
+  make(request, tokens, top, 4, VERBATIM_STOP_TEXT);
   r->stop_index = 1;
   r->text_bytes = 7;
   serve_text out = {0};
   serve_fault fault;
-  assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
+  assert_true(serve_reply_whole(&fixture.model, request, &out, &fault));
   strbuf_add(&out, "", 1);
   digest_text(r->request_digest, request_text);
   snprintf(expected, sizeof expected, GOLDEN, world[0], world[1], world[2], digest_text(fixture.info.tokenizer_digest, tokenizer_text),
            request_text, request_text);
   assert_string_equal(out.bytes, expected);
   strbuf_close(&out);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 static const char PARAMS[] =
@@ -221,14 +221,14 @@ static void parameters_said_make_the_same_request(void **state) {
 
 static void receipts_are_the_requests_lines(void **state) {
   (void)state;
-  serve_request *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"n\":2,\"logprobs\":2,\"return_receipt\":true}");
-  json_t *reply = reply_of(ask);
+  serve_request *request = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"n\":2,\"logprobs\":2,\"return_receipt\":true}");
+  json_t *reply = reply_of(request);
   int32_t stops[SERVE_REQUEST_STOPS_MAX];
   for (uint32_t i = 0; i < 2; i++) {
     char path[64], id[2] = {(char)('0' + i), 0}, *line = NULL;
     size_t bytes = 0;
-    uint32_t count = request_stop_ids(&fixture.plan, &ask->choices[i].request, stops);
-    assert_int_equal(receipt_line(id, &ask->choices[i].request, stops, count, &line, &bytes), OK);
+    uint32_t count = request_stop_ids(&fixture.plan, &request->choices[i].engine_request, stops);
+    assert_int_equal(receipt_line(id, &request->choices[i].engine_request, stops, count, &line, &bytes), OK);
     snprintf(path, sizeof path, "verbatim.choices.%u.receipt", i);
     char *found = json_dumps(at(reply, path), JSON_COMPACT);
     line[bytes - 1] = 0;
@@ -237,7 +237,7 @@ static void receipts_are_the_requests_lines(void **state) {
     free(line);
   }
   json_decref(reply);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 /* === Endings ================================================================================================================ */
@@ -257,11 +257,11 @@ static void endings(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char body[256];
     snprintf(body, sizeof body, "{\"prompt\":[5,6],%s}", cases[i].fields);
-    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
+    serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
     const verbatim_token tokens[] = {{.id = 300}, {.id = cases[i].id}};
-    make(ask, tokens, NULL, 2, cases[i].finish);
-    ask->choices[0].request.text_bytes = 3;
-    json_t *reply = reply_of(ask);
+    make(request, tokens, NULL, 2, cases[i].finish);
+    request->choices[0].engine_request.text_bytes = 3;
+    json_t *reply = reply_of(request);
     char *reason = json_dumps(at(reply, "choices.0.stop_reason"), JSON_ENCODE_ANY);
     assert_string_equal(text_at(reply, "choices.0.text"), cases[i].text);
     assert_string_equal(text_at(reply, "choices.0.finish_reason"), cases[i].reason);
@@ -269,32 +269,32 @@ static void endings(void **state) {
     assert_int_equal(number_at(reply, "usage.completion_tokens"), 2); /* all that were made */
     free(reason);
     json_decref(reply);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
 }
 
 /* A whole reply and a stream of a choice that ended so. */
 static void expect_fault(enum verbatim_finish finish, unsigned http_status, const char *code) {
   for (int is_stream = 0; is_stream < 2; is_stream++) {
-    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION,
+    serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION,
                                        is_stream ? "{\"prompt\":[5,6],\"stream\":true}" : "{\"prompt\":[5,6]}");
     const verbatim_token tokens[] = {{.id = 300}};
     serve_text out = {0};
     serve_fault fault = {0};
     bool ended = false;
-    make(ask, tokens, NULL, 1, finish);
+    make(request, tokens, NULL, 1, finish);
     if (is_stream) {
-      serve_reply_stream(&fixture.model, ask, &out, &ended);
+      serve_reply_stream(&fixture.model, request, &out, &ended);
       strbuf_add(&out, "", 1);
       assert_true(ended && strstr(out.bytes, code) && strstr(out.bytes, "data: [DONE]\n\n") && !strstr(out.bytes, "\"text\""));
     } else {
-      assert_false(serve_reply_whole(&fixture.model, ask, &out, &fault));
+      assert_false(serve_reply_whole(&fixture.model, request, &out, &fault));
       assert_int_equal(fault.http_status, http_status);
       assert_string_equal(fault.code, code);
       assert_int_equal(out.count, 0);
     }
     strbuf_close(&out);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
 }
 
@@ -303,13 +303,13 @@ static void what_is_no_answer_is_an_error(void **state) {
   expect_fault(VERBATIM_NONFINITE, 500, "nonfinite_logits");
   expect_fault(VERBATIM_DEADLINE, 504, "deadline_exceeded");
   expect_fault(VERBATIM_CANCELLED, 503, "cancelled");
-  serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6]}");
+  serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6]}");
   serve_text out = {0};
   serve_fault fault;
-  serve_request_fail(ask, &(serve_fault){.http_status = 429, .code = "busy"});
-  assert_false(serve_reply_whole(&fixture.model, ask, &out, &fault));
+  serve_request_fail(request, &(serve_fault){.http_status = 429, .code = "busy"});
+  assert_false(serve_reply_whole(&fixture.model, request, &out, &fault));
   assert_int_equal(fault.http_status, 429);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 static void usage_counts_a_prompt_once(void **state) {
@@ -366,14 +366,14 @@ static void greedy_is_exactly_rank_0(void **state) {
     static const char *const bodies[] = {"{\"prompt\":[0,5,6,283,7,9],\"echo\":true,\"logprobs\":1,\"max_tokens\":1}",
                                          "{\"prompt\":[0,5,6,283,7,9],\"echo\":true,\"logprobs\":5,\"max_tokens\":9}"};
     fixture.seed = i;
-    serve_request *ask = run_of(SERVE_COMPLETION, bodies[i % 2]);
-    json_t *reply = reply_of(ask);
-    const verbatim_request *r = &ask->choices[0].request;
+    serve_request *request = run_of(SERVE_COMPLETION, bodies[i % 2]);
+    json_t *reply = reply_of(request);
+    const verbatim_request *r = &request->choices[0].engine_request;
     for (uint32_t k = 0; k < r->score_count; k++)
       ties += r->scores[k].rank && r->scores[k].logprob == r->alternatives[k * r->top_logprobs].logprob;
     check_places(r, at(reply, "choices.0.logprobs"), i % 2 ? 5 : 1);
     json_decref(reply);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
   assert_true(ties > 20); /* there was something to tell apart */
 }
@@ -382,18 +382,19 @@ static void greedy_is_exactly_rank_0(void **state) {
 static void a_token_that_ends_the_request_has_its_place(void **state) {
   (void)state;
   for (uint32_t count = 1; count <= 2; count++) {
-    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[0,5],\"echo\":true,\"logprobs\":1,\"max_tokens\":2}");
+    serve_request *request =
+        serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[0,5],\"echo\":true,\"logprobs\":1,\"max_tokens\":2}");
     const verbatim_token tokens[] = {{.id = 5, .logprob = -1}, {.id = count == 1 ? 1 : 9, .logprob = -2}, {.id = 1, .logprob = -3}};
     const verbatim_alternative top[] = {{5, -1}, {count == 1 ? 1 : 9, -2}, {1, -3}};
-    make(ask, tokens, top, count, VERBATIM_STOP);
-    json_t *reply = reply_of(ask);
+    make(request, tokens, top, count, VERBATIM_STOP);
+    json_t *reply = reply_of(request);
     const json_t *logprobs = at(reply, "choices.0.logprobs");
-    check_places(&ask->choices[0].request, logprobs, 1);
+    check_places(&request->choices[0].engine_request, logprobs, 1);
     assert_string_equal(json_string_value(json_array_get(at(logprobs, "tokens"), 1 + count)),
                         "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>");
     assert_string_equal(text_at(reply, "choices.0.text"), count == 1 ? "#" : "#'");
     json_decref(reply);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
 }
 
@@ -434,9 +435,9 @@ static void offsets_are_in_the_text(void **state) {
   uint32_t looked_at = 0;
   for (uint64_t i = 0; i < TRIALS; i++) {
     fixture.seed = i;
-    serve_request *ask = run_of(SERVE_COMPLETION,
+    serve_request *request = run_of(SERVE_COMPLETION,
                                 "{\"prompt\":\"d\\u00e9 \\ud83d\\ude42 x\",\"echo\":true,\"logprobs\":1,\"max_tokens\":40}");
-    json_t *reply = reply_of(ask);
+    json_t *reply = reply_of(request);
     const char *text = text_at(reply, "choices.0.text");
     size_t bytes = json_string_length(at(reply, "choices.0.text"));
     const json_t *offsets = at(reply, "choices.0.logprobs.text_offset"), *tokens = at(reply, "choices.0.logprobs.tokens");
@@ -445,7 +446,7 @@ static void offsets_are_in_the_text(void **state) {
       size_t from = 0, left = (size_t)json_integer_value(json_array_get(offsets, k));
       for (; left && from < bytes; left--) from += (size_t)utf8_scan((const uint8_t *)text + from, bytes - from);
       assert_int_equal(left, 0);
-      const verbatim_request *r = &ask->choices[0].request;
+      const verbatim_request *r = &request->choices[0].engine_request;
       int32_t id = k < r->prompt_count ? r->prompt[k] : r->tokens[k - r->prompt_count].id;
       bool is_text = !tokenizer_is_special(fixture.tokenizer, id) && strncmp(json_string_value(name), "bytes:", 6) != 0;
       bool is_cut = from < bytes && memcmp(text + from, "\xef\xbf\xbd", 3 < bytes - from ? 3 : bytes - from) == 0;
@@ -454,7 +455,7 @@ static void offsets_are_in_the_text(void **state) {
       looked_at++;
     }
     json_decref(reply);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
   assert_true(looked_at > 20 * TRIALS / 2);
 }
@@ -463,24 +464,25 @@ static void text_is_the_transcripts(void **state) {
   (void)state;
   for (uint64_t i = 0; i < TRIALS; i++) {
     fixture.seed = i;
-    serve_request *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":60,\"stop\":[\"\\u754c\",\"wor\",\"\\ufffd\\ufffd\"]}");
-    json_t *reply = reply_of(ask);
+    serve_request *request = run_of(SERVE_COMPLETION,
+                                    "{\"prompt\":[5,6],\"max_tokens\":60,\"stop\":[\"\\u754c\",\"wor\",\"\\ufffd\\ufffd\"]}");
+    json_t *reply = reply_of(request);
     char *text = NULL;
     size_t bytes = 0;
-    assert_int_equal(transcript_text(fixture.tokenizer, &ask->choices[0].request, &text, &bytes), OK);
+    assert_int_equal(transcript_text(fixture.tokenizer, &request->choices[0].engine_request, &text, &bytes), OK);
     assert_int_equal(json_string_length(at(reply, "choices.0.text")), bytes);
     assert_memory_equal(text_at(reply, "choices.0.text"), text, bytes);
     free(text);
     json_decref(reply);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
 }
 
 static void prompt_logprobs_have_ids_and_ranks(void **state) {
   (void)state;
-  serve_request *ask = run_of(SERVE_COMPLETION, "{\"prompt\":[0,5,6,283],\"prompt_logprobs\":2,\"max_tokens\":1}");
-  json_t *reply = reply_of(ask);
-  const verbatim_request *r = &ask->choices[0].request;
+  serve_request *request = run_of(SERVE_COMPLETION, "{\"prompt\":[0,5,6,283],\"prompt_logprobs\":2,\"max_tokens\":1}");
+  json_t *reply = reply_of(request);
+  const verbatim_request *r = &request->choices[0].engine_request;
   const json_t *list = at(reply, "choices.0.prompt_logprobs");
   assert_int_equal(json_array_size(list), 4);
   assert_true(json_is_null(json_array_get(list, 0)) && json_is_null(at(reply, "choices.0.logprobs")));
@@ -493,16 +495,17 @@ static void prompt_logprobs_have_ids_and_ranks(void **state) {
     assert_non_null(text_at(entry, "decoded_token"));
   }
   json_decref(reply);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 static void a_chats_reply(void **state) {
   (void)state;
-  serve_request *ask = run_of(SERVE_CHAT, "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"add\"}],\"logprobs\":true,"
+  serve_request *request = run_of(SERVE_CHAT, "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"add\"}],"
+                                              "\"logprobs\":true,"
                                       "\"top_logprobs\":2,"
                           "\"max_completion_tokens\":5,\"return_token_ids\":true}");
-  json_t *reply = reply_of(ask);
-  const verbatim_request *r = &ask->choices[0].request;
+  json_t *reply = reply_of(request);
+  const verbatim_request *r = &request->choices[0].engine_request;
   assert_string_equal(text_at(reply, "object"), "chat.completion");
   assert_string_equal(text_at(reply, "choices.0.message.role"), "assistant");
   assert_non_null(text_at(reply, "choices.0.message.content"));
@@ -520,7 +523,7 @@ static void a_chats_reply(void **state) {
   }
   assert_int_equal(json_array_size(at(reply, "prompt_token_ids")), r->prompt_count);
   json_decref(reply);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 /* Texts that people do not write, too: of single bytes, with what must be escaped. */
@@ -539,14 +542,15 @@ static void replies_are_within_what_was_said(void **state) {
                "\"prompt_logprobs\":2,\"return_receipt\":true,\"max_tokens\":%u}", (unsigned)i % 21, 1 + (unsigned)i % 70);
     else
       snprintf(body, sizeof body, "{\"prompt\":[0,5,6,7,283,300],\"ignore_eos\":true,%s}", fields[i / 2 % ARRAY_LEN(fields)]);
-    serve_request *ask = run_of(is_chat ? SERVE_CHAT : SERVE_COMPLETION, body);
+    serve_request *request = run_of(is_chat ? SERVE_CHAT : SERVE_COMPLETION, body);
     serve_text out = {0};
     serve_fault fault;
-    assert_true(serve_reply_whole(&fixture.model, ask, &out, &fault));
-    if (out.count > ask->reply_bytes) fail_msg("%s: %zu bytes, %llu were said", body, out.count, (unsigned long long)ask->reply_bytes);
-    assert_true(ask->reply_bytes < ask->bytes);
+    assert_true(serve_reply_whole(&fixture.model, request, &out, &fault));
+    if (out.count > request->reply_bytes)
+      fail_msg("%s: %zu bytes, %llu were said", body, out.count, (unsigned long long)request->reply_bytes);
+    assert_true(request->reply_bytes < request->bytes);
     strbuf_close(&out);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
 }
 

@@ -34,31 +34,34 @@ static void refuses(const char *fields, const char *param, const char *code, con
 
 static void prompts_of_every_form(void **state) {
   (void)state;
-  serve_request *ask = completion("{\"prompt\":\"add\"}");
-  assert_int_equal(ask->choice_count, 1);
-  assert_int_equal(ask->choices[0].request.prompt_count, 2);
-  assert_int_equal(ask->choices[0].request.prompt[0], 0); /* BOS */
-  assert_int_equal(ask->choices[0].request.prompt[1], 283);
-  serve_request_close(ask);
-  ask = completion("{\"prompt\":[\"add\",\"copy\"],\"n\":3,\"add_special_tokens\":false}");
-  assert_int_equal(ask->choice_count, 6);
+  serve_request *request = completion("{\"prompt\":\"add\"}");
+  assert_int_equal(request->choice_count, 1);
+  assert_int_equal(request->choices[0].engine_request.prompt_count, 2);
+  assert_int_equal(request->choices[0].engine_request.prompt[0], 0); /* BOS */
+  assert_int_equal(request->choices[0].engine_request.prompt[1], 283);
+  serve_request_close(request);
+  request = completion("{\"prompt\":[\"add\",\"copy\"],\"n\":3,\"add_special_tokens\":false}");
+  assert_int_equal(request->choice_count, 6);
   for (uint32_t i = 0; i < 6; i++) {
-    const verbatim_request *r = &ask->choices[i].request;
-    assert_true(r->prompt_count == 1 && r->prompt[0] == (i < 3 ? 283 : 300) && r->sample_index == i % 3 && r->context == &ask->choices[i]);
+    const verbatim_request *r = &request->choices[i].engine_request;
+    assert_true(r->prompt_count == 1 && r->prompt[0] == (i < 3 ? 283 : 300) && r->sample_index == i % 3 &&
+                r->context == &request->choices[i]);
   }
-  serve_request_close(ask);
-  ask = completion("{\"prompt\":[9,8,7]}");
-  assert_true(ask->choice_count == 1 && ask->choices[0].request.prompt_count == 3 && ask->choices[0].request.prompt[2] == 7);
-  serve_request_close(ask);
-  ask = completion("{\"prompt\":[[9,8],[7]]}");
-  assert_true(ask->choice_count == 2 && ask->choices[1].request.prompt_count == 1 && ask->choices[1].request.prompt[0] == 7);
-  serve_request_close(ask);
-  ask = completion("{\"prompt\":\"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>\",\"add_special_tokens\":false}");
-  assert_true(ask->choices[0].request.prompt_count == 1 && ask->choices[0].request.prompt[0] == 1); /* as spelled */
-  serve_request_close(ask);
-  ask = completion("{\"prompt\":\"<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>add\"}");
-  assert_true(ask->choices[0].request.prompt_count == 2 && ask->choices[0].request.prompt[1] == 283); /* one BOS */
-  serve_request_close(ask);
+  serve_request_close(request);
+  request = completion("{\"prompt\":[9,8,7]}");
+  assert_true(request->choice_count == 1 && request->choices[0].engine_request.prompt_count == 3 &&
+              request->choices[0].engine_request.prompt[2] == 7);
+  serve_request_close(request);
+  request = completion("{\"prompt\":[[9,8],[7]]}");
+  assert_true(request->choice_count == 2 && request->choices[1].engine_request.prompt_count == 1 &&
+              request->choices[1].engine_request.prompt[0] == 7);
+  serve_request_close(request);
+  request = completion("{\"prompt\":\"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>\",\"add_special_tokens\":false}");
+  assert_true(request->choices[0].engine_request.prompt_count == 1 && request->choices[0].engine_request.prompt[0] == 1); /* as spelled */
+  serve_request_close(request);
+  request = completion("{\"prompt\":\"<\xef\xbd\x9c" "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>add\"}");
+  assert_true(request->choices[0].engine_request.prompt_count == 2 && request->choices[0].engine_request.prompt[1] == 283); /* one BOS */
+  serve_request_close(request);
 }
 
 /* Neither its place in the list nor its neighbours are part of a request. */
@@ -69,8 +72,8 @@ static void a_prompt_in_a_list_is_the_prompt_alone(void **state) {
   serve_fixture_submit(&fixture, all);
   serve_fixture_submit(&fixture, alone);
   for (uint32_t i = 0; i < 2; i++)
-    assert_memory_equal(all->choices[2 + i].request.request_digest, alone->choices[i].request.request_digest, 16);
-  assert_memory_not_equal(alone->choices[0].request.request_digest, alone->choices[1].request.request_digest, 16);
+    assert_memory_equal(all->choices[2 + i].engine_request.request_digest, alone->choices[i].engine_request.request_digest, 16);
+  assert_memory_not_equal(alone->choices[0].engine_request.request_digest, alone->choices[1].engine_request.request_digest, 16);
   free(all->owner);
   free(alone->owner);
   serve_request_close(all);
@@ -110,57 +113,59 @@ static void bodies_that_are_none(void **state) {
 
 static void defaults_are_what_openai_documents(void **state) {
   (void)state;
-  serve_request *ask = with("");
-  const verbatim_request *r = &ask->choices[0].request;
+  serve_request *request = with("");
+  const verbatim_request *r = &request->choices[0].engine_request;
   assert_true(r->max_tokens == 16 && r->temperature == 1 && r->top_k == 0 && r->top_p == 1 && r->min_p == 0 && r->seed == 0);
   assert_true(r->repetition_penalty == 1 && r->presence_penalty == 0 && r->frequency_penalty == 0 && !r->ignore_eos && !r->score);
   assert_true(r->top_logprobs == 0 && !r->stop_count && !r->stop_text_count && !r->bias_count && !r->allowed_count);
-  assert_true(r->deadline_seconds == 0 && r->required_count == 0 && !r->on_text && r->on_token && !ask->stream);
-  assert_string_equal(ask->id, "cmpl-7");
-  serve_request_close(ask);
+  assert_true(r->deadline_seconds == 0 && r->required_count == 0 && !r->on_text && r->on_token && !request->stream);
+  assert_string_equal(request->id, "cmpl-7");
+  serve_request_close(request);
   char body[2048] = "{\"prompt\":[5";
   for (uint32_t i = 1; i < SERVE_FIXTURE_LEN - 10; i++) strcat(body, ",5");
   strcat(body, "]}");
-  ask = completion(body);
-  assert_int_equal(ask->choices[0].request.max_tokens, 10); /* the default gives way */
-  serve_request_close(ask);
-  ask = chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"add\"}]}");
-  assert_int_equal(ask->choices[0].request.prompt[0], 0);
-  assert_int_equal(ask->choices[0].request.max_tokens, SERVE_FIXTURE_LEN - ask->choices[0].request.prompt_count);
-  assert_string_equal(ask->id, "chatcmpl-7");
-  serve_request_close(ask);
+  request = completion(body);
+  assert_int_equal(request->choices[0].engine_request.max_tokens, 10); /* the default gives way */
+  serve_request_close(request);
+  request = chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"add\"}]}");
+  assert_int_equal(request->choices[0].engine_request.prompt[0], 0);
+  assert_int_equal(request->choices[0].engine_request.max_tokens, SERVE_FIXTURE_LEN - request->choices[0].engine_request.prompt_count);
+  assert_string_equal(request->id, "chatcmpl-7");
+  serve_request_close(request);
 }
 
 static void every_field_reaches_the_engine(void **state) {
   (void)state;
-  serve_request *ask = with("\"model\":\"tiny\",\"max_tokens\":9,\"n\":2,\"best_of\":2,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":7,"
+  serve_request *request = with("\"model\":\"tiny\",\"max_tokens\":9,\"n\":2,\"best_of\":2,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":7,"
                         "\"min_p\":0.125,\"seed\":\"18446744073709551615\",\"stop\":[\"a\",\"b\\u0000c\"],\"stop_token_ids\":[17,3],"
                         "\"ignore_eos\":true,"
                         "\"logit_bias\":{\"4\":-1.5,\"0\":2},\"allowed_token_ids\":[4,0],\"presence_penalty\":-2,\"frequency_penalty\":1,"
                         "\"repetition_penalty\":1.5,\"logprobs\":4,\"echo\":true,\"deadline_seconds\":2.5,\"verbatim_require\":[\"batch\"],"
                         "\"request_id\":\"mine:1\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"user\":\"u\"");
-  const verbatim_request *r = &ask->choices[1].request;
+  const verbatim_request *r = &request->choices[1].engine_request;
   assert_true(r->max_tokens == 9 && r->temperature == 0.5f && r->top_p == 0.25 && r->top_k == 7 && r->min_p == 0.125);
   assert_true(r->seed == UINT64_MAX && r->sample_index == 1 && r->ignore_eos && r->stop_count == 2 && r->stop_ids[1] == 3);
   assert_true(r->stop_text_count == 2 && r->stop_texts[1].count == 3 && memcmp(r->stop_texts[1].bytes, "b\0c", 3) == 0);
   assert_true(r->bias_count == 2 && r->biases[0].token == 4 && r->biases[0].bias == -1.5f && r->biases[1].bias == 2);
   assert_true(r->allowed_count == 2 && r->allowed_ids[1] == 0 && r->presence_penalty == -2 && r->frequency_penalty == 1);
   assert_true(r->repetition_penalty == 1.5f && r->top_logprobs == 4 && r->score && r->score_from == 1 && r->deadline_seconds == 2.5);
-  assert_true(r->required_count == 1 && strcmp(r->required[0], "batch") == 0 && r->on_text && ask->stream && ask->fields.include_usage);
-  assert_true(ask->fields.ignored_count == 1 && strcmp(ask->fields.ignored[0], "user") == 0);
-  assert_string_equal(ask->id, "cmpl-mine:1");
+  assert_true(r->required_count == 1 && strcmp(r->required[0], "batch") == 0 && r->on_text && request->stream &&
+              request->fields.include_usage);
+  assert_true(request->fields.ignored_count == 1 && strcmp(request->fields.ignored[0], "user") == 0);
+  assert_string_equal(request->id, "cmpl-mine:1");
   char name[SERVE_REQUEST_NAME_BYTES];
-  assert_string_equal(serve_request_name(&ask->choices[1], name), "cmpl-mine:1#1");
-  serve_request_close(ask);
+  assert_string_equal(serve_request_name(&request->choices[1], name), "cmpl-mine:1#1");
+  serve_request_close(request);
 }
 
 static void null_is_not_given(void **state) {
   (void)state;
-  serve_request *plain = with(""), *ask = with("\"max_tokens\":null,\"temperature\":null,\"stop\":null,\"logprobs\":null,\"nonsense\":null,"
+  serve_request *plain = with("");
+  serve_request *request = with("\"max_tokens\":null,\"temperature\":null,\"stop\":null,\"logprobs\":null,\"nonsense\":null,"
                                            "\"suffix\":null,\"stream_options\":null,\"user\":null");
-  assert_memory_equal(&plain->fields, &ask->fields, sizeof plain->fields);
+  assert_memory_equal(&plain->fields, &request->fields, sizeof plain->fields);
   serve_request_close(plain);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 static void neutral_values_are_taken(void **state) {
@@ -207,10 +212,10 @@ static void bounds_are_taken(void **state) {
     "\"logit_bias\":{\"0\":-1000,\"767\":1000}", "\"logprobs\":20", "\"logprobs\":0", "\"top_k\":4294967295", "\"max_tokens\":253",
     "\"deadline_seconds\":1000000000", "\"max_tokens\":0,\"echo\":true", "\"max_tokens\":0,\"prompt_logprobs\":20", "\"seed\":0"};
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
-    serve_request *ask = with(fields[i]);
-    serve_fixture_submit(&fixture, ask); /* the engine's own check */
-    free(ask->owner);
-    serve_request_close(ask);
+    serve_request *request = with(fields[i]);
+    serve_fixture_submit(&fixture, request); /* the engine's own check */
+    free(request->owner);
+    serve_request_close(request);
   }
 }
 
@@ -342,48 +347,48 @@ static void texts_hide_what_they_hold(void **state) {
 /* === Progress =============================================================================================================== */
 
 static uint32_t calls;
-static void count_call(serve_request *ask) {
-  assert_int_equal(pthread_mutex_trylock(&ask->mutex), 0); /* not held */
-  pthread_mutex_unlock(&ask->mutex);
+static void count_call(serve_request *request) {
+  assert_int_equal(pthread_mutex_trylock(&request->mutex), 0); /* not held */
+  pthread_mutex_unlock(&request->mutex);
   calls++;
 }
 
 static void progress_is_told_when_there_is_some(void **state) {
   (void)state;
-  serve_request *ask = with("\"n\":3,\"max_tokens\":4,\"ignore_eos\":true");
-  ask->on_progress = count_call;
+  serve_request *request = with("\"n\":3,\"max_tokens\":4,\"ignore_eos\":true");
+  request->on_progress = count_call;
   calls = 0;
-  serve_fixture_submit(&fixture, ask);
-  serve_fixture_run(&fixture, ask);
+  serve_fixture_submit(&fixture, request);
+  serve_fixture_run(&fixture, request);
   assert_int_equal(calls, 1); /* whole: once, at the end */
-  assert_int_equal(ask->finished_count, 3);
-  serve_request_finished(&ask->choices[0]); /* again: nothing */
-  assert_true(calls == 1 && ask->finished_count == 3);
-  serve_request_close(ask);
-  ask = with("\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true");
-  ask->on_progress = count_call;
+  assert_int_equal(request->finished_count, 3);
+  serve_request_finished(&request->choices[0]); /* again: nothing */
+  assert_true(calls == 1 && request->finished_count == 3);
+  serve_request_close(request);
+  request = with("\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true");
+  request->on_progress = count_call;
   calls = 0;
-  serve_fixture_submit(&fixture, ask);
-  serve_fixture_run(&fixture, ask);
+  serve_fixture_submit(&fixture, request);
+  serve_fixture_run(&fixture, request);
   assert_int_equal(calls, 4);
-  serve_request_close(ask);
-  ask = with("\"max_tokens\":0,\"echo\":true,\"logprobs\":1"); /* no token, no callback */
-  ask->on_progress = count_call;
+  serve_request_close(request);
+  request = with("\"max_tokens\":0,\"echo\":true,\"logprobs\":1"); /* no token, no callback */
+  request->on_progress = count_call;
   calls = 0;
-  serve_fixture_submit(&fixture, ask);
-  serve_fixture_run(&fixture, ask);
-  assert_true(calls == 1 && ask->choices[0].scores_ready == 2 && ask->choices[0].finished);
-  serve_request_close(ask);
+  serve_fixture_submit(&fixture, request);
+  serve_fixture_run(&fixture, request);
+  assert_true(calls == 1 && request->choices[0].scores_ready == 2 && request->choices[0].finished);
+  serve_request_close(request);
 }
 
 static void faults_keep_the_first(void **state) {
   (void)state;
-  serve_request *ask = with("");
-  serve_request_fail(ask, &(serve_fault){.http_status = 503, .code = "first"});
-  serve_request_fail(ask, &(serve_fault){.http_status = 500, .code = "second"});
-  assert_true(ask->failed && ask->fault.http_status == 503);
-  assert_string_equal(ask->fault.code, "first");
-  serve_request_close(ask);
+  serve_request *request = with("");
+  serve_request_fail(request, &(serve_fault){.http_status = 503, .code = "first"});
+  serve_request_fail(request, &(serve_fault){.http_status = 500, .code = "second"});
+  assert_true(request->failed && request->fault.http_status == 503);
+  assert_string_equal(request->fault.code, "first");
+  serve_request_close(request);
 }
 
 static void stop_ids_are_the_engines(void **state) {
@@ -391,11 +396,11 @@ static void stop_ids_are_the_engines(void **state) {
   static const char *const fields[] = {"\"seed\":1", "\"stop_token_ids\":[9,1,0,9]", "\"stop_token_ids\":[9,2],\"ignore_eos\":true"};
   for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
     int32_t found[SERVE_REQUEST_STOPS_MAX], expected[SERVE_REQUEST_STOPS_MAX];
-    serve_request *ask = with(fields[i]);
-    uint32_t count = serve_request_stop_ids(&fixture.model, &ask->choices[0].request, found);
-    assert_int_equal(count, request_stop_ids(&fixture.plan, &ask->choices[0].request, expected));
+    serve_request *request = with(fields[i]);
+    uint32_t count = serve_request_stop_ids(&fixture.model, &request->choices[0].engine_request, found);
+    assert_int_equal(count, request_stop_ids(&fixture.plan, &request->choices[0].engine_request, expected));
     assert_memory_equal(found, expected, count * sizeof *found);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
 }
 

@@ -94,28 +94,28 @@ static void join_events(joined *self, char *events) {
 /* The choices move on in a random order, and events are asked for at random times. */
 static joined stream_of(enum serve_kind kind, const char *body, uint64_t *random) {
   joined self = {0};
-  serve_request *ask = serve_fixture_ask(&fixture, kind, body);
+  serve_request *request = serve_fixture_ask(&fixture, kind, body);
   serve_text out = {0};
   bool ended = false, is_over[8] = {false};
-  uint32_t left = ask->choice_count;
-  serve_fixture_submit(&fixture, ask);
+  uint32_t left = request->choice_count;
+  serve_fixture_submit(&fixture, request);
   while (!ended) {
-    uint32_t i = (uint32_t)(random_next(random) % ask->choice_count);
-    if (!is_over[i] && !serve_fixture_step(&fixture, &ask->choices[i])) {
-      serve_request_finished(&ask->choices[i]);
+    uint32_t i = (uint32_t)(random_next(random) % request->choice_count);
+    if (!is_over[i] && !serve_fixture_step(&fixture, &request->choices[i])) {
+      serve_request_finished(&request->choices[i]);
       is_over[i] = true;
       left--;
     }
-    if (left == 0 || random_next(random) % 4 == 0) serve_reply_stream(&fixture.model, ask, &out, &ended);
+    if (left == 0 || random_next(random) % 4 == 0) serve_reply_stream(&fixture.model, request, &out, &ended);
   }
   size_t before = out.count;
-  serve_reply_stream(&fixture.model, ask, &out, &ended); /* nothing more */
+  serve_reply_stream(&fixture.model, request, &out, &ended); /* nothing more */
   assert_true(ended && out.count == before);
   strbuf_add(&out, "", 1);
   join_events(&self, out.bytes);
   strbuf_close(&out);
-  free(ask->owner);
-  serve_request_close(ask);
+  free(request->owner);
+  serve_request_close(request);
   return self;
 }
 
@@ -175,8 +175,8 @@ static void streams_joined_are_the_whole(void **state) {
   }
 }
 
-static void *work(void *ask) {
-  serve_fixture_run(&fixture, ask);
+static void *work(void *request) {
+  serve_fixture_run(&fixture, request);
   return NULL;
 }
 
@@ -191,14 +191,14 @@ static void streams_are_read_while_they_are_made(void **state) {
   json_t *whole = serve_fixture_reply(&fixture, SERVE_COMPLETION, body, NULL);
   snprintf(body, sizeof body, "{%s,\"stream\":true}", fields);
   for (uint32_t trial = 0; trial < 10; trial++) {
-    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
+    serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
     serve_text out = {0};
     joined found = {0};
     bool ended = false;
     pthread_t engine;
-    serve_fixture_submit(&fixture, ask);
-    assert_int_equal(pthread_create(&engine, NULL, work, ask), 0);
-    while (!ended) serve_reply_stream(&fixture.model, ask, &out, &ended);
+    serve_fixture_submit(&fixture, request);
+    assert_int_equal(pthread_create(&engine, NULL, work, request), 0);
+    while (!ended) serve_reply_stream(&fixture.model, request, &out, &ended);
     assert_int_equal(pthread_join(engine, NULL), 0);
     strbuf_add(&out, "", 1);
     join_events(&found, out.bytes);
@@ -211,7 +211,7 @@ static void streams_are_read_while_they_are_made(void **state) {
     }
     json_decref(found.verbatim);
     strbuf_close(&out);
-    serve_request_close(ask);
+    serve_request_close(request);
   }
   json_decref(whole);
 }
@@ -230,14 +230,14 @@ static void a_call_adds_a_bounded_part(void **state) {
     strcat(strcat(strcat(body, "],"), shapes[i]), "}");
     json_t *whole = serve_fixture_reply(&fixture, SERVE_COMPLETION, body, NULL);
     strcpy(strrchr(body, '}'), ",\"stream\":true}");
-    serve_request *ask = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
+    serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION, body);
     serve_text out = {0};
     bool ended = false;
     uint32_t calls = 0;
-    serve_fixture_submit(&fixture, ask);
-    serve_fixture_run(&fixture, ask);
+    serve_fixture_submit(&fixture, request);
+    serve_fixture_run(&fixture, request);
     for (size_t before = 0; !ended; before = out.count, calls++) {
-      serve_reply_stream(&fixture.model, ask, &out, &ended);
+      serve_reply_stream(&fixture.model, request, &out, &ended);
       assert_in_range(out.count - before, 1, 2 * 65536);
     }
     assert_true(i > 0 || calls > 5);
@@ -251,30 +251,30 @@ static void a_call_adds_a_bounded_part(void **state) {
     json_decref(found.verbatim);
     json_decref(whole);
     strbuf_close(&out);
-    free(ask->owner);
-    serve_request_close(ask);
+    free(request->owner);
+    serve_request_close(request);
   }
 }
 
 static void a_stream_that_breaks_says_so(void **state) {
   (void)state;
-  serve_request *ask =
+  serve_request *request =
       serve_fixture_ask(&fixture, SERVE_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":9,\"ignore_eos\":true,\"stream\":true}");
   serve_text out = {0};
   bool ended = false;
   fixture.break_at = 4;
-  serve_fixture_submit(&fixture, ask);
-  serve_fixture_step(&fixture, &ask->choices[0]);
-  serve_fixture_step(&fixture, &ask->choices[0]);
-  serve_reply_stream(&fixture.model, ask, &out, &ended);
+  serve_fixture_submit(&fixture, request);
+  serve_fixture_step(&fixture, &request->choices[0]);
+  serve_fixture_step(&fixture, &request->choices[0]);
+  serve_reply_stream(&fixture.model, request, &out, &ended);
   assert_true(!ended && out.count > 0);
-  serve_fixture_run(&fixture, ask);
+  serve_fixture_run(&fixture, request);
   fixture.break_at = UINT32_MAX;
-  serve_reply_stream(&fixture.model, ask, &out, &ended);
+  serve_reply_stream(&fixture.model, request, &out, &ended);
   strbuf_add(&out, "", 1);
   assert_true(ended && strstr(out.bytes, "\"nonfinite_logits\"") && !strstr(out.bytes, "\"verbatim\":"));
   strbuf_close(&out);
-  serve_request_close(ask);
+  serve_request_close(request);
 }
 
 int main(void) {
