@@ -106,7 +106,7 @@ static status resolve_ops(exec *self, arena *host) {
   self->op_count = p->op_count;
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
-    self->ops[i] = (exec_op){.op = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
+    self->ops[i] = (exec_op){.plan = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
     for (uint32_t parity = 0; parity < 2; parity++) TRY(make_args(self, op, parity, host, &self->ops[i].args[parity]));
     ASSERT(self->ops[i].row->args_bytes == op->args_bytes);
   }
@@ -183,12 +183,12 @@ bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t
 
 void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
   gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
-  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->op->grid[i], rows);
+  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->plan->grid[i], rows);
   tensor_maps maps;
   /* Where KV rows are widened the rows of a part stand anywhere among the step's. */
-  const bool is_part = op->op->rows_kind >= ROWS_MADE && plan_has_widening(&self->plan->header->limits);
+  const bool is_part = op->plan->rows_kind >= ROWS_MADE && plan_has_widening(&self->plan->header->limits);
   const uint32_t seen = is_part ? self->plan->header->limits.max_batch_tokens : rows;
-  if (exec_make_maps(self, op->op->kernel, op->specs, op->spec_count, op->args[parity], seen, &maps)) work.maps = &maps;
+  if (exec_make_maps(self, op->plan->kernel, op->specs, op->spec_count, op->args[parity], seen, &maps)) work.maps = &maps;
   gpu_launch(self->options.device, lane.stream, &work);
 }
 
@@ -218,25 +218,25 @@ static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows
 
 /* Launch rows of an op, 0 when it does not run for these. */
 static uint32_t rows_of(const exec_op *op, const exec_rows *all) {
-  uint32_t rows = all->kind[op->op->rows_kind];
-  return rows >= op->op->rows_min && rows <= op->op->rows_max ? rows : 0;
+  uint32_t rows = all->kind[op->plan->rows_kind];
+  return rows >= op->plan->rows_min && rows <= op->plan->rows_max ? rows : 0;
 }
 
 /* Behind op i the next one: another op of the piece, or the first of its neighbours again for the next piece. */
 static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uint32_t *piece) {
   const exec_op *ops = self->ops;
-  bool is_last = ops[i].op->rows_kind == ROWS_PROMPT && (i + 1 == self->op_count || ops[i + 1].op->rows_kind != ROWS_PROMPT);
+  bool is_last = ops[i].plan->rows_kind == ROWS_PROMPT && (i + 1 == self->op_count || ops[i + 1].plan->rows_kind != ROWS_PROMPT);
   if (!is_last) return i + 1;
   if (++*piece < rows->pieces)
-    while (i > 0 && ops[i - 1].op->rows_kind == ROWS_PROMPT) i--;
+    while (i > 0 && ops[i - 1].plan->rows_kind == ROWS_PROMPT) i--;
   else *piece = 0, i++;
   return i;
 }
 
 /* The machine takes the arguments when the op is launched: they may be changed for the next piece at once. */
 static void set_piece(const exec_op *op, uint32_t parity, uint32_t piece) {
-  if (op->op->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[parity])->piece = piece;
-  if (op->op->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[parity])->piece = piece;
+  if (op->plan->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[parity])->piece = piece;
+  if (op->plan->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[parity])->piece = piece;
 }
 
 /* The launch rows of the step that an image describes. */
@@ -283,7 +283,7 @@ void exec_run_ops(exec *self, uint32_t parity, exec_rows all) {
     uint32_t rows = rows_of(&self->ops[i], &all);
     if (!rows) continue;
     set_piece(&self->ops[i], parity, piece);
-    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].op->branch : BRANCH_MAIN, &main_lane, &side_lane));
+    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].plan->branch : BRANCH_MAIN, &main_lane, &side_lane));
   }
 }
 
@@ -543,7 +543,7 @@ void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, 
   for (uint32_t i = 0, piece = 0, next; i < self->op_count; i = next) {
     uint32_t rows = rows_of(&self->ops[i], &all);
     set_piece(&self->ops[i], parity, piece);
-    bool is_whole = self->ops[i].op->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
+    bool is_whole = self->ops[i].plan->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
     if (rows) run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
     next = next_op(self, i, &all, &piece);
     if (!rows || !is_whole) continue;

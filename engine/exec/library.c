@@ -22,7 +22,7 @@ static status prepare_pin(exec *self, const exec_op *op, const plan_gemm *pin, g
   gemm_lt_algo algo = {.workspace_bytes = pin->workspace_bytes};
   memcpy(algo.words, pin->algo, sizeof algo.words);
   TRY(gemm_lt_prepare(self->library, &shape, &algo, lt));
-  const uint32_t rows[] = {max_u32(pin->rows_min, op->op->rows_min), min_u32(pin->rows_max, op->op->rows_max)};
+  const uint32_t rows[] = {max_u32(pin->rows_min, op->plan->rows_min), min_u32(pin->rows_max, op->plan->rows_max)};
   for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
     uint64_t workspace_bytes = 0;
     TRY(gemm_lt_check(self->library, lt, rows[i], &workspace_bytes));
@@ -56,9 +56,9 @@ static status add_choice(exec *self, exec_op *op, const plan_gemm *pin) {
 
 static bool fits(const exec_op *op, const plan_product *pin) {
   const gemm_args *args = op->args[0];
-  return op->op->kernel == KERNEL_gemm && args->batches == 1 && args->n == pin->n && args->k == pin->k &&
+  return op->plan->kernel == KERNEL_gemm && args->batches == 1 && args->n == pin->n && args->k == pin->k &&
          args->y_kind == (pin->y_f32 ? Y_F32 : Y_BF16) &&
-         pin->gemm.rows_min <= op->op->rows_max && pin->gemm.rows_max >= op->op->rows_min;
+         pin->gemm.rows_min <= op->plan->rows_max && pin->gemm.rows_max >= op->plan->rows_min;
 }
 
 static status choose_unchecked(exec *self, exec_op *op, arena *host) {
@@ -76,12 +76,12 @@ static status choose_unchecked(exec *self, exec_op *op, arena *host) {
 
 static status choose_pinned(exec *self, exec_op *op, arena *host) {
   void *choices;
-  if (op->op->gemm_count == 0) return OK;
+  if (op->plan->gemm_count == 0) return OK;
   if (((const gemm_args *)op->args[0])->batches != 1)
     return FAIL(ERR_FORMAT, "plan op %s: a batched gemm has library algorithms", op->name);
-  TRY(arena_take(host, sizeof(exec_choice) * op->op->gemm_count, &choices));
+  TRY(arena_take(host, sizeof(exec_choice) * op->plan->gemm_count, &choices));
   op->choices = choices;
-  for (uint32_t i = 0; i < op->op->gemm_count; i++) TRY(add_choice(self, op, &self->plan->gemms[op->op->first_gemm + i]));
+  for (uint32_t i = 0; i < op->plan->gemm_count; i++) TRY(add_choice(self, op, &self->plan->gemms[op->plan->first_gemm + i]));
   return OK;
 }
 
@@ -173,14 +173,14 @@ static status check_rows(const check *c, gemm_lt_op *lt, uint32_t rows) {
 
 /* The first of several ops of one shape (its weights are the model's own). */
 static status check_op(check *c, const exec_op *op) {
-  const uint32_t limit = plan_rows_limit(&c->self->plan->header->limits, op->op->rows_kind);
-  const uint32_t most = min_u32(min_u32(limit, op->op->rows_max), c->rows_max);
+  const uint32_t limit = plan_rows_limit(&c->self->plan->header->limits, op->plan->rows_kind);
+  const uint32_t most = min_u32(min_u32(limit, op->plan->rows_max), c->rows_max);
   c->op = op;
   c->args = op->args[0];
   spread_values(c, most);
   for (uint32_t i = 0; i < op->choice_count; i++) {
     const plan_gemm *pin = op->choices[i].pin;
-    const uint32_t first = max_u32(max_u32(pin->rows_min, op->op->rows_min), 1), last = min_u32(pin->rows_max, most);
+    const uint32_t first = max_u32(max_u32(pin->rows_min, op->plan->rows_min), 1), last = min_u32(pin->rows_max, most);
     const uint32_t rows[CHECK_ROWS] = {first, first + (last - min_u32(last, first)) / 2, last};
     for (uint32_t r = 0; r < CHECK_ROWS && first <= last; r++)
       if (r == 0 || rows[r] != rows[r - 1]) TRY(check_rows(c, &op->choices[i].lt, rows[r]));
@@ -193,9 +193,9 @@ static bool seen_before(const exec *self, uint32_t index) {
   const gemm_args *args = op->args[0];
   for (uint32_t i = 0; i < index; i++) {
     const gemm_args *other = self->ops[i].args[0];
-    const plan_op *its = self->ops[i].op;
-    if (self->ops[i].choice_count && its->first_gemm == op->op->first_gemm && its->rows_min == op->op->rows_min &&
-        its->rows_max == op->op->rows_max && other->n == args->n && other->k == args->k && other->ldx == args->ldx &&
+    const plan_op *its = self->ops[i].plan;
+    if (self->ops[i].choice_count && its->first_gemm == op->plan->first_gemm && its->rows_min == op->plan->rows_min &&
+        its->rows_max == op->plan->rows_max && other->n == args->n && other->k == args->k && other->ldx == args->ldx &&
         other->ldy == args->ldy && other->y_kind == args->y_kind)
       return true;
   }

@@ -17,7 +17,7 @@
 #define EXEC_TIMED_STEPS 4u /* more than are under way */
 
 typedef struct exec_op { /* one op of the plan, resolved */
-  const plan_op *op;
+  const plan_op *plan;
   const char *name;
   const kernel_row *row;
   void *args[2];          /* with addresses, by the parity of the step */
