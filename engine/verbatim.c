@@ -37,7 +37,7 @@ struct verbatim {
   tokenizer *tokenizer;  /* null without config.text */
   digest vocabulary;     /* its digest, or zeros     */
   request_model model;
-  uint32_t parity;       /* of the next step                       */
+  uint32_t side;       /* of the next step                       */
   bool outstanding[2];   /* submitted and not settled              */
   verbatim_stages stages;
   verbatim_memory memory; /* without free_now */
@@ -303,24 +303,24 @@ uint32_t verbatim_stop_ids(const verbatim *self, const verbatim_request *request
   return request_stop_ids(&self->plan, request, ids);
 }
 
-static void settle(verbatim *self, uint32_t parity) {
-  if (!self->outstanding[parity]) return;
-  schedule_settle(&self->schedule, parity);
-  self->outstanding[parity] = false;
+static void settle(verbatim *self, uint32_t side) {
+  if (!self->outstanding[side]) return;
+  schedule_settle(&self->schedule, side);
+  self->outstanding[side] = false;
 }
 
 int verbatim_poll(verbatim *self, bool *busy) {
-  uint32_t parity = self->parity;
+  uint32_t side = self->side;
   fenv_t callers;
   fail_clear();
   enter(self, &callers);
   schedule_expire(&self->schedule);
-  self->outstanding[parity] = schedule_step(&self->schedule, parity);
-  if (self->outstanding[parity]) self->parity ^= 1;
-  settle(self, parity ^ 1);
-  if (self->config.trace) settle(self, parity); /* or a request that has ended would show one row more */
+  self->outstanding[side] = schedule_step(&self->schedule, side);
+  if (self->outstanding[side]) self->side ^= 1;
+  settle(self, side ^ 1);
+  if (self->config.trace) settle(self, side); /* or a request that has ended would show one row more */
   leave(self, &callers);
-  *busy = self->outstanding[parity] || !schedule_idle(&self->schedule);
+  *busy = self->outstanding[side] || !schedule_idle(&self->schedule);
   return OK;
 }
 

@@ -11,10 +11,10 @@
 
 /* === Decode ================================================================================================================= */
 
-static void fill_decode(bench *self, uint32_t parity, uint32_t batch, uint32_t context, bool known) {
+static void fill_decode(bench *self, uint32_t side, uint32_t batch, uint32_t context, bool known) {
   bench_span spans[SEQS_MAX];
   for (uint32_t i = 0; i < batch; i++) spans[i] = (bench_span){.slot = i, .position = context - 1, .count = 1, .wants_logits = true};
-  bench_step_fill(self, parity, spans, batch, known);
+  bench_step_fill(self, side, spans, batch, known);
 }
 
 /* Seconds of `count` steps, each submitted before the one before is waited for. */
@@ -84,7 +84,7 @@ typedef struct prompts {
 } prompts;
 
 /* The next step of as many tokens as fit. Returns false when all are done. */
-static bool fill_prompts(bench *self, prompts *p, uint32_t parity) {
+static bool fill_prompts(bench *self, prompts *p, uint32_t side) {
   uint32_t room = self->plan->header->limits.max_batch_tokens, logits = self->plan->header->limits.max_logit_rows, count = 0;
   bench_span spans[SEQS_MAX];
   while (room && logits && p->at_prompt < p->count) {
@@ -97,19 +97,19 @@ static bool fill_prompts(bench *self, prompts *p, uint32_t parity) {
     p->at_token = ends ? 0 : p->at_token + tokens;
   }
   if (!count) return false;
-  bench_step_fill(self, parity, spans, count, true);
+  bench_step_fill(self, side, spans, count, true);
   p->steps++;
   return true;
 }
 
 static double run_prompts(bench *self, prompts *p) {
   double from = clock_seconds();
-  uint32_t parity = 0;
-  for (; fill_prompts(self, p, parity); parity ^= 1) {
-    bench_step_submit(self, parity, false);
-    if (p->steps > 1) exec_wait(self->machine, parity ^ 1);
+  uint32_t side = 0;
+  for (; fill_prompts(self, p, side); side ^= 1) {
+    bench_step_submit(self, side, false);
+    if (p->steps > 1) exec_wait(self->machine, side ^ 1);
   }
-  exec_wait(self->machine, parity ^ 1);
+  exec_wait(self->machine, side ^ 1);
   return clock_seconds() - from;
 }
 

@@ -41,10 +41,10 @@ status bench_fill_kv(bench *self);
  * fill: the inputs of a step. known false: the tokens are those that the step before made. */
 bool bench_step_fits(const bench *self, uint32_t seqs, uint32_t tokens);
 void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens);
-void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint32_t count, bool known);
-void bench_step_submit(bench *self, uint32_t parity, bool decode);
+void bench_step_fill(bench *self, uint32_t side, const bench_span *spans, uint32_t count, bool known);
+void bench_step_submit(bench *self, uint32_t side, bool decode);
 
-/* One step, op by op, on parity 0: the costs of its ops, with the experts that its tokens have, and their sum. see is called behind every
+/* One step, op by op, on side 0: the costs of its ops, with the experts that its tokens have, and their sum. see is called behind every
  * op; it may be null. experts_used: 0 of an op that is not of experts. */
 typedef void bench_step_see(bench *self, void *context, uint32_t op, const bench_cost *cost, uint32_t experts_used);
 bench_cost bench_step_watch(bench *self, bench_step_see *see, void *context);

@@ -76,8 +76,8 @@ static void add_span(bench *self, filler *f, const bench_span *span, bool known,
                                              .slot = span->slot, .prompt_count = span->position + span->count, .target = -1};
 }
 
-void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint32_t count, bool known) {
-  filler f = {.in = exec_fill(self->machine, parity)};
+void bench_step_fill(bench *self, uint32_t side, const bench_span *spans, uint32_t count, bool known) {
+  filler f = {.in = exec_fill(self->machine, side)};
   const bool is_prompt = are_prompts(self, spans, count);
   self->kv_rows = 0;
   for (uint32_t i = 0; i < count; i++) add_span(self, &f, &spans[i], known, is_prompt);
@@ -85,8 +85,8 @@ void bench_step_fill(bench *self, uint32_t parity, const bench_span *spans, uint
   exec_set_counts(&f.in, f.logits, is_prompt ? none : all, is_prompt ? all : none);
 }
 
-void bench_step_submit(bench *self, uint32_t parity, bool decode) {
-  exec_submit(self->machine, parity, decode, self->changed, self->changed_count);
+void bench_step_submit(bench *self, uint32_t side, bool decode) {
+  exec_submit(self->machine, side, decode, self->changed, self->changed_count);
   self->changed_count = 0;
 }
 

@@ -16,12 +16,12 @@
 static uint64_t lay_out(exec *self, uint8_t *block) {
   const plan_header *header = self->plan->header;
   uint64_t at = 0;
-  for (int parity = 0; parity < 2; parity++) {
-    if (block) self->image[parity] = block + at;
+  for (int side = 0; side < 2; side++) {
+    if (block) self->image[side] = block + at;
     at = align_up(at + header->io.block_table, 256);
-    if (block) self->result[parity] = block + at;
+    if (block) self->result[side] = block + at;
     at = align_up(at + self->plan->regions[REGION_RESULT].bytes, 256);
-    if (block && self->options.logits) self->logits[parity] = (float *)(void *)(block + at);
+    if (block && self->options.logits) self->logits[side] = (float *)(void *)(block + at);
     if (self->options.logits) at = align_up(at + 4ull * header->limits.max_logit_rows * header->model.vocab, 256);
   }
   if (block) self->block_table = (uint32_t *)(void *)(block + at);
@@ -62,7 +62,7 @@ static status make_memory(exec *self, arena *host) {
   self->library_workspace = self->base + workspace;
   TRY(gpu_pin(device, self->pinned_bytes, &pinned));
   TRY(gpu_stream_open(device, &self->stream));
-  TRY(gpu_stream_open(device, &self->side));
+  TRY(gpu_stream_open(device, &self->branch));
   TRY(gpu_stream_open(device, &self->up));
   TRY(gpu_stream_open(device, &self->down));
   gpu_event **const events[] = {self->done, self->uploaded, self->computed};
@@ -87,12 +87,12 @@ static status make_pending(exec *self, arena *host) {
 
 /* === Arguments ================================================================================================================= */
 
-static status make_args(const exec *self, const plan_op *op, uint32_t parity, arena *host, void **out) {
+static status make_args(const exec *self, const plan_op *op, uint32_t side, arena *host, void **out) {
   TRY(arena_take(host, op->args_bytes, out));
   memcpy(*out, self->plan->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    uint64_t address = exec_address(self, exec_region(fixup->region, parity), fixup->offset);
+    uint64_t address = exec_address(self, exec_region(fixup->region, side), fixup->offset);
     memcpy((uint8_t *)*out + fixup->args_offset, &address, sizeof address);
   }
   return OK;
@@ -107,7 +107,7 @@ static status resolve_ops(exec *self, arena *host) {
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
     self->ops[i] = (exec_op){.plan = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
-    for (uint32_t parity = 0; parity < 2; parity++) TRY(make_args(self, op, parity, host, &self->ops[i].args[parity]));
+    for (uint32_t side = 0; side < 2; side++) TRY(make_args(self, op, side, host, &self->ops[i].args[side]));
     ASSERT(self->ops[i].row->args_bytes == op->args_bytes);
   }
   return OK;
@@ -181,14 +181,14 @@ bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t
   return true;
 }
 
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
-  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[parity], .overlaps = lane.overlaps};
+void exec_launch_own(exec *self, const exec_op *op, uint32_t side, uint32_t rows, exec_lane lane) {
+  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[side], .overlaps = lane.overlaps};
   for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->plan->grid[i], rows);
   tensor_maps maps;
   /* Where KV rows are widened the rows of a part stand anywhere among the step's. */
   const bool is_part = op->plan->rows_kind >= ROWS_MADE && plan_has_widening(&self->plan->header->limits);
   const uint32_t seen = is_part ? self->plan->header->limits.max_batch_tokens : rows;
-  if (exec_make_maps(self, op->plan->kernel, op->specs, op->spec_count, op->args[parity], seen, &maps)) work.maps = &maps;
+  if (exec_make_maps(self, op->plan->kernel, op->specs, op->spec_count, op->args[side], seen, &maps)) work.maps = &maps;
   gpu_launch(self->options.device, lane.stream, &work);
 }
 
@@ -205,15 +205,15 @@ static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t 
   if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
 }
 
-static void run_op(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane) {
+static void run_op(exec *self, const exec_op *op, uint32_t side, uint32_t rows, exec_lane lane) {
   if (!self->options.device) {
-    op->row->run_cpu(op->args[parity], self->options.pool);
+    op->row->run_cpu(op->args[side], self->options.pool);
     return;
   }
   gemm_lt_op *lt = exec_library_choice(op, rows);
   /* There is one workspace, for the main stream. */
   if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
-  else exec_launch_own(self, op, parity, rows, lane);
+  else exec_launch_own(self, op, side, rows, lane);
 }
 
 /* Launch rows of an op, 0 when it does not run for these. */
@@ -234,22 +234,22 @@ static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uin
 }
 
 /* The machine takes the arguments when the op is launched: they may be changed for the next piece at once. */
-static void set_piece(const exec_op *op, uint32_t parity, uint32_t piece) {
-  if (op->plan->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[parity])->piece = piece;
-  if (op->plan->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[parity])->piece = piece;
+static void set_piece(const exec_op *op, uint32_t side, uint32_t piece) {
+  if (op->plan->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[side])->piece = piece;
+  if (op->plan->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[side])->piece = piece;
 }
 
 /* The launch rows of the step that an image describes. */
-static exec_rows rows_of_step(const exec *self, uint32_t parity) {
+static exec_rows rows_of_step(const exec *self, uint32_t side) {
   const plan_header *header = self->plan->header;
-  const step_in *head = (const step_in *)(const void *)(self->image[parity] + header->io.step);
+  const step_in *head = (const step_in *)(const void *)(self->image[side] + header->io.step);
   exec_rows rows = exec_rows_made(head->token_count, head->logit_count);
   rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
   rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
   /* What goes on to the value of one row is for steps of one token: here another op makes all values. */
   if (plan_has_widening(&header->limits) && rows.kind[ROWS_MADE] == 1) rows.kind[ROWS_MADE] = 2;
-  const step_context *contexts = (const step_context *)(const void *)(self->image[parity] + header->io.contexts);
+  const step_context *contexts = (const step_context *)(const void *)(self->image[side] + header->io.contexts);
   rows.pieces = (uint32_t)div_up(contexts_pages(contexts, head[STEP_PROMPT].seq_count), header->limits.expand_pages);
   return rows;
 }
@@ -261,8 +261,8 @@ static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, 
   bool forks = branch == BRANCH_SIDE && !side_lane->stream, joins = branch == BRANCH_JOIN && side_lane->stream;
   if (forks) {
     gpu_record(device, main_lane->stream, self->forked);
-    gpu_wait(device, self->side, self->forked);
-    *side_lane = (exec_lane){.stream = self->side};
+    gpu_wait(device, self->branch, self->forked);
+    *side_lane = (exec_lane){.stream = self->branch};
   }
   if (joins) {
     gpu_record(device, side_lane->stream, self->joined);
@@ -275,15 +275,15 @@ static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, 
   return chosen;
 }
 
-void exec_run_ops(exec *self, uint32_t parity, exec_rows all) {
+void exec_run_ops(exec *self, uint32_t side, exec_rows all) {
   exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
   uint32_t tokens = all.kind[ROWS_TOKENS];
   bool branches = self->options.device && tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max;
   for (uint32_t i = 0, piece = 0; i < self->op_count; i = next_op(self, i, &all, &piece)) {
     uint32_t rows = rows_of(&self->ops[i], &all);
     if (!rows) continue;
-    set_piece(&self->ops[i], parity, piece);
-    run_op(self, &self->ops[i], parity, rows, choose_lane(self, branches ? self->ops[i].plan->branch : BRANCH_MAIN, &main_lane, &side_lane));
+    set_piece(&self->ops[i], side, piece);
+    run_op(self, &self->ops[i], side, rows, choose_lane(self, branches ? self->ops[i].plan->branch : BRANCH_MAIN, &main_lane, &side_lane));
   }
 }
 
@@ -310,11 +310,11 @@ static size_t near_tables(const table *tables, size_t count, uint64_t *bytes) {
   return last + 1;
 }
 
-static void upload_image(exec *self, uint32_t parity) {
+static void upload_image(exec *self, uint32_t side) {
   const plan_io *io = &self->plan->header->io;
-  const uint8_t *image = self->image[parity];
+  const uint8_t *image = self->image[side];
   const step_in *head = (const step_in *)(const void *)(image + io->step);
-  uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, parity), 0), bytes;
+  uint64_t rows = head->token_count, step = exec_address(self, exec_region(REGION_STEP, side), 0), bytes;
   const table tables[] = {{io->step, STEP_PARTS * sizeof *head}, {io->logit_row, 4ull * head->logit_count},
                           {io->sample, sizeof(sample_param) * head->logit_count}, {io->token, 4 * rows}, {io->position, 4 * rows},
                           {io->seq, 4 * rows}, {io->tiles, sizeof(attn_tile) * head[STEP_MADE].tile_count},
@@ -329,37 +329,37 @@ static void upload_image(exec *self, uint32_t parity) {
   }
 }
 
-static void add_pending(exec *self, uint32_t parity, exec_slot changed) {
-  exec_slot *list = self->pending[parity];
+static void add_pending(exec *self, uint32_t side, exec_slot changed) {
+  exec_slot *list = self->pending[side];
   uint32_t at = 0;
-  while (at < self->pending_count[parity] && list[at].slot != changed.slot) at++;
-  if (at == self->pending_count[parity]) list[self->pending_count[parity]++] = changed;
+  while (at < self->pending_count[side] && list[at].slot != changed.slot) at++;
+  if (at == self->pending_count[side]) list[self->pending_count[side]++] = changed;
   else list[at].list_count = max_u32(list[at].list_count, changed.list_count);
 }
 
-static void upload_row(exec *self, uint32_t parity, const exec_slot *changed) {
+static void upload_row(exec *self, uint32_t side, const exec_slot *changed) {
   const plan_io *io = &self->plan->header->io;
   uint64_t row_bytes = 4ull * self->plan->header->limits.pages_per_seq, list_stride = TOKEN_LIST_MAX * sizeof(token_bias);
-  uint64_t slot = changed->slot, step = exec_address(self, exec_region(REGION_STEP, parity), 0);
+  uint64_t slot = changed->slot, step = exec_address(self, exec_region(REGION_STEP, side), 0);
   uint64_t list_bytes = changed->list_count * sizeof(token_bias);
   copy_in(self, self->up, step + io->block_table + slot * row_bytes, exec_block_row(self, changed->slot), row_bytes);
   if (list_bytes) copy_in(self, self->up, step + io->lists + slot * list_stride, exec_list(self, changed->slot), list_bytes);
   self->row_sent[slot] = self->submitted + 1;
 }
 
-/* Of the image what the step uses, and of block table and token lists what this parity does not have yet. The step before of this
- * parity has been waited for, and those of the other use another image: so this may go on beside them. The device reads host memory later
- * than this. What it reads stays until then: an image is filled again when its parity's step has been waited for, and a slot changes
+/* Of the image what the step uses, and of block table and token lists what this side does not have yet. The step before of this
+ * side has been waited for, and those of the other use another image: so this may go on beside them. The device reads host memory later
+ * than this. What it reads stays until then: an image is filled again when its side's step has been waited for, and a slot changes
  * hands when exec_row_was_read says so. */
-static void upload_inputs(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
+static void upload_inputs(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count) {
   for (uint32_t i = 0; i < changed_count; i++)
     for (uint32_t other = 0; other < 2; other++) add_pending(self, other, changed[i]);
-  upload_image(self, parity);
-  for (uint32_t i = 0; i < self->pending_count[parity]; i++) upload_row(self, parity, &self->pending[parity][i]);
-  self->pending_count[parity] = 0;
+  upload_image(self, side);
+  for (uint32_t i = 0; i < self->pending_count[side]; i++) upload_row(self, side, &self->pending[side][i]);
+  self->pending_count[side] = 0;
   if (!self->options.device) return;
-  gpu_record(self->options.device, self->up, self->uploaded[parity]);
-  gpu_wait(self->options.device, self->stream, self->uploaded[parity]);
+  gpu_record(self->options.device, self->up, self->uploaded[side]);
+  gpu_wait(self->options.device, self->stream, self->uploaded[side]);
 }
 
 static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
@@ -367,41 +367,41 @@ static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
   else memset((void *)(uintptr_t)address, 0xff, bytes);
 }
 
-static bool wants_top(const exec *self, uint32_t parity, uint32_t rows) {
-  const sample_param *param = (const sample_param *)(const void *)(self->image[parity] + self->plan->header->io.sample);
+static bool wants_top(const exec *self, uint32_t side, uint32_t rows) {
+  const sample_param *param = (const sample_param *)(const void *)(self->image[side] + self->plan->header->io.sample);
   for (uint32_t i = 0; i < rows; i++)
     if (param[i].top_count) return true;
   return false;
 }
 
 /* Results of the step's rows, beside the ops of the next step. Logits are read before these, which overwrite them. */
-static void download_results(exec *self, uint32_t parity, uint32_t rows) {
+static void download_results(exec *self, uint32_t side, uint32_t rows) {
   const plan_io *io = &self->plan->header->io;
   const table tables[] = {{io->result, sizeof(sample_result) * rows}, {io->digest, sizeof(uint64_t) * rows},
                           {io->top, sizeof(top_logprob) * TOP_LOGPROBS_MAX * rows}};
-  uint64_t source = exec_address(self, exec_region(REGION_RESULT, parity), 0), bytes;
-  size_t count = ARRAY_LEN(tables) - !wants_top(self, parity, rows);
+  uint64_t source = exec_address(self, exec_region(REGION_RESULT, side), 0), bytes;
+  size_t count = ARRAY_LEN(tables) - !wants_top(self, side, rows);
   if (self->options.logits && rows)
-    copy_out(self, self->stream, self->logits[parity], exec_address(self, REGION_WORK, io->logits),
+    copy_out(self, self->stream, self->logits[side], exec_address(self, REGION_WORK, io->logits),
              4ull * rows * self->plan->header->model.vocab);
   if (self->options.device) {
-    gpu_record(self->options.device, self->stream, self->computed[parity]);
-    gpu_wait(self->options.device, self->down, self->computed[parity]);
+    gpu_record(self->options.device, self->stream, self->computed[side]);
+    gpu_wait(self->options.device, self->down, self->computed[side]);
   }
   for (size_t i = 0; i < count && rows;) {
     const table *first = &tables[i];
     i += near_tables(first, count - i, &bytes);
-    copy_out(self, self->down, self->result[parity] + first->at, source + first->at, bytes);
+    copy_out(self, self->down, self->result[side] + first->at, source + first->at, bytes);
   }
-  if (self->options.device) gpu_record(self->options.device, self->down, self->done[parity]);
+  if (self->options.device) gpu_record(self->options.device, self->down, self->done[side]);
 }
 
 /* === The step =============================================================================================================== */
 
-exec_input exec_fill(exec *self, uint32_t parity) {
-  ASSERT(parity < 2);
+exec_input exec_fill(exec *self, uint32_t side) {
+  ASSERT(side < 2);
   const plan_io *io = &self->plan->header->io;
-  uint8_t *image = self->image[parity];
+  uint8_t *image = self->image[side];
   if (self->options.poison) memset(image, 0xff, io->block_table);
   return (exec_input){.head = (step_in *)(void *)(image + io->step), .token = (int32_t *)(void *)(image + io->token),
                       .position = (uint32_t *)(void *)(image + io->position), .seq = (uint32_t *)(void *)(image + io->seq),
@@ -466,20 +466,20 @@ static uint32_t rung_for(const exec *self, uint32_t tokens) {
 }
 
 /* What comes before the ops of a step. Returns its head. */
-static const step_in *begin_step(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count) {
-  ASSERT(parity < 2);
+static const step_in *begin_step(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count) {
+  ASSERT(side < 2);
   const plan_limits *limits = &self->plan->header->limits;
-  const step_in *head = (const step_in *)(const void *)(self->image[parity] + self->plan->header->io.step);
+  const step_in *head = (const step_in *)(const void *)(self->image[side] + self->plan->header->io.step);
   ASSERT(head->token_count >= 1 && head->token_count <= limits->max_batch_tokens);
   ASSERT(head->logit_count <= limits->max_logit_rows);
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
-  upload_inputs(self, parity, changed, changed_count);
+  upload_inputs(self, side, changed, changed_count);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   return head;
 }
 
-static void end_step(exec *self, uint32_t parity, const step_in *head) {
-  download_results(self, parity, head->logit_count);
+static void end_step(exec *self, uint32_t side, const step_in *head) {
+  download_results(self, side, head->logit_count);
   self->submitted++;
 }
 
@@ -488,19 +488,19 @@ static void mark(exec *self, gpu_event *const events[EXEC_TIMED_STEPS]) {
   if (self->options.timed) gpu_record(self->options.device, self->stream, events[self->submitted % EXEC_TIMED_STEPS]);
 }
 
-void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
+void exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count) {
   uint64_t step = self->submitted;
   self->is_marked[step % EXEC_TIMED_STEPS] = true;
   self->is_chained[step % EXEC_TIMED_STEPS] = step > self->waited && self->is_marked[(step - 1) % EXEC_TIMED_STEPS];
-  const step_in *head = begin_step(self, parity, changed, changed_count);
+  const step_in *head = begin_step(self, side, changed, changed_count);
   ASSERT(!decode || head->logit_count == head->token_count);
   uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
   mark(self, self->ops_begin);
-  if (rung == self->rung_count) exec_run_ops(self, parity, rows_of_step(self, parity));
-  else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung][parity], "decode graph");
-  else exec_run_ops(self, parity, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
+  if (rung == self->rung_count) exec_run_ops(self, side, rows_of_step(self, side));
+  else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung][side], "decode graph");
+  else exec_run_ops(self, side, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
   mark(self, self->ops_end);
-  end_step(self, parity, head);
+  end_step(self, side, head);
 }
 
 /* Before the step that is being waited for. */
@@ -518,16 +518,16 @@ bool exec_row_was_read(const exec *self, uint32_t slot) {
   return self->row_sent[slot] <= self->waited;
 }
 
-exec_results exec_wait(exec *self, uint32_t parity) {
-  ASSERT(parity < 2);
-  if (self->options.device) gpu_event_sync(self->options.device, self->done[parity], "step");
+exec_results exec_wait(exec *self, uint32_t side) {
+  ASSERT(side < 2);
+  if (self->options.device) gpu_event_sync(self->options.device, self->done[side], "step");
   measure_gap(self);
   self->waited++;
   const plan_io *io = &self->plan->header->io;
-  const uint8_t *image = self->result[parity];
+  const uint8_t *image = self->result[side];
   return (exec_results){.result = (const sample_result *)(const void *)(image + io->result),
                         .top = (const top_logprob *)(const void *)(image + io->top),
-                        .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[parity]};
+                        .digest = (const uint64_t *)(const void *)(image + io->digest), .logits = self->logits[side]};
 }
 
 /* === Looking in ============================================================================================================= */
@@ -536,21 +536,21 @@ static void wait_for(exec *self, const char *what) {
   if (self->options.device) gpu_sync(self->options.device, self->stream, what);
 }
 
-void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
-  const step_in *head = begin_step(self, parity, changed, changed_count);
+void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
+  const step_in *head = begin_step(self, side, changed, changed_count);
   self->is_marked[self->submitted % EXEC_TIMED_STEPS] = self->is_chained[self->submitted % EXEC_TIMED_STEPS] = false;
-  exec_rows all = rows_of_step(self, parity);
+  exec_rows all = rows_of_step(self, side);
   for (uint32_t i = 0, piece = 0, next; i < self->op_count; i = next) {
     uint32_t rows = rows_of(&self->ops[i], &all);
-    set_piece(&self->ops[i], parity, piece);
+    set_piece(&self->ops[i], side, piece);
     bool is_whole = self->ops[i].plan->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
-    if (rows) run_op(self, &self->ops[i], parity, rows, (exec_lane){.stream = self->stream});
+    if (rows) run_op(self, &self->ops[i], side, rows, (exec_lane){.stream = self->stream});
     next = next_op(self, i, &all, &piece);
     if (!rows || !is_whole) continue;
     wait_for(self, self->ops[i].name);
     see(context, i);
   }
-  end_step(self, parity, head);
+  end_step(self, side, head);
 }
 
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {

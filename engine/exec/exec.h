@@ -1,6 +1,6 @@
 /* exec.h - runs the op list of a plan, one step at a time, on the GPU or the CPU machine.
  *
- * A step: the caller fills the input image of one parity, submits, and later waits for that parity's results; the other parity may
+ * A step: the caller fills the input image of one side, submits, and later waits for that side's results; the other side may
  * be filled and submitted in between. Steps run in the order of submission. On the CPU machine submit computes at once.
  * Which machine, graph or direct launches, poison: none of it changes a bit of the results.
  * Knows nothing of requests. Read next: exec.c, exec/start.c, plan/format.h. */
@@ -43,7 +43,7 @@ typedef struct exec_input {
   step_context *contexts;
 } exec_input;
 
-typedef struct exec_results { /* of the step last submitted with this parity; valid until the parity is submitted again */
+typedef struct exec_results { /* of the step last submitted with this side; valid until the side is submitted again */
   const sample_result *result; /* [logit_count]                                             */
   const top_logprob *top;      /* [logit_count][TOP_LOGPROBS_MAX]: of a row its top_count   */
   const uint64_t *digest;      /* [logit_count]                                             */
@@ -72,9 +72,9 @@ typedef struct exec_counts {
   exec_gaps gaps;
 } exec_counts;
 
-/* The regions of a step's parity in place of those that plans name. */
-static inline uint32_t exec_region(uint32_t region, uint32_t parity) {
-  return region == REGION_STEP && parity ? REGION_STEP_ODD : region == REGION_RESULT && parity ? REGION_RESULT_ODD : region;
+/* The regions of a step's side in place of those that plans name. */
+static inline uint32_t exec_region(uint32_t region, uint32_t side) {
+  return region == REGION_STEP && side ? REGION_STEP_ODD : region == REGION_RESULT && side ? REGION_RESULT_ODD : region;
 }
 
 /* The start, in this order; all of it may allocate, nothing behind it does. open makes memory and arguments. On error everything made is
@@ -110,9 +110,9 @@ exec_counts exec_count(const exec *self);
 /* The machine code that is loaded, in the plan's order; none on the CPU machine. */
 const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count);
 
-/* The input image of a parity (0 or 1); free to fill once the parity's last step has been waited for. Under poison it is
+/* The input image of a side (0 or 1); free to fill once the side's last step has been waited for. Under poison it is
  * overwritten with NaN patterns by this call. */
-exec_input exec_fill(exec *self, uint32_t parity);
+exec_input exec_fill(exec *self, uint32_t side);
 
 /* Writes the tiles of the tokens `all`, each of at most `most` and none across a multiple of `edge`; returns how many. */
 uint32_t exec_cut_tiles(attn_tile *tiles, attn_tile all, uint32_t most, uint32_t edge);
@@ -124,7 +124,7 @@ void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_
 void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_in prompt);
 
 /* Block table row of a slot, [pages_per_seq], and its token list, [TOKEN_LIST_MAX]. They are given to the device by naming the slot in
- * exec_submit, with that step and the next one of the other parity. More may be written behind what they hold at any time; what they
+ * exec_submit, with that step and the next one of the other side. More may be written behind what they hold at any time; what they
  * hold may be changed when exec_row_was_read says so, which it does at the latest when no step is under way. */
 uint32_t *exec_block_row(exec *self, uint32_t slot);
 token_bias *exec_list(exec *self, uint32_t slot);
@@ -134,17 +134,17 @@ bool exec_row_was_read(const exec *self, uint32_t slot);
  * far; otherwise nothing happens. */
 void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count);
 
-/* Runs the step of this parity. decode: every token row has a logits row, so that a ladder size may be used.
+/* Runs the step of this side. decode: every token row has a logits row, so that a ladder size may be used.
  * changed: slots whose block table rows and token lists are to be sent. */
-void exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count);
+void exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count);
 
-/* Waits for the step last submitted with this parity. */
-exec_results exec_wait(exec *self, uint32_t parity);
+/* Waits for the step last submitted with this side. */
+exec_results exec_wait(exec *self, uint32_t side);
 
 /* In place of exec_submit: runs the step op by op, by direct launches, and calls see after every op that ran, when its results are there.
  * Ends with the step's end. */
 typedef void exec_see(void *context, uint32_t op);
-void exec_submit_watched(exec *self, uint32_t parity, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context);
+void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context);
 
 /* Inside see, and while no step is under way: copies of the machine's memory, by region. They wait. read_rows: count rows of row_bytes from
  * their offsets, to one behind the other. */

@@ -305,9 +305,9 @@ status exec_start_library(exec *self) { return exec_library_check(self); }
 static void put_dummy_step(exec *self) {
   const plan_io *io = &self->plan->header->io;
   uint32_t page = 0;
-  for (uint32_t parity = 0; parity < 2; parity++) {
-    exec_input in = exec_fill(self, parity);
-    uint32_t region = exec_region(REGION_STEP, parity);
+  for (uint32_t side = 0; side < 2; side++) {
+    exec_input in = exec_fill(self, side);
+    uint32_t region = exec_region(REGION_STEP, side);
     for (uint32_t part = 0; part < STEP_PARTS; part++)
       in.head[part] = (step_in){.token_count = 1, .logit_count = 1, .tile_count = 1, .seq_count = 1};
     in.token[0] = 0;
@@ -318,7 +318,7 @@ static void put_dummy_step(exec *self) {
       in.contexts[0] = (step_context){.first = 0, .tokens = 1, .seq = 0};
     }
     in.sample[0] = (sample_param){.top_p_fixed = 1ull << 32, .repetition = 1, .position = 1, .prompt_count = 1, .target = -1};
-    gpu_upload(self->options.device, self->stream, exec_address(self, region, 0), self->image[parity], io->block_table);
+    gpu_upload(self->options.device, self->stream, exec_address(self, region, 0), self->image[side], io->block_table);
     gpu_fill32(self->options.device, self->stream, exec_address(self, region, io->block_table), page, 1);
   }
 }
@@ -353,11 +353,11 @@ static void warm_up(exec *self) {
   gpu_sync(self->options.device, self->stream, "warm-up");
 }
 
-static status capture_graph(exec *self, uint32_t rung, uint32_t parity) {
+static status capture_graph(exec *self, uint32_t rung, uint32_t side) {
   gpu *device = self->options.device;
-  gpu_graph **graph = &self->graphs[rung][parity];
+  gpu_graph **graph = &self->graphs[rung][side];
   TRY(gpu_capture_begin(device, self->stream));
-  exec_run_ops(self, parity, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
+  exec_run_ops(self, side, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
   TRY(gpu_capture_end(device, self->stream, graph));
   self->graph_count++;
   return OK;

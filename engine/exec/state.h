@@ -20,7 +20,7 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const plan_op *plan;
   const char *name;
   const kernel_row *row;
-  void *args[2];          /* with addresses, by the parity of the step */
+  void *args[2];          /* with addresses, by the side of the step */
   const gpu_kernel *kernel; /* GPU machine */
   const jit_spec *specs;    /* [spec_count] of the kernel, GPU machine */
   uint32_t spec_count;
@@ -45,14 +45,14 @@ struct exec {
   float *logits[2];           /* null without the option */
   uint32_t *block_table;      /* [max_seqs][pages_per_seq] */
   token_bias *lists;          /* [max_seqs][TOKEN_LIST_MAX] */
-  exec_slot *pending[2];      /* [max_seqs] rows and lists that the image of a parity does not have yet */
+  exec_slot *pending[2];      /* [max_seqs] rows and lists that the image of a side does not have yet */
   uint32_t pending_count[2];
   uint64_t *row_sent;         /* [max_seqs] how many steps were submitted when the slot's row last went up */
   uint8_t *scratch;           /* EXEC_SCRATCH_BYTES of exec_read and exec_write; GPU machine */
   uint8_t *pinned;            /* the pinned block */
   uint64_t pinned_bytes;
   gpu_stream *stream;         /* ops, in the order of submission */
-  gpu_stream *side;           /* ops of a step that run beside those of `stream`: BRANCH_SIDE */
+  gpu_stream *branch;         /* ops of a step that run beside those of `stream`: BRANCH_SIDE */
   gpu_event *forked, *joined; /* the two part, and meet again */
   gpu_stream *up, *down;      /* inputs before their step, results behind it: beside the ops of other steps */
   gpu_event *uploaded[2], *computed[2];
@@ -89,7 +89,7 @@ static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
 }
 
 /* Puts the ops for the given launch rows on the stream, or computes them (exec.c). */
-void exec_run_ops(exec *self, uint32_t parity, exec_rows rows);
+void exec_run_ops(exec *self, uint32_t side, exec_rows rows);
 
 /* The library algorithm of a product for this row count, or null. */
 gemm_lt_op *exec_library_choice(const exec_op *op, uint32_t rows);
@@ -103,12 +103,12 @@ typedef struct exec_lane { /* where an op goes */
   bool overlaps; /* see gpu_work */
 } exec_lane;
 
-/* Puts one op on the stream with the inputs of parity 0, or computes it (exec.c). The launch rows of its kind must be in its range.
+/* Puts one op on the stream with the inputs of side 0, or computes it (exec.c). The launch rows of its kind must be in its range.
  * overlaps: see gpu_work. */
 void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps);
 
 /* One op by our own kernel, never by a library (exec.c). GPU machine. */
-void exec_launch_own(exec *self, const exec_op *op, uint32_t parity, uint32_t rows, exec_lane lane);
+void exec_launch_own(exec *self, const exec_op *op, uint32_t side, uint32_t rows, exec_lane lane);
 
 /* The library algorithms (exec/library.c): those that run here are chosen, and later compared with our kernel. GPU machine. */
 status exec_library_open(exec *self, arena *host);

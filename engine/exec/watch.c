@@ -26,7 +26,7 @@ struct watch {
   uint32_t *pair_row;    /* [max_batch_tokens][top_k] */
   chosen chosen[ROWS_AT_ONCE];
   /* The step at hand. */
-  uint32_t parity;
+  uint32_t side;
   const watch_row *rows;
   uint32_t row_count;
   watch_fault *fault;
@@ -128,7 +128,7 @@ static void see_chosen(watch *self, uint32_t number, uint32_t count) {
 static bool is_adjusted(const watch *self, uint32_t logit) {
   sample_param param;
   uint64_t at = self->plan->header->io.sample + logit * sizeof param;
-  exec_read(self->machine, exec_region(REGION_STEP, self->parity), at, &param, sizeof param);
+  exec_read(self->machine, exec_region(REGION_STEP, self->side), at, &param, sizeof param);
   return param.adjusted != 0;
 }
 
@@ -174,15 +174,15 @@ static void see_op(void *context, uint32_t op) {
 
 /* === The step =============================================================================================================== */
 
-void watch_step(watch *self, uint32_t parity, const watch_row *rows, uint32_t row_count, const exec_slot *changed, uint32_t changed_count,
+void watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed, uint32_t changed_count,
                 watch_fault *fault) {
   ASSERT(row_count >= 1 && row_count <= self->plan->header->limits.max_batch_tokens);
-  self->parity = parity;
+  self->side = side;
   self->rows = rows;
   self->row_count = row_count;
   self->fault = fault;
   if (self->digests) memset(self->digests, 0, sizeof(uint64_t) * row_count * self->points.count);
-  exec_submit_watched(self->machine, parity, changed, changed_count, see_op, self);
+  exec_submit_watched(self->machine, side, changed, changed_count, see_op, self);
   for (uint32_t i = 0; i < row_count && self->digests; i++) {
     verbatim_request *request = rows[i].request;
     if (request && request->on_trace) request->on_trace(request, rows[i].position, self->digests + (uint64_t)i * self->points.count);

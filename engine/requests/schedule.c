@@ -200,8 +200,8 @@ typedef struct builder {
   bool is_short_of_pages; /* a prompt could not go on */
 } builder;
 
-static builder begin(schedule *self, uint32_t parity) {
-  return (builder){.self = self, .in = exec_fill(self->machine, parity), .rows = self->rows[parity]};
+static builder begin(schedule *self, uint32_t side) {
+  return (builder){.self = self, .in = exec_fill(self->machine, side), .rows = self->rows[side]};
 }
 
 static void add_token(builder *b, uint32_t slot, int32_t token, uint32_t position) {
@@ -357,12 +357,12 @@ static void write_head(const builder *b) {
   exec_set_counts(&b->in, b->logits, made, prompt);
 }
 
-static void submit_step(builder *b, uint32_t parity, uint32_t decoding) {
+static void submit_step(builder *b, uint32_t side, uint32_t decoding) {
   schedule *self = b->self;
   verbatim_counters *c = &self->counters;
   write_head(b);
-  if (self->options.trace) watch_step(self->watch, parity, self->watched, b->tokens, self->changed, self->changed_count, NULL);
-  else exec_submit(self->machine, parity, decoding == b->tokens, self->changed, self->changed_count);
+  if (self->options.trace) watch_step(self->watch, side, self->watched, b->tokens, self->changed, self->changed_count, NULL);
+  else exec_submit(self->machine, side, decoding == b->tokens, self->changed, self->changed_count);
   while (self->changed_count > 0) self->sequences[self->changed[--self->changed_count].slot].is_dirty = false;
   self->submitted++;
   c->steps++;
@@ -372,20 +372,20 @@ static void submit_step(builder *b, uint32_t parity, uint32_t decoding) {
   c->most_sequences = max_u32(c->most_sequences, b->seqs);
 }
 
-bool schedule_step(schedule *self, uint32_t parity) {
+bool schedule_step(schedule *self, uint32_t side) {
   admit(self);
-  builder b = begin(self, parity);
+  builder b = begin(self, side);
   for (uint32_t i = 0; i < self->active_count; i++) add_decode(&b, self->order[i]);
   uint32_t decoding = b.tokens; /* rows of sequences that had their whole prompt before this step */
   add_prompts(&b);
   while (is_stuck(&b)) {
     preempt_youngest(self);
-    b = begin(self, parity);
+    b = begin(self, side);
     add_prompts(&b);
   }
   if (b.tokens == 0) return false;
-  self->row_count[parity] = b.logits;
-  submit_step(&b, parity, decoding);
+  self->row_count[side] = b.logits;
+  submit_step(&b, side, decoding);
   return true;
 }
 
@@ -427,10 +427,10 @@ static void settle_row(schedule *self, const step_row *row, const exec_results *
 }
 
 /* Scores that are there although the steps did not show it: see locate. */
-static void settle_scores(schedule *self, const exec_results *results, uint32_t slot, uint32_t parity, uint32_t count) {
+static void settle_scores(schedule *self, const exec_results *results, uint32_t slot, uint32_t side, uint32_t count) {
   sequence *s = &self->sequences[slot];
   for (uint32_t i = 0; i < count; i++) {
-    uint32_t position = self->rows[parity][i].position;
+    uint32_t position = self->rows[side][i].position;
     if (!request_scores(s->request, position + 1) || results->result[i].nonfinite) continue;
     if (position + 1 != s->request->score_from + s->request->score_count) continue; /* there already, or behind one that is broken */
     request_push(self->model, s->request, &s->text, &results->result[i], results->top + (uint64_t)i * TOP_LOGPROBS_MAX,
@@ -441,43 +441,43 @@ static void settle_scores(schedule *self, const exec_results *results, uint32_t 
 /* Where NaN or Inf begins: the tokens are fed again, alone and watched, into the pages they are in. In a tile a broken token may break
  * those before it, and which it does depends on the steps: so every tile is of one token here, and what is found and scored is a function
  * of the tokens up to the end of the page. */
-static watch_fault locate(schedule *self, uint32_t slot, uint32_t parity) {
+static watch_fault locate(schedule *self, uint32_t slot, uint32_t side) {
   const sequence *s = &self->sequences[slot];
   uint32_t end = min_u32((s->broken / PAGE_TOKENS + 1) * PAGE_TOKENS, request_fed(s->request) + s->request->token_count);
   watch_fault fault = {UINT32_MAX, UINT32_MAX};
   s->request->row_next = request_logits_from(s->request);
   for (uint32_t position = 0; position < end;) {
-    builder b = begin(self, parity);
+    builder b = begin(self, side);
     uint32_t count = room_for(&b, s->request, position, end - position);
     add_known(&b, slot, position, count, true);
     for (uint32_t i = 0; i < count; i++) self->watched[i].request = NULL;
     write_head(&b);
-    watch_step(self->watch, parity, self->watched, b.tokens, NULL, 0, &fault);
-    exec_results results = exec_wait(self->machine, parity);
-    settle_scores(self, &results, slot, parity, b.logits);
+    watch_step(self->watch, side, self->watched, b.tokens, NULL, 0, &fault);
+    exec_results results = exec_wait(self->machine, side);
+    settle_scores(self, &results, slot, side, b.logits);
     position += count;
   }
   return fault;
 }
 
-static void settle_broken(schedule *self, uint32_t slot, uint32_t parity) {
+static void settle_broken(schedule *self, uint32_t slot, uint32_t side) {
   sequence *s = &self->sequences[slot];
-  watch_fault fault = locate(self, slot, parity);
+  watch_fault fault = locate(self, slot, side);
   request_break(self->model, s->request, fault.op, fault.position);
   s->is_broken = false;
   show(self, slot, false);
 }
 
-void schedule_settle(schedule *self, uint32_t parity) {
-  exec_results results = exec_wait(self->machine, parity);
+void schedule_settle(schedule *self, uint32_t side) {
+  exec_results results = exec_wait(self->machine, side);
   self->settled++;
   give_vacated_slots(self);
-  for (uint32_t i = 0; i < self->row_count[parity]; i++) {
-    const step_row *row = &self->rows[parity][i];
+  for (uint32_t i = 0; i < self->row_count[side]; i++) {
+    const step_row *row = &self->rows[side][i];
     const sequence *s = &self->sequences[row->slot];
     if (s->request && s->generation == row->generation && !s->is_broken) settle_row(self, row, &results, i); /* else it ended a step ago */
   }
-  self->row_count[parity] = 0;
+  self->row_count[side] = 0;
   for (uint32_t slot = 0; slot < limits_of(self)->max_seqs; slot++)
-    if (self->sequences[slot].request && self->sequences[slot].is_broken) settle_broken(self, slot, parity);
+    if (self->sequences[slot].request && self->sequences[slot].is_broken) settle_broken(self, slot, side);
 }

@@ -59,7 +59,7 @@ typedef struct schedule {
   sequence *sequences;          /* [max_seqs]                        */
   uint32_t *order;              /* [max_seqs] slots in use, in order of admission */
   uint32_t active_count;
-  step_row *rows[2];            /* [max_logit_rows] by parity        */
+  step_row *rows[2];            /* [max_logit_rows] by side        */
   uint32_t row_count[2];
   watch_row *watched;           /* [max_batch_tokens]                */
   exec_slot *changed;           /* [max_seqs] to send with the next step */
@@ -84,11 +84,11 @@ bool schedule_cancel(schedule *self, verbatim_request *request);
 /* Ends requests whose time is over. */
 void schedule_expire(schedule *self);
 
-/* Builds and submits a step of this parity, whose last step has been settled. Returns false when there is nothing to run. */
-bool schedule_step(schedule *self, uint32_t parity);
+/* Builds and submits a step of this side, whose last step has been settled. Returns false when there is nothing to run. */
+bool schedule_step(schedule *self, uint32_t side);
 
-/* Waits for the parity's step and hands its results to the requests. */
-void schedule_settle(schedule *self, uint32_t parity);
+/* Waits for the side's step and hands its results to the requests. */
+void schedule_settle(schedule *self, uint32_t side);
 
 /* No request is queued or active. */
 bool schedule_idle(const schedule *self);

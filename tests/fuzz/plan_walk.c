@@ -126,11 +126,11 @@ static void run_requests(const plan *view, exec *machine, arena *host) {
   ASSERT(schedule_open(&batching, &model, machine, watcher, &options, host) == OK);
   submit(&c, &model, &batching);
   bool outstanding[2] = {false, false};
-  for (uint32_t parity = 0, steps = 0; outstanding[0] || outstanding[1] || !schedule_idle(&batching); steps++) { /* as verbatim_poll */
-    uint32_t now = parity, before = parity ^ 1;
+  for (uint32_t side = 0, steps = 0; outstanding[0] || outstanding[1] || !schedule_idle(&batching); steps++) { /* as verbatim_poll */
+    uint32_t now = side, before = side ^ 1;
     ASSERT(steps < STEPS_MAX);
     outstanding[now] = schedule_step(&batching, now);
-    if (outstanding[now]) parity ^= 1;
+    if (outstanding[now]) side ^= 1;
     if (outstanding[before]) schedule_settle(&batching, before);
     outstanding[before] = false;
   }

@@ -91,21 +91,21 @@ static void check_tiles(const image *in) {
   assert_int_equal(row, in->head[STEP_ALL].token_count);
 }
 
-static void run_row(const image *in, uint32_t parity, uint32_t r) {
+static void run_row(const image *in, uint32_t side, uint32_t r) {
   uint32_t row = in->logit_row[r];
   const sample_param *param = &in->sample[r];
   assert_true(row < in->head[STEP_ALL].token_count && param->slot == in->seq[row]);
   assert_int_equal(param->position, in->position[row] + 1);
-  uint64_t sum = context_of(parity, in->seq[row], in->position[row] + 1);
-  sample_result *result = &late.result[parity][r];
-  *result = result_of(sum, param->target, late.list[parity][param->slot], param->list_count);
-  bool is_bad_row = *kv_row(parity, in->seq[row], in->position[row]) == WEAK;
-  for (uint32_t i = 0; i <= in->position[row]; i++) is_bad_row |= *spoilt_row(parity, in->seq[row], i);
+  uint64_t sum = context_of(side, in->seq[row], in->position[row] + 1);
+  sample_result *result = &late.result[side][r];
+  *result = result_of(sum, param->target, late.list[side][param->slot], param->list_count);
+  bool is_bad_row = *kv_row(side, in->seq[row], in->position[row]) == WEAK;
+  for (uint32_t i = 0; i <= in->position[row]; i++) is_bad_row |= *spoilt_row(side, in->seq[row], i);
   if (is_bad_row) *result = (sample_result){.nonfinite = 1};
   if (param->target < 0) late.sampled[param->slot] = result->token;
-  for (uint32_t i = 0; i < param->top_count; i++) late.top[parity][r][i] = top_of(sum, i);
-  late.digest[parity][r] = sum;
-  late.logits[parity][r * VOCAB] = (float)in->position[row];
+  for (uint32_t i = 0; i < param->top_count; i++) late.top[side][r][i] = top_of(sum, i);
+  late.digest[side][r] = sum;
+  late.logits[side][r * VOCAB] = (float)in->position[row];
 }
 
 static void drop_page(uint32_t number) {
@@ -122,35 +122,35 @@ static void upload_row(uint32_t p, uint32_t slot, uint32_t list_count) {
 
 static void run_oldest(void) {
   queued_step step = late.queue[0];
-  uint32_t parity = step.parity;
-  const image *in = &late.image[parity];
+  uint32_t side = step.side;
+  const image *in = &late.image[side];
   memmove(late.queue, late.queue + 1, --late.queued * sizeof *late.queue);
   for (uint32_t slot = 0; slot < SEQS; slot++)
-    if (step.sent[slot]) upload_row(parity, slot, step.sent[slot] - 1);
+    if (step.sent[slot]) upload_row(side, slot, step.sent[slot] - 1);
   check_tiles(in);
   int32_t ids[TOKENS];
   for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) ids[i] = in->token[i] < 0 ? late.sampled[-1 - in->token[i]] : in->token[i];
-  for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) write_row(parity, in->seq[i], in->position[i], ids[i]);
+  for (uint32_t i = 0; i < in->head[STEP_ALL].token_count; i++) write_row(side, in->seq[i], in->position[i], ids[i]);
   for (uint32_t i = 0; i < in->head[STEP_ALL].tile_count; i++) {
     const attn_tile t = tile_of(in, i);
-    spoil_tile(parity, &t);
+    spoil_tile(side, &t);
   }
-  for (uint32_t r = in->head[STEP_ALL].logit_count; r-- > 0;) run_row(in, parity, r); /* any order may be */
+  for (uint32_t r = in->head[STEP_ALL].logit_count; r-- > 0;) run_row(in, side, r); /* any order may be */
   for (uint32_t i = 0; i < step.dropped_count; i++) drop_page(step.dropped[i]);
-  late.waiting[parity]--;
+  late.waiting[side]--;
 }
 
-exec_input __wrap_exec_fill(exec *self, uint32_t parity);
+exec_input __wrap_exec_fill(exec *self, uint32_t side);
 uint32_t *__wrap_exec_block_row(exec *self, uint32_t slot);
 token_bias *__wrap_exec_list(exec *self, uint32_t slot);
 void __wrap_exec_drop_pages(exec *self, const uint32_t *numbers, uint32_t count);
-void __wrap_exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count);
-exec_results __wrap_exec_wait(exec *self, uint32_t parity);
+void __wrap_exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count);
+exec_results __wrap_exec_wait(exec *self, uint32_t side);
 bool __wrap_exec_row_was_read(const exec *self, uint32_t slot);
 
-exec_input __wrap_exec_fill(exec *self, uint32_t parity) {
+exec_input __wrap_exec_fill(exec *self, uint32_t side) {
   (void)self;
-  image *in = &late.image[parity];
+  image *in = &late.image[side];
   memset(in, 0xff, sizeof *in);
   return (exec_input){.head = in->head, .token = in->token, .position = in->position, .seq = in->seq, .tiles = in->tiles,
                       .logit_row = in->logit_row, .sample = in->sample, .prompt_tiles = in->prompt_tiles,
@@ -178,9 +178,9 @@ void __wrap_exec_drop_pages(exec *self, const uint32_t *numbers, uint32_t count)
   }
 }
 
-void __wrap_exec_submit(exec *self, uint32_t parity, bool decode, const exec_slot *changed, uint32_t changed_count) {
+void __wrap_exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count) {
   (void)self;
-  const step_in *head = late.image[parity].head;
+  const step_in *head = late.image[side].head;
   assert_in_range(head->token_count, 1, late_header.limits.max_batch_tokens);
   assert_true(head->logit_count <= late_header.limits.max_logit_rows && head->seq_count <= late_header.limits.max_seqs);
   assert_true(!decode || head->logit_count == head->token_count);
@@ -188,17 +188,17 @@ void __wrap_exec_submit(exec *self, uint32_t parity, bool decode, const exec_slo
   late.steps[late.step_count++] = (step_log){head->token_count, head->logit_count, head->seq_count, decode};
   assert_true(late.queued < ARRAY_LEN(late.queue));
   queued_step *step = &late.queue[late.queued++];
-  *step = (queued_step){.parity = parity};
+  *step = (queued_step){.side = side};
   for (uint32_t i = 0; i < 2 * changed_count; i++) {
     uint32_t *pending = &late.pending[i % 2][changed[i / 2].slot];
     *pending = max_u32(*pending, changed[i / 2].list_count + 1);
   }
   late.submitted++;
-  memcpy(step->sent, late.pending[parity], sizeof step->sent);
-  memset(late.pending[parity], 0, sizeof step->sent);
+  memcpy(step->sent, late.pending[side], sizeof step->sent);
+  memset(late.pending[side], 0, sizeof step->sent);
   for (uint32_t i = 0; i < SEQS; i++)
     if (step->sent[i]) late.row_sent[i] = late.submitted;
-  late.waiting[parity]++;
+  late.waiting[side]++;
   if (late.eager) run_oldest();
 }
 
@@ -207,21 +207,21 @@ bool __wrap_exec_row_was_read(const exec *self, uint32_t slot) {
   return late.row_sent[slot] <= late.waited || late.ignore_reading;
 }
 
-exec_results __wrap_exec_wait(exec *self, uint32_t parity) {
+exec_results __wrap_exec_wait(exec *self, uint32_t side) {
   (void)self;
-  while (late.waiting[parity]) run_oldest();
+  while (late.waiting[side]) run_oldest();
   late.waited++;
-  return (exec_results){.result = late.result[parity], .top = late.top[parity][0], .digest = late.digest[parity],
-                        .logits = late.logits[parity]};
+  return (exec_results){.result = late.result[side], .top = late.top[side][0], .digest = late.digest[side],
+                        .logits = late.logits[side]};
 }
 
-void __wrap_watch_step(watch *self, uint32_t parity, const watch_row *rows, uint32_t row_count, const exec_slot *changed,
+void __wrap_watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed,
                        uint32_t changed_count, watch_fault *fault);
-void __wrap_watch_step(watch *self, uint32_t parity, const watch_row *rows, uint32_t row_count, const exec_slot *changed,
+void __wrap_watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed,
                        uint32_t changed_count, watch_fault *fault) {
   (void)self;
-  const image *in = &late.image[parity];
-  __wrap_exec_submit(NULL, parity, false, changed, changed_count);
+  const image *in = &late.image[side];
+  __wrap_exec_submit(NULL, side, false, changed, changed_count);
   late.watched_steps++;
   assert_int_equal(row_count, in->head[STEP_ALL].token_count);
   for (uint32_t i = 0; i < row_count; i++) {
@@ -334,7 +334,7 @@ bool is_right(const asked *a) {
 
 schedule batching;
 arena late_host;
-uint32_t step_parity;
+uint32_t step_side;
 bool step_outstanding[2];
 
 void open_machine(bool eager, const plan_limits *limits, schedule_options options) {
@@ -348,7 +348,7 @@ void open_machine(bool eager, const plan_limits *limits, schedule_options option
   late.submitted = late.waited = 0;
   late.ignore_reading = false;
   memset(step_outstanding, 0, sizeof step_outstanding);
-  step_parity = finished = 0;
+  step_side = finished = 0;
   late_header = (plan_header){.limits = *limits, .model = {.vocab = VOCAB, .eos_count = 1, .eos = {EOS}}};
   late_host = (arena){0};
   assert_int_equal(schedule_open(&batching, &late_model, (exec *)(void *)&late, NULL, &options, &late_host), OK);
@@ -362,9 +362,9 @@ void submit(asked *a) {
 
 /* As verbatim_poll does. */
 bool step(void) {
-  step_outstanding[step_parity] = schedule_step(&batching, step_parity);
-  uint32_t other = step_parity ^ 1, now = step_parity;
-  if (step_outstanding[now]) step_parity ^= 1;
+  step_outstanding[step_side] = schedule_step(&batching, step_side);
+  uint32_t other = step_side ^ 1, now = step_side;
+  if (step_outstanding[now]) step_side ^= 1;
   if (step_outstanding[other]) schedule_settle(&batching, other);
   step_outstanding[other] = false;
   return step_outstanding[now] || !schedule_idle(&batching);

@@ -22,7 +22,7 @@
 #define REQUESTS 40u
 #define STEPS_MAX 4000u
 
-typedef struct image { /* of one parity, in the host's memory */
+typedef struct image { /* of one side, in the host's memory */
   step_in head[STEP_PARTS];
   int32_t token[TOKENS];
   uint32_t position[TOKENS], seq[TOKENS], logit_row[LOGITS];
@@ -32,7 +32,7 @@ typedef struct image { /* of one parity, in the host's memory */
 } image;
 
 typedef struct queued_step { /* what a driver copies at submission; images and rows themselves are read when the step runs */
-  uint32_t parity, sent[SEQS];  /* as pending */
+  uint32_t side, sent[SEQS];  /* as pending */
   uint32_t dropped[2 * PAGES_MAX], dropped_count; /* behind the step */
 } queued_step;
 
@@ -43,11 +43,11 @@ typedef struct late_machine {
   bool ignore_rows, ignore_lists, ignore_growth; /* planted faults    */
   bool ignore_reading; /* another: rows are said to be read at once    */
   image image[2];
-  uint32_t block_host[SEQS * PAGES_PER_SEQ], block[2][SEQS * PAGES_PER_SEQ]; /* the device's by parity */
+  uint32_t block_host[SEQS * PAGES_PER_SEQ], block[2][SEQS * PAGES_PER_SEQ]; /* the device's by side */
   token_bias list_host[SEQS][TOKEN_LIST_MAX], list[2][SEQS][TOKEN_LIST_MAX];
   uint32_t pending[2][SEQS];   /* 0: the image has the slot's row; else 1 + entries of its list to send */
   uint64_t row_sent[SEQS], submitted, waited;
-  uint32_t waiting[2]; /* steps of a parity that have not run */
+  uint32_t waiting[2]; /* steps of a side that have not run */
   queued_step queue[4];
   uint32_t queued;
   int32_t kv[PAGES_MAX * 64], sampled[SEQS];
@@ -74,7 +74,7 @@ extern schedule batching; /* what is tested */
 extern plan_header late_header;
 extern request_model late_model;
 extern arena late_host;
-extern uint32_t step_parity; /* of the next step */
+extern uint32_t step_side; /* of the next step */
 extern bool step_outstanding[2];
 extern asked asks[REQUESTS];
 extern const plan_limits LIMITS;

@@ -68,7 +68,7 @@ static void a_missing_wait_is_seen(void **state) {
     if (waits) schedule_settle(&batching, 0);
     schedule_step(&batching, 0);
     schedule_settle(&batching, 1);
-    step_outstanding[0] = true, step_parity = 1;
+    step_outstanding[0] = true, step_side = 1;
     while (step()) continue;
     assert_int_equal(is_right(&asks[0]), waits);
     arena_close(&late_host);

@@ -169,7 +169,7 @@ static void check_queue(void) {
 /* As verbatim_poll with config.trace: no step is under way when it returns. */
 static bool step_once(void) {
   bool busy = step();
-  uint32_t now = step_parity ^ 1;
+  uint32_t now = step_side ^ 1;
   if (!batching.options.trace || !step_outstanding[now]) return busy;
   schedule_settle(&batching, now);
   step_outstanding[now] = false;
