@@ -10,7 +10,7 @@
 
 typedef struct exec_bench {
   exec *machine;
-  gpu_event *marks[EXEC_BENCH_REPLAYS_MAX + 1]; /* GPU machine, timed */
+  uint32_t first_mark; /* of EXEC_BENCH_REPLAYS_MAX + 1 */
 } exec_bench;
 
 typedef struct exec_bench_list { /* launches of ops[0 .. count), in turn, for these rows; the last launch is of the last op */

@@ -1,10 +1,9 @@
 /* exec.c - memory and arguments at start-up, then the step path: inputs up, ops in order, results down.
  *
- * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. The rest of the start-up
- * is in exec/start.c, the shared state in exec/state.h. */
+ * The step path allocates nothing and takes no decision that could change a bit. Must not know requests. Ops and copies
+ * are the backend's. Read next: backend.h, state.h; start.c for the rest of the start-up. */
 #include "kernels_src/attn/contexts.h"
 #include "exec/state.h"
-#include "gpu/op_maps.h"
 #include "plan/format_widen.h"
 #include <string.h>
 
@@ -27,56 +26,17 @@ static uint64_t lay_out(exec *self, uint8_t *block) {
   if (block) self->block_table = (uint32_t *)(void *)(block + at);
   at = align_up(at + 4ull * header->limits.max_seqs * header->limits.pages_per_seq, 256);
   if (block) self->lists = (token_bias *)(void *)(block + at);
-  at = align_up(at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs, 256);
-  if (!self->options.device) return at;
-  if (block) self->scratch = block + at;
-  return at + EXEC_SCRATCH_BYTES;
+  return align_up(at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs, 256);
 }
 
-/* The plan has room for its own pins alone. */
-static uint64_t unchecked_workspace(const exec_options *options) {
-  uint64_t most = 0;
-  for (uint32_t i = 0; i < options->unchecked_count; i++)
-    if (options->unchecked[i].gemm.workspace_bytes > most) most = options->unchecked[i].gemm.workspace_bytes;
-  return most;
-}
-
+/* The one place that chooses a backend. */
 static status make_memory(exec *self, arena *host) {
   uint64_t image_bytes = lay_out(self, NULL);
-  if (!self->options.device) {
-    void *device_memory, *images;
-    TRY(arena_map(host, self->plan->header->device_bytes + 256, &device_memory));
-    TRY(arena_map(host, image_bytes, &images));
-    self->base = (uint64_t)(uintptr_t)device_memory;
-    lay_out(self, images);
-    return OK;
-  }
-  gpu *device = self->options.device;
-  void *pinned;
-  self->pinned_bytes = image_bytes > EXEC_STAGING_BYTES ? image_bytes : EXEC_STAGING_BYTES;
-  const plan_header *header = self->plan->header;
-  uint64_t workspace = align_up(header->device_bytes, 256);
-  const uint64_t bytes = self->options.unchecked_count ? workspace + unchecked_workspace(&self->options) : header->device_bytes;
-  TRY(gpu_reserve(device, bytes, &self->base));
-  if (!self->options.unchecked_count) workspace = self->plan->regions[REGION_WORK].offset + header->gemm_workspace;
-  self->library_workspace = self->base + workspace;
-  TRY(gpu_pin(device, self->pinned_bytes, &pinned));
-  TRY(gpu_stream_open(device, &self->stream));
-  TRY(gpu_stream_open(device, &self->branch));
-  TRY(gpu_stream_open(device, &self->up));
-  TRY(gpu_stream_open(device, &self->down));
-  gpu_event **const events[] = {self->done, self->uploaded, self->computed};
-  for (int i = 0; i < 6; i++) TRY(gpu_event_open(device, false, &events[i / 2][i % 2]));
-  TRY(gpu_event_open(device, false, &self->forked));
-  TRY(gpu_event_open(device, false, &self->joined));
-  for (uint32_t i = 0; i < STAGING_SLOTS_MAX; i++) TRY(gpu_event_open(device, false, &self->slot_read[i]));
-  for (uint32_t i = 0; i < EXEC_TIMED_STEPS && self->options.timed; i++) {
-    TRY(gpu_event_open(device, true, &self->ops_begin[i]));
-    TRY(gpu_event_open(device, true, &self->ops_end[i]));
-  }
-  self->pinned = pinned;
-  lay_out(self, pinned);
-  return OK;
+  TRY(self->options.device ? backend_gpu_open(self->plan, &self->options, image_bytes, host, &self->backend)
+                           : backend_cpu_open(self->plan, &self->options, image_bytes, host, &self->backend));
+  lay_out(self, self->backend->host);
+  self->is_timed = self->options.timed && self->backend->has_graphs;
+  return self->is_timed ? self->backend->calls->make_marks(self->backend, 2 * EXEC_TIMED_STEPS, &self->first_mark) : OK;
 }
 
 static status make_pending(exec *self, arena *host) {
@@ -102,7 +62,7 @@ static status resolve_ops(exec *self, arena *host) {
   const plan *p = self->plan;
   void *ops;
   TRY(arena_take(host, sizeof(exec_op) * (p->op_count + 1ull), &ops));
-  self->ops = ops;
+  self->backend->ops = self->ops = ops;
   self->op_count = p->op_count;
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
@@ -119,7 +79,6 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
   exec *self = memory;
   self->plan = p;
   self->options = *options;
-  self->options.timed &= options->device != NULL;
   self->rung_count = options->direct ? 0 : p->ladder_count;
   status result = make_memory(self, host);
   if (result == OK) result = make_pending(self, host);
@@ -133,88 +92,23 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
 }
 
 void exec_close(exec *self) {
-  if (!self) return;
-  gpu_stream *const streams[] = {self->up, self->stream, self->down};
-  for (size_t i = 0; i < ARRAY_LEN(streams); i++)
-    if (streams[i]) gpu_sync(self->options.device, streams[i], "end of the run");
-  gemm_lt_close(self->library);
-  jit_close(self->compiler);
-  self->library = NULL;
-  self->compiler = NULL;
+  if (self && self->backend) self->backend->calls->close(self->backend);
 }
 
-weights_target exec_weights_target(exec *self) {
-  weights_target target = {.address = exec_address(self, REGION_WEIGHTS, 0)};
-  if (!self->options.device) {
-    target.threads = cpu_pool_threads(self->options.pool);
-    return target;
-  }
-  target.room = (staging_room){.device = self->options.device, .stream = self->stream, .memory = self->pinned,
-                               .slot_bytes = STAGING_SLOT_BYTES, .slot_count = STAGING_SLOTS_MAX};
-  memcpy(target.room.events, self->slot_read, sizeof self->slot_read);
-  return target;
-}
+weights_target exec_weights_target(exec *self) { return self->backend->calls->weights(self->backend); }
 
 exec_counts exec_count(const exec *self) {
-  return (exec_counts){.graphs = self->graph_count, .kernels_cached = self->kernels_cached,
-                       .kernels_compiled = self->kernels_compiled, .pinned_bytes = self->pinned_bytes,
-                       .nvrtc_version = self->nvrtc_version, .gaps = self->gaps,
-                       .cublaslt_version = self->library ? gemm_lt_version(self->library) : 0,
-                       .left_out = *self->left_out ? self->left_out : NULL,
-                       .cache_note = self->compiler ? jit_note(self->compiler) : NULL};
+  exec_counts counts = {.gaps = self->gaps};
+  self->backend->calls->count(self->backend, &counts);
+  return counts;
 }
 
 const verbatim_kernel *exec_kernels(const exec *self, uint32_t *count) {
-  *count = self->loaded ? self->plan->kernel_count : 0;
-  return self->loaded;
+  *count = self->backend->loaded ? self->plan->kernel_count : 0;
+  return self->backend->loaded;
 }
 
 /* === Ops ==================================================================================================================== */
-
-bool exec_make_maps(exec *self, uint32_t kernel, const jit_spec *specs, uint32_t spec_count, const void *args, uint32_t rows,
-                    tensor_maps *maps) {
-  tensor_shape shapes[2];
-  if (!op_maps_taken(specs, spec_count)) return false;
-  op_maps(kernel, specs, spec_count, args, rows, shapes);
-  gpu_tensor(self->options.device, &shapes[0], kernels_row(kernel)->name, &maps->w);
-  gpu_tensor(self->options.device, &shapes[1], kernels_row(kernel)->name, &maps->x);
-  return true;
-}
-
-void exec_launch_own(exec *self, const exec_op *op, uint32_t side, uint32_t rows, exec_lane lane) {
-  gpu_work work = {.kernel = op->kernel, .op = op->name, .args = op->args[side], .overlaps = lane.overlaps};
-  for (int i = 0; i < 3; i++) work.grid[i] = (uint32_t)plan_extent(&op->plan->grid[i], rows);
-  tensor_maps maps;
-  /* Where KV rows are widened the rows of a part stand anywhere among the step's. */
-  const bool is_part = op->plan->rows_kind >= ROWS_MADE && plan_has_widening(&self->plan->header->limits);
-  const uint32_t seen = is_part ? self->plan->header->limits.max_batch_tokens : rows;
-  if (exec_make_maps(self, op->plan->kernel, op->specs, op->spec_count, op->args[side], seen, &maps)) work.maps = &maps;
-  gpu_launch(self->options.device, lane.stream, &work);
-}
-
-gemm_lt_op *exec_library_choice(const exec_op *op, uint32_t rows) {
-  for (uint32_t i = 0; i < op->choice_count; i++)
-    if (rows >= op->choices[i].pin->rows_min && rows <= op->choices[i].pin->rows_max) return &op->choices[i].lt;
-  return NULL;
-}
-
-static void run_library(exec *self, const exec_op *op, gemm_lt_op *lt, uint32_t rows, gpu_stream *stream) {
-  const gemm_args *args = op->args[0]; /* a product reads nothing of the step but its rows */
-  status result = gemm_lt_run(self->library, lt, stream, rows, (uint64_t)(uintptr_t)args->x, (uint64_t)(uintptr_t)args->w,
-                              (uint64_t)(uintptr_t)args->y, self->library_workspace);
-  if (result != OK) gpu_fault(self->options.device, op->name, fail_text()); /* it was accepted at start-up */
-}
-
-static void run_op(exec *self, const exec_op *op, uint32_t side, uint32_t rows, exec_lane lane) {
-  if (!self->options.device) {
-    op->row->run_cpu(op->args[side], self->options.pool);
-    return;
-  }
-  gemm_lt_op *lt = exec_library_choice(op, rows);
-  /* There is one workspace, for the main stream. */
-  if (lt && (lane.stream == self->stream || lt->algo.workspace_bytes == 0)) run_library(self, op, lt, rows, lane.stream);
-  else exec_launch_own(self, op, side, rows, lane);
-}
 
 /* Launch rows of an op, 0 when it does not run for these. */
 static uint32_t rows_of(const exec_op *op, const exec_rows *all) {
@@ -254,49 +148,29 @@ static exec_rows rows_of_step(const exec *self, uint32_t side) {
   return rows;
 }
 
-/* The lane of the next op of this branch. An op overlaps with the one before it on its stream, if that is an op of the same step and
- * the two streams do not meet between them. */
-static exec_lane choose_lane(exec *self, uint32_t branch, exec_lane *main_lane, exec_lane *side_lane) {
-  gpu *device = self->options.device;
-  bool forks = branch == BRANCH_SIDE && !side_lane->stream, joins = branch == BRANCH_JOIN && side_lane->stream;
-  if (forks) {
-    gpu_record(device, main_lane->stream, self->forked);
-    gpu_wait(device, self->branch, self->forked);
-    *side_lane = (exec_lane){.stream = self->branch};
-  }
-  if (joins) {
-    gpu_record(device, side_lane->stream, self->joined);
-    gpu_wait(device, main_lane->stream, self->joined);
-    *side_lane = (exec_lane){0};
-    main_lane->overlaps = false;
-  }
-  exec_lane *lane = branch == BRANCH_SIDE ? side_lane : main_lane, chosen = *lane;
-  lane->overlaps = true;
-  return chosen;
-}
+static void launch(exec *self, const backend_launch *l) { self->backend->calls->launch(self->backend, l); }
 
 void exec_run_ops(exec *self, uint32_t side, exec_rows all) {
-  exec_lane main_lane = {.stream = self->stream}, side_lane = {0};
   uint32_t tokens = all.kind[ROWS_TOKENS];
-  bool branches = self->options.device && tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max;
+  bool branches = tokens >= BRANCH_ROWS_MIN && tokens <= self->plan->header->limits.split_rows_max, follows = false;
   for (uint32_t i = 0, piece = 0; i < self->op_count; i = next_op(self, i, &all, &piece)) {
-    uint32_t rows = rows_of(&self->ops[i], &all);
+    uint32_t rows = rows_of(&self->ops[i], &all), branch = branches ? self->ops[i].plan->branch : BRANCH_MAIN;
     if (!rows) continue;
     set_piece(&self->ops[i], side, piece);
-    run_op(self, &self->ops[i], side, rows, choose_lane(self, branches ? self->ops[i].plan->branch : BRANCH_MAIN, &main_lane, &side_lane));
+    launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = branch, .follows = follows});
+    follows = true;
   }
 }
 
 /* === Copies ================================================================================================================= */
 
-static void copy_in(exec *self, gpu_stream *stream, uint64_t target, const void *source, size_t bytes) {
-  if (self->options.device) gpu_upload(self->options.device, stream, target, source, bytes);
-  else memcpy((void *)(uintptr_t)target, source, bytes);
+/* To the device, with the inputs of a step. */
+static void copy_in(exec *self, uint64_t target, const void *source, size_t bytes) {
+  self->backend->calls->upload(self->backend, QUEUE_INPUTS, target, source, bytes);
 }
 
-static void copy_out(exec *self, gpu_stream *stream, void *target, uint64_t source, size_t bytes) {
-  if (self->options.device) gpu_download(self->options.device, stream, target, source, bytes);
-  else memcpy(target, (const void *)(uintptr_t)source, bytes);
+static void copy_out(exec *self, enum backend_queue queue, void *target, uint64_t source, size_t bytes) {
+  self->backend->calls->download(self->backend, queue, target, source, bytes);
 }
 
 typedef struct table { uint64_t at, bytes; } table; /* part of a region that is used */
@@ -321,11 +195,11 @@ static void upload_image(exec *self, uint32_t side) {
                           {io->prompt_tiles, sizeof(attn_tile) * head[STEP_PROMPT].tile_count},
                           {io->contexts, sizeof(step_context) * head[STEP_PROMPT].seq_count}};
   size_t count = ARRAY_LEN(tables) - (head[STEP_PROMPT].token_count ? 0 : 2);
-  if (self->options.poison) copy_in(self, self->up, step, image, io->block_table);
+  if (self->options.poison) copy_in(self, step, image, io->block_table);
   for (size_t i = 0; i < count && !self->options.poison;) {
     const table *first = &tables[i];
     i += near_tables(first, count - i, &bytes);
-    copy_in(self, self->up, step + first->at, image + first->at, bytes);
+    copy_in(self, step + first->at, image + first->at, bytes);
   }
 }
 
@@ -342,8 +216,8 @@ static void upload_row(exec *self, uint32_t side, const exec_slot *changed) {
   uint64_t row_bytes = 4ull * self->plan->header->limits.pages_per_seq, list_stride = TOKEN_LIST_MAX * sizeof(token_bias);
   uint64_t slot = changed->slot, step = exec_address(self, exec_region(REGION_STEP, side), 0);
   uint64_t list_bytes = changed->list_count * sizeof(token_bias);
-  copy_in(self, self->up, step + io->block_table + slot * row_bytes, exec_block_row(self, changed->slot), row_bytes);
-  if (list_bytes) copy_in(self, self->up, step + io->lists + slot * list_stride, exec_list(self, changed->slot), list_bytes);
+  copy_in(self, step + io->block_table + slot * row_bytes, exec_block_row(self, changed->slot), row_bytes);
+  if (list_bytes) copy_in(self, step + io->lists + slot * list_stride, exec_list(self, changed->slot), list_bytes);
   self->row_sent[slot] = self->submitted + 1;
 }
 
@@ -357,14 +231,11 @@ static void upload_inputs(exec *self, uint32_t side, const exec_slot *changed, u
   upload_image(self, side);
   for (uint32_t i = 0; i < self->pending_count[side]; i++) upload_row(self, side, &self->pending[side][i]);
   self->pending_count[side] = 0;
-  if (!self->options.device) return;
-  gpu_record(self->options.device, self->up, self->uploaded[side]);
-  gpu_wait(self->options.device, self->stream, self->uploaded[side]);
+  self->backend->calls->record(self->backend, QUEUE_INPUTS, side);
 }
 
 static void poison_range(exec *self, uint64_t address, uint64_t bytes) {
-  if (self->options.device) gpu_fill32(self->options.device, self->stream, address, UINT32_MAX, bytes / 4);
-  else memset((void *)(uintptr_t)address, 0xff, bytes);
+  self->backend->calls->fill(self->backend, address, UINT32_MAX, bytes);
 }
 
 static bool wants_top(const exec *self, uint32_t side, uint32_t rows) {
@@ -382,18 +253,15 @@ static void download_results(exec *self, uint32_t side, uint32_t rows) {
   uint64_t source = exec_address(self, exec_region(REGION_RESULT, side), 0), bytes;
   size_t count = ARRAY_LEN(tables) - !wants_top(self, side, rows);
   if (self->options.logits && rows)
-    copy_out(self, self->stream, self->logits[side], exec_address(self, REGION_WORK, io->logits),
+    copy_out(self, QUEUE_OPS, self->logits[side], exec_address(self, REGION_WORK, io->logits),
              4ull * rows * self->plan->header->model.vocab);
-  if (self->options.device) {
-    gpu_record(self->options.device, self->stream, self->computed[side]);
-    gpu_wait(self->options.device, self->down, self->computed[side]);
-  }
+  self->backend->calls->record(self->backend, QUEUE_OPS, side);
   for (size_t i = 0; i < count && rows;) {
     const table *first = &tables[i];
     i += near_tables(first, count - i, &bytes);
-    copy_out(self, self->down, self->result[side] + first->at, source + first->at, bytes);
+    copy_out(self, QUEUE_RESULTS, self->result[side] + first->at, source + first->at, bytes);
   }
-  if (self->options.device) gpu_record(self->options.device, self->down, self->done[side]);
+  self->backend->calls->record(self->backend, QUEUE_RESULTS, side);
 }
 
 /* === The step =============================================================================================================== */
@@ -483,9 +351,12 @@ static void end_step(exec *self, uint32_t side, const step_in *head) {
   self->submitted++;
 }
 
-/* Between the steps' inputs and their ops, and between these and the results. */
-static void mark(exec *self, gpu_event *const events[EXEC_TIMED_STEPS]) {
-  if (self->options.timed) gpu_record(self->options.device, self->stream, events[self->submitted % EXEC_TIMED_STEPS]);
+/* The mark before the ops of a step; that after them is the next one. */
+static uint32_t mark_of(const exec *self, uint64_t step) { return self->first_mark + 2 * (uint32_t)(step % EXEC_TIMED_STEPS); }
+
+/* In the queue of ops: after the inputs of the step and before its results. */
+static void mark(exec *self, uint32_t number) {
+  if (self->is_timed) self->backend->calls->mark(self->backend, number);
 }
 
 void exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count) {
@@ -495,19 +366,19 @@ void exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *change
   const step_in *head = begin_step(self, side, changed, changed_count);
   ASSERT(!decode || head->logit_count == head->token_count);
   uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
-  mark(self, self->ops_begin);
+  mark(self, mark_of(self, step));
   if (rung == self->rung_count) exec_run_ops(self, side, rows_of_step(self, side));
-  else if (self->options.device) gpu_graph_launch(self->options.device, self->stream, self->graphs[rung][side], "decode graph");
+  else if (self->graphs[rung][side]) self->backend->calls->replay(self->backend, self->graphs[rung][side], "decode graph");
   else exec_run_ops(self, side, exec_rows_made(self->plan->ladder[rung], self->plan->ladder[rung]));
-  mark(self, self->ops_end);
+  mark(self, mark_of(self, step) + 1);
   end_step(self, side, head);
 }
 
 /* Before the step that is being waited for. */
 static void measure_gap(exec *self) {
   uint64_t step = self->waited;
-  if (!self->options.timed || !self->is_chained[step % EXEC_TIMED_STEPS]) return;
-  double us = gpu_elapsed_us(self->options.device, self->ops_end[(step - 1) % EXEC_TIMED_STEPS], self->ops_begin[step % EXEC_TIMED_STEPS]);
+  if (!self->is_timed || !self->is_chained[step % EXEC_TIMED_STEPS]) return;
+  double us = self->backend->calls->elapsed_us(self->backend, mark_of(self, step - 1) + 1, mark_of(self, step));
   self->gaps.count++;
   self->gaps.sum_us += us;
   self->gaps.bins[us < VERBATIM_GAP_BINS - 1 ? (uint32_t)us : VERBATIM_GAP_BINS - 1]++;
@@ -520,7 +391,7 @@ bool exec_row_was_read(const exec *self, uint32_t slot) {
 
 exec_results exec_wait(exec *self, uint32_t side) {
   ASSERT(side < 2);
-  if (self->options.device) gpu_event_sync(self->options.device, self->done[side], "step");
+  self->backend->calls->wait(self->backend, side);
   measure_gap(self);
   self->waited++;
   const plan_io *io = &self->plan->header->io;
@@ -532,9 +403,7 @@ exec_results exec_wait(exec *self, uint32_t side) {
 
 /* === Looking in ============================================================================================================= */
 
-static void wait_for(exec *self, const char *what) {
-  if (self->options.device) gpu_sync(self->options.device, self->stream, what);
-}
+static void wait_for(exec *self, const char *what) { self->backend->calls->sync(self->backend, what); }
 
 void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
   const step_in *head = begin_step(self, side, changed, changed_count);
@@ -544,7 +413,7 @@ void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, ui
     uint32_t rows = rows_of(&self->ops[i], &all);
     set_piece(&self->ops[i], side, piece);
     bool is_whole = self->ops[i].plan->rows_kind != ROWS_PROMPT || piece + 1 == all.pieces;
-    if (rows) run_op(self, &self->ops[i], side, rows, (exec_lane){.stream = self->stream});
+    if (rows) launch(self, &(backend_launch){.op = i, .side = side, .rows = rows, .branch = BRANCH_MAIN});
     next = next_op(self, i, &all, &piece);
     if (!rows || !is_whole) continue;
     wait_for(self, self->ops[i].name);
@@ -553,13 +422,13 @@ void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, ui
   end_step(self, side, head);
 }
 
-void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool overlaps) {
+void exec_run_op(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows, bool follows) {
   ASSERT(op < self->op_count);
   exec_rows all = exec_rows_made(token_rows, logit_rows);
   all.kind[ROWS_PROMPT] = token_rows;
   uint32_t rows = rows_of(&self->ops[op], &all);
   ASSERT(rows > 0);
-  run_op(self, &self->ops[op], 0, rows, (exec_lane){.stream = self->stream, .overlaps = overlaps});
+  launch(self, &(backend_launch){.op = op, .rows = rows, .branch = BRANCH_MAIN, .follows = follows});
 }
 
 void exec_run_alone(exec *self, uint32_t op, uint32_t token_rows, uint32_t logit_rows) {
@@ -572,49 +441,15 @@ static uint64_t address_inside(const exec *self, uint32_t region, uint64_t offse
   return exec_address(self, region, offset);
 }
 
-static uint64_t piece_of(const exec *self, uint64_t bytes) {
-  return self->options.device && bytes > EXEC_SCRATCH_BYTES ? EXEC_SCRATCH_BYTES : bytes;
+void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to) {
+  for (uint32_t i = 0; i < count; i++) address_inside(self, region, offsets[i], row_bytes);
+  self->backend->calls->read(self->backend, exec_address(self, region, 0), offsets, count, row_bytes, to);
 }
 
 void exec_read(exec *self, uint32_t region, uint64_t offset, void *to, uint64_t bytes) {
-  uint64_t source = address_inside(self, region, offset, bytes);
-  for (uint64_t at = 0, piece; at < bytes; at += piece) {
-    piece = piece_of(self, bytes - at);
-    uint8_t *target = (uint8_t *)to + at;
-    copy_out(self, self->stream, self->options.device ? self->scratch : target, source + at, piece);
-    wait_for(self, "reading memory");
-    if (self->options.device) memcpy(target, self->scratch, piece);
-  }
+  exec_read_rows(self, region, &offset, 1, bytes, to);
 }
 
 void exec_write(exec *self, uint32_t region, uint64_t offset, const void *from, uint64_t bytes) {
-  uint64_t target = address_inside(self, region, offset, bytes);
-  for (uint64_t at = 0, piece; at < bytes; at += piece) {
-    piece = piece_of(self, bytes - at);
-    const uint8_t *source = (const uint8_t *)from + at;
-    if (self->options.device) memcpy(self->scratch, source, piece);
-    copy_in(self, self->stream, target + at, self->options.device ? self->scratch : source, piece);
-    wait_for(self, "writing memory");
-  }
-}
-
-/* Rows that are neighbours in memory are one copy, and all that the scratch holds is waited for once. */
-void exec_read_rows(exec *self, uint32_t region, const uint64_t *offsets, uint32_t count, uint64_t row_bytes, void *to) {
-  uint64_t room = row_bytes ? piece_of(self, UINT64_MAX) / row_bytes : 0;
-  for (uint32_t first = 0, many; first < count; first += many) {
-    uint8_t *target = (uint8_t *)to + first * row_bytes;
-    many = room > 1 ? (uint32_t)(room < count - first ? room : count - first) : 1;
-    if (room <= 1) {
-      exec_read(self, region, offsets[first], target, row_bytes);
-      continue;
-    }
-    uint8_t *landing = self->options.device ? self->scratch : target;
-    for (uint32_t i = 0, run; i < many; i += run) {
-      const uint64_t *offset = offsets + first + i;
-      for (run = 1; i + run < many && offset[run] == offset[run - 1] + row_bytes;) run++;
-      copy_out(self, self->stream, landing + i * row_bytes, address_inside(self, region, *offset, run * row_bytes), run * row_bytes);
-    }
-    wait_for(self, "reading rows");
-    if (self->options.device) memcpy(target, self->scratch, many * row_bytes);
-  }
+  self->backend->calls->write(self->backend, address_inside(self, region, offset, bytes), from, bytes);
 }

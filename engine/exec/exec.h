@@ -82,9 +82,6 @@ static inline uint32_t exec_region(uint32_t region, uint32_t side) {
 status exec_open(exec **out, const plan *p, const exec_options *options, arena *host);
 void exec_close(exec *self);
 
-/* Whether a GPU of so many multiprocessors can run the plan's kernels: blocks that wait for each other need one each. */
-status exec_start_room(const plan *p, uint32_t sm_count);
-
 /* Compiles and loads the kernels, opens the library of pinned algorithms. Those that are optional and cannot run here are left out: our
  * kernel computes the same. Nothing to do on the CPU machine. */
 status exec_start_kernels(exec *self, arena *host);

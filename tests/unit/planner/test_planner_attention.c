@@ -1,6 +1,6 @@
 /* test_planner_attention.c - plans of real size: how their attention is cut, and which form takes which rows. Read next: test_planner.c. */
 #include "tests/unit/unit.h"
-#include "engine/exec/exec.h"
+#include "engine/exec/backend.h"
 #include "kernels_src/abi.h"
 #include "planner/draft.h"
 #include "planner_fixture.h"
@@ -80,8 +80,8 @@ static void lists_of_one_chunk_are_never_cut(void **state) {
     }
     plan view;
     assert_int_equal(plan_view(file.bytes, header(file)->file_bytes, &view), OK);
-    assert_int_equal(exec_start_room(&view, 132), OK);
-    assert_int_equal(exec_start_room(&view, 114), CASES[i].one ? ERR_UNSUPPORTED : OK);
+    assert_int_equal(backend_gpu_start_room(&view, 132), OK);
+    assert_int_equal(backend_gpu_start_room(&view, 114), CASES[i].one ? ERR_UNSUPPORTED : OK);
     fail_clear();
     assert_int_equal(cuts == 0, CASES[i].one);
     for (uint32_t form = 0; form < ARRAY_LEN(FORMS); form++) assert_int_equal(seen[form] > 0, CASES[i].one || form == 3);
