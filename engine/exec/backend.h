@@ -26,6 +26,7 @@ typedef struct exec_op { /* one op of the plan, resolved */
   const char *name;
   const kernel_row *row;
   void *args[2]; /* with addresses, by the side of the step */
+  u32 *piece[2]; /* in args: the number of the piece of contexts that the op is launched for; null: it has none */
 } exec_op;
 
 /* The three stages of a step. Each is a queue whose work is done in order; queues run at the same time, but for what `record` orders. */

@@ -47,14 +47,19 @@ static status make_pending(exec *self, arena *host) {
 
 /* === Arguments ================================================================================================================= */
 
-static status make_args(const exec *self, const plan_op *op, uint32_t side, arena *host, void **out) {
-  TRY(arena_take(host, op->args_bytes, out));
-  memcpy(*out, self->plan->args + op->args_offset, op->args_bytes);
+static status make_args(const exec *self, uint32_t side, arena *host, exec_op *out) {
+  const plan_op *op = out->plan;
+  const uint32_t piece_at = kernels_piece_at(op->kernel);
+  void *args;
+  TRY(arena_take(host, op->args_bytes, &args));
+  memcpy(args, self->plan->args + op->args_offset, op->args_bytes);
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
     uint64_t address = exec_address(self, exec_region(fixup->region, side), fixup->offset);
-    memcpy((uint8_t *)*out + fixup->args_offset, &address, sizeof address);
+    memcpy((uint8_t *)args + fixup->args_offset, &address, sizeof address);
   }
+  out->args[side] = args;
+  if (piece_at) out->piece[side] = (u32 *)(void *)((uint8_t *)args + piece_at);
   return OK;
 }
 
@@ -67,8 +72,8 @@ static status resolve_ops(exec *self, arena *host) {
   for (uint32_t i = 0; i < p->op_count; i++) {
     const plan_op *op = &p->ops[i];
     self->ops[i] = (exec_op){.plan = op, .name = plan_string(p, op->name), .row = kernels_row(op->kernel)};
-    for (uint32_t side = 0; side < 2; side++) TRY(make_args(self, op, side, host, &self->ops[i].args[side]));
     ASSERT(self->ops[i].row->args_bytes == op->args_bytes);
+    for (uint32_t side = 0; side < 2; side++) TRY(make_args(self, side, host, &self->ops[i]));
   }
   return OK;
 }
@@ -127,10 +132,9 @@ static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uin
   return i;
 }
 
-/* The machine takes the arguments when the op is launched: they may be changed for the next piece at once. */
+/* The backend reads the arguments during the launch, so they may be changed for the next piece at once. */
 static void set_piece(const exec_op *op, uint32_t side, uint32_t piece) {
-  if (op->plan->kernel == KERNEL_mla_expand) ((mla_expand_args *)op->args[side])->piece = piece;
-  if (op->plan->kernel == KERNEL_mla_prefill) ((mla_prefill_args *)op->args[side])->piece = piece;
+  if (op->piece[side]) *op->piece[side] = piece;
 }
 
 /* The launch rows of the step that an image describes. */

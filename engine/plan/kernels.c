@@ -1,5 +1,6 @@
 /* kernels.c - the kernel table (see kernels.h), written by kernels.def. */
 #include "plan/kernels.h"
+#include <stddef.h>
 #include <string.h>
 
 /* One caller a kernel, since a function may only be called through a pointer of its own type. */
@@ -21,6 +22,14 @@ static const kernel_row rows[KERNEL_COUNT] = {
 const kernel_row *kernels_row(uint32_t id) {
   ASSERT(id < KERNEL_COUNT);
   return &rows[id];
+}
+
+/* Arguments begin with pointers, so no such field is at 0. */
+uint32_t kernels_piece_at(uint32_t id) {
+  static const uint32_t piece_at[KERNEL_COUNT] = {[KERNEL_mla_expand] = offsetof(mla_expand_args, piece),
+                                                  [KERNEL_mla_prefill] = offsetof(mla_prefill_args, piece)};
+  ASSERT(id < KERNEL_COUNT);
+  return piece_at[id];
 }
 
 uint32_t kernels_find(const char *name) {

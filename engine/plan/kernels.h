@@ -24,6 +24,10 @@ typedef struct kernel_row {
 /* id < KERNEL_COUNT. */
 const kernel_row *kernels_row(uint32_t id);
 
+/* Of an op that is launched once for each piece of a step's contexts: where in its argument struct the piece's number is, a u32 that is set
+ * before each launch. 0: the op has none. */
+uint32_t kernels_piece_at(uint32_t id);
+
 /* The id of a stem, or KERNEL_COUNT. */
 uint32_t kernels_find(const char *name);
 
