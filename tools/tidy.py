@@ -66,7 +66,7 @@ START_FILE, START = "kernels_src/ptx/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
 # Files that run after start-up: they own no memory but what the arenas gave them.
-RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu)|plan/guarantee|gpu/op_maps|"
+RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|"
                   r"requests/(?:request|schedule|schedule_pages|pages)|"
                   r"text/(?:stop_text|detokenizer)|cpu/(?!cpu_pool\b)\w+)\.c")
 

@@ -109,7 +109,6 @@ static status take_memory(bench *self) {
   self->decodes_max = self->step_contexts.count * BENCH_BATCHES_MAX;
   TRY(arena_take(&self->host, self->decodes_max * sizeof *self->report.decodes, &self->report.decodes));
   TRY(arena_take(&self->host, limits->kv_pages * sizeof *self->pages, &self->pages));
-  TRY(arena_take(&self->host, limits->max_seqs * sizeof *self->changed, &self->changed));
   TRY(arena_take(&self->host, limits->max_batch_tokens * sizeof *self->position, &self->position));
   for (uint32_t i = 0; i < limits->kv_pages; i++) self->pages[i] = i;
   return OK;

@@ -20,8 +20,6 @@ struct bench {
   bench_report report;
   bench_list rows, op_contexts, step_contexts;
   uint32_t *pages;      /* [kv_pages] in random order */
-  exec_slot *changed;   /* [max_seqs] rows of the block table that the next step takes along */
-  uint32_t changed_count;
   uint32_t *position;   /* [max_batch_tokens] of the step that was filled last */
   uint64_t kv_rows;     /* that it attends to         */
   uint64_t random;      /* state of the numbers drawn */

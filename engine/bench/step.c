@@ -15,6 +15,7 @@ bool bench_step_fits(const bench *self, uint32_t seqs, uint32_t tokens) {
 
 void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
   uint32_t each = pages_for(tokens);
+  block_table *table = exec_block_table(self->machine);
   ASSERT(bench_step_fits(self, seqs, tokens));
   for (uint32_t i = self->plan->header->limits.kv_pages; i > 1; i--) {
     uint32_t other = (uint32_t)(random_next(&self->random) % i), page = self->pages[i - 1];
@@ -22,10 +23,9 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
     self->pages[other] = page;
   }
   for (uint32_t slot = 0; slot < seqs; slot++) {
-    memcpy(exec_block_row(self->machine, slot), self->pages + (uint64_t)slot * each, each * sizeof *self->pages);
-    self->changed[slot] = (exec_slot){.slot = slot};
+    memcpy(block_table_row(table, slot), self->pages + (uint64_t)slot * each, each * sizeof *self->pages);
+    block_table_change(table, slot, 0);
   }
-  self->changed_count = seqs;
 }
 
 typedef struct filler {
@@ -86,8 +86,7 @@ void bench_step_fill(bench *self, uint32_t side, const bench_span *spans, uint32
 }
 
 void bench_step_submit(bench *self, uint32_t side, bool decode) {
-  exec_submit(self->machine, side, decode, self->changed, self->changed_count);
-  self->changed_count = 0;
+  exec_submit(self->machine, side, decode);
 }
 
 /* === Op by op =============================================================================================================== */
@@ -139,8 +138,7 @@ bench_cost bench_step_watch(bench *self, bench_step_see *see, void *context) {
   watch_state w = {.self = self, .see = see, .context = context};
   w.step = (bench_cost_step){.token_count = head->token_count, .logit_count = head->logit_count, .position = self->position,
                              .kv_rows = self->kv_rows};
-  exec_submit_watched(self->machine, 0, self->changed, self->changed_count, see_op, &w);
-  self->changed_count = 0;
+  exec_submit_watched(self->machine, 0, see_op, &w);
   exec_wait(self->machine, 0);
   return w.sum;
 }

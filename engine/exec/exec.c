@@ -12,8 +12,9 @@
 /* === Memory ================================================================================================================= */
 
 /* Lays the host's images out in one block; counts only while block is null. */
-static uint64_t lay_out(exec *self, uint8_t *block) {
+static uint64_t lay_out(exec *self, uint8_t *block, uint32_t **rows, token_bias **lists) {
   const plan_header *header = self->plan->header;
+  const plan_limits *limits = &header->limits;
   uint64_t at = 0;
   for (int side = 0; side < 2; side++) {
     if (block) self->image[side] = block + at;
@@ -21,28 +22,26 @@ static uint64_t lay_out(exec *self, uint8_t *block) {
     if (block) self->result[side] = block + at;
     at = align_up(at + self->plan->regions[REGION_RESULT].bytes, 256);
     if (block && self->options.logits) self->logits[side] = (float *)(void *)(block + at);
-    if (self->options.logits) at = align_up(at + 4ull * header->limits.max_logit_rows * header->model.vocab, 256);
+    if (self->options.logits) at = align_up(at + 4ull * limits->max_logit_rows * header->model.vocab, 256);
   }
-  if (block) self->block_table = (uint32_t *)(void *)(block + at);
-  at = align_up(at + 4ull * header->limits.max_seqs * header->limits.pages_per_seq, 256);
-  if (block) self->lists = (token_bias *)(void *)(block + at);
-  return align_up(at + sizeof(token_bias) * TOKEN_LIST_MAX * (uint64_t)header->limits.max_seqs, 256);
+  if (block) *rows = (uint32_t *)(void *)(block + at);
+  at = align_up(at + block_table_row_bytes(limits->max_seqs, limits->pages_per_seq), 256);
+  if (block) *lists = (token_bias *)(void *)(block + at);
+  return align_up(at + block_table_list_bytes(limits->max_seqs), 256);
 }
 
 /* The one place that chooses a backend. */
 static status make_memory(exec *self, arena *host) {
-  uint64_t image_bytes = lay_out(self, NULL);
+  const plan_limits *limits = &self->plan->header->limits;
+  uint64_t image_bytes = lay_out(self, NULL, NULL, NULL);
+  uint32_t *rows = NULL;
+  token_bias *lists = NULL;
   TRY(self->options.device ? backend_gpu_open(self->plan, &self->options, image_bytes, host, &self->backend)
                            : backend_cpu_open(self->plan, &self->options, image_bytes, host, &self->backend));
-  lay_out(self, self->backend->host);
+  lay_out(self, self->backend->host, &rows, &lists);
+  TRY(block_table_open(&self->table, limits->max_seqs, limits->pages_per_seq, rows, lists, host));
   self->is_timed = self->options.timed && self->backend->has_graphs;
   return self->is_timed ? self->backend->calls->make_marks(self->backend, 2 * EXEC_TIMED_STEPS, &self->first_mark) : OK;
-}
-
-static status make_pending(exec *self, arena *host) {
-  uint64_t slots = self->plan->header->limits.max_seqs;
-  for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(exec_slot) * slots, &self->pending[i]));
-  return arena_take(host, sizeof(uint64_t) * slots, &self->row_sent);
 }
 
 /* === Arguments ================================================================================================================= */
@@ -86,7 +85,6 @@ status exec_open(exec **out, const plan *p, const exec_options *options, arena *
   self->options = *options;
   self->rung_count = options->direct ? 0 : p->ladder_count;
   status result = make_memory(self, host);
-  if (result == OK) result = make_pending(self, host);
   if (result == OK) result = resolve_ops(self, host);
   if (result != OK) {
     exec_close(self);
@@ -207,34 +205,23 @@ static void upload_image(exec *self, uint32_t side) {
   }
 }
 
-static void add_pending(exec *self, uint32_t side, exec_slot changed) {
-  exec_slot *list = self->pending[side];
-  uint32_t at = 0;
-  while (at < self->pending_count[side] && list[at].slot != changed.slot) at++;
-  if (at == self->pending_count[side]) list[self->pending_count[side]++] = changed;
-  else list[at].list_count = max_u32(list[at].list_count, changed.list_count);
-}
-
-static void upload_row(exec *self, uint32_t side, const exec_slot *changed) {
+static void upload_row(exec *self, uint32_t side, const block_change *change) {
   const plan_io *io = &self->plan->header->io;
-  uint64_t row_bytes = 4ull * self->plan->header->limits.pages_per_seq, list_stride = TOKEN_LIST_MAX * sizeof(token_bias);
-  uint64_t slot = changed->slot, step = exec_address(self, exec_region(REGION_STEP, side), 0);
-  uint64_t list_bytes = changed->list_count * sizeof(token_bias);
-  copy_in(self, step + io->block_table + slot * row_bytes, exec_block_row(self, changed->slot), row_bytes);
-  if (list_bytes) copy_in(self, step + io->lists + slot * list_stride, exec_list(self, changed->slot), list_bytes);
-  self->row_sent[slot] = self->submitted + 1;
+  uint64_t row_bytes = block_table_row_bytes(1, self->table.row_pages), list_bytes = change->list_count * sizeof(token_bias);
+  uint64_t slot = change->slot, step = exec_address(self, exec_region(REGION_STEP, side), 0);
+  copy_in(self, step + io->block_table + slot * row_bytes, block_table_row(&self->table, change->slot), row_bytes);
+  if (list_bytes == 0) return;
+  copy_in(self, step + io->lists + slot * block_table_list_bytes(1), block_table_list(&self->table, change->slot), list_bytes);
 }
 
-/* Of the image what the step uses, and of block table and token lists what this side does not have yet. The step before of this
- * side has been waited for, and those of the other use another image: so this may go on beside them. The device reads host memory later
- * than this. What it reads stays until then: an image is filled again when its side's step has been waited for, and a slot changes
- * hands when exec_row_was_read says so. */
-static void upload_inputs(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count) {
-  for (uint32_t i = 0; i < changed_count; i++)
-    for (uint32_t other = 0; other < 2; other++) add_pending(self, other, changed[i]);
+/* Uploads the part of the image that the step uses, and the rows of the block table that this side lacks. The last step of this side was
+ * waited for, and the other side has its own image, so this may go on during a step of the other. The device reads host memory later:
+ * an image is not filled again before its step has been waited for, and for rows see block_table.h. */
+static void upload_inputs(exec *self, uint32_t side) {
+  uint32_t count;
+  const block_change *changes = block_table_send(&self->table, side, &count);
   upload_image(self, side);
-  for (uint32_t i = 0; i < self->pending_count[side]; i++) upload_row(self, side, &self->pending[side][i]);
-  self->pending_count[side] = 0;
+  for (uint32_t i = 0; i < count; i++) upload_row(self, side, &changes[i]);
   self->backend->calls->record(self->backend, QUEUE_INPUTS, side);
 }
 
@@ -304,15 +291,7 @@ void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_i
   in->head[STEP_PROMPT] = prompt;
 }
 
-uint32_t *exec_block_row(exec *self, uint32_t slot) {
-  ASSERT(slot < self->plan->header->limits.max_seqs);
-  return self->block_table + (uint64_t)slot * self->plan->header->limits.pages_per_seq;
-}
-
-token_bias *exec_list(exec *self, uint32_t slot) {
-  ASSERT(slot < self->plan->header->limits.max_seqs);
-  return self->lists + (uint64_t)slot * TOKEN_LIST_MAX;
-}
+block_table *exec_block_table(exec *self) { return &self->table; }
 
 /* Of tables in the KV region that lie one behind the other, what the pages have in each. */
 static void poison_pages(exec *self, uint64_t offset, uint32_t tables, uint64_t page_bytes, const uint32_t *pages, uint32_t count) {
@@ -338,14 +317,14 @@ static uint32_t rung_for(const exec *self, uint32_t tokens) {
 }
 
 /* What comes before the ops of a step. Returns its head. */
-static const step_in *begin_step(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count) {
+static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(side < 2);
   const plan_limits *limits = &self->plan->header->limits;
   const step_in *head = (const step_in *)(const void *)(self->image[side] + self->plan->header->io.step);
   ASSERT(head->token_count >= 1 && head->token_count <= limits->max_batch_tokens);
   ASSERT(head->logit_count <= limits->max_logit_rows);
   ASSERT(head->tile_count >= 1 && head->tile_count <= head->token_count);
-  upload_inputs(self, side, changed, changed_count);
+  upload_inputs(self, side);
   if (self->options.poison) poison_range(self, exec_address(self, REGION_WORK, 0), self->plan->regions[REGION_WORK].bytes);
   return head;
 }
@@ -363,11 +342,11 @@ static void mark(exec *self, uint32_t number) {
   if (self->is_timed) self->backend->calls->mark(self->backend, number);
 }
 
-void exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count) {
+void exec_submit(exec *self, uint32_t side, bool decode) {
   uint64_t step = self->submitted;
   self->is_marked[step % EXEC_TIMED_STEPS] = true;
   self->is_chained[step % EXEC_TIMED_STEPS] = step > self->waited && self->is_marked[(step - 1) % EXEC_TIMED_STEPS];
-  const step_in *head = begin_step(self, side, changed, changed_count);
+  const step_in *head = begin_step(self, side);
   ASSERT(!decode || head->logit_count == head->token_count);
   uint32_t rung = decode ? rung_for(self, head->token_count) : self->rung_count;
   mark(self, mark_of(self, step));
@@ -388,16 +367,12 @@ static void measure_gap(exec *self) {
   self->gaps.bins[us < VERBATIM_GAP_BINS - 1 ? (uint32_t)us : VERBATIM_GAP_BINS - 1]++;
 }
 
-bool exec_row_was_read(const exec *self, uint32_t slot) {
-  ASSERT(slot < self->plan->header->limits.max_seqs);
-  return self->row_sent[slot] <= self->waited;
-}
-
 exec_results exec_wait(exec *self, uint32_t side) {
   ASSERT(side < 2);
   self->backend->calls->wait(self->backend, side);
   measure_gap(self);
   self->waited++;
+  block_table_done(&self->table);
   const plan_io *io = &self->plan->header->io;
   const uint8_t *image = self->result[side];
   return (exec_results){.result = (const sample_result *)(const void *)(image + io->result),
@@ -409,8 +384,8 @@ exec_results exec_wait(exec *self, uint32_t side) {
 
 static void wait_for(exec *self, const char *what) { self->backend->calls->sync(self->backend, what); }
 
-void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context) {
-  const step_in *head = begin_step(self, side, changed, changed_count);
+void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context) {
+  const step_in *head = begin_step(self, side);
   self->is_marked[self->submitted % EXEC_TIMED_STEPS] = self->is_chained[self->submitted % EXEC_TIMED_STEPS] = false;
   exec_rows all = rows_of_step(self, side);
   for (uint32_t i = 0, piece = 0, next; i < self->op_count; i = next) {

@@ -6,11 +6,12 @@
  * Knows nothing of requests. Read next: exec.c, exec/start.c, plan/format.h. */
 #ifndef VERBATIM_EXEC_H
 #define VERBATIM_EXEC_H
+#include "base/arena.h"
 #include "base/base.h"
 #include "cpu/cpu.h"
+#include "exec/block_table.h"
 #include "gpu/gpu.h"
 #include "kernels_src/abi.h"
-#include "base/arena.h"
 #include "plan/plan.h"
 #include "verbatim.h"
 #include "weights/weights.h"
@@ -49,11 +50,6 @@ typedef struct exec_results { /* of the step last submitted with this side; vali
   const uint64_t *digest;      /* [logit_count]                                             */
   const float *logits;         /* [logit_count][vocab]; null without the option             */
 } exec_results;
-
-typedef struct exec_slot { /* one that has a new owner, or whose row has grown */
-  uint32_t slot;
-  uint32_t list_count; /* entries of its token list, 0: none */
-} exec_slot;
 
 /* From the end of a step's ops to the beginning of the next one's, where the host had submitted that in time: what it takes to bring
  * results down and inputs up, and whatever else keeps the device from working. */
@@ -120,20 +116,15 @@ void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_
 /* What the step holds: rows that were made, and rows of prompts, which are apart under fast-prefill alone. */
 void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_in prompt);
 
-/* Block table row of a slot, [pages_per_seq], and its token list, [TOKEN_LIST_MAX]. They are given to the device by naming the slot in
- * exec_submit, with that step and the next one of the other side. More may be written behind what they hold at any time; what they
- * hold may be changed when exec_row_was_read says so, which it does at the latest when no step is under way. */
-uint32_t *exec_block_row(exec *self, uint32_t slot);
-token_bias *exec_list(exec *self, uint32_t slot);
-bool exec_row_was_read(const exec *self, uint32_t slot);
+/* Which pages and token lists the slots have: what changes there goes to the device with the steps that are submitted after. */
+block_table *exec_block_table(exec *self);
 
 /* Pages whose rows no step to come may read. Under poison they are overwritten with NaN patterns, behind the steps submitted so
  * far; otherwise nothing happens. */
 void exec_drop_pages(exec *self, const uint32_t *pages, uint32_t count);
 
-/* Runs the step of this side. decode: every token row has a logits row, so that a ladder size may be used.
- * changed: slots whose block table rows and token lists are to be sent. */
-void exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count);
+/* Runs the step of this side. decode: every token row has a logits row, so that a ladder size may be used. */
+void exec_submit(exec *self, uint32_t side, bool decode);
 
 /* Waits for the step last submitted with this side. */
 exec_results exec_wait(exec *self, uint32_t side);
@@ -141,7 +132,7 @@ exec_results exec_wait(exec *self, uint32_t side);
 /* In place of exec_submit: runs the step op by op, by direct launches, and calls see after every op that ran, when its results are there.
  * Ends with the step's end. */
 typedef void exec_see(void *context, uint32_t op);
-void exec_submit_watched(exec *self, uint32_t side, const exec_slot *changed, uint32_t changed_count, exec_see *see, void *context);
+void exec_submit_watched(exec *self, uint32_t side, exec_see *see, void *context);
 
 /* Inside see, and while no step is under way: copies of the machine's memory, by region. They wait. read_rows: count rows of row_bytes from
  * their offsets, to one behind the other. */

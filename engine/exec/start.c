@@ -131,7 +131,7 @@ static void fill_memory(exec *self) {
       b->calls->fill(b, exec_address(self, REGION_STATE, header->io.meetings), 0, 4ull * ATTN_MEETINGS);
   }
   if (!b->is_zeroed) memset(b->staging, 0, b->staging_bytes);
-  memset(self->block_table, (int)(word & 0xff), 4ull * header->limits.max_seqs * header->limits.pages_per_seq);
+  memset(self->table.rows, (int)(word & 0xff), block_table_row_bytes(self->table.slots, self->table.row_pages));
   b->calls->sync(b, "start-up fills");
 }
 

@@ -15,11 +15,7 @@ struct exec {
   uint8_t *image[2];          /* STEP up to the block table */
   uint8_t *result[2];         /* RESULT images */
   float *logits[2];           /* null without the option */
-  uint32_t *block_table;      /* [max_seqs][pages_per_seq] */
-  token_bias *lists;          /* [max_seqs][TOKEN_LIST_MAX] */
-  exec_slot *pending[2];      /* [max_seqs] rows and lists that the image of a side does not have yet */
-  uint32_t pending_count[2];
-  uint64_t *row_sent;         /* [max_seqs] how many steps were submitted when the slot's row last went up */
+  block_table table;
   backend_graph *graphs[LADDER_MAX][2]; /* null where the backend has none */
   uint64_t submitted, waited;  /* steps */
   bool is_timed;

@@ -106,7 +106,7 @@ static uint64_t row_number(const watch *self, const point_place *place, uint32_t
     case POINT_LOGITS: return r->logit;
     case POINT_PAIRS: return self->pair_row[(uint64_t)row * place->pairs + pair];
     case POINT_KV: {
-      uint64_t page = exec_block_row(self->machine, r->slot)[r->position / PAGE_TOKENS];
+      uint64_t page = block_table_row(exec_block_table(self->machine), r->slot)[r->position / PAGE_TOKENS];
       return page * PAGE_TOKENS + r->position % PAGE_TOKENS;
     }
     case POINT_TOKENS: break;
@@ -174,15 +174,14 @@ static void see_op(void *context, uint32_t op) {
 
 /* === The step =============================================================================================================== */
 
-void watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed, uint32_t changed_count,
-                watch_fault *fault) {
+void watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, watch_fault *fault) {
   ASSERT(row_count >= 1 && row_count <= self->plan->header->limits.max_batch_tokens);
   self->side = side;
   self->rows = rows;
   self->row_count = row_count;
   self->fault = fault;
   if (self->digests) memset(self->digests, 0, sizeof(uint64_t) * row_count * self->points.count);
-  exec_submit_watched(self->machine, side, changed, changed_count, see_op, self);
+  exec_submit_watched(self->machine, side, see_op, self);
   for (uint32_t i = 0; i < row_count && self->digests; i++) {
     verbatim_request *request = rows[i].request;
     if (request && request->on_trace) request->on_trace(request, rows[i].position, self->digests + (uint64_t)i * self->points.count);

@@ -34,7 +34,6 @@ const points *watch_points(const watch *self);
  * valid until it returns. When it returns the step has run; exec_wait gives its results as ever. fault: improved when a row of the
  * step has an earlier one; start from {UINT32_MAX, UINT32_MAX}; null: not looked for. Its op is the first of its name, so that the same
  * is named however the step was cut. NaN and Inf in points where they belong (logits after `adjust`) are none. */
-void watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed, uint32_t changed_count,
-                watch_fault *fault);
+void watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, watch_fault *fault);
 
 #endif

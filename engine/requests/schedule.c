@@ -8,8 +8,9 @@
 status schedule_open(schedule *self, const request_model *model, exec *machine, watch *watcher, const schedule_options *options,
                      arena *host) {
   const plan_limits *limits = &model->plan->header->limits;
-  void *sequences, *order, *changed, *watched, *rows[2];
-  *self = (schedule){.model = model, .machine = machine, .watch = watcher, .options = *options};
+  void *sequences, *order, *watched, *rows[2];
+  *self = (schedule){.model = model, .machine = machine, .table = exec_block_table(machine), .watch = watcher,
+                     .options = *options};
   TRY(schedule_pages_open(self));
   if (options->max_active == 0 || options->max_active > limits->max_seqs) self->options.max_active = limits->max_seqs;
   if (options->chunk_tokens == 0 || options->chunk_tokens > limits->max_batch_tokens)
@@ -18,12 +19,10 @@ status schedule_open(schedule *self, const request_model *model, exec *machine, 
   TRY(pages_open(&self->pages, limits->kv_pages, options->shuffle_pages, host));
   TRY(arena_take(host, sizeof(sequence) * (uint64_t)limits->max_seqs, &sequences));
   TRY(arena_take(host, sizeof(uint32_t) * (uint64_t)limits->max_seqs, &order));
-  TRY(arena_take(host, sizeof(exec_slot) * (uint64_t)limits->max_seqs, &changed));
   TRY(arena_take(host, sizeof(watch_row) * (uint64_t)limits->max_batch_tokens, &watched));
   for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(step_row) * (uint64_t)limits->max_logit_rows, &rows[i]));
   self->sequences = sequences;
   self->order = order;
-  self->changed = changed;
   self->watched = watched;
   for (int i = 0; i < 2; i++) self->rows[i] = rows[i];
   return OK;
@@ -79,8 +78,7 @@ static void take_slot(schedule *self, verbatim_request *request) {
   sequence *s = &self->sequences[slot];
   *s = (sequence){.request = request, .taken = true, .generation = s->generation + 1, .key = self->root,
                   .known = request_fed(request) + request->token_count, .sampled = request->token_count};
-  schedule_pages_dirty(self, slot);
-  self->changed[self->changed_count - 1].list_count = request_list(request, exec_list(self->machine, slot));
+  block_table_change(self->table, slot, request_list(request, block_table_list(self->table, slot)));
   self->order[self->active_count++] = slot;
   schedule_pages_adopt(self, slot);
   request_repeat_text(self->model, request, &s->text);
@@ -95,23 +93,20 @@ static void give_slot(schedule *self, uint32_t slot) {
   memmove(self->order + at, self->order + at + 1, (self->active_count - at) * sizeof *self->order);
 }
 
-/* The device has read the slot's row and list, and they may be changed. */
-static bool was_read(const schedule *self, uint32_t slot) { return exec_row_was_read(self->machine, slot); }
-
 /* The request leaves the slot. A step in flight may still hold rows of it, which write to its pages and to the slot's token; it was
  * submitted before any step of their next owners, and the device runs steps in that order. The slot itself is not dealt again before the
  * device has read the row of the block table by which those rows find their pages. */
 static void vacate(schedule *self, uint32_t slot) {
   schedule_pages_release(self, slot);
-  schedule_pages_clean(self, slot);
+  block_table_withdraw(self->table, slot);
   self->sequences[slot].request = NULL;
-  if (was_read(self, slot)) give_slot(self, slot);
+  if (block_table_was_read(self->table, slot)) give_slot(self, slot);
 }
 
 static void give_vacated_slots(schedule *self) {
   for (uint32_t i = self->active_count; i > 0; i--) {
     uint32_t slot = self->order[i - 1];
-    if (!self->sequences[slot].request && was_read(self, slot)) give_slot(self, slot);
+    if (!self->sequences[slot].request && block_table_was_read(self->table, slot)) give_slot(self, slot);
   }
 }
 
@@ -361,9 +356,8 @@ static void submit_step(builder *b, uint32_t side, uint32_t decoding) {
   schedule *self = b->self;
   verbatim_counters *c = &self->counters;
   write_head(b);
-  if (self->options.trace) watch_step(self->watch, side, self->watched, b->tokens, self->changed, self->changed_count, NULL);
-  else exec_submit(self->machine, side, decoding == b->tokens, self->changed, self->changed_count);
-  while (self->changed_count > 0) self->sequences[self->changed[--self->changed_count].slot].is_dirty = false;
+  if (self->options.trace) watch_step(self->watch, side, self->watched, b->tokens, NULL);
+  else exec_submit(self->machine, side, decoding == b->tokens);
   self->submitted++;
   c->steps++;
   c->decode_steps += decoding == b->tokens;
@@ -452,7 +446,7 @@ static watch_fault locate(schedule *self, uint32_t slot, uint32_t side) {
     add_known(&b, slot, position, count, true);
     for (uint32_t i = 0; i < count; i++) self->watched[i].request = NULL;
     write_head(&b);
-    watch_step(self->watch, side, self->watched, b.tokens, NULL, 0, &fault);
+    watch_step(self->watch, side, self->watched, b.tokens, &fault);
     exec_results results = exec_wait(self->machine, side);
     settle_scores(self, &results, slot, side, b.logits);
     position += count;

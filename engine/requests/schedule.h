@@ -30,7 +30,6 @@ typedef struct schedule_options {
 typedef struct sequence { /* one slot */
   verbatim_request *request; /* null: free, or cancelled, preempted or finished: then it only waits for the device */
   bool taken;                /* not free: it has a place in the order                  */
-  bool is_dirty;             /* its row goes up with the next step                     */
   bool is_broken;            /* its logits at `broken` were not finite                 */
   uint32_t generation;       /* how often the slot was given; rows of older ones are dropped */
   uint32_t known;            /* tokens to feed that were known at admission: of the prompt, and made before a preemption */
@@ -51,6 +50,7 @@ typedef struct step_row { /* one logits row of a submitted step */
 typedef struct schedule {
   const request_model *model;
   exec *machine;
+  block_table *table;           /* the machine's                     */
   watch *watch;
   schedule_options options;
   pages pages;
@@ -62,8 +62,6 @@ typedef struct schedule {
   step_row *rows[2];            /* [max_logit_rows] by side        */
   uint32_t row_count[2];
   watch_row *watched;           /* [max_batch_tokens]                */
-  exec_slot *changed;           /* [max_seqs] to send with the next step */
-  uint32_t changed_count;
   uint64_t submitted, settled;  /* steps, which are settled in order */
   uint64_t timed;               /* requests with a deadline, queued or active */
   verbatim_request *queue_first, *queue_last;

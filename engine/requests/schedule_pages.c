@@ -26,25 +26,10 @@ static digest next_key(const schedule *self, const digest *before, const verbati
   return digest_of_seeded(&content, sizeof content, self->key_seed);
 }
 
-void schedule_pages_dirty(schedule *self, uint32_t slot) {
-  sequence *s = &self->sequences[slot];
-  if (s->is_dirty) return;
-  s->is_dirty = true;
-  self->changed[self->changed_count++] = (exec_slot){.slot = slot};
-}
-
-void schedule_pages_clean(schedule *self, uint32_t slot) {
-  uint32_t at = 0;
-  if (!self->sequences[slot].is_dirty) return;
-  while (self->changed[at].slot != slot) at++;
-  self->changed[at] = self->changed[--self->changed_count];
-  self->sequences[slot].is_dirty = false;
-}
-
 static void append(schedule *self, uint32_t slot, uint32_t number) {
   sequence *s = &self->sequences[slot];
-  exec_block_row(self->machine, slot)[s->page_count++] = number;
-  schedule_pages_dirty(self, slot);
+  block_table_row(self->table, slot)[s->page_count++] = number;
+  block_table_change(self->table, slot, 0);
 }
 
 /* Only at the end of a page, behind which it has none yet. */
@@ -81,14 +66,14 @@ void schedule_pages_name(schedule *self, uint32_t slot) {
   uint32_t full = min_u32(s->fed, s->request->prompt_count + s->request->token_count) / PAGE_TOKENS;
   for (; s->named < full; s->named++) {
     s->key = next_key(self, &s->key, s->request, s->named);
-    pages_name(&self->pages, exec_block_row(self->machine, slot)[s->named], &s->key);
+    pages_name(&self->pages, block_table_row(self->table, slot)[s->named], &s->key);
   }
 }
 
 /* The last one first: it is of use only while those before it are kept, and is to be evicted before them. */
 void schedule_pages_release(schedule *self, uint32_t slot) {
   sequence *s = &self->sequences[slot];
-  const uint32_t *row = exec_block_row(self->machine, slot);
+  const uint32_t *row = block_table_row(self->table, slot);
   for (; s->page_count > 0; s->page_count--)
     if (pages_give(&self->pages, row[s->page_count - 1])) exec_drop_pages(self->machine, &row[s->page_count - 1], 1);
 }

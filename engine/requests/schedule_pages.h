@@ -32,8 +32,4 @@ uint32_t schedule_pages_shared(const schedule *self, const verbatim_request *req
 /* What admitted sequences want and do not have yet. */
 uint64_t schedule_pages_promised(const schedule *self);
 
-/* The row of the slot's block table goes up with the next step; or need not. */
-void schedule_pages_dirty(schedule *self, uint32_t slot);
-void schedule_pages_clean(schedule *self, uint32_t slot);
-
 #endif

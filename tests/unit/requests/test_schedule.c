@@ -1,6 +1,6 @@
 /* test_schedule.c - the scheduler on a late machine: who is admitted, what a step holds, what is dropped and reused, who may cancel.
  * Controls plant faults of the machine. */
-#include "tests/unit/requests/late_machine.h"
+#include "tests/unit/requests/late_backend.h"
 #include <string.h>
 
 enum fault { NONE, ROWS_LOST, LISTS_LOST, GROWTH_LOST };

@@ -1,6 +1,6 @@
 /* test_schedule_pages.c - the scheduler on a late machine, where pages are the matter: shared prefixes, preemption and fairness; and
  * requests that end before their time: deadlines, broken ones. A control spoils a page that is kept. */
-#include "tests/unit/requests/late_machine.h"
+#include "tests/unit/requests/late_backend.h"
 #include <string.h>
 
 /* === Prefixes and preemption ================================================================================================ */

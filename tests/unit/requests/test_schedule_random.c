@@ -1,7 +1,7 @@
 /* test_schedule_random.c - the scheduler on a late machine, at random: limits, options, prompts with shared beginnings, broken tokens,
  * cancels, deadlines, and callbacks that cancel and submit. What must hold between any two steps is checked there; in the end every
  * request has what is its own. Controls plant faults of the machine. */
-#include "tests/unit/requests/late_machine.h"
+#include "tests/unit/requests/late_backend.h"
 #include <string.h>
 
 #define ROUNDS 1500u

@@ -1,8 +1,8 @@
-/* late_machine.c - see late_machine.h. */
-#include "tests/unit/requests/late_machine.h"
+/* late_backend.c - see late_backend.h. */
+#include "tests/unit/requests/late_backend.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 
-late_machine late;
+late_backend late;
 
 plan_header late_header;
 static const plan_op op = {.name = 1, .layer = 3};
@@ -31,7 +31,7 @@ static sample_result result_of(uint64_t sum, int32_t target, const token_bias *l
 }
 static top_logprob top_of(uint64_t sum, uint32_t i) { return (top_logprob){(int32_t)((sum + i) % VOCAB), -(float)i}; }
 
-/* === The machine ============================================================================================================ */
+/* === The backend ============================================================================================================ */
 
 static int32_t *kv_row(uint32_t p, uint32_t seq, uint32_t position) {
   uint32_t page = late.block[p][seq * PAGES_PER_SEQ + position / 64];
@@ -141,12 +141,12 @@ static void run_oldest(void) {
 }
 
 exec_input __wrap_exec_fill(exec *self, uint32_t side);
-uint32_t *__wrap_exec_block_row(exec *self, uint32_t slot);
-token_bias *__wrap_exec_list(exec *self, uint32_t slot);
+block_table *__wrap_exec_block_table(exec *self);
 void __wrap_exec_drop_pages(exec *self, const uint32_t *numbers, uint32_t count);
-void __wrap_exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count);
+void __wrap_exec_submit(exec *self, uint32_t side, bool decode);
 exec_results __wrap_exec_wait(exec *self, uint32_t side);
-bool __wrap_exec_row_was_read(const exec *self, uint32_t slot);
+bool __real_block_table_was_read(const block_table *self, uint32_t slot);
+bool __wrap_block_table_was_read(const block_table *self, uint32_t slot);
 
 exec_input __wrap_exec_fill(exec *self, uint32_t side) {
   (void)self;
@@ -157,16 +157,9 @@ exec_input __wrap_exec_fill(exec *self, uint32_t side) {
                       .contexts = in->contexts};
 }
 
-uint32_t *__wrap_exec_block_row(exec *self, uint32_t slot) {
+block_table *__wrap_exec_block_table(exec *self) {
   (void)self;
-  assert_true(slot < SEQS);
-  return late.block_host + slot * PAGES_PER_SEQ;
-}
-
-token_bias *__wrap_exec_list(exec *self, uint32_t slot) {
-  (void)self;
-  assert_true(slot < SEQS);
-  return late.list_host[slot];
+  return &late.table;
 }
 
 void __wrap_exec_drop_pages(exec *self, const uint32_t *numbers, uint32_t count) {
@@ -178,50 +171,42 @@ void __wrap_exec_drop_pages(exec *self, const uint32_t *numbers, uint32_t count)
   }
 }
 
-void __wrap_exec_submit(exec *self, uint32_t side, bool decode, const exec_slot *changed, uint32_t changed_count) {
+void __wrap_exec_submit(exec *self, uint32_t side, bool decode) {
   (void)self;
   const step_in *head = late.image[side].head;
   assert_in_range(head->token_count, 1, late_header.limits.max_batch_tokens);
   assert_true(head->logit_count <= late_header.limits.max_logit_rows && head->seq_count <= late_header.limits.max_seqs);
   assert_true(!decode || head->logit_count == head->token_count);
-  assert_true(late.step_count < STEPS_MAX && changed_count <= SEQS);
+  assert_true(late.step_count < STEPS_MAX);
   late.steps[late.step_count++] = (step_log){head->token_count, head->logit_count, head->seq_count, decode};
   assert_true(late.queued < ARRAY_LEN(late.queue));
   queued_step *step = &late.queue[late.queued++];
   *step = (queued_step){.side = side};
-  for (uint32_t i = 0; i < 2 * changed_count; i++) {
-    uint32_t *pending = &late.pending[i % 2][changed[i / 2].slot];
-    *pending = max_u32(*pending, changed[i / 2].list_count + 1);
-  }
-  late.submitted++;
-  memcpy(step->sent, late.pending[side], sizeof step->sent);
-  memset(late.pending[side], 0, sizeof step->sent);
-  for (uint32_t i = 0; i < SEQS; i++)
-    if (step->sent[i]) late.row_sent[i] = late.submitted;
+  uint32_t change_count;
+  const block_change *changes = block_table_send(&late.table, side, &change_count);
+  assert_true(change_count <= SEQS);
+  for (uint32_t i = 0; i < change_count; i++) step->sent[changes[i].slot] = changes[i].list_count + 1;
   late.waiting[side]++;
   if (late.eager) run_oldest();
 }
 
-bool __wrap_exec_row_was_read(const exec *self, uint32_t slot) {
-  (void)self;
-  return late.row_sent[slot] <= late.waited || late.ignore_reading;
+bool __wrap_block_table_was_read(const block_table *self, uint32_t slot) {
+  return __real_block_table_was_read(self, slot) || late.ignore_reading;
 }
 
 exec_results __wrap_exec_wait(exec *self, uint32_t side) {
   (void)self;
   while (late.waiting[side]) run_oldest();
-  late.waited++;
+  block_table_done(&late.table);
   return (exec_results){.result = late.result[side], .top = late.top[side][0], .digest = late.digest[side],
                         .logits = late.logits[side]};
 }
 
-void __wrap_watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed,
-                       uint32_t changed_count, watch_fault *fault);
-void __wrap_watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, const exec_slot *changed,
-                       uint32_t changed_count, watch_fault *fault) {
+void __wrap_watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, watch_fault *fault);
+void __wrap_watch_step(watch *self, uint32_t side, const watch_row *rows, uint32_t row_count, watch_fault *fault) {
   (void)self;
   const image *in = &late.image[side];
-  __wrap_exec_submit(NULL, side, false, changed, changed_count);
+  __wrap_exec_submit(NULL, side, false);
   late.watched_steps++;
   assert_int_equal(row_count, in->head[STEP_ALL].token_count);
   for (uint32_t i = 0; i < row_count; i++) {
@@ -343,14 +328,12 @@ void open_machine(bool eager, const plan_limits *limits, schedule_options option
   late.eager = eager, late.ignore_rows = late.ignore_lists = late.ignore_growth = false;
   late.queued = late.step_count = late.dropped_pages = late.watched_steps = late.longest_prompt_tile = 0;
   memset(late.waiting, 0, sizeof late.waiting);
-  memset(late.pending, 0, sizeof late.pending);
-  memset(late.row_sent, 0, sizeof late.row_sent);
-  late.submitted = late.waited = 0;
   late.ignore_reading = false;
   memset(step_outstanding, 0, sizeof step_outstanding);
   step_side = finished = 0;
   late_header = (plan_header){.limits = *limits, .model = {.vocab = VOCAB, .eos_count = 1, .eos = {EOS}}};
   late_host = (arena){0};
+  assert_int_equal(block_table_open(&late.table, SEQS, PAGES_PER_SEQ, late.block_host, late.list_host[0], &late_host), OK);
   assert_int_equal(schedule_open(&batching, &late_model, (exec *)(void *)&late, NULL, &options, &late_host), OK);
 }
 

@@ -1,11 +1,11 @@
-/* late_machine.h - a machine for the scheduler's tests, in the place of exec.h's: link with --wrap for its functions and for watch_step.
+/* late_backend.h - a backend for the scheduler's tests, in the place of exec.h: link with --wrap for its functions and for watch_step.
  *
  * It is late: host memory is read, and steps run, only when a result is waited for, as late as any device may. Its model's token is a
  * function of all token ids that the KV pages hold for the sequence, of what was before each when it was computed, and of the slot's token
  * list, so that one wrong page, row, slot, list, token or overwritten input changes what a request gets. What is not finite spreads as in
  * the attention. There is one of it, as of the engine of a process that tests it. */
-#ifndef VERBATIM_TESTS_LATE_MACHINE_H
-#define VERBATIM_TESTS_LATE_MACHINE_H
+#ifndef VERBATIM_TESTS_LATE_BACKEND_H
+#define VERBATIM_TESTS_LATE_BACKEND_H
 #include "tests/unit/unit.h"
 #include "engine/requests/schedule.h"
 
@@ -32,21 +32,20 @@ typedef struct image { /* of one side, in the host's memory */
 } image;
 
 typedef struct queued_step { /* what a driver copies at submission; images and rows themselves are read when the step runs */
-  uint32_t side, sent[SEQS];  /* as pending */
+  uint32_t side, sent[SEQS];  /* 0: the slot's row does not go up; else 1 + entries of its list to send */
   uint32_t dropped[2 * PAGES_MAX], dropped_count; /* behind the step */
 } queued_step;
 
 typedef struct step_log { uint32_t tokens, logits, seqs, decode; } step_log;
 
-typedef struct late_machine {
+typedef struct late_backend {
   bool eager;                      /* runs a step when it is submitted */
   bool ignore_rows, ignore_lists, ignore_growth; /* planted faults    */
   bool ignore_reading; /* another: rows are said to be read at once    */
   image image[2];
   uint32_t block_host[SEQS * PAGES_PER_SEQ], block[2][SEQS * PAGES_PER_SEQ]; /* the device's by side */
   token_bias list_host[SEQS][TOKEN_LIST_MAX], list[2][SEQS][TOKEN_LIST_MAX];
-  uint32_t pending[2][SEQS];   /* 0: the image has the slot's row; else 1 + entries of its list to send */
-  uint64_t row_sent[SEQS], submitted, waited;
+  block_table table;           /* over block_host and list_host */
   uint32_t waiting[2]; /* steps of a side that have not run */
   queued_step queue[4];
   uint32_t queued;
@@ -59,7 +58,7 @@ typedef struct late_machine {
   float logits[2][LOGITS * VOCAB];
   step_log steps[STEPS_MAX];
   uint32_t step_count, dropped_pages, watched_steps, longest_prompt_tile;
-} late_machine;
+} late_backend;
 
 typedef struct asked {
   verbatim_request request;
@@ -69,7 +68,7 @@ typedef struct asked {
   uint32_t logits_seen, tokens_seen, rows_seen, finish_order;
   char text[200];
 } asked;
-extern late_machine late;
+extern late_backend late;
 extern schedule batching; /* what is tested */
 extern plan_header late_header;
 extern request_model late_model;
