@@ -67,7 +67,7 @@ GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
 # Files that run after start-up: they own no memory but what the arenas gave them.
 RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|"
-                  r"requests/(?:request|schedule|schedule_pages|pages)|"
+                  r"requests/(?:request|schedule|schedule_pages|step_build|pages)|"
                   r"text/(?:stop_text|detokenizer)|cpu/(?!cpu_pool\b)\w+)\.c")
 
 FILE_LINES = {".c": 800, ".cpp": 800, ".cu": 800, ".py": 800, ".sh": 200, ".h": 250, ".cuh": 250}

@@ -1,8 +1,6 @@
 /* schedule.c - see schedule.h. Admission, ends, the building of a step, and the settling of its results, in this order below. */
 #include "requests/schedule.h"
 #include "base/clock.h"
-#include "plan/format_widen.h"
-#include "requests/schedule_pages.h"
 #include <string.h>
 
 status schedule_open(schedule *self, const request_model *model, exec *machine, watch *watcher, const schedule_options *options,
@@ -11,17 +9,20 @@ status schedule_open(schedule *self, const request_model *model, exec *machine, 
   void *sequences, *order, *watched, *rows[2];
   *self = (schedule){.model = model, .machine = machine, .table = exec_block_table(machine), .watch = watcher,
                      .options = *options};
-  TRY(schedule_pages_open(self));
   if (options->max_active == 0 || options->max_active > limits->max_seqs) self->options.max_active = limits->max_seqs;
   if (options->chunk_tokens == 0 || options->chunk_tokens > limits->max_batch_tokens)
     self->options.chunk_tokens = limits->max_batch_tokens;
   self->options.no_prefix_cache |= options->trace;
+  self->kv = (schedule_pages){.pool = &self->pages, .machine = machine, .table = self->table, .counters = &self->counters,
+                                        .no_prefix_cache = self->options.no_prefix_cache};
+  TRY(schedule_pages_open(&self->kv, model));
   TRY(pages_open(&self->pages, limits->kv_pages, options->shuffle_pages, host));
   TRY(arena_take(host, sizeof(sequence) * (uint64_t)limits->max_seqs, &sequences));
   TRY(arena_take(host, sizeof(uint32_t) * (uint64_t)limits->max_seqs, &order));
   TRY(arena_take(host, sizeof(watch_row) * (uint64_t)limits->max_batch_tokens, &watched));
   for (int i = 0; i < 2; i++) TRY(arena_take(host, sizeof(step_row) * (uint64_t)limits->max_logit_rows, &rows[i]));
   self->sequences = sequences;
+  for (uint32_t slot = 0; slot < limits->max_seqs; slot++) self->sequences[slot].slot = slot;
   self->order = order;
   self->watched = watched;
   for (int i = 0; i < 2; i++) self->rows[i] = rows[i];
@@ -29,6 +30,7 @@ status schedule_open(schedule *self, const request_model *model, exec *machine, 
 }
 
 static const plan_limits *limits_of(const schedule *self) { return &self->model->plan->header->limits; }
+static bool is_fast(const schedule *self) { return limits_of(self)->parity == PARITY_FAST_PREFILL; }
 
 bool schedule_idle(const schedule *self) { return !self->queue_first && self->active_count == 0; }
 
@@ -76,11 +78,11 @@ static uint32_t free_slot(const schedule *self) {
 static void take_slot(schedule *self, verbatim_request *request) {
   uint32_t slot = free_slot(self);
   sequence *s = &self->sequences[slot];
-  *s = (sequence){.request = request, .taken = true, .generation = s->generation + 1, .key = self->root,
+  *s = (sequence){.request = request, .slot = slot, .taken = true, .generation = s->generation + 1, .key = self->kv.root,
                   .known = request_fed(request) + request->token_count, .sampled = request->token_count};
   block_table_change(self->table, slot, request_list(request, block_table_list(self->table, slot)));
   self->order[self->active_count++] = slot;
-  schedule_pages_adopt(self, slot);
+  schedule_pages_adopt(&self->kv, s);
   request_repeat_text(self->model, request, &s->text);
   self->counters.admissions++;
 }
@@ -97,7 +99,7 @@ static void give_slot(schedule *self, uint32_t slot) {
  * submitted before any step of their next owners, and the device runs steps in that order. The slot itself is not dealt again before the
  * device has read the row of the block table by which those rows find their pages. */
 static void vacate(schedule *self, uint32_t slot) {
-  schedule_pages_release(self, slot);
+  schedule_pages_release(&self->kv, &self->sequences[slot]);
   block_table_withdraw(self->table, slot);
   self->sequences[slot].request = NULL;
   if (block_table_was_read(self->table, slot)) give_slot(self, slot);
@@ -112,12 +114,23 @@ static void give_vacated_slots(schedule *self) {
 
 /* === Admission and ends ===================================================================================================== */
 
+/* What admitted sequences want and do not have yet. */
+static uint64_t promised_pages(const schedule *self) {
+  uint64_t promised = 0;
+  for (uint32_t i = 0; i < self->active_count; i++) {
+    const sequence *s = &self->sequences[self->order[i]];
+    uint32_t wanted = s->request ? schedule_pages_wanted(s->request, s->known) : 0;
+    if (wanted > s->page_count) promised += wanted - s->page_count;
+  }
+  return promised;
+}
+
 /* There are pages for what is known of it, and one for every sequence that grows beside it: else admission would lead to preemption
  * at once. Alone every request fits. What it shares is looked up only where it decides. */
 static bool fits(const schedule *self, const verbatim_request *request) {
   uint64_t wanted = schedule_pages_wanted(request, request_fed(request) + request->token_count);
-  uint64_t needed = schedule_pages_promised(self) + wanted + self->active_count, available = pages_available(&self->pages);
-  return self->active_count == 0 || needed <= available || needed - schedule_pages_shared(self, request) <= available;
+  uint64_t needed = promised_pages(self) + wanted + self->active_count, available = pages_available(&self->pages);
+  return self->active_count == 0 || needed <= available || needed - schedule_pages_shared(&self->kv, request) <= available;
 }
 
 /* First come, first served: a request that does not fit yet keeps later ones waiting. */
@@ -183,179 +196,75 @@ void schedule_expire(schedule *self) {
 
 /* === Building a step ======================================================================================================== */
 
-typedef struct builder {
-  schedule *self;
-  exec_input in;
-  step_row *rows;
-  uint32_t tokens, logits, tiles, seqs;
-  uint32_t made;                   /* rows that are not of the step's prompts, as ROWS_PROMPT says */
-  uint32_t prompt_tiles, contexts; /* of these */
-  uint32_t widened_pages;          /* of these contexts, where KV rows are widened */
-  bool is_prompt;                  /* the rows that are added now */
-  bool is_short_of_pages; /* a prompt could not go on */
-} builder;
-
-static builder begin(schedule *self, uint32_t side) {
-  return (builder){.self = self, .in = exec_fill(self->machine, side), .rows = self->rows[side]};
-}
-
-static void add_token(builder *b, uint32_t slot, int32_t token, uint32_t position) {
-  b->in.token[b->tokens] = token;
-  b->in.position[b->tokens] = position;
-  b->in.seq[b->tokens] = slot;
-  b->self->watched[b->tokens] =
-      (watch_row){.request = b->self->sequences[slot].request, .position = position, .slot = slot, .logit = UINT32_MAX,
-                  .is_prompt = b->is_prompt};
-  b->tokens++;
-}
-
-/* A logits row for the token row added last. */
-static void add_logits(builder *b, uint32_t slot, uint32_t position) {
-  const sequence *s = &b->self->sequences[slot];
-  b->in.logit_row[b->logits] = b->tokens - 1;
-  b->in.sample[b->logits] = request_sample(s->request, position + 1, slot);
-  b->rows[b->logits] = (step_row){.slot = slot, .generation = s->generation, .position = position};
-  b->self->watched[b->tokens - 1].logit = b->logits;
-  b->logits++;
-}
-
-/* A tile ends where a page does. Within it a NaN in the KV row of one token may reach those before it, and what these have in a page of
- * healthy tokens may be another request's too. */
-static void add_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position, uint32_t most) {
-  attn_tile all = {.row = b->tokens, .count = count, .seq = slot, .position = position};
-  b->tiles += exec_cut_tiles(b->in.tiles + b->tiles, all, most, PAGE_TOKENS);
-  b->made += count;
-}
-
-static bool is_fast(const schedule *self) { return limits_of(self)->parity == PARITY_FAST_PREFILL; }
-
-/* Whether the token at `position` attends as one of a prompt. */
-static bool is_prompt(const schedule *self, const verbatim_request *request, uint32_t position) {
-  return is_fast(self) && position < request->prompt_count;
-}
-
-/* The context that these prompt tokens see, and tiles that end where a pair of pages does: of each page's tokens one operand is made. */
-static void add_prompt_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position, uint32_t most) {
-  attn_tile all = {.row = b->tokens, .count = count, .seq = b->contexts, .position = position};
-  b->prompt_tiles += exec_cut_tiles(b->in.prompt_tiles + b->prompt_tiles, all, most, PROMPT_TILE_TOKENS);
-  exec_add_context(&b->in, b->contexts++, slot, position + count);
-}
-
-/* Whether these rows read KV rows that the step widens: it costs less, and there is room for them. No bit depends on it. */
-static bool widens(const builder *b, uint32_t count, uint32_t position) {
-  return plan_widens_rows(b->self->model->plan->header, b->widened_pages, count, position);
-}
-
-/* The context whose rows are widened, and tiles that name its first page there. */
-static void add_widened_tiles(builder *b, uint32_t slot, uint32_t count, uint32_t position) {
-  attn_tile all = {.row = b->tokens, .count = count, .seq = b->widened_pages, .position = position};
-  exec_add_context(&b->in, b->contexts++, slot, position + count);
-  b->widened_pages += (uint32_t)div_up(position + count, PAGE_TOKENS);
-  b->prompt_tiles += exec_cut_tiles(b->in.prompt_tiles + b->prompt_tiles, all, limits_of(b->self)->attn_tile_tokens, PAGE_TOKENS);
-}
-
-/* Rows of known tokens, under fast-prefill all of the prompt or none of it; alone: each in a tile of its own. Those from row_next on have
- * logits rows. */
-static void add_known(builder *b, uint32_t slot, uint32_t position, uint32_t count, bool alone) {
-  const verbatim_request *request = b->self->sequences[slot].request;
-  const bool is_widened = !alone && widens(b, count, position);
-  b->is_prompt = is_widened || is_prompt(b->self, request, position);
-  if (is_widened) add_widened_tiles(b, slot, count, position);
-  else if (b->is_prompt) add_prompt_tiles(b, slot, count, position, alone ? 1 : PROMPT_TILE_TOKENS);
-  else add_tiles(b, slot, count, position, alone ? 1 : limits_of(b->self)->attn_tile_tokens);
-  for (uint32_t i = 0; i < count; i++) {
-    add_token(b, slot, request_token(request, position + i), position + i);
-    if (position + i >= request->row_next) add_logits(b, slot, position + i);
-  }
-  b->seqs++;
-}
-
-/* How many of these rows fit, by token rows and by logits rows. */
-static uint32_t room_for(const builder *b, const verbatim_request *request, uint32_t position, uint32_t count) {
-  const plan_limits *limits = limits_of(b->self);
-  if (is_prompt(b->self, request, position)) count = min_u32(count, request->prompt_count - position);
-  uint32_t bare = max_u32(request->row_next, position) - position; /* rows without logits come first */
-  return min_u32(min_u32(count, limits->max_batch_tokens - b->tokens), bare + (limits->max_logit_rows - b->logits));
+static step_build begin(schedule *self, uint32_t side) {
+  return step_build_begin(self->model->plan->header, exec_fill(self->machine, side), self->rows[side], self->watched);
 }
 
 /* A page for the next row, from the youngest if need be. Returns false when that is the sequence itself. */
-static bool make_room(schedule *self, uint32_t slot) {
-  while (schedule_pages_grow(self, slot, 1) == 0)
-    if (preempt_youngest(self) == slot) return false;
+static bool make_room(schedule *self, sequence *s) {
+  while (schedule_pages_grow(&self->kv, s, 1) == 0)
+    if (preempt_youngest(self) == s->slot) return false;
   return true;
 }
 
 /* One row for a sequence whose last token is on the device. */
-static void add_decode(builder *b, uint32_t slot) {
-  const plan_limits *limits = limits_of(b->self);
-  sequence *s = &b->self->sequences[slot];
+static void add_decode(schedule *self, step_build *b, uint32_t slot) {
+  sequence *s = &self->sequences[slot];
   if (!s->request || s->fed < s->known || s->sampled == s->request->max_tokens) return;
-  if (b->tokens == limits->max_batch_tokens || b->logits == limits->max_logit_rows || !make_room(b->self, slot)) return;
-  add_tiles(b, slot, 1, s->fed, 1);
-  add_token(b, slot, -1 - (int32_t)slot, s->fed);
-  add_logits(b, slot, s->fed);
+  if (step_build_is_full(b) || !make_room(self, s)) return;
+  step_build_decode(b, s);
   s->fed++;
   s->sampled++;
-  b->seqs++;
 }
 
 /* Known tokens that a step may take of it. */
-static uint32_t prompt_left(const builder *b, uint32_t slot) {
-  const sequence *s = &b->self->sequences[slot];
-  return s->request ? min_u32(s->known - min_u32(s->known, s->fed), b->self->options.chunk_tokens) : 0;
+static uint32_t prompt_left(const schedule *self, uint32_t slot) {
+  const sequence *s = &self->sequences[slot];
+  return s->request ? min_u32(s->known - min_u32(s->known, s->fed), self->options.chunk_tokens) : 0;
 }
 
-static void add_prompt(builder *b, uint32_t slot, uint32_t most) {
-  schedule *self = b->self;
+/* Returns true when there were not enough pages for it. */
+static bool add_prompt(schedule *self, step_build *b, uint32_t slot, uint32_t most) {
   sequence *s = &self->sequences[slot];
-  schedule_pages_adopt(self, slot);
-  if (is_fast(self) && b->contexts && !is_prompt(self, s->request, s->fed)) return; /* rows of made tokens stand before those of prompts */
-  uint32_t wanted = room_for(b, s->request, s->fed, min_u32(prompt_left(b, slot), most));
-  uint32_t count = schedule_pages_grow(self, slot, wanted);
-  b->is_short_of_pages |= count < wanted;
-  if (count == 0) return;
-  add_known(b, slot, s->fed, count, false);
+  schedule_pages_adopt(&self->kv, s);
+  /* Under fast-prefill rows of generated tokens come before those of prompts. */
+  if (is_fast(self) && b->contexts && !step_build_is_prompt(b, s->request, s->fed)) return false;
+  uint32_t wanted = step_build_room(b, s->request, s->fed, min_u32(prompt_left(self, slot), most));
+  uint32_t count = schedule_pages_grow(&self->kv, s, wanted);
+  if (count == 0) return wanted > 0;
+  step_build_known(b, s, s->fed, count, false);
   self->counters.recomputed_tokens += min_u32(s->fed + count, max_u32(s->request->row_most, s->fed)) - s->fed;
   s->fed += count;
   s->sampled += s->fed == s->known && s->request->max_tokens > 0;
-  schedule_pages_name(self, slot);
+  schedule_pages_name(&self->kv, s);
+  return count < wanted;
 }
 
 /* Every prompt gets its share of the step, or a page's worth if that is less; the first ones all that is left. So a short prompt does not
- * wait for a long one, and the first is not held up by those behind it. Under fast-prefill those whose next token was made come first. */
-static void add_prompts(builder *b) {
-  schedule *self = b->self;
+ * wait for a long one, and the first is not held up by those after it. Under fast-prefill those whose next token was generated come first.
+ * Returns true when there were not enough pages for one. */
+static bool add_prompts(schedule *self, step_build *b) {
   uint32_t most = limits_of(self)->max_batch_tokens, prompts = 0, kept = 0;
+  bool is_short_of_pages = false;
   for (uint32_t i = 0; i < self->active_count && is_fast(self); i++)
-    if (prompt_left(b, self->order[i])) schedule_pages_adopt(self, self->order[i]);
-  for (uint32_t i = 0; i < self->active_count; i++) prompts += prompt_left(b, self->order[i]) > 0;
-  if (prompts == 0) return;
+    if (prompt_left(self, self->order[i])) schedule_pages_adopt(&self->kv, &self->sequences[self->order[i]]);
+  for (uint32_t i = 0; i < self->active_count; i++) prompts += prompt_left(self, self->order[i]) > 0;
+  if (prompts == 0) return false;
   uint32_t share = min_u32(max_u32((most - b->tokens) / prompts, 1), PAGE_TOKENS);
-  for (uint32_t i = 0; i < self->active_count; i++) kept += min_u32(prompt_left(b, self->order[i]), share);
+  for (uint32_t i = 0; i < self->active_count; i++) kept += min_u32(prompt_left(self, self->order[i]), share);
   for (uint32_t i = 0; i < 2 * self->active_count; i++) {
-    uint32_t slot = self->order[i % self->active_count], left = prompt_left(b, slot), own = min_u32(left, share);
-    bool is_late = left && is_prompt(self, self->sequences[slot].request, self->sequences[slot].fed);
+    uint32_t slot = self->order[i % self->active_count], left = prompt_left(self, slot), own = min_u32(left, share);
+    bool is_late = left && step_build_is_prompt(b, self->sequences[slot].request, self->sequences[slot].fed);
     if (!left || is_late != (i >= self->active_count)) continue;
     kept -= own;
-    add_prompt(b, slot, max_u32(own, most - min_u32(most, b->tokens + kept)));
+    is_short_of_pages |= add_prompt(self, b, slot, max_u32(own, most - min_u32(most, b->tokens + kept)));
   }
+  return is_short_of_pages;
 }
 
-/* Nothing could be added for want of pages, and no step under way will free any. */
-static bool is_stuck(const builder *b) {
-  return b->tokens == 0 && b->is_short_of_pages && b->self->submitted == b->self->settled;
-}
-
-static void write_head(const builder *b) {
-  step_in made = {.token_count = b->made, .tile_count = b->tiles, .seq_count = b->seqs - b->contexts};
-  step_in prompt = {.token_count = b->tokens - b->made, .tile_count = b->prompt_tiles, .seq_count = b->contexts};
-  exec_set_counts(&b->in, b->logits, made, prompt);
-}
-
-static void submit_step(builder *b, uint32_t side, uint32_t decoding) {
-  schedule *self = b->self;
+static void submit_step(schedule *self, const step_build *b, uint32_t side, uint32_t decoding) {
   verbatim_counters *c = &self->counters;
-  write_head(b);
+  step_build_end(b);
   if (self->options.trace) watch_step(self->watch, side, self->watched, b->tokens, NULL);
   else exec_submit(self->machine, side, decoding == b->tokens);
   self->submitted++;
@@ -368,18 +277,19 @@ static void submit_step(builder *b, uint32_t side, uint32_t decoding) {
 
 bool schedule_step(schedule *self, uint32_t side) {
   admit(self);
-  builder b = begin(self, side);
-  for (uint32_t i = 0; i < self->active_count; i++) add_decode(&b, self->order[i]);
+  step_build b = begin(self, side);
+  for (uint32_t i = 0; i < self->active_count; i++) add_decode(self, &b, self->order[i]);
   uint32_t decoding = b.tokens; /* rows of sequences that had their whole prompt before this step */
-  add_prompts(&b);
-  while (is_stuck(&b)) {
+  bool is_short_of_pages = add_prompts(self, &b);
+  /* Nothing could be added for want of pages, and no step in flight will free any. */
+  while (b.tokens == 0 && is_short_of_pages && self->submitted == self->settled) {
     preempt_youngest(self);
     b = begin(self, side);
-    add_prompts(&b);
+    is_short_of_pages = add_prompts(self, &b);
   }
   if (b.tokens == 0) return false;
   self->row_count[side] = b.logits;
-  submit_step(&b, side, decoding);
+  submit_step(self, &b, side, decoding);
   return true;
 }
 
@@ -416,7 +326,7 @@ static void settle_row(schedule *self, const step_row *row, const exec_results *
   uint32_t before = request->token_count;
   request_push(self->model, request, &s->text, &results->result[index], results->top + (uint64_t)index * TOP_LOGPROBS_MAX,
                results->digest[index]);
-  schedule_pages_name(self, row->slot);
+  schedule_pages_name(&self->kv, s);
   show(self, row->slot, request->token_count > before);
 }
 
@@ -441,11 +351,11 @@ static watch_fault locate(schedule *self, uint32_t slot, uint32_t side) {
   watch_fault fault = {UINT32_MAX, UINT32_MAX};
   s->request->row_next = request_logits_from(s->request);
   for (uint32_t position = 0; position < end;) {
-    builder b = begin(self, side);
-    uint32_t count = room_for(&b, s->request, position, end - position);
-    add_known(&b, slot, position, count, true);
+    step_build b = begin(self, side);
+    uint32_t count = step_build_room(&b, s->request, position, end - position);
+    step_build_known(&b, s, position, count, true);
     for (uint32_t i = 0; i < count; i++) self->watched[i].request = NULL;
-    write_head(&b);
+    step_build_end(&b);
     watch_step(self->watch, side, self->watched, b.tokens, &fault);
     exec_results results = exec_wait(self->machine, side);
     settle_scores(self, &results, slot, side, b.logits);

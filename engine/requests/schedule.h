@@ -14,9 +14,12 @@
 #define VERBATIM_SCHEDULE_H
 #include "base/base.h"
 #include "exec/exec.h"
+#include "exec/watch.h"
 #include "requests/pages.h"
 #include "requests/request.h"
-#include "exec/watch.h"
+#include "requests/schedule_pages.h"
+#include "requests/sequence.h"
+#include "requests/step_build.h"
 
 typedef struct schedule_options {
   uint32_t max_active;    /* 0: the plan's max_seqs         */
@@ -27,26 +30,6 @@ typedef struct schedule_options {
   bool trace;             /* every step is watched: requests may ask for its rows; no prefix cache */
 } schedule_options;
 
-typedef struct sequence { /* one slot */
-  verbatim_request *request; /* null: free, or cancelled, preempted or finished: then it only waits for the device */
-  bool taken;                /* not free: it has a place in the order                  */
-  bool is_broken;            /* its logits at `broken` were not finite                 */
-  uint32_t generation;       /* how often the slot was given; rows of older ones are dropped */
-  uint32_t known;            /* tokens to feed that were known at admission: of the prompt, and made before a preemption */
-  uint32_t fed;              /* rows in submitted steps, or of the prefix cache: positions 0 .. fed - 1 */
-  uint32_t sampled;          /* tokens made before, and asked for in submitted steps   */
-  uint32_t page_count;       /* at the start of the slot's block table row             */
-  uint32_t named;            /* of these, full ones whose key was made                 */
-  uint32_t broken;           /* a position                                             */
-  digest key;                /* of the pages up to `named`                             */
-  stop_text text;            /* of the tokens settled                                  */
-} sequence;
-
-typedef struct step_row { /* one logits row of a submitted step */
-  uint32_t slot, generation;
-  uint32_t position; /* of the token row it belongs to */
-} step_row;
-
 typedef struct schedule {
   const request_model *model;
   exec *machine;
@@ -54,8 +37,7 @@ typedef struct schedule {
   watch *watch;
   schedule_options options;
   pages pages;
-  uint64_t key_seed;            /* of the pages' keys                */
-  digest root;                  /* the key of no tokens              */
+  schedule_pages kv;            /* which of them each sequence has   */
   sequence *sequences;          /* [max_seqs]                        */
   uint32_t *order;              /* [max_seqs] slots in use, in order of admission */
   uint32_t active_count;

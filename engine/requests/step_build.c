@@ -1,0 +1,104 @@
+/* step_build.c - see step_build.h. Allocates nothing. */
+#include "requests/step_build.h"
+#include "plan/format_widen.h"
+#include "requests/request.h"
+
+step_build step_build_begin(const plan_header *header, exec_input in, step_row *rows, watch_row *watched) {
+  return (step_build){.header = header, .in = in, .rows = rows, .watched = watched};
+}
+
+/* === Rows =================================================================================================================== */
+
+static void add_token(step_build *self, const sequence *s, int32_t token, uint32_t position) {
+  self->in.token[self->tokens] = token;
+  self->in.position[self->tokens] = position;
+  self->in.seq[self->tokens] = s->slot;
+  self->watched[self->tokens] = (watch_row){.request = s->request, .position = position, .slot = s->slot, .logit = UINT32_MAX,
+                                            .is_prompt = self->is_prompt};
+  self->tokens++;
+}
+
+/* A logits row for the token row added last. */
+static void add_logits(step_build *self, const sequence *s, uint32_t position) {
+  self->in.logit_row[self->logits] = self->tokens - 1;
+  self->in.sample[self->logits] = request_sample(s->request, position + 1, s->slot);
+  self->rows[self->logits] = (step_row){.slot = s->slot, .generation = s->generation, .position = position};
+  self->watched[self->tokens - 1].logit = self->logits;
+  self->logits++;
+}
+
+/* === Tiles ================================================================================================================== */
+
+/* A tile ends where a page does. Within it a NaN in the KV row of one token may reach the rows before it, and the rest of a page of healthy
+ * tokens may be shared with another request. */
+static void add_tiles(step_build *self, const sequence *s, uint32_t count, uint32_t position, uint32_t most) {
+  attn_tile all = {.row = self->tokens, .count = count, .seq = s->slot, .position = position};
+  self->tiles += exec_cut_tiles(self->in.tiles + self->tiles, all, most, PAGE_TOKENS);
+  self->ordinary_rows += count;
+}
+
+/* The context that these prompt tokens see, and tiles that end where a pair of pages does: each page pair is one operand of the product. */
+static void add_prompt_tiles(step_build *self, const sequence *s, uint32_t count, uint32_t position, uint32_t most) {
+  attn_tile all = {.row = self->tokens, .count = count, .seq = self->contexts, .position = position};
+  self->prompt_tiles += exec_cut_tiles(self->in.prompt_tiles + self->prompt_tiles, all, most, PROMPT_TILE_TOKENS);
+  exec_add_context(&self->in, self->contexts++, s->slot, position + count);
+}
+
+/* Whether the step dequantizes the KV rows that these rows read: it costs less, and there is room for them. No bit depends on it. */
+static bool widens(const step_build *self, uint32_t count, uint32_t position) {
+  return plan_widens_rows(self->header, self->widened_pages, count, position);
+}
+
+/* The context whose rows are dequantized, and tiles that name its first page there. */
+static void add_widened_tiles(step_build *self, const sequence *s, uint32_t count, uint32_t position) {
+  attn_tile all = {.row = self->tokens, .count = count, .seq = self->widened_pages, .position = position};
+  attn_tile *tiles = self->in.prompt_tiles + self->prompt_tiles;
+  exec_add_context(&self->in, self->contexts++, s->slot, position + count);
+  self->widened_pages += (uint32_t)div_up(position + count, PAGE_TOKENS);
+  self->prompt_tiles += exec_cut_tiles(tiles, all, self->header->limits.attn_tile_tokens, PAGE_TOKENS);
+}
+
+/* === What the scheduler adds ================================================================================================ */
+
+bool step_build_is_prompt(const step_build *self, const verbatim_request *request, uint32_t position) {
+  return self->header->limits.parity == PARITY_FAST_PREFILL && position < request->prompt_count;
+}
+
+uint32_t step_build_room(const step_build *self, const verbatim_request *request, uint32_t position, uint32_t count) {
+  const plan_limits *limits = &self->header->limits;
+  if (step_build_is_prompt(self, request, position)) count = min_u32(count, request->prompt_count - position);
+  uint32_t bare = max_u32(request->row_next, position) - position; /* rows without logits come first */
+  return min_u32(min_u32(count, limits->max_batch_tokens - self->tokens), bare + (limits->max_logit_rows - self->logits));
+}
+
+bool step_build_is_full(const step_build *self) {
+  return self->tokens == self->header->limits.max_batch_tokens || self->logits == self->header->limits.max_logit_rows;
+}
+
+void step_build_decode(step_build *self, const sequence *s) {
+  self->is_prompt = false;
+  add_tiles(self, s, 1, s->fed, 1);
+  add_token(self, s, -1 - (int32_t)s->slot, s->fed);
+  add_logits(self, s, s->fed);
+  self->seqs++;
+}
+
+void step_build_known(step_build *self, const sequence *s, uint32_t position, uint32_t count, bool alone) {
+  const verbatim_request *request = s->request;
+  const bool is_widened = !alone && widens(self, count, position);
+  self->is_prompt = is_widened || step_build_is_prompt(self, request, position);
+  if (is_widened) add_widened_tiles(self, s, count, position);
+  else if (self->is_prompt) add_prompt_tiles(self, s, count, position, alone ? 1 : PROMPT_TILE_TOKENS);
+  else add_tiles(self, s, count, position, alone ? 1 : self->header->limits.attn_tile_tokens);
+  for (uint32_t i = 0; i < count; i++) {
+    add_token(self, s, request_token(request, position + i), position + i);
+    if (position + i >= request->row_next) add_logits(self, s, position + i);
+  }
+  self->seqs++;
+}
+
+void step_build_end(const step_build *self) {
+  step_in ordinary = {.token_count = self->ordinary_rows, .tile_count = self->tiles, .seq_count = self->seqs - self->contexts};
+  step_in prompt = {.token_count = self->tokens - self->ordinary_rows, .tile_count = self->prompt_tiles, .seq_count = self->contexts};
+  exec_set_counts(&self->in, self->logits, ordinary, prompt);
+}
