@@ -1,0 +1,43 @@
+/* match.h - which tensor of the model's files becomes which tensors of the plan: names, dtypes and shapes, before anything is loaded.
+ *
+ * A source is a tensor of the files that the plan uses, for one plan tensor or several. Sources stand in plan order, scales after what they
+ * scale. Knows nothing of where weights go. Read next: read.h. */
+#ifndef VERBATIM_WEIGHTS_MATCH_H
+#define VERBATIM_WEIGHTS_MATCH_H
+#include "base/base.h"
+#include "base/digest.h"
+#include "plan/plan.h"
+#include "weights/safetensors.h"
+#include "weights/weights.h"
+
+#define MATCH_NONE UINT32_MAX
+
+typedef struct weights_source {
+  const safetensor *tensor;
+  const char *name;   /* the plan's                                                                                        */
+  uint32_t first_use; /* plan tensor; the others follow by next_use; MATCH_NONE: it is another source's scales             */
+  uint32_t scales;    /* source that is read with it, or MATCH_NONE                                                        */
+  digest digest;      /* of its bytes, when it has been read                                                               */
+} weights_source;
+
+typedef struct weights_match {
+  const plan *plan;
+  const safetensors *set;
+  const struct weights_naming *naming; /* how the files name the tensors */
+  weights_source *sources; /* [source_count]                                   */
+  uint32_t source_count;
+  uint32_t *source_of;     /* [tensors of the set]: index in sources, or MATCH_NONE */
+  uint32_t *next_use;      /* [plan tensors]: the next one of the same source  */
+} weights_match;
+
+/* Errors are those of weights_load. *self is zeroed at first; closed by weights_match_close, also after an error. */
+status weights_match_open(weights_match *self, const plan *p, const safetensors *set);
+void weights_match_close(weights_match *self);
+
+/* The plan wants fp32 and the files have bf16, which is the same numbers. */
+bool weights_match_is_widened(const plan_tensor *use, const safetensor *tensor);
+
+/* Fills in naming and the counts of tensors that the plan does not use. */
+void weights_match_report(const weights_match *self, weights_report *report);
+
+#endif
