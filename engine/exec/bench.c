@@ -1,6 +1,5 @@
-/* exec/bench.c - see exec/bench.h. The replays stand one behind the other on the stream, a mark between each two: so the device never
- * waits for the host, and what a graph's start costs is shared by all its launches.
- * Must not know what the ops are. */
+/* exec/bench.c - see exec/bench.h. All replays are queued at once with a mark between each two, so the device never waits for the host, and
+ * the cost of starting a graph is shared by all its launches. Must not know what the ops are. */
 #include "exec/bench.h"
 #include "exec/state.h"
 

@@ -1,7 +1,7 @@
-/* exec/bench.h - what `verbatim bench` needs of the machine beside its steps: memory full of numbers, and the time of chosen ops.
+/* exec/bench.h - what `verbatim bench` needs of exec besides steps: memory filled with numbers, and times of chosen ops.
  *
- * The ops are timed as steps run them, on the inputs that the last step left in memory: on the GPU in one captured graph that is replayed,
- * on the CPU machine one after the other. Before the freeze, while no step is under way. Read next: exec.h, bench/ops.c. */
+ * Ops are timed as steps run them, on the inputs that the last step left in memory: on a GPU in a captured graph that is replayed, on the
+ * CPU one after the other. Only before the freeze, while no step is in flight. Read next: exec.h, bench/ops.c. */
 #ifndef VERBATIM_EXEC_BENCH_H
 #define VERBATIM_EXEC_BENCH_H
 #include "exec/exec.h"
@@ -19,25 +19,25 @@ typedef struct exec_bench_list { /* launches of ops[0 .. count), in turn, for th
   uint32_t token_rows, logit_rows;
 } exec_bench_list;
 
-/* The op of launch i. What the ops behind read is what the list's last one made, however many launches there are. */
+/* The op of launch i. Later ops read what the last op of the list made, however many launches there are. */
 static inline uint32_t exec_bench_op(const exec_bench_list *list, uint32_t i) {
   return list->ops[(i + list->count - list->launches % list->count) % list->count];
 }
 
-/* Behind exec_start_kernels. */
+/* After exec_start_kernels. */
 status exec_bench_open(exec_bench *self, exec *machine);
 
 /* Writes bytes of a region over and over with the pattern, of at most EXEC_BENCH_PATTERN_BYTES. */
 #define EXEC_BENCH_PATTERN_BYTES (4ull << 20)
 void exec_bench_fill(exec_bench *self, uint32_t region, uint64_t offset, uint64_t bytes, const void *pattern, uint64_t pattern_bytes);
 
-/* One run by direct launches, in microseconds: what the host takes to launch is in it. */
+/* One run by direct launches, in microseconds, launch time of the host included. */
 double exec_bench_once(exec_bench *self, const exec_bench_list *list);
 
-/* us[i]: what replay i of the whole list took; replays: 1 .. EXEC_BENCH_REPLAYS_MAX. One replay more is run before them. */
+/* us[i]: time of replay i of the whole list; replays: 1 .. EXEC_BENCH_REPLAYS_MAX. One more replay runs before them. */
 status exec_bench_time(exec_bench *self, const exec_bench_list *list, uint32_t replays, double *us);
 
-/* Whether a product of the library computes the op of that number for so many rows. */
+/* Whether a library algorithm computes this op for so many rows. */
 bool exec_bench_uses_library(const exec_bench *self, uint32_t op, uint32_t rows);
 
 #endif

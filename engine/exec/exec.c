@@ -11,7 +11,7 @@
 
 /* === Memory ================================================================================================================= */
 
-/* Lays the host's images out in one block; counts only while block is null. */
+/* Lays out the host's images, block table and lists in one block; returns its size. block null: the size only. */
 static uint64_t lay_out(exec *self, uint8_t *block, uint32_t **rows, token_bias **lists) {
   const plan_header *header = self->plan->header;
   const plan_limits *limits = &header->limits;
@@ -119,7 +119,7 @@ static uint32_t rows_of(const exec_op *op, const exec_rows *all) {
   return rows >= op->plan->rows_min && rows <= op->plan->rows_max ? rows : 0;
 }
 
-/* Behind op i the next one: another op of the piece, or the first of its neighbours again for the next piece. */
+/* Index of the op after i. The last prompt op of a piece of the contexts loops back to the first for the next piece. */
 static uint32_t next_op(const exec *self, uint32_t i, const exec_rows *rows, uint32_t *piece) {
   const exec_op *ops = self->ops;
   bool is_last = ops[i].plan->rows_kind == ROWS_PROMPT && (i + 1 == self->op_count || ops[i + 1].plan->rows_kind != ROWS_PROMPT);
@@ -143,7 +143,7 @@ static exec_rows rows_of_step(const exec *self, uint32_t side) {
   rows.kind[ROWS_MADE] = head[STEP_MADE].token_count;
   rows.kind[ROWS_PROMPT] = head[STEP_PROMPT].token_count;
   if (rows.kind[ROWS_PROMPT] == 0) return rows;
-  /* What goes on to the value of one row is for steps of one token: here another op makes all values. */
+  /* An op for one row makes the value rows itself, which is right in steps of one token; here another op makes all of them. */
   if (plan_has_widening(&header->limits) && rows.kind[ROWS_MADE] == 1) rows.kind[ROWS_MADE] = 2;
   const step_context *contexts = (const step_context *)(const void *)(self->image[side] + header->io.contexts);
   rows.pieces = (uint32_t)div_up(contexts_pages(contexts, head[STEP_PROMPT].seq_count), header->limits.expand_pages);
@@ -177,8 +177,8 @@ static void copy_out(exec *self, enum backend_queue queue, void *target, uint64_
 
 typedef struct table { uint64_t at, bytes; } table; /* part of a region that is used */
 
-/* Tables in the order of memory that are near enough to be copied as one with what lies between them: one copy costs as much as these
- * bytes. Returns how many, and their bytes. */
+/* How many of these tables, which are in memory order, are near enough to be one copy together with the gaps between them, and its bytes.
+ * Starting a copy costs as much as copying COPY_GAP_BYTES. */
 static size_t near_tables(const table *tables, size_t count, uint64_t *bytes) {
   size_t last = 0;
   while (last + 1 < count && tables[last + 1].at - tables[last].at - tables[last].bytes <= COPY_GAP_BYTES) last++;
@@ -236,7 +236,7 @@ static bool wants_top(const exec *self, uint32_t side, uint32_t rows) {
   return false;
 }
 
-/* Results of the step's rows, beside the ops of the next step. Logits are read before these, which overwrite them. */
+/* Downloads the results of the step's rows during the ops of the next step. Those overwrite the logits, which are read before them. */
 static void download_results(exec *self, uint32_t side, uint32_t rows) {
   const plan_io *io = &self->plan->header->io;
   const table tables[] = {{io->result, sizeof(sample_result) * rows}, {io->digest, sizeof(uint64_t) * rows},
@@ -284,16 +284,17 @@ void exec_add_context(const exec_input *in, uint32_t nth, uint32_t slot, uint32_
   in->contexts[nth] = (step_context){.first = first, .tokens = tokens, .seq = slot};
 }
 
-void exec_set_counts(const exec_input *in, uint32_t logits, step_in made, step_in prompt) {
-  in->head[STEP_ALL] = (step_in){.token_count = made.token_count + prompt.token_count, .logit_count = logits,
-                                 .tile_count = made.tile_count + prompt.tile_count, .seq_count = made.seq_count + prompt.seq_count};
-  in->head[STEP_MADE] = made;
+void exec_set_counts(const exec_input *in, uint32_t logits, step_in ordinary, step_in prompt) {
+  in->head[STEP_ALL] = (step_in){.token_count = ordinary.token_count + prompt.token_count, .logit_count = logits,
+                                 .tile_count = ordinary.tile_count + prompt.tile_count,
+                                 .seq_count = ordinary.seq_count + prompt.seq_count};
+  in->head[STEP_MADE] = ordinary;
   in->head[STEP_PROMPT] = prompt;
 }
 
 block_table *exec_block_table(exec *self) { return &self->table; }
 
-/* Of tables in the KV region that lie one behind the other, what the pages have in each. */
+/* Poisons what these pages have in each of several consecutive tables of the KV region. */
 static void poison_pages(exec *self, uint64_t offset, uint32_t tables, uint64_t page_bytes, const uint32_t *pages, uint32_t count) {
   const uint64_t kv_pages = self->plan->header->limits.kv_pages;
   for (uint32_t nth = 0; nth < tables; nth++)
@@ -316,7 +317,7 @@ static uint32_t rung_for(const exec *self, uint32_t tokens) {
   return rung;
 }
 
-/* What comes before the ops of a step. Returns its head. */
+/* All that comes before the ops of a step. Returns its head. */
 static const step_in *begin_step(exec *self, uint32_t side) {
   ASSERT(side < 2);
   const plan_limits *limits = &self->plan->header->limits;
@@ -357,7 +358,7 @@ void exec_submit(exec *self, uint32_t side, bool decode) {
   end_step(self, side, head);
 }
 
-/* Before the step that is being waited for. */
+/* Measures the gap before the step that is being waited for. */
 static void measure_gap(exec *self) {
   uint64_t step = self->waited;
   if (!self->is_timed || !self->is_chained[step % EXEC_TIMED_STEPS]) return;

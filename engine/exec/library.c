@@ -1,8 +1,8 @@
-/* exec/library.c - the library algorithms of a plan: which of them run here, and whether they give our kernel's bits.
+/* exec/library.c - the library algorithms that a plan pins: which of them run here, and whether they give our kernel's bits.
  *
- * Opened with the kernels, checked when the weights are there: each algorithm computes the least, a middle and the largest row count of
+ * Opened with the kernels, checked after the weights are loaded: each algorithm computes the least, a middle and the largest row count of
  * its range from random rows and the model's weights, our kernel does the same, and digests of all rows are compared. Digests are made on
- * the device: results of 4096 rows are hundreds of megabytes. Part of the start; read exec/backend_gpu.c next. */
+ * the device, because results of 4096 rows are hundreds of megabytes. Part of the start of the GPU backend; read backend_gpu.c next. */
 #include "exec/backend_gpu.h"
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* === Which run here ========================================================================================================= */
 
-/* ERR_DEVICE: this library cannot run it here. */
+/* ERR_DEVICE: the library that is here cannot run it. */
 static status prepare_pin(backend_gpu *self, const exec_op *op, const plan_gemm *pin, gemm_lt_op *lt) {
   const gemm_args *args = op->args[0];
   if (pin->library_version != gemm_lt_version(self->library))
@@ -34,7 +34,7 @@ static status prepare_pin(backend_gpu *self, const exec_op *op, const plan_gemm 
   return OK;
 }
 
-/* Of an optional pin that cannot be used here the cause is kept, the first one. */
+/* An optional pin that cannot be used here is no error; the first such cause is recorded. */
 static status leave_out(backend_gpu *self, status cause, bool is_optional) {
   if (cause == OK || !is_optional) return cause;
   if (!*self->left_out)
@@ -115,17 +115,17 @@ typedef struct check {
   uint32_t index; /* of the op */
   const exec_op *op;
   const gemm_args *args;
-  uint64_t digests; /* on the device, in the KV region, which nobody uses yet */
-  uint32_t rows_max; /* for which there is room there */
+  uint64_t digests; /* on the device, in the KV region, which is not in use yet */
+  uint32_t rows_max; /* as there is room for */
 } check;
 
-/* Lively bf16 numbers: both signs, exponents from 2^-8 to 2^1, all significands. */
+/* Varied bf16 numbers: both signs, exponents from 2^-8 to 2^1, all significands. */
 static bf16 check_value(uint64_t *state) {
   const uint64_t z = random_next(state);
   return (bf16)((z >> 63) << 15 | (119 + (z >> 32) % 10) << 7 | (z & 127));
 }
 
-/* The op's rows of x, from the numbers at the start of the pinned block. */
+/* Fills the op's rows of x with the numbers at the start of the pinned block. */
 static void spread_values(const check *c, uint32_t rows) {
   gpu *device = c->self->device;
   gpu_stream *stream = c->self->streams[QUEUE_OPS];
@@ -138,7 +138,7 @@ static void spread_values(const check *c, uint32_t rows) {
   }
 }
 
-/* Digests of the rows that our kernel, lt null, or the library makes of x. */
+/* Digests of the rows that the library makes of x, or with lt null our kernel. */
 static status digest_rows(const check *c, gemm_lt_op *lt, uint32_t rows, uint64_t *digests) {
   backend_gpu *self = c->self;
   gpu *device = self->device;
@@ -177,7 +177,7 @@ static status check_rows(const check *c, gemm_lt_op *lt, uint32_t rows) {
   return OK;
 }
 
-/* The first of several ops of one shape (its weights are the model's own). */
+/* Checks the first of several ops of one shape, with its own weights. */
 static status check_op(check *c, uint32_t index) {
   const exec_op *op = &c->self->common.ops[index];
   const gpu_op *own = &c->self->ops[index];

@@ -20,7 +20,7 @@ status exec_start_kernels(exec *self, arena *host) { return self->backend->calls
 
 /* === The self-check ========================================================================================================= */
 
-/* The refusal. what: the probe and its variant; by: who computed it; advice: what may help. */
+/* what: the probe and its variant; by: what computed it; advice: what may help. */
 static status refuse(const exec *self, const char *what, const char *by, const char *advice, digest expected, digest found) {
   char texts[3][DIGEST_TEXT_BYTES];
   return FAIL(ERR_MISMATCH, "self-check: %s: expected digest %s, found %s: %s does not compute numerics id %s; hint: %s", what,
@@ -145,7 +145,7 @@ status exec_start_library(exec *self) { return self->backend->calls->check_libra
 
 /* === Warm-up and graphs ===================================================================================================== */
 
-/* A step of one token, at the start of page 0, for both parities: what the warm-up and the captures run on. */
+/* A step of one token at the start of page 0, on both sides: the warm-up and the captures run on it. */
 static void put_dummy_step(exec *self) {
   const plan_io *io = &self->plan->header->io;
   backend *b = self->backend;
@@ -175,7 +175,7 @@ static uint32_t add_class(uint32_t *classes, uint32_t count, uint32_t rows, uint
   return count + 1;
 }
 
-/* Launch rows by which every op runs that has an alternative for so many. */
+/* Launch rows with which every op runs that has an alternative for so many tokens. */
 static exec_rows rows_for_all(const exec *self, uint32_t tokens) {
   exec_rows rows = exec_rows_made(tokens, min_u32(tokens, self->plan->header->limits.max_logit_rows));
   rows.kind[ROWS_PROMPT] = tokens;
@@ -183,8 +183,8 @@ static exec_rows rows_for_all(const exec *self, uint32_t tokens) {
   return rows;
 }
 
-/* Every kernel and library algorithm runs once before the first capture and before the freeze: drivers and libraries load code at
- * first use. A class is a least row count at which some alternative begins. */
+/* Every kernel and library algorithm runs once before the first capture and before the freeze, since drivers and libraries load code at
+ * first use. A class is the least row count of some alternative. */
 static void warm_up(exec *self) {
   const plan *p = self->plan;
   uint32_t most = p->header->limits.max_batch_tokens, classes[ROW_CLASSES_MAX], count = 0;

@@ -1,9 +1,9 @@
-/* exec/state.h - what exec.c, exec/start.c and exec/bench.c share: the state of the machine that runs a plan. Private to these. */
+/* exec/state.h - the state of exec, which exec.c, exec/start.c and exec/bench.c share. Private to these. */
 #ifndef VERBATIM_EXEC_STATE_H
 #define VERBATIM_EXEC_STATE_H
 #include "exec/backend.h"
 
-#define EXEC_TIMED_STEPS 4u /* more than are under way */
+#define EXEC_TIMED_STEPS 4u /* more than are in flight */
 
 struct exec {
   const plan *plan;
@@ -34,7 +34,7 @@ typedef struct exec_rows { /* launch rows, by enum rows_kind, and how often the 
   uint32_t kind[ROWS_PROMPT + 1], pieces;
 } exec_rows;
 
-/* Of a step all of whose token rows were made, or read KV rows as they are. */
+/* The launch rows of a step without prompt ops: all its token rows are ordinary ones. */
 static inline exec_rows exec_rows_made(uint32_t tokens, uint32_t logits) {
   return (exec_rows){.kind = {[ROWS_TOKENS] = tokens, [ROWS_LOGITS] = logits, [ROWS_MADE] = tokens}};
 }

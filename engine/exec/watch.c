@@ -1,15 +1,15 @@
-/* watch.c - see watch.h. After an op: which rows are asked for, their bytes, then what is asked of them.
+/* watch.c - see watch.h. After each op: chooses the rows that are asked for, reads them, and makes what is asked of them.
  *
  * Allocates at open only. Must not know schedules or slots beyond what a watch_row says. */
 #include "exec/watch.h"
 #include <string.h>
 #include "plan/kernels.h"
 
-/* Rows that are read at a time: enough to make waiting for the device cheap. */
+/* Rows that are read at a time, enough to make waiting for the device cheap. */
 #define ROWS_AT_ONCE 256u
 #define SLICE_BYTES (4ull << 20) /* or one row, if that is longer */
 
-typedef struct chosen { /* a token row that is asked for at the point at hand */
+typedef struct chosen { /* a token row that is asked for at the current point */
   uint32_t row;         /* of the step */
   bool digest, values;
 } chosen;
@@ -19,13 +19,13 @@ struct watch {
   exec *machine;
   points points;
   uint64_t *digests;     /* [max_batch_tokens][points], null without trace */
-  uint8_t *slice;        /* rows as they lie in memory */
+  uint8_t *slice;        /* rows as they are in memory */
   uint64_t slice_bytes;
   uint8_t *packed;       /* one row without gaps */
   uint64_t *offsets;     /* [ROWS_AT_ONCE][TOP_K_EXPERTS_MAX] */
   uint32_t *pair_row;    /* [max_batch_tokens][top_k] */
   chosen chosen[ROWS_AT_ONCE];
-  /* The step at hand. */
+  /* The current step. */
   uint32_t side;
   const watch_row *rows;
   uint32_t row_count;
@@ -70,7 +70,7 @@ static bool is_finite(const verbatim_point *point, const void *row) {
   return !found;
 }
 
-/* The row without the gaps between its segments. Pairs are read one behind the other already. */
+/* The row without the gaps between its segments. Pairs are packed when they are read. */
 static const void *pack(const watch *self, const point_place *place, const uint8_t *row) {
   if (place->segments == 1) return row;
   for (uint32_t i = 0; i < place->segments; i++)
@@ -78,7 +78,7 @@ static const void *pack(const watch *self, const point_place *place, const uint8
   return self->packed;
 }
 
-/* Numbers in this point that are NaN or Inf are a fault: not ids, and not logits that forbid tokens. */
+/* NaN and Inf at this point are a fault: it has no ids, and no logits that forbid tokens. */
 static bool must_be_finite(const verbatim_point *point) {
   return point->type != VERBATIM_POINT_U32 && point->kernel != KERNEL_adjust;
 }
@@ -132,7 +132,7 @@ static bool is_adjusted(const watch *self, uint32_t logit) {
   return param.adjusted != 0;
 }
 
-/* Whether the row has this point by an op of rows of this kind, and somebody asks for it. */
+/* Whether an op of this kind of rows makes this point of the row, and it is asked for. */
 static bool choose(const watch *self, uint32_t number, uint32_t kind, uint32_t row, chosen *out) {
   const verbatim_point *point = &self->points.list[number];
   const watch_row *r = &self->rows[row];
@@ -148,7 +148,7 @@ static bool choose(const watch *self, uint32_t number, uint32_t kind, uint32_t r
   return out->digest || out->values || (self->fault && must_be_finite(point));
 }
 
-/* Of the rows from `first` to `end`. */
+/* Sees the point in the rows from `first` to `end`. */
 static void see_point(watch *self, uint32_t number, uint32_t kind, uint32_t first, uint32_t end) {
   const point_place *place = &self->points.places[number];
   uint64_t most = self->slice_bytes / (points_span(place) * place->pairs);

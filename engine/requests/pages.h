@@ -1,9 +1,9 @@
-/* pages.h - who uses which KV page, and which pages hold rows worth keeping: the prefix cache.
+/* pages.h - the allocator of KV pages, and the prefix cache: how many use each page, and which unused ones hold rows worth keeping.
  *
- * A page holds 64 tokens in every layer. A KV row is a function of the tokens up to its own (NUMERICS.md), so a full page is named by its
- * key, a digest of all token ids up to its end, and whoever has the same tokens may read it: several sequences at once, or later ones.
- * States: FREE (holds nothing) -> in use (users > 0; may get a key) -> KEPT (no user, but a key) -> in use again, or evicted when no page
- * is free, the one first that was used longest ago. Must not know requests. Read next: schedule_pages.h. */
+ * A page holds 64 tokens in every layer. A KV row is a function of the tokens up to its own (NUMERICS.md), so a full page is identified by
+ * its key, a digest of all token ids up to its end, and any sequence with the same tokens may read it, at the same time or later.
+ * States: FREE (holds nothing) -> in use (users > 0; may get a key) -> KEPT (no user, but a key) -> in use again, or, when no page is free,
+ * evicted, the least recently used one first. Must not know requests. Read next: schedule_pages.h. */
 #ifndef VERBATIM_PAGES_H
 #define VERBATIM_PAGES_H
 #include "base/arena.h"
@@ -24,28 +24,28 @@ typedef struct pages {
   kv_page *list;            /* [total]                              */
   uint32_t *buckets;      /* [bucket_count] first page of each    */
   uint32_t bucket_count;  /* a power of two                       */
-  uint32_t *free;         /* a stack; the top is dealt next       */
+  uint32_t *free;         /* a stack; the top is taken next       */
   uint32_t free_count, kept_count, total;
   uint32_t oldest, newest; /* KEPT pages, PAGES_NONE: there are none */
 } pages;
 
-/* seed 0: free pages are dealt in ascending order at first; else in an order made from the seed. [start-up] */
+/* seed 0: free pages are taken in ascending order at first; else in an order made from the seed. [start-up] */
 status pages_open(pages *self, uint32_t total, uint64_t seed, arena *host);
 
-/* How many can be taken: free ones, and those that are kept. */
+/* How many can be taken: free and kept ones. */
 uint32_t pages_available(const pages *self);
 
-/* A page with one user and no key. One must be available. *evicted: it was kept, and what it held is lost. */
+/* Takes a page, which has one user and no key. One must be available. *evicted: it was kept, and what it held is lost. */
 uint32_t pages_take(pages *self, bool *evicted);
 
 /* The page of that key, or PAGES_NONE; pages_find adds a user. */
 uint32_t pages_peek(const pages *self, const digest *key);
 uint32_t pages_find(pages *self, const digest *key);
 
-/* Gives a page in use its key, unless another page has it already: then the page stays without. */
+/* Gives a page in use its key, unless another page has that key already: then it stays without. */
 void pages_name(pages *self, uint32_t number, const digest *key);
 
-/* One user less. Returns true when the page is free now. */
+/* Takes a user away. Returns true when the page is free now. */
 bool pages_give(pages *self, uint32_t number);
 
 #endif

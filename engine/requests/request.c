@@ -1,4 +1,4 @@
-/* request.c - see request.h. Checks, then what is asked of the device, then the digest chain and the results. */
+/* request.c - see request.h. Checks, then the inputs of the device, then the digest chain and the results. */
 #include "requests/request.h"
 #include "plan/guarantee.h"
 #include "base/trig.h"
@@ -102,7 +102,7 @@ static status check_lists(const verbatim_request *r, uint32_t vocab) {
   return OK;
 }
 
-/* A text that is not UTF-8 would never be found: what is made is. */
+/* A stop text that is not UTF-8 would never be found in output, which is. */
 static status check_stops(const request_model *m, const verbatim_request *r) {
   TRY(check_count("stop ids", r->stop_count, VERBATIM_STOP_IDS_MAX, r->stop_ids));
   TRY(check_ids("stop id", r->stop_ids, r->stop_count, m->plan->header->model.vocab));
@@ -154,7 +154,7 @@ uint64_t request_wide_bits(double value) {
   return value == 0.0 ? 0 : bits;
 }
 
-static float plain(float value) { return value == 0.0f ? 0.0f : value; } /* -0 and +0 ask for the same */
+static float plain(float value) { return value == 0.0f ? 0.0f : value; } /* -0 and +0 mean the same */
 
 uint32_t request_stop_ids(const plan *p, const verbatim_request *r, int32_t *ids) {
   return stop_ids_join(p->header->model.eos, r->ignore_eos ? 0 : p->header->model.eos_count, r->stop_ids, r->stop_count, ids);
@@ -188,7 +188,7 @@ uint32_t request_logits_from(const verbatim_request *r) {
   return r->score ? r->score_from - 1 : r->prompt_count - 1;
 }
 
-/* The distance from the largest logit at which a token is min_p times as likely as the likeliest. */
+/* How far below the largest logit a token is min_p times as likely as the likeliest. */
 static float min_p_bound(const verbatim_request *r) {
   if (r->min_p == 0.0 || r->temperature == 0.0f) return -INFINITY;
   return (float)((double)r->temperature * trig_log(r->min_p));
@@ -281,7 +281,7 @@ static stop_text_set stop_texts(const verbatim_request *r) {
   return (stop_text_set){.texts = r->stop_texts, .count = r->stop_text_count};
 }
 
-/* Ended by the token made last? A stop id is no text. */
+/* Whether the newest token ended it. A stop id has no text. */
 static void finish_made(const request_model *m, verbatim_request *r, const stop_text *text) {
   int32_t stops[EOS_MAX + VERBATIM_STOP_IDS_MAX], id = r->tokens[r->token_count - 1].id;
   uint32_t stop_count = request_stop_ids(m->plan, r, stops);

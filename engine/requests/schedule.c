@@ -1,4 +1,4 @@
-/* schedule.c - see schedule.h. Admission, ends, the building of a step, and the settling of its results, in this order below. */
+/* schedule.c - see schedule.h. In this order below: the queue, slots, admission and ends, the choice of a step's rows, settling. */
 #include "requests/schedule.h"
 #include "base/clock.h"
 #include <string.h>
@@ -65,7 +65,7 @@ static bool unqueue(schedule *self, verbatim_request *request) {
 
 /* === Slots ================================================================================================================== */
 
-/* One is free: fewer than max_seqs are taken. */
+/* There is one: fewer than max_seqs are taken. */
 static uint32_t free_slot(const schedule *self) {
   uint32_t slots = limits_of(self)->max_seqs, tried = 0, slot = self->options.slot_offset % slots;
   while (self->sequences[slot].taken) {
@@ -95,9 +95,9 @@ static void give_slot(schedule *self, uint32_t slot) {
   memmove(self->order + at, self->order + at + 1, (self->active_count - at) * sizeof *self->order);
 }
 
-/* The request leaves the slot. A step in flight may still hold rows of it, which write to its pages and to the slot's token; it was
- * submitted before any step of their next owners, and the device runs steps in that order. The slot itself is not dealt again before the
- * device has read the row of the block table by which those rows find their pages. */
+/* The request leaves the slot. A step in flight may still have rows of it, which write to its pages and to the slot's token. That is
+ * harmless: it was submitted before any step of their next owners, and the device runs steps in that order. The slot itself is not given
+ * again before the device has read the block table row by which those rows find their pages. */
 static void vacate(schedule *self, uint32_t slot) {
   schedule_pages_release(&self->kv, &self->sequences[slot]);
   block_table_withdraw(self->table, slot);
@@ -125,15 +125,15 @@ static uint64_t promised_pages(const schedule *self) {
   return promised;
 }
 
-/* There are pages for what is known of it, and one for every sequence that grows beside it: else admission would lead to preemption
- * at once. Alone every request fits. What it shares is looked up only where it decides. */
+/* There are pages for its known tokens, and one for every active sequence to grow; otherwise admission would lead to preemption at once. A
+ * request alone always fits. Shared pages are looked up only where they decide. */
 static bool fits(const schedule *self, const verbatim_request *request) {
   uint64_t wanted = schedule_pages_wanted(request, request_fed(request) + request->token_count);
   uint64_t needed = promised_pages(self) + wanted + self->active_count, available = pages_available(&self->pages);
   return self->active_count == 0 || needed <= available || needed - schedule_pages_shared(&self->kv, request) <= available;
 }
 
-/* First come, first served: a request that does not fit yet keeps later ones waiting. */
+/* First come, first served: a request that does not fit yet makes later ones wait. */
 static void admit(schedule *self) {
   while (self->queue_first && self->active_count < self->options.max_active && fits(self, self->queue_first)) {
     verbatim_request *request = self->queue_first;
@@ -143,7 +143,7 @@ static void admit(schedule *self) {
   }
 }
 
-/* The one admitted last gives its pages back, and waits to be the next that is admitted. Returns its slot. */
+/* Preempts the most recently admitted sequence and requeues it at the front. Returns its slot. */
 static uint32_t preempt_youngest(schedule *self) {
   uint32_t at = self->active_count - 1;
   while (!self->sequences[self->order[at]].request) ASSERT(at-- > 0);
@@ -156,7 +156,7 @@ static uint32_t preempt_youngest(schedule *self) {
   return slot;
 }
 
-/* Ends a request wherever it is. */
+/* Ends a request, queued or active. */
 static bool end_early(schedule *self, verbatim_request *request, enum verbatim_finish finish) {
   bool found = unqueue(self, request);
   for (uint32_t i = 0; i < self->active_count && !found; i++) {
@@ -200,14 +200,14 @@ static step_build begin(schedule *self, uint32_t side) {
   return step_build_begin(self->model->plan->header, exec_fill(self->machine, side), self->rows[side], self->watched);
 }
 
-/* A page for the next row, from the youngest if need be. Returns false when that is the sequence itself. */
+/* Gets a page for the next row, from the youngest sequence if need be. Returns false when that is the sequence itself. */
 static bool make_room(schedule *self, sequence *s) {
   while (schedule_pages_grow(&self->kv, s, 1) == 0)
     if (preempt_youngest(self) == s->slot) return false;
   return true;
 }
 
-/* One row for a sequence whose last token is on the device. */
+/* Adds a row for a sequence whose newest token is on the device. */
 static void add_decode(schedule *self, step_build *b, uint32_t slot) {
   sequence *s = &self->sequences[slot];
   if (!s->request || s->fed < s->known || s->sampled == s->request->max_tokens) return;
@@ -217,7 +217,7 @@ static void add_decode(schedule *self, step_build *b, uint32_t slot) {
   s->sampled++;
 }
 
-/* Known tokens that a step may take of it. */
+/* How many known tokens a step may take of it. */
 static uint32_t prompt_left(const schedule *self, uint32_t slot) {
   const sequence *s = &self->sequences[slot];
   return s->request ? min_u32(s->known - min_u32(s->known, s->fed), self->options.chunk_tokens) : 0;
@@ -240,9 +240,9 @@ static bool add_prompt(schedule *self, step_build *b, uint32_t slot, uint32_t mo
   return count < wanted;
 }
 
-/* Every prompt gets its share of the step, or a page's worth if that is less; the first ones all that is left. So a short prompt does not
- * wait for a long one, and the first is not held up by those after it. Under fast-prefill those whose next token was generated come first.
- * Returns true when there were not enough pages for one. */
+/* Every prompt gets an equal share of the step, at most a page's worth; what is left goes to the first ones. So a short prompt does not
+ * wait for a long one, and the first is not held up by later ones. Under fast-prefill sequences whose next token was generated come first.
+ * Returns true when there were not enough pages for one of them. */
 static bool add_prompts(schedule *self, step_build *b) {
   uint32_t most = limits_of(self)->max_batch_tokens, prompts = 0, kept = 0;
   bool is_short_of_pages = false;
@@ -330,21 +330,21 @@ static void settle_row(schedule *self, const step_row *row, const exec_results *
   show(self, row->slot, request->token_count > before);
 }
 
-/* Scores that are there although the steps did not show it: see locate. */
+/* Adds scores that locate found, which the steps themselves did not give. */
 static void settle_scores(schedule *self, const exec_results *results, uint32_t slot, uint32_t side, uint32_t count) {
   sequence *s = &self->sequences[slot];
   for (uint32_t i = 0; i < count; i++) {
     uint32_t position = self->rows[side][i].position;
     if (!request_scores(s->request, position + 1) || results->result[i].nonfinite) continue;
-    if (position + 1 != s->request->score_from + s->request->score_count) continue; /* there already, or behind one that is broken */
+    if (position + 1 != s->request->score_from + s->request->score_count) continue; /* there already, or after one that is broken */
     request_push(self->model, s->request, &s->text, &results->result[i], results->top + (uint64_t)i * TOP_LOGPROBS_MAX,
                  results->digest[i]);
   }
 }
 
-/* Where NaN or Inf begins: the tokens are fed again, alone and watched, into the pages they are in. In a tile a broken token may break
- * those before it, and which it does depends on the steps: so every tile is of one token here, and what is found and scored is a function
- * of the tokens up to the end of the page. */
+/* Finds where NaN or Inf begins: the tokens are computed again, alone and watched, into the pages they are in. Within a tile a broken token
+ * may break tokens before it, and which ones depends on how steps were built. So every tile here has one token, and what is found and
+ * scored is a function of the tokens up to the end of the page. */
 static watch_fault locate(schedule *self, uint32_t slot, uint32_t side) {
   const sequence *s = &self->sequences[slot];
   uint32_t end = min_u32((s->broken / PAGE_TOKENS + 1) * PAGE_TOKENS, request_fed(s->request) + s->request->token_count);

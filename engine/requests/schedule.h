@@ -1,15 +1,14 @@
 /* schedule.h - continuous batching: which tokens of which requests go into the next step.
  *
- * Requests are admitted in the order of arrival, when a slot is free and there are pages for what is known of them. A step takes one row
- * of every sequence that decodes, then prompt chunks: a page's worth of every sequence that still has any, the rest in the order of
- * admission. So a step in which one prompt is long holds no other sequence up by more than itself. Pages are taken as a sequence
- * grows. When there is none for one that decodes, the sequence admitted last is preempted: it gives its pages back, waits in front of the
- * queue, and its tokens are fed again later. The oldest sequence is never preempted, and a request that cannot fit alone is never
- * admitted: all end.
- * The token chosen in one step feeds the next on the device (token -1 - slot): the host may build a step before it has seen the results of
- * the one before. A sequence that turns out to be finished then has one row too many, which is dropped; of one that is cancelled or
- * preempted, all rows that are on their way.
- * No order of anything here changes a bit of a request (NUMERICS.md). Allocates at open only. Read next: schedule_pages.h, request.h. */
+ * Requests are admitted in the order of arrival, when a slot and enough KV pages for the known tokens are free. A step takes one row of
+ * every sequence that decodes, then prompt chunks: up to a page's worth of every sequence that has prompt tokens left, the rest in the
+ * order of admission, so a long prompt does not starve the others. Pages are taken as a sequence grows. When there is none for a sequence
+ * that decodes, the sequence admitted last is preempted: it gives its pages back, goes to the front of the queue, and is computed again
+ * later. The oldest sequence is never preempted, and a request that could never fit is rejected, so every admitted request terminates. The
+ * token chosen in one step is fed to the next on the device (token -1 - slot), so the host may build a step before it has seen the results
+ * of the previous one. If a sequence turns out to have finished, its extra row is dropped; if it was cancelled or preempted, all its
+ * in-flight rows are.
+ * No decision here changes a bit of a request (NUMERICS.md). Allocates at open only. Read next: step_build.h, schedule_pages.h. */
 #ifndef VERBATIM_SCHEDULE_H
 #define VERBATIM_SCHEDULE_H
 #include "base/base.h"
@@ -33,7 +32,7 @@ typedef struct schedule_options {
 typedef struct schedule {
   const request_model *model;
   exec *machine;
-  block_table *table;           /* the machine's                     */
+  block_table *table;           /* exec's                            */
   watch *watch;
   schedule_options options;
   pages pages;
@@ -57,11 +56,11 @@ status schedule_open(schedule *self, const request_model *model, exec *machine, 
 /* The request has been checked and started. */
 void schedule_submit(schedule *self, verbatim_request *request);
 
-/* Ends a request that is queued or active, and forgets it; what it holds is free at once, or when the device has read it. Returns false
- * when it is neither. */
+/* Ends a request that is queued or active, and forgets it. Its pages are free at once, its slot when the device has read the slot's row.
+ * Returns false when it is neither. */
 bool schedule_cancel(schedule *self, verbatim_request *request);
 
-/* Ends requests whose time is over. */
+/* Ends requests whose deadline has passed. */
 void schedule_expire(schedule *self);
 
 /* Builds and submits a step of this side, whose last step has been settled. Returns false when there is nothing to run. */

@@ -9,14 +9,14 @@
 #include "verbatim.h"
 
 typedef struct sequence {
-  verbatim_request *request; /* null: free, or cancelled, preempted or finished: then it only waits for the device */
+  verbatim_request *request; /* null: free, or cancelled, preempted or finished and waiting for the device */
   uint32_t slot;             /* its number                                             */
-  bool taken;                /* not free: it has a place in the order                  */
+  bool taken;                /* has a place in the order                               */
   bool is_broken;            /* its logits at `broken` were not finite                 */
-  uint32_t generation;       /* how often the slot was given; rows of older ones are dropped */
+  uint32_t generation;       /* how often the slot was given; rows of older generations are dropped */
   uint32_t known;            /* tokens that were known at admission: of the prompt, and generated before a preemption */
-  uint32_t fed;              /* rows in submitted steps, or of the prefix cache: positions 0 .. fed - 1 */
-  uint32_t sampled;          /* tokens generated before, and asked for in submitted steps */
+  uint32_t fed;              /* positions 0 .. fed - 1 are computed, in submitted steps, or from the prefix cache */
+  uint32_t sampled;          /* tokens generated, or asked for in submitted steps        */
   uint32_t page_count;       /* at the start of the slot's block table row             */
   uint32_t named;            /* full pages of these that have their key                */
   uint32_t broken;           /* a position                                             */

@@ -185,7 +185,7 @@ static status match_all(weights_match *self) {
   return FAIL(ERR_FORMAT, "the model's files lack %u tensors of the plan:%s", found.missing_count, found.missing);
 }
 
-/* HF ties the head to the embedding only if the files have no head, or an equal one. */
+/* Hugging Face ties the head to the embedding only if the files have no head, or an equal one. */
 static status check_head(const weights_match *self) {
   char text[2 * NAME_BYTES_MAX];
   const safetensor *table = safetensors_find(self->set, file_name(self->naming, SIGN, text));

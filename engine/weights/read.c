@@ -1,14 +1,13 @@
 /* read.c - see read.h.
  *
- * Measured on one core of an EPYC, files in memory: pread 12 GB/s, pread and XXH3 of pieces in the cache 10 GB/s; through a mapping,
- * with its page faults and its end, 5 GB/s and less, of which MADV_POPULATE_READ gets nothing back. From a disk of 2 GB/s one thread
- * gets 1 GB/s, two get all of it. */
+ * Files are read, not mapped. Measured on one core of an EPYC with files in memory: pread 12 GB/s, pread and XXH3 of pieces in the cache
+ * 10 GB/s, a mapping with its page faults at most 5 GB/s. From a disk of 2 GB/s one thread gets 1 GB/s, two get all of it. */
 #include "weights/read.h"
 #include "weights/e4m3.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_BYTES (256u << 10) /* of a piece: with its copy it fits a core's second cache */
+#define READ_BYTES (256u << 10) /* of a piece: with its copy it fits a core's L2 cache */
 #define TRANSPOSE_TILE 32u
 
 /* === Filling ================================================================================================================ */

@@ -10,7 +10,7 @@
 
 #define SAFETENSORS_RANK_MAX 8u
 #define SAFETENSORS_FILES_MAX 4096u
-#define SAFETENSORS_KV_SCALES "kv_scales.safetensors" /* read with the model's files where it is beside them */
+#define SAFETENSORS_KV_SCALES "kv_scales.safetensors" /* read with the model's files if it is next to them */
 
 typedef struct safetensor {
   const char *name;  /* owned by the set */

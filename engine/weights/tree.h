@@ -1,7 +1,7 @@
 /* weights/tree.h - the weights digest as a tree of two levels: a digest for every tensor of a model folder that a plan uses, and theirs.
  *
  * The root is what receipts hold (RECEIPTS.md, "Weights digest"). Two folders that differ in it differ in a leaf, and the leaf says
- * where. Reads all weights, keeps none. Allocates: it runs beside no engine. Read next: weights.h. */
+ * where. Reads all weights, keeps none. Allocates: no engine runs at the same time. Read next: weights.h. */
 #ifndef VERBATIM_WEIGHTS_TREE_H
 #define VERBATIM_WEIGHTS_TREE_H
 #include "base/base.h"
@@ -25,7 +25,7 @@ typedef struct weights_tree {
 /* Bytes read so far, and of all; by the calling thread. */
 typedef void weights_tree_progress(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* threads: that read, 0: as the machine has cores. progress may be null. Errors are those of safetensors_open and weights_load; close also
+/* threads: that read, 0: one per core. progress may be null. Errors are those of safetensors_open and weights_load; close also
  * after one. */
 status weights_tree_open(weights_tree *self, const plan *p, const char *model_dir, uint32_t threads, weights_tree_progress *progress,
                          void *context);

@@ -58,7 +58,8 @@ static void report_progress(const loader *self, uint64_t done_bytes) {
   if (self->progress && done_bytes < self->total_bytes) self->progress(self->context, done_bytes, self->total_bytes);
 }
 
-/* Takes sources until there are none, or one has failed. What was taken is finished: so the first in order that fails is always found. */
+/* Takes sources until there are none left, or one has failed. A source that was taken is finished, so the first failure in order is
+ * found. */
 static void load_sources(worker *me, bool reports) {
   loader *self = me->loader;
   weights_scratch memory = {0};
