@@ -1,6 +1,6 @@
 /* gpu.c - the only file that calls the CUDA driver (see gpu.h).
  *
- * Every object made is noted in a fixed table and released by gpu_close, newest kind first. A zeroed gpu is valid, so that
+ * Every object made is recorded in a fixed table and released by gpu_close, newest kind first. A zeroed gpu is valid, so that
  * a half-open one can be closed. Read next: cuda_api.h. */
 #include "gpu/gpu.h"
 #include "gpu/cuda_api.h"
@@ -69,7 +69,7 @@ _Noreturn static void end_process(gpu *self, const char *what) {
   _Exit(fail_exit_code(ERR_DEVICE)); /* exit handlers would call into the faulted context */
 }
 
-/* Work: a fault of the device is the end of the process. */
+/* Work: a device fault ends the process. */
 static void require(gpu *self, unsigned int code, const char *op) {
   if (code == CUDA_OK) return;
   char what[FAIL_TEXT_MAX];
@@ -184,7 +184,7 @@ status gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, 
   return s;
 }
 
-/* Codes are ignored: what cannot be released goes with the process. */
+/* Return codes are ignored: what cannot be released ends with the process. */
 void gpu_close(gpu *self) {
   if (!self) return;
   if (self->context) {
@@ -287,7 +287,7 @@ status gpu_event_open(gpu *self, bool timed, gpu_event **out) {
   return OK;
 }
 
-/* Struct drift between host and kernel cannot survive this: the kernel's parameters must have the host structs' sizes. */
+/* The kernel's parameters must have the sizes of the host's structs, so the two cannot drift apart. */
 static status check_interface(const gpu *self, const gpu_kernel_config *config, cuda_library library, cuda_kernel *out) {
   unsigned int count = 0;
   TRY(check(self, self->api.cuLibraryGetKernelCount(&count, library), "cuLibraryGetKernelCount"));
@@ -323,7 +323,7 @@ static status check_resources(const gpu *self, const gpu_kernel_config *config, 
     return FAIL(ERR_DEVICE, "kernel %s: blocks of %u threads planned, at most %d possible", config->name, config->threads, threads);
   TRY(check(self, self->api.cuKernelGetAttribute(&used, CUDA_FUNCTION_REGISTERS, kernel, self->device), "cuKernelGetAttribute"));
   *registers = (uint32_t)used;
-  /* One division of a multiprocessor's memory for all kernels: it need not change between those that overlap. */
+  /* One split of a multiprocessor's memory for all kernels, so that it need not change between kernels that overlap. */
   TRY(check(self, self->api.cuKernelSetAttribute(CUDA_FUNCTION_SHARED_SHARE, 100, kernel, self->device), "cuKernelSetAttribute(division)"));
   if (config->shared_bytes == 0) return OK;
   if (config->shared_bytes > self->info.shared_bytes_max)

@@ -1,14 +1,14 @@
 /* gpu.h - the GPU as Verbatim uses it: one device, one reservation, one pinned block, streams, kernels, graphs.
  *
  * gpu.c is the only file that calls the CUDA driver (libcuda.so.1, opened at run time: the program links against no CUDA library).
- * Rules that hold for the whole page:
+ * Rules for all calls:
  *   - Start-up calls return a status. gpu_freeze() ends start-up; a call marked [start-up] made later is a programmer error.
  *   - Calls that put work on a stream, and waits, return nothing: when the device refuses or faults, the fault hook is called once (it
  *     saves what can be saved), the message goes to stderr, and the process ends with the exit code of ERR_DEVICE.
- *   - Device memory is named by address (uint64_t), the form in which it stands in the argument structs of abi.h.
- *   - A gpu is used by one thread at a time, and only while it is bound to that thread: gpu_open binds it, gpu_unbind gives the thread
- *     back the context it had before, gpu_bind binds it again, to whatever thread. So a program's own use of CUDA is left alone.
- * Knows nothing of plans, ops or kernels' meaning. Read next: jit.h. */
+ *   - Device memory is named by address (uint64_t), as in the argument structs of abi.h.
+ *   - A gpu is used by one thread at a time, and only while it is bound to that thread: gpu_open binds it, gpu_unbind restores the context
+ *     that the thread had before, gpu_bind binds it again, to any thread. So a program's own use of CUDA is not disturbed.
+ * Must not know plans, ops or what kernels mean. Read next: jit.h. */
 #ifndef VERBATIM_GPU_H
 #define VERBATIM_GPU_H
 #include "base/base.h"
@@ -42,7 +42,7 @@ typedef struct gpu_kernel_config {
   const char *name;      /* entry point, for the check and for messages; must outlive the kernel */
   const void *cubin;     /* machine code for sm_90a; read during the call only                   */
   size_t cubin_bytes;
-  uint32_t args_bytes;   /* size of the by-value argument struct           */
+  uint32_t args_bytes;   /* size of the argument struct, passed by value   */
   bool takes_maps;       /* its second parameter is a tensor_maps          */
   uint32_t threads;      /* block size, 1 .. 1024                          */
   uint32_t shared_bytes; /* dynamic shared memory, .. info.shared_bytes_max */
@@ -52,13 +52,13 @@ typedef struct gpu_kernel {
   void *function;        /* the driver's handle                */
   const char *name;
   uint32_t args_bytes, threads, shared_bytes;
-  uint32_t registers;    /* per thread, for people             */
+  uint32_t registers;    /* per thread; information only       */
   bool takes_maps;
 } gpu_kernel;
 
 typedef struct gpu_work { /* one launch of a kernel */
   const gpu_kernel *kernel;
-  const char *op;          /* names it in a fault message                                */
+  const char *op;          /* its name in a fault message                                */
   uint32_t grid[3];        /* blocks in x, y, z; with a zero extent nothing is launched  */
   const void *args;        /* args_bytes, read during the call                           */
   const tensor_maps *maps; /* of a kernel that takes them, read during the call          */
@@ -72,18 +72,18 @@ typedef void gpu_fault_hook(void *context, const char *what);
  * null. ERR_DEVICE: no driver, no such device, compute capability other than 9.0, driver too old. */
 status gpu_open(uint32_t index, const dynlib_search *search, gpu **out);
 void gpu_close(gpu *self); /* bound; releases everything and unbinds it; null is allowed */
-/* What the driver tells of device `index` without opening it, whatever its capability: nothing of the device is taken. *count: the devices
- * there are; with none of that index only the driver's version is told. ERR_DEVICE: no driver, or one that is too old. */
+/* Describes device `index` without opening it or taking anything of it, whatever its capability. *count: how many devices there are; with
+ * no device of that index only the driver's version is filled in. ERR_DEVICE: no driver, or one that is too old. */
 status gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, gpu_info *info);
 const gpu_info *gpu_describe(const gpu *self);
 gpu_counters gpu_count(const gpu *self);
-status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* of the device, as the driver sees it now */
+status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* of the device, now */
 void gpu_bind(gpu *self); /* not bound yet */
 void gpu_unbind(gpu *self);
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context);
-/* Ends the process as a fault of the device does: for libraries that work on the device and fail at op. */
+/* Ends the process as a device fault does, for a library that works on the device and failed at op. */
 _Noreturn void gpu_fault(gpu *self, const char *op, const char *cause);
-/* serial: after every launch the stream is waited for, so that a fault names its op. Not inside a capture. */
+/* serial: the host waits after every launch, so that a fault names its op. Not inside a capture. */
 void gpu_set_serial(gpu *self, bool serial);
 void gpu_freeze(gpu *self);
 bool gpu_frozen(const gpu *self);
@@ -91,7 +91,7 @@ bool gpu_frozen(const gpu *self);
 /* [start-up] The one device reservation and the one pinned host block. Once each; freed by gpu_close. The reservation is aligned
  * to 256 bytes, the pinned block to a page. Contents are undefined. ERR_DEVICE: not enough memory (says how much there is). */
 status gpu_reserve(gpu *self, uint64_t bytes, uint64_t *address);
-uint64_t gpu_reserved_bytes(const gpu *self); /* measured: by how much the driver's free memory fell with the reservation */
+uint64_t gpu_reserved_bytes(const gpu *self); /* measured: how much the reservation took of the driver's free memory */
 status gpu_pin(gpu *self, size_t bytes, void **host);
 
 /* [start-up] Streams do not wait for each other or for the default stream. timed: the event can be used by gpu_elapsed_us. */
@@ -106,9 +106,9 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
  * Run the same work once before: libraries load their code at first use, which a capture forbids. */
 status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);
-void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the one made last, when no run of it is under way */
+void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the one made last, while it is not running */
 
-/* The driver's description of a matrix. op names what it is for, should the driver refuse it (a fault). */
+/* Makes the driver's description of a matrix. op: what it is for, for the message if the driver refuses it (a fault). */
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out);
 
 /* Work. Host memory of copies is the pinned block (other memory works but makes the copy wait). */
@@ -121,10 +121,10 @@ void gpu_fill32(gpu *self, gpu_stream *stream, uint64_t target, uint32_t word, u
 void gpu_record(gpu *self, gpu_stream *stream, gpu_event *event);
 void gpu_wait(gpu *self, gpu_stream *stream, gpu_event *event); /* the stream waits; the host does not */
 
-/* Waits of the host. op names what was waited for. */
+/* The host waits. op: what for, in a fault message. */
 void gpu_sync(gpu *self, gpu_stream *stream, const char *op);
 void gpu_event_sync(gpu *self, gpu_event *event, const char *op);
 bool gpu_event_done(gpu *self, gpu_event *event, const char *op);
-double gpu_elapsed_us(gpu *self, gpu_event *first, gpu_event *last); /* both timed and done */
+double gpu_elapsed_us(gpu *self, gpu_event *first, gpu_event *last); /* both timed, and passed */
 
 #endif

@@ -1,7 +1,7 @@
 /* jit.c - the only file that calls NVRTC, and the folder of cubins (see jit.h).
  *
- * Compiling is most of a first start (4 s of V2-Lite's 19 kernels on one core, of which mla_attn is 1 s), and NVRTC compiles different
- * programs at the same time: what the folder lacks is dealt to threads.
+ * Compiling is most of a first start (4 s for V2-Lite's 19 kernels on one core, of which mla_attn is 1 s), and NVRTC can compile several
+ * programs at once, so threads share what the folder lacks.
  * A cache entry is one file <kernel>-<key>.vjit: entry_header, the cubin, then the spec text and source for reading. It is written under
  * another name, synced and renamed, so that a reader sees a whole entry or none, whatever other processes do. An entry is used
  * only if its size, its key and the digest of all its bytes are right. Read next: cuda_api.h. */
@@ -108,7 +108,7 @@ static bool make_folder(const char *path) {
   for (size_t i = 1; i <= bytes; i++) {
     if (path[i] != '/' && path[i] != 0) continue;
     partial[i] = 0;
-    (void)mkdir(partial, 0777); /* what exists is fine; the end result is looked at below */
+    (void)mkdir(partial, 0777); /* it may exist; the result is checked below */
     partial[i] = path[i];
   }
   struct stat folder;
@@ -172,7 +172,7 @@ static status take_memory(jit *self, size_t bytes, void **out) {
   made->next = self->blocks;
   self->blocks = made;
   pthread_mutex_unlock(&self->lock);
-  *out = (char *)made + 16; /* malloc's alignment is kept */
+  *out = (char *)made + 16; /* has malloc's alignment */
   return OK;
 }
 
@@ -216,7 +216,7 @@ static status write_spec(jit *self, const char *kernel, const jit_spec *specs, u
   return OK;
 }
 
-/* Each text goes in with its length, so that no two inputs give the same bytes. */
+/* Each text is preceded by its length, so that no two inputs give the same bytes. */
 static void put_bytes(XXH3_state_t *state, const void *bytes, uint64_t count) {
   XXH3_128bits_update(state, &count, sizeof count);
   XXH3_128bits_update(state, bytes, count);
@@ -351,7 +351,7 @@ static bool entry_valid(uint8_t *entry, size_t bytes, const unit *u, entry_heade
   return memcmp(digest, header->digest, sizeof digest) == 0;
 }
 
-/* True when a whole and right entry was found. Anything else, whatever the reason, means compile. */
+/* True when a complete and correct entry was found. Anything else means compile. */
 static bool load_entry(jit *self, const unit *u, jit_cubin_view *out) {
   char path[PATH_BYTES_MAX];
   if (!entry_path(self, u, path)) return false;
@@ -414,7 +414,7 @@ static void store_entry(jit *self, const unit *u, const jit_cubin_view *cubin) {
 
 /* === All of them =========================================================================================================== */
 
-/* What a thread can take: units whose cubin is not there. */
+/* The next unit without a cubin, for a thread to take. */
 typedef struct work {
   jit *self;
   unit *units;
@@ -433,7 +433,7 @@ static void *compile_units(void *argument) {
   return NULL;
 }
 
-/* This thread is one of them; where no other can be started it does everything. */
+/* This thread is one of them; if no other can be started it does everything. */
 static void compile_missing(jit *self, unit *units, uint32_t count, uint32_t missing) {
   work all = {.self = self, .units = units, .count = count};
   pthread_t threads[THREADS_MAX];

@@ -1,4 +1,4 @@
-/* staging.c - see staging.h. One lock: a slot is taken and put once for 2 MiB, so there is nothing to contend for. */
+/* staging.c - see staging.h. One lock, which is taken twice for every 2 MiB, so there is no contention. */
 #define _DEFAULT_SOURCE /* sysconf names */
 #include "gpu/staging.h"
 #include <unistd.h>

@@ -1,20 +1,20 @@
 /* staging.h - slots in pinned memory through which files reach the GPU: many threads fill them, one uploads them.
  *
- * A filler takes a free slot, writes into it and puts it with the device address where it shall go. The one thread that uses the GPU
- * sits in staging_upload and gives slots back when the device has read them, so that reading and uploading overlap. Slots go up in the
- * order in which they were put; where they go is the filler's choice. Start-up only.
- * Knows nothing of files or tensors. Read next: weights.c. */
+ * A filler takes a free slot, writes into it and queues it with the device address it is for. The one thread that uses the GPU is in
+ * staging_upload and frees slots when the device has read them, so that reading and uploading overlap. Slots are uploaded in the order in
+ * which they were queued. Start-up only.
+ * Must not know files or tensors. Read next: weights/read.c. */
 #ifndef VERBATIM_STAGING_H
 #define VERBATIM_STAGING_H
 #include "base/base.h"
 #include "gpu/gpu.h"
 #include <pthread.h>
 
-/* 2 MiB take the bus 40 us, ten times what starting a copy does; 32 of them are two for each of 16 fillers. */
+/* Copying 2 MiB takes the bus 40 us, ten times as long as starting a copy; 32 slots are two for each of 16 fillers. */
 #define STAGING_SLOTS_MAX 32u
 #define STAGING_SLOT_BYTES (2ull << 20)
 
-typedef struct staging_room { /* what a ring is made of; the caller's */
+typedef struct staging_room { /* what the slots are made of; the caller's */
   gpu *device;
   gpu_stream *stream;
   gpu_event *events[STAGING_SLOTS_MAX]; /* [slot_count], untimed                                */
@@ -41,21 +41,21 @@ typedef struct staging {
 /* Called by staging_upload when bytes more have been handed to the device. */
 typedef void staging_progress(void *context, uint64_t bytes);
 
-/* How many fillers suit this machine: one for each core but that of the uploading thread, which may spin; 2 .. half the slots. */
+/* A good number of fillers for this machine: one for each core but that of the uploading thread, which may spin; 2 .. half the slots. */
 uint32_t staging_fillers(void);
 
 void staging_open(staging *self, const staging_room *room);
 void staging_close(staging *self); /* after staging_upload has returned */
 
-/* Counts the fillers: entered for each before its thread starts, left when it will take no more. */
+/* Count the fillers: enter before a filler's thread starts, leave when it takes no more slots. */
 void staging_enter(staging *self);
 void staging_leave(staging *self);
 
-/* Of a filler. take: waits for a free slot of slot_bytes. put: 0 .. slot_bytes bytes of a slot taken; 0 gives it back unused. */
+/* For fillers. take: waits for a free slot of slot_bytes. put: queues 0 .. slot_bytes bytes of a slot; 0 gives it back unused. */
 uint8_t *staging_take(staging *self);
 void staging_put(staging *self, const uint8_t *slot, uint64_t address, uint64_t bytes);
 
-/* Uploads what is put until every filler has left; on return the device has it all. progress may be null. */
+/* Uploads what is queued until every filler has left; on return the device has all of it. progress may be null. */
 void staging_upload(staging *self, staging_progress *progress, void *context);
 
 #endif

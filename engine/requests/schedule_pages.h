@@ -12,7 +12,7 @@
 typedef struct schedule_pages {
   pages *pool;
   exec *machine;         /* is told which pages hold nothing any more */
-  block_table *table;    /* the machine's                             */
+  block_table *table;    /* exec's                                    */
   bool no_prefix_cache;
   bool is_fast;          /* parity fast-prefill                       */
   uint64_t key_seed;     /* of the pages' keys                        */
