@@ -20,7 +20,7 @@ _Static_assert(VERBATIM_BIASES_MAX == TOKEN_LIST_MAX && VERBATIM_TOP_LOGPROBS_MA
 
 /* === Checks ================================================================================================================= */
 
-uint32_t request_fed(const verbatim_request *r) { return r->max_tokens ? r->prompt_count : r->prompt_count - 1; }
+uint32_t request_computed(const verbatim_request *r) { return r->max_tokens ? r->prompt_count : r->prompt_count - 1; }
 
 int32_t request_token(const verbatim_request *r, uint32_t position) {
   return position < r->prompt_count ? r->prompt[position] : r->tokens[position - r->prompt_count].id;

@@ -24,7 +24,7 @@ typedef struct request_model { /* what a request is valid under */
 status request_check(const request_model *m, const verbatim_request *request);
 
 /* Prompt tokens that are computed: all, or all but the last when no token is generated after it. */
-uint32_t request_fed(const verbatim_request *request);
+uint32_t request_computed(const verbatim_request *request);
 
 /* The id at a position, of a prompt token or a generated one. */
 int32_t request_token(const verbatim_request *request, uint32_t position);
@@ -32,7 +32,8 @@ int32_t request_token(const verbatim_request *request, uint32_t position);
 /* KV pages the request needs: its last token, generated or of the prompt, is never computed. */
 uint32_t request_pages(const verbatim_request *request);
 
-/* The first prompt position whose logits row is wanted; so are those of all computed positions after it. request_fed(r) or more: none. */
+/* The first prompt position whose logits row is wanted; so are those of all computed positions after it. request_computed(r) or more:
+ * none. */
 uint32_t request_logits_from(const verbatim_request *request);
 
 /* Clears the outputs and starts the digest chain. */

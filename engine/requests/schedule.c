@@ -79,7 +79,7 @@ static void take_slot(schedule *self, verbatim_request *request) {
   uint32_t slot = free_slot(self);
   sequence *s = &self->sequences[slot];
   *s = (sequence){.request = request, .slot = slot, .taken = true, .generation = s->generation + 1, .key = self->kv.root,
-                  .known = request_fed(request) + request->token_count, .sampled = request->token_count};
+                  .known = request_computed(request) + request->token_count, .sampled = request->token_count};
   block_table_change(self->table, slot, request_list(request, block_table_list(self->table, slot)));
   self->order[self->active_count++] = slot;
   schedule_pages_adopt(&self->kv, s);
@@ -128,7 +128,7 @@ static uint64_t promised_pages(const schedule *self) {
 /* There are pages for its known tokens, and one for every active sequence to grow; otherwise admission would lead to preemption at once. A
  * request alone always fits. Shared pages are looked up only where they decide. */
 static bool fits(const schedule *self, const verbatim_request *request) {
-  uint64_t wanted = schedule_pages_wanted(request, request_fed(request) + request->token_count);
+  uint64_t wanted = schedule_pages_wanted(request, request_computed(request) + request->token_count);
   uint64_t needed = promised_pages(self) + wanted + self->active_count, available = pages_available(&self->pages);
   return self->active_count == 0 || needed <= available || needed - schedule_pages_shared(&self->kv, request) <= available;
 }
@@ -149,7 +149,7 @@ static uint32_t preempt_youngest(schedule *self) {
   while (!self->sequences[self->order[at]].request) ASSERT(at-- > 0);
   uint32_t slot = self->order[at];
   sequence *s = &self->sequences[slot];
-  s->request->row_most = max_u32(s->request->row_most, s->fed);
+  s->request->row_most = max_u32(s->request->row_most, s->computed);
   queue_again(self, s->request);
   vacate(self, slot);
   self->counters.preemptions++;
@@ -210,17 +210,17 @@ static bool make_room(schedule *self, sequence *s) {
 /* Adds a row for a sequence whose newest token is on the device. */
 static void add_decode(schedule *self, step_build *b, uint32_t slot) {
   sequence *s = &self->sequences[slot];
-  if (!s->request || s->fed < s->known || s->sampled == s->request->max_tokens) return;
+  if (!s->request || s->computed < s->known || s->sampled == s->request->max_tokens) return;
   if (step_build_is_full(b) || !make_room(self, s)) return;
   step_build_decode(b, s);
-  s->fed++;
+  s->computed++;
   s->sampled++;
 }
 
 /* How many known tokens a step may take of it. */
 static uint32_t prompt_left(const schedule *self, uint32_t slot) {
   const sequence *s = &self->sequences[slot];
-  return s->request ? min_u32(s->known - min_u32(s->known, s->fed), self->options.chunk_tokens) : 0;
+  return s->request ? min_u32(s->known - min_u32(s->known, s->computed), self->options.chunk_tokens) : 0;
 }
 
 /* Returns true when there were not enough pages for it. */
@@ -228,14 +228,14 @@ static bool add_prompt(schedule *self, step_build *b, uint32_t slot, uint32_t mo
   sequence *s = &self->sequences[slot];
   schedule_pages_adopt(&self->kv, s);
   /* Under fast-prefill rows of generated tokens come before those of prompts. */
-  if (is_fast(self) && b->contexts && !step_build_is_prompt(b, s->request, s->fed)) return false;
-  uint32_t wanted = step_build_room(b, s->request, s->fed, min_u32(prompt_left(self, slot), most));
+  if (is_fast(self) && b->contexts && !step_build_is_prompt(b, s->request, s->computed)) return false;
+  uint32_t wanted = step_build_room(b, s->request, s->computed, min_u32(prompt_left(self, slot), most));
   uint32_t count = schedule_pages_grow(&self->kv, s, wanted);
   if (count == 0) return wanted > 0;
-  step_build_known(b, s, s->fed, count, false);
-  self->counters.recomputed_tokens += min_u32(s->fed + count, max_u32(s->request->row_most, s->fed)) - s->fed;
-  s->fed += count;
-  s->sampled += s->fed == s->known && s->request->max_tokens > 0;
+  step_build_known(b, s, s->computed, count, false);
+  self->counters.recomputed_tokens += min_u32(s->computed + count, max_u32(s->request->row_most, s->computed)) - s->computed;
+  s->computed += count;
+  s->sampled += s->computed == s->known && s->request->max_tokens > 0;
   schedule_pages_name(&self->kv, s);
   return count < wanted;
 }
@@ -254,7 +254,7 @@ static bool add_prompts(schedule *self, step_build *b) {
   for (uint32_t i = 0; i < self->active_count; i++) kept += min_u32(prompt_left(self, self->order[i]), share);
   for (uint32_t i = 0; i < 2 * self->active_count; i++) {
     uint32_t slot = self->order[i % self->active_count], left = prompt_left(self, slot), own = min_u32(left, share);
-    bool is_late = left && step_build_is_prompt(b, self->sequences[slot].request, self->sequences[slot].fed);
+    bool is_late = left && step_build_is_prompt(b, self->sequences[slot].request, self->sequences[slot].computed);
     if (!left || is_late != (i >= self->active_count)) continue;
     kept -= own;
     is_short_of_pages |= add_prompt(self, b, slot, max_u32(own, most - min_u32(most, b->tokens + kept)));
@@ -347,7 +347,7 @@ static void settle_scores(schedule *self, const exec_results *results, uint32_t 
  * scored is a function of the tokens up to the end of the page. */
 static watch_fault locate(schedule *self, uint32_t slot, uint32_t side) {
   const sequence *s = &self->sequences[slot];
-  uint32_t end = min_u32((s->broken / PAGE_TOKENS + 1) * PAGE_TOKENS, request_fed(s->request) + s->request->token_count);
+  uint32_t end = min_u32((s->broken / PAGE_TOKENS + 1) * PAGE_TOKENS, request_computed(s->request) + s->request->token_count);
   watch_fault fault = {UINT32_MAX, UINT32_MAX};
   s->request->row_next = request_logits_from(s->request);
   for (uint32_t position = 0; position < end;) {

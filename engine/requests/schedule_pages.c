@@ -35,32 +35,32 @@ static void append(schedule_pages *self, sequence *s, uint32_t number) {
 /* Only where a page ends and the sequence has no page after it yet. */
 void schedule_pages_adopt(schedule_pages *self, sequence *s) {
   if (self->no_prefix_cache) return;
-  while (s->fed == s->page_count * PAGE_TOKENS && s->named == s->page_count && s->fed + PAGE_TOKENS <= s->request->row_next) {
+  while (s->computed == s->page_count * PAGE_TOKENS && s->named == s->page_count && s->computed + PAGE_TOKENS <= s->request->row_next) {
     digest key = next_key(self, &s->key, s->request, s->page_count);
     uint32_t number = pages_find(self->pool, &key);
     if (number == PAGES_NONE) return;
     append(self, s, number);
     s->key = key;
     s->named++;
-    s->fed += PAGE_TOKENS;
+    s->computed += PAGE_TOKENS;
     self->counters->reused_tokens += PAGE_TOKENS;
   }
 }
 
 uint32_t schedule_pages_grow(schedule_pages *self, sequence *s, uint32_t rows) {
-  while (s->page_count * PAGE_TOKENS < s->fed + rows && pages_available(self->pool) > 0) {
+  while (s->page_count * PAGE_TOKENS < s->computed + rows && pages_available(self->pool) > 0) {
     bool evicted;
     uint32_t number = pages_take(self->pool, &evicted);
     self->counters->evicted_pages += evicted;
     if (evicted) exec_drop_pages(self->machine, &number, 1);
     append(self, s, number);
   }
-  return min_u32(rows, s->page_count * PAGE_TOKENS - s->fed);
+  return min_u32(rows, s->page_count * PAGE_TOKENS - s->computed);
 }
 
 void schedule_pages_name(schedule_pages *self, sequence *s) {
   if (self->no_prefix_cache) return;
-  uint32_t full = min_u32(s->fed, s->request->prompt_count + s->request->token_count) / PAGE_TOKENS;
+  uint32_t full = min_u32(s->computed, s->request->prompt_count + s->request->token_count) / PAGE_TOKENS;
   for (; s->named < full; s->named++) {
     s->key = next_key(self, &s->key, s->request, s->named);
     pages_name(self->pool, block_table_row(self->table, s->slot)[s->named], &s->key);

@@ -25,8 +25,8 @@ typedef struct schedule_pages {
  * equal cannot be made on purpose. ERR_IO: the system has no random numbers. [start-up] */
 status schedule_pages_open(schedule_pages *self, const request_model *model);
 
-/* Takes from the prefix cache the pages that hold the rows of its next tokens, as far as there are any, and moves `fed` after them. Rows
- * whose logits are awaited are not taken. */
+/* Takes from the prefix cache the pages that hold the rows of its next tokens, as far as there are any, and moves `computed` after them.
+ * Rows whose logits are awaited are not taken. */
 void schedule_pages_adopt(schedule_pages *self, sequence *s);
 
 /* Pages for its next `rows` rows; returns how many of these have one now. */

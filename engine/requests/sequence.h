@@ -15,7 +15,7 @@ typedef struct sequence {
   bool is_broken;            /* its logits at `broken` were not finite                 */
   uint32_t generation;       /* how often the slot was given; rows of older generations are dropped */
   uint32_t known;            /* tokens that were known at admission: of the prompt, and generated before a preemption */
-  uint32_t fed;              /* positions 0 .. fed - 1 are computed, in submitted steps, or from the prefix cache */
+  uint32_t computed;         /* positions 0 .. computed - 1 are in submitted steps, or from the prefix cache */
   uint32_t sampled;          /* tokens generated, or asked for in submitted steps        */
   uint32_t page_count;       /* at the start of the slot's block table row             */
   uint32_t named;            /* full pages of these that have their key                */

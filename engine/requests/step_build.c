@@ -77,9 +77,9 @@ bool step_build_is_full(const step_build *self) {
 
 void step_build_decode(step_build *self, const sequence *s) {
   self->is_prompt = false;
-  add_tiles(self, s, 1, s->fed, 1);
-  add_token(self, s, -1 - (int32_t)s->slot, s->fed);
-  add_logits(self, s, s->fed);
+  add_tiles(self, s, 1, s->computed, 1);
+  add_token(self, s, -1 - (int32_t)s->slot, s->computed);
+  add_logits(self, s, s->computed);
   self->seqs++;
 }
 

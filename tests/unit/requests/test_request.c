@@ -99,7 +99,7 @@ static void scoring(void **state) {
   r.score_from = 3, expect_refused(r, ERR_USAGE, "score_from");
   r.score_from = 0, expect_refused(r, ERR_USAGE, "score_from");
   r.score_from = 1, r.prompt_count = 1, expect_refused(r, ERR_USAGE, "score_from");
-  r.prompt_count = 193, expect_sound(r); /* 192 are fed: 3 pages */
+  r.prompt_count = 193, expect_sound(r); /* 192 are computed: 3 pages */
   r.prompt_count = 194, expect_refused(r, ERR_LIMIT, "KV pages");
   r = sound(), r.score = true, r.score_from = 1, r.scores = NULL, expect_refused(r, ERR_USAGE, "outputs");
   r = sound(), r.score_from = 1, expect_refused(r, ERR_USAGE, "score_from");
@@ -259,10 +259,10 @@ static void prompt_rows(void **state) {
   assert_true(request_scores(&r, 2));
   assert_false(request_scores(&r, 3));
   assert_int_equal(request_logits_from(&r), 1);
-  assert_int_equal(request_fed(&r), 3);
+  assert_int_equal(request_computed(&r), 3);
   assert_int_equal(request_pages(&r), 1);
   r.max_tokens = 0;
-  assert_int_equal(request_fed(&r), 2);
+  assert_int_equal(request_computed(&r), 2);
   r.on_logits = on_logits;
   assert_int_equal(request_logits_from(&r), 0);
   r = sound();

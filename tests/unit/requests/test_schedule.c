@@ -17,7 +17,7 @@ static uint32_t run_many(bool eager, const plan_limits *limits, schedule_options
   for (uint32_t i = 0; i < REQUESTS; i++) {
     const verbatim_request *r = &asks[i].request;
     right += is_right(&asks[i]);
-    if (r->finish != VERBATIM_NONFINITE) assert_int_equal(asks[i].logits_seen, r->on_logits ? request_fed(r) : 0);
+    if (r->finish != VERBATIM_NONFINITE) assert_int_equal(asks[i].logits_seen, r->on_logits ? request_computed(r) : 0);
   }
   arena_close(&late_host);
   return right;
@@ -130,7 +130,7 @@ static void logits_of_a_prompt_keep_to_the_limit(void **state) {
   asks[0].request.score_from = 6;
   submit(&asks[0]);
   run_out();
-  assert_int_equal(late.step_count, 2); /* the last token of the prompt is not fed */
+  assert_int_equal(late.step_count, 2); /* the last token of the prompt is not computed */
   for (uint32_t i = 0; i < 2; i++) {
     assert_int_equal(late.steps[i].logits, scored_rows[i]);
     assert_int_equal(late.steps[i].tokens, scored_tokens[i]);

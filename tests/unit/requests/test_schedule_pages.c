@@ -25,7 +25,7 @@ static uint32_t run_alike(const plan_limits *limits, schedule_options options, b
   for (uint32_t i = 0; i < REQUESTS; i++) {
     const verbatim_request *r = &asks[i].request;
     right += is_right(&asks[i]);
-    if (r->finish != VERBATIM_NONFINITE && !spoil) assert_int_equal(asks[i].logits_seen, r->on_logits ? request_fed(r) : 0);
+    if (r->finish != VERBATIM_NONFINITE && !spoil) assert_int_equal(asks[i].logits_seen, r->on_logits ? request_computed(r) : 0);
     if (r->finish != VERBATIM_NONFINITE && !spoil) assert_int_equal(asks[i].tokens_seen, r->token_count);
   }
   return right;
@@ -62,7 +62,7 @@ static void a_spoilt_page_is_seen(void **state) {
   arena_close(&late_host);
 }
 
-/* Sequences that grow beyond what there is: the oldest goes on, the others are fed again, and nothing is called twice. */
+/* Sequences that grow beyond what there is: the oldest goes on, the others are computed again, and nothing is called twice. */
 static void preempted_requests_go_on(void **state) {
   (void)state;
   uint64_t preemptions = 0, recomputed = 0;
@@ -171,7 +171,7 @@ static void a_broken_token_spoils_no_page_before_its_own(void **state) {
   open_machine(false, &LIMITS, (schedule_options){.chunk_tokens = 7}); /* a chunk begins at 63 */
   submit(ask(0, 80, 2, false));
   asks[0].prompt[64] = BROKEN;
-  for (uint32_t n = 0; n < STEPS_MAX && batching.sequences[0].fed < 70; n++) step();
+  for (uint32_t n = 0; n < STEPS_MAX && batching.sequences[0].computed < 70; n++) step();
   assert_true(schedule_cancel(&batching, &asks[0].request));
   run_out();
   ask(1, 80, 2, false);
@@ -189,7 +189,7 @@ static void count_row(verbatim_request *r, uint32_t position, const uint64_t *di
   assert_int_equal(position, a->rows_seen++);
 }
 
-/* Every row that is fed is shown once, also of a request that breaks, whose rows are fed again; the last token made is not fed, or is
+/* Every computed row is shown once, also of a request that breaks, whose rows are computed again; the last token is not computed, or is
  * dropped. */
 static void traced_rows_are_all_rows(void **state) {
   (void)state;
@@ -206,9 +206,9 @@ static void traced_rows_are_all_rows(void **state) {
   assert_int_equal(asks[12].request.finish, VERBATIM_NONFINITE);
   for (uint32_t i = 0; i < 13; i++) {
     const verbatim_request *r = &asks[i].request;
-    uint32_t fed = request_fed(r) + (r->token_count ? r->token_count - 1 : 0);
+    uint32_t computed = request_computed(r) + (r->token_count ? r->token_count - 1 : 0);
     assert_true(is_right(&asks[i]));
-    if (r->finish != VERBATIM_NONFINITE) assert_in_range(asks[i].rows_seen, fed, fed + 1);
+    if (r->finish != VERBATIM_NONFINITE) assert_in_range(asks[i].rows_seen, computed, computed + 1);
   }
   arena_close(&late_host);
 }

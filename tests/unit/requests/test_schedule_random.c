@@ -134,7 +134,7 @@ static void check_pages(void) {
     active += s->taken;
     assert_true(s->taken || !s->request);
     if (!s->request) continue;
-    assert_true(s->fed <= s->page_count * 64 && s->named <= s->page_count && s->sampled <= s->request->max_tokens);
+    assert_true(s->computed <= s->page_count * 64 && s->named <= s->page_count && s->sampled <= s->request->max_tokens);
     for (uint32_t i = 0; i < s->page_count; i++)
       if (users[late.block_host[slot * PAGES_PER_SEQ + i]]++) assert_true(i < s->named);
   }
@@ -208,7 +208,7 @@ static bool is_whole(const asked *a) {
   if (r->finish == VERBATIM_CANCELLED || r->finish == VERBATIM_DEADLINE) return true;
   if (r->on_text && !has_its_text(a)) return false;
   if (r->finish == VERBATIM_NONFINITE) return true;
-  return a->tokens_seen == r->token_count && a->logits_seen == (r->on_logits ? request_fed(r) : 0);
+  return a->tokens_seen == r->token_count && a->logits_seen == (r->on_logits ? request_computed(r) : 0);
 }
 
 enum fault { NONE, GROWTH_LOST, READING_LOST };
