@@ -2,11 +2,7 @@
  *
  * The device is queued_gpu.h's, whose kernels are the CPU's functions. What is tested is the order that the backend gives to copies,
  * launches and waits, graphs among them: on a device that is late everything happens as late as that order allows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <string.h>
 #include "e2e.h"
 #include "engine/base/base.h"

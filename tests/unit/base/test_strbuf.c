@@ -1,9 +1,5 @@
 /* test_strbuf.c - the growing text: what is added comes out in order, and JSON strings in each style of escapes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
 #include "engine/base/strbuf.h"

@@ -1,10 +1,6 @@
 /* test_yaml.c - YAML to JSON: what scalars become, what is refused and with which message. Callers' own checks are tested in
  * test_flat_yaml.c and test_eval_task.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
 #include "engine/base/yaml.h"

@@ -1,11 +1,7 @@
 /* test_block_table.c - what goes to the device with which step, and when it has been read.
  *
  * The steps are only counted here; the scheduler's tests run them on a device that reads its rows as late as it may. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 #include "engine/exec/block_table.h"
 
 enum { SLOTS = 4, ROW_PAGES = 3 };
