@@ -297,8 +297,8 @@ static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t r
 }
 
 /* Few heads in steps whose contexts may be split (decoding), or with gathered rows: attn/decode/form.cuh. Otherwise 64 rows at a time by
- * 2-CTA clusters, attn/pair/form.cuh; for lists of one chunk and more tokens than run concurrently, ping-pong, attn/turn/form.cuh; for few
- * such tokens, split over many CTAs, attn/spread/form.cuh. */
+ * 2-CTA clusters, attn/cluster/form.cuh; for lists of one chunk and more tokens than run concurrently, ping-pong, attn/pingpong/form.cuh; for few
+ * such tokens, split over many CTAs, attn/split/form.cuh. */
 static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t rows = attn_form_rows(a);
   uint32_t next = rows_min, count = attn_may_spread(a) ? choose_spread(a, &next, rows_max, choices) : 0;

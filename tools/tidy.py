@@ -59,7 +59,7 @@ TAKE = r"NUM u32 reduce_take\(u32 \*word\) \{ return atomicAdd\(word, 1u\); \}"
 TAKE_OWNERS = UNORDERED_FILE, "kernels_src/attn/mla_prefill.cu"
 # Nor have arrivals an order, which blocks of one kernel count where they wait for each other.
 MEET_FILE, MEET = "kernels_src/ptx/ptx.cuh", r'asm volatile\("atom\.add\.acq_rel\.gpu\.global\.u32 %0, \[%1\], %2;"'
-MEET_OWNERS = MEET_FILE, "kernels_src/attn/spread/layout.cuh"
+MEET_OWNERS = MEET_FILE, "kernels_src/attn/split/layout.cuh"
 # The start of a quotient, which what follows makes exact. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 
@@ -254,7 +254,7 @@ def kernel_bans(tree):
         if path == MEET_FILE:
             code = re.sub(MEET, blank, code, count=1)
         if path not in MEET_OWNERS:
-            yield from find(r"\bptx_meet\b", code, path, "ptx_meet: blocks wait for each other in attn/spread/form.cuh only")
+            yield from find(r"\bptx_meet\b", code, path, "ptx_meet: blocks wait for each other in attn/split/form.cuh only")
         if path == START_FILE:
             code = re.sub(START, blank, code)
         for pattern, message in KERNEL_BANS:

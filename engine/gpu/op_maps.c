@@ -128,8 +128,8 @@ static void map_fold(const build *b, const mla_fold_args *a, tensor_shape shapes
   shapes[1] = shapes[0];
 }
 
-/* attn/decode/form.cuh, attn/pair/form.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here:
- * the plan's pages do. */
+/* attn/decode/form.cuh, attn/cluster/form.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound
+ * here: the plan's pages do. */
 static void maps_of_attn(const mla_attn_args *a, uint32_t box_rows, uint32_t rows, tensor_shape shapes[2]) {
   uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;
   shapes[1] = (tensor_shape){.address = (uint64_t)(uintptr_t)a->q, .extent = {columns, (uint64_t)rows * a->heads, 1}, .dims = 2,

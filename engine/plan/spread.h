@@ -1,6 +1,6 @@
 /* plan/spread.h - whether a plan's attention has blocks that wait for each other: what they need is in the plan, and at start-up.
  *
- * Apart from plan/format.h, which knows nothing of how ops are done. Read next: kernels_src/attn/spread/form.cuh. */
+ * Apart from plan/format.h, which knows nothing of how ops are done. Read next: kernels_src/attn/split/form.cuh. */
 #ifndef VERBATIM_PLAN_SPREAD_H
 #define VERBATIM_PLAN_SPREAD_H
 #include "kernels_src/attn/attn_cut.h"

@@ -1,10 +1,9 @@
-/* kv_codes.cuh - e4m3 codes of KV rows as the bf16 numbers that they are read for. NUMERICS.md, "KV row".
+/* kv_codes.cuh - e4m3 codes of KV rows dequantized to bf16. NUMERICS.md, "KV row".
  *
- * By exact conversions to fp32 through fp16, one rounded product, one rounding to bf16: right for every code, NaN too, and every scale. Six
- * instructions for two codes; by shifts and a product of bf16 it would be five where the scale is a power of two, and NaN to look for. Read
- * next: attn/decode/gather.cuh, attn/pair/gather.cuh. */
-#ifndef VERBATIM_KV_CODES_CUH
-#define VERBATIM_KV_CODES_CUH
+ * Exact conversions to fp32 through fp16, one rounded product, one rounding to bf16: right for every code, NaN included, and every
+ * scale. Six instructions for two codes. Read next: attn/decode/load_rows.cuh, attn/cluster/load_fp8.cuh. */
+#ifndef VERBATIM_ATTN_KV_CODES_CUH
+#define VERBATIM_ATTN_KV_CODES_CUH
 #include "ptx/ptx.cuh"
 
 /* Eight codes: R4.11, R4.12. */

@@ -1,22 +1,21 @@
 /* mla_attn.cu - absorbed latent attention over the paged KV rows of a step. NUMERICS.md, `mla_attn`.
  *
- * The forms, each in a file of its own: attn/decode/form.cuh, few heads, at most 32 (token, head) rows at a time; attn/pair/form.cuh, two
- * blocks side by side for up to 64; attn/turn/form.cuh, many heads over lists that are one chunk; attn/spread/form.cuh, few tokens of such.
- * Which chunks of which tile a block takes: attn/pieces.cuh. */
+ * form     | chosen for                         | rows        | CTAs per token | load     | scores  | values  | store
+ * decode   | up to 32 heads, decode or gathered | 8, 16 or 32 | 1, or 4 (*)    | 1-2 wg   | 1-2 wg  | 1-2 wg  | the value wg
+ * cluster  | prompts, more heads                | 64          | 2, a cluster   | 1 wg     | 1 wg    | 2 wg    | the value wg
+ * pingpong | 65 to 128 heads, one-chunk lists   | 64 a CTA    | 2, a cluster   | 1-2 wg   | 2 wg: scores and values in turn, store
+ * split    | the same, few tokens               | 64 twice    | 8, 16 or 32    | 2 wg     | 2 wg: first scores, then values, store
+ *
+ * wg: warpgroups. Rows: (token, head) pairs. Gathered: KV rows named by index lists or in another format than bf16, which TMA cannot load.
+ * (*) If there are four CTAs for each piece, each computes all scores and a quarter of the output columns. The planner chooses the form by
+ * its SPEC constant (planner/specialise.c); work items: attn/pieces.cuh. Read next: attn/README.md. */
 #include "spec.cuh"
 #if SPEC_PAIR
-#include "attn/pair/form.cuh"
+#include "attn/cluster/form.cuh"
 #elif SPEC_SPREAD
-#include "attn/spread/form.cuh"
+#include "attn/split/form.cuh"
 #elif SPEC_TURNS
-#include "attn/turn/form.cuh"
+#include "attn/pingpong/form.cuh"
 #else
 #include "attn/decode/form.cuh"
-
-extern "C" __global__ __launch_bounds__(BLOCK_THREADS, 1) void mla_attn(const __grid_constant__ mla_attn_args a,
-                                                                       const __grid_constant__ tensor_maps maps) {
-  extern __shared__ u8 raw[];
-  ptx_grid_next();
-  decode(a, maps, raw);
-}
 #endif

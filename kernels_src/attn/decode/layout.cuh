@@ -1,7 +1,7 @@
-/* attn/decode/layout.cuh - what the warpgroups of attn/decode/form.cuh share: sizes, places in shared memory, barriers, the ring, and the
- * pieces and passes that all of them walk through in the same order. Must not know what is computed. */
-#ifndef VERBATIM_DECODE_LAYOUT_CUH
-#define VERBATIM_DECODE_LAYOUT_CUH
+/* attn/decode/layout.cuh - what the warpgroups of the decode form share: sizes, the shared-memory layout, barriers, the ring, and the
+ * pieces and passes that all of them walk in the same order. Must not know what is computed. */
+#ifndef VERBATIM_ATTN_DECODE_LAYOUT_CUH
+#define VERBATIM_ATTN_DECODE_LAYOUT_CUH
 #include "attn/pieces.cuh"
 
 static_assert(SPEC_THREADS == 512, "four warpgroups");
@@ -12,13 +12,13 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define V_BOXES (SPEC_KV_LORA_RANK / 64u)
 #define BOXES (V_BOXES + 1u)
 #define BOX_BYTES 8192u
-#define OUT_GROUPS (SPEC_KV_LORA_RANK * ROWS > 8192u ? 2u : 1u) /* warpgroups for outputs, each with OUT_BOXES boxes of columns */
-#define OUT_BOXES (V_BOXES / OUT_GROUPS)
-#define SCORE_GROUPS (GATHERED ? 1u : 3u - OUT_GROUPS)
+#define VALUE_GROUPS (SPEC_KV_LORA_RANK * ROWS > 8192u ? 2u : 1u) /* value warpgroups, each with VALUE_BOXES boxes of columns */
+#define VALUE_BOXES (V_BOXES / VALUE_GROUPS)
+#define SCORE_GROUPS (GATHERED ? 1u : 3u - VALUE_GROUPS)
 #define SCORE_THREADS (SCORE_GROUPS * 128u)
-#define COPY_THREAD (SCORE_THREADS + OUT_GROUPS * 128u)
-#define COPY_GROUPS (4u - SCORE_GROUPS - OUT_GROUPS)
-#define OWN (ROWS / 4u) /* rows that a thread holds numbers of: number 2 * j + e is row 8 * j + 2 * (lane % 4) + e */
+#define LOAD_THREAD (SCORE_THREADS + VALUE_GROUPS * 128u)
+#define LOAD_GROUPS (4u - SCORE_GROUPS - VALUE_GROUPS)
+#define OWN (ROWS / 4u) /* a thread's rows: number 2 * j + e is row 8 * j + 2 * (lane % 4) + e */
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
@@ -28,37 +28,37 @@ static_assert(SPEC_ROWS == 8 || SPEC_ROWS == 16 || SPEC_ROWS == 32, "a width of 
 #define SHARED_BYTES (ATTN_SHARED_BYTES(ROWS) - 1024u)
 #define MAX_BYTES (4u * ROWS * 4u + SCORE_GROUPS * 2u * ROWS * 16u)
 #define FIXED_BYTES (BOXES * Q_BOX_BYTES + 2u * P_BYTES + ONES_BYTES + 1024u + MAX_BYTES)
-#define SPARE_BYTES (SHARED_BYTES - FIXED_BYTES - 2u * BOXES * BOX_BYTES) /* by two blocks of KV rows */
+#define SPARE_BYTES (SHARED_BYTES - FIXED_BYTES - 2u * BOXES * BOX_BYTES) /* beyond two KV blocks */
 
-/* Of gathered rows a warp has as many of each block, by quads of four, so many of which come at a time as they lie in the cache. */
+/* Gathered rows: a warp has WARP_ROWS of every block, in quads of four; RAW_QUADS of them are in flight, as they lie in the cache. */
 #define ROW_BYTES KV_ROW_BYTES(SPEC_KV_FORMAT, SPEC_KV_LORA_RANK, SPEC_ROPE_DIM)
-#define GATHER_WARPS (COPY_GROUPS * 4u)
+#define GATHER_WARPS (LOAD_GROUPS * 4u)
 #define WARP_ROWS (PAGE_TOKENS / GATHER_WARPS)
 #define QUADS (WARP_ROWS / 4u)
 #define QUAD_BYTES (4u * ROW_BYTES)
-#define RAW_ROOM ((SPARE_BYTES - LIVE_BYTES) / (GATHER_WARPS * QUAD_BYTES))
+#define RAW_ROOM ((SPARE_BYTES - VALID_BYTES) / (GATHER_WARPS * QUAD_BYTES))
 #define RAW_QUADS (!CODES ? 1u : RAW_ROOM < QUADS ? RAW_ROOM : QUADS)
-#define LIVE_SLOTS 8u
-#define LIVE_BYTES (LIVE_SLOTS * 8u)
-#define GATHER_BYTES (GATHERED ? LIVE_BYTES + (CODES ? GATHER_WARPS * RAW_QUADS * QUAD_BYTES : 0u) : 0u)
+#define VALID_SLOTS 8u
+#define VALID_BYTES (VALID_SLOTS * 8u)
+#define GATHER_BYTES (GATHERED ? VALID_BYTES + (CODES ? GATHER_WARPS * RAW_QUADS * QUAD_BYTES : 0u) : 0u)
 #define ROOM ((SHARED_BYTES - FIXED_BYTES - GATHER_BYTES) / BOX_BYTES)
-#define RING (GATHERED ? ROOM / BOXES * BOXES : ROOM) /* boxes; where warps wait for all of a block's at once, whole blocks */
-static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and outputs can work side by side");
-static_assert(!GATHERED || RING / BOXES < LIVE_SLOTS, "a block's bits stay until it has been weighed");
-static_assert(!CODES || (RAW_QUADS > 1u && ROW_BYTES % 16u == 0), "a quad comes while one is taken; 16 bytes at a time");
+#define RING (GATHERED ? ROOM / BOXES * BOXES : ROOM) /* boxes; gathering warps wait for whole blocks */
+static_assert(RING >= 2u * BOXES, "two blocks of KV rows, so that scores and values can overlap");
+static_assert(!GATHERED || RING / BOXES < VALID_SLOTS, "a block's bits stay until its scores are masked");
+static_assert(!CODES || (RAW_QUADS > 1u && ROW_BYTES % 16u == 0), "a quad arrives while another is read; 16 bytes at a time");
 
 /* Shared memory, from a multiple of 1024. */
 #define AT_Q (RING * BOX_BYTES)
 #define AT_P (AT_Q + BOXES * Q_BOX_BYTES)
 #define AT_ONES (AT_P + 2u * P_BYTES)
 #define AT_BARRIERS (AT_ONES + ONES_BYTES)
-#define AT_MAX (AT_BARRIERS + 1024u)                   /* [2][ROWS] by block: the running maximum, for the next block's scores */
-#define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)             /* [2][ROWS]: the same, for the outputs */
-#define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)        /* [group][2][ROWS][4 warps]            */
-#define AT_LIVE (AT_BARRIERS + 1024u + MAX_BYTES)      /* [LIVE_SLOTS] by block: bit j: place j holds a token; of lists */
-#define AT_RAW (AT_LIVE + LIVE_BYTES)                  /* [warp][RAW_QUADS][4][ROW_BYTES]      */
+#define AT_MAX (AT_BARRIERS + 1024u)               /* [2][ROWS] by block: the running maximum, for the scores of the next block */
+#define AT_P_MAX (AT_MAX + 2u * ROWS * 4u)         /* [2][ROWS]: the same, for the values */
+#define AT_WARP_MAX (AT_P_MAX + 2u * ROWS * 4u)    /* [group][2][ROWS][4 warps] */
+#define AT_VALID (AT_BARRIERS + 1024u + MAX_BYTES) /* [VALID_SLOTS] by block, with lists: bit j: entry j holds a token */
+#define AT_RAW (AT_VALID + VALID_BYTES)            /* [warp][RAW_QUADS][4][ROW_BYTES] */
 
-/* Barriers. */
+/* Barriers, as offsets in shared memory: FULL(stage) is at b.base + FULL(stage). */
 #define FULL(stage) (AT_BARRIERS + 8u * (stage))
 #define EMPTY(stage) (AT_BARRIERS + 8u * (RING + (stage)))
 #define Q_FULL (AT_BARRIERS + 16u * RING)
@@ -67,29 +67,32 @@ static_assert(!CODES || (RAW_QUADS > 1u && ROW_BYTES % 16u == 0), "a quad comes 
 #define P_EMPTY(i) (Q_FULL + 32u + 8u * (i))
 #define MAX_READY(i) (Q_FULL + 48u + 8u * (i))
 #define RAW_FULL(warp, i) (Q_FULL + 64u + 8u * ((warp) * RAW_QUADS + (i)))
-static_assert(16u * RING + 64u + (GATHERED ? 8u * GATHER_WARPS * RAW_QUADS : 0u) <= 1024u, "the barriers' place");
-/* Arrivals at a box's FULL: of one that waits for a copied box, of warps, or of them and of their threads' copies. */
+static_assert(16u * RING + 64u + (GATHERED ? 8u * GATHER_WARPS * RAW_QUADS : 0u) <= 1024u, "the barriers fit");
+
+/* Arrivals that complete a phase of FULL: one TMA load, or the gathering warps, or these and the copies of their threads. */
 #define FULL_ARRIVALS (!GATHERED ? 1u : CODES ? GATHER_WARPS : GATHER_WARPS * 33u)
 
-/* With up to 16 rows a block leaves 16384 registers and 8 KiB to one of mla_fold, which then waits on the same multiprocessor for the last
- * of these, and does not come to it behind them. */
-#define IS_BESIDE (ROWS < 32u)
-#define BLOCK_THREADS (IS_BESIDE ? 640u : 512u) /* for the compiler: so many leave no more than 96 registers each, of 512 threads */
+#include "attn/barriers.cuh"
+
+/* With up to 16 rows a CTA leaves 16384 registers and 8 KiB to a CTA of mla_fold, which then starts on the same multiprocessor early and
+ * waits there. */
+#define LEAVES_ROOM (ROWS < 32u)
+#define BLOCK_THREADS (LEAVES_ROOM ? 640u : 512u) /* for the compiler: 640 threads leave no more than 96 registers each to 512 */
 #if GATHERED
-#define COPY_REGISTERS (ROWS == 8u ? 72 : IS_BESIDE ? 56 : OUT_GROUPS == 2u ? 80 : 80)
-#define SCORE_REGISTERS (ROWS == 8u ? 72 : IS_BESIDE ? 64 : OUT_GROUPS == 2u ? 80 : 112)
-#define OUT_REGISTERS (ROWS == 8u ? 168 : IS_BESIDE ? 208 : OUT_GROUPS == 2u ? 176 : 240)
+#define LOAD_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 56 : VALUE_GROUPS == 2u ? 80 : 80)
+#define SCORE_REGISTERS (ROWS == 8u ? 72 : LEAVES_ROOM ? 64 : VALUE_GROUPS == 2u ? 80 : 112)
+#define VALUE_REGISTERS (ROWS == 8u ? 168 : LEAVES_ROOM ? 208 : VALUE_GROUPS == 2u ? 176 : 240)
 #else
-#define COPY_REGISTERS (IS_BESIDE ? 24 : 40)
-#define SCORE_REGISTERS (IS_BESIDE ? 80 : OUT_GROUPS == 2u ? 104 : 112)
-#define OUT_REGISTERS (IS_BESIDE ? 200 : OUT_GROUPS == 2u ? 176 : 240)
+#define LOAD_REGISTERS (LEAVES_ROOM ? 24 : 40)
+#define SCORE_REGISTERS (LEAVES_ROOM ? 80 : VALUE_GROUPS == 2u ? 104 : 112)
+#define VALUE_REGISTERS (LEAVES_ROOM ? 200 : VALUE_GROUPS == 2u ? 176 : 240)
 #endif
-static_assert(COPY_GROUPS * COPY_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + OUT_GROUPS * OUT_REGISTERS <= (IS_BESIDE ? 384 : 512),
+static_assert(LOAD_GROUPS * LOAD_REGISTERS + SCORE_GROUPS * SCORE_REGISTERS + VALUE_GROUPS * VALUE_REGISTERS <= (LEAVES_ROOM ? 384 : 512),
               "the block's");
 
-typedef struct place { u32 stage, phase; } place; /* in the ring */
+typedef struct ring_slot { u32 stage, phase; } ring_slot; /* of the ring */
 
-NUM place place_after(place p, u32 boxes) {
+NUM ring_slot slot_after(ring_slot p, u32 boxes) {
   p.stage += boxes;
   if (p.stage >= RING) {
     p.stage -= RING;
@@ -97,16 +100,16 @@ NUM place place_after(place p, u32 boxes) {
   }
   return p;
 }
-/* Of whole blocks: where the boxes of number nth begin; the first phase is `phase`. */
-NUM place place_from(u32 nth, u32 phase) { return {nth % (RING / BOXES) * BOXES, (nth / (RING / BOXES) + phase) & 1u}; }
-/* Where box k of the columns lies when the block starts at p: the last one stands first. */
-NUM place place_of(place p, u32 k) {
+/* The first box of block number nth, for whole blocks; `phase` is that of the first lap. */
+NUM ring_slot slot_of_block(u32 nth, u32 phase) { return {nth % (RING / BOXES) * BOXES, (nth / (RING / BOXES) + phase) & 1u}; }
+/* Box k of the columns when the block starts at p: the rope box comes first. */
+NUM ring_slot slot_of_box(ring_slot p, u32 k) {
   const u32 boxes = k == V_BOXES ? 0u : k + 1u;
   if (GATHERED) return {p.stage + boxes, p.phase};
-  return place_after(p, boxes);
+  return slot_after(p, boxes);
 }
 
-typedef struct pass { /* of a piece: its tokens that fit */
+typedef struct pass { /* of a piece: the tokens that fit SPEC_ROWS */
   u32 token, tokens;
 } pass;
 
@@ -132,14 +135,14 @@ NUM void load_max(f32 (&m)[OWN], const f32 *from) {
   }
 }
 
-/* Where there are so many blocks for each piece, they share it: each weighs all of its tokens, and makes some of the output's columns. With
- * 32 rows of 512 columns, for which there are two output warpgroups, that is no faster. */
-#define SHARES_MAX (OUT_GROUPS > 1u ? 1u : 4u)
+/* With enough CTAs for each piece they share it: each computes all scores and a share of the output columns. No gain with 32 rows of 512
+ * columns, which have two value warpgroups. */
+#define SHARES_MAX (VALUE_GROUPS > 1u ? 1u : 4u)
 NUM u32 share_count(const mla_attn_args &a) { return work_count(a) * SHARES_MAX <= gridDim.x ? SHARES_MAX : 1u; }
 
-/* A block's share: boxes first .. first + OUT_BOXES / shares - 1 of each output warpgroup's. */
-NUM u32 share_first(u32 shares) { return blockIdx.x % shares * (OUT_BOXES / shares); }
-NUM bool is_shared(u32 v_box, u32 shares) { return v_box % OUT_BOXES - share_first(shares) < OUT_BOXES / shares; }
+/* The CTA's share: boxes first .. first + VALUE_BOXES / shares - 1 of each value warpgroup's. */
+NUM u32 share_first(u32 shares) { return blockIdx.x % shares * (VALUE_BOXES / shares); }
+NUM bool is_shared(u32 v_box, u32 shares) { return v_box % VALUE_BOXES - share_first(shares) < VALUE_BOXES / shares; }
 
 #define FOR_PIECES(p, a, shares)                                                                                                  \
   for (u32 round_ = 0, count_ = work_count(a) * (shares), nth_; (nth_ = work_nth(round_, blockIdx.x, gridDim.x)) < count_; round_++) \

@@ -1,12 +1,12 @@
-/* attn/decode/scores.cuh - the score warpgroups of attn/decode/form.cuh: S^T = K Q^T of a block of KV rows, the running maximum, P.
+/* attn/decode/scores.cuh - the score warpgroups of the decode form: S^T = K Q^T of a KV block, the running maximum, P.
  *
- * With two warpgroups each takes every second block; the running maximum goes from one to the other. Read next: attn/decode/outputs.cuh. */
-#ifndef VERBATIM_DECODE_SCORES_CUH
-#define VERBATIM_DECODE_SCORES_CUH
-#include "attn/decode/layout.cuh"
+ * Two warpgroups take alternate blocks; the running maximum goes from one to the other. Read next: attn/decode/values.cuh. */
+#ifndef VERBATIM_ATTN_DECODE_SCORES_CUH
+#define VERBATIM_ATTN_DECODE_SCORES_CUH
+#include "attn/decode/load.cuh"
 
-/* s = K Q^T of the block whose boxes begin at `at`. */
-NUM void multiply_scores(f32 (&s)[ROWS / 2u], u32 base, place at) {
+/* s = K Q^T of the block whose boxes start at `at`. */
+NUM void multiply_scores(f32 (&s)[ROWS / 2u], const cta &b, ring_slot at) {
 #pragma unroll
   for (u32 i = 0; i < ROWS / 2u; i++) {
     s[i] = 0.0f;
@@ -14,11 +14,12 @@ NUM void multiply_scores(f32 (&s)[ROWS / 2u], u32 base, place at) {
   }
 #pragma unroll
   for (u32 k = 0; k < BOXES; k++) {
-    const place box = place_of(at, k);
-    ptx_barrier_wait(base + FULL(box.stage), box.phase);
-    if (GATHERED && !CODES) ptx_fence_async(); /* behind copies that threads started */
+    const ring_slot box = slot_of_box(at, k);
+    ptx_barrier_wait(b.base + FULL(box.stage), box.phase);
+    if (GATHERED && !CODES) ptx_fence_async(); /* after copies by other threads */
     ptx_multiply_fence();
-    const u64 kv = ptx_operand(PTX_SWIZZLED, base + box.stage * BOX_BYTES), q = ptx_operand(PTX_SWIZZLED, base + AT_Q + k * Q_BOX_BYTES);
+    const u64 kv = ptx_operand(PTX_SWIZZLED, b.base + box.stage * BOX_BYTES);
+    const u64 q = ptx_operand(PTX_SWIZZLED, b.base + AT_Q + k * Q_BOX_BYTES);
 #pragma unroll
     for (u32 i = 0; i < 4u; i++)
       if (k * 64u + i * 16u < COLUMNS) ptx_multiply(s, kv + i * 2u, q + i * 2u);
@@ -29,21 +30,21 @@ NUM void multiply_scores(f32 (&s)[ROWS / 2u], u32 base, place at) {
   for (u32 i = 0; i < ROWS / 2u; i++) ptx_hold(s[i]);
 }
 
-/* Scores of places that hold no token become -Inf. */
-NUM void mask_void(f32 (&s)[ROWS / 2u], const u8 *live) {
-  const u32 bits = *(const u16 *)(live + threadIdx.x % 128u / 32u * 2u) >> (threadIdx.x % 32u / 4u);
+/* Scores of entries without a token become -Inf. */
+NUM void mask_invalid(f32 (&s)[ROWS / 2u], const u8 *valid) {
+  const u32 bits = *(const u16 *)(valid + threadIdx.x % 128u / 32u * 2u) >> (threadIdx.x % 32u / 4u);
 #pragma unroll
   for (u32 e = 0; e < ROWS / 2u; e++)
     if ((bits >> (e / 2u % 2u * 8u) & 1u) == 0) s[e] = -INFINITE;
 }
 
-/* Scores to t; tokens beyond a row's position become -Inf. live: of lists, the block's places that hold tokens. */
-NUM void scale(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p, const pass &w, u32 block, const u8 *live) {
+/* Scales the scores; tokens after a row's position become -Inf. valid: with lists, the block's valid entries. */
+NUM void scale_and_mask(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p, const pass &w, u32 block, const u8 *valid) {
   const u32 lane = threadIdx.x % 32u, token = block * PAGE_TOKENS + threadIdx.x % 128u / 32u * 16u + lane / 4u;
 #pragma unroll
   for (u32 i = 0; i < ROWS / 2u; i++) s[i] = num_mul(s[i], a.scale_log2);
   if (SPEC_LISTS) {
-    mask_void(s, live);
+    mask_invalid(s, valid);
     return;
   }
   if (block * PAGE_TOKENS + PAGE_TOKENS - 1u <= p.tile.position + w.token) return;
@@ -59,15 +60,15 @@ NUM void scale(f32 (&s)[ROWS / 2u], const mla_attn_args &a, const attn_piece &p,
   }
 }
 
-/* m[i]: the largest t of the block in row i of this thread's, over the whole warpgroup. to: [ROWS][4 warps]. */
-NUM void find_largest(f32 (&m)[OWN], const f32 (&s)[ROWS / 2u], f32 *to, u32 group) {
+/* m[i]: the block's largest score in row i of this thread, over the whole warpgroup. to: [ROWS][4 warps]. */
+NUM void block_max(f32 (&m)[OWN], const f32 (&s)[ROWS / 2u], f32 *to, u32 group) {
   const u32 lane = threadIdx.x % 32u, warp = threadIdx.x % 128u / 32u;
   f32 x[OWN];
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) x[i] = fmaxf(s[i / 2u * 4u + i % 2u], s[i / 2u * 4u + 2u + i % 2u]);
   u32 index = 0;
 #pragma unroll
-  for (u32 d = 16, left = OWN; d >= 4u; d /= 2u) { /* eight lanes share a row: each keeps half of what is left, until it has one */
+  for (u32 d = 16, left = OWN; d >= 4u; d /= 2u) { /* eight lanes share a row: each keeps half of what is left, down to one */
     if (left > 1u) {
       left /= 2u;
       const bool upper = (lane & d) != 0;
@@ -82,7 +83,7 @@ NUM void find_largest(f32 (&m)[OWN], const f32 (&s)[ROWS / 2u], f32 *to, u32 gro
       x[0] = fmaxf(x[0], __shfl_xor_sync(WARP_ALL, x[0], d));
     }
   }
-  to[(index / 2u * 8u + lane % 4u * 2u + index % 2u) * 4u + warp] = x[0]; /* lanes that have the same write the same */
+  to[(index / 2u * 8u + lane % 4u * 2u + index % 2u) * 4u + warp] = x[0]; /* lanes with the same row write the same value */
   ptx_warps_sync(1u + group, 128u);
 #pragma unroll
   for (u32 i = 0; i < OWN; i++) {
@@ -106,73 +107,60 @@ NUM void store_p(const f32 (&s)[ROWS / 2u], const f32 (&m)[OWN], u32 to) {
     ptx_store_transposed(to + (row + i * 4u) * 128u + ((piece ^ (row % 8u)) << 4), pair[i], pair[i + 1u], pair[i + 2u], pair[i + 3u]);
 }
 
-/* Gives back the boxes that no output is made from. */
-NUM void give_back_others(u32 base, place at, u32 shares) {
-  ptx_barrier_arrive(base + EMPTY(at.stage));
+/* Releases the boxes whose output columns are another CTA's share. */
+NUM void release_unshared(const cta &b, ring_slot at, u32 shares) {
+  ptx_barrier_arrive(b.base + EMPTY(at.stage));
   for (u32 k = 0; k < V_BOXES && shares > 1u; k++)
-    if (!is_shared(k, shares)) ptx_barrier_arrive(base + EMPTY(place_of(at, k).stage));
+    if (!is_shared(k, shares)) ptx_barrier_arrive(b.base + EMPTY(slot_of_box(at, k).stage));
 }
 
-/* KV rows beyond the tile's last position weigh +0, but may hold NaN: they become zeros. */
-NUM void clear_rows(u8 *shared, place at, u32 shares, u32 first) {
+/* KV rows after the tile's last position have probability 0, but may hold NaN: they are zeroed. */
+NUM void clear_rows(const cta &b, ring_slot at, u32 shares, u32 first) {
   for (u32 k = 0; k < V_BOXES; k++) {
     if (!is_shared(k, shares)) continue;
-    u8 *box = shared + place_of(at, k).stage * BOX_BYTES;
+    u8 *box = b.shared + slot_of_box(at, k).stage * BOX_BYTES;
     for (u32 i = first * 8u + threadIdx.x % 128u; i < 512u; i += 128u) *(uint4 *)(box + i * 16u) = {0, 0, 0, 0};
   }
 }
 
-/* Where rows are gathered: the pass's queries, by a warp that weighs with them, when all have left the last one's. */
-NUM void bring_queries(const mla_attn_args &a, const tensor_maps &maps, u32 base, u32 token, u32 phase) {
-  if (ptx_uniform(threadIdx.x / 32u) != 0) return;
-  ptx_grid_wait();
-  ptx_barrier_wait(base + Q_EMPTY, phase);
-  if (threadIdx.x == 0) {
-    ptx_barrier_expect(base + Q_FULL, BOXES * Q_BOX_BYTES);
-    for (u32 k = 0; k < BOXES; k++)
-      ptx_copy_box(base + AT_Q + k * Q_BOX_BYTES, &maps.x, k * 64u, token * a.heads, base + Q_FULL, ptx_often());
-  }
-  __syncwarp();
-}
-
-NUM void score(const mla_attn_args &a, const tensor_maps &maps, u8 *shared, u32 base) {
+NUM void run_scores(const mla_attn_args &a, const tensor_maps &maps, const cta &b) {
   const u32 group = ptx_uniform(threadIdx.x / 128u), lane = threadIdx.x % 32u;
   const u32 blocks = a.chunk_tokens / PAGE_TOKENS, shares = share_count(a);
-  place at = place_after({0, 0}, group * BOXES);
-  u32 done = 0, q_phase = 0; /* blocks that the warpgroups took before this pass */
+  ring_slot at = slot_after({0, 0}, group * BOXES);
+  u32 done = 0, q_phase = 0; /* blocks of both warpgroups before this pass */
   FOR_PIECES(p, a, shares) {
     FOR_PASSES(w, a, p) {
       const u32 count = p.end_block - p.first_block, last = p.tile.position + p.tile.count - 1u;
       u32 nth = done + (done % SCORE_GROUPS == group ? 0u : 1u);
-      if (GATHERED) bring_queries(a, maps, base, p.tile.row + w.token, q_phase ^ 1u);
-      ptx_barrier_wait(base + Q_FULL, q_phase);
+      if (GATHERED) load_pass_queries(a, maps, b, p.tile.row + w.token, q_phase ^ 1u);
+      ptx_barrier_wait(b.base + Q_FULL, q_phase);
       q_phase ^= 1u;
-      if (nth >= done + count && lane == 0) ptx_barrier_arrive(base + Q_EMPTY);
+      if (nth >= done + count && lane == 0) ptx_barrier_arrive(b.base + Q_EMPTY);
       for (; nth < done + count; nth += SCORE_GROUPS) {
         const u32 block = p.first_block + nth - done, side = nth % 2u, phase = nth / 2u % 2u;
         f32 s[ROWS / 2u], m[OWN], before[OWN];
-        multiply_scores(s, base, at);
+        multiply_scores(s, b, at);
         if (lane == 0) {
-          give_back_others(base, at, shares);
-          if (nth + SCORE_GROUPS >= done + count) ptx_barrier_arrive(base + Q_EMPTY);
+          release_unshared(b, at, shares);
+          if (nth + SCORE_GROUPS >= done + count) ptx_barrier_arrive(b.base + Q_EMPTY);
         }
-        scale(s, a, p, w, block, shared + AT_LIVE + nth % LIVE_SLOTS * 8u);
-        find_largest(m, s, (f32 *)(shared + AT_WARP_MAX) + (group * 2u + nth / SCORE_GROUPS % 2u) * ROWS * 4u, group);
-        if (nth > 0) ptx_barrier_wait(base + MAX_READY(side ^ 1u), (nth - 1u) / 2u % 2u);
-        load_max(before, (const f32 *)(shared + AT_MAX) + (side ^ 1u) * ROWS);
+        scale_and_mask(s, a, p, w, block, b.shared + AT_VALID + nth % VALID_SLOTS * 8u);
+        block_max(m, s, (f32 *)(b.shared + AT_WARP_MAX) + (group * 2u + nth / SCORE_GROUPS % 2u) * ROWS * 4u, group);
+        if (nth > 0) ptx_barrier_wait(b.base + MAX_READY(side ^ 1u), (nth - 1u) / 2u % 2u);
+        load_max(before, (const f32 *)(b.shared + AT_MAX) + (side ^ 1u) * ROWS);
 #pragma unroll
         for (u32 i = 0; i < OWN; i++) m[i] = num_raise(block % blocks == 0 ? NO_MAX : before[i], m[i]);
-        store_max((f32 *)(shared + AT_MAX) + side * ROWS, m);
+        store_max((f32 *)(b.shared + AT_MAX) + side * ROWS, m);
         __syncwarp();
-        if (lane == 0) ptx_barrier_arrive(base + MAX_READY(side));
-        if (nth > 1u) ptx_barrier_wait(base + P_EMPTY(side), phase ^ 1u);
-        store_p(s, m, base + AT_P + side * P_BYTES);
-        store_max((f32 *)(shared + AT_P_MAX) + side * ROWS, m);
-        if (!GATHERED && block * PAGE_TOKENS + PAGE_TOKENS > last + 1u) clear_rows(shared, at, shares, last + 1u - block * PAGE_TOKENS);
+        if (lane == 0) ptx_barrier_arrive(b.base + MAX_READY(side));
+        if (nth > 1u) ptx_barrier_wait(b.base + P_EMPTY(side), phase ^ 1u);
+        store_p(s, m, b.base + AT_P + side * P_BYTES);
+        store_max((f32 *)(b.shared + AT_P_MAX) + side * ROWS, m);
+        if (!GATHERED && block * PAGE_TOKENS + PAGE_TOKENS > last + 1u) clear_rows(b, at, shares, last + 1u - block * PAGE_TOKENS);
         ptx_fence_async();
         __syncwarp();
-        if (lane == 0) ptx_barrier_arrive(base + P_FULL(side));
-        at = place_after(at, SCORE_GROUPS * BOXES);
+        if (lane == 0) ptx_barrier_arrive(b.base + P_FULL(side));
+        at = slot_after(at, SCORE_GROUPS * BOXES);
       }
       done += count;
     }

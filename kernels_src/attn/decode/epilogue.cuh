@@ -1,44 +1,18 @@
-/* attn/decode/state.cuh - the running result (m, l, O) of an output warpgroup of attn/decode/form.cuh: rescale, fold, what waits in memory,
- * and how units and outputs are stored. NUMERICS.md, "Fold". Knows nothing of pieces. Read next: attn/decode/outputs.cuh. */
-#ifndef VERBATIM_DECODE_STATE_CUH
-#define VERBATIM_DECODE_STATE_CUH
+/* attn/decode/epilogue.cuh - the running result (m, l, O) of a value warpgroup of the decode form: folds of chunks and groups, what is
+ * saved in memory meanwhile, and how units and outputs are stored. NUMERICS.md, "Fold".
+ *
+ * Knows nothing of pieces. Read next: attn/decode/values.cuh. */
+#ifndef VERBATIM_ATTN_DECODE_EPILOGUE_CUH
+#define VERBATIM_ATTN_DECODE_EPILOGUE_CUH
 #include "attn/decode/layout.cuh"
 
-/* (m, l, O) of N boxes of columns: element [x][4 * j + 2 * h + e] is column 64 * x + 8 * h + its own, row 8 * j + 2 * (lane % 4) + e. */
+/* (m, l, O) of N boxes of columns: element [x][4 * j + 2 * h + e] is column 64 * x + 8 * h + the thread's own, row 8 * j + 2 * (lane %
+ * 4) + e. */
 template <u32 N> struct state {
   f32 m[OWN], l[OWN], o[N][ROWS / 2u];
 };
 
-#define ROW_OF(e) ((e) / 4u * 2u + (e) % 2u) /* number among the thread's rows */
-
-template <u32 N> NUM void clear(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u]) {
-#pragma unroll
-  for (u32 i = 0; i < ROWS / 2u; i++) {
-    l[i] = 0.0f;
-#pragma unroll
-    for (u32 x = 0; x < N; x++) o[x][i] = 0.0f;
-  }
-}
-
-/* The running maximum was m and is `now`. */
-template <u32 N> NUM void rescale(f32 (&o)[N][ROWS / 2u], f32 (&l)[ROWS / 2u], const f32 (&m)[OWN], const f32 (&now)[OWN]) {
-  f32 factor[OWN];
-  bool moves = false;
-#pragma unroll
-  for (u32 i = 0; i < OWN; i++) {
-    const f32 less = num_exp2_int(num_sub(m[i], now[i]));
-    const bool differs = now[i] != m[i];
-    factor[i] = differs ? less : 1.0f;
-    moves |= differs;
-  }
-  if (!moves) return;
-#pragma unroll
-  for (u32 i = 0; i < ROWS / 2u; i++) {
-    l[i] = num_mul(l[i], factor[ROW_OF(i)]);
-#pragma unroll
-    for (u32 x = 0; x < N; x++) o[x][i] = num_mul(o[x][i], factor[ROW_OF(i)]);
-  }
-}
+#define ROW_OF(e) ((e) / 4u * 2u + (e) % 2u) /* index among the thread's rows */
 
 /* The chunk becomes the unit's state. */
 template <u32 N> NUM void start_unit(state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
@@ -53,7 +27,7 @@ template <u32 N> NUM void start_unit(state<N> &r, const f32 (&o)[N][ROWS / 2u], 
     for (u32 e = 0; e < ROWS / 2u; e++) r.o[x][e] = o[x][e];
 }
 
-/* The chunk is folded into the unit's state: state left, chunk right. */
+/* Folds the chunk (right) into the unit's state (left). */
 template <u32 N> NUM void fold_chunk(state<N> &r, const f32 (&o)[N][ROWS / 2u], const f32 (&l)[ROWS / 2u], const f32 (&m)[OWN]) {
   f32 fa[OWN], fb[OWN];
 #pragma unroll
@@ -70,13 +44,13 @@ template <u32 N> NUM void fold_chunk(state<N> &r, const f32 (&o)[N][ROWS / 2u], 
     for (u32 e = 0; e < ROWS / 2u; e++) r.o[x][e] = num_fma(o[x][e], fb[ROW_OF(e)], num_mul(r.o[x][e], fa[ROW_OF(e)]));
 }
 
-/* A state that waits in memory: this thread's pairs at t[i * 128], those of O, then (m, l). So do the groups before of whole tiles, and
- * the chunks before of 32 rows, which would take too many registers. */
+/* A state saved in memory: this thread's pairs at t[i * 128], those of O, then (m, l). Saved are the earlier groups of whole tiles and,
+ * with 32 rows, whose registers do not suffice, the earlier chunks of a unit. */
 #define STATE_PAIRS(n) ((n) * ROWS / 4u + OWN)
 #define CHUNKS_IN_MEMORY (ROWS == 32u)
-static_assert(OUT_GROUPS * STATE_PAIRS(OUT_BOXES) * 512u <= 2u * ROWS * (SPEC_KV_LORA_RANK + 128u), "two states are scratch");
+static_assert(VALUE_GROUPS * STATE_PAIRS(VALUE_BOXES) * 512u <= 2u * ROWS * (SPEC_KV_LORA_RANK + 128u), "two states are scratch");
 
-/* What waits left, r right. */
+/* Folds the saved state (left) and r (right) into r. */
 template <u32 N> NUM void fold_saved(state<N> &r, const float2 *t) {
   f32 fa[OWN], fb[OWN];
 #pragma unroll
@@ -96,7 +70,7 @@ template <u32 N> NUM void fold_saved(state<N> &r, const float2 *t) {
       r.o[x][e] = num_fma(r.o[x][e], fb[ROW_OF(e)], num_mul(left.x, fa[ROW_OF(e)]));
       r.o[x][e + 1u] = num_fma(r.o[x][e + 1u], fb[ROW_OF(e + 1u)], num_mul(left.y, fa[ROW_OF(e + 1u)]));
     }
-    if (ROWS == 32u) ptx_hold(r.o[x][0]); /* not more loads at a time: registers are short */
+    if (ROWS == 32u) ptx_hold(r.o[x][0]); /* limits the loads in flight: registers are scarce */
   }
 }
 
@@ -109,8 +83,8 @@ template <u32 N> NUM void save(float2 *t, const state<N> &r) {
     for (u32 e = 0; e < ROWS / 2u; e += 2u) t[(x * ROWS / 4u + e / 2u) * 128u] = make_float2(r.o[x][e], r.o[x][e + 1u]);
 }
 
-/* A unit's partial result, from this row on, which L2 keeps until it is folded. Lanes of neighbouring columns exchange halves, so that
- * each writes two columns of one row. */
+/* Stores a unit's partial result from this row on, to be kept in L2 until it is folded. Lanes of adjacent columns exchange halves, so
+ * that each writes two columns of one row. */
 template <u32 N> NUM void store_unit(const mla_attn_args &a, const state<N> &r, u64 row, u32 live, u32 column) {
   const u64 often = ptx_often();
   const u32 lane = threadIdx.x % 32u, odd = lane / 4u % 2u;
@@ -128,20 +102,20 @@ template <u32 N> NUM void store_unit(const mla_attn_args &a, const state<N> &r, 
   }
 }
 
-/* bf16(O * (1 / l) + 0). Lanes of neighbouring columns exchange halves, so that each writes two columns of one row. */
+/* bf16(O * (1 / l) + 0). Lanes of adjacent columns exchange halves, so that each writes two columns of one row. */
 template <u32 N> NUM void store_out(const mla_attn_args &a, const state<N> &r, u64 row, u32 live, u32 column) {
   const u32 lane = threadIdx.x % 32u, odd = lane / 4u % 2u;
 #pragma unroll
   for (u32 j = 0; j < OWN; j += 2u) {
     const u32 nth = j * 4u + lane % 4u * 2u + odd;
-    const f32 share0 = num_div(1.0f, r.l[j]), share1 = num_div(1.0f, r.l[j + 1u]);
+    const f32 inverse0 = num_div(1.0f, r.l[j]), inverse1 = num_div(1.0f, r.l[j + 1u]);
     bf16 *to = a.out + (row + nth) * SPEC_KV_LORA_RANK + (column - odd);
 #pragma unroll
     for (u32 x = 0; x < N; x++)
 #pragma unroll
       for (u32 h = 0; h < 2u; h++) {
         const f32 *o = r.o[x] + j * 2u + h * 2u;
-        const u32 own = ptx_pack_bf16(num_add(num_mul(o[0], share0), 0.0f), num_add(num_mul(o[1], share1), 0.0f));
+        const u32 own = ptx_pack_bf16(num_add(num_mul(o[0], inverse0), 0.0f), num_add(num_mul(o[1], inverse1), 0.0f));
         const u32 other = __shfl_xor_sync(WARP_ALL, own, 4);
         const u32 both = odd ? other >> 16 | (own & 0xffff0000u) : (own & 0xffffu) | other << 16;
         if (nth < live) *(u32 *)(to + x * 64u + h * 8u) = both;
