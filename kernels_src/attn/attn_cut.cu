@@ -1,18 +1,17 @@
 /* attn_cut.cu - the pieces of a step's attention (attn_cut.h), once for all layers. NUMERICS.md, `attn_cut`.
  *
- * Warps price the choices side by side; then all threads list the pieces of the best one: those of full length first, in the order of the
- * tiles, then the shorter ones, longest first. A block of the attention reads one entry, and may then ask for KV rows at once. The list
- * is read in front of ptx_grid_wait, by kernels far behind this one: so nothing starts behind it before it is written.
- * Grid: any number of blocks; each cuts, and they list by turns. Moves 32 bytes a piece and 16 a token of a cut tile; bound by some round
- * trips and divisions. On an H200, in a graph of overlapping calls, us for 1, 16 and 64 tiles at 1,024 tokens: 4.5, 5.8, 9.6, once a step;
- * before, every block of every layer found its own part, 5 to 10 us. */
+ * Warps price the choices in parallel; then all threads list the pieces of the best one: those of full length first, in the order of the
+ * tiles, then the shorter ones, longest first. A CTA of the attention reads one entry and can then load KV rows at once. Kernels of all
+ * layers read the list before ptx_grid_wait, so no kernel after this one starts before the list is written. Grid: any number of CTAs;
+ * each computes the split, and they list in turn. Moves 32 bytes per piece and 16 per token of a split tile; bound by some round trips
+ * and divisions. H200, 64 tiles at 1,024 tokens: 9.6 us a step. tools/bench/history/2026-11-22-attention-split-once.md */
 #include "spec.cuh"
 #include "attn/attn_cut.h"
 #include "ptx/ptx.cuh"
 
 static_assert(SPEC_THREADS == ATTN_CUT_TILES, "a thread for every tile");
 #define WARPS (SPEC_THREADS / 32u)
-#define SUMS 5u /* full pieces, shorter ones, slots, tokens of cut tiles, pages that are completed */
+#define SUMS 5u /* full pieces, shorter ones, slots, tokens of split tiles, completed pages */
 #define NO_PAGE 0xffffffffu
 
 typedef struct cut_block {
@@ -22,10 +21,10 @@ typedef struct cut_block {
   attn_tile tile[ATTN_CUT_TILES];
   attn_extent extent[ATTN_CUT_TILES];
   u32 first[ATTN_CUT_TILES]; /* number of the tile's first full piece */
-  u32 slot[ATTN_CUT_TILES];  /* of its first unit                     */
-  u32 key[ATTN_CUT_TILES];   /* blocks of its shorter piece; 0: none  */
+  u32 slot[ATTN_CUT_TILES];  /* of its first unit */
+  u32 key[ATTN_CUT_TILES];   /* blocks of its shorter piece; 0: none */
   u16 rest[ATTN_CUT_TILES];  /* tiles with a shorter piece, longest first */
-  u32 page[ATTN_CUT_TILES];  /* that the step's tokens complete       */
+  u32 page[ATTN_CUT_TILES];  /* that the step's tokens complete */
 } cut_block;
 
 NUM u32 sum_of_warp(u32 x) { return __reduce_add_sync(WARP_ALL, x); }
@@ -45,7 +44,7 @@ NUM void price(cut_block &b, const attn_cut_args &a, u32 tiles) {
   }
 }
 
-/* The sums over the threads before this one. */
+/* The sums over all threads before this one. */
 NUM void sums_before(cut_block &b, u32 (&x)[SUMS]) {
   const u32 warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
 #pragma unroll
@@ -65,13 +64,13 @@ NUM void sums_before(cut_block &b, u32 (&x)[SUMS]) {
     for (u32 i = 0; i < SUMS; i++) x[i] += b.sums[i][w];
 }
 
-/* The page that a tile's tokens complete, of a prompt perhaps, so that another sequence of the step may share it; or NO_PAGE. */
+/* The page that a tile's tokens complete, and that another sequence of the step may share therefore; or NO_PAGE. */
 NUM u32 completed(const attn_cut_args &a, const attn_tile &t) {
   const u32 nth = t.position / PAGE_TOKENS;
   return nth != (t.position + t.count) / PAGE_TOKENS ? a.block_table[(u64)t.seq * a.block_table_stride + nth] : NO_PAGE;
 }
 
-/* Each thread its tile: the numbers of its pieces, its units, and what mla_fold has to know of its tokens. Returns the number of pages
+/* One tile per thread: the numbers of its pieces, its units, and what mla_fold needs to know of its tokens. Returns the number of pages
  * listed. */
 NUM u32 number(cut_block &b, const attn_cut_args &a, u32 tiles, u32 piece, attn_counts &counts) {
   const u32 i = threadIdx.x, page = i < tiles ? completed(a, b.tile[i]) : NO_PAGE;
@@ -96,7 +95,7 @@ NUM u32 number(cut_block &b, const attn_cut_args &a, u32 tiles, u32 piece, attn_
   return pages;
 }
 
-/* The order of the shorter pieces: each finds its own place. */
+/* Sorts the shorter pieces: each finds its own rank. */
 NUM void sort_rests(cut_block &b, u32 tiles) {
   const u32 i = threadIdx.x, key = i < tiles ? b.key[i] : 0u;
   u32 place = 0;
@@ -127,7 +126,7 @@ NUM attn_piece piece_of(const cut_block &b, const attn_cut_args &a, u32 tiles, u
     index = b.rest[nth - full];
     chunk = b.extent[index].chunks / piece * piece;
   } else {
-    for (u32 end = tiles; index + 1u < end;) { /* the last tile whose first number is not above it */
+    for (u32 end = tiles; index + 1u < end;) { /* the last tile whose first number is not greater */
       const u32 middle = (index + end) / 2u;
       if (b.first[middle] <= nth) index = middle;
       else end = middle;
@@ -139,7 +138,7 @@ NUM attn_piece piece_of(const cut_block &b, const attn_cut_args &a, u32 tiles, u
   return p;
 }
 
-/* No tile is cut where there are too many. */
+/* With too many tiles none is split. */
 NUM void list_tiles(const attn_cut_args &a, u32 tiles) {
   for (u32 i = blockIdx.x * SPEC_THREADS + threadIdx.x; i < tiles; i += gridDim.x * SPEC_THREADS)
     a.pieces[i] = attn_whole(a.tiles[i], a.list_max);

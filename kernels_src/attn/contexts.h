@@ -1,7 +1,7 @@
-/* contexts.h - the pages of the contexts that a step's prompt tokens see, where a workspace is made of them: numbered through all
- * contexts in order, and cut into pieces of as many as it holds. NUMERICS.md, `mla_expand`, `kv_widen`.
+/* contexts.h - the pages of the contexts that a step's prompt tokens attend to, as a workspace holds them: numbered through all contexts in
+ * order, and split into pieces of as many pages as the workspace has. NUMERICS.md, `mla_expand`, `kv_widen`.
  *
- * Knows nothing of what is computed of their rows. Shared by the host (C11) and the kernels. Read next: mla_expand.cu,
+ * Knows nothing of what is computed from their rows. Shared by the host (C11) and the kernels. Read next: mla_expand.cu,
  * engine/cpu/mla_expand.c. */
 #ifndef VERBATIM_CONTEXTS_H
 #define VERBATIM_CONTEXTS_H
@@ -13,7 +13,7 @@ NUM u32 contexts_pages(const step_context *contexts, u32 count) {
   return last.first + (last.tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
 }
 
-/* Of these, those that lie in a piece. */
+/* The number of them that lie in a piece. */
 NUM u32 contexts_pages_in(const step_context *contexts, u32 count, u32 piece, u32 piece_pages) {
   const u32 pages = contexts_pages(contexts, count), first = piece * piece_pages, left = first < pages ? pages - first : 0;
   return left < piece_pages ? left : piece_pages;

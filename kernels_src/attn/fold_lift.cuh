@@ -1,20 +1,19 @@
-/* fold_lift.cuh - the form of mla_fold for one token that goes on to W_uv: H16 products with w_uv (small_m.cuh) of what it has folded.
+/* fold_lift.cuh - mla_fold for one token that goes on to W_uv: H16 products with w_uv (gemm/small_m_plain.cuh) of what it has folded.
  *
- * Grid: any; the blocks share the tiles of all heads. Each block of a head folds the head's units itself, so that it waits for no other
- * block: a thread that multiplies has four columns, and as many loads under way as a group has units; groups follow each other. A token
- * without units is taken as the attention left it. maps.w: kv_lora_rank, v_dim and heads of w_uv, boxes of 64 x SPEC_TILE_N. The ring
- * holds a whole row, and takes so much memory that a multiprocessor has one block: several on one are late (DeepSeek-V2-Lite's step 1,973
- * instead of 1,913 us), as is a block with several tiles (five: GLM-4.7-Flash's 4,008 us, beside 3,777 by two ops).
- * Moves heads * v_dim * kv_lora_rank * 2 bytes of weights, which come before the wait, and in every block the units of a head: a launch
- * and one round trip to L2 bound it. In a step of DeepSeek-V2-Lite on an H200 13 us of 1,926 less than by two ops. */
-#ifndef VERBATIM_FOLD_LIFT_CUH
-#define VERBATIM_FOLD_LIFT_CUH
+ * Grid: any; the CTAs share the tiles of all heads. Every CTA of a head folds the head's units itself, so that it waits for no other
+ * CTA: a math thread has four columns, and as many loads in flight as a group has units; groups follow each other. A token without units
+ * is taken as the attention left it. maps.w: kv_lora_rank, v_dim and heads of w_uv, boxes of 64 x SPEC_TILE_N. The ring holds a whole
+ * row, and leaves room for one CTA per multiprocessor: several would start late. Moves heads * v_dim * kv_lora_rank * 2 bytes of
+ * weights, which are loaded before the wait, and in every CTA the units of a head: bound by a launch and one round trip to L2.
+ * DeepSeek-V2-Lite on an H200: a step 13 us shorter than with two ops. tools/bench/history/2026-11-22-one-token-shared-attention.md */
+#ifndef VERBATIM_ATTN_FOLD_LIFT_CUH
+#define VERBATIM_ATTN_FOLD_LIFT_CUH
 #include "gemm/small_m_plain.cuh"
 
 static_assert(SPEC_TILE_ROWS == 1, "one token");
-#define LIFT_AT_ONCE 8u /* units under way */
+#define LIFT_AT_ONCE 8u /* units in flight */
 
-/* Four columns of a head: its units by groups, in the order of NUMERICS.md. row: of unit 0. */
+/* Four columns of a head: folds its units by groups, in the order of NUMERICS.md. */
 NUM fold<1> fold_head(const mla_fold_args &a, const attn_part &part, u32 head, u32 column, u32 per_group) {
   fold<1> total = {}, group = {};
   u32 in_group = 0;
@@ -44,7 +43,7 @@ NUM fold<1> fold_head(const mla_fold_args &a, const attn_part &part, u32 head, u
   return total;
 }
 
-/* The thread's four columns of the row of token t and this head. writes: whether this block stores them. */
+/* The thread's four columns of the row of token t and this head. writes: this CTA stores them. */
 NUM uint2 fold_columns(const mla_fold_args &a, const attn_counts &counts, u32 t, u32 head, bool writes) {
   const u32 column = threadIdx.x * 4u, per_group = attn_group_units(counts.piece_chunks, a.group_chunks);
   u32 nth = 0;
@@ -61,7 +60,7 @@ NUM uint2 fold_columns(const mla_fold_args &a, const attn_counts &counts, u32 t,
   return row;
 }
 
-/* By the threads that multiply: the row into the next stages of the ring. */
+/* By the math threads: the row into the next stages of the ring. */
 NUM void put_row(small_m_ring &r, uint2 columns, u32 blocks, u8 *shared) {
   for (u32 block = 0; block < blocks; block += SPEC_K_BLOCKS) {
     const u32 own = threadIdx.x / 16u;
@@ -84,7 +83,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS) void mla_fold(const __grid
   if (warp == SMALL_M_W_WARP && threadIdx.x % 32u == 0)
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x)
       small_m_copy(ring, &maps.w, true, tile % across * SPEC_TILE_N, tile / across % a.heads, blocks);
-  const attn_counts counts = *a.counts; /* written in front of all layers: attn_cut.cu */
+  const attn_counts counts = *a.counts; /* written before all layers: attn_cut.cu */
   for (u32 tile = blockIdx.x; tile < tiles && warp < SMALL_M_W_WARP; tile += gridDim.x) {
     const u32 item = tile / across;
     put_row(row_ring, fold_columns(a, counts, item / a.heads, item % a.heads, tile % across == 0), blocks, shared);

@@ -1,26 +1,24 @@
-/* kv_widen.cu - KV rows of the contexts that a step's prompt tokens see, as bf16 numbers in a workspace. NUMERICS.md, `kv_widen`.
+/* kv_widen.cu - KV rows of the contexts that a step's prompt tokens attend to, dequantized to bf16 in a workspace. NUMERICS.md, `kv_widen`.
  *
- * So that an attention of many heads, where every query would make bf16 numbers of its rows anew, reads rows that are made once a step.
- * Page i of the workspace is page number i of all contexts; `table`, which names each page by its own number, is their block table. A share
- * is 16 rows: a thread takes nine pieces of eight columns and asks for all of them before it makes numbers of the first.
- * Grid: any number of blocks, which share all rows' work. Moves KV_ROW_BYTES in and 2 * (rank + rope) bytes out a row: 656 and 1152 of
- * KV_FP8_DS_MLA. Bound: these bytes at 4.3 TB/s (8,192 rows 3.4 us, 65,536 rows 27.6 us), for few rows the launch and two round trips.
- * Measured on an H200, KV_FP8_DS_MLA: 2,048 rows 3.2 us, 8,192 rows 5.7, 65,536 rows 35.9 (3.3 TB/s), KV_FP8 31.5 (3.6 TB/s). Where every
- * piece's row and column were quotients and the page was looked up behind the wait: 6.2, 8.9 and 44.2. */
+ * Attention of many heads, where every query would dequantize its rows anew, reads rows that are dequantized once a step. Page i of the
+ * workspace is page number i of all contexts; `table`, the identity, is their block table. A share is 16 rows: a thread has nine pieces
+ * of eight columns, and loads all of them before it converts the first. Grid: any number of CTAs. Moves KV_ROW_BYTES in and 2 * (rank +
+ * rope) bytes out per row. Bound: these bytes at 4.3 TB/s, for few rows the launch and two round trips. H200, KV_FP8_DS_MLA, 65,536
+ * rows: 35.9 us (3.3 TB/s). tools/bench/history/2026-11-22-sparse-pipeline.md */
 #include "spec.cuh"
 #include "attn/contexts.h"
 #include "attn/kv_codes.cuh"
 
-#define PIECE 8u        /* columns */
+#define PIECE 8u                          /* columns */
 #define SHARE_ROWS 16u
 #define SHARES (PAGE_TOKENS / SHARE_ROWS) /* of a page */
-#define AT_ONCE 9u      /* pieces of a thread */
+#define AT_ONCE 9u                        /* pieces of a thread */
 
 typedef struct row_shape {
-  u32 columns, coded; /* of these the first ones are codes, the others bf16 numbers */
+  u32 columns, coded;          /* the first `coded` columns are codes, the others bf16 numbers */
   u32 bytes, scales_at, rope_at;
   u32 step_rows, step_columns; /* between the pieces of a thread */
-  bool has_scales;    /* for every SCALE_COLUMNS; else the layer has one */
+  bool has_scales;             /* per SCALE_COLUMNS; else per layer */
 } row_shape;
 
 NUM row_shape shape_of(const kv_widen_args &a) {
@@ -30,9 +28,9 @@ NUM row_shape shape_of(const kv_widen_args &a) {
           a.kv_lora_rank + a.kv_lora_rank / SCALE_COLUMNS * 4u, SPEC_THREADS * PIECE / columns, SPEC_THREADS * PIECE % columns, has_scales};
 }
 
-typedef struct piece { /* as it lies in memory */
+typedef struct piece { /* as it is in memory */
   uint4 v;
-  f32 scale; /* of codes, which are in x and y */
+  f32 scale; /* of codes, which are in v.x and v.y */
 } piece;
 
 NUM piece take_piece(const row_shape &s, const u8 *row, u32 column, f32 layer_scale) {
@@ -48,7 +46,7 @@ NUM piece take_piece(const row_shape &s, const u8 *row, u32 column, f32 layer_sc
   return p;
 }
 
-typedef struct cursor { /* of a thread in a share: its pieces are SPEC_THREADS apart */
+typedef struct cursor { /* of a thread in a share; its pieces are SPEC_THREADS apart */
   u32 row, column;
 } cursor;
 
@@ -59,7 +57,7 @@ NUM void advance(const row_shape &s, cursor &c) {
   c.column = column - (wraps ? s.columns : 0u);
 }
 
-/* SHARE_ROWS rows; those from `live` on are zeros. */
+/* Dequantizes SHARE_ROWS rows; those from `live` on become zeros. */
 NUM void widen_share(const row_shape &s, cursor c, const u8 *from, bf16 *to, u32 live, f32 layer_scale) {
 #pragma unroll 1
   while (c.row < SHARE_ROWS) {
@@ -93,11 +91,11 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 6) void kv_widen(const __g
     const step_context c = contexts_find(a.contexts, count, page);
     const u32 number = a.block_table[(u64)c.seq * a.block_table_stride + (page - c.first)];
     const u32 end = c.tokens - (page - c.first) * PAGE_TOKENS, left = end > first ? end - first : 0u;
-    ptx_settle(number + left); /* of the step's inputs: they are there before the rows are */
+    ptx_settle(number + left); /* inputs of the step, known before the rows are */
     ptx_grid_wait();
     if (first == 0 && threadIdx.x == 0) a.table[page] = page;
     widen_share(s, begin, a.kv + ((u64)number * PAGE_TOKENS + first) * s.bytes, a.y + ((u64)page * PAGE_TOKENS + first) * s.columns,
                 left < SHARE_ROWS ? left : SHARE_ROWS, layer_scale);
   }
-  ptx_grid_wait(); /* without work as well: what ends early would let the next kernel pass the one before */
+  ptx_grid_wait(); /* without work as well: a CTA that ended early would let the next kernel overtake the one before */
 }

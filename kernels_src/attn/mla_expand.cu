@@ -1,21 +1,20 @@
-/* mla_expand.cu - k and v of all heads for one piece of the contexts: y[row][n] = bf16(H16(kv row[0 .. rank), w[n][:])), and behind them
- * the kv row's rope columns. NUMERICS.md, `mla_expand`.
+/* mla_expand.cu - k and v of all heads for one piece of the contexts: y[row][n] = bf16(H16(kv row[0 .. rank), w[n][:])), followed by the kv
+ * row's rope columns. NUMERICS.md, `mla_expand`.
  *
- * The product of many rows, large_m.cuh: row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
- * contexts are numbered in order, and their places follow from the block table. Boxes never cross a page. Whole pages are taken, also where
- * a context ends in one. Of the warpgroup that fills, two warps copy the rope columns meanwhile. Grid: any number of blocks, best one
- * per multiprocessor.
- * Bound: 2 * n * rank FLOPs a row at 790 TFLOP/s; moves rank + rope columns a row in, n + rope out, and the weights once.
- * Measured on an H200: 555 to 587 TFLOP/s for rank 512, n 4096 or 8960, 8192 rows and more. */
+ * A large-M product (gemm/large_m.cuh). Row r of the workspace is row r % 64 of page number piece * piece_pages + r / 64; the pages of all
+ * contexts are numbered in order, and the block table tells where they are. TMA boxes never cross a page. Whole pages are expanded, also
+ * where a context ends inside one. Two warps of the producer warpgroup copy the rope columns meanwhile. Grid: any number of CTAs, best
+ * one per multiprocessor. Bound: 2 * n * rank FLOPs per row at 790 TFLOP/s; moves rank + rope columns per row in, n + rope out, and the
+ * weights once. H200: 555 to 587 TFLOP/s for rank 512 and 8,192 rows or more. tools/bench/history/2026-11-22-prefill-expanded.md */
 #include "spec.cuh"
 #include "gemm/large_m.cuh"
 #include "attn/contexts.h"
 
-typedef struct expand_product { /* what large_m.cuh asks of a product */
+typedef struct expand_product { /* what large_m.cuh needs to know of a product */
   u32 y_kind, n, k;
 } expand_product;
 
-/* The kv page that page number `slot` of the piece is made of. */
+/* The KV page from which page number `slot` of the piece is made. */
 NUM u32 page_of(const mla_expand_args &a, u32 slot) {
   const u32 page = a.piece * a.piece_pages + slot;
   const step_context c = contexts_find(a.contexts, a.step->seq_count, page);
@@ -54,14 +53,14 @@ typedef struct expand_many {
   NUM_MEMBER large_m_result result(const large_m_tile &) const { return {(u8 *)args.y, (u64)args.n + args.rope_dim, args.n, Y_BF16}; }
 } expand_many;
 
-/* Narrower tiles where there would be fewer than blocks. */
+/* Narrower tiles if there would be fewer of them than CTAs. */
 NUM u32 expand_width(u32 rows, u32 n_tiles) {
   u32 width = SPEC_TILE_ROWS;
   while (width > PAGE_TOKENS && (rows + width - 1u) / width * n_tiles < large_m_clusters()) width /= 2u;
   return width;
 }
 
-/* By threads 64 .. 127, whose rows are dealt to all blocks. */
+/* By threads 64 .. 127 of all CTAs, which share the rows. */
 NUM void copy_rope(const mla_expand_args &a, u32 rows) {
   const u32 pieces = a.rope_dim / 8u, all = rows * pieces;
   for (u32 i = large_m_cluster() * 64u + threadIdx.x - 64u; i < all; i += large_m_clusters() * 64u) {

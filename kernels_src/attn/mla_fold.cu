@@ -1,18 +1,13 @@
-/* mla_fold.cu - folds the units that mla_attn left of cut tiles, and divides. NUMERICS.md, `mla_fold`.
+/* mla_fold.cu - folds the units that mla_attn left of split tiles, and divides by l. NUMERICS.md, `mla_fold`.
  *
- * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; which tokens are cut and
- * where their units are stands in parts, which attn_cut made. Eight threads, a team, take 32 columns of a token and head, and each has
- * eight loads of 16 bytes under way: of the units of a group, or, where tokens have one group and there is work for all, of two times 32
- * columns. Where tokens have several groups and there are teams enough, teams of a block fold them side by side, and the first of these
- * folds their results. A block is so small that it comes to a multiprocessor beside one of attn/decode/form.cuh, and waits there for the
- * last of these. L2 is asked to keep units, and they are discarded when they have been folded, so that it does not bring them to memory: 64
- * x 32,768 tokens take 571 us, without the first 577, without the second (on another machine, where it took 562) 579. The form for one
- * token that makes the values as well: fold_lift.cuh. Grid: any number of blocks. Moves kv_lora_rank * 4 bytes per unit; bound by how many
- * loads find room beside the attention, 4.3 MB. On an H200, in a graph of overlapping calls, us behind 1, 16 and 64 times 1,024 tokens of
- * 16 heads 1.4, 1.8, 3.8; behind 1, 4 and 64 times 32,768 (128, 320 and 576 units) 3.1, 7.1, 7. Lost: 128 threads with twice the registers,
- * a warp for 128 columns (behind 1 x 32,768 tokens 7.5, 64 x 1,024 5.5); more blocks, which come when the attention has left (198: 1 to 3
- * us more; 264: 1 us less to 1 more); a block of eight groups for every slice (12 us behind 16 x 1,024 tokens); whole rows for a warp,
- * which leaves warps without work. */
+ * partial_o [slots][heads][kv_lora_rank], partial_ml [slots][heads][2] fp32, out [T][heads][kv_lora_rank] bf16; parts, which attn_cut
+ * made, says which tokens are split and where their units are. A team of eight threads has 32 columns of a token and head; each thread
+ * has eight 16-byte loads in flight: units of a group or, if tokens have one group and there is enough work, units of two slices of 32
+ * columns. If tokens have several groups and there are teams enough, teams of a CTA fold the groups in parallel, and the first team
+ * folds their results. A CTA is small enough to start on a multiprocessor next to one of attn/decode/form.cuh, and waits there. Units
+ * are kept in L2, and discarded when they are folded, so that they are not written to memory. For one token that goes on to W_uv:
+ * fold_lift.cuh. Grid: any number of CTAs. Moves kv_lora_rank * 4 bytes per unit. H200, 16 heads, after 64 x 32,768 tokens: 7 us.
+ * tools/bench/history/2026-11-22-elected-threads.md */
 #include "spec.cuh"
 #include "attn/attn_cut.h"
 #include "ptx/ptx.cuh"
@@ -43,26 +38,26 @@ NUM uint2 latent_of(float4 o, f32 r) {
 #ifdef SPEC_K_BLOCKS
 #include "attn/fold_lift.cuh"
 #else
-static_assert(SPEC_THREADS == 256, "with 64 registers each a block finds room beside one of the attention");
-#define TEAM 8u     /* threads side by side, four columns each: 128 bytes of a unit */
-#define SLICE 32u   /* columns of a team */
-#define AT_ONCE 8u  /* loads under way in a thread; each of the team knows (m, l) of one unit */
+static_assert(SPEC_THREADS == 256, "with 64 registers each a CTA fits next to one of the attention");
+#define TEAM 8u    /* adjacent threads, four columns each: 128 bytes of a unit */
+#define SLICE 32u  /* columns of a team */
+#define AT_ONCE 8u /* loads in flight per thread; each thread of a team holds (m, l) of one unit */
 
-/* W slices of a token and head, the thread's columns of them. */
-typedef struct place {
+/* W slices of a token and head: the thread's columns of them. */
+typedef struct fold_slice {
   u32 out, column;      /* out: token * heads + head */
-  u32 row, step, units; /* of unit 0, from one to the next, how many: none beyond the items */
-} place;
+  u32 row, step, units; /* row of unit 0, distance between units, their number: 0 beyond the items */
+} fold_slice;
 
-template <u32 W> NUM place place_of(const mla_fold_args &a, u32 item, bool exists) {
+template <u32 W> NUM fold_slice slice_of(const mla_fold_args &a, u32 item, bool exists) {
   const u32 slices = a.kv_lora_rank / (SLICE * W), nth = exists ? item : 0u, head = nth / slices % a.heads;
   const attn_part part = a.parts[nth / (a.heads * slices)];
   const u32 column = nth % slices * (SLICE * W) + threadIdx.x % TEAM * 4u, row = part.first * a.heads + head;
   return {part.token * a.heads + head, column, row, part.step * a.heads, exists ? part.units : 0u};
 }
 
-/* Units unit .. end - 1 in order; most: how many any thread has at most. */
-template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const place &p, u32 unit, u32 end, u32 most) {
+/* Folds units unit .. end - 1 in order; most: the largest number that any thread has. */
+template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const fold_slice &p, u32 unit, u32 end, u32 most) {
   fold<W> all = {};
 #pragma unroll 1
   for (u32 left = most; left > 0; left -= left < AT_ONCE / W ? left : AT_ONCE / W, unit += AT_ONCE / W) {
@@ -92,15 +87,15 @@ template <u32 W> NUM fold<W> fold_units(const mla_fold_args &a, const place &p, 
   return all;
 }
 
-template <u32 W> NUM void store_out(const mla_fold_args &a, const place &p, const fold<W> &all) {
+template <u32 W> NUM void store_out(const mla_fold_args &a, const fold_slice &p, const fold<W> &all) {
   const f32 r = num_div(1.0f, all.l);
 #pragma unroll
   for (u32 w = 0; w < W; w++)
     *(uint2 *)(a.out + (u64)p.out * a.kv_lora_rank + p.column + w * SLICE) = latent_of(all.o[w], r);
 }
 
-/* What has been folded need not come to memory: these threads' lines, of W slices. */
-template <u32 W> NUM void discard_units(const mla_fold_args &a, const place &p, u32 thread, u32 threads) {
+/* Folded units need not be written to memory: these threads' lines, of W slices. */
+template <u32 W> NUM void discard_units(const mla_fold_args &a, const fold_slice &p, u32 thread, u32 threads) {
   const f32 *first = a.partial_o + (u64)p.row * a.kv_lora_rank + p.column / SLICE * SLICE;
   __syncwarp();
 #pragma unroll 1
@@ -112,16 +107,16 @@ NUM void fold_pairs(const mla_fold_args &a, u32 items, u32 most) {
   const u32 teams = SPEC_THREADS / TEAM * gridDim.x;
   for (u32 from = 0; from < items; from += teams) {
     const u32 item = from + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
-    const place p = place_of<2>(a, item, item < items);
+    const fold_slice p = slice_of<2>(a, item, item < items);
     ptx_settle(p.column + p.row + p.step + p.out + p.units);
-    ptx_grid_wait(); /* for the attention: from here on its units are there */
+    ptx_grid_wait(); /* for the attention: its units are there from here on */
     const fold<2> all = fold_units<2>(a, p, 0, p.units, most);
     if (item < items) store_out(a, p, all);
     discard_units<2>(a, p, threadIdx.x % TEAM, TEAM);
   }
 }
 
-typedef struct fold_block { /* the threads' groups; of a first team, what it has folded */
+typedef struct fold_block { /* the threads' groups; of a first team, its fold so far */
   float4 o[SPEC_THREADS];
   float2 ml[SPEC_THREADS];
 } fold_block;
@@ -132,12 +127,12 @@ NUM void put(fold_block &b, u32 thread, const fold<1> &x) {
 }
 NUM fold<1> get(const fold_block &b, u32 thread) { return {b.ml[thread].x, b.ml[thread].y, {b.o[thread]}}; }
 
-/* A slice for 2^bits teams of the block: they take its groups side by side, and the first of them folds these. */
+/* One slice for 2^bits teams of the CTA: they fold its groups in parallel, and the first of them folds the results. */
 NUM void fold_groups(const mla_fold_args &a, fold_block &b, u32 items, u32 most, u32 per_group, u32 bits) {
   const u32 lane = threadIdx.x / TEAM & ((1u << bits) - 1u), step = (SPEC_THREADS / TEAM >> bits) * gridDim.x;
   for (u32 from = 0; from < items; from += step) {
     const u32 item = from + (threadIdx.x / TEAM >> bits) * gridDim.x + blockIdx.x;
-    const place p = place_of<1>(a, item, item < items);
+    const fold_slice p = slice_of<1>(a, item, item < items);
     ptx_settle(p.column + p.row + p.step + p.out + p.units);
     ptx_grid_wait();
     for (u32 first = 0; first < most; first += per_group << bits) {
@@ -165,17 +160,17 @@ NUM void fold_groups(const mla_fold_args &a, fold_block &b, u32 items, u32 most,
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 4) void mla_fold(const __grid_constant__ mla_fold_args a) {
   __shared__ fold_block b;
   ptx_grid_next();
-  const attn_counts counts = *a.counts; /* written in front of all layers: attn_cut.cu */
+  const attn_counts counts = *a.counts; /* written before all layers: attn_cut.cu */
   const u32 parts = ptx_uniform(counts.parts), most = ptx_uniform(counts.units_most), piece = ptx_uniform(counts.piece_chunks);
   const u32 teams = gridDim.x * (SPEC_THREADS / TEAM), items = parts * a.heads * (a.kv_lora_rank / SLICE);
   u32 per_group = attn_group_units(piece, a.group_chunks), bits = 0;
-  if (per_group == 1u || per_group > most) per_group = most; /* groups of one unit are folded like the units of one group */
+  if (per_group == 1u || per_group > most) per_group = most; /* groups of one unit are folded like units of one group */
   if (items > teams && per_group == most) {
     fold_pairs(a, items / 2u, most);
   } else {
     while (per_group << bits < most && TEAM << bits < SPEC_THREADS && items << (bits + 1u) <= teams) bits++;
     fold_groups(a, b, items, most, per_group, ptx_uniform(bits));
   }
-  ptx_grid_wait(); /* without work as well: what ends in front of the attention would let the next kernel pass it */
+  ptx_grid_wait(); /* without work as well: a CTA that ended before the attention would let the next kernel overtake it */
 }
 #endif

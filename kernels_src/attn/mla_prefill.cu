@@ -1,40 +1,24 @@
 /* mla_prefill.cu - attention of prompt tokens in the expanded form, over one piece of the contexts. NUMERICS.md, `mla_prefill`.
  *
- * A block takes one item at a time: a tile (tokens of one pair of pages) and one head. Two math warpgroups have 64 operand rows each, the
- * tokens of one page of the pair (row = position modulo 64; rows without a token of the tile are dead), and a third one feeds them: one
- * thread copies k and v of PAGES pages at a time by boxes, SPEC_STAGES stages ahead. Per stage and math warpgroup:
- *   S[64][64 PAGES] = Q K^T     nope columns, then rope;
- *   for each page: m, P as bf16 in registers, which are the operand of
- *   O[64][v_dim] += P V, l += P 1.
- * S of a stage and P V of the one before are under way together, the first page's P V before S; the two warpgroups' products take turns.
- * m seldom changes and scores are seldom too small: a page whose scores can be weighed as they are (range_of) needs nothing else. A stage
- * has two pages where O leaves registers for their scores: products of 128 columns read Q half as often. A warpgroup ends with its own
- * page: only there rows are masked, and only the tile's last page may hold rows of tokens behind the tile, which are made zeros. What a
- * row has of (m, l, O) when its context goes on waits in `state`. The next item's queries are copied beside the last products.
- * Items: 16 heads at a time, so that tiles find k and v in L2, the longest tiles of a sequence first; a block takes the next one when it
- * has copied the last. Grid: any number of blocks.
- * Dynamic shared bytes: 2048 + 16384 * KB + SPEC_STAGES * PAGES * 8192 * (KB + v_dim / 64), KB = nope_dim / 64 + 1.
- * Bound: 2 * (nope_dim + rope_dim + v_dim) FLOPs a pair of query and key at 790 TFLOP/s; an item copies (KB * 64 + v_dim) * 128 bytes a
- * page, from L2.
- * Measured on an H200 with rests of 250 ms, one run, TFLOP/s: 602 for 8192 tokens of 16 heads of 128 + 64 and 128, 628 for the last 8192
- * of 32768, 406 for 16 times 1024, 700 for 8192 tokens of 20 heads of 192 + 64 and 256; copies with a policy for L2 lose 0.1 to 1 %. In an
- * older run, while m followed every maximum, 581, 631, 374 and 666; with every score lifted to its least and items dealt in fixed order
- * 565, 580, 283 and 589.
- * The clock is at 1.75 GHz then; products alone run at 740 and 1.68 GHz.
- * An fma, add or multiplication of one warpgroup takes 0.7 to 0.9 cycles from the other's products (alone S of a stage takes 828 cycles,
- * P V 570, with P 1 722), so that instructions count even where they hide nothing: about 9 a weight are 3 fma of the polynomial, 3 for its
- * argument, the exponent, half a packing, one for range_of. Tried and lost: weights that are made before the last P V is waited for, for
- * certain (3 to 4 %); products without turns (1.5 %); S before the first page's P V (1 %); the turn given before the last page's P V;
- * barriers tested ahead; the next item's S beside this one's outputs (the compiler does not let it); items dealt in fixed order (16
- * prompts: one block has 1.4 times its share); ones as columns behind v; products with ones behind the others; Q in registers; outputs
- * stored 16 bytes at a time. */
+ * A CTA takes one item at a time: a tile (tokens of one pair of pages) and one head. Two math warpgroups have the tokens of one page each
+ * (row = position modulo 64); one thread of the third loads k and v by TMA, SPEC_STAGES stages of PAGES pages ahead. Per stage and math
+ * warpgroup:
+ *
+ *   S[64][64 PAGES] = Q K^T;  for each page: m, P as bf16 in registers;  O[64][v_dim] += P V, l += P 1
+ *
+ * S of a stage and P V of the stage before are in flight together; the products of the two warpgroups alternate (ping-pong). A page that
+ * leaves m unchanged and has no very small score (is_plain) needs no more work. A warpgroup ends with its own page: only there rows are
+ * masked, and only the tile's last page can hold rows after the tile, which are zeroed. (m, l, O) of rows whose context goes on are
+ * saved in `state`. Items: 16 heads at a time, so that tiles find k and v in L2, a sequence's longest tiles first, dealt dynamically.
+ * Grid: any. Dynamic shared memory: kernels_src/README.md. H200, 8,192 tokens, 16 heads of 128 + 64 and 128: 602 TFLOP/s.
+ * tools/bench/history/2026-11-22-lazy-maximum.md */
 #include "spec.cuh"
 #include "ptx/ptx.cuh"
 #include "ptx/reduce.cuh"
 
-static_assert(SPEC_THREADS == 384, "two math warpgroups and one that copies");
+static_assert(SPEC_THREADS == 384, "two math warpgroups and a producer");
 static_assert(SPEC_NOPE_DIM % 64 == 0 && SPEC_V_DIM % 64 == 0 && (SPEC_ROPE_DIM == 32 || SPEC_ROPE_DIM == 64), "boxes of 64 columns");
-static_assert(SPEC_MAPS == 1, "k and v come by boxes");
+static_assert(SPEC_MAPS == 1, "k and v are loaded by TMA");
 
 #define HEAD_COLUMNS (SPEC_NOPE_DIM + SPEC_V_DIM)
 #define NOPE_BOXES (SPEC_NOPE_DIM / 64u)
@@ -42,12 +26,13 @@ static_assert(SPEC_MAPS == 1, "k and v come by boxes");
 #define V_BOXES (SPEC_V_DIM / 64u)
 #define K_STEPS ((SPEC_NOPE_DIM + SPEC_ROPE_DIM) / 16u)
 #define BOX_BYTES 8192u
-#define PAGES (SPEC_V_DIM <= 128 ? 2u : 1u) /* of a stage: there are registers for their scores beside O */
-#define SECOND (PAGES - 1u) /* page of a stage, or its only one */
+#define PAGES (SPEC_V_DIM <= 128 ? 2u : 1u) /* per stage: two if there are registers for their scores next to O; products of 128 columns
+                                             * read Q half as often */
+#define SECOND (PAGES - 1u) /* the second page of a stage, or its only one */
 #define K_BYTES (K_BOXES * PAGES * BOX_BYTES)
 #define V_BYTES (V_BOXES * PAGES * BOX_BYTES)
-#define OUTPUTS (SPEC_V_DIM / 2u) /* of a thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
-#define HEADS_AT_ONCE 16u /* some tiles of these run together, and find k and v in L2 */
+#define OUTPUTS (SPEC_V_DIM / 2u) /* per thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
+#define HEADS_AT_ONCE 16u /* tiles of so many heads run together, and find k and v in L2 */
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 
@@ -59,9 +44,10 @@ static_assert(SPEC_MAPS == 1, "k and v come by boxes");
 #define K_EMPTY (K_FULL + SPEC_STAGES * 8u)
 #define V_FULL (K_EMPTY + SPEC_STAGES * 8u)
 #define V_EMPTY (V_FULL + SPEC_STAGES * 8u)
-#define TAKEN (V_EMPTY + SPEC_STAGES * 8u) /* of an item's number */
+#define TAKEN (V_EMPTY + SPEC_STAGES * 8u) /* by item: it has been written to `items` */
 
-/* What a block works on: blocks first .. last of 64 tokens lie in the piece, in the workspace from row `row` on. count 0: nothing. */
+/* The work of a CTA: `count` blocks of 64 tokens from `first` on, which lie in the piece, in the workspace from row `row` on. count 0:
+ * none. */
 typedef struct item {
   attn_tile tile;
   u32 head, row;
@@ -69,35 +55,35 @@ typedef struct item {
   u32 end;         /* last position of the tile */
 } item;
 
-/* The block's items by their numbers, so many kept that none is written before all are through with the one that was there. */
+/* The CTA's items by number: enough that none is overwritten before all warps have read it. */
 #define ITEMS 16u
 static_assert(SPEC_STAGES + 3u < ITEMS, "each item has a stage at least");
 static __shared__ item items[ITEMS];
 
-/* A thread's two rows of the operand: the row r and r + 8 of its warp's 16. */
+/* The thread's two operand rows, r and r + 8 of its warp's 16. */
 typedef struct rows {
   bool is_live[2];
   u64 query[2]; /* token row * heads + head */
 } rows;
 
-/* Running (m, l, O) of the thread's two rows. l[0] and l[2] are the rows' sums, the others copies. */
+/* Running (m, l, O) of the thread's two rows. The sums are l[0] and l[2], the others are copies. */
 typedef struct chain {
   f32 m[2], l[4], o[OUTPUTS];
 } chain;
 
 static __shared__ f32 unscale; /* 1 / scale_log2 */
 
-/* A stage of the ring, by turns. */
-typedef struct turn {
+/* A stage of the ring and its phase. */
+typedef struct ring_turn {
   u32 stage, phase;
-} turn;
-NUM void pass(turn &t) {
+} ring_turn;
+NUM void pass(ring_turn &t) {
   if (++t.stage < SPEC_STAGES) return;
   t.stage = 0;
   t.phase ^= 1u;
 }
 
-/* Items taken behind each block's first, and blocks that take no more: both 0 between launches. */
+/* Items taken after each CTA's first, and CTAs that take no more: both 0 between launches. */
 static __device__ u32 taken, through;
 
 NUM void item_of(const mla_prefill_args &a, u32 i, u32 tiles, item *it) {
@@ -118,7 +104,7 @@ NUM void item_of(const mla_prefill_args &a, u32 i, u32 tiles, item *it) {
 
 NUM u32 take() { return gridDim.x + reduce_take(&taken); }
 
-/* Item i or, if it has no pages in the piece, the next one that has: the block's item of that number. */
+/* Publishes item i or, if it has no pages in the piece, the next one that has, as the CTA's item of that number. */
 NUM void take_item(const mla_prefill_args &a, u32 i, u32 base, u32 number) {
   item *it = &items[number % ITEMS];
   it->count = 0;
@@ -129,10 +115,10 @@ NUM void take_item(const mla_prefill_args &a, u32 i, u32 base, u32 number) {
   ptx_barrier_arrive(base + TAKEN + number % ITEMS * 8u);
 }
 
-/* === The copying warpgroup ================================================================================================== */
+/* === The producer ======================================================================================================== */
 
-NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base) {
-  turn t = {0, 0};
+NUM void run_loads(const mla_prefill_args &a, const tensor_maps &maps, u32 base) {
+  ring_turn t = {0, 0};
   take_item(a, blockIdx.x, base, 0);
   for (u32 number = 0; items[number % ITEMS].count; number++) {
     const item &it = items[number % ITEMS];
@@ -159,12 +145,12 @@ NUM void feed(const mla_prefill_args &a, const tensor_maps &maps, u32 base) {
   if (reduce_take(&through) == gridDim.x - 1u) taken = through = 0;
 }
 
-/* The warpgroup's page of the item. */
+/* The page of the item that is this warpgroup's. */
 NUM u32 page_of(const item &it, u32 group) { return it.tile.position / (2u * PAGE_TOKENS) * 2u + group; }
 
 /* === The math warpgroups ==================================================================================================== */
 
-/* The block's item of that number; count 0: there is none. */
+/* The CTA's item of that number; count 0: there is none. */
 NUM item read_item(u32 base, u32 number) {
   ptx_barrier_wait(base + TAKEN + number % ITEMS * 8u, number / ITEMS % 2u);
   const item at = items[number % ITEMS];
@@ -189,16 +175,16 @@ NUM rows rows_of(const mla_prefill_args &a, const item &it, u32 page) {
   return r;
 }
 
-/* Where a warpgroup's queries lie: boxes of its own. */
+/* Address of a warpgroup's queries, in boxes of its own. */
 NUM u32 queries_at(u32 base, u32 group) { return base + group * K_BOXES * BOX_BYTES; }
 
-/* Starts to copy a warpgroup's queries of the item of that number; dead rows become zeros. */
-NUM void fetch_queries(const mla_prefill_args &a, u32 number, u32 base, u32 group) {
+/* Starts to copy a warpgroup's queries of the item of that number; unused rows become zeros. */
+NUM void load_queries(const mla_prefill_args &a, u32 number, u32 base, u32 group) {
   const u32 lane = threadIdx.x % 128u, piece = lane % 8u;
   const item it = read_item(base, number);
   if (it.count == 0) return;
-  PTX_COPY_WAIT(0); /* for those of an item without pages for this warpgroup, which it did not need: copies keep no order */
-  ptx_warps_sync(1u + group, 128u); /* all are through with the last item's */
+  PTX_COPY_WAIT(0); /* for queries that this warpgroup did not need, of an item without pages for it: copies are not ordered */
+  ptx_warps_sync(1u + group, 128u); /* all have read the last item's */
 #pragma unroll 1
   for (u32 j = 0; j < 4; j++) {
     const u32 row = lane / 8u + 16u * j, position = page_of(it, group) * PAGE_TOKENS + row;
@@ -212,14 +198,14 @@ NUM void fetch_queries(const mla_prefill_args &a, u32 number, u32 base, u32 grou
   ptx_copy_commit();
 }
 
-/* Until all of them are there. */
+/* Waits until all of them are there. */
 NUM void wait_queries(u32 group) {
   PTX_COPY_WAIT(0);
   ptx_fence_async();
   ptx_warps_sync(1u + group, 128u);
 }
 
-NUM void begin(const mla_prefill_args &a, chain &c, const rows &r, bool is_first) {
+NUM void load_state(const mla_prefill_args &a, chain &c, const rows &r, bool is_first) {
   c.m[0] = c.m[1] = NO_MAX;
 #pragma unroll
   for (u32 i = 0; i < 4; i++) c.l[i] = 0.0f;
@@ -243,25 +229,25 @@ NUM void begin(const mla_prefill_args &a, chain &c, const rows &r, bool is_first
 }
 
 /* bf16(O * (1 / l) + 0), or the state for the next piece. */
-NUM void end(const mla_prefill_args &a, const chain &c, const rows &r, bool is_last) {
+NUM void store_result(const mla_prefill_args &a, const chain &c, const rows &r, bool is_last) {
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     if (!r.is_live[h]) continue;
-    const f32 share = num_div(1.0f, c.l[2u * h]);
+    const f32 inverse = num_div(1.0f, c.l[2u * h]);
     f32 *state = a.state + r.query[h] * (SPEC_V_DIM + 2u);
     bf16 *out = a.out + r.query[h] * SPEC_V_DIM;
 #pragma unroll
     for (u32 j = 0; j < OUTPUTS / 4u; j++) {
       const u32 column = j * 8u + threadIdx.x % 4u * 2u;
       const f32 x = c.o[4u * j + 2u * h], y = c.o[4u * j + 2u * h + 1u];
-      if (is_last) *(u32 *)(out + column) = ptx_pack_bf16(num_add(num_mul(x, share), 0.0f), num_add(num_mul(y, share), 0.0f));
+      if (is_last) *(u32 *)(out + column) = ptx_pack_bf16(num_add(num_mul(x, inverse), 0.0f), num_add(num_mul(y, inverse), 0.0f));
       else *(float2 *)(state + column) = make_float2(x, y);
     }
     if (!is_last && threadIdx.x % 4u == 0) *(float2 *)(state + SPEC_V_DIM) = make_float2(c.m[h], c.l[2u * h]);
   }
 }
 
-/* The operand `step` times 16 bytes further: never across a multiple of 2^32. */
+/* The operand 16 * `step` bytes further, never across a multiple of 2^32. */
 NUM u64 further(u64 operand, u32 step) { return (operand & ~0xffffffffull) | ((u32)operand + step); }
 
 /* Starts s = Q K^T for the pages of a stage. */
@@ -292,8 +278,8 @@ NUM void multiply_values(chain &c, const u32 (&p)[4][4], u32 v, u32 base) {
   ptx_multiply_commit();
 }
 
-/* Tokens of the warpgroup's own page that stand behind a row's own. */
-NUM void hide(f32 (&s)[32u * PAGES], u32 at, f32 as) {
+/* Masks the tokens of the warpgroup's own page that come after a row's own. */
+NUM void mask_later(f32 (&s)[32u * PAGES], u32 at, f32 as) {
   const u32 row = threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u, column = threadIdx.x % 4u * 2u;
 #pragma unroll
   for (u32 i = 0; i < 32; i++)
@@ -309,9 +295,9 @@ NUM i32 max3(i32 x, i32 y, i32 z) {
   return most > z ? most : z;
 }
 
-/* What the scores of a page that a thread holds of its rows lie between. As integers, of which one instruction takes the largest of three,
- * numbers above 0 are ordered as they are, those below 0 the other way round, without a sign behind all others. top: the largest score or,
- * if all are negative, 0; least: the smallest one if any is negative. */
+/* Bounds of the scores that a thread holds of its rows for a page. As integers, of which one instruction takes the largest of three,
+ * numbers above 0 keep their order; those below 0 are reversed and, unsigned, after all others. top: the largest score, or 0 if all are
+ * negative; least: the smallest one if any is negative. */
 typedef struct range {
   f32 top[2], least[2];
 } range;
@@ -328,13 +314,13 @@ NUM range range_of(const f32 (&s)[32u * PAGES], u32 at) {
   return {{num_float((u32)top[0]), num_float((u32)top[1])}, {num_float(least[0]), num_float(least[1])}};
 }
 
-/* Whether a row's scores leave m as it is and none of them is below `low`: never wrong where it says so. */
+/* Whether a row's scores leave m unchanged and none is below the least that num_weight takes: false if in doubt. */
 NUM bool is_plain(f32 scale, f32 m, f32 top, f32 least) {
-  return (m <= 118.0f) & (num_mul(top, scale) <= num_add(m, 8.0f)) & (num_mul(least, scale) >= num_sub(m, 119.0f)); /* no branches */
+  return (m <= 118.0f) & (num_mul(top, scale) <= num_add(m, 8.0f)) & (num_mul(least, scale) >= num_sub(m, 119.0f)); /* branch-free */
 }
 
-/* The largest score of the page in each row, of the row's four threads. */
-NUM void find_tops(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
+/* The largest score of the page in each row, over the row's four threads. */
+NUM void row_max(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     f32 most = s[at + 2u * h];
@@ -347,7 +333,7 @@ NUM void find_tops(const f32 (&s)[32u * PAGES], u32 at, f32 (&top)[2]) {
   }
 }
 
-/* Brings m up to date for a page of which not all is plain, and lifts scores to their least. */
+/* Updates m for a page that is not plain, and raises scores to the least that num_weight takes. */
 NUM void raise(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, const range &r, f32 (&factor)[2], f32 (&base)[2]) {
   f32 top[2] = {r.top[0], r.top[1]}, low[2];
 #pragma unroll
@@ -356,11 +342,11 @@ NUM void raise(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &
     top[0] = fmaxf(top[0], other[0]);
     top[1] = fmaxf(top[1], other[1]);
   }
-  if (__any_sync(WARP_ALL, !((top[0] > 0.0f) & (top[1] > 0.0f) & (r.top[0] >= 0.0f) & (r.top[1] >= 0.0f)))) find_tops(s, at, top);
+  if (__any_sync(WARP_ALL, !((top[0] > 0.0f) & (top[1] > 0.0f) & (r.top[0] >= 0.0f) & (r.top[1] >= 0.0f)))) row_max(s, at, top);
 #pragma unroll
   for (u32 h = 0; h < 2; h++) {
     const f32 m = num_raise(c.m[h], num_mul(top[h], a.scale_log2));
-    factor[h] = num_exp2_int(num_sub(c.m[h], m)); /* 1 where they are equal */
+    factor[h] = num_exp2_int(num_sub(c.m[h], m)); /* 1 if they are equal */
     c.m[h] = m;
     base[h] = num_weight_base(m);
     low[h] = num_weight_low(m, unscale);
@@ -370,21 +356,21 @@ NUM void raise(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &
   for (u32 i = 0; i < 32; i++) s[at + i] = ptx_max(s[at + i], low[i / 2u % 2u]);
 }
 
-/* Makes weights of the scores of a page, s[at ..], and brings m up to date; factor: what O and l are to be multiplied by. */
-NUM void weigh(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, f32 (&factor)[2], bool is_own) {
+/* Turns the scores s[at ..] of a page into probabilities, and updates m; factor: what O and l must be multiplied by. */
+NUM void make_probs(const mla_prefill_args &a, f32 (&s)[32u * PAGES], u32 at, chain &c, f32 (&factor)[2], bool is_own) {
 #pragma unroll
-  for (u32 i = 0; i < 32; i++) ptx_hold(s[at + i]); /* else some is read before it is there */
-  if (is_own) hide(s, at, -INFINITE);
+  for (u32 i = 0; i < 32; i++) ptx_hold(s[at + i]); /* else some are read before they are there */
+  if (is_own) mask_later(s, at, -INFINITE);
   const range r = range_of(s, at);
-  f32 base[2] = {num_sub(NUM_ROUND, c.m[0]), num_sub(NUM_ROUND, c.m[1])}; /* num_weight_base, where all is plain */
+  f32 base[2] = {num_sub(NUM_ROUND, c.m[0]), num_sub(NUM_ROUND, c.m[1])}; /* num_weight_base, if all is plain */
   factor[0] = factor[1] = 1.0f;
   const bool is = is_plain(a.scale_log2, c.m[0], r.top[0], r.least[0]) & is_plain(a.scale_log2, c.m[1], r.top[1], r.least[1]);
   if (__any_sync(WARP_ALL, !is)) raise(a, s, at, c, r, factor, base);
 #pragma unroll
   for (u32 i = 0; i < 32; i++) s[at + i] = num_weight(s[at + i], a.scale_log2, base[i / 2u % 2u]);
-  if (is_own) hide(s, at, 0.0f);
+  if (is_own) mask_later(s, at, 0.0f);
 }
-/* The weights of a page as an operand: pairs of tokens, register i % 4 of step i / 4. */
+/* The probabilities of a page as an operand: pairs of tokens, register i % 4 of step i / 4. */
 NUM void pack(u32 (&p)[4][4], const f32 (&s)[32u * PAGES], u32 at) {
 #pragma unroll
   for (u32 i = 0; i < 16; i++) p[i / 4u][i % 4u] = ptx_pack_bf16(s[at + 2u * i], s[at + 2u * i + 1u]);
@@ -398,7 +384,7 @@ NUM void rescale(chain &c, const f32 (&factor)[2]) {
   for (u32 i = 0; i < OUTPUTS; i++) c.o[i] = num_mul(c.o[i], factor[i / 2u % 2u]);
 }
 
-/* Rows of v from `from` on become zeros: their tokens stand behind the tile, and a weight of zero does not make NaN harmless. */
+/* Rows of v from `from` on become zeros: their tokens come after the tile, and a probability of 0 does not cancel NaN. */
 NUM void clear_values(u8 *values, u32 from, u32 group) {
   for (u32 i = from * 8u + threadIdx.x % 128u; i < 512u; i += 128u)
 #pragma unroll
@@ -407,15 +393,15 @@ NUM void clear_values(u8 *values, u32 from, u32 group) {
   ptx_warps_sync(1u + group, 128u);
 }
 
-/* This warp is through with what the barrier is of. */
-NUM void leave(u32 barrier) {
+/* This warp has read what the barrier guards. */
+NUM void release(u32 barrier) {
   if (threadIdx.x % 32u == 0) ptx_barrier_arrive(barrier);
 }
 
-/* Where v of a page lies. */
-NUM u32 values_at(const turn &t, u32 page) { return AT_V + t.stage * V_BYTES + page * V_BOXES * BOX_BYTES; }
+/* Offset of v of a page. */
+NUM u32 values_at(const ring_turn &t, u32 page) { return AT_V + t.stage * V_BYTES + page * V_BOXES * BOX_BYTES; }
 
-/* Blocks of the item that a warpgroup sees. */
+/* Blocks of the item that a warpgroup needs. */
 NUM u32 seen_by(const item &it, u32 group) {
   const u32 page = page_of(it, group);
   const bool is_live = it.tile.position < (page + 1u) * PAGE_TOKENS && it.end >= page * PAGE_TOKENS;
@@ -425,73 +411,73 @@ NUM u32 seen_by(const item &it, u32 group) {
 
 NUM u32 stages_of(u32 pages) { return (pages + PAGES - 1u) / PAGES; }
 
-/* While both warpgroups have stages, their products take turns, so that the weights of one are made beside the products of the other.
- * Barrier 3 + group: its turn has come. */
+/* While both warpgroups have stages, their products alternate, so that one computes probabilities during the products of the other.
+ * Named barrier 3 + group: its turn. */
 #define AT_TURN 3u
 
-/* Waits until v of the stage is there, then starts O += P V, l += P 1 for its page number `page`. */
-NUM void add_values(chain &c, const u32 (&p)[4][4], const turn &t, u32 page, u32 base) {
+/* Waits for v of the stage, then starts O += P V, l += P 1 for its page number `page`. */
+NUM void add_values(chain &c, const u32 (&p)[4][4], const ring_turn &t, u32 page, u32 base) {
   ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
   multiply_values(c, p, base + values_at(t, page), base);
 }
 
-/* A stage that this warpgroup sees nothing of. Not before it is there: a lap ahead leaving would count for the next. */
-NUM void skip(u32 base, const turn &t) {
+/* A stage that this warpgroup does not need. It waits for the data all the same: an arrival one lap ahead would count for the next one. */
+NUM void skip(u32 base, const ring_turn &t) {
   ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
-  leave(base + K_EMPTY + t.stage * 8u);
+  release(base + K_EMPTY + t.stage * 8u);
   ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-  leave(base + V_EMPTY + t.stage * 8u);
+  release(base + V_EMPTY + t.stage * 8u);
 }
 
-/* Weights of a stage's pages as operands, and what O and l are to be multiplied by before each. */
-typedef struct weights {
+/* Probabilities of a stage's pages as operands, and the factors of O and l before each. */
+typedef struct probs {
   u32 p[PAGES][4][4];
   f32 factor[PAGES][2];
-} weights;
+} probs;
 
-/* Weights of a stage's second page, if it has one that the warpgroup sees. page: number of the first one in the item. */
-NUM void weigh_second(const mla_prefill_args &a, f32 (&s)[32u * PAGES], chain &c, weights &w, u32 page, u32 count, u32 own) {
+/* Probabilities of a stage's second page, if it has one that the warpgroup needs. page: number of the first one in the item. */
+NUM void make_second_probs(const mla_prefill_args &a, f32 (&s)[32u * PAGES], chain &c, probs &w, u32 page, u32 count, u32 own) {
   if (PAGES == 1u || page + 1u >= count) return;
-  weigh(a, s, SECOND * 32u, c, w.factor[SECOND], page + 1u == own);
+  make_probs(a, s, SECOND * 32u, c, w.factor[SECOND], page + 1u == own);
   pack(w.p[SECOND], s, SECOND * 32u);
 }
 
-/* All stages behind the first one: products of the one before, and weights. own: number of the warpgroup's own page in the item; paired:
- * stages that both warpgroups have. */
-NUM void go_on(const mla_prefill_args &a, chain &c, f32 (&s)[32u * PAGES], weights &w, turn &t, u32 count, u32 own, u32 paired, u32 base,
-               u32 group) {
+/* All stages after the first: products of the one before, and probabilities. own: number of the warpgroup's own page in the item;
+ * paired: stages that both warpgroups have. */
+NUM void run_stages(const mla_prefill_args &a, chain &c, f32 (&s)[32u * PAGES], probs &w, ring_turn &t, u32 count, u32 own, u32 paired,
+                    u32 base, u32 group) {
   if (group == 1u && paired > 1u) ptx_warps_arrive(AT_TURN, 256u);
   for (u32 stage = 1; stage < stages_of(count); stage++) {
-    turn ahead = t;
+    ring_turn ahead = t;
     pass(ahead);
     ptx_barrier_wait(base + K_FULL + ahead.stage * 8u, ahead.phase);
     if (stage < paired) ptx_warps_sync(AT_TURN + group, 256u);
     if (PAGES == 2u) add_values(c, w.p[0], t, 0, base);
     multiply_scores(s, queries_at(base, group), base + AT_K + ahead.stage * K_BYTES);
     if (PAGES == 2u) {
-      PTX_MULTIPLY_WAIT(1); /* the first page's values are in */
+      PTX_MULTIPLY_WAIT(1); /* the first page's products are done */
       rescale(c, w.factor[SECOND]);
     }
     add_values(c, w.p[SECOND], t, SECOND, base);
     if (stage < paired && (group == 0u || stage + 1u < paired)) ptx_warps_arrive(AT_TURN + (group ^ 1u), 256u);
-    PTX_MULTIPLY_WAIT(1); /* the scores are there */
-    leave(base + K_EMPTY + ahead.stage * 8u);
-    weigh(a, s, 0, c, w.factor[0], stage * PAGES == own);
+    PTX_MULTIPLY_WAIT(1); /* the scores are done */
+    release(base + K_EMPTY + ahead.stage * 8u);
+    make_probs(a, s, 0, c, w.factor[0], stage * PAGES == own);
     PTX_MULTIPLY_WAIT(0);
-    leave(base + V_EMPTY + t.stage * 8u);
+    release(base + V_EMPTY + t.stage * 8u);
     pack(w.p[0], s, 0);
     rescale(c, w.factor[0]);
-    weigh_second(a, s, c, w, stage * PAGES, count, own);
+    make_second_probs(a, s, c, w, stage * PAGES, count, own);
     t = ahead;
   }
 }
 
 /* The last stage's products. */
-NUM void add_last(const item &it, chain &c, const weights &w, const turn &t, u32 count, u8 *shared, u32 base, u32 group) {
-  const u32 last = (count - 1u) % PAGES, behind = it.end % PAGE_TOKENS + 1u;
-  if (it.first + count - 1u == it.end / PAGE_TOKENS && behind < PAGE_TOKENS) {
+NUM void add_last(const item &it, chain &c, const probs &w, const ring_turn &t, u32 count, u8 *shared, u32 base, u32 group) {
+  const u32 last = (count - 1u) % PAGES, end_row = it.end % PAGE_TOKENS + 1u;
+  if (it.first + count - 1u == it.end / PAGE_TOKENS && end_row < PAGE_TOKENS) {
     ptx_barrier_wait(base + V_FULL + t.stage * 8u, t.phase);
-    clear_values(shared + values_at(t, last), behind, group);
+    clear_values(shared + values_at(t, last), end_row, group);
   }
   add_values(c, w.p[0], t, 0, base);
   PTX_MULTIPLY_WAIT(0);
@@ -500,35 +486,35 @@ NUM void add_last(const item &it, chain &c, const weights &w, const turn &t, u32
     add_values(c, w.p[SECOND], t, SECOND, base);
     PTX_MULTIPLY_WAIT(0);
   }
-  leave(base + V_EMPTY + t.stage * 8u);
+  release(base + V_EMPTY + t.stage * 8u);
 }
 
-/* Pages of the item up to this warpgroup's own. t: the turn of the item's first pages, and behind the last ones on return. */
-NUM void attend(const mla_prefill_args &a, const item &it, u32 number, turn &t, u8 *shared, u32 base, u32 group) {
+/* Pages of the item up to this warpgroup's own. t: the ring position of the item's first pages; after its last ones on return. */
+NUM void run_item(const mla_prefill_args &a, const item &it, u32 number, ring_turn &t, u8 *shared, u32 base, u32 group) {
   const u32 page = page_of(it, group), count = seen_by(it, group), mine = stages_of(count), stages = stages_of(it.count);
   if (count) {
     const u32 other = stages_of(seen_by(it, group ^ 1u)), own = page - it.first;
     chain c;
     f32 s[32u * PAGES];
-    weights w;
+    probs w;
     wait_queries(group);
-    begin(a, c, rows_of(a, it, page), it.first == 0);
+    load_state(a, c, rows_of(a, it, page), it.first == 0);
     ptx_barrier_wait(base + K_FULL + t.stage * 8u, t.phase);
     multiply_scores(s, queries_at(base, group), base + AT_K + t.stage * K_BYTES);
     PTX_MULTIPLY_WAIT(0);
-    leave(base + K_EMPTY + t.stage * 8u);
-    weigh(a, s, 0, c, w.factor[0], own == 0);
+    release(base + K_EMPTY + t.stage * 8u);
+    make_probs(a, s, 0, c, w.factor[0], own == 0);
     pack(w.p[0], s, 0);
     rescale(c, w.factor[0]);
-    weigh_second(a, s, c, w, 0, count, own);
-    go_on(a, c, s, w, t, count, own, mine < other ? mine : other, base, group);
-    fetch_queries(a, number + 1u, base, group);
+    make_second_probs(a, s, c, w, 0, count, own);
+    run_stages(a, c, s, w, t, count, own, mine < other ? mine : other, base, group);
+    load_queries(a, number + 1u, base, group);
     add_last(it, c, w, t, count, shared, base, group);
     pass(t);
-    end(a, c, rows_of(a, it, page), count > own);
+    store_result(a, c, rows_of(a, it, page), count > own);
   }
   for (u32 stage = mine; stage < stages; stage++, pass(t)) skip(base, t);
-  if (count == 0) fetch_queries(a, number + 1u, base, group);
+  if (count == 0) load_queries(a, number + 1u, base, group);
 }
 
 extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const __grid_constant__ mla_prefill_args a,
@@ -543,7 +529,7 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const 
     for (u32 i = 0; i < SPEC_STAGES; i++) {
       ptx_barrier_init(base + K_FULL + i * 8u, 1u);
       ptx_barrier_init(base + V_FULL + i * 8u, 1u);
-      ptx_barrier_init(base + K_EMPTY + i * 8u, 8u); /* warps of math */
+      ptx_barrier_init(base + K_EMPTY + i * 8u, 8u); /* math warps */
       ptx_barrier_init(base + V_EMPTY + i * 8u, 8u);
     }
     for (u32 i = 0; i < ITEMS; i++) ptx_barrier_init(base + TAKEN + i * 8u, 1u);
@@ -554,13 +540,13 @@ extern "C" __global__ __launch_bounds__(SPEC_THREADS, 1) void mla_prefill(const 
   ptx_grid_wait();
   if (group == 2u) {
     PTX_REGISTERS_LESS(24);
-    if (ptx_uniform(threadIdx.x / 32u) == 8u && ptx_elect()) feed(a, maps, base);
+    if (ptx_uniform(threadIdx.x / 32u) == 8u && ptx_elect()) run_loads(a, maps, base);
     return;
   }
   PTX_REGISTERS_MORE(240);
-  turn t = {0, 0};
-  fetch_queries(a, 0, base, group);
+  ring_turn t = {0, 0};
+  load_queries(a, 0, base, group);
   u32 number = 0;
-  for (item it = read_item(base, 0); it.count; it = read_item(base, ++number)) attend(a, it, number, t, shared, base, group);
+  for (item it = read_item(base, 0); it.count; it = read_item(base, ++number)) run_item(a, it, number, t, shared, base, group);
   PTX_COPY_WAIT(0);
 }
