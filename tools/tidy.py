@@ -18,7 +18,7 @@ import tempfile
 # ("requests/pages.h"); kernels_src/ lies below all but base. verbatim.h is seen by all, verbatim.c is the library's door and main.c
 # the program's: they lie between folders.
 LAYERS = """
-base kernels_src cpu plan gpu weights self_check exec text requests verbatim.c receipts traces bench chat jsonl common eval
+base kernels_src cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench chat jsonl common eval
 eval/report eval/run serve cli main.c
 """.split()
 # What planner/ sees beside its own headers; who may see the planner, and the checker of what it writes.
@@ -66,7 +66,7 @@ START_FILE, START = "kernels_src/ptx/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
 # Files that run after start-up: they own no memory but what the arenas gave them.
-RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|"
+RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|ops/\w+|"
                   r"requests/(?:request|schedule|schedule_pages|step_build|pages)|"
                   r"text/(?:stop_text|detokenizer)|cpu/(?!cpu_pool\b)\w+)\.c")
 
@@ -371,7 +371,7 @@ def kernel_table(tree):
     code = tree.without_comments(table)
     for match in re.finditer(r"\bKERNEL\((\w+)", code):
         stem, line = match.group(1), code.count("\n", 0, match.start()) + 1
-        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "tests/kernel/test_%s.c"):
+        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "engine/ops/%s.c", "tests/kernel/test_%s.c"):
             if not tree.matching((path % stem).replace("*", r"\w+")):
                 yield table, line, "kernel %s lacks %s" % (stem, path % stem)
         if "`%s`" % stem not in headings:

@@ -3,16 +3,14 @@
  * Bytes: every number that it reads or writes, once, however often its kernel does. Of weights, those that must be read: of experts,
  * those that have a token. Of the KV cache, every row that a sequence of the step attends to; rows written are activations.
  * FLOPs: two for a multiply and add of a product or of the attention; elsewhere one for each addition, product, quotient and exponential.
- * Knows nothing of machines. Read next: kernels_src/abi.h. */
+ * Must not know how a backend runs an op. Read next: ops/op.h. */
 #ifndef VERBATIM_BENCH_COST_H
 #define VERBATIM_BENCH_COST_H
 #include "base/base.h"
+#include "ops/op.h"
 #include "plan/plan.h"
 
-typedef struct bench_cost {
-  uint64_t weight_bytes, kv_bytes, activation_bytes;
-  double flops, e4m3_flops; /* e4m3_flops: those of all that multiply e4m3 numbers */
-} bench_cost;
+typedef op_cost bench_cost;
 
 typedef struct bench_cost_step { /* what a step's ops depend on */
   uint32_t token_count, logit_count;

@@ -5,7 +5,7 @@
  * have the tokens that the last layer's router gives them. Instances that read other places of the work region are left out: what lies
  * there now is another op's. */
 #include "bench/state.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "base/dynlib.h"
 #include "gpu/jit.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "gpu/op_maps.h"
 #include "plan/plan.h"
 #include <stdlib.h>

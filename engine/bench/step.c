@@ -2,7 +2,7 @@
  *
  * Must not know what is measured. Read next: schedule.c, which builds the real ones. */
 #include "bench/state.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "plan/format_widen.h"
 #include <string.h>
 
@@ -99,29 +99,25 @@ typedef struct watch_state {
   bench_cost sum;
 } watch_state;
 
-/* Of an op whose argument at args_offset is expert_first: how many experts have rows. */
-static uint32_t count_used(bench *self, const plan_op *op, size_t args_offset, uint32_t experts) {
+/* How many experts have rows: `expert_first` of an op that has weights of experts, and none of others. */
+static uint32_t experts_used(bench *self, const plan_op *op) {
   uint32_t first[EXPERTS_MAX + 1] = {0}, used = 0;
-  ASSERT(experts <= EXPERTS_MAX);
+  const operand *list = NULL;
+  bool has_experts = false;
+  op_operands o;
+  op_describe(kernels_row(op->kernel)->op, self->plan->args + op->args_offset, plan_present(self->plan, op), &o);
+  for (uint32_t i = 0; i < o.count; i++) {
+    has_experts = has_experts || o.list[i].rows == OP_EXPERTS;
+    if (strcmp(o.list[i].name, "expert_first") == 0) list = &o.list[i];
+  }
+  if (!has_experts || !list) return 0;
+  ASSERT(list->columns <= ARRAY_LEN(first));
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *fixup = &self->plan->fixups[op->first_fixup + i];
-    if (fixup->args_offset == args_offset)
-      exec_read(self->machine, fixup->region, fixup->offset, first, (experts + 1ull) * sizeof *first);
+    if (fixup->args_offset == list->field) exec_read(self->machine, fixup->region, fixup->offset, first, list->columns * sizeof *first);
   }
-  for (uint32_t e = 0; e < experts; e++) used += first[e + 1] != first[e];
+  for (uint64_t e = 1; e < list->columns; e++) used += first[e] != first[e - 1];
   return used;
-}
-
-/* Says which kernels are of experts: all others use none. */
-static uint32_t experts_used(bench *self, const plan_op *op) {
-  const void *args = self->plan->args + op->args_offset;
-  const moe_gemm_args *plain = args;
-  const fp8_moe_gemm_args *scaled = args;
-  switch (op->kernel) {
-    case KERNEL_moe_gemm: return count_used(self, op, offsetof(moe_gemm_args, expert_first), plain->experts);
-    case KERNEL_fp8_moe_gemm: return count_used(self, op, offsetof(fp8_moe_gemm_args, expert_first), scaled->experts);
-    default: return 0;
-  }
 }
 
 static void see_op(void *context, uint32_t index) {

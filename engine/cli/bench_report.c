@@ -2,7 +2,7 @@
 #include "cli/bench_report.h"
 #include "bench/roofline.h"
 #include "base/digest.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,21 +101,6 @@ void cli_bench_report_print(const cli_bench_report *self) {
 
 /* === The roofline =========================================================================================================== */
 
-enum family { FAMILY_PRODUCTS, FAMILY_EXPERTS, FAMILY_ATTENTION, FAMILY_LOGITS, FAMILY_ROWS };
-
-static uint32_t family_of(const char *kernel) {
-  switch ((enum kernel_id)kernels_find(kernel)) {
-    case KERNEL_gemm: case KERNEL_fp8_gemm: return FAMILY_PRODUCTS;
-    case KERNEL_moe_gemm: case KERNEL_fp8_moe_gemm: return FAMILY_EXPERTS;
-    case KERNEL_attn_cut: case KERNEL_mla_attn: case KERNEL_mla_fold: case KERNEL_mla_expand: case KERNEL_mla_prefill:
-    case KERNEL_index_score: case KERNEL_index_topk: case KERNEL_kv_widen: return FAMILY_ATTENTION;
-    case KERNEL_sample: case KERNEL_row_digest: case KERNEL_adjust: return FAMILY_LOGITS;
-    case KERNEL_embed: case KERNEL_rmsnorm: case KERNEL_qkv_rope: case KERNEL_router: case KERNEL_moe_sort: case KERNEL_act_quant:
-    case KERNEL_index_qk: case KERNEL_COUNT: break;
-  }
-  return FAMILY_ROWS;
-}
-
 static uint32_t take_points(const bench_report *r, bench_roofline_point *points) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < r->op_count; i++) {
@@ -123,7 +108,7 @@ static uint32_t take_points(const bench_report *r, bench_roofline_point *points)
     double bytes = (double)bench_cost_bytes(&op->cost);
     if (!(op->cost.flops > 0 && bytes > 0 && op->us > 0)) continue;
     bench_roofline_point *point = &points[count++];
-    *point = (bench_roofline_point){.family = family_of(op->kernel), .flops_per_byte = op->cost.flops / bytes,
+    *point = (bench_roofline_point){.family = kernels_row(kernels_find(op->kernel))->op->family, .flops_per_byte = op->cost.flops / bytes,
                                   .flops_per_s = 1e6 * op->cost.flops / op->us};
     if (op->context) snprintf(point->label, sizeof point->label, "%s %u@%u", op->name, op->rows, op->context);
     else snprintf(point->label, sizeof point->label, "%s %u", op->name, op->rows);

@@ -9,7 +9,7 @@
 #include "receipts/diff_receipt.h"
 #include "traces/diff_trace.h"
 #include "base/digest.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "base/special_file.h"
 #include "traces/file.h"
 #include <errno.h>

@@ -2,7 +2,7 @@
  * orders them token by token and request by request. So everything is collected, up to a limit, until its request is written. */
 #include "common/trace.h"
 #include "common/files.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "base/limits.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #define VERBATIM_EXEC_BACKEND_H
 #include "base/arena.h"
 #include "exec/exec.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "self_check/self_check.h"
 
 /* The least size of the pinned block: weights pass through it in slots, other uploads of the start in halves; the steps' images use the

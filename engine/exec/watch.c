@@ -3,7 +3,7 @@
  * Allocates at open only. Must not know schedules or slots beyond what a watch_row says. */
 #include "exec/watch.h"
 #include <string.h>
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 
 /* Rows that are read at a time, enough to make waiting for the device cheap. */
 #define ROWS_AT_ONCE 256u

@@ -2,9 +2,9 @@
  * read through an offset before the offset is checked. Must not know how a plan is made or run. */
 #include "plan/plan.h"
 #include "base/digest.h"
-#include "plan/spread.h"
 #include "base/special_file.h"
-#include "kernels_src/abi.h"
+#include "ops/kernels.h"
+#include "plan/spread.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,75 +15,14 @@
 #define ITEMS_MAX (1u << 20)          /* of a table: some times what the largest model needs, and checked in seconds */
 #define SHARED_BYTES_MAX 232448u      /* dynamic shared memory of a block on compute capability 9.0 */
 
-typedef struct kernel_abi {
-  const char *name;
-  uint32_t args_bytes;
-  uint32_t pointers; /* leading 8-byte pointer fields            */
-  uint32_t optional; /* bit i: pointer i may be null (no fixup)  */
-} kernel_abi;
+uint32_t plan_pointer_count(uint32_t kernel) { return kernels_row(kernel)->op->pointers; }
+uint32_t plan_args_bytes(uint32_t kernel) { return kernels_row(kernel)->args_bytes; }
 
-/* Pointers of each argument struct; x_batch of gemm_args and the rest are plain numbers. */
-enum {
-  POINTERS_embed = offsetof(embed_args, hidden) / 8,
-  POINTERS_rmsnorm = offsetof(rmsnorm_args, rows_kind) / 8,
-  POINTERS_qkv_rope = offsetof(qkv_rope_args, q_stride) / 8,
-  POINTERS_gemm = offsetof(gemm_args, x_batch) / 8,
-  POINTERS_mla_attn = offsetof(mla_attn_args, heads) / 8,
-  POINTERS_mla_fold = offsetof(mla_fold_args, heads) / 8,
-  POINTERS_router = offsetof(router_args, experts) / 8,
-  POINTERS_moe_sort = offsetof(moe_sort_args, experts) / 8,
-  POINTERS_moe_gemm = offsetof(moe_gemm_args, ldx) / 8,
-  POINTERS_sample = offsetof(sample_args, vocab) / 8,
-  POINTERS_row_digest = offsetof(row_digest_args, rows_kind) / 8,
-  POINTERS_adjust = offsetof(adjust_args, vocab) / 8,
-  POINTERS_mla_expand = offsetof(mla_expand_args, n) / 8,
-  POINTERS_mla_prefill = offsetof(mla_prefill_args, heads) / 8,
-  POINTERS_attn_cut = offsetof(attn_cut_args, heads) / 8,
-  POINTERS_act_quant = offsetof(act_quant_args, rows_kind) / 8,
-  POINTERS_fp8_gemm = offsetof(fp8_gemm_args, ldy) / 8,
-  POINTERS_fp8_moe_gemm = offsetof(fp8_moe_gemm_args, n) / 8,
-  POINTERS_index_qk = offsetof(index_qk_args, q_stride) / 8,
-  POINTERS_index_score = offsetof(index_score_args, heads) / 8,
-  POINTERS_index_topk = offsetof(index_topk_args, topk) / 8,
-  POINTERS_kv_widen = offsetof(kv_widen_args, kv_lora_rank) / 8,
-};
-#define POINTER_BIT(type, field) (1u << (offsetof(type, field) / 8))
-enum {
-  OPTIONAL_embed = 0,
-  OPTIONAL_rmsnorm = POINTER_BIT(rmsnorm_args, row_index) | POINTER_BIT(rmsnorm_args, delta) | POINTER_BIT(rmsnorm_args, experts) |
-                     POINTER_BIT(rmsnorm_args, pair_row) | POINTER_BIT(rmsnorm_args, topk_weight) | POINTER_BIT(rmsnorm_args, x_out),
-  OPTIONAL_qkv_rope = POINTER_BIT(qkv_rope_args, q_scale) | POINTER_BIT(qkv_rope_args, w_uk) | POINTER_BIT(qkv_rope_args, kv_scale),
-  OPTIONAL_gemm = 0,
-  OPTIONAL_mla_attn = POINTER_BIT(mla_attn_args, partial_o) | POINTER_BIT(mla_attn_args, partial_ml) | POINTER_BIT(mla_attn_args, counts) |
-                      POINTER_BIT(mla_attn_args, pieces) | POINTER_BIT(mla_attn_args, kv_scale) | POINTER_BIT(mla_attn_args, lists) |
-                      POINTER_BIT(mla_attn_args, meetings),
-  OPTIONAL_mla_fold = POINTER_BIT(mla_fold_args, w_uv) | POINTER_BIT(mla_fold_args, value),
-  OPTIONAL_router = POINTER_BIT(router_args, bias) | POINTER_BIT(router_args, expert_first) | POINTER_BIT(router_args, row_token) |
-                    POINTER_BIT(router_args, pair_row),
-  OPTIONAL_moe_sort = POINTER_BIT(moe_sort_args, x) | POINTER_BIT(moe_sort_args, x_sorted),
-  OPTIONAL_moe_gemm = POINTER_BIT(moe_gemm_args, row_token),
-  OPTIONAL_sample = 0,
-  OPTIONAL_row_digest = 0,
-  OPTIONAL_adjust = 0,
-  OPTIONAL_mla_expand = 0,
-  OPTIONAL_mla_prefill = 0,
-  OPTIONAL_attn_cut = 0,
-  OPTIONAL_act_quant = 0,
-  OPTIONAL_fp8_gemm = 0,
-  OPTIONAL_fp8_moe_gemm = POINTER_BIT(fp8_moe_gemm_args, row_token),
-  OPTIONAL_index_qk = 0,
-  OPTIONAL_index_score = 0,
-  OPTIONAL_index_topk = 0,
-  OPTIONAL_kv_widen = POINTER_BIT(kv_widen_args, kv_scale),
-};
-static const kernel_abi KERNELS[] = {
-#define KERNEL(stem) {#stem, sizeof(stem##_args), POINTERS_##stem, OPTIONAL_##stem},
-#include "kernels_src/kernels.def"
-#undef KERNEL
-};
-
-uint32_t plan_pointer_count(uint32_t kernel) { ASSERT(kernel < ARRAY_LEN(KERNELS)); return KERNELS[kernel].pointers; }
-uint32_t plan_args_bytes(uint32_t kernel) { ASSERT(kernel < ARRAY_LEN(KERNELS)); return KERNELS[kernel].args_bytes; }
+uint64_t plan_present(const plan *view, const plan_op *op) {
+  uint64_t present = 0;
+  for (uint32_t i = 0; i < op->fixup_count; i++) present |= UINT64_C(1) << (view->fixups[op->first_fixup + i].args_offset / 8);
+  return present;
+}
 
 uint64_t plan_extent(const plan_dim *dim, uint32_t rows) {
   uint64_t extent = dim->constant;
@@ -355,7 +294,7 @@ static status check_kernels(const check *c) {
   for (uint32_t i = 0; i < c->view->spec_count; i++) TRY(check_string(c, "a SPEC constant's name", c->view->specs[i].name));
   for (uint32_t i = 0; i < c->view->kernel_count; i++) {
     const plan_kernel *k = &c->view->kernels[i];
-    TRY(check_range("kernel", k->kernel, 0, ARRAY_LEN(KERNELS) - 1));
+    TRY(check_range("kernel", k->kernel, 0, KERNEL_COUNT - 1));
     TRY(check_range("kernel's last SPEC constant", (uint64_t)k->first_spec + k->spec_count, 0, c->view->spec_count));
     TRY(check_range("threads of a block", k->threads, 1, 1024));
     TRY(check_range("shared memory of a block", k->shared_bytes, 0, SHARED_BYTES_MAX));
@@ -365,13 +304,13 @@ static status check_kernels(const check *c) {
 
 /* Every pointer field of the op is either set by exactly one fixup or null, and null only where abi.h allows it. */
 static status check_fixups(const check *c, const plan_op *op, const char *name) {
-  const kernel_abi *abi = &KERNELS[op->kernel];
+  const kernel_row *kernel = kernels_row(op->kernel);
   uint32_t set = 0;
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *f = &c->view->fixups[op->first_fixup + i];
-    if (f->args_offset % 8 || f->args_offset / 8 >= abi->pointers || (set >> (f->args_offset / 8) & 1) != 0)
+    if (f->args_offset % 8 || f->args_offset / 8 >= kernel->op->pointers || (set >> (f->args_offset / 8) & 1) != 0)
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u at argument byte %u is no pointer of %s, or set twice", name, i,
-                  f->args_offset, abi->name);
+                  f->args_offset, kernel->name);
     if (f->region >= REGION_COUNT || f->offset >= c->view->regions[f->region].bytes)
       return FAIL(ERR_FORMAT, "plan op %s: fixup %u points outside its region", name, i);
     if (f->region == REGION_STEP_ODD || f->region == REGION_RESULT_ODD)
@@ -379,12 +318,12 @@ static status check_fixups(const check *c, const plan_op *op, const char *name) 
     set |= 1u << (f->args_offset / 8);
   }
   const uint8_t *args = c->view->args + op->args_offset;
-  for (uint32_t i = 0; i < abi->pointers; i++) {
+  for (uint32_t i = 0; i < kernel->op->pointers; i++) {
     uint64_t raw;
     memcpy(&raw, args + 8ull * i, 8);
     if (raw != 0) return FAIL(ERR_FORMAT, "plan op %s: pointer %u is not zero in the file", name, i);
-    if ((set >> i & 1) == 0 && (abi->optional >> i & 1) == 0)
-      return FAIL(ERR_FORMAT, "plan op %s: pointer %u of %s is missing", name, i, abi->name);
+    if ((set >> i & 1) == 0 && (kernel->op->optional >> i & 1) == 0)
+      return FAIL(ERR_FORMAT, "plan op %s: pointer %u of %s is missing", name, i, kernel->name);
   }
   return OK;
 }
@@ -392,13 +331,13 @@ static status check_fixups(const check *c, const plan_op *op, const char *name) 
 static status check_op(const check *c, const plan_op *op) {
   TRY(check_string(c, "an op's name", op->name));
   const char *name = plan_string(c->view, op->name);
-  TRY(check_range("an op's kernel", op->kernel, 0, ARRAY_LEN(KERNELS) - 1));
+  TRY(check_range("an op's kernel", op->kernel, 0, KERNEL_COUNT - 1));
   if (op->variant >= c->view->kernel_count || c->view->kernels[op->variant].kernel != op->kernel)
-    return FAIL(ERR_FORMAT, "plan op %s: variant %u is not a specialisation of %s", name, op->variant, KERNELS[op->kernel].name);
-  if (op->args_bytes != KERNELS[op->kernel].args_bytes || op->args_offset % 8 ||
+    return FAIL(ERR_FORMAT, "plan op %s: variant %u is not a specialisation of %s", name, op->variant, kernels_row(op->kernel)->name);
+  if (op->args_bytes != plan_args_bytes(op->kernel) || op->args_offset % 8 ||
       (uint64_t)op->args_offset + op->args_bytes > c->header->args.count)
     return FAIL(ERR_FORMAT, "plan op %s: expected %u argument bytes inside the table, found %u at %u", name,
-                KERNELS[op->kernel].args_bytes, op->args_bytes, op->args_offset);
+                plan_args_bytes(op->kernel), op->args_bytes, op->args_offset);
   if (op->branch > BRANCH_JOIN) return FAIL(ERR_FORMAT, "plan op %s: branch %u, at most %u", name, op->branch, BRANCH_JOIN);
   uint32_t kinds = c->header->limits.expand_pages == 0 ? ROWS_LOGITS : ROWS_PROMPT;
   if (op->rows_kind > kinds || op->rows_min > op->rows_max)
@@ -406,7 +345,7 @@ static status check_op(const check *c, const plan_op *op) {
   if ((uint64_t)op->first_fixup + op->fixup_count > c->view->fixup_count ||
       (uint64_t)op->first_gemm + op->gemm_count > c->view->gemm_count)
     return FAIL(ERR_FORMAT, "plan op %s: its fixups or library algorithms lie outside their tables", name);
-  if (op->gemm_count && strcmp(KERNELS[op->kernel].name, "gemm") != 0)
+  if (op->gemm_count && strcmp(kernels_row(op->kernel)->name, "gemm") != 0)
     return FAIL(ERR_FORMAT, "plan op %s: only a gemm can have library algorithms", name);
   for (int i = 0; i < 3; i++) {
     const plan_dim *d = &op->grid[i];

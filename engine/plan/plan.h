@@ -50,4 +50,7 @@ static inline uint32_t plan_dtype_bytes(uint32_t dtype) { return dtype == DTYPE_
 uint32_t plan_pointer_count(uint32_t kernel);
 uint32_t plan_args_bytes(uint32_t kernel);
 
+/* Bit i: pointer i of the op's arguments is not null. op: of a plan that was checked. */
+uint64_t plan_present(const plan *view, const plan_op *op);
+
 #endif

@@ -1,8 +1,8 @@
-/* points.c - see points.h. One function per op that makes points, in the order of kernels.def. */
+/* points.c - see points.h. The descriptions of the ops (ops/op.h) say what is written; this file finds where it lies in a plan. */
 #include "plan/points.h"
 #include <stdio.h>
 #include <string.h>
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "kernels_src/num.h"
 
 #define OF_ONE_OP_MAX 4u /* points */
@@ -12,26 +12,14 @@ typedef struct maker {
   arena *host;
   uint32_t op;          /* at hand */
   uint32_t count, made; /* points; entries of of_op */
-  uint32_t attention;   /* the first of the mla_attn ops met last, or UINT32_MAX */
+  const op_description *what; /* of it */
+  uint32_t attention;   /* the first of the ops that are completed later (mla_attn) met last, or UINT32_MAX */
   uint32_t top_k;       /* of the moe_sort met last, 0: none */
   uint64_t pair_row;    /* where it leaves its pairs */
   verbatim_point *list; /* room for OF_ONE_OP_MAX an op, and so the others */
   point_place *places;
   uint32_t *first_op, *first_of_op, *of_op;
 } maker;
-
-typedef struct output { /* one of an op, in numbers of its type; what is 0 is 1, but for the first two */
-  size_t field;         /* its pointer in the arguments     */
-  uint64_t first;       /* column of row 0                  */
-  enum point_rows rows;
-  uint32_t type;
-  uint64_t row_stride, columns;
-  uint64_t page_stride; /* POINT_KV; 0: rows of all pages are as far apart */
-  uint64_t segments, segment_stride;
-  uint32_t pairs;
-  const char *what;     /* behind the op's name, or null    */
-  const char *instead;  /* the name of a gemm that the op does as well, or null */
-} output;
 
 static uint64_t number_bytes(uint32_t type) { return type == VERBATIM_POINT_BF16 ? 2 : 4; }
 
@@ -50,16 +38,6 @@ uint64_t points_row_digest(const verbatim_point *point, const void *row) {
 }
 
 /* === Places ================================================================================================================= */
-
-/* A plan comes from a file: products of its numbers may not fit. */
-static uint64_t times(uint64_t a, uint64_t b) {
-  uint64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-static uint64_t plus(uint64_t a, uint64_t b) {
-  uint64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
 
 static const plan_op *op_of(const maker *m) { return &m->plan->ops[m->op]; }
 static const char *name_of(const maker *m) { return plan_string(m->plan, op_of(m)->name); }
@@ -84,36 +62,48 @@ static status check_inside(const maker *m, uint32_t region, uint64_t offset, uin
   return OK;
 }
 
-static status find_place(const maker *m, const output *o, const plan_fixup *f, point_place *place) {
-  uint64_t size = number_bytes(o->type), segment_stride = times(o->segment_stride, size), segment_bytes = times(o->columns, size);
-  uint64_t numbers = times(times(o->columns, o->segments), o->pairs), stride = times(o->row_stride, size);
-  uint64_t span = plus(times(o->segments - 1, segment_stride), segment_bytes), rows = row_count(m, o->rows, o->pairs);
-  uint64_t page_stride = times(o->page_stride ? o->page_stride : times(o->row_stride, PAGE_TOKENS), size);
-  uint32_t region = o->rows == POINT_KV ? REGION_KV : REGION_WORK;
+static enum point_rows point_rows_of(enum op_rows rows) {
+  return rows == OP_LOGITS ? POINT_LOGITS : rows == OP_PAIRS ? POINT_PAIRS : rows == OP_PAGED ? POINT_KV : POINT_TOKENS;
+}
+
+static uint32_t point_type_of(enum op_type type) {
+  return type == OP_BF16 ? VERBATIM_POINT_BF16 : type == OP_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_U32;
+}
+
+static status find_place(const maker *m, const operand *o, const plan_fixup *f, point_place *place) {
+  const enum point_rows kind = point_rows_of(o->rows);
+  uint64_t size = op_type_bytes(o->type), segment_stride = op_times(o->segment_stride, size), segment_bytes = op_times(o->columns, size);
+  uint64_t bytes = op_times(op_times(segment_bytes, o->segments), o->pairs), numbers = bytes / number_bytes(point_type_of(o->type));
+  uint64_t stride = op_times(o->row_stride, size), span = op_plus(op_times(o->segments - 1, segment_stride), segment_bytes);
+  uint64_t page_stride = op_times(o->page_stride ? o->page_stride : op_times(o->row_stride, PAGE_TOKENS), size);
+  uint64_t rows = row_count(m, kind, o->pairs);
+  uint32_t region = kind == POINT_KV ? REGION_KV : REGION_WORK;
+  if (kind == POINT_KV && segment_bytes % 4 != 0)
+    return FAIL(ERR_FORMAT, "plan op %s: expected KV rows of whole words, found %llu bytes", name_of(m), (unsigned long long)segment_bytes);
   if (f->region != region || numbers == 0 || numbers > UINT32_MAX || o->segments > UINT32_MAX || rows == 0)
     return FAIL(ERR_FORMAT, "plan op %s: expected rows of numbers in region %u, found %llu numbers in region %u", name_of(m), region,
                 (unsigned long long)numbers, f->region);
-  *place = (point_place){.rows = o->rows, .region = region, .offset = plus(f->offset, times(o->first, size)), .row_stride = stride,
-                         .page_stride = o->rows == POINT_KV ? page_stride : 0, .segments = (uint32_t)o->segments, .pairs = o->pairs,
+  *place = (point_place){.rows = kind, .region = region, .offset = op_plus(f->offset, op_times(o->first, size)), .row_stride = stride,
+                         .page_stride = kind == POINT_KV ? page_stride : 0, .segments = (uint32_t)o->segments, .pairs = o->pairs,
                          .segment_stride = o->segments > 1 ? segment_stride : 0, .segment_bytes = segment_bytes,
-                         .pair_row = o->rows == POINT_PAIRS ? m->pair_row : 0};
-  uint64_t last = times(rows - 1, stride);
-  if (o->rows == POINT_KV) last = plus(times(m->plan->header->limits.kv_pages - 1ull, page_stride), times(PAGE_TOKENS - 1, stride));
-  return check_inside(m, region, place->offset, plus(last, span));
+                         .pair_row = kind == POINT_PAIRS ? m->pair_row : 0};
+  uint64_t last = op_times(rows - 1, stride);
+  if (kind == POINT_KV) last = op_plus(op_times(m->plan->header->limits.kv_pages - 1ull, page_stride), op_times(PAGE_TOKENS - 1, stride));
+  return check_inside(m, region, place->offset, op_plus(last, span));
 }
 
 /* === Points ================================================================================================================= */
 
-static status make_name(maker *m, const char *what, const char *instead, const char **name) {
-  const plan_op *op = m->attention == UINT32_MAX || op_of(m)->kernel != KERNEL_mla_fold ? op_of(m) : &m->plan->ops[m->attention];
+static status make_name(maker *m, const operand *o, const char **name) {
+  const plan_op *op = m->attention == UINT32_MAX || !m->what->completes_prior ? op_of(m) : &m->plan->ops[m->attention];
   const char *text = plan_string(m->plan, op->name);
   *name = text;
-  if (!what && !instead) return OK;
-  const char *end = instead ? strrchr(text, ' ') : NULL;
-  size_t kept = end ? (size_t)(end - text) : instead ? 0 : strlen(text), bytes = kept + strlen(instead ? instead : what) + 2;
+  if (!o->point && !o->gemm) return OK;
+  const char *end = o->gemm ? strrchr(text, ' ') : NULL, *added = o->gemm ? o->gemm : o->point;
+  size_t kept = end ? (size_t)(end - text) : o->gemm ? 0 : strlen(text), bytes = kept + strlen(added) + 2;
   void *memory;
   TRY(arena_take(m->host, bytes, &memory));
-  snprintf(memory, bytes, "%.*s%s%s", (int)kept, text, kept ? " " : "", instead ? instead : what);
+  snprintf(memory, bytes, "%.*s%s%s", (int)kept, text, kept ? " " : "", added);
   *name = memory;
   return OK;
 }
@@ -131,20 +121,20 @@ static uint32_t find_point(const maker *m, const char *name) {
   return m->count;
 }
 
-static status add(maker *m, output o) {
-  const plan_fixup *f = find_pointer(m, o.field);
+static status add(maker *m, const operand *o) {
+  const plan_fixup *f = find_pointer(m, o->field);
   point_place place;
   const char *name;
   if (!f) return OK;
-  if (o.segments == 0) o.segments = 1;
-  if (o.pairs == 0) o.pairs = 1;
-  TRY(find_place(m, &o, f, &place));
-  TRY(make_name(m, o.what, o.instead, &name));
-  uint32_t number = find_point(m, name);
-  bool is_attention = !o.instead && (op_of(m)->kernel == KERNEL_mla_attn || op_of(m)->kernel == KERNEL_mla_fold);
-  uint32_t kernel = is_attention ? (uint32_t)KERNEL_mla_attn : o.instead ? (uint32_t)KERNEL_gemm : op_of(m)->kernel;
-  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = kernel,
-                          .type = o.type, .count = (uint32_t)(o.columns * o.segments * o.pairs), .of_logits = o.rows == POINT_LOGITS};
+  TRY(find_place(m, o, f, &place));
+  TRY(make_name(m, o, &name));
+  uint32_t number = find_point(m, name), kernel = op_of(m)->kernel;
+  const bool is_attention = !o->gemm && (m->what->is_completed || m->what->completes_prior);
+  if (o->gemm) kernel = KERNEL_gemm;
+  else if (m->what->completes_prior) kernel = kernels_find_op(m->what->prior);
+  verbatim_point point = {.name = name, .layer = op_of(m)->layer, .kernel = kernel, .type = point_type_of(o->type),
+                          .of_logits = place.rows == POINT_LOGITS,
+                          .count = (uint32_t)(place.segment_bytes * place.segments * place.pairs / number_bytes(point_type_of(o->type)))};
   if (number == m->count) {
     m->list[number] = point;
     m->places[number] = place;
@@ -165,70 +155,6 @@ static status check_pairs(const maker *m, uint32_t top_k) {
 
 /* === Ops ==================================================================================================================== */
 
-#define FIELD(type, name) .field = offsetof(type##_args, name)
-
-static status add_embed(maker *m, const embed_args *a) {
-  return add(m, (output){FIELD(embed, x), .type = VERBATIM_POINT_F32, .row_stride = a->hidden, .columns = a->hidden});
-}
-
-static status add_rmsnorm(maker *m, const rmsnorm_args *a) {
-  if (a->top_k) TRY(check_pairs(m, a->top_k));
-  TRY(add(m, (output){FIELD(rmsnorm, x_out), .type = VERBATIM_POINT_F32, .row_stride = a->x_stride, .columns = a->dim, .what = "x"}));
-  return add(m, (output){FIELD(rmsnorm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS, .type = VERBATIM_POINT_BF16,
-                         .row_stride = a->y_stride, .columns = a->dim});
-}
-
-static status add_qkv_rope(maker *m, const qkv_rope_args *a) {
-  uint64_t nope = (uint64_t)a->heads * a->nope_dim, row = (uint64_t)a->kv_lora_rank + a->rope_dim;
-  TRY(add(m, (output){FIELD(qkv_rope, q_nope), .type = VERBATIM_POINT_BF16, .row_stride = nope, .columns = nope, .what = "q_nope"}));
-  TRY(add(m, (output){FIELD(qkv_rope, q_latent), .first = a->kv_lora_rank, .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
-                      .columns = a->rope_dim, .segments = a->heads, .segment_stride = row, .what = "q_latent"}));
-  const bool is_bf16 = a->kv_format == KV_BF16; /* rows of other formats as words */
-  const uint64_t kv_bytes = KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, (uint64_t)a->rope_dim);
-  const uint64_t kv_numbers = is_bf16 ? row : kv_bytes / 4;
-  if (kv_bytes % 4 != 0)
-    return FAIL(ERR_FORMAT, "plan op %s: expected KV rows of whole words, found %llu bytes", name_of(m), (unsigned long long)kv_bytes);
-  TRY(add(m, (output){FIELD(qkv_rope, kv), .rows = POINT_KV, .type = is_bf16 ? VERBATIM_POINT_BF16 : VERBATIM_POINT_U32,
-                      .row_stride = kv_numbers, .columns = kv_numbers, .what = "kv"}));
-  if (!a->absorbs) return OK;
-  return add(m, (output){FIELD(qkv_rope, q_latent), .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, row),
-                         .columns = a->kv_lora_rank, .segments = a->heads, .segment_stride = row, .instead = "absorb"});
-}
-
-static uint32_t type_of(uint32_t y_kind) { return y_kind == Y_F32 ? VERBATIM_POINT_F32 : VERBATIM_POINT_BF16; }
-static uint32_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
-
-static status add_gemm(maker *m, const gemm_args *a) {
-  return add(m, (output){FIELD(gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
-                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind),
-                         .segments = a->batches, .segment_stride = a->y_batch});
-}
-
-static status add_attention(maker *m, size_t field, uint32_t heads, uint32_t kv_lora_rank) {
-  uint64_t columns = (uint64_t)heads * kv_lora_rank;
-  return add(m, (output){.field = field, .type = VERBATIM_POINT_BF16, .row_stride = columns, .columns = columns});
-}
-
-static status add_mla_attn(maker *m, const mla_attn_args *a) {
-  bool is_next = m->op > 0 && op_of(m)[-1].kernel == KERNEL_mla_attn && op_of(m)[-1].layer == op_of(m)->layer;
-  if (!is_next) m->attention = m->op;
-  if (a->slots_max > 0) return OK; /* the rows are whole behind mla_fold */
-  return add_attention(m, offsetof(mla_attn_args, out), a->heads, a->kv_lora_rank);
-}
-
-static status add_mla_prefill(maker *m, const mla_prefill_args *a) {
-  return add_attention(m, offsetof(mla_prefill_args, out), a->heads, a->v_dim);
-}
-
-static status add_router(maker *m, const router_args *a) {
-  output o = {FIELD(router, topk_id), .type = VERBATIM_POINT_U32, .row_stride = a->top_k, .columns = a->top_k, .what = "topk_id"};
-  TRY(add(m, o));
-  o.field = offsetof(router_args, topk_weight);
-  o.type = VERBATIM_POINT_F32;
-  o.what = "topk_weight";
-  return add(m, o);
-}
-
 static status note_moe_sort(maker *m, const moe_sort_args *a) {
   const plan_fixup *f = find_pointer(m, offsetof(moe_sort_args, pair_row));
   if (!f || f->region != REGION_WORK || a->top_k == 0 || a->top_k > TOP_K_EXPERTS_MAX)
@@ -239,91 +165,29 @@ static status note_moe_sort(maker *m, const moe_sort_args *a) {
   return check_inside(m, REGION_WORK, f->offset, 4 * row_count(m, POINT_PAIRS, a->top_k));
 }
 
-static status add_moe_gemm(maker *m, const moe_gemm_args *a) {
-  TRY(check_pairs(m, a->top_k));
-  uint32_t columns = columns_of(a->n, a->y_kind);
-  return add(m, (output){FIELD(moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns, .columns = columns,
-                         .pairs = a->top_k});
-}
-
-static status add_fp8_gemm(maker *m, const fp8_gemm_args *a) {
-  return add(m, (output){FIELD(fp8_gemm, y), .rows = a->rows_kind == ROWS_LOGITS ? POINT_LOGITS : POINT_TOKENS,
-                         .type = type_of(a->y_kind), .row_stride = a->ldy, .columns = columns_of(a->n, a->y_kind)});
-}
-
-static status add_fp8_moe_gemm(maker *m, const fp8_moe_gemm_args *a) {
-  TRY(check_pairs(m, a->top_k));
-  uint32_t columns = columns_of(a->n, a->y_kind);
-  return add(m, (output){FIELD(fp8_moe_gemm, y), .rows = POINT_PAIRS, .type = type_of(a->y_kind), .row_stride = columns,
-                         .columns = columns, .pairs = a->top_k});
-}
-
-#define CODE_WORDS (INDEX_DIM / 4) /* codes are seen as words of four */
-
-static status add_index_qk(maker *m, const index_qk_args *a) {
-  const uint64_t words = (uint64_t)a->heads * CODE_WORDS;
-  const output q = {FIELD(index_qk, q_codes), .type = VERBATIM_POINT_U32, .row_stride = words, .columns = words, .what = "q"};
-  const output w = {FIELD(index_qk, w_out), .type = VERBATIM_POINT_F32, .row_stride = a->heads, .columns = a->heads, .what = "w"};
-  output k = {FIELD(index_qk, cache), .rows = POINT_KV, .type = VERBATIM_POINT_U32, .row_stride = CODE_WORDS, .columns = CODE_WORDS,
-              .page_stride = INDEX_PAGE_BYTES / 4, .what = "k"};
-  TRY(add(m, q));
-  TRY(add(m, w));
-  TRY(add(m, k));
-  k.type = VERBATIM_POINT_F32;
-  k.first = PAGE_TOKENS * CODE_WORDS; /* behind the codes of a page */
-  k.row_stride = k.columns = 1;
-  k.what = "k_scale";
-  return add(m, k);
-}
-
-static status add_index_topk(maker *m, const index_topk_args *a) {
-  return add(m, (output){FIELD(index_topk, lists), .type = VERBATIM_POINT_U32, .row_stride = a->topk, .columns = a->topk});
-}
-
 void points_rows_of_op(const plan *p, uint32_t op, uint32_t *first, uint32_t *end) {
+  const op_description *what = kernels_row(p->ops[op].kernel)->op;
+  uint32_t count;
   *first = 0;
   *end = UINT32_MAX;
-  if (p->ops[op].kernel != KERNEL_index_topk) return;
-  const index_topk_args *a = (const void *)(p->args + p->ops[op].args_offset);
-  *first = a->row_first;
-  *end = a->row_count < UINT32_MAX - a->row_first ? a->row_first + a->row_count : UINT32_MAX;
+  if (!what->window) return;
+  what->window(p->args + p->ops[op].args_offset, first, &count);
+  *end = count < UINT32_MAX - *first ? *first + count : UINT32_MAX;
 }
 
-static status add_adjust(maker *m, const adjust_args *a) {
-  return add(m, (output){FIELD(adjust, adjusted), .rows = POINT_LOGITS, .type = VERBATIM_POINT_F32, .row_stride = a->vocab,
-                         .columns = a->vocab});
-}
+static bool is_point(const operand *o) { return o->is_write && (o->kind == OP_POINT || o->kind == OP_CACHE); }
 
 static status add_op(maker *m) {
-  const void *args = m->plan->args + op_of(m)->args_offset;
-  switch ((enum kernel_id)op_of(m)->kernel) {
-    case KERNEL_embed: return add_embed(m, args);
-    case KERNEL_rmsnorm: return add_rmsnorm(m, args);
-    case KERNEL_qkv_rope: return add_qkv_rope(m, args);
-    case KERNEL_gemm: return add_gemm(m, args);
-    case KERNEL_mla_attn: return add_mla_attn(m, args);
-    case KERNEL_mla_fold: {
-      const mla_fold_args *a = args;
-      TRY(add_attention(m, offsetof(mla_fold_args, out), a->heads, a->kv_lora_rank));
-      if (!a->lifts) return OK;
-      return add(m, (output){FIELD(mla_fold, value), .type = VERBATIM_POINT_BF16, .row_stride = times(a->heads, a->v_dim),
-                             .columns = a->v_dim, .segments = a->heads, .segment_stride = a->v_dim, .instead = "v_up"});
-    }
-    case KERNEL_router: return add_router(m, args);
-    case KERNEL_moe_sort: return note_moe_sort(m, args);
-    case KERNEL_moe_gemm: return add_moe_gemm(m, args);
-    case KERNEL_adjust: return add_adjust(m, args);
-    case KERNEL_mla_prefill: return add_mla_prefill(m, args);
-    case KERNEL_mla_expand: case KERNEL_kv_widen: break; /* rows of contexts, not of the step's tokens */
-    case KERNEL_fp8_gemm: return add_fp8_gemm(m, args);
-    case KERNEL_fp8_moe_gemm: return add_fp8_moe_gemm(m, args);
-    case KERNEL_act_quant: break; /* what follows from the rows before it alone */
-    case KERNEL_attn_cut: break; /* who does what: no numbers */
-    case KERNEL_index_score: break; /* rows as long as a context: the lists made of them are a point */
-    case KERNEL_index_qk: return add_index_qk(m, args);
-    case KERNEL_index_topk: return add_index_topk(m, args);
-    case KERNEL_sample: case KERNEL_row_digest: case KERNEL_COUNT: break; /* a receipt holds their results */
-  }
+  op_operands o;
+  m->what = kernels_row(op_of(m)->kernel)->op;
+  op_describe(m->what, m->plan->args + op_of(m)->args_offset, plan_present(m->plan, op_of(m)), &o);
+  if (op_of(m)->kernel == KERNEL_moe_sort) TRY(note_moe_sort(m, o.args));
+  const bool is_next = m->op > 0 && op_of(m)[-1].kernel == op_of(m)->kernel && op_of(m)[-1].layer == op_of(m)->layer;
+  if (m->what->is_completed && !is_next) m->attention = m->op;
+  for (uint32_t i = 0; i < o.count; i++)
+    if (o.list[i].kind == OP_POINT && o.list[i].rows == OP_PAIRS) TRY(check_pairs(m, o.list[i].pairs));
+  for (uint32_t i = 0; i < o.count; i++)
+    if (is_point(&o.list[i])) TRY(add(m, &o.list[i]));
   return OK;
 }
 

@@ -2,7 +2,7 @@
  *
  * Must not know how a machine runs an op. Read next: self_check/cases.c. */
 #include "self_check/self_check.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "self_check/cases.h"
 #include "base/trig.h"
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "traces/audit_source.h"
 #include "base/clock.h"
 #include "traces/diff_values.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "kernels_src/num.h"
 #include "plan/points.h"
 #include "traces/file.h"

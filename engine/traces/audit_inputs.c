@@ -1,15 +1,7 @@
 /* audit_inputs.c - see audit_inputs.h. Reads a plan as the engine does, by its arguments and fixups; the buffers' table is for people. */
 #include "traces/audit_inputs.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include <string.h>
-
-#define READS_MAX 4u
-
-typedef struct read_run { /* what an op reads of row 0 by one pointer: segments from `start` on */
-  uint32_t args_offset, segments;
-  uint64_t start;         /* bytes behind the pointer */
-  uint64_t row_stride, segment_stride, segment_bytes;
-} read_run;
 
 typedef struct search {
   const plan *plan;
@@ -33,89 +25,9 @@ static uint32_t op_before(const plan *p, uint32_t op, uint32_t kernel) {
   return AUDIT_NONE;
 }
 
-/* === What an op reads ======================================================================================================= */
-
-#define RUN(type, field, stride, bytes) \
-  (read_run) { .args_offset = (uint32_t)offsetof(type, field), .segments = 1, .row_stride = (stride), .segment_bytes = (bytes) }
-
-static uint32_t reads_of_norm(const rmsnorm_args *a, read_run *out) {
-  out[0] = RUN(rmsnorm_args, x, 4ull * a->x_stride, 4ull * a->dim);
-  out[1] = RUN(rmsnorm_args, delta, 4ull * a->x_stride, 4ull * a->dim);
-  out[2] = RUN(rmsnorm_args, experts, 4ull * a->dim, 4ull * a->dim);
-  out[3] = RUN(rmsnorm_args, topk_weight, 4ull * a->top_k, 4ull * a->top_k);
-  return 4;
-}
-
-static uint32_t reads_of_gemm(const gemm_args *a, read_run *out) {
-  *out = RUN(gemm_args, x, 2ull * a->ldx, 2ull * a->k);
-  out->segments = a->batches;
-  out->segment_stride = 2 * a->x_batch;
-  return 1;
-}
-
-static uint32_t reads_of_attn(const mla_attn_args *a, read_run *out) {
-  uint64_t row = 2ull * (a->kv_lora_rank + a->rope_dim), kv_row = KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, a->rope_dim);
-  out[0] = RUN(mla_attn_args, q, row * a->heads, row * a->heads);
-  out[1] = RUN(mla_attn_args, kv, kv_row, kv_row);
-  out[2] = RUN(mla_attn_args, lists, 4ull * a->list_max, 4ull * a->list_max);
-  return 3;
-}
-
-static uint32_t reads_of_index(const index_qk_args *a, read_run *out) {
-  out[0] = RUN(index_qk_args, q, 4ull * a->q_stride, 4ull * a->heads * INDEX_DIM);
-  out[1] = RUN(index_qk_args, k, 4ull * a->k_stride, 4ull * INDEX_DIM);
-  out[2] = RUN(index_qk_args, w, 4ull * a->w_stride, 4ull * a->heads);
-  return 3;
-}
-
-/* Of a page of keys its codes, and behind all of these the scales. */
-static uint32_t reads_of_score(const index_score_args *a, read_run *out) {
-  out[0] = RUN(index_score_args, q_codes, (uint64_t)a->heads * INDEX_DIM, (uint64_t)a->heads * INDEX_DIM);
-  out[1] = RUN(index_score_args, w, 4ull * a->heads, 4ull * a->heads);
-  out[2] = RUN(index_score_args, cache, INDEX_DIM, INDEX_DIM);
-  out[3] = RUN(index_score_args, cache, 4, 4);
-  out[3].start = PAGE_TOKENS * INDEX_DIM;
-  return 4;
-}
-
-/* Rows of activations and of the KV table: what comes from weights, tables, the step's inputs or an op without points is not listed. */
-static uint32_t reads_of(const plan *p, uint32_t op, read_run out[READS_MAX]) {
-  const void *args = args_of(p, op);
-  switch (p->ops[op].kernel) {
-    case KERNEL_rmsnorm: return reads_of_norm(args, out);
-    case KERNEL_gemm: return reads_of_gemm(args, out);
-    case KERNEL_mla_attn: return reads_of_attn(args, out);
-    case KERNEL_qkv_rope: {
-      const qkv_rope_args *a = args;
-      out[0] = RUN(qkv_rope_args, q, 4ull * a->q_stride, 4ull * a->heads * (a->nope_dim + a->rope_dim));
-      out[1] = RUN(qkv_rope_args, kv_in, 4ull * a->kv_in_stride, 4ull * (a->kv_lora_rank + a->rope_dim));
-      return 2;
-    }
-    case KERNEL_router: {
-      const router_args *a = args;
-      *out = RUN(router_args, logits, 4ull * a->experts, 4ull * a->experts);
-      return 1;
-    }
-    case KERNEL_moe_sort: {
-      const moe_sort_args *a = args;
-      out[0] = RUN(moe_sort_args, topk_id, 4ull * a->top_k, 4ull * a->top_k);
-      out[1] = RUN(moe_sort_args, x, 2ull * a->columns, 2ull * a->columns);
-      return 2;
-    }
-    case KERNEL_moe_gemm: {
-      const moe_gemm_args *a = args;
-      *out = RUN(moe_gemm_args, x, 2ull * a->ldx, 2ull * a->k);
-      return 1;
-    }
-    case KERNEL_act_quant: {
-      const act_quant_args *a = args;
-      *out = RUN(act_quant_args, x, 2ull * a->ldx, 2ull * a->columns);
-      return 1;
-    }
-    case KERNEL_index_qk: return reads_of_index(args, out);
-    case KERNEL_index_score: return reads_of_score(args, out);
-    default: return 0; /* embed: ids; others: what an op without points before them leaves */
-  }
+/* All operands of an op of the plan. */
+static void describe_op(const plan *p, uint32_t op, op_operands *out) {
+  op_describe(kernels_row(p->ops[op].kernel)->op, args_of(p, op), plan_present(p, &p->ops[op]), out);
 }
 
 /* === Who wrote it =========================================================================================================== */
@@ -161,25 +73,35 @@ static status add_input(audit_list *list, uint32_t point) {
   return OK;
 }
 
-static status find_inputs(const search *s, uint32_t op, audit_list *list) {
-  read_run runs[READS_MAX];
+/* The points that hold what the op reads by this pointer of row 0. */
+static status find_read(const search *s, uint32_t op, const operand *read, const plan_fixup *fixup, audit_list *list) {
+  const uint64_t size = op_type_bytes(read->type), row_stride = read->row_stride * size;
   const char *name = plan_string(s->plan, s->plan->ops[op].name);
-  for (uint32_t r = 0, count = reads_of(s->plan, op, runs); r < count; r++) {
-    const plan_fixup *fixup = find_fixup(s->plan, op, runs[r].args_offset);
-    if (!fixup || is_sorted(s, op, fixup)) continue; /* no delta, no experts; or what has to be sorted anew */
-    for (uint32_t segment = 0; segment < runs[r].segments; segment++) {
-      uint64_t at = fixup->offset + runs[r].start + segment * runs[r].segment_stride, end = at + runs[r].segment_bytes;
-      while (at < end) {
-        uint32_t point = last_writer(s, op, fixup->region, at);
-        if (point == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: op %s reads what no op before it wrote", name);
-        const point_place *place = &s->points->places[point];
-        if (place->row_stride != runs[r].row_stride)
-          return FAIL(ERR_FORMAT, "plan: op %s reads rows %llu bytes apart, expected %llu as %s has them", name,
-                      (unsigned long long)runs[r].row_stride, (unsigned long long)place->row_stride, s->points->list[point].name);
-        TRY(add_input(list, point));
-        at += bytes_from(place, fixup->region, at);
-      }
+  for (uint64_t segment = 0; segment < read->segments; segment++) {
+    uint64_t at = fixup->offset + (read->first + segment * read->segment_stride) * size, end = at + read->columns * size;
+    while (at < end) {
+      uint32_t point = last_writer(s, op, fixup->region, at);
+      if (point == AUDIT_NONE) return FAIL(ERR_FORMAT, "plan: op %s reads what no op before it wrote", name);
+      const point_place *place = &s->points->places[point];
+      if (place->row_stride != row_stride)
+        return FAIL(ERR_FORMAT, "plan: op %s reads rows %llu bytes apart, expected %llu as %s has them", name,
+                    (unsigned long long)row_stride, (unsigned long long)place->row_stride, s->points->list[point].name);
+      TRY(add_input(list, point));
+      at += bytes_from(place, fixup->region, at);
     }
+  }
+  return OK;
+}
+
+static status find_inputs(const search *s, uint32_t op, audit_list *list) {
+  op_operands o;
+  describe_op(s->plan, op, &o);
+  for (uint32_t i = 0; i < o.count; i++) {
+    const operand *read = &o.list[i];
+    if (read->is_write || (read->kind != OP_POINT && read->kind != OP_CACHE)) continue;
+    const plan_fixup *fixup = find_fixup(s->plan, op, read->field);
+    if (!fixup || is_sorted(s, op, fixup)) continue; /* no delta, no experts; or what has to be sorted anew */
+    TRY(find_read(s, op, read, fixup, list));
   }
   return OK;
 }
@@ -212,8 +134,8 @@ static uint32_t quant_of(const plan *p, uint32_t op) {
 
 /* What leaves what the op reads beside rows of points, by kernel; KERNEL_COUNT: nothing has to. */
 static uint32_t prior_kernel(const search *s, uint32_t op, const audit_op *out) {
-  if (s->plan->ops[op].kernel == KERNEL_mla_fold) return KERNEL_mla_attn;
-  if (s->plan->ops[op].kernel == KERNEL_index_topk) return KERNEL_index_score;
+  const op_description *what = kernels_row(s->plan->ops[op].kernel)->op;
+  if (what->prior) return kernels_find_op(what->prior);
   return has_pairs(s, &out->made) || has_pairs(s, &out->inputs) ? KERNEL_moe_sort : KERNEL_COUNT;
 }
 
@@ -279,35 +201,14 @@ status audit_inputs_open(audit_inputs *self, const plan *p, const points *all, a
   return OK;
 }
 
-static double attention_flops(const mla_attn_args *a, uint32_t position) {
-  const double seen = a->list_max && position >= a->list_max ? a->list_max : position + 1.0;
-  return 2.0 * a->heads * seen * (2.0 * a->kv_lora_rank + a->rope_dim);
-}
-
 double audit_inputs_flops(const plan *p, const audit_op *op, uint32_t position) {
-  const uint32_t kernel = p->ops[op->op].kernel, at = kernel == KERNEL_mla_fold || kernel == KERNEL_index_topk ? op->prior : op->op;
-  switch (p->ops[at].kernel) {
-    case KERNEL_gemm: {
-      const gemm_args *a = args_of(p, at);
-      return 2.0 * a->n * a->k * a->batches;
-    }
-    case KERNEL_moe_gemm: {
-      const moe_gemm_args *a = args_of(p, at);
-      return 2.0 * a->n * a->k * a->top_k;
-    }
-    case KERNEL_fp8_gemm: {
-      const fp8_gemm_args *a = args_of(p, at);
-      return 2.0 * a->n * a->k;
-    }
-    case KERNEL_fp8_moe_gemm: {
-      const fp8_moe_gemm_args *a = args_of(p, at);
-      return 2.0 * a->n * a->k * a->top_k;
-    }
-    case KERNEL_index_score: {
-      const index_score_args *a = args_of(p, at);
-      return position < a->topk ? 0 : 2.0 * a->heads * INDEX_DIM * (position + 1.0);
-    }
-    case KERNEL_mla_attn: return attention_flops(args_of(p, at), position);
-    default: return 0;
-  }
+  const uint32_t at = kernels_row(p->ops[op->op].kernel)->op->prior ? op->prior : op->op;
+  const op_description *what = kernels_row(p->ops[at].kernel)->op;
+  const op_step row = {.rows = 1, .position = &position};
+  op_operands o;
+  op_cost sum = {0};
+  if (!what->is_product) return 0;
+  describe_op(p, at, &o);
+  what->cost(&o, &row, &sum);
+  return sum.flops;
 }

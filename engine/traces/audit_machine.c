@@ -2,7 +2,7 @@
 #include "traces/audit_machine.h"
 #include "base/clock.h"
 #include "exec/exec.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include "weights/safetensors.h"
 #include <stdio.h>
 #include <string.h>

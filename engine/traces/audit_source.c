@@ -1,6 +1,6 @@
 /* audit_source.c - see audit_source.h. The trace is read front to back; the record that begins the next request is kept until asked for. */
 #include "traces/audit_source.h"
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "engine/gpu/gpu.h"
 #include "engine/gpu/jit.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 
 #define ARGS_BYTES_MAX 512u
 #define OBJECTS_MAX 256u

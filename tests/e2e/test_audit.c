@@ -11,7 +11,7 @@
 #include "engine/base/arena.h"
 #include "engine/traces/audit.h"
 #include "engine/cpu/cpu.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 #include "engine/plan/points.h"
 #include "engine/traces/file.h"
 

@@ -15,7 +15,7 @@
 #include "engine/base/base.h"
 #include "engine/cli/cli.h"
 #include "engine/cpu/cpu.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 #include "engine/plan/plan.h"
 #include "engine/traces/file.h"
 #include "kernels_src/num.h"

@@ -12,7 +12,7 @@
 #include "engine/base/base.h"
 #include "engine/cli/cli.h"
 #include "engine/gpu/gpu.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 
 static const char DEPLOY[] = /* every op is in plans of fast-prefill */
   "max-num-seqs: 2\nmax-num-batched-tokens: 96\nmax-model-len: 128\nkv_pages: 8\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2]\n"

@@ -12,7 +12,7 @@
 #define VERBATIM_KERNEL_TEST_H
 #include "tests/unit/unit.h"
 #include "engine/gpu/jit.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 #include "engine/gpu/op_maps.h"
 #include "tests/kernel/cases.h"
 

@@ -3,7 +3,7 @@
  * Which bytes an op writes is told by planner/check_access.c, an independent reading of its arguments. Each comparison has a control: a
  * point or a plan that was damaged is found. */
 #include "tests/unit/unit.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 #include "engine/plan/points.h"
 #include "kernels_src/num.h"
 #include "planner/check_access.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 #include "engine/gpu/op_maps.h"
 #include "engine/self_check/self_check.h"
 #include "kernels_src/attn/attn_cut.h"

@@ -2,7 +2,7 @@
  * are looked up in a map of who wrote them last. */
 #include "tests/unit/unit.h"
 #include "engine/traces/audit_inputs.h"
-#include "engine/plan/kernels.h"
+#include "engine/ops/kernels.h"
 #include "planner/check_access.h"
 #include "tests/unit/planner/planner_fixture.h"
 

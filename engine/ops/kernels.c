@@ -1,5 +1,5 @@
 /* kernels.c - the kernel table (see kernels.h), written by kernels.def. */
-#include "plan/kernels.h"
+#include "ops/kernels.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #undef KERNEL
 
 static const kernel_row rows[KERNEL_COUNT] = {
-#define KERNEL(stem) {.name = #stem, .args_bytes = sizeof(stem##_args), .run_cpu = run_##stem},
+#define KERNEL(stem) {.name = #stem, .args_bytes = sizeof(stem##_args), .run_cpu = run_##stem, .op = &ops_##stem},
 #include "kernels_src/kernels.def"
 #undef KERNEL
 };
@@ -35,5 +35,11 @@ uint32_t kernels_piece_at(uint32_t id) {
 uint32_t kernels_find(const char *name) {
   uint32_t id = 0;
   while (id < KERNEL_COUNT && strcmp(rows[id].name, name) != 0) id++;
+  return id;
+}
+
+uint32_t kernels_find_op(const op_description *op) {
+  uint32_t id = 0;
+  while (id < KERNEL_COUNT && rows[id].op != op) id++;
   return id;
 }

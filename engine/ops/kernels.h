@@ -1,11 +1,12 @@
-/* kernels.h - the kernel table: one row per line of kernels.def, in its order, which is the numbering used in plans.
+/* kernels.h - the ops of the engine by number, in the order of kernels.def, which is the order of kernel ids in a plan.
  *
- * Says of every op its name, the size of its argument struct and its CPU twin. The GPU side of a kernel is made by jit.h and gpu.h from
- * the name. Read next: kernels_src/kernels.def, kernels_src/abi.h, exec.c. */
+ * Knows of each op its name, its arguments' size, its CPU function and its description (op.h). The GPU side of a kernel is made from the
+ * name by gpu/jit.h and gpu/gpu.h. Read next: kernels_src/kernels.def, kernels_src/abi.h, exec/exec.c. */
 #ifndef VERBATIM_KERNELS_H
 #define VERBATIM_KERNELS_H
 #include "base/base.h"
 #include "cpu/cpu.h"
+#include "ops/op.h"
 
 enum kernel_id {
 #define KERNEL(stem) KERNEL_##stem,
@@ -19,6 +20,7 @@ typedef struct kernel_row {
   uint32_t args_bytes; /* sizeof <stem>_args                   */
   uint32_t pad;
   void (*run_cpu)(const void *args, cpu_pool *pool); /* args: the stem's struct, with host addresses */
+  const op_description *op;
 } kernel_row;
 
 /* id < KERNEL_COUNT. */
@@ -30,5 +32,8 @@ uint32_t kernels_piece_at(uint32_t id);
 
 /* The id of a stem, or KERNEL_COUNT. */
 uint32_t kernels_find(const char *name);
+
+/* The id of a description, or KERNEL_COUNT: of null. */
+uint32_t kernels_find_op(const op_description *op);
 
 #endif

@@ -1,0 +1,152 @@
+/* test_ops.c - the descriptions of the ops agree with the planner's checker, which reads kernels_src/abi.h on its own.
+ *
+ * Of every op of plans of several models and deployments: the same pointers, read or written, the same rows. Each comparison has its
+ * control: a description that was changed in one field is found. Read next: engine/ops/op.h, planner/check_access.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "engine/ops/kernels.h"
+#include "engine/plan/plan.h"
+#include "planner/check_access.h"
+#include "tests/unit/planner/planner_fixture.h"
+
+#define LIMITS "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nladder: [1, 8]\n"
+#define SPLITS LIMITS "chunk_tokens: 64\n"
+static const struct { const char *config, *deploy; } PLANS[] = {
+    {"small-v3", SPLITS}, {"small-v2lite", SPLITS}, {"small-v2lite", SPLITS "parity: fast-prefill\n"}, {"small-v3-fp8", SPLITS},
+    {"small-v32-fp8", SPLITS "kv-cache-dtype: fp8_ds_mla\n"}, {"small-glm52-fp8", SPLITS}, {"small-minicpm3", SPLITS},
+    {"small-mistral4", SPLITS "kv-cache-dtype: fp8\n"}, {"small-v32", LIMITS},
+    {"small-v32", LIMITS "kv-cache-dtype: fp8_ds_mla\nexpand_tokens: 256\n"}};
+
+typedef struct reading { /* both, of one op */
+  op_operands operands;
+  uint32_t access_count;
+  check_access accesses[CHECK_ACCESS_MAX];
+} reading;
+
+static reading read_op(const plan *p, const plan_op *op) {
+  const plan_limits *l = &p->header->limits;
+  const check_rows rows = {.tokens = l->max_batch_tokens, .logits = l->max_logit_rows, .blocks = 1,
+                           .is_prompt = op->rows_kind == ROWS_PROMPT};
+  const uint64_t present = plan_present(p, op);
+  uint64_t args[64] = {0};
+  reading r;
+  assert_true(op->args_bytes <= sizeof args);
+  memcpy(args, p->args + op->args_offset, op->args_bytes);
+  for (uint32_t i = 0; i < plan_pointer_count(op->kernel); i++) args[i] = present >> i & 1;
+  op_describe(kernels_row(op->kernel)->op, p->args + op->args_offset, present, &r.operands);
+  r.access_count = check_access_describe(op->kernel, args, op->args_bytes, l, &rows, r.accesses);
+  assert_true(r.access_count > 0);
+  return r;
+}
+
+/* Of caches, of weights of several matrices and of the engine's own tables the checker tells the whole; test_points.c has the caches. */
+static bool has_rows(const operand *o) {
+  return o->kind == OP_POINT || o->kind == OP_WORKSPACE || (o->kind == OP_WEIGHTS && o->rows == OP_ONCE && o->segments == 1);
+}
+
+static bool are_same(const operand *o, const check_access *a) {
+  const uint64_t size = op_type_bytes(o->type);
+  if (o->field != a->args_offset || o->is_write != (a->is_write != 0)) return false;
+  if (!has_rows(o)) return true;
+  if (o->first * size != a->start || o->segments != a->batches) return false;
+  if (o->segments > 1 && o->segment_stride * size != a->batch_stride) return false;
+  if (o->rows == OP_ONCE) return o->columns * size == a->rows * a->run_bytes;
+  return o->columns * size == a->run_bytes && o->row_stride * size == a->row_stride;
+}
+
+/* Operands without an access and accesses without an operand. mla_fold reads some rows of `out`, which it writes. */
+static uint32_t mismatches(const reading *r) {
+  uint32_t lonely = 0;
+  for (uint32_t i = 0; i < r->operands.count; i++) {
+    bool found = !op_has(&r->operands, r->operands.list[i].field);
+    for (uint32_t k = 0; k < r->access_count; k++) found = found || are_same(&r->operands.list[i], &r->accesses[k]);
+    lonely += !found;
+  }
+  for (uint32_t k = 0; k < r->access_count; k++) {
+    const bool is_out = !r->accesses[k].is_write && r->operands.args && r->accesses[k].type == TYPE_BF16;
+    bool found = !op_has(&r->operands, r->accesses[k].args_offset);
+    for (uint32_t i = 0; i < r->operands.count; i++) {
+      const operand *o = &r->operands.list[i];
+      found = found || are_same(o, &r->accesses[k]) ||
+              (is_out && o->is_write && o->field == r->accesses[k].args_offset && strcmp(o->name, "out") == 0);
+    }
+    lonely += !found;
+  }
+  return lonely;
+}
+
+typedef void see_op(const plan *p, const plan_op *op);
+
+static void for_all(see_op *see) {
+  for (size_t i = 0; i < ARRAY_LEN(PLANS); i++) {
+    char path[128];
+    plan p;
+    snprintf(path, sizeof path, "tests/oracle/%s.json", PLANS[i].config);
+    fixture_bytes file = fixture_plan(path, PLANS[i].deploy, NULL);
+    if (plan_view(file.bytes, file.count, &p) != OK) fail_msg("%s: %s", path, fail_text());
+    for (uint32_t op = 0; op < p.op_count; op++) see(&p, &p.ops[op]);
+    free(file.bytes);
+  }
+}
+
+static uint32_t seen[KERNEL_COUNT], null_at_times[KERNEL_COUNT], broken;
+
+static void expect_same(const plan *p, const plan_op *op) {
+  const reading r = read_op(p, op);
+  if (mismatches(&r)) fail_msg("%s (%s): %u", plan_string(p, op->name), kernels_row(op->kernel)->name, mismatches(&r));
+  for (uint32_t i = 0; i < r.access_count; i++)
+    if (r.accesses[i].is_optional || r.accesses[i].must_be_null) null_at_times[op->kernel] |= 1u << (r.accesses[i].args_offset / 8);
+  seen[op->kernel]++;
+}
+
+/* Every op of the engine is in one of the plans. */
+static void operands_are_what_the_checker_reads(void **state) {
+  (void)state;
+  for_all(expect_same);
+  for (uint32_t k = 0; k < KERNEL_COUNT; k++) {
+    if (seen[k] == 0) fail_msg("no plan has %s", kernels_row(k)->name);
+    if (null_at_times[k] != kernels_row(k)->op->optional)
+      fail_msg("%s: pointers 0x%x may be null, expected 0x%x", kernels_row(k)->name, kernels_row(k)->op->optional, null_at_times[k]);
+  }
+}
+
+static void expect_found(const reading *sound, uint32_t i, operand changed) {
+  reading r = *sound;
+  r.operands.list[i] = changed;
+  if (mismatches(&r) == 0) fail_msg("%s: a change is not seen", changed.name);
+  broken++;
+}
+
+static void break_operands(const plan *p, const plan_op *op) {
+  const reading sound = read_op(p, op);
+  for (uint32_t i = 0; i < sound.operands.count; i++) {
+    const operand o = sound.operands.list[i];
+    operand changed = o;
+    if (!op_has(&sound.operands, o.field)) continue;
+    changed.is_write = !o.is_write;
+    expect_found(&sound, i, changed);
+    if (!has_rows(&o)) continue;
+    changed = o, changed.field += 8;
+    expect_found(&sound, i, changed);
+    changed = o, changed.columns++;
+    expect_found(&sound, i, changed);
+    changed = o, changed.first++;
+    expect_found(&sound, i, changed);
+    changed = o, changed.row_stride++;
+    if (o.rows != OP_ONCE) expect_found(&sound, i, changed);
+  }
+}
+
+static void a_changed_operand_is_found(void **state) {
+  (void)state;
+  for_all(break_operands);
+  assert_true(broken > 1000);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(operands_are_what_the_checker_reads), cmocka_unit_test(a_changed_operand_is_found)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
