@@ -371,7 +371,7 @@ def kernel_table(tree):
     code = tree.without_comments(table)
     for match in re.finditer(r"\bKERNEL\((\w+)", code):
         stem, line = match.group(1), code.count("\n", 0, match.start()) + 1
-        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "engine/ops/%s.c", "tests/kernel/test_%s.c"):
+        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "engine/ops/%s.c", "planner/checks/%s.c", "tests/kernel/test_%s.c"):
             if not tree.matching((path % stem).replace("*", r"\w+")):
                 yield table, line, "kernel %s lacks %s" % (stem, path % stem)
         if "`%s`" % stem not in headings:
@@ -403,6 +403,8 @@ def symbol_prefixes(path):
     stem, layer = os.path.splitext(os.path.basename(path))[0], layer_of(path)
     if path.startswith("engine/cpu/"):
         return ["cpu", re.sub("_(?:avx2|avx512|portable)$", "", stem)]
+    if path.startswith("planner/checks/"):
+        return [stem, "checks_" + stem]
     if layer in LAYERS and stem not in ("verbatim", "main"):
         prefix = FOLDER_PREFIXES.get(layer, layer)
         return [stem, "%s_%s" % (prefix, stem)] + [prefix] * (stem == os.path.basename(layer))

@@ -2,7 +2,7 @@
  *
  * ops/<stem>.c states every operand of an op once, as a function of the op's arguments. Generic code derives the rest: trace points
  * (plan/points.c), inputs of an audit (traces/audit_inputs.c), costs (bench/cost.c), tensor maps (gpu/op_maps.c), and which arguments are
- * pointers (plan/plan.c). planner/check_access.c reads kernels_src/abi.h a second time and shares nothing with this folder, on purpose:
+ * pointers (plan/plan.c). planner/checks/ reads kernels_src/abi.h a second time and shares nothing with this folder, on purpose:
  * tests/unit/ops/test_ops.c compares the two. Knows no plan and no backend. Read next: rmsnorm.c, kernels.h, kernels_src/abi.h. */
 #ifndef VERBATIM_OP_H
 #define VERBATIM_OP_H

@@ -1,0 +1,37 @@
+/* rmsnorm.c - the checker's reading of the op `rmsnorm`: memory and argument values. See reading.h. */
+#include "checks/reading.h"
+#include <string.h>
+
+static void describe(writer *w, const void *args) {
+  const rmsnorm_args *a = args;
+  uint64_t rows = rows_of(w, a->rows_kind);
+  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* rows are picked by row_index */
+  check_access *index = fixed(w, FIELD(rmsnorm, row_index), false, REGION_STEP, IO(logit_row), rows * 4);
+  index->must_be_null = a->rows_kind != ROWS_LOGITS;
+  table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
+  table(w, FIELD(rmsnorm, delta), false, TYPE_F32, source_rows, a->x_stride, a->dim)->is_optional = 1;
+  table(w, FIELD(rmsnorm, experts), false, TYPE_F32, times(source_rows, a->top_k), a->dim, a->dim)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, pair_row), false, TYPE_PAIR_ROW, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
+  table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
+  check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
+  x_out->is_optional = 1;
+  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
+  weight(w, FIELD(rmsnorm, weight), TYPE_BF16, a->dim);
+  table(w, FIELD(rmsnorm, y), true, TYPE_BF16, rows, a->y_stride, a->dim);
+}
+
+static status values(const reader *r, const void *args) {
+  const rmsnorm_args *a = args;
+  SAME(rows_kind, r->rows_kind);
+  bool is_latent = memcmp(&a->eps, &r->m->latent_eps, sizeof a->eps) == 0;
+  if (!is_latent) SAME_REAL(eps, r->m->norm_eps);
+  SAME_REAL(delta_scale, r->m->residual_scale);
+  if (a->top_k) {
+    SAME(top_k, r->m->top_k);
+    TRY(same(r, "the presence of a shared expert", a->delta != NULL, r->m->shared_experts != 0));
+  }
+  SAME_REAL(y_scale, a->rows_kind == ROWS_LOGITS ? r->m->head_scale : 1);
+  return OK;
+}
+
+const reading checks_rmsnorm = {describe, values};
