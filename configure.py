@@ -47,6 +47,10 @@ def kernel_texts():
     return found("kernels_src/**/*.h", "kernels_src/**/*.cuh", "kernels_src/**/*.cu")
 
 
+def kernel_stems():
+    return re.findall(r"^KERNEL\((\w+)\)", read("kernels_src/kernels.def"), re.M)
+
+
 def test_sources(*kinds):
     return [path for kind in kinds for path in found("tests/%s/**/test_*.c" % kind)]
 
@@ -85,6 +89,8 @@ def wrapped_functions(source):
         names |= set(re.findall(r"\b__wrap_(\w+)\(", text))
         if "__wrap_cpu_##stem" in text:
             names |= {"cpu_" + stem for stem in re.findall(r"\b(?:WRAP|X)\((\w+), ", text) if stem != "stem"}
+        if re.search(r"#define KERNEL\(stem\)(?:[^\n]*\\\n)*[^\n]*__wrap_cpu_##stem\([^()]*\) \{", text):
+            names |= {"cpu_" + stem for stem in kernel_stems()}
     return sorted(names)
 
 
@@ -216,7 +222,8 @@ def write_emulator(ninja, build):
     ninja.build(forms, "excerpt", found("kernels_src/**/ptx.cuh"), lines=r"\|^#define PTX_SWIZZLED|,\|^NUM u64 ptx_operand|p")
     ninja.build(machine, "cxx", EMULATOR, implicit=[forms])
     texts = ninja.build(build + "/gen/kernel_texts", "phony", kernel_texts())
-    specs, flaws, linked = tomllib.loads(read(FORMS)), tomllib.loads(read(FLAWS))["flaw"], {}
+    specs = {stem: [{"THREADS": 256}] for stem in kernel_stems()} | tomllib.loads(read(FORMS))  # 256 threads unless forms are given
+    flaws, linked = tomllib.loads(read(FLAWS))["flaw"], {}
 
     def kernel(stem, form, entry, folder, flaw="", implicit=()):
         output = "%s/obj/emulator/%s.o" % (build, entry)

@@ -56,7 +56,7 @@ static status resolve_pages(const sources *s, plan_limits *l) {
   return OK;
 }
 
-/* The head sizes that engine/self_check/self_check.def has known answers for. */
+/* The head sizes that engine/self_check/mla_prefill.c has known answers for. */
 static bool has_prefill_heads(const plan_model *m) {
   static const uint32_t HEADS[][3] = {{64, 32, 64}, {64, 64, 64}, {64, 64, 128}, {128, 64, 128}, {192, 64, 256}};
   for (size_t i = 0; i < ARRAY_LEN(HEADS); i++)

@@ -15,6 +15,7 @@ import re
 import struct
 import subprocess
 import sys
+import tomllib
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 import wgmma_check  # noqa: E402
@@ -24,11 +25,11 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
 RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, in addition to the block's 227 KiB
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernels_src")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.join(ROOT, "kernels_src")
+with open(os.path.join(ROOT, "tests/emulator/forms.toml"), "rb") as forms:
+    FORMS = tomllib.load(forms)  # a kernel with neither a rule of variants() nor forms has blocks of 256 threads
 
-# stem -> SPEC_THREADS, as in the headers of the kernels
-SIMPLE = {"act_quant": 256, "adjust": 512, "attn_cut": 512, "embed": 128, "index_qk": 128, "kv_widen": 128, "moe_sort": 1024,
-          "row_digest": 1024, "sample": 512}
 # gemm, large M: weight rows, most tokens, stages, blocks of 64 k in a stage, blocks of a cluster, those with the same weights
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
@@ -41,7 +42,8 @@ FP8_EXPERTS = [(128, 64, 8, 1, 1, 0), (128, 64, 8, 1, 2, 0), (128, 128, 6, 1, 1,
                (128, 256, 4, 1, 2, 0)]
 # moe_gemm
 EXPERTS = [(128, 256, 4, 1, 1, 0), (128, 256, 4, 1, 2, 0), (128, 192, 5, 1, 2, 0), (128, 128, 6, 1, 2, 0)]
-TENSOR_CORE = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm", "mla_attn", "mla_expand", "mla_prefill", "index_score"]
+PRODUCTS = ["gemm", "moe_gemm", "fp8_gemm", "fp8_moe_gemm"]
+TENSOR_CORE = PRODUCTS + ["mla_attn", "mla_expand", "mla_prefill", "index_score"]
 # nope_dim, rope_dim, v_dim, stages of mla_prefill: the heads of the models
 HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), (192, 64, 256, 2)]
 
@@ -96,8 +98,6 @@ def variants(stem):
     if stem == "index_topk":
         return [({"THREADS": threads, "HELD": held, "CLUSTER": cluster}, 4 * held)
                 for threads, cluster, sizes in ((512, 8, (8448, 22528)), (1024, 1, (17408, 56832))) for held in sizes]
-    if stem in SIMPLE:
-        return [({"THREADS": SIMPLE[stem]}, 0)]
     if stem == "mla_attn":
         sizes = [{"KV_LORA_RANK": rank, "ROPE_DIM": rope} for rank in (256, 512) for rope in (32, 64)]
         pairs = [{"THREADS": 512, "MAPS": 1, **size, "ROWS": 64, "PAIR": 2} for size in sizes]
@@ -118,6 +118,8 @@ def variants(stem):
                 for heads in (16, 32, 64) for pages in (1, 2)]
     if stem == "mla_expand":
         return [({"THREADS": 384, "MAPS": 1, "TILE_N": 128, "TILE_ROWS": 256, "STAGES": 4, "CLUSTER": 1}, large_m_bytes(128, 256, 4))]
+    if stem not in PRODUCTS:
+        return [(spec, 0) for spec in FORMS.get(stem, [{"THREADS": 256}])]
     of_experts, scaled = stem.endswith("moe_gemm"), stem.startswith("fp8")
     few = [({"THREADS": 192, "MAPS": 1, "TILE_N": n, "TILE_ROWS": rows, "K_BLOCKS": blocks, "STAGES": stages},
             small_m_bytes(n, rows, blocks, stages, scaled) + (1028 if of_experts else 0))

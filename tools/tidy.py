@@ -371,7 +371,8 @@ def kernel_table(tree):
     code = tree.without_comments(table)
     for match in re.finditer(r"\bKERNEL\((\w+)", code):
         stem, line = match.group(1), code.count("\n", 0, match.start()) + 1
-        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "engine/ops/%s.c", "planner/checks/%s.c", "tests/kernel/test_%s.c"):
+        for path in ("kernels_src/*/%s.cu", "engine/cpu/%s.c", "engine/ops/%s.c", "engine/self_check/%s.c", "planner/checks/%s.c",
+                     "tests/kernel/test_%s.c"):
             if not tree.matching((path % stem).replace("*", r"\w+")):
                 yield table, line, "kernel %s lacks %s" % (stem, path % stem)
         if "`%s`" % stem not in headings:

@@ -27,6 +27,7 @@ TREE = {
     "engine/cpu/scale.h": "/* scale.h - shared by the folder. */\n",
     "engine/cpu/scale.c": "/* scale.c - scale. */\n#include \"cpu/scale.h\"\n#include \"kernels_src/abi.h\"\n",
     "engine/ops/scale.c": "/* scale.c - scale. */\n#include \"kernels_src/abi.h\"\n",
+    "engine/self_check/scale.c": "/* self_check/scale.c - scale. */\n#include \"kernels_src/abi.h\"\n",
     "planner/checks/scale.c": "/* scale.c - scale. */\n#include \"kernels_src/abi.h\"\n",
     "planner/place.h": "/* place.h - placement. */\n",
     "planner/place.c": "/* place.c - placement. */\n#include \"place.h\"\n#include \"engine/base/base.h\"\n",
@@ -176,6 +177,7 @@ CASES = [
     ("kernel_table: no CPU twin", {SCALE_CPU: None},
      r"lacks engine/cpu/scale.c"),
     ("kernel_table: no description", {"engine/ops/scale.c": None}, r"lacks engine/ops/scale.c"),
+    ("kernel_table: no probes", {"engine/self_check/scale.c": None}, r"lacks engine/self_check/scale.c"),
     ("kernel_table: no reading of the checker", {"planner/checks/scale.c": None}, r"lacks planner/checks/scale.c"),
     ("kernel_table: no test", {"tests/kernel/test_scale.c": None}, r"lacks tests/kernel"),
     ("kernel_table: no section", {"NUMERICS.md": "# Numerics\n`scale` is in the text only.\n"}, r"no section `scale`"),
@@ -187,6 +189,6 @@ CASES = [
     ("symbols: CPU op", {"build/obj/engine/cpu/scale.o": "void cpu_scale(void) {}\nvoid scale_core_avx2(void) {}\n"}, None),
     ("symbols: description", {"build/obj/engine/ops/scale.o": "const int ops_scale;\n",
                               "build/obj/planner/checks/scale.o": "const int checks_scale;\n"}, None),
-    ("symbols: bad reading", {"build/obj/planner/checks/scale.o": "const int ops_scale;\n"}, r"checks/scale.c:1: external symbol ops_scale "),
+    ("symbols: bad reading", {"build/obj/planner/checks/scale.o": "const int ops_scale;\n"}, r"external symbol ops_scale "),
     ("symbols: main", {"build/obj/engine/main.o": "int main(void) { return 0; }\n"}, None),
 ]

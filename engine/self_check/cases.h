@@ -1,4 +1,10 @@
-/* self_check/cases.h - what self_check.c and self_check/cases.c share: an image under construction. Private to these two. */
+/* self_check/cases.h - what self_check.c and the probes of the ops share. Private to this folder.
+ *
+ * self_check/<stem>.c holds the probes of an op: a function that builds the image of each, and their known answers. An answer is the
+ * XXH3-128 of the image that NUMERICS.md makes of the probe, and changes only with that text; `build/tests/test_self_check --record` prints
+ * the answers of the CPU reference. Numbers come from integers alone, so that every machine builds the same image. Counts are as small as
+ * they can be and still cross the edges that matter: a block's threads, a tile, a page, a chunk, a slice. Rows that a step does not have,
+ * and every gap, are poison: NaN as bf16 and as fp32. Read next: images.h, embed.c. */
 #ifndef VERBATIM_SELF_CHECK_CASES_H
 #define VERBATIM_SELF_CHECK_CASES_H
 #include "self_check/self_check.h"
@@ -12,24 +18,32 @@ typedef struct self_check_image {
   self_check_launch *launch;       /* grid, judged_bytes, args with addresses of the image */
 } self_check_image;
 
-typedef void self_check_build_case(self_check_image *image);
+typedef struct self_check_probe {
+  uint32_t seed;                   /* where its random numbers start */
+  uint32_t form;                   /* what `build` builds            */
+  uint32_t kv_lora_rank, rope_dim; /* of the models it is for, 0: all; of mla_prefill nope_dim and v_dim */
+  const char *name, *answer;
+} self_check_probe;
 
-/* self_check_cases_<stem>: the probes of an op. */
-/* Whether the form of the probe of moe_gemm, or of fp8_moe_gemm, gathers, and whether that of qkv_rope has products. */
-bool self_check_cases_gather(uint32_t form);
-bool self_check_cases_fp8_gather(uint32_t form);
-bool self_check_cases_absorb(uint32_t form);
-bool self_check_cases_lift(uint32_t form);
-/* Of index_score: heads of the indexer. */
-uint32_t self_check_cases_index_heads(uint32_t form);
+typedef struct self_check_op {
+  void (*build)(self_check_image *image);
+  uint32_t probe_count;
+  const self_check_probe *probes;
+} self_check_op;
 
-/* Of a form of the probe of mla_attn: the format of its rows, and whether lists name them. */
-uint32_t self_check_cases_kv_format(uint32_t form);
-bool self_check_cases_lists(uint32_t form);
-bool self_check_cases_one_chunk(uint32_t form);
-
-#define KERNEL(stem) self_check_build_case self_check_cases_##stem;
+/* The probes of every stem of kernels.def. */
+#define KERNEL(stem) extern const self_check_op self_check_##stem;
 #include "kernels_src/kernels.def"
 #undef KERNEL
+
+/* Of a form of the op's probes: whether it gathers rows, computes products in place of a gemm, or has lists; its KV format; its heads. */
+bool self_check_moe_gemm_gathers(uint32_t form);
+bool self_check_fp8_moe_gemm_gathers(uint32_t form);
+bool self_check_qkv_rope_absorbs(uint32_t form);
+bool self_check_mla_fold_lifts(uint32_t form);
+uint32_t self_check_mla_attn_kv_format(uint32_t form);
+bool self_check_mla_attn_lists(uint32_t form);
+bool self_check_mla_attn_one_chunk(uint32_t form);
+uint32_t self_check_index_score_heads(uint32_t form);
 
 #endif

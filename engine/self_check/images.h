@@ -1,6 +1,6 @@
 /* self_check/images.h - how the images of the self-check's probes are made: buffers in poison, and numbers from integers alone.
  *
- * Private to the files self_check_cases*.c. Changing anything here changes answers in self_check.def. */
+ * Private to this folder. Changing anything here changes the answers of probes. */
 #ifndef VERBATIM_SELF_CHECK_IMAGES_H
 #define VERBATIM_SELF_CHECK_IMAGES_H
 #include "self_check/cases.h"
@@ -134,5 +134,37 @@ static inline void take_places(self_check_image *image, const places *p, const u
   *seq = out[1];
   *block_table = out[2];
 }
+
+/* === Of several ops ========================================================================================================= */
+
+static inline const f32 *take_layer_scale(self_check_image *image) {
+  f32 *scale = take(image, sizeof *scale);
+  *scale = 0x1.9p-10f;
+  return scale;
+}
+
+/* quick: kinds that a fast path of the CPU computes as well, for larger shapes. */
+static inline u32 kind_of(u32 row, bool quick) { return quick ? (row % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN) : row % PRODUCT_KINDS; }
+
+/* Three contexts on scattered pages, five of two pages in all: the last page of each is not full. */
+#define CONTEXTS 3u
+#define CONTEXT_STRIDE 2u
+#define CONTEXT_PAGES 7u
+
+static inline const step_in *take_contexts(self_check_image *image, const step_context **contexts, const u32 **block_table) {
+  static const step_context all[CONTEXTS] = {{0, 100, 2, 0}, {2, 50, 0, 0}, {3, 129 - PAGE_TOKENS, 1, 0}};
+  step_context *out = take(image, sizeof all);
+  u32 *table = take(image, CONTEXTS * CONTEXT_STRIDE * 4);
+  memcpy(out, all, sizeof all);
+  for (u32 i = 0; i < CONTEXTS * CONTEXT_STRIDE; i++) table[i] = (i * 3 + 2) % CONTEXT_PAGES;
+  *contexts = out;
+  *block_table = table;
+  step_in *step = take(image, sizeof *step);
+  *step = (step_in){.token_count = 1, .tile_count = 1, .seq_count = CONTEXTS};
+  image->launch->rows = 1;
+  return step;
+}
+
+static const sample_param PLAIN = {.top_p_fixed = 1ull << 32, .repetition = 1, .min_p_bound = -INFINITY, .target = -1, .prompt_count = 1};
 
 #endif

@@ -1,6 +1,6 @@
-/* self_check.c - the table of probes and what is the same for all of them (see self_check.h).
+/* self_check.c - what is the same for the probes of all ops (see self_check.h).
  *
- * Must not know how a machine runs an op. Read next: self_check/cases.c. */
+ * Must not know how a backend runs an op. Read next: self_check/cases.h. */
 #include "self_check/self_check.h"
 #include "ops/kernels.h"
 #include "self_check/cases.h"
@@ -8,15 +8,15 @@
 #include <string.h>
 
 typedef struct probe_row {
-  uint32_t kernel, seed, form, kv_lora_rank, rope_dim;
-  const char *name, *answer;
-  self_check_build_case *build;
+  uint32_t kernel;
+  const self_check_op *op;
+  const self_check_probe *probe;
 } probe_row;
 
-static const probe_row probes[] = {
-#define PROBE(stem, seed, form, rank, rope, name, answer) {KERNEL_##stem, seed, form, rank, rope, name, answer, self_check_cases_##stem},
-#include "self_check/self_check.def"
-#undef PROBE
+static const self_check_op *const ops[KERNEL_COUNT] = {
+#define KERNEL(stem) &self_check_##stem,
+#include "kernels_src/kernels.def"
+#undef KERNEL
 };
 
 #define TABLES_ANSWER "e4aabc11db897b3edae00289bce64662"
@@ -25,51 +25,59 @@ static const probe_row probes[] = {
 #include "kernels_src/kernels.def"
 #undef KERNEL
 
-uint32_t self_check_count(void) { return ARRAY_LEN(probes); }
+uint32_t self_check_count(void) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < KERNEL_COUNT; i++) count += ops[i]->probe_count;
+  return count;
+}
 
-static const probe_row *row_at(uint32_t index) {
-  ASSERT(index < ARRAY_LEN(probes));
-  return &probes[index];
+/* Probes are numbered op by op. */
+static probe_row row_at(uint32_t index) {
+  uint32_t kernel = 0;
+  while (kernel < KERNEL_COUNT && index >= ops[kernel]->probe_count) index -= ops[kernel++]->probe_count;
+  ASSERT(kernel < KERNEL_COUNT);
+  return (probe_row){kernel, ops[kernel], &ops[kernel]->probes[index]};
 }
 
 bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model) {
-  const probe_row *row = row_at(index);
-  if (row->kernel == KERNEL_mla_prefill && row->kernel == kernel) /* its probes are for heads: nope_dim, v_dim, and the form rope_dim */
-    return row->kv_lora_rank == model->nope_dim && row->rope_dim == model->v_dim && (row->form >= 4 ? 32 : 64) == model->rope_dim;
-  bool fits = row->kv_lora_rank == 0 || (row->kv_lora_rank == model->kv_lora_rank && row->rope_dim == model->rope_dim);
-  return row->kernel == kernel && fits;
+  const probe_row row = row_at(index);
+  const uint32_t rank = row.probe->kv_lora_rank, rope = row.probe->rope_dim;
+  if (row.kernel == KERNEL_mla_prefill && row.kernel == kernel) /* its probes are for heads: nope_dim, v_dim, and the form rope_dim */
+    return rank == model->nope_dim && rope == model->v_dim && (row.probe->form >= 4 ? 32 : 64) == model->rope_dim;
+  bool fits = rank == 0 || (rank == model->kv_lora_rank && rope == model->rope_dim);
+  return row.kernel == kernel && fits;
 }
 
 bool self_check_is_for_form(uint32_t index, bool is_few) {
-  const probe_row *row = row_at(index);
-  if (row->kernel == KERNEL_qkv_rope) return self_check_cases_absorb(row->form) == is_few;
-  if (row->kernel == KERNEL_mla_fold) return self_check_cases_lift(row->form) == is_few;
-  if (row->kernel == KERNEL_fp8_moe_gemm) return is_few || !self_check_cases_fp8_gather(row->form);
-  return is_few || row->kernel != KERNEL_moe_gemm || !self_check_cases_gather(row->form);
+  const probe_row row = row_at(index);
+  if (row.kernel == KERNEL_qkv_rope) return self_check_qkv_rope_absorbs(row.probe->form) == is_few;
+  if (row.kernel == KERNEL_mla_fold) return self_check_mla_fold_lifts(row.probe->form) == is_few;
+  if (row.kernel == KERNEL_fp8_moe_gemm) return is_few || !self_check_fp8_moe_gemm_gathers(row.probe->form);
+  return is_few || row.kernel != KERNEL_moe_gemm || !self_check_moe_gemm_gathers(row.probe->form);
 }
 
 bool self_check_is_for_rows(uint32_t index, uint32_t kv_format, bool lists, bool one_chunk) {
-  const probe_row *row = row_at(index);
-  if (row->kernel != KERNEL_mla_attn) return true;
-  if (one_chunk != self_check_cases_one_chunk(row->form)) return false;
-  return self_check_cases_kv_format(row->form) == kv_format && self_check_cases_lists(row->form) == lists;
+  const probe_row row = row_at(index);
+  if (row.kernel != KERNEL_mla_attn) return true;
+  if (one_chunk != self_check_mla_attn_one_chunk(row.probe->form)) return false;
+  return self_check_mla_attn_kv_format(row.probe->form) == kv_format && self_check_mla_attn_lists(row.probe->form) == lists;
 }
 
 bool self_check_is_for_heads(uint32_t index, uint32_t heads) {
-  const probe_row *row = row_at(index);
-  return row->kernel != KERNEL_index_score || self_check_cases_index_heads(row->form) == heads;
+  const probe_row row = row_at(index);
+  return row.kernel != KERNEL_index_score || self_check_index_score_heads(row.probe->form) == heads;
 }
 
 void self_check_build(uint32_t index, uint8_t *image, uint64_t address, self_check_launch *launch) {
-  const probe_row *row = row_at(index);
-  *launch = (self_check_launch){.probe = row->name, .kernel = row->kernel, .grid_items = {1, 1, 1}};
-  self_check_image made = {.bytes = image, .random = row->seed, .form = row->form, .kv_lora_rank = row->kv_lora_rank,
-                           .rope_dim = row->rope_dim, .launch = launch};
-  row->build(&made);
+  const probe_row row = row_at(index);
+  *launch = (self_check_launch){.probe = row.probe->name, .kernel = row.kernel, .grid_items = {1, 1, 1}};
+  self_check_image made = {.bytes = image, .random = row.probe->seed, .form = row.probe->form, .kv_lora_rank = row.probe->kv_lora_rank,
+                           .rope_dim = row.probe->rope_dim, .launch = launch};
+  row.op->build(&made);
   ASSERT(made.used <= SELF_CHECK_BYTES);
   launch->image_bytes = made.used;
   if (launch->judged_bytes == 0) launch->judged_bytes = made.used;
-  for (uint32_t i = 0; i < plan_pointer_count(row->kernel); i++)
+  for (uint32_t i = 0; i < plan_pointer_count(row.kernel); i++)
     if (launch->args[i]) launch->args[i] += address - (uint64_t)(uintptr_t)image;
 }
 
@@ -87,7 +95,7 @@ static digest from_text(const char *text) {
   return result;
 }
 
-digest self_check_answer(uint32_t index) { return from_text(row_at(index)->answer); }
+digest self_check_answer(uint32_t index) { return from_text(row_at(index).probe->answer); }
 
 digest self_check_digest(const self_check_launch *launch, const uint8_t *image) { return digest_of(image, launch->judged_bytes); }
 

@@ -4,7 +4,7 @@
  * and all that no op may read is poison. Everything lies in one image, and the known answer is the digest of the whole image afterwards:
  * of the results, and of all that must still be as it was. Bits do not depend on the machine, a kernel's tiles or the number of threads,
  * so that one answer serves every way of computing the op; it is part of what the numerics id stands for.
- * Knows nothing of machines: exec/start.c runs the probes. Read next: self_check.def, self_check/cases.c. */
+ * Knows nothing of machines: exec/start.c runs the probes. Read next: self_check/cases.h. */
 #ifndef VERBATIM_SELF_CHECK_H
 #define VERBATIM_SELF_CHECK_H
 #include "base/base.h"

@@ -13,6 +13,7 @@
 #include "engine/cli/cli.h"
 #include "engine/gpu/gpu.h"
 #include "engine/ops/kernels.h"
+#include "engine/plan/plan.h"
 
 static const char DEPLOY[] = /* every op is in plans of fast-prefill */
   "max-num-seqs: 2\nmax-num-batched-tokens: 96\nmax-model-len: 128\nkv_pages: 8\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 2]\n"
@@ -47,35 +48,38 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
   }
 }
 
-/* One result of each op. */
-#define RESULTS(X) X(embed, x) X(rmsnorm, y) X(qkv_rope, kv) X(gemm, y) X(mla_attn, out) X(mla_fold, out) \
-  X(router, topk_weight) X(moe_sort, pair_row) X(moe_gemm, y) X(sample, result) \
-  X(row_digest, digest) X(adjust, adjusted) X(mla_expand, y) X(mla_prefill, out) X(attn_cut, pieces) \
-  X(act_quant, scales) X(fp8_gemm, y) X(fp8_moe_gemm, y) \
-  X(index_qk, q_codes) X(index_score, scores) X(index_topk, lists) X(kv_widen, y)
+/* Where the op's first result begins that is not null: in what order an op states its results does not matter here. */
+static uint64_t result_of(uint32_t kernel, const void *args) {
+  uint64_t pointers[64] = {0}, present = 0;
+  op_operands o;
+  assert_true(kernels_row(kernel)->args_bytes <= sizeof pointers);
+  memcpy(pointers, args, kernels_row(kernel)->args_bytes);
+  for (uint32_t i = 0; i < kernels_row(kernel)->op->pointers; i++) present |= (uint64_t)(pointers[i] != 0) << i;
+  op_describe(kernels_row(kernel)->op, args, present, &o);
+  for (uint32_t i = 0; i < o.count; i++)
+    if (o.list[i].is_write && o.list[i].kind != OP_ENGINE && op_has(&o, o.list[i].field)) return pointers[o.list[i].field / 8];
+  for (uint32_t i = 0; i < o.count; i++)
+    if (o.list[i].is_write && op_has(&o, o.list[i].field)) return pointers[o.list[i].field / 8];
+  fail_msg("%s writes nothing", kernels_row(kernel)->name);
+  return 0;
+}
 
-#define WRAP(stem, result)                                                    \
-  void __real_cpu_##stem(const stem##_args *args, cpu_pool *pool);            \
-  void __wrap_cpu_##stem(const stem##_args *args, cpu_pool *pool);            \
-  void __wrap_cpu_##stem(const stem##_args *args, cpu_pool *pool) {           \
-    __real_cpu_##stem(args, pool);                                            \
-    if (victim == KERNEL_##stem) flip(NULL, NULL, (uint64_t)(uintptr_t)args->result); \
+#define KERNEL(stem)                                                \
+  void __real_cpu_##stem(const stem##_args *args, cpu_pool *pool);  \
+  void __wrap_cpu_##stem(const stem##_args *args, cpu_pool *pool);  \
+  void __wrap_cpu_##stem(const stem##_args *args, cpu_pool *pool) { \
+    __real_cpu_##stem(args, pool);                                  \
+    if (victim == KERNEL_##stem) flip(NULL, NULL, result_of(KERNEL_##stem, args)); \
   }
-RESULTS(WRAP)
+#include "kernels_src/kernels.def"
+#undef KERNEL
 
 void __real_gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work);
 void __wrap_gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work);
 void __wrap_gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work) {
-  static const size_t results[KERNEL_COUNT] = {
-#define OFFSET(stem, result) [KERNEL_##stem] = offsetof(stem##_args, result),
-    RESULTS(OFFSET)
-#undef OFFSET
-  };
   __real_gpu_launch(self, stream, work);
   if (kernels_find(work->kernel->name) != victim) return;
-  uint64_t address;
-  memcpy(&address, (const uint8_t *)work->args + results[victim], sizeof address);
-  flip(self, stream, address);
+  flip(self, stream, result_of(victim, work->args));
 }
 
 double __real_trig_sin(double x);
@@ -108,18 +112,22 @@ static void a_sound_machine_starts(void **state) {
   assert_int_equal(open_engine(), 0);
 }
 
-/* Ops of weights and caches in other formats than the model's. */
-static const bool is_elsewhere[KERNEL_COUNT] = {[KERNEL_act_quant] = true, [KERNEL_fp8_gemm] = true, [KERNEL_fp8_moe_gemm] = true,
-                                                [KERNEL_index_qk] = true, [KERNEL_index_score] = true, [KERNEL_index_topk] = true,
-                                                [KERNEL_kv_widen] = true};
+/* Not so: ops of other models, and of weights and caches in other formats. */
+static bool is_in_plan(uint32_t kernel) {
+  plan p;
+  bool found = false;
+  assert_int_equal(plan_open(&p, model.plan_path), OK);
+  for (uint32_t i = 0; i < p.op_count; i++) found = found || p.ops[i].kernel == kernel;
+  plan_close(&p);
+  return found;
+}
 
 static void one_wrong_bit_of_any_op_is_refused(void **state) {
   (void)state;
-  uint32_t refused = 0, elsewhere = 0;
+  uint32_t refused = 0;
   for (victim = 0; victim < KERNEL_COUNT; victim++) {
     char named[64];
-    elsewhere += is_elsewhere[victim];
-    if (is_elsewhere[victim]) continue;
+    if (!is_in_plan(victim)) continue;
     int result = open_engine();
     snprintf(named, sizeof named, "of op %s (", kernels_row(victim)->name);
     if (result != VERBATIM_ERR_MISMATCH || !strstr(verbatim_error(), named))
@@ -131,7 +139,7 @@ static void one_wrong_bit_of_any_op_is_refused(void **state) {
     assert_non_null(strstr(verbatim_error(), "numerics id"));
     refused++;
   }
-  assert_int_equal(refused + elsewhere, KERNEL_COUNT);
+  assert_true(refused >= 15); /* the plan has all ops of a bf16 model with experts, of both parities */
   print_message("    e.g. %s\n", verbatim_error());
 }
 

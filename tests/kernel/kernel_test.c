@@ -13,7 +13,6 @@
 #define GUARD_BYTES 256u
 #define KERNELS_MAX 128u
 #define FLAWS_MAX 64u
-#define GOLDEN "tests/golden/kernels.txt"
 
 #ifdef __SANITIZE_ADDRESS__ /* slow, and one thread touches what three do */
 #define ONE_THREAD_TOO false
@@ -28,7 +27,7 @@ typedef struct loose_range { size_t at, bytes; } loose_range;
 typedef struct loaded_kernel { jit_spec spec[KERNEL_SPECS_MAX]; u32 spec_count, threads, shared_bytes; gpu_kernel kernel; } loaded_kernel;
 
 struct kernel_test {
-  const char *stem, *record, *record_steps;
+  const char *stem, *golden, *record, *record_steps;
   void (*run_all)(kernel_test *);
   u32 id, case_count;
   u8 *image, *initial, *first, *class; /* IMAGE_BYTES each: working, before the op, the first result, enum byte_class */
@@ -309,20 +308,7 @@ static void cpu_cases(void **state) {
 
 static void golden_digest(void **state) {
   (void)state;
-  char line[256], stem[64], hex[64];
-  bool found = false;
-  FILE *file = fopen(GOLDEN, "r");
-  if (!file) {
-    print_message("    SKIPPED: no golden recorded: %s does not exist\n", GOLDEN);
-    skip();
-  }
-  while (!found && fgets(line, sizeof line, file)) {
-    found = line[0] != '#' && sscanf(line, "%63s %63s", stem, hex) == 2 && strcmp(stem, self.stem) == 0;
-  }
-  fclose(file);
-  if (!found) print_error("%s: no golden recorded in %s\n", self.stem, GOLDEN);
-  assert_true(found);
-  assert_string_equal(hex, cpu_digest);
+  assert_string_equal(self.golden, cpu_digest);
 }
 
 static void gpu_cases(void **state) {
@@ -367,8 +353,9 @@ static void emulated_cases(void **state) {
   }
 }
 
-int kernel_test_main(int argc, char **argv, const char *stem, void (*run_all)(kernel_test *)) {
+int kernel_test_main(int argc, char **argv, const char *stem, const char *golden, void (*run_all)(kernel_test *)) {
   self.stem = stem;
+  self.golden = golden;
   self.run_all = run_all;
   self.id = kernels_find(stem);
   for (int i = 1; i + 1 < argc; i += 2) {

@@ -5,9 +5,9 @@
  * write is declared. The reference runs with one thread and with three, in every instruction set; all images must be equal, and nothing but
  * declared outputs may change. On a GPU the same initial image is uploaded, the kernel runs (twice), and the resulting image must equal the
  * reference's in every byte. The emulator does the same with the kernel's text on the CPU; it is not linked under the sanitizers
- * (tests/emulator/README.md). The outputs of all cases give one XXH3-128 digest, which must equal the line of the stem in
- * tests/golden/kernels.txt; `--record FILE` writes that line from the GPU's outputs. Needs nothing of the engine above the kernel table.
- * Read next: test_rmsnorm.c. */
+ * (tests/emulator/README.md). The outputs of all cases give one XXH3-128 digest, which must equal the digest that the test names;
+ * `--record FILE` appends the digest of the GPU's outputs to a file, for the test to name. Needs nothing of the engine above the kernel
+ * table. Read next: test_rmsnorm.c. */
 #ifndef VERBATIM_KERNEL_TEST_H
 #define VERBATIM_KERNEL_TEST_H
 #include "tests/unit/unit.h"
@@ -50,9 +50,9 @@ void kernel_test_loose(kernel_test *test, const void *part, size_t bytes);
 /* Runs the case, without variants by the reference alone; pointers in args point into the image. Afterwards the image holds the result. */
 void kernel_test_run(kernel_test *test, const void *args, const kernel_variant *variants, u32 variant_count);
 
-/* main() of a kernel test: runs the cases on the CPU, against the golden digest, on the GPU if there is one, and in the emulator if it is
- * linked. */
-int kernel_test_main(int argc, char **argv, const char *stem, void (*run_all)(kernel_test *));
+/* main() of a kernel test: runs the cases on the CPU, compares them with `golden`, the digest that a GPU recorded, and runs them on the GPU
+ * if there is one and in the emulator if it is linked. */
+int kernel_test_main(int argc, char **argv, const char *stem, const char *golden, void (*run_all)(kernel_test *));
 
 /* |got - want| <= relative * |want| + absolute, or both NaN; prints and fails otherwise. */
 void kernel_test_near(double got, double want, double relative, double absolute);

@@ -99,4 +99,6 @@ static void quant_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) quant_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "act_quant", quant_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "act_quant", "3f82aa0579437600529fd8b458c22f68", quant_cases);
+}

@@ -134,4 +134,6 @@ static void adjust_cases(kernel_test *test) {
   adjust_case(test, (adjust_shape){.rows = 2, .vocab = 16, .length = (1u << 20) - 1, .kind = LOGITS_PLAIN}, 1u << 20);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "adjust", adjust_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "adjust", "9430c16559a3851bea775124947c0e18", adjust_cases);
+}

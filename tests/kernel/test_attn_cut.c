@@ -152,4 +152,6 @@ static void cut_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) cut_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "attn_cut", cut_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "attn_cut", "363694f8012385e33391944ed5c2f57d", cut_cases);
+}

@@ -72,4 +72,6 @@ static void embed_cases(kernel_test *test) {
   }
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "embed", embed_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "embed", "a62d5ef8535753f0de526b55b0a761c4", embed_cases);
+}

@@ -77,4 +77,6 @@ static void fp8_gemm_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fp8_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "fp8_gemm", fp8_gemm_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "fp8_gemm", "7f23bd074ebdafd1a52400c7c805c6db", fp8_gemm_cases);
+}

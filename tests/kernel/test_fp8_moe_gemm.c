@@ -78,4 +78,6 @@ static void moe_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "fp8_moe_gemm", moe_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "fp8_moe_gemm", "0b09e9dccc8b575f50a335fef7b8563c", moe_cases);
+}

@@ -138,4 +138,6 @@ static void gemm_cases(kernel_test *test) {
   step_cases(test);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "gemm", gemm_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "gemm", "a7d0a3c3efbf93dd41039c78e3592c17", gemm_cases);
+}

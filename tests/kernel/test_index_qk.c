@@ -217,4 +217,6 @@ static void index_cases(kernel_test *test) {
   index_case(test, &(shape){.tokens = 3, .heads = 32, .rope = 64, .scale_kind = SCALE_POW2, .content = CONTENT_PLAIN}); /* GLM-5 */
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "index_qk", index_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "index_qk", "55944732a5ae2700fdd67cb5bbd546a1", index_cases);
+}

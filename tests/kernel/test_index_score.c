@@ -205,4 +205,6 @@ static void score_cases(kernel_test *test) {
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) score_case_of(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "index_score", score_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "index_score", "0d32a5ac34de5f1eeeaf54f7cfb3ebd4", score_cases);
+}

@@ -136,4 +136,6 @@ static void topk_cases(kernel_test *test) {
   topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 2048, .n = 1u << 20, .stride = 1u << 20, .content = CONTENT_ZEROS});
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "index_topk", topk_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "index_topk", "f1db29cd7c9acb825bc154c38e625b63", topk_cases);
+}

@@ -123,4 +123,6 @@ static void widen_cases(kernel_test *test) {
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) widen_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "kv_widen", widen_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "kv_widen", "253dff6ed9c8e09580e43c0d4dd631b7", widen_cases);
+}

@@ -347,4 +347,6 @@ static void attn_cases(kernel_test *test) {
   attn_codes_run(test);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "mla_attn", attn_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "mla_attn", "28309093cae3c288da0457b2c3e9b9e7", attn_cases);
+}

@@ -75,4 +75,6 @@ static void expand_cases(kernel_test *test) {
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) expand_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "mla_expand", expand_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "mla_expand", "5bb7b384c9083a7e92d1e157800e1ae0", expand_cases);
+}

@@ -160,4 +160,6 @@ static void fold_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fold_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "mla_fold", fold_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "mla_fold", "c602783ea4767e191fdf31487c38b04f", fold_cases);
+}

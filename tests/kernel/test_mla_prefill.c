@@ -214,4 +214,6 @@ static void prefill_cases(kernel_test *test) {
   for (size_t i = 0; i < ARRAY_LEN(shapes); i++) prefill_case_of(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "mla_prefill", prefill_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "mla_prefill", "6415113c45ebe981050ce97c858395a0", prefill_cases);
+}

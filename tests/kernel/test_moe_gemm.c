@@ -103,4 +103,6 @@ static void moe_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) moe_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "moe_gemm", moe_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "moe_gemm", "5d16d60968b3ae5d3fc6b4d134a0cd23", moe_cases);
+}

@@ -56,4 +56,6 @@ static void sort_cases(kernel_test *test) {
   sort_case(test, 5, 16, 512, 2048, 0);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "moe_sort", sort_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "moe_sort", "da05a24b729a8facccaea7153a6efbb2", sort_cases);
+}

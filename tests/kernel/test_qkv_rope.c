@@ -227,4 +227,6 @@ static void rope_cases(kernel_test *test) {
                            .scale_kind = SCALE_POW2});
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "qkv_rope", rope_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "qkv_rope", "e19d7bfdd225505f34871f40daf3f111", rope_cases);
+}

@@ -143,4 +143,6 @@ static void norm_cases(kernel_test *test) {
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) norm_case(test, &shapes[i]);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "rmsnorm", norm_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "rmsnorm", "58394fdf6fefbaf452bd2f2d3b3ca600", norm_cases);
+}

@@ -154,4 +154,6 @@ static void router_cases(kernel_test *test) {
     if (shapes[i].tokens <= ROUTER_SORTS_MAX) router_case(test, &shapes[i], true);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "router", router_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "router", "e361aaf5c909df1c571650386ae50ea5", router_cases);
+}

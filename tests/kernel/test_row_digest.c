@@ -32,4 +32,6 @@ static void digest_cases(kernel_test *test) {
   digest_case(test, 2, 129280, 0, 1);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "row_digest", digest_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "row_digest", "fccf7e138f513969f4226abe696683e9", digest_cases);
+}

@@ -269,4 +269,6 @@ static void sample_cases(kernel_test *test) {
   check_distribution(2, 0.3f, 9, 1);
 }
 
-int main(int argc, char **argv) { return kernel_test_main(argc, argv, "sample", sample_cases); }
+int main(int argc, char **argv) {
+  return kernel_test_main(argc, argv, "sample", "d802d1cd4c7ff33d9a6d4fb58641b0ef", sample_cases);
+}

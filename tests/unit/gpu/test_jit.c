@@ -169,7 +169,10 @@ static void every_kernel_compiles_and_is_covered(void **state) {
       if (jit_compile(j, stems[s], variants[i].specs, variants[i].count, &view) != OK) fail_msg("%s", fail_text());
       tried++;
     }
-    assert_true(tried > 0);
+    if (tried > 0) continue;
+    const jit_spec block = THREADS(256); /* the planner's default, for a kernel without other constants */
+    jit_cubin_view view;
+    if (jit_compile(j, stems[s], &block, 1, &view) != OK) fail_msg("%s", fail_text());
   }
   jit_close(j);
 }

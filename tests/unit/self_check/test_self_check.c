@@ -1,6 +1,6 @@
 /* test_self_check.c - the known answers of the start-up self-check: by the CPU's ops in every instruction set, and by the kernels' own
  * texts in the emulator, which was written apart from the twins. Copies of the kernels that are broken on purpose must give others.
- * `--record` prints the rows of engine/self_check/self_check.def as the twins answer them. */
+ * `--record` prints the answers of the CPU reference, for the tables of engine/self_check/<stem>.c. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -293,22 +293,14 @@ static void other_products_give_other_answers(void **state) {
 /* === The program ============================================================================================================ */
 
 static int record(void) {
-  char line[1024], text[DIGEST_TEXT_BYTES];
-  FILE *file = fopen("engine/self_check/self_check.def", "r");
+  char text[DIGEST_TEXT_BYTES];
   self_check_launch launch;
-  if (!file) return 1;
-  for (uint32_t i = 0; fgets(line, sizeof line, file);) {
-    char *answer = strncmp(line, "PROBE(", 6) == 0 ? strrchr(line, ',') : NULL;
-    if (answer) {
-      digest found = run_twin(i++, pools[0], &launch);
-      printf("%.*s, \"%s\")\n", (int)(answer - line), line, digest_text(found.bytes, text));
-    } else {
-      printf("%s", line);
-    }
+  for (uint32_t i = 0; i < self_check_count(); i++) {
+    digest found = run_twin(i, pools[0], &launch);
+    printf("%s: \"%s\", \"%s\"\n", kernels_row(launch.kernel)->name, launch.probe, digest_text(found.bytes, text));
   }
-  fclose(file);
   digest tables = self_check_tables();
-  fprintf(stderr, "tables: %s\n", digest_text(tables.bytes, text));
+  printf("tables: \"%s\"\n", digest_text(tables.bytes, text));
   return 0;
 }
 
