@@ -245,11 +245,9 @@ struct verbatim_request {
   uint32_t fault_position; /* the first token whose row holds one there                              */
   uint8_t request_digest[16]; /* see RECEIPTS.md, "Request digest"                                   */
   uint8_t chain[16];
-  /* The engine's own. */
-  verbatim_request *next;
-  double submitted_at;   /* seconds                                                                  */
-  uint32_t row_next;     /* the next position whose logits row is awaited                            */
-  uint32_t row_most;     /* token rows that were ever computed or reused: how far a preempted request had come */
+  struct {
+    uint64_t opaque[3];
+  } engine_state;        /* the engine's own: zero it, and do not touch it                           */
 };
 
 #define VERBATIM_REQUEST_DEFAULTS ((verbatim_request){.max_tokens = 1, .top_p = 1, .repetition_penalty = 1})

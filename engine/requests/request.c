@@ -252,8 +252,8 @@ void request_start(const request_model *m, verbatim_request *r) {
   r->finish = VERBATIM_RUNNING;
   r->fault_op = "";
   r->fault_layer = UINT32_MAX;
-  r->fault_position = r->row_most = 0;
-  r->row_next = request_logits_from(r);
+  r->fault_position = request_state_of(r)->row_most = 0;
+  request_state_of(r)->row_next = request_logits_from(r);
 }
 
 static void extend_chain(verbatim_request *r, uint32_t position, const verbatim_token *token, const verbatim_alternative *alternatives) {

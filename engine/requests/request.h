@@ -11,6 +11,19 @@
 #include "text/tokenizer.h"
 #include "verbatim.h"
 
+/* What verbatim_request.engine_state holds while a request is with the engine. */
+typedef struct __attribute__((may_alias)) request_state {
+  verbatim_request *next; /* in the queue                                          */
+  double submitted_at;    /* seconds                                               */
+  uint32_t row_next;      /* the next position whose logits row is awaited         */
+  uint32_t row_most;      /* token rows that were ever computed or reused: how far a preempted request had come */
+} request_state;
+_Static_assert(sizeof(request_state) == sizeof((verbatim_request *)0)->engine_state, "the engine's part of a request");
+
+static inline request_state *request_state_of(const verbatim_request *request) {
+  return (request_state *)(uintptr_t)&request->engine_state;
+}
+
 typedef struct request_model { /* what a request is valid under */
   const plan *plan;
   const uint8_t *weights_digest;   /* [DIGEST_BYTES] */

@@ -37,28 +37,28 @@ bool schedule_idle(const schedule *self) { return !self->queue_first && self->ac
 /* === The queue ============================================================================================================== */
 
 void schedule_submit(schedule *self, verbatim_request *request) {
-  request->next = NULL;
-  if (self->queue_last) self->queue_last->next = request;
+  request_state_of(request)->next = NULL;
+  if (self->queue_last) request_state_of(self->queue_last)->next = request;
   else self->queue_first = request;
   self->queue_last = request;
   if (request->deadline_seconds > 0) {
-    request->submitted_at = clock_seconds();
+    request_state_of(request)->submitted_at = clock_seconds();
     self->timed++;
   }
 }
 
 static void queue_again(schedule *self, verbatim_request *request) {
-  request->next = self->queue_first;
+  request_state_of(request)->next = self->queue_first;
   self->queue_first = request;
   if (!self->queue_last) self->queue_last = request;
 }
 
 static bool unqueue(schedule *self, verbatim_request *request) {
   verbatim_request *before = NULL, *at = self->queue_first;
-  for (; at && at != request; at = at->next) before = at;
+  for (; at && at != request; at = request_state_of(at)->next) before = at;
   if (!at) return false;
-  if (before) before->next = at->next;
-  else self->queue_first = at->next;
+  if (before) request_state_of(before)->next = request_state_of(at)->next;
+  else self->queue_first = request_state_of(at)->next;
   if (self->queue_last == at) self->queue_last = before;
   return true;
 }
@@ -137,7 +137,7 @@ static bool fits(const schedule *self, const verbatim_request *request) {
 static void admit(schedule *self) {
   while (self->queue_first && self->active_count < self->options.max_active && fits(self, self->queue_first)) {
     verbatim_request *request = self->queue_first;
-    self->queue_first = request->next;
+    self->queue_first = request_state_of(request)->next;
     if (!self->queue_first) self->queue_last = NULL;
     take_slot(self, request);
   }
@@ -149,7 +149,7 @@ static uint32_t preempt_youngest(schedule *self) {
   while (!self->sequences[self->order[at]].request) ASSERT(at-- > 0);
   uint32_t slot = self->order[at];
   sequence *s = &self->sequences[slot];
-  s->request->row_most = max_u32(s->request->row_most, s->computed);
+  request_state_of(s->request)->row_most = max_u32(request_state_of(s->request)->row_most, s->computed);
   queue_again(self, s->request);
   vacate(self, slot);
   self->counters.preemptions++;
@@ -178,14 +178,14 @@ bool schedule_cancel(schedule *self, verbatim_request *request) {
 }
 
 static bool is_over(const verbatim_request *request, double now) {
-  return request->deadline_seconds > 0 && now - request->submitted_at >= request->deadline_seconds;
+  return request->deadline_seconds > 0 && now - request_state_of(request)->submitted_at >= request->deadline_seconds;
 }
 
 void schedule_expire(schedule *self) {
   if (self->timed == 0) return;
   double now = clock_seconds();
   for (verbatim_request *at = self->queue_first, *next; at; at = next) {
-    next = at->next;
+    next = request_state_of(at)->next;
     if (is_over(at, now)) self->counters.deadlines += end_early(self, at, VERBATIM_DEADLINE);
   }
   for (uint32_t i = self->active_count; i > 0; i--) {
@@ -233,7 +233,7 @@ static bool add_prompt(schedule *self, step_build *b, uint32_t slot, uint32_t mo
   uint32_t count = schedule_pages_grow(&self->kv, s, wanted);
   if (count == 0) return wanted > 0;
   step_build_known(b, s, s->computed, count, false);
-  self->counters.recomputed_tokens += min_u32(s->computed + count, max_u32(s->request->row_most, s->computed)) - s->computed;
+  self->counters.recomputed_tokens += min_u32(s->computed + count, max_u32(request_state_of(s->request)->row_most, s->computed)) - s->computed;
   s->computed += count;
   s->sampled += s->computed == s->known && s->request->max_tokens > 0;
   schedule_pages_name(&self->kv, s);
@@ -313,7 +313,7 @@ static void show(schedule *self, uint32_t slot, bool made) {
 static void settle_row(schedule *self, const step_row *row, const exec_results *results, uint32_t index) {
   sequence *s = &self->sequences[row->slot];
   verbatim_request *request = s->request;
-  request->row_next = row->position + 1;
+  request_state_of(request)->row_next = row->position + 1;
   if (request->on_logits && row->position < request->prompt_count)
     request->on_logits(request, row->position, results->logits + (uint64_t)index * self->model->plan->header->model.vocab);
   if (s->request != request) return; /* cancelled by the callback */
@@ -349,7 +349,7 @@ static watch_fault locate(schedule *self, uint32_t slot, uint32_t side) {
   const sequence *s = &self->sequences[slot];
   uint32_t end = min_u32((s->broken / PAGE_TOKENS + 1) * PAGE_TOKENS, request_computed(s->request) + s->request->token_count);
   watch_fault fault = {UINT32_MAX, UINT32_MAX};
-  s->request->row_next = request_logits_from(s->request);
+  request_state_of(s->request)->row_next = request_logits_from(s->request);
   for (uint32_t position = 0; position < end;) {
     step_build b = begin(self, side);
     uint32_t count = step_build_room(&b, s->request, position, end - position);

@@ -67,7 +67,7 @@ bool step_build_is_prompt(const step_build *self, const verbatim_request *reques
 uint32_t step_build_room(const step_build *self, const verbatim_request *request, uint32_t position, uint32_t count) {
   const plan_limits *limits = &self->header->limits;
   if (step_build_is_prompt(self, request, position)) count = min_u32(count, request->prompt_count - position);
-  uint32_t bare = max_u32(request->row_next, position) - position; /* rows without logits come first */
+  uint32_t bare = max_u32(request_state_of(request)->row_next, position) - position; /* rows without logits come first */
   return min_u32(min_u32(count, limits->max_batch_tokens - self->tokens), bare + (limits->max_logit_rows - self->logits));
 }
 
@@ -92,7 +92,7 @@ void step_build_known(step_build *self, const sequence *s, uint32_t position, ui
   else add_tiles(self, s, count, position, alone ? 1 : self->header->limits.attn_tile_tokens);
   for (uint32_t i = 0; i < count; i++) {
     add_token(self, s, request_token(request, position + i), position + i);
-    if (position + i >= request->row_next) add_logits(self, s, position + i);
+    if (position + i >= request_state_of(request)->row_next) add_logits(self, s, position + i);
   }
   self->seqs++;
 }

@@ -4,6 +4,7 @@
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
+#include "engine/requests/request.h"
 #include "e2e.h"
 
 #define COUNT 6u
@@ -54,7 +55,7 @@ static uint32_t run(const char *plan_path, bool score, bool cache, verbatim_coun
   *counters = verbatim_count(engine);
   assert_true(most_pages > 0 && most_pages <= verbatim_describe(engine).kv_pages && counters->kv_pages_used == 0);
   verbatim_close(engine);
-  for (uint32_t i = 0; i < COUNT; i++) preempted += score && cases[i].scored.row_most > 0;
+  for (uint32_t i = 0; i < COUNT; i++) preempted += score && request_state_of(&cases[i].scored)->row_most > 0;
   return preempted;
 }
 

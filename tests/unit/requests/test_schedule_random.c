@@ -1,6 +1,7 @@
 /* test_schedule_random.c - the scheduler on a late machine, at random: limits, options, prompts with shared beginnings, broken tokens,
  * cancels, deadlines, and callbacks that cancel and submit. What must hold between any two steps is checked there; in the end every
  * request has what is its own. Controls plant faults of the machine. */
+#include "engine/requests/request.h"
 #include "tests/unit/requests/late_backend.h"
 #include <string.h>
 
@@ -152,7 +153,7 @@ static void check_pages(void) {
 static void check_queue(void) {
   uint64_t timed = 0;
   const verbatim_request *last = NULL;
-  for (const verbatim_request *r = batching.queue_first; r; last = r, r = r->next) {
+  for (const verbatim_request *r = batching.queue_first; r; last = r, r = request_state_of(r)->next) {
     assert_int_equal(r->finish, VERBATIM_RUNNING);
     timed += r->deadline_seconds > 0;
   }
@@ -186,7 +187,7 @@ static void play(void) {
     }
     asked *a = &asks[draw(count)];
     if (is_wild && draw(30) == 0) cancel(a);
-    if (is_wild && draw(40) == 0 && is_running(a)) a->request.submitted_at = -1e9;
+    if (is_wild && draw(40) == 0 && is_running(a)) request_state_of(&a->request)->submitted_at = -1e9;
     if (draw(2)) schedule_expire(&batching);
     busy = step_once();
     check_pages();

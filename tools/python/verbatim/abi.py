@@ -100,7 +100,7 @@ Request._fields_ = [
     ("scores", POINTER(Token)), ("tokens", POINTER(Token)), ("alternatives", POINTER(Alternative)), ("score_count", c_uint32),
     ("token_count", c_uint32), ("text_bytes", c_uint64), ("stop_index", c_uint32), ("finish", c_int),
     ("fault_op", c_char_p), ("fault_layer", c_uint32), ("fault_position", c_uint32), ("request_digest", c_uint8 * 16),
-    ("chain", c_uint8 * 16), ("next", c_void_p), ("submitted_at", c_double), ("row_next", c_uint32), ("row_most", c_uint32)]
+    ("chain", c_uint8 * 16), ("engine_state", c_uint64 * 3)]
 
 STRUCTS = {"verbatim_config": Config, "verbatim_stages": Stages, "verbatim_memory": Memory, "verbatim_info": Info, "verbatim_text": Text,
            "verbatim_bias": Bias, "verbatim_token": Token, "verbatim_alternative": Alternative, "verbatim_request": Request,
