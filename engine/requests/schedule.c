@@ -233,7 +233,8 @@ static bool add_prompt(schedule *self, step_build *b, uint32_t slot, uint32_t mo
   uint32_t count = schedule_pages_grow(&self->kv, s, wanted);
   if (count == 0) return wanted > 0;
   step_build_known(b, s, s->computed, count, false);
-  self->counters.recomputed_tokens += min_u32(s->computed + count, max_u32(request_state_of(s->request)->row_most, s->computed)) - s->computed;
+  const uint32_t before = max_u32(request_state_of(s->request)->row_most, s->computed);
+  self->counters.recomputed_tokens += min_u32(s->computed + count, before) - s->computed;
   s->computed += count;
   s->sampled += s->computed == s->known && s->request->max_tokens > 0;
   schedule_pages_name(&self->kv, s);

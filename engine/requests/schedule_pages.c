@@ -35,7 +35,8 @@ static void append(schedule_pages *self, sequence *s, uint32_t number) {
 /* Only where a page ends and the sequence has no page after it yet. */
 void schedule_pages_adopt(schedule_pages *self, sequence *s) {
   if (self->no_prefix_cache) return;
-  while (s->computed == s->page_count * PAGE_TOKENS && s->named == s->page_count && s->computed + PAGE_TOKENS <= request_state_of(s->request)->row_next) {
+  while (s->computed == s->page_count * PAGE_TOKENS && s->named == s->page_count &&
+         s->computed + PAGE_TOKENS <= request_state_of(s->request)->row_next) {
     digest key = next_key(self, &s->key, s->request, s->page_count);
     uint32_t number = pages_find(self->pool, &key);
     if (number == PAGES_NONE) return;
