@@ -102,8 +102,8 @@ static uint32_t few_tile_n(uint64_t columns, uint64_t batches, bool silu, uint32
   return best;
 }
 
-/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W; after them the bytes read in place of the operand's missing rows,
- * which also hold gate and up rows while these are combined; and scales of X and W. */
+/* Shared memory of small_m.cuh: alignment, barriers, the rings of X and of W; after them the bytes read in place of the operand's missing
+ * rows, which also hold gate and up rows while these are combined; and scales of X and W. */
 static uint32_t few_bytes(const few_shape *few, uint32_t tile_n, uint32_t k_blocks, uint32_t stages, bool is_scaled) {
   uint32_t columns = max_u32(few->rows, 8), tail = (64 - tile_n) * 128, exchange = (tile_n + 4) * columns * 4, blocks = stages * k_blocks;
   return 2048 + (uint32_t)align_up(blocks * few->rows * 128, 1024) + blocks * tile_n * 128 + max_u32(tail, exchange) +
@@ -297,8 +297,8 @@ static uint32_t choose_spread(const mla_attn_args *a, uint32_t *next, uint32_t r
 }
 
 /* Few heads in steps whose contexts may be split (decoding), or with gathered rows: attn/decode/form.cuh. Otherwise 64 rows at a time by
- * 2-CTA clusters, attn/cluster/form.cuh; for lists of one chunk and more tokens than run concurrently, ping-pong, attn/pingpong/form.cuh; for few
- * such tokens, split over many CTAs, attn/split/form.cuh. */
+ * 2-CTA clusters, attn/cluster/form.cuh; for lists of one chunk and more tokens than run concurrently, ping-pong, attn/pingpong/form.cuh;
+ * for few such tokens, split over many CTAs, attn/split/form.cuh. */
 static uint32_t choose_mla_attn(const mla_attn_args *a, uint32_t rows_min, uint32_t rows_max, specialise_choice *choices) {
   const uint32_t rows = attn_form_rows(a);
   uint32_t next = rows_min, count = attn_may_spread(a) ? choose_spread(a, &next, rows_max, choices) : 0;

@@ -1,7 +1,7 @@
 /* specialise.h - how the GPU runs an op: tile constants, block size, shared memory, grid, with alternatives by launch row count.
  *
- * Follows the limits in the kernels' own headers. The choice never changes a bit, so everything here is about speed. Read next: graph_add.c,
- * which calls it for every op. */
+ * Follows the limits in the kernels' own headers. The choice never changes a bit, so everything here is about speed. Read next:
+ * graph_add.c, which calls it for every op. */
 #ifndef VERBATIM_SPECIALISE_H
 #define VERBATIM_SPECIALISE_H
 #include "draft.h"

@@ -24,7 +24,7 @@
 
 /* === Processor and memory =================================================================================================== */
 
-/* The choice of cpu_isa.c. */
+/* The choice of isa.c. */
 static const char *best_isa(void) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

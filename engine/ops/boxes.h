@@ -1,7 +1,7 @@
 /* boxes.h - the tensor maps of products: which matrices the forms for small and large M load, and by which TMA boxes.
  *
- * "few" is the form for small M (kernels_src/gemm/small_m.cuh), "many" the one for large M (large_m.cuh); the head comments of the kernels give
- * their boxes. What is told in bf16 numbers becomes e4m3 codes by boxes_of_bytes. Read next: kernels_src/ptx/tensor_map.h. */
+ * "few" is the form for small M (kernels_src/gemm/small_m.cuh), "many" the one for large M (large_m.cuh); the head comments of the kernels
+ * give their boxes. What is told in bf16 numbers becomes e4m3 codes by boxes_of_bytes. Read next: kernels_src/ptx/tensor_map.h. */
 #ifndef VERBATIM_BOXES_H
 #define VERBATIM_BOXES_H
 #include "ops/op.h"

@@ -20,7 +20,22 @@
 #define HEADERS_BYTES 512u
 #define SHORT_BYTES (32u << 10) /* a body or a reply up to this size takes a few milliseconds */
 
-enum exchange_state { READING, JUDGING, QUEUED, STREAMING, ENDING, WRITING, REPLIED };
+/* An exchange is a request and its reply. States follow each other as
+ *
+ *   READING -> JUDGING -> QUEUED -> STREAMING -> ENDING -> REPLIED
+ *   QUEUED -> WRITING -> REPLIED; and READING, JUDGING or QUEUED -> REPLIED
+ *
+ * The connection may end in any state. The exchange is freed once it has no connection, serve_work does not hold it (JUDGING, WRITING) and
+ * the queue does not hold it (is_in_queue). */
+enum exchange_state {
+  READING,   /* the body arrives; of a request that was refused it is discarded, and the refusal sent after it */
+  JUDGING,   /* serve_work parses the body                                                                     */
+  QUEUED,    /* the engine's queue has the request; nothing has been sent                                      */
+  STREAMING, /* events are sent as the engine generates tokens                                                 */
+  ENDING,    /* the last events are ready and wait until the queue has written the receipt                     */
+  WRITING,   /* serve_work writes a large reply                                                                */
+  REPLIED    /* the connection has the whole reply                                                             */
+};
 enum { PROGRESS = 1, LEFT = 2, WORKED = 4 }; /* news: the queue has something new, has finished; serve_work has finished */
 
 typedef struct exchange exchange;

@@ -1,20 +1,7 @@
 /* serve/http.h - the HTTP server: decides what each request gets as its reply, and when.
  *
- * An exchange is a request and its reply. Its states, in order:
- *   READING    the body arrives; of a request that was refused it is discarded, and the refusal sent after it
- *   JUDGING    serve_work parses the body
- *   QUEUED     the engine's queue has the request; nothing has been sent
- *   STREAMING  events are sent as the engine generates tokens
- *   ENDING     the last events are ready and wait until the queue has written the receipt
- *   WRITING    serve_work writes a large reply
- *   REPLIED    the connection has the whole reply
- *
- *   READING -> JUDGING -> QUEUED -> STREAMING -> ENDING -> REPLIED
- *   QUEUED -> WRITING -> REPLIED; and READING, JUDGING or QUEUED -> REPLIED
- *
- * The connection may end in any state. The exchange is freed once it has no connection, serve_work does not hold it (JUDGING, WRITING) and
- * the queue does not hold it (is_in_queue). One thread owns all exchanges, the one that calls serve_http_run; serve_work and the queue only
- * post news to it. Read next: serve/connections.h, serve/router.h, serve/queue.h. */
+ * One thread owns all exchanges, the one that calls serve_http_run; serve_work and the queue only post news to it. Must not know tokens or
+ * the engine. Read next: enum exchange_state in http.c, serve/connections.h, serve/router.h, serve/queue.h. */
 #ifndef VERBATIM_SERVE_HTTP_H
 #define VERBATIM_SERVE_HTTP_H
 #include <stdio.h>

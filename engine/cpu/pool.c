@@ -1,4 +1,4 @@
-/* cpu_pool.c - the thread pool of cpu.h: a fixed set of threads that take the items of one job at a time.
+/* pool.c - the thread pool of cpu.h: a fixed set of threads that take the items of one job at a time.
  *
  * Which thread computes an item depends on timing; the item's value does not. Everything is allocated in cpu_pool_open. A step has hundreds
  * of jobs of some ten microseconds each, and putting a thread to sleep and waking it costs as much, so a waiting thread polls for

@@ -1,4 +1,4 @@
-/* cpu_isa.c - selects the instruction set of the tensor-core product: the best one this processor has.
+/* isa.c - selects the instruction set of the tensor-core product: the best one this processor has.
  *
  * All give the same bits. The choice is not cached: asking the processor takes a few loads and masks. Read next: h16_core.h. */
 #include "cpu/cpu.h"
