@@ -45,6 +45,7 @@ struct kernel_test {
   u32 kernel_count;
   const emulator_kernel *found[FLAWS_MAX]; /* broken copies of the kernel that some case has found */
   u32 found_count, launches;
+  int orders; /* launches of a broken copy in each case; more than 1: the sound ones have run, and are left out */
 };
 
 static kernel_test self; /* one test per program */
@@ -259,8 +260,7 @@ static void run_emulator(kernel_test *test, const void *args, const kernel_varia
   for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {
     if (strcmp(k->stem, test->stem) != 0 || strcmp(k->spec, spec) != 0 || is_found(test, k)) continue;
     exists = exists || !k->flaw[0];
-    run_emulated(test, args, v, k);
-    for (int i = 1; i < EMULATOR_ORDERS && k->flaw[0] && !is_found(test, k); i++) run_emulated(test, args, v, k);
+    for (int i = 0; i < test->orders && !is_found(test, k) && (k->flaw[0] || test->orders == 1); i++) run_emulated(test, args, v, k);
   }
   if (!exists) print_error("%s: no emulated kernel for %s; hint: tests/emulator/forms.toml\n", test->stem, spec);
   assert_true(exists);
@@ -338,19 +338,27 @@ static void gpu_cases(void **state) {
   gpu_close(self.device);
 }
 
+static u32 unfound_flaws(void) {
+  u32 count = 0;
+  for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) count += k->flaw[0] && !is_found(&self, k);
+  return count;
+}
+
+/* Most flaws show in any order of threads and copies: they get one launch a case. For the others all cases run again, in every order. */
 static void emulated_cases(void **state) {
   (void)state;
   char text[DIGEST_TEXT_BYTES];
   self.executor = EMULATOR;
+  self.orders = 1;
   run_cases(&self, text);
-  self.executor = REFERENCES;
   print_message("    %s: %u cases in the emulator, %u launches\n", self.stem, self.case_count, self.launches);
   assert_string_equal(text, cpu_digest);
-  for (const emulator_kernel *k = emulator_kernels(); k; k = k->next) {
-    if (!k->flaw[0]) continue;
-    if (!is_found(&self, k)) print_error("%s: no case finds the broken kernel: %s\n", self.stem, k->flaw);
-    assert_true(is_found(&self, k));
-  }
+  self.orders = EMULATOR_ORDERS;
+  if (unfound_flaws()) run_cases(&self, text);
+  self.executor = REFERENCES;
+  for (const emulator_kernel *k = emulator_kernels(); k; k = k->next)
+    if (k->flaw[0] && !is_found(&self, k)) print_error("%s: no case finds the broken kernel: %s\n", self.stem, k->flaw);
+  assert_int_equal(unfound_flaws(), 0);
 }
 
 int kernel_test_main(int argc, char **argv, const char *stem, const char *golden, void (*run_all)(kernel_test *)) {
