@@ -31,9 +31,8 @@ TREE = {
     "planner/checks/scale.c": "/* scale.c - scale. */\n#include \"kernels_src/abi.h\"\n",
     "planner/place.h": "/* place.h - placement. */\n",
     "planner/place.c": "/* place.c - placement. */\n#include \"place.h\"\n#include \"engine/base/base.h\"\n",
-    **{folder + "/README.md": "text\n" for folder in ("engine", "engine/base", "engine/gpu", "engine/exec", "engine/cpu", "engine/ops", "engine/self_check",
-                                                       "kernels_src",
-                                                       "kernels_src/rows")},
+    **{folder + "/README.md": "text\n" for folder in ("engine", "engine/base", "engine/gpu", "engine/exec", "engine/cpu", "engine/ops",
+                                                       "engine/self_check", "kernels_src", "kernels_src/rows")},
     "kernels_src/abi.h": "/* abi.h - structs. */\n",
     "kernels_src/kernels.def": "/* kernels.def - every op: KERNEL(stem). */\nKERNEL(scale)\n",
     "kernels_src/rows/scale.cu": "/* scale.cu - scale. */\n#include \"abi.h\"\nextern \"C\" __global__ void scale(float *x) {\n"
