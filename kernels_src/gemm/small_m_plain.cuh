@@ -71,6 +71,8 @@ NUM void small_m_product(f32 (&acc)[SMALL_M_ACCUMULATORS], small_m_ring &r, u32 
     small_m_next(r);
   } while (blocks);
   PTX_MULTIPLY_WAIT(0);
+#pragma unroll
+  for (u32 i = 0; i < SMALL_M_ACCUMULATORS; i++) ptx_hold(acc[i]); /* keeps reads after the wait */
   if (threadIdx.x % 32u == 0) ptx_barrier_arrive(small_m_empty(r, last));
 }
 
