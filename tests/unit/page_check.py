@@ -1,7 +1,7 @@
-"""A report's page, read twice: by an XML parser, which takes nothing that is not well formed, and by an HTML parser, as browsers do.
+"""A report's page, read twice: by an XML parser, which accepts only well-formed text, and by an HTML parser, as browsers use.
 
-page_check.py PAGE: prints what it counted, or on a line that begins with "bad" why the page is not one. Knows which elements and attributes
-a report has; anything else, as what a text that was not escaped brings in, is bad.
+page_check.py PAGE: prints its counts or, on a line that begins with "bad", why the page is not valid. Knows the elements and attributes of
+a report; any other, such as markup from a text that was not escaped, is bad.
 """
 import html.parser
 import re
@@ -53,7 +53,7 @@ class Page(html.parser.HTMLParser):
 
 
 def contrasts(text):
-    """The least contrast, as WCAG has it, of letters and marks on their ground, of the light and of the dark colours."""
+    """The least contrast, as WCAG defines it, of letters and marks against their background, in the light and in the dark colours."""
     def light(colour):
         parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of tools/bench/report.py: BENCHMARKS.md is what the records give, and a record that says too little is refused by name.
+"""Tests of tools/bench/report.py: BENCHMARKS.md equals the report of the records, and a record with a missing field is refused by name.
 
-The controls: a changed record makes --check fail, and each field that is taken away is named.
+The controls: a changed record makes --check fail, and each removed field is named.
 """
 import contextlib
 import importlib.util
@@ -21,7 +21,7 @@ spec.loader.exec_module(report)
 
 
 def said(*arguments):
-    """The exit code and all that was printed."""
+    """The exit code and everything that was printed."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = report.main(list(arguments))
@@ -40,7 +40,7 @@ class Committed(unittest.TestCase):
 
 
 class Copy(unittest.TestCase):
-    """A copy of the records and of what they point to, to be damaged."""
+    """A copy of the records and of the files they point to, to be damaged."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

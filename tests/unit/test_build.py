@@ -37,7 +37,7 @@ class BuildFile(unittest.TestCase):
         self.assertEqual(texts, {read("build.ninja") + read("tests/build.ninja")})
 
     def test_a_new_file_is_built_once_configure_has_run(self):
-        """One of every folder whose files are found, in a copy of the tree; the control: before configure.py nobody knows them."""
+        """Plants a file in every folder whose files configure.py finds, in a copy of the tree. Control: none is built before it runs."""
         planted = {
             "engine/base/novel.h": "int novel(void);\n",
             "engine/base/novel.c": '#include "base/novel.h"\nint novel(void) { return 7; }\n',

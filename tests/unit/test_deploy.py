@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of tools/deploy: the unit, the image and the manifests say the same, and what they say works.
+"""Tests of tools/deploy: the unit, the image and the manifests agree with each other, and their commands work.
 
-Files: read alone. Unit: systemd's own opinion. Server: their command, with the shipped model in place of theirs, is started, asked as the
-probes ask, and ended as a supervisor ends it. Needs PyYAML. Run after ninja: test_deploy.py [--builddir DIR] [Files|Unit|Server]
+Files: only reads them. Unit: systemd's own verdict. Server: their command, with the shipped model in place of theirs, is started, probed as
+the manifests do, and stopped as a supervisor stops it. Needs PyYAML. Run after ninja: test_deploy.py [--builddir DIR] [Files|Unit|Server]
 """
 import json
 import os
@@ -30,7 +30,7 @@ def read(path):
 
 
 def unit():
-    """Of each "Section.Key" its values, in order."""
+    """The values of each "Section.Key", in order."""
     found, section = {}, ""
     for line in read("verbatim.service").splitlines():
         if re.match(r"\[\w+\]$", line):
@@ -42,7 +42,7 @@ def unit():
 
 
 def image():
-    """(instruction, rest) of every line of the Dockerfile, continued lines joined."""
+    """(instruction, rest) of every line of the Dockerfile, with continued lines joined."""
     text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", read("Dockerfile"), flags=re.M))
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]
 
@@ -175,7 +175,7 @@ class Server(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def written(self, text, **changes):
-        """The file with other values, and under another name; a key that it lacks is added."""
+        """The file with other values and under another name; a missing key is added."""
         for key, value in changes.items():
             key = key.replace("_", "-")
             line = "%s: %s" % (key, json.dumps(value))
@@ -200,7 +200,7 @@ class Server(unittest.TestCase):
         self.assertLessEqual({word for word in json.loads(last("CMD")) if word.startswith("--")}, known)
 
     def test_the_files_are_accepted(self):
-        """As they are, and with all that is commented out."""
+        """The files as they are, and with every commented-out key enabled."""
         for text in (read("deploy.yaml"), re.sub(r"^# (?=[a-z-]+: )", "", read("deploy.yaml"), flags=re.M), map_text()):
             result = subprocess.run([*self.command(self.written(text)), "--dump-config"], capture_output=True, text=True)
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -245,7 +245,7 @@ class Server(unittest.TestCase):
             os.remove(self.folder.name + "/url")
 
     def test_an_end_while_it_starts_is_a_clean_one(self):
-        """At any moment of the start: by the signal itself, by the code that the unit names, or by 0."""
+        """At any moment of the start it ends by the signal itself, by the code that the unit names, or by 0."""
         clean = {0, -signal.SIGTERM} | {int(code) for code in unit()["Service.SuccessExitStatus"][0].split()}
         path = self.here(read("deploy.yaml"))
         for moment in range(8):

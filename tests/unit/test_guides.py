@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs what README.md, EVALUATION.md and SERVING.md show their readers, on the CPU: test_guides.py [--builddir DIR] [Guides|Serving|OpenAI]
+"""Runs the commands of README.md, EVALUATION.md and SERVING.md on the CPU: test_guides.py [--builddir DIR] [Guides|Serving|OpenAI]
 
-A ```console block holds commands, each on a line that begins with "$ ", and what they print. A ```yaml block of EVALUATION.md is a file of
-tests/examples. In SERVING.md the block with `verbatim serve` is the server that all others speak to; a ```python block is followed by what
-it prints. Whole lines are compared; only the words of VARYING and the lines of TIMELY may differ. The controls change one number or key of
+A ```console block holds commands, each on a line that begins with "$ ", and their output. A ```yaml block of EVALUATION.md is a file of
+tests/examples. In SERVING.md the block with `verbatim serve` starts the server that all other blocks use; a ```python block is followed by
+its output. Whole lines are compared; only the words of VARYING and the lines of TIMELY may differ. The controls change one number or key of
 a text and expect the same check to find it. Must not know what the commands do.
 """
 import argparse
@@ -34,7 +34,7 @@ def read(path):
 
 
 def fences(text):
-    """[(language, what is in it)] of the text's blocks, in order."""
+    """[(language, content)] of the text's blocks, in order."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
 
 
@@ -43,7 +43,7 @@ def blocks(text, language):
 
 
 def commands(block):
-    """[(command, what it prints)] of a console block."""
+    """[(command, output)] of a console block."""
     parts = re.split(r"^\$ ", block, flags=re.M)
     if parts[0]:
         raise AssertionError("a console block begins with a command, found %r" % parts[0])
@@ -64,7 +64,7 @@ def comparable(text):
 
 
 class Reader:
-    """Somebody in the repository's root who types what a guide says. `build` is a folder of its own with the program in it."""
+    """A user in the root of the repository who types the commands of a guide. `build` is a folder of its own with the program in it."""
 
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="verbatim-guides-")
@@ -99,7 +99,7 @@ def same(command, shown, found):
 
 
 def check_console(reader, text, merged=False):
-    """Runs every console block; returns how many commands that were."""
+    """Runs every console block; returns the number of commands."""
     pairs = [pair for block in blocks(text, "console") for pair in commands(block)]
     for command, shown in pairs:
         same(command, shown, reader.type(command, merged))
@@ -117,7 +117,7 @@ def check_examples(text):
 
 
 class Server:
-    """The server of the guide's sh block, whose last line starts it, on a port of its own."""
+    """Starts the server of the guide's sh block, whose last line is its command, on a port of its own."""
 
     def __init__(self, reader, text):
         *before, start = blocks(text, "sh")[0].splitlines()
@@ -151,7 +151,7 @@ def check_python(reader, program, shown, python):
 
 
 def check_serving(text, needs_openai, python=sys.executable):
-    """What the guide says to the server, in order: with OpenAI's client alone, or all else. Returns how many blocks that were."""
+    """Sends the guide's requests to the server, in order: those with OpenAI's client, or all others. Returns the number of blocks."""
     done = 0
     with contextlib.closing(Reader()) as reader, contextlib.closing(Server(reader, text)):
         found = fences(text)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of `ninja install`: what it installs where, that programs are built against it, and that the manual and the completions are the
-program's. An ordinary user installs into a folder of its own. Run after ninja: test_install.py [--builddir DIR]
+"""Tests of `ninja install`: which files it installs where, that programs can be built against them, and that the manual and the completions
+match the program. An ordinary user installs into a folder of its own. Run after ninja: test_install.py [--builddir DIR]
 """
 import os
 import re
@@ -36,8 +36,8 @@ share/verbatim/verbatim.service 644
 share/zsh/site-functions/_verbatim 644
 """
 
-BEFORE = {("probe", "--threads"): ["--copy", "folder"]}  # what an option is taken after only
-TOLD_OTHERWISE = [("diff", "--trace"), ("probe", "--copy"), ("probe", "--threads")]  # nothing is said of a value that is not there
+BEFORE = {("probe", "--threads"): ["--copy", "folder"]}  # words that must precede the option
+TOLD_OTHERWISE = [("diff", "--trace"), ("probe", "--copy"), ("probe", "--threads")]  # a missing value is not reported
 
 
 def read(path):
@@ -61,7 +61,7 @@ def lacks(program):
 
 
 def ordinary_user():
-    """(a Python, how to be nobody): for root, where nobody may read a Python and this tree."""
+    """(a Python, how to drop privileges): for root, where an unprivileged user may be unable to read Python or this tree."""
     user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     for python in (os.path.realpath(sys.executable), "/usr/bin/python3") if os.geteuid() == 0 else ():
         try:
@@ -82,7 +82,7 @@ class Folder(unittest.TestCase):
             os.chown(self.folder, NOBODY, NOBODY)
 
     def install(self, *words, destination=None, check=True):
-        """By the command of build.ninja, with another prefix."""
+        """Runs the command of build.ninja with another prefix."""
         rule = re.search(r"^rule install\n  command = (.*)$", read("build.ninja"), re.M).group(1)
         command = rule.replace("$builddir", BUILDDIR).replace("$how", "").split() + list(words)
         environment = dict(os.environ, HOME=self.folder, PYTHONDONTWRITEBYTECODE="1")
@@ -208,7 +208,7 @@ class Manual(unittest.TestCase):
         self.assertEqual(re.findall(r"^([A-Z][a-z ]+):$", told, re.M), ["Use", "Prove", "Look inside", "Set up"])
 
     def test_the_program_takes_every_option(self):
-        """A name that it does not know is told as such; one that needs a value says so."""
+        """An unknown name is reported as unknown; one that needs a value says so."""
         for command in self.commands:
             self.assertTrue(command.options, command.name)
             for option in command.options:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of build/libverbatim.so as others see it: what it shows, needs and keeps, its header, and the two examples.
+"""Tests of build/libverbatim.so as its users see it: its symbols, dependencies and data, its header, and the two examples.
 
 Run from the root of the repository: tests/unit/test_libverbatim.py [--builddir DIR]
 """
@@ -19,7 +19,7 @@ HEADER = "engine/verbatim.h"
 ABI = "tools/python/verbatim/abi.py"
 PROMPT = [0, 70, 69, 69, 28, 2, 300, 17, 5]
 
-# Data that the shared library may write. Of our own there is the thread's error text alone; the rest is of the toolchain.
+# Writable data of the shared library. Our own is only the thread's error text; the rest belongs to the toolchain.
 WRITABLE = {"record": ".tbss", "completed.0": ".bss", "__TMC_END__": ".data", "__dso_handle": ".data", "__cpu_model": ".bss",
             "__cpu_features2": ".bss"}
 
@@ -72,7 +72,9 @@ class Symbols(unittest.TestCase):
         self.assertLessEqual(set(found.items()), set(WRITABLE.items()))
 
     def test_no_object_of_the_engine_writes_static_data(self):
-        """Sections rather than symbols: the compiler gives some data no name. The planner and the command line are held to it too."""
+        """Sections instead of symbols, because the compiler gives some data no name. The planner and the command line must obey the rule
+        too.
+        """
         objects = [os.path.join(folder, name) for part in ("engine", "planner", "gen")
                    for folder, _, names in os.walk(built("obj/" + part)) for name in names if name.endswith(".o")]
         self.assertGreater(len(objects), 60)
@@ -93,7 +95,7 @@ class Symbols(unittest.TestCase):
 class Header(unittest.TestCase):
     def compiles(self, *command):
         with tempfile.TemporaryDirectory() as folder:
-            shutil.copy(os.path.join(ROOT, HEADER), folder)  # alone: nothing beside it can help
+            shutil.copy(os.path.join(ROOT, HEADER), folder)  # alone: no file next to it can help
             source = '#include "verbatim.h"\n#include "verbatim.h"\nint main(void) { return verbatim_error() == 0; }\n'
             result = subprocess.run([*command, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I", folder, "-"],
                                     input=source, capture_output=True, text=True)
@@ -119,7 +121,7 @@ class Header(unittest.TestCase):
 
 class PythonStructs(unittest.TestCase):
     def test_fields_are_the_headers(self):
-        """Names, places and sizes of all fields, compared by the C compiler; and no field is left out at a struct's end."""
+        """Names, offsets and sizes of all fields, compared by the C compiler; no field at the end of a struct is left out."""
         abi = module_at(ABI)
         lines = ["#include <stddef.h>", '#include "verbatim.h"']
         for name, struct in abi.STRUCTS.items():
@@ -147,7 +149,7 @@ class PythonStructs(unittest.TestCase):
 
 
 class Examples(unittest.TestCase):
-    """Both run the shipped model on the CPU; the plan is made by the program."""
+    """Both run the shipped model on the CPU; the program makes the plan."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tests of tools/python/verbatim/lm_eval.py under lm-evaluation-harness itself: tasks over items of the shipped model, on the CPU.
 
-What the harness is given is compared with what `verbatim score` and `verbatim run` say of the same texts, and its metrics with those of
-the program. Needs the Python module lm_eval; neither torch nor transformers. Run after ninja: tests/unit/test_lm_eval.py [--builddir DIR]
+The values that the harness receives are compared with the output of `verbatim score` and `verbatim run` for the same texts, and its metrics
+with those of the program. Needs the Python module lm_eval, but neither torch nor transformers. Run after ninja: tests/unit/test_lm_eval.py
+[--builddir DIR]
 """
 import json
 import os
@@ -12,7 +13,8 @@ import tempfile
 import unittest
 
 FOLDER = tempfile.TemporaryDirectory()
-os.environ.update(HF_HOME=FOLDER.name + "/hf", HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", TQDM_DISABLE="1")  # before lm_eval is read
+os.environ.update(HF_HOME=FOLDER.name + "/hf", HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", TQDM_DISABLE="1")  # set before lm_eval is
+                                                                                                               # imported
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
@@ -199,7 +201,7 @@ class Model(unittest.TestCase):
     # === Chat ===============================================================================================================
 
     def model_of(self, name, config):
-        """Of a folder that holds a tokenizer_config.json alone, which is all that templates are taken from."""
+        """The template of a folder that holds only a tokenizer_config.json, the only file that templates are read from."""
         os.mkdir(FOLDER.name + name)
         with open(FOLDER.name + name + "/tokenizer_config.json", "w", encoding="utf-8") as file:
             json.dump(config, file)

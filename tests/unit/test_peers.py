@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The ratios of tools/peers.py on figures made by hand, and that it says what is absent: test_peers.py
+"""Tests the ratios of tools/peers.py on figures computed by hand, and that it names missing ones: test_peers.py
 
-Nothing here needs PyTorch or a GPU. The control is a changed figure, which changes its ratio.
+Needs neither PyTorch nor a GPU. The control is a changed figure, which changes its ratio.
 """
 import importlib.util
 import io
@@ -17,7 +17,7 @@ PATH = os.path.join(ROOT, "tools", "peers.py")
 
 
 def load(name="peers"):
-    sys.path[:0] = [os.path.dirname(PATH)] if name != "peers" else []  # it imports the other one
+    sys.path[:0] = [os.path.dirname(PATH)] if name != "peers" else []  # it imports the other module
     spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(PATH), name + ".py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -25,7 +25,7 @@ def load(name="peers"):
 
 
 def said(function, *arguments):
-    """What the function returns, and the lines it prints."""
+    """The function's result, and the lines it prints."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         result = function(*arguments)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of tools/python: what the package gives is what the program gives, to the bit, on the CPU with the shipped model.
+"""Tests of tools/python: the package returns what the program returns, to the bit, on the CPU with the shipped model.
 
-Digests of requests and of all that they made are compared with a receipt of `verbatim run`, sums with `verbatim score`. Needs the
-standard library alone. Run after ninja, from the root of the repository: tests/unit/test_python.py [--builddir DIR]
+Digests of requests and of all their results are compared with a receipt of `verbatim run`, sums with `verbatim score`. Needs only the
+standard library. Run after ninja, from the root of the repository: tests/unit/test_python.py [--builddir DIR]
 """
 import gc
 import json
@@ -82,7 +82,7 @@ class Package(unittest.TestCase):
         self.assertEqual(self.engine.decode(made[2].ids), made[2].text)
 
     def test_every_parameter_reaches_the_engine(self):
-        """Each is part of the request's digest, which the program must have too, and changes it."""
+        """Each field is part of the request's digest, which must equal the program's, and changes it."""
         rows = self.receipt_of([dict(ODD, prompt=PROMPTS[0], n=2, logit_bias={"30": 2.5, "7": -1.0}),
                                 {"prompt": PROMPTS[0], "allowed_ids": [19, 20, 21], "max_tokens": 3}])
         made = self.engine.generate(PROMPTS[:1], n=2, **ODD) + self.engine.generate(PROMPTS[:1], allowed_ids=[19, 20, 21], max_tokens=3)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of tools/wgmma_check.py: registers that are touched while an asynchronous multiplication uses them, in small PTX texts."""
+"""Tests of tools/wgmma_check.py: small PTX texts that use registers while an asynchronous matrix multiplication is using them."""
 import os
 import sys
 import unittest

@@ -1,4 +1,4 @@
-/* unit.h - cmocka and the standard headers that it needs before it. Every test includes this file instead of those. */
+/* unit.h - cmocka and the standard headers that it needs. Every unit test includes this file instead of them. */
 #ifndef VERBATIM_TEST_UNIT_H
 #define VERBATIM_TEST_UNIT_H
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* test_arena.c - host memory: zeroed, aligned, disjoint, and closed to requests once frozen. */
+/* test_arena.c - host memory is zeroed, aligned and disjoint; a frozen arena takes no more requests. */
 #include "tests/unit/unit.h"
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void pieces(void **state) {
     total += bytes[i];
   }
   for (uint32_t i = 0; i < PIECES; i++)
-    for (uint64_t b = 0; b < bytes[i]; b++) assert_int_equal(piece[i][b], i % 255 + 1); /* nobody else wrote here */
+    for (uint64_t b = 0; b < bytes[i]; b++) assert_int_equal(piece[i][b], i % 255 + 1); /* no other allocation wrote here */
   assert_true(a.taken_bytes >= total);
   arena_close(&a);
   assert_null(a.blocks);
@@ -33,7 +33,7 @@ static void mapping(void **state) {
   (void)state;
   arena a = {0};
   uint8_t *space, *piece;
-  assert_int_equal(arena_map(&a, 4ull << 30, &space), OK); /* pages come when written */
+  assert_int_equal(arena_map(&a, 4ull << 30, &space), OK); /* pages become resident when they are written */
   space[0] = 1;
   space[(4ull << 30) - 1] = 2;
   assert_int_equal(arena_take(&a, 100, &piece), OK);
@@ -51,7 +51,7 @@ static void too_much(void **state) {
   arena_close(&a);
 }
 
-/* The control of the freeze: a request after it ends the process. */
+/* Control of the freeze: a request after it ends the process. */
 static void frozen(void **state) {
   (void)state;
   for (int freeze = 0; freeze < 2; freeze++) {

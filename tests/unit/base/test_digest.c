@@ -1,4 +1,4 @@
-/* test_digest.c - XXH3-128 as its authors define it, whole or in pieces, whatever instructions compute it. */
+/* test_digest.c - XXH3-128 as its authors define it, in one call or in several, with every instruction set. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void known_answers(void **state) {
   assert_string_equal(digest_text(digest_of("a", 1).bytes, text), "a96faf705af16834e6c632b61e964e1f");
 }
 
-/* digest_of and digest_add need not run the same instructions. */
+/* digest_of and digest_add may use different instruction sets. */
 static void pieces_make_the_whole(void **state) {
   (void)state;
   for (uint32_t length = 0; length <= BYTES; length += length < 1100 ? 1 : 4099)

@@ -1,6 +1,6 @@
-/* test_dynlib.c - the search for shared libraries: order, folders, wheels beside a python3 on a path, messages.
+/* test_dynlib.c - the search for shared libraries: order, folders, wheels next to a python3 of a path, messages.
  *
- * The libraries searched for are empty ones built here with the C compiler, in temporary folders laid out as the real ones are. */
+ * The test builds empty libraries with the C compiler and puts them into temporary folders that are laid out like the real ones. */
 #include "tests/unit/unit.h"
 #include "engine/base/dynlib.h"
 #include <stdio.h>
@@ -91,7 +91,7 @@ static void wheels_beside_python_on_the_path_are_found(void **state) {
   dynlib_close(&library);
 }
 
-/* An environment's python3 is a link to another place; a python elsewhere is found through the link's target. */
+/* The python3 of an environment is a link to another folder; a python that is elsewhere is found through the link's target. */
 static void wheels_behind_a_linked_python_are_found(void **state) {
   (void)state;
   shell(format("ln -sf %s/venv/bin/python3 %s/bin/python3", root, root));

@@ -1,5 +1,5 @@
-/* test_fail.c - the recorded error of a thread: first cause kept, text bounded, threads apart, handing over, exit codes, assertions
- * that stop the process. */
+/* test_fail.c - the recorded error of a thread: the first cause is kept, its text is bounded, threads are separate, an error can be handed
+ * to another thread; also exit codes, and assertions that stop the process. */
 #include "tests/unit/unit.h"
 #include "engine/base/base.h"
 #include <pthread.h>
@@ -62,7 +62,8 @@ static void long_text_is_cut(void **state) {
   assert_int_equal(strlen(fail_text()), FAIL_TEXT_MAX - 1);
 }
 
-/* Fails with a text of its own, whatever its creator has recorded, and hands it over. cmocka's assertions are for the main thread. */
+/* Fails with a text of its own, whatever its creator has recorded, and hands the error over. cmocka's assertions work only on the main
+ * thread. */
 static void *fail_elsewhere(void *argument) {
   fail_cause *cause = argument;
   bool clear_before = fail_text()[0] == 0;
@@ -78,7 +79,7 @@ static void run_worker(fail_cause *cause) {
   assert_int_equal(pthread_join(worker, &left), 0);
   assert_null(left);
   assert_int_equal(cause->code, ERR_DEVICE);
-  assert_string_equal(cause->text, "of the worker"); /* and nothing of the creator's */
+  assert_string_equal(cause->text, "of the worker"); /* and none of the creator's error */
   assert_non_null(strstr(cause->where, "test_fail.c:"));
 }
 

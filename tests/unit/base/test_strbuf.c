@@ -1,4 +1,4 @@
-/* test_strbuf.c - the growing text: what is added comes out in order, and JSON strings in each style of escapes. */
+/* test_strbuf.c - the growing text buffer: appended text comes out in order, and JSON strings in each style of escapes. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static void no_memory_is_remembered(void **state) {
 
 static void strings_by_style(void **state) {
   (void)state;
-  static const struct { const char *text, *styles[3]; /* hex, short, Python's */ } cases[] = {
+  static const struct { const char *text, *styles[3]; /* styles: hex, short, Python's */ } cases[] = {
     {"", {"\"\"", "\"\"", "\"\""}},
     {"a\"\\\n\x1f\x7f", {"\"a\\u0022\\u005c\\u000a\\u001f\\u007f\"", "\"a\\\"\\\\\\n\\u001f\\u007f\"", "\"a\\\"\\\\\\n\\u001f\x7f\""}},
     {"\b\t\f\r/", {"\"\\u0008\\u0009\\u000c\\u000d/\"", "\"\\b\\t\\f\\r/\"", "\"\\b\\t\\f\\r/\""}},

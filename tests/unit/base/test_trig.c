@@ -1,5 +1,5 @@
-/* test_trig.c - trig.h against the C library's long double: error in units of the last binary64 place, edges, and bits that
- * must never move. The long double functions are good to about 2^-63, far below what is measured here. */
+/* test_trig.c - trig.h against the C library's long double: the error in units of the last binary64 place, edges, and pinned result bits.
+ * The long double functions are accurate to about 2^-63, far below the errors measured here. */
 #include "tests/unit/unit.h"
 #include "engine/base/trig.h"
 #include <math.h>
@@ -82,7 +82,7 @@ static uint64_t mix(uint64_t sum, double value) {
   return (sum ^ u) * 0x100000001b3u;
 }
 
-/* The same bits from every compiler and at every optimisation level, today and later. */
+/* Every compiler, optimisation level and later version must give these bits. */
 static void bits_are_fixed(void **state) {
   (void)state;
   uint64_t sum = 0xcbf29ce484222325u;

@@ -1,5 +1,5 @@
-/* test_yaml.c - YAML to JSON: what scalars become, what is refused and with which message. Callers' own checks are tested in
- * test_flat_yaml.c and test_eval_task.c. */
+/* test_yaml.c - YAML to JSON: how scalars are converted, which inputs are refused and with which message. The callers' own checks are
+ * tested in test_flat_yaml.c and test_eval_task.c. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>

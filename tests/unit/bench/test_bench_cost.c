@@ -1,7 +1,8 @@
-/* test_bench_cost.c - bytes and FLOPs of every op of the shipped model, against numbers worked by hand.
+/* test_bench_cost.c - bytes and FLOPs of every op of the shipped model, against numbers computed by hand.
  *
- * hidden 192, 4 heads, latent 512 + 64, nope and value 64, q_lora 128, vocabulary 768, 8 experts of 64, 2 a token, 1 shared; chunks of 256.
- * The step: 3 tokens at positions 0, 255 and 600, which attend to 1 + 256 + 601 = 858 rows in 1 + 1 + 3 chunks; 5 experts have a token. */
+ * The model: hidden 192, 4 heads, latent 512 + 64, nope and value 64, q_lora 128, vocabulary 768, 8 experts of 64, 2 per token, 1 shared;
+ * chunks of 256. The step: 3 tokens at positions 0, 255 and 600, which attend to 1 + 256 + 601 = 858 rows in 1 + 1 + 3 chunks; 5 experts
+ * have a token. */
 #include "tests/unit/unit.h"
 #include "engine/bench/cost.h"
 #include "engine/exec/bench.h"
@@ -53,17 +54,17 @@ static const bench_cost_step STEP = {.token_count = 3, .logit_count = 3, .positi
 
 static void ops_of_three_tokens(void **state) {
   (void)state;
-  /* {weights, KV rows, activations, FLOPs, those of e4m3 numbers} */
+  /* {weights, KV rows, activations, FLOPs, FLOPs of e4m3 products} */
   expect("embed", &STEP, (bench_cost){3 * 192 * 2, 0, 3 * (192 * 4 + 16), 3 * 192, 0});
   expect("layer 0 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 2), 576 * 4, 0});
-  expect("layer 1 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 4 + 2), 576 * 6, 0}); /* adds what layer 0 left */
+  expect("layer 1 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 4 + 2), 576 * 6, 0}); /* adds the delta of layer 0 */
   expect("layer 2 qkv_a", &STEP, (bench_cost){704 * 192 * 2, 0, 3 * (192 * 2 + 704 * 4), 811008, 0});
   expect("layer 0 qkv_rope", &STEP, (bench_cost){1024, 0, 3 * ((576 + 512) * 6 + 64 * 4 + 8), 3 * (4 * 512 + 3 * 64 * 5), 0});
   expect("layer 0 absorb", &STEP, (bench_cost){4 * 512 * 64 * 2, 0, 3 * 4 * (64 * 2 + 512 * 2), 786432, 0});
   expect("layer 3 mla_attn", &STEP, (bench_cost){0, 858 * 576 * 2, 3 * 4 * (576 + 512) * 2, 7468032, 0});
   expect("layer 3 mla_fold", &STEP, (bench_cost){0, 0, 3 * 4 * 512 * 2, 0, 0});
   expect("layer 0 gate_up", &STEP, (bench_cost){768 * 192 * 2, 0, 3 * (192 * 2 + 384 * 2), 884736, 0});
-  expect("layer 1 router", &STEP, (bench_cost){32, 0, 3 * (8 * 4 + 2 * 8) + 3 * 2 * 8 + 9 * 4, 3 * 8 * 3, 0}); /* it sorts too */
+  expect("layer 1 router", &STEP, (bench_cost){32, 0, 3 * (8 * 4 + 2 * 8) + 3 * 2 * 8 + 9 * 4, 3 * 8 * 3, 0}); /* it also sorts */
   expect("layer 1 experts gate_up", &STEP, (bench_cost){5 * 128 * 192 * 2, 0, 3 * 192 * 2 + 6 * 64 * 2, 294912, 0});
   expect("layer 1 experts down", &STEP, (bench_cost){5 * 192 * 64 * 2, 0, 6 * 64 * 2 + 6 * 192 * 4, 147456, 0});
   expect("layer 2 input_norm", &STEP, (bench_cost){384, 0, 576 * (4 + 4 + 2 * 4 + 4 + 2) + 48, 576 * 11, 0}); /* two experts, one shared */
@@ -74,18 +75,18 @@ static void ops_of_three_tokens(void **state) {
   expect("sample", &STEP, (bench_cost){0, 0, 3 * (768 * 4 + 80 + 20), 3 * 768 * 3, 0});
 }
 
-/* A row of a prompt's KV is read once for all of its tokens. */
+/* A row of a prompt's KV is read once for all tokens of the prompt. */
 static void attention_of_a_prompt(void **state) {
   (void)state;
   uint32_t positions[100];
   for (uint32_t i = 0; i < 100; i++) positions[i] = i;
   const bench_cost_step step = {.token_count = 100, .logit_count = 1, .position = positions, .kv_rows = 100};
   expect("layer 0 mla_attn", &step, (bench_cost){0, 100 * 576 * 2, 100 * 4 * (576 + 512) * 2, 2.0 * 4 * 5050 * 1088, 0});
-  bench_cost head = bench_cost_of(&shipped, find_op("lm_head", 1), &step); /* by logits rows */
+  bench_cost head = bench_cost_of(&shipped, find_op("lm_head", 1), &step); /* depends on the logits rows */
   assert_int_equal(head.activation_bytes, 192 * 2 + 768 * 4);
 }
 
-/* Of a sparse model's attention, or of a cache in another format: made of the shipped model's. */
+/* Attention of a sparse model, or of a cache in another format; both are derived from the shipped model's plan. */
 static void attention_over_lists_and_formats(void **state) {
   (void)state;
   const plan_op *op = find_op("layer 0 mla_attn", 3);
@@ -103,7 +104,7 @@ static void attention_over_lists_and_formats(void **state) {
   *args = kept;
 }
 
-/* Every op of the plan has a cost: one that was forgotten would have none. */
+/* Every op of the plan has a cost; a forgotten op would have none. */
 static void every_op_counts(void **state) {
   (void)state;
   for (uint32_t i = 0; i < shipped.op_count; i++) {
@@ -112,7 +113,7 @@ static void every_op_counts(void **state) {
   }
 }
 
-/* In turn, and what stands in memory behind them is the last one's. */
+/* Measured in turn: the memory after them holds the output of the last one. */
 static void the_last_launch_is_of_the_last_op(void **state) {
   (void)state;
   static const uint32_t ops[] = {3, 8, 20, 21, 40, 41, 60};
@@ -132,9 +133,9 @@ static void the_slower_of_two_is_the_floor(void **state) {
   assert_float_equal(bench_cost_floor_us(4300000, &none, 4.3e12, 790e12), 1, 1e-9);
   assert_float_equal(bench_cost_floor_us(4300000, &some, 4.3e12, 790e12), 2, 1e-9);
   assert_float_equal(bench_cost_floor_us(12900000, &some, 4.3e12, 790e12), 3, 1e-9);
-  assert_float_equal(bench_cost_floor_us(12900000, &some, 0, 790e12), 2, 1e-9); /* a rate that is not known */
+  assert_float_equal(bench_cost_floor_us(12900000, &some, 0, 790e12), 2, 1e-9); /* an unknown rate */
   assert_float_equal(bench_cost_floor_us(12900000, &some, 0, 0), 0, 1e-9);
-  assert_float_equal(bench_cost_floor_us(0, &codes, 4.3e12, 790e12), 1, 1e-9); /* e4m3 numbers: twice as many */
+  assert_float_equal(bench_cost_floor_us(0, &codes, 4.3e12, 790e12), 1, 1e-9); /* e4m3 products: twice the rate */
   assert_float_equal(bench_cost_floor_us(0, &both, 4.3e12, 790e12), 3, 1e-9);
 }
 

@@ -1,5 +1,5 @@
-/* test_roofline.c - the picture is XML that a parser takes, whatever the labels are, with a point for each op and labels that do not
- * cover each other. The parser is Python's; its control is a picture cut short. */
+/* test_roofline.c - the picture is well-formed XML whatever the labels are, with one point for each op and labels that do not overlap.
+ * Python's parser reads it; the control is a truncated picture. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 static char path[] = "/tmp/verbatim-roofline-XXXXXX";
 static bench_roofline_point points[POINTS];
 
-/* Parses the picture and prints: points, labels, pairs of labels that overlap, points outside of it. The title is the one given. */
+/* Parses the picture and prints the counts of points, labels, overlapping pairs of labels and points outside the axes. The title is the one
+ * given. */
 static const char CHECK[] =
   "import sys, xml.dom.minidom as m\n"
   "d = m.parse(sys.argv[1])\n"
@@ -48,7 +49,7 @@ static void write_it(const bench_roofline *p) {
 static void many_points_are_legible(void **state) {
   (void)state;
   for (uint32_t i = 0; i < POINTS; i++) {
-    uint32_t x = (i + 1) * 2654435761u >> 16, y = (i + 1) * 2246822519u >> 16; /* anywhere, and near enough to crowd their labels */
+    uint32_t x = (i + 1) * 2654435761u >> 16, y = (i + 1) * 2246822519u >> 16; /* random, and some with crowded labels */
     points[i] = (bench_roofline_point){.family = i % CLI_ROOFLINE_FAMILIES, .flops_per_byte = pow(10, x / 25000.0 - 1),
                                      .flops_per_s = pow(10, 9 + y / 15000.0), .detail = "1 us"};
     snprintf(points[i].label, sizeof points[i].label, "experts gate_up %u", i);
@@ -67,7 +68,8 @@ static void any_text_is_escaped(void **state) {
   parse("a <b> & c", "1 1 0 0");
 }
 
-/* All in one place: what finds no room has no label, and the picture is still whole. Without limits and without points there are axes. */
+/* All points in one place: a label without room is left out, and the picture is still well-formed. Without limits and points only axes
+ * remain. */
 static void crowds_and_nothing(void **state) {
   (void)state;
   for (uint32_t i = 0; i < POINTS; i++) {

@@ -1,5 +1,5 @@
-/* test_chat.c - chat templates: renderers against what jinja2 made of the templates (tests/data/chat, tools/chat_vectors.py), which
- * template is whose, what is refused, and the JSON that Python would write. */
+/* test_chat.c - chat templates: renderers against jinja2's output for the templates (tests/data/chat, tools/chat_vectors.py), the choice of
+ * the template, refusals, and JSON as Python writes it. */
 #include "tests/unit/unit.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "engine/text/tokenizer.h"
 
 #define VECTORS "tests/data/chat"
-#define MODEL "tests/tiny" /* its BOS and EOS are those that the vectors were made with */
+#define MODEL "tests/tiny" /* its BOS and EOS are those of the vectors */
 
 static chat *open_named(const char *name) {
   chat *self = NULL;
@@ -23,7 +23,7 @@ static chat *open_named(const char *name) {
 
 /* === Vectors ================================================================================================= */
 
-/* Returns whether the renderer does with the conversation what its template did. */
+/* Returns whether the renderer gives for the conversation what its template gave. */
 static bool is_same(const chat *self, const json_t *conversation, const json_t *vector) {
   const json_t *expected = json_object_get(vector, "text");
   const char *name = json_string_value(json_object_get(conversation, "name"));
@@ -145,10 +145,10 @@ static void a_template_is_known_by_its_text(void **state) {
   expect_name(NULL, PLAIN, NULL, "plain");
   expect_name(NULL, PLAIN "\n", NULL, "plain");
   expect_name(NULL, PLAIN "\r\n", NULL, "plain");
-  expect_name(NULL, PLAIN "\n\n", NULL, NULL); /* Jinja keeps all but the last line's end */
+  expect_name(NULL, PLAIN "\n\n", NULL, NULL); /* Jinja keeps all line ends but the last */
   expect_name(NULL, PLAIN " ", NULL, NULL);
   expect_name("{\"chat_template\":\"" PLAIN "\"}", NULL, NULL, "plain");
-  expect_name("{\"chat_template\":\"" PLAIN "\"}", "{{ 1 }}", NULL, NULL); /* the file beside it is the one that counts */
+  expect_name("{\"chat_template\":\"" PLAIN "\"}", "{{ 1 }}", NULL, NULL); /* the file next to it takes precedence */
   expect_name("{\"chat_template\":[{\"name\":\"default\",\"template\":\"" PLAIN "\"}]}", NULL, v3, "plain");
   expect_name("{\"chat_template\":[{\"name\":\"rag\",\"template\":\"" PLAIN "\"}]}", NULL, v3, NULL);
   expect_name(NULL, NULL, v32, "deepseek_v32");
@@ -193,7 +193,7 @@ static void the_shipped_model_has_the_plain_one(void **state) {
   chat_close(self);
 }
 
-/* With the plain template a conversation of one message is the prompt that `run` makes of its text. */
+/* With the plain template a conversation of one message gives the prompt that `run` makes of its text. */
 static void plain_text_has_the_ids_of_a_prompt(void **state) {
   (void)state;
   static const char content[] = "add: 86+72=";

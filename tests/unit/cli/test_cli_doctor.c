@@ -1,5 +1,5 @@
-/* test_cli_doctor.c - the checks of `verbatim doctor`, each with a fault planted for it and, as the control, without. GPUs and libraries
- * are those that the test says: gpu.c, jit.c and gemm_lt.c are stood in for. */
+/* test_cli_doctor.c - each check of `verbatim doctor` with a fault planted for it and, as the control, without one. The test stands in for
+ * gpu.c, jit.c and gemm_lt.c, and so decides which GPUs and libraries there are. */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "tests/unit/unit.h"
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 #include "engine/verbatim.h"
 #include "tests/unit/planner/planner_fixture.h"
 
-/* === The machine that there is ============================================================================================== */
+/* === The simulated system =================================================================================================== */
 
 static struct {
   status survey, open, nvrtc, cublaslt;
@@ -174,7 +174,7 @@ static void as_json_and_as_text(void **state) {
   free(text);
 }
 
-/* === The machine ============================================================================================================ */
+/* === The system ============================================================================================================= */
 
 static void a_whole_machine_is_ok(void **state) {
   (void)state;
@@ -257,7 +257,7 @@ static void caches_that_cannot_be_written(void **state) {
   machine.has_gpu = true;
   cli_doctor_machine_check_cache(&report, &machine, at("new/folder"));
   expect("cache", CLI_DOCTOR_OK, "0 kernels");
-  assert_int_equal(access(at("new"), F_OK), -1); /* it is not made */
+  assert_int_equal(access(at("new"), F_OK), -1); /* it does not exist */
   static const char *const bad[] = {"plan", "plan/below"};
   for (size_t i = 0; i < ARRAY_LEN(bad); i++)
     for (int has = 0; has < 2; has++) {

@@ -1,5 +1,5 @@
-/* test_cli_compare.c - differences as text and as JSON, to the byte: each kind of number, a list that ends, an alternative, text of files
- * that a terminal must not get; and the words of progress that it does get. */
+/* test_cli_compare.c - differences as text and as JSON, to the byte: each kind of number, a list that ends early, an alternative, and text
+ * of files with characters that must not reach a terminal; and the progress line of a terminal. */
 #define _XOPEN_SOURCE 700 /* posix_openpt */
 #include "tests/unit/unit.h"
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 static FILE *caught;
 static int saved;
 
-/* Between the two, what is printed goes to a file. */
+/* Between the two calls stdout and stderr go to a file. */
 static void catch_stdout(void) {
   fflush(stdout);
   saved = dup(STDOUT_FILENO);
@@ -105,7 +105,7 @@ static void a_list_ends(void **state) {
                 "{\"asked\":null,\"tokens_same\":3,\"token\":null,\"ended\":null}\n");
 }
 
-/* With a device that is full, and with nothing to write. */
+/* Runs it with a full device as output, and with nothing to write. */
 static void what_is_not_written(void **state) {
   (void)state;
   int full = open("/dev/full", O_WRONLY);
@@ -124,7 +124,7 @@ static void what_is_not_written(void **state) {
   assert_int_equal(cli_output_json(NULL, 0), ERR_LIMIT);
 }
 
-/* What the terminal has, which comes in pieces: waited for up to so many bytes, then whatever else is there. */
+/* Reads what the terminal received, which arrives in parts: waits for `wanted` bytes, then takes whatever else is there. */
 static size_t read_terminal(int terminal, char *text, size_t bytes, size_t wanted) {
   struct pollfd ready = {.fd = terminal, .events = POLLIN};
   size_t count = 0;
@@ -136,7 +136,7 @@ static size_t read_terminal(int terminal, char *text, size_t bytes, size_t wante
   return count;
 }
 
-/* On a terminal a line is begun, and ended once; on anything else there is none. */
+/* On a terminal a progress line is begun, and ended once; on anything else there is none. */
 static void progress(void **state) {
   (void)state;
   static const char EXPECTED[] = "\rreading: 1/10 MB\rreading: 10/10 MB\r\n\r3/4 rows\r\n";
@@ -149,7 +149,7 @@ static void progress(void **state) {
   cli_output_progress_bytes(&p, "reading", 0, 10000000);
   bool is_quiet = !p.is_open;
   assert_true(dup2(end, STDERR_FILENO) >= 0);
-  cli_output_progress_bytes(&p, "reading", 10000000, 10000000); /* nothing is begun: nothing is said */
+  cli_output_progress_bytes(&p, "reading", 10000000, 10000000); /* no line was begun, so none is ended */
   cli_output_progress_bytes(&p, "reading", 1000000, 10000000);
   cli_output_progress_bytes(&p, "reading", 2000000, 10000000); /* too soon */
   cli_output_progress_bytes(&p, "reading", 10000000, 10000000);

@@ -1,5 +1,5 @@
-/* test_cli_config.c - the deployment file as defaults of options: what wins, what is refused by name, that a dump reads back to itself,
- * that a plan is made once and never replaced, and that every option with a value has its key. */
+/* test_cli_config.c - the deployment file as defaults of options: precedence, refusals that name the key, a dump that reads back as itself,
+ * a plan that is made once and never replaced, and a key for every option that has a value. */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "tests/unit/unit.h"
 #include <ctype.h>
@@ -11,7 +11,7 @@
 #include "engine/common/config.h"
 #include "planner/deploy_config.h"
 
-static uint32_t user; /* whose options are tested, as bits */
+static uint32_t user; /* which subcommand's options are tested, as bits */
 static char folder[256], file_path[320], plan_path[320];
 
 static void write_file(const char *path, const char *text) {
@@ -63,7 +63,7 @@ static status take_name(const char *name, const char *value, void *target) {
 
 static server server_of(void) { return (server){.host = "127.0.0.1", .port = 8000, .timeout = 0.1, .body_bytes = UINT64_C(1) << 40}; }
 
-/* line: the command line behind the subcommand, words separated by blanks; it must outlive the server. */
+/* line: the command line after the subcommand, words separated by blanks; it must outlive the server. */
 static status start(server *self, char *line) {
   char *argv[32] = {"serve"}, *rest = NULL;
   const char *words[32];
@@ -86,7 +86,7 @@ static status start(server *self, char *line) {
   return OK;
 }
 
-/* The same with a file of this text. */
+/* The same with a file that holds this text. */
 static status start_with(server *self, const char *text, const char *options) {
   static char lines[8][1024];
   static uint32_t next;
@@ -251,7 +251,7 @@ static void the_digest_is_of_values_and_of_no_secret(void **state) {
   assert_true(is_same(plain, digest_with("port: 8000\n", "")));
   assert_true(is_same(plain, digest_with("", "--port 8000")));
   assert_true(is_same(plain, digest_with("api-key: a\n", "")));
-  assert_true(is_same(plain, digest_with("limit: 3\n", ""))); /* of another subcommand */
+  assert_true(is_same(plain, digest_with("limit: 3\n", ""))); /* an option of another subcommand */
   assert_false(is_same(plain, digest_with("port: 8001\n", "")));
   assert_false(is_same(plain, digest_with("max-num-seqs: 8\n", "")));
   assert_true(is_same(digest_with("max-num-seqs: 8\nport: 1\n", ""), digest_with("port: '1'\nmax_num_seqs: 8\n", "")));
@@ -285,8 +285,8 @@ static void a_plan_is_made_once_and_never_replaced(void **state) {
   unlink(plan_path);
   sound(plan_with(TINY));
   sound(plan_with(TINY));
-  sound(plan_with(TINY "port: 7\n")); /* no key of the planner */
-  sound(plan_with("port: 7\n"));       /* says nothing of the plan */
+  sound(plan_with(TINY "port: 7\n")); /* not a key of the planner */
+  sound(plan_with("port: 7\n"));       /* does not concern the plan */
   assert_int_equal(plan_with(TINY "ladder: [1]\n"), ERR_MISMATCH);
   assert_non_null(strstr(fail_text(), "verbatim plan --config"));
   sound(plan_with(TINY));
@@ -332,7 +332,7 @@ static void keys_are_words_and_stand_once(void **state) {
   }
 }
 
-/* The rows {"--name", taker, ...} of a source. Returns how many there are; -1: no such file. */
+/* Finds the rows {"--name", taker, ...} of a source. Returns their number, or -1 if there is no such file. */
 static int check_options(const char *path, uint32_t users) {
   static char text[1 << 18];
   FILE *file = fopen(path, "rb");
@@ -362,7 +362,7 @@ static void every_option_with_a_value_has_a_key(void **state) {
   if (check_options("engine/cli/eval.c", CLI_CONFIG_EVAL) < 0) print_message("SKIPPED: there is no engine/cli/eval.c\n");
 }
 
-/* Adds a source's text, where there is one. */
+/* Appends the text of a source file if it exists. */
 static bool add_source(char *text, size_t room, const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file) return false;
@@ -372,7 +372,7 @@ static bool add_source(char *text, size_t room, const char *path) {
   return true;
 }
 
-/* A key that nobody takes would be a setting without an effect. */
+/* A key that no subcommand reads would be a setting without effect. */
 static void every_key_is_taken(void **state) {
   (void)state;
   static const struct {

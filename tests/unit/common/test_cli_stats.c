@@ -1,5 +1,5 @@
-/* test_cli_stats.c - figures of a start and a run, from made-up ones: what the JSON holds, and that memory that is not as planned is
- * told and nothing else is. */
+/* test_cli_stats.c - the figures of a start and a run, from invented values: the content of the JSON, and that memory is reported where it
+ * is not as planned and nowhere else. */
 #include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <jansson.h>
@@ -21,7 +21,7 @@ static verbatim_info sound(void) {
                .free_now = 93 * GIB}};
 }
 
-/* What a call writes to stderr. */
+/* What a call prints to stderr. */
 static void told(void (*call)(const verbatim_info *), const verbatim_info *info, char text[4096]) {
   char path[] = "/tmp/verbatim-stats-XXXXXX";
   int file = mkstemp(path), kept = dup(STDERR_FILENO);

@@ -1,5 +1,5 @@
-/* test_cli_trace.c - what the engine tells of a request, as the trace holds it: rows that the request has no use for are left out, rows
- * and numbers that come again are not written twice, and values stand before their row. Runs of the engine are in tests/e2e/test_diff.c. */
+/* test_cli_trace.c - how the trace stores the engine's reports on a request: rows that the request does not use are left out, repeated rows
+ * and values are not written twice, and values come before their row. tests/e2e/test_diff.c tests runs of the engine. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static const verbatim_info INFO = {.point_count = 2, .points = POINTS};
 static const int32_t PROMPT[] = {5, 6, 7};
 static char path[64];
 
-/* A step: the rows of both points, op by op, and then the digests. */
+/* A step: the rows of both trace points, op by op, and then the digests. */
 static void step(verbatim_request *request, uint32_t first, uint32_t count, uint32_t logits_from) {
   uint64_t digests[8][2];
   for (uint32_t k = 0; k < 2; k++)
@@ -25,7 +25,7 @@ static void step(verbatim_request *request, uint32_t first, uint32_t count, uint
   for (uint32_t p = first; p < first + count; p++) request->on_trace(request, p, digests[p - first]);
 }
 
-/* The kinds of the file's records, a letter each, with the positions of those that have one. */
+/* The kinds of the file's records, one letter each, followed by the position where the record has one. */
 static void describe(char text[256]) {
   static const char kinds[] = " RVT.";
   trace_reader *reader;
@@ -42,7 +42,8 @@ static void describe(char text[256]) {
   trace_reader_close(reader);
 }
 
-/* A request of three prompt tokens and two made ones that ended so, of which a prompt in two steps, a decode step, and more were shown. */
+/* A finished request of three prompt tokens and two generated tokens: the prompt took two steps, then came one decode step; the engine
+ * reported more rows than that. */
 static void run(enum verbatim_finish finish, uint32_t token_count, uint32_t steps, bool again, char text[256]) {
   cli_trace trace;
   cli_trace_request r = {0};
@@ -74,7 +75,7 @@ static void rows_of_a_request(void **state) {
   (void)state;
   static const struct { enum verbatim_finish finish; uint32_t token_count, steps; const char *expected; } CASES[] = {
       {VERBATIM_LENGTH, 2, 1, "RT0(5)V1T1(6)V2V2T2(7)V3V3T3(8)."},
-      {VERBATIM_STOP, 2, 2, "RT0(5)V1T1(6)V2V2T2(7)V3V3T3(8)."}, /* one row more was computed */
+      {VERBATIM_STOP, 2, 2, "RT0(5)V1T1(6)V2V2T2(7)V3V3T3(8)."}, /* one row too many was computed */
       {VERBATIM_STOP, 1, 1, "RT0(5)V1T1(6)V2V2T2(7)."},
       {VERBATIM_NONFINITE, 1, 1, "RT0(5)V1T1(6)V2V2T2(7)V3V3T3(8)."}, /* the row that was not finite */
       {VERBATIM_NONFINITE, 0, 0, "RT0(5)V1T1(6)V2V2T2(7)."}};
@@ -87,7 +88,7 @@ static void rows_of_a_request(void **state) {
   }
 }
 
-/* The control of rows that come again: another bit is told when the request has ended, but not where NaN or Inf is the end. */
+/* The control of repeated rows: a changed bit is reported when the request has ended, but not where NaN or Inf ended it. */
 static void other_bits_are_told(void **state) {
   (void)state;
   for (int broken = 0; broken < 2; broken++) {
@@ -100,7 +101,7 @@ static void other_bits_are_told(void **state) {
     assert_int_equal(cli_trace_begin(&trace, &info), OK);
     cli_trace_watch(&trace, &r, &request);
     request.on_trace(&request, 0, digests);
-    request.on_trace(&request, 0, (uint64_t[2]){1, 0}); /* logits are made once */
+    request.on_trace(&request, 0, (uint64_t[2]){1, 0}); /* logits are computed once */
     assert_false(r.is_other);
     request.on_trace(&request, 0, (uint64_t[2]){1, 3});
     request.on_trace(&request, 0, (uint64_t[2]){4, 4});

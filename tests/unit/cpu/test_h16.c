@@ -1,5 +1,5 @@
-/* test_h16.c - the tensor-core chain: the definition against worked examples and recorded GPU results, and every
- * instruction set's product against the definition, over the distributions of cases.h and over awkward shapes. */
+/* test_h16.c - the tensor-core chain: its definition against worked examples and recorded GPU results, and the product in every instruction
+ * set against the definition, over the distributions of cases.h and over awkward shapes. */
 #include "tests/unit/unit.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/h16_core.h"
@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GOLDEN "tests/data/h16_steps.txt" /* outputs of cases_step, recorded on an H200 by test_gemm --record-steps */
+#define GOLDEN "tests/data/h16_steps.txt" /* outputs of cases_step that test_gemm --record-steps recorded on an H200 */
 
 static const char *const isas[] = {"avx512", "avx2", "portable"};
 
 /* Equal bits; NaN payloads are not part of the contract. */
 static int same(f32 a, f32 b) { return num_bits(a) == num_bits(b) || (a != a && b != b); }
 
-/* One step with up to three pairs given as floats (which must be bf16 numbers) and zeros elsewhere. */
+/* One step with up to three pairs given as floats (which must be bf16 numbers); all other pairs are zero. */
 static f32 step3(f32 a0, f32 b0, f32 a1, f32 b1, f32 a2, f32 b2, f32 c) {
   bf16 a[16] = {num_to_bf16(a0), num_to_bf16(a1), num_to_bf16(a2)}, b[16] = {num_to_bf16(b0), num_to_bf16(b1), num_to_bf16(b2)};
   return h16_step_reference(a, b, c);
@@ -29,16 +29,16 @@ static void check(f32 got, f32 want) {
 static void worked_examples(void **state) {
   (void)state;
   check(step3(3, 5, 0, 0, 0, 0, 2), 17);
-  check(step3(1, 1, 0x1p-12f, 0x1p-13f, 0, 0, 0x1p-25f), 1); /* 2^-25 stays twice, the sum 1 + 2^-24 is cut */
+  check(step3(1, 1, 0x1p-12f, 0x1p-13f, 0, 0, 0x1p-25f), 1); /* 2^-25 stays, twice; the sum 1 + 2^-24 is truncated */
   check(step3(1, 1, 0x1p-12f, -0x1p-13f, 0, 0, 0), 0x1.fffffep-1f); /* 1 - 2^-25 toward zero */
-  check(step3(1, 1, 0x1p-13f, -0x1p-13f, 0, 0, 0), 1); /* 2^-26 is cut before it can borrow */
+  check(step3(1, 1, 0x1p-13f, -0x1p-13f, 0, 0, 0), 1); /* 2^-26 is truncated before it can borrow */
   check(step3(1.5f, 1.5f, 0x1p-22f, 0x7p-3f, 0x1p-25f, 1, 0), 0x1.200002p1f); /* eight times 2^-25 */
-  check(step3(1.5f, 1.5f, 0x1p-22f, 0x7p-3f, 0x1p-26f, 1, 0), 0x1.2p1f);      /* seven, and one cut */
+  check(step3(1.5f, 1.5f, 0x1p-22f, 0x7p-3f, 0x1p-26f, 1, 0), 0x1.2p1f);      /* seven of them, and one truncated */
   check(step3(0x1p-60f, 0x1p-60f, 1, 0x1p-126f, 0, 0, 0), 0x1p-120f + 0x1p-126f);
   check(step3(0x1p-100f, 0x1p-40f, 0, 0, 0, 0, 0), 0x1p-140f);
-  check(step3(0x1p-100f, -0x1p-55f, 0, 0, 0, 0, 0), -0.0f); /* nonzero, cut to zero */
+  check(step3(0x1p-100f, -0x1p-55f, 0, 0, 0, 0, 0), -0.0f); /* nonzero, truncated to zero */
   check(step3(0x1p-100f, 0x1p-59f, 0, 0, 0, 0, 0), 0.0f);   /* below 2^-158 no term is left */
-  check(step3(0x1p-100f, -0x1p-59f, 0, 0, 0, 0, 0), 0.0f);  /* nor a sign */
+  check(step3(0x1p-100f, -0x1p-59f, 0, 0, 0, 0, 0), 0.0f);  /* nor is a sign */
   check(step3(0, 0, 0, 0, 0, 0, -0.0f), 0.0f);
   check(step3(1, 1, -1, 1, 0, 0, -0.0f), 0.0f);
   check(step3(0, 0, 0, 0, 0, 0, 0x1p-149f), 0x1p-149f);
@@ -52,8 +52,8 @@ static void worked_examples(void **state) {
   check(step3(1, 1, 0, 0, 0, 0, NAN), NAN);
 }
 
-/* The largest exponent is that of the unnormalised product: 1.5 * 1.5 counts as 2^0, so that 2^-25 stays. Eight of them
- * make 2^-22, the last place of 2.25. */
+/* The largest exponent is that of the unnormalised product: 1.5 * 1.5 counts as 2^0, so that 2^-25 stays. Eight of them make 2^-22, the
+ * last place of 2.25. */
 static void products_are_not_normalised(void **state) {
   (void)state;
   bf16 a[16] = {num_to_bf16(1.5f)}, b[16] = {num_to_bf16(1.5f)};
@@ -62,10 +62,10 @@ static void products_are_not_normalised(void **state) {
     b[i] = num_to_bf16(0x1p-13f);
   }
   check(h16_step_reference(a, b, 0), 2.25f + 0x1p-22f);
-  a[0] = num_to_bf16(2.0f); /* now E is 1: all eight are cut */
+  a[0] = num_to_bf16(2.0f); /* now E is 1: all eight are truncated */
   b[0] = num_to_bf16(1.0f);
   check(h16_step_reference(a, b, 0), 2.0f);
-  a[0] = 1; /* a subnormal counts as 2^-126: with 2^100 the exponent is -26, and 2^-52 is cut although the product is 2^-33 */
+  a[0] = 1; /* a subnormal counts as 2^-126: with 2^100 the exponent is -26, and 2^-52 is truncated although the product is 2^-33 */
   b[0] = num_to_bf16(0x1p100f);
   for (u32 i = 1; i <= 8; i++) {
     a[i] = num_to_bf16(0x1p-26f);
@@ -144,7 +144,7 @@ typedef struct shape { u32 rows, n, k, k_major, k_rows, gathered, limited, conti
 static void check_shape(const shape *s, u32 kind, const char *isa) {
   cases c = {.state = 5 + s->rows + 97 * s->n + 1009 * s->k};
   u32 ldw = s->k_major ? s->n + 3 : s->k + 5, w_rows = s->k_major ? s->k_rows : s->n, ldx = s->k + 7, ldy = s->n + 2;
-  bf16 *x = malloc(sizeof *x * (s->rows + 3) * ldx), *w = malloc(sizeof *w * w_rows * ldw); /* no byte beyond what may be read */
+  bf16 *x = malloc(sizeof *x * (s->rows + 3) * ldx), *w = malloc(sizeof *w * w_rows * ldw); /* no byte after the readable ones */
   f32 *y = malloc(sizeof *y * s->rows * ldy), *start = malloc(sizeof *start * s->rows * ldy);
   u32 *x_row = malloc(sizeof *x_row * s->rows), *k_valid = malloc(sizeof *k_valid * s->rows);
   void *scratch = aligned_alloc(64, H16_SCRATCH_BYTES);

@@ -1,4 +1,4 @@
-/* test_h32.c - the tensor-core chain of e4m3 numbers: the definition against worked examples and sums in binary64, the product against
+/* test_h32.c - the tensor-core chain of e4m3 numbers: its definition against worked examples and sums in binary64, and the product against
  * the definition. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "tests/kernel/cases.h"
 #include "tests/kernel/force_isa.h"
 
-/* One step with up to three pairs given as floats (which must be e4m3 numbers) and zeros elsewhere. */
+/* One step with up to three pairs given as floats (which must be e4m3 numbers); all other pairs are zero. */
 static f32 step3(f32 a0, f32 b0, f32 a1, f32 b1, f32 a2, f32 b2, f32 c) {
   u8 a[32] = {num_to_e4m3(a0), [7] = num_to_e4m3(a1), [31] = num_to_e4m3(a2)};
   u8 b[32] = {num_to_e4m3(b0), [7] = num_to_e4m3(b1), [31] = num_to_e4m3(b2)};
@@ -18,7 +18,7 @@ static void worked_examples(void **state) {
   (void)state;
   assert_true(step3(3, 5, 0, 0, 0, 0, 2) == 17);
   assert_true(step3(1, 1, 0x1p-6f, 0x1p-7f, 0, 0, 0) == 0x1.0008p0f);               /* 2^-13 stays  */
-  assert_true(step3(1, 1, 0x1p-7f, 0x1p-7f, 0x1p-7f, 0x1p-7f, 0) == 1);              /* 2^-14 is cut, twice */
+  assert_true(step3(1, 1, 0x1p-7f, 0x1p-7f, 0x1p-7f, 0x1p-7f, 0) == 1);              /* 2^-14 is truncated, twice */
   assert_true(step3(1, 1, 0x1p-7f, -0x1p-7f, 0, 0, 0) == 1);                         /* before it can borrow */
   assert_true(step3(1.5f, 1.5f, 0x1p-6f, 0x1p-7f, 0, 0, 0) == 2.25f);                /* the sum keeps 13 bits: 2^-13 is lost */
   assert_true(step3(1.5f, 1.5f, 0x1p-6f, 0x1p-6f, 0, 0, 0) == 2.25f + 0x1p-12f);     /* the exponent is the unnormalised product's */
@@ -53,8 +53,8 @@ static void near_exact_sums(void **state) {
 
 typedef struct shape { u32 rows, n, k, continues, gathered; } shape;
 
-/* Codes that reach the corners: 0 all of them, 1 large ones, 2 small ones, 3 mostly zeros, 4 neighbours that cancel, 5 the longest
- * significands of one sign, 6 a NaN now and then, 7 subnormal ones. */
+/* Codes that reach the corner cases: 0 all of them, 1 large ones, 2 small ones, 3 mostly zeros, 4 neighbours that cancel, 5 the longest
+ * significands of one sign, 6 an occasional NaN, 7 subnormal ones. */
 static u8 code_of(cases *c, u32 kind, u32 i, u8 before) {
   u32 r = cases_bits(c), sign = r >> 31 << 7, any = (r >> 8) % 127;
   switch (kind) {
@@ -73,7 +73,7 @@ static f32 accumulator_of(cases *c, u32 kind) {
   u32 r = cases_bits(c), spread = cases_bits(c), negative = r & 0x80000000u;
   if (spread >> 28 == 0) return num_float(negative);
   if (spread >> 28 == 1) return cases_accumulator(c, kind % CASES_KINDS);
-  return num_float(negative | (127 - 48 + spread % 76) << 23 | (r & 0x7fffff)); /* beside the products */
+  return num_float(negative | (127 - 48 + spread % 76) << 23 | (r & 0x7fffff)); /* besides the products */
 }
 
 static bool same(f32 a, f32 b) { return num_bits(a) == num_bits(b) || (a != a && b != b); }
@@ -81,7 +81,7 @@ static bool same(f32 a, f32 b) { return num_bits(a) == num_bits(b) || (a != a &&
 static void check_shape(const char *isa, const shape *s, u32 kind) {
   cases c = {.state = 77 + s->rows + 97 * s->n + 1009 * s->k + kind};
   const u32 ldx = s->k + 5, ldw = s->k + 3, ldy = s->n + 2;
-  u8 *x = malloc((s->rows + 2) * ldx), *w = malloc((s->n - 1) * ldw + s->k); /* no byte beyond what may be read */
+  u8 *x = malloc((s->rows + 2) * ldx), *w = malloc((s->n - 1) * ldw + s->k); /* no byte after the readable ones */
   f32 *y = malloc(sizeof *y * s->rows * ldy), *start = malloc(sizeof *start * s->rows * ldy);
   u32 *x_row = malloc(sizeof *x_row * s->rows);
   for (u32 i = 0; i < (s->rows + 2) * ldx; i++) x[i] = code_of(&c, kind, i, i ? x[i - 1] : 0);

@@ -55,7 +55,7 @@ static void e4m3_rounds_to_nearest_even(void **state) {
   assert_true(isnan(num_from_e4m3(0x7f)) && isnan(num_from_e4m3(0xff)));
 }
 
-/* Powers of two: the least that is not below largest / 448; scaled numbers then never pass 448. */
+/* Powers of two: the least one that is not below largest / 448; scaled numbers then never exceed 448. */
 static void scales_of_e4m3(void **state) {
   (void)state;
   for (u32 high = 0x38d1; high < 0x7f80; high++) { /* bf16 numbers from 1e-4 on */
@@ -81,10 +81,11 @@ static void exp2_for_bf16(void **state) {
   assert_true(num_exp2_bf16(num_float(num_bits(-126.0f) + 1)) == 0.0f);
   assert_true(num_exp2_bf16(-INFINITY) == 0.0f);
   assert_true(isnan(num_exp2_bf16(NAN)));
-  assert_int_equal(num_to_bf16(num_exp2_bf16(0.0f)), 0x3f80); /* what the row maximum weighs, if it is an integer */
+  assert_int_equal(num_to_bf16(num_exp2_bf16(0.0f)), 0x3f80); /* what the row maximum adds to the sum, if it is an integer */
 }
 
-/* A score is scaled and the maximum taken off in one rounding: right for large scores too, where the product has no fraction left. */
+/* A score is scaled and the maximum subtracted in one rounding: this is accurate for large scores too, whose product has no fraction bits
+ * left. */
 static void weights_of_scores(void **state) {
   (void)state;
   const f32 maxima[] = {-4194303.0f, -70.0f, 0.0f, 1.0f, 33.0f, 4194303.0f}, scales[] = {0.0721f, 0.104f, 3.3f};
@@ -135,11 +136,11 @@ static void raising(void **state) {
     assert_true(num_raise(-0x1p60f, top) == ceilf(top)); /* nothing yet */
   }
   assert_true(num_raise(3.0f, 11.0f) == 3.0f && num_raise(3.0f, nextafterf(11.0f, 12.0f)) == 12.0f);
-  assert_true(num_raise(3.0f, -INFINITY) == 3.0f && num_raise(-0x1p60f, -INFINITY) == -0x1p60f); /* all tokens lie behind the row's */
+  assert_true(num_raise(3.0f, -INFINITY) == 3.0f && num_raise(-0x1p60f, -INFINITY) == -0x1p60f); /* all tokens come after the row's */
   assert_true(num_raise(3.0f, NAN) == 3.0f && num_raise(3.0f, INFINITY) == INFINITY);
 }
 
-/* The same bits, but for results below 2^-126, which are below it here as well: neither changes 1 + e^x. */
+/* The same bits, except for results below 2^-126, which are below it in both: neither changes 1 + e^x. */
 static void plain_exponential(void **state) {
   (void)state;
   for (u32 u = 0; u <= num_bits(87.0f); u += u < num_bits(0x1p-30f) ? 65521 : 251)
@@ -162,7 +163,7 @@ static void exponential(void **state) {
   }
   printf("    worst error of exp: %.3f ulp\n", worst);
   assert_true(worst <= 1.2);
-  for (u32 u = 0x80000000u; u < 0xff800000u; u += 1009) { /* never above 1 for x <= 0, and falling but for a last place */
+  for (u32 u = 0x80000000u; u < 0xff800000u; u += 1009) { /* never above 1 for x <= 0, and decreasing up to one last place */
     f32 value = num_exp(num_float(u));
     assert_true(value <= 1.0f && value >= 0.0f && value <= nextafterf(last, INFINITY));
     last = value;
@@ -211,20 +212,20 @@ static void order_is_total(void **state) {
   for (u32 i = 1; i < ARRAY_LEN(ascending); i++) assert_true(num_order(ascending[i - 1]) < num_order(ascending[i]));
   assert_true(num_order(-0.0f) == num_order(0.0f));
   static const u32 not_numbers[] = {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc00000u, 0xffffffffu};
-  for (u32 i = 0; i < ARRAY_LEN(not_numbers); i++) assert_true(num_order(num_float(not_numbers[i])) == UINT32_MAX); /* above all */
+  for (u32 i = 0; i < ARRAY_LEN(not_numbers); i++) assert_true(num_order(num_float(not_numbers[i])) == UINT32_MAX); /* above all scores */
   for (u32 u = 1; u < 0x7f800000u; u += 65537) {
     assert_true(num_order(num_float(u)) > num_order(num_float(u - 1)));
     assert_true(num_order(num_float(u | 0x80000000u)) < num_order(num_float((u - 1) | 0x80000000u)));
   }
 }
 
-/* Random123's kat_vectors, philox4x32-10, first two words: counters and keys of zeros, and the counter and key of ours. */
+/* The first two words of Random123's kat_vectors for philox4x32-10: counters and keys of zeros, and vectors with our counter and key. */
 static void philox_known_answers(void **state) {
   (void)state;
   assert_true(num_philox(0, 0, 0) == 0xe169c58d6627e8d5u);
 }
 
-/* The whole function on any counter and key, so that the published vectors with other counters apply too. */
+/* The whole function for any counter and key, so that the published vectors with other counters apply too. */
 static void philox(u32 c[4], u32 k0, u32 k1) {
   for (int round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
     u64 p0 = (u64)0xd2511f53u * c[0], p1 = (u64)0xcd9e8d57u * c[2];

@@ -1,4 +1,4 @@
-/* test_eval_answer.c - what of a text counts, and when it is the answer. */
+/* test_eval_answer.c - which part of a text is extracted, and when it counts as the answer. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "engine/base/base.h"
 #include "engine/eval/answer.h"
 
-/* Judges the text by a task with these lines; *extracted: JSON of what counted. */
+/* Judges the text by a task with these lines; *extracted: the extracted part, as JSON. */
 static bool judge(const char *lines, const char *text, const char *answer, char extracted[128]) {
   char yaml[1024];
   eval_task task;
@@ -39,7 +39,7 @@ static void judged(void **state) {
     {"normalize: [lower]\n", "\xc3\x84", "\"\xc3\xa4\"", "\"\xc3\x84\"", false},
     {"extract: 'is (\\d+)'\n", "it is 7, is 8", "\"7\"", "\"7\"", true}, {"extract: 'is (\\d+)'\n", "no", "\"\"", "null", false},
     {"extract: '\\d+'\n", "ab12", "\"12\"", "\"12\"", true}, {"extract: 'a(x)?b'\n", "ab", "\"\"", "null", false},
-    {"extract: '^(a+)+$'\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "\"a\"", "null", false}, /* a bound on steps ends it */
+    {"extract: '^(a+)+$'\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "\"a\"", "null", false}, /* stopped by the bound on steps */
     {"match: number\n", "so 1,234.50 it is", "1234.5", "\"1,234.50\"", true}, {"match: number\n", "10 or -3.", "-3", "\"-3\"", true},
     {"match: number\n", "none", "3", "null", false}, {"match: number\ntolerance: 0.1\n", "3.14", "\"3.2\"", "\"3.14\"", true},
     {"match: number\ntolerance: 0.01\n", "3.14", "\"3.2\"", "\"3.14\"", false}, {"match: number\n", "3", "\"three\"", "\"3\"", false},

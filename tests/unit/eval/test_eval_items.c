@@ -1,4 +1,4 @@
-/* test_eval_items.c - items of a task: prompts with their examples, answers, choices, and lines that are refused by number. */
+/* test_eval_items.c - the items of a task: prompts with their examples, answers, choices, and lines that are refused by number. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -46,18 +46,18 @@ static void prompts(void **state) {
 
 static void examples(void **state) {
   (void)state;
-  /* others of the same file, never the item itself, in their order */
+  /* other items of the same file, never the item itself, in file order */
   expect_prompts("kind: generate\nfew_shot: {count: 2, separator: ' '}\n", NULL, 3,
                  (const char *const[]){"2+2=4 3+3=6 1+1=", "1+1=2 3+3=6 2+2=", "1+1=2 2+2=4 3+3="});
   expect_prompts("kind: generate\nlimit: 1\nfew_shot: {count: 1, separator: ';', template: '{{t}}:{{prompt}}:{{answer}}'}\n", NULL, 1,
                  (const char *const[]){"y:2+2=:4;1+1="});
-  /* the seed says the order: splitmix64 from 3 turns it round */
+  /* the seed decides the order: splitmix64 from 3 reverses it */
   expect_prompts("kind: generate\nfew_shot: {count: 2, separator: ' ', seed: 3}\n", NULL, 3,
                  (const char *const[]){"3+3=6 2+2=4 1+1=", "3+3=6 1+1=2 2+2=", "2+2=4 1+1=2 3+3="});
-  /* a seed whose last draw exchanges too */
+  /* a seed whose last draw also swaps */
   expect_prompts("kind: generate\nfew_shot: {count: 2, separator: ' ', seed: 0}\n", NULL, 3,
                  (const char *const[]){"2+2=4 3+3=6 1+1=", "1+1=2 3+3=6 2+2=", "2+2=4 1+1=2 3+3="});
-  /* of another file: the first ones, an equal item among them */
+  /* of another file: its first items, including an equal one */
   expect_prompts("kind: generate\nfew_shot: {count: 1, source: s, separator: ' '}\n", "{\"prompt\":\"1+1=\",\"answer\":\"2\"}\n", 3,
                  (const char *const[]){"1+1=2 1+1=", "1+1=2 2+2=", "1+1=2 3+3="});
 }

@@ -1,4 +1,4 @@
-/* test_eval_manifest.c - manifests: made, read again, and no change of what they say goes unseen. */
+/* test_eval_manifest.c - manifests are written and read back, and every change of their content is noticed. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void read_again(void **state) {
   }
 }
 
-/* Every changed character of a finished manifest is refused, or is in what no digest covers. */
+/* Every changed character of a finished manifest is refused, unless it is in a field that no digest covers. */
 static void changes_are_seen(void **state) {
   (void)state;
   char *text = text_of(true);
@@ -121,7 +121,7 @@ static void templates_have_their_form(void **state) {
   json_decref(manifest);
 }
 
-/* A key of a stranger's manifest cannot speak to the terminal. */
+/* A key of someone else's manifest cannot send control characters to the terminal. */
 static void keys_are_shown_plainly(void **state) {
   (void)state;
   char text[EVAL_MANIFEST_DIFFERENCE_BYTES];

@@ -1,5 +1,5 @@
-/* test_eval_margin.c - margins of made-up requests and choices, and what hangs on small ones. Expected numbers are exact unless they go
- * through exp, whose own bound is 1.2 ulp of fp32. */
+/* test_eval_margin.c - margins of invented requests and choices, and the results that depend on small margins. Expected numbers are exact
+ * unless they go through exp, which has a bound of 1.2 ulp of fp32. */
 #include "tests/unit/unit.h"
 #include <float.h>
 #include <math.h>
@@ -20,7 +20,7 @@ static void assert_near(double found, double wanted) {
   if (fabs(found - wanted) > 3e-7) fail_msg("expected about %.17g, found %.17g", wanted, found);
 }
 
-/* A greedy request of TOKENS tokens, each 8 nats before the next at a logit of 1. */
+/* A greedy request of TOKENS tokens, each 8 nats above the next at a logit of 1. */
 static verbatim_request greedy(void) {
   for (uint32_t i = 0; i < TOKENS; i++) {
     tokens[i] = (verbatim_token){.id = 7, .logprob = -1, .logit = 1};
@@ -113,7 +113,7 @@ static void tokens_stand_behind_the_scored(void **state) {
   (void)state;
   verbatim_request r = greedy();
   memmove(alternatives[TOKENS], alternatives[0], sizeof alternatives / 2);
-  for (uint32_t i = 0; i < TOKENS; i++) alternatives[i][0].logprob = alternatives[i][1].logprob = -1; /* would be ties */
+  for (uint32_t i = 0; i < TOKENS; i++) alternatives[i][0].logprob = alternatives[i][1].logprob = -1; /* these would be ties */
   r.score_count = TOKENS;
   eval_margin m = eval_margin_request(&r);
   assert_true(m.known);
@@ -155,7 +155,7 @@ static void a_choice_against_the_second_best(void **state) {
   eval_margin m = eval_margin_choice(parts, 4);
   assert_true(m.known && m.at == 1);
   assert_same(m.logprob, 1.5);
-  assert_same(m.ulps, 12); /* the larger of 3 and 20 decides, not the 64 of a third */
+  assert_same(m.ulps, 12); /* the larger of 3 and 20 decides, not the 64 of a third token */
   double sum = 1 + 2 * exp(-1.5) + exp(-6.5);
   assert_near(m.probability, (1 - exp(-1.5)) / sum);
   m = eval_margin_choice(parts + 1, 2);
@@ -167,7 +167,7 @@ static void a_choice_per_byte(void **state) {
   const eval_margin_part parts[] = {{-6, 6, 16, false}, {-6, 4, 16, false}};
   eval_margin m = eval_margin_choice(parts, 2);
   assert_true(m.known && m.at == 1);
-  assert_same(m.logprob, 0.5);     /* -1 and -1.5 nats a byte */
+  assert_same(m.logprob, 0.5);     /* -1 and -1.5 nats per byte */
   assert_same(m.ulps, 2 / 0x1p-3); /* the second sum must rise by 2 nats, the first fall by 3 */
   assert_near(m.probability, (1 - exp(-0.5)) / (1 + exp(-0.5)));
 }

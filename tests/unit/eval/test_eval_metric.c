@@ -1,4 +1,4 @@
-/* test_eval_metric.c - scores against figures that another program computed by EVALUATION.md, bit by bit. */
+/* test_eval_metric.c - scores against figures that another program computed from EVALUATION.md, bit by bit. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void set(eval_sample *samples, const double *values, uint32_t count) {
       1}};
 }
 
-/* Intervals: 10,000 resamples by a Python program, its digests by another library. */
+/* Intervals: 10,000 resamples by a Python program, with digests from another library. */
 static void means_and_intervals(void **state) {
   (void)state;
   static const double values[8] = {1, 0, 1, 1, 0, 1, 0, 1};
@@ -50,7 +50,7 @@ static void means_and_intervals(void **state) {
   eval_task_close(&task);
 }
 
-/* Values whose sums are all different, so that the bounds' places are seen, and the seed of a subset. */
+/* Values whose sums all differ, so that the positions of the bounds show, and the seed of a subset. */
 static void the_bounds_have_their_places(void **state) {
   (void)state;
   double values[30];
@@ -109,7 +109,7 @@ static void groups(void **state) {
   assert_int_equal(eval_metric_scores(list, 3, &scores), OK);
   assert_int_equal(json_array_size(json_object_get(scores, "groups")), 1);
   const json_t *row = row_of(scores, "groups", 0), *task = row_of(scores, "tasks", 0);
-  assert_int_equal(json_array_size(json_object_get(row, "metrics")), 1); /* acc_norm is not in both */
+  assert_int_equal(json_array_size(json_object_get(row, "metrics")), 1); /* acc_norm is missing in one of them */
   assert_true(figure(row, 0, "value") == (0.625 + 1) / 2 && figure(row, 0, "low") == (0.25 + 1) / 2);
   assert_true(figure(row, 0, "stderr") == figure(task, 0, "stderr") / 2);
   assert_true(figure(row_of(scores, "tasks", 2), 0, "low") == 1 && figure(row_of(scores, "tasks", 2), 0, "stderr") == 0);
@@ -132,7 +132,7 @@ static void nothing_is_null(void **state) {
   eval_task_close(&task);
 }
 
-/* Within two units in the last place of the library's, which is right to within one. */
+/* Within two units in the last place of the library's result, which is accurate to one. */
 static void exponential(void **state) {
   (void)state;
   for (double x = -700; x < 709; x += 0.37109375) {

@@ -1,4 +1,4 @@
-/* test_eval_results.c - lines of results: from scored requests, and back to what scores are made of. */
+/* test_eval_results.c - result lines: written from scored requests and read back into the values that scores are computed from. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static void samples(void **state) {
     if (cases[i].words) assert_true(result == ERR_FORMAT && strstr(fail_text(), cases[i].words));
     else assert_true(result == OK && sample.over[0] == cases[i].over && sample.under[0] == cases[i].under);
     if (!cases[i].words) assert_true(sample.is_judged == (cases[i].kind != EVAL_PERPLEXITY));
-    if (!cases[i].words) assert_true(sample.is_right == (sample.over[0] == 1)); /* what flip risk counts */
+    if (!cases[i].words) assert_true(sample.is_right == (sample.over[0] == 1)); /* the values that flip risk counts */
     json_decref(line);
     eval_metric_drop(&names);
   }

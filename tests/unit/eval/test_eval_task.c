@@ -1,4 +1,4 @@
-/* test_eval_task.c - task files: which are read, with which defaults, and what the others are told. */
+/* test_eval_task.c - task files: which ones are accepted, with which defaults, and the messages for the others. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static status parse(const char *text, eval_task *out) {
   size_t bytes = strlen(text);
-  char *copy = malloc(bytes ? bytes : 1); /* exactly as long, for the sanitizers */
+  char *copy = malloc(bytes ? bytes : 1); /* a buffer of exactly this length, for the sanitizers */
   assert_non_null(copy);
   memcpy(copy, text, bytes);
   fail_clear();

@@ -1,6 +1,6 @@
-/* test_block_table.c - what goes to the device with which step, and when it has been read.
+/* test_block_table.c - what is uploaded to the device with which step, and when the device has read it.
  *
- * The steps are only counted here; the scheduler's tests run them on a device that reads its rows as late as it may. */
+ * This test only counts steps; the scheduler's tests run them on a device that reads its rows as late as it may. */
 #include "tests/unit/unit.h"
 #include "engine/exec/block_table.h"
 
@@ -23,7 +23,7 @@ static int close_table(void **state) {
   return 0;
 }
 
-/* Sends a step of that side and expects these slots to go up with it, in this order. list_count: of the first. */
+/* Submits a step of that side and expects these slots to be uploaded with it, in this order. list_count: of the first slot. */
 static void expect_sent(uint32_t side, const uint32_t *slots, uint32_t count, uint32_t list_count) {
   uint32_t found;
   const block_change *changes = block_table_send(&table, side, &found);
@@ -80,7 +80,7 @@ static void a_row_was_read_when_its_last_step_is_done(void **state) {
   (void)state;
   assert_true(block_table_was_read(&table, 1));
   block_table_change(&table, 1, 0);
-  assert_true(block_table_was_read(&table, 1)); /* nothing is in flight that reads it */
+  assert_true(block_table_was_read(&table, 1)); /* no step in flight reads it */
   expect_sent(0, (const uint32_t[]){1}, 1, 0);
   assert_false(block_table_was_read(&table, 1));
   assert_true(block_table_was_read(&table, 0));

@@ -1,7 +1,7 @@
 /* test_cuda_api.c - our own declarations of CUDA's entry points against the vendor's headers and libraries.
  *
- * Types, constants and struct layouts are compared when this file is compiled, where the headers are installed; symbols and the sizes
- * that the library itself checks are compared at run time, where the libraries are. Elsewhere the tests say that they were skipped. */
+ * Types, constants and struct layouts are compared when this file is compiled, if the headers are installed; symbols and the sizes that the
+ * library itself checks are compared at run time, if the libraries are installed. Otherwise the tests report that they were skipped. */
 #include "tests/unit/unit.h"
 #include <malloc.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ typedef CUtensorMap cuda_tensor_map;
 #include "engine/base/dynlib.h"
 
 #ifdef HAVE_HEADERS
-/* The vendor's enums are unsigned int here, which C makes compatible with ours; every other difference of a type is an error. */
+/* The vendor's enums are unsigned int here, which C makes compatible with ours; every other type difference is an error. */
 #define SAME_TYPE(symbol, parameters) \
   _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), unsigned int(*) parameters), #symbol);
 CUDA_DRIVER_API(SAME_TYPE)
@@ -158,7 +158,7 @@ static void every_symbol_exists_in_nvrtc(void **state) {
   dynlib_close(&library);
 }
 
-/* The driver, or where there is none the toolkit's stub of it, which has the same symbols. */
+/* The driver or, if there is none, the toolkit's stub of it, which has the same symbols. */
 static void every_symbol_exists_in_the_driver(void **state) {
   (void)state;
   static const char *const names[] = {"libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so", NULL};
@@ -188,8 +188,8 @@ static void open_lt(lt_table *table, dynlib *library) {
   assert_true(version() >= 120000);
 }
 
-/* The library refuses descriptors that are too small for it and fills ours in place: it stays inside them, and setting the row count
- * takes no memory, which is what lets gemm_lt_run be called after start-up. */
+/* The library refuses descriptors that are too small for it and fills ours in place without writing outside them. Setting the row count
+ * allocates no memory, which is why gemm_lt_run may be called after start-up. */
 static void descriptors_are_filled_in_place(void **state) {
   (void)state;
   lt_table table;

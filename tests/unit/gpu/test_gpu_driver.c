@@ -1,8 +1,8 @@
-/* test_gpu_driver.c - gpu.c against a stand-in driver that this test compiles: refusals, every call failing in turn, threads.
+/* test_gpu_driver.c - gpu.c against a stand-in driver that this test compiles: refusals, a failure of every call in turn, threads.
  *
- * The stand-in has every entry point of cuda_api.h, counts objects that are alive, keeps each thread's stack of contexts, and fails the
- * call it is told to. So what a start-up error leaves behind, and what a thread of the caller's sees of us, is tested without a GPU. It
- * computes nothing; tests/gpu/test_gpu.c runs kernels. */
+ * The stand-in has every entry point of cuda_api.h, counts live objects, keeps a stack of contexts for each thread, and fails the call that
+ * the test selects. So this test needs no GPU to show what a start-up error leaves allocated and how the engine affects the CUDA state of
+ * the caller's threads. The stand-in computes nothing; tests/gpu/test_gpu.c runs kernels. */
 #include "tests/unit/unit.h"
 #include "engine/gpu/cuda_api.h"
 #include "engine/base/dynlib.h"
@@ -14,11 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the test tells the stand-in, and what it counts. */
+/* What the test sets in the stand-in, and what the stand-in counts. */
 typedef struct fake_state {
   int version, devices, major, minor, kernels, args_bytes, arg_count, local_bytes, threads_max;
   int calls, fail_at; /* the call with this number fails, 0: none */
-  int alive;          /* objects made and not released            */
+  int alive;          /* objects created and not released */
   int uploads;
   int unbound;        /* calls that need our context, on a thread where it is not current */
   size_t used;        /* bytes of device memory */
@@ -65,7 +65,7 @@ static const char *const behaviour[] = {
     "unsigned int cuMemHostAlloc(void **p, size_t b, unsigned int f) { WORK; *p = malloc(b); fake.alive++; return 0; }\n"
     "unsigned int cuMemFreeHost(void *p) { BOUND; free(p); fake.alive--; return 0; }\n"
     "unsigned int cuMemcpyHtoDAsync_v2(cuda_address t, const void *s, size_t b, cuda_stream q) { WORK; fake.uploads++; return 0; }\n",
-    /* a string of C has at most 4095 bytes */
+    /* a string literal of C has at most 4095 bytes */
     "unsigned int cuLibraryGetKernelCount(unsigned int *c, cuda_library l) { CALL; *c = (unsigned int)fake.kernels; return 0; }\n"
     "unsigned int cuLibraryEnumerateKernels(cuda_kernel *k, unsigned int n, cuda_library l) { CALL; *k = (void *)64; return 0; }\n"
     "unsigned int cuKernelGetName(const char **n, cuda_kernel k) { CALL; *n = fake.kernel_name; return 0; }\n"
@@ -126,7 +126,7 @@ static int reset(void **state) {
   return 0;
 }
 
-/* Everything a start-up does, once. */
+/* Everything that a start-up does, once. */
 static status start(gpu **out) {
   TRY(gpu_open(1, &search, out));
   uint64_t address = 0;
@@ -154,14 +154,14 @@ static void everything_made_is_released(void **state) {
   assert_int_equal(made.reservations + made.pins + made.streams + made.events + made.kernels + made.graphs, 6);
   assert_string_equal(gpu_describe(device)->name, "Fake GPU");
   assert_int_equal(gpu_describe(device)->index, 1);
-  assert_int_equal(gpu_reserved_bytes(device), 1 << 20); /* as the driver's free memory tells */
+  assert_int_equal(gpu_reserved_bytes(device), 1 << 20); /* as the driver reports its free memory */
   gpu_close(device);
   assert_int_equal(fake->alive, 0);
   assert_int_equal(fake->unbound, 0);
   gpu_close(NULL);
 }
 
-/* Any capability, nothing made, no context bound. */
+/* Any capability is accepted, nothing is created, no context is bound. */
 static void a_survey_takes_nothing(void **state) {
   (void)state;
   gpu_info info = {.capability = 1};
@@ -176,7 +176,7 @@ static void a_survey_takes_nothing(void **state) {
   assert_string_equal(info.name, "Fake GPU");
   assert_int_equal(fake->alive, 0);
   assert_int_equal(fake->unbound, 0);
-  assert_int_equal(gpu_survey(2, &search, &count, &info), OK); /* there is none of that number */
+  assert_int_equal(gpu_survey(2, &search, &count, &info), OK); /* there is no device of that number */
   assert_string_equal(info.name, "");
   fake->version = 12000;
   assert_int_equal(gpu_survey(0, &search, &count, &info), ERR_DEVICE);
@@ -199,7 +199,7 @@ static void a_graph_dropped_is_released_once(void **state) {
   assert_int_equal(fake->alive, 0);
 }
 
-/* Each call of the driver fails once: an error that names the call, nothing left behind. */
+/* Each driver call fails once: the error names the call, and nothing stays allocated. */
 static void every_failing_call_is_an_error_and_leaks_nothing(void **state) {
   (void)state;
   int refused = 0;
@@ -342,14 +342,14 @@ static void the_callers_context_is_left_alone(void **state) {
   assert_int_equal(fake_pop(&popped), 0);
 }
 
-/* === Faults of work end the process ======================================================================================== */
+/* === Run-time faults end the process ======================================================================================= */
 
 static void hook_writes(void *context, const char *what) {
   int pipe_end = *(int *)context;
   if (write(pipe_end, what, strlen(what)) < 0) _exit(95);
 }
 
-/* In a child: a failure of the driver, or of a library when `library`; text: what the hook was told. Returns the exit code. */
+/* In a child process: a failure of the driver, or of a library if `library`; text: what the hook received. Returns the exit code. */
 static int fault_in_child(bool library, char *text, size_t text_bytes) {
   int ends[2];
   assert_int_equal(pipe(ends), 0);
@@ -394,7 +394,7 @@ static void hook_leaves(void *context, const char *what) {
   longjmp(out_of_the_fault, 1);
 }
 
-/* The engine's promise of on_fault: whoever jumps out of it goes on without the engine, and may open another. */
+/* The engine's promise of on_fault: a program that jumps out of the hook continues without the engine, and may open another one. */
 static void a_hook_may_jump_out(void **state) {
   (void)state;
   gpu *device = NULL, *other = NULL;
@@ -412,7 +412,7 @@ static void a_hook_may_jump_out(void **state) {
   assert_int_equal(hook_calls, 1);
   assert_int_equal(gpu_open(0, &search, &other), OK);
   gpu_close(other);
-  gpu_close(device); /* not so with a real fault; here it frees what this test made */
+  gpu_close(device); /* not possible after a real fault; here it frees what this test allocated */
 }
 
 static void a_failing_library_is_a_fault_too(void **state) {

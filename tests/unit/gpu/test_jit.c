@@ -1,6 +1,6 @@
-/* test_jit.c - kernels compiled by NVRTC and kept in a folder: hits, damage, races, keys, refusals. Needs no GPU.
+/* test_jit.c - kernels compiled by NVRTC and cached in a folder: hits, damage, races, keys, refusals. Needs no GPU.
  *
- * The embedded kernels are compiled once with constants as plans use them; the cache is tested with a small kernel of its own. */
+ * The embedded kernels are compiled once with constants as plans use them; the cache is tested with a small kernel of this test. */
 #include "tests/unit/unit.h"
 #include "engine/gpu/jit.h"
 #include <dirent.h>
@@ -62,7 +62,7 @@ static jit *open_probe(const char *cache_dir) {
   return j;
 }
 
-/* Compiles the probe with a fresh jit; the key and the place of its entry go to path. */
+/* Compiles the probe with a new jit; path receives the path of its cache entry. */
 static bool probe_from_cache(char *path, size_t path_bytes) {
   jit *j = open_probe(cache);
   jit_cubin_view view;
@@ -200,7 +200,7 @@ static void second_use_is_a_hit_with_the_same_bytes(void **state) {
   jit_close(apart);
 }
 
-/* The source can be read in the entry, for people. */
+/* The entry contains the source as readable text. */
 static void entry_holds_spec_and_source(void **state) {
   (void)state;
   char path[256];
@@ -212,7 +212,7 @@ static void entry_holds_spec_and_source(void **state) {
   assert_string_equal((char *)bytes + count - strlen(source), source);
 }
 
-/* Damages the entry as fn says; the next use must compile, and leave an entry that is a hit. */
+/* Damages the entry as fn does; the next use must compile again, and leave an entry that is a hit. */
 static void expect_rebuilt(const char *path, const uint8_t *bytes, size_t count, const char *what) {
   write_file(path, bytes, count);
   if (probe_from_cache(NULL, 0)) fail_msg("%s was trusted", what);
@@ -227,7 +227,7 @@ static void truncated_entries_are_rebuilt(void **state) {
   size_t count = read_file(path, bytes, sizeof bytes);
   const size_t lengths[] = {0, 1, 8, 63, 64, 65, count / 2, count - 1, count + 1, count + 64};
   for (size_t i = 0; i < ARRAY_LEN(lengths); i++) expect_rebuilt(path, bytes, lengths[i], "an entry of another length");
-  write_file(path, bytes, count); /* control: the undamaged bytes are taken */
+  write_file(path, bytes, count); /* control: the undamaged bytes are accepted */
   assert_true(probe_from_cache(NULL, 0));
 }
 
@@ -254,7 +254,7 @@ static void foreign_entries_are_replaced(void **state) {
   jit_cubin_view other;
   assert_int_equal(jit_compile(j, "other", NULL, 0, &other), OK);
   assert_false(probe_from_cache(path, sizeof path));
-  snprintf(command, sizeof command, "cp %s/other-%s.vjit %s", cache, other.key, path); /* whole and right, but of another key */
+  snprintf(command, sizeof command, "cp %s/other-%s.vjit %s", cache, other.key, path); /* complete and valid, but of another key */
   assert_int_equal(system(command), 0);
   assert_false(probe_from_cache(NULL, 0));
   assert_true(probe_from_cache(NULL, 0));
@@ -285,7 +285,7 @@ static void cache_that_cannot_be_used_is_noted(void **state) {
   }
   free(overlong);
   assert_int_equal(unlink(path), 0);
-  assert_int_equal(mkdir(path, 0700), 0); /* a folder stands where the entry should go: it cannot be published */
+  assert_int_equal(mkdir(path, 0700), 0); /* a folder has the entry's name: the entry cannot be published */
   jit *j = open_probe(cache);
   jit_cubin_view view;
   assert_int_equal(jit_compile(j, "probe", probe_spec, 1, &view), OK);
@@ -295,7 +295,7 @@ static void cache_that_cannot_be_used_is_noted(void **state) {
   assert_int_equal(count_entries(), 0); /* no temporary file is left */
 }
 
-/* Several processes fill one empty cache at once: each gets right bytes, one whole entry remains. */
+/* Several processes fill one empty cache at once: each gets the right bytes, and one complete entry remains. */
 static void processes_publish_without_disturbing_each_other(void **state) {
   (void)state;
   jit *j = open_probe(NULL);
@@ -325,7 +325,7 @@ static void processes_publish_without_disturbing_each_other(void **state) {
   jit_close(j);
 }
 
-/* A writer that ends in the middle leaves no entry; one whose disk is full goes on without. Both through a limit on file sizes. */
+/* A writer that stops midway leaves no entry; one whose disk is full continues without the cache. Both use a limit on file sizes. */
 static void half_written_entries_are_never_published(void **state) {
   (void)state;
   for (int killed = 0; killed < 2; killed++) {
@@ -398,7 +398,7 @@ static void key_depends_on_every_input(void **state) {
       if (!strcmp(keys[i], keys[k])) fail_msg("cases %zu and %zu have one key", i, k);
   key_of(PROBE_SOURCES, "probe", probe_spec, 1, same);
   assert_string_equal(same, keys[0]);
-  const kernel_source fewer[] = {probe_sources[0], probe_sources[1]}; /* other kernels' sources are no input */
+  const kernel_source fewer[] = {probe_sources[0], probe_sources[1]}; /* the sources of other kernels are no input */
   key_of(fewer, ARRAY_LEN(fewer), "probe", probe_spec, 1, same);
   assert_string_equal(same, keys[0]);
 }
@@ -475,7 +475,7 @@ static void many_come_in_their_order(void **state) {
   jit_close(alone);
 }
 
-/* Whichever thread fails first. */
+/* The error of whichever thread fails first. */
 static void the_first_requests_error_is_reported(void **state) {
   (void)state;
   jit *j = open_probe(NULL);
@@ -484,7 +484,7 @@ static void the_first_requests_error_is_reported(void **state) {
   for (uint32_t wrong = 0; wrong + 1 < MANY; wrong++) {
     jit_request requests[MANY];
     for (uint32_t i = 0; i < MANY; i++) requests[i] = (jit_request){i > wrong ? "wrong" : "probe", probe_spec, 1};
-    requests[wrong].specs = &none; /* its text takes longer to be refused than the others' */
+    requests[wrong].specs = &none; /* its text takes longer to be refused than those of the others */
     fail_clear();
     assert_int_equal(jit_compile_all(j, requests, MANY, all), ERR_DEVICE);
     assert_non_null(strstr(fail_text(), "kernel probe"));

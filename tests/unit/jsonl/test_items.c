@@ -1,4 +1,4 @@
-/* test_items.c - prompts from arguments and JSONL lines: what is read, what is echoed, what is refused. */
+/* test_items.c - prompts from arguments and JSONL lines: which are accepted, which fields are echoed, which lines are refused. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static const item_params DEFAULTS = {.max_tokens = 9, .samples = 1, .top_p = 1.0
 
 static status add(items *list, const char *line) {
   size_t bytes = strlen(line);
-  char *copy = malloc(bytes ? bytes : 1); /* exactly as long, for the sanitizers */
+  char *copy = malloc(bytes ? bytes : 1); /* a buffer of exactly this length, for the sanitizers */
   assert_non_null(copy);
   memcpy(copy, line, bytes);
   fail_clear();
@@ -50,7 +50,7 @@ static void sound(void **state) {
   items_close(&list);
 }
 
-/* Everything that is asked of the engine; what a line does not say is as by default. */
+/* Every field of a request to the engine; fields that a line leaves out have their defaults. */
 static void parameters(void **state) {
   (void)state;
   items list = {0};
@@ -80,7 +80,7 @@ static void parameters(void **state) {
   items_close(&list);
 }
 
-/* On what terms a request is taken: a line's list takes the place of the default one, also when it is empty. */
+/* The requirements of a request: a line's list replaces the default one, also when it is empty. */
 static void conditions(void **state) {
   (void)state;
   items list = {0};
@@ -161,7 +161,7 @@ static void many(void **state) {
   items_close(&list);
 }
 
-/* Every cut and every flipped bit of a line: read or refused, never followed outside. */
+/* A line truncated at every byte and with every bit flipped: accepted or refused, never read outside its buffer. */
 static void damage(void **state) {
   (void)state;
   char line[] =

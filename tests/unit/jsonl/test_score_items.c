@@ -1,4 +1,4 @@
-/* test_score_items.c - lines of things to score: what is read, what is echoed, what is refused. */
+/* test_score_items.c - lines of items to score: which are accepted, which fields are echoed, which lines are refused. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static const char *const DEFAULT_AXIS = "batch";
 static const score_conditions DEFAULTS = {.required = &DEFAULT_AXIS, .required_count = 1, .deadline_seconds = 7};
 
 static status add(score_items *list, const char *line, size_t bytes) {
-  char *copy = malloc(bytes ? bytes : 1); /* exactly as long, for the sanitizers */
+  char *copy = malloc(bytes ? bytes : 1); /* a buffer of exactly this length, for the sanitizers */
   assert_non_null(copy);
   memcpy(copy, line, bytes);
   fail_clear();
@@ -112,7 +112,7 @@ static void refused(void **state) {
   }
 }
 
-/* Cut at every byte, and with every byte replaced: an item or an error, never more. */
+/* Truncated at every byte, and with every byte replaced: the result is an item or an error. */
 static void damage(void **state) {
   (void)state;
   static const char *const lines[] = {
@@ -135,7 +135,7 @@ static void damage(void **state) {
       score_items_close(&list);
     }
   }
-  assert_true(taken > 1000); /* letters inside texts and names */
+  assert_true(taken > 1000); /* changed letters inside texts and names */
 }
 
 static void sizes(void **state) {

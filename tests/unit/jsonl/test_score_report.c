@@ -1,4 +1,4 @@
-/* test_score_report.c - sums, the best of several, lines of output and the summary's figures, from made-up requests. */
+/* test_score_report.c - sums, the best of several, output lines and the figures of the summary, from invented requests. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ static const uint8_t NUMERICS_ID[16] = {0xc0, [15] = 0x0f};
 
 static score_part text_part(const char *text) { return (score_part){.text = (char *)(uintptr_t)text, .bytes = strlen(text)}; }
 
-/* The line that the item and its requests make, as an object. */
+/* The line of the item and its requests, as a JSON object. */
 static json_t *line_of(const score_item *item, const score_result *results, const verbatim_request *requests, uint32_t count, char **raw) {
   char *text = NULL;
   size_t bytes = 0;
@@ -28,7 +28,7 @@ static json_t *line_of(const score_item *item, const score_result *results, cons
   return object;
 }
 
-/* Binary64, one token after the other: another order or fp32 gives other bits with these. */
+/* Binary64, one token after the other: these numbers give other bits in another order or in fp32. */
 static void sums(void **state) {
   (void)state;
   verbatim_token first[] = {{.logprob = -1e8f}, {.logprob = -4e-9f}, {.logprob = -4e-9f}}, second[] = {{.logprob = -1, .rank = 3}};
@@ -37,7 +37,7 @@ static void sums(void **state) {
   score_result r = score_report_result(requests, 2);
   double small = (double)-4e-9f, expected = ((-1e8 + small) + small) + -1;
   assert_memory_equal(&r.logprob, &expected, sizeof expected);
-  assert_true(expected != (-1e8 + (small + small)) + -1); /* another order is another number */
+  assert_true(expected != (-1e8 + (small + small)) + -1); /* another order gives another number */
   assert_true(r.token_count == 4 && !r.is_greedy && !r.failed);
   assert_true(score_report_result(requests, 1).is_greedy);
   requests[1].finish = VERBATIM_NONFINITE;
@@ -52,7 +52,7 @@ static void best(void **state) {
   score_item item = {.id = "x", .context = text_part("c"), .parts = parts, .part_count = 3, .is_list = true, .answer = -1};
   score_result results[] = {{-4, 2, false, NULL}, {-2, 1, false, NULL}, {-2, 1, true, NULL}};
   assert_int_equal(score_report_best(&item, results), 1);      /* the first of equals */
-  assert_int_equal(score_report_best_norm(&item, results), 0); /* -1 a byte; the space does not count */
+  assert_int_equal(score_report_best_norm(&item, results), 0); /* -1 per byte; the space does not count */
   results[2].failed = &(verbatim_request){0};
   assert_int_equal(score_report_best(&item, results), -1);
   assert_int_equal(score_report_best_norm(&item, results), -1);
@@ -114,7 +114,7 @@ static void lines(void **state) {
   json_decref(o);
 }
 
-/* A request that was not scored to its end: how it ended, where NaN or Inf began, and no best. */
+/* A request that was not scored to its end: the line has its ending and the position where NaN or Inf began, and no best. */
 static void failures(void **state) {
   (void)state;
   verbatim_token tokens[2] = {{.id = 5, .logprob = -1}, {.id = 7, .logprob = -2}};
@@ -150,7 +150,7 @@ static void near(double found, double expected, double bound) {
   if (!(fabs(found - expected) <= bound)) fail_msg("expected %.17g, found %.17g", expected, found);
 }
 
-/* Against the textbook formulas, on few enough values to do by hand. */
+/* Against the textbook formulas, on values that are few enough to compute by hand. */
 static void summary(void **state) {
   (void)state;
   score_summary all = {0};

@@ -1,4 +1,4 @@
-/* test_score_tokens.c - how pairs of texts become tokens, on the shipped tokenizer, and how long texts become windows. */
+/* test_score_tokens.c - how pairs of texts become tokens with the shipped tokenizer, and how long texts become windows. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct pair_case {
   int32_t ids[IDS_MAX];
 } pair_case;
 
-/* "add" is 283, "words" 270, ":" 28, " apple" 573, " app" 223 399, "le" 273, " b" 310, " ba" 310.., digits are one token each. */
+/* "add" is 283, "words" 270, ":" 28, " apple" 573, " app" 223 399, "le" 273, " b" 310, " ba" 310..; every digit is one token. */
 static const pair_case PAIRS[] = {
   {"add: 12+30=", "42", true, 10, 12, {0, 283, 28, 223, 19, 20, 13, 21, 18, 31, 22, 20}},
   {"add: 12+30=", "42", false, 9, 11, {283, 28, 223, 19, 20, 13, 21, 18, 31, 22, 20}},
@@ -27,7 +27,7 @@ static const pair_case PAIRS[] = {
   {"words:  ", "apple", true, 3, 5, {0, 270, 28, 223, 573}},
   {"words: app", "le", true, 0, 0, {0}},                             /* " apple" is one token, " app" two */
   {"words: app", "le badger", true, 0, 0, {0}},                      /* as many tokens as the context alone */
-  {"words: app", "le bad", true, 5, 6, {0, 270, 28, 223, 399, 277}}, /* one more, behind the context's own */
+  {"words: app", "le bad", true, 5, 6, {0, 270, 28, 223, 399, 277}}, /* one more, after the context's own */
   {"", "hello", true, 1, 4, {0, 74, 284, 279}},
   {"", "hello", false, 1, 4, {0, 74, 284, 279}},                     /* the prefix token */
   {"  ", "b", true, 1, 3, {0, 223, 310}},
@@ -70,7 +70,7 @@ static void pairs(void **state) {
   }
 }
 
-/* Every kind of white space that Python's str.isspace knows moves, and nothing else. */
+/* Every kind of white space that Python's str.isspace accepts moves, and nothing else. */
 static void white_space(void **state) {
   (void)state;
   static const char *const blanks[] = {" ", "\t", "\n", "\r", "\x1c", "\x1f", "\xC2\x85", "\xC2\xA0", "\xE2\x80\xA8", "\xE3\x80\x80"};
@@ -93,10 +93,10 @@ static void white_space(void **state) {
     assert_true(score_tokens_bytes(&part) == 2 + bytes + (is_blank ? 0 : bytes));
     assert_true(score_tokens_words(&part) == (is_blank ? 3 : 2));
     part = text_part(space);
-    assert_true(score_tokens_bytes(&part) == bytes); /* nothing else: the whole */
+    assert_true(score_tokens_bytes(&part) == bytes); /* no white space: the whole text */
   }
   score_part several = text_part(" a  b\n\nc");
-  assert_true(score_tokens_words(&several) == 4); /* as many parts as a split at white space has, an empty one in front */
+  assert_true(score_tokens_words(&several) == 4); /* as many parts as a split at white space gives, with an empty one in front */
   assert_true(score_tokens_words(&(score_part){.text = (char[]){0}}) == 1);
 }
 
@@ -154,7 +154,7 @@ static void whole_texts(void **state) {
   fail_clear();
 }
 
-/* A tokenizer that puts two tokens before a text and one behind it, and names no BOS; then one that names an EOS. */
+/* A tokenizer that adds two tokens before a text and one after it, and names no BOS; then one that names an EOS. */
 static void other_tokenizers(void **state) {
   (void)state;
   json_t *tree = fixture_small(), *around = json_loads(
@@ -172,7 +172,7 @@ static void other_tokenizers(void **state) {
     score_item item = pair_item(&context, &part, 1);
     score_tokens list = {0};
     static const int32_t expected[] = {259, 259, 256, 32, 258};
-    assert_int_equal(score_tokens_pairs(t, true, &item, &list), OK); /* nothing is put behind */
+    assert_int_equal(score_tokens_pairs(t, true, &item, &list), OK); /* nothing is added after it */
     assert_true(list.from == 3 && list.count == 5);
     for (uint32_t i = 0; i < 5; i++) assert_true(list.ids[i] == expected[i] || i == 3);
     score_tokens_close(&list);
@@ -189,9 +189,9 @@ static void other_tokenizers(void **state) {
 
 /* === Windows ================================================================================================================ */
 
-/* What lm-evaluation-harness does with a list of tokens and a prefix: pairs of inputs and of the tokens they predict, at most `most`
- * inputs each. The first predicts from the prefix on. Each later one predicts the next tokens; its inputs are the `most` tokens that
- * end one before the last of those; of them only as many stay as stand before the first predicted. */
+/* How lm-evaluation-harness splits a list of tokens with a prefix into windows: pairs of inputs and of the tokens they predict, with at
+ * most `most` inputs each. The first window predicts from the prefix on. Each later window predicts the next tokens; its inputs are the
+ * `most` tokens that end one before the last predicted token, of which only those that precede the first predicted token are context. */
 static uint32_t reference(uint32_t tokens, uint32_t most, score_window *windows) {
   uint32_t count = 0, predicted = 0;
   while (predicted < tokens) {
@@ -206,7 +206,7 @@ static uint32_t reference(uint32_t tokens, uint32_t most, score_window *windows)
   return count;
 }
 
-/* Of the example in its documentation: ten tokens and a prefix P, four inputs: P | 0 1 2 3, 3 | 4 5 6 7, 5 6 7 | 8 9. */
+/* The example of its documentation: ten tokens and a prefix P, four inputs: P | 0 1 2 3, 3 | 4 5 6 7, 5 6 7 | 8 9. */
 static void windows_of_the_example(void **state) {
   (void)state;
   static const score_window expected[] = {{0, 5, 1}, {4, 5, 1}, {6, 5, 3}};

@@ -1,4 +1,4 @@
-/* test_transcript.c - a finished request as text and as a line of JSON: what is in it, for whom, with which digits. */
+/* test_transcript.c - a finished request as text and as a JSON line: its fields, its reader, the digits of its numbers. */
 #include "tests/unit/unit.h"
 #include "engine/jsonl/nonfinite.h"
 #include "engine/jsonl/transcript.h"
@@ -71,20 +71,20 @@ static void lines(void **state) {
   char stale[] = "{\"text\":\"q\",\"index\":3,\"exact\":true,\"stop_reason\":1,\"fault\":{\"op\":\"x\"},\"finish\":\"stop\",\"kept\":1}";
   r = finished(VERBATIM_LENGTH, 1);
   source = (item){.id = id, .echo = stale, .params = {.samples = 1}};
-  object = json_of(&source, &r, NULL); /* what a line would say elsewhere, and this one does not, is not the caller's to say */
+  object = json_of(&source, &r, NULL); /* the caller may not add a field that other lines have and this one lacks */
   assert_string_equal(line, "{\"finish\":\"length\",\"kept\":1," ID "\"prompt_tokens\":3,\"tokens\":[120],"
                             "\"logprobs\":[-0.100000001],\"ranks\":[0]}\n");
   json_decref(object);
   r = finished(VERBATIM_STOP_TEXT, 3);
   r.stop_texts = stops, r.stop_text_count = 2, r.top_logprobs = 2;
   source = (item){.id = id, .params = {.samples = 5}};
-  object = json_of(&source, &r, NULL); /* without text there is none of alternatives either */
+  object = json_of(&source, &r, NULL); /* without text, the alternatives have none either */
   assert_null(json_object_get(object, "text"));
   assert_null(strstr(line, "abc"));
   json_decref(object);
 }
 
-/* Where NaN or Inf began is told as far as it is known, and of no other ending. */
+/* The position where NaN or Inf began is reported as far as it is known, and for no other ending. */
 static void faults(void **state) {
   (void)state;
   static const struct { enum verbatim_finish finish; const char *op; uint32_t layer; const char *json, *text; } cases[] = {

@@ -1,7 +1,7 @@
-/* test_ops.c - the descriptions of the ops agree with the planner's checker, which reads kernels_src/abi.h on its own.
+/* test_ops.c - the descriptions of the ops agree with the planner's checker, which reads kernels_src/abi.h independently.
  *
- * Of every op of plans of several models and deployments: the same pointers, read or written, the same rows. Each comparison has its
- * control: a description that was changed in one field is found. Read next: engine/ops/op.h, planner/check_access.h. */
+ * For every op of plans of several models and deployments both list the same pointers, read or written, and the same rows. The control of
+ * each comparison is a description with one changed field, which is noticed. Read next: engine/ops/op.h, planner/check_access.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,11 +14,11 @@
 #include "tests/unit/planner/planner_fixture.h"
 
 #define LIMITS "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nladder: [1, 8]\n"
-/* Of every small configuration of tests/oracle/; a model that cannot have one goes without it. */
+/* One of each small configuration of tests/oracle/; a model that does not support it is planned without it. */
 static const char *const DEPLOYS[] = {LIMITS "chunk_tokens: 64\n", LIMITS "parity: fast-prefill\n", LIMITS "kv-cache-dtype: fp8\n",
                                       LIMITS "kv-cache-dtype: fp8_ds_mla\nexpand_tokens: 256\n"};
 
-typedef struct reading { /* both, of one op */
+typedef struct reading { /* descriptions and accesses of one op */
   op_operands operands;
   uint32_t access_count;
   check_access accesses[CHECK_ACCESS_MAX];
@@ -40,7 +40,8 @@ static reading read_op(const plan *p, const plan_op *op) {
   return r;
 }
 
-/* Of caches, of weights of several matrices and of the engine's own tables the checker tells the whole; test_points.c has the caches. */
+/* For caches, weights of several matrices and the engine's own tables the checker gives the whole region; test_points.c checks the
+ * caches. */
 static bool has_rows(const operand *o) {
   return o->kind == OP_POINT || o->kind == OP_WORKSPACE || (o->kind == OP_WEIGHTS && o->rows == OP_ONCE && o->segments == 1);
 }
@@ -55,7 +56,7 @@ static bool are_same(const operand *o, const check_access *a) {
   return o->columns * size == a->run_bytes && o->row_stride * size == a->row_stride;
 }
 
-/* Operands without an access and accesses without an operand. mla_fold reads some rows of `out`, which it writes. */
+/* Counts operands without an access and accesses without an operand. mla_fold reads some rows of `out`, which it also writes. */
 static uint32_t mismatches(const reading *r) {
   uint32_t lonely = 0;
   for (uint32_t i = 0; i < r->operands.count; i++) {
@@ -106,7 +107,7 @@ static void expect_same(const plan *p, const plan_op *op) {
   seen[op->kernel]++;
 }
 
-/* Every op of the engine is in one of the plans. */
+/* Every op of the engine occurs in one of the plans. */
 static void operands_are_what_the_checker_reads(void **state) {
   (void)state;
   for_all(expect_same);

@@ -1,4 +1,4 @@
-/* plan_edit.h - the tables of a plan in memory, for tests that damage them and ask the verifier. Finds entries by name, or fails. The test
+/* plan_edit.h - the tables of a plan in memory, for tests that damage them and run the verifier. Finds entries by name or fails. The test
  * frees file.bytes. */
 #ifndef VERBATIM_PLAN_EDIT_H
 #define VERBATIM_PLAN_EDIT_H

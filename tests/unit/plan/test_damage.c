@@ -1,8 +1,8 @@
-/* test_damage.c - every cut and every single flipped bit of a small plan and of a small safetensors file's header.
+/* test_damage.c - a small plan and the header of a small safetensors file, truncated at every byte and with every single bit flipped.
  *
- * What is promised: an error, or a behaviour that nobody can mistake for the sound file's. A flipped plan is refused by its digest; one
- * whose digest was made anew is refused by its contents, or runs inside its regions (plan_walk.h). Flipped weights that load are the same
- * weights, or have another digest. Under the sanitizers, and beyond the headers, flips are sampled: the strides below. */
+ * The promise: the result is an error, or a behaviour that cannot be mistaken for that of the sound file. A flipped plan is refused by its
+ * digest; one with a corrected digest is refused by its contents, or runs inside its regions (plan_walk.h). Flipped weights that load are
+ * the same weights, or have another digest. Under the sanitizers, and after the headers, flips are sampled: see the strides below. */
 #include "tests/unit/unit.h"
 #include "engine/plan/plan.h"
 #include "engine/weights/weights.h"
@@ -11,8 +11,8 @@
 #include "tests/fuzz/plan_walk.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define SEALED_STRIDE 101u /* primes, so that all bits of a byte and all bytes of a struct are met */
-#define RUN_STRIDE 2u     /* of the accepted ones */
+#define SEALED_STRIDE 101u /* primes, so that all bits of a byte and all bytes of a struct are sampled */
+#define RUN_STRIDE 2u     /* stride of the accepted ones */
 #define HEADER_STRIDE 7u
 #else
 #define SEALED_STRIDE 5u
@@ -39,7 +39,7 @@ static status view_of(const void *bytes, size_t count) {
 static void a_cut_plan_is_refused(void **state) {
   (void)state;
   for (size_t count = 0; count < sound.count; count++) {
-    void *copy = malloc(count + 1); /* a block of its own: reads beyond it are seen */
+    void *copy = malloc(count + 1); /* a block of its own, so that reads after its end are noticed */
     assert_non_null(copy);
     memcpy(copy, sound.bytes, count);
     assert_int_equal(view_of(copy, count), ERR_FORMAT);
@@ -58,7 +58,7 @@ static void a_flipped_plan_is_refused(void **state) {
   }
 }
 
-/* The verdicts on a flipped plan with a digest of its own. */
+/* The verdicts on a flipped plan with a corrected digest. */
 enum { REFUSED_BY_ENGINE, REFUSED_BY_CHECKER, RUN, TOO_LARGE, VERDICTS };
 
 static int judge(const uint8_t *bytes, size_t count) {
@@ -84,12 +84,12 @@ static void a_resealed_plan_is_refused_or_runs(void **state) {
   }
   free(damaged);
   print_message("%u refused by the engine, %u by the checker, %u run, %u too large\n", verdicts[0], verdicts[1], verdicts[2], verdicts[3]);
-  for (int i = 0; i <= RUN; i++) assert_true(verdicts[i] > 8 * sound.count / SEALED_STRIDE / 100); /* every verdict was met */
+  for (int i = 0; i <= RUN; i++) assert_true(verdicts[i] > 8 * sound.count / SEALED_STRIDE / 100); /* every verdict occurred */
 }
 
 /* === The weights ======================================================================================================== */
 
-typedef struct model { /* a safetensors file with every tensor of the plan, and one that it does not use */
+typedef struct model { /* a safetensors file with every tensor of the plan, and one that the plan does not use */
   uint8_t *bytes;
   size_t header_bytes, count; /* header_bytes: with the size before it */
 } model;
@@ -126,7 +126,7 @@ static model make_model(const plan *p) {
   return m;
 }
 
-typedef struct loaded { /* what the engine sees of the weights */
+typedef struct loaded { /* the weights as the engine gets them */
   uint8_t *memory;      /* [REGION_WEIGHTS] */
   digest digest;
 } loaded;
@@ -150,7 +150,7 @@ static loaded room_for(const plan *p) {
   return room;
 }
 
-/* Flips every stride-th bit of [from, to) bytes; returns how many flips loaded. */
+/* Flips every stride-th bit of the bytes [from, to); returns how many flips loaded. */
 static uint32_t flip_weights(const plan *p, model *m, size_t from, size_t to, size_t stride) {
   loaded before = room_for(p), after = room_for(p);
   uint32_t accepted = 0;
@@ -178,7 +178,7 @@ static void flipped_weights_are_refused_or_named(void **state) {
   uint32_t in_header = flip_weights(&p, &m, 0, m.header_bytes, HEADER_STRIDE);
   uint32_t in_data = flip_weights(&p, &m, m.header_bytes, m.count, DATA_STRIDE);
   print_message("header of %zu bytes: %u flips load; data: %u\n", m.header_bytes, in_header, in_data);
-  assert_true(in_header > 0 && in_header < 8 * m.header_bytes / HEADER_STRIDE / 10); /* names of what is not used, and little else */
+  assert_true(in_header > 0 && in_header < 8 * m.header_bytes / HEADER_STRIDE / 10); /* names of unused tensors, and little else */
   assert_true(in_data > 100);
   free(m.bytes);
 }

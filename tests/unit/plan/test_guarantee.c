@@ -1,5 +1,5 @@
-/* test_guarantee.c - what requests require of a plan: promised axes pass, excluded, unknown and missing names are refused, each with the
- * words that help. The plans are the planner's own, and one whose table is edited. */
+/* test_guarantee.c - what requests require of a plan: promised axes pass; excluded, unknown and missing names are refused, each with a
+ * message that helps. The plans come from the planner; one has an edited table. */
 #include "tests/unit/unit.h"
 #include "engine/plan/guarantee.h"
 #include "engine/verbatim.h"
@@ -33,7 +33,7 @@ static void promised_axes_pass(void **state) {
     if (view.guarantees[i].status != GUARANTEE_EXCLUDED) names[count++] = plan_string(&view, view.guarantees[i].axis);
   assert_int_equal(count, 15);
   assert_int_equal(require(names, count), OK);
-  for (uint32_t i = 0; i < VERBATIM_REQUIRED_MAX; i++) names[i] = "prefix_hit"; /* repeated, and as many as there may be */
+  for (uint32_t i = 0; i < VERBATIM_REQUIRED_MAX; i++) names[i] = "prefix_hit"; /* repeated names, and the largest number of names */
   assert_int_equal(require(names, VERBATIM_REQUIRED_MAX), OK);
   assert_int_equal(require(NULL, 0), OK);
 }
@@ -46,7 +46,7 @@ static void excluded_axes_are_refused_with_the_reason(void **state) {
   fixture_expect(require((const char *const[]){"fast_prefill"}, 1), ERR_UNSUPPORTED, "parity is strict");
 }
 
-/* It is the plan that answers: the same name is refused once its row says so. */
+/* The plan decides: the same name is refused once its row excludes it. */
 static void the_plans_own_table_decides(void **state) {
   (void)state;
   plan_guarantee edited[32];

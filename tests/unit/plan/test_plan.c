@@ -1,5 +1,5 @@
-/* test_plan.c - the plan view: a sound plan is accepted, any cut or flipped one refused, and one with a corrected digest never followed
- * outside its bytes (run under AddressSanitizer in the sanitizer build; the copy is exactly as large as the file). */
+/* test_plan.c - the plan view: a sound plan is accepted, a truncated or flipped one is refused, and one with a corrected digest is never
+ * read outside its bytes (under AddressSanitizer in the sanitizer build; the copy has exactly the size of the file). */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static void sign(uint8_t *bytes, size_t count) {
   memcpy(h->digest, d.bytes, sizeof h->digest);
 }
 
-/* Views a copy of exactly count bytes. */
+/* Opens a view of a copy of exactly count bytes. */
 static status view_copy(const uint8_t *bytes, size_t count, plan *view, void **copy) {
   *copy = malloc(count ? count : 1);
   assert_non_null(*copy);
@@ -135,7 +135,7 @@ static void flips(void **state) {
   }
 }
 
-/* With a corrected digest: refused, or a view that holds. Most of the header must be refused. */
+/* With a corrected digest: refused, or a valid view. Most of the header must be refused. */
 static void signed_flips(void **state) {
   (void)state;
   uint32_t refused = 0, accepted = 0;
@@ -153,7 +153,7 @@ static void signed_flips(void **state) {
     free(copy);
   }
   free(changed);
-  assert_true(refused > 100 && accepted > 100); /* both sides were seen */
+  assert_true(refused > 100 && accepted > 100); /* both outcomes occurred */
 }
 
 /* One planted fault per check: the message names it. */
@@ -164,7 +164,7 @@ static void bad_span(plan_header *h, uint8_t *b) { (void)b, h->ops.count += 1u <
 static void bad_item(plan_header *h, uint8_t *b) { (void)b, h->tensors.item_bytes = 40; }
 static void bad_region(plan_header *h, uint8_t *b) { ((plan_region *)(void *)(b + h->regions.offset))[3].bytes = h->device_bytes + 256; }
 static void bad_io(plan_header *h, uint8_t *b) { (void)b, h->io.token = h->io.position; }
-static void bad_step(plan_header *h, uint8_t *b) { /* a table behind the token lists, where one less makes room */
+static void bad_step(plan_header *h, uint8_t *b) { /* a table after the token lists, where one entry less makes room */
   (void)b;
   h->limits.max_seqs--;
   h->io.step = h->io.lists + sizeof(token_bias) * TOKEN_LIST_MAX * h->limits.max_seqs;

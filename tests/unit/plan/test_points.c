@@ -1,7 +1,7 @@
-/* test_points.c - the points of plans: every op that computes for a request has its own, and they are where the op writes.
+/* test_points.c - the trace points of plans: every op that computes for a request has its own, and they are where the op writes.
  *
- * Which bytes an op writes is told by planner/check_access.c, an independent reading of its arguments. Each comparison has a control: a
- * point or a plan that was damaged is found. */
+ * planner/check_access.c, an independent reading of the op's arguments, says which bytes an op writes. The control of each comparison is a
+ * damaged point or plan, which is noticed. */
 #include "tests/unit/unit.h"
 #include "engine/ops/kernels.h"
 #include "engine/plan/points.h"
@@ -13,7 +13,7 @@ static const char *const CONFIGS[] = {"glm4-moe-lite", "kimi-k2", "minicpm3-long
                                       "small-glm4-moe-lite", "small-glm5", "small-glm52-fp8", "small-minicpm3", "small-mistral4",
                                       "small-v2lite", "small-v3", "small-v3-fp8", "small-v32", "small-v32-fp8", "small-youtu", "v2",
                                       "v2lite", "v3-noyarn", "v3", "youtu"};
-/* Attention in both forms, and split alone. */
+/* Attention in both forms, and only the split one. */
 static const char BOTH[] = "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 64\nladder: [1, 8]\n";
 static const char SPLIT[] = "max-num-seqs: 1\nmax-num-batched-tokens: 1\nmax-model-len: 128\nkv_pages: 4\nchunk_tokens: 64\nladder: [1]\n";
 
@@ -69,8 +69,8 @@ static void *args_of(const subject *s, uint32_t op) { return (uint8_t *)(uintptr
 
 /* === Against the checker's reading ====================================================================================== */
 
-/* Written bytes that are no point: the history of ids, sorted pairs, the pieces of an attention, its fold state, and all that it leaves to
- * mla_fold. */
+/* Written bytes that have no point: the history of ids, sorted pairs, the work items of an attention, its fold state, and everything that
+ * it leaves to mla_fold. */
 static bool is_exempt(const plan_op *op, const uint64_t *args, const check_access *a) {
   if (op->kernel == KERNEL_embed) return a->args_offset == offsetof(embed_args, history);
   if (op->kernel == KERNEL_router) return a->args_offset >= offsetof(router_args, expert_first);
@@ -83,7 +83,7 @@ static bool has_points(uint32_t kernel) {
          kernel != KERNEL_act_quant && kernel != KERNEL_index_score && kernel != KERNEL_kv_widen;
 }
 
-/* Codes, and KV rows of other formats than bf16, are seen as words. */
+/* Codes, and KV rows of formats other than bf16, are shown as words. */
 static bool is_type(const subject *s, uint32_t point, const check_access *a) {
   const bool is_row = a->region == REGION_KV && a->type == TYPE_BF16 && s->plan.header->quant.kv_format != KV_BF16;
   switch (point) {
@@ -93,7 +93,7 @@ static bool is_type(const subject *s, uint32_t point, const check_access *a) {
   }
 }
 
-/* A page of keys has two points: the codes of its rows, and behind them all their scales. */
+/* A page of keys has two points: the codes of its rows and, after them, all their scales. */
 static bool covers_keys(const verbatim_point *point, const point_place *place, const plan_fixup *f) {
   const bool is_scale = point->type == VERBATIM_POINT_F32;
   if (!is_scale && point->type != VERBATIM_POINT_U32) return false;
@@ -103,7 +103,7 @@ static bool covers_keys(const verbatim_point *point, const point_place *place, c
          place->region == REGION_KV;
 }
 
-/* Whether these are the bytes of the access, for the greatest row counts. */
+/* Whether these are the bytes of the access, at the largest row counts. */
 static bool covers(const subject *s, const verbatim_point *point, const point_place *place, const plan_fixup *f, const check_access *a) {
   const plan_limits *l = &s->plan.header->limits;
   uint64_t size = point->type == VERBATIM_POINT_BF16 ? 2 : 4;
@@ -119,7 +119,7 @@ static bool covers(const subject *s, const verbatim_point *point, const point_pl
          (a->batches == 1 || a->batch_stride == place->segment_stride);
 }
 
-/* Writes of the op that no point covers, and points that are no write: 0 when all is well. */
+/* Counts writes of the op that no point covers, and points that are no write. */
 static uint32_t op_mismatches(const subject *s, uint32_t index) {
   const plan_op *op = &s->plan.ops[index];
   const plan_limits *l = &s->plan.header->limits;
@@ -165,7 +165,7 @@ static void for_all(void (*check)(const subject *s)) {
 static void check_bytes(const subject *s) { assert_int_equal(all_mismatches(s), 0); }
 static void points_are_what_the_ops_write(void **state) { (void)state, for_all(check_bytes); }
 
-/* Every field of every place that says where bytes are is compared. */
+/* Every field of a point that says where bytes are is compared. */
 static void find_wrong_places(const char *config) {
   subject s = open_subject(config, BOTH);
   for (uint32_t i = 0; i < s.points.count; i++) {
@@ -206,7 +206,7 @@ static void check_ops(const subject *s) {
     bool is_split = op->kernel == KERNEL_mla_attn && ((const mla_attn_args *)args_of(s, i))->slots_max != 0;
     assert_int_equal(made_by(s, i) > 0, has_points(op->kernel) && !is_split);
     bool absorbs = op->kernel == KERNEL_qkv_rope && ((const qkv_rope_args *)args_of(s, i))->absorbs;
-    assert_true(!absorbs || made_by(s, i) == 4); /* the last one is of the product, which has ops of its own for more rows */
+    assert_true(!absorbs || made_by(s, i) == 4); /* the last one belongs to the product, which has ops of its own for more rows */
     bool lifts = op->kernel == KERNEL_mla_fold && ((const mla_fold_args *)args_of(s, i))->lifts;
     assert_true(!lifts || made_by(s, i) == 2); /* likewise */
     if (i > 0 && !is_split && strcmp(op_name(s, i), op_name(s, i - 1)) == 0) { /* alternatives */
@@ -217,7 +217,7 @@ static void check_ops(const subject *s) {
     for (uint32_t n = 0; n < made_by(s, i); n++) {
       uint32_t point = nth_point(s, i, n), first = s->points.first_op[point];
       assert_true(first <= i && (n == 0 || lifts || first == s->points.first_op[point - 1]));
-      assert_true(first == 0 || strcmp(op_name(s, first), op_name(s, first - 1)) != 0); /* of its name the first */
+      assert_true(first == 0 || strcmp(op_name(s, first), op_name(s, first - 1)) != 0); /* the first of its name */
       bool is_product = (s->plan.ops[first].kernel == KERNEL_qkv_rope && strstr(s->points.list[point].name, " absorb")) ||
                         (s->plan.ops[first].kernel == KERNEL_mla_fold && strstr(s->points.list[point].name, " v_up"));
       if (!is_product) assert_memory_equal(op_name(s, first), s->points.list[point].name, strlen(op_name(s, first)));
@@ -285,7 +285,7 @@ static void check_pairs_of(const subject *s, uint32_t top_k) {
   assert_int_equal(s->points.places[find_point(s, "layer 0 gate_up")].rows, POINT_TOKENS);
 }
 
-/* With one expert a token the experts' products have as many rows as there are tokens, and their rows are in sorted order all the same. */
+/* With one expert per token the experts' products have as many rows as there are tokens, but their rows are in sorted order. */
 static void sorted_rows_are_known_from_their_source(void **state) {
   (void)state;
   static const char FIELD[] = "\"num_experts_per_tok\": 2";
@@ -308,7 +308,7 @@ static void sorted_rows_are_known_from_their_source(void **state) {
   free(config.bytes);
 }
 
-/* === Plans that are wrong =============================================================================================== */
+/* === Invalid plans ====================================================================================================== */
 
 static void alternatives_differ(subject *s) {
   uint32_t op = find_op(s, "layer 1 o_proj");

@@ -1,4 +1,4 @@
-/* config_fixture.h - configurations of real models, read as they are and with one field changed. */
+/* config_fixture.h - configurations of real models, as they are or with one field changed. */
 #ifndef VERBATIM_CONFIG_FIXTURE_H
 #define VERBATIM_CONFIG_FIXTURE_H
 #include <jansson.h>
@@ -35,7 +35,7 @@ static inline model_config parse_file(const char *path) {
   return config;
 }
 
-/* The model with the frequencies of sequences as long as it was made for. */
+/* The model, with the frequencies for sequences as long as its training length. */
 static inline plan_model plan_of(const model_config *c) { return model_config_plan(c, c->max_position); }
 
 static inline plan_model plan_of_file(const char *path) {
@@ -43,7 +43,7 @@ static inline plan_model plan_of_file(const char *path) {
   return plan_of(&c);
 }
 
-/* The config at `path` with the field at `name` ("a", "a.b", ...) set to the JSON `value`, or removed when value is null. */
+/* The config at `path` with the field at `name` ("a", "a.b", ...) set to the JSON `value`, or removed if value is null. */
 static inline status parse_changed(const char *path, const char *name, const char *value, model_config *out) {
   fixture_bytes text = fixture_read(path);
   json_t *root = json_loadb(text.bytes, text.count, 0, NULL), *object = root;

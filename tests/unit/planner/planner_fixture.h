@@ -1,4 +1,4 @@
-/* planner_fixture.h - shared by the planner's tests: files, plans made from them, expected failures. The test frees what is returned. */
+/* planner_fixture.h - shared by the planner's tests: files, plans of them, expected failures. The test frees the results. */
 #ifndef VERBATIM_PLANNER_FIXTURE_H
 #define VERBATIM_PLANNER_FIXTURE_H
 #include <stdio.h>
@@ -44,7 +44,7 @@ static inline fixture_bytes fixture_plan(const char *config_path, const char *de
   return made;
 }
 
-/* The last call must have given `code`, and the recorded text must hold `words`. */
+/* The last call must have returned `code`, and the recorded text must contain `words`. */
 static inline void fixture_expect(status found, status code, const char *words) {
   if (found != code || (words && !strstr(fail_text(), words)))
     fail_msg("expected code %d and \"%s\", found %d and \"%s\"", code, words ? words : "", found, fail_text());

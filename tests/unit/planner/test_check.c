@@ -1,4 +1,4 @@
-/* test_check.c - the verifier of plans: real plans pass, and each planted fault is caught for what it is. */
+/* test_check.c - the verifier of plans: real plans pass, and each planted fault is reported as what it is. */
 #include "tests/unit/unit.h"
 #include "kernels_src/abi.h"
 #include "planner/check.h"
@@ -24,11 +24,11 @@ static void ops_are_swapped(editable *e) {
   *a = *b;
   *b = c;
 }
-static void a_producer_is_missing(editable *e) { /* the router's logits are never made for few rows */
+static void a_producer_is_missing(editable *e) { /* the router's logits are never computed for small M */
   plan_op *op = find_op(e, "layer 1 router_logits") + 1;
   op->rows_min = op->rows_max;
 }
-static void half_of_a_row_is_missing(editable *e) { /* columns between the heads' latent queries */
+static void half_of_a_row_is_missing(editable *e) { /* columns between the latent queries of the heads */
   ((gemm_args *)args_of(e, find_op(e, "layer 0 absorb")))->y_batch -= 8;
 }
 static void a_form_that_gathers_none_has_to(editable *e) {
@@ -45,7 +45,7 @@ static void split_and_whole_are_mixed_up(editable *e) {
 static void a_row_stride_is_wrong(editable *e) { ((qkv_rope_args *)args_of(e, find_op(e, "layer 3 qkv_rope")))->kv_in_stride += 8; }
 static void a_dtype_is_wrong(editable *e) { ((gemm_args *)args_of(e, find_op(e, "layer 0 q_b")))->y_kind = Y_BF16; }
 static void rows_are_too_many(editable *e) {
-  plan_op *op = find_op(e, "layer 1 experts gate_up"); /* without row_token it takes a row of x for every pair */
+  plan_op *op = find_op(e, "layer 1 experts gate_up"); /* without row_token it reads a row of x for every pair */
   plan_fixup *last = &e->fixups[op->first_fixup + --op->fixup_count];
   *find_fixup(e, op, offsetof(moe_gemm_args, row_token)) = *last;
 }
@@ -54,7 +54,7 @@ static void a_tensor_is_too_short(editable *e) { e->tensors[3].row_count--; }
 static void a_tensor_leaves_its_source(editable *e) { e->tensors[3].row0 = e->tensors[3].rows; }
 static void tensors_overlap(editable *e) { e->tensors[1].offset = e->tensors[0].offset + 256; }
 static void a_weight_is_not_read(editable *e) {
-  plan_op *op = find_op(e, "layer 2 input_norm"); /* and its alternative for many rows */
+  plan_op *op = find_op(e, "layer 2 input_norm"); /* and its alternative for large M */
   for (int i = 0; i < 2; i++)
     find_fixup(e, op + i, offsetof(rmsnorm_args, weight))->offset = find_buffer(e, "layer 1 input_norm weight")->offset;
 }
@@ -158,13 +158,13 @@ static void a_layer_writes_anothers_kv(editable *e) {
         find_fixup(e, find_op(e, "layer 1 qkv_rope"), offsetof(qkv_rope_args, kv))->offset;
   }
 }
-static void the_side_is_waited_for_at_times(editable *e) { /* the last alternative no longer joins */
+static void the_side_is_waited_for_at_times(editable *e) { /* the last alternative no longer joins the others */
   plan_op *op = find_op(e, "layer 2 input_norm");
   assert_int_equal(op->branch, BRANCH_JOIN);
   op[1].branch = BRANCH_MAIN;
 }
 
-static void set_quant(editable *e, plan_quant quant) { /* so that the id is no reason */
+static void set_quant(editable *e, plan_quant quant) { /* so that the id is not the reason */
   e->h->quant = quant;
   emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
 }
@@ -196,7 +196,7 @@ static void a_step_has_no_tokens(editable *e) { e->h->limits.max_batch_tokens = 
 static const struct {
   const char *name;
   void (*plant)(editable *e);
-  const char *words; /* of the report */
+  const char *words; /* of the plan's report */
 } FAULTS[] = {
     FAULT(a_form_that_gathers_none_has_to, "gathers none"),
     FAULT(two_live_buffers_overlap, "overlap while both are alive"),
@@ -322,7 +322,7 @@ static void made_tokens_have_no_values(editable *e) {
     if (strcmp(text(e, e->ops[i].name), "layer 1 v_up") == 0) e->ops[i].rows_kind = ROWS_PROMPT;
 }
 static void prompts_have_no_values(editable *e) { find_op(e, "layer 1 mla_prefill")->rows_min = 2; }
-static void the_cut_is_of_the_whole_step(editable *e) { /* so that in a step with prompts there may be none */
+static void the_cut_is_of_the_whole_step(editable *e) { /* so that a step with prompts may have none */
   plan_op *op = find_op(e, "attn_cut");
   op->rows_kind = ROWS_TOKENS;
   find_fixup(e, op, 0)->offset = e->h->io.step;
@@ -374,11 +374,11 @@ static void real_plans_pass(void **state) {
   }
 }
 
-/* In place by the residual addition is the one overlap that is allowed; the control is an_op_writes_what_it_reads. */
+/* The only allowed overlap is the residual addition in place; the control is an_op_writes_what_it_reads. */
 static void truncated_plans_are_refused(void **state) {
   (void)state;
   editable e = open_editable();
-  const size_t end = e.h->strings.offset + e.h->strings.count; /* behind it are notes, which are not the check's business */
+  const size_t end = e.h->strings.offset + e.h->strings.count; /* notes follow, which the check ignores */
   for (size_t bytes = 0; bytes < end; bytes += 509) {
     fail_clear();
     assert_int_equal(check_plan(e.file.bytes, bytes), ERR_FORMAT);
@@ -386,7 +386,7 @@ static void truncated_plans_are_refused(void **state) {
   free(e.file.bytes);
 }
 
-/* Work that grows with the square of a table is refused, not done. */
+/* Work that grows with the square of a table is refused before it is done. */
 static void a_plan_of_any_size_gets_its_verdict(void **state) {
   (void)state;
   enum { MORE = 1u << 20 };
@@ -404,7 +404,7 @@ static void a_plan_of_any_size_gets_its_verdict(void **state) {
   h->ops = (plan_span){.offset = align_up(file.count, 8), .count = 10000, .item_bytes = sizeof(plan_op)};
   plan_op *ops = (void *)(larger + h->ops.offset);
   const plan_op *first = (const void *)(file.bytes + ((plan_header *)(void *)file.bytes)->ops.offset);
-  for (uint32_t i = 0; i < h->ops.count; i++) { /* the embedding again and again, under many row ranges */
+  for (uint32_t i = 0; i < h->ops.count; i++) { /* the embedding repeated, under many row ranges */
     ops[i] = *first;
     ops[i].rows_min = ops[i].rows_max = 1 + i % 56;
     ops[i].rows_kind = i % 2;
@@ -418,7 +418,7 @@ static void a_plan_of_any_size_gets_its_verdict(void **state) {
   free(file.bytes);
 }
 
-/* Random damage to any byte ends in a verdict, not in a crash (the sanitizers watch). */
+/* Random damage to any byte ends in a verdict, never in a crash (the sanitizers notice one). */
 static void random_damage_never_crashes(void **state) {
   (void)state;
   editable e = open_editable();

@@ -1,5 +1,5 @@
-/* test_check_sparse.c - the verifier of plans on models with an indexer and e4m3 weights: what is planned passes, and each planted fault
- * is caught for what it is. Also the pieces that long scores are cut into. Read next: test_check.c. */
+/* test_check_sparse.c - the verifier of plans on models with an indexer and e4m3 weights: the planner's plans pass, and each planted fault
+ * is reported as what it is. Also the windows that long scores are split into. Read next: test_check.c. */
 #include "tests/unit/unit.h"
 #include "engine/plan/format_widen.h"
 #include "kernels_src/abi.h"
@@ -61,7 +61,7 @@ static void rows_are_read_in_another_format(editable *e) { ARGS(mla_attn, "layer
 static void a_side_product_starts_early(editable *e) { ARGS(fp8_gemm, "layer 2 shared gate_up")->order = ORDER_CHAIN; }
 static void the_indexers_pages_are_too_few(editable *e) { find_buffer(e, "index")->bytes -= 256; }
 
-/* Of plans whose prompts read widened rows. */
+/* Plans whose prompts read rows dequantized to bf16. */
 static mla_attn_args *widened_attention(editable *e) { return args_of(e, &find_op(e, "layer 1 kv_widen")[1]); }
 static void widened_rows_are_read_as_codes(editable *e) { widened_attention(e)->kv_format = KV_FP8_DS_MLA; }
 static void a_wide_table_of_the_workspace(editable *e) { widened_attention(e)->block_table_stride = e->h->limits.pages_per_seq; }
@@ -90,7 +90,8 @@ static void widened_rows_of_a_bf16_cache(editable *e) {
   emit_numerics_id(&e->h->model, &e->h->quant, &e->h->limits, e->h->numerics_id);
 }
 
-/* Of a plan whose lists are one chunk: in the order of their rows ops that spread tokens over 32, 16 and 8 blocks, by pairs, by turns. */
+/* A plan whose top-k index lists are one chunk. In the order of their rows: ops that split tokens over 32, 16 and 8 blocks, the cluster
+ * form, the ping-pong form. */
 static void lists_of_two_chunks_are_spread(editable *e) {
   for (uint32_t i = 0; i < e->h->ops.count; i++)
     if (e->ops[i].kernel == OP_mla_attn) ((mla_attn_args *)args_of(e, &e->ops[i]))->chunk_tokens = 1024;
@@ -178,7 +179,7 @@ static void every_fault_of_lists_that_are_one_chunk_is_caught(void **state) {
   check_faults("tests/data/configs/deepseek-v3.2.json", "", ONE_CHUNK_FAULTS, ARRAY_LEN(ONE_CHUNK_FAULTS));
 }
 
-/* Of what many heads have by themselves, few when it is asked for; room for one context of full length at least. */
+/* Plans with many heads have it by default, plans with few heads on request; there is room for at least one context of full length. */
 static void many_heads_read_widened_rows(void **state) {
   static const struct {
     const char *config, *deploy;
@@ -202,7 +203,8 @@ static void many_heads_read_widened_rows(void **state) {
   }
 }
 
-/* By the estimates: tiles times what each sees, against the whole context. A token alone never pays for its own. */
+/* By the estimates: tiles times the rows each one sees, against the whole context. A single token is never worth dequantizing its own
+ * context. */
 static void the_cheaper_way_is_taken(void **state) {
   static const struct {
     uint32_t heads, topk, tiles, tokens;
@@ -219,9 +221,9 @@ static void the_cheaper_way_is_taken(void **state) {
   }
 }
 
-/* === Pieces ============================================================================================================= */
+/* === Windows of rows ==================================================================================================== */
 
-/* Every row of a step has its list once, and the scores fit what they may take. */
+/* Every row of a step gets its index list exactly once, and the scores fit the space they may use. */
 static void long_scores_are_cut(void **state) {
   (void)state;
   editable e = edit_plan("tests/data/configs/deepseek-v3.2.json",

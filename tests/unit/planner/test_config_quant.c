@@ -1,5 +1,5 @@
-/* test_config_quant.c - config.json of models with sparse attention and e4m3 weights: real ones are read right, every field is refused by
- * name when it is wrong, and modules are kept out as HF matches their names. */
+/* test_config_quant.c - config.json of models with sparse attention and e4m3 weights: real ones are read correctly, every wrong field is
+ * refused by name, and modules are excluded by the same name matching as HF's. */
 #include "tests/unit/unit.h"
 #include "kernels_src/abi.h"
 #include "planner/model_config.h"
@@ -18,7 +18,7 @@ static void deepseek_v32_is_read(void **state) {
   (void)state;
   model_config c = parse_file(V32);
   plan_model v3 = parse_file(V3).plan;
-  assert_memory_equal(&c.plan, &v3, sizeof v3); /* all else is DeepSeek-V3 */
+  assert_memory_equal(&c.plan, &v3, sizeof v3); /* everything else is DeepSeek-V3's */
   assert_int_equal(c.quant.index_heads, 64);
   assert_int_equal(c.quant.index_topk, 2048);
   assert_int_equal(c.quant.index_half_split, 1);
@@ -53,7 +53,7 @@ static void glm5_is_read(void **state) {
   assert_int_equal(c.quant.index_half_split, 1);
 }
 
-/* Layers 0, 1, 2, 6, 10, ..., 74, as the files of GLM-5.2 have indexers. */
+/* Layers 0, 1, 2, 6, 10, ..., 74, the ones that have indexers in the files of GLM-5.2. */
 static void glm52_shares_lists(void **state) {
   (void)state;
   model_config c = parse_file(GLM52), other = {0};
@@ -63,16 +63,16 @@ static void glm52_shares_lists(void **state) {
     count += plan_has_indexer(&c.quant, i) != 0;
   }
   assert_int_equal(count, 21);
-  assert_int_equal(parse_changed(GLM52, "indexer_types", NULL, &other), OK); /* by frequency alone */
+  assert_int_equal(parse_changed(GLM52, "indexer_types", NULL, &other), OK); /* by frequency only */
   assert_memory_equal(&other.quant, &c.quant, sizeof c.quant);
   fixture_expect(parse_changed(GLM52, "index_topk_freq", "3", &other), ERR_UNSUPPORTED, "name different layers");
   fixture_expect(parse_changed(GLM52, "index_skip_topk_offset", "2", &other), ERR_UNSUPPORTED, "name different layers");
-  assert_int_equal(parse_changed(GLM52, "index_topk_freq", NULL, &other), OK); /* by the list alone */
+  assert_int_equal(parse_changed(GLM52, "index_topk_freq", NULL, &other), OK); /* by the list only */
   assert_memory_equal(&other.quant, &c.quant, sizeof c.quant);
   assert_non_null(strstr(c.notes.ignored, "index_share_for_mtp_iteration"));
 }
 
-/* A config of `layers` layers, with three fields of sharing, null for none. */
+/* A config of `layers` layers, with three fields of sharing; null: the field is absent. */
 static status parse_shared(uint32_t layers, const char *types, const char *pattern, const char *every, const char *offset,
                            model_config *c) {
   const char *const names[] = {"indexer_types", "index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"};
@@ -99,7 +99,7 @@ static void sharing_is_said_in_three_ways(void **state) {
   } GOOD[] = {
     {NULL, NULL, NULL, NULL, 0}, {NULL, NULL, "1", NULL, 0}, {NULL, NULL, "1", "3", 0}, {NULL, NULL, "2", NULL, 0x14},
     {NULL, NULL, "2", "2", 0x14}, {NULL, NULL, "3", "1", 0x36}, {NULL, NULL, "4", "3", 0x38}, {NULL, "\"FSSFSF\"", NULL, NULL, 0x16},
-    {NULL, "\"FSSFSFF\"", NULL, NULL, 0x16}, /* and a layer that predicts */
+    {NULL, "\"FSSFSFF\"", NULL, NULL, 0x16}, /* and a layer of next-token prediction */
     {NULL, "[\"full\", \"shared\", \"full\", \"full\", \"full\", \"shared\"]", NULL, NULL, 0x22},
     {"[\"full\", \"shared\", \"full\", \"full\", \"full\", \"shared\"]", "\"FSFFFS\"", NULL, NULL, 0x22},
     {NULL, NULL, NULL, "5", 0},
@@ -171,7 +171,7 @@ static void e4m3_models_are_read(void **state) {
     assert_int_equal(c.quant.act_scale, SCALE_F32);
     for (enum config_product p = 0; p < PRODUCT_COUNT; p++) assert_true(is_e4m3(&c, 0, p));
   }
-  c = parse_file(GLM52); /* names what is no product of ours, and weights_proj */
+  c = parse_file(GLM52); /* names modules that are none of our products, and weights_proj */
   for (enum config_product p = 0; p < PRODUCT_COUNT; p++)
     for (uint32_t i = 0; i < c.plan.layers; i++) assert_true(is_e4m3(&c, i, p));
   c = parse_file(V3);
@@ -192,8 +192,8 @@ static void modules_are_kept_by_name(void **state) {
   assert_false(is_e4m3(&c, 5, PRODUCT_EXPERTS));
   assert_false(is_e4m3(&c, 5, PRODUCT_SHARED_DOWN));
   assert_true(is_e4m3(&c, 5, PRODUCT_O));
-  assert_false(is_e4m3(&c, 7, PRODUCT_O)); /* by its end */
-  assert_true(is_e4m3(&c, 8, PRODUCT_O));  /* a name's beginning is no module's */
+  assert_false(is_e4m3(&c, 7, PRODUCT_O)); /* matched by its end */
+  assert_true(is_e4m3(&c, 8, PRODUCT_O));  /* the beginning of a name matches no module */
   assert_true(is_e4m3(&c, 8, PRODUCT_Q_B));
   assert_false(is_e4m3(&c, 9, PRODUCT_SHARED_GATE_UP));
   assert_true(is_e4m3(&c, 9, PRODUCT_EXPERTS));
@@ -239,7 +239,7 @@ static void bad_formats_are_named(void **state) {
     fixture_expect(parse_changed(BAD[i].path, "quantization_config", BAD[i].value, &c), BAD[i].code, BAD[i].words);
 }
 
-/* What e4m3 products cannot do is refused, unless it is kept out of them. */
+/* A product that cannot be computed in e4m3 is refused, unless it is excluded from quantization. */
 static void shapes_are_multiples_of_a_block(void **state) {
   (void)state;
   model_config c = {0};

@@ -10,7 +10,7 @@ static void both_rope_spellings_are_the_same_model(void **state) {
   assert_memory_equal(&old, &new, sizeof old);
 }
 
-/* HF's formulas with the C library's functions: rounded to fp32 the last bits of binary64 do not show. */
+/* HF's formulas with the C library's functions: rounding to fp32 hides the last bits of binary64. */
 static void check_rope(const char *path, double theta, double factor, double original, double mscale_all, double beta_fast) {
   const double pi = acos(-1.0);
   plan_model m = plan_of_file(path);
@@ -43,7 +43,7 @@ static void rope_follows_hf(void **state) {
   assert_true(fabsf(parse_file(V3).plan.softmax_scale_log2 - 0.19510110f) < 1e-6f); /* 192^-0.5 * 1.36888794^2 * log2(e) */
 }
 
-/* Equal betas leave a ramp one pair wide: whole numbers on both sides of the one correction index, here 19 and 20. Values of HF. */
+/* Equal betas leave a ramp one pair wide: whole numbers on both sides of the one correction index, here 19 and 20. The values are HF's. */
 static void equal_betas_make_a_step(void **state) {
   (void)state;
   plan_model m = plan_of_file(KIMI);
@@ -67,7 +67,7 @@ static void mscale_rules(void **state) {
   assert_int_equal(parse_changed(V3, "rope_scaling.attention_factor", "0.5", &c), OK);
   assert_true(c.plan.rope_attention_factor == 0.5f);
   assert_int_equal(parse_changed(V3, "rope_scaling.mscale_all_dim", "0", &c), OK);
-  assert_true(fabsf(c.plan.softmax_scale_log2 - 0.10411755f) < 1e-6f); /* no factor left */
+  assert_true(fabsf(c.plan.softmax_scale_log2 - 0.10411755f) < 1e-6f); /* no factor remains */
 }
 
 /* === LongRoPE =========================================================================================================== */
@@ -79,7 +79,7 @@ static void check_long(const plan_model *m, const double *divisors) {
   }
 }
 
-/* The longest sequence of the plan chooses, at the original length itself still the short list. */
+/* The longest sequence of the plan decides; at exactly the original length the short list is used. */
 static void longrope_is_chosen_by_the_plans_length(void **state) {
   (void)state;
   model_config c = {0};
@@ -115,7 +115,7 @@ static void longrope_has_two_names(void **state) {
   assert_memory_equal(&su, &longrope, sizeof su);
 }
 
-/* === Pairs, shares, the scale of the query ============================================================================== */
+/* === Pairs, subsets of columns, the scale of the query ================================================================== */
 
 static void pairs_follow_the_model_or_the_field(void **state) {
   (void)state;
@@ -125,7 +125,7 @@ static void pairs_follow_the_model_or_the_field(void **state) {
   } CASES[] = {{V3, "rope_interleave", NULL, 0},
                {V3, "rope_interleave", "true", 0},
                {V3, "rope_interleave", "false", 1},
-               {V3, "rope_interleave", "null", 1}, /* None, which HF takes for false */
+               {V3, "rope_interleave", "null", 1}, /* None, which HF treats as false */
                {GLM, "rope_interleave", "false", 1},
                {YOUTU, "rope_interleave", "false", 1},
                {V2, "rope_interleave", "true", 0},

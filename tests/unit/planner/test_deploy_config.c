@@ -1,4 +1,4 @@
-/* test_deploy_config.c - the deployment file: every key is read, and refused by name when wrong; hostile text is an error. */
+/* test_deploy_config.c - the deployment file: every key is read, and refused by name if it is wrong; hostile text is an error. */
 #include "tests/unit/unit.h"
 #include <time.h>
 #include "planner/deploy_config.h"
@@ -192,7 +192,7 @@ static void hostile_text_is_an_error(void **state) {
   free(large);
 }
 
-/* Keys are not compared with one another: that would take a minute. */
+/* Keys are not compared with each other, which would take a minute. */
 static void a_file_full_of_keys_is_refused_at_once(void **state) {
   (void)state;
   deploy_config c;

@@ -1,5 +1,5 @@
-/* test_flat_yaml.c - the reader of flat mappings: what it hands out, what it refuses, and that no text makes it crash. test_deploy_config.c
- * has the same for what the planner makes of it. */
+/* test_flat_yaml.c - the reader of flat mappings: what it returns and what it refuses; no text makes it crash. test_deploy_config.c tests
+ * how the planner uses it. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void what_is_not_flat_is_refused(void **state) {
       {"? a\n: 1", "begins a key with \"?\"", ERR_FORMAT},
       {"a: 1\n ?\tb", "begins a key with \"?\"", ERR_FORMAT},
       {"a: 1\n?", "begins a key with \"?\"", ERR_FORMAT},
-      /* libfyaml 0.7.12 ends the process on this one. */
+      /* libfyaml 0.7.12 ends the process on this text. */
       {"? m\tmax-n\tumlen:\t\t\t\t\t: 20 MB\ngpu-memory-util\tax_{eqs\n: 4\n?\n |\n  max_len\n: >-ory-u.", "key with", ERR_FORMAT},
       {"a: [[1]]", "a: ", ERR_FORMAT},
       {"a: [1, {b: 2}]", "a: ", ERR_FORMAT},

@@ -1,4 +1,5 @@
-/* test_model_config.c - config.json: real models are read right, every field is refused by name when wrong, missing or out of range. */
+/* test_model_config.c - config.json: real models are read correctly; every field that is wrong, missing or out of range is refused by
+ * name. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include "kernels_src/abi.h"
@@ -103,20 +104,20 @@ static void mistral4_is_read(void **state) {
   assert_int_equal(c.plan.group_mode, ROUTER_GROUP_NONE);
   assert_int_equal(c.plan.normalise, 1);
   assert_true(c.plan.routed_scale == 1);
-  assert_int_equal(c.is_tied, 0); /* the outer true does not go over the text's false */
+  assert_int_equal(c.is_tied, 0); /* the outer true does not override the text's false */
   assert_int_equal(parse_changed(MISTRAL, "text_config.routed_scaling_factor", "1.5", &c), OK); /* normalised and scaled */
   assert_true(c.plan.normalise == 1 && c.plan.routed_scale == 1.5f);
   assert_int_equal(parse_changed(MISTRAL, "text_config.n_group", "8", &c), OK);
   assert_int_equal(c.plan.group_mode, ROUTER_GROUP_TOP2);
   assert_int_equal(parse_changed(MISTRAL, "text_config.n_group", "null", &c), OK);
   assert_int_equal(c.plan.groups, 1);
-  assert_int_equal(parse_changed(MISTRAL, "text_config.norm_topk_prob", "null", &c), OK); /* None, which HF takes for false */
+  assert_int_equal(parse_changed(MISTRAL, "text_config.norm_topk_prob", "null", &c), OK); /* None, which HF treats as false */
   assert_int_equal(c.plan.normalise, 0);
   assert_int_equal(parse_changed(MISTRAL, "text_config.num_local_experts", "128", &c), OK);
   assert_int_equal(c.plan.experts, 128);
 }
 
-/* A text model alone, and inside another: the same plan. */
+/* A text model alone and one inside another model give the same plan. */
 static void nesting_changes_nothing(void **state) {
   (void)state;
   model_config nested = parse_file(KIMI_NESTED), plain = {0};
@@ -210,7 +211,7 @@ static const char *layer_types(uint32_t dense, uint32_t sparse) {
   return out;
 }
 
-/* HF reads the list for glm4_moe_lite, and first_k_dense_replace for the others: where both are there they must agree. */
+/* HF reads the list for glm4_moe_lite, and first_k_dense_replace for the others: where both are present they must agree. */
 static void dense_layers_may_be_listed(void **state) {
   (void)state;
   model_config c = {0};
@@ -272,7 +273,7 @@ static void absent_fields_take_hf_defaults_and_say_so(void **state) {
   assert_null(strstr(c.notes.ignored, "hidden_size"));
 }
 
-/* What trainers and versions of HF leave in a file beside the model. */
+/* Fields that trainers and versions of HF leave in the config file. */
 static void bookkeeping_is_passed_over(void **state) {
   (void)state;
   static const struct { const char *name, *value; } harmless[] = {
@@ -351,7 +352,7 @@ static void missing_fields_of_more_families_are_named(void **state) {
     }
 }
 
-/* Values that no field of that name may have. */
+/* Values that are invalid for the field. */
 static const struct {
   const char *name, *value;
   status code;

@@ -1,4 +1,5 @@
-/* test_place.c - placement by lifetime: buffers alive together never overlap, whatever the graph; the outcome is one function of it. */
+/* test_place.c - placement by lifetime: buffers that are alive together never overlap, whatever the graph; the result depends only on the
+ * graph. */
 #include "tests/unit/unit.h"
 #include "planner/place.h"
 #include "planner_fixture.h"
@@ -30,7 +31,7 @@ static bool overlap(const plan_buffer *a, const plan_buffer *b) {
   return together && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* The most bytes alive at one op: no placement can do with less. */
+/* The most bytes alive at one op, the lower bound of any placement. */
 static uint64_t live_bytes(const plan_buffer *buffers, uint32_t count) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < count; i++) {

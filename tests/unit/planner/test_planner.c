@@ -1,7 +1,7 @@
-/* test_planner.c - whole plans: the golden dump, byte identity, real sizes, random models, limits and the memory refusal.
+/* test_planner.c - whole plans: the golden dump, byte identity, real sizes, random models, limits and the refusal for lack of memory.
  *
- * tests/plan/tiny.show.txt is the dump of the shipped model's shape under tests/tiny/deploy.yaml; `test_planner --record`, run in the
- * repository's root, writes it anew after a wanted change, and the example of PLAN_FORMAT.md too. */
+ * tests/plan/tiny.show.txt is the dump of the shipped model's shape under tests/tiny/deploy.yaml; `test_planner --record`, run in the root
+ * of the repository, writes it again after an intended change, and the example of PLAN_FORMAT.md too. */
 #include "tests/unit/unit.h"
 #include <time.h>
 #include "kernels_src/abi.h"
@@ -82,7 +82,7 @@ static void the_digest_is_of_the_file(void **state) {
   free(config.bytes);
 }
 
-/* The checker's bounds are no smaller than what models with long steps need. */
+/* The checker's bounds are large enough for models with long steps. */
 static void long_steps_have_plans(void **state) {
   (void)state;
   static const char *const CONFIGS[] = {"tests/data/configs/glm-4.7-flash.json", "tests/data/configs/deepseek-v3.json"};
@@ -95,7 +95,7 @@ static void long_steps_have_plans(void **state) {
   }
 }
 
-/* Sizes and speed settings leave the numerics id alone; the four numeric keys and the model change it. */
+/* Sizes and speed settings do not change the numerics id; the four numeric keys and the model do. */
 static void the_numerics_id_covers_what_changes_bits(void **state) {
   (void)state;
   static const char *const SAME[] = {"max-num-seqs: 3", "max-model-len: 64",          "kv_pages: 100",
@@ -122,8 +122,8 @@ static void the_numerics_id_covers_what_changes_bits(void **state) {
   free(moonlight_eps.bytes);
 }
 
-/* A model of bf16 numbers and dense attention has the id that it had before there were others (tests/golden/tiny.receipt); every byte of
- * the others' formats changes it. */
+/* A model of bf16 numbers and dense attention has the id recorded in tests/golden/tiny.receipt; every byte of the descriptions of other
+ * formats changes it. */
 static void formats_are_in_the_numerics_id_where_there_are_any(void **state) {
   (void)state;
   static const uint8_t TINY_ID[16] = {0xaa, 0x50, 0x9c, 0x02, 0x0c, 0xeb, 0xe8, 0x53, 0x77, 0xda, 0x33, 0x75, 0x97, 0x94, 0x0f, 0xb3};
@@ -214,7 +214,7 @@ static bool has_tensor(fixture_bytes file, const char *name) {
   return false;
 }
 
-/* Where the op called `name` finds the pointer at `args_offset`, in REGION_WEIGHTS. */
+/* Where the op called `name` finds, in REGION_WEIGHTS, the pointer at `args_offset`. */
 static uint64_t weight_offset(fixture_bytes file, const char *name, size_t args_offset) {
   const plan_op *ops = table(file, header(file)->ops);
   const plan_fixup *fixups = table(file, header(file)->fixups);
@@ -234,7 +234,7 @@ static bool has_note(fixture_bytes file, const char *words) {
   return false;
 }
 
-/* A plan of the config at `path` with one text in it replaced by another as long. */
+/* A plan of the config at `path`, with one text in it replaced by another of the same length. */
 static fixture_bytes edited_plan(const char *path, const char *from, const char *to, const char *deploy) {
   fixture_bytes config = fixture_read(path), made = {0};
   config.bytes[config.count - 1] = 0;
@@ -263,7 +263,7 @@ static void a_tied_head_reads_the_embedding(void **state) {
   assert_true(weight_offset(tied, "lm_head", offsetof(gemm_args, w)) == table_at);
   assert_true(weight_offset(own, "lm_head", offsetof(gemm_args, w)) == find_tensor(own, "lm_head.weight", 0)->offset);
   assert_true(weight_offset(own, "lm_head", offsetof(gemm_args, w)) != table_at);
-  assert_memory_equal(header(tied)->numerics_id, header(own)->numerics_id, 16); /* where a weight lies is no arithmetic */
+  assert_memory_equal(header(tied)->numerics_id, header(own)->numerics_id, 16); /* the address of a weight does not affect arithmetic */
   assert_int_equal(check_plan(tied.bytes, tied.count), OK);
   assert_true(has_note(tied, "tie_word_embeddings"));
   assert_false(has_note(own, "the head reads"));
@@ -271,7 +271,7 @@ static void a_tied_head_reads_the_embedding(void **state) {
   free(own.bytes);
 }
 
-/* The frequencies of LongRoPE follow max_len, which is no part of the numerics id otherwise. */
+/* The frequencies of LongRoPE depend on max_len, which is otherwise not part of the numerics id. */
 static void longrope_is_a_choice_of_the_plan(void **state) {
   (void)state;
   static const char *const DEPLOY[] = {"max-model-len: 64", "max-model-len: 4096", "max-model-len: 4097", "max-model-len: 8192"};
@@ -325,7 +325,7 @@ static const plan_guarantee *guarantee_of(fixture_bytes file, const char *axis) 
   return NULL;
 }
 
-/* The sizes of the workspace, the promise that is withdrawn, and the note that says what is gained; plans of one numerics id. */
+/* The sizes of the workspace, the promise that is withdrawn, and the note that states the gain; all plans have one numerics id. */
 static void fast_prefill_is_another_parity(void **state) {
   (void)state;
   static const struct {
@@ -354,7 +354,7 @@ static void fast_prefill_is_another_parity(void **state) {
 #define CONFIGS "tests/data/configs/"
 #define SMALL "max-num-seqs: 1, max-num-batched-tokens: 16, max-model-len: 64"
 
-/* The formats that a plan has, and the pages that fit 1 GiB: rows of 1152, 656 or 576 bytes a layer, 132 of an indexer. */
+/* The formats of a plan, and the pages that fit into 1 GiB: rows of 1152, 656 or 576 bytes a layer, 132 of an indexer. */
 static void formats_follow_from_model_and_deployment(void **state) {
   (void)state;
   static const struct {
@@ -371,7 +371,7 @@ static void formats_follow_from_model_and_deployment(void **state) {
     {CONFIGS "glm-5.json", "", KV_BF16, SCALE_F32, 78 * (1152 + 132)},
     {CONFIGS "glm-5.2-fp8.json", "", KV_FP8_DS_MLA, SCALE_POW2, 78 * 656 + 21 * 132},
     {"tests/oracle/small-v3-fp8.json", "", KV_BF16, SCALE_F32, 3 * 1152},
-    {"tests/oracle/small-glm5.json", "", KV_BF16, SCALE_F32, 3 * (1152 + 132)}, /* two heads: others' tiles have 32 tokens */
+    {"tests/oracle/small-glm5.json", "", KV_BF16, SCALE_F32, 3 * (1152 + 132)}, /* two heads: with other head counts tiles have 32 tokens */
   };
   uint8_t ids[ARRAY_LEN(CASES)][16];
   for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
@@ -457,7 +457,7 @@ static void free_memory_becomes_pages(void **state) {
   assert_true(header(file)->device_bytes + (4u << 20) > budget); /* within the alignment of two regions */
   free(file.bytes);
   file = fixture_plan(TINY, "{device_memory_bytes: 256GiB, max-num-seqs: 2, max-model-len: 128}", NULL);
-  assert_int_equal(header(file)->limits.kv_pages, 4); /* more would never be used */
+  assert_int_equal(header(file)->limits.kv_pages, 4); /* more pages would never be used */
   free(file.bytes);
   file = fixture_plan(TINY, "kv_memory_bytes: 100MiB", NULL);
   assert_int_equal(header(file)->limits.kv_pages, (100u << 20) / (4 * 64 * 576 * 2));
@@ -517,7 +517,7 @@ static void random_sparse_config(char *out, size_t bytes) {
            block * (1 + pick(12)), experts, 1 + pick(6), pick(3), block * (1 + pick(4)), pick(3), index, e4m3);
 }
 
-/* planner_make runs the checker, which shares no code with graph and placement: OK means that both agree. */
+/* planner_make runs the checker, which shares no code with graph and placement: OK means that they agree. */
 static void random_models_agree_with_the_checker(void **state) {
   (void)state;
   static const char *const DTYPES[] = {"auto", "bf16", "fp8", "fp8_ds_mla"};
@@ -560,7 +560,7 @@ static void every_axis_has_one_guarantee(void **state) {
   free(file.bytes);
 }
 
-/* Two plans that differ in what the reasons state. */
+/* Two plans that differ in the figures of their reasons. */
 static void reasons_are_of_the_plan(void **state) {
   (void)state;
   static const char pinned[] =
@@ -585,7 +585,7 @@ static void reasons_are_of_the_plan(void **state) {
   free(b.bytes);
 }
 
-/* Does the file run a test of this name? */
+/* Does the file call a test of this name? */
 static bool has_test(const char *path, const char *name) {
   char word[128];
   FILE *file = fopen(path, "rb");
@@ -612,12 +612,12 @@ static void every_promise_has_a_test(void **state) {
     assert_int_equal(proof->file == NULL, rows[i].status == GUARANTEE_EXCLUDED);
     if (proof->file && !has_test(proof->file, proof->test)) fail_msg("%s: %s has no test %s", proof->axis, proof->file, proof->test);
   }
-  assert_false(has_test(proofs[0].file, "absent")); /* the control: such a row would be seen */
+  assert_false(has_test(proofs[0].file, "absent")); /* the control: a missing row would be noticed */
   assert_false(has_test("tests/unit/absent.c", proofs[0].test));
   free(file.bytes);
 }
 
-/* PLAN_FORMAT.md has the version, and one heading per struct with its size. */
+/* PLAN_FORMAT.md states the version, and has one heading per struct with its size. */
 static void the_document_states_version_and_sizes(void **state) {
   (void)state;
 #define SIZE(type) \
@@ -642,7 +642,7 @@ static void the_document_states_version_and_sizes(void **state) {
   free(document.bytes);
 }
 
-/* Its example is the start of the shipped model's plan. */
+/* Its example is the first part of the shipped model's plan. */
 static void the_document_shows_a_plans_bytes(void **state) {
   (void)state;
   char *deploy = deploy_text();
@@ -660,7 +660,7 @@ static void the_document_shows_a_plans_bytes(void **state) {
   free(deploy);
 }
 
-/* The same bytes into the document, in the place of those that it has. */
+/* Writes the same bytes into the document in place of its own. */
 static int record_bytes(void) {
   char *deploy = deploy_text();
   fixture_bytes document = fixture_read("PLAN_FORMAT.md"), file = fixture_plan("tests/tiny/config.json", deploy, NULL);

@@ -1,4 +1,5 @@
-/* test_planner_attention.c - plans of real size: how their attention is cut, and which form takes which rows. Read next: test_planner.c. */
+/* test_planner_attention.c - plans of real size: how their attention is split, and which form is used for which rows. Read next:
+ * test_planner.c. */
 #include "tests/unit/unit.h"
 #include "engine/exec/backend.h"
 #include "kernels_src/abi.h"
@@ -9,7 +10,8 @@ static const plan_header *header(fixture_bytes file) { return (const void *)file
 static const void *table(fixture_bytes file, plan_span span) { return file.bytes + span.offset; }
 static const char *text(fixture_bytes file, uint32_t string) { return file.bytes + header(file)->strings.offset + string; }
 
-/* The cut attention has room for every chunk while that is little, then for all groups and some of the workers' chunks, within a bound. */
+/* Split attention has room for every chunk while that is small, otherwise for all groups and some of the workers' chunks, within a
+ * bound. */
 static void long_contexts_have_room_for_groups(void **state) {
   (void)state;
   static const struct {
@@ -29,7 +31,7 @@ static void long_contexts_have_room_for_groups(void **state) {
       memcpy(&a, (const char *)table(file, header(file)->args) + ops[o].args_offset, sizeof a);
       bool is_split = ops[o].rows_max <= header(file)->limits.split_rows_max;
       assert_int_equal(a.slots_max, is_split ? CASES[i].slots : 0);
-      assert_int_equal(kernels[ops[o].variant].spec_count, is_split && CASES[i].rows ? 5 : 6); /* few heads, or pairs of blocks */
+      assert_int_equal(kernels[ops[o].variant].spec_count, is_split && CASES[i].rows ? 5 : 6); /* few heads, or 2-CTA clusters */
       seen++;
     }
     assert_int_equal(seen, 2 * header(file)->model.layers);
@@ -37,7 +39,7 @@ static void long_contexts_have_room_for_groups(void **state) {
   }
 }
 
-/* Of the kernel's constant; 0: it has none. */
+/* The value of the kernel's constant; 0: it has none. */
 static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const char *name) {
   const plan_spec *specs = table(file, header(file)->specs);
   for (uint32_t i = 0; i < kernel->spec_count; i++)
@@ -45,9 +47,9 @@ static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const ch
   return 0;
 }
 
-/* Where a list of 2,048 is one chunk, which it is of many heads unless asked for otherwise, few rows are spread over blocks, and steps of
- * more rows than pairs of blocks take at once have the form without folds; made tokens and prompts, which are widened first. Nothing is
- * cut there, and a GPU must be able to run all blocks at once. */
+/* Where a top-k index list of 2,048 is one chunk, which is the default with many heads, small M uses the form that splits a token over
+ * blocks, and steps with more rows than there are clusters use the form without folds, for generated tokens and for prompts, which are
+ * dequantized first. Neither form splits contexts, and a GPU must be able to run all blocks at once. */
 static void lists_of_one_chunk_are_never_cut(void **state) {
   (void)state;
   static const struct {

@@ -1,4 +1,4 @@
-/* test_profile.c - device profiles: entries that may be used become pins of matching products, cut to each alternative's rows. */
+/* test_profile.c - device profiles: usable entries become pins of the matching products, restricted to each alternative's rows. */
 #include "tests/unit/unit.h"
 #include "planner/profile.h"
 #include "planner/profile_shipped.h"
@@ -34,7 +34,7 @@ static void only_used_entries_are_kept(void **state) {
   profile_free(&p);
 }
 
-/* They lie beside certified ones of the same rows, and never become pins. */
+/* They may coexist with certified ones of the same rows, and never become pins. */
 static void uncertified_entries_are_kept_apart(void **state) {
   (void)state;
   profile p = {0};
@@ -60,7 +60,7 @@ static void uncertified_entries_are_kept_apart(void **state) {
   fixture_expect(parse(text, &p), ERR_FORMAT, "overlap");
 }
 
-/* Their pins may be left out at the start, and the plan says where they are from; a plan that takes none of them says nothing. */
+/* Their pins may be dropped at start-up, and the plan states where they come from; a plan that uses none of them states nothing. */
 static void shipped_pins_are_optional(void **state) {
   (void)state;
   const char *text = PROFILE(ENTRY("704", "192", "f32", ROWS("1", "512"), "true"));
@@ -148,7 +148,7 @@ static void pins_follow_shape_and_rows(void **state) {
   }
   assert_int_equal(pinned, 4 * 3);
   assert_int_equal(covered, 4 * 91); /* rows 10 to 100 */
-  assert_int_equal(h->gemms.count, 3); /* layers share them */
+  assert_int_equal(h->gemms.count, 3); /* shared by the layers */
   assert_true(h->gemm_workspace_bytes == 1000);
   free(file.bytes);
 }

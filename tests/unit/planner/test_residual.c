@@ -1,7 +1,7 @@
-/* test_residual.c - the CPU twin of rmsnorm when x_out is a buffer of its own.
+/* test_residual.c - the CPU reference of rmsnorm when x_out is a buffer of its own.
  *
- * The plans of this program update the residual stream in place; the op allows both (NUMERICS.md, `rmsnorm`). Both must give the same
- * bits, x must stay, and x_out must change in the rows read alone. tests/kernel/test_rmsnorm.c tests the op in place. */
+ * The planner's plans update the residual stream in place; the op allows both (NUMERICS.md, `rmsnorm`). Both must give the same bits, x
+ * must not change, and x_out must change only in the rows that are read. tests/kernel/test_rmsnorm.c tests the op in place. */
 #include "tests/unit/unit.h"
 #include <string.h>
 #include "engine/cpu/cpu.h"
@@ -70,7 +70,7 @@ static void output_apart_equals_in_place(void **state) { (void)state, check(fals
 static void with_row_index(void **state) { (void)state, check(true, true); }
 static void without_delta_it_is_a_copy(void **state) { (void)state, check(false, false); }
 
-/* Control: the comparison of y sees one changed number of x. */
+/* Control: the comparison of y notices one changed number of x. */
 static void a_changed_input_is_seen(void **state) {
   (void)state;
   fill();

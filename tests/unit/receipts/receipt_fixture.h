@@ -1,6 +1,6 @@
-/* receipt_fixture.h - a request with every kind of input and output, and the run that a receipt of it names: for tests of receipts.
+/* receipt_fixture.h - a request with every kind of input and output, and the run that its receipt names, for tests of receipts.
  *
- * What is made points into the fixture: it is not copied. */
+ * Results point into the fixture and are not copied. */
 #ifndef VERBATIM_RECEIPT_FIXTURE_H
 #define VERBATIM_RECEIPT_FIXTURE_H
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_diff_receipt.c - two receipts that differ in one value: it is named, with its place and both values. Every input, every value of a
- * token and of an end is another once; without a change, or with another machine alone, they are equal. */
+/* test_diff_receipt.c - two receipts that differ in one value: the difference is named, with its place and both values. Every input and
+ * every value of a token and of an ending is changed once; without a change, or with only another machine, the receipts are equal. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
@@ -128,8 +128,8 @@ static void change_token(made *m, int what) {
     case 1: m->scores[0].rank++; break;
     case 2: m->tokens[0].id = 3; break;
     case 3: m->tokens[1].digest++; break;
-    case 4: m->alternatives[7].id = 70; break;       /* made token 1, its second */
-    case 5: m->alternatives[2].logprob = -9; break;  /* scored token 1, its first */
+    case 4: m->alternatives[7].id = 70; break;       /* generated token 1, its second value */
+    case 5: m->alternatives[2].logprob = -9; break;  /* scored token 1, its first value */
     default: m->request.token_count = 2, m->request.finish = VERBATIM_CANCELLED; break;
   }
 }
@@ -185,7 +185,7 @@ static void ends_are_named(void **state) {
   }
 }
 
-/* The digests speak where nothing else does: the request's of what was asked, the chain at the end. */
+/* The digests report differences that no other field shows: the request's digest those of its inputs, the chain at the end. */
 static void digests_are_named_last(void **state) {
   (void)state;
   for (int i = 0; i < 3; i++) {
@@ -204,7 +204,7 @@ static void digests_are_named_last(void **state) {
   }
 }
 
-/* The first lines; what follows from them alone is no request's difference. */
+/* The first lines; a difference that follows only from them is not reported as a request's. */
 static void heads_are_named(void **state) {
   (void)state;
   for (int i = 0; i < 5; i++) {

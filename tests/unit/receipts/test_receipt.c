@@ -1,5 +1,5 @@
-/* test_receipt.c - the receipt's text to the byte; each input of a request and each result changes its digest, the machine and the order
- * of requests do not. */
+/* test_receipt.c - the receipt's text to the byte; each input of a request and each result changes its digest, the machine and the order of
+ * requests do not. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static digest write_receipt(const char *path, const char *id, const fixture *m, 
   return result;
 }
 
-/* Of a receipt of one request, as RECEIPTS.md has it: the first line's bytes, 1 as a u64, the digest of the third line. */
+/* The digest of a receipt of one request, as RECEIPTS.md defines it: the first line's bytes, 1 as a u64, the digest of the third line. */
 static digest digest_by_hand(const char *text) {
   static const uint8_t one[8] = {1};
   const char *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
@@ -121,7 +121,7 @@ static void everything_counts(void **state) {
     for (uint32_t j = 0; j < i; j++) assert_memory_not_equal(seen[i].bytes, seen[j].bytes, DIGEST_BYTES);
 }
 
-/* Where NaN or Inf began is told with nonfinite alone; without a layer it has none. */
+/* The position of NaN or Inf is written only with the ending nonfinite; without a layer it is left out. */
 static void faults(void **state) {
   (void)state;
   fixture m;
@@ -155,7 +155,7 @@ static digest digest_of_all(const char *const ids[], uint32_t count, const verba
   return result;
 }
 
-/* The order is nothing; how often a line is there is something, also an even number of times. */
+/* The order does not count; the number of times that a line occurs does, also if it is even. */
 static void order_and_machine_do_not_count(void **state) {
   (void)state;
   static const char *const LISTS[][5] = {{"a", "b", "c"}, {"c", "a", "b"}, {"a", "b"}, {"a", "b", "c", "c", "c"},
@@ -170,12 +170,12 @@ static void order_and_machine_do_not_count(void **state) {
   verbatim_info other = {.device = "CPU", .numerics_id = {1, 2, 3}, .config_digest = {4}, .weights_digest = {0xff}};
   digest elsewhere = digest_of_all(LISTS[0], 3, &other);
   assert_memory_equal(all[0].bytes, elsewhere.bytes, DIGEST_BYTES);
-  other.weights_digest[15] = 1; /* the control: what the first line names counts */
+  other.weights_digest[15] = 1; /* the control: the first line is covered */
   elsewhere = digest_of_all(LISTS[0], 3, &other);
   assert_memory_not_equal(all[0].bytes, elsewhere.bytes, DIGEST_BYTES);
 }
 
-/* Sums carry from the last byte to the first, and over it. */
+/* Sums carry from the last byte to the first, and past it. */
 static void sums_carry(void **state) {
   (void)state;
   receipt_sum sum = {0};
@@ -193,7 +193,7 @@ static void sums_carry(void **state) {
   assert_int_equal(sum.lines, 4);
 }
 
-/* What an error quotes may be no UTF-8: it is written so that a reader of JSON takes it. */
+/* An error may quote text that is not UTF-8: it is written so that a JSON reader accepts it. */
 static void faults_of_any_bytes(void **state) {
   (void)state;
   char path[64], found[4096];
@@ -224,7 +224,7 @@ static void unwritable(void **state) {
   fail_clear();
   assert_int_equal(receipt_begin(&r, "/dev/full", &source), OK);
   receipt_add(&r, "x", &m.request, FIXTURE_STOPS, 2);
-  assert_int_equal(receipt_end(&r, &d), ERR_IO); /* a full disk is noticed */
+  assert_int_equal(receipt_end(&r, &d), ERR_IO); /* a full disk is reported */
 }
 
 int main(void) {

@@ -1,6 +1,7 @@
 /* test_receipt_read.c - receipts read back: every value as it was written, and every damage named.
  *
- * The control of the damages is the sound receipt, which each of them alters in one place; every cut and every flipped bit is tried. */
+ * The control of the damages is the sound receipt, which each of them alters in one place; every truncation and every flipped bit is
+ * tried. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 static const int32_t ALLOWED[] = {5, 1};
 static const uint8_t VOCABULARY[16] = {9};
-/* With numbers at the ends of their ranges. */
+/* Includes numbers at the ends of their ranges. */
 static void make(fixture *m) {
   fixture_make(m);
   m->request.temperature = 1.5f;
@@ -56,7 +57,7 @@ static status read_bytes(receipt_read *r, char *text, size_t bytes) {
   return receipt_read_start(r, file);
 }
 
-/* === What is there ========================================================================================================== */
+/* === Reading ================================================================================================================ */
 
 static void same_inputs(const verbatim_request *a, const verbatim_request *b) {
   assert_int_equal(a->prompt_count, b->prompt_count);
@@ -82,7 +83,7 @@ static void same_outputs(const verbatim_request *a, const verbatim_request *b) {
   assert_memory_equal(a->request_digest, b->request_digest, DIGEST_BYTES);
 }
 
-/* The record says what the request says, and written again it is the same line. */
+/* The record contains the request's values and, written again, gives the same line. */
 static void check_record(receipt_read *r, uint32_t index, const verbatim_request *expected) {
   receipt_record record;
   char *line, id[2] = {(char)('a' + index), 0};
@@ -139,7 +140,7 @@ static void all_is_read(void **state) {
   receipt_read_close(&r);
 }
 
-/* The model's own stop ids are told from the others only where all of them are there. */
+/* The model's own stop ids are told apart from the others only if all of them are present. */
 static void stops_are_split(void **state) {
   (void)state;
   static const uint32_t OWN[] = {30}, TWO[] = {1, 2}, NONE[1];
@@ -161,7 +162,7 @@ static void stops_are_split(void **state) {
   receipt_read_close(&r);
 }
 
-/* === What is wrong ========================================================================================================== */
+/* === Refusals =============================================================================================================== */
 
 typedef struct damage {
   const char *from, *to; /* the first place of `from` becomes `to` */
@@ -260,7 +261,7 @@ static const damage REQUEST_DAMAGE[] = {
   F("{\"digest\":\"", "{\"fault\":\"x\"}\n{\"digest\":\"", "line 5: expected no line"),
   F("{\"digest\":\"", "{\"fault\":7}\n{\"digest\":\"", "line 4: \"fault\""),
   {"\"seed\":\"f", "\"seed\":\"e", ERR_MISMATCH, "it was altered"}, {"\"config\":\"04", "\"config\":\"05", ERR_MISMATCH, "it was altered"},
-  {"{\"digest\":\"", "{\"digest\": \"", OK, ""}, {"\"plan\":\"10", "\"plan\":\"11", OK, ""}}; /* no values, and not covered */
+  {"{\"digest\":\"", "{\"digest\": \"", OK, ""}, {"\"plan\":\"10", "\"plan\":\"11", OK, ""}}; /* no values, and not covered by a digest */
 #undef F
 
 static void damage_is_named(void **state) {
@@ -269,7 +270,7 @@ static void damage_is_named(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(REQUEST_DAMAGE); i++) expect_damage(&REQUEST_DAMAGE[i]);
 }
 
-/* A cut receipt is read as far as its lines go; whatever is cut off, it is not complete. */
+/* A truncated receipt is read up to the truncation; wherever it is truncated, it is not complete. */
 static void every_cut(void **state) {
   (void)state;
   static char text[TEXT_MAX];
@@ -290,7 +291,7 @@ static void every_cut(void **state) {
   assert_int_equal(lines, 5);
 }
 
-/* No flipped bit outside of the machine's line leaves a receipt that is complete. */
+/* No flipped bit outside the machine's line leaves a complete receipt. */
 static void every_bit(void **state) {
   (void)state;
   static char text[TEXT_MAX];
@@ -306,7 +307,7 @@ static void every_bit(void **state) {
     unseen += complete;
     receipt_read_close(&r);
   }
-  assert_true(unseen > 0); /* the control: what nothing covers, as the device's name */
+  assert_true(unseen > 0); /* the control: text that no digest covers, such as the device's name */
 }
 
 static void other_order_same_digest(void **state) {
@@ -345,7 +346,7 @@ static void faults_and_files(void **state) {
   fail_clear();
   FILE *zeros = fopen("/dev/zero", "rb");
   assert_non_null(zeros);
-  assert_int_equal(receipt_read_start(&r, zeros), ERR_LIMIT); /* a line without end */
+  assert_int_equal(receipt_read_start(&r, zeros), ERR_LIMIT); /* a line that does not end */
   receipt_read_close(&r);
 }
 

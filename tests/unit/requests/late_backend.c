@@ -20,7 +20,7 @@ uint64_t mix(uint64_t sum, int32_t id) {
 int32_t token_of(uint64_t sum) { return (int32_t)((sum >> 20) % WEAK); }
 static bool is_bad(int32_t id) { return id == BROKEN || id == WEAK; }
 
-/* What a row gives: of the context alone when its token is known, else of the token list too. */
+/* The token of a row: it depends only on the context while its token is the prompt's, afterwards on the token list too. */
 static sample_result result_of(uint64_t sum, int32_t target, const token_bias *list, uint32_t list_count) {
   sample_result r = {.token = target, .logprob = -(float)(sum >> 40 & 1023), .rank = (uint32_t)(sum >> 50) % VOCAB,
                      .logit = (float)(sum >> 20 & 255)};
@@ -41,7 +41,7 @@ static int32_t *kv_row(uint32_t p, uint32_t seq, uint32_t position) {
 
 static uint8_t *spoilt_row(uint32_t p, uint32_t seq, uint32_t position) { return late.spoilt + (kv_row(p, seq, position) - late.kv); }
 
-/* All rows of a tile are spoilt by one that is, of those before it or its own. */
+/* A row that is not finite makes all rows of its tile non-finite, whether it lies in the tile or before it. */
 static void spoil_tile(uint32_t p, const attn_tile *t) {
   uint8_t spoilt = 0;
   for (uint32_t i = 0; i < t->position; i++) spoilt |= *spoilt_row(p, t->seq, i);
@@ -51,7 +51,7 @@ static void spoil_tile(uint32_t p, const attn_tile *t) {
 
 static uint64_t *context_row(uint32_t p, uint32_t seq, uint32_t position) { return late.context + (kv_row(p, seq, position) - late.kv); }
 
-/* Of the first count rows. One that was computed behind others than these spoils what follows. */
+/* The sum of the first count rows. A row that was computed after rows other than these makes the sum wrong. */
 static uint64_t context_of(uint32_t p, uint32_t seq, uint32_t count) {
   uint64_t sum = 1;
   for (uint32_t i = 0; i < count; i++) {
@@ -66,7 +66,7 @@ static void write_row(uint32_t p, uint32_t seq, uint32_t position, int32_t id) {
   *context_row(p, seq, position) = mix(context_of(p, seq, position), id);
 }
 
-/* Tile i of a step: of made tokens, then of prompts, whose sequence stands in their context. */
+/* Tile i of a step: first tiles of generated tokens, then those of prompts, whose sequence is in their context. */
 static attn_tile tile_of(const image *in, uint32_t i) {
   uint32_t made = in->head[STEP_MADE].tile_count;
   if (i < made) return in->tiles[i];
@@ -135,7 +135,7 @@ static void run_oldest(void) {
     const attn_tile t = tile_of(in, i);
     spoil_tile(side, &t);
   }
-  for (uint32_t r = in->head[STEP_ALL].logit_count; r-- > 0;) run_row(in, side, r); /* any order may be */
+  for (uint32_t r = in->head[STEP_ALL].logit_count; r-- > 0;) run_row(in, side, r); /* the callbacks may come in any order */
   for (uint32_t i = 0; i < step.dropped_count; i++) drop_page(step.dropped[i]);
   late.waiting[side]--;
 }
@@ -247,7 +247,7 @@ asked *ask(uint32_t i, uint32_t prompt_count, uint32_t max_tokens, bool logits) 
   return a;
 }
 
-/* The same, with everything that takes part in a step: scores, alternatives, token lists, all in turn. */
+/* The same, with every feature that affects a step: scores, alternatives and token lists in turn. */
 asked *ask_all(uint32_t i) {
   uint32_t prompt_count = 1 + i * 37 % 150;
   asked *a = ask(i, prompt_count, 1 + i * 5 % 30, i % 5 == 2);
@@ -283,7 +283,7 @@ static uint32_t first_bad(const asked *a) {
   return position;
 }
 
-/* What the request has so far is what the model says, and it ended where it should, or was cancelled. */
+/* The request's results so far are the model's, and it ended where it should, or was cancelled. */
 bool is_right(const asked *a) {
   const verbatim_request *r = &a->request;
   token_bias biases[TOKEN_LIST_MAX];

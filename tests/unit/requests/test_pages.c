@@ -1,5 +1,5 @@
-/* test_pages.c - KV pages: every page is dealt once and comes back, a seed changes the order and nothing else; pages with keys are found
- * again until they are evicted, the one longest unused first. A long random use is compared with a model that searches plain lists. */
+/* test_pages.c - KV pages: every page is handed out once and returned; a seed changes only the order; pages with keys are found again until
+ * they are evicted, the least recently used first. A long random use is compared with a model that searches plain lists. */
 #include "tests/unit/unit.h"
 #include <string.h>
 #include "engine/requests/pages.h"
@@ -22,7 +22,7 @@ static void deal_all(uint64_t seed, uint32_t numbers[TOTAL]) {
   assert_int_equal(pages_available(&p), 0);
   for (uint32_t i = TOTAL; i > 0; i--) assert_true(pages_give(&p, numbers[i - 1]));
   assert_int_equal(pages_available(&p), TOTAL);
-  for (uint32_t i = 0; i < 3; i++) assert_int_equal(pages_take(&p, &evicted), numbers[i]); /* what came back last is dealt first */
+  for (uint32_t i = 0; i < 3; i++) assert_int_equal(pages_take(&p, &evicted), numbers[i]); /* the page returned last is handed out first */
   arena_close(&host);
 }
 
@@ -56,15 +56,15 @@ static void kept_pages_are_found_until_evicted(void **state) {
     numbers[i] = pages_take(&p, &evicted);
     pages_name(&p, numbers[i], &key);
   }
-  for (uint32_t i = 0; i < 4; i++) assert_false(pages_give(&p, numbers[i])); /* kept, the first one longest */
+  for (uint32_t i = 0; i < 4; i++) assert_false(pages_give(&p, numbers[i])); /* stored, the first one longest */
   digest first = key_of(0), second = key_of(1), none = key_of(9);
   assert_int_equal(pages_find(&p, &none), PAGES_NONE);
   assert_int_equal(pages_find(&p, &first), numbers[0]); /* in use again */
-  assert_int_equal(pages_find(&p, &first), numbers[0]); /* by two */
+  assert_int_equal(pages_find(&p, &first), numbers[0]); /* by two requests */
   assert_int_equal(pages_take(&p, &evicted), numbers[1]);
   assert_true(evicted);
   assert_int_equal(pages_peek(&p, &second), PAGES_NONE);
-  pages_name(&p, numbers[1], &first); /* another page has it: this one stays without */
+  pages_name(&p, numbers[1], &first); /* another page has it: this one gets no key */
   assert_true(pages_give(&p, numbers[1]));
   assert_false(pages_give(&p, numbers[0]));
   assert_int_equal(pages_available(&p), 3);

@@ -1,4 +1,4 @@
-/* test_request.c - checks of a request, its digest, stop ids, token list, what the device is told, and how results are added to it. */
+/* test_request.c - checks of a request, its digest, stop ids, token list, the parameters sent to the device, and how results are added. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include "engine/requests/request.h"
@@ -84,7 +84,7 @@ static void sizes(void **state) {
   r = sound(), r.max_tokens = 254, expect_refused(r, ERR_LIMIT, "max-model-len");
   r = sound(), r.max_tokens = UINT32_MAX, expect_refused(r, ERR_LIMIT, "max-model-len");
   r = sound(), r.max_tokens = 191, expect_refused(r, ERR_LIMIT, "KV pages");
-  r = sound(), r.max_tokens = 190, expect_sound(r); /* the last token needs no place */
+  r = sound(), r.max_tokens = 190, expect_sound(r); /* the last token needs no KV row */
   r = sound(), r.prompt = bad, r.prompt_count = 2, expect_refused(r, ERR_USAGE, "prompt token 1");
   r = sound(), r.prompt = negative, r.prompt_count = 1, expect_refused(r, ERR_USAGE, "prompt token 0");
   r = sound(), r.on_logits = on_logits, expect_refused(r, ERR_USAGE, "logits");
@@ -177,7 +177,7 @@ static void stops(void **state) {
   model.tokenizer = NULL, expect_refused(r, ERR_USAGE, "text");
 }
 
-/* === What is asked for ====================================================================================================== */
+/* === Parameters of the device =============================================================================================== */
 
 static void fixed_point(void **state) {
   (void)state;
@@ -202,7 +202,7 @@ static void stop_ids(void **state) {
   assert_memory_equal(ids, own, sizeof own);
 }
 
-/* One list of both: the allowed ids with their biases, or else the biases. */
+/* One list of both: the allowed ids with their biases, or otherwise the biases alone. */
 static void token_lists(void **state) {
   (void)state;
   static const verbatim_bias biases[] = {{9, 1.5f}, {3, -0.0f}, {70, -2.0f}};
@@ -244,7 +244,7 @@ static void sampling(void **state) {
   assert_true(p.adjusted == 1 && p.list_count == 1 && p.list_only == 1);
 }
 
-/* Rows of the prompt choose nothing: their token is the prompt's next one, with alternatives where it is scored. */
+/* Rows of the prompt sample nothing: their token is the prompt's next one, with alternatives if it is scored. */
 static void prompt_rows(void **state) {
   (void)state;
   verbatim_request r = sound();
@@ -271,7 +271,7 @@ static void prompt_rows(void **state) {
 
 /* === Digests and results ==================================================================================================== */
 
-/* Everything that is asked for is in the digest; what cannot matter (orders, repeats of stop ids, signs of zeros) is not. */
+/* Every input that can matter is in the digest; what cannot (orders, repeats of stop ids, signs of zeros) is not. */
 static void start_digest(void **state) {
   (void)state;
   static const int32_t other[] = {1, 2, 4}, stops_a[] = {8, 9}, stops_b[] = {9, 8, 9}, allowed[] = {5, 6};
@@ -311,7 +311,7 @@ static void start_digest(void **state) {
     for (int j = 0; j < i; j++)
       if (memcmp(list[i].request_digest, list[j].request_digest, 16) == 0) fail_msg("requests %d and %d have one digest", i, j);
   }
-  model.weights_digest = weights, model.tokenizer_digest = other_vocabulary; /* which only counts with stop texts */
+  model.weights_digest = weights, model.tokenizer_digest = other_vocabulary; /* which counts only with stop texts */
   verbatim_request same = sound();
   same.stop_ids = stops_b, same.stop_count = 3, same.temperature = -0.0f, same.min_p = -0.0, same.presence_penalty = -0.0f;
   request_start(&model, &same);
@@ -375,7 +375,7 @@ static void results(void **state) {
   assert_string_equal(r.fault_op, "not found again");
 }
 
-/* Scores come first, in order, then tokens; alternatives stand in the same order, one row each. */
+/* Scores come first, in order, then tokens; the alternatives are in the same order, one row each. */
 static void scores_and_alternatives(void **state) {
   (void)state;
   verbatim_request r = sound();
@@ -405,7 +405,7 @@ static void scores_and_alternatives(void **state) {
 static char shown[64];
 static void keep_text(verbatim_request *r, const char *text, size_t bytes) { (void)r, strncat(shown, text, bytes); }
 
-/* A stop id is no text; a stop text ends the text before it; what was held back comes at the end. */
+/* A stop id has no text; a stop text ends the text before it; text that was held back comes at the end. */
 static void texts(void **state) {
   (void)state;
   static const verbatim_text stops_here[] = {{"xy", 2}, {"lo", 2}};

@@ -1,5 +1,5 @@
-/* test_schedule.c - the scheduler on a late machine: who is admitted, what a step holds, what is dropped and reused, who may cancel.
- * Controls plant faults of the machine. */
+/* test_schedule.c - the scheduler on a late backend: admission, the content of a step, what is dropped and reused, who may cancel. Controls
+ * plant faults of the backend. */
 #include "tests/unit/requests/late_backend.h"
 #include <string.h>
 
@@ -38,7 +38,8 @@ static void outputs_are_the_requests_own(void **state) {
     }
 }
 
-/* Under fast-prefill prompts lie in tiles as long as they can be, also where heads leave room for one token of others. */
+/* Under fast-prefill the tiles of prompts are as long as possible, also where the head count leaves room for only one token in other
+ * tiles. */
 static void prompts_lie_in_long_tiles(void **state) {
   (void)state;
   plan_limits fast = LIMITS;
@@ -50,14 +51,14 @@ static void prompts_lie_in_long_tiles(void **state) {
   }
 }
 
-/* Control: a device that never gets block table rows mixes up its sequences, one that never gets token lists chooses otherwise. */
+/* Control: a device that never gets block table rows mixes up its sequences; one that never gets token lists chooses other tokens. */
 static void lost_rows_and_lists_are_seen(void **state) {
   (void)state;
   for (enum fault fault = ROWS_LOST; fault <= GROWTH_LOST; fault++)
     assert_true(run_many(false, &LIMITS, (schedule_options){0}, fault) < REQUESTS);
 }
 
-/* Control: an image that is filled again before its step was waited for reaches the late machine, and that is seen. */
+/* Control: a staging buffer that is refilled before its step was waited for reaches the late backend, and the test notices it. */
 static void a_missing_wait_is_seen(void **state) {
   (void)state;
   for (uint32_t waits = 0; waits < 2; waits++) {
@@ -81,8 +82,8 @@ static void admission_is_in_order_of_arrival(void **state) {
   limits.kv_pages = 4;
   open_machine(false, &limits, (schedule_options){0});
   submit(ask(0, 150, 3, false)); /* 3 pages */
-  submit(ask(1, 100, 3, false)); /* 2: has to wait */
-  submit(ask(2, 10, 3, false));  /* 1: would fit, but came later */
+  submit(ask(1, 100, 3, false)); /* 2 pages: has to wait */
+  submit(ask(2, 10, 3, false));  /* 1 page: would fit, but came later */
   while (asks[0].request.finish == VERBATIM_RUNNING) {
     step();
     if (asks[0].request.finish == VERBATIM_RUNNING) assert_int_equal(batching.active_count, 1);
@@ -113,7 +114,7 @@ static void steps_hold_chunks_within_limits(void **state) {
   arena_close(&late_host);
 }
 
-/* Only rows that are wanted count: here all 16 positions, or the 10 from the one that scores the seventh token. */
+/* Only rows that produce output count: here all 16 positions, or the 10 from the one that scores the seventh token. */
 static void logits_of_a_prompt_keep_to_the_limit(void **state) {
   (void)state;
   open_machine(false, &LIMITS, (schedule_options){0});
@@ -140,7 +141,7 @@ static void logits_of_a_prompt_keep_to_the_limit(void **state) {
   arena_close(&late_host);
 }
 
-static uint32_t until_stop(uint32_t i) { /* tokens that request i makes before it stops by itself, if it does */
+static uint32_t until_stop(uint32_t i) { /* tokens that request i generates before it stops by itself, if it does */
   uint64_t sum = 1;
   for (uint32_t k = 0; k < asks[i].request.prompt_count; k++) sum = mix(sum, asks[i].prompt[k]);
   for (uint32_t made = 1; made < 150; made++) {
@@ -150,7 +151,7 @@ static uint32_t until_stop(uint32_t i) { /* tokens that request i makes before i
   return 0;
 }
 
-/* A stop is known one step late: one row too many was computed, and is dropped; slot and pages then serve the next request. */
+/* A stop is known one step late: one row too many was computed and is dropped; then slot and pages serve the next request. */
 static void lookahead_is_dropped_and_the_slot_reused(void **state) {
   (void)state;
   plan_limits limits = LIMITS;
@@ -170,7 +171,7 @@ static void lookahead_is_dropped_and_the_slot_reused(void **state) {
   assert_true(is_right(&asks[0]) && is_right(&asks[1]));
   assert_int_equal(batching.sequences[0].generation, generation + 2);
   assert_true(asks[0].finish_order == 1 && asks[1].finish_order == 2);
-  /* the prompt's step, made - 1 decodes, one dropped; then the second's prompt and its decodes */
+  /* the prompt's step, generated - 1 decodes, one dropped; then the second's prompt and its decodes */
   assert_int_equal(late.step_count, 1 + (made - 1) + 1 + asks[1].request.token_count + (asks[1].request.finish == VERBATIM_STOP &&
                                                                                     asks[1].request.token_count < 3));
   arena_close(&late_host);
@@ -184,7 +185,7 @@ static uint32_t active_slot_of(const verbatim_request *r) {
   return SEQS;
 }
 
-/* Whoever is cancelled, and when: it keeps what it had, is not touched again, and the others get what is theirs. */
+/* Whichever request is cancelled, and whenever: it keeps its results and is not touched again, and the others get theirs. */
 static void cancelled_at_any_time(void **state) {
   (void)state;
   static asked kept[REQUESTS];
@@ -228,7 +229,7 @@ static void queued_requests_can_be_cancelled(void **state) {
     for (uint32_t i = 0; i < 4; i++) submit(ask(i, 5, 3, false));
     if (which) step(); /* the first is active, the others wait */
     if (which < 4) assert_true(schedule_cancel(&batching, &asks[which].request));
-    if (which == 3) submit(ask(4, 5, 3, false)); /* behind the new last one */
+    if (which == 3) submit(ask(4, 5, 3, false)); /* after the new last one */
     run_out();
     for (uint32_t i = 0; i < (which == 3 ? 5u : 4u); i++) {
       assert_true(is_right(&asks[i]));
@@ -239,8 +240,8 @@ static void queued_requests_can_be_cancelled(void **state) {
   }
 }
 
-/* The device may not have read the slot's row yet: it stays as it is until it has, for both images, and the slot has no new owner. Its
- * pages may have. Control: a machine that says at once that it has read the row. */
+/* The device may not have read the slot's row yet: the row stays as it is until both sides have been read, and the slot gets no new owner.
+ * Its pages may. Control: a backend that reports the row as read at once. */
 static void what_is_on_its_way_stays(void **state) {
   (void)state;
   plan_limits limits = LIMITS;
@@ -257,7 +258,7 @@ static void what_is_on_its_way_stays(void **state) {
     uint32_t row[PAGES_PER_SEQ];
     memcpy(row, late.block_host, sizeof row);
     assert_true(schedule_cancel(&batching, &asks[0].request));
-    for (uint32_t i = 0; i < 2; i++) { /* both images get the row: the steps that bring it are settled by the third call */
+    for (uint32_t i = 0; i < 2; i++) { /* both sides get the row: the steps that upload it are settled by the third call */
       assert_int_equal(batching.active_count, hasty && i == 0 ? 1 : 2);
       step();
       assert_int_equal(batching.sequences[0].request == &asks[2].request, hasty);
@@ -272,7 +273,7 @@ static void what_is_on_its_way_stays(void **state) {
   }
 }
 
-static uint32_t cancel_at; /* the call of a callback that cancels */
+static uint32_t cancel_at; /* the number of the callback that cancels */
 static uint32_t calls;
 static asked *cancel_who;
 
@@ -295,7 +296,7 @@ static void cancelling_text(verbatim_request *r, const char *text, size_t bytes)
   cancel_now();
 }
 
-/* A callback may cancel its own request or another one; which then is called no more. */
+/* A callback may cancel its own request or another one, which is then called no more. */
 static void callbacks_may_cancel(void **state) {
   (void)state;
   for (uint32_t which = 0; which < 6; which++) {
@@ -330,7 +331,7 @@ static void restarting_text(verbatim_request *r, const char *text, size_t bytes)
   submit(a);
 }
 
-/* A callback may cancel its request, or find it finished, and submit it again: what is called then is of the second time alone. */
+/* A callback may cancel its request, or find it finished, and submit it again: the calls after that belong to the second run alone. */
 static void callbacks_may_submit_again(void **state) {
   (void)state;
   for (uint32_t max_tokens = 1; max_tokens < 12; max_tokens++) {
@@ -360,7 +361,7 @@ static void add_text(verbatim_request *r, const char *text, size_t bytes) {
   for (size_t i = 0; i < bytes; i++) a->text[strlen(a->text)] = (char)('0' + text[i]);
 }
 
-/* Text comes before on_token of the token that makes it certain, all of it, and ends where a stop text begins. */
+/* Text is delivered before on_token of the token that makes it certain, all of it, and ends where a stop text begins. */
 static void text_is_shown_in_order(void **state) {
   (void)state;
   for (uint32_t prompt = 1; prompt < 30; prompt++) {
@@ -369,7 +370,7 @@ static void text_is_shown_in_order(void **state) {
     asked *a = ask(0, prompt, 12, false);
     open_machine(false, &LIMITS, (schedule_options){0});
     submit(a);
-    run_out(); /* what it makes without a stop text */
+    run_out(); /* its output without a stop text */
     uint32_t count = a->request.token_count, end = a->request.finish == VERBATIM_STOP ? count - 1 : count;
     arena_close(&late_host);
     if (end < 6) continue;

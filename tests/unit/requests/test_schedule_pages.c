@@ -1,12 +1,12 @@
-/* test_schedule_pages.c - the scheduler on a late machine, where pages are the matter: shared prefixes, preemption and fairness; and
- * requests that end before their time: deadlines, broken ones. A control spoils a page that is kept. */
+/* test_schedule_pages.c - the scheduler on a late backend, with a focus on pages: shared prefixes, preemption and fairness; also requests
+ * that end early: deadlines, non-finite values. A control corrupts a stored page. */
 #include "tests/unit/requests/late_backend.h"
 #include <string.h>
 
 /* === Prefixes and preemption ================================================================================================ */
 
-/* Like ask_all, but prompts begin alike: with one of three prefixes, whose length is near the ends of pages. Behind their first page the
- * three go on with the same tokens: equal pages of unequal contexts, which must not be taken for each other. */
+/* Like ask_all, but prompts share beginnings: each starts with one of three prefixes, whose lengths are near page boundaries. After their
+ * first page the three continue with the same tokens: equal pages of different contexts, which must not be confused. */
 static asked *ask_alike(uint32_t i) {
   static const uint32_t shared[] = {0, 63, 64, 65, 127, 128, 129, 140};
   asked *a = ask_all(i);
@@ -20,7 +20,7 @@ static uint32_t run_alike(const plan_limits *limits, schedule_options options, b
   open_machine(false, limits, options);
   for (uint32_t i = 0; i < REQUESTS; i++) submit(ask_alike(i));
   for (uint32_t i = 0; i < STEPS_MAX && step(); i++)
-    if (spoil && batching.pages.newest != PAGES_NONE) late.kv[batching.pages.newest * 64 + 5] = 33; /* in a page that is kept */
+    if (spoil && batching.pages.newest != PAGES_NONE) late.kv[batching.pages.newest * 64 + 5] = 33; /* in a stored page */
   run_out();
   for (uint32_t i = 0; i < REQUESTS; i++) {
     const verbatim_request *r = &asks[i].request;
@@ -53,7 +53,7 @@ static void pages_of_equal_tokens_are_shared(void **state) {
   assert_true(rows[0] + 1000 < rows[1] && evicted > 50);
 }
 
-/* Control: what a kept page holds is really read. */
+/* Control: the content of a stored page is really read. */
 static void a_spoilt_page_is_seen(void **state) {
   (void)state;
   plan_limits ample = LIMITS;
@@ -62,7 +62,7 @@ static void a_spoilt_page_is_seen(void **state) {
   arena_close(&late_host);
 }
 
-/* Sequences that grow beyond what there is: the oldest goes on, the others are computed again, and nothing is called twice. */
+/* Sequences that outgrow the pages: the oldest continues, the others are computed again, and no callback is called twice. */
 static void preempted_requests_go_on(void **state) {
   (void)state;
   uint64_t preemptions = 0, recomputed = 0;
@@ -98,7 +98,7 @@ static void preempted_requests_go_on(void **state) {
   assert_true(preemptions > 50 && recomputed > 500);
 }
 
-/* A long prompt beside sequences that decode, and beside a short one: every step takes a row of each of those. */
+/* A long prompt next to sequences that decode and to a short one: every step takes a row of each of those. */
 static void nobody_waits_for_a_long_prompt(void **state) {
   (void)state;
   open_machine(false, &LIMITS, (schedule_options){0});
@@ -141,7 +141,8 @@ static void late_requests_end(void **state) {
 
 /* === Faults ================================================================================================================= */
 
-/* The first broken token of the page of the row that ended it is named, whatever the steps were; later steps are the others'. */
+/* The error names the first broken token of the page of the row that ended the request, whatever the steps were; later steps belong to the
+ * others. */
 static void a_broken_request_ends_alone(void **state) {
   (void)state;
   const uint32_t chunks[] = {0, 1, 5, 64};
@@ -164,8 +165,8 @@ static void a_broken_request_ends_alone(void **state) {
   }
 }
 
-/* What is not finite spreads within a tile, and a tile ends with its page: others may read all pages before it, though their owner was
- * cancelled before its fault was seen. */
+/* Values that are not finite spread within a tile, and a tile ends with its page: other requests may read all pages before it, even if
+ * their owner was cancelled before its fault was noticed. */
 static void a_broken_token_spoils_no_page_before_its_own(void **state) {
   (void)state;
   open_machine(false, &LIMITS, (schedule_options){.chunk_tokens = 7}); /* a chunk begins at 63 */

@@ -1,6 +1,6 @@
-/* test_schedule_random.c - the scheduler on a late machine, at random: limits, options, prompts with shared beginnings, broken tokens,
- * cancels, deadlines, and callbacks that cancel and submit. What must hold between any two steps is checked there; in the end every
- * request has what is its own. Controls plant faults of the machine. */
+/* test_schedule_random.c - the scheduler on a late backend, at random: limits, options, prompts with shared beginnings, broken tokens,
+ * cancellations, deadlines, and callbacks that cancel and submit. Invariants are checked between any two steps; in the end every request
+ * has its own results. Controls plant faults of the backend. */
 #include "engine/requests/request.h"
 #include "tests/unit/requests/late_backend.h"
 #include <string.h>
@@ -72,7 +72,7 @@ static void running_row(verbatim_request *r, uint32_t position, const uint64_t *
   assert_true(is_running(r->context));
 }
 
-/* === What is asked ========================================================================================================== */
+/* === Requests =============================================================================================================== */
 
 static plan_limits draw_limits(void) {
   plan_limits l = LIMITS;
@@ -89,7 +89,7 @@ static schedule_options draw_options(void) {
                             .shuffle_pages = draw(4), .no_prefix_cache = draw(5) == 0, .trace = draw(6) == 0};
 }
 
-/* No token has the second byte: these hold text back, and never stop. */
+/* No token has the second byte: these texts hold output back, and never stop it. */
 static void add_stop_texts(verbatim_request *r) {
   static const verbatim_text texts[] = {{"\001~", 2}, {"\005~", 2}, {"\011~", 2}, {"\020~", 2}, {"\032~", 2}, {"\044~", 2}, {"\056~", 2}};
   r->stop_texts = texts;
@@ -126,7 +126,7 @@ static void draw_request(uint32_t i, bool is_long, bool trace) {
 
 /* === Between two steps ====================================================================================================== */
 
-/* The pages of every sequence are its own, or named alike; each is used, kept or free. */
+/* The pages of every sequence are its own, or shared under equal keys; each page is used, stored or free. */
 static void check_pages(void) {
   const pages *p = &batching.pages;
   uint32_t users[PAGES_MAX] = {0}, active = 0, used = 0, kept = 0;
@@ -167,7 +167,7 @@ static void check_queue(void) {
 
 /* === Rounds ================================================================================================================= */
 
-/* As verbatim_poll with config.trace: no step is under way when it returns. */
+/* Like verbatim_poll with config.trace: no step is in flight when it returns. */
 static bool step_once(void) {
   bool busy = step();
   uint32_t now = step_side ^ 1;
@@ -196,7 +196,7 @@ static void play(void) {
   assert_true(batching.active_count == 0 && pages_available(&batching.pages) == late_header.limits.kv_pages);
 }
 
-/* All text was shown, once, of a request that ended by itself. */
+/* A request that ended by itself showed all of its text, once. */
 static bool has_its_text(const asked *a) {
   uint32_t made = a->request.token_count - (a->request.finish == VERBATIM_STOP);
   for (uint32_t i = 0; i < made; i++)
@@ -251,7 +251,7 @@ static void requests_keep_what_is_theirs(void **state) {
     sum.preemptions += batching.counters.preemptions, sum.reused_tokens += batching.counters.reused_tokens;
     sum.evicted_pages += batching.counters.evicted_pages;
   }
-  assert_int_equal(finishes[VERBATIM_RUNNING], 0); /* and all of this did happen */
+  assert_int_equal(finishes[VERBATIM_RUNNING], 0); /* and all of these cases did happen */
   for (uint32_t i = VERBATIM_STOP; i <= VERBATIM_DEADLINE; i++)
     if (i != VERBATIM_STOP_TEXT) assert_true(finishes[i] > 50);
   assert_true(sum.preemptions > 50 && sum.reused_tokens > 5000 && sum.evicted_pages > 500 && restarts > 100);

@@ -1,6 +1,6 @@
-/* test_self_check.c - the known answers of the start-up self-check: by the CPU's ops in every instruction set, and by the kernels' own
- * texts in the emulator, which was written apart from the twins. Copies of the kernels that are broken on purpose must give others.
- * `--record` prints the answers of the CPU reference, for the tables of engine/self_check/<stem>.c. */
+/* test_self_check.c - the known answers of the start-up self-check: computed by the CPU's ops in every instruction set, and by the kernels'
+ * own texts in the emulator, which was written independently of the CPU references. Copies of the kernels that are broken on purpose must
+ * give other answers. `--record` prints the answers of the CPU reference, for the tables of engine/self_check/<stem>.c. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void tables_give_the_answer(void **state) {
   assert_memory_equal(found.bytes, expected.bytes, DIGEST_BYTES);
 }
 
-/* Every op, for every model that can be planned, not so many that a start would feel them; and no probe's answer is another's. */
+/* Every op, for every model that can be planned, with few enough probes that start-up stays fast; no two probes have the same answer. */
 static void every_op_has_probes(void **state) {
   (void)state;
   for (uint32_t kernel = 0; kernel < KERNEL_COUNT; kernel++)
@@ -71,7 +71,7 @@ static void every_op_has_probes(void **state) {
     }
 }
 
-/* An image is the same wherever the machine will have it; pointers follow. */
+/* The content of a probe's memory does not depend on its address; only the pointers follow it. */
 static void images_do_not_depend_on_the_address(void **state) {
   (void)state;
   const uint64_t far = 0x7f0000000000u;
@@ -93,7 +93,7 @@ static void images_do_not_depend_on_the_address(void **state) {
   free(before);
 }
 
-/* A zero of either sign inside a partial result may differ between machines (NUMERICS.md, `mla_attn`): the probes have none. */
+/* The sign of a zero inside a partial result may differ between backends (NUMERICS.md, `mla_attn`): the probes have no zeros there. */
 static void partial_results_hold_no_zero(void **state) {
   (void)state;
   uint32_t split = 0;
@@ -116,7 +116,7 @@ static uint32_t spec_of(const emulator_kernel *kernel, const char *name) {
   return found ? (uint32_t)strtoul(found + strlen(name), NULL, 10) : 0;
 }
 
-/* Dynamic shared memory as the planner gives it: specialise.c. */
+/* Dynamic shared memory as specialise.c of the planner computes it. */
 static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   uint32_t nope = spec_of(kernel, "NOPE_DIM="), v = spec_of(kernel, "V_DIM=");
   if (nope) return 2048 + 8192 * (2 * (nope / 64 + 1) + spec_of(kernel, "STAGES=") * (v > 128 ? 1 : 2) * (nope / 64 + 1 + v / 64));
@@ -136,7 +136,7 @@ static uint32_t shared_bytes_of(const emulator_kernel *kernel) {
   return 1024 + stages * (depth * (n + rows) * 128 + scale_bytes) + (kernel->threads / 128 - 1) * 8192 + 256 + 65 * 8;
 }
 
-/* The maps of a kernel that takes them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
+/* The tensor maps of a kernel that needs them: its constants are in its text, "-DSPEC_TILE_N=64u ...". */
 static void make_maps(const emulator_kernel *kernel, const self_check_launch *launch, tensor_maps *maps) {
   static const char *const names[] = {"SPEC_MAPS", "SPEC_TILE_N", "SPEC_TILE_ROWS", "SPEC_K_BLOCKS",
                                       "SPEC_STAGES", "SPEC_CLUSTER", "SPEC_CLUSTER_ROWS", "SPEC_DEPTH", "SPEC_ROWS"};
@@ -186,7 +186,7 @@ static void a_sound_kernel_gives_every_answer(const emulator_kernel *kernel) {
   assert_true(asked > 0);
 }
 
-/* Some probe finds it, in one of the orders of threads and copies, which change from launch to launch. */
+/* Whether some probe finds the flaw in one of the orders of threads and copies, which change from launch to launch. */
 static void a_broken_kernel_is_found(const emulator_kernel *kernel) {
   for (uint32_t order = 0; order < EMULATOR_ORDERS; order += 2)
     for (uint32_t i = 0; i < self_check_count(); i++)
@@ -217,14 +217,14 @@ static void the_kernels_give_the_answers(void **state) {
   assert_true(broken > 0);
 }
 
-/* === Rules of products ====================================================================================================== */
+/* === Rules of tensor-core products ========================================================================================== */
 
 typedef struct rule { /* of tensor cores, in the words of NUMERICS.md, "H16" */
   const char *what;
-  uint32_t pairs;  /* of a step, 16                                          */
-  int bits, least; /* terms are cut to 2^(E - bits), 25; E is at least, -133 */
-  bool nearest;    /* the sum is rounded to nearest, not cut                 */
-  bool normalised; /* a product's exponent is that of its value              */
+  uint32_t pairs;  /* of a step, 16                                               */
+  int bits, least; /* terms are truncated to 2^(E - bits), 25; E >= least, -133 */
+  bool nearest;    /* the sum is rounded to nearest, not truncated                */
+  bool normalised; /* a product's exponent is that of its value                   */
 } rule;
 
 static int exponent_of(double v) { return v == 0 ? -10000 : ilogb(v) > -126 ? ilogb(v) : -126; }
@@ -245,7 +245,7 @@ static float step_by(const rule *r, const bf16 *a, const bf16 *b, float c) {
   return r->nearest || fabs((double)result) <= fabs(exact) ? result : nextafterf(result, 0);
 }
 
-/* What a machine of this rule makes of a probe of gemm. */
+/* The result of a probe of gemm on a GPU with this rule. */
 static digest multiply_by(const rule *r, uint32_t index) {
   self_check_launch launch;
   self_check_build(index, image, (uint64_t)(uintptr_t)image, &launch);
@@ -266,7 +266,7 @@ static digest multiply_by(const rule *r, uint32_t index) {
   return self_check_digest(&launch, image);
 }
 
-/* The rule as it stands gives the answers; of every neighbouring one some probe gives another. */
+/* The rule as it stands gives the answers; for every neighbouring rule some probe gives another answer. */
 static void other_products_give_other_answers(void **state) {
   (void)state;
   static const rule rules[] = {

@@ -38,7 +38,7 @@ void serve_fixture_close(serve_fixture *self) {
   tokenizer_close(self->tokenizer);
 }
 
-/* The body in a block of its own, exactly as long, for the sanitizers. */
+/* The body in a block of its own, of exactly its length, for the sanitizers. */
 static bool parse(const serve_fixture *self, enum serve_kind kind, const char *body, serve_request **request, serve_fault *fault) {
   size_t bytes = strlen(body);
   char *copy = malloc(bytes ? bytes : 1);
@@ -82,7 +82,7 @@ void serve_fixture_submit(const serve_fixture *self, serve_request *request) {
   }
 }
 
-/* Half of the time the next token of a text of several scripts, in bytes; else any. */
+/* Half of the time the next token of a text of several scripts, byte by byte; otherwise any token. */
 static int32_t draw_id(const serve_fixture *self, uint64_t *random, uint32_t position) {
   static const char text[] = "add \xc3\xa9\xe4\xb8\x96\xe7\x95\x8c\xf0\x9f\x99\x82 \"\\\n\x7f caf\xc3\xa9 \xf0\x9f\x91\xa9 <b>words</b>";
   int32_t ids[sizeof text + 8];
@@ -99,7 +99,7 @@ static bool is_among(const top_logprob *top, uint32_t count, int32_t id) {
   return false;
 }
 
-/* Ties, also with the likeliest, which is not always the one with the smallest id in them. */
+/* Ties, also with the likeliest token, which does not always have the smallest id among them. */
 static void draw(const serve_fixture *self, uint64_t *random, uint32_t position, int32_t given, sample_result *result,
                  top_logprob top[TOP_LOGPROBS_MAX]) {
   int32_t id = given >= 0 ? given : draw_id(self, random, position);
@@ -115,7 +115,7 @@ static void draw(const serve_fixture *self, uint64_t *random, uint32_t position,
   *result = (sample_result){.token = id, .rank = rank, .logprob = rank < TOP_LOGPROBS_MAX ? top[rank].logprob : logprob};
 }
 
-/* As the scheduler's `show`: text first, then the token; nothing but for a token made. */
+/* Like the scheduler's `show`: text first, then the token; only generated tokens are shown. */
 bool serve_fixture_step(const serve_fixture *self, serve_choice *choice) {
   verbatim_request *r = &choice->engine_request;
   uint32_t index = (uint32_t)(choice - choice->request->choices), before = r->token_count;

@@ -1,9 +1,8 @@
-/* serve_fixture.h - the shipped tokenizer and chat template as a served model, and an engine's results without an engine.
+/* serve_fixture.h - the shipped tokenizer and chat template as a served model, and results of an engine without an engine.
  *
- * Results go through the engine's own request.c: finishes, stop texts, digests and callbacks are the real ones, in the order that the
- * scheduler has. What a choice gets is a function of the seed, its number and the position, in whatever order choices are moved on:
- * texts of many scripts cut inside their characters, special tokens, ties, tokens of any rank. Paths are relative to the root of the
- * repository. */
+ * Results go through the engine's own request.c: finishes, stop texts, digests and callbacks are the real ones, in the scheduler's order.
+ * The tokens of a choice are a function of the seed, its number and the position, in whatever order the choices advance: texts of many
+ * scripts split inside their characters, special tokens, ties, tokens of any rank. Paths are relative to the root of the repository. */
 #ifndef VERBATIM_SERVE_FIXTURE_H
 #define VERBATIM_SERVE_FIXTURE_H
 #include <jansson.h>
@@ -22,13 +21,13 @@ typedef struct serve_fixture {
   plan plan;
   request_model requests;
   uint64_t seed;
-  uint32_t break_at; /* a made token whose logits are not finite; UINT32_MAX: none */
+  uint32_t break_at; /* a generated token whose logits are not finite; UINT32_MAX: none */
 } serve_fixture;
 
-void serve_fixture_open(serve_fixture *self); /* ends the process where it cannot */
+void serve_fixture_open(serve_fixture *self); /* ends the process if it cannot */
 void serve_fixture_close(serve_fixture *self);
 
-/* The ask of a body, which must be sound; and the fault of one that must not be. */
+/* The request of a body, which must be valid; and the error of one that must not be. */
 serve_request *serve_fixture_ask(const serve_fixture *self, enum serve_kind kind, const char *body);
 serve_fault serve_fixture_refused(const serve_fixture *self, enum serve_kind kind, const char *body);
 
@@ -39,10 +38,10 @@ void serve_fixture_submit(const serve_fixture *self, serve_request *request);
 bool serve_fixture_step(const serve_fixture *self, serve_choice *choice);
 void serve_fixture_run(const serve_fixture *self, serve_request *request);
 
-/* A body's whole reply, after submit and run, as JSON; its text too where text is not null. */
+/* The whole reply to a body, after submit and run, as JSON; also its text if text is not null. */
 json_t *serve_fixture_reply(const serve_fixture *self, enum serve_kind kind, const char *body, serve_text *text);
 
-/* A value by a path like "choices.0.text"; must be there. */
+/* A value by a path like "choices.0.text"; it must exist. */
 const json_t *serve_fixture_at(const json_t *root, const char *path);
 
 #endif

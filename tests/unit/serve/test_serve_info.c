@@ -1,4 +1,4 @@
-/* test_serve_info.c - models, version, tokenize, detokenize and tokenizer_info: what clients find there. */
+/* test_serve_info.c - models, version, tokenize, detokenize and tokenizer_info: the replies that clients rely on. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static void detokenize(void **state) {
   expect_refused(serve_info_detokenize, "{\"tokens\":[],\"x\":1}", "x", "unknown_parameter");
 }
 
-/* A text, its tokens, the text again; a character that is cut becomes one sign, as in the answers' text. */
+/* A text, its tokens, the text again; a truncated character becomes one replacement character, as in the text of replies. */
 static void there_and_back(void **state) {
   (void)state;
   serve_text tokens = {0}, text = {0};
@@ -121,7 +121,7 @@ static void there_and_back(void **state) {
   strbuf_close(&text);
 }
 
-/* What lm-evaluation-harness's remote tokenizer looks for: texts, or null. */
+/* The fields that lm-evaluation-harness's remote tokenizer reads: texts, or null. */
 static void tokenizer_info_has_texts(void **state) {
   (void)state;
   serve_text out = {0};
@@ -156,7 +156,7 @@ static void tokenizer_info_of_other_folders(void **state) {
   char folder[] = "/tmp/verbatim_serve_info_XXXXXX";
   serve_text out = {0};
   assert_non_null(mkdtemp(folder));
-  assert_int_equal(serve_info_tokenizer(&fixture.model, folder, &out), OK); /* no file: what the tokenizer and the plan know */
+  assert_int_equal(serve_info_tokenizer(&fixture.model, folder, &out), OK); /* no file: the values of the tokenizer and the plan */
   json_t *info = json_loads(text_of(&out), 0, NULL);
   assert_string_equal(json_string_value(serve_fixture_at(info, "eos_token")), EOS_TEXT);
   assert_true(json_is_null(serve_fixture_at(info, "pad_token")) && json_is_null(serve_fixture_at(info, "chat_template")));

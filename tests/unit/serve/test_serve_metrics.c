@@ -1,4 +1,4 @@
-/* test_serve_metrics.c - the text that Prometheus reads: every sample has its help and type, counts and histograms are what was counted,
+/* test_serve_metrics.c - the metrics text for Prometheus: every sample has its help and type, counts and histograms match what was counted,
  * and a label's value cannot leave its quotes. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
@@ -80,7 +80,8 @@ static void buckets_are_cumulative_and_hold_their_bounds(void **state) {
   serve_metrics_close(&metrics);
 }
 
-/* A line is "# HELP name text", "# TYPE name type", or a sample whose name, without a histogram's endings, is of the TYPE line before. */
+/* A line is "# HELP name text", "# TYPE name type", or a sample whose name, without the suffixes of a histogram, is that of the TYPE line
+ * before it. */
 static void every_sample_has_its_help_and_type(void **state) {
   (void)state;
   serve_metrics metrics = {0};

@@ -1,4 +1,4 @@
-/* test_serve_parse.c - the grammar of HTTP/1.1: what is a head, what is none, and chunked bodies, wherever the bytes are split. */
+/* test_serve_parse.c - the grammar of HTTP/1.1: valid and invalid heads, and chunked bodies, wherever the bytes are split. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 /* === Heads ================================================================================================================== */
 
-/* The head at the start of the bytes, found when so many more are there each time; the caller frees *copy, which the message lies in. */
+/* The head at the start of the bytes, of which `step` more arrive each time; the caller frees *copy, which the message points into. */
 static bool parse(const char *bytes, size_t count, size_t step, char **copy, serve_message *out, serve_fault *fault, size_t *head_bytes) {
   size_t scanned = 0;
   enum serve_parse found = SERVE_PARSE_MORE;
@@ -124,7 +124,7 @@ static void a_connection_is_kept_where_both_want_it(void **state) {
   }
 }
 
-/* What the router refuses with words of its own is well formed here. */
+/* The head is well formed; the router refuses it with a message of its own. */
 static void lengths_are_counted(void **state) {
   (void)state;
   static const struct { const char *headers; uint32_t count; uint64_t bytes; bool chunked, wrong_name; } all[] = {
@@ -146,7 +146,7 @@ static void lengths_are_counted(void **state) {
 
 static void check_health(const serve_message *m) { assert_string_equal(m->head.url, "/health"); }
 
-/* Each differs in little from a head that is sound. */
+/* Each differs in a small detail from a valid head. */
 static void what_two_readers_could_read_differently_is_refused(void **state) {
   (void)state;
   static const char *const all[] = {
@@ -173,7 +173,8 @@ static void what_two_readers_could_read_differently_is_refused(void **state) {
 
 /* === Chunks ================================================================================================================= */
 
-/* Reads the body when so many more bytes are there each time. Returns how it ended; text: what it holds, used: with chunks. */
+/* Reads the body, of which `step` more bytes arrive each time. Returns how it ended; text: its content; used: its bytes with chunk
+ * headers. */
 static enum serve_parse read_chunks(const char *bytes, size_t count, size_t step, char text[64], size_t *used) {
   serve_chunks chunks = {0};
   enum serve_parse found = SERVE_PARSE_MORE;
@@ -226,7 +227,7 @@ static void chunks_that_are_malformed_are_refused(void **state) {
     }
 }
 
-/* An extension or a trailer is read and dropped, but not without end. */
+/* An extension or a trailer is read and dropped, up to a limit. */
 static void what_is_dropped_is_bounded(void **state) {
   (void)state;
   static const char *const starts[] = {"5;", "0\r\nA: "};

@@ -1,5 +1,5 @@
-/* test_serve_queue.c - what may wait for the engine, in which order it goes in, and how it comes out again, with an engine of made-up
- * steps: each step makes one token of every request that has a place, and waits for the test's leave. */
+/* test_serve_queue.c - which requests may wait for the engine, in which order they enter it, and how they leave it. The engine has
+ * simulated steps: each step waits for the test's permission and generates one token for every request that has a slot. */
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -22,18 +22,18 @@ int __wrap_verbatim_poll(verbatim *engine, bool *busy);
 verbatim_counters __wrap_verbatim_count(const verbatim *engine);
 const char *__wrap_verbatim_error(void);
 
-/* === An engine of made-up steps ============================================================================================= */
+/* === An engine of simulated steps =========================================================================================== */
 
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t change;
-  uint32_t leave;   /* steps that may be made yet */
+  uint32_t leave;   /* steps that may still run */
   uint32_t polls, submits;
   uint32_t refuse_at; /* the number of the submission that is refused; 0: none */
   bool breaks;      /* the next step fails */
   verbatim_request *inside[64];
   uint32_t count;
-  char events[EVENTS][128]; /* what happened, in order */
+  char events[EVENTS][128]; /* the events, in order */
   uint32_t event_count;
 } made = {.mutex = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
 
@@ -121,7 +121,7 @@ static void allow(uint32_t steps) {
   pthread_mutex_unlock(&made.mutex);
 }
 
-/* Waits until the event has happened so often; fails when it does not. */
+/* Waits until the event has happened that many times; fails if it does not. */
 static void wait_for(const char *event, uint32_t times) {
   struct timespec end;
   clock_gettime(CLOCK_REALTIME, &end);
@@ -139,7 +139,7 @@ static void wait_for(const char *event, uint32_t times) {
   }
 }
 
-/* The place of the event's first time. */
+/* The index of the event's first occurrence. */
 static uint32_t place_of(const char *event) {
   uint32_t at = 0;
   pthread_mutex_lock(&made.mutex);
@@ -150,7 +150,7 @@ static uint32_t place_of(const char *event) {
   return at;
 }
 
-/* === Asks =================================================================================================================== */
+/* === Requests =============================================================================================================== */
 
 static struct {
   serve_request request;
@@ -182,7 +182,7 @@ static void on_finished(void *context, const char *name, const verbatim_request 
   note_now(what, name);
 }
 
-/* Ask number `index`, called by its number, of so many choices of so many tokens. */
+/* Request number `index`, which is its name, with that many choices of that many tokens. */
 static enum serve_admission ask_for(uint32_t index, uint32_t choices, uint32_t tokens, uint64_t bytes, bool stream) {
   serve_request *request = &requests[index].request;
   *request = (serve_request){.choices = requests[index].choices, .choice_count = choices, .bytes = bytes, .stream = stream};
@@ -264,11 +264,11 @@ static void a_streams_progress_is_told_once_a_step(void **state) {
   wait_for("left 0", 1);
   uint32_t told = 0;
   for (uint32_t i = 0; i < made.event_count; i++) told += strcmp(made.events[i], "progress 0") == 0;
-  assert_in_range(told, 3, 4); /* taken, which may be told with the first step, and three steps of two tokens each */
+  assert_in_range(told, 3, 4); /* taken, which may be reported with the first step, and three steps of two tokens each */
   assert_true(place_of("progress 0") < place_of("left 0"));
   for (uint32_t i = place_of("finish2 0"), told_after = 0; i < made.event_count; i++) {
     told_after += strcmp(made.events[i], "progress 0") == 0;
-    if (strcmp(made.events[i], "left 0") == 0) assert_int_equal(told_after, 1); /* what is told was written down before */
+    if (strcmp(made.events[i], "left 0") == 0) assert_int_equal(told_after, 1); /* an event is recorded before it is reported */
   }
 }
 
@@ -293,13 +293,13 @@ static void memory_is_bounded_until_it_is_given_back(void **state) {
   (void)state;
   assert_int_equal(ask_for(0, 1, 1, BYTES + 1, false), SERVE_TOO_LARGE);
   assert_int_equal(ask_for(0, 1, 1, BYTES / 2, false), SERVE_ADMITTED);
-  assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_NO_MEMORY); /* both need a little more than they say */
+  assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_NO_MEMORY); /* both need a little more than they state */
   assert_int_equal(metrics.counts[SERVE_COUNT_REFUSED_MEMORY], 1);
   assert_false(serve_queue_take_bytes(queue, BYTES / 2));
   assert_true(serve_queue_take_bytes(queue, 1000));
   allow(1);
   wait_for("left 0", 1);
-  assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_NO_MEMORY); /* its reply may be on its way yet */
+  assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_NO_MEMORY); /* its reply may still be on its way */
   serve_queue_give_bytes(queue, requests[0].ticket.bytes);
   serve_queue_give_bytes(queue, 1000);
   assert_int_equal(ask_for(1, 1, 1, BYTES / 2, false), SERVE_ADMITTED);
@@ -322,7 +322,7 @@ static void cancelling_ends_one_and_leaves_the_others(void **state) {
   wait_for("finish2 0", 1);
   wait_for("finish2 2", 1);
   assert_int_equal(metrics.finishes[VERBATIM_CANCELLED], 1);
-  serve_queue_cancel(queue, &requests[1].ticket); /* of one that has left: nothing */
+  serve_queue_cancel(queue, &requests[1].ticket); /* of one that has left: no event */
   wait_for("left 2", 1);
   assert_true(serve_queue_idle(queue));
 }
@@ -339,7 +339,7 @@ static void what_the_engine_refuses_is_told(void **state) {
   assert_string_equal(requests[0].request.fault.message, "the reason");
   assert_int_equal(made.submits, 2); /* the third was not tried */
   wait_for("cancel 0", 1);
-  wait_for("finish5 0", 1); /* of the first, which the engine had taken */
+  wait_for("finish5 0", 1); /* of the first one, which the engine had accepted */
   uint32_t finishes = 0, cancels = 0;
   for (uint32_t i = 0; i < made.event_count; i++) finishes += strncmp(made.events[i], "finish", 6) == 0;
   for (uint32_t i = 0; i < made.event_count; i++) cancels += strncmp(made.events[i], "cancel", 6) == 0;

@@ -1,4 +1,5 @@
-/* test_serve_reply.c - replies: what clients read in them, the same whole and in events, the same bytes for the same request. */
+/* test_serve_reply.c - replies as clients read them: a whole reply and one in events say the same, and the same request gets the same
+ * bytes. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void floats_read_back_and_are_shortest(void **state) {
     serve_text_float(&out, value);
     strbuf_add(&out, "", 1);
     assert_true(strtof(out.bytes, NULL) == value);
-    size_t digits = 0, zeros = 0; /* significant ones; of these the last that are 0 */
+    size_t digits = 0, zeros = 0; /* significant ones; the last of them that are 0 */
     for (const char *c = out.bytes; *c && *c != 'e'; c++) {
       digits += *c >= '0' && *c <= '9' && (digits || *c != '0');
       zeros = *c == '0' ? zeros + 1 : *c == '.' ? zeros : 0;
@@ -93,7 +94,7 @@ static void faults_have_openais_shape(void **state) {
 
 /* === One reply, to the byte ================================================================================================= */
 
-/* The tokens as given, each with the one likeliest given beside it. */
+/* The given tokens, each with the one likeliest token given next to it. */
 static void make(serve_request *request, const verbatim_token *tokens, const verbatim_alternative *top, uint32_t count,
                  enum verbatim_finish finish) {
   verbatim_request *r = &request->choices[0].engine_request;
@@ -194,7 +195,7 @@ static void every_parameter_in_force_is_said(void **state) {
                 "\"return_token_ids\":true,\"return_tokens_as_token_ids\":true,\"return_receipt\":true", FULL_PARAMS);
 }
 
-/* A request of nothing but the parameters that a reply said asks for the same: none is in force that is not said. */
+/* A request made only of the parameters that a reply stated asks for the same: no parameter in force is left unstated. */
 static void parameters_said_make_the_same_request(void **state) {
   (void)state;
   static const char *const bodies[] = {
@@ -206,7 +207,7 @@ static void parameters_said_make_the_same_request(void **state) {
     json_t *body = json_deep_copy(at(first, "verbatim.choices.0.params"));
     static const char *const said_only[] = {"prompt_tokens", "score_from", "alternatives", "sample_index"};
     for (size_t k = 0; k < ARRAY_LEN(said_only); k++) json_object_del(body, said_only[k]);
-    json_object_set_new(body, "ignore_eos", json_true()); /* stop_token_ids are all of them */
+    json_object_set_new(body, "ignore_eos", json_true()); /* stop_token_ids has all of them */
     json_object_set_new(body, "prompt", json_string("add"));
     char *text = json_dumps(body, JSON_REAL_PRECISION(17));
     json_t *second = serve_fixture_reply(&fixture, SERVE_COMPLETION, text, NULL);
@@ -266,14 +267,14 @@ static void endings(void **state) {
     assert_string_equal(text_at(reply, "choices.0.text"), cases[i].text);
     assert_string_equal(text_at(reply, "choices.0.finish_reason"), cases[i].reason);
     assert_string_equal(reason, cases[i].stop_reason);
-    assert_int_equal(number_at(reply, "usage.completion_tokens"), 2); /* all that were made */
+    assert_int_equal(number_at(reply, "usage.completion_tokens"), 2); /* all generated tokens */
     free(reason);
     json_decref(reply);
     serve_request_close(request);
   }
 }
 
-/* A whole reply and a stream of a choice that ended so. */
+/* A whole reply and a stream of a choice with that ending. */
 static void expect_fault(enum verbatim_finish finish, unsigned http_status, const char *code) {
   for (int is_stream = 0; is_stream < 2; is_stream++) {
     serve_request *request = serve_fixture_ask(&fixture, SERVE_COMPLETION,
@@ -336,7 +337,7 @@ static double largest(const json_t *top) {
   return most;
 }
 
-/* As lm-evaluation-harness reads it: greedy is what has the largest number of its place. */
+/* As lm-evaluation-harness reads it: a token is greedy if it has the largest number of its place. */
 static void check_places(const verbatim_request *r, const json_t *logprobs, uint32_t shown) {
   const json_t *numbers = at(logprobs, "token_logprobs"), *tops = at(logprobs, "top_logprobs");
   assert_int_equal(json_array_size(numbers), r->prompt_count + r->token_count);
@@ -375,10 +376,10 @@ static void greedy_is_exactly_rank_0(void **state) {
     json_decref(reply);
     serve_request_close(request);
   }
-  assert_true(ties > 20); /* there was something to tell apart */
+  assert_true(ties > 20); /* there were differences to notice */
 }
 
-/* lm-evaluation-harness drops the last place of the lists: it must be that of the one token made, whatever that is. */
+/* lm-evaluation-harness drops the last place of the lists: it must be that of the one generated token, whichever it is. */
 static void a_token_that_ends_the_request_has_its_place(void **state) {
   (void)state;
   for (uint32_t count = 1; count <= 2; count++) {
@@ -410,7 +411,7 @@ static void names_of_one_text_are_told_apart(void **state) {
   strbuf_close(&out);
   json_t *tree = json_load_file("tests/tiny/tokenizer.json", 0, NULL), *twin = json_deep_copy(at(tree, "added_tokens.0"));
   json_object_set_new(twin, "id", json_integer(768));
-  json_object_set_new(twin, "content", json_string(" days")); /* as 266 */
+  json_object_set_new(twin, "content", json_string(" days")); /* like 266 */
   json_array_append_new(json_object_get(tree, "added_tokens"), twin);
   char *json = json_dumps(tree, 0);
   tokenizer *twins = NULL;
@@ -450,7 +451,7 @@ static void offsets_are_in_the_text(void **state) {
       int32_t id = k < r->prompt_count ? r->prompt[k] : r->tokens[k - r->prompt_count].id;
       bool is_text = !tokenizer_is_special(fixture.tokenizer, id) && strncmp(json_string_value(name), "bytes:", 6) != 0;
       bool is_cut = from < bytes && memcmp(text + from, "\xef\xbf\xbd", 3 < bytes - from ? 3 : bytes - from) == 0;
-      if (!is_text || is_cut) continue; /* a character that was never finished stands before it */
+      if (!is_text || is_cut) continue; /* a character that was never completed precedes it */
       assert_memory_equal(text + from, json_string_value(name), json_string_length(name));
       looked_at++;
     }
@@ -526,7 +527,7 @@ static void a_chats_reply(void **state) {
   serve_request_close(request);
 }
 
-/* Texts that people do not write, too: of single bytes, with what must be escaped. */
+/* Also texts that no person writes: single bytes, with characters that must be escaped. */
 static void replies_are_within_what_was_said(void **state) {
   (void)state;
   static const char *const fields[] = {
@@ -571,7 +572,7 @@ static void equal_requests_have_equal_bytes(void **state) {
   strbuf_add(&first, "", 1);
   strbuf_add(&second, "", 1);
   assert_string_not_equal(first.bytes, second.bytes);
-  assert_string_equal(strstr(first.bytes, "\"model\""), strstr(second.bytes, "\"model\"")); /* id and created stand before */
+  assert_string_equal(strstr(first.bytes, "\"model\""), strstr(second.bytes, "\"model\"")); /* id and created come before it */
   strbuf_close(&first);
   strbuf_close(&second);
 }

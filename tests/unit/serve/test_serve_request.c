@@ -1,4 +1,4 @@
-/* test_serve_request.c - bodies of requests for tokens: how each field is read, refused and passed to the engine. */
+/* test_serve_request.c - request bodies for completions and chat: how each field is read, refused and passed to the engine. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static void prompts_of_every_form(void **state) {
   serve_request_close(request);
 }
 
-/* Neither its place in the list nor its neighbours are part of a request. */
+/* Neither the prompt's place in the list nor its neighbours are part of a request. */
 static void a_prompt_in_a_list_is_the_prompt_alone(void **state) {
   (void)state;
   serve_request *all = completion("{\"prompt\":[\"add\",\"copy\"],\"n\":2,\"seed\":9}"), *alone = completion("{\"prompt\":\"copy\",\"n\":2,"
@@ -125,7 +125,7 @@ static void defaults_are_what_openai_documents(void **state) {
   for (uint32_t i = 1; i < SERVE_FIXTURE_LEN - 10; i++) strcat(body, ",5");
   strcat(body, "]}");
   request = completion(body);
-  assert_int_equal(request->choices[0].engine_request.max_tokens, 10); /* the default gives way */
+  assert_int_equal(request->choices[0].engine_request.max_tokens, 10); /* it replaces the default */
   serve_request_close(request);
   request = chat_of("{\"messages\":[{\"role\":\"user\",\"content\":\"add\"}]}");
   assert_int_equal(request->choices[0].engine_request.prompt[0], 0);
@@ -307,7 +307,7 @@ static void memory_is_bounded(void **state) {
   fixture.model.bytes_max = 0;
 }
 
-/* A body of so many of these in its prompt. */
+/* A body with that many copies of the text in its prompt. */
 static char *many(const char *one, uint32_t count) {
   size_t bytes = strlen(one);
   char *body = malloc(count * bytes + 16), *end = body + 11;
@@ -348,7 +348,7 @@ static void texts_hide_what_they_hold(void **state) {
 
 static uint32_t calls;
 static void count_call(serve_request *request) {
-  assert_int_equal(pthread_mutex_trylock(&request->mutex), 0); /* not held */
+  assert_int_equal(pthread_mutex_trylock(&request->mutex), 0); /* no text is held back */
   pthread_mutex_unlock(&request->mutex);
   calls++;
 }

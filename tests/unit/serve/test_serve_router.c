@@ -1,4 +1,5 @@
-/* test_serve_router.c - what is judged by the head of a request alone: paths, methods, keys, lengths, and which of these is said first. */
+/* test_serve_router.c - the checks on the head of a request: paths, methods, keys, lengths, and the order in which their errors are
+ * reported. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ static void a_key_is_the_whole_key(void **state) {
   expect_in(&LOCKED, head, SERVE_MODELS);
 }
 
-/* Who has no key learns neither what is there nor what it takes. */
+/* A client without a key learns neither which paths exist nor which methods they accept. */
 static void without_the_key_nothing_else_is_said(void **state) {
   (void)state;
   static const char *const urls[] = {"/nothing", "/v1/completions", "/metrics", "/tokenize", "/tokenizer_info", "/v1/models/x"};

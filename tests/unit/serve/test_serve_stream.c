@@ -1,6 +1,7 @@
-/* test_serve_stream.c - replies in events: joined, they are the whole reply, however the choices move on and whenever events are asked for.
+/* test_serve_stream.c - replies in events: joined, they equal the whole reply, however the choices advance and whenever events are
+ * requested.
  *
- * The whole reply is what tests/unit/serve/test_serve_reply.c looks at. */
+ * tests/unit/serve/test_serve_reply.c checks the whole reply. */
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static serve_fixture fixture;
 
 static const json_t *at(const json_t *root, const char *path) { return serve_fixture_at(root, path); }
 
-typedef struct joined { /* the events of a stream, put together to what a whole reply has */
+typedef struct joined { /* the events of a stream, joined into the fields of a whole reply */
   json_t *choices[8];
   json_t *verbatim, *usage, *prompt_ids;
   uint32_t events;
@@ -91,7 +92,7 @@ static void join_events(joined *self, char *events) {
   assert_true(self->done);
 }
 
-/* The choices move on in a random order, and events are asked for at random times. */
+/* The choices advance in a random order, and events are requested at random times. */
 static joined stream_of(enum serve_kind kind, const char *body, uint64_t *random) {
   joined self = {0};
   serve_request *request = serve_fixture_ask(&fixture, kind, body);
@@ -180,7 +181,7 @@ static void *work(void *request) {
   return NULL;
 }
 
-/* The engine's thread and the reader's, at once. */
+/* The engine's thread and the reader's run at the same time. */
 static void streams_are_read_while_they_are_made(void **state) {
   (void)state;
   static const char fields[] = "\"prompt\":[5,6,7],\"n\":4,\"max_tokens\":100,\"logprobs\":3,\"echo\":true,\"stop\":[\"\\u754c\"],"
@@ -216,7 +217,7 @@ static void streams_are_read_while_they_are_made(void **state) {
   json_decref(whole);
 }
 
-/* Whoever reads slowly has little waiting for it; and a call that adds nothing means that there is nothing. */
+/* A slow reader has little text waiting for it; and a call that adds nothing means that nothing is available. */
 static void a_call_adds_a_bounded_part(void **state) {
   (void)state;
   static const char *const shapes[] = {"\"logprobs\":20,\"echo\":true,\"n\":3", "\"logprobs\":0,\"n\":8,\"return_token_ids\":true",

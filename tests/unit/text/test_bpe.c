@@ -1,17 +1,17 @@
-/* test_bpe.c - merging against the definition written out: replace the leftmost pair of lowest rank until there is none. */
+/* test_bpe.c - merging against the plain form of its definition: replace the leftmost pair of lowest rank until there is none. */
 #include "tests/unit/unit.h"
 #include "engine/text/bpe.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define TOKENS_MAX 64
-#define PIECE_MAX 600  /* well beyond what is merged as a short piece */
+#define PIECE_MAX 600  /* well above the length of a short piece */
 
 typedef struct table {
   int32_t byte_ids[256];
   bpe_merge merges[TOKENS_MAX * 4];
   size_t merge_count;
-  size_t ranks[TOKENS_MAX][TOKENS_MAX]; /* of left, right; merge_count: no such pair */
+  size_t ranks[TOKENS_MAX][TOKENS_MAX]; /* index of the merge of left and right; merge_count: no such pair */
   char names[TOKENS_MAX][16];           /* over the letters a, b, c */
   int32_t token_count;
 } table;
@@ -21,7 +21,7 @@ static uint32_t next_random(uint64_t *state) {
   return (uint32_t)(*state >> 33);
 }
 
-/* The token with the name left+right; a new one when there is none and room for it. -1: no room. */
+/* The token with the name left+right; a new one if there is none and there is room for it. -1: no room. */
 static int32_t find_or_add(table *t, int32_t left, int32_t right) {
   char name[32];
   strcpy(name, t->names[left]);
@@ -34,8 +34,8 @@ static int32_t find_or_add(table *t, int32_t left, int32_t right) {
   return t->token_count++;
 }
 
-/* Random merges of known tokens; often several pairs give the same token, as in real vocabularies. Shuffled, a merge may make a pair of
- * lower rank. */
+/* Random merges of existing tokens; often several pairs give the same token, as in real vocabularies. After shuffling, a merge may create a
+ * pair of lower rank. */
 static void make_table(table *t, uint64_t *state, bool is_shuffled) {
   memset(t, 0, sizeof *t);
   for (int i = 0; i < 3; i++) {
@@ -132,7 +132,7 @@ static void long_run_is_not_quadratic(void **state) {
   free(piece);
 }
 
-/* Random bytes, and a merge for every two of them: a pass for each rank would take hours. */
+/* Random bytes, and a merge for every two of them: one pass per rank would take hours. */
 static void long_piece_without_repeats_is_not_quadratic(void **state) {
   (void)state;
   enum { BYTES = 1 << 20, PAIRS = 1 << 16 };
@@ -153,7 +153,7 @@ static void long_piece_without_repeats_is_not_quadratic(void **state) {
     if (ids[i] >= 256) {
       assert_int_equal((ids[i] - 256) >> 8, piece[at++]);
     } else {
-      assert_true(i == 0 || ids[i - 1] >= 256); /* two bytes side by side would have merged */
+      assert_true(i == 0 || ids[i - 1] >= 256); /* two adjacent bytes would have merged */
     }
     assert_int_equal(ids[i] & 255, piece[at++]);
   }
@@ -184,8 +184,8 @@ static void whole_words_come_first_when_asked(void **state) {
   }
 }
 
-/* A word for each size up to 40, and each of them with every one of its bytes changed: all are told apart, in the vocabulary and in the
- * cache, whose keys are made of parts that overlap. */
+/* A word of each size up to 40, and each of them with every one of its bytes changed: all are told apart, in the vocabulary and in the
+ * cache, whose keys are built from overlapping parts. */
 static void pieces_that_differ_in_one_byte_are_told_apart(void **state) {
   (void)state;
   enum { SIZES = 40 };
@@ -205,7 +205,7 @@ static void pieces_that_differ_in_one_byte_are_told_apart(void **state) {
   assert_int_equal(bpe_open(&b, &config), OK);
   for (int again = 0; again < 2; again++) {
     for (uint32_t w = 0; w < SIZES; w++) {
-      uint8_t *piece = malloc(sizes[w]); /* a block of its own, so that a read beyond it is seen */
+      uint8_t *piece = malloc(sizes[w]); /* a block of its own, so that a read after its end is noticed */
       assert_non_null(piece);
       memcpy(piece, words[w], sizes[w]);
       assert_int_equal(bpe_encode(b, piece, sizes[w], ids, SIZES, &count), OK);
@@ -224,7 +224,8 @@ static void pieces_that_differ_in_one_byte_are_told_apart(void **state) {
   bpe_close(b);
 }
 
-/* tiktoken's rule, by its definition: of all neighbours whose bytes together are a word, those of the lowest id, the leftmost of them. */
+/* tiktoken's rule, by its definition: of all neighbours whose bytes together are a word, merge those of the lowest id, the leftmost of
+ * them. */
 static size_t encode_by_definition(const char *const *words, size_t count, const char *piece, int32_t *ids) {
   size_t bytes = strlen(piece), parts = bytes, starts[65];
   for (size_t i = 0; i <= bytes; i++) starts[i] = i;
@@ -244,7 +245,7 @@ static size_t encode_by_definition(const char *const *words, size_t count, const
   return parts;
 }
 
-/* Every piece of up to 10 of two letters, with words that several pairs give, of which some only one order of merging reaches. */
+/* Every piece of up to 10 of two letters, with words that several pairs give; some words are reached by only one order of merges. */
 static void ranked_words_merge_as_defined(void **state) {
   (void)state;
   static const char *const words[] = {"a", "b", "aa", "bab", "aaa", "ab", "aab", "ba", "abab", "aaaa", "bbbbb", "abb", "bbab"};

@@ -1,4 +1,4 @@
-/* test_detokenizer.c - text from tokens: never half a character, ill-formed bytes as Python's errors="replace" shows them. */
+/* test_detokenizer.c - text from tokens: never half a character; ill-formed bytes appear as Python's errors="replace" shows them. */
 #include "tests/unit/unit.h"
 #include "engine/text/detokenizer.h"
 #include "tests/unit/text/tokenizer_fixture.h"
@@ -17,7 +17,7 @@ static int close_small(void **state) {
   return fixture_close(small);
 }
 
-/* Pushes bytes one token each; checks that every piece is whole UTF-8 by itself. */
+/* Pushes bytes, one token each; checks that every output is valid UTF-8 by itself. */
 static size_t push_all(const uint8_t *bytes, size_t count, char *out, size_t out_max) {
   detokenizer d = {0};
   size_t used = 0, added = 0;
@@ -51,7 +51,7 @@ static void ill_formed_bytes_are_replaced(void **state) {
   }
 }
 
-/* 200,000 bytes, most of them hard ones; the digest is that of Python's bytes.decode("utf-8", "replace"). */
+/* 200,000 bytes, most of them difficult ones; the digest is that of Python's bytes.decode("utf-8", "replace"). */
 static void random_bytes_equal_python(void **state) {
   (void)state;
   static const uint8_t hard[] = {0x41, 0x7F, 0x80, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED,

@@ -1,7 +1,7 @@
-/* test_pretokenize.c - the split patterns: every property on every code point, the grammar's borders, hostile text.
+/* test_pretokenize.c - the split patterns: every property on every code point, the borders of the grammar, hostile text.
  *
- * Memberships were recorded from the tokenizers library 0.23.3 (Oniguruma, Unicode 16; its Digits: Unicode 17) by asking it about each
- * code point. Whole texts are compared in test_tokenizer.c. */
+ * Memberships were recorded from the tokenizers library 0.23.3 (Oniguruma, Unicode 16; its Digits: Unicode 17), which was run on each code
+ * point. Whole texts are compared in test_tokenizer.c. */
 #include "tests/unit/unit.h"
 #include "engine/base/digest.h"
 #include "engine/text/pretokenize.h"
@@ -149,7 +149,7 @@ static void matchers_agree(void **state) {
   free(text);
 }
 
-/* What PCRE2 misses where it may look for a place to start first: the first with machine code only, the second without too. */
+/* Matches that PCRE2 misses if it may first search for a start position: the first only with JIT code, the second also without. */
 static void every_start_is_tried(void **state) {
   (void)state;
   static const struct {
@@ -166,7 +166,7 @@ static void every_start_is_tried(void **state) {
   }
 }
 
-/* 4 MiB of one character and one of another kind behind it: a match that gives back the whole run must still be found. */
+/* 4 MiB of one character with one of another kind after it: a match that gives back the whole run must still be found. */
 static void long_runs_are_split(void **state) {
   (void)state;
   static const char *const patterns[] = {deepseek_words, gpt4o, pretokenize_gpt2_pattern, TOKENIZER_TIKTOKEN_PATTERN, "\\s+$"};
@@ -191,12 +191,12 @@ static void long_runs_are_split(void **state) {
   free(text);
 }
 
-/* 2^40 ways to fail: the match limit ends it, with machine code and without; the automaton goes all ways at once. */
+/* 2^40 ways to fail: the match limit ends it, with JIT code and without; the automaton tries all ways at once. */
 static void hopeless_match_ends(void **state) {
   (void)state;
   char pattern[512] = "", text[64];
   for (int i = 0; i < 40; i++) strcat(pattern, "(a|a)?");
-  strcat(pattern, "\\p{N}"); /* a literal would be missed at once */
+  strcat(pattern, "\\p{N}"); /* a missing literal would be noticed at once */
   memset(text, 'a', sizeof text);
   for (size_t m = 0; m < ARRAY_LEN(matchers); m++) {
     pretokenizer *p = open_one(pattern, matchers[m]);

@@ -1,6 +1,6 @@
-/* test_split_automaton.c - the automaton against PCRE2, which says what a pattern means: piece by piece, on the patterns that models
- * have, on random patterns of the whole grammar, and where the tables are too small.
- * PCRE2 runs without machine code here, which is the plainer of its two ways. */
+/* test_split_automaton.c - the automaton against PCRE2, which defines what a pattern means: piece by piece, on the patterns of known
+ * models, on random patterns of the whole grammar, and with tables that are too small. PCRE2 runs without JIT code here, its plainer
+ * implementation. */
 #include "tests/unit/unit.h"
 #include "engine/text/pretokenize.h"
 #include "engine/text/split_pattern.h"
@@ -17,7 +17,7 @@ static size_t make_text(uint64_t *state, size_t count, const uint32_t *from, siz
   size_t used = 0;
   uint32_t c = from[0];
   for (size_t i = 0; i < count; i++) {
-    if (tokenizer_text_random(state) % 4 != 0) c = from[tokenizer_text_random(state) % from_count]; /* else once more: runs */
+    if (tokenizer_text_random(state) % 4 != 0) c = from[tokenizer_text_random(state) % from_count]; /* or the last one again: runs */
     used += tokenizer_text_put_point(text + used, c);
   }
   return used;
@@ -41,7 +41,7 @@ static status split_text(const pretokenizer *p, size_t bytes, int side, size_t *
   return OK;
 }
 
-/* By the automaton and by PCRE2. */
+/* The pieces by the automaton and by PCRE2. */
 typedef struct both {
   const char *pattern;
   pretokenizer *sides[2];
@@ -177,7 +177,7 @@ static void random_patterns_split_as_by_pcre2(void **state) {
   assert_true(cuts > 50 * taken);
 }
 
-/* Lookahead by more than a set, what is given back no more as a whole, too long. */
+/* Left to PCRE2: lookahead by more than a set, most possessive repetitions, a pattern that is too long. */
 static void what_one_code_point_cannot_decide_is_left_to_pcre2(void **state) {
   (void)state;
   static const struct {
@@ -193,7 +193,7 @@ static void what_one_code_point_cannot_decide_is_left_to_pcre2(void **state) {
     if (program.is_whole != rows[i].is_whole) fail_msg("\"%s\"", rows[i].pattern);
   }
   char many[512] = "", set[8];
-  for (uint32_t i = 0; i < 33; i++) { /* a set more than a program has */
+  for (uint32_t i = 0; i < 33; i++) { /* one set more than a program can have */
     snprintf(set, sizeof set, "|%c", (int)('A' + i));
     if (i < 26 || i > 31) strcat(many, set + (i == 0));
   }
@@ -219,7 +219,7 @@ static void groups_nest_as_deep_as_they_may(void **state) {
 
 /* === Full tables ============================================================================================= */
 
-/* Bit i of a code point says whether it is in set i: 128 kinds of code points, more than the table has columns. */
+/* Bit i of a code point says whether it is in set i: 128 kinds of code points, more columns than the table has. */
 static void more_classes_than_columns(void **state) {
   (void)state;
   char pattern[4096] = "";
@@ -242,7 +242,7 @@ static void more_classes_than_columns(void **state) {
   close_both(&b);
 }
 
-/* "An a, and n letters behind it" needs 2^n states: the table is emptied on the way, in the middle of matches. */
+/* "An a, and n letters after it" needs 2^n states: the table is cleared on the way, in the middle of matches. */
 static void more_states_than_rows(void **state) {
   (void)state;
   static const char pattern[] = "[ab]*a[ab]{12}";
@@ -258,7 +258,7 @@ static void more_states_than_rows(void **state) {
   close_both(&b);
 }
 
-/* Every match looks to the end of the text before it takes one letter: ended by the budget, long before 2^34 looks. */
+/* Every match looks at the rest of the text before it takes one letter: the budget ends it long before 2^34 looks. */
 static void looking_again_and_again_ends(void **state) {
   (void)state;
   static const char pattern[] = "a*b|a";

@@ -1,10 +1,10 @@
-/* test_stop_text.c - stop texts: found at the right token and place, across tokens, characters and pieces of long tokens; what is shown on
- * the way never has to be taken back. The random cases are judged by a search of the whole text after every token. */
+/* test_stop_text.c - stop texts: found at the right token and place, across tokens, characters and the pieces of long tokens; text that was
+ * shown never has to be taken back. The random cases are checked by a search of the whole text after every token. */
 #include "tests/unit/unit.h"
 #include "engine/text/stop_text.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 
-#define LONG_TOKEN 261 /* LONG_BYTES bytes: 'x' but for a few */
+#define LONG_TOKEN 261 /* LONG_BYTES bytes: 'x' with a few exceptions */
 #define LONG_BYTES 500
 #define TEXT_MAX 4096
 
@@ -14,7 +14,7 @@ static char long_token[LONG_BYTES + 1];
 static int open_small(void **state) {
   (void)state;
   memset(long_token, 'x', LONG_BYTES);
-  memcpy(long_token + 60, "begin", 5); /* over the end of a piece */
+  memcpy(long_token + 60, "begin", 5); /* across the end of a piece */
   memcpy(long_token + 400, "end", 3);
   json_t *root = fixture_small();
   json_array_append_new(json_object_get(root, "added_tokens"),
@@ -61,7 +61,7 @@ static outcome run(const int32_t *ids, uint32_t count, stop_text_set set) {
 /* === Cases ================================================================================================================== */
 
 typedef struct stop_case {
-  const char *text;      /* a token for each byte, but for 1..5: the tokens 256..260, 6: the long one */
+  const char *text;      /* one token for each byte, except 1..5: the tokens 256..260, and 6: the long one */
   const char *stops[4];
   uint32_t made, index;
   uint64_t at;
@@ -84,15 +84,15 @@ static void stops_are_found(void **state) {
     {"\1", {"ab"}, 1, 0, 0},                      /* the whole first token */
     {"x\2y", {"b"}, 2, 0, 2},                     /* inside a token */
     {"aaab", {"aab"}, 4, 0, 1},                   /* overlapping candidates */
-    {"x\2", {"c", "abc", "bc"}, 2, 1, 1},         /* several end in one token: the one that begins first */
-    {"x\2", {"bc", "b"}, 2, 0, 2},                /* several begin there: the first of the list */
+    {"x\2", {"c", "abc", "bc"}, 2, 1, 1},         /* several end in one token: the one that begins first wins */
+    {"x\2", {"bc", "b"}, 2, 0, 2},                /* several begin there: the first of the list wins */
     {"x\2", {"b", "bc"}, 2, 0, 2},
     {"za\3", {"ac", "zacd!"}, 3, 0, 1},
     {"a\xc3\xa9t", {"\xc3\xa9"}, 3, 0, 1},        /* a character of two tokens */
     {"\xe2\x82\xac!", {"\xac!", "\xe2\x82\xac!"}, 4, 1, 0},
     {"a\4b", {"ab"}, 3, 0, 0},                    /* special tokens have no text */
     {"a\5b", {"</s>b"}, 3, 0, 1},                 /* others do */
-    {"a\xff" "b", {"\xef\xbf\xbd" "b"}, 3, 0, 1}, /* what is no UTF-8 is U+FFFD */
+    {"a\xff" "b", {"\xef\xbf\xbd" "b"}, 3, 0, 1}, /* ill-formed UTF-8 is U+FFFD */
     {"\6", {"begin"}, 1, 0, 60},
     {"\6", {"end", "xend"}, 1, 1, 399},
     {"\6\6", {"xxy", "end", "begin"}, 1, 2, 60},
@@ -123,7 +123,7 @@ static void nothing_found_shows_all(void **state) {
   assert_string_equal(o.shown.text, "ab");
 }
 
-/* As much as can be is shown at once: the longest beginning of a stop text is held, no more. */
+/* As much as possible is shown at once: exactly the longest beginning of a stop text is held back. */
 static void only_the_uncertain_is_held(void **state) {
   (void)state;
   const verbatim_text stops[] = {{"aab", 3}, {"b!", 2}};
@@ -137,7 +137,7 @@ static void only_the_uncertain_is_held(void **state) {
   }
 }
 
-/* As long as may be, token by token: the first byte is still remembered when the last one comes. */
+/* The longest allowed, token by token: the first byte is still remembered when the last one comes. */
 static void the_longest_stop_text(void **state) {
   (void)state;
   char bytes[VERBATIM_STOP_TEXT_BYTES_MAX];
@@ -163,7 +163,7 @@ static uint32_t next(uint64_t *seed) {
   return (uint32_t)(*seed >> 33);
 }
 
-/* The text of whole characters, from the first `count` tokens at once. */
+/* The text of whole characters, decoded from the first `count` tokens at once. */
 static size_t text_so_far(const int32_t *ids, uint32_t count, char *text) {
   detokenizer d = {0};
   size_t used = 0, added = 0;
@@ -217,7 +217,7 @@ static void random_texts(void **state) {
     }
     assert_memory_equal(o.shown.text, expected.shown.text, expected.shown.bytes);
   }
-  assert_in_range(found, rounds / 4, rounds - rounds / 10); /* both kinds were tried */
+  assert_in_range(found, rounds / 4, rounds - rounds / 10); /* both outcomes occurred */
 }
 
 int main(void) {

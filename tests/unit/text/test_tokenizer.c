@@ -1,9 +1,9 @@
 /* test_tokenizer.c - whole encodings: identical to the tokenizers library, on the variants and cases of tests/data/tokenizer, and to
  * tiktoken in the folder kimi there.
  *
- * golden.txt holds what the libraries gave (tools/tokenizer_compare.py --record wrote it; without arguments that tool compares
- * live). malloc, calloc and realloc are wrapped here to see that encoding allocates nothing:
- * link with -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc. */
+ * golden.txt holds the libraries' results (written by tools/tokenizer_compare.py --record; without arguments that tool compares live).
+ * malloc, calloc and realloc are wrapped here to check that encoding allocates nothing: link with
+ * -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc. */
 #include "tests/unit/unit.h"
 #include "engine/text/detokenizer.h"
 #include "tests/unit/text/tokenizer_fixture.h"
@@ -108,7 +108,7 @@ static void ids_equal_the_library(void **state) {
       strcpy(open_variant, variant);
     }
     size_t count = encode_case(t, name, around == 1, plain == 0);
-    digest_text(digest_of(ids, count * sizeof *ids).bytes, found); /* little-endian machines only, as all of Verbatim */
+    digest_text(digest_of(ids, count * sizeof *ids).bytes, found); /* only for little-endian machines, like all of Verbatim */
     if (count != want_count || strcmp(found, want) != 0)
       fail_msg("%s %s around=%d plain=%d: expected %lu ids %s, found %zu %s; hint: tools/tokenizer_compare.py", variant, name, around,
                plain, want_count, want, count, found);
@@ -155,7 +155,7 @@ static void small_texts(void **state) {
   tokenizer_close(t);
 }
 
-/* Leftmost first, then longest; not normalized before normalized, wherever they stand; the expected ids are the library's. */
+/* Leftmost first, then longest; not normalized before normalized, wherever they are; the expected ids are the library's. */
 static void overlapping_added_tokens(void **state) {
   (void)state;
   static const struct {
@@ -192,7 +192,7 @@ static void config_decides_what_stands_around(void **state) {
   tokenizer_close(t);
 }
 
-/* Decoding gives the text back, token by token, for a variant without stripping in the way. */
+/* Decoding returns the text, token by token, for a variant without stripping. */
 static void decoding_gives_the_text_back(void **state) {
   (void)state;
   json_t *tree = fixture_variant("deepseek"), *token = NULL;
@@ -200,7 +200,7 @@ static void decoding_gives_the_text_back(void **state) {
   json_array_foreach(json_object_get(tree, "added_tokens"), index, token) {
     json_object_set_new(token, "lstrip", json_false());
     json_object_set_new(token, "rstrip", json_false());
-    /* "\xC3\xA9" spells a byte in the byte alphabet: such a token does not decode to its content, in the library neither. */
+    /* "\xC3\xA9" spells a byte in the byte alphabet: such a token does not decode to its content, nor does it in the library. */
     if (strstr(json_string_value(json_object_get(token, "content")), "\xC3\xA9") != NULL)
       json_object_set_new(token, "content", json_string("<never>"));
   }
@@ -240,7 +240,7 @@ static void bad_utf8_is_located(void **state) {
   tokenizer_close(t);
 }
 
-/* Where more bytes follow, common code points are read all at once: alike for every three bytes. */
+/* Where more bytes follow, a common code point is read by one load: the result is the same for every three bytes. */
 static void utf8_is_read_alike_in_long_texts(void **state) {
   (void)state;
   uint8_t p[16];
@@ -328,7 +328,7 @@ static void digest_ignores_spelling(void **state) {
   json_object_set_new(tree, "normalizer", json_null());
   digest_string(tree, "{\"unk_token\":null}", respelled);
   assert_string_equal(plain, respelled);
-  digest_string(fixture_small(), NULL, plain); /* pinned: a receipt made today is checked tomorrow */
+  digest_string(fixture_small(), NULL, plain); /* pinned: a receipt written today must be verifiable tomorrow */
   assert_string_equal(plain, "39e190d0eb72954e86212c1ba68bd352");
 }
 

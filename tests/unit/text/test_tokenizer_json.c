@@ -1,4 +1,4 @@
-/* test_tokenizer_json.c - a tokenizer.json that is not exactly what is implemented is refused, by name, and never crashes. */
+/* test_tokenizer_json.c - a tokenizer.json that differs from what is implemented is refused, by name, and never crashes. */
 #include "tests/unit/unit.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "engine/text/tokenizer.h"
@@ -12,7 +12,7 @@ static status parse(const char *json, size_t bytes, const char *config) {
   return s;
 }
 
-/* Sets or, where value is NULL, removes what path names below tree; path: keys and indices with '/' between. */
+/* Sets the node at `path` below tree or, if value is NULL, removes it; path: keys and indices with '/' between. */
 static void patch(json_t *tree, const char *path, const char *value) {
   char key[256];
   for (;;) {
@@ -176,7 +176,7 @@ static void every_truncation_is_an_error(void **state) {
   size_t bytes = strlen(json);
   assert_int_equal(parse(json, bytes, NULL), OK);
   for (size_t cut = 0; cut < bytes; cut++) {
-    char *part = malloc(cut + 1); /* its own block, so that a read beyond it is seen */
+    char *part = malloc(cut + 1); /* a block of its own, so that a read after its end is noticed */
     assert_non_null(part);
     memcpy(part, json, cut);
     assert_int_equal(parse(part, cut, NULL), ERR_FORMAT);
@@ -185,7 +185,7 @@ static void every_truncation_is_an_error(void **state) {
   free(json);
 }
 
-/* Every bit of the file. Most flips are errors; where one gives another valid file, it must open and encode. */
+/* Every bit of the file. Most flips are errors; where a flip gives another valid file, it must open and encode. */
 static void bit_flips_never_crash(void **state) {
   (void)state;
   static const char sample[] = "abcd <s> 123 \xC3\xA9</s> x";

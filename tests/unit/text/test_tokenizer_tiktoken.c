@@ -1,6 +1,6 @@
-/* test_tokenizer_tiktoken.c - a tiktoken.model that is not exactly what is implemented is refused, by name, and never crashes.
+/* test_tokenizer_tiktoken.c - a tiktoken.model that differs from what is implemented is refused, by name, and never crashes.
  *
- * That its ids are tiktoken's is test_tokenizer.c's to see. The small model here is the 256 bytes, "ab", "abc" and "bc". */
+ * test_tokenizer.c checks that its ids are tiktoken's. The small model here has the 256 bytes, "ab", "abc" and "bc". */
 #include "tests/unit/unit.h"
 #include "tests/unit/text/tokenizer_fixture.h"
 #include "engine/text/tokenizer.h"
@@ -27,7 +27,7 @@ static size_t put_line(char *out, const char *bytes, size_t size, unsigned rank)
 
 static const char bare_config[] = "{\"tokenizer_class\":\"TikTokenTokenizer\",\"added_tokens_decoder\":{}}";
 
-/* The caller's to free; its size to bytes. */
+/* The file's content, which the caller frees; its size goes to bytes. */
 static char *make_small(size_t *bytes) {
   char *model = fixture_check(malloc(8192), "memory");
   size_t used = 0;
@@ -84,7 +84,7 @@ static void small_texts(void **state) {
   free(model);
 }
 
-/* A line in place of the one of rank 256, or behind it. */
+/* A line in place of the one of rank 256, or after it. */
 static void other_lines_are_refused(void **state) {
   (void)state;
   static const struct {
@@ -192,7 +192,7 @@ static void every_truncation_is_an_error(void **state) {
   size_t bytes = 0, valid = 0;
   char *model = make_small(&bytes);
   for (size_t cut = 0; cut < bytes; cut++) {
-    char *part = fixture_check(malloc(cut + 1), "memory"); /* its own block, so that a read beyond it is seen */
+    char *part = fixture_check(malloc(cut + 1), "memory"); /* a block of its own, so that a read after its end is noticed */
     memcpy(part, model, cut);
     status s = parse(part, cut, bare_config);
     free(part);
@@ -203,7 +203,7 @@ static void every_truncation_is_an_error(void **state) {
   free(model);
 }
 
-/* Every bit of the file. Where a flip gives another valid file, it must open or be refused, and encode. */
+/* Every bit of the file. A flip that gives another valid file must open and encode, or be refused. */
 static void bit_flips_never_crash(void **state) {
   (void)state;
   static const char sample[] = "abcd [BOS] 123 \xC3\xA9</s> x";
@@ -221,7 +221,7 @@ static void bit_flips_never_crash(void **state) {
     }
     model[bit / 8] = (char)(model[bit / 8] ^ (1 << bit % 8));
   }
-  assert_in_range(valid, 4, 100); /* letters of "ab", "abc" and "bc"; every other line is needed as it is */
+  assert_in_range(valid, 4, 100); /* letters of "ab", "abc" and "bc"; every other line is needed unchanged */
   free(model);
 }
 
@@ -233,7 +233,7 @@ static void write_file(const char *dir, const char *name, const char *text, size
   assert_int_equal(fclose(file), 0);
 }
 
-/* tiktoken.model is read where there is no tokenizer.json, and only there. */
+/* tiktoken.model is read only where there is no tokenizer.json. */
 static void files_are_found(void **state) {
   (void)state;
   static const char *const names[] = {"tiktoken.model", "tokenizer_config.json", "tokenizer.json"};

@@ -1,7 +1,7 @@
 /* tokenizer_fixture.h - the committed tokenizer and its variants, for the tokenizer's tests.
  *
- * A variant replaces fields of tests/data/tokenizer/tokenizer.json by those that variants.json lists under its name. Paths are relative
- * to the root of the repository. Aborts when a file is missing or malformed: then there is nothing to test. */
+ * A variant replaces fields of tests/data/tokenizer/tokenizer.json by those that variants.json has under its name. Paths are relative to
+ * the root of the repository. Aborts if a file is missing or malformed, because there is nothing to test then. */
 #ifndef VERBATIM_TOKENIZER_FIXTURE_H
 #define VERBATIM_TOKENIZER_FIXTURE_H
 #include <jansson.h>
@@ -25,7 +25,7 @@ static inline json_t *fixture_load(const char *name) {
   return fixture_check(json_load_file(path, 0, NULL), path);
 }
 
-/* The variant as a JSON tree, the caller's. */
+/* The variant as a JSON tree, which the caller frees. */
 static inline json_t *fixture_variant(const char *name) {
   json_t *base = fixture_load("tokenizer.json"), *variants = fixture_load("variants.json");
   json_t *variant = fixture_check(json_object_get(variants, name), name);
@@ -35,14 +35,14 @@ static inline json_t *fixture_variant(const char *name) {
   return base;
 }
 
-/* Takes over tree; the text is the caller's to free. */
+/* Takes ownership of tree; the caller frees the text. */
 static inline char *fixture_dump(json_t *tree) {
   char *text = fixture_check(json_dumps(tree, JSON_COMPACT), "memory");
   json_decref(tree);
   return text;
 }
 
-/* The parts of a group's set-up and tear-down: opens the tree's tokenizer, taking over the tree, and closes it. Return 0, or the error. */
+/* Set-up and tear-down of a group: opens the tree's tokenizer, taking ownership of the tree, and closes it. Return 0, or the error. */
 static inline int fixture_open(json_t *tree, tokenizer **out) {
   char *json = fixture_dump(tree);
   status result = tokenizer_open_memory(out, json, strlen(json), NULL, 0);

@@ -1,5 +1,5 @@
-/* test_audit_inputs.c - which points an op reads, against an independent account: the bytes that planner/check_access.c says an op reads
- * are looked up in a map of who wrote them last. */
+/* test_audit_inputs.c - which trace points an op reads, against an independent method: the bytes that planner/check_access.c says an op
+ * reads are looked up in a map of their last writers. */
 #include "tests/unit/unit.h"
 #include "engine/traces/audit_inputs.h"
 #include "engine/ops/kernels.h"
@@ -8,7 +8,7 @@
 
 static const char *const SMALL[] = {"small-glm4-moe-lite", "small-minicpm3", "small-mistral4", "small-v2lite", "small-v3", "small-youtu"};
 static const char *const LARGE[] = {"glm4-moe-lite", "kimi-k2", "minicpm3", "mistral4", "moonlight", "v2", "v2lite", "v3", "youtu"};
-/* Attention in both forms, and split alone; and so many tokens that their rows are sorted for the experts. */
+/* Attention in both forms, and only the split one; with so many tokens that their rows are sorted for the experts. */
 static const char BOTH[] = "max-num-seqs: 4\nmax-num-batched-tokens: 16\nmax-model-len: 128\nkv_pages: 4\nchunk_tokens: 64\n"
                            "ladder: [1, 4]\n";
 static const char SORTED[] = "max-num-seqs: 4\nmax-num-batched-tokens: 128\nmax-model-len: 128\nkv_pages: 4\nchunk_tokens: 64\n"
@@ -61,9 +61,9 @@ static bool holds(const audit_list *list, uint32_t point) {
   return false;
 }
 
-/* === The other account ====================================================================================================== */
+/* === The independent method ================================================================================================= */
 
-typedef struct shadow { /* by region: who wrote each pair of bytes last, a point + 1; 0: nobody, or an op without points */
+typedef struct shadow { /* by region: the last writer of each pair of bytes, a point + 1; 0: none, or an op without points */
   uint32_t *writer[REGION_COUNT];
 } shadow;
 
@@ -79,7 +79,7 @@ static const plan_fixup *find_fixup(const subject *s, const plan_op *op, uint32_
   return NULL;
 }
 
-/* Points in what the op reads of row 0. What it writes has no point's row from here on. */
+/* The points that the op reads of row 0. Bytes that it writes belong to no point afterwards. */
 static audit_list read_points(const subject *s, shadow *w, uint32_t index) {
   const plan_op *op = &s->plan.ops[index];
   check_access accesses[CHECK_ACCESS_MAX];
@@ -94,7 +94,7 @@ static audit_list read_points(const subject *s, shadow *w, uint32_t index) {
       const check_access *a = &accesses[i];
       const plan_fixup *f = find_fixup(s, op, a->args_offset);
       if (a->is_write != pass || !f || !w->writer[f->region]) continue;
-      uint64_t bytes = f->region == REGION_KV ? 2 : a->run_bytes; /* of the KV table: its first row is the request's as any */
+      uint64_t bytes = f->region == REGION_KV ? 2 : a->run_bytes; /* in the KV table: its first row is the request's, like any other */
       for (uint64_t at = 0; at < a->batches * bytes; at += 2) {
         uint32_t *writer = &w->writer[f->region][(f->offset + a->start + at / bytes * a->batch_stride + at % bytes) / 2];
         if (!a->is_write && *writer && !holds(&found, *writer - 1)) found.point[found.count++] = *writer - 1;
@@ -112,7 +112,7 @@ static uint32_t list_mismatches(const audit_list *a, const audit_list *b) {
   return missed;
 }
 
-/* Ops whose inputs the two accounts do not agree on. */
+/* Counts ops whose inputs differ between the two methods. */
 static uint32_t mismatches(const subject *s) {
   shadow w = {0};
   uint32_t missed = 0, seen = 0;
@@ -127,7 +127,7 @@ static uint32_t mismatches(const subject *s) {
     }
     bool is_last = op + 1 == s->plan.op_count || first == end || s->points.first_of_op[op + 2] == end ||
                    s->points.of_op[end] != s->points.of_op[first];
-    for (uint32_t i = first; i < end && is_last; i++) write_point(s, &w, s->points.of_op[i]); /* behind the last alternative */
+    for (uint32_t i = first; i < end && is_last; i++) write_point(s, &w, s->points.of_op[i]); /* after the last alternative */
   }
   assert_int_equal(seen, s->inputs.count);
   for (uint32_t i = 0; i < 2; i++) free(w.writer[regions[i]]);
@@ -144,7 +144,7 @@ static void inputs_are_what_was_written_last(void **state) {
     }
 }
 
-/* The control of the comparison: of any op an input less, or another one. */
+/* The control of the comparison: one input of any op removed or replaced. */
 static void a_wrong_input_is_found(void **state) {
   (void)state;
   subject s = open_subject("small-v3", BOTH);
@@ -226,7 +226,7 @@ static void flops_are_those_of_the_formulas(void **state) {
   close_subject(&s);
 }
 
-/* A plan whose op reads where no op wrote. */
+/* A plan with an op that reads where no op wrote. */
 static void a_plan_that_reads_nothing_is_refused(void **state) {
   (void)state;
   subject s = open_points("small-v3", BOTH);

@@ -1,5 +1,5 @@
-/* test_diff_trace.c - traces written by hand: what is found first, requests in any order, other tables of points, numbers in one file
- * alone, and files that are damaged. tests/e2e/test_diff.c has those of runs. */
+/* test_diff_trace.c - traces written by hand: the difference found first, requests in any order, different tables of points, values in one
+ * file only, and damaged files. tests/e2e/test_diff.c compares traces of runs. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +13,11 @@ static const verbatim_point POINTS[] = {{"embed", UINT32_MAX, 0, VERBATIM_POINT_
                                         {"layer 1 o_proj", 1, 4, VERBATIM_POINT_F32, 2, false},
                                         {"head", UINT32_MAX, 4, VERBATIM_POINT_F32, 2, true}};
 
-typedef struct made { /* a trace to be written: the numbers of a request follow from its id */
+typedef struct made { /* a trace to write: the values of a request follow from its id */
   const char *ids[4];    /* to a null */
   uint32_t order[4];     /* of POINTS, to point_count */
   uint32_t point_count;
-  uint32_t wrong_request, wrong_position, wrong_point; /* UINT32_MAX: none; the bits of its first number are others */
+  uint32_t wrong_request, wrong_position, wrong_point; /* UINT32_MAX: none; otherwise the point whose first value has changed bits */
   uint32_t last_request; /* its rows are one fewer; UINT32_MAX: none */
   uint32_t token_request; /* its token at position 1 is another; UINT32_MAX: none */
   uint32_t gap_request;   /* its last row is one position further; UINT32_MAX: none */
@@ -75,13 +75,13 @@ static diff_trace compare(const made *a, const made *b) {
 static void equal_traces(void **state) {
   (void)state;
   made a = SOUND, b = SOUND;
-  b.values = true; /* numbers in one file alone are nothing to compare */
+  b.values = true; /* values in one file only are not compared */
   diff_trace d = compare(&a, &b);
   assert_true(!d.differs && d.first.kind == 0 && d.rows == 3 * ROWS && d.points_compared == 4 && d.same_numerics);
   diff_trace_close(&d);
 }
 
-/* Every place of every request, and with several wrong ones the first by position. */
+/* Every place of every request and, with several wrong ones, the first by position. */
 static void first_is_by_position_then_point(void **state) {
   (void)state;
   for (uint32_t i = 0; i < 3 * ROWS * 4; i++) {
@@ -141,7 +141,7 @@ static void requests_in_any_order(void **state) {
   diff_trace_close(&d);
 }
 
-/* Another order of points, and fewer of them: those of one name, type and size are compared. */
+/* Another order of points, and fewer of them: points of the same name, type and size are compared. */
 static void other_tables(void **state) {
   (void)state;
   made a = SOUND, b = SOUND;
@@ -158,7 +158,7 @@ static void other_tables(void **state) {
   assert_string_equal(d.first.point.name, "layer 1 o_proj");
   diff_trace_close(&d);
   a = b = SOUND;
-  a.order[2] = 1; /* one stands twice, and has one counterpart */
+  a.order[2] = 1; /* one occurs twice, and has one counterpart */
   d = compare(&a, &b);
   assert_true(d.first.kind == 0 && d.points_compared == 3 && d.points_alone[0] == 1 && d.points_alone[1] == 1);
   diff_trace_close(&d);

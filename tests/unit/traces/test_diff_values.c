@@ -1,4 +1,4 @@
-/* test_diff_values.c - distances of numbers, and rows that differ in what was changed in them. */
+/* test_diff_values.c - distances between numbers, and rows whose reported differences are exactly the changed values. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_trace_file.c - traces come back as they were written, and nothing else comes back: every cut, every flipped bit, every order
- * that is not a trace's, and every impossible field under a digest of its own. */
+/* test_trace_file.c - traces are read back as they were written, and nothing else is accepted: not a truncation, a flipped bit, an invalid
+ * order of records or an impossible field, even with a corrected digest. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static bytes read_file(void) {
   return b;
 }
 
-/* The records, but for END, as a file. */
+/* Writes the records, without END, as a file. */
 static bytes write_file(const trace_record *list, uint32_t count) {
   trace_writer *writer;
   assert_int_equal(trace_writer_open(&writer, path, &HEAD), OK);
@@ -97,7 +97,7 @@ static bytes write_file(const trace_record *list, uint32_t count) {
   return read_file();
 }
 
-/* What is inside the compression; the digest is the last 16 bytes. */
+/* The decompressed content; the digest is its last 16 bytes. */
 static bytes unpack(const bytes *file) {
   bytes inner = {.count = 0};
   ZSTD_DCtx *context = ZSTD_createDCtx();
@@ -109,7 +109,7 @@ static bytes unpack(const bytes *file) {
   return inner;
 }
 
-/* A file of such bytes, with a digest of their own. */
+/* A file of these bytes, with a correct digest. */
 static bytes pack(bytes inner) {
   bytes file;
   if (inner.count >= 20) {
@@ -121,8 +121,8 @@ static bytes pack(bytes inner) {
   return file;
 }
 
-/* Reads to the end, or to the first error. expected: what must come, as far as something comes; or null. A copy that ends where the file
- * does shows every read beyond it. */
+/* Reads to the end, or to the first error. expected: the records that must come, up to an error; or null. The copy ends where the file
+ * does, so that every read after its end is noticed. */
 static status read_all(const bytes *file, const trace_record *expected) {
   trace_reader *reader = NULL;
   trace_record record = {0};
@@ -173,7 +173,7 @@ static void what_is_written_is_read(void **state) {
   assert_int_equal(read_all(&file, &sound[RECORDS - 1]), OK);
 }
 
-/* Rows much longer than the buffers of either side. */
+/* Rows much longer than the buffers of reader and writer. */
 static void large_rows(void **state) {
   (void)state;
   static uint32_t row[300000], zeros[300000];
@@ -229,7 +229,7 @@ static void every_cut_is_refused(void **state) {
   assert_int_equal(read_all(&packed, sound), ERR_FORMAT);
 }
 
-/* Of the file: refused, or the same records. Of its contents, without another digest: refused. With one: whatever is sound. */
+/* Flips in the file: refused, or the same records. In its contents, without a new digest: refused. With one: any valid trace. */
 static void every_flip_is_seen(void **state) {
   (void)state;
   bytes file = write_file(sound, RECORDS - 1), inner = unpack(&file);
@@ -239,7 +239,7 @@ static void every_flip_is_seen(void **state) {
     flipped.at[bit / 8] ^= (uint8_t)(1u << bit % 8);
     same += read_all(&flipped, NULL) == OK && read_all(&flipped, sound) == OK;
   }
-  assert_in_range(same, 0, 32); /* window sizes that are as good, and bits that mean nothing to zstd */
+  assert_in_range(same, 0, 32); /* other valid window sizes, and bits that zstd ignores */
   for (size_t bit = 0; bit < 8 * inner.count; bit++) {
     bytes flipped = inner, packed = {.count = 0};
     flipped.at[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -248,7 +248,7 @@ static void every_flip_is_seen(void **state) {
     packed = pack(flipped);
     resealed += read_all(&packed, NULL) == OK;
   }
-  assert_in_range(resealed, 16 * 8, 8 * inner.count - 64 * 8); /* digests may be any; values, kinds and sizes may not */
+  assert_in_range(resealed, 16 * 8, 8 * inner.count - 64 * 8); /* digests may have any value; values, kinds and sizes may not */
 }
 
 static void orders_that_are_refused(void **state) {
@@ -257,7 +257,7 @@ static void orders_that_are_refused(void **state) {
       {{3}, 1}, {{1}, 1},          /* no request */
       {{0, 4, 3}, 3},              /* positions descend */
       {{0, 4, 4}, 3},              /* or stay */
-      {{0, 3, 1, 3}, 4},           /* values behind their row */
+      {{0, 3, 1, 3}, 4},           /* values after their row */
       {{0, 2, 1, 3}, 4},           /* points descend */
       {{0, 1, 1, 3}, 4},           /* or stay */
       {{0, 1, 2}, 3},              /* values without a row at the end */
@@ -320,7 +320,7 @@ static void large_windows_are_refused(void **state) {
     ZSTD_inBuffer in = {inner.at, inner.count, 0};
     ZSTD_outBuffer out = {packed.at, BYTES_MAX, 0};
     ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, log);
-    assert_false(ZSTD_isError(ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush))); /* so that its size is not known at its start */
+    assert_false(ZSTD_isError(ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush))); /* so that the frame does not state its size */
     assert_int_equal(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end), 0);
     ZSTD_freeCCtx(context);
     packed.count = out.pos;

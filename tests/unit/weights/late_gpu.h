@@ -1,7 +1,7 @@
-/* late_gpu.h - a stand-in for the GPU under the loading of weights, for tests that link it in the place of gpu.c's calls (configure.py).
+/* late_gpu.h - a stand-in for the GPU during the loading of weights, for tests that link it in place of gpu.c's calls (configure.py).
  *
- * It reads a staging slot as late as it may: when an event behind the upload is waited for. A slot that is filled again too early shows as
- * wrong bytes. One test includes it. */
+ * It reads a staging slot as late as it may: when an event after the upload is waited for. A slot that is refilled too early shows as wrong
+ * bytes. One test includes it. */
 #ifndef VERBATIM_LATE_GPU_H
 #define VERBATIM_LATE_GPU_H
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct upload {
 static struct {
   upload queue[UPLOADS_MAX];
   uint32_t done, count;                 /* queue[done .. count) are not read yet          */
-  uint32_t behind[STAGING_SLOTS_MAX];   /* by event: how many uploads were made before it */
+  uint32_t behind[STAGING_SLOTS_MAX];   /* by event: how many uploads preceded it     */
   uint32_t asked, most_waiting;
 } device;
 
@@ -49,7 +49,7 @@ void __wrap_gpu_event_sync(gpu *self, gpu_event *event, const char *op) {
   }
 }
 
-/* Every third time the device happens to have got that far. */
+/* Every third time the device has happened to read that far already. */
 bool __wrap_gpu_event_done(gpu *self, gpu_event *event, const char *op) {
   if (++device.asked % 3 == 0) __wrap_gpu_event_sync(self, event, op);
   return device.done >= device.behind[index_of(event)];

@@ -1,4 +1,4 @@
-/* test_safetensors.c - headers of every kind of damage, shards and their index, exhaustive cuts and flips. */
+/* test_safetensors.c - headers with every kind of damage, shards and their index, exhaustive truncations and bit flips. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +117,7 @@ static void every_cut(void **state) {
   for (size_t cut = 0; cut < f.count; cut++) assert_int_not_equal(view(f.bytes, cut), OK);
 }
 
-/* Every bit of header and sizes: an error or another sound set, never a read outside the copy. */
+/* Every bit of header and sizes: an error or another valid set, never a read outside the copy. */
 static void every_flip(void **state) {
   (void)state;
   file_bytes f = make(SOUND, 20);
@@ -205,7 +205,7 @@ static void shards(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
-/* Scales of a KV cache in a file of their own are read with either form of a folder, once. */
+/* Scales of a KV cache in a file of their own are read once, with either form of a folder. */
 static void scales_lie_beside_the_model(void **state) {
   (void)state;
   file_bytes model = make("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
@@ -236,7 +236,7 @@ static void scales_lie_beside_the_model(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
-/* Experts kept together are listed one by one, with the bytes of their own. */
+/* Experts stored in one tensor are listed one by one, each with its own bytes. */
 static void stacked_experts(void **state) {
   (void)state;
   static const char HEADER[] = "{\"m.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[2,4,3],\"data_offsets\":[0,48]},"
@@ -271,7 +271,7 @@ static void stacked_experts(void **state) {
   safetensors_close(set);
 }
 
-/* What is no stack of experts stays as it is; a name that comes twice in this way is an error. */
+/* A tensor that is not a stack of experts stays as it is; a name that occurs twice because of this is an error. */
 static void other_shapes_are_not_stacks(void **state) {
   (void)state;
   static const char *const SHAPES[] = {"[2,4]", "[2,3,0]", "[0,4,3]", "[513,4,0]", "[2,2,2,0]"};

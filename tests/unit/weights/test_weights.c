@@ -1,5 +1,5 @@
-/* test_weights.c - tensors into REGION_WEIGHTS: copies, slices, batches, transposes; what does not match is refused; the digest depends on
- * what is used and on nothing else; neither threads nor staging slots change a byte.
+/* test_weights.c - tensors into REGION_WEIGHTS: copies, slices, batches, transposes; mismatches are refused; the digest depends only on the
+ * tensors that are used; neither threads nor staging slots change a byte.
  * Read next: late_gpu.h, test_weights_scaled.c. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
@@ -127,7 +127,7 @@ static void visit(void *context, const char *name, const safetensor *tensor, con
   v->data[v->count++] = *data;
 }
 
-/* The same digest without the loading, from what each tensor holds; errors are the same, and then nothing is told. */
+/* The same digest without loading, from the content of each tensor; errors are the same, and then no digest is reported. */
 static void reading_gives_the_digest_of_loading(void **state) {
   (void)state;
   static fixture f;
@@ -171,7 +171,7 @@ static void mismatches(void **state) {
   f32_file.dtype = DTYPE_BF16;
   codes.dtype = DTYPE_E4M3;
   plan_tensor widened = whole_matrix(0), missing = whole_matrix(0);
-  widened.dtype = DTYPE_F32; /* widened where it is copied */
+  widened.dtype = DTYPE_F32; /* converted to fp32 while it is copied */
   widened.transform = TRANSFORM_TRANSPOSE;
   missing.name = OTHER;
   expect_refused("[70,12]", whole_matrix(0), "expected BF16 [12][70], found BF16 [70][12], hint: was the plan");
@@ -208,7 +208,7 @@ static uint32_t random_below(uint32_t *state, uint32_t limit) {
   return (*state >> 8) % limit;
 }
 
-/* The definition of plan/format.h, one element at a time. item: bytes of one in the file, the last of those in the plan. */
+/* The definition of plan/format.h, one element at a time. item: bytes of an element in the file; in the plan they come last. */
 static void expect_use(many *m, const plan_tensor *t, const uint8_t *source, uint64_t item) {
   uint64_t plan_item = plan_dtype_bytes(t->dtype), at = t->offset;
   uint64_t outer = t->transform == TRANSFORM_COPY ? t->row_count : t->cols, inner = t->transform == TRANSFORM_COPY ? t->cols : t->row_count;
@@ -227,12 +227,12 @@ static void add_use(many *m, plan_tensor t) {
   m->uses[m->use_count++] = t;
 }
 
-/* Sources of 2 bytes to many slots; every third is cut into slices or transposed, or both; some are fp32 in the plan alone. */
+/* Sources of 2 bytes for many slots; every third one is sliced, transposed, or both; some are fp32 only in the plan. */
 static void plan_source(many *m, uint32_t i, uint32_t *state) {
   bool cut = i % 3 == 2;
   uint32_t batches = cut ? 1 + random_below(state, 5) : 1, nope = 1 + random_below(state, 40), value = 1 + random_below(state, 40);
   uint32_t cols = 1 + random_below(state, i % 10 == 0 ? 700 : 60), rows = cut ? batches * (nope + value) : 1 + random_below(state, 90);
-  if (i == 9) rows = 400, cols = 500; /* more than one piece of reading */
+  if (i == 9) rows = 400, cols = 500; /* more than one read */
   m->source_rows[i] = rows, m->source_cols[i] = cols, m->source_dtype[i] = i % 4 == 1 ? DTYPE_F32 : DTYPE_BF16;
   plan_tensor t = {.name = m->source_name[i], .dtype = m->source_dtype[i], .rows = rows, .cols = cols, .row_count = rows, .row_step = rows,
                    .batches = 1, .scale_name = PLAN_NO_SCALE};
@@ -264,7 +264,7 @@ static void expect_digest(many *m) {
   m->digest = digest_end(&state);
 }
 
-/* The tensors lie in the file in an order of their own. prefix: of their names there. */
+/* The tensors have an order of their own in the file. prefix: of their names there. */
 static void make_many(many *m, const char *prefix) {
   uint32_t state = 1, name_at = 0;
   *m = (many){.file = calloc(1, MANY_FILE_BYTES)};
@@ -324,7 +324,7 @@ static void on_progress(void *context, uint64_t done, uint64_t total) {
   p->ends += done == total;
 }
 
-/* slots 0: the CPU machine. */
+/* slots 0: the CPU backend. */
 static status load_many(many *m, uint32_t threads, uint32_t slots, uint64_t slot_bytes, weights_report *report, progress *seen) {
   static uint8_t slot_memory[STAGING_SLOTS_MAX * SLOT_BYTES];
   plan_header header = {.model = {.layers = 1}};
@@ -358,7 +358,7 @@ static void neither_threads_nor_slots_change_a_byte(void **state) {
     assert_int_equal(seen.ends, 1);
     if (ways[i].threads) assert_int_equal(report.threads, ways[i].threads);
     assert_true(device.most_waiting <= ways[i].slots);
-    if (ways[i].slots) assert_true(seen.calls > MANY); /* the uploading thread tells as it goes */
+    if (ways[i].slots) assert_true(seen.calls > MANY); /* the uploading thread reports progress */
   }
   free_many(&m);
 }
@@ -377,7 +377,7 @@ static void a_row_larger_than_a_slot_is_refused(void **state) {
 
 /* === Files ================================================================================================================== */
 
-/* A file that loses its end between the check of its header and the reading of its data: an error, and no thread waits for ever. */
+/* A file that is truncated between the check of its header and the reading of its data: an error, and no thread waits for ever. */
 static void a_file_cut_after_opening_is_an_error(void **state) {
   (void)state;
   static many m;
@@ -408,7 +408,7 @@ static void a_file_cut_after_opening_is_an_error(void **state) {
 
 /* === Names ================================================================================================================== */
 
-/* A file of empty-looking little tensors, one BF16 [2] each. */
+/* A file of tiny tensors, one BF16 [2] each. */
 static safetensors *view_names(const char *const *names, uint8_t file[8192]) {
   safetensors *set = NULL;
   int length = sprintf((char *)file + 8, "{"), count = 0;
@@ -483,7 +483,7 @@ static void two_namings_are_refused(void **state) {
                                       "language_model.lm_head.weight"));
 }
 
-/* A plan without lm_head.weight reads the embedding in its place: files that hold another head are not those of a tied model. */
+/* A plan without lm_head.weight reads the embedding in its place: files with a different head do not belong to a tied model. */
 static void another_head_of_a_tied_model_is_refused(void **state) {
   (void)state;
   static const char *const plain[] = {"model.embed_tokens.weight", "model.layers.1.norm.weight", "lm_head.weight", NULL};

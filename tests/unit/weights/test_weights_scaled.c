@@ -1,5 +1,5 @@
-/* test_weights_scaled.c - e4m3 tensors into REGION_WEIGHTS: as they are, or with their scales as bf16 numbers, whole, in slices that begin
- * inside a block of scales, and transposed; on both machines; what does not match is refused. And the scales of an fp8 KV cache by all
+/* test_weights_scaled.c - e4m3 tensors into REGION_WEIGHTS: unchanged, or dequantized to bf16 with their scales, whole, in slices that
+ * begin inside a block of scales, and transposed; on both backends; mismatches are refused. Also the scales of an fp8 KV cache under all
  * their names. */
 #include "tests/unit/unit.h"
 #include <math.h>
@@ -28,7 +28,7 @@ typedef struct fixture {
 
 static fixture f;
 
-/* Codes are any but NaN; numbers of fp32 and bf16 lie around 1. */
+/* Codes take any value except NaN; fp32 and bf16 numbers are near 1. */
 static void fill(uint8_t *data, const entry *e, uint32_t *state) {
   for (uint32_t i = 0; i < e->bytes; i++) {
     *state = *state * 1664525u + 1013904223u;
@@ -58,7 +58,7 @@ static void make(const entry *entries) {
   if (safetensors_view(&f.set, f.file, 8 + (size_t)length + at) != OK) fail_msg("%s", fail_text());
 }
 
-/* slots 0: the CPU machine. */
+/* slots 0: the CPU backend. */
 static status load(const plan_tensor *tensors, uint32_t count, const char *strings, uint32_t slots, weights_report *report) {
   static uint8_t slot_memory[STAGING_SLOTS_MAX * SLOT_BYTES];
   plan_header header = {.model = {.layers = 2}};
@@ -75,14 +75,14 @@ static status load(const plan_tensor *tensors, uint32_t count, const char *strin
 
 /* === Numbers ============================================================================================================ */
 
-/* What a code is worth, by its three fields. */
+/* The value of a code, computed from its three fields. */
 static double value_of(uint8_t code) {
   int exponent = code >> 3 & 15, fraction = code & 7;
   double magnitude = exponent ? ldexp(1 + fraction / 8.0, exponent - 7) : ldexp(fraction / 8.0, -6);
   return code & 0x80 ? -magnitude : magnitude;
 }
 
-/* The nearest bf16, even of two: by what is left over. */
+/* The nearest bf16, ties to even, decided by the remainder. */
 static uint16_t bf16_of(float number) {
   uint32_t bits, rest;
   memcpy(&bits, &number, sizeof bits);
@@ -126,7 +126,7 @@ static void codes_times_scales_are_rounded_twice(void **state) {
 
 /* === Loading ============================================================================================================ */
 
-/* Two heads as GLM-5's: 192 rows of keys, then 256 of values, so that slices begin inside blocks of scales. */
+/* Two heads like GLM-5's: 192 rows of keys, then 256 of values, so that slices begin inside blocks of scales. */
 #define NOPE 192u
 #define VALUE 256u
 #define ROWS (2 * (NOPE + VALUE))
@@ -172,7 +172,7 @@ static void check_kv_b(void) {
       }
 }
 
-/* As weights.h says it: scales stand behind what they scale, whether they are read with it or by themselves. */
+/* As weights.h states: scales follow what they scale, whether they are read with it or by themselves. */
 static digest expected_digest(void) {
   static const struct { const char *name, *dtype; uint64_t shape[2]; uint32_t data, bytes; } ORDER[] = {
     {"kv_b", "F8_E4M3", {ROWS, COLS}, DATA_KV_B, ROWS * COLS}, {"kv_b_scale", "F32", {7, 2}, DATA_KV_B_SCALE, 56},
@@ -233,7 +233,7 @@ static void scaled_tensors_become_bf16_on_both_machines(void **state) {
   safetensors_close(f.set);
 }
 
-/* A single use of the whole tensor is no copy of its bytes. */
+/* Even a single use of the whole tensor converts it instead of copying its bytes. */
 static void a_scaled_tensor_alone_is_converted_too(void **state) {
   (void)state;
   make(ENTRIES);
@@ -280,7 +280,7 @@ static void what_does_not_match_is_refused(void **state) {
   expect_refused(ENTRIES, &as_bf16, 1, "expected BF16 [896][256], found F8_E4M3 [896][256], hint: config.json's quantization_config");
 }
 
-/* Plans that a planner does not make. */
+/* Plans that the planner never makes. */
 static void scales_are_of_one_tensor(void **state) {
   (void)state;
   const entry twins[] = {{"kv_b", "F8_E4M3", "896,256", ROWS * COLS}, {"kv_b_scale", "F32", "7,2", 56},
@@ -323,7 +323,7 @@ static void scales_of_the_kv_cache_have_many_names(void **state) {
     }
 }
 
-/* Files that name a model inside another: its own scales as all its tensors, those of a calibration plainly. */
+/* Files of a model inside another model: its own scales have the prefix of all its tensors, those of a calibration have none. */
 static void scales_of_the_kv_cache_may_be_named_plainly(void **state) {
   (void)state;
   static const char *const NAMES[] = {"model.layers.1.self_attn.k_scale", "language_model.model.layers.1.self_attn.k_scale"};

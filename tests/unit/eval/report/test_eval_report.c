@@ -1,6 +1,6 @@
-/* test_eval_report.c - a report is a page that two parsers take, whatever texts are in it; it says what the manifest and the lines say; its
- * bytes are the same each time and their number is bounded. tests/unit/page_check.py reads the page; its controls are pages broken on
- * purpose. */
+/* test_eval_report.c - a report is a page that two parsers accept, whatever texts it contains; it states what the manifest and the result
+ * lines state; its bytes are the same each time and their number is bounded. tests/unit/page_check.py reads the page; its controls are
+ * pages broken on purpose. */
 #include "tests/unit/unit.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 static char path[] = "/tmp/verbatim-report-XXXXXX";
 
-/* === Made-up runs =========================================================================================================== */
+/* === Invented runs ========================================================================================================== */
 
 static json_t *object(const char *text) {
   json_error_t error;
@@ -41,7 +41,7 @@ static json_t *scores(const char *name, const char *kind, json_t *first, json_t 
                    subsets);
 }
 
-/* Tasks named so: one that generates, one of choices, one of texts; one other plan. */
+/* Tasks of these names: one generates, one scores choices, one scores texts; one has another plan. */
 static json_t *manifest_of(const char *generate, const char *choice, const char *texts) {
   json_t *subset = json_pack("[{s:s, s:i, s:[o]}]", "name", "easy", "items", 2, "metrics", metric("acc", 0.5));
   json_t *scored = json_pack("[o, o, o]", scores(generate, "generate", metric("acc", 0.75), subset),
@@ -77,7 +77,7 @@ static json_t *lines(void) {
 
 /* === Reading a page ========================================================================================================= */
 
-/* What the check prints of the file at path; the caller's. */
+/* What the check prints for the file at path; the caller frees it. */
 static char *check(void) {
   char command[512], *text = NULL;
   size_t room = 0;
@@ -96,7 +96,7 @@ static char *page_text(const json_t *manifest, const json_t *results) {
   return text;
 }
 
-/* Tells where the page has the longest beginning of what is wanted. */
+/* Prints where the page matches the longest prefix of the wanted text. */
 static void assert_says(const char *text, const char *wanted) {
   if (strstr(text, wanted)) return;
   const char *nearest = text;
@@ -142,7 +142,7 @@ static void a_page_says_what_was_run(void **state) {
   json_decref(results);
 }
 
-/* Also a browser is told to fetch nothing and to run nothing. */
+/* A browser is also told to fetch nothing and to run nothing. */
 static void a_page_forbids_itself_the_network(void **state) {
   (void)state;
   json_t *manifest = json_object(), *results = json_array();
@@ -157,7 +157,7 @@ static void a_page_forbids_itself_the_network(void **state) {
   json_decref(results);
 }
 
-/* gen: 2 of 4 right, of 3 margins two fragile, one right, one wrong. pick: a margin of 2 is not fragile. */
+/* gen: 2 of 4 right; of 3 margins two are fragile, one of a right and one of a wrong answer. pick: a margin of 2 is not fragile. */
 static void a_page_says_what_hangs_on_what(void **state) {
   (void)state;
   json_t *manifest = manifest_of("gen", "pick", "texts"), *results = lines();
@@ -185,7 +185,7 @@ static void a_page_says_what_hangs_on_what(void **state) {
   json_decref(results);
 }
 
-/* Each text of both, wherever it stands, is one that would be markup. */
+/* Each text of both, wherever it appears, contains characters that would be markup. */
 static void make_hostile(json_t *value) {
   const char *key;
   size_t i;
@@ -273,7 +273,7 @@ static void the_bytes_are_the_same_each_time(void **state) {
   json_decref(results), json_decref(results_again);
 }
 
-/* A member after the other, at any depth, becomes something else: the page stays a page. */
+/* Members are replaced one at a time, at any depth: the page stays well-formed. */
 static void damage(json_t *manifest, json_t *results, json_t *value, uint32_t *pages) {
   const char *const others[] = {"null", "[]", "{}", "-1", "1e308", "\"x\"", "[[[{}]]]", "true"};
   json_t *inner;
@@ -341,7 +341,7 @@ static void nothing_makes_a_page(void **state) {
   json_decref(manifest);
 }
 
-/* Margins from ties to beyond the scale, long texts, every tenth wrong. */
+/* Margins from ties to beyond the scale, long texts, every tenth answer wrong. */
 static json_t *many_lines(uint32_t count) {
   json_t *results = json_array();
   char *text = malloc(20001);
@@ -431,7 +431,7 @@ static void steps_lie_in_their_bins(void **state) {
   assert_true(eval_report_data_position(eval_report_data_step(2)) == 1);
 }
 
-/* What is written into the page at a place makes it no page. */
+/* Text that is written into the page at this place makes the page invalid. */
 static void plant(const char *after, const char *planted, const char *wanted) {
   json_t *manifest = manifest_of("gen", "pick", "texts"), *results = lines();
   size_t size;
