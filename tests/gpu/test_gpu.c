@@ -1,7 +1,7 @@
 /* test_gpu.c - the GPU layer on a GPU: opening, loading, launching, copies, capture, freezing, faults, cuBLASLt.
  *
- * The kernels are small ones of its own, compiled here. Faults happen in child processes that are forked before this one touches the
- * driver. Without a GPU only the error message is tested and the rest says that it was skipped. */
+ * The test compiles small kernels of its own. Faults happen in child processes, which are forked before the parent uses the driver. Without
+ * a GPU only the error message is tested, and the other tests report that they were skipped. */
 #include "tests/unit/unit.h"
 #include "engine/gpu/gemm_lt.h"
 #include "engine/gpu/gpu.h"
@@ -64,7 +64,7 @@ static void need_gpu(void) {
   fail_clear();
 }
 
-/* === In child processes, before the driver is touched here ================================================================= */
+/* === In child processes, before the parent uses the driver ================================================================= */
 
 static void save_receipt(void *context, const char *what) {
   FILE *file = fopen(context, "w");
@@ -85,7 +85,7 @@ static int fault_child(const char *path, bool serial) {
     gpu_set_serial(device, serial);
     add_args args = {.x = pool, .y = pool, .count = 1};
     gpu_launch(device, stream, &(gpu_work){.kernel = &kernel, .op = "layer 7 fault", .grid = {1, 1, 1}, .args = &args});
-    if (serial) _exit(98); /* must not be reached */
+    if (serial) _exit(98); /* never reached */
     gpu_sync(device, stream, "step 3");
     _exit(97);
   }
@@ -178,7 +178,7 @@ static void too_large_a_reservation_is_refused_with_figures(void **state) {
   gpu_close(second);
 }
 
-/* Writes a word on the device and reads it back, on a thread that is not the one of gpu_open. */
+/* Writes a word on the device and reads it back, on a thread other than that of gpu_open. */
 static void *fill_elsewhere(void *argument) {
   gpu_bind(device);
   gpu_fill32(device, stream, pool, 0x12345678, 1);
@@ -291,7 +291,7 @@ static void captured_work_replays(void **state) {
   uint32_t *host = (uint32_t *)(void *)pinned;
   gpu_download(device, stream, host, pool, 256);
   gpu_sync(device, stream, "capture");
-  assert_int_equal(host[63], 0); /* recorded, not run */
+  assert_int_equal(host[63], 0); /* recorded, not executed */
   for (int i = 0; i < 4; i++) gpu_graph_launch(device, stream, graph, "graph");
   gpu_download(device, stream, host, pool, 256);
   gpu_sync(device, stream, "graph");
@@ -345,7 +345,7 @@ static void check_product(uint64_t y, int rows) {
       uint32_t bits;
       memcpy(&bits, &host[row * LDY + n], sizeof bits);
       if (row < rows) assert_true(host[row * LDY + n] == (float)sum);
-      else assert_int_equal(bits, UINT32_MAX); /* no row beyond the count is written */
+      else assert_int_equal(bits, UINT32_MAX); /* no row after the count is written */
     }
   }
 }
@@ -421,7 +421,7 @@ static void try_kernel(void) {
   load(device, compiler, "add", sizeof(add_args), 64, 0, &kernel);
 }
 
-/* The assertion comes before any call of the driver, which a forked child could not make. */
+/* The assertion precedes any driver call; a forked child could not make one. */
 static bool aborts(void (*attempt)(void)) {
   pid_t child = fork();
   if (child == 0) {

@@ -1,8 +1,8 @@
 /* test_library.c - products computed by cuBLASLt instead of our gemm kernel: the same receipt, or a refusal at start-up.
  *
  * Probes the shipped model's plan on this GPU, plans again with the profile, and runs the same requests under both plans. Controls: a
- * profile of another library version is refused, and so is, by its bits, a library that gets one word of a product wrong. Pins of a shipped
- * profile are left out instead where the library is another or none, and judged by their bits all the same. */
+ * profile of another library version is refused, and so is a library that gets one word of a product wrong, because the bits differ. Pins
+ * of a shipped profile are dropped instead if the library has another version or is missing, and their bits are checked as well. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int call(char *const argv[], char *output, size_t bytes) {
   return code;
 }
 
-/* With a profile, or without for null. */
+/* With a profile, or without one if null. */
 static int make_plan(const char *profile, const char *plan) {
   char output[8192];
   return call((char *[]){program, arg("plan"), arg("tests/tiny"), arg("--config"), arg("tests/tiny/deploy.yaml"), arg("-o"), arg(plan),
@@ -46,7 +46,7 @@ static char *read_file(const char *path) {
   char *text = calloc(1, FILE_BYTES_MAX);
   assert_non_null(text);
   const size_t bytes = fread(text, 1, FILE_BYTES_MAX - 1, file);
-  assert_true(bytes > 0 && bytes < FILE_BYTES_MAX - 1); /* whole */
+  assert_true(bytes > 0 && bytes < FILE_BYTES_MAX - 1); /* the whole file */
   fclose(file);
   return text;
 }
@@ -58,12 +58,12 @@ static void write_file(const char *path, const char *text) {
   assert_int_equal(fclose(file), 0);
 }
 
-/* The probe picks by time; here every certified entry is to be used, fast or not. */
+/* The probe chooses by time; this test uses every certified entry, fast or not. */
 static void use_all(char *profile) {
   for (char *at; (at = strstr(profile, "\"use\": false"));) memcpy(at, "\"use\": true ", 12);
 }
 
-/* As if the profile came with the program. */
+/* As if the profile were shipped with the program. */
 static void make_shipped_plan(const char *profile, const char *path) {
   char *texts[] = {read_file("tests/tiny/config.json"), read_file("tests/tiny/deploy.yaml"), read_file(profile)};
   const planner_input input = {.config = {texts[0], strlen(texts[0])}, .deploy = {texts[1], strlen(texts[1])},
@@ -110,7 +110,7 @@ static void another_library_version_is_refused(void **state) {
   at[strlen(key)] = at[strlen(key)] == '9' ? '8' : '9';
   write_file(profiles[WRONG], profile);
   free(profile);
-  assert_int_equal(make_plan(profiles[WRONG], plans[WRONG]), 0); /* the planner cannot know */
+  assert_int_equal(make_plan(profiles[WRONG], plans[WRONG]), 0); /* the planner cannot know this */
   assert_int_equal(run(plans[WRONG], output, sizeof output), fail_exit_code(ERR_DEVICE));
   assert_non_null(strstr(output, "cuBLASLt version"));
 }
@@ -128,7 +128,7 @@ static void shipped_pins_of_another_version_are_left_out(void **state) {
   free(found);
 }
 
-/* === A library that errs ==================================================================================================== */
+/* === A library with a wrong result ========================================================================================== */
 
 static gpu *device;
 static bool errs, is_absent;

@@ -1,4 +1,4 @@
-/* attn_cases.h - inputs shared by the tests of mla_attn and mla_fold, and the attention of one query by the text of NUMERICS.md. */
+/* attn_cases.h - inputs shared by the tests of mla_attn and mla_fold, and the attention of one query as NUMERICS.md defines it. */
 #ifndef VERBATIM_TEST_ATTN_CASES_H
 #define VERBATIM_TEST_ATTN_CASES_H
 #include "attn/attn_cut.h"
@@ -8,10 +8,10 @@
 
 typedef struct attn_shape {
   u32 heads, rank, rope;
-  u32 chunk_tokens, group_chunks, piece; /* piece: chunks of one when the step is cut, 0: it is not */
+  u32 chunk_tokens, group_chunks, piece; /* piece: its chunks if the step is split, 0: it is not split */
   u32 tiles;
   struct { u32 count, seq, position; } tile[5];
-  u32 format, list_max; /* of the cache's rows; most entries of a token's list, 0: without lists */
+  u32 format, list_max; /* of the cache's rows; most entries of a token's index list, 0: dense attention */
 } attn_shape;
 
 typedef struct attn_result { f32 m, l, o[512]; } attn_result;
@@ -23,15 +23,15 @@ static inline void attn_fold(attn_result *a, const attn_result *b, u32 rank) {
   a->m = m;
 }
 
-/* What a query sees: rows by page, up to a place, but those that are void (null: none is). */
+/* The rows that a query sees: by page, up to the query's index, without those that are void (null: none is). */
 typedef struct attn_context {
   const bf16 *kv;
   const u32 *pages;
-  const u8 *is_void; /* by place */
-  u32 last;          /* place    */
+  const u8 *is_void; /* by index */
+  u32 last;          /* index    */
 } attn_context;
 
-/* One block of one query, row by row of the text. kv: the block's rows; valid: those up to the query's place. */
+/* One block of one query, row by row as in NUMERICS.md. kv: the block's rows; valid: those up to the query's index. */
 static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, const u8 *is_void, u32 valid, u32 rank, u32 columns,
                               f32 scale) {
   bf16 p[64] = {0}, one[64], value[64];
@@ -57,7 +57,7 @@ static inline void attn_block(attn_result *r, const bf16 *q, const bf16 *kv, con
   r->l = kernel_test_chain(p, one, 1, 64, r->l);
 }
 
-/* Chunks first .. first+count-1 of a query, folded in order. */
+/* Chunks first .. first+count-1 of a query, combined in order. */
 static inline void attn_unit(attn_result *r, const attn_shape *s, const bf16 *q, const attn_context *c, u32 first, u32 count, f32 scale) {
   u32 columns = s->rank + s->rope;
   for (u32 chunk = first; chunk < first + count && chunk * s->chunk_tokens <= c->last; chunk++) {
@@ -74,7 +74,7 @@ static inline void attn_unit(attn_result *r, const attn_shape *s, const bf16 *q,
   }
 }
 
-/* The variant of so many blocks; form: null for few heads. */
+/* The variant with that many CTAs; form: null for the form for few heads. */
 static inline kernel_variant attn_variant(const attn_shape *s, u32 tokens, const char *form, u32 value, u32 blocks) {
   const u32 rows = form ? 64 : attn_pass_rows(s->heads);
   kernel_variant v = {.spec = {{"SPEC_MAPS", 1}, {"SPEC_KV_LORA_RANK", s->rank}, {"SPEC_ROPE_DIM", s->rope}, {"SPEC_ROWS", rows}},
@@ -86,8 +86,9 @@ static inline kernel_variant attn_variant(const attn_shape *s, u32 tokens, const
   return v;
 }
 
-/* Pairs of blocks, on two grids. The form for few heads where it takes them: with few blocks, and with so many, if no more than grid_max,
- * that they share. Lists that are one chunk, of many heads: by turns, on two grids, and spread over 8, 16 and 32 blocks. */
+/* The cluster form, on two grids. The form for few heads where it applies: with few CTAs, and with the number that its work items share, if
+ * that is at most grid_max. With many heads and index lists of one chunk: the ping-pong form on two grids, and tokens split over 8, 16 and
+ * 32 CTAs. */
 #define ATTN_VARIANTS 7u
 static inline u32 attn_variants(const attn_shape *s, u32 tokens, u32 pieces, u32 grid_max, kernel_variant variants[ATTN_VARIANTS]) {
   const mla_attn_args args = {.heads = s->heads, .kv_lora_rank = s->rank, .rope_dim = s->rope, .chunk_tokens = s->chunk_tokens,

@@ -1,15 +1,16 @@
 /* attn_codes.c - every e4m3 code of KV rows under many scales, read through mla_attn. NUMERICS.md, "KV row", R4.11, R4.12.
  *
- * A query weighs one row of its context with exactly 1 and all others with 0, so that the output is that row's latent columns, bit for
- * bit, but for the sign of zeros. Rope columns of codes show in the weights, codes and products that are no numbers by what they turn
- * to NaN. The scales: all powers of two, ones that round twice otherwise than once, and of every size; those that cache rows are
- * written with lie between 2^-23 and 2^121. What is expected comes from the definition of e4m3 and binary64. */
+ * A query gives one row of its context the probability 1 and all others 0, so that the output is that row's latent columns bit for bit,
+ * except for the sign of zeros. Rope columns of codes show in the probabilities; codes and products that are not finite show in the outputs
+ * that they turn into NaN. The scales: all powers of two, ones for which rounding twice gives another result than rounding once, and ones
+ * of every size; those that cache rows are written with lie between 2^-23 and 2^121. Expected values come from the definition of e4m3 and
+ * binary64. */
 #include "attn_codes.h"
 #include <math.h>
 
 enum { LIST = 64, POWERS = 277, TWICE = 16, SCALES = 640, CODE_ONE = 0x38, CODE_256 = 0x78, GRID = 32 };
 
-/* Contexts of so many rows, and tokens that see one of them each. With lists the rows of all contexts are those of one request. */
+/* Contexts of `rows` rows, and tokens that each see one of them. With index lists the rows of all contexts belong to one request. */
 typedef struct code_case {
   kernel_test *test;
   attn_shape s;
@@ -55,7 +56,7 @@ static void make_lists(code_case *c) {
   c->args.list_max = LIST;
 }
 
-/* Queries and rows are zeros, what no token sees stays poison. */
+/* Queries and rows are zeros; rows that no token sees stay poison. */
 static void start(code_case *c) {
   const attn_shape *s = &c->s;
   c->s.chunk_tokens = 64;
@@ -93,7 +94,7 @@ static void start(code_case *c) {
   c->args.block_table_stride = s->list_max ? pages : 1;
   c->args.chunk_tokens = s->chunk_tokens;
   c->args.group_chunks = s->group_chunks;
-  c->args.scale_log2 = 0x1p30f; /* a score of 1 is far above one of 0, and its weight 1 */
+  c->args.scale_log2 = 0x1p30f; /* a score of 1 is far above one of 0, and its probability is 1 */
 }
 
 static void run(code_case *c) {
@@ -104,7 +105,7 @@ static void run(code_case *c) {
 
 /* === Numbers ============================================================================================================ */
 
-/* Whether bf16(code * scale) differs from the number with the product's rounding in between. */
+/* Whether bf16(code * scale) changes if the product is first rounded to fp32. */
 static bool rounds_twice(u8 code, f32 scale) {
   int exponent;
   const double fraction = frexp((double)code_number(code) * (double)scale, &exponent);
@@ -124,20 +125,20 @@ static void make_scales(cases *r, f32 scales[SCALES]) {
   for (n += found; n < SCALES; n++) {
     const u32 bits = cases_bits(r), any = bits % 0x7f800000u, power = (any & 0x7f800000u) | 0x800000u;
     if (n % 4 == 0) scales[n] = num_float(any ? any : 1);                                               /* of any size          */
-    else if (n % 4 == 1) scales[n] = num_float(power + (bits & 1 ? 1 : 0xffffffffu));                   /* beside powers of two */
-    else if (n % 4 == 2) scales[n] = num_float(0x3f800000u - (bits >> 28 << 23) - (bits & 0x7fffffu));  /* everyday rows'       */
+    else if (n % 4 == 1) scales[n] = num_float(power + (bits & 1 ? 1 : 0xffffffffu));                   /* next to powers of two */
+    else if (n % 4 == 2) scales[n] = num_float(0x3f800000u - (bits >> 28 << 23) - (bits & 0x7fffffu));  /* like those of typical rows */
     else scales[n] = num_float(any & 0xffff0000u ? any & 0xffff0000u : 0x10000u);                       /* bf16 numbers         */
   }
 }
 
-/* Number i of a row's latent columns: all codes but those that are no number under the scale, in other columns at other places. */
+/* Number i of a row's latent columns: all codes except those that are not finite under the scale, at different places in different rows. */
 static u8 code_at(const code_case *c, u32 row, u32 i, f32 scale) {
   const u32 half = c->s.format == KV_FP8 ? (i + row * 5) / 128 : row * 4 + i / 128;
   const u8 code = (u8)(half % 2 * 128 + (i + row * 5) % 128);
   return is_number(widened(code, scale)) ? code : 0;
 }
 
-/* Each (token, head) has the rope column of its row to itself; q and `code` make a score of about 1. */
+/* Each (token, head) gives its row a rope column of its own; q and `code` make a score of about 1. */
 static void select_rows(code_case *c, u8 code, f32 scale) {
   const attn_shape *s = &c->s;
   int exponent = 0;
@@ -203,7 +204,7 @@ static void plain_numbers(kernel_test *test, f32 scale) {
 
 /* === Rope columns of codes ============================================================================================== */
 
-/* Two rows, of which the first is zeros: the second one's weight is about 2^-4 to 2^-8, and one query each shows a rope column in it. */
+/* Two rows, the first all zeros: the probability of the second one is about 2^-4 to 2^-8, and each query shows one of its rope columns. */
 static void rope_numbers(kernel_test *test, f32 scale) {
   code_case c = {.test = test, .s = {.heads = 8, .rank = 256, .rope = 64, .format = KV_FP8}, .contexts = 4, .rows = 2, .tokens_each = 8};
   start(&c);
@@ -232,9 +233,9 @@ static void rope_numbers(kernel_test *test, f32 scale) {
   }
 }
 
-/* === Codes and products that are no numbers ============================================================================= */
+/* === Codes and products that are not finite ============================================================================= */
 
-/* What stands in the one column of the second row that is not zero. */
+/* The code in the only nonzero column of the second row. */
 static u8 strange_code(u32 n, f32 *scale) {
   const f32 high = 0x1p120f, edge = 0x1.ff8p127f / 1.875f;
   const u8 codes[] = {0x7f, 0xff, 0x7e, 0xfe, 0x78, 0xf8, 0x3f, 0xbf, 0x00, 0x00};
@@ -243,8 +244,8 @@ static u8 strange_code(u32 n, f32 *scale) {
   return codes[n % ARRAY_LEN(codes)];
 }
 
-/* A query whose score of the second row is -Inf makes NaN of the column that holds an Inf and zero of all others; of NaN, and with a
- * score of 0 * Inf, all are NaN. */
+/* A query whose score of the second row is -Inf gives NaN in a column that holds Inf, and zero in all others; if the column holds NaN, or
+ * the score is 0 * Inf, all outputs are NaN. */
 static void strange_numbers(kernel_test *test, u32 heads, u32 list_max) {
   code_case c = {.test = test, .s = {.heads = heads, .rank = 512, .rope = 64, .format = KV_FP8_DS_MLA, .list_max = list_max}};
   c.contexts = 40;

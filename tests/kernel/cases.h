@@ -1,5 +1,5 @@
 /* cases.h - reproducible random inputs of the kernel tests: a generator, and distributions that reach the corner cases of the tensor-core
- * rule. Everything follows from the seed, on every computer: recorded digests depend on it. */
+ * rule. All inputs follow from the seed, on every computer: recorded digests depend on them. */
 #ifndef VERBATIM_TEST_CASES_H
 #define VERBATIM_TEST_CASES_H
 #include "num.h"
@@ -69,8 +69,8 @@ static inline f32 cases_accumulator(cases *c, u32 kind) {
   return num_float(negative << 31 | (u32)(exponent + 127) << 23 | fraction);
 }
 
-/* Golden steps: every case is 32 pairs of a chain, of which the first 16 set up an accumulator and the second 16 are the step
- * under test. The accumulator is three pairs (part, 1): an fp32 number is the sum of three bf16 numbers. */
+/* Golden steps: every case has 32 pairs of a chain; the first 16 set up an accumulator and the second 16 are the step under test. The
+ * accumulator is three pairs (part, 1): an fp32 number is the sum of three bf16 numbers. */
 #define CASES_STEP_COUNT 4608u /* 512 of each kind */
 
 static inline void cases_step(u32 index, bf16 a[32], bf16 b[32]) {

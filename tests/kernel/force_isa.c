@@ -1,4 +1,4 @@
-/* force_isa.c - see force_isa.h. Its users are linked with --wrap=cpu_isa_core: the library has no such switch. */
+/* force_isa.c - see force_isa.h. Tests that use it are linked with --wrap=cpu_isa_core, because the library has no such switch. */
 #include "force_isa.h"
 #include "engine/cpu/h16_core.h"
 

@@ -1,4 +1,4 @@
-/* fp8_cases.h - shared by the tests of fp8_gemm and fp8_moe_gemm: codes that reach the corner cases of H32, scales, the result by the
+/* fp8_cases.h - shared by the tests of fp8_gemm and fp8_moe_gemm: codes that reach the corner cases of H32, scales, the result by its
  * definition, and the variants of both forms. */
 #ifndef VERBATIM_TEST_FP8_CASES_H
 #define VERBATIM_TEST_FP8_CASES_H
@@ -37,7 +37,7 @@ static inline void fp8_cases_scales(cases *c, f32 *out, u32 count) {
   }
 }
 
-/* One result before it is stored, by the definition. Checked against binary64: each of the k / 32 steps truncates 33 terms and a sum below
+/* One result before it is stored, by its definition. Checked against binary64: each of the k / 32 steps truncates 33 terms and a sum below
  * the 13th bit of the largest. */
 static inline f32 fp8_cases_sum(const u8 *x, const f32 *x_scale, const u8 *w, const f32 *w_scale, u32 k) {
   f32 sum = 0;
@@ -62,7 +62,7 @@ static const small_m_tile FP8_SMALL[] = {
     {.n = 32, .rows = 32, .k_blocks = 4, .stages = 2}, {.n = 16, .rows = 32, .k_blocks = 8, .stages = 2},
     {.n = 16, .rows = 8, .k_blocks = 16, .stages = 2}, {.n = 24, .rows = 16, .k_blocks = 4, .stages = 3}};
 
-/* Any number of blocks must do: one, some, more than there are tiles. experts: 0 for fp8_gemm. */
+/* Every number of CTAs must work: one, some, more than there are tiles. experts: 0 for fp8_gemm. */
 static inline u32 fp8_cases_small(kernel_variant *variants, u32 rows, u32 experts) {
   u32 count = 0;
   for (u32 i = 0; i < ARRAY_LEN(FP8_SMALL); i++) {

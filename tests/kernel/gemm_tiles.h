@@ -1,6 +1,6 @@
 /* gemm_tiles.h - tiles of matrix products and the variants that launch them: shared by the tests of gemm, moe_gemm and their fp8 forms.
  *
- * Shared memory as small_m.cuh and large_m.cuh lay it out; the planner's numbers are not used. Read next: test_gemm.c. */
+ * Computes the shared memory from the layouts of small_m.cuh and large_m.cuh, without the planner's numbers. Read next: test_gemm.c. */
 #ifndef VERBATIM_TEST_GEMM_TILES_H
 #define VERBATIM_TEST_GEMM_TILES_H
 #include "kernel_test.h"
@@ -9,11 +9,11 @@ typedef struct small_m_tile { /* weight rows, token rows, blocks of k in a stage
   u32 n, rows, k_blocks, stages;
 } small_m_tile;
 
-typedef struct large_m_tile { /* weight rows, token rows; a cluster's tiles with the same tokens, with the same weights */
+typedef struct large_m_tile { /* weight rows, token rows; tiles of a cluster with the same tokens, with the same weights */
   u32 n, rows, stages, cluster_columns, cluster_rows, depth;
 } large_m_tile;
 
-/* more_bytes: of shared memory, after the rings and the exchange of gate and up rows. */
+/* more_bytes: additional shared memory, after the rings and the exchange of gate and up rows. */
 static inline kernel_variant small_m_variant(const small_m_tile *t, u32 rows, u32 more_bytes) {
   const u32 blocks = t->stages * t->k_blocks, columns = max_u32(t->rows, 8);
   const u32 overread = (64 - t->n) * 128, exchange = (t->n + 4) * columns * 4;

@@ -14,14 +14,14 @@
 #define KERNELS_MAX 128u
 #define FLAWS_MAX 64u
 
-#ifdef __SANITIZE_ADDRESS__ /* slow, and one thread touches what three do */
+#ifdef __SANITIZE_ADDRESS__ /* slow, and one thread covers the memory that three do */
 #define ONE_THREAD_TOO false
 #else
 #define ONE_THREAD_TOO true
 #endif
 
 enum byte_class { FIXED = 0, WRITTEN = 1, MEANINGLESS = 2 };
-enum executor { REFERENCES, GPU, EMULATOR }; /* who runs the cases; next to GPU and EMULATOR the reference runs once, to compare */
+enum executor { REFERENCES, GPU, EMULATOR }; /* runs the cases; next to GPU and EMULATOR the reference runs once, for comparison */
 
 typedef struct loose_range { size_t at, bytes; } loose_range;
 typedef struct loaded_kernel { jit_spec spec[KERNEL_SPECS_MAX]; u32 spec_count, threads, shared_bytes; gpu_kernel kernel; } loaded_kernel;
@@ -45,7 +45,7 @@ struct kernel_test {
   u32 kernel_count;
   const emulator_kernel *found[FLAWS_MAX]; /* broken copies of the kernel that some case has found */
   u32 found_count, launches;
-  int orders; /* launches of a broken copy in each case; more than 1: the sound ones have run, and are left out */
+  int orders; /* launches of a broken copy in each case; more than 1: the sound ones have run, and are skipped */
 };
 
 static kernel_test self; /* one test per program */

@@ -28,16 +28,16 @@ typedef struct kernel_variant { /* one way of launching the kernel */
   u32 rows;                     /* launch rows, for variants with maps       */
 } kernel_variant;
 
-/* Starts a case: drops all buffers and fills the image with poison. */
+/* Starts a case: drops all buffers and fills the memory image with poison. */
 void kernel_test_start(kernel_test *test);
 
-/* Buffers of the image, 256-byte aligned, filled with poison. May be filled by the caller before kernel_test_run. */
+/* Buffers of the image, 256-byte aligned, filled with poison. The caller may fill them before kernel_test_run. */
 void *kernel_test_input(kernel_test *test, size_t bytes);   /* must not change               */
 void *kernel_test_output(kernel_test *test, size_t bytes);  /* may change; part of the digest */
 void *kernel_test_scratch(kernel_test *test, size_t bytes); /* may change, not compared       */
 step_in *kernel_test_step(kernel_test *test, u32 tokens, u32 logits, u32 tiles);
 
-/* Consecutive positions of sequences in turn, across page edges; block tables of `stride` pages each. Room for two more tokens. */
+/* Consecutive positions of alternating sequences, across page boundaries; block tables of `stride` pages each. Room for two more tokens. */
 typedef struct kernel_places { u32 *position, *seq, *block_table; } kernel_places;
 kernel_places kernel_test_places(kernel_test *test, u32 tokens, u32 seqs, u32 stride, u32 pages);
 
@@ -47,17 +47,17 @@ void kernel_test_keep(kernel_test *test, const void *part, size_t bytes);
 /* fp32 part of an output whose zeros may have either sign and whose NaNs any payload. */
 void kernel_test_loose(kernel_test *test, const void *part, size_t bytes);
 
-/* Runs the case, without variants by the reference alone; pointers in args point into the image. Afterwards the image holds the result. */
+/* Runs the case; without variants only the reference runs. Pointers in args point into the image, which then holds the result. */
 void kernel_test_run(kernel_test *test, const void *args, const kernel_variant *variants, u32 variant_count);
 
-/* main() of a kernel test: runs the cases on the CPU, compares them with `golden`, the digest that a GPU recorded, and runs them on the GPU
+/* main() of a kernel test: runs the cases on the CPU, compares their digest with `golden`, which a GPU recorded, and runs them on the GPU
  * if there is one and in the emulator if it is linked. */
 int kernel_test_main(int argc, char **argv, const char *stem, const char *golden, void (*run_all)(kernel_test *));
 
 /* |got - want| <= relative * |want| + absolute, or both NaN; prints and fails otherwise. */
 void kernel_test_near(double got, double want, double relative, double absolute);
 
-/* Fills rows with random numbers in the exponent range of ordinary activations. */
+/* Fills rows with random numbers in the exponent range of typical activations. */
 void kernel_test_floats(cases *c, f32 *out, size_t count, f32 scale);
 void kernel_test_bf16s(cases *c, bf16 *out, size_t count, f32 scale);
 

@@ -1,5 +1,5 @@
-/* test_act_quant.c - act_quant: both kinds of scales, strides, rows of tokens, of logits and of experts; every significand with every
- * largest one; all magnitudes, zeros, NaN and Inf; against the tables of the format and divisions in binary64. */
+/* test_act_quant.c - act_quant: both kinds of scales, strides, rows of tokens, of logits and of experts; every significand together with
+ * every largest one; all magnitudes, zeros, NaN and Inf; against the tables of the format and divisions in binary64. */
 #include "kernel_test.h"
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* test_adjust.c - adjust: penalties by history, biases, bans, in rows of different parameters; against each step of the definition in
- * binary64, rounded. Histories span pages, up to the longest; vocabularies span the slices of several blocks. */
+/* test_adjust.c - adjust: penalties by history, biases, bans, in rows with different parameters; against each step of the definition in
+ * binary64, rounded. Histories span pages, up to the longest; vocabularies span the slices of several CTAs. */
 #include "kernel_test.h"
 #include <float.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ typedef struct adjust_shape {
   u32 kind;
 } adjust_shape;
 
-/* An id that is often next to an edge of the vocabulary or of a slice. */
+/* An id that is often next to an end of the vocabulary or of a slice. */
 static i32 choose_id(cases *c, u32 vocab) {
   u32 edge = cases_below(c, vocab / ADJUST_SLICE + 2) * ADJUST_SLICE;
   u32 id = (edge < vocab ? edge : vocab) + cases_below(c, 4) - 2;
@@ -52,7 +52,7 @@ static void choose_logits(cases *c, const adjust_shape *shape, f32 *logits) {
   }
 }
 
-/* Every number by NUMERICS.md; an operation in binary64, rounded to fp32, is that operation in fp32. */
+/* Every number as NUMERICS.md defines it; an operation in binary64, rounded to fp32, equals that operation in fp32. */
 static f32 expected(f32 logit, const sample_param *p, u32 made, bool is_seen, const token_bias *listed) {
   double a = (double)logit;
   if (is_seen) a = (double)(f32)(logit > 0 ? a / (double)p->repetition : a * (double)p->repetition);

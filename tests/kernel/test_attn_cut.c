@@ -1,16 +1,16 @@
 /* test_attn_cut.c - attn_cut: every choice of pieces, contexts of many lengths, tiles of several tokens, shared pages, more tiles than are
- * cut; the list against what the text says of it: every block of every tile once, units side by side, the order, what may be read early. */
+ * split; the list against the text: every block of every tile once, adjacent units, the order, which rows may be read early. */
 #include "attn/attn_cut.h"
 #include "kernel_test.h"
 
 enum { STRIDE = 48, CHUNK = 128, BLOCKS = CHUNK / 64, PADDING = 3 };
 
-/* Tiles of 1 to `count` tokens with up to `pages` pages; piece: the chunks of one, which estimates make the cheapest. */
+/* Tiles of 1 to `count` tokens with up to `pages` pages; piece: its chunks, which the estimates make the cheapest choice. */
 typedef struct cut_shape {
   u32 tiles, count, pages, group_chunks, piece;
 } cut_shape;
 
-/* The choice of attn_cut.h, by the text of its head. */
+/* The choice of attn_cut.h, as the head of that file defines it. */
 static u32 chosen_piece(const attn_cut_args *a) {
   u32 best = ATTN_WHOLE;
   u64 least = UINT64_MAX;
@@ -25,7 +25,7 @@ static u32 chosen_piece(const attn_cut_args *a) {
   return best;
 }
 
-/* Estimates, or a lack of room, by which the wanted piece is the cheapest. */
+/* Estimates, or a lack of space, that make the wanted piece the cheapest. */
 static void steer(attn_cut_args *a, u32 piece) {
   const u32 room = a->slots_max;
   a->block_ns = 1000;
@@ -42,7 +42,7 @@ static void steer(attn_cut_args *a, u32 piece) {
   fail_msg("no estimate gives pieces of %u chunks", piece);
 }
 
-/* Tokens of the tiles; every fourth sequence ends with the page that the one before completes, or has it in the middle. */
+/* Tokens of the tiles; every fourth sequence ends with the page that the previous one completes, or has it in the middle. */
 static u32 fill(cases *c, const cut_shape *s, attn_tile *tiles, u32 *table) {
   u32 row = 0;
   for (u32 i = 0; i < s->tiles; i++) {
@@ -76,7 +76,7 @@ static void check_early(const attn_cut_args *a, const attn_piece *p) {
 
 static u32 blocks_of(const attn_piece *p) { return p->end_block - p->first_block; }
 
-/* Every block of the tile in one piece, and all its pieces of one slot; returns its units' slots. */
+/* Every block of the tile is in one piece, and all its pieces have one slot; returns the number of its units' slots. */
 static u32 check_tile(const attn_cut_args *a, const attn_tile *tile, u32 slot, u32 *part) {
   u32 end = (tile->position + tile->count - 1) / 64 + 1, piece = a->counts->piece_chunks, covered = 0, pieces = 0;
   u32 units = attn_cut_units((end + BLOCKS - 1) / BLOCKS, piece, a->group_chunks);
@@ -99,8 +99,8 @@ static u32 check_tile(const attn_cut_args *a, const attn_tile *tile, u32 slot, u
   return units * tile->count;
 }
 
-/* Pieces of full length, of which a tile's last may lack blocks of its last chunk; then the others, longest first: with 16 heads each
- * token of a tile reads it anew. */
+/* Pieces of full length, of which a tile's last one may lack blocks of its last chunk; then the others, longest first: with 16 heads each
+ * token of a tile reads the piece again. */
 static void check_order(const attn_cut_args *a) {
   u32 full = 0;
   const attn_piece *p = a->pieces;

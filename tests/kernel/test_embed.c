@@ -1,15 +1,16 @@
-/* test_embed.c - embed: table rows by id and by slot, converted and scaled; the ids in the history, each in its place and nowhere else. */
+/* test_embed.c - embed: table rows by id and by slot, converted and scaled; each id is written to its position in the history and nowhere
+ * else. */
 #include "kernel_test.h"
 
 #define SEQS 5u
 #define SEQ_PAGES 4u
 
-/* The place of row t in the history: three interleaved sequences, each of which crosses the end of a page. */
+/* The position of row t in the history: three interleaved sequences, each of which crosses the end of a page. */
 static u32 history_place(const embed_args *a, u32 t) {
   return a->block_table[a->seq[t] * SEQ_PAGES + a->position[t] / 64] * 64 + a->position[t] % 64;
 }
 
-/* The history, and the inputs that place it: entries without a row must not change. */
+/* The history, and the inputs that position it: entries without a row must not change. */
 static void add_history(kernel_test *test, embed_args *a, u32 tokens, u32 padded) {
   u32 *position = kernel_test_input(test, padded * sizeof *position), *seq = kernel_test_input(test, padded * sizeof *seq);
   u32 *block_table = kernel_test_input(test, SEQS * SEQ_PAGES * sizeof *block_table);

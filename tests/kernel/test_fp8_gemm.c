@@ -1,5 +1,5 @@
 /* test_fp8_gemm.c - fp8_gemm: every edge of the kernel's tiles and of the blocks of scales, all kinds of results, and the corner cases of
- * the tensor-core rule; against the definition of the chain and binary64. */
+ * the tensor-core rule; against the definition of the chain and against binary64. */
 #include "kernel_test.h"
 #include "fp8_cases.h"
 

@@ -5,7 +5,7 @@
 
 typedef struct moe_shape { u32 tokens, top_k, experts, n, k, gathered, skew, is_silu; } moe_shape;
 
-/* Deals the sorted rows to experts; with skew most go to one. */
+/* Distributes the sorted rows over the experts; with skew most go to one. */
 static void deal(cases *c, const moe_shape *s, u32 *first) {
   u32 pairs = s->tokens * s->top_k;
   memset(first, 0, (s->experts + 1) * sizeof *first);

@@ -1,5 +1,5 @@
 /* test_gemm.c - gemm: every edge of the kernel's tiles, all kinds of results, batches, and the corner cases of the tensor-core rule;
- * against the definition of the chain. With `--record-steps FILE` on a GPU: the results of cases_step, for test_h16. */
+ * against the definition of the chain. With `--record-steps FILE` on a GPU it writes the results of cases_step, for test_h16. */
 #include "gemm_tiles.h"
 #include <stdio.h>
 
@@ -17,7 +17,7 @@ static const large_m_tile LARGE[] = {
     {.n = 64, .rows = 48, .stages = 3, .cluster_columns = 1, .cluster_rows = 1, .depth = 1},
     {.n = 64, .rows = 32, .stages = 2, .cluster_columns = 2, .cluster_rows = 4, .depth = 4}};
 
-/* Any number of blocks must do: one, some, more than there are tiles. Many rows in tiles of one are left out: the emulator is slow. */
+/* Every number of CTAs must work: one, some, more than there are tiles. Large M in tiles of one row is left out: the emulator is slow. */
 static u32 make_small(kernel_variant *variants, u32 rows) {
   u32 count = 0;
   for (u32 i = 0; i < ARRAY_LEN(SMALL); i++) {

@@ -1,5 +1,5 @@
 /* test_index_qk.c - index_qk: query heads and keys of the indexer against NUMERICS.md, step by step, and against binary64; weights; rows of
- * the index cache are in their page and slot, and nothing else of it changes. Every case would show a rotation of the last columns, the
+ * the index cache go to their page and slot, and nothing else of it changes. Every case would notice a rotation of the last columns, the
  * other kind of pairs, a norm without its mean or its bias, and a scale of the other kind. */
 #include "kernel_test.h"
 
@@ -27,7 +27,7 @@ static double code_value(u8 code) {
   return (code & 127) == 127 ? (double)NAN : code & 128 ? -magnitude : magnitude;
 }
 
-/* The nearest of all codes; of two, the even one. */
+/* The nearest of all codes; of two equally near, the even one. */
 static u8 code_of(f32 x) {
   u32 best = 0;
   if (isnan(x)) return 0x7f;
@@ -64,7 +64,7 @@ static f32 head_of(const index_qk_args *a, const f32 *u, u32 position, u8 *codes
   return scale;
 }
 
-/* The transform in binary64, by its matrix: codes times scale are within the steps of bf16 and e4m3 of it. */
+/* The transform in binary64, by its matrix: codes times scale differ from it by at most the steps of bf16 and e4m3. */
 static void check_nearly(const index_qk_args *a, const double *u, u32 position, const u8 *codes, f32 scale) {
   const f32 *turn = a->cos_sin + (size_t)position * a->rope_dim;
   double x[INDEX_DIM], norm = 0;

@@ -57,7 +57,8 @@ static bool is_scored(const score_case *p, u32 token) {
   return token >= p->s->row_first && token - p->s->row_first < p->s->row_count && p->position[token] >= p->s->topk;
 }
 
-/* Independent code for NUMERICS.md, `index_score`. Also in binary64, with the sum of all magnitudes as the scale of the error. */
+/* Independent code for NUMERICS.md, `index_score`. The sum is also computed in binary64, with the sum of all magnitudes as the scale of the
+ * error. */
 static f32 score_of(const score_case *p, u32 token, u32 key, double *exact, double *sum) {
   const u8 *page = page_of(p, (u8 *)(uintptr_t)p->a.cache, p->seq[token], key), *codes = page + key % PAGE_TOKENS * INDEX_DIM;
   f32 part[4] = {0}, scale;

@@ -1,9 +1,9 @@
-/* test_index_topk.c - index_topk: lists against a sort of all scores, over lengths around every edge, ties, plateaus, zeros of both signs,
- * NaN and Inf; rows that are taken whole without reading their scores; every way of sharing rows among blocks. */
+/* test_index_topk.c - index_topk: top-k index lists against a sort of all scores, over lengths around every edge, ties, plateaus, zeros of
+ * both signs, NaN and Inf; rows that are taken whole without reading their scores; every way of sharing rows among CTAs. */
 #include "kernel_test.h"
 #include <stdlib.h>
 
-/* The forms of plans, and others that hold few scores: those of tests/emulator/forms.toml. */
+/* The forms of plans, and others that hold few scores, as in tests/emulator/forms.toml. */
 static const struct { u32 threads, cluster, held; } FORMS[] = {
     {.threads = 512, .cluster = ROW_BLOCKS, .held = INDEX_TOPK_HELD}, {.threads = 512, .cluster = ROW_BLOCKS, .held = 8448},
     {.threads = 1024, .cluster = 1, .held = INDEX_TOPK_HELD_MANY},    {.threads = 1024, .cluster = 1, .held = 17408}};
@@ -112,7 +112,7 @@ static void topk_case(kernel_test *test, const shape *s) {
 }
 
 static void topk_cases(kernel_test *test) {
-  /* Rows about as long as a list; an op over some rows of a step, and over more than it has. */
+  /* Rows about as long as an index list; an op over some rows of a step, and over more rows than it has. */
   for (u32 content = 0; content < CONTENT_KINDS; content++) {
     topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 64, .n = 60, .step = 1, .stride = 128, .content = content});
     topk_case(test, &(shape){.rows = 3, .first = 2, .tokens = 6, .topk = 128, .n = 129, .step = 700, .stride = 1600, .content = content});
@@ -121,14 +121,14 @@ static void topk_cases(kernel_test *test) {
     topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 192, .n = 4097, .stride = 4160, .content = content});
     topk_case(test, &(shape){.rows = 2, .tokens = 2, .topk = 2048, .n = 2050, .step = 3000, .stride = 5056, .content = content});
   }
-  /* Edges of vectors of four, of a warp's part, of a block's share and of the scores it holds. */
+  /* Edges of vectors of four, of a warp's share, of a CTA's share and of the scores it holds. */
   static const u32 lengths[] = {65, 66, 67, 68, 127, 128, 129, 511, 512, 513, 515, 1023, 1024, 1025, 2047, 2049, 4095, 4100, 8193};
   for (u32 i = 0; i < ARRAY_LEN(lengths); i++)
     topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 64, .n = lengths[i], .stride = 8256, .content = i % CONTENT_KINDS});
-  /* of eight rows some on their own */
+  /* of eight rows some have a list of their own */
   topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 64, .n = 509, .step = 1, .stride = 576, .content = CONTENT_COARSE});
   topk_case(test, &(shape){.rows = 17, .tokens = 17, .topk = 64, .n = 300, .step = 40, .stride = 1024, .content = CONTENT_CLOSE});
-  /* More scores than the blocks hold: in a share of a row, and in a row of one block. */
+  /* More scores than the CTAs hold: in a share of a row, and in a row of one CTA. */
   topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 2048, .n = 8 * INDEX_TOPK_HELD + 70000, .stride = 8 * INDEX_TOPK_HELD + 70016,
                            .content = CONTENT_SPREAD});
   topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 2048, .n = 2 * INDEX_TOPK_HELD - 5, .step = 1,

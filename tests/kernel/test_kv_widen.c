@@ -1,5 +1,5 @@
 /* test_kv_widen.c - kv_widen: every format, every code under many scales, NaN too, rows of 512 and 256 columns with rope of 32 and 64,
- * contexts that end at every edge of a page and a share, scattered and shared pages; against tables of the format in binary64. */
+ * contexts that end at every edge of a page and of a share, scattered and shared pages; against tables of the format in binary64. */
 #include <math.h>
 #include "kernel_test.h"
 
@@ -12,14 +12,14 @@ enum { PAGES = 16, STRIDE = 5, CONTEXTS = 4, PAGES_MAX = 12 };
 
 static u32 pages_of(u32 tokens) { return (tokens + 63) / 64; }
 
-/* Of an e4m3 code, from the format: 4 bits of exponent, 3 of fraction, the last pattern NaN. */
+/* The value of an e4m3 code, from the format: 4 bits of exponent, 3 of fraction, the last pattern NaN. */
 static double value_of(u8 code) {
   const u32 size = code & 0x7fu;
   const double value = size == 0x7f ? (double)NAN : size < 8 ? ldexp(size, -9) : ldexp(8 + size % 8, (int)(size / 8) - 10);
   return code & 0x80 ? -value : value;
 }
 
-/* The bf16 number nearest to the fp32 one nearest to x, from the formats: to a whole number of the last places, ties to even. */
+/* The bf16 number nearest to the fp32 number nearest to x, from the formats: rounded to a whole number of last places, ties to even. */
 static double nearest(double x, int fraction_bits) {
   int exponent;
   if (isnan(x) || isinf(x) || x == 0) return x;
@@ -35,7 +35,7 @@ static void check_value(bf16 got, u8 code, f32 scale) {
   else assert_true(found == want && !signbit(found) == !signbit(want));
 }
 
-/* Scales as the format's kinds make them, and what a file may hold besides: tiny ones, huge ones, NaN. */
+/* Scales as the formats produce them, and others that a file may hold: tiny ones, huge ones, NaN. */
 static f32 random_scale(cases *c, u32 kind, u32 nth) {
   const i32 exponent = (i32)cases_below(c, nth % 3 ? 20 : 250) - (nth % 3 ? 16 : 140);
   if (nth % 41 == 40) return num_float(0x7fc00000u);
@@ -83,7 +83,7 @@ static void widen_case(kernel_test *test, const widen_shape *s) {
   f32 *layer_scale = kernel_test_input(test, 4);
   u8 *kv = kernel_test_input(test, (size_t)PAGES * 64 * row_bytes);
   *layer_scale = s->layer_scale;
-  for (u32 i = 0; i < CONTEXTS * STRIDE; i++) table[i] = (i * 7 + 3) % PAGES; /* some stand in two rows */
+  for (u32 i = 0; i < CONTEXTS * STRIDE; i++) table[i] = (i * 7 + 3) % PAGES; /* some appear in two rows */
   for (u32 i = 0; i < PAGES * 64; i++) fill_row(s, &c, kv + (size_t)i * row_bytes, i);
   for (u32 i = 0; i < s->contexts; i++) {
     contexts[i] = (step_context){.first = total, .tokens = s->tokens[i], .seq = (i * 3 + 1) % CONTEXTS};

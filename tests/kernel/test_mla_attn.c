@@ -1,6 +1,6 @@
-/* test_mla_attn.c - mla_attn: whole and cut, every form and head grouping, positions at every edge of blocks, chunks and groups, pages
- * whose rows beyond the position are poison, every format of the cache, all tokens and lists of them; against one query at a time by the
- * text, and against binary64. */
+/* test_mla_attn.c - mla_attn: whole and split, every form and head grouping, positions at every edge of blocks, chunks and groups, pages
+ * with poison after the position, every format of the cache, dense attention and top-k index lists; against NUMERICS.md one query at a
+ * time, and against binary64. */
 #include "attn/attn_cut.h"
 #include <stdlib.h>
 #include "attn_codes.h"
@@ -9,11 +9,11 @@ enum { SEQS = 2, PAGES = 24, SCALE_PAGES = 11, GRID_MAX = 32 }; /* 11 pages a se
 
 typedef struct attn_buffers {
   bf16 *q, *out;
-  u8 *kv;      /* as the format says */
-  bf16 *plain; /* its rows as bf16, [PAGES * 64][columns]: not of the image */
+  u8 *kv;      /* in the cache's format */
+  bf16 *plain; /* its rows as bf16, [PAGES * 64][columns]: not part of the image */
   u32 *lists;
   f32 *partial_o, *partial_ml;
-  attn_part parts[96]; /* by token; of tiles that are not cut without units */
+  attn_part parts[96]; /* by token; a token of a tile that is not split has no units */
   attn_counts *counts;
   attn_piece *pieces;
   u32 *table;
@@ -35,7 +35,7 @@ static u32 token_seq(const attn_shape *s, u32 token) {
 
 #define LAYER_SCALE 0x1.9p-5f
 
-/* Random codes, but NaN, and scales of all sizes of everyday rows; what they stand for goes to `plain`. */
+/* Random codes other than NaN, and scales of all sizes of typical rows; their bf16 values go to `plain`. */
 static void fill_codes(const attn_shape *s, cases *c, u8 *row, bf16 *plain, f32 size) {
   u32 coded = s->format == KV_FP8 ? s->rank + s->rope : s->rank;
   for (u32 i = 0; i < coded; i++) {
@@ -58,8 +58,8 @@ static void fill_codes(const attn_shape *s, cases *c, u8 *row, bf16 *plain, f32 
   memcpy(row + s->rank + s->rank / 128 * 4, plain + s->rank, s->rope * 2);
 }
 
-/* Rows of the KV memory that some sequence has written; the others stay poison. A few rows stand out, block by block more: maxima move by
- * more than the weights' exponent follows, and by less. */
+/* Fills the rows of the KV memory that some sequence has written; the others stay poison. A few rows have larger scores, increasing block
+ * by block: the maximum rises both by more than the raise rule ignores, and by less. */
 static void fill_kv(const attn_shape *s, cases *c, attn_buffers *b) {
   const u32 columns = s->rank + s->rope, row_bytes = KV_ROW_BYTES(s->format, s->rank, s->rope);
   for (u32 seq = 0; seq < SEQS; seq++) {
@@ -80,7 +80,7 @@ static void fill_kv(const attn_shape *s, cases *c, attn_buffers *b) {
   }
 }
 
-/* Lists of random positions up to the token's, ascending; of some tokens with fewer entries, and with ones that name no token it sees. */
+/* Index lists of random positions up to the token's, ascending; some tokens have fewer entries, or entries that name no visible token. */
 static void fill_lists(const attn_shape *s, cases *c, attn_buffers *b) {
   for (u32 t = 0; t < b->tokens; t++) {
     u32 *list = b->lists + (size_t)t * s->list_max, position = token_position(s, t), count = 0;
@@ -96,7 +96,7 @@ static void fill_lists(const attn_shape *s, cases *c, attn_buffers *b) {
   }
 }
 
-/* The pieces of every tile, the last tile's first, as no block may mind; and where its tokens' units are. */
+/* The pieces of every tile, the last tile first, since the order must not matter to a CTA; and the slots of its tokens' units. */
 static void cut(const attn_shape *s, attn_buffers *b) {
   u32 slots = 0, blocks = s->chunk_tokens / 64;
   assert_true(b->tokens <= ARRAY_LEN(b->parts));
@@ -129,7 +129,7 @@ static void make_outputs(kernel_test *test, const attn_shape *s, attn_buffers *b
   cut(s, b);
 }
 
-/* loud: the one head whose scores move m once it has been set; 0: many do. */
+/* loud: the only head whose scores raise m once it has been set; 0: many do. */
 static void build(kernel_test *test, const attn_shape *s, u32 loud, cases *c, attn_buffers *b, mla_attn_args *args) {
   u32 columns = s->rank + s->rope, padding = 2;
   memset(b, 0, sizeof *b);
@@ -180,7 +180,7 @@ static void build(kernel_test *test, const attn_shape *s, u32 loud, cases *c, at
   args->scale_log2 = 0x1.2p-4f;
 }
 
-/* What is not written: slots that no unit takes, rows of `out` of tiles that are cut. Zeros of the units may have either sign. */
+/* Outputs that are not written: slots without a unit, rows of `out` of split tiles. Zeros of the units may have either sign. */
 static void declare_units(kernel_test *test, const attn_shape *s, const attn_buffers *b) {
   u32 slots = 0;
   for (u32 i = 0; i < s->tiles; i++) {
@@ -196,7 +196,7 @@ static void declare_units(kernel_test *test, const attn_shape *s, const attn_buf
   kernel_test_loose(test, b->partial_ml, items * 8);
 }
 
-/* What a token sees, of lists its rows gathered one behind the other; freed by the caller. */
+/* The rows that a token sees; with an index list they are gathered one after the other. The caller frees them. */
 typedef struct gathered {
   attn_context context;
   bf16 *rows;
@@ -237,8 +237,8 @@ static attn_result groups_of(const attn_shape *s, const bf16 *q, const attn_cont
   return r;
 }
 
-/* The units of a token. Pieces of whole groups: the groups of the first, then group by group. Others: of every group the first piece, then
- * chunk by chunk. */
+/* The units of a token. If pieces are whole groups: the groups of the first piece, then group by group. Otherwise: for every group its
+ * first piece, then chunk by chunk. */
 static void check_units(const attn_shape *s, const attn_buffers *b, const attn_context *c, u32 token, u32 head, f32 scale) {
   u32 columns = s->rank + s->rope, unit = 0, tile = 0;
   const attn_part *part = &b->parts[token];
@@ -266,7 +266,7 @@ static void check_whole(const attn_shape *s, const attn_buffers *b, const attn_c
   const bf16 *q = b->q + ((size_t)token * s->heads + head) * columns, *out = b->out + ((size_t)token * s->heads + head) * s->rank;
   const attn_result r = groups_of(s, q, c, UINT32_MAX, scale);
   for (u32 i = 0; i < s->rank; i++) assert_int_equal(out[i], num_to_bf16(r.o[i] * (1 / r.l) + 0.0f));
-  double weight = 0, sum[4] = {0}; /* four columns by plain softmax */
+  double weight = 0, sum[4] = {0}; /* four columns by a plain softmax */
   for (u32 j = 0; j <= c->last; j++) {
     if (c->is_void && c->is_void[j]) continue;
     const bf16 *row = c->kv + ((size_t)c->pages[j / 64] * 64 + j % 64) * columns;
@@ -326,14 +326,14 @@ static void attn_cases(kernel_test *test) {
       {128, 512, 64, 128, 2, 1, 3, {{1, 0, 700}, {1, 1, 701}, {1, 1, 100}}, KV_FP8_DS_MLA, 384},
       {128, 512, 64, 64, 4, 0, 2, {{1, 0, 600}, {1, 1, 601}}, KV_FP8_DS_MLA, 256},
       {40, 256, 64, 128, 2, 0, 2, {{1, 0, 300}, {1, 1, 63}}, KV_FP8, 0},
-      {20, 512, 64, 128, 2, 0, 3, {{1, 0, 400}, {1, 1, 600}, {1, 0, 63}}, KV_FP8_DS_MLA, 256}, /* four blocks in turn */
+      {20, 512, 64, 128, 2, 0, 3, {{1, 0, 400}, {1, 1, 600}, {1, 0, 63}}, KV_FP8_DS_MLA, 256}, /* four CTAs take turns */
       {8, 256, 32, 64, 2, 0, 4, {{1, 0, 500}, {1, 1, 90}, {1, 0, 501}, {1, 1, 191}}, KV_BF16, 192},
       {16, 256, 32, 128, 2, 1, 4, {{1, 0, 600}, {1, 1, 130}, {1, 0, 255}, {1, 1, 300}}, KV_FP8, 256},
       {32, 256, 32, 64, 2, 0, 3, {{2, 0, 250}, {1, 1, 130}, {2, 1, 63}}, KV_FP8, 0},
       {32, 256, 64, 64, 2, 1, 4, {{1, 0, 500}, {1, 1, 64}, {1, 0, 501}, {1, 1, 190}}, KV_BF16, 192},
       {8, 512, 32, 64, 2, 0, 4, {{1, 0, 700}, {1, 1, 130}, {1, 0, 320}, {1, 1, 63}}, KV_FP8_DS_MLA, 320},
       {12, 512, 64, 128, 2, 0, 4, {{1, 0, 650}, {1, 1, 130}, {1, 0, 651}, {1, 1, 255}}, KV_FP8, 256},
-      {128, 512, 64, 256, 1, 0, 4, {{1, 0, 650}, {1, 1, 601}, {1, 0, 63}, {1, 1, 130}}, KV_BF16, 256}, /* lists of one chunk */
+      {128, 512, 64, 256, 1, 0, 4, {{1, 0, 650}, {1, 1, 601}, {1, 0, 63}, {1, 1, 130}}, KV_BF16, 256}, /* index lists of one chunk */
       {96, 512, 64, 512, 1, 0, 3, {{1, 0, 320}, {1, 1, 701}, {1, 1, 0}}, KV_FP8_DS_MLA, 330},
       {80, 512, 64, 512, 4, 0, 3, {{1, 0, 700}, {1, 1, 303}, {1, 0, 64}}, KV_FP8, 448},
       {72, 512, 64, 2048, 1, 0, 2, {{1, 0, 703}, {1, 1, 640}}, KV_BF16, 2048},

@@ -1,5 +1,5 @@
-/* test_mla_expand.c - mla_expand: contexts that end inside pages, pieces that cut contexts, scattered pages, columns beyond a tile, more
- * pages than a tile has; against the chain by its definition. */
+/* test_mla_expand.c - mla_expand: contexts that end inside pages, pieces that split contexts, scattered pages, columns that do not fill a
+ * tile, more pages than a tile has; against the chain by its definition. */
 #include "kernel_test.h"
 
 typedef struct expand_shape {
@@ -39,7 +39,7 @@ static void expand_case(kernel_test *test, const expand_shape *s) {
     for (u32 t = 0; t < pages_of(s->tokens[i]) * 64; t++) {
       bf16 *row = kv + ((size_t)table[contexts[i].seq * STRIDE + t / 64] * 64 + t % 64) * columns;
       if (t < s->tokens[i]) kernel_test_bf16s(&c, row, columns, 1.0f);
-      else memset(row, 0, columns * 2ull); /* whole pages are expanded, and the twin writes zeros here */
+      else memset(row, 0, columns * 2ull); /* whole pages are expanded, and the reference writes zeros here */
     }
   }
   kernel_test_bf16s(&c, w, (size_t)s->n * s->rank, 0.1f);

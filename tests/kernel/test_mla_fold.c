@@ -1,10 +1,10 @@
-/* test_mla_fold.c - mla_fold: units of every size of piece, tokens of a tile beside each other, tokens without units; against the fold
- * by the text. test_mla_attn checks what the units hold. */
+/* test_mla_fold.c - mla_fold: units of every size of piece, interleaved units of a tile's tokens, tokens without units; against the
+ * combination that NUMERICS.md defines. test_mla_attn checks the content of the units. */
 #include "attn/attn_cut.h"
 #include "attn_cases.h"
 #include <stdlib.h>
 
-/* chunks: of the longest token. per_tile: tokens whose units stand between each other. v_dim: 0 without the products. */
+/* chunks: of the longest token. per_tile: number of tokens whose units are interleaved. v_dim: 0 without the products. */
 typedef struct fold_shape { u32 tokens, heads, rank, group_chunks, piece, chunks, per_tile, v_dim; } fold_shape;
 
 static void load(const mla_fold_args *a, const attn_part *part, u32 head, u32 unit, attn_result *r) {
@@ -36,8 +36,8 @@ static void check_query(const mla_fold_args *a, const attn_part *part, u32 head)
   }
 }
 
-/* Units are gone, so that whoever reads them again is found; only those of a token that is lifted stay. Not of a GPU, where lines that are
- * discarded may hold anything, or what they held. */
+/* Units are discarded, so that a second read of them is noticed; only those of a token that is lifted stay. Not checked on a GPU, where
+ * discarded lines may hold anything, including their old content. */
 static void check_units(const mla_fold_args *a, const attn_part *part, u32 head) {
   for (u32 u = 0; u < part->units; u++) {
     u32 bits;
@@ -49,14 +49,14 @@ static void check_units(const mla_fold_args *a, const attn_part *part, u32 head)
 static void fill_unit(cases *c, const fold_shape *s, f32 *o, f32 *ml, size_t row) {
   for (u32 h = 0; h < s->heads; h++) {
     size_t at = row * s->heads + h;
-    ml[2 * at] = (f32)((i32)cases_below(c, h % 2 ? 4 : 160) - 20); /* close, or so far apart that a factor is 0 at times */
+    ml[2 * at] = (f32)((i32)cases_below(c, h % 2 ? 4 : 160) - 20); /* close, or so far apart that a factor is sometimes 0 */
     ml[2 * at + 1] = cases_uniform(c, 30) + 31;
     kernel_test_floats(c, o + at * s->rank, s->rank, 50);
   }
 }
 
-/* The first tile has the longest context; every third one is not cut. Slots that no unit has stay poison. Returns the parts: tokens of the
- * last tiles first. */
+/* The first tile has the longest context; every third one is not split. Slots without a unit stay poison. Returns the number of parts:
+ * tokens of the last tiles come first. */
 static u32 fill_parts(cases *c, const fold_shape *s, attn_part *parts, f32 *o, f32 *ml) {
   u32 slot = 1, count = 0, tiles = (s->tokens + s->per_tile - 1) / s->per_tile;
   for (u32 tile = tiles; tile-- > 0;) {
@@ -78,7 +78,7 @@ static void check_lifted(const mla_fold_args *a, u32 item) {
                      num_to_bf16(kernel_test_chain(latent, w + (size_t)i * a->kv_lora_rank, 1, a->kv_lora_rank, 0)));
 }
 
-/* fold_lift.cuh. Rows of tokens that are not cut are there before. */
+/* fold_lift.cuh. The rows of tokens that are not split exist before the op. */
 static void take_products(kernel_test *test, const fold_shape *s, cases *c, mla_fold_args *a) {
   const size_t row = (size_t)s->heads * s->v_dim, weights = row * s->rank, values = s->tokens * row;
   bf16 *w_uv = kernel_test_input(test, weights * 2);
@@ -153,9 +153,9 @@ static void fold_cases(kernel_test *test) {
       {1, 1, 256, 1, 1, 2, 1, 0},    {4, 2, 256, 4, 1, 9, 1, 0},   {6, 16, 512, 2, 2, 10, 2, 0}, {3, 128, 512, 8, 1, 12, 1, 0},
       {17, 4, 256, 3, 3, 24, 1, 0},  {2, 1, 512, 16, 1, 33, 1, 0}, {6, 8, 256, 1, 1, 7, 3, 0},   {5, 3, 256, 8, 4, 30, 1, 0},
       {40, 2, 256, 8, 16, 90, 4, 0},
-      {1, 1, 256, 8, 1, 72, 1, 0}, /* rounds of groups side by side */
+      {1, 1, 256, 8, 1, 72, 1, 0}, /* several groups in one round */
       {1, 16, 512, 8, 1, 4, 1, 128}, {4, 3, 256, 3, 2, 20, 1, 64}, {2, 5, 512, 8, 1, 33, 1, 256},
-      {36, 32, 512, 2, 1, 8, 1, 0}, /* enough outputs for the grouping of the fold to show in bf16 */
+      {36, 32, 512, 2, 1, 8, 1, 0}, /* enough outputs for the order of the combination to show in bf16 */
   };
   for (u32 i = 0; i < ARRAY_LEN(shapes); i++) fold_case(test, &shapes[i]);
 }

@@ -1,6 +1,6 @@
-/* test_mla_prefill.c - mla_prefill: heads of every model, tiles at every edge of pages and of pairs of pages, contexts cut into pieces
- * anywhere, state taken from the piece before and left for the next, poison behind contexts and tiles; against one query at a time by the
- * text, and against binary64. */
+/* test_mla_prefill.c - mla_prefill: heads of every model, tiles at every edge of pages and of pairs of pages, contexts split into pieces
+ * anywhere, state taken from the previous piece and left for the next one, poison after contexts and tiles; against NUMERICS.md one query
+ * at a time, and against binary64. */
 #include "kernel_test.h"
 
 enum { TILES_MAX = 5, PAGES_MAX = 12, V_MAX = 256 };
@@ -9,7 +9,7 @@ typedef struct prefill_shape {
   u32 heads, nope, rope, v;
   u32 piece_pages, piece;
   u32 contexts[2]; /* tokens of each */
-  f32 scale;       /* scale_log2: large ones put weights at their least, and let roundings of scores show */
+  f32 scale;       /* scale_log2: large values make probabilities as small as possible, and make roundings of scores visible */
   u32 tiles;
   struct { u32 count, context, position; } tile[TILES_MAX];
 } prefill_shape;
@@ -19,10 +19,10 @@ typedef struct prefill_case {
   mla_prefill_args a;
   bf16 *whole;     /* rows of all contexts, [pages][64][columns] */
   u32 columns;
-  u32 first[2];    /* page number of each context */
+  u32 first[2];    /* page number of each context in `whole` */
 } prefill_case;
 
-typedef struct query { /* of the test: one row */
+typedef struct query { /* of this test: one row */
   u32 token, head, context, position;
 } query;
 
@@ -40,7 +40,7 @@ static f32 score(const prefill_case *p, const query *q, u32 position) {
   return kernel_test_chain(row + (size_t)s->heads * (s->nope + s->v), rope, 1, s->rope, sum);
 }
 
-/* In its own words: NUMERICS.md, `mla_prefill`. */
+/* Independent code for NUMERICS.md, `mla_prefill`. */
 static f32 weight_of(f32 s, f32 scale, f32 m) {
   f32 low = (m - 120) * (1 / scale), y = s < low ? low : s, whole = fmaf(y, scale, NUM_ROUND - m) - (NUM_ROUND - m);
   f32 f = fmaf(y, scale, -whole), p = fmaf(fmaf(fmaf(0x1.c3f760p-5f, f, 0x1.f0de1ap-3f), f, 0x1.62f31ap-1f), f, 0x1.fff692p-1f);
@@ -75,7 +75,7 @@ static chain run_blocks(const prefill_case *p, const query *q, u32 blocks) {
   return c;
 }
 
-/* Blocks of the query's context before the piece, and up to its end; at most up to its own. */
+/* Number of blocks of the query's context before `page`, at most up to the query's own block. */
 static u32 blocks_before(const prefill_case *p, const query *q, u32 page) {
   u32 seen = page > p->first[q->context] ? page - p->first[q->context] : 0;
   return min_u32(seen, q->position / 64 + 1);
@@ -118,7 +118,7 @@ static void check_query(const prefill_case *p, const query *q) {
   for (u32 i = 0; i < s->v; i++) assert_true(state[i] == c.o[i]);
 }
 
-/* State that is there or will be, and outputs that must stay. */
+/* State that exists before the op or after it, and outputs that must not change. */
 static void declare(kernel_test *test, const prefill_case *p, u32 tokens) {
   const prefill_shape *s = p->s;
   for (u32 t = 0; t < tokens; t++)
@@ -201,9 +201,9 @@ static void prefill_cases(kernel_test *test) {
       {3, 64, 32, 64, 4, 0, {200, 1}, 0x1.2p-4f, 3, {{8, 0, 192}, {1, 1, 0}, {64, 0, 128}}},
       {1, 64, 64, 128, 4, 0, {140, 20}, 0.7f, 3, {{12, 0, 128}, {100, 0, 20}, {20, 1, 0}}},
       {1, 192, 64, 256, 8, 0, {400, 64}, 0.7f, 3, {{16, 0, 384}, {120, 0, 260}, {64, 1, 0}}},
-      /* scores far below others, where the exponent stays */
+      /* scores far below others, where the exponent m does not move */
       {1, 128, 64, 128, 12, 0, {600, 64}, 1.0f, 2, {{88, 0, 512}, {64, 1, 0}}},
-      /* pieces: the first, one in the midst, the last; cuts between the pages of a tile */
+      /* pieces: the first, a middle one, the last; splits between the pages of a tile */
       {1, 128, 64, 128, 3, 0, {300, 200}, 0x1.2p-4f, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
       {1, 128, 64, 128, 3, 1, {300, 200}, 0x1.2p-4f, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},
       {1, 128, 64, 128, 3, 2, {300, 200}, 0x1.2p-4f, 3, {{128, 0, 128}, {44, 0, 256}, {70, 1, 129}}},

@@ -13,7 +13,7 @@ static const large_m_tile LARGE[] = {{.n = 128, .rows = 256, .stages = 2, .clust
                                      {.n = 64, .rows = 64, .stages = 3, .cluster_columns = 1},
                                      {.n = 128, .rows = 192, .stages = 3, .cluster_columns = 2}};
 
-/* Any number of blocks must do: one, some, more than there are tiles. */
+/* Every number of CTAs must work: one, some, more than there are tiles. */
 static u32 make_small(kernel_variant *variants, const moe_shape *s) {
   for (u32 i = 0; i < ARRAY_LEN(SMALL); i++) {
     variants[i] = small_m_variant(&SMALL[i], s->tokens, (s->experts + 1) * 4);
@@ -36,7 +36,7 @@ static u32 make_variants(kernel_variant *variants, const moe_shape *s) {
   return s->gathered ? small : small + make_large(variants + small, s);
 }
 
-/* Deals the sorted rows to experts; with skew most go to one. */
+/* Distributes the sorted rows over the experts; with skew most go to one. */
 static void deal(cases *c, const moe_shape *s, u32 *first) {
   u32 pairs = s->tokens * s->top_k;
   memset(first, 0, (s->experts + 1) * sizeof *first);

@@ -1,6 +1,6 @@
-/* test_qkv_rope.c - qkv_rope: nope columns rounded, rope columns rotated, placed after the latent ones, which do not change; KV rows in
- * their page and slot as their format says, the rest of the KV memory unchanged; both forms of pairs, with and without a scale of the
- * query; the products with w_uk; against the text and binary64. */
+/* test_qkv_rope.c - qkv_rope: nope columns are rounded; rope columns are rotated and placed after the latent ones, which do not change; KV
+ * rows go to their page and slot in their format, and the rest of the KV memory does not change; both forms of pairs, with and without a
+ * scale of the query; the products with w_uk; against NUMERICS.md and binary64. */
 #include "gemm_tiles.h"
 
 enum { PAGES = 12, SEQS = 3, STRIDE = 4, LENGTH = 256 };
@@ -45,7 +45,7 @@ static u8 *row_of(const qkv_rope_args *a, u32 t) {
   return (u8 *)a->kv + row * KV_ROW_BYTES(a->kv_format, a->kv_lora_rank, a->rope_dim);
 }
 
-/* The e4m3 number nearest to x, the even one of two, by comparison with all. */
+/* The e4m3 number nearest to x, ties to even, by comparison with all of them. */
 static u8 nearest_code(f32 x) {
   u8 best = 0;
   if (isnan(x)) return 0x7f;
@@ -56,7 +56,7 @@ static u8 nearest_code(f32 x) {
   return (u8)(best | (signbit(x) ? 0x80 : 0));
 }
 
-/* The scale of 128 numbers by NUMERICS.md. */
+/* The scale of 128 numbers as NUMERICS.md defines it. */
 static f32 scale_of(const bf16 *x, u32 scale_kind) {
   f32 largest = 1e-4f;
   for (u32 i = 0; i < 128; i++) {
@@ -132,7 +132,7 @@ static void check_absorbed(const qkv_rope_args *a, u32 item) {
     assert_int_equal(latent[i], num_to_bf16(kernel_test_chain(query, w + (size_t)i * a->nope_dim, 1, a->nope_dim, 0)));
 }
 
-/* qkv_absorb.cuh: with blocks of its own, or without; a tile that does not divide the columns. */
+/* qkv_absorb.cuh: with CTAs of its own, or without; a tile that does not divide the columns. */
 static void run_absorbing(kernel_test *test, const qkv_rope_args *a, u32 tokens) {
   static const small_m_tile tiles[] = {{.n = 64, .rows = 1, .k_blocks = 2, .stages = 2}, {.n = 24, .rows = 1, .k_blocks = 1, .stages = 3}};
   const u32 own = tokens * (1 + (u32)div_up(a->heads, 8));

@@ -36,14 +36,14 @@ static f32 delta_of(const rmsnorm_args *a, size_t token, u32 i) {
 }
 
 /* One large number per row, and many whose squares are lost when added to it one by one, but not when added to each other first: the order
- * of the sum shows in several last places of the factor, and so in some bf16 results. */
+ * of the sum shows in several last places of the factor, and therefore in some bf16 results. */
 static void fill_spiky(cases *c, f32 *x, size_t count, u32 dim) {
   for (size_t i = 0; i < count; i++) x[i] = i % dim == 0 ? 1.0f : (cases_uniform(c, 0.015f) + 0.98f) * 0x1.6ap-13f;
 }
 
 static u32 sources_of(const norm_shape *s) { return s->indexed ? s->rows * 2 + 3 : s->rows + 3; }
 
-/* Padding rows, and gaps between rows, must not change: of y, and of x where it is updated in place. */
+/* Padding rows, and gaps between rows, must not change: neither in y nor in x, where it is updated in place. */
 static void keep_gaps(kernel_test *test, const norm_shape *s, const rmsnorm_args *a, bf16 *y, f32 *x) {
   for (u32 i = 0; i < s->rows + 3; i++)
     kernel_test_keep(test, y + (size_t)i * a->y_stride + (i < s->rows ? s->dim : 0), (i < s->rows ? s->y_gap : a->y_stride) * 2);
@@ -54,7 +54,7 @@ static void keep_gaps(kernel_test *test, const norm_shape *s, const rmsnorm_args
   }
 }
 
-/* Forms for small M hold a whole row, in vectors of four columns; those for large M take any. */
+/* Forms for small M hold a whole row, in vectors of four columns; those for large M take any number of columns. */
 static u32 make_variants(const norm_shape *s, kernel_variant *variants) {
   static const struct { u32 threads, held, dim_max; } forms[] = {{.threads = 512, .held = 1, .dim_max = 2048},
                                                                  {.threads = 512, .held = 2, .dim_max = 4096},
@@ -71,7 +71,7 @@ static u32 make_variants(const norm_shape *s, kernel_variant *variants) {
   return count;
 }
 
-/* Row r, bit for bit by the text and within a last place by binary64. before: x at the start; becomes v. */
+/* Row r, bit for bit as in NUMERICS.md and within a last place of binary64. before: x at the start; becomes v. */
 static void check_row(const norm_shape *s, const rmsnorm_args *a, u32 r, f32 *before) {
   size_t token = a->row_index ? a->row_index[r] : r, source = token * a->x_stride;
   double sum = 0;

@@ -1,4 +1,4 @@
-/* test_row_digest.c - row_digest: against the sum in reverse order; changing a word or exchanging two changes it. */
+/* test_row_digest.c - row_digest: against the sum in reverse order; a changed word or two exchanged words change it. */
 #include "kernel_test.h"
 
 static void digest_case(kernel_test *test, u32 rows, u32 words, u32 gap, u32 logits) {

@@ -205,8 +205,8 @@ static double chi_square(const u32 *found, const double *share, u32 *freedom) {
   return result;
 }
 
-/* Many draws of one row by the reference, whose bits are the kernel's, against the shares in binary64. A chi-square of f degrees of freedom
- * exceeds f + 4.3 * sqrt(2 f) + 12 once in 10^5; these draws are the same in every run. */
+/* Many draws of one row by the reference, whose bits are the kernel's, against the probabilities in binary64. A chi-square of f degrees of
+ * freedom exceeds f + 4.3 * sqrt(2 f) + 12 once in 10^5; these draws are the same in every run. */
 static void check_distribution(f32 temperature, f32 min_p, u32 top_k, u32 adjusted) {
   static f32 logits[DRAWS][KINDS], moved[DRAWS][KINDS];
   static sample_param param[DRAWS];
