@@ -17,7 +17,7 @@ static uint64_t scramble(uint64_t a, uint64_t b) {
 
 /* === Making ================================================================================================================= */
 
-/* count ids, none twice: a walk by an odd step, or by 1 where the vocabulary has a common divisor with it. */
+/* count different ids: a walk with an odd step, or with step 1 if the vocabulary has a common divisor with it. */
 static int32_t list_id(const case_request *from, uint32_t list, uint32_t i, uint32_t vocab) {
   return (int32_t)((scramble((uint64_t)from->list_seed, list) % vocab + i) % vocab);
 }
@@ -31,7 +31,7 @@ static void make_lists(ask *self, uint32_t vocab) {
     self->allowed[i] = list_id(from, 2, i * 3, vocab);
     self->stops[i] = list_id(from, 3, i * 7, vocab);
   }
-  for (uint32_t i = 0; i < ASK_TEXTS_MAX; i++) { /* one letter, which many tokens hold, or two */
+  for (uint32_t i = 0; i < ASK_TEXTS_MAX; i++) { /* one letter, which many tokens contain, or two */
     uint64_t bits = scramble((uint64_t)from->list_seed + 77, i);
     self->letters[i][0] = letters[bits % 16];
     self->letters[i][1] = letters[bits / 16 % 16];
@@ -172,7 +172,7 @@ static bool tokens_agree(const verbatim_request *f, const verbatim_request *a, c
   return true;
 }
 
-/* The line of a receipt. engine: any of the model's. */
+/* The line of a receipt. engine: any engine of the model. */
 static char *line_of(const ask *self, const verbatim *engine, size_t *bytes) {
   char *line = NULL;
   int32_t stops[8 + VERBATIM_STOP_IDS_MAX];
@@ -181,7 +181,7 @@ static char *line_of(const ask *self, const verbatim *engine, size_t *bytes) {
   return line;
 }
 
-/* Byte for byte. The engine that found's request ended in may be closed. */
+/* Compared byte for byte. The engine in which found's request ended may be closed. */
 static bool lines_agree(const ask *found, const ask *alone, char *what) {
   size_t found_bytes, alone_bytes, at = 0;
   char *f = line_of(found, alone->engine, &found_bytes), *a = line_of(alone, alone->engine, &alone_bytes);

@@ -1,4 +1,4 @@
-/* case.c - see case.h. The tables of fields, reading and writing. */
+/* case.c - see case.h. The tables of fields, and reading and writing a case. */
 #include "case.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@ const case_field case_head_fields[] = {
     {"vary", OF(schedule_case, vary), 0, UINT32_MAX, 0},       /* seed of other sizes; 0: the configuration as it is */
     {"chunk", OF(schedule_case, chunk), 64, 2048, 64},         /* chunk_tokens and group_chunks of every plan */
     {"groups", OF(schedule_case, groups), 1, 64, 2},
-    {"len", OF(schedule_case, len), 64, 1024, 320},            /* prompts are cut so that they fit */
+    {"len", OF(schedule_case, len), 64, 1024, 320},            /* prompts are shortened to fit */
     {"fast", OF(schedule_case, fast), 0, 1, 0},                /* parity: fast-prefill */
     {NULL, 0, 0, 0, 0}};
 
@@ -28,16 +28,16 @@ const case_field case_request_fields[] = { /* real numbers in thousandths */
     {"repeat", OF(case_request, repetition), 63, 16000, 1000},
     {"presence", OF(case_request, presence), -16000, 16000, 0},
     {"frequency", OF(case_request, frequency), -16000, 16000, 0},
-    {"biases", OF(case_request, biases), 0, 64, 0}, /* how many; which follows from "list" */
+    {"biases", OF(case_request, biases), 0, 64, 0}, /* how many; which ones follows from "list" */
     {"allowed", OF(case_request, allowed), 0, 64, 0},
     {"stops", OF(case_request, stops), 0, 32, 0},
     {"texts", OF(case_request, texts), 0, 8, 0},
     {"list", OF(case_request, list_seed), 0, UINT32_MAX, 0},
     {"no_eos", OF(case_request, ignore_eos), 0, 1, 0},
     {"top", OF(case_request, top), 0, 20, 0},
-    {"score", OF(case_request, score), 0, 1024, 0},   /* 0: not; else score_from, modulo the prompt's length less one, is one less */
-    {"rows", OF(case_request, rows), 0, 1, 0},        /* wants logits rows */
-    {"quit", OF(case_request, quit), 0, 512, 0},      /* cancels itself after so many tokens, in the callback */
+    {"score", OF(case_request, score), 0, 1024, 0},   /* 0: none; else score_from is score - 1, modulo (prompt length - 1) */
+    {"rows", OF(case_request, rows), 0, 1, 0},        /* requests logits rows */
+    {"quit", OF(case_request, quit), 0, 512, 0},      /* cancels itself after that many tokens, in the callback */
     {"deadline", OF(case_request, deadline), 0, UINT32_MAX, 0}, /* microseconds */
     {NULL, 0, 0, 0, 0}};
 
@@ -45,8 +45,8 @@ const case_field case_open_fields[] = {
     {"seqs", OF(case_open, seqs), 1, 64, 4},
     {"batch", OF(case_open, batch), 1, 1024, 64},
     {"logits", OF(case_open, logits), 1, 1024, 16},
-    {"spare", OF(case_open, spare), 0, 1024, 64},   /* KV pages beyond those of one sequence of full length */
-    {"margin", OF(case_open, margin), 0, 512, 0},   /* max_len is so much above len */
+    {"spare", OF(case_open, spare), 0, 1024, 64},   /* KV pages in addition to those of one sequence of full length */
+    {"margin", OF(case_open, margin), 0, 512, 0},   /* max_len exceeds len by this much */
     {"ladder", OF(case_open, ladder), 0, UINT32_MAX, 0}, /* bit i: size i + 1; 0: the planner's choice */
     {"active", OF(case_open, active), 0, 64, 0},
     {"cut", OF(case_open, chunk), 0, 1024, 0},      /* the engine's chunk_tokens */
@@ -154,7 +154,7 @@ static status read_event(const char *first, char **rest, schedule_case *c) {
   return OK;
 }
 
-/* What is named is there; the first event opens an engine. */
+/* Checks that everything named exists and that the first event opens an engine. */
 static status check(const schedule_case *c) {
   if (!c->model[0]) return FAIL(ERR_FORMAT, "case: expected model=NAME");
   if (c->event_count == 0 || c->events[0].kind != CASE_OPEN) return FAIL(ERR_FORMAT, "case: expected \"open\" as the first event");

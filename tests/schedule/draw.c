@@ -1,4 +1,4 @@
-/* draw.c - see draw.h. Engines first, then the tree of prefixes, requests, and the events of every schedule. */
+/* draw.c - see draw.h. Draws engines first, then the tree of prefixes, requests, and the events of every schedule. */
 #include "draw.h"
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 const char *const draw_models[] = {"v3", "v2lite", "glm4-moe-lite", "minicpm3", "mistral4", "youtu", "v32", "v32-fp8", "glm52-fp8",
                                    "v32-heads-fp8", NULL};
-#define PLAIN_MODELS 6u /* of them, from the first on, have the parity fast-prefill */
+#define PLAIN_MODELS 6u /* the first ones have the parity fast-prefill */
 
 uint32_t draw_model_count(int device) {
   uint32_t count = 0;
@@ -28,7 +28,7 @@ typedef struct drawer {
   trunk trunks[TRUNKS];
   uint32_t parts;  /* random texts used */
   bool is_tight;   /* few pages for several sequences */
-  bool grows;      /* short prompts and long answers: what is admitted outgrows the pages */
+  bool grows;      /* short prompts and long answers: the admitted requests outgrow the pages */
 } drawer;
 
 static uint64_t next(drawer *d) {
@@ -63,14 +63,14 @@ static void draw_open(drawer *d) {
   o->direct = chance(d, 25);
   o->poison = chance(d, 50);
   o->threads = between(d, 1, d->limits->threads);
-  const bool has_workspace = c->fast || strstr(c->model, "-fp8"); /* of the latter's KV rows, widened */
+  const bool has_workspace = c->fast || strstr(c->model, "-fp8"); /* the latter's KV rows are dequantized there */
   o->expand = has_workspace ? (o->seqs * 7 + o->batch * 3 + o->spare) % 10 : 0;
   c->events[c->event_count++] = (case_event){.kind = CASE_OPEN, .value = c->open_count++};
 }
 
 /* === Prompts ================================================================================================================ */
 
-/* Lengths near the borders of pages more often than others. */
+/* Lengths near page boundaries are drawn more often than others. */
 static uint32_t draw_length(drawer *d, uint32_t most) {
   uint32_t pages = between(d, 0, most / PAGE) * PAGE;
   switch (below(d, 6)) {
@@ -88,7 +88,7 @@ static void draw_trunks(drawer *d) {
   for (uint32_t i = 0; i < TRUNKS; i++) {
     trunk *t = &d->trunks[i];
     if (i) *t = d->trunks[below(d, i)];
-    if (t->count == ARRAY_LEN(t->parts) || (i && chance(d, 25))) { /* a sister that leaves the last part earlier */
+    if (t->count == ARRAY_LEN(t->parts) || (i && chance(d, 25))) { /* a sibling that leaves the last part earlier */
       case_part *last = &t->parts[t->count - 1];
       uint32_t shorter = draw_length(d, last->count);
       t->tokens -= last->count - shorter;
@@ -107,7 +107,7 @@ static void draw_prompt(drawer *d, case_request *r, uint32_t number) {
     r->parts[r->part_count++] = (case_part){.seed = t->parts[0].seed, .count = between(d, 1, 70)};
   } else if (number && chance(d, 15)) { /* the next turn of a conversation */
     r->parts[r->part_count++] = (case_part){.is_answer = true, .seed = below(d, number), .count = (uint32_t)d->c->len};
-  } else if (chance(d, 20)) { /* pages of few texts in any order: equal ones behind others that are not */
+  } else if (chance(d, 20)) { /* pages of a few texts in any order: equal pages after different ones */
     r->part_count = between(d, 1, 3);
     for (uint32_t i = 0; i < r->part_count; i++) r->parts[i] = (case_part){.seed = between(d, 1, 3), .count = PAGE};
   } else if (chance(d, 85)) {
@@ -164,7 +164,7 @@ static void add_event(drawer *d, enum case_kind kind, uint32_t value) {
   if (has_room(d)) d->c->events[d->c->event_count++] = (case_event){.kind = kind, .value = value};
 }
 
-/* A new request, another sample of the one before, or an old one again. */
+/* A new request, another sample of the previous one, or an earlier one again. */
 static uint32_t next_request(drawer *d, uint32_t first) {
   schedule_case *c = d->c;
   uint32_t number = c->request_count;
@@ -206,7 +206,7 @@ void draw_case(schedule_case *out, uint64_t seed, const draw_limits *limits) {
   const uint32_t model = below(&d, limits->models);
   snprintf(out->model, sizeof out->model, "small-%s", draw_models[model]);
   out->vary = chance(&d, 85) ? between(&d, 1, 3) : 0;
-  out->weights = 1 + out->vary % 2; /* few models and numerics: engines for requests alone are kept */
+  out->weights = 1 + out->vary % 2; /* few models and numerics, so that engines for requests alone can be reused */
   out->chunk = out->vary == 2 ? 128 : 64;
   out->groups = out->vary == 3 ? 1 : 2;
   out->fast = seed % 4 == 0 && model < PLAIN_MODELS;

@@ -14,11 +14,11 @@
 
 typedef struct worker { /* shared by a process and the one that started it */
   run_counts counts;    /* of whole cases */
-  uint64_t number;      /* of the case under way */
+  uint64_t number;      /* of the case that is running */
   double started;       /* when it began */
-  trial end;            /* of the last case, when it was not sound */
+  trial end;            /* of the last case, if it failed */
   bool is_done;
-  pid_t process;        /* the parent's; 0: waited for */
+  pid_t process;        /* used by the parent; 0: waited for */
 } worker;
 
 typedef struct run {
@@ -60,7 +60,7 @@ static _Noreturn void work(const run *self, uint32_t job) {
   _exit(0);
 }
 
-/* === In the one that was started ============================================================================================ */
+/* === In the parent ========================================================================================================== */
 
 static status start(const run *self) {
   fflush(NULL);
@@ -74,7 +74,7 @@ static status start(const run *self) {
   return OK;
 }
 
-/* Looks after one process. Returns whether it still runs. */
+/* Checks on one process. Returns whether it still runs. */
 static bool look(const run *self, worker *w) {
   int state = 0;
   if (!w->process) return false;
@@ -104,7 +104,7 @@ static void stop_all(const run *self) {
   }
 }
 
-/* Until all have ended, or one has found something, which is returned. */
+/* Waits until all have ended, or until one has found a failure, which is returned. */
 static worker *wait_all(const run *self) {
   double shown = clock_seconds();
   for (bool any = true; any;) {
@@ -122,7 +122,7 @@ static worker *wait_all(const run *self) {
   return NULL;
 }
 
-/* The case again, alone in a process, then smaller ones. */
+/* Plays the case again, alone in a process, then smaller ones. */
 static status examine(const run *self, const worker *found) {
   const fuzz_options *o = self->options;
   fuzz_report *report = self->report;

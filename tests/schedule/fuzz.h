@@ -1,26 +1,27 @@
-/* fuzz.h - a run of the schedule fuzzer: random cases in processes of their own until the time or the number is reached, or one fails,
- * which is then shrunk. And the witnesses: a run in which nothing was ever preempted proves nothing of preemption.
+/* fuzz.h - a run of the schedule fuzzer: random cases in processes of their own until the time or the number is reached, or until one
+ * fails, which is then shrunk. Also the witnesses: a run in which nothing was preempted proves nothing about preemption.
  *
- * Case i of a seed is the same in every run; how many processes share the cases changes nothing in them. Read next: draw.h, shrink.h. */
+ * Case i of a seed is the same in every run; the number of processes that share the cases does not change them. Read next: draw.h,
+ * shrink.h. */
 #ifndef VERBATIM_FUZZ_H
 #define VERBATIM_FUZZ_H
 #include "draw.h"
 #include "trial.h"
 
 #define FUZZ_JOBS_MAX 64u
-#define FUZZ_WITNESS_SCHEDULES 30u /* in so many schedules every witness is seen */
+#define FUZZ_WITNESS_SCHEDULES 30u /* in that many schedules every witness occurs */
 
 typedef struct fuzz_options {
   run_stage stage;
   draw_limits limits;
   uint64_t seed;
-  uint64_t schedules;    /* at least so many; 0: no number */
-  double seconds;        /* about so long; 0: no time      */
+  uint64_t schedules;    /* at least that many; 0: none   */
+  double seconds;        /* about that long; 0: no limit   */
   uint32_t jobs;         /* processes, 1 .. FUZZ_JOBS_MAX  */
-  double case_seconds;   /* longer, and a case hangs       */
-  double shrink_seconds; /* 0: a case that fails is left as it is */
-  bool is_quiet;         /* what failing cases write to stderr is dropped */
-  void (*on_progress)(const run_counts *counts, double seconds); /* now and then; may be null */
+  double case_seconds;   /* a longer case counts as a hang */
+  double shrink_seconds; /* 0: a failing case is not shrunk */
+  bool is_quiet;         /* stderr of failing cases is dropped */
+  void (*on_progress)(const run_counts *counts, double seconds); /* called now and then; may be null */
 } fuzz_options;
 
 typedef struct fuzz_report {
@@ -33,10 +34,10 @@ typedef struct fuzz_report {
   schedule_case smallest;
 } fuzz_report;
 
-/* An error, with the case in *out, when a case cannot be played or a process made; a case that fails is no error. */
+/* Fails, with the case in *out, if a case cannot be played or a process cannot be created; a case that fails is no error. */
 status fuzz_run(const fuzz_options *options, fuzz_report *out);
 
-/* The name of a witness that was not seen, or null. */
+/* The name of a witness that did not occur, or null. */
 const char *fuzz_missing(const run_counts *counts);
 
 #endif

@@ -45,23 +45,23 @@ static uint64_t scramble(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/* Replaces a field that is there, and is a number. */
+/* Replaces an existing number. */
 static void set(json_t *config, const char *key, json_int_t value) {
   if (json_is_integer(json_object_get(config, key))) json_object_set_new(config, key, json_integer(value));
 }
 
-/* Small ones: it is schedules that are tried, and a step's time goes into the weights. */
+/* Small values: the test is of schedules, and a step's time goes into the weights. */
 static void vary(json_t *config, uint64_t seed) {
   static const int hidden[] = {128, 128, 192, 64}, heads[] = {1, 2, 2, 4}, inter[] = {64, 128, 192, 256};
   uint64_t r = scramble(seed);
   json_int_t layers = 1 + (json_int_t)(r >> 8) % 2, head_count = heads[r >> 12 & 3], experts = r >> 16 & 1 ? 16 : 8;
-  if (json_integer_value(json_object_get(config, "num_attention_heads")) > 64) head_count = 66 + 6 * head_count; /* what it is there for */
+  if (json_integer_value(json_object_get(config, "num_attention_heads")) > 64) head_count = 66 + 6 * head_count; /* its purpose */
   set(config, "hidden_size", hidden[r & 3]);
   set(config, "num_hidden_layers", layers);
   set(config, "first_k_dense_replace", (json_int_t)(r >> 24) % layers);
   set(config, "num_attention_heads", head_count);
   set(config, "num_key_value_heads", head_count);
-  if (!json_object_get(config, "index_topk")) set(config, "kv_lora_rank", 256); /* their cache's format knows 512 alone */
+  if (!json_object_get(config, "index_topk")) set(config, "kv_lora_rank", 256); /* the format of their cache supports only 512 */
   set(config, "q_lora_rank", r >> 32 & 1 ? 64 : 128);
   set(config, "intermediate_size", inter[r >> 36 & 3]);
   set(config, "n_routed_experts", experts);
@@ -81,7 +81,7 @@ static bool can_be_planned(const char *text) {
   return is_good;
 }
 
-/* The first variation that the planner takes, else the configuration as it stands. */
+/* The first variation that the planner accepts, otherwise the configuration unchanged. */
 static status make_config(const schedule_case *c, char **text) {
   char path[MODELS_PATH_MAX];
   json_error_t error;
@@ -137,7 +137,7 @@ static status remove_model(const char *folder) {
   return rmdir(folder) == 0 ? OK : FAIL(ERR_IO, "%s: cannot be removed: %s", folder, strerror(errno));
 }
 
-/* In a folder of its own first: what has the final name is whole. */
+/* Built in a folder of its own first, so that a folder with the final name is complete. */
 static status make_model(const models *self, const schedule_case *c, const char *path) {
   char scratch[MODELS_PATH_MAX], config_path[MODELS_PATH_MAX], *text = NULL;
   TRY(write_path(scratch, "%s/making-XXXXXX", self->folder));

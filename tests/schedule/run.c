@@ -1,13 +1,13 @@
-/* run.c - see run.h. The request alone, then the events. */
+/* run.c - see run.h. Runs the request alone, then the events. */
 #include "run.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LEN_MOST 1024u    /* of plans: the models' own limit */
-#define LEN_ALONE 512u    /* at least, of the plans for requests alone: max_len is not in the numerics id */
-#define POLLS_MAX 100000u /* more, and the engine does not come to an end */
+#define LEN_MOST 1024u    /* of plans: the limit of the models */
+#define LEN_ALONE 512u    /* least max_len of the plans for requests alone: max_len is not in the numerics id */
+#define POLLS_MAX 100000u /* after more polls the engine counts as hanging */
 
 typedef struct player {
   run_stage *stage;
@@ -17,12 +17,12 @@ typedef struct player {
   char model_dir[MODELS_PATH_MAX];
   verbatim *reference, *engine;
   uint32_t vocab, polls;
-  uint32_t order[CASE_REQUESTS_MAX], order_count; /* requests submitted and not judged, in that order */
+  uint32_t order[CASE_REQUESTS_MAX], order_count; /* requests submitted and not compared yet, in that order */
   bool is_submitted[CASE_REQUESTS_MAX], may_be_cancelled[CASE_REQUESTS_MAX];
   ask alone[CASE_REQUESTS_MAX], live[CASE_REQUESTS_MAX];
 } player;
 
-/* An error of the engine: its text is kept as the first cause. */
+/* Reports an error of the engine; its text is kept as the first cause. */
 static status engine_error(int code, const char *what) {
   char text[FAIL_TEXT_MAX];
   snprintf(text, sizeof text, "%s", verbatim_error());
@@ -86,13 +86,13 @@ static int32_t id_of(const player *p, uint32_t seed, uint32_t i) {
   return (int32_t)((z >> 33) % p->vocab);
 }
 
-/* What ran alone before, as a prompt: its own, then what it made. */
+/* A request that ran alone before, as a prompt: its own prompt, then the tokens it generated. */
 static int32_t answer_id(const ask *alone, uint32_t i) {
   const verbatim_request *r = &alone->request;
   return i < r->prompt_count ? r->prompt[i] : r->tokens[i - r->prompt_count].id;
 }
 
-/* Cut so that all the tokens asked for find room, as far as a prompt of one token does. */
+/* Shortens the prompt so that all requested tokens fit, down to a prompt of one token. */
 static uint32_t make_prompt(const player *p, const case_request *r, int32_t *ids) {
   uint32_t len = (uint32_t)p->c->len, wanted = min_u32((uint32_t)r->max_tokens, len - 1), count = 0;
   uint32_t most = max_u32(len - max_u32(wanted, 1), 1);
@@ -115,7 +115,7 @@ static int32_t *copy_ids(const int32_t *ids, uint32_t count) {
 
 static status run_alone(player *p, uint32_t number);
 
-/* Its prompt, and the memory of both its runs. */
+/* Its prompt, and the memory for both its runs. */
 static status prepare(player *p, uint32_t number) {
   int32_t ids[LEN_MOST];
   const case_request *from = &p->c->requests[number];
@@ -155,7 +155,7 @@ static status judge(player *p, uint32_t number) {
   return OK;
 }
 
-/* Nothing is under way any more. */
+/* No request is in flight any more. */
 static status judge_all(player *p) {
   for (uint32_t i = 0; i < p->order_count && !p->outcome->failed; i++) TRY(judge(p, p->order[i]));
   p->order_count = 0;
@@ -179,7 +179,7 @@ static void close_engine(player *p) {
   p->engine = NULL;
 }
 
-/* The deployment file of an open. What would be refused is moved to the nearest that is not. */
+/* The deployment file of an open. A value that would be refused is moved to the nearest one that is not. */
 static void write_deploy(const schedule_case *c, const case_open *o, char *text, size_t bytes) {
   uint32_t seqs = (uint32_t)o->seqs, batch = max_u32((uint32_t)o->batch, seqs);
   uint32_t logits = min_u32(max_u32((uint32_t)o->logits, seqs), batch), len = min_u32((uint32_t)(c->len + o->margin), LEN_MOST);
@@ -209,7 +209,7 @@ static bool wants_rows(const schedule_case *c) {
 
 static status submit(player *p, uint32_t number) {
   ask *a = &p->live[number];
-  if (p->is_submitted[number] && a->request.finish == VERBATIM_RUNNING) return OK; /* under way: not twice */
+  if (p->is_submitted[number] && a->request.finish == VERBATIM_RUNNING) return OK; /* in flight: not twice */
   if (p->is_submitted[number]) {
     uint32_t at = 0;
     while (p->order[at] != number) at++;
@@ -225,7 +225,7 @@ static status submit(player *p, uint32_t number) {
   return OK;
 }
 
-/* Those under way begin again, in the order in which they came first. */
+/* Requests in flight begin again, in the order of their first submission. */
 static status reopen(player *p, const case_open *o) {
   char plan_path[MODELS_PATH_MAX], deploy[1024];
   uint32_t under_way = 0;
@@ -289,7 +289,7 @@ static status play_all(player *p) {
   TRY(models_folder(&p->stage->models, c, p->model_dir));
   TRY(find_reference(p));
   for (uint32_t i = 0; i < c->event_count && !p->outcome->failed; i++) TRY(play(p, &c->events[i]));
-  if (p->order_count && !p->outcome->failed) TRY(play(p, &(case_event){.kind = CASE_IDLE})); /* every case ends so */
+  if (p->order_count && !p->outcome->failed) TRY(play(p, &(case_event){.kind = CASE_IDLE})); /* every case ends like this */
   p->counts->cases++;
   return OK;
 }

@@ -1,8 +1,8 @@
-/* run.h - plays a case on real engines and judges it: what a request yielded must be what it yields alone.
+/* run.h - plays a case on real engines and checks it: the results of a request must be those that it has alone.
  *
- * Alone is: an engine of another plan of the same numerics id, with one slot, a step that takes the whole prompt, no prefix cache and
- * sound memory, where requests run one after the other. Such engines are kept, the last few, since opening one costs more than a case.
- * A run_stage serves one process. Read next: case.h, ask.h. */
+ * Alone means: in an engine of another plan of the same numerics id, with one slot, a step that takes the whole prompt, no prefix cache and
+ * memory without poison, where requests run one after the other. The last few of these engines stay open, because opening one costs more
+ * than a case. A run_stage serves one process. Read next: case.h, ask.h. */
 #ifndef VERBATIM_RUN_H
 #define VERBATIM_RUN_H
 #include "ask.h"
@@ -10,9 +10,9 @@
 
 #define RUN_REFERENCES 6u
 
-typedef struct run_counts { /* what really happened; sums over engines of schedules, not those of requests alone */
-  uint64_t cases, schedules, requests; /* requests: compared with themselves alone */
-  uint64_t restarts;                   /* engines closed with requests under way, which began again in the next */
+typedef struct run_counts { /* what really happened; sums over engines of schedules, without those of requests alone */
+  uint64_t cases, schedules, requests; /* requests: those compared with their run alone */
+  uint64_t restarts;                   /* engines closed with requests in flight, which began again in the next one */
   uint64_t cut;                        /* of the requests: cancelled or past their deadline */
   verbatim_counters engine;
 } run_counts;
@@ -26,7 +26,7 @@ typedef struct run_outcome {
 typedef struct run_reference {
   char model_dir[MODELS_PATH_MAX];
   int64_t chunk, groups, len, fast;
-  uint64_t used; /* when last */
+  uint64_t used; /* time of the last use */
   verbatim *engine;
 } run_reference;
 

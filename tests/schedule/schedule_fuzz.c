@@ -1,4 +1,4 @@
-/* schedule_fuzz.c - the schedule fuzzer's command line: options, progress and the report. Read next: README.md beside this file, fuzz.h. */
+/* schedule_fuzz.c - the schedule fuzzer's command line: options, progress and the report. Read next: README.md in this folder, fuzz.h. */
 #include "engine/common/options.h"
 #include "engine/base/clock.h"
 #include "fuzz.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOKENS_MOST 170u /* three pages: what is admitted together outgrows small plans */
+#define TOKENS_MOST 170u /* three pages: requests that are admitted together outgrow small plans */
 
 static const char HELP[] =
   "schedule_fuzz - random schedules; every request must end in the receipt that it has alone\n"
@@ -109,7 +109,7 @@ static status resolve(arguments *a, const char *program, fuzz_options *o) {
   return OK;
 }
 
-/* The text itself, or that of the file of this name. */
+/* The text itself, or the content of the file of this name. */
 static status read_case(const char *text, schedule_case *c) {
   static char bytes[CASE_TEXT_MAX];
   FILE *file = strchr(text, '=') ? NULL : fopen(text, "rb");

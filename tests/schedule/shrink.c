@@ -1,4 +1,4 @@
-/* shrink.c - see shrink.h. One kind of step after the other, until a round finds none that still fails. */
+/* shrink.c - see shrink.h. Tries one kind of step after the other, until a round finds no smaller case that still fails. */
 #include "shrink.h"
 #include "engine/base/clock.h"
 #include <stdlib.h>
@@ -6,14 +6,14 @@
 
 typedef struct shrinker {
   const run_stage *stage;
-  schedule_case *best, *next; /* the smallest that fails; what is tried */
+  schedule_case *best, *next; /* the smallest that fails; the one being tried */
   trial *result;
   double end, each_seconds;
   uint32_t tried;
   status error;
 } shrinker;
 
-/* Plays `next`; where it fails it is the best from here on. */
+/* Plays `next`; if it fails, it becomes the best. */
 static bool keeps(shrinker *s) {
   trial t;
   if (s->error != OK || clock_seconds() > s->end) return false;
@@ -27,7 +27,7 @@ static bool keeps(shrinker *s) {
 
 /* === Events ================================================================================================================= */
 
-/* Without events [first, first + count): the first one of all stays, which opens the engine, or another that does takes its place. */
+/* Leaves out the events [first, first + count). The very first event stays, which opens the engine, unless another open replaces it. */
 static bool drop_events(shrinker *s, uint32_t first, uint32_t count) {
   schedule_case *n = s->next;
   *n = *s->best;
@@ -39,7 +39,7 @@ static bool drop_events(shrinker *s, uint32_t first, uint32_t count) {
 static bool shrink_events(shrinker *s) {
   bool found = false;
   for (uint32_t size = max_u32(s->best->event_count / 2, 1);; size /= 2) {
-    for (uint32_t first = s->best->event_count; first > 0;) { /* from the end: what comes after the failure goes at once */
+    for (uint32_t first = s->best->event_count; first > 0;) { /* from the end: everything after the failure is removed at once */
       uint32_t count = min_u32(size, first);
       first -= count;
       if (count < s->best->event_count) found |= drop_events(s, first, count);
@@ -63,7 +63,7 @@ static bool shrink_polls(shrinker *s) {
 
 /* === Numbers ================================================================================================================ */
 
-/* Each field of a row of `best` to its plain value, else nearer to it. row: offset in schedule_case. */
+/* Sets each field of a row of `best` to its default or, if that does not fail, closer to it. row: offset in schedule_case. */
 static bool shrink_fields(shrinker *s, size_t row, const case_field *fields) {
   bool found = false;
   for (const case_field *f = fields; f->name; f++) {

@@ -57,7 +57,7 @@ static _Noreturn void play(const run_stage *stage, const schedule_case *c, bool 
 status trial_run(const run_stage *stage, const schedule_case *c, double seconds, bool is_quiet, trial *out) {
   trial *shared = trial_shared(sizeof *shared);
   bool was_killed;
-  shared->end = TRIAL_CRASHED; /* unless the child says otherwise */
+  shared->end = TRIAL_CRASHED; /* unless the child reports something else */
   fflush(NULL);
   pid_t child = fork();
   if (child < 0) return FAIL(ERR_IO, "fork: %s", strerror(errno));
