@@ -1,14 +1,14 @@
-/* embed.c - a C program that embeds Verbatim: three prompts at once, one of them cancelled on its way.
+/* embed.c - a C program that embeds Verbatim: three prompts at once, one of which is cancelled while it runs.
  *
- * Needs verbatim.h and libverbatim.so, nothing else: cc embed.c -lverbatim. Arguments: PLAN MODEL_DIR [cpu]. The plan comes from
- * `verbatim plan`. tests/unit/test_libverbatim.py runs it. Read next: engine/verbatim.h. */
+ * Needs only verbatim.h and libverbatim.so: cc embed.c -lverbatim. Arguments: PLAN MODEL_DIR [cpu]. `verbatim plan` makes the plan.
+ * tests/unit/test_libverbatim.py runs this program. Read next: engine/verbatim.h. */
 #include <stdio.h>
 #include <string.h>
 #include <verbatim.h>
 
 enum { PROMPT_MAX = 256, TOKENS_MAX = 96, TEXT_MAX = 1024, CANCEL_AFTER = 5 };
 
-typedef struct job { /* all memory of a request is the caller's, and stays where it is until the request is finished */
+typedef struct job { /* the caller owns all memory of a request, which must not move until the request is finished */
   const char *text;
   verbatim_request request;
   int32_t prompt[PROMPT_MAX];
@@ -36,7 +36,7 @@ static int submit(verbatim *engine, job *j) {
   return verbatim_submit(engine, &j->request) == 0 ? 0 : stop(j->text, verbatim_error());
 }
 
-/* The work is done inside verbatim_poll, on this thread; between two calls the program does what else it has to do. */
+/* verbatim_poll does the work on this thread; between two calls the program does its other work. */
 static int run(verbatim *engine) {
   for (bool busy = true; busy;) {
     if (verbatim_poll(engine, &busy) != 0) return stop("poll", verbatim_error());

@@ -24,11 +24,11 @@ def check(library, code):
 
 
 def run(library, engine, ids, on_row):
-    """Feeds the ids, makes one token and returns it; on_row(position, bytes of the row of fp32 logits)."""
+    """Runs the ids as a prompt, generates one token and returns it; on_row(position, bytes of the row of fp32 logits)."""
     vocab = library.verbatim_describe(engine).vocab
     tokens = (abi.Token * 1)()
     request = library.verbatim_request_defaults()
-    # ctypes does not keep what a pointer field points to: the names here keep it until the request is finished.
+    # ctypes does not keep the target of a pointer field alive: these names do so until the request is finished.
     prompt = (c_int32 * len(ids))(*ids)
     callback = abi.Request.ON_LOGITS(lambda request, position, row: on_row(position, ctypes.string_at(row, 4 * vocab)))
     request.prompt, request.prompt_count, request.max_tokens = prompt, len(ids), 1

@@ -1,7 +1,7 @@
-/* fuzz.h - what the fuzz targets share: libFuzzer's entry points, files, and what must hold of every error.
+/* fuzz.h - shared by the fuzz targets: libFuzzer's entry points, files, and the rules for every error.
  *
- * A target does with an accepted input what the program does, and asserts what must be true then. Paths are relative to the root of
- * the repository. Includes libc and base.h only; README.md says how targets are run. */
+ * A target treats an accepted input as the program does, and asserts what must be true then. Paths are relative to the root of the
+ * repository. Includes libc and base.h only; README.md says how targets are run. */
 #ifndef VERBATIM_FUZZ_H
 #define VERBATIM_FUZZ_H
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include "engine/base/base.h"
 
-/* libFuzzer calls these. data is a block of its own, so that AddressSanitizer sees a read beyond it. */
+/* libFuzzer calls these. data is a block of its own, so that AddressSanitizer notices a read after its end. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t room, unsigned seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t room); /* libFuzzer's own mutations */
@@ -22,7 +22,7 @@ typedef struct fuzz_text {
   size_t bytes;
 } fuzz_text;
 
-/* The file, which is never freed. */
+/* The file's content, which is never freed. */
 static inline fuzz_text fuzz_read(const char *path) {
   FILE *file = fopen(path, "rb");
   fuzz_text read = {.text = malloc(1u << 20)};
@@ -33,7 +33,7 @@ static inline fuzz_text fuzz_read(const char *path) {
   return read;
 }
 
-/* An error says what it is, in words that a terminal may show, and has an exit code of its own. Returns whether the result is OK. */
+/* An error has a message, in text that a terminal may show, and an exit code of its own. Returns whether the result is OK. */
 static inline bool fuzz_is_ok(status result) {
   if (result == OK) return true;
   ASSERT(fail_text()[0] != 0);

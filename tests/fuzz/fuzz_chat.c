@@ -1,5 +1,5 @@
-/* fuzz_chat.c - the body of a request for a chat, for every renderer: the first byte chooses it, the rest is JSON. A prompt keeps to its
- * bound, is UTF-8 and is the same when asked for again, and the body stays as it was. */
+/* fuzz_chat.c - the body of a chat request, for every renderer: the first byte chooses the renderer, the rest is JSON. A prompt is within
+ * its bound, is UTF-8 and is the same the second time, and the body does not change. */
 #include <jansson.h>
 #include "engine/chat/chat.h"
 #include "engine/text/tokenizer.h"

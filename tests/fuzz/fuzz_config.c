@@ -1,5 +1,5 @@
-/* fuzz_config.c - config.json. What is accepted does not depend on the order or the layout of its fields, and makes a plan that the engine
- * accepts; on an error nothing is written. */
+/* fuzz_config.c - config.json. An accepted file gives the same result in any order and layout of its fields, and a plan that the engine
+ * accepts; on an error the outputs are untouched. */
 #include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/model_config.h"

@@ -1,6 +1,7 @@
-/* fuzz_deploy.c - deployment files. What the reader of flat mappings hands out keeps its bounds, and says the same when it is written out
- * again, quoted; it reads whatever the planner accepts. What the planner accepts lies inside the stated ranges, survives being written out
- * and read again, and makes a plan of the smallest model, or is refused by name; the engine accepts every plan that is made. */
+/* fuzz_deploy.c - deployment files. The values that the reader of flat mappings returns are within their bounds, and are the same when they
+ * are written out, quoted, and read again; it reads whatever the planner accepts. A file that the planner accepts has values in the stated
+ * ranges, survives being written out and read again, and makes a plan of the smallest model, or is refused by name; the engine accepts
+ * every plan that is made. */
 #include "fuzz.h"
 #include "kernels_src/abi.h"
 #include "make_plan.h"
@@ -10,7 +11,7 @@
 
 #define WRITTEN_BYTES 2048u
 
-/* libfyaml 0.7.12 drops a buffer on some malformed quoted scalars; leaks of our own are still found. */
+/* libfyaml 0.7.12 leaks a buffer on some malformed quoted scalars; leaks of our own are still found. */
 const char *__lsan_default_suppressions(void) { return "leak:fy_"; }
 
 static void check_range(uint64_t value, uint64_t low, uint64_t high) { ASSERT(value == 0 || (value >= low && value <= high)); }
@@ -88,7 +89,7 @@ static bool is_same(const flat_yaml *a, const flat_yaml *b) {
   return true;
 }
 
-/* Returns whether the reader takes the text. */
+/* Returns whether the reader accepts the text. */
 static bool check_reader(const char *text, size_t bytes) {
   flat_yaml file = {0}, again = {0};
   char *written = NULL;
@@ -143,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   ASSERT(deploy_config_parse(written, write_config(&config, written), &again) == OK);
   ASSERT(memcmp(&config, &again, sizeof config) == 0);
   status result = make_plan((planner_text){text, bytes}, (planner_text){0});
-  /* of a cache that this model cannot have, or not with fast-prefill; of a workspace that bf16 rows without it have no use for */
+  /* of a cache that this model cannot have, or not with fast-prefill; of a workspace that is useless for bf16 rows without it */
   const bool may_be_refused = config.kv_dtype > DEPLOY_KV_BF16 || config.kv_scales_f32 ||
                               (config.parity == PARITY_STRICT && config.expand_tokens);
   ASSERT(result == OK || result == ERR_LIMIT || (may_be_refused && (result == ERR_UNSUPPORTED || result == ERR_FORMAT)));

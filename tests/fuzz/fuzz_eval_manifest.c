@@ -1,5 +1,5 @@
-/* fuzz_eval_manifest.c - manifests of evaluations. What is accepted is accepted again when it is written out in another form, has files
- * whose texts have the digests that stand beside them, and differs from itself nowhere. */
+/* fuzz_eval_manifest.c - manifests of evaluations. An accepted manifest is accepted again when it is written out in another form, its
+ * embedded files match the digests next to them, and it has no difference from itself. */
 #include "engine/eval/manifest.h"
 #include "fuzz.h"
 

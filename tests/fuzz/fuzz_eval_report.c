@@ -1,5 +1,5 @@
-/* fuzz_eval_report.c - a report of {"manifest": ..., "results": [...]}, whatever these are. The page is well-formed, its elements are those
- * that a report has, and it is the same the second time. */
+/* fuzz_eval_report.c - a report of any {"manifest": ..., "results": [...]}. The page is well-formed, has only the elements of a report, and
+ * is the same the second time. */
 #include "engine/eval/report/report.h"
 #include "engine/base/utf8.h"
 #include "fuzz.h"
@@ -43,7 +43,7 @@ static void check_entity(const char *at) {
   ASSERT(is_known_name);
 }
 
-/* Up to one of `ends`, which is never the end of the page. */
+/* Reads up to one of `ends`, which is never the end of the page. */
 static void take_letters(page *p, const char *ends) {
   for (; !strchr(ends, *p->at); p->at++) {
     uint8_t c = (uint8_t)*p->at;

@@ -1,12 +1,13 @@
-/* fuzz_eval_task.c - task files, and lines of items for what they accept. A task has its fields in their ranges, reads the same twice,
- * and makes items of lines, with an answer each, or refuses them by name; so do its sampling parameters and its way to judge. */
+/* fuzz_eval_task.c - task files, and lines of items for those that are accepted. A task has its fields in their ranges, reads the same
+ * twice, and turns lines into items with an answer each, or refuses them by name; the same holds for its sampling parameters and its
+ * judge. */
 #include "engine/eval/answer.h"
 #include "engine/eval/request.h"
 #include "engine/eval/items.h"
 #include "engine/eval/task.h"
 #include "fuzz.h"
 
-/* libfyaml 0.7.12 drops a buffer on some malformed quoted scalars; leaks of our own are still found. */
+/* libfyaml 0.7.12 leaks a buffer on some malformed quoted scalars; leaks of our own are still found. */
 const char *__lsan_default_suppressions(void) { return "leak:fy_"; }
 
 static const char LINES[] = "{\"id\":\"a\",\"prompt\":\"p\",\"answer\":\"b\",\"choices\":[\"a\",\"b\"],\"text\":\"t\",\"task\":\"x\"}\n"

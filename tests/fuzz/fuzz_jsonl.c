@@ -1,5 +1,5 @@
-/* fuzz_jsonl.c - a line of prompts, as `verbatim run --jsonl` reads it. What is accepted lies inside the stated ranges, is the same for its
- * keys in another order, and is taken or refused by the check that every request passes; an error adds nothing. */
+/* fuzz_jsonl.c - a line of prompts, as `verbatim run --jsonl` reads it. An accepted line has values in the stated ranges, gives the same
+ * item with its keys in another order, and is accepted or refused by the check that every request passes; an error adds nothing. */
 #include "engine/jsonl/items.h"
 #include "engine/jsonl/json_line.h"
 #include "engine/requests/request.h"
@@ -35,7 +35,7 @@ static void check_item(const item *i) {
 static void check_request(const item *i) {
   static const int32_t prompt[1] = {0};
   static plan_header header = {.model = {.vocab = 1000}, .limits = {.max_len = 4096, .kv_pages = 64}};
-  static verbatim_token tokens[1]; /* what is checked is not run */
+  static verbatim_token tokens[1]; /* the request is checked, not run */
   static verbatim_alternative alternatives[1];
   const plan view = {.header = &header};
   const request_model model = {.plan = &view};

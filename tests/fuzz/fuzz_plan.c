@@ -1,6 +1,6 @@
-/* fuzz_plan.c - plan files. What plan_view accepts is followed everywhere the engine and `verbatim show` follow it; what the checker
- * accepts as well is run. Mutations start from plans that are made here, so that no seed ages with the format; most give the mutated plan
- * its digest back, and half of those its numerics id. */
+/* fuzz_plan.c - plan files. A plan that plan_view accepts is read everywhere the engine and `verbatim show` read it; one that the checker
+ * also accepts is run. Mutations start from plans that are made here, so that no seed becomes outdated with the format; most of them
+ * correct the digest of the mutated plan, and half of those the numerics id. */
 #include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/check.h"
@@ -9,13 +9,13 @@
 #include "planner/print.h"
 #include "tests/fuzz/plan_walk.h"
 
-#define FRESH_EVERY 64u /* one mutation in so many starts from a made plan */
+#define FRESH_EVERY 64u /* one mutation in this many starts from a new plan */
 
 static const char *const CONFIGS[] = {"tests/data/configs/smallest.json", "tests/fuzz/seeds/config/dense.json"};
 static const char *const DEPLOYS[] = {"{max-num-seqs: 2, max-num-batched-tokens: 4, max-model-len: 128, kv_pages: 3, chunk_tokens: 64}",
                                       "{max-num-seqs: 3, max-num-batched-tokens: 8, max-model-len: 64, ladder: [1, 3]}"};
 
-/* A sound plan in data; the bytes of it, or 0 when there is no room. */
+/* Writes a sound plan to data; returns its bytes, or 0 if there is no room. */
 static size_t make(uint8_t *data, size_t room, unsigned seed) {
   const char *deploy = DEPLOYS[seed / 2 % ARRAY_LEN(DEPLOYS)];
   fuzz_text config = fuzz_read(CONFIGS[seed % ARRAY_LEN(CONFIGS)]);
@@ -39,7 +39,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t room, unsigne
   return bytes;
 }
 
-/* Reads everything that plan_view has promised. */
+/* Reads everything that plan_view promises to be valid. */
 static uint64_t follow(const plan *p) {
   uint64_t sum = 0, weight_bytes = p->regions[REGION_WEIGHTS].bytes;
   for (uint32_t i = 0; i < p->tensor_count; i++) {

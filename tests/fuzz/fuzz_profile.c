@@ -1,4 +1,4 @@
-/* fuzz_profile.c - device profiles. What is accepted holds sound entries that survive being written out and read again, and the planner
+/* fuzz_profile.c - device profiles. An accepted profile has valid entries that survive being written out and read again, and the planner
  * makes a plan with them that the engine accepts. */
 #include "fuzz.h"
 #include "make_plan.h"
@@ -22,7 +22,7 @@ static void check_entries(const plan_product *entries, uint32_t count) {
   }
 }
 
-/* The used entries as a profile; the caller's. */
+/* The used entries as a profile, which the caller frees. */
 static char *write_profile(const profile *p) {
   char *text = malloc(128 + (size_t)ENTRY_BYTES * p->count);
   ASSERT(text != NULL);

@@ -1,6 +1,6 @@
-/* fuzz_receipt.c - receipts, as `verbatim verify` reads them. Of what is accepted every request lies inside the stated ranges; written
- * again it is read as the same, to the byte; it passes the check that every request passes or is refused by name, and then stops at
- * the ids that the receipt says. */
+/* fuzz_receipt.c - receipts, as `verbatim verify` reads them. Every request of an accepted receipt has values in the stated ranges and,
+ * written again, is read as the same, to the byte; it passes the check that every request passes or is refused by name, and then stops at
+ * the ids that the receipt states. */
 #include "engine/plan/plan.h"
 #include "engine/receipts/receipt.h"
 #include "engine/receipts/compare.h"
@@ -41,10 +41,10 @@ static void check_round(const receipt_record *record) {
   free(lines[1]);
 }
 
-/* As a request of a plan; spoils the record's stops. */
+/* As a request of a plan; overwrites the record's stop ids. */
 static void check_request(receipt_record *record) {
   static const plan_header header = {.model = {.vocab = 1000, .eos_count = 2, .eos = {1, 7}}, .limits = {.max_len = 4096, .kv_pages = 64}};
-  static verbatim_token tokens[1]; /* what is checked is not run */
+  static verbatim_token tokens[1]; /* the request is checked, not run */
   const plan view = {.header = &header};
   const request_model model = {.plan = &view};
   int32_t recorded[EOS_MAX + VERBATIM_STOP_IDS_MAX], found[EOS_MAX + VERBATIM_STOP_IDS_MAX];

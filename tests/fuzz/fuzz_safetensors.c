@@ -1,6 +1,6 @@
-/* fuzz_safetensors.c - safetensors files. An accepted set is what a second reading of the header, here, makes of it: sorted, covering the
- * data exactly, readable whole; and it survives being written out and read again. In half of the mutations the header's size stays
- * that of the header. */
+/* fuzz_safetensors.c - safetensors files. An accepted set equals the result of a second, independent reading of the header: sorted,
+ * covering the data exactly, readable to the end; and it survives being written out and read again. Half of the mutations correct the size
+ * of the header. */
 #include "engine/weights/safetensors.h"
 #include "fuzz.h"
 #include <jansson.h>
@@ -17,7 +17,7 @@ static void write_size(uint8_t *data, uint64_t size) {
   for (int i = 0; i < 8; i++) data[i] = (uint8_t)(size >> (8 * i));
 }
 
-/* Mutates the header alone and moves the data behind it. */
+/* Mutates only the header and moves the data after it. */
 static size_t mutate_header(uint8_t *data, size_t bytes, size_t room) {
   size_t header_bytes = (size_t)read_size(data), data_bytes = bytes - SIZE_BYTES - header_bytes;
   uint8_t *header = malloc(room), *tail = malloc(data_bytes + 1);
@@ -66,7 +66,7 @@ static void check_set(const safetensors *set, const uint8_t *area, size_t area_b
   free(owned);
 }
 
-/* Name by name what the header says. */
+/* Compares with the header, name by name. */
 static void check_header(const safetensors *set, const uint8_t *data) {
   json_t *header = json_loadb((const char *)data + SIZE_BYTES, (size_t)read_size(data), JSON_REJECT_DUPLICATES, NULL), *entry;
   const char *name;
@@ -89,14 +89,14 @@ static void check_header(const safetensors *set, const uint8_t *data) {
   json_decref(header);
 }
 
-/* A name as JSON: bytes beyond ASCII stay. */
+/* A name as JSON: bytes above ASCII stay. */
 static size_t write_name(char *text, const char *name) {
   size_t used = 0;
   for (; *name; name++) used += (size_t)sprintf(text + used, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
   return used;
 }
 
-/* The set as a file of its own, in the order of names; the caller's. */
+/* The set as a file of its own, in the order of names, which the caller frees. */
 static uint8_t *write_set(const safetensors *set, size_t area_bytes, size_t *bytes) {
   uint32_t count = safetensors_count(set);
   uint8_t *file = malloc(64 + area_bytes + (size_t)count * 1024);

@@ -1,5 +1,5 @@
-/* fuzz_safetensors_index.c - model.safetensors.index.json beside a fixed set of shards: sound, damaged, empty, a folder, a pipe, a link,
- * and a sound one outside. A second reading of the index, here, says whether it must be accepted and which tensors the set then holds. */
+/* fuzz_safetensors_index.c - model.safetensors.index.json next to a fixed set of shards: sound, damaged, empty, a folder, a pipe, a link,
+ * and a sound one outside. A second, independent reading of the index says whether it must be accepted and which tensors the set has. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "engine/weights/safetensors.h"
 #include "fuzz.h"
@@ -10,7 +10,7 @@
 
 #define SHARD_TENSORS_MAX 3u
 
-typedef struct shard { /* a file that may be named; its tensors hold one byte each, equal to the name */
+typedef struct shard { /* a file that may be named; its tensors have one byte each, equal to the name */
   const char *name;
   const char *tensors;
 } shard;
@@ -33,7 +33,7 @@ static void put_file(const char *dir, const char *name, const void *bytes, size_
   ASSERT(file != NULL && fwrite(bytes, 1, count, file) == count && fclose(file) == 0);
 }
 
-/* cut: bytes left away at the end. */
+/* cut: bytes omitted at the end. */
 static void put_shard(const char *dir, const char *name, const char *tensors, size_t cut) {
   char file[512] = "";
   size_t used = 8 + (size_t)sprintf(file + 8, "{"), count = strlen(tensors);
@@ -62,7 +62,7 @@ static void make_folder(void) {
   put_shard(scratch, "outside.safetensors", "o", 0);
   put_shard(folder, "cut.safetensors", "x", 1);
   put_file(folder, "empty.safetensors", "", 0);
-  join(path, sizeof path, folder, "link.safetensors"); /* as the cache of Hugging Face has it */
+  join(path, sizeof path, folder, "link.safetensors"); /* as in the cache of Hugging Face */
   ASSERT(symlink("../outside.safetensors", path) == 0);
   join(path, sizeof path, folder, "folder.safetensors");
   ASSERT(mkdir(path, 0700) == 0);
@@ -76,7 +76,7 @@ static const shard *find_shard(const char *name) {
   return NULL;
 }
 
-/* The tensors of all shards that the index names, or false where it must be refused: a tensor is not in its shard, or in two. */
+/* The tensors of all shards that the index names, or false if it must be refused: a tensor is not in its shard, or in two. */
 static bool expect(const char *text, size_t bytes, char *tensors) {
   json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
   json_t *map = json_object_get(root, "weight_map"), *value;

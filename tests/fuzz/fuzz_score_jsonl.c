@@ -1,5 +1,5 @@
-/* fuzz_score_jsonl.c - a line of what is to be scored, as `verbatim score` reads it. What is accepted has its parts all as text or all as
- * ids, and is the same for its keys in another order; an error adds nothing. */
+/* fuzz_score_jsonl.c - a line of items to score, as `verbatim score` reads it. An accepted line has its parts either all as text or all as
+ * ids, and gives the same item with its keys in another order; an error adds nothing. */
 #include "engine/jsonl/score_items.h"
 #include "engine/base/utf8.h"
 #include "fuzz.h"

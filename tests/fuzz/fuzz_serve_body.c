@@ -1,17 +1,17 @@
 /* fuzz_serve_body.c - a body of /v1/completions, a chat or /tokenize, as the server reads it. The first byte says which.
  *
- * What is accepted the engine's own check accepts, needs no more memory than is said, and yields the same whole and in events; what is
- * refused is refused with a fault that makes a JSON object, and leaves nothing behind. */
+ * The engine's own check accepts an accepted body; it needs no more memory than stated, and its whole reply equals the one in events. A
+ * refusal is an error that makes a JSON object, and leaves nothing allocated. */
 #include "engine/serve/info.h"
 #include "engine/serve/reply.h"
 #include "fuzz.h"
 #include "tests/unit/serve/serve_fixture.h"
 
-#define BYTES_MAX (1u << 20) /* of an ask: small, so that many are run */
+#define BYTES_MAX (1u << 20) /* of a request: small, so that many are run */
 
 static serve_fixture fixture;
 
-/* Replies are what a JSON reader takes. */
+/* A JSON reader accepts the reply. */
 static json_t *read_reply(const char *bytes, size_t count) {
   json_t *reply = json_loadb(bytes, count, JSON_ALLOW_NUL, NULL);
   ASSERT(json_is_object(reply));
@@ -60,7 +60,7 @@ static void check_ask(enum serve_kind kind, const char *body, size_t bytes) {
     return;
   }
   ASSERT(request->choice_count > 0 && request->choice_count <= fixture.model.choices_max && request->bytes <= BYTES_MAX);
-  for (uint32_t i = 0; i < request->choice_count; i++) request->choices[i].engine_request.required_count = 0; /* the plan's business */
+  for (uint32_t i = 0; i < request->choice_count; i++) request->choices[i].engine_request.required_count = 0; /* the plan decides */
   serve_fixture_submit(&fixture, request);
   if (request->stream) check_stream(request);
   else check_whole(request);

@@ -1,15 +1,15 @@
-/* fuzz_serve_parse.c - what a client sends on a connection, as the server reads it: heads and bodies, one after the other. The first byte
- * says in pieces of how many bytes it arrives.
+/* fuzz_serve_parse.c - the bytes that a client sends on a connection, as the server reads them: heads and bodies, one after the other. The
+ * first byte says how many bytes arrive at a time.
  *
- * Where it is split changes nothing of what is read. A head that is accepted has a method, a path, a version and clean lines; a body is as
- * long as its head says; a refusal is a fault that makes a JSON object. */
+ * The splits do not change what is read. An accepted head has a method, a path, a version and clean lines; a body is as long as its head
+ * says; a refusal is an error that makes a JSON object. */
 #include <string.h>
 #include "engine/serve/parse.h"
 #include "engine/serve/reply.h"
 #include "fuzz.h"
 
 typedef struct reader {
-  serve_text log; /* what was read: one line for a head, its body, one line for a refusal */
+  serve_text log; /* the log: one line for a head, its body, one line for a refusal */
   char *bytes;
   size_t at, have, scanned;
   bool is_in_body, is_over;
@@ -43,7 +43,7 @@ static void check_head(const serve_message *m) {
   ASSERT(m->is_chunked == (m->head.transfer_encoding != NULL) && (m->head.content_length || m->body_bytes == 0));
 }
 
-/* True: there may be more to read. */
+/* Returns whether there may be more to read. */
 static bool read_head(reader *r) {
   serve_fault fault = serve_parse_fault("");
   size_t head_bytes = 0;
@@ -89,7 +89,7 @@ static bool read_body(reader *r) {
   return used > 0 || !r->is_in_body;
 }
 
-/* The log of all that is read when so many more bytes arrive each time; the caller's. */
+/* The log of all that is read when that many bytes arrive each time; the caller frees it. */
 static serve_text read_all(const uint8_t *data, size_t bytes, size_t step) {
   reader r = {.bytes = malloc(bytes + 1)};
   ASSERT(r.bytes);

@@ -1,8 +1,8 @@
-/* fuzz_serve_router.c - the head of an HTTP request, as the server judges it. The first byte says which headers there are; texts follow,
+/* fuzz_serve_router.c - the head of an HTTP request, as the server checks it. The first byte says which headers there are; texts follow,
  * each up to a NUL: method, path, and the headers in the order of the struct.
  *
- * What comes in is for a route with its method, has the key where one is asked for, and a body within the limit whose length is certain; a
- * refusal is a fault that makes a JSON object and does not hold the key. */
+ * An accepted request is for a route with its method, has the key if one is required, and a body within the limit whose length is certain;
+ * a refusal is an error that makes a JSON object and does not contain the key. */
 #include <string.h>
 #include "engine/serve/router.h"
 #include "engine/serve/reply.h"

@@ -1,5 +1,5 @@
 /* fuzz_split_pattern.c - a split pattern of a tokenizer.json, a NUL, and a text to split with it. The pieces of an accepted pattern cover
- * the text, and the automaton, PCRE2's machine code and its interpreter cut the same ones. */
+ * the text, and the automaton, PCRE2's JIT code and its interpreter give the same pieces. */
 #include "engine/text/pretokenize.h"
 #include "engine/base/utf8.h"
 #include "fuzz.h"
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   const pretokenize_split by = {PRETOKENIZE_PATTERN, pattern, pattern_bytes};
   if (!split(&by, PRETOKENIZE_AUTOMATON, end + 1, text_bytes, &first)) return 0;
   for (pretokenize_matcher matcher = PRETOKENIZE_PCRE2; matcher <= PRETOKENIZE_INTERPRETER; matcher++) {
-    if (!split(&by, matcher, end + 1, text_bytes, &other)) return 0; /* it reaches limits of its own */
+    if (!split(&by, matcher, end + 1, text_bytes, &other)) return 0; /* it exceeds limits of its own */
     ASSERT(first.count == other.count && memcmp(first.ends, other.ends, first.count * sizeof *first.ends) == 0);
   }
   return 0;

@@ -1,5 +1,5 @@
-/* fuzz_text.c - a text, for the committed tokenizers: one of tokenizer.json and one of tiktoken.model (fuzz_tokens.h says what is
- * promised). The ids of a text that is not UTF-8 are made from its bytes, so that decoding meets odd sequences, too. */
+/* fuzz_text.c - a text for the committed tokenizers, one of tokenizer.json and one of tiktoken.model (fuzz_tokens.h has the promises). For
+ * a text that is not UTF-8 the ids are derived from its bytes, so that decoding also gets odd sequences. */
 #include "fuzz_tokens.h"
 
 static void check_ids(const tokenizer *t, const uint8_t *data, size_t bytes) {

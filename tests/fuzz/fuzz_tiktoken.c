@@ -1,5 +1,5 @@
-/* fuzz_tiktoken.c - lines of a tiktoken.model, a NUL, and tokenizer_config.json; without a NUL a plain one. Behind a '+' the lines follow
- * those of the 256 bytes, which no mutation would hit upon. A tokenizer that opens keeps the promises of fuzz_tokens.h. */
+/* fuzz_tiktoken.c - lines of a tiktoken.model, a NUL, and tokenizer_config.json; without a NUL a plain one is used. After a '+' the lines
+ * follow those of the 256 bytes, which no mutation would find. A tokenizer that opens keeps the promises of fuzz_tokens.h. */
 #include "fuzz_tokens.h"
 
 #define BYTE_LINES_BYTES (256u * 9u)

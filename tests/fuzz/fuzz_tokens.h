@@ -1,7 +1,7 @@
-/* fuzz_tokens.h - what must be true of every tokenizer that was opened, for the fuzz targets of tokenizer files.
+/* fuzz_tokens.h - what must be true of every tokenizer that opens, for the fuzz targets of tokenizer files.
  *
- * Ids lie in the vocabulary, no text takes more of them than it has bytes, the bytes of the ids are the text again, shown text is UTF-8,
- * and asking twice gives the same. */
+ * Ids are in the vocabulary, no text has more of them than it has bytes, the bytes of the ids are the text again, shown text is UTF-8, and
+ * a second encoding gives the same ids. */
 #ifndef VERBATIM_FUZZ_TOKENS_H
 #define VERBATIM_FUZZ_TOKENS_H
 #include "engine/text/detokenizer.h"
@@ -26,7 +26,7 @@ static inline void fuzz_tokens_check_vocabulary(const tokenizer *t) {
   ASSERT(tokenizer_token_bytes(t, (int32_t)count, &bytes) == NULL && tokenizer_token_bytes(t, -1, &bytes) == NULL);
 }
 
-/* Bytes to text as Python's errors="replace" has it, told from the table of well-formed sequences; out: room for 3 * bytes. */
+/* Bytes to text like Python's errors="replace", computed from the table of well-formed sequences; out: room for 3 * bytes. */
 static inline size_t fuzz_tokens_replace(const uint8_t *in, size_t bytes, char *out) {
   size_t used = 0;
   for (size_t at = 0; at < bytes;) {
@@ -61,7 +61,7 @@ static inline size_t fuzz_tokens_decode(const tokenizer *t, const int32_t *ids, 
   return used;
 }
 
-/* strips: added tokens may drop white space beside them. Text that is not UTF-8 must be refused. */
+/* strips: added tokens may drop white space next to them. Text that is not UTF-8 must be refused. */
 static inline void fuzz_tokens_check_text(const tokenizer *t, const char *text, size_t bytes, bool strips) {
   static int32_t ids[FUZZ_TOKENS_TEXT_MAX + 8], again[FUZZ_TOKENS_TEXT_MAX + 8];
   static char back[FUZZ_TOKENS_TEXT_MAX + 1024];

@@ -1,6 +1,5 @@
-/* fuzz_trace.c - traces. An input that begins as zstd's files do is read as it is; of any other the target makes a file: the input inside,
- * with an end record and its digest. What is accepted is the same bytes when it is written out again from its records, and these are in
- * order. */
+/* fuzz_trace.c - traces. An input that begins like a zstd file is read as it is; any other is wrapped into a file, with an end record and
+ * its digest. An accepted trace gives the same bytes when it is written out again from its records, and these are in order. */
 #include "engine/base/digest.h"
 #include "engine/traces/file.h"
 #include "fuzz.h"
@@ -64,11 +63,11 @@ static void put_record(text *to, const trace_record *r, const trace_head *head) 
   }
 }
 
-/* Everything in the file, in `to`; false: not a trace. */
+/* Reads everything in the file into `to`; false: not a trace. */
 static bool read_all(const void *file, size_t bytes, text *to) {
   trace_reader *reader = NULL;
   trace_record r = {0};
-  int64_t row = -1, values = -1; /* last position of a row; of values that wait for theirs */
+  int64_t row = -1, values = -1; /* last position of a row; of values that wait for their row */
   if (!fuzz_is_ok(trace_reader_view(&reader, file, bytes))) {
     ASSERT(reader == NULL);
     return false;

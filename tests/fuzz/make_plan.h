@@ -1,12 +1,12 @@
-/* make_plan.h - a plan of the smallest model under a deployment and a profile that a fuzz target was given: the engine takes every plan
- * that the planner makes. */
+/* make_plan.h - a plan of the smallest model with the deployment and the profile of a fuzz input: the engine accepts every plan that the
+ * planner makes. */
 #ifndef VERBATIM_MAKE_PLAN_H
 #define VERBATIM_MAKE_PLAN_H
 #include "engine/plan/plan.h"
 #include "fuzz.h"
 #include "planner/planner.h"
 
-/* What the planner said; either text may be null. */
+/* The planner's result; either text may be null. */
 static inline status make_plan(planner_text deploy, planner_text profile) {
   static fuzz_text config;
   void *made = NULL;

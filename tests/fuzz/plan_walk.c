@@ -1,4 +1,4 @@
-/* plan_walk.c - see plan_walk.h. The regions keep their order and sizes; only the room between them grows. */
+/* plan_walk.c - see plan_walk.h. The regions keep their order and sizes; only the gaps between them grow. */
 #include "plan_walk.h"
 #include "engine/base/digest.h"
 #include "engine/plan/plan.h"
@@ -42,7 +42,7 @@ static bool is_small(const uint8_t *bytes) {
   return sum <= PLAN_WALK_DEVICE_BYTES_MAX;
 }
 
-/* A copy with a gap before every region and behind the last; the caller's. */
+/* A copy with a gap before every region and after the last; the caller frees it. */
 static uint8_t *spread(const uint8_t *bytes, size_t byte_count, plan *view) {
   uint8_t *copy = malloc(byte_count);
   ASSERT(copy != NULL);
@@ -81,8 +81,8 @@ typedef struct client { /* requests and their memory */
   verbatim_bias bias;
 } client;
 
-/* Short prompts, one as long as fits, and more requests than slots; the last tokens of the vocabulary; everything that a request may ask
- * for in one or the other. */
+/* Short prompts, one of the largest size, and more requests than slots; the last tokens of the vocabulary; every option of a request occurs
+ * in one of them. */
 static void fill(client *c, uint32_t i, const plan *view) {
   static const uint32_t lengths[REQUESTS] = {1, PROMPT_MAX, 5, 2};
   const plan_limits *l = &view->header->limits;
@@ -105,7 +105,7 @@ static void submit(client *c, const request_model *model, schedule *batching) {
     if (request_check(model, &c->requests[i]) == OK) {
       request_start(model, &c->requests[i]);
       schedule_submit(batching, &c->requests[i]);
-    } else { /* it needs more pages than there are */
+    } else { /* it needs more pages than exist */
       fail_clear();
       c->requests[i].finish = VERBATIM_LENGTH;
     }
@@ -119,14 +119,14 @@ static void run_requests(const plan *view, exec *machine, arena *host) {
   watch *watcher;
   const request_model model = {.plan = view, .weights_digest = weights};
   const schedule_options options = {.shuffle_pages = 1};
-  if (watch_open(&watcher, view, machine, false, host) != OK) { /* as a start may end: an op's rows are not where a point looks */
+  if (watch_open(&watcher, view, machine, false, host) != OK) { /* an op's rows are not at its trace point */
     fail_clear();
     return;
   }
   ASSERT(schedule_open(&batching, &model, machine, watcher, &options, host) == OK);
   submit(&c, &model, &batching);
   bool outstanding[2] = {false, false};
-  for (uint32_t side = 0, steps = 0; outstanding[0] || outstanding[1] || !schedule_idle(&batching); steps++) { /* as verbatim_poll */
+  for (uint32_t side = 0, steps = 0; outstanding[0] || outstanding[1] || !schedule_idle(&batching); steps++) { /* like verbatim_poll */
     uint32_t now = side, before = side ^ 1;
     ASSERT(steps < STEPS_MAX);
     outstanding[now] = schedule_step(&batching, now);

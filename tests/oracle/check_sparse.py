@@ -28,7 +28,7 @@ import trace_values
 from sparse_reference import BLOCK, WRONGS, WRONGS_OF_LISTS, Reference, from_e4m3
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-LENGTH, FIRST = 170, 70 # of the prompt; the first position that counts: it sees a part of its context
+LENGTH, FIRST = 170, 70 # of the prompt; the first position compared: it sees only a part of its context
 CASES = {  # name: config, lines for the deployment, the reference's cache
     "v32": ("small-v32", "kv-cache-dtype: bf16", {"cache": "bf16"}),
     "v32-fp8-cache": ("small-v32", "kv-cache-dtype: fp8_ds_mla", {}),
@@ -39,12 +39,12 @@ CASES = {  # name: config, lines for the deployment, the reference's cache
     "glm5": ("small-glm5", "kv-cache-dtype: bf16", {"cache": "bf16"}),
     "glm52-fp8": ("small-glm52-fp8", "", {}),
 }
-AS_NEAR = 1.5  # times as far as the reference without quantisation, and
-FLOOR = 4e-5   # what rounding to bf16 makes of these models
-NEARER = 2.0   # an error must be this many times farther away, where it
-SHOWS = 2.5    # moves the reference this many times as far as we are
-# So it is in all of seeds 1 to 3, though one number that rounds to bf16 the other way before the transform moves several codes of its row,
-# and may move a list by 0.04. Sums of codes are cut to 14 bits, those of e4m3 weights in the reference too.
+AS_NEAR = 1.5  # our distance is at most this many times that of the reference without quantisation, or
+FLOOR = 4e-5   # the error that rounding to bf16 causes in these models
+NEARER = 2.0   # an error must be this many times farther away, if it
+SHOWS = 2.5    # moves the reference this many times our distance
+# Holds for seeds 1 to 3, although one number that rounds to bf16 the other way before the transform changes several codes of its row, and
+# may change a list by 0.04. Sums of codes are truncated to 14 bits; so are those of e4m3 weights in the reference.
 CLOSE = 3e-4
 
 
@@ -54,14 +54,15 @@ def log_softmax(x):
 
 
 def divergence(a, b):
-    """KL(a || b) in nats, the median over the positions: where a router or a list is within a rounding of a tie both choices are right,
-    and such a position says nothing."""
+    """KL(a || b) in nats, the median over the positions: where a router or an index list is within a rounding of a tie both choices are
+    right, and such a position proves nothing.
+    """
     a, b = log_softmax(a), log_softmax(b)
     return float(np.median((np.exp(a) * (a - b)).sum(-1)))
 
 
 def ours(program, folder, deploy, ids, vocab, device):
-    """The logits of the positions that count, and the rows that the trace holds."""
+    """The logits of the compared positions, and the rows in the trace."""
     plan, lines, logits, trace = (os.path.join(folder, name) for name in ("model.plan", "prompts.jsonl", "logits.f32", "trace"))
     with open(os.path.join(folder, "deploy.yaml"), "w", encoding="utf-8") as file:
         file.write("max-num-seqs: 4\nmax-num-batched-tokens: 128\nmax-model-len: 256\nkv-pages: 16\nladder: [1, 4]\n" + deploy + "\n")
@@ -96,7 +97,7 @@ def seen_by(rows):
 
 
 def scores_of_codes(values, layer):
-    """[T, T] from the indexer's codes, scales and weights: exact sums where ours are cut."""
+    """[T, T] from the indexer's codes, scales and weights: exact sums where ours are truncated."""
     q, k, k_scale, w = (values["layer %d index_qk %s" % (layer, name)] for name in ("q", "k", "k_scale", "w"))
     q, k = (from_e4m3(x.view(np.uint8).astype(np.int64)).reshape(len(x), -1, BLOCK) for x in (q, k))
     products = np.maximum(q @ k[:, 0].T, 0)
@@ -104,8 +105,9 @@ def scores_of_codes(values, layer):
 
 
 def compare_lists(scores, seen, topk):
-    """Of the tokens that leave something out: by how much each list is against the scores (0: the same set), and the gap at the border,
-    both in standard deviations of the token's scores."""
+    """For tokens whose list leaves something out: by how much each list contradicts the scores (0: the same set), and the gap at the
+    border, both in standard deviations of the token's scores.
+    """
     against, gaps = [], []
     for token in range(topk, len(seen)):
         row, listed = scores[token, :token + 1], seen[token, :token + 1]

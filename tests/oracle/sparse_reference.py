@@ -1,9 +1,9 @@
 """sparse_reference.py - the forward pass of MLA models with sparse attention and with e4m3 weights, in numpy, binary64.
 
 Owns: an independent reading of the official formulas (DeepSeek-V3.2 inference/model.py and kernel.py; GLM-5 in Hugging Face transformers).
-Must not know: Verbatim. A Reference can leave all quantisation out ("exact"), or do to the numbers what the quantised model does to them:
-activations and weights as e4m3 with block scales, the indexer's Hadamard transform and e4m3, the latent through the e4m3 cache. `wrong`
-names one deliberate error, for tests that must see it: in logits WRONGS, in the lists of the indexer WRONGS_OF_LISTS.
+Must not know: Verbatim. A Reference can leave out all quantisation ("exact"), or quantise like the quantised model: activations and weights
+as e4m3 with block scales, the indexer's Hadamard transform and e4m3, the latent through the e4m3 cache. `wrong` names one deliberate error,
+for tests that must notice it: in the logits WRONGS, in the top-k index lists WRONGS_OF_LISTS.
 """
 import json
 import math
@@ -48,7 +48,7 @@ def coded(x, power_of_two):
 
 
 def through_e4m3(x, power_of_two):
-    """What scaled e4m3 keeps."""
+    """The numbers after rounding to scaled e4m3."""
     codes, scale = coded(x, power_of_two)
     return (codes * scale).reshape(x.shape)
 
@@ -58,8 +58,9 @@ def exponent(x):
 
 
 def cut_products(a, b):
-    """[T, N] from e4m3 numbers [T, 128] and [N, 128] as Hopper's tensor cores add products: 32 at a time, cut below the largest exponent
-    of them and of the sum so far, the new sum cut to 14 bits. NUMERICS.md, "H32"."""
+    """[T, N] from e4m3 numbers [T, 128] and [N, 128] as Hopper's tensor cores add products: 32 at a time, truncated below the largest
+    exponent of them and of the sum so far, the new sum truncated to 14 bits. NUMERICS.md, "H32".
+    """
     total = np.zeros((a.shape[0], b.shape[0]))
     of_a, of_b = (np.maximum(exponent(x), -6) for x in (a, b))
     for k in range(0, BLOCK, 32):
@@ -102,7 +103,7 @@ class Weights:
 # === Positions ==============================================================================================================
 
 def rope_of(config):
-    """inv_freq [pairs] and the factor of the softmax scale: YaRN (Peng et al., 2023) as DeepSeek-V3 has it, or none."""
+    """inv_freq [pairs] and the factor of the softmax scale: YaRN (Peng et al., 2023) as in DeepSeek-V3, or none."""
     dim, settings = config["qk_rope_head_dim"], config.get("rope_scaling") or {}
     theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
     freq = theta ** (-np.arange(0, dim, 2) / dim)
@@ -155,8 +156,8 @@ class Reference:
         quantisation = self.config.get("quantization_config") or {}
         self.act_power_of_two = quantisation.get("scale_fmt") == "ue8m0"
         self.freq, self.scale_factor = rope_of(self.config)
-        self.cached, self.cut = {}, None  # cut: {} asks for sums that are cut as the hardware's
-        self.lists = {}  # layer -> [T, T] bool: what each token sees
+        self.cached, self.cut = {}, None  # cut: {} requests sums that are truncated like the hardware's
+        self.lists = {}  # layer -> [T, T] bool: the tokens that each token sees
 
     def is_wrong(self, name):
         return self.wrong == name
@@ -167,7 +168,7 @@ class Reference:
             matrix, scales = self.weights.get(name + ".weight"), name + ".weight_scale_inv"
             if scales in self.weights:
                 scale = self.weights.get(scales)
-                if self.is_wrong("row_scales"):  # scales of the rows one block off, where the last block is not whole
+                if self.is_wrong("row_scales"):  # scales of the rows shifted by one block, if the last block is not whole
                     scale = np.roll(scale, 1, axis=0) if matrix.shape[0] % BLOCK else scale
                 matrix = matrix * np.repeat(np.repeat(scale, BLOCK, 0), BLOCK, 1)[:matrix.shape[0], :matrix.shape[1]]
             self.cached[name] = matrix, scales in self.weights
@@ -188,7 +189,7 @@ class Reference:
         return (through_e4m3(x, self.act_power_of_two) if is_e4m3 else x) @ matrix.T
 
     def cut_linear(self, name, x):
-        """As the tensor cores add; what has been asked for before, of the same x, is in `cut`."""
+        """Adds as the tensor cores do; `cut` stores earlier results for the same x."""
         if name not in self.cut:
             codes, scale = coded(x, self.act_power_of_two)
             weights = self.weights.get(name + ".weight")
@@ -203,14 +204,14 @@ class Reference:
         return self.cut[name].copy()
 
     def kept(self, x):
-        """Numbers that lie in memory as bf16."""
+        """Numbers that are stored as bf16."""
         return bf16(x) if self.quantised else x
 
     def mlp(self, prefix, x):
         return self.linear(prefix + ".down_proj", silu(self.linear(prefix + ".gate_proj", x)) * self.linear(prefix + ".up_proj", x))
 
     def see(self, layer, prefix, x, q_a):
-        """[T, T]: which tokens each token sees."""
+        """[T, T]: the tokens that each token sees."""
         c, t = self.config, x.shape[0]
         causal = np.tril(np.ones((t, t), bool))
         if not c.get("index_topk") or self.is_wrong("dense"):
@@ -228,7 +229,7 @@ class Reference:
         return seen
 
     def index_scores(self, prefix, x, q_a):
-        """[T, T]: of each token for each key."""
+        """[T, T]: the score of each key for each token."""
         c, t = self.config, x.shape[0]
         heads, rope = c["index_n_heads"], c["qk_rope_head_dim"]
         q = self.linear(prefix + ".wq_b", q_a).reshape(t, heads, BLOCK)
@@ -264,7 +265,7 @@ class Reference:
             latent, k_rope, q_rope, matrix = bf16(latent), bf16(k_rope), bf16(q_rope), bf16(matrix)
             if self.cache == "fp8_ds_mla" and not self.is_wrong("latent_kept"):
                 latent = bf16(through_e4m3(latent, self.cache_power_of_two))
-        up = matrix.reshape(heads, nope + v_dim, rank)  # absorbed: queries and outputs in the latent, as the kernels have them
+        up = matrix.reshape(heads, nope + v_dim, rank)  # absorbed: queries and outputs in the latent space, like the kernels
         q_latent = self.kept(np.einsum("thd,hdr->thr", self.kept(q[..., :nope]), up[:, :nope]))
         scores = np.einsum("thr,sr->hts", q_latent, latent) + np.einsum("thd,sd->hts", q_rope, k_rope)
         self.lists[layer] = self.see(layer, prefix, x, q_a)

@@ -1,6 +1,6 @@
 """trace_values.py - the numbers of a trace (`verbatim run --trace --trace-values`) as numpy arrays. RECEIPTS.md, "Traces".
 
-Of a file that this machine has just written: no more is checked than that it is one. Must not know what the numbers mean.
+For a file that was just written on this machine: only its magic and version are checked. Must not know what the numbers mean.
 """
 import ctypes
 import struct
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def decompressed(data):
-    """The content of one zstd frame, by the library that the program itself needs."""
+    """The content of one zstd frame, decompressed by the library that the program itself needs."""
     zstd = ctypes.CDLL("libzstd.so.1")
     zstd.ZSTD_decompress.restype = ctypes.c_size_t
     zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]

@@ -15,7 +15,7 @@ typedef struct fuzz_options {
   run_stage stage;
   draw_limits limits;
   uint64_t seed;
-  uint64_t schedules;    /* at least that many; 0: none   */
+  uint64_t schedules;    /* at least that many; 0: none    */
   double seconds;        /* about that long; 0: no limit   */
   uint32_t jobs;         /* processes, 1 .. FUZZ_JOBS_MAX  */
   double case_seconds;   /* a longer case counts as a hang */

@@ -30,7 +30,7 @@ from server import Failed, Server  # noqa: E402
 GREEDY = {"temperature": 0, "max_tokens": 96, "seed": 1, "logprobs": True, "top_logprobs": 2}
 SAMPLED = {"temperature": 1.2, "top_p": 0.9, "max_tokens": 48, "seed": 5, "num_choices": 2, "stop_seqs": ["\n\n"]}
 PROVIDERS = {"chat": ("openai-api/here/", "vllm/"), "completions": ("openai-api-completions/here/", "vllm-completions/")}
-STEP = 16  # of the items, one in so many
+STEP = 16  # one item in this many is used
 
 
 def items():
@@ -39,7 +39,7 @@ def items():
 
 
 def run(url, provider, config, connections):
-    """{item: what was answered}"""
+    """{item: the answer}"""
     os.environ.update(HERE_BASE_URL=url + "/v1", HERE_API_KEY="none", VLLM_BASE_URL=url + "/v1", VLLM_API_KEY="none")
     samples = [Sample(id=item["id"], input=item["prompt"], target=item["answer"]) for item in items()]
     task = Task(dataset=samples, solver=generate(), scorer=exact(), config=GenerateConfig(max_retries=0, **config))
@@ -51,7 +51,7 @@ def run(url, provider, config, connections):
 
 
 def said_of(sample):
-    """All that the model said of a sample, without names and times."""
+    """Everything that the model said in a sample, without names and times."""
     choices = json.loads(sample.output.model_dump_json())["choices"]
     for choice in choices:
         for name in ("id", "model"):
@@ -77,7 +77,7 @@ def texts(found):
 
 
 def run_all(url, other_url):
-    """url and other_url: two servers, the second cuts the work in another way."""
+    """url and other_url: two servers, the second of which splits the work differently."""
     targets = {item["id"]: item["answer"] for item in items()}
     for kind, (provider, other) in PROVIDERS.items():
         for name, config in (("greedy", GREEDY), ("sampled", SAMPLED)):
@@ -92,7 +92,7 @@ def run_all(url, other_url):
 
 
 def self_test(url):
-    """Answers that change places with load are seen."""
+    """Answers that get swapped under load are noticed."""
     config, provider = dict(GREEDY, logprobs=None, top_logprobs=None), PROVIDERS["chat"][0]
     first = run(url, provider, config, 1)
     with Proxy(url, fault="swap") as proxy:

@@ -45,7 +45,7 @@ SOME = ["tiny_some", "tiny_sampled", "tiny_compare", "tiny_texts"]
 MADE = ["tiny_some", "tiny_sampled"]
 HF = {"tokenizer": serving.MODEL_DIR, "tokenizer_backend": "huggingface", "add_bos_token": True}
 HF_BARE = {"tokenizer": serving.MODEL_DIR, "tokenizer_backend": "huggingface"}
-REMOTE = {"tokenizer_backend": "remote", "custom_prefix_token_id": 0}  # the harness takes a BOS whose id is 0 for none
+REMOTE = {"tokenizer_backend": "remote", "custom_prefix_token_id": 0}  # the harness treats a BOS with id 0 as none
 TEXT = {"tokenized_requests": False}
 
 
@@ -103,7 +103,7 @@ def model_arguments(case, url):
 
 @contextlib.contextmanager
 def quiet():
-    """What the harness and its children print is shown only where it fails."""
+    """The output of the harness and its children is shown only if it fails."""
     kept = [os.dup(number) for number in (1, 2)]
     with tempfile.TemporaryFile() as file:
         sys.stdout.flush()
@@ -157,7 +157,7 @@ def by_item(data):
 
 
 def compare(case, found, first, expected):
-    """Adds to a family's first run; Failed where samples differ."""
+    """Compares with a family's first run, or records it; Failed if samples differ."""
     for task, data in found.items():
         if not data:
             raise Failed("%s, %s, %s: no samples" % (case.family, case.name, task))
@@ -169,13 +169,13 @@ def compare(case, found, first, expected):
 
 
 def responses(data):
-    """{item: [what the harness was told for it]}: texts, [sum, is greedy] or sums."""
+    """{item: [what the harness received for it]}: texts, [sum, is greedy] or sums."""
     def plain(value):
         return [plain(each) for each in value] if isinstance(value, list) else value
     return {row["doc"]["id"]: plain([each[0] for each in row["resps"]]) for row in map(json.loads, data.decode().splitlines())}
 
 
-# === What `verbatim` itself says of the same items ==========================================================================
+# === The output of `verbatim` for the same items ============================================================================
 
 
 def items():
@@ -198,12 +198,12 @@ def score(plan, rows, *options):
 
 
 def total(row):
-    """A sum as the harness makes it, with the sum of its Python: of the float32 numbers, which the server writes exactly."""
+    """A sum computed like the harness's, with the sum of its Python: of the float32 numbers, which the server writes exactly."""
     return sum(float(numpy.float32(value)) for value in row["logprobs"])
 
 
 def text_item(text, is_bare):
-    """A whole text as the harness asks for it: with add_bos_token it puts its prefix, the BOS, before a text that has one by then."""
+    """A whole text as the harness requests it: with add_bos_token it puts its prefix, the BOS, before a text that already has one."""
     if is_bare:
         return {"text": text}
     bos = tokenizer().bos_token_id
@@ -263,7 +263,7 @@ def compare_with_verbatim(plan, kept):
 
 
 def run_command(url, expected):
-    """The command that people type, once: its samples are those of the library."""
+    """The command that users type, once: its samples are those of the library."""
     output = tempfile.mkdtemp(dir=HOME.name)
     arguments = ",".join("%s=%s" % pair for pair in model_arguments(Case("", "", [], num_concurrent=8, **HF), url).items())
     command = [sys.executable, "-m", "lm_eval", "run", "--model", "local-completions", "--model_args", arguments,
@@ -302,7 +302,7 @@ def run_all(plan, record, manager, devices):
 
 
 def found_fault(plan, url, fault, manager):
-    """Whether the check sees a fault in what lies between the harness and the server. Returns what it said, or ""."""
+    """Whether the check notices a fault between the harness and the server. Returns its message, or ""."""
     tasks = ["tiny_some"] if fault == "swap" else ["tiny_compare"]
     try:
         kept = {}
@@ -312,7 +312,7 @@ def found_fault(plan, url, fault, manager):
                 compare(case, run_case(case, proxy.url, manager), "1 at once", kept)
         if tasks == ["tiny_compare"]:
             compare_with_score(plan, kept, "control")
-    except Exception as error:  # a lost answer is an error of the harness
+    except Exception as error:  # a lost answer makes the harness fail
         return str(error) or repr(error)
     return ""
 

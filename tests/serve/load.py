@@ -41,7 +41,7 @@ STOPPED_SECONDS = 0.5
 
 
 def kinds():
-    """[(path, body)]: prompts of all tasks, short and long, greedy and sampled, with what changes an answer's form."""
+    """[(path, body)]: prompts of all tasks, short and long, greedy and sampled, with options that change an answer's form."""
     with open(os.path.join(serving.MODEL_DIR, "items.jsonl"), encoding="utf-8") as file:
         items = [json.loads(line) for line in file]
     draw = random.Random(11)
@@ -87,7 +87,7 @@ def add_logprobs(total, part):
 
 
 def fold(objects):
-    """Whole answers and streams in one form: what they say of each choice, and of the request."""
+    """Whole answers and streams in one form: their content for each choice, and for the request."""
     choices, rest = {}, {}
     for part in objects:
         if "error" in part:
@@ -113,7 +113,7 @@ def streaming(body):
 
 
 class Kind:
-    """A request and what it is answered alone."""
+    """A request and the answer that it gets alone."""
 
     def __init__(self, url, path, body):
         self.path, self.body = path, body
@@ -155,11 +155,11 @@ def compare_with_run(found):
 
 
 class Left(Exception):
-    """A client that went before its answer ended, on purpose."""
+    """A client that left before its answer ended, on purpose."""
 
 
 class Tally:
-    """What the clients of a phase saw."""
+    """The results of the clients of a phase."""
 
     def __init__(self):
         self.answers = self.left = self.tokens = 0
@@ -182,7 +182,7 @@ class Tally:
 
 
 class Phase:
-    """Clients that ask kinds at random until the time is over, or until so many answers have come."""
+    """Clients that ask kinds at random until the time is over, or until that many answers have come."""
 
     def __init__(self, name, found, seconds, leaving=0.0, answers=0):
         self.name, self.found, self.seconds, self.leaving, self.answers = name, found, seconds, leaving, answers
@@ -201,7 +201,7 @@ class Phase:
         self.took = time.monotonic() - self.begin
 
     async def client(self, draw):
-        """On one connection for as long as that lasts."""
+        """Uses one connection for as long as it lasts."""
         reader = writer = None
         while self.goes_on():
             kind = draw.choice(self.found)
@@ -226,7 +226,7 @@ class Phase:
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def growth_bytes(self):
-        """Of the most memory in the second half of the answers over that in the first."""
+        """The largest memory in the second half of the answers minus that in the first."""
         halves = [[size for answers, size in self.samples if (2 * answers > self.tally.answers) == second] for second in (False, True)]
         return max(halves[1]) - max(halves[0]) if all(halves) else 0
 
@@ -267,8 +267,9 @@ async def exchange(reader, writer, kind, place, leave_after, tally):
 
 
 class AtOnce(Phase):
-    """Clients that have had an answer ask again while the server is stopped, so that it finds them all in one look. As many as it can see
-    in one, 128, or twice that: a library that asks for more before it serves these waits for somebody else."""
+    """Clients that have had an answer ask again while the server is stopped, so that it finds them all at once. They are as many as it can
+    see at once, 128, or twice that: a library that asks for more before it serves these makes them wait for another event.
+    """
 
     def __init__(self, found, stopped=STOPPED_SECONDS):
         super().__init__("at once", found, 0)
@@ -311,7 +312,7 @@ def percentiles(values):
 
 
 def require_idle(url):
-    """A little after the clients have gone nothing runs or waits: those who left early took their requests with them."""
+    """Soon after the clients have gone no request runs or waits: those who left early took their requests with them."""
     for _ in range(100):
         _, _, data = serving.ask(url, "/metrics")
         lines = [line.rsplit(" ", 1) for line in data.decode().splitlines() if line.startswith(("vllm:num_requests_running",
@@ -328,7 +329,7 @@ def phases_of(found, small, seconds):
 
 
 def run_load(url, phases, clients, pid):
-    """[report] of the phases; prints them. Failed where anything is wrong."""
+    """[report] of the phases; prints them. Failed if anything is wrong."""
     reports, wrong = [], []
     for each in phases:
         asyncio.run(each.run(url, clients, pid))
@@ -345,7 +346,7 @@ def run_load(url, phases, clients, pid):
 
 
 def found_fault(upstream, fault, phases, args):
-    """What the load says of a server behind a proxy that breaks it; "" if nothing. The memory watched is the proxy's."""
+    """The message of the load against a server behind a proxy that breaks it; "" if there is none. The watched memory is the proxy's."""
     command = [sys.executable, os.path.join(serving.ROOT, "tests/serve/proxy.py"), upstream] + (["--fault", fault] if fault else [])
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
         try:

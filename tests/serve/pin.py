@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pins what the checks of tests/serve need from PyPI: pin.py > tests/serve/requirements.txt
+"""Pins the packages from PyPI that the checks of tests/serve need: pin.py > tests/serve/requirements.txt
 
-Asks pip what the roots below bring with them, for each version of Python that may build the environment, and prints name, version and
-the hash of each one's wheel. Owns the roots and what is left out: packages that a root names but never loads in these checks, because
-they are large or come as source. pip's resolver does the rest. Read next: tools/setup_python.sh, requirements.txt.
+Asks pip for the dependencies of the roots below, for each version of Python that may build the environment, and prints name, version and
+the hash of each package's wheel. Owns the roots and the exclusions: packages that a root names but never loads in these checks, because
+they are large or exist only as source. pip's resolver does the rest. Read next: tools/setup_python.sh, requirements.txt.
 """
 import json
 import subprocess

@@ -28,7 +28,7 @@ FAULTS = {
 
 
 class Message:
-    """A request or an answer as it came: its first line, its headers, its body put together, its bytes."""
+    """A request or an answer as it came: its first line, its headers, its whole body, its bytes."""
 
     def __init__(self, head):
         self.raw, self.body = bytearray(head), bytearray()
@@ -47,7 +47,7 @@ class Message:
 
 
 async def read_message(reader, pass_on):
-    """One message; pass_on gets each piece of it as it comes. None: the connection has ended."""
+    """One message; pass_on gets each part of it as it arrives. None: the connection has ended."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
@@ -115,7 +115,7 @@ class Proxy:
         for task in clients:
             task.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
-        await asyncio.sleep(0)  # what they closed says good-bye
+        await asyncio.sleep(0)  # lets the closed connections say that they end
 
     async def client(self, reader, writer):
         up_writer = None
@@ -131,7 +131,7 @@ class Proxy:
                     each.transport.abort()
 
     async def exchange(self, reader, writer, up_reader, up_writer):
-        """One request and its answer. Returns whether another may follow."""
+        """Handles one request and its answer. Returns whether another may follow."""
         request = await read_message(reader, self.to(up_writer))
         if request is None:
             return False
@@ -155,7 +155,7 @@ class Proxy:
 
     @staticmethod
     async def unless_gone(reader, answered):
-        """The answer; none where the client goes first, so that the server's connection is closed then too."""
+        """The answer; none if the client leaves first, so that the server's connection is closed too."""
         while not answered.done():
             await asyncio.wait({answered}, timeout=0.05)
             if not answered.done() and (reader.at_eof() or reader.exception()):
@@ -195,7 +195,7 @@ class Proxy:
         await self.to(writer)(head.encode("latin-1") + body)
 
     async def swapped(self, body):
-        """Two answers meet here and leave with each other's; one alone goes after a moment."""
+        """Two answers wait here for each other and are swapped; one alone leaves after a moment."""
         if self.held:
             other, self.held = self.held, None
             other[1].set_result(body)

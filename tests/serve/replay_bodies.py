@@ -20,7 +20,7 @@ import server as serving  # noqa: E402
 
 
 def ask_again(url, row):
-    """What differs, or ""."""
+    """The difference, or ""."""
     body = row["body"]
     data = None if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
     status, _, answer = serving.ask(url, row["path"], data)

@@ -1,7 +1,7 @@
-"""server.py - `verbatim serve` as a child of a check, and the little of HTTP that checks need: started, asked, watched, ended.
+"""server.py - `verbatim serve` as a child of a check, and the little HTTP that checks need: it is started, asked, watched and stopped.
 
-Owns: the plan of the shipped model, the server's command line, its end (SIGTERM must end it with status 0), its resident memory, and
-the form of an answer that can be compared. Standard library alone. Must not know: who asks. Read next: proxy.py, load.py.
+Owns: the plan of the shipped model, the server's command line, its end (SIGTERM must end it with status 0), its resident memory, and the
+comparable form of an answer. Uses only the standard library. Must not know: who asks. Read next: proxy.py, load.py.
 """
 import http.client
 import json
@@ -20,7 +20,7 @@ READY_SECONDS, END_SECONDS = 60, 60
 
 
 class Failed(Exception):
-    """What a check found wrong."""
+    """A fault that a check found."""
 
 
 BUILDDIR = "build"  # --builddir of every check
@@ -34,7 +34,7 @@ def program():
 
 
 def run_program(*arguments, stdin=None):
-    """stdout of `verbatim ARGUMENTS`; its messages where it fails."""
+    """stdout of `verbatim ARGUMENTS`; shows its messages if it fails."""
     result = subprocess.run([program(), *arguments], cwd=ROOT, input=stdin, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise Failed("verbatim %s: status %d\n%s" % (arguments[0], result.returncode, result.stderr))
@@ -48,7 +48,8 @@ def make_plan(folder):
 
 
 class Server:
-    """A running server. `with Server(plan, "--no-prefix-cache") as server:` - at its end it must have answered SIGTERM with status 0."""
+    """A running server. `with Server(plan, "--no-prefix-cache") as server:` - at the end of the block it must answer SIGTERM with status 0.
+    """
 
     def __init__(self, plan, *options, device="cpu"):
         self.folder = tempfile.TemporaryDirectory(prefix="verbatim-serve-")
@@ -83,7 +84,7 @@ class Server:
         return self.log.read()
 
     def end(self, number=signal.SIGTERM):
-        """Returns the status it ended with."""
+        """Returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
@@ -131,7 +132,7 @@ def answer_of(url, path, body, headers=None):
 
 
 def comparable(data):
-    """An answer's bytes without what names the request and its time: "id" and "created" at the front of an object or event."""
+    """An answer's bytes without the parts that name the request and its time: "id" and "created" at the front of an object or event."""
     return re.sub(rb'("created":)\d+', rb"\g<1>0", re.sub(rb'(\{"id":)"[^"]*"', rb'\1""', data))
 
 
@@ -141,7 +142,7 @@ def resident_bytes(pid):
 
 
 def first_difference(a, b, around=80):
-    """Where two byte strings part, for a message; "" where they are equal."""
+    """Where two byte strings first differ, for a message; "" if they are equal."""
     if a == b:
         return ""
     at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))

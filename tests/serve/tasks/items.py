@@ -1,7 +1,7 @@
-"""items.py - the shipped model's held-out items as the tasks beside this file want them: the items of one kind, and texts.
+"""items.py - the shipped model's held-out items in the form that the tasks in this folder need: the items of one kind, and texts.
 
-The functions are named by the YAML files. They choose by an item's own number, so that the order of the file does
-not matter. Know nothing of servers. Read next: tiny_generate.yaml.
+The YAML files name the functions. They select by an item's own number, so that the order of the file does not matter. Know nothing of
+servers. Read next: tiny_generate.yaml.
 """
 
 
