@@ -41,7 +41,7 @@ void e2e_begin(int argc, char **argv) {
 
 int e2e_device(void) { return device; }
 
-/* Tools are built once, beside the plain program; the sanitizer build is one folder further down. */
+/* Tools are built once, next to the plain program; the sanitizer build is one folder below. */
 void e2e_binary(const char *name, char path[E2E_PATH_MAX]) {
   text_to(path, "%s/%s", build_folder, name);
   if (access(path, X_OK) != 0) text_to(path, "%s/../%s", build_folder, name);
@@ -159,7 +159,7 @@ static uint32_t scramble(uint64_t seed) {
   return (uint32_t)(z >> 33);
 }
 
-/* What request i asks for of each kind. The periods differ, so that many combinations come up. */
+/* The options of request i, of each kind. Their periods differ, so that many combinations occur. */
 static void ask(verbatim_request *q, uint32_t i, uint32_t vocab) {
   verbatim_bias *biases = (verbatim_bias *)(uintptr_t)q->biases;
   int32_t *allowed = (int32_t *)(uintptr_t)q->allowed_ids;

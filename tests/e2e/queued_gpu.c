@@ -1,4 +1,4 @@
-/* queued_gpu.c - see queued_gpu.h. A queue per stream; an event is a place in one. */
+/* queued_gpu.c - see queued_gpu.h. A queue per stream; an event is a position in one. */
 #include "tests/e2e/queued_gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ typedef struct work {
 } work;
 
 struct gpu_stream {
-  work *queue; /* [queued - first]: what was queued since all was done */
+  work *queue; /* [queued - first]: the work queued since everything was done */
   uint64_t first, done, queued, room;
   uint32_t number;
 };
@@ -285,7 +285,7 @@ uint64_t __wrap_gpu_reserved_bytes(const gpu *self) {
   return 0;
 }
 
-/* Undefined contents: what looks like numbers and is none of the program's. */
+/* Undefined contents: bytes that look like numbers and do not come from the program. */
 static status make_block(uint32_t which, uint64_t bytes) {
   ASSERT(!it.is_frozen && !it.blocks[which]);
   it.blocks[which] = aligned_alloc(4096, align_up(bytes, 4096));

@@ -33,7 +33,7 @@ static void run_server(const e2e_model *model, const char *program, const char *
   size_t at = 0, count = 0;
   while (argv[at]) at++;
   while (options[count] && count < SERVE_CLIENT_ARGUMENTS) argv[at++] = options[count++];
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server */
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no server running */
   execv(program, (char *const *)(uintptr_t)argv);
   _exit(127);
 }
@@ -77,7 +77,7 @@ int served_end(served *self, int signal) {
 
 int served_connect(const served *self) {
   const struct timeval limit = {.tv_sec = SERVE_CLIENT_SECONDS};
-  const int room = 4096; /* a small window: what a client does not read stays with the server soon */
+  const int room = 4096; /* a small window, so that unread data soon stays with the server */
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(self->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (to < 0) stop("socket");
@@ -93,7 +93,7 @@ static void send_bytes(int to, const char *bytes, size_t count) {
   while (count) {
     ssize_t part = send(to, bytes, count, MSG_NOSIGNAL);
     if (part < 0 && errno == EINTR) continue;
-    if (part <= 0) return; /* the other side will be found to have ended */
+    if (part <= 0) return; /* a later call finds that the other side has ended */
     bytes += part;
     count -= (size_t)part;
   }
@@ -125,7 +125,7 @@ static bool read_exactly(int from, char *room, size_t count) {
   return true;
 }
 
-/* Up to and with a line's end, which is left out. */
+/* Reads up to the end of a line, which is left out. */
 static bool read_line(int from, char *room, size_t room_bytes) {
   size_t used = 0;
   while (used + 1 < room_bytes) {
@@ -195,7 +195,7 @@ served_reply served_ask(const served *self, const char *method, const char *path
   served_send(to, "\r\n%s", body ? body : "");
   served_reply reply = {0};
   if (strcmp(method, "HEAD") != 0) reply = served_read(to);
-  else if (read_exactly(to, reply.head, 12)) reply.status = atoi(reply.head + 9); /* has no body, whatever its length says */
+  else if (read_exactly(to, reply.head, 12)) reply.status = atoi(reply.head + 9); /* has no body, whatever its length is */
   close(to);
   return reply;
 }

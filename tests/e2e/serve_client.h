@@ -1,4 +1,4 @@
-/* serve_client.h - what the tests of the server share: a server as a child process, and a client that writes bytes as a test says.
+/* serve_client.h - shared by the tests of the server: a server as a child process, and a client that writes the bytes that a test gives.
  *
  * Sockets have a time limit, so that a server that does not answer fails a test instead of hanging it. */
 #ifndef VERBATIM_SERVE_CLIENT_H
@@ -20,22 +20,22 @@ typedef struct served {
 typedef struct served_reply {
   int status;
   char head[4096]; /* status line and headers, NUL-terminated */
-  char *body;      /* without the marks of chunks, NUL-terminated; the caller's to free */
+  char *body;      /* without the chunk headers, NUL-terminated; the caller frees it */
   size_t bytes;
-  bool whole;      /* it ended as it said it would */
+  bool whole;      /* it ended as it announced */
 } served_reply;
 
-/* Starts `verbatim serve` with these options, a list that ends with null, and waits until it is ready. The receipt goes to
+/* Starts `verbatim serve` with these options, a list that ends with null, and waits until it is ready. The receipt is written to
  * <folder>/<name>. */
 void served_begin(served *self, const e2e_model *model, const char *name, const char *const *options);
 
-/* Sends the signal, unless it is 0, and returns the exit code, or -1 when a signal ended it. */
+/* Sends the signal, unless it is 0, and returns the exit code, or -1 if a signal ended it. */
 int served_end(served *self, int signal);
 
 int served_connect(const served *self);
 void served_send(int socket, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The next reply. status 0: the connection ended before there was one. */
+/* Reads the next reply. status 0: the connection ended before there was one. */
 served_reply served_read(int socket);
 
 /* One request on a connection of its own; headers: lines that end with \r\n. */
@@ -44,13 +44,13 @@ served_reply served_ask(const served *self, const char *method, const char *path
 /* Sends a POST without waiting for the reply. */
 int served_post(const served *self, const char *path, const char *headers, const char *body);
 
-/* The value of a header in the head, up to its line's end, in room; "" without it. */
+/* Copies the value of a header in the head, up to the end of its line, to room; "" without it. */
 const char *served_header(const served_reply *reply, const char *name, char room[256]);
 
-/* The value of a sample of /metrics; -1: there is none. */
+/* The value of a sample of /metrics; -1: it does not exist. */
 double served_metric(const served *self, const char *sample);
 
-/* Waits until a sample has the value; fails the process when it does not. */
+/* Waits until a sample has the value; fails the process if it never has. */
 void served_wait(const served *self, const char *sample, double value);
 
 #endif

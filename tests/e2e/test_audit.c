@@ -1,8 +1,8 @@
-/* test_audit.c - an audit of recorded runs: sound ones pass with every op of every layer covered; each fault that is planted is named.
+/* test_audit.c - an audit of recorded runs: sound ones pass with every op of every layer covered; each planted fault is named.
  *
- * Faults are planted in two ways: in a record, whose digests are then made anew, so that only a recomputation can tell; and in the ops
- * of the run that is recorded (linked with --wrap: one bit of one number of the first row, in every call of one op), where all that
- * follows is computed from the wrong number and recorded as it was. */
+ * Faults are planted in two places: in a record, whose digests are then corrected, so that only a recomputation can find the fault; and in
+ * the ops of the run that is recorded (linked with --wrap: one bit of one number of the first row, in every call of one op), where all
+ * later values are computed from the wrong number and recorded like that. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +27,13 @@
 
 static const char DEPLOY[] =
   "max-num-seqs: 4\nmax-num-batched-tokens: 128\nmax-model-len: 256\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 4]\n";
-/* What is audited with need not be what it was recorded with: other batches, other pages, split attention alone. */
+/* The plan of an audit may differ from that of the recording: other batches, other pages, only split attention. */
 static const char OTHER_DEPLOY[] =
   "max-num-seqs: 3\nmax-num-batched-tokens: 3\nmax-model-len: 128\nkv_pages: 2\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1, 3]\n";
 
 /* === Broken ops ============================================================================================================= */
 
-static uint32_t broken = KERNEL_COUNT; /* the op that is wrong */
+static uint32_t broken = KERNEL_COUNT; /* the op with a wrong result */
 static uint32_t silent = KERNEL_COUNT; /* the op that does nothing */
 
 static void flip(void *word) { *(uint8_t *)word ^= 1; }
@@ -57,7 +57,7 @@ WRAP(moe_gemm, a->y)
 void __real_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool);
 void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool);
 
-/* The values are of the rows that were broken. */
+/* The values belong to the broken rows. */
 void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool) {
   mla_fold_args fold = *a, values = *a;
   attn_counts none = *a->counts;
@@ -75,7 +75,7 @@ void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool) {
 
 typedef struct tape_row { /* of one token */
   int32_t token;
-  uint64_t digests[POINTS_MAX]; /* [0]: 0 where nothing was recorded, as embed has a row of every token */
+  uint64_t digests[POINTS_MAX]; /* [0]: 0 if nothing was recorded, since embed has a row of every token */
   uint8_t *values[POINTS_MAX];
 } tape_row;
 
@@ -132,8 +132,8 @@ static void describe(const verbatim *engine) {
   tape.head.points = tape.points;
 }
 
-/* Runs requests of 70, 9 and 20 tokens together, which begin alike, and keeps all they made. The engine starts sound, and the op is
- * broken from then on. */
+/* Runs requests of 70, 9 and 20 tokens together, which share a beginning, and stores all their results. The engine is sound at start-up,
+ * and the op is broken from then on. */
 static void make_tape(int device, uint32_t broken_op) {
   verbatim *engine;
   verbatim_request requests[REQUESTS];
@@ -201,7 +201,7 @@ static uint32_t find_point(const char *name) {
 
 static void seal(tape_row *row, uint32_t point) { row->digests[point] = points_row_digest(&tape.points[point], row->values[point]); }
 
-/* Flips the lowest bit of a number of the record; sealed: the row's digest follows. */
+/* Flips the lowest bit of a number of the record; sealed: the row's digest is corrected. */
 static void flip_number(uint32_t request, uint32_t position, uint32_t point, uint32_t number, bool sealed) {
   tape_row *row = &tape.rows[request][position];
   assert_non_null(row->values[point]);
@@ -246,7 +246,7 @@ static void expect_refusal(status code, const char *words, const char *plan_path
   end_audit();
 }
 
-/* Rows of the trace that are of `adjust`. */
+/* Counts the rows of the trace that belong to `adjust`. */
 static uint64_t adjusted_rows(void) {
   uint64_t rows = 0;
   for (uint32_t i = 0; i < REQUESTS; i++)
@@ -261,7 +261,7 @@ static void expect_sound_and_whole(const char *plan_path) {
   assert_int_equal(r->different, 0);
   assert_int_equal(r->uncovered, 0);
   assert_int_equal(r->requests, REQUESTS);
-  assert_int_equal(r->tokens, PROMPT_MAX + 9 + 20 + REQUESTS * (TOKENS_MAX - 1)); /* the last token made is not fed */
+  assert_int_equal(r->tokens, PROMPT_MAX + 9 + 20 + REQUESTS * (TOKENS_MAX - 1)); /* the last generated token is not computed */
   assert_true(adjusted_rows() > 0);
   assert_int_equal(r->checked, r->trace_rows - adjusted_rows());
   assert_int_equal(r->chosen, r->checked);
@@ -284,7 +284,7 @@ static void record_whole(void) {
   write_tape(UINT32_MAX, 0);
 }
 
-/* The model of all tests but the first; what each records is its own. */
+/* The model of all tests except the first; each test records its own run. */
 static int record_small_v3(void **state) {
   (void)state;
   if (!*model.folder) make_files("tests/oracle/small-v3.json");
@@ -321,8 +321,8 @@ static void sound_runs_are_covered_and_equal(void **state) {
   }
 }
 
-/* One bit of the record, in a point of every op and in two layers: the first difference is that number. What was computed from it
- * differs too, but not before. */
+/* One bit of the record, in a point of every op and in two layers: the first difference is that number. Values computed from it differ too,
+ * but not earlier. */
 static void a_flipped_bit_is_named(void **state) {
   static const struct { const char *point; uint32_t request, position, number; } faults[] = {
     {"embed", 0, 3, 5}, {"layer 1 input_norm x", 1, 0, 127}, {"layer 2 post_norm", 0, 69, 0}, {"layer 1 qkv_rope kv", 0, 65, 300},
@@ -348,14 +348,14 @@ static void a_flipped_bit_is_named(void **state) {
     assert_int_equal(d->recorded ^ d->computed, 1);
     assert_true(d->ulps == 1 && d->count == 1 && !d->is_digest);
     assert_true(r->counts[point].different >= 1 && r->uncovered == 0);
-    if (strstr(r->points[point].name, "qkv_rope kv")) /* attention reads the recorded rows, not those computed here */
+    if (strstr(r->points[point].name, "qkv_rope kv")) /* attention reads the recorded rows, not those of the audit */
       assert_true(r->kinds[KERNEL_mla_attn].different > 0);
     end_audit();
     flip_number(request, position, point, faults[i].number, true); /* back */
   }
 }
 
-/* The output of the op alone, in the digests alone: its values were not recorded. */
+/* The output of one op, recorded only as digests, without its values. */
 static void a_digest_is_enough_for_an_output(void **state) {
   (void)state;
   uint32_t point = find_point("lm_head");
@@ -382,13 +382,13 @@ static void a_damaged_record_is_named(void **state) {
   flip_number(2, 4, point, 1, false);
 }
 
-/* What is not there is not covered, and never right. */
+/* A missing value is not covered, and is never counted as correct. */
 static void missing_inputs_are_not_covered(void **state) {
   (void)state;
   uint32_t needs = find_point("layer 1 mla_attn"), v_up = find_point("layer 1 v_up"), kv = find_point("layer 2 qkv_rope kv");
   write_tape(needs, 5);
   const audit_report *r = run_audit(model.plan_path, (audit_options){0});
-  assert_int_equal(r->uncovered, REQUESTS); /* v_up of token 5 of each request; what mla_attn made is checked by its digest */
+  assert_int_equal(r->uncovered, REQUESTS); /* v_up of token 5 of each request; the output of mla_attn is checked by its digest */
   assert_int_equal(r->counts[v_up].uncovered, REQUESTS);
   assert_true(r->counts[v_up].needs == needs && r->counts[v_up].needs_position == 5);
   assert_int_equal(r->counts[v_up].checked, r->tokens - REQUESTS);
@@ -408,7 +408,7 @@ static void missing_inputs_are_not_covered(void **state) {
                  (audit_options){.op = "v_up", .is_layered = true, .layer_min = 1, .layer_max = 1});
 }
 
-/* An op that was broken while the run was recorded: it differs, and no other one does. */
+/* An op that was broken while the run was recorded: it differs, and no other op does. */
 static void a_broken_op_is_named(void **state) {
   static const uint32_t ops[] = {KERNEL_embed,    KERNEL_rmsnorm, KERNEL_qkv_rope, KERNEL_gemm,
                                  KERNEL_mla_attn, KERNEL_mla_fold, KERNEL_router,  KERNEL_moe_gemm};
@@ -429,13 +429,14 @@ static void a_broken_op_is_named(void **state) {
   make_tape(e2e_device(), KERNEL_COUNT);
 }
 
-/* An op of the auditor that writes nothing is found, though the memory holds the right rows, of a request before that began alike. */
+/* An op of the auditor that writes nothing is found, although the memory still has the right rows of an earlier request with the same
+ * beginning. */
 static void what_an_op_left_does_not_count(void **state) {
   (void)state;
   fail_clear();
   if (plan_open(&view, model.plan_path) != OK) fail_msg("%s", fail_text());
   const audit_options o = {.plan = &view, .trace_path = trace_path, .model_dir = model.model_dir, .threads = 2, .position_max = UINT32_MAX};
-  if (audit_open(&auditor, &o) != OK) fail_msg("%s", fail_text()); /* it starts sound */
+  if (audit_open(&auditor, &o) != OK) fail_msg("%s", fail_text()); /* it is sound at start-up */
   silent = KERNEL_qkv_rope;
   status result = audit_run(auditor);
   silent = KERNEL_COUNT;
@@ -505,7 +506,7 @@ static void what_does_not_belong_together_is_refused(void **state) {
   tape.points[7].name = tape.names[7];
 }
 
-/* Numbers that would lead an op out of its memory, with good digests. */
+/* Numbers that would make an op access memory outside its own, with correct digests. */
 static void hostile_numbers_are_refused(void **state) {
   (void)state;
   uint32_t point = find_point("layer 1 router topk_id");
@@ -565,7 +566,7 @@ static void the_command_tells(void **state) {
   expect_command(0, "not covered: layer 1 v_up: 3 rows, needs layer 1 mla_attn at position 7", "$V audit trace plan model");
 }
 
-/* What `verbatim run` records for an audit is enough for one. */
+/* The records of `verbatim run` for an audit are sufficient for one. */
 static void a_recorded_run_can_be_audited(void **state) {
   (void)state;
   expect_command(0, "100.00 % of ", "$V run plan model $D --quiet --ids '1 2 3 4 5 6 7 8 9 10 11 12' '5 6 7' --max-tokens 3 --trace t "

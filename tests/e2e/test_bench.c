@@ -1,5 +1,5 @@
-/* test_bench.c - `verbatim bench` on the shipped model's plan, on the CPU, or with --device gpu there: what it writes is whole and agrees
- * with itself, a choice of ops is kept, and what it cannot do it says. Times are only checked to be there. */
+/* test_bench.c - `verbatim bench` on the shipped model's plan, on the CPU or, with --device gpu, on the GPU: its output is complete and
+ * consistent, a selection of ops is obeyed, and it reports what it cannot do. Times are only checked to be present. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 static e2e_model tiny;
 
-/* In a scratch folder: V is the program, P a small plan of the shipped model, B the bench of it, D where it runs, j a check in Python
- * of a JSON file d with its ops o, c one of a picture with f, the colour of each label. */
+/* In a scratch folder: V is the program, P a small plan of the shipped model, B the bench of it, D the device, j a check in Python of a
+ * JSON file d with its ops o, c a check of a picture with f, the colour of each label. */
 static int shell(const char *command, char *text, size_t text_bytes) {
   char setup[1024];
   snprintf(setup, sizeof setup, "P=small && D='--device %s --threads 1 --quiet' && B=\"$V bench $P $D\" && "
@@ -28,7 +28,7 @@ static void expect(int code, const char *word, const char *command) {
   if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
 }
 
-/* 2 rows decode, 70 are a prompt, whose attention takes the other form. */
+/* 2 rows decode, 70 belong to a prompt, whose attention uses the other form. */
 static void everything_is_measured(void **state) {
   (void)state;
   expect(0, "prompts    tokens", "$B --rows 2,70 --context 100 --json all --roofline all.svg > table && cat table");
@@ -52,7 +52,7 @@ static void everything_is_measured(void **state) {
   expect(0, "", "N=$($V show $P | sed -n 's/^numerics id *//p') && grep -q \"\\\"numerics_id\\\": \\\"$N\\\"\" all && grep -q $N table");
 }
 
-/* A row takes two experts in each layer, so that a step of one has the bytes of its ops. */
+/* A row uses two experts in each layer, so that a step of one row has the bytes of its ops. */
 static void experts_of_e4m3_count(void **state) {
   (void)state;
   expect(0, "", "mkdir scaled && cp $TINY/../oracle/small-v3-fp8.json scaled/config.json && printf 'max-num-seqs: 8\n"
@@ -92,7 +92,7 @@ static void a_choice_is_kept(void **state) {
   expect(0, "", "$B --no-ops --context 10 --json steps > table && j steps \"assert o == [] and len(d['decode']) == 3\"");
 }
 
-/* Whatever else is timed, on whichever machine and how often: the tokens go to the same experts. */
+/* Whatever else is timed, on whichever backend and how often: the tokens go to the same experts. */
 static void the_routing_is_that_of_the_step(void **state) {
   (void)state;
   expect(0, "", "$B --rows 5 --json one > table && $V bench $P --device cpu --threads 2 --quiet --rows 5 --op experts --json two > table");
@@ -138,7 +138,8 @@ static void a_plan_too_small_for_the_defaults(void **state) {
                 "[(x['batch'], x['context']) for x in d['decode']] == [(1, 64)]\"");
 }
 
-/* Under fast-prefill: ops of prompts are reported by their tokens and in no decode step, those of made tokens in no prompt's. */
+/* Under fast-prefill: ops of prompts are reported for prompts' tokens and in no decode step, those of generated tokens in no prompt's
+ * step. */
 static void prompts_have_ops_of_their_own(void **state) {
   (void)state;
   expect(0, "", "printf 'max-num-seqs: 8\\nmax-num-batched-tokens: 100\\nmax-model-len: 512\\nkv_pages: 64\\nparity: fast-prefill\\n"

@@ -1,5 +1,5 @@
-/* test_calibrate.c - `verbatim calibrate`: a layer's scale is the largest magnitude of its KV rows / 448, whichever way the work is cut;
- * the file appears once, and changes no other run. The control is the rows themselves, as the engine tells them. */
+/* test_calibrate.c - `verbatim calibrate`: a layer's scale is the largest magnitude of its KV rows / 448, however the work is split; the
+ * file appears once, and changes no other run. The control is the rows themselves, as the engine reports them. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 static e2e_model model;
 static char output[OUTPUT_BYTES], setup[256];
 
-/* Three prompts by ids; the second makes tokens too. The largest numbers of the layers stand in different halves of a row. */
+/* Three prompts by ids; the second also generates tokens. The largest numbers of the layers are in different halves of a row. */
 static const int32_t IDS[3][5] = {{2, 2, 2, 2, 2}, {0, 2, 6, 2, 2}, {2, 2, 2, 2, 4}};
 static const char PROMPTS[] = "{\"prompt_ids\": [2,2,2,2,2]}\n{\"prompt_ids\": [0,2,6,2,2], \"max_tokens\": 4, \"ignore_eos\": true}\n"
                               "{\"prompt_ids\": [2,2,2,2,4]}\n";
@@ -31,12 +31,12 @@ static void expect(int code, const char *words, const char *command) {
   if (found != code || !strstr(output, words)) fail_msg("%s: expected %d and \"%s\", found %d: %s", command, code, words, found, output);
 }
 
-/* === What the rows hold ================================================================================================= */
+/* === The content of the rows ============================================================================================ */
 
 typedef struct control {
   verbatim_info info;
   float largest[LAYERS];
-  size_t column[LAYERS]; /* where it stands */
+  size_t column[LAYERS]; /* its position */
 } control;
 
 static bool wants(const verbatim_request *request, uint32_t position, uint32_t point) {
@@ -130,7 +130,7 @@ static void scales_are_made_once(void **state) {
   must("test ! -e own/kv_scales.safetensors");
 }
 
-/* A run that has no use for scales is what it was without them. */
+/* A run that does not use scales gives the same bits as without them. */
 static void other_runs_stay_as_they_are(void **state) {
   (void)state;
   must("rm -f $M/kv_scales.safetensors && $V run bf16.plan $M --jsonl prompts --max-tokens 4 --quiet $D --receipt before > tokens");
@@ -138,7 +138,7 @@ static void other_runs_stay_as_they_are(void **state) {
   expect(0, "2 scales of a KV cache", "$V run bf16.plan $M --jsonl prompts --max-tokens 4 $D");
 }
 
-/* It runs with scales alone, and what it gives is theirs: they are weights. */
+/* It runs only with scales, and its results depend on them: they are weights. */
 static void an_fp8_cache_needs_scales(void **state) {
   (void)state;
   must("rm -f $M/kv_scales.safetensors");

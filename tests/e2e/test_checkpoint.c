@@ -1,8 +1,8 @@
-/* test_checkpoint.c - forms of one checkpoint: a model alone or inside another, under either naming, experts apart or stacked, in one file
- * or many, with tensors that inference does not use. All have the bits of the plain one, and its weights digest.
+/* test_checkpoint.c - forms of one checkpoint: a model alone or inside another, under either naming, experts in separate tensors or
+ * stacked, in one file or many, with tensors that inference does not use. All give the bits of the plain form, and its weights digest.
  *
- * A form is a folder of random_model; its receipt is compared line by line, and in its header what follows from weights and numerics:
- * the digest of config.json is the one thing that nesting changes. The controls change one weight and one number of the nested config. */
+ * A form is a folder of random_model; its receipt is compared line by line, and in its header everything that follows from weights and
+ * numerics: nesting changes only the digest of config.json. The controls change one weight and one number of the nested config. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static const char ITEMS[] = "{\"prompt_ids\": [5], \"max_tokens\": 6}\n"
 typedef struct form {
   const char *outer;               /* model_type of the model around it, or null */
   const char *options[OPTIONS_MAX]; /* of random_model */
-  const char *note;                /* words of what the run says of the files, or null */
+  const char *note;                /* words that the run prints about the files, or null */
 } form;
 
 static char scratch[E2E_PATH_MAX];
@@ -46,7 +46,7 @@ static void write_config(const char *path, const char *outer, const char *field,
   json_decref(config);
 }
 
-/* The receipt of a form, for the caller to free. seed: of the weights. */
+/* The receipt of a form, which the caller frees. seed: of the weights. */
 static char *run_form(const char *config, const form *f, const char *field, double number, const char *seed) {
   char tool[E2E_PATH_MAX], program[E2E_PATH_MAX], output[8192], paths[5][E2E_PATH_MAX + 16];
   static const char *const NAMES[] = {"config.json", "model", "plan", "items.jsonl", "receipt"};
@@ -71,7 +71,7 @@ static char *run_form(const char *config, const form *f, const char *field, doub
   return e2e_read_file(paths[4], NULL);
 }
 
-/* A receipt without the digest of config.json, and so without that of the receipt, which is its last line; and without the machine. */
+/* A receipt without the digest of config.json, hence also without its own digest, which is its last line; and without the machine. */
 static char *without_config(char *receipt) {
   char *place = strstr(receipt, "\"config\":\""), *last = strstr(receipt, "{\"digest\":");
   assert_true(place && last);
@@ -125,7 +125,7 @@ static void a_change_is_seen(void **state) {
   char *number = without_config(run_form(V3, &NESTED, "routed_scaling_factor", 2.6, "1"));
   assert_string_not_equal(expected, weights);
   assert_string_not_equal(expected, number);
-  char *items = strchr(expected, '\n'), *other = strchr(number, '\n'); /* not the numerics id alone */
+  char *items = strchr(expected, '\n'), *other = strchr(number, '\n'); /* not just the numerics id */
   assert_true(items && other);
   assert_string_not_equal(items, other);
   free(expected);

@@ -1,5 +1,5 @@
-/* test_cli.c - the program among files, descriptors and signals: outputs that would destroy inputs, closed and full descriptors, pipes
- * where files belong, lines without end, a run that is ended half-way. What is lost, what is kept and what is said.
+/* test_cli.c - the program with difficult files, descriptors and signals: outputs that would destroy inputs, closed and full descriptors,
+ * pipes where files belong, lines that do not end, a run that is interrupted. Checks what is lost, what is kept and what is reported.
  * test_hostile.c has damaged contents. The first test is the control of the others: the same run succeeds. */
 #define _DEFAULT_SOURCE /* mkdtemp, usleep */
 #include "tests/unit/unit.h"
@@ -22,14 +22,14 @@ static int shell(const char *command, char *text, size_t text_bytes) {
   return e2e_shell(&tiny, setup, command, text, text_bytes);
 }
 
-/* The command ends with the code, and among what it prints is the word. */
+/* The command ends with the code, and prints the word. */
 static void expect(int code, const char *word, const char *command) {
   char text[16384];
   int found = shell(command, text, sizeof text);
   if (found != code || !strstr(text, word)) fail_msg("%s: expected %d and \"%s\", found %d and \"%s\"", command, code, word, found, text);
 }
 
-/* As expect, and the one line printed is an error. */
+/* Like expect, and the only printed line is an error. */
 static void expect_error(int code, const char *word, const char *command) {
   char text[16384];
   int found = shell(command, text, sizeof text);
@@ -51,7 +51,7 @@ static void sound_run(void **state) {
   expect(0, "weights", "$V run plan model --device cpu --verbose --max-tokens 2 --ids 1");
 }
 
-/* Whatever is written says by which numerics it was computed. The control is a plan of others: its id is not found. */
+/* Every output names the numerics with which it was computed. The control is a plan of other numerics: its id is not found. */
 static void every_output_names_the_numerics(void **state) {
   (void)state;
   static const char start[] = "N=$($V show $P | sed -n 's/^numerics id *//p') && S=\"$V score plan model --device cpu --quiet\" && "
@@ -72,7 +72,7 @@ static void every_output_names_the_numerics(void **state) {
   }
 }
 
-/* What a request requires and by when it must end change what is taken, and no bit. */
+/* What a request requires and its deadline change whether it is accepted, and no bit. */
 static void terms(void **state) {
   (void)state;
   expect(0, "", "$R --ids '1 2' --receipt r && $R --ids '1 2' --receipt r2 --require batch --require prefix_hit --deadline 1e6 && "
@@ -90,7 +90,7 @@ static void terms(void **state) {
   expect(0, "", "grep -q '\"finish\":\"deadline\"' out && grep -q '\"failed\": 1' s");
 }
 
-/* What the shipped model says, asked for in several ways. S: a quiet run of it; a stream is the text that comes at the end. */
+/* The shipped model's output, requested in several ways. S: a quiet run of it; a stream gives the text that comes at the end. */
 static void samples_and_stops(void **state) {
   (void)state;
   static const char tiny_run[] = "T=\"$OLDPWD/tests/tiny\" && S=\"$V run tiny $T --device cpu --threads 1 --quiet\"";
@@ -138,7 +138,7 @@ static void outputs_are_not_inputs(void **state) {
   expect_error(2, "two files", "rm -f same && $R --ids 1 --receipt same --logits same");
 }
 
-/* Not tried with a device: a program that fails here would replace it. */
+/* Not tried with a device file: a failing program would replace it. */
 static void outputs_are_files(void **state) {
   (void)state;
   const char *const outputs[] = {"folder", "pipe"};
@@ -159,7 +159,7 @@ static void outputs_are_files(void **state) {
   expect(0, "", "rm -f new folder/new && $R --ids 1 --logits new --receipt folder/new && test -s new && test -s folder/new");
 }
 
-/* Where an output cannot be is said before the model is read, and no other output has been touched. */
+/* An output that cannot be written is reported before the model is read, and no other output is touched. */
 static void outputs_have_a_place(void **state) {
   (void)state;
   static const char *const options[] = {"--receipt", "--logits", "--stats", "--trace"};
@@ -172,11 +172,11 @@ static void outputs_have_a_place(void **state) {
     snprintf(command, sizeof command, "$V run $P nothing --ids 1 %s absent/", options[i]);
     expect_error(2, "found that of a folder", command);
   }
-  expect_error(3, "nothing/", "$V run $P nothing --ids 1 --receipt new"); /* that the model is not there comes after */
+  expect_error(3, "nothing/", "$V run $P nothing --ids 1 --receipt new"); /* the missing model is reported after it */
   expect(0, "", "echo kept > r && ! $R --ids 1 --trace r --receipt nowhere/r && grep -q kept r");
 }
 
-/* Nothing is waited for that never comes. */
+/* The program never waits for input that cannot come. */
 static void pipes_for_files(void **state) {
   (void)state;
   expect(0, "", "rm -rf pipe m2 && mkfifo pipe && mkdir m2");
@@ -202,7 +202,7 @@ static void closed_descriptors(void **state) {
   expect_error(3, "cannot be read", "$R --ids <&-");
 }
 
-/* An output that cannot be written is never a success, and the receipt never looks complete. */
+/* A failed output is never a success, and the receipt never looks complete. */
 static void full_disk(void **state) {
   (void)state;
   if (access("/dev/full", W_OK) != 0) {
@@ -236,7 +236,7 @@ static pid_t start_long_run(const char *receipt_path) {
   pid_t child = fork();
   assert_true(child >= 0);
   if (child > 0) return child;
-  signal(SIGINT, SIG_DFL); /* a shell hands it down ignored to what runs in its background */
+  signal(SIGINT, SIG_DFL); /* a shell makes its background processes ignore it */
   if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(126);
   execl(program, program, "run", tiny.plan_path, tiny.model_dir, "--device", "cpu", "--threads", "1", "--batch", "1", "--jsonl", items,
         "--receipt", receipt_path, (char *)NULL);
@@ -253,7 +253,7 @@ static uint32_t count_lines(const char *path, char *text, size_t text_bytes) {
   return lines;
 }
 
-/* A run that is killed has what it finished in its receipt, which does not look complete. */
+/* A run that is killed leaves its finished requests in its receipt, which does not look complete. */
 static void interrupted(void **state) {
   (void)state;
   static const int signals[] = {SIGINT, SIGKILL};
@@ -305,19 +305,19 @@ static void refused_items(void **state) {
   }
   expect_error(2, "0.001", "$R --ids 1 --temperature 1e-50");
   expect_error(2, "--output text", "$R --ids 1 --stream --output jsonl");
-  /* numbers that are only passed on keep their digits, and odd text stays JSON */
+  /* numbers that are only passed on keep their digits, and unusual text stays valid JSON */
   expect(0, "0.12345678901234566", "echo '{\"prompt_ids\":[1],\"score\":0.12345678901234566}' > j3 && $R --jsonl j3 --output jsonl");
   expect(0, "\\u001b", "printf '{\"prompt_ids\":[1],\"id\":\"\\\\\\\\u001b[2J\\\\\\\\n\",\"x\":\"\\\\\\\\u0000\"}\\n' > j3 && "
                        "$R --jsonl j3 --output jsonl 2> err | python3 -m json.tool --no-ensure-ascii");
 }
 
-/* Constants of config.json are in the plan; a folder whose config.json says otherwise is another model. */
+/* Constants of config.json are in the plan; a folder with another config.json is another model. */
 static void another_config(void **state) {
   (void)state;
   expect_error(8, "config.json", "rm -rf m2 && cp -r $M m2 && sed -i 's/}$/ }/' m2/config.json && "
                                  "$V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1");
-  expect(0, "receipt", "rm m2/config.json && $V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1"); /* weights alone */
-  expect_error(3, "plan/config.json", "$V run $P plan --device cpu --quiet --ids 1"); /* a file where the folder belongs */
+  expect(0, "receipt", "rm m2/config.json && $V run $P m2 --device cpu --quiet --max-tokens 2 --ids 1"); /* only the weights */
+  expect_error(3, "plan/config.json", "$V run $P plan --device cpu --quiet --ids 1"); /* a file instead of a folder */
   expect_error(2, "token id of 0 to", "rm -rf m2 && cp -r $M m2 && cp \"$OLDPWD\"/tests/tiny/tokenizer*.json m2 && "
                                       "$V run $P m2 --device cpu --quiet --max-tokens 2 'a ship can win but'");
 }
@@ -328,7 +328,7 @@ static void tiny_budget(void **state) {
   expect(6, "does not fit", "printf 'device_memory_bytes: 1MiB\\ngpu-memory-utilization: 0.000001\\n' > y && $V plan $M --config y -o q");
 }
 
-/* One file for several subcommands; the command line goes before it, and a plan is never replaced behind one's back. */
+/* One file for several subcommands; the command line takes precedence, and a plan is never replaced silently. */
 static void one_deployment_file(void **state) {
   (void)state;
   static const char start[] = "printf 'model: model\\nplan: d.plan\\nmax-num-seqs: 2\\nmax-model-len: 128\\nkv-pages: 4\\ndevice: cpu\\n"
@@ -373,7 +373,7 @@ static void doctor(void **state) {
   expect_error(2, "--help", "$V doctor a b c");
 }
 
-/* What it measures needs a GPU; what it refuses does not. */
+/* Its measurements need a GPU; its refusals do not. */
 static void copy_baseline(void **state) {
   (void)state;
   expect_error(2, "expected a plan and -o", "$V probe $P");

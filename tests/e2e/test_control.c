@@ -1,10 +1,10 @@
 /* test_control.c - the controls of test_invariance.c: with a planted fault its comparisons must fail.
  *
- * Linked with --wrap for two ops, which are sound while an engine starts, as its self-check would see the fault. The faulty fold forgets
- * the groups: level 1 runs over all chunks. That is the kind of error an engine has when the order of a sum depends on how the work was
- * cut: tokens computed in small steps (split, folded) and in large ones (whole) then differ in their last bits, which nobody sees in the
- * text. The faulty qkv_rope leaves out a row, so that the attention reads what the page's last owner left there: poison makes NaN of it,
- * where without poison nobody would notice. */
+ * Linked with --wrap for two ops, which are sound during start-up, because the self-check would find the fault. The faulty combination
+ * ignores the groups: level 1 runs over all chunks. An engine makes that kind of error if the order of a sum depends on how the work was
+ * split: tokens computed in small steps (split, combined) and in large ones (whole) then differ in their last bits, which the text does not
+ * show. The faulty qkv_rope leaves out a row, so that the attention reads the row that the page's previous owner left: poison turns it into
+ * NaN; without poison the fault would stay unnoticed. */
 #include "tests/unit/unit.h"
 #include <string.h>
 #include "e2e.h"
@@ -22,7 +22,7 @@ int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
 static bool faulty, forgetful, starting;
 
-static const void *last_layer; /* its KV rows: the highest address seen */
+static const void *last_layer; /* its KV rows: the highest address used */
 
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   starting = true;
@@ -31,7 +31,7 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   return result;
 }
 
-/* Forgetful: of several tokens the last one's row is not written, in the last layer. */
+/* Faulty: if there are several tokens, the last one's row is not written, in the last layer. */
 void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
   qkv_rope_args changed = *args;
   step_in fewer = *args->step;
@@ -54,7 +54,7 @@ static bool cuts_agree(void) {
   e2e_requests_make(&requests, 3, 384, 400, 8); /* the second one has 400 tokens: four groups */
   verbatim_config config = {.plan_path = model.plan_path, .model_dir = model.model_dir, .device = VERBATIM_DEVICE_CPU, .threads = 2};
   digest large = e2e_run(&config, &requests, 1, 1);
-  config.chunk_tokens = 1; /* every prompt token a step of its own */
+  config.chunk_tokens = 1; /* every prompt token in a step of its own */
   digest small = e2e_run(&config, &requests, 1, 1);
   e2e_requests_free(&requests);
   e2e_remove(&model);
@@ -73,8 +73,8 @@ static void faulty_fold_is_caught(void **state) {
   assert_false(cuts_agree());
 }
 
-/* Two requests, one after the other on the same pages; the second with the faulty qkv_rope or the sound one. Returns how it ended, its
- * chain in `chain`. */
+/* Two requests, one after the other on the same pages; the second with the faulty or the sound qkv_rope. Returns how it ended, its chain in
+ * `chain`. */
 static enum verbatim_finish reuse_pages(bool poison, bool fault, uint8_t chain[16]) {
   e2e_model model;
   e2e_requests requests;

@@ -1,9 +1,9 @@
 /* test_diff.c - `verbatim diff` names the request, the token, the layer, the op and the number of a planted change of one last bit.
  *
- * Holds cli/run.c and cli/diff.c themselves, with all CPU twins wrapped: after a chosen call the last bit of one number of one token's row
- * is flipped, in every op of a dense layer, of a layer with experts and outside of layers, by this file's own reading of the arguments.
- * What changes no row (the order of experts, the choice of a token) is planted too, and found where it shows. Every planted run is compared
- * with a sound one that is made with --device, so that on a GPU the two machines are compared as well. */
+ * Includes cli/run.c and cli/diff.c themselves, with all CPU references wrapped: after a chosen call the last bit of one number of one
+ * token's row is flipped, in every op of a dense layer, of a layer with experts and outside of layers; the test reads the arguments in its
+ * own way. Faults in results without rows (the order of experts, the choice of a token) are planted too, and found where they show. Every
+ * planted run is compared with a sound one that is made with --device, so that on a GPU this also compares the two backends. */
 #include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <jansson.h>
@@ -26,7 +26,7 @@
 static const char DEPLOY[] =
   "max-num-seqs: 8\nmax-num-batched-tokens: 64\nmax-model-len: 128\nkv_pages: 16\nchunk_tokens: 64\ngroup_chunks: 2\n"
   "ladder: [1, 2, 4, 8]\n";
-/* Requests of 5 tokens each; the one that is damaged is the second. */
+/* Requests of 5 tokens each; the second one is damaged. */
 #define PROMPTS "21 22 23 24 25", "31 32 33 34 35", "41 42 43 44 45"
 #define REQUEST "1"
 #define POSITION 4u /* its last prompt token, which has a logits row */
@@ -35,22 +35,22 @@ static const char DEPLOY[] =
 static e2e_model model;
 static plan known; /* the plan's ops */
 
-/* How large the step with the damaged row is: so that each alternative of an op runs in one of them. */
+/* Sizes of the step with the damaged row, chosen so that each alternative of an op runs in one of them. */
 enum size { ALONE, THREE, FIVE, SIZES };
 static const struct { uint32_t tokens, logits; const char *sound; } SIZE[SIZES] = {
     {5, 1, "alone.trace"}, {15, 3, "sound.trace"}, {25, 5, "five.trace"}};
 
 /* === The plant ============================================================================================================== */
 
-enum { OUT_FIRST, OUT_SECOND, OUT_THIRD }; /* of ops with several results */
+enum { OUT_FIRST, OUT_SECOND, OUT_THIRD }; /* for ops with several results */
 
 static struct {
   bool is_on;
   uint32_t kernel, call, out, element; /* which call of the kernel in a step, from 0 */
-  uint32_t calls[KERNEL_COUNT];        /* in the step at hand */
-  uint32_t skip;                       /* how often the row comes before it is damaged */
-  uint32_t row, logit;                 /* the token's, in the step at hand; UINT32_MAX: it is not there */
-  const uint32_t *pair_row;            /* of the layer at hand */
+  uint32_t calls[KERNEL_COUNT];        /* in the current step */
+  uint32_t skip;                       /* how many times the row occurs before it is damaged */
+  uint32_t row, logit;                 /* the token's row in the current step; UINT32_MAX: it has none */
+  const uint32_t *pair_row;            /* in the current layer */
   uint32_t top_k;
   uint32_t times;                      /* how often something was planted */
   uint64_t before;                     /* the number's bits */
@@ -94,7 +94,7 @@ static uint64_t element_of(uint64_t count) {
   return plant.element;
 }
 
-/* In rows of pairs one behind the other. */
+/* In rows of pairs, one after the other. */
 static uint64_t pair_element(uint64_t columns) {
   uint64_t e = element_of(columns * plant.top_k);
   return plant.pair_row[plant.row * plant.top_k + e / columns] * columns + e % columns;
@@ -153,7 +153,7 @@ void __wrap_cpu_mla_attn(const mla_attn_args *a, cpu_pool *pool) {
 }
 
 void __wrap_cpu_mla_fold(const mla_fold_args *a, cpu_pool *pool) {
-  mla_fold_args fold = *a, values = *a; /* of the rows that were flipped */
+  mla_fold_args fold = *a, values = *a; /* of the flipped rows */
   attn_counts none = *a->counts;
   fold.lifts = none.parts = 0;
   values.counts = &none;
@@ -168,7 +168,7 @@ static void remember_order(const u32 *pair_row, u32 top_k) {
   plant.top_k = top_k;
 }
 
-/* No row of its own: one of the token's pairs gets another token's row to multiply. */
+/* No row of its own: one of the token's pairs reads another token's row for its product. */
 static void mix_up(u32 *row_token) {
   row_token[plant.pair_row[plant.row * plant.top_k]] ^= 1u;
   plant.times++;
@@ -205,7 +205,7 @@ void __wrap_cpu_adjust(const adjust_args *a, cpu_pool *pool) {
   if (is_due(KERNEL_adjust)) flip_word(a->adjusted + (uint64_t)plant.logit * a->vocab + element_of(a->vocab));
 }
 
-/* Held by the receipt alone. */
+/* Only the receipt has it. */
 void __wrap_cpu_sample(const sample_args *a, cpu_pool *pool) {
   __real_cpu_sample(a, pool);
   if (is_due(KERNEL_sample)) flip_word(&a->result[plant.logit].logprob);
@@ -233,7 +233,7 @@ static void read_text(const char *path, char text[TEXT_MAX]) {
   fclose(file);
 }
 
-/* A subcommand in this process, with stdout and stderr in files; both texts, one behind the other. argv ends with null. */
+/* Runs a subcommand in this process, with stdout and stderr in files; returns both texts, one after the other. argv ends with null. */
 static int command(int (*subcommand)(int argc, char **argv), const char *const *argv, char text[TEXT_MAX]) {
   static const char *const names[] = {"stdout", "stderr"};
   char path[PATH_ROOM];
@@ -282,7 +282,7 @@ static void run(const char *name, const char *device, const char *values, enum s
 
 static const char *sound_device(void) { return e2e_device() == 0 ? "gpu" : "cpu"; }
 
-/* diff --json of two files of the scratch folder; null-terminated names. Returns the exit code, the object in *out. */
+/* diff --json of two files of the scratch folder; the list of names ends with null. Returns the exit code, the object in *out. */
 static int diff(const char *a, const char *b, const char *a_trace, const char *b_trace, json_t **out) {
   static char text[TEXT_MAX];
   char paths[4][PATH_ROOM];
@@ -294,7 +294,7 @@ static int diff(const char *a, const char *b, const char *a_trace, const char *b
   return code;
 }
 
-/* A text of `verbatim diff`, for people. */
+/* The text output of `verbatim diff`. */
 static int diff_text(const char *a, const char *b, char text[TEXT_MAX]) {
   char paths[2][PATH_ROOM];
   return command(cli_diff, (const char *const[]){"diff", path_of(a, paths[0]), path_of(b, paths[1]), NULL}, text);
@@ -322,7 +322,7 @@ static bool runs(const plan_op *op, uint32_t tokens, uint32_t logits) {
 
 static bool runs_in(uint32_t op, enum size size) { return runs(&known.ops[op], SIZE[size].tokens, SIZE[size].logits); }
 
-/* Sets the plant for an op of the plan, in a step of this size. */
+/* Prepares the fault for an op of the plan, in a step of this size. */
 static void aim(uint32_t op, uint32_t out, enum size size) {
   memset(&plant, 0, sizeof plant);
   plant.is_on = true;
@@ -332,7 +332,7 @@ static void aim(uint32_t op, uint32_t out, enum size size) {
   for (uint32_t i = 0; i < op; i++) plant.call += known.ops[i].kernel == plant.kernel && runs_in(i, size);
 }
 
-/* What a trace calls the result, without its layer. */
+/* The name of the result in a trace, without its layer. */
 static const char *result_name(uint32_t op, uint32_t out, char name[128]) {
   const plan_op *o = &known.ops[op];
   uint32_t named = op;
@@ -359,7 +359,7 @@ static void expect_point(const json_t *first, uint32_t op, const char *name) {
   else assert_int_equal(json_integer_value(layer), o->layer);
 }
 
-/* Plants it, and looks whether diff finds exactly that. */
+/* Plants the fault, and checks that diff finds exactly it. */
 static void expect_found(uint32_t op, uint32_t out, enum size size) {
   char name[128], values[64];
   json_t *result;
@@ -413,7 +413,7 @@ static bool is_alternative(uint32_t op) {
   return found;
 }
 
-/* Every op of layers 0 (dense) and 2 (experts, the last) and of none, each alternative that one of the steps takes. */
+/* Every op of layers 0 (dense) and 2 (experts, the last) and of no layer, each alternative that one of the steps uses. */
 static void every_op_is_named(void **state) {
   (void)state;
   uint32_t seen[KERNEL_COUNT] = {0}, found = 0, kinds = 0;
@@ -436,7 +436,7 @@ static void every_op_is_named(void **state) {
       found++;
     }
   }
-  for (uint32_t k = 0; k < KERNEL_COUNT; k++) { /* traces have no place for what only steps or audits see */
+  for (uint32_t k = 0; k < KERNEL_COUNT; k++) { /* traces do not include what only steps or audits use */
     const bool is_unseen = k == KERNEL_moe_sort || k == KERNEL_sample || k == KERNEL_row_digest || k == KERNEL_attn_cut;
     bool is_here = false;
     for (uint32_t op = 0; op < known.op_count; op++) is_here = is_here || known.ops[op].kernel == k;
@@ -454,7 +454,7 @@ static uint32_t op_of(uint32_t kernel, uint32_t layer) {
   return 0;
 }
 
-/* An op without rows of its own shows in what is made of its result. */
+/* An op without rows of its own shows in the values computed from its result. */
 static void wrong_order_of_experts(void **state) {
   (void)state;
   json_t *result;
@@ -468,14 +468,14 @@ static void wrong_order_of_experts(void **state) {
   const json_t *first = at(at(result, "traces"), "first");
   char name[128], selector[160], text[TEXT_MAX];
   expect_point(first, op, result_name(op_of(KERNEL_moe_gemm, 1), 0, name));
-  assert_true(json_is_null(at(first, "numbers"))); /* none were recorded: diff says how to */
+  assert_true(json_is_null(at(first, "numbers"))); /* none were recorded: diff says how to record them */
   snprintf(selector, sizeof selector, "layer=1,op=%s,position=%u", name, POSITION);
   assert_string_equal(text_at(first, "trace_values"), selector);
   json_decref(result);
   assert_int_equal(diff_text("sound.trace", "planted.trace", text), 8);
   assert_non_null(strstr(text, selector));
   assert_non_null(strstr(text, "first divergence: request \"1\", position 4 (token 35), layer 1, op "));
-  run("sound", sound_device(), selector, THREE); /* as it says */
+  run("sound", sound_device(), selector, THREE); /* as diff said */
   aim(op, OUT_THIRD, THREE);
   run("planted", "cpu", selector, THREE);
   plant.is_on = false;
@@ -485,7 +485,7 @@ static void wrong_order_of_experts(void **state) {
   json_decref(result);
 }
 
-/* What only a receipt holds is found there, and the traces are the same. */
+/* A difference in a value that only a receipt has is found there, and the traces are the same. */
 static void receipts_hold_the_rest(void **state) {
   (void)state;
   json_t *result;
@@ -521,7 +521,7 @@ static void receipts_hold_the_rest(void **state) {
 
 /* === Requests, heads and files ============================================================================================== */
 
-/* A run with other prompts and a name for each, which JSON lines give; returns the exit code. */
+/* A run with other prompts and a name for each, given as JSON lines; returns the exit code. */
 static int run_lines(const char *name, const char *plan_path, const char *lines, const char *const *more, char text[TEXT_MAX]) {
   char jsonl[PATH_ROOM], trace[PATH_ROOM], receipt[PATH_ROOM];
   const char *argv[32] = {"run", plan_path, model.model_dir, "--ids", "--device", sound_device(), "--quiet", "--ignore-eos", "--jsonl",
@@ -545,7 +545,7 @@ static void expect_names(const json_t *list, const char *expected) {
   assert_string_equal(found, expected);
 }
 
-/* The same requests in another order, among others, and twice under one name; then one that asks for something else. */
+/* The same requests in another order, among others, and twice under one name; then one with other options. */
 static void requests_are_matched_by_name(void **state) {
   (void)state;
   static char text[TEXT_MAX];
@@ -572,7 +572,7 @@ static void requests_are_matched_by_name(void **state) {
   assert_string_equal(text_at(at(receipts, "first"), "request"), "x");
   assert_string_equal(text_at(asked, "field"), "temperature");
   assert_string_equal(json_string_value(json_array_get(at(asked, "values"), 1)), "2 (40000000)");
-  const json_t *first = at(traces, "first"); /* the prompts' rows are the same, and then another token is fed */
+  const json_t *first = at(traces, "first"); /* the prompts' rows are the same, and then another token is computed */
   assert_string_equal(text_at(first, "request"), "x");
   assert_string_equal(text_at(first, "kind"), "token");
   assert_int_equal(json_integer_value(at(first, "position")), 2);
@@ -600,7 +600,7 @@ static void one_run_is_longer(void **state) {
   assert_non_null(strstr(text, "only B has a row"));
 }
 
-/* Another plan of the model, of other numerics: the heads are named, and the rows are compared all the same. */
+/* Another plan of the model, of other numerics: the heads are named as different, and the rows are still compared. */
 static void heads_are_named(void **state) {
   (void)state;
   static char text[TEXT_MAX];
@@ -623,7 +623,7 @@ static void heads_are_named(void **state) {
 
 /* === What is recorded ======================================================================================================= */
 
-/* Where a selector must have the numbers of a point; rows of this model's traces. */
+/* Where the values of a point must be for a selector; rows of this model's traces. */
 static bool is_layer(const verbatim_point *p, uint32_t layer) { return p->layer == layer; }
 static bool wants_all(const verbatim_point *p, uint32_t position) { return (void)p, (void)position, true; }
 static bool wants_range(const verbatim_point *p, uint32_t position) {
@@ -677,8 +677,8 @@ static void selectors_choose(void **state) {
   }
 }
 
-/* Requests that lose their pages and are computed anew: the trace is that of a plan with room; other bits in a row's second computation
- * end the run. */
+/* Requests that lose their pages and are computed again: the trace is that of a plan with enough pages; different bits in a row's second
+ * computation end the run. */
 static void rows_that_come_again(void **state) {
   (void)state;
   static char text[TEXT_MAX];
@@ -761,7 +761,7 @@ static void wrong_uses(void **state) {
   assert_non_null(strstr(text, "needs --trace"));
 }
 
-/* The control of all above: nothing planted, nothing found; and however the work is cut the files are the same bytes. */
+/* The control of all tests above: nothing planted, nothing found; and however the work is split the files have the same bytes. */
 static void equal_runs_are_equal(void **state) {
   (void)state;
   json_t *result;

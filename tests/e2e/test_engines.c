@@ -1,7 +1,7 @@
-/* test_engines.c - several engines in one process: alternately on one thread, at once on two, and one engine on changing threads, whatever
- * the caller has made of its thread.
+/* test_engines.c - several engines in one process: alternating on one thread, concurrently on two, and one engine on changing threads,
+ * whatever floating-point state the caller's thread has.
  *
- * The library has no state but its engines and a text for each thread. So every request ends in the chain that it has when its engine
+ * The library has no state except its engines and an error text per thread. So every request ends in the chain that it has when its engine
  * is alone, and no thread reads another's error. */
 #include "tests/unit/unit.h"
 #include <fenv.h>
@@ -23,7 +23,7 @@ typedef struct side { /* a model and its requests; chains: of the requests when 
   e2e_requests requests;
   uint8_t chains[REQUESTS][16];
   verbatim *engine;
-  const char *problem; /* of a thread, for the main one: null when all was well */
+  const char *problem; /* of a thread, for the main one: null if all was well */
 } side;
 
 static side sides[ENGINES];
@@ -86,7 +86,7 @@ static void expect_none(const char *problem) {
   if (problem) fail_msg("%s: %s", problem, verbatim_error());
 }
 
-/* Control: what the tests below compare differs between the engines, and is not what a chain is before a run. */
+/* Control: the chains compared below differ between the engines, and from a chain before a run. */
 static void engines_differ(void **state) {
   (void)state;
   static const uint8_t none[16];
@@ -148,7 +148,8 @@ static void on_changing_threads(void **state) {
 
 #define FLUSH_SUBNORMALS 0x8040u /* both such bits of the control register */
 
-/* A thread that rounds upward and flushes subnormals, as some numeric programs leave it: no bit changes, and it is so afterwards. */
+/* A thread that rounds upward and flushes subnormals, as some numeric programs leave it: no bit changes, and its state is the same
+ * afterwards. */
 static void the_callers_rounding_does_not_matter(void **state) {
   (void)state;
   assert_int_equal(fesetround(FE_UPWARD), 0);
@@ -162,7 +163,7 @@ static void the_callers_rounding_does_not_matter(void **state) {
   assert_int_equal(flushed, FLUSH_SUBNORMALS);
 }
 
-/* Submits what its engine refuses, time and again; the text must always be about its own request. */
+/* Repeatedly submits requests that its engine refuses; the text must always be about its own request. */
 static void *err_thread(void *argument) {
   side *s = argument;
   bool first = s == &sides[0];

@@ -1,5 +1,5 @@
 /* test_eval.c - `verbatim eval` and `verbatim replay` through the program, with the shipped model: scores against `run` and `score`, the
- * same bytes however the work is cut and wherever it was cut short, what a replay says of planted faults.
+ * same bytes however the work is split and wherever it was interrupted, and the report of a replay on planted faults.
  *
  * The controls are in the tests: a changed item, answer, weight or manifest is found. `--device gpu` uses the GPU. */
 #include "tests/unit/unit.h"
@@ -10,17 +10,17 @@
 #include "e2e.h"
 #include "engine/base/base.h"
 
-#ifdef __SANITIZE_ADDRESS__ /* runs are slow: fewer of a kind */
+#ifdef __SANITIZE_ADDRESS__ /* runs are slow: fewer of each kind */
 enum { CUTS = 2, KILLS = 1, LOSSES = 2 };
 #else
 enum { CUTS = 5, KILLS = 3, LOSSES = 5 };
 #endif
 
-static e2e_model model; /* its scratch folder is that of all: tasks/, items.jsonl, tiny.plan */
+static e2e_model model; /* its scratch folder is shared: tasks/, items.jsonl, tiny.plan */
 
 /* === Commands and files ===================================================================================================== */
 
-/* E evaluates the tasks into the folder behind it; R replays; SUM prints the manifest's digest. */
+/* E evaluates the tasks into the folder that follows; R replays; SUM prints the manifest's digest. */
 static int shell(char *text, size_t text_bytes, const char *command) {
   char setup[512];
   snprintf(setup, sizeof setup, "D='--device %s --quiet' && E=\"$V eval tasks/all.yaml tasks/compare.yaml tasks/whole.yaml "
@@ -36,7 +36,7 @@ static void must(const char *command) {
   if (code != 0) fail_msg("%s: ended with %d: %s", command, code, text);
 }
 
-/* The command ends with the code, and what it prints holds the words. */
+/* The command ends with the code, and its output contains the words. */
 static void expect(int code, const char *words, const char *command) {
   char text[16384];
   int found = shell(text, sizeof text, command);
@@ -165,21 +165,21 @@ static const char COUNT_RISK[] =
   "  assert not is_task or re.search(line, table), line\n"
   "assert any(u['flip_risk']['fragile_share'] for _, u in known_units)\n";
 
-/* The manifest's figures, the table's and the report's are what the lines say, counted here by themselves. */
+/* The figures of the manifest, the table and the report follow from the result lines, which are counted here independently. */
 static void tells_flip_risk(void **state) {
   (void)state;
   write_text("risk.py", COUNT_RISK);
   write_text("tasks/garbled.yaml", "name: garbled\nkind: generate\nitems: ../items.jsonl\nsubsets: task\nprompt: '{{answer}} {{prompt}}'\n"
-             "generation: {max_tokens: 30}\n"); /* nothing the model knows: it hesitates */
+             "generation: {max_tokens: 30}\n"); /* nothing that the model knows: it is uncertain */
   must("rm -rf x && $E x tasks/garbled.yaml > table 2> err && python3 risk.py 2>&1");
 }
 
-/* === However the work is cut ================================================================================================ */
+/* === However the work is split ============================================================================================== */
 
 #define SAME_AS_EV "cmp ev/results.jsonl ev2/results.jsonl && grep manifest_digest ev/manifest.json > a && " \
                    "grep manifest_digest ev2/manifest.json > b && cmp a b && sed 2d ev/receipt > a && sed 2d ev2/receipt > b && cmp a b"
 
-/* The shipped model's template writes BOS and the message: the same tokens, and so the same lines but for the task's name. */
+/* The shipped model's template writes BOS and the message: the same tokens, and therefore the same lines except for the task's name. */
 static void chats(void **state) {
   (void)state;
   must("mkdir -p chat/tasks && cp items.jsonl chat && (sed 's/^name: all/name: cht/' tasks/all.yaml; echo 'chat: true') > "
@@ -206,7 +206,7 @@ static void same_bytes(void **state) {
     must(command);
   }
   must("rm -rf ev2 && ${E%%--plan*} --plan other.plan --model $TINY $D --output ev2 > out 2>&1 && " SAME_AS_EV);
-  /* shuffled items: the same lines but for their numbers; the task whose examples are other ones is left out */
+  /* shuffled items: the same lines except for their numbers; the task with other examples is left out */
   must("mkdir -p turned/tasks && cp tasks/all.yaml tasks/whole.yaml turned/tasks && tac items.jsonl > turned/items.jsonl && rm -rf ev3 && "
        "$V eval turned/tasks/*.yaml --plan tiny.plan --model $TINY $D --output ev3 > out 2>&1");
   json_t *lines = read_lines("ev/results.jsonl"), *turned = read_lines("ev3/results.jsonl");
@@ -222,19 +222,19 @@ static void same_bytes(void **state) {
   }
   json_decref(lines);
   json_decref(turned);
-  /* the control: another prompt of one item is another line, and nothing else is */
+  /* the control: another prompt of one item changes its line, and nothing else */
   must("mkdir -p changed/tasks && cp tasks/all.yaml changed/tasks && sed '3s/\"prompt\": \"[a-z]*: ./&1/' items.jsonl > "
       "changed/items.jsonl && "
        "rm -rf ev3 && $V eval changed/tasks/all.yaml --plan tiny.plan --model $TINY $D --output ev3 > out 2>&1 && "
        "head -50 ev/results.jsonl > a && test $(diff a ev3/results.jsonl | grep -c '^<') = 1");
 }
 
-/* === Going on =============================================================================================================== */
+/* === Resuming =============================================================================================================== */
 
 static void goes_on(void **state) {
   (void)state;
   char command[1024];
-  for (uint32_t i = 0; i < KILLS; i++) { /* killed at some place, then gone on with */
+  for (uint32_t i = 0; i < KILLS; i++) { /* killed at some point, then resumed */
     snprintf(command, sizeof command, "rm -rf ev2; $E ev2 --batch 4 > out 2>&1 & p=$!; sleep 0.%u; kill -9 $p; wait $p; "
              "ls ev2/manifest.json 2> /dev/null; $E ev2 --resume --batch 3 > out 2> err && " SAME_AS_EV, 1 + 2 * i);
     must(command);
@@ -243,7 +243,7 @@ static void goes_on(void **state) {
   free(read_text("ev/results.jsonl", &bytes));
   free(read_text("ev/receipt", &receipt_bytes));
   uint64_t seed = 20261122;
-  for (uint32_t i = 0; i < LOSSES; i++) { /* the files end anywhere, each by itself, as after a loss of power */
+  for (uint32_t i = 0; i < LOSSES; i++) { /* each file ends anywhere, independently, as after a loss of power */
     snprintf(command, sizeof command, "rm -rf ev2; cp -r ev ev2 && truncate -s %llu ev2/results.jsonl && truncate -s %llu ev2/receipt && "
              "sed -i '/manifest_digest/s/\"[0-9a-f]*\",/null,/' ev2/manifest.json && python3 -c \"import json; m = "
                  "json.load(open('ev2/manifest.json')); "
@@ -251,7 +251,7 @@ static void goes_on(void **state) {
              (unsigned long long)(random_next(&seed) % (bytes + 1)), (unsigned long long)(random_next(&seed) % (receipt_bytes + 1)));
     must(command);
   }
-  /* interrupted between its start and its end, wherever on this machine these are */
+  /* interrupted between its start and its end, wherever these are on this computer */
   expect(130, "hint: run the same command with --resume",
          "for tenths in 1 2 3 4 5 6 8 10 12 15 19 24 30 40 50 65 80; do rm -rf ev2; "
          "timeout -s INT --preserve-status $((tenths / 10)).$((tenths % 10)) $E ev2 --batch 1 --threads 1 > told 2>&1; code=$?; "
@@ -261,14 +261,14 @@ static void goes_on(void **state) {
   must("$E ev2 --resume > out 2>&1 && " SAME_AS_EV);
   expect(2, "is not empty", "mkdir -p full && touch full/x && $E full");
   must("rm -rf ev2; cp -r ev ev2 && $E ev2 --resume > out 2>&1 && " SAME_AS_EV); /* nothing is left to do */
-  /* the control: a line that is not that of its tokens is made again, with all behind it */
+  /* the control: a line that does not match its tokens is computed again, with all lines after it */
   must("sed -i '30s/\"chain\":\"..../\"chain\":\"0000/' ev2/results.jsonl && ! cmp -s ev/results.jsonl ev2/results.jsonl && "
        "$E ev2 --resume > out 2>&1 && " SAME_AS_EV);
 }
 
 /* === Replay ================================================================================================================= */
 
-/* Another bit in a weight of a copy of the model. */
+/* Flips a bit in a weight of a copy of the model. */
 static void damage_model(void) {
   must("rm -rf damaged && cp -r $TINY damaged");
   FILE *file = e2e_open(&model, "damaged/model.safetensors", "r+b");
@@ -283,7 +283,7 @@ static void replays(void **state) {
   must("rm -rf moved && mkdir moved && cp ev/manifest.json ev/results.jsonl ev/receipt moved");
   expect(0, "equal: ", "$R ev/manifest.json --batch 5");
   expect(0, "equal: ", "mv tasks hidden && mv items.jsonl hidden && $R moved/manifest.json --plan tiny.plan --model $TINY; c=$?; "
-         "mv hidden/items.jsonl . && mv hidden tasks; exit $c"); /* the manifest alone says it all */
+         "mv hidden/items.jsonl . && mv hidden tasks; exit $c"); /* the manifest alone is sufficient */
   expect(0, "no results.jsonl next to the manifest", "mkdir -p alone && cp ev/manifest.json alone && $R alone/manifest.json");
   expect(8, "\"correct\": recorded false, again true", "sed -i '7s/\"correct\":true/\"correct\":false/' moved/results.jsonl && $R "
       "moved/manifest.json");
@@ -316,7 +316,7 @@ static void perturbs(void **state) {
     const json_t *list = json_object_get(line, "perturbed");
     assert_int_equal(json_array_size(list), strncmp(key, "whole/", 6) == 0 ? 0 : 2);
     for (size_t i = 0; i < json_array_size(list); i++) flipped[i] += json_is_true(json_object_get(json_array_get(list, i), "flipped"));
-    json_object_del(line, "perturbed"); /* the first plan's lines are what they are without others */
+    json_object_del(line, "perturbed"); /* the first plan's lines are the same as without other plans */
     assert_true(json_equal(line, json_object_get(base, key)));
   }
   for (size_t i = 0; i < 2; i++)
@@ -336,9 +336,10 @@ static void perturbs(void **state) {
   expect(8, "the plan is for another config.json", "$E x3 --perturb plan");
 }
 
-/* === Folders of somebody else =============================================================================================== */
+/* === Folders of someone else ================================================================================================ */
 
-/* What was not whole is cut short there: not where a link points to, and a pipe is not waited for. Two do not write into one. */
+/* An incomplete file is truncated there: not the target of a link, and a pipe is not waited for. Two processes do not write into one
+ * folder. */
 static void guards_its_folder(void **state) {
   (void)state;
   static const char *const names[] = {"results.jsonl", "receipt", "report.html", "manifest.json.tmp"};
@@ -354,17 +355,17 @@ static void guards_its_folder(void **state) {
   expect(2, "found a link or a special file", "rm -rf x && mkdir x && ln -s ../mine x/manifest.json.tmp && $E x");
   must("test \"$(cat mine)\" = kept");
   expect(2, "another evaluation is writing into it", "rm -rf x && mkdir x && flock x $E x");
-  must("rm -rf x && mkdir x && $E x > out 2>&1"); /* the control: a folder that is there, and nobody's */
+  must("rm -rf x && mkdir x && $E x > out 2>&1"); /* the control: an existing folder without an owner */
 }
 
-/* What a stranger's file calls its keys does not speak to the terminal. */
+/* Keys in someone else's file cannot send control characters to the terminal. */
 static void shows_keys_plainly(void **state) {
   (void)state;
   expect(8, "\"fin?[31mish\": recorded \"stop\"", "rm -rf x && cp -r ev x && "
          "sed -i '1s/\"finish\"/\"fin\\\\u001b[31mish\"/' x/results.jsonl && $R x/manifest.json");
 }
 
-/* A manifest from somebody else, and what lies beside it and where it points to. */
+/* A manifest from someone else, the files next to it, and the paths that it names. */
 static void waits_for_no_pipe(void **state) {
   (void)state;
   expect(3, "expected a regular file", "rm -rf x && cp -r ev x && rm x/results.jsonl && mkfifo x/results.jsonl && "

@@ -1,9 +1,9 @@
-/* test_fault.c - `verbatim run` when the device fails in the midst of a run: what is finished is kept.
+/* test_fault.c - `verbatim run` when the device fails during a run: finished requests are kept.
  *
- * Holds cli/run.c itself, with its calls of verbatim_open and verbatim_poll wrapped: after a number of steps the engine's fault hook is
- * called and the process ends as gpu.c ends it. The receipt then holds the first lines of the whole run's receipt, a line with the fault
- * and no digest; stdout holds the outputs of the same requests. tests/unit/gpu/test_gpu_driver.c shows that the hook is called for failures
- * of the driver and of libraries. */
+ * Includes cli/run.c itself, with its calls of verbatim_open and verbatim_poll wrapped: after a number of steps the engine's fault hook is
+ * called and the process ends as gpu.c ends it. The receipt then has the first lines of the whole run's receipt, a line with the fault and
+ * no digest; stdout has the outputs of the same requests. tests/unit/gpu/test_gpu_driver.c shows that the hook is called for failures of
+ * the driver and of libraries. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ int __wrap_verbatim_poll(verbatim *engine, bool *busy) {
   return __real_verbatim_poll(engine, busy);
 }
 
-/* Runs six requests, two at a time, in a child; steps: until the fault, or -1. Fills the receipt's and stdout's texts. */
+/* Runs six requests, two at a time, in a child; steps: until the fault, or -1. Stores the texts of the receipt and of stdout. */
 static int run(int steps, char *receipt, char *output) {
   char paths[2][E2E_PATH_MAX];
   snprintf(paths[0], E2E_PATH_MAX, "%.900s/receipt", model.folder);

@@ -1,7 +1,7 @@
-/* test_frozen.c - after the engine is ready it allocates nothing.
+/* test_frozen.c - once the engine is ready it allocates nothing.
  *
  * Linked with --wrap for malloc, calloc, realloc, posix_memalign, aligned_alloc and mmap: while the trap is set, a call from any object of
- * the program (the static libraries included) is counted. The last test is the control: the trap does count. */
+ * the program (static libraries included) is counted. The last test is the control: the trap does count. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <sys/types.h>
@@ -73,7 +73,7 @@ static void the_trap_works(void **state) {
   trap = 1;
   assert_int_equal(verbatim_open(&engine, &config), 0);
   trap = 0;
-  assert_true(trapped > 10); /* start-up allocates, and is seen to */
+  assert_true(trapped > 10); /* start-up allocates, and the trap counts it */
   verbatim_close(engine);
 }
 

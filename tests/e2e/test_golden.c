@@ -1,7 +1,7 @@
-/* test_golden.c - the bits that a GPU once made, made again here: receipts of tests/golden, through the program.
+/* test_golden.c - the bits that a GPU recorded, computed again: receipts of tests/golden, through the program.
  *
- * `--record FOLDER` writes the receipts instead (see tests/golden/README.md), `--device gpu` uses the GPU. The control changes one
- * sampling parameter and expects another receipt. */
+ * `--record FOLDER` writes the receipts instead (see tests/golden/README.md), `--device gpu` uses the GPU. The control changes one sampling
+ * parameter and expects another receipt. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct golden_case {
   const char *name;   /* <name>.receipt                                     */
   const char *config; /* of a random model, or null: the shipped model      */
   const char *items;
-  const char *max_tokens; /* for items that do not say */
+  const char *max_tokens; /* for items that have no value of their own */
   const char *deploy;     /* of a random model */
 } golden_case;
 
@@ -80,14 +80,14 @@ static char *read_text(const char *path) {
   return text;
 }
 
-/* All but the line of the machine. Says which line differs first. */
+/* Compares everything except the machine's line. Prints the first line that differs. */
 static void compare(const char *name, char *expected, char *found) {
   uint32_t line = 1;
   e2e_without_machine(expected);
   e2e_without_machine(found);
   for (size_t i = 0; expected[i] || found[i]; i++) {
     if (expected[i] != found[i]) fail_msg("%s.receipt: line %u differs from what was made here", name, line);
-    line += expected[i] == '\n' ? line == 1 ? 2 : 1 : 0; /* the second is cut out */
+    line += expected[i] == '\n' ? line == 1 ? 2 : 1 : 0; /* the second is removed */
   }
 }
 
@@ -131,7 +131,7 @@ static void v3_fp8(void **state) { (void)state, check(&SPARSE[2]); }
 static void glm52_fp8(void **state) { (void)state, check(&SPARSE[3]); }
 static void v32_heads_fp8(void **state) { (void)state, check(&SPARSE[4]); }
 
-/* A receipt is not blind: the same requests make the same receipt twice, a changed weight or seed another one. */
+/* Control: the same requests give the same receipt twice, a changed weight or seed another one. */
 static void control(void **state) {
   (void)state;
   static const char line[] = "{\"prompt\":\"add: 1\",\"temperature\":1.0,\"max_tokens\":8}\n";

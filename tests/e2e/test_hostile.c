@@ -1,4 +1,4 @@
-/* test_hostile.c - damaged files and impossible wishes, given to the program: an exit code from 2 to 8 and one clear line on stderr,
+/* test_hostile.c - damaged files and impossible requests, given to the program: an exit code from 2 to 8 and one clear line on stderr,
  * never a crash, a hang or a result. The first test is the control: the same command with sound files succeeds. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void write_bytes(const char *path, const void *data, size_t bytes) {
   assert_int_equal(fclose(file), 0);
 }
 
-/* Exit code of `verbatim run` on one prompt; text: what it printed. */
+/* Exit code of `verbatim run` on one prompt; text: its output. */
 static int run(const char *const extra[], char *text, size_t text_bytes) {
   char *argv[24] = {program, arg("run"), plan_path, model, arg("--device"), arg("cpu"), arg("--threads"), arg("1"), arg("--quiet"),
                     arg("--max-tokens"), arg("2")};
@@ -124,7 +124,7 @@ static void impossible_wishes(void **state) {
   RUN_ERROR("no prompt", "-");
 }
 
-/* Where there is no GPU, asking for one is an error and not a quiet run on the CPU; where there is one, its absence cannot be tested. */
+/* Without a GPU, requesting one is an error and not a silent run on the CPU; with one, its absence cannot be tested. */
 static void missing_gpu(void **state) {
   (void)state;
   if (access("/dev/nvidiactl", F_OK) == 0) {
@@ -160,8 +160,8 @@ static void bad_jsonl(void **state) {
 typedef int action(char *text, size_t text_bytes);
 static int run_once(char *text, size_t text_bytes) { return run((const char *const[]){"add: 1+2=", NULL}, text, text_bytes); }
 
-/* Cuts the file at `cuts` places, and flips one bit at as many below flip_bytes. Either must be an error, or, where `may` says so, a sound
- * run (a letter of a comment changed, a line of a deployment left away). */
+/* Truncates the file at `cuts` places, and flips one bit at as many places below flip_bytes. Each must be an error or, if `may` allows it,
+ * a sound run (a changed letter in a comment, an omitted line of a deployment). */
 enum may_work { CUTS_MAY_WORK = 1, FLIPS_MAY_WORK = 2 };
 static void damage(const char *path, action *act, uint32_t cuts, size_t flip_bytes, int may) {
   size_t bytes;
@@ -192,8 +192,8 @@ static void damaged_plan(void **state) {
   damage(plan_path, run_once, 24, 0, 0);
 }
 
-/* A plan that someone changed and sealed again: every access stays inside its region, but an op reads or writes what is not its own. The
- * engine itself refuses it, whoever opens it; plan_view, which looks at bounds alone, does not. The control is the same plan unchanged. */
+/* A plan that was changed and given a new digest: every access stays inside its region, but an op reads or writes data that is not its own.
+ * The engine itself refuses it, whoever opens it; plan_view, which only checks bounds, does not. The control is the same plan unchanged. */
 static void wrong_accesses_are_refused_by_the_engine(void **state) {
   (void)state;
   size_t bytes, refused = 0;
@@ -246,7 +246,7 @@ static void damaged_weights(void **state) {
   damage(path, run_once, 24, 6000, FLIPS_MAY_WORK);
 }
 
-/* The embedding of token 5 becomes NaN: whoever meets it ends in an error that is told when all others are done. */
+/* The embedding of token 5 becomes NaN: every request with that token ends in an error, which is reported when all others are done. */
 static void a_nonfinite_request_is_named_at_the_end(void **state) {
   (void)state;
   static const char RUN[] = "{\"prompt_ids\":[5],\"max_tokens\":2,\"id\":\"bad\"}\n"
@@ -287,7 +287,7 @@ static void damaged_tokenizer(void **state) {
   damage(path, run_once, 24, 0, FLIPS_MAY_WORK);
 }
 
-/* Plans into a file of its own under the deployment and profile in the folder. */
+/* Plans into a file of its own with the deployment and profile in the folder. */
 static int plan_under(char *text, size_t text_bytes) {
   char deploy[E2E_PATH_MAX], known[E2E_PATH_MAX], other[E2E_PATH_MAX];
   join(deploy, folder, "deploy");
@@ -316,7 +316,7 @@ static void damaged_deployment_and_profile(void **state) {
   assert_int_equal(plan_under(text, sizeof text), 0);
 }
 
-/* An index that names files elsewhere is refused, also where those files are sound. */
+/* An index that names files outside its folder is refused, even if those files are sound. */
 static void damaged_index(void **state) {
   (void)state;
   static const char *const NAMES[] = {"../model/1.safetensors", "./1.safetensors", "/1.safetensors", "", ".", "..", "2.safetensors",

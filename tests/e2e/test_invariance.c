@@ -1,6 +1,6 @@
-/* test_invariance.c - the same requests under every way of cutting the work: one receipt. Dense attention in bf16.
+/* test_invariance.c - the same requests under every way of splitting the work: one receipt. Dense attention in bf16.
  *
- * The ways are in cuts.h; here are the models' structures, instruction sets, and a request alone. Sparse attention and e4m3:
+ * The ways are in cuts.h; this file has the structures of models, instruction sets, and a request alone. Sparse attention and e4m3:
  * test_invariance_sparse.c. */
 #include "tests/unit/unit.h"
 #include <string.h>
@@ -33,7 +33,7 @@ static void instruction_sets(void **state) {
   e2e_remove(&model);
 }
 
-/* A request's outputs do not change when others come and go: here it is run in the midst of all, and then by itself in a new engine. */
+/* A request's outputs do not depend on other requests: here it runs in the middle of all others, and then alone in a new engine. */
 static void one_of_many(void **state) {
   (void)state;
   e2e_model model;

@@ -1,14 +1,15 @@
-/* test_invariance_sparse.c - the same requests under every way of cutting the work: one receipt. Lists of tokens; e4m3 weights and cache.
+/* test_invariance_sparse.c - the same requests under every way of splitting the work: one receipt. Sparse attention; e4m3 weights and
+ * cache.
  *
- * As test_invariance.c, and apart from it because the first two models take the CPU longer than all of those. */
+ * Like test_invariance.c, and separate because the first two models take the CPU longer than all of those. */
 #include "tests/unit/unit.h"
 #include "cuts.h"
 
 static void v32(void **state) { (void)state, cuts_check("tests/oracle/small-v32.json", CUTS_64); }
 static void v32_e4m3(void **state) { (void)state, cuts_check("tests/oracle/small-v32-fp8.json", CUTS_128); }
 
-/* Of 72 heads over lists of 128: a GPU has a form of attention for up to 4, 8, 16 and 33 tokens and one for more where they are one chunk,
- * another one where they are two. The CPU has one for all, which the models above have met. */
+/* 72 heads with index lists of 128: where they are one chunk a GPU has a form of attention for up to 4, 8, 16 and 33 tokens and one for
+ * more; where they are two chunks it has another one. The CPU has one form for all, which the models above have tested. */
 static void check_many_heads(cuts_plans plans) {
   if (e2e_device() == VERBATIM_DEVICE_CPU) {
     print_message("SKIPPED: many heads over lists have forms of their own on a GPU alone; hint: --device gpu\n");

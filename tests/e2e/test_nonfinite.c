@@ -1,7 +1,7 @@
-/* test_nonfinite.c - NaN and Inf planted in the weights: the requests that meet them end, alone, and say which op and token came first.
+/* test_nonfinite.c - NaN and Inf planted in the weights: the requests that use them end, and no others, and name the first op and token.
  *
- * Which requests those are, and where, is told from a run with sound weights: its tokens, and the experts that its traced rows name. The
- * controls: sound weights break nothing, and no planted place agrees with what is expected of another. */
+ * A run with sound weights tells which requests those are, and where: its tokens, and the experts in its traced rows. The controls: sound
+ * weights break nothing, and no planted place gives the result expected of another. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -35,18 +35,18 @@ static const char OTHER_LIMITS[] =
   "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 162\nkv_pages: 4\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [3]\n" FAST;
 
 static e2e_model model;
-static bool is_fast; /* the parity at hand */
+static bool is_fast; /* the current parity */
 static char other_plan[E2E_PATH_MAX];
 static e2e_requests requests;
 
-typedef struct sound_request { /* as it is with sound weights */
+typedef struct sound_request { /* its results with sound weights */
   uint32_t token_count;
   verbatim_token tokens[TOKENS_MAX];
   uint32_t experts[LAYERS][POSITIONS][TOP_K]; /* UINT32_MAX: not a layer with experts */
 } sound_request;
 static sound_request sound[REQUESTS];
-static char fault_ops[REQUESTS][64]; /* of the last run: an engine's strings go with it */
-static bool is_sound_run; /* what is traced goes there */
+static char fault_ops[REQUESTS][64]; /* of the last run: an engine's strings are freed with it */
+static bool is_sound_run; /* the trace is stored in `sound` */
 
 /* === Weights ================================================================================================================ */
 
@@ -100,7 +100,7 @@ static void take_experts(verbatim_request *q, uint32_t position, uint32_t point,
   memcpy(sound[q - requests.list].experts[info->points[point].layer][position], row, bytes);
 }
 
-/* Runs those of the requests that are wanted; all without a list. The tokens stay where the requests say. */
+/* Runs the requests of the list, or all without one. The tokens stay in the requests' memory. */
 static void run(const verbatim_config *config, const bool wanted[REQUESTS]) {
   verbatim *engine;
   bool busy = true;
@@ -143,9 +143,9 @@ typedef struct planted {
   const char *tensor;
   uint32_t row, column;
   uint16_t value;
-  const char *op;   /* that shall be named */
+  const char *op;   /* the op that must be named */
   uint32_t layer;
-  enum hits hits;   /* which tokens' rows it breaks ...                       */
+  enum hits hits;   /* the tokens whose rows it breaks ...                    */
   uint32_t number;  /* ... the token's or the expert's                        */
   bool is_last;     /* no later token reads what it breaks                    */
 } planted;
@@ -178,7 +178,7 @@ static verdict expect(const planted *p, uint32_t request) {
   return (verdict){.token_count = sound[request].token_count};
 }
 
-/* Whether the request ended as it must with this place planted. */
+/* Whether the request ended as it must with this fault planted. */
 static bool agrees(const planted *p, uint32_t request) {
   const verbatim_request *q = &requests.list[request];
   verdict v = expect(p, request);
@@ -209,7 +209,7 @@ static void check(const char *what, const planted *p, const verbatim_config *con
   }
 }
 
-/* === The places ============================================================================================================= */
+/* === The planted faults ===================================================================================================== */
 
 static uint32_t occurrences(uint32_t id, bool made, uint32_t *request) {
   uint32_t count = 0;
@@ -223,7 +223,7 @@ static uint32_t occurrences(uint32_t id, bool made, uint32_t *request) {
   return count;
 }
 
-/* A token that only one request is given, or only one makes, and uses. */
+/* A token that only one request has in its prompt, or that only one generates and computes. */
 static uint32_t choose_token(bool made) {
   uint32_t request, other;
   for (uint32_t id = 0; id < VOCAB; id++)
@@ -232,7 +232,7 @@ static uint32_t choose_token(bool made) {
   return 0;
 }
 
-/* The expert of a layer that fewest requests meet. */
+/* The expert of a layer that the fewest requests use. */
 static uint32_t choose_expert(uint32_t layer, bool is_last) {
   uint32_t best = 0, fewest = UINT32_MAX;
   for (uint32_t expert = 0; expert < 8; expert++) {
@@ -241,7 +241,7 @@ static uint32_t choose_expert(uint32_t layer, bool is_last) {
     for (uint32_t i = 0; i < REQUESTS; i++) met += expect(&p, i).is_broken;
     if (met > 0 && met < fewest) best = expert, fewest = met;
   }
-  assert_true(fewest < REQUESTS); /* some of both */
+  assert_true(fewest < REQUESTS); /* broken and sound requests both occur */
   return best;
 }
 
@@ -298,7 +298,7 @@ static verbatim_config cut(uint32_t way, const char **name) {
   return c;
 }
 
-/* NaN is slow to compute on the CPU: every place is tried in two of the ways to cut the work, and every way with some place. */
+/* NaN is slow to compute on the CPU: every fault is tried in two ways of splitting the work, and every way with some fault. */
 static void the_first_op_and_token_are_named(void **state) {
   (void)state;
   for (uint32_t i = 0; i < case_count; i += CASES_STRIDE) {
@@ -309,14 +309,14 @@ static void the_first_op_and_token_are_named(void **state) {
       verbatim_config c = cut(way, &name);
       check(name, p, &c);
     }
-    for (uint32_t other = 0; other < case_count; other++) /* what another place would do is not what happened */
+    for (uint32_t other = 0; other < case_count; other++) /* the result differs from that of any other fault */
       if (other != i) assert_true(count_agreeing(&cases[other]) < REQUESTS);
     check_neighbours(p);
     (void)plant(p->tensor, p->row, p->column, before);
   }
 }
 
-/* Of two places the earlier op is named, whichever token it is of. */
+/* Of two faults the earlier op is named, whichever token it belongs to. */
 static void the_earlier_of_two_is_named(void **state) {
   (void)state;
   const planted *late = &cases[6], *early = &cases[2];
@@ -329,7 +329,7 @@ static void the_earlier_of_two_is_named(void **state) {
     c.chunk_tokens = chunks[k];
     run(&c, NULL);
     for (uint32_t i = 0; i < REQUESTS; i++) {
-      uint32_t prompt = requests.list[i].prompt_count; /* broken by the late one at the latest here, and looked at so far */
+      uint32_t prompt = requests.list[i].prompt_count; /* broken by the late one at the latest here, and checked up to it */
       verdict v = expect(early, i);
       bool is_early = v.is_broken && v.position < prompt;
       assert_true(requests.list[i].finish == VERBATIM_NONFINITE && requests.list[i].token_count == 0);
@@ -348,7 +348,7 @@ static void plant_row(const char *tensor, uint32_t row, uint32_t columns, uint16
   for (uint32_t i = 0; i < columns; i++) values[i] = plant(tensor, row, i, values[i]);
 }
 
-/* Finite weights may overflow, too: the products of a row of large numbers sum to more than fp32 holds. */
+/* Finite weights may overflow too: the products of a row of large numbers sum to more than fp32 can represent. */
 static void an_overflow_is_found_where_it_happens(void **state) {
   (void)state;
   enum { COLUMNS = 128 };
@@ -368,11 +368,11 @@ static void an_overflow_is_found_where_it_happens(void **state) {
   plant_row(tensor, 9, COLUMNS, row);
 }
 
-/* Scores that overflow, of queries and KV rows that do not: whole attention computes them in one op, split attention in two. */
+/* Scores that overflow while queries and KV rows do not: whole attention computes them in one op, split attention in two. */
 static void attention_has_one_name(void **state) {
   (void)state;
   enum { COLUMNS = 512 };
-  const char *const tensor = "model.layers.1.self_attn.kv_b_proj.weight"; /* its row 0 makes latent queries of the first head */
+  const char *const tensor = "model.layers.1.self_attn.kv_b_proj.weight"; /* its row 0 gives latent queries of the first head */
   const uint32_t chunks[] = {0, 1, 13};
   uint32_t positions[REQUESTS], counts[REQUESTS], broken = 0, late = 0;
   uint16_t row[COLUMNS];
@@ -397,7 +397,7 @@ static void attention_has_one_name(void **state) {
   plant_row(tensor, 0, COLUMNS, row);
 }
 
-/* A request that scores its prompt: the scores that it has are those of sound weights. */
+/* A request that scores its prompt: the scores that it got are those of sound weights. */
 static void scores_before_are_valid(void **state) {
   (void)state;
   static verbatim_token scores[2][PROMPT_MAX];
@@ -430,10 +430,10 @@ static void sound_weights_break_nothing(void **state) {
   (void)state;
   const planted nothing = {.hits = HITS_TOKEN, .number = UINT32_MAX, .op = "none"};
   verbatim_config c = e2e_config(&model);
-  check("sound", &nothing, &c); /* last: all that was planted is taken back */
+  check("sound", &nothing, &c); /* last: every planted fault is removed */
 }
 
-/* Of strict the deployment ends before the line of the other parity. */
+/* For strict the deployment ends before the line with the other parity. */
 static void make_plans(bool fast) {
   char deploy[2][512];
   snprintf(deploy[0], sizeof deploy[0], "%.*s", (int)(strlen(DEPLOY) - (fast ? 0 : strlen(FAST))), DEPLOY);
@@ -449,7 +449,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(scores_before_are_valid), cmocka_unit_test(sound_weights_break_nothing)};
   e2e_begin(argc, argv);
   e2e_requests_make(&requests, REQUESTS, VOCAB, PROMPT_MAX, TOKENS_MAX);
-  for (uint32_t i = 0; i < REQUESTS; i++) { /* some so short that they miss a given expert; none is scored */
+  for (uint32_t i = 0; i < REQUESTS; i++) { /* some so short that they do not use a given expert; none is scored */
     verbatim_request *q = &requests.list[i];
     if (i % 3 == 0) q->prompt_count = 1 + i / 3, q->max_tokens = 2;
     else q->prompt_count = min_u32(q->prompt_count, i == 1 ? PROMPT_MAX : 12), q->max_tokens = TOKENS_MAX - i % 4;

@@ -1,9 +1,9 @@
 /* test_oracle.c - our logits against recorded logits of HF transformers in fp32, on small random models.
  *
- * Owns: the comparison, in C, of what `verbatim run --logits` writes with tests/oracle/golden-*.f32 (formats:
- * tests/oracle/README.md). Knows the engine only as the program. Ours must be nearer to fp32 than HF in bf16 was when the
- * references were recorded; the controls show that models wrong by a few percent, and shifted rows, are caught.
- * Read next: tools/oracle.py, which records the references and compares larger models. */
+ * Owns: the comparison, in C, of the output of `verbatim run --logits` with tests/oracle/golden-*.f32 (formats: tests/oracle/README.md).
+ * Knows the engine only as the program. Ours must be nearer to fp32 than HF in bf16 was when the references were recorded; the controls
+ * show that models wrong by a few percent, and shifted rows, are caught. Read next: tools/oracle.py, which records the references and
+ * compares larger models. */
 #include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <jansson.h>
@@ -20,14 +20,14 @@
 #define POSITIONS_MAX 128
 #define VOCAB_MAX_HERE 512
 #define PATH_BYTES 512
-#define KL_SHARE 0.5 /* ours must have at most this share of HF-bf16's mean KL */
+#define KL_SHARE 0.5 /* ours may have at most this fraction of HF-bf16's mean KL */
 
 extern char **environ;
 
 typedef struct figures {
   double mean_kl;              /* nats, KL(reference || candidate)             */
   double max_logit_difference;
-  double top1_agreement;       /* share of positions, lowest id among equals   */
+  double top1_agreement;       /* fraction of positions, lowest id among equals */
 } figures;
 
 typedef struct golden {
@@ -170,8 +170,8 @@ static void edit_config(const char *folder, const char *from, const char *to) {
   free(text);
 }
 
-/* Makes the model, plans it, runs the recorded prompts. from/to: an edit of config.json after the weights were made, or
- * NULL. The caller frees the logits, [positions][vocab]. */
+/* Makes the model, plans it, runs the recorded prompts. from/to: an edit of config.json after the weights were made, or NULL. The caller
+ * frees the logits, [positions][vocab]. */
 static float *our_logits(const golden *g, const char *from, const char *to) {
   char folder[PATH_BYTES], config[PATH_BYTES], plan[PATH_BYTES], prompts[PATH_BYTES], logits[PATH_BYTES];
   char verbatim[PATH_BYTES];

@@ -1,8 +1,8 @@
-/* test_prefill.c - parity fast-prefill: one receipt however contexts are cut into pieces and prompts into steps, whoever shares the batch,
- * with rows of the prefix cache and after preemptions, on either machine; near to the receipts of strict, which it is not.
+/* test_prefill.c - parity fast-prefill: one receipt however contexts are split into pieces and prompts into steps, whichever requests share
+ * the batch, with rows of the prefix cache and after preemptions, on either backend; it is close to the receipt of strict, but not equal.
  *
- * Wraps the two ops of the form to count what they are given, and to plant faults: a piece that begins anew, rows of another context.
- * Each is found. */
+ * Wraps the two ops of the form to count their inputs, and to plant faults: a piece that starts from an empty state, rows of another
+ * context. Each is found. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@
 #define FAST "chunk_tokens: 64\ngroup_chunks: 2\nparity: fast-prefill\n"
 #define LIMITS "max-num-seqs: 16\nmax-num-batched-tokens: 256\nmax-model-len: 448\nkv_pages: 120\nladder: [1, 2, 4, 8, 16]\n"
 #define TIGHT "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 512\nkv_pages: 11\n" \
-              "ladder: [3]\n" /* one of full length, and a little */
+              "ladder: [3]\n" /* one of full length, and a bit more */
 
 enum fault { SOUND, PIECE_BEGINS_ANEW, ANOTHER_CONTEXT };
 static enum fault planted, fault;
@@ -39,7 +39,7 @@ void __wrap_cpu_mla_expand(const mla_expand_args *args, cpu_pool *pool);
 void __real_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool);
 void __wrap_cpu_mla_prefill(const mla_prefill_args *args, cpu_pool *pool);
 
-/* Not while an engine starts, whose check of the machine would see it. */
+/* Off during start-up, because the self-check would notice it. */
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   fault = SOUND;
   int code = __real_verbatim_open(engine, config);
@@ -127,7 +127,7 @@ static void planted_faults_are_found(void **state) {
 
 /* === Strict and fast ======================================================================================================== */
 
-/* The log-probabilities of the long prompt's tokens under both: other bits, and nearly the same numbers. */
+/* The log-probabilities of the long prompt's tokens under both parities: different bits, and nearly the same numbers. */
 static void near_to_strict_and_not_it(void **state) {
   (void)state;
   static float scores[LONG_TOKENS];
@@ -152,8 +152,8 @@ static void near_to_strict_and_not_it(void **state) {
   e2e_remove(&model);
 }
 
-/* A made token is not the same token of a prompt, and no page of one is taken for the other: the next turn of a conversation has the
- * receipt that it has alone, after the turn whose answer it repeats. */
+/* A generated token is not computed like the same token in a prompt, and no page of one is used for the other: the next turn of a
+ * conversation has the receipt that it has alone, even after the turn whose answer it repeats. */
 static void the_next_turn_is_its_own(void **state) {
   (void)state;
   static int32_t ids[LONG_TOKENS + TOKENS_MAX];
@@ -175,7 +175,7 @@ static void the_next_turn_is_its_own(void **state) {
     assert_int_equal(verbatim_submit(engine, &next), 0);
     for (busy = true; busy;) assert_int_equal(verbatim_poll(engine, &busy), 0);
     uint64_t reused = verbatim_count(engine).reused_tokens;
-    assert_int_equal(reused, run == 0 ? LONG_TOKENS / 64 * 64 : 0); /* pages of the prompt, none with made tokens */
+    assert_int_equal(reused, run == 0 ? LONG_TOKENS / 64 * 64 : 0); /* pages of the prompt, none with generated tokens */
     verbatim_close(engine);
   }
   assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);

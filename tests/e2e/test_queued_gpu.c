@@ -1,7 +1,7 @@
-/* test_queued_gpu.c - the GPU backend without a GPU: requests get from queued streams what they get from the CPU.
+/* test_queued_gpu.c - the GPU backend without a GPU: requests get the same results from queued streams as from the CPU.
  *
- * The device is queued_gpu.h's, whose kernels are the CPU's functions. What is tested is the order that the backend gives to copies,
- * launches and waits, graphs among them: on a device that is late everything happens as late as that order allows. */
+ * The device is queued_gpu.h's, whose kernels are the CPU's functions. The test checks the order that the backend gives to copies, launches
+ * and waits, including graphs: on a late device everything happens as late as that order allows. */
 #include "tests/unit/unit.h"
 #include <string.h>
 #include "e2e.h"
@@ -21,7 +21,7 @@ static const struct { const char *config, *deploy; } CASES[MODELS] = {
 
 static e2e_model models[MODELS];
 static e2e_requests requests;
-static digest alone[MODELS]; /* what the CPU gives */
+static digest alone[MODELS]; /* the results of the CPU */
 
 static verbatim_config on_cpu(uint32_t model) {
   verbatim_config config = e2e_config(&models[model]);
@@ -83,7 +83,7 @@ static void so_does_one_without_graphs(void **state) {
   }
 }
 
-/* Control: without the waits between its streams a late device computes something else. */
+/* Control: without the waits between its streams a late device gives other results. */
 static void streams_must_wait(void **state) {
   (void)state;
   static const int waiting[] = {QUEUED_OPS, QUEUED_RESULTS};

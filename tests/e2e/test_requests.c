@@ -1,8 +1,8 @@
-/* test_requests.c - what a request can ask for, through the whole engine: every token is the one that NUMERICS.md chooses from the logits
- * of a run that asks for nothing else, scoring gives what generating gave, stop texts end where they should, cancelling disturbs nobody.
+/* test_requests.c - the options of a request, through the whole engine: every token is the one that NUMERICS.md chooses from the logits of
+ * a run without options, scoring gives the values of generating, stop texts end where they should, cancelling affects no other request.
  *
- * Linked with --wrap for cpu_adjust: the controls hand it the history of the neighbour's slot, another slot's token list, a prompt
- * that is half as long. */
+ * Linked with --wrap for cpu_adjust: the controls give it the history of the neighbour's slot, another slot's token list, a prompt that is
+ * half as long. */
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
 enum { SOUND, NEIGHBOURS_HISTORY, OTHER_LIST, SHORT_PROMPT, FAULTS };
 static int fault;
 
-/* Not while an engine starts, whose check of the machine would see it. */
+/* Off during start-up, because the self-check would notice it. */
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   int planted = fault;
   fault = SOUND;
@@ -78,7 +78,7 @@ void __wrap_cpu_adjust(const adjust_args *args, cpu_pool *pool) {
     if (fault == SHORT_PROMPT) changed[i].prompt_count /= 2;
   }
   a.param = changed;
-  if (fault == OTHER_LIST || fault == NEIGHBOURS_HISTORY) { /* both lie by slot; one of them is the row's own */
+  if (fault == OTHER_LIST || fault == NEIGHBOURS_HISTORY) { /* both are indexed by slot; one of them is the row's own */
     static token_bias lists[8 * TOKEN_LIST_MAX];
     for (uint32_t slot = 0; slot < 8; slot++) {
       uint32_t from = fault == OTHER_LIST ? (slot + 1) % 8 : (slot + 7) % 8;
@@ -89,7 +89,7 @@ void __wrap_cpu_adjust(const adjust_args *args, cpu_pool *pool) {
   __real_cpu_adjust(&a, pool);
 }
 
-/* === The choice by its definition =========================================================================================== */
+/* === Sampling by its definition ============================================================================================= */
 
 typedef struct candidate { float logit; int32_t id; uint64_t weight; } candidate;
 
@@ -107,7 +107,7 @@ static bool is_allowed(const verbatim_request *r, int32_t id) {
   return r->allowed_count == 0;
 }
 
-/* The logit of a token that may be chosen, after penalties and biases. ids: prompt and tokens made so far. */
+/* The logit of an allowed token, after penalties and biases. ids: prompt and tokens generated so far. */
 static float adjusted(const verbatim_request *r, const int32_t *ids, uint32_t count, int32_t id, float logit) {
   bool seen = false, listed = false;
   uint32_t made = 0;
@@ -173,7 +173,7 @@ static void keep_row(verbatim_request *r, uint32_t position, const float *row) {
   memcpy(rows + (size_t)position * VOCAB, row, VOCAB * sizeof *row);
 }
 
-/* Logits of the request's prompt and of the tokens it made, from a run that feeds them as a prompt. ids: room for ROWS + 1. */
+/* Logits of the request's prompt and of its generated tokens, from a run that has them as its prompt. ids: room for ROWS + 1. */
 static void replay(verbatim *engine, const verbatim_request *r, int32_t *ids) {
   verbatim_token ignored;
   verbatim_request plain = VERBATIM_REQUEST_DEFAULTS;
@@ -187,7 +187,7 @@ static void replay(verbatim *engine, const verbatim_request *r, int32_t *ids) {
   run_out(engine);
 }
 
-/* How many requests have what their logits say: every token, with its details. */
+/* How many requests have the results that follow from their logits: every token, with its details. */
 static uint32_t count_right(verbatim *engine) {
   uint32_t right = 0;
   int32_t ids[ROWS + 1];
@@ -239,7 +239,7 @@ static void planted_faults_are_seen(void **state) {
   fault = SOUND;
 }
 
-/* What one asks for is not without effect: each kind changes the tokens of some request. */
+/* Each kind of option has an effect: it changes the tokens of some request. */
 static void nothing_is_ignored(void **state) {
   (void)state;
   verbatim *engine = open_engine(base_config());
@@ -276,7 +276,7 @@ static void nothing_is_ignored(void **state) {
 
 /* === Scores ================================================================================================================= */
 
-/* Tokens that were made, given as a prompt and scored, in another batch and other chunks: all the same to the bit. */
+/* Generated tokens, given as a prompt and scored, in another batch and other chunks: the same values to the bit. */
 static void scoring_is_generating(void **state) {
   (void)state;
   static int32_t ids[COUNT][ROWS];
@@ -340,7 +340,7 @@ static size_t decode(const verbatim *engine, const verbatim_token *tokens, uint3
 
 static bool starts_character(char c) { return ((uint8_t)c & 0xc0) != 0x80; }
 
-/* A piece of the text, whole characters of it. */
+/* A part of the text, whole characters only. */
 static verbatim_text piece_of(const char *text, size_t bytes, uint64_t seed) {
   size_t from = (size_t)(num_digest_word((uint32_t)seed, 1) % bytes), count = 1 + (size_t)(num_digest_word((uint32_t)seed, 2) % 7);
   while (!starts_character(text[from])) from--;
@@ -349,8 +349,8 @@ static verbatim_text piece_of(const char *text, size_t bytes, uint64_t seed) {
   return (verbatim_text){text + from, count};
 }
 
-/* Greedy requests without and with stop texts that are in their text: same tokens up to the stop; what was shown is the text before it;
- * the same in every batch. */
+/* Greedy requests without and with stop texts that occur in their text: the same tokens up to the stop; the shown text is the text before
+ * it; the same in every batch. */
 static void stop_texts_end_requests(void **state) {
   (void)state;
   static verbatim_token plain[COUNT][TOKENS_MAX], made[COUNT][TOKENS_MAX];
@@ -395,7 +395,7 @@ static void stop_texts_end_requests(void **state) {
         assert_int_equal(seen[i].bytes, r->text_bytes);
         ended++;
         early += r->token_count < TOKENS_MAX;
-      } else { /* only what the end of the text made of an unfinished character */
+      } else { /* only what the end of the text made of an incomplete character */
         assert_int_equal(r->finish, VERBATIM_LENGTH);
         assert_int_equal(seen[i].bytes, size);
       }
@@ -424,7 +424,7 @@ static void text_to_ids_and_back(void **state) {
   assert_int_equal(bytes, strlen(text));
   assert_memory_equal(back, text, bytes);
   memset(back, 'z', sizeof back);
-  assert_int_equal(verbatim_decode(engine, ids, count, back, 4, &bytes), 0); /* no room: the beginning, and the whole size */
+  assert_int_equal(verbatim_decode(engine, ids, count, back, 4, &bytes), 0); /* no room: the beginning, and the full size */
   assert_int_equal(bytes, strlen(text));
   assert_memory_equal(back, "verbz", 5);
   assert_int_equal(verbatim_encode(engine, "\xff", 1, false, true, ids, ARRAY_LEN(ids), &count), ERR_FORMAT);

@@ -1,8 +1,8 @@
 /* test_schedules.c - a short run of the schedule fuzzer (tests/schedule/README.md), and its controls: with a planted fault it must find a
- * case, make it small, and the text of that case must fail again, and pass once the fault is gone.
+ * case and shrink it, and the text of that case must fail again, and pass once the fault is gone.
  *
  * Linked with --wrap for two ops, the pages and the start: numbers drawn by slot, a KV row in a neighbour's page, a page of the prefix
- * cache that holds other tokens, a page given back while others read it, a page that is never given back. */
+ * cache that has other tokens, a page returned while others read it, a page that is never returned. */
 #include "tests/unit/unit.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static fuzz_report report;
 /* === Planted faults ========================================================================================================= */
 
 enum fault { SOUND, DRAWN_BY_SLOT, NEIGHBOURS_ROW, STALE_PAGE, SHARED_PAGE_GIVEN, PAGE_LOST };
-static enum fault planted, fault; /* what is asked for; what is so just now */
+static enum fault planted, fault; /* the chosen fault; the active one */
 
 int __real_verbatim_open(verbatim **engine, const verbatim_config *config);
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
@@ -43,7 +43,7 @@ uint32_t __wrap_pages_find(pages *self, const digest *key);
 bool __real_pages_give(pages *self, uint32_t number);
 bool __wrap_pages_give(pages *self, uint32_t number);
 
-/* Not while an engine starts, whose check of the machine would see it. */
+/* Off during start-up, because the self-check would notice it. */
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   fault = SOUND;
   int code = __real_verbatim_open(engine, config);
@@ -51,7 +51,7 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   return code;
 }
 
-/* A request alone has slot 0: there nothing is wrong. */
+/* A request alone has slot 0, where the fault has no effect. */
 void __wrap_cpu_sample(const sample_args *args, cpu_pool *pool) {
   static sample_param params[ROWS_MOST];
   sample_args changed = *args;
@@ -64,7 +64,7 @@ void __wrap_cpu_sample(const sample_args *args, cpu_pool *pool) {
   __real_cpu_sample(&changed, pool);
 }
 
-/* Of several sequences in a step the last one's last row goes where the first one's row of that position is. */
+/* Of several sequences in a step the last one's last row is written where the first one's row of that position is. */
 void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
   static u32 sequences[ROWS_MOST];
   qkv_rope_args changed = *args;
@@ -78,7 +78,7 @@ void __wrap_cpu_qkv_rope(const qkv_rope_args *args, cpu_pool *pool) {
   __real_cpu_qkv_rope(&changed, pool);
 }
 
-/* Without a page of that key, it gives one of another key. */
+/* If there is no page of that key, it returns one of another key. */
 uint32_t __wrap_pages_find(pages *self, const digest *key) {
   uint32_t number = __real_pages_find(self, key);
   for (uint32_t i = 0; i < self->total && fault == STALE_PAGE && number == PAGES_NONE; i++)
@@ -88,7 +88,7 @@ uint32_t __wrap_pages_find(pages *self, const digest *key) {
 
 bool __wrap_pages_give(pages *self, uint32_t number) {
   if (fault == SHARED_PAGE_GIVEN && self->list[number].users > 1) self->list[number].users = 1; /* the next reader's end ends the process */
-  if (fault == PAGE_LOST && number % 2) return false; /* at last nobody is admitted */
+  if (fault == PAGE_LOST && number % 2) return false; /* in the end no request is admitted */
   return __real_pages_give(self, number);
 }
 
@@ -162,7 +162,7 @@ static void is_caught(enum fault now, uint32_t requests_most, const char *name) 
   print_message("%s: after %" PRIu64 " requests; %u cases tried to make it smaller; %s\n  %s\n", name, report.counts.requests, report.tried,
                 text, case_text);
   assert_true(!requests_most || submitted(&report.smallest) <= requests_most || SHRINK_SECONDS < 10);
-  assert_int_equal(case_parse(case_text, &parsed), OK); /* the text is all of it */
+  assert_int_equal(case_parse(case_text, &parsed), OK); /* the text determines everything */
   assert_int_equal(trial_run(&o.stage, &parsed, o.case_seconds, true, &again), OK);
   assert_true(trial_fails(&again));
   planted = SOUND;
@@ -174,10 +174,10 @@ static void planted_faults_are_caught(void **state) {
   (void)state;
   static const struct {
     enum fault fault;
-    uint32_t requests; /* most in the smallest case; 0: it is not made smaller, as each that is tried takes long */
+    uint32_t requests; /* at most this many in the smallest case; 0: not shrunk, because each try takes long */
     const char *name;
   } faults[] = {{DRAWN_BY_SLOT, 2, "numbers drawn by slot"},
-                {STALE_PAGE, 4, "page of other tokens"}, /* none of the four can go alone */
+                {STALE_PAGE, 4, "page of other tokens"}, /* none of the four can be left out alone */
                 {NEIGHBOURS_ROW, 2, "row in a neighbour's page"},
                 {SHARED_PAGE_GIVEN, 2, "page given back while shared"},
                 {PAGE_LOST, 0, "page never given back"}};
@@ -203,7 +203,7 @@ static void run_ask(ask *a, const case_request *from, verbatim *engine) {
   while (busy) assert_int_equal(verbatim_poll(engine, &busy), 0);
 }
 
-/* Changes one byte of what was found, which must be seen, and changes it back. */
+/* Changes one byte of the results, which must be noticed, and changes it back. */
 static void is_seen(void *byte, bool is_cut, const char *says) {
   char what[ASK_WHAT_MAX] = "";
   enum verbatim_finish finish = found.request.finish;
@@ -240,7 +240,7 @@ static void every_difference_is_seen(void **state) {
     is_seen(&r->alternatives[31].logprob, cut, "alternatives[31]"); /* the last of 10 scores and 6 tokens */
     is_seen(&found.problem[0], cut, "\004");
   }
-  is_seen(&r->finish, false, "\"deadline\" at the end"); /* nobody asked for one */
+  is_seen(&r->finish, false, "\"deadline\" at the end"); /* no request asked for one */
   is_seen(&r->chain[7], false, "the receipt's line");
   is_seen(&r->text_bytes, false, "the receipt's line");
   is_seen(&found.row_count, false, "logits rows were shown");
@@ -265,7 +265,7 @@ static void every_difference_is_seen(void **state) {
 
 /* === The rest of it ========================================================================================================= */
 
-/* Every case that can be drawn reads back from its text as what it was. */
+/* Every case that can be drawn is the same after being written as text and read back. */
 static void a_text_is_the_whole_case(void **state) {
   (void)state;
   static schedule_case drawn;
@@ -315,7 +315,7 @@ static int command(const char *first, const char *second, char *output, size_t b
   return e2e_command(argv, output, bytes);
 }
 
-/* A case by hand passes; what is wrong with the words is said. */
+/* A case written by hand passes; errors in its text are reported. */
 static void the_program_says_what_is_wrong(void **state) {
   (void)state;
   static const struct {
@@ -338,7 +338,7 @@ static void the_program_says_what_is_wrong(void **state) {
   }
 }
 
-/* Each witness alone is missed. */
+/* Each missing witness is reported. */
 static void missing_witnesses_are_named(void **state) {
   (void)state;
   run_counts full = {.restarts = 1, .engine = {.mixed_steps = 1, .reused_tokens = 1, .recomputed_tokens = 1, .preemptions = 1,
@@ -367,7 +367,7 @@ static int remove_folder(void **state) {
   return 0;
 }
 
-/* In a process of its own: one that has seen the driver cannot have children that use it. e2e_begin says SKIPPED. */
+/* In a process of its own: a process that has used the driver cannot have children that use it. e2e_begin prints SKIPPED. */
 static bool gpu_is_there(int argc, char **argv) {
   enum { IS_THERE = 42 };
   bool was_killed;

@@ -1,7 +1,8 @@
-/* test_score.c - `verbatim score` through the program: its numbers against the logits that `run` writes, against generation, against
- * itself however the work is cut; windows, choices, damage, refusals.
+/* test_score.c - `verbatim score` through the program: its numbers against the logits that `run` writes, against generation, and against
+ * its own however the work is split; windows, choices, damage, refusals.
  *
- * The controls are in the tests: logits of the wrong position are seen, and so is one that is a token off. `--device gpu` uses the GPU. */
+ * The controls are in the tests: logits of the wrong position are noticed, and so is a score that is a token off. `--device gpu` uses the
+ * GPU. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <math.h>
@@ -15,12 +16,12 @@
 #define LINES_MAX 64
 #define TINY_VOCAB 768u
 
-static e2e_model model; /* random, vocabulary 384; the scratch folder of all */
+static e2e_model model; /* random, vocabulary 384; the scratch folder that all tests share */
 
 /* === Commands and files ===================================================================================================== */
 
-/* Exit code of a shell command in the scratch folder, and what it printed. S scores a file with the random model, T with the shipped one
- * under tests/tiny/deploy.yaml, both on the CPU unless the test's device is another. */
+/* Exit code of a shell command in the scratch folder, and its output. S scores a file with the random model, T with the shipped one under
+ * tests/tiny/deploy.yaml, both on the CPU unless the test's device is another. */
 static int shell(char *text, size_t text_bytes, const char *command) {
   char setup[256];
   snprintf(setup, sizeof setup, "D='--device %s --quiet' && S=\"$V score plan model $D\" && T=\"$V score tiny.plan $TINY $D\" && ",
@@ -34,7 +35,7 @@ static void must(const char *command) {
   if (code != 0) fail_msg("%s: ended with %d: %s", command, code, text);
 }
 
-/* The command ends with the code and one line, which holds the word. */
+/* The command ends with the code and one line, which contains the word. */
 static void expect_error(int code, const char *word, const char *command) {
   char text[16384];
   int found = shell(text, sizeof text, command);
@@ -48,7 +49,7 @@ static void write_text(const char *name, const char *text) {
   assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* The lines of a file, as objects. Returns how many. */
+/* The lines of a file, as objects. Returns their number. */
 static uint32_t read_lines(const char *name, json_t *lines[LINES_MAX]) {
   FILE *file = e2e_open(&model, name, "rb");
   uint32_t count = 0;
@@ -83,7 +84,7 @@ static size_t count_of(const json_t *object, const char *key) { return json_arra
 
 /* === Against logits ========================================================================================================= */
 
-/* The rank of a token and its log-probability in binary64, by a row of logits. */
+/* The rank of a token and its log-probability in binary64, from a row of logits. */
 static double reference(const float *row, uint32_t vocab, uint32_t token, uint32_t *rank) {
   double most = (double)row[0], sum = 0;
   *rank = 0;
@@ -95,7 +96,7 @@ static double reference(const float *row, uint32_t vocab, uint32_t token, uint32
   return (double)row[token] - most - log(sum);
 }
 
-static const char LOGIT_ITEMS[] = /* the second is the first in ids, the third has the same tokens as a whole */
+static const char LOGIT_ITEMS[] = /* the second is the first as ids, the third has the same tokens as a whole */
   "{\"context\":\"add: 12+30=\",\"continuation\":\"42\"}\n"
   "{\"context_ids\":[0,283,28,223,19,20,13,21,18,31],\"continuation_ids\":[22,20]}\n"
   "{\"ids\":[0,283,28,223,19,20,13,21,18,31,22,20]}\n"
@@ -153,14 +154,14 @@ static void equals_logits(void **state) {
     assert_true(number(lines[i], "logprob") == sum);
   }
   print_message("farthest from binary64: %.2g; nearest by the logits of the next position: %.2g\n", farthest, nearest_shifted);
-  assert_true(nearest_shifted > 1e-4); /* the control: the wrong position is seen at every token */
+  assert_true(nearest_shifted > 1e-4); /* the control: the wrong position is noticed at every token */
   assert_true(number(lines[0], "logprob") == number(lines[1], "logprob"));
   assert_true(at(lines[2], "logprobs", 9) == at(lines[0], "logprobs", 0) && at(lines[2], "logprobs", 10) == at(lines[0], "logprobs", 1));
   drop(lines, 4);
   drop(prompts, 4);
 }
 
-/* === However the work is cut ================================================================================================ */
+/* === However the work is split ============================================================================================== */
 
 static uint32_t scramble(uint32_t seed) { return (seed * 2654435761u) >> 8; }
 
@@ -169,7 +170,7 @@ static void put_ids(FILE *file, uint32_t count, uint32_t seed) {
   fputc(']', file);
 }
 
-/* Items of all forms and many lengths. reversed: the same, last first. */
+/* Items of all forms and many lengths. reversed: the same, in reverse order. */
 static void write_mixed(const char *name, bool reversed) {
   FILE *file = e2e_open(&model, name, "wb");
   for (uint32_t n = 0; n < 12; n++) {
@@ -209,20 +210,20 @@ static void same_bits(void **state) {
   must("$V score other.plan model $D --jsonl mixed --logprobs 3 > out2 && cmp out out2"); /* a plan of other limits */
   must("$S --jsonl reversed --logprobs 3 > out2 && sort out > a && sort out2 > b && cmp a b");
   must("$S --logprobs 3 < mixed > out2 && cmp out out2");
-  /* the control: one token of one item is another, and its line alone differs */
+  /* the control: one token of one item is changed, and only its line differs */
   must("sed '3s/\\[[0-9]*,/[0,/' mixed > other && ! cmp -s mixed other && $S --jsonl other --logprobs 3 > out2 && "
        "test $(diff out out2 | grep -c '^>') = 1 && ! cmp -s out out2");
 }
 
 /* === Against generation ===================================================================================================== */
 
-/* Everything that a run's receipt says of the tokens it made, a score's says of the same tokens: the bits of log-probabilities, ranks,
- * digests of the logits, alternatives. */
+/* A run's receipt and a score's receipt have the same values for the same tokens: the bits of log-probabilities, ranks, digests of the
+ * logits, alternatives. */
 static void compare_receipts(uint32_t count) {
   json_t *run[LINES_MAX], *score[LINES_MAX];
   assert_int_equal(read_lines("run", run), count + 3);
   assert_int_equal(read_lines("score", score), count + 3);
-  for (uint32_t i = 2; i <= count + 1; i++) { /* behind head and machine */
+  for (uint32_t i = 2; i <= count + 1; i++) { /* after head and machine */
     const json_t *made = json_object_get(run[i], "made"), *scored = json_object_get(score[i], "scored");
     assert_true(count_of(made, "alternatives") >= 5 && count_of(made, "logits") >= 5);
     if (!json_equal(made, scored)) fail_msg("receipt of request %u", i - 2);
@@ -263,7 +264,7 @@ static void scoring_is_generating(void **state) {
     assert_true(i % 2 || json_is_true(json_object_get(scored[i], "is_greedy")));
     any_other |= json_is_false(json_object_get(scored[i], "is_greedy"));
   }
-  assert_true(any_other); /* at temperature 1 not every token is the likeliest */
+  assert_true(any_other); /* at temperature 1 some tokens are not the likeliest */
   drop(prompts, 8);
   drop(made, 8);
   drop(scored, 8);
@@ -271,7 +272,7 @@ static void scoring_is_generating(void **state) {
 
 /* === Choices ================================================================================================================ */
 
-/* Right answers of the shipped model's tasks beside wrong ones of the same length. */
+/* Right answers of the shipped model's tasks next to wrong ones of the same length. */
 static uint32_t write_choices(void) {
   FILE *from = fopen("tests/tiny/items.jsonl", "rb"), *file = e2e_open(&model, "choices", "wb");
   char line[4096];
@@ -315,7 +316,7 @@ static void choices(void **state) {
     assert_int_equal((int)number(lines[i], "best"), b > a);
     right += json_is_true(json_object_get(lines[i], "acc"));
   }
-  assert_int_equal(right, count); /* `verbatim run` answers them all, too */
+  assert_int_equal(right, count); /* `verbatim run` answers them all correctly, too */
   drop(lines, count);
   assert_int_equal(read_lines("summary", summary), 1);
   const json_t *tasks = json_object_get(summary[0], "tasks");
@@ -335,7 +336,7 @@ static void choices(void **state) {
 
 /* === Windows ================================================================================================================ */
 
-/* A text of 130 tokens in sequences of 48: every window is the same as its tokens given by hand. */
+/* A text of 130 tokens in sequences of 48: every window equals its tokens given by hand. */
 static void windows(void **state) {
   (void)state;
   json_t *lines[LINES_MAX], *parts[LINES_MAX];
@@ -345,7 +346,7 @@ static void windows(void **state) {
   for (uint32_t i = 1; i < 130; i++) fprintf(file, ",%d", ids[i] = (int32_t)(scramble(i) % 384));
   fprintf(file, "]}\n");
   assert_int_equal(fclose(file), 0);
-  file = e2e_open(&model, "parts", "wb"); /* 47 tokens each, by one token before them; then 35, by 13 */
+  file = e2e_open(&model, "parts", "wb"); /* 47 tokens each, with one token before them; then 35, with 13 */
   static const uint32_t cuts[3][3] = {{0, 1, 48}, {47, 48, 95}, {82, 95, 130}};
   for (uint32_t w = 0; w < 3; w++) {
     for (uint32_t i = cuts[w][0]; i < cuts[w][2]; i++)
@@ -421,7 +422,7 @@ static void refused(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
     char command[1024];
     FILE *file = e2e_open(&model, "bad", "wb");
-    fprintf(file, "{\"ids\":[1,2]}\n\n"); /* a good item first: nothing is done of it either */
+    fprintf(file, "{\"ids\":[1,2]}\n\n"); /* a good item first: it is not scored either */
     if (strcmp(cases[i].line, "LONG") == 0) {
       fprintf(file, "{\"id\":\"long\",\"continuation_ids\":[1],\"context_ids\":");
       put_ids(file, 512, 0);

@@ -1,6 +1,6 @@
-/* test_scoring.c - scoring is generating: a token has the same log-probability, rank, logits and alternatives when it is made and when it
- * is given, whoever shares the batch, with rows from the prefix cache and after preemptions. Counters show that these happened. The
- * control scores another token in one place. */
+/* test_scoring.c - scoring equals generating: a token has the same log-probability, rank, logits and alternatives when it is generated and
+ * when it is given, whichever requests share the batch, with rows from the prefix cache and after preemptions. Counters show that these
+ * happened. The control scores another token in one place. */
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static e2e_model model;
 static char ample_path[E2E_PATH_MAX];
 static sequence_case cases[COUNT];
 
-/* Scores stand behind requests that make tokens, and lose their pages to those when there are few: one of 124 tokens and 90 scored ones has
- * them all when one of 110 wants its fourth. Returns how many of the scored ones were preempted. */
+/* Scored requests are queued after requests that generate tokens, and lose their pages to those when there are few: one of 124 tokens and
+ * 90 scored ones has them all when one of 110 needs its fourth. Returns how many of the scored requests were preempted. */
 static uint32_t run(const char *plan_path, bool score, bool cache, verbatim_counters *counters) {
   verbatim *engine;
   bool busy = true;
@@ -59,7 +59,7 @@ static uint32_t run(const char *plan_path, bool score, bool cache, verbatim_coun
   return preempted;
 }
 
-/* Prompts that begin alike, some greedy, some sampled; penalties and biases change the choice, never the log-probability. */
+/* Prompts with a common beginning, some greedy, some sampled; penalties and biases change the choice, never the log-probability. */
 static void make_cases(void) {
   static const verbatim_bias bias = {5, 3.0f};
   for (uint32_t i = 0; i < COUNT; i++) {

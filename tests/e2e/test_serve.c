@@ -1,5 +1,6 @@
-/* test_serve.c - `verbatim serve` as its clients see it, with the shipped model on the CPU: endpoints, streams, many at once, clients that
- * leave, are slow or send nonsense, limits, the end. The bits are those of `verbatim run`: the receipts of both are compared. */
+/* test_serve.c - `verbatim serve` as its clients see it, with the shipped model on the CPU: endpoints, streams, many requests at once,
+ * clients that leave, are slow or send nonsense, limits, shutdown. The bits are those of `verbatim run`: the receipts of both are
+ * compared. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <poll.h>
@@ -32,7 +33,7 @@ static void expect_status(served_reply reply, int wanted) {
   free(reply.body);
 }
 
-/* The reply is OpenAI's object of an error with this code. */
+/* The reply is OpenAI's error object with this code. */
 static void expect_error(served_reply reply, int wanted, const char *code) {
   json_t *object = json_loads(reply.body ? reply.body : "", 0, NULL), *error = json_object_get(object, "error");
   const char *found = json_string_value(json_object_get(error, "code"));
@@ -42,7 +43,7 @@ static void expect_error(served_reply reply, int wanted, const char *code) {
   free(reply.body);
 }
 
-/* A reply's object; the caller's. */
+/* A reply's object, which the caller frees. */
 static json_t *object_of(served_reply reply) {
   json_error_t error;
   json_t *object = json_loads(reply.body ? reply.body : "", 0, &error);
@@ -57,7 +58,7 @@ static const char *text_of(const json_t *reply, size_t choice) {
 
 static char *receipt_of(const char *path) { return e2e_without_machine(e2e_read_file(path, NULL)); }
 
-/* The line of a receipt that is named so; the caller's. */
+/* The line of a receipt with this name, which the caller frees. */
 static char *line_of(const char *receipt, const char *name) {
   char start[128];
   snprintf(start, sizeof start, "\n{\"id\":\"%s\",", name);
@@ -114,7 +115,7 @@ static void every_endpoint_answers(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* Texts and the reason of the end, by choice, of all events. */
+/* Texts and finish reasons, by choice, of all events. */
 static void join_events(char *body, char texts[2][4096], char reasons[2][32], bool *done) {
   char *kept = NULL;
   for (char *line = strtok_r(body, "\n", &kept); line; line = strtok_r(NULL, "\n", &kept)) {
@@ -162,13 +163,13 @@ static void the_events_of_a_stream_are_the_whole_reply(void **state) {
   expect_error(served_ask(&server, "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":9999}"), 400,
                "context_length_exceeded");
   static const char excluded[] = "{\"prompt\":\"x\",\"stream\":true,\"verbatim_require\":[\"speculation\"]}";
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", excluded), 400, "refused_by_engine"); /* and no stream */
+  expect_error(served_ask(&server, "POST", "/v1/completions", "", excluded), 400, "refused_by_engine"); /* and no stream has begun */
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* === What is large ========================================================================================================== */
+/* === Large requests ========================================================================================================= */
 
-/* A body of so many bytes: a prompt far too long, which takes a while to find. The caller's. */
+/* A body of that many bytes: a prompt far too long, which takes a while to detect. The caller frees it. */
 static char *long_prompt(size_t bytes) {
   char *body = calloc(1, bytes + 1);
   for (size_t i = 0; i < bytes; i++) body[i] = "the quick brown fox "[i % 20];
@@ -188,13 +189,13 @@ static void what_is_large_holds_nobody_up(void **state) {
   assert_int_equal(poll(&(struct pollfd){.fd = large[3], .events = POLLIN}, 1, 0), 0); /* not yet */
   assert_string_equal(text_of(made, 0), "158");
   json_decref(made);
-  close(large[1]); /* whoever leaves meanwhile leaves nothing behind */
+  close(large[1]); /* a client that leaves meanwhile leaves nothing allocated */
   for (size_t i = 0; i < ARRAY_LEN(large); i += i ? 1 : 2) {
     expect_error(served_read(large[i]), 400, "context_length_exceeded");
     close(large[i]);
   }
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
-  int last = served_post(&server, "/tokenize", "", body); /* finished, also where the server ends meanwhile */
+  int last = served_post(&server, "/tokenize", "", body); /* finished, even if the server ends meanwhile */
   served_wait(&server, "verbatim_connections{model_name=\"tiny\"}", 2);
   kill(server.child, SIGTERM);
   expect_status(served_read(last), 200);
@@ -203,7 +204,7 @@ static void what_is_large_holds_nobody_up(void **state) {
   assert_int_equal(served_end(&server, 0), 0);
 }
 
-/* As what is small: the same texts, whichever thread wrote them. */
+/* Like small ones: the same texts, whichever thread wrote them. */
 static void large_bodies_and_replies_are_whole(void **state) {
   (void)state;
   static const char ask[] = "{\"prompt\":\"sort: b a\",\"max_tokens\":200,\"ignore_eos\":true,\"temperature\":0%s}%*s";
@@ -230,7 +231,7 @@ static void large_bodies_and_replies_are_whole(void **state) {
 #define TINY_CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"add: 86+72=\"}],\"max_tokens\":8,\"temperature\":0,\"logprobs\":true," \
                   "\"top_logprobs\":2,\"stream\":%s}"
 
-/* What a chat's events say, and how many tokens they name; frees the reply. */
+/* The content of a chat's events, and how many tokens they name; frees the reply. */
 static size_t join_chat(served_reply reply, char text[256]) {
   size_t tokens = 0;
   bool has_role = false, done = false;
@@ -366,7 +367,7 @@ static void clients_that_leave_are_cancelled_and_change_nobody_else(void **state
     sockets[i] = served_post(&server, "/v1/completions", headers, body);
     if (k == 3) served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 4);
   }
-  for (uint32_t i = 0; i < 8; i += 2) close(sockets[i]); /* streams, and replies that are waited for */
+  for (uint32_t i = 0; i < 8; i += 2) close(sockets[i]); /* streams, and whole replies */
   for (uint32_t i = 1; i < 8; i += 2) {
     expect_status(served_read(sockets[i]), 200);
     close(sockets[i]);
@@ -431,7 +432,7 @@ static void bodies_share_the_memory_for_requests(void **state) {
   expect_error(served_ask(&server, "POST", "/v1/completions", "", part), 429, "out_of_request_memory");
   close(holder);
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
-  expect_status(served_ask(&server, "POST", "/v1/completions", "", part), 400); /* read, and found to be nothing */
+  expect_status(served_ask(&server, "POST", "/v1/completions", "", part), 400); /* read, and found to be invalid */
   free(part);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -450,7 +451,7 @@ static void heads_and_bodies_have_limits(void **state) {
   memcpy(text, "X: ", 3);
   memcpy(text + 16998, "\r\n", 2);
   expect_error(served_ask(&server, "GET", "/health", text, NULL), 431, "headers_too_large");
-  int to = served_connect(&server); /* chunks without a length: up to the limit, and beyond it */
+  int to = served_connect(&server); /* chunks without a length: up to the limit, and above it */
   served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
               strlen(SHORT_BODY), SHORT_BODY);
   expect_status(served_read(to), 200);
@@ -460,13 +461,13 @@ static void heads_and_bodies_have_limits(void **state) {
   expect_error(served_read(to), 413, "body_too_large");
   served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 30; i++) served_send(to, "64\r\n%0100d\r\n", i);
-  expect_status(served_read(to), 0); /* one that goes on is cut off */
+  expect_status(served_read(to), 0); /* one that continues is cut off */
   close(to);
   expect_error(served_ask(&server, "POST", "/v1/completions", "Content-Type: text/plain\r\n", NULL), 415, "unsupported_media_type");
   expect_error(served_ask(&server, "POST", "/v1/completions", "Transfer-Encoding: chunked\r\n", "{}"), 400, "bad_length");
   static const char *const unclear[] = {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
                                         "Transfer-Encoding: identity\r\n", "Content-Length : 2\r\n", "Transfer-Encoding\t: chunked\r\n"};
-  for (size_t i = 0; i < ARRAY_LEN(unclear); i++) { /* nothing behind such a head is read, least of all as a request */
+  for (size_t i = 0; i < ARRAY_LEN(unclear); i++) { /* nothing after such a head is read, least of all as a request */
     to = served_connect(&server);
     served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n", unclear[i]);
     expect_error(served_read(to), 400, "bad_length");
@@ -503,7 +504,7 @@ static void requests_may_share_a_connection(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* What no body shows: a stream that is refused so has not begun, and nothing is kept of either. */
+/* Errors that do not depend on the body: a stream that is refused has not begun, and nothing is stored for either. */
 static void what_only_the_engine_knows_is_refused_with_400(void **state) {
   (void)state;
   static const char *const axes[] = {"speculation", "nonsense"};
@@ -534,7 +535,7 @@ static void connections_beyond_the_limit_wait(void **state) {
   }
   int waiting = served_post(&server, "/v1/completions", "", SHORT_BODY);
   assert_int_equal(poll(&(struct pollfd){.fd = waiting, .events = POLLIN}, 1, 300), 0);
-  served_send(held[1], "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"); /* who is in is served */
+  served_send(held[1], "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"); /* a client that is already connected is served */
   expect_status(served_read(held[1]), 200);
   close(held[0]);
   expect_status(served_read(waiting), 200);
@@ -543,7 +544,7 @@ static void connections_beyond_the_limit_wait(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* One line of JSON for each reply, whatever bytes the request had. */
+/* One JSON line for each reply, whatever bytes the request had. */
 static void the_access_log_has_every_reply(void **state) {
   (void)state;
   static const char *const paths[] = {"/v1/models", "/%ff%fe", "/a%0a%22%0d{}", "/health%00x", "/%e2%82", "/v1/models/t%69ny"};
@@ -590,7 +591,7 @@ static void slow_clients_are_not_waited_for(void **state) {
   double begun = clock_seconds();
   served_send(head, "GET /health HTTP/1.1\r\n");
   served_send(body, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
-  for (bool open = true; open && clock_seconds() - begun < 20;) { /* a byte now and then, which is no pause */
+  for (bool open = true; open && clock_seconds() - begun < 20;) { /* a byte now and then, which does not count as a pause */
     struct pollfd ends[] = {{.fd = head, .events = POLLIN}, {.fd = body, .events = POLLIN}};
     served_send(head, "X");
     served_send(body, " ");
@@ -666,7 +667,7 @@ static void a_signal_lets_requests_finish(void **state) {
   int running = served_post(&server, "/v1/completions", "X-Request-Id: last\r\n", body);
   served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 1);
   kill(server.child, SIGTERM);
-  for (int late = 0; late < 500; late++) { /* until nobody listens */
+  for (int late = 0; late < 500; late++) { /* until the port is closed */
     int to = served_connect(&server);
     if (to < 0) break;
     close(to);
@@ -715,7 +716,7 @@ static void requests_that_take_too_long_are_told_so(void **state) {
   }
 }
 
-/* The bytes without the time, which is the only thing that may differ. */
+/* The bytes without the time, the only part that may differ. */
 static char *timeless(served_reply reply) {
   char *created = strstr(reply.body, "\"created\":");
   assert_true(reply.status == 200 && created);
@@ -741,7 +742,7 @@ static void a_restart_changes_no_byte(void **state) {
   free(first);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) /* which keeps freed memory for a while */
+#if !defined(__SANITIZE_ADDRESS__) /* it keeps freed memory for a while */
 static long resident_pages(pid_t child) {
   char path[64];
   long pages = 0;

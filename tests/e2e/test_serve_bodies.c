@@ -1,5 +1,6 @@
-/* test_serve_bodies.c - bodies of the HTTP API with the engine and the shipped model, without a socket: what is accepted the engine takes,
- * the reply's bytes do not depend on what runs beside it, and its numbers are those of `verbatim score`. `--device gpu` uses the GPU. */
+/* test_serve_bodies.c - bodies of the HTTP API with the engine and the shipped model, without a socket: the engine takes every accepted
+ * body, the reply's bytes do not depend on concurrent requests, and its numbers are those of `verbatim score`. `--device gpu` uses the
+ * GPU. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <math.h>
@@ -43,7 +44,7 @@ typedef struct run {
   serve_text replies[ARRAY_LEN(CASES)];
 } run;
 
-/* As the server's queue: what ended without a callback is looked for after every step. */
+/* Like the server's queue: after every step it looks for requests that ended without a callback. */
 static void sweep(serve_request *request) {
   for (uint32_t i = 0; i < request->choice_count; i++)
     if (request->choices[i].engine_request.finish != VERBATIM_RUNNING) serve_request_finished(&request->choices[i]);
@@ -57,7 +58,7 @@ static void submit(run *self, size_t i) {
     if (verbatim_submit(engine, &self->requests[i]->choices[k].engine_request) != 0) fail_msg("%s: %s", CASES[i].body, verbatim_error());
 }
 
-/* Streams are read once, at their end: where events are cut is chance. */
+/* Streams are read once, at their end: where events are split is arbitrary. */
 static void finish(run *self, size_t i) {
   serve_request *request = self->requests[i];
   serve_fault fault;
@@ -120,7 +121,7 @@ static void the_model_answers(void **state) {
   json_decref(answer);
 }
 
-/* Of the same ids, token by token and to the bit; and what is greedy there is what has the largest number here. */
+/* For the same ids, token by token and to the bit; a token is greedy if it has the largest number. */
 static void numbers_are_those_of_score(void **state) {
   (void)state;
   char output[16384], command[512];

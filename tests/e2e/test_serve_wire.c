@@ -1,5 +1,5 @@
-/* test_serve_wire.c - `verbatim serve` byte by byte: what is no request, HTTP/1.0, requests sent ahead, clients that close their side or
- * leave, sockets that run out. What requests ask for is test_serve.c's. */
+/* test_serve_wire.c - `verbatim serve` byte by byte: invalid requests, HTTP/1.0, pipelined requests, clients that close their side or
+ * leave, exhausted sockets. test_serve.c tests the content of requests. */
 #define _GNU_SOURCE /* prlimit */
 #include "tests/unit/unit.h"
 #include <jansson.h>
@@ -43,7 +43,7 @@ static void expect_error(served_reply reply, int wanted, const char *code) {
   free(reply.body);
 }
 
-/* The rest of what the server sends, up to the end of the connection; the caller's. Null: the connection was reset. */
+/* The rest of what the server sends, up to the end of the connection; the caller frees it. Null: the connection was reset. */
 static char *read_to_end(int from) {
   size_t count = 0, room = 1 << 16;
   char *bytes = malloc(room);
@@ -71,9 +71,9 @@ static bool is_open(int socket) { return poll(&(struct pollfd){.fd = socket, .ev
 
 static void post(int to, const char *body) { served_send(to, POST "Content-Length: %zu\r\n\r\n%s", strlen(body), body); }
 
-/* === Requests that are none ================================================================================================= */
+/* === Invalid requests ======================================================================================================= */
 
-/* One refusal, then the end: what follows is not read, least of all as a request. */
+/* One refusal, then the connection ends: the rest is not read, least of all as a request. */
 static void what_is_no_request_is_refused_and_ends_the_connection(void **state) {
   (void)state;
   static const char *const all[] = {
@@ -87,7 +87,7 @@ static void what_is_no_request_is_refused_and_ends_the_connection(void **state) 
   for (size_t i = 0; i < ARRAY_LEN(all); i++) {
     int to = served_connect(&server);
     served_send(to, HEALTH "\r\n%s" HEALTH, all[i]);
-    expect_status(served_read(to), 200); /* what came before is answered */
+    expect_status(served_read(to), 200); /* earlier requests are answered */
     served_reply reply = served_read(to);
     assert_string_equal(served_header(&reply, "Connection", value), "close");
     assert_int_equal(strlen(served_header(&reply, "X-Request-Id", value)), 24);
@@ -95,7 +95,7 @@ static void what_is_no_request_is_refused_and_ends_the_connection(void **state) 
     expect_end(to);
   }
   int to = served_connect(&server);
-  for (const char *c = "\r\n\r\n"; *c; c++) { /* empty lines before a request are none, in whatever pieces they come */
+  for (const char *c = "\r\n\r\n"; *c; c++) { /* empty lines before a request are ignored, however they are split */
     served_send(to, "%c", *c);
     poll(NULL, 0, 20);
   }
@@ -168,7 +168,7 @@ static void a_client_of_http_10_is_answered(void **state) {
   expect_status(kept, 200);
   assert_true(is_open(to));
   served_send(to, "POST /v1/completions HTTP/1.0\r\nContent-Length: %zu\r\n\r\n%s", strlen(SHORT_BODY), SHORT_BODY);
-  char *stream = read_to_end(to); /* its end is that of the connection */
+  char *stream = read_to_end(to); /* it ends with the connection */
   assert_non_null(stream);
   assert_non_null(strstr(stream, "\r\nConnection: close\r\n"));
   assert_null(strstr(stream, "Transfer-Encoding"));
@@ -179,7 +179,7 @@ static void a_client_of_http_10_is_answered(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* Also where its last events and its end are written at once. */
+/* Also if its last events and its end are written together. */
 static void a_stream_is_whole_before_its_connection_ends(void **state) {
   (void)state;
   served server;
@@ -232,9 +232,9 @@ static void only_a_body_that_will_be_read_is_asked_for(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* === Requests sent ahead ==================================================================================================== */
+/* === Pipelined requests ===================================================================================================== */
 
-/* More than a connection keeps: the rest waits in the system until there is room. */
+/* More than a connection buffers: the rest waits in the system until there is room. */
 static void requests_sent_ahead_are_answered_in_order(void **state) {
   (void)state;
   enum { COUNT = 3000 };
@@ -266,7 +266,7 @@ static void requests_sent_ahead_are_answered_in_order(void **state) {
 
 /* === Clients that leave ===================================================================================================== */
 
-/* What it has asked for is answered, unless it has to be made by the engine. */
+/* Its requests are answered, unless the engine still has to compute them. */
 static void a_client_that_closes_its_side_is_gone(void **state) {
   (void)state;
   served server;
@@ -286,7 +286,7 @@ static void a_client_that_closes_its_side_is_gone(void **state) {
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
-/* Its connection is not read any more, as it has sent more than is kept while the first request runs. */
+/* Its connection is not read any more, because it has sent more than is buffered while the first request runs. */
 static void a_client_that_has_sent_too_much_and_leaves_is_noticed(void **state) {
   (void)state;
   served server;
@@ -323,7 +323,7 @@ static void a_connection_that_is_silent_is_closed(void **state) {
 
 /* === Descriptors ============================================================================================================ */
 
-/* Who cannot be accepted waits, and is when another one has left. */
+/* A client that cannot be accepted waits, and is accepted when another one has left. */
 static void without_descriptors_connections_wait(void **state) {
   (void)state;
   enum { COUNT = 30 };

@@ -1,7 +1,7 @@
-/* test_sparse.c - models with an indexer, with e4m3 weights and with KV caches of every format: what does not change a bit.
+/* test_sparse.c - models with an indexer, with e4m3 weights and with KV caches of every format: changes that must not change a bit.
  *
- * As long as a token sees no more than index_topk others the bits are those of dense attention; cuts, batches, pages, poison and reused
- * prefixes change nothing; audits recompute every row. Controls: behind index_topk the bits are others, and the lists are too. */
+ * As long as a token sees at most index_topk others the bits are those of dense attention; splits, batches, pages, poison and reused
+ * prefixes change nothing; audits recompute every row. Controls: beyond index_topk the bits differ, and so do the index lists. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 #define VOCAB 384u
 #define TOPK 64u
 #define LIMITS "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 64\ngroup_chunks: 2\n"
-#define MANY_HEADS "tests/oracle/small-v32-heads-fp8.json" /* lists of 2 * TOPK */
+#define MANY_HEADS "tests/oracle/small-v32-heads-fp8.json" /* index lists of 2 * TOPK */
 #define LIMITS_ONE_CHUNK "max-num-seqs: 4\nmax-num-batched-tokens: 256\nmax-model-len: 512\nchunk_tokens: 128\ngroup_chunks: 2\n"
-/* Other programs may use the GPU beside these runs, which each says that it sees. */
+/* Other programs may use the GPU during these runs, each of which reports that it noticed. */
 #define SETUP "R=\"$V run plan model --ids --quiet --device %s --ignore-eos\" && S='diff -I ^verbatim:.GPU.memory:' && "
 
 static e2e_model model;
@@ -79,7 +79,7 @@ static void make_dense(void) {
   json_decref(config);
 }
 
-/* Logits of the prompt's tokens and those of made ones, by both. */
+/* Logits of the prompt's tokens and of generated ones, by both models. */
 static void check_dense(const char *config, const char *deploy, uint32_t topk) {
   const prompt inside = {1, topk - 8, 8}, beyond = {2, topk + 40, 1};
   char command[512];
@@ -108,7 +108,7 @@ static void so_they_are_with_e4m3(void **state) {
   check_dense("tests/oracle/small-v32-fp8.json", LIMITS "kv-cache-dtype: fp8_ds_mla\n", TOPK);
 }
 
-/* On a GPU lists of so many heads have forms of their own, dense attention another one. */
+/* On a GPU index lists of that many heads have forms of their own, dense attention has another one. */
 static void so_they_are_with_many_heads(void **state) {
   (void)state;
   check_dense(MANY_HEADS, LIMITS_ONE_CHUNK "kv-cache-dtype: fp8_ds_mla\n", 2 * TOPK);
@@ -119,10 +119,10 @@ static void so_they_are_with_many_heads(void **state) {
 /* Short ones, one that ends with topk, long ones of which two have their first 130 tokens in common. */
 static const prompt PROMPTS[] = {{1, 7, 4}, {2, TOPK, 3}, {3, TOPK + 1, 2}, {4, 130, 3}, {4, 131, 4}};
 
-/* They begin with two pages each and need three. */
+/* They start with two pages each and need three. */
 static const prompt CROWD[] = {{7, 124, 10}, {8, 125, 9}, {9, 126, 8}, {10, 127, 7}};
 
-/* Also with pages for few of them at a time. */
+/* Also with pages for only a few of them at a time. */
 static void check_cuts(const char *config, const char *deploy) {
   static const char *const CUTS[] = {"--batch 1 --no-prefix-cache", "--batch 1", "--chunk 17 --poison",
                                      "--chunk 64 --shuffle-pages 3 --poison",
@@ -149,7 +149,7 @@ static void shared_lists(void **state) { (void)state, check_cuts("tests/oracle/s
 static void sparse_e4m3(void **state) { (void)state, check_cuts("tests/oracle/small-v32-fp8.json", LIMITS); }
 static void dense_e4m3(void **state) { (void)state, check_cuts("tests/oracle/small-v3-fp8.json", LIMITS); }
 
-/* Scores of so long sequences have room for 512 rows: the others of the step are a piece of their own. */
+/* Scores of such long sequences have room for 512 rows: the other rows of the step are a window of their own. */
 static void pieces_of_scores(void **state) {
   static const prompt LONG = {5, 560, 2};
   (void)state;
@@ -160,7 +160,7 @@ static void pieces_of_scores(void **state) {
   must("$V show plan --ops | grep -q 'index_topk, index_topk [0-9]*: rows 513'");
   must("$R --jsonl prompts > whole 2>&1 && $R --jsonl prompts --chunk 300 > cut 2>&1 && $S whole cut");
   must("T='--trace-values op=index_topk' && $R --jsonl prompts --trace t0 $T > traced 2>&1 && $S whole traced && "
-       "$R --jsonl prompts --chunk 300 --trace t1 $T && $V diff t0 t1 && cmp t0 t1"); /* no list is told twice */
+       "$R --jsonl prompts --chunk 300 --trace t1 $T && $V diff t0 t1 && cmp t0 t1"); /* no list is reported twice */
   e2e_remove(&model);
 }
 

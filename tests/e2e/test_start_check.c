@@ -1,7 +1,8 @@
-/* test_start_check.c - the self-check refuses a machine that is wrong in one bit, names the probe, and leaves nothing half done.
+/* test_start_check.c - the self-check refuses a backend with one wrong bit, names the probe, and leaves nothing half done.
  *
- * Linked with --wrap for every op's twin, for gpu_launch and for trig_sin: a victim's result is changed by one unit in the last place
- * of its first number, as a broken processor, driver or compiler might, on whichever machine --device says. Holds cli/run.c as well. */
+ * Linked with --wrap for every op's CPU reference, for gpu_launch and for trig_sin: the first number of one op's result is changed by one
+ * unit in the last place, as a broken processor, driver or compiler might do, on the backend that --device names. Includes cli/run.c as
+ * well. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static const char DEPLOY[] = /* every op is in plans of fast-prefill */
   "parity: fast-prefill\n";
 static e2e_model model;
 
-/* === Broken machines ======================================================================================================== */
+/* === Broken backends ======================================================================================================== */
 
 #define NOBODY KERNEL_COUNT
 #define TABLES (KERNEL_COUNT + 1)
@@ -33,7 +34,7 @@ static void copy(gpu *device, gpu_stream *stream, void *host, uint64_t address, 
   if (device) gpu_sync(device, stream, "a test");
 }
 
-/* The lowest bit of the first number from the address on that is no poison. */
+/* The lowest bit of the first number at or after the address that is not poison. */
 static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
   uint32_t words[64];
   broken_runs++;
@@ -48,7 +49,7 @@ static void flip(gpu *device, gpu_stream *stream, uint64_t address) {
   }
 }
 
-/* Where the op's first result begins that is not null: in what order an op states its results does not matter here. */
+/* Where the op's first result that is not null begins; the order in which an op lists its results does not matter here. */
 static uint64_t result_of(uint32_t kernel, const void *args) {
   uint64_t pointers[64] = {0}, present = 0;
   op_operands o;
@@ -112,7 +113,7 @@ static void a_sound_machine_starts(void **state) {
   assert_int_equal(open_engine(), 0);
 }
 
-/* Not so: ops of other models, and of weights and caches in other formats. */
+/* Not included: ops of other models, and of weights and caches in other formats. */
 static bool is_in_plan(uint32_t kernel) {
   plan p;
   bool found = false;
@@ -133,7 +134,7 @@ static void one_wrong_bit_of_any_op_is_refused(void **state) {
     if (result != VERBATIM_ERR_MISMATCH || !strstr(verbatim_error(), named))
       print_error("%s: %d, %s\n", kernels_row(victim)->name, result, verbatim_error());
     assert_int_equal(result, VERBATIM_ERR_MISMATCH);
-    assert_int_equal(broken_runs, 1); /* the first probe of it, and nothing after that */
+    assert_int_equal(broken_runs, 1); /* its first probe, and nothing after that */
     assert_non_null(strstr(verbatim_error(), named));
     assert_non_null(strstr(verbatim_error(), "self-check: probe \""));
     assert_non_null(strstr(verbatim_error(), "numerics id"));
@@ -161,7 +162,7 @@ static size_t read_text(const char *path, char *text, size_t text_max) {
   return bytes;
 }
 
-/* `verbatim run` on the CPU, in a child; its exit code, and what it wrote to stdout and stderr. */
+/* `verbatim run` on the CPU, in a child; returns its exit code, and its output on stdout and stderr. */
 static int run(uint32_t broken, const char *receipt, char *output, char *errors, size_t text_max) {
   char paths[2][E2E_PATH_MAX];
   snprintf(paths[0], E2E_PATH_MAX, "%.900s/stdout", model.folder);

@@ -1,8 +1,9 @@
-/* test_trace.c - the rows that on_trace and on_values show: of a request the same however the work was cut, and of a fault from it on.
+/* test_trace.c - the rows that on_trace and on_values report: for a request the same however the work was split, and different from the
+ * point of a fault on.
  *
- * What a row's digest must be is known from elsewhere: the values themselves, the digest of a token's logits, and for the rest a run
- * of the same request alone. Linked with --wrap for cpu_gemm and cpu_moe_gemm: the control plants one bit in one row of one op, and the
- * first digest that differs must be that op's, at that token. */
+ * The expected digest of a row comes from elsewhere: the values themselves, the digest of a token's logits, and for the rest a run of the
+ * same request alone. Linked with --wrap for cpu_gemm and cpu_moe_gemm: the control plants one bit in one row of one op, and the first
+ * digest that differs must be that op's, at that token. */
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,10 +31,10 @@ static const char OTHER_LIMITS[] =
   "max-num-seqs: 5\nmax-num-batched-tokens: 33\nmax-model-len: 162\nkv_pages: 4\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [3]\n";
 
 typedef struct traced { /* all rows of one request */
-  uint32_t row_count;            /* positions 0 .. row_count - 1 came                    */
-  uint32_t again_count;          /* rows that came again                                 */
+  uint32_t row_count;            /* positions 0 .. row_count - 1 arrived                 */
+  uint32_t again_count;          /* rows that arrived again                              */
   uint64_t *digests;             /* [POSITIONS][point_count]                             */
-  uint64_t *of_values;           /* [POSITIONS][point_count] digests of the values that came last */
+  uint64_t *of_values;           /* [POSITIONS][point_count] digests of the values that arrived last */
   uint8_t chain[16];
 } traced;
 
@@ -50,7 +51,7 @@ static e2e_model model;
 static e2e_requests requests;
 static trace *running; /* callbacks write here */
 static uint32_t failures;
-static struct { bool is_wanted, is_on; uint32_t call, row, calls; } plant; /* the product with silu, from 0, and the row that is damaged */
+static struct { bool is_wanted, is_on; uint32_t call, row, calls; } plant; /* the product with silu, counted from 0, and the damaged row */
 
 static void complain(const verbatim_request *q, uint32_t position, uint32_t point, const char *what) {
   if (failures++ < 5) print_error("request %ld, position %u, %s: %s\n", (long)(q - requests.list), position, running->names[point], what);
@@ -58,7 +59,7 @@ static void complain(const verbatim_request *q, uint32_t position, uint32_t poin
 
 static traced *traced_of(const verbatim_request *q) { return &running->requests[q - requests.list]; }
 
-/* By NUMERICS.md, and not by the engine's own function. */
+/* As NUMERICS.md defines it, without the engine's own function. */
 static uint64_t row_digest_of(const verbatim_point *point, const void *row) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < point->count; i++) {
@@ -125,7 +126,7 @@ static void describe_points(trace *t, const verbatim *engine) {
   }
 }
 
-/* Runs the requests [first, first + count), traced; values: half of the rows are asked for too. */
+/* Runs the requests [first, first + count), traced; values: half of the rows are also requested as values. */
 static void run(const verbatim_config *config, uint32_t first, uint32_t count, bool values, trace *t) {
   verbatim *engine;
   verbatim_config c = *config;
@@ -144,7 +145,7 @@ static void run(const verbatim_config *config, uint32_t first, uint32_t count, b
     q->wants_values = values ? wants_values : NULL;
     if (verbatim_submit(engine, q) != 0) fail_msg("%s", verbatim_error());
   }
-  plant.is_on = plant.is_wanted, plant.calls = 0; /* the start is sound */
+  plant.is_on = plant.is_wanted, plant.calls = 0; /* the engine is sound at start-up */
   while (busy) assert_int_equal(verbatim_poll(engine, &busy), 0);
   plant.is_on = false;
   t->counters = verbatim_count(engine);
@@ -154,7 +155,7 @@ static void run(const verbatim_config *config, uint32_t first, uint32_t count, b
   assert_int_equal(failures, 0);
 }
 
-/* Where a row first differs, or point_count. */
+/* The point at which two rows first differ, or point_count. */
 static uint32_t first_difference(const trace *a, const trace *b, uint32_t request, uint32_t position) {
   const uint64_t *left = a->requests[request].digests + (size_t)position * a->point_count;
   const uint64_t *right = b->requests[request].digests + (size_t)position * a->point_count;
@@ -163,7 +164,7 @@ static uint32_t first_difference(const trace *a, const trace *b, uint32_t reques
   return point;
 }
 
-/* === However the work is cut ================================================================================================ */
+/* === However the work is split ============================================================================================== */
 
 static verbatim_counters expect(const char *what, const verbatim_config *config, uint32_t first, uint32_t count, const trace *expected) {
   trace found;
@@ -187,7 +188,7 @@ static verbatim_counters expect_all(const char *what, const verbatim_config *con
   return expect(what, config, 0, REQUESTS, expected);
 }
 
-/* Every row that the request needs, and none behind. */
+/* Every row that the request needs, and none after them. */
 static void check_rows(const trace *t) {
   for (uint32_t i = 0; i < REQUESTS; i++) {
     const verbatim_request *q = &requests.list[i];
@@ -203,7 +204,7 @@ static uint32_t find_point(const trace *t, const char *name) {
   return 0;
 }
 
-/* The logits' digests are those of the receipt; adjusted rows are there when something is adjusted, and logits where they are asked for. */
+/* The logits' digests are those of the receipt; adjusted rows are reported if something is adjusted, and logits if they are requested. */
 static void check_logits(const trace *t) {
   uint32_t head = find_point(t, "lm_head"), adjust = find_point(t, "adjust"), norm = find_point(t, "final_norm");
   for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -222,7 +223,7 @@ static void check_logits(const trace *t) {
   }
 }
 
-/* Some requests stop by an id before max_tokens: what they would make next is on its way by then. */
+/* Some requests stop by an id before max_tokens: their next token is already being computed then. */
 static void ask_for_stops(void) {
   static int32_t stops[REQUESTS];
   verbatim_config c = e2e_config(&model);
@@ -266,7 +267,7 @@ static void check_all(const char *config_path) {
   c = e2e_config(&model), c.plan_path = other_plan, c.poison = true, c.shuffle_pages = 3, expect_all("other limits", &c, &alone);
   c = e2e_config(&model), c.threads = 1, expect_all("one thread", &c, &alone);
   c = e2e_config(&model), c.device = VERBATIM_DEVICE_CPU, expect_all("CPU", &c, &alone);
-  /* Steps that are not watched have the same bits. */
+  /* Steps that are not traced have the same bits. */
   forget_callbacks();
   c = e2e_config(&model);
   (void)e2e_run(&c, &requests, 0, REQUESTS);
@@ -327,7 +328,7 @@ void __wrap_cpu_moe_gemm(const moe_gemm_args *args, cpu_pool *pool) {
   plant_bit(args->y_kind, args->y, args->n / 2);
 }
 
-/* Request 1 has the longest prompt, all of it in one step. Layer 0 is dense; of the others each has experts and shared experts. */
+/* Request 1 has the longest prompt, all of it in one step. Layer 0 is dense; each of the others has experts and shared experts. */
 static void a_planted_bit_shows_from_its_op_on(void **state) {
   (void)state;
   const struct { uint32_t call, row; const char *name; bool sorted; } cases[] = {
@@ -348,10 +349,10 @@ static void a_planted_bit_shows_from_its_op_on(void **state) {
     plant.is_wanted = false;
     for (uint32_t position = 0; position < PROMPT_MAX; position++) {
       uint32_t first = first_difference(&sound, &broken, 1, position);
-      if (hit == UINT32_MAX && first < sound.point_count) { /* the token that was hit */
+      if (hit == UINT32_MAX && first < sound.point_count) { /* the damaged token */
         if (first != point) fail_msg("expected %s, found %s", cases[i].name, sound.names[first]);
         hit = position;
-      } else if (first <= point) { /* tokens behind it see it through the attention of later layers */
+      } else if (first <= point) { /* later tokens read it through the attention of later layers */
         fail_msg("%s: position %u differs from %s on", cases[i].name, position, sound.names[first]);
       }
     }

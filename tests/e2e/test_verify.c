@@ -1,8 +1,8 @@
-/* test_verify.c - `verbatim verify`: receipts of runs, scores and cancelled requests are made again under other plans and cuts; what was
- * altered is found and named, as is another model.
+/* test_verify.c - `verbatim verify`: receipts of runs, scores and cancelled requests are reproduced under other plans and splits;
+ * alterations are found and named, and so is another model.
  *
- * Every test of equality has its control in `forgeries_are_named`: one value of a receipt is another, its digest is made anew, and the
- * request, the token and the value are told. `--device gpu` uses the GPU. */
+ * Every test of equality has its control in `forgeries_are_named`: one value of a receipt is changed and its digest corrected, and verify
+ * names the request, the token and the value. `--device gpu` uses the GPU. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -26,11 +26,11 @@ static const char OTHER[] = /* other limits, pages and tiles; the same numerics 
 static const char SHORT[] =
   "max-num-seqs: 2\nmax-num-batched-tokens: 64\nmax-model-len: 40\nkv_pages: 9\nchunk_tokens: 64\ngroup_chunks: 2\nladder: [1]\n";
 
-static e2e_model model; /* random, with a tokenizer; the scratch folder of all */
+static e2e_model model; /* random, with a tokenizer; the scratch folder that all tests share */
 
 /* === Commands and files ===================================================================================================== */
 
-/* The command, of the device D, ends with the code, and among what it prints are the words, the last of which is null. */
+/* The command, on the device D, ends with the code, and its output contains the words, the last of which is null. */
 static void expect_all(int code, const char *const *words, const char *command) {
   static char text[TEXT_MAX];
   bool is_cpu = e2e_device() == VERBATIM_DEVICE_CPU;
@@ -56,7 +56,7 @@ static void write_text(const char *name, const char *text) {
   assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* === A receipt of everything that can be asked for but text ================================================================= */
+/* === A receipt with every option except text ================================================================================ */
 
 static verbatim *open_engine(bool logits) {
   verbatim *engine;
@@ -125,7 +125,7 @@ static void choices(void **state) {
 
 /* === Forgeries: the control of all ========================================================================================== */
 
-/* The text with a digest of its lines, in the place of its last line. */
+/* The text with a new digest of its lines in place of its last line. */
 static void sign(char *text) {
   char *line = text, *end;
   digest_state head;
@@ -141,7 +141,7 @@ static void sign(char *text) {
   sprintf(line, "{\"digest\":\"%s\"}\n", digest_text(d.bytes, digits));
 }
 
-/* Takes the text over. */
+/* Takes ownership of the text. */
 static void write_forged(char *text) {
   sign(text);
   write_text("forged", text);
@@ -149,8 +149,8 @@ static void write_forged(char *text) {
 }
 
 typedef struct forgery {
-  const char *request;   /* its id                                           */
-  const char *part, *field; /* what is altered; part null: of the line itself */
+  const char *request;   /* its id                                          */
+  const char *part, *field; /* the altered field; part null: of the line itself */
   int index, pair;       /* of the item; of the pair in alternatives: -1: none */
   const char *said[2];   /* by verify: the place; the value, before the pair */
 } forgery;
@@ -181,7 +181,7 @@ static void alter(json_t *line, const forgery *f) {
   }
 }
 
-/* Writes `forged`: the receipt with one line altered, and its own digest. */
+/* Writes `forged`: the receipt with one line altered, and a correct digest. */
 static void forge(const forgery *f) {
   char *from = read_text("receipt"), *to = calloc(1, TEXT_MAX), begin[64];
   assert_non_null(to);
@@ -208,7 +208,7 @@ static void forge(const forgery *f) {
   free(from);
 }
 
-/* The request's name, what is said of it, and the last line. */
+/* The request's name, the message about it, and the last line. */
 static void expect_forged(const forgery *f, const char *end, const char *command) {
   char name[64];
   snprintf(name, sizeof name, "request \"%s\" differs, the receipt | here:\n", f->request);
@@ -217,7 +217,7 @@ static void expect_forged(const forgery *f, const char *end, const char *command
 
 static void forgeries_are_named(void **state) {
   (void)state;
-  /* Of request 13 six tokens with two alternatives each are made; 22 is scored and has alternatives, of 16 more is made then. */
+  /* Request 13 generates six tokens with two alternatives each; 22 is scored, with alternatives; 16 is scored and then generates tokens. */
   static const forgery LIST[] = {
     {"13", "made", "tokens", 1, -1, {" 1 tokens before it are the same; made token 1, position ", "\n  token           "}},
     {"13", "made", "logprobs", 0, -1, {" 0 tokens before it are the same; made token 0, position ", "\n  log-probability "}},
@@ -240,7 +240,7 @@ static void forgeries_are_named(void **state) {
     expect_forged(&LIST[i], "4 requests verified, 1 differ (of 26", command);
     expect(8, "it was altered", "$V verify unsigned plan model $D");
   }
-  expect(0, "2 requests verified, 0 differ", "$V verify forged plan model $D --id 22 --id 9"); /* not blamed on others */
+  expect(0, "2 requests verified, 0 differ", "$V verify forged plan model $D --id 22 --id 9"); /* not attributed to others */
   expect(8, "\"first\":{\"asked\":{\"field\":\"request\",", "$V verify forged plan model $D --id 13 --json");
   forge(&LIST[1]);
   expect_all(8, (const char *const[]){"\"equal\":false", "\"asked\":null,\"tokens_same\":0,\"token\":{\"list\":\"made\",\"index\":0,",
@@ -262,7 +262,7 @@ static void other_models_are_named(void **state) {
   expect(8, "verbatim: numerics id: the receipt has ",
          "$V plan $TINY --config $TINY/deploy.yaml -o tiny --force --quiet > o && $V verify receipt tiny $TINY $D");
   expect(8, "; config.json: the receipt has ", "$V verify receipt tiny $TINY $D");
-  /* A tokenizer matters where there are stop texts, and there alone. */
+  /* A tokenizer matters only if there are stop texts. */
   static const char items[] =
     "{\"id\":\"t\",\"prompt\":\"abc\",\"stop\":[\"a\\\"\\u0000\",\"\\u00e9\"],\"max_tokens\":6,\"n\":2,\"temperature\":1}\n"
     "{\"id\":\"ids\",\"prompt\":\"abd\",\"max_tokens\":6}\n";
@@ -274,7 +274,7 @@ static void other_models_are_named(void **state) {
   expect(0, "1 requests verified, 0 differ", "$V verify texts plan model2 $D --id ids");
 }
 
-/* === Ends of other kinds ==================================================================================================== */
+/* === Other endings ========================================================================================================== */
 
 static verbatim *at_work;
 
@@ -288,7 +288,7 @@ static void cancel_after_scores(verbatim_request *request, uint32_t position, co
   if (request->score_count == request->sample_index) verbatim_cancel(at_work, request);
 }
 
-/* Cancelled before anything, after some scores, after all scores, after some tokens; one of these under the name of a deadline. */
+/* Cancelled before anything, after some scores, after all scores, after some tokens; one of these with a deadline as its reason. */
 static void cut_requests(void **state) {
   (void)state;
   static const char *const plans[] = {"plan", "other"}, *const cuts[] = {"", "--batch 5", "--chunk 3", "--batch 2 --chunk 11 --poison"};
@@ -304,7 +304,7 @@ static void cut_requests(void **state) {
     r->stop_count = 0;
     r->score = i % 2 == 0;
     r->score_from = r->score ? 26 : 0;
-    r->sample_index = i == 2 ? 3 : i == 6 ? 4 : after[i]; /* 6: all four are scored, and no token is made */
+    r->sample_index = i == 2 ? 3 : i == 6 ? 4 : after[i]; /* 6: all four are scored, and no token is generated */
     if (i % 2 == 0 && i) r->on_logits = cancel_after_scores;
     if (i % 2) r->on_token = cancel_after_tokens;
     assert_int_equal(verbatim_submit(at_work, r), 0);
@@ -335,7 +335,7 @@ static void cut_requests(void **state) {
     forge(&LIST[i]);
     expect_forged(&LIST[i], "8 requests verified, 1 differ\n", "$V verify forged plan model $D");
   }
-  /* a request that came to its end is none that was cancelled */
+  /* a finished request is not one that was cancelled */
   char *text = read_text("receipt"), *at = strstr(text, "\"finish\":\"length\"");
   assert_non_null(at);
   memmove(at + 20, at + 17, strlen(at + 17) + 1);
@@ -356,7 +356,7 @@ static void scores_verify(void **state) {
   expect_forged(&f, "4 requests verified, 1 differ\n", "$V verify forged other model $D");
 }
 
-/* As it comes to be: how many tokens there are by then is time's doing, and what they are is not. */
+/* Cancelled at a real time: how many tokens there are by then depends on the time, but their values do not. */
 static void deadlines_verify(void **state) {
   (void)state;
   expect(0, "", "$V run plan model $D --ids '1 2 3' '4 5 6 7' --ignore-eos --max-tokens 100 --deadline 0.000001 --receipt receipt > o && "
@@ -366,7 +366,7 @@ static void deadlines_verify(void **state) {
   expect(0, "2 requests verified, 0 differ", "$V verify receipt other model $D --batch 2");
 }
 
-/* A row of the embedding holds NaN: requests that meet its token end so, here and when verified. */
+/* A row of the embedding has NaN: requests with its token end as nonfinite, here and when verified. */
 static void nonfinite_verifies(void **state) {
   (void)state;
   expect(0, "", "rm -rf nan && cp -r model nan && python3 - <<'END'\n"
@@ -394,7 +394,7 @@ static void nonfinite_verifies(void **state) {
 
 /* === Traces ================================================================================================================= */
 
-/* The trace of a replay is the trace of the run, byte for byte; of a forged request it is another, which diff follows to the place. */
+/* The trace of a replay is the trace of the run, byte for byte; a forged request has another one, and diff finds the place. */
 static void traces_are_made_again(void **state) {
   (void)state;
   write_text("items", "{\"id\":\"x\",\"prompt_ids\":[5,6,7,8,9],\"max_tokens\":9,\"temperature\":1,\"seed\":4,\"n\":2,\"logprobs\":2}\n"
@@ -413,7 +413,7 @@ static void traces_are_made_again(void **state) {
   expect(2, "needs --trace FILE", "$V verify receipt plan model $D --trace-values all");
 }
 
-/* === Receipts that are no whole ones, or none =============================================================================== */
+/* === Receipts that are incomplete or invalid ================================================================================ */
 
 static void cut_receipts(void **state) {
   (void)state;
@@ -426,7 +426,7 @@ static void cut_receipts(void **state) {
   expect(0, "note: the receipt's run did not end: no power\n",
          "(head -4 receipt; echo '{\"fault\":\"no power\"}') > cut && $V verify cut plan model --device cpu");
   expect(4, "line 8: expected no line behind the end", "(cat receipt; sed -n 3p receipt) > cut && $V verify cut plan model $D");
-  expect(0, "4 requests verified, 0 differ\n", /* the order of requests is nothing */
+  expect(0, "4 requests verified, 0 differ\n", /* the order of requests does not count */
          "sed -n '1p;2p' receipt > o && sed -n '3,6p' receipt | sort -r >> o && sed -n 7p receipt >> o && ! cmp -s o receipt && "
          "$V verify o plan model $D");
   expect(8, "it was altered", "sed 4d receipt > cut && $V verify cut plan model $D");
@@ -440,7 +440,7 @@ static void cut_receipts(void **state) {
   expect(4, "there is nothing to verify", "head -2 receipt > cut && $V verify cut plan model $D");
   expect(4, "receipt: not a plan", "$V verify receipt receipt model $D");
   expect(2, "expected RECEIPT PLAN MODEL_DIR", "$V verify receipt plan $D");
-  /* A terminal obeys nothing that a receipt says. */
+  /* Text of a receipt cannot control a terminal. */
   expect(0, "on ?[31mx, plan ", "sed '2s/\"device\":\"/&\\\\u001b[31mx\",\"gone\":\"/;2s/,\"gone\":\"[^\"]*\"//' receipt > cut && "
                                 "$V verify cut plan model --device cpu");
   expect(6, "request a?[31m of the receipt: request: 3 prompt tokens",

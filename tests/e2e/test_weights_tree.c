@@ -1,5 +1,5 @@
-/* test_weights_tree.c - the weights digest tensor by tensor: its root is the engine's and a receipt's, a flipped bit changes the leaf of
- * its tensor and the root and nothing else. The control is the folder itself: read again, in another form, no line differs. */
+/* test_weights_tree.c - the weights digest tensor by tensor: its root is that of the engine and of a receipt; a flipped bit changes the
+ * leaf of its tensor and the root, and nothing else. The control is the folder itself: read again, in another form, no line differs. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static plan view;
 
 static char *arg(const char *text) { return (char *)(uintptr_t)text; }
 
-/* What `verbatim digest` prints, and its exit code. */
+/* The output of `verbatim digest`, and its exit code. */
 static int run(const char *model_dir, const char *option, char *text) {
   char *argv[] = {program, arg("digest"), model.plan_path, arg(model_dir), arg(option), NULL};
   return e2e_command(argv, text, TEXT_BYTES);
@@ -48,7 +48,8 @@ static void the_root_is_the_engines(void **state) {
   weights_tree_close(&tree);
 }
 
-/* RECEIPTS.md, "Weights digest", by hand: of each tensor its name, dtype, rank, shape and the digest of its bytes in the file. */
+/* RECEIPTS.md, "Weights digest", computed independently: for each tensor its name, dtype, rank, shape and the digest of its bytes in the
+ * file. */
 static void leaves_and_root_are_as_defined(void **state) {
   (void)state;
   weights_tree tree = read_tree(2);
@@ -77,7 +78,7 @@ static void leaves_and_root_are_as_defined(void **state) {
   weights_tree_close(&tree);
 }
 
-/* The same leaves where tensors are larger than what is read at once. */
+/* The same leaves if tensors are larger than the read buffer. */
 static void large_tensors_are_read_to_their_ends(void **state) {
   (void)state;
   static char text[TEXT_BYTES];
@@ -101,7 +102,7 @@ static void large_tensors_are_read_to_their_ends(void **state) {
   plan_close(&shipped);
 }
 
-/* Both forms of the output hold the tree; the text ends with the root. */
+/* Both forms of the output have the tree; the text ends with the root. */
 static void text_and_json_agree(void **state) {
   (void)state;
   static char text[TEXT_BYTES], raw[TEXT_BYTES];
@@ -149,7 +150,7 @@ static void flip(uint64_t at, uint8_t bit) {
   assert_int_equal(fclose(file), 0);
 }
 
-/* How many lines of two outputs differ, and the name in the first one that does. */
+/* The number of lines in which two outputs differ, and the name in the first of them. */
 static uint32_t count_differences(const char *a, const char *b, char name[256]) {
   uint32_t count = 0;
   for (; *a && *b; a = strchr(a, '\n') + 1, b = strchr(b, '\n') + 1) {

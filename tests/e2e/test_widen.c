@@ -1,9 +1,9 @@
-/* test_widen.c - both ways of prompts over KV caches of other formats than bf16: rows as the cache has them, and rows that are widened once
- * for a step. One receipt, whichever requests of a step take which way: with room for all contexts, for some, for none; with cuts of every
- * size, poison, reused prefixes, preemptions; on either machine. KV rows, and all else that a trace shows, are equal too, and audits of
- * one find nothing in the other.
+/* test_widen.c - both ways of reading KV caches of formats other than bf16 for prompts: rows in the cache's format, and rows that are
+ * dequantized once per step. They give one receipt, whichever requests of a step use which way: with room for all contexts, for some, for
+ * none; with splits of every size, poison, reused prefixes, preemptions; on either backend. KV rows, and everything else in a trace, are
+ * equal too, and an audit of one way finds nothing in the other.
  *
- * Wraps kv_widen to count what it is given and to plant faults, each of which is found. */
+ * Wraps kv_widen to count its inputs and to plant faults, each of which is found. */
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@
 
 enum fault { SOUND, A_ROW_IS_LEFT_OUT, A_LAST_PLACE_IS_WRONG, ANOTHER_CONTEXT, ANOTHER_PAGE };
 static enum fault planted, fault;
-/* The last two: steps in which other rows, or just one, took the other way. */
+/* The last two: steps in which other rows, or just one, used the other way. */
 static uint32_t launches, contexts_most, beside, alone_beside;
 static e2e_model model;
 static e2e_requests requests;
@@ -42,12 +42,12 @@ int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config);
 void __real_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool);
 void __wrap_cpu_kv_widen(const kv_widen_args *args, cpu_pool *pool);
 
-/* Not while an engine starts, whose check of the machine would see it. */
+/* Off during start-up, because the self-check would notice it. */
 int __wrap_verbatim_open(verbatim **engine, const verbatim_config *config) {
   fault = SOUND;
   int code = __real_verbatim_open(engine, config);
   fault = planted;
-  launches = contexts_most = alone_beside = beside = 0; /* but for the check's */
+  launches = contexts_most = alone_beside = beside = 0; /* without the launches of the self-check */
   return code;
 }
 
@@ -88,7 +88,7 @@ static void make_plan(const char *name, const char *limits, const char *formats,
   e2e_make_plan(&model, name, deploy, path);
 }
 
-/* The receipt of rows as the cache has them, one request at a time, is that of all. contexts: that some step widens at least. */
+/* The receipt of rows in the cache's format, one request at a time, equals that of all. contexts: that some step dequantizes at least. */
 static void check_all(const char *config_path, const char *formats, uint32_t contexts) {
   static const uint32_t sizes[] = {64, 256, 65536}; /* for short contexts, for some, for all */
   uint32_t seen[4] = {0};
@@ -98,7 +98,7 @@ static void check_all(const char *config_path, const char *formats, uint32_t con
   verbatim_config one = e2e_config(&model);
   one.max_active = 1;
   digest alone = e2e_run(&one, &requests, 0, requests.count);
-  assert_int_equal(launches, 0); /* of up to 32 heads, unless it is asked for */
+  assert_int_equal(launches, 0); /* of up to 32 heads, unless it is requested */
   for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
     make_plan("widened", LIMITS, formats, sizes[i], plan);
     EXPECT("widened", c.plan_path = plan);
@@ -121,7 +121,7 @@ static void sparse(void **state) { (void)state, check_all("tests/oracle/small-v3
 static void shared_lists(void **state) { (void)state, check_all("tests/oracle/small-glm52-fp8.json", MIXED, 4); }
 static void dense(void **state) { (void)state, check_all("tests/oracle/small-v3-fp8.json", MIXED, 1); }
 
-/* Rows are widened by themselves, and the attention takes 64 rows at a time: lists, or all tokens. */
+/* Rows are dequantized one by one, and the attention reads 64 rows at a time: index lists, or all tokens. */
 static void check_heads(const char *config_path, uint32_t heads) {
   char path[] = "/tmp/verbatim-widen-XXXXXX", few[E2E_PATH_MAX];
   json_t *config = json_load_file(config_path, 0, NULL);
@@ -184,7 +184,7 @@ static void must(const char *command) {
   if (code != 0) fail_msg("%s: exit code %d: %s", command, code, output);
 }
 
-/* Every point of every token, KV rows and keys among them; and a fault that both ways place at the same op. */
+/* Every point of every token, including KV rows and keys; and a fault that both ways locate at the same op. */
 static void traces_are_equal_and_audits_pass(void **state) {
   (void)state;
   char plan[E2E_PATH_MAX];
@@ -201,7 +201,7 @@ static void traces_are_equal_and_audits_pass(void **state) {
        "$V audit t1 widened model --quiet > audit && grep -q ' 0 differ' audit && grep -q '100.00 % of' audit && "
        "$V audit t0 widened model --quiet > audit && grep -q ' 0 differ' audit && $V audit t1 plan model --quiet > audit && "
        "grep -q ' 0 differ' audit");
-  must("$V run widened $R --chunk 40 --poison --trace t2 --trace-values op=v_up && $V diff t0 t2"); /* no value is told twice */
+  must("$V run widened $R --chunk 40 --poison --trace t2 --trace-values op=v_up && $V diff t0 t2"); /* no value is reported twice */
   must("$V show widened | grep '^prompts' && ! $V show plan | grep '^prompts' && "
        "test \"$($V show plan | grep '^numerics id')\" = \"$($V show widened | grep '^numerics id')\"");
   e2e_remove(&model);

@@ -3,9 +3,9 @@
 
   tests/examples/embed.py PLAN MODEL_DIR 1 17 42 [--logits FILE] [--library build/libverbatim.so] [--device cpu]
 
-Prints each position's likeliest next token and its logit, then the one token that the request made. The structs of engine/verbatim.h
-stand in tools/python/verbatim/abi.py, which is all that this program takes of the package; tests/unit/test_libverbatim.py compares
-every field, and what this program prints with what `verbatim run` says.
+Prints each position's likeliest next token and its logit, then the one token that the request generated. The structs of engine/verbatim.h
+are in tools/python/verbatim/abi.py, the only part of the package that this program uses; tests/unit/test_libverbatim.py compares every
+field, and the output of this program with that of `verbatim run`.
 """
 import argparse
 import ctypes

@@ -125,7 +125,7 @@ static void topk_cases(kernel_test *test) {
   static const u32 lengths[] = {65, 66, 67, 68, 127, 128, 129, 511, 512, 513, 515, 1023, 1024, 1025, 2047, 2049, 4095, 4100, 8193};
   for (u32 i = 0; i < ARRAY_LEN(lengths); i++)
     topk_case(test, &(shape){.rows = 1, .tokens = 1, .topk = 64, .n = lengths[i], .stride = 8256, .content = i % CONTENT_KINDS});
-  /* of eight rows some have a list of their own */
+  /* row counts that are no multiple of eight */
   topk_case(test, &(shape){.rows = 9, .tokens = 9, .topk = 64, .n = 509, .step = 1, .stride = 576, .content = CONTENT_COARSE});
   topk_case(test, &(shape){.rows = 17, .tokens = 17, .topk = 64, .n = 300, .step = 40, .stride = 1024, .content = CONTENT_CLOSE});
   /* More scores than the CTAs hold: in a share of a row, and in a row of one CTA. */

@@ -3,16 +3,16 @@
 
 check_sparse.py [--builddir DIR] [--device cpu] [--case NAME] [--seed N]
 
-For each small model of tests/oracle/small-*.json: random weights, a prompt longer than what a token may see, the logits of every position
-by `verbatim run --logits`, and those of sparse_reference.py with the model's quantisation simulated. Ours must be about as near to the
+For each small model of tests/oracle/small-*.json: random weights, a prompt longer than a token may see, the logits of every position by
+`verbatim run --logits`, and those of sparse_reference.py with the model's quantisation simulated. Ours must be about as near to the
 reference as the reference without quantisation is, or nearer, and much nearer than to the reference with any one deliberate error that
-moves it enough to be told. (Of a model with e4m3 activations no nearer: a sum that differs in its last bits moves some activation over an
-edge of e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models.
+moves it enough to be noticed. (With e4m3 activations not nearer: a sum that differs in its last bits moves some activation over an edge of
+e4m3, and after a few layers that is as much as the quantisation itself.) Each error must show in one of the models.
 
-The lists of the indexer, which a trace holds, are compared token by token and layer by layer: what the reference makes of the very rows
-that our indexer read, and of the codes that it made of them. No key may be in a list whose score is lower than that of one that is not,
-by more than what rounding can do (CLOSE, in standard deviations of the token's scores): where the scores at the border are farther
-apart, the sets must be equal. Here too each error must show. Needs numpy. Exit status 1 when anything is missed.
+The top-k index lists, which a trace has, are compared token by token and layer by layer with what the reference computes from the very rows
+that our indexer read, and from our codes of these. A key outside a list may score higher than one inside only by what rounding can do
+(CLOSE, in standard deviations of the token's scores): where the scores at the border are farther apart, the sets must be equal. Here too
+each error must show. Needs numpy. Exits with status 1 if a check fails.
 """
 import argparse
 import json

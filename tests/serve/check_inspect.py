@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""check_inspect.py - inspect-ai, as published, evaluates against the server: check_inspect.py
+"""check_inspect.py - inspect-ai, as published, runs evaluations against the server: check_inspect.py
 
-A task of the shipped model's items through each of inspect-ai's providers for such servers, chat and completions, run with one
-connection and with 16: what the logs hold of each sample is the same, but for ids and times. Run with build/venv/bin/python. Must not
-know: the engine. Read next: server.py.
+Runs a task of the shipped model's items through each of inspect-ai's providers for such servers, chat and completions, with one connection
+and with 16: the logs have the same content for each sample, except for ids and times. Run with build/venv/bin/python. Must not know: the
+engine. Read next: server.py.
 """
 import argparse
 import json

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""check_lm_eval.py - lm-evaluation-harness, as published, judges the server: check_lm_eval.py [--gpu] [--record FILE] [--self-test]
+"""check_lm_eval.py - lm-evaluation-harness, as published, evaluates the server: check_lm_eval.py [--gpu] [--record FILE] [--self-test]
 
 Runs the tasks of tests/serve/tasks in many ways that must not matter (CASES) and compares the files of samples that the harness writes,
-byte for byte; then compares what it scored with `verbatim run` and `verbatim score` of the same items, to the last bit. --gpu asks servers
-on a GPU too, after those on the CPU: their samples are the same. --record writes what it asked and was told, for replay_bodies.py.
---self-test plants faults between the two and sees each one found. Run with build/venv/bin/python. Must not know: the engine. Read next:
+byte for byte; then compares its scores with `verbatim run` and `verbatim score` of the same items, to the last bit. --gpu also uses servers
+on a GPU, after those on the CPU: their samples are the same. --record writes the requests and answers, for replay_bodies.py. --self-test
+plants faults between the two and finds each one. Run with build/venv/bin/python. Must not know: the engine. Read next:
 tasks/tiny_generate.yaml, server.py, proxy.py.
 """
 import argparse

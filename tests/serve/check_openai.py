@@ -2,8 +2,8 @@
 """check_openai.py - the client that OpenAI publishes, against the server: check_openai.py
 
 Completions and chat, streamed and whole, log-probabilities, several samples, stop texts, errors as the client's own exceptions, retries
-after 429. What is said is compared with `verbatim run`, and every form of an answer with the others. Run with build/venv/bin/python.
-Must not know: the engine. Read next: server.py.
+after 429. The content is compared with `verbatim run`, and every form of an answer with the others. Run with build/venv/bin/python. Must
+not know: the engine. Read next: server.py.
 """
 import argparse
 import concurrent.futures
@@ -25,7 +25,7 @@ SAMPLED = {"temperature": 3.0, "top_p": 0.99, "seed": 17}
 
 
 def run_texts(plan, prompt, *options):
-    """What `verbatim run` makes of the prompt, sample by sample."""
+    """The output of `verbatim run` for the prompt, sample by sample."""
     output = serving.run_program("run", plan, serving.MODEL_DIR, prompt, "--device", "cpu", "--quiet", "--output", "jsonl", *options)
     return [row["text"] for row in map(json.loads, output.splitlines())]
 

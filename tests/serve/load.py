@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""load.py - many clients at once: every answer is the one its request has alone, none is lost, memory stays level.
+"""load.py - many clients at once: every answer equals the one its request has alone, none is lost, memory use stays level.
 
   tests/serve/load.py                                    starts the server on the shipped model; the run of the tests
   tests/serve/load.py --seconds 600 --clients 256 --json load.json
-  tests/serve/load.py --url http://127.0.0.1:8000 --pid 4711     a server that runs (on this machine); --pid to see its
+  tests/serve/load.py --url http://127.0.0.1:8000 --pid 4711     a running server (on this machine); --pid to see its
                                                          memory, and to stop it for half a second
-  tests/serve/load.py --self-test                        plants faults between clients and server and sees each found
+  tests/serve/load.py --self-test                        plants faults between clients and server and finds each
 
-Each kind of request is asked alone first, streamed and whole, and made by `verbatim run`; then all clients ask kinds at random, streaming:
-first all to the end, then some leaving early, then so many small requests that a leak shows, at last all at the same moment. Standard
-library alone. Read next: server.py, proxy.py.
+First each kind of request is sent alone, streamed and whole, and computed by `verbatim run`. Then all clients send kinds at random,
+streaming: first to the end, then with some leaving early, then so many small requests that a leak shows, and last all at the same moment.
+Needs only the standard library. Read next: server.py, proxy.py.
 """
 import argparse
 import asyncio
@@ -30,13 +30,13 @@ from proxy import HEAD_BYTES_MAX, read_message  # noqa: E402
 from server import Failed, Server  # noqa: E402
 
 GROWTH_BYTES_MAX = 1 << 20  # of resident memory, from the first half of a phase's answers to the second: caches fill, and stay full
-SMALL_ANSWERS = 4000        # at least, of the phase in which a leak of 192 bytes a request is too much growth
-SMALL_SECONDS = 5           # at least: where these are made in a moment, its few looks at memory would see how heaps breathe
+SMALL_ANSWERS = 4000        # at least, in the phase in which a leak of 192 bytes a request is too much growth
+SMALL_SECONDS = 5           # at least: in a shorter phase the few samples of memory would show only how heaps grow and shrink
 LEAK_BYTES = 192
 SAMPLE_SECONDS = 0.2
 ANSWER_SECONDS = 120  # the longest that an answer may take
 LEAVING = 0.2         # of the answers of a phase with leavers
-AT_ONCE_SECONDS = 10  # the longest that all may wait who ask at the same moment: a server that misses them looks again after 30
+AT_ONCE_SECONDS = 10  # the longest wait of all who ask at the same moment: a server that misses them looks again after 30
 STOPPED_SECONDS = 0.5
 
 
@@ -132,7 +132,7 @@ class Kind:
 
 
 def compare_with_run(found):
-    """Completions made by `verbatim run` have the digests that the server gave."""
+    """Completions computed by `verbatim run` have the digests that the server gave."""
     asked = [kind for kind in found if kind.path == "/v1/completions"]
     lines = "".join(json.dumps({"id": str(index), **{key: value for key, value in kind.body.items() if key != "model"}}) + "\n"
                     for index, kind in enumerate(asked))

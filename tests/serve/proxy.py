@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""proxy.py - stands between a client and the server: hands everything on, records it, and can break it on purpose.
+"""proxy.py - stands between a client and the server: passes everything on, records it, and can break it on purpose.
 
-  tests/serve/proxy.py http://127.0.0.1:8000 --record bodies.jsonl     the client is told the URL that is printed
+  tests/serve/proxy.py http://127.0.0.1:8000 --record bodies.jsonl     the client uses the URL that is printed
 
-Owns: the record of requests and answers that replay_bodies.py asks again, and the faults that prove that the checks see: FAULTS below.
-HTTP as these clients and the server speak it (Content-Length or chunks). Standard library alone. Read next: replay_bodies.py, load.py.
+Owns: the record of requests and answers that replay_bodies.py sends again, and the faults that prove that the checks notice them: FAULTS
+below. HTTP as these clients and the server use it (Content-Length or chunks). Needs only the standard library. Read next: replay_bodies.py,
+load.py.
 """
 import argparse
 import asyncio

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""replay_bodies.py - asks a server again what was recorded (proxy.py, check_lm_eval.py --record) and compares the answers byte for byte.
+"""replay_bodies.py - sends recorded requests (proxy.py, check_lm_eval.py --record) to a server again and compares the answers byte for
+byte.
 
   tests/serve/replay_bodies.py bodies.jsonl --url http://127.0.0.1:8000 [--clients N] [--shuffle SEED]
 
-For a machine that has neither network nor the recorded clients: what a CPU answered a GPU must answer too. All but "id" and "created"
-is compared, the system_fingerprint too, which holds the plan's digest: record and replay with one plan. Standard library alone. Must not
-know: what the bodies ask. Read next: proxy.py.
+For a machine that has neither network nor the recorded clients: a GPU must give the answers that a CPU gave. Everything except "id" and
+"created" is compared, including system_fingerprint, which contains the plan's digest: record and replay with one plan. Needs only the
+standard library. Must not know: the content of the bodies. Read next: proxy.py.
 """
 import argparse
 import concurrent.futures

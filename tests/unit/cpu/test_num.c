@@ -81,7 +81,7 @@ static void exp2_for_bf16(void **state) {
   assert_true(num_exp2_bf16(num_float(num_bits(-126.0f) + 1)) == 0.0f);
   assert_true(num_exp2_bf16(-INFINITY) == 0.0f);
   assert_true(isnan(num_exp2_bf16(NAN)));
-  assert_int_equal(num_to_bf16(num_exp2_bf16(0.0f)), 0x3f80); /* what the row maximum adds to the sum, if it is an integer */
+  assert_int_equal(num_to_bf16(num_exp2_bf16(0.0f)), 0x3f80); /* the weight of the row maximum, if that is an integer */
 }
 
 /* A score is scaled and the maximum subtracted in one rounding: this is accurate for large scores too, whose product has no fraction bits

@@ -23,7 +23,7 @@ static int close_table(void **state) {
   return 0;
 }
 
-/* Submits a step of that side and expects these slots to be uploaded with it, in this order. list_count: of the first slot. */
+/* Submits a step of that side and expects these slots to be uploaded with it, in this order. list_count: that of the first slot. */
 static void expect_sent(uint32_t side, const uint32_t *slots, uint32_t count, uint32_t list_count) {
   uint32_t found;
   const block_change *changes = block_table_send(&table, side, &found);

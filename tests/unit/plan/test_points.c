@@ -69,8 +69,8 @@ static void *args_of(const subject *s, uint32_t op) { return (uint8_t *)(uintptr
 
 /* === Against the checker's reading ====================================================================================== */
 
-/* Written bytes that have no point: the history of ids, sorted pairs, the work items of an attention, its fold state, and everything that
- * it leaves to mla_fold. */
+/* Written bytes that have no point: the history of ids, sorted pairs, the work items of an attention, its combined state, and everything
+ * that it leaves to mla_fold. */
 static bool is_exempt(const plan_op *op, const uint64_t *args, const check_access *a) {
   if (op->kernel == KERNEL_embed) return a->args_offset == offsetof(embed_args, history);
   if (op->kernel == KERNEL_router) return a->args_offset >= offsetof(router_args, expert_first);

@@ -179,7 +179,7 @@ static void every_fault_of_lists_that_are_one_chunk_is_caught(void **state) {
   check_faults("tests/data/configs/deepseek-v3.2.json", "", ONE_CHUNK_FAULTS, ARRAY_LEN(ONE_CHUNK_FAULTS));
 }
 
-/* Plans with many heads have it by default, plans with few heads on request; there is room for at least one context of full length. */
+/* Plans with many heads have the workspace by default, with few heads on request; it has room for at least one full-length context. */
 static void many_heads_read_widened_rows(void **state) {
   static const struct {
     const char *config, *deploy;

@@ -48,8 +48,8 @@ static uint32_t value_of(fixture_bytes file, const plan_kernel *kernel, const ch
 }
 
 /* Where a top-k index list of 2,048 is one chunk, which is the default with many heads, small M uses the form that splits a token over
- * blocks, and steps with more rows than there are clusters use the form without folds, for generated tokens and for prompts, which are
- * dequantized first. Neither form splits contexts, and a GPU must be able to run all blocks at once. */
+ * blocks, and steps with more rows than there are clusters use the form that combines nothing, for generated tokens and for prompts, which
+ * are dequantized first. Neither form splits contexts, and a GPU must be able to run all blocks at once. */
 static void lists_of_one_chunk_are_never_cut(void **state) {
   (void)state;
   static const struct {
