@@ -2,7 +2,7 @@
  * takes one request at a time, and of it one op at a time with as many rows as the plan allows. */
 #include "traces/audit.h"
 #include "traces/audit_inputs.h"
-#include "traces/audit_machine.h"
+#include "traces/audit_backend.h"
 #include "traces/audit_source.h"
 #include "base/clock.h"
 #include "traces/diff_values.h"
@@ -27,7 +27,7 @@ struct audit {
   audit_kind kinds[KERNEL_COUNT];
   audit_report report;
   char first_id[TRACE_ID_BYTES_MAX + 1]; /* of the report's first difference */
-  audit_machine *machine;
+  audit_backend *machine;
   uint8_t weights_digest[DIGEST_BYTES]; /* of the trace */
   uint64_t random, left_covered, left_wanted; /* of --sample: covered rows to come, and how many of them to take */
   const audit_request *request; /* at hand, as the rest */
@@ -332,7 +332,7 @@ static void tell(const audit *self, const char *what, uint64_t done, uint64_t to
 static void run_batch(audit *self) {
   if (self->batch_count == 0) return;
   audit_kind *kind = &self->kinds[self->points.list[self->op->made.point[0]].kernel];
-  kind->seconds += audit_machine_run(self->machine, self->op, self->request, self->batch, self->batch_count, see_row, self);
+  kind->seconds += audit_backend_run(self->machine, self->op, self->request, self->batch, self->batch_count, see_row, self);
   for (uint32_t i = 0; i < self->batch_count; i++)
     kind->flops += audit_inputs_flops(self->plan, self->op, self->request->rows[self->batch[i]].position);
   self->batch_count = 0;
@@ -355,7 +355,7 @@ static void check_op(audit *self) {
     for (uint32_t i = 0; i < self->op->made.count; i++)
       if (bits >> i & 1 && takes(self)) self->picked[r] |= (uint8_t)(1u << i);
     if (!self->picked[r]) continue;
-    if (self->op->reads_kv && !has_kv) audit_machine_put_kv(self->machine, self->op, self->request, self->kv_rows);
+    if (self->op->reads_kv && !has_kv) audit_backend_put_kv(self->machine, self->op, self->request, self->kv_rows);
     has_kv = true;
     self->batch[self->batch_count++] = r;
     if (self->batch_count == self->op->rows_max) run_batch(self);
@@ -396,8 +396,8 @@ static status start(audit *self) {
   TRY(first_pass(self));
   TRY(arena_take(&self->host, limits->max_batch_tokens * sizeof *self->batch, &self->batch));
   TRY(arena_take(&self->host, limits->max_len, &self->picked));
-  TRY(audit_machine_open(&self->machine, self->plan, &self->points, o->model_dir, o->threads, on_loading, self, &self->host));
-  TRY(check_digest("digest of the model's weights", self->weights_digest, audit_machine_weights(self->machine),
+  TRY(audit_backend_open(&self->machine, self->plan, &self->points, o->model_dir, o->threads, on_loading, self, &self->host));
+  TRY(check_digest("digest of the model's weights", self->weights_digest, audit_backend_weights(self->machine),
                    "use the model that was run"));
   for (uint32_t i = 0; i < KERNEL_COUNT; i++) self->kinds[i].name = kernels_row(i)->name;
   audit_report *r = &self->report;
@@ -406,7 +406,7 @@ static status start(audit *self) {
   r->counts = self->counts;
   r->kind_count = KERNEL_COUNT;
   r->kinds = self->kinds;
-  r->device = audit_machine_name(self->machine);
+  r->device = audit_backend_name(self->machine);
   return OK;
 }
 
@@ -428,7 +428,7 @@ const audit_report *audit_results(const audit *self) { return &self->report; }
 
 void audit_close(audit *self) {
   if (!self) return;
-  audit_machine_close(self->machine);
+  audit_backend_close(self->machine);
   arena_close(&self->host);
   free(self);
 }

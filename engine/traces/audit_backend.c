@@ -1,5 +1,5 @@
-/* audit_machine.c - see audit_machine.h. What the scheduler and a step do for a run, by hand for a batch of one op. */
-#include "traces/audit_machine.h"
+/* audit_backend.c - see audit_backend.h. What the scheduler and a step do for a run, by hand for a batch of one op. */
+#include "traces/audit_backend.h"
 #include "base/clock.h"
 #include "exec/exec.h"
 #include "ops/kernels.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct audit_machine {
+struct audit_backend {
   const plan *plan;
   const points *points;
   cpu_pool *pool;
@@ -26,7 +26,7 @@ struct audit_machine {
 
 /* === Start ================================================================================================================== */
 
-static status load(audit_machine *self, const char *model_dir, weights_progress *progress, void *context) {
+static status load(audit_backend *self, const char *model_dir, weights_progress *progress, void *context) {
   safetensors *set = NULL;
   weights_target target = exec_weights_target(self->machine);
   TRY(safetensors_open(&set, model_dir));
@@ -35,7 +35,7 @@ static status load(audit_machine *self, const char *model_dir, weights_progress 
   return result;
 }
 
-static status take_buffers(audit_machine *self, arena *host) {
+static status take_buffers(audit_backend *self, arena *host) {
   const plan_header *header = self->plan->header;
   uint64_t tokens = header->limits.max_batch_tokens, pairs = tokens * max_u32(1, header->model.top_k);
   TRY(arena_take(host, self->points->row_bytes_max, &self->packed));
@@ -51,13 +51,13 @@ static status take_buffers(audit_machine *self, arena *host) {
 }
 
 /* Sequence 0 has the first pages, in order. */
-static void write_block_table(audit_machine *self) {
+static void write_block_table(audit_backend *self) {
   const plan_header *header = self->plan->header;
   for (uint32_t i = 0; i < min_u32(header->limits.pages_per_seq, header->limits.kv_pages); i++)
     exec_write(self->machine, REGION_STEP, header->io.block_table + 4ull * i, &i, sizeof i);
 }
 
-static status start(audit_machine *self, const char *model_dir, uint32_t threads, weights_progress *progress, void *context, arena *host) {
+static status start(audit_backend *self, const char *model_dir, uint32_t threads, weights_progress *progress, void *context, arena *host) {
   TRY(cpu_pool_open(&self->pool, threads));
   snprintf(self->name, sizeof self->name, "CPU, %u threads, %s", cpu_pool_threads(self->pool), cpu_isa());
   const exec_options options = {.pool = self->pool, .direct = true};
@@ -71,37 +71,37 @@ static status start(audit_machine *self, const char *model_dir, uint32_t threads
   return OK;
 }
 
-status audit_machine_open(audit_machine **out, const plan *p, const points *all, const char *model_dir, uint32_t threads,
+status audit_backend_open(audit_backend **out, const plan *p, const points *all, const char *model_dir, uint32_t threads,
                           weights_progress *progress, void *context, arena *host) {
-  audit_machine *self;
+  audit_backend *self;
   TRY(arena_take(host, sizeof *self, &self));
   self->plan = p;
   self->points = all;
   status result = start(self, model_dir, threads, progress, context, host);
-  if (result != OK) audit_machine_close(self);
+  if (result != OK) audit_backend_close(self);
   else *out = self;
   return result;
 }
 
-void audit_machine_close(audit_machine *self) {
+void audit_backend_close(audit_backend *self) {
   if (!self) return;
   exec_close(self->machine);
   cpu_pool_close(self->pool);
 }
 
-const uint8_t *audit_machine_weights(const audit_machine *self) { return self->weights.digest.bytes; }
-const char *audit_machine_name(const audit_machine *self) { return self->name; }
+const uint8_t *audit_backend_weights(const audit_backend *self) { return self->weights.digest.bytes; }
+const char *audit_backend_name(const audit_backend *self) { return self->name; }
 
 /* === Rows in and out ======================================================================================================== */
 
 /* The row of the point's table that holds part `pair` of row `row` of the batch. */
-static uint64_t row_at(const audit_machine *self, const point_place *place, uint32_t row, uint32_t pair) {
+static uint64_t row_at(const audit_backend *self, const point_place *place, uint32_t row, uint32_t pair) {
   if (place->rows == POINT_PAIRS) return self->pair_row[row * place->pairs + pair];
   return place->rows == POINT_KV ? self->rows[row]->position : row; /* pages in order */
 }
 
 /* Without `from` the place is read to `to`. */
-static void copy_row(audit_machine *self, uint32_t point, uint32_t row, const uint8_t *from, uint8_t *to) {
+static void copy_row(audit_backend *self, uint32_t point, uint32_t row, const uint8_t *from, uint8_t *to) {
   const point_place *place = &self->points->places[point];
   uint64_t at = 0;
   for (uint32_t pair = 0; pair < place->pairs; pair++) {
@@ -114,13 +114,13 @@ static void copy_row(audit_machine *self, uint32_t point, uint32_t row, const ui
   }
 }
 
-static void put_inputs(audit_machine *self, const audit_list *list) {
+static void put_inputs(audit_backend *self, const audit_list *list) {
   for (uint32_t i = 0; i < list->count; i++)
     for (uint32_t r = 0; r < self->count && self->points->places[list->point[i]].rows != POINT_KV; r++)
       copy_row(self, list->point[i], r, self->rows[r]->values[list->point[i]], NULL);
 }
 
-static void put_kv(audit_machine *self, const audit_list *list, const audit_request *request, uint32_t count) {
+static void put_kv(audit_backend *self, const audit_list *list, const audit_request *request, uint32_t count) {
   for (uint32_t i = 0; i < list->count; i++) {
     const point_place *place = &self->points->places[list->point[i]];
     for (uint32_t r = 0; r < count && place->rows == POINT_KV; r++)
@@ -129,14 +129,14 @@ static void put_kv(audit_machine *self, const audit_list *list, const audit_requ
   }
 }
 
-void audit_machine_put_kv(audit_machine *self, const audit_op *op, const audit_request *request, uint32_t count) {
+void audit_backend_put_kv(audit_backend *self, const audit_op *op, const audit_request *request, uint32_t count) {
   put_kv(self, &op->inputs, request, count);
   put_kv(self, &op->prior_inputs, request, count);
 }
 
 /* === A batch ================================================================================================================= */
 
-static uint32_t make_tiles(audit_machine *self) {
+static uint32_t make_tiles(audit_backend *self) {
   uint32_t most = self->plan->header->limits.attn_tile_tokens, tiles = 0;
   for (uint32_t i = 0; i < self->count; i++) {
     attn_tile *last = tiles ? &self->tiles[tiles - 1] : NULL;
@@ -146,7 +146,7 @@ static uint32_t make_tiles(audit_machine *self) {
   return tiles;
 }
 
-static void write_step(audit_machine *self, bool of_logits) {
+static void write_step(audit_backend *self, bool of_logits) {
   const plan_io *io = &self->plan->header->io;
   for (uint32_t i = 0; i < self->count; i++) {
     self->token[i] = self->rows[i]->token;
@@ -167,14 +167,14 @@ static void write_step(audit_machine *self, bool of_logits) {
 }
 
 /* An alternative is asked for a row count of its range; what the op computes are the rows of the step's head. */
-static double run_op(audit_machine *self, uint32_t op, bool of_logits) {
+static double run_op(audit_backend *self, uint32_t op, bool of_logits) {
   uint32_t rows = max_u32(self->count, self->plan->ops[op].rows_min);
   double from = clock_seconds();
   exec_run_alone(self->machine, op, rows, of_logits ? rows : 0);
   return clock_seconds() - from;
 }
 
-static void read_pairs(audit_machine *self, const audit_list *list) {
+static void read_pairs(audit_backend *self, const audit_list *list) {
   for (uint32_t i = 0; i < list->count; i++) {
     const point_place *place = &self->points->places[list->point[i]];
     if (place->rows == POINT_PAIRS)
@@ -182,13 +182,13 @@ static void read_pairs(audit_machine *self, const audit_list *list) {
   }
 }
 
-static void poison_made(audit_machine *self, const audit_op *op) {
+static void poison_made(audit_backend *self, const audit_op *op) {
   for (uint32_t i = 0; i < op->made.count; i++)
     for (uint32_t r = 0; r < self->count; r++) copy_row(self, op->made.point[i], r, self->poison, NULL);
 }
 
-double audit_machine_run(audit_machine *self, const audit_op *op, const audit_request *request, const uint32_t *rows, uint32_t count,
-                         audit_machine_see *see, void *context) {
+double audit_backend_run(audit_backend *self, const audit_op *op, const audit_request *request, const uint32_t *rows, uint32_t count,
+                         audit_backend_see *see, void *context) {
   double seconds = 0;
   ASSERT(count > 0 && count <= op->rows_max);
   self->count = count;

@@ -1,32 +1,32 @@
-/* audit_machine.h - the CPU machine of an audit: runs one op of a plan on recorded rows, and shows the rows it makes.
+/* audit_backend.h - the CPU machine of an audit: runs one op of a plan on recorded rows, and shows the rows it makes.
  *
  * Before an op runs, its result rows are overwritten with NaN patterns and its inputs with the recorded rows, so that nothing an
  * earlier op left can stand for either. All rows are of one sequence, on pages 0, 1, 2, ... Read next: audit_inputs.h, exec.h. */
-#ifndef VERBATIM_AUDIT_MACHINE_H
-#define VERBATIM_AUDIT_MACHINE_H
+#ifndef VERBATIM_AUDIT_BACKEND_H
+#define VERBATIM_AUDIT_BACKEND_H
 #include "base/arena.h"
 #include "traces/audit_inputs.h"
 #include "traces/audit_source.h"
 #include "plan/points.h"
 #include "weights/weights.h"
 
-typedef struct audit_machine audit_machine;
+typedef struct audit_backend audit_backend;
 
 /* What is given must live as long; memory from the arena. Loads all weights of the plan. */
-status audit_machine_open(audit_machine **out, const plan *p, const points *all, const char *model_dir, uint32_t threads,
+status audit_backend_open(audit_backend **out, const plan *p, const points *all, const char *model_dir, uint32_t threads,
                           weights_progress *progress, void *context, arena *host);
-const uint8_t *audit_machine_weights(const audit_machine *self); /* their digest */
-const char *audit_machine_name(const audit_machine *self);
-void audit_machine_close(audit_machine *self); /* null is allowed */
+const uint8_t *audit_backend_weights(const audit_backend *self); /* their digest */
+const char *audit_backend_name(const audit_backend *self);
+void audit_backend_close(audit_backend *self); /* null is allowed */
 
 /* Puts the KV rows of the request's first `count` rows, which are positions 0 .. count - 1, where the op reads them. Before each op that
  * reads KV: others may have written there. */
-void audit_machine_put_kv(audit_machine *self, const audit_op *op, const audit_request *request, uint32_t count);
+void audit_backend_put_kv(audit_backend *self, const audit_op *op, const audit_request *request, uint32_t count);
 
 /* Computes rows rows[0 .. count) of the request, ascending, at most op->rows_max, whose inputs are all there; see gets every point that
  * the op makes of every one of them, packed as in a trace. Returns the seconds that the op took. */
-typedef void audit_machine_see(void *context, uint32_t row, uint32_t point, const void *packed);
-double audit_machine_run(audit_machine *self, const audit_op *op, const audit_request *request, const uint32_t *rows, uint32_t count,
-                         audit_machine_see *see, void *context);
+typedef void audit_backend_see(void *context, uint32_t row, uint32_t point, const void *packed);
+double audit_backend_run(audit_backend *self, const audit_op *op, const audit_request *request, const uint32_t *rows, uint32_t count,
+                         audit_backend_see *see, void *context);
 
 #endif
