@@ -60,8 +60,8 @@ static void print_help(FILE *to) {
         "VERBATIM_LIBRARY_PATH: folders to search first for the CUDA libraries, separated by colons\n", to);
 }
 
-/* A file opened while a standard descriptor is closed would take its number, and be written what was meant for the terminal. The
- * descriptors are opened the wrong way round, so that using them is an error, as it was before. */
+/* A file opened while a standard descriptor is closed would get its number, and text meant for the terminal would be written into it.
+ * Closed descriptors are therefore opened in the opposite direction, so that using them is still an error. */
 static void occupy_descriptors(void) {
   for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
     if (fcntl(i, F_GETFD) < 0 && open("/dev/null", i == STDIN_FILENO ? O_WRONLY : O_RDONLY) != i) abort();

@@ -1,7 +1,7 @@
-/* verbatim.c - the engine: the order of everything from opening a plan to the last token. The public functions of verbatim.h.
+/* verbatim.c - the engine: the public functions of verbatim.h, and the order of all work from opening a plan to the last token.
  *
- * Start-up: plan, model files, device, memory, kernels, weights, tables, graphs, then freeze. A step: build and submit one step, then
- * settle the one before, so that the device never waits for the host. Must not know the command line. */
+ * Start-up: plan, model files, device, memory, kernels, weights, tables, graphs, then freeze. A step: build and submit the next step, then
+ * settle the previous one, so that the device never waits for the host. Must not know the command line. */
 #include "verbatim.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -99,8 +99,8 @@ static status load_weights(verbatim *self) {
   return OK;
 }
 
-/* A plan holds constants of config.json that no tensor's shape betrays (rope, scales, stop ids): the one beside the weights must be
- * the one it was made from. A folder of weights alone has none. */
+/* A plan holds constants of config.json that no tensor's shape reveals (rope, scales, stop ids), so the config.json next to the weights
+ * must be the one that the plan was made from. A folder with weights only has no config.json. */
 static status check_config(const verbatim *self) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/config.json", self->config.model_dir);
@@ -161,7 +161,7 @@ static status start(verbatim *self) {
   const verbatim_config *c = &self->config;
   double from = clock_seconds(), begun = from;
   TRY(plan_open(&self->plan, c->plan_path));
-  TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes)); /* plans come from anywhere */
+  TRY(check_plan(self->plan.memory, (size_t)self->plan.header->file_bytes)); /* a plan is untrusted input */
   TRY(check_config(self));
   self->stages.plan = lap(&from);
   TRY(open_text(self));
@@ -183,12 +183,12 @@ static status start(verbatim *self) {
   if (self->device) gpu_freeze(self->device);
   TRY(measure_memory(self, &self->memory.free_ready));
   self->stages.graphs += lap(&from);
-  self->stages.total = from - begun; /* of the same looks at the clock as the parts: their sum */
+  self->stages.total = from - begun; /* from the same clock readings as the parts, so it is their sum */
   return OK;
 }
 
-/* Every public function that computes or reaches the device does so between these two. The thread is the caller's: it may round
- * another way, flush subnormals or have a CUDA context of its own, and all that is as before when the call is over. */
+/* Every public function that computes or uses the device does so between these two. The thread belongs to the caller: it may use another
+ * rounding mode, flush subnormals or have its own CUDA context, all of which is restored at the end of the call. */
 static void enter(verbatim *self, fenv_t *callers) {
   fegetenv(callers);
   fesetenv(FE_DFL_ENV);
@@ -207,7 +207,7 @@ int verbatim_open(verbatim **engine, const verbatim_config *config) {
   fenv_t callers;
   self->config = *config;
   enter(self, &callers);
-  status result = start(self); /* gpu_open binds the device, and the threads of the CPU have our environment from here */
+  status result = start(self); /* gpu_open binds the device, and the CPU backend's threads inherit our environment from here */
   leave(self, &callers);
   if (result != OK) verbatim_close(self);
   else *engine = self;
@@ -236,7 +236,7 @@ static verbatim_memory describe_memory(const verbatim *self) {
   memory.reserved = gpu_reserved_bytes(self->device);
   memory.total = gpu_describe(self->device)->memory_bytes;
   gpu_bind(self->device);
-  if (measure_memory(self, &memory.free_now) != OK) memory.free_now = 0; /* the device is lost, and the next step says so */
+  if (measure_memory(self, &memory.free_now) != OK) memory.free_now = 0; /* the device is lost; the next step reports it */
   gpu_unbind(self->device);
   return memory;
 }
@@ -318,7 +318,7 @@ int verbatim_poll(verbatim *self, bool *busy) {
   self->outstanding[side] = schedule_step(&self->schedule, side);
   if (self->outstanding[side]) self->side ^= 1;
   settle(self, side ^ 1);
-  if (self->config.trace) settle(self, side); /* or a request that has ended would show one row more */
+  if (self->config.trace) settle(self, side); /* else a request that has ended would report one row too many */
   leave(self, &callers);
   *busy = self->outstanding[side] || !schedule_idle(&self->schedule);
   return OK;
@@ -341,7 +341,7 @@ int verbatim_encode(verbatim *self, const char *text, size_t bytes, bool add_spe
 
 typedef struct text_writer {
   char *text;
-  size_t text_max, bytes; /* room; of the whole text so far */
+  size_t text_max, bytes; /* room left; size of the whole text so far */
 } text_writer;
 
 static void write_text(void *context, const char *text, size_t bytes) {

@@ -1,7 +1,7 @@
 /* adjust.c - the op `adjust`: logits after penalties, biases and bans. NUMERICS.md "adjust"; see ops/op.h. */
 #include "ops/op.h"
 
-/* The cost is that of a step in which no row asks for it. */
+/* The cost is that of a step in which no row needs it. */
 static void operands(op_operands *o) {
   const adjust_args *a = o->args;
   READS(adjust, logits, .kind = OP_POINT, .rows = OP_LOGITS, .type = OP_F32, .columns = a->vocab, .is_free = true);

@@ -24,7 +24,7 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += 2.0 * (double)(step->rows * a->top_k) * a->n * a->k;
 }
 
-/* Tokens of the form for few rows are gathered without a map. */
+/* The small-M form gathers tokens without a tensor map. */
 static void maps(const op_variant *v, const void *args, tensor_shape shapes[2]) {
   const fp8_moe_gemm_args *a = args;
   const uint32_t k = a->k / 2; /* pairs of numbers */

@@ -2,7 +2,8 @@
 #include "ops/op.h"
 #include "base/limits.h"
 
-/* Of no cost here: only tokens beyond the topk-th are scored. Scores are rows as long as a context: the lists made of them are a point. */
+/* Adds no cost of its own: only tokens beyond the topk-th are scored. A row of scores is as long as the context and no point; the lists
+ * made from it are one. */
 static void operands(op_operands *o) {
   const index_score_args *a = o->args;
   READS(index_score, q_codes, .kind = OP_POINT, .columns = (uint64_t)a->heads * INDEX_DIM, .is_free = true);
@@ -16,7 +17,7 @@ static void operands(op_operands *o) {
   WRITES(index_score, scores, .kind = OP_WORKSPACE, .type = OP_F32, .columns = a->stride, .is_free = true);
 }
 
-/* Every key of the contexts once, and the scores of the op's rows: the ops of a step that score other rows share its keys. */
+/* Counts every key of the contexts once, and the scores of the op's rows: the ops of a step that score other rows share these keys. */
 static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   const index_score_args *a = o->args;
   uint64_t pairs = 0, rows = 0;
@@ -36,7 +37,8 @@ static void window(const void *args, uint32_t *first, uint32_t *count) {
   *count = a->row_count;
 }
 
-/* Pages of the indexer's cache, a box each: 64 keys and two rows of scales; and queries by 128 heads. Page numbers have no bound here. */
+/* Pages of the indexer's cache, one box each: 64 keys and two rows of scales; and queries by 128 heads. Page numbers are not bounded
+ * here. */
 static void maps(const op_variant *v, const void *args, tensor_shape shapes[2]) {
   const index_score_args *a = args;
   shapes[0] = (tensor_shape){.address = (uint64_t)(uintptr_t)a->cache, .dims = 3, .swizzled = 1,

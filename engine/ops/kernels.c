@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* One caller a kernel, since a function may only be called through a pointer of its own type. */
+/* One caller per kernel, since a function may only be called through a pointer of its own type. */
 #define KERNEL(stem) \
   static void run_##stem(const void *args, cpu_pool *pool) { cpu_##stem(args, pool); }
 #include "kernels_src/kernels.def"
@@ -24,7 +24,7 @@ const kernel_row *kernels_row(uint32_t id) {
   return &rows[id];
 }
 
-/* Arguments begin with pointers, so no such field is at 0. */
+/* Arguments begin with pointers, so this field is never at offset 0. */
 uint32_t kernels_piece_at(uint32_t id) {
   static const uint32_t piece_at[KERNEL_COUNT] = {[KERNEL_mla_expand] = offsetof(mla_expand_args, piece),
                                                   [KERNEL_mla_prefill] = offsetof(mla_prefill_args, piece)};

@@ -1,7 +1,7 @@
 /* kernels.h - the ops of the engine by number, in the order of kernels.def, which is the order of kernel ids in a plan.
  *
- * Knows of each op its name, its arguments' size, its CPU function and its description (op.h). The GPU side of a kernel is made from the
- * name by gpu/jit.h and gpu/gpu.h. Read next: kernels_src/kernels.def, kernels_src/abi.h, exec/exec.c. */
+ * Knows each op's name, argument size, CPU function and description (op.h). gpu/jit.h and gpu/gpu.h make the GPU kernel from the name. Read
+ * next: kernels_src/kernels.def, kernels_src/abi.h, exec/exec.c. */
 #ifndef VERBATIM_KERNELS_H
 #define VERBATIM_KERNELS_H
 #include "base/base.h"
@@ -26,14 +26,14 @@ typedef struct kernel_row {
 /* id < KERNEL_COUNT. */
 const kernel_row *kernels_row(uint32_t id);
 
-/* Of an op that is launched once for each piece of a step's contexts: where in its argument struct the piece's number is, a u32 that is set
- * before each launch. 0: the op has none. */
+/* For an op that is launched once per piece of a step's contexts: the offset of the piece's number in its argument struct, a u32 that is
+ * set before each launch. 0: the op has no such field. */
 uint32_t kernels_piece_at(uint32_t id);
 
 /* The id of a stem, or KERNEL_COUNT. */
 uint32_t kernels_find(const char *name);
 
-/* The id of a description, or KERNEL_COUNT: of null. */
+/* The id of a description, or KERNEL_COUNT for null. */
 uint32_t kernels_find_op(const op_description *op);
 
 #endif

@@ -6,7 +6,7 @@
 
 #define WORDS(type) (sizeof(type) / 4)
 
-/* Rows that are whole afterwards are a point. Where the context is split, mla_fold makes them. How it is split costs nothing. */
+/* Complete rows are a point; if the context is split, mla_fold completes them. The list of pieces has no cost. */
 static void operands(op_operands *o) {
   const mla_attn_args *a = o->args;
   const uint64_t q = op_times(a->heads, (uint64_t)a->kv_lora_rank + a->rope_dim), latent = (uint64_t)a->heads * a->kv_lora_rank;
@@ -26,7 +26,7 @@ static void operands(op_operands *o) {
   WRITES(mla_attn, meetings, .kind = OP_ENGINE, .rows = OP_ONCE, .type = OP_U32, .columns = ATTN_MEETINGS, .is_free = true);
 }
 
-/* Lists may name a KV row anew for each token: it counts as often as it is named, but all of them together for no more than there are. */
+/* Each token's list may name a KV row again: a row counts as often as it is named, but the sum is at most the number of rows. */
 static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   const mla_attn_args *a = o->args;
   uint64_t seen = 0, rows = step->kv_rows;
@@ -39,8 +39,8 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += 2.0 * a->heads * (double)seen * (double)(2ull * a->kv_lora_rank + a->rope_dim);
 }
 
-/* attn/decode/form.cuh, attn/pair/form.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers have no bound here:
- * the plan's pages do. */
+/* attn/decode/form.cuh, attn/pair/form.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers are not bounded here,
+ * but the plan's pages are. */
 static void maps(const op_variant *v, const void *args, tensor_shape shapes[2]) {
   const mla_attn_args *a = args;
   const uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;

@@ -18,7 +18,7 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += 2.0 * (double)step->kv_rows * (double)((uint64_t)a->n * a->kv_lora_rank);
 }
 
-/* KV pages by boxes inside a page. Page numbers have no bound here: the plan's pages do. */
+/* KV pages, loaded by boxes inside a page. Page numbers are not bounded here, but the plan's pages are. */
 static void maps(const op_variant *v, const void *args, tensor_shape shapes[2]) {
   const mla_expand_args *a = args;
   const uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;

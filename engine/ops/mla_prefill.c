@@ -22,7 +22,7 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += 2.0 * a->heads * (double)seen * (double)((uint64_t)a->nope_dim + a->rope_dim + a->v_dim);
 }
 
-/* Both maps: the workspace of a piece, in boxes of 64 rows. */
+/* Both maps are of the workspace of a piece, in boxes of 64 rows. */
 static void maps(const op_variant *v, const void *args, tensor_shape shapes[2]) {
   const mla_prefill_args *a = args;
   const uint64_t columns = (uint64_t)a->heads * (a->nope_dim + a->v_dim) + a->rope_dim;

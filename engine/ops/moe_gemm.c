@@ -1,8 +1,8 @@
-/* moe_gemm.c - the op `moe_gemm`: products of sorted rows and their expert's weights, in bf16. NUMERICS.md "moe_gemm"; see ops/op.h. */
+/* moe_gemm.c - the op `moe_gemm`: products of sorted rows with their expert's weights, in bf16. NUMERICS.md "moe_gemm"; see ops/op.h. */
 #include "ops/op.h"
 #include "ops/boxes.h"
 
-/* Where rows are gathered, a token's row is needed once for all its experts. */
+/* If rows are gathered, a token's row counts once for all its experts. */
 static void operands(op_operands *o) {
   const moe_gemm_args *a = o->args;
   const bool is_gathered = op_has(o, offsetof(moe_gemm_args, row_token));

@@ -12,45 +12,45 @@
 
 #define OP_OPERANDS_MAX 16u
 
-enum op_type { OP_BYTES, OP_BF16, OP_F32, OP_U32 }; /* OP_BYTES: codes and structs; a trace shows them as 32-bit words */
+enum op_type { OP_BYTES, OP_BF16, OP_F32, OP_U32 }; /* OP_BYTES: codes and structs, shown in a trace as 32-bit words */
 
 enum op_kind {
   OP_POINT,     /* rows that are a function of the request alone: a trace point if written, an input of an audit if read */
-  OP_CACHE,     /* the same, kept in pages from step to step                                                      */
-  OP_WORKSPACE, /* passed from op to op within a step, in an order or a number format that a trace does not show   */
+  OP_CACHE,     /* the same, stored in pages from step to step                                                           */
+  OP_WORKSPACE, /* passed between ops of a step, in an order or a number format that a trace does not show               */
   OP_WEIGHTS,
-  OP_ENGINE     /* inputs of the step, tables of the start-up, results and state                                   */
+  OP_ENGINE     /* step inputs, tables made at start-up, results and state */
 };
 
-enum op_rows { /* rows of a table that a step uses */
+enum op_rows { /* which rows of a table a step uses                           */
   OP_TOKENS,  /* one for each launch row                                      */
-  OP_LOGITS,  /* the same, of an op whose launch rows are logits rows         */
+  OP_LOGITS,  /* the same, for an op whose launch rows are logits rows        */
   OP_PAIRS,   /* `pairs` for each launch row, in the order of moe_sort        */
   OP_PAGED,   /* one for each launch row, in pages of 64 tokens               */
   OP_CONTEXT, /* one for each KV row that the sequences of the step attend to */
   OP_EXPERTS, /* one for each expert that has a token                         */
-  OP_ONCE     /* one                                                          */
+  OP_ONCE     /* a single row                                                 */
 };
 
-/* One pointer of the arguments. Of row 0: segments runs of `columns` elements, segment_stride apart. Units: elements. What is 0 or null
+/* One pointer of the arguments. Row 0 consists of `segments` runs of `columns` elements, segment_stride apart. Units: elements. 0 or null
  * stands for the value in brackets. */
 typedef struct operand {
   const char *name;    /* the field of the argument struct, and its offset */
   uint32_t field;
   bool is_write;
-  bool is_free;        /* not counted by a cost: how the work is split, or page numbers to find it */
+  bool is_free;        /* not counted as cost: the split of the work, or page numbers */
   enum op_kind kind;
   enum op_rows rows;
   enum op_type type;
   uint32_t pairs;      /* table rows for each launch row [1]                */
   uint64_t first;      /* from the pointer to row 0                         */
   uint64_t columns;
-  uint64_t row_stride; /* [columns]                                         */
-  uint64_t page_stride; /* OP_PAGED: from a page to the next [64 rows]      */
-  uint64_t segments, segment_stride; /* [1], -                              */
-  uint64_t cost_bytes; /* of a row, for a cost [its elements]               */
-  const char *point;   /* a written point is called "<op> <point>" [<op>]   */
-  const char *gemm;    /* it is the point of this gemm, whose work the op does too [-] */
+  uint64_t row_stride; /* [columns]                                       */
+  uint64_t page_stride; /* OP_PAGED: distance of pages [64 rows]          */
+  uint64_t segments, segment_stride; /* [1], -                            */
+  uint64_t cost_bytes; /* bytes of a row that count as cost [its elements] */
+  const char *point;   /* a written point is called "<op> <point>" [<op>] */
+  const char *gemm;    /* it is the point of this gemm, which is fused into the op [-] */
 } operand;
 
 typedef struct op_operands {
@@ -60,39 +60,39 @@ typedef struct op_operands {
   operand list[OP_OPERANDS_MAX];
 } op_operands;
 
-typedef struct op_step { /* the part of a step that an op computes */
-  uint64_t rows;            /* launch rows                                          */
-  const uint32_t *position; /* [rows]; of an op of logits rows of no meaning        */
-  uint64_t kv_rows;         /* sum over the sequences of the rows they attend to    */
-  uint32_t experts_used;    /* experts that have a token                            */
+typedef struct op_step { /* the part of a step that an op computes               */
+  uint64_t rows;            /* launch rows                                       */
+  const uint32_t *position; /* [rows]; undefined for an op over logits rows      */
+  uint64_t kv_rows;         /* sum over the sequences of the rows they attend to */
+  uint32_t experts_used;    /* experts that have a token                         */
 } op_step;
 
 typedef struct op_cost {
   uint64_t weight_bytes, kv_bytes, activation_bytes;
-  double flops, e4m3_flops; /* e4m3_flops: those of all that multiply e4m3 numbers */
+  double flops, e4m3_flops; /* e4m3_flops: the part that multiplies e4m3 numbers */
 } op_cost;
 
-typedef struct op_variant { /* SPEC constants of a kernel variant that shape its maps; 0 where it has none */
+typedef struct op_variant { /* SPEC constants of a kernel variant that shape its maps; 0: it has no such constant */
   uint32_t tile_n, tile_rows, k_blocks, cluster, cluster_rows, rows;
   uint32_t launch_rows; /* at least 1 */
 } op_variant;
 
-enum op_family { OP_OF_PRODUCTS, OP_OF_EXPERTS, OP_OF_ATTENTION, OP_OF_LOGITS, OP_OF_ROWS }; /* groups of a report */
+enum op_family { OP_OF_PRODUCTS, OP_OF_EXPERTS, OP_OF_ATTENTION, OP_OF_LOGITS, OP_OF_ROWS }; /* groups of ops in a report */
 
-/* Functions that are null: no such thing. */
+/* A null function means that the op has nothing of the kind. */
 typedef struct op_description {
   uint32_t pointers;      /* leading 8-byte pointer fields of the arguments             */
   uint32_t optional;      /* bit i: pointer i may be null                               */
   enum op_family family;
-  bool is_product;        /* its FLOPs are those of a product or of attention           */
-  bool is_e4m3;           /* of e4m3 numbers                                            */
-  bool is_completed;      /* an op after it may complete its rows: that op's points are its own */
-  bool completes_prior;   /* such an op                                                 */
-  const struct op_description *prior;         /* the op before it that leaves what it reads beside points [-] */
-  void (*operands)(op_operands *o);           /* adds all operands but `step`, reads before writes */
-  void (*cost)(const op_operands *o, const op_step *step, op_cost *sum); /* adds FLOPs, and bytes that no operand tells */
-  void (*window)(const void *args, uint32_t *first, uint32_t *count);    /* token rows it computes [all] */
-  void (*maps)(const op_variant *v, const void *args, tensor_shape shapes[2]); /* of tensor_maps.w and .x */
+  bool is_product;        /* its FLOPs are of a product or of attention                                                  */
+  bool is_e4m3;           /* of e4m3 numbers                                                                             */
+  bool is_completed;      /* a later op may complete its rows; its points are then that op's points                      */
+  bool completes_prior;   /* it is such a later op                                                                       */
+  const struct op_description *prior;         /* the earlier op whose results it reads besides points [-]                */
+  void (*operands)(op_operands *o);           /* adds all operands but `step`, reads before writes                       */
+  void (*cost)(const op_operands *o, const op_step *step, op_cost *sum); /* adds FLOPs, and bytes that no operand states */
+  void (*window)(const void *args, uint32_t *first, uint32_t *count);    /* token rows it computes [all]                 */
+  void (*maps)(const op_variant *v, const void *args, tensor_shape shapes[2]); /* shapes of tensor_maps.w and .x         */
 } op_description;
 
 /* Description of every stem of kernels.def. */
@@ -112,7 +112,7 @@ void op_add(op_operands *o, operand added);
 /* Whether the pointer at this offset of the arguments is not null. */
 static inline bool op_has(const op_operands *o, size_t field) { return o->present >> (field / 8) & 1; }
 
-/* Arguments come from a file: products that do not fit are UINT64_MAX. */
+/* Arguments come from a file, so a product that overflows becomes UINT64_MAX. */
 uint64_t op_times(uint64_t a, uint64_t b);
 uint64_t op_plus(uint64_t a, uint64_t b);
 

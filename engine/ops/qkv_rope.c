@@ -24,7 +24,7 @@ static void operands(op_operands *o) {
   WRITES(qkv_rope, q_nope, .kind = OP_POINT, .type = OP_BF16, .columns = nope, .point = "q_nope");
   WRITES(qkv_rope, q_latent, .kind = OP_POINT, .type = OP_BF16, .first = a->kv_lora_rank, .row_stride = q, .columns = a->rope_dim,
          .segments = a->heads, .segment_stride = kv, .point = "q_latent");
-  /* A cost counts bf16 numbers in every format. */
+  /* A cost counts bf16 numbers, whatever the format. */
   WRITES(qkv_rope, kv, .kind = OP_CACHE, .rows = OP_PAGED, .type = is_bf16 ? OP_BF16 : OP_BYTES, .cost_bytes = 2 * kv,
          .columns = is_bf16 ? kv : KV_ROW_BYTES(a->kv_format, (uint64_t)a->kv_lora_rank, (uint64_t)a->rope_dim), .point = "kv");
   if (a->absorbs)

@@ -1,4 +1,4 @@
-/* rmsnorm.c - the op `rmsnorm`: sums what the layers left, and normalises it. NUMERICS.md "rmsnorm"; see ops/op.h. */
+/* rmsnorm.c - the op `rmsnorm`: sums the results of the layers and normalises the sum. NUMERICS.md "rmsnorm"; see ops/op.h. */
 #include "ops/op.h"
 
 static void operands(op_operands *o) {
@@ -15,7 +15,7 @@ static void operands(op_operands *o) {
   WRITES(rmsnorm, y, .kind = OP_POINT, .rows = rows, .type = OP_BF16, .row_stride = a->y_stride, .columns = a->dim);
 }
 
-/* Each expert of a token: a product and a sum. */
+/* For each expert of a token: a product and a sum. */
 static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   const rmsnorm_args *a = o->args;
   const bool adds = op_has(o, offsetof(rmsnorm_args, delta));

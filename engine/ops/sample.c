@@ -1,7 +1,7 @@
 /* sample.c - the op `sample`: a token from each row of logits. NUMERICS.md "sample"; see ops/op.h. */
 #include "ops/op.h"
 
-/* The cost is that of a greedy row: it reads no adjusted logits, and reports no other tokens. */
+/* The cost is that of a greedy row, which reads no adjusted logits and reports no alternatives. */
 static void operands(op_operands *o) {
   const sample_args *a = o->args;
   READS(sample, logits, .kind = OP_POINT, .rows = OP_LOGITS, .type = OP_F32, .columns = a->vocab);

@@ -2,8 +2,8 @@
  *
  * A plan is one file: header, then tables of plain structs, then a string table. Little-endian, naturally aligned, padding
  * explicit and zero, no pointers. It holds no weights; it names the tensors of the model directory and where each goes.
- * An op is executed when the step's launch row count (its rung, or the exact count in a direct launch) lies in
- * [rows_min, rows_max]; which of two alternatives runs never changes a bit. */
+ * An op is executed when the step's launch row count (the graph size, or the exact count in a direct launch) lies in [rows_min, rows_max];
+ * which of two alternatives runs never changes a bit. */
 #ifndef VERBATIM_PLAN_FORMAT_H
 #define VERBATIM_PLAN_FORMAT_H
 #include <stdint.h>
@@ -11,11 +11,11 @@
 #include "base/limits.h"
 #include "plan/format_quant.h"
 
-#define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes; damaged by text-mode transfers on purpose */
+#define PLAN_MAGIC "VPLAN\r\n\x1a" /* 8 bytes, chosen so that a text-mode transfer damages them */
 #define PLAN_FORMAT_VERSION 11u
 #define NUMERICS_VERSION "verbatim-numerics 3"
 
-typedef struct plan_span { /* a table: count items from offset (bytes from the file's start, a multiple of 8) */
+typedef struct plan_span { /* a table: `count` items at `offset` (bytes from the start of the file, a multiple of 8) */
   uint64_t offset;
   uint32_t count;
   uint32_t item_bytes;
@@ -23,26 +23,26 @@ typedef struct plan_span { /* a table: count items from offset (bytes from the f
 
 /* Memory regions of the one device reservation. Region order is the order in memory. */
 enum plan_region_id {
-  REGION_WEIGHTS = 0, /* tensors, read-only after start-up                                    */
-  REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after           */
-  REGION_KV = 2,      /* [layers][pages][64] rows of the kv format, history, pages of the indexers */
-  REGION_STATE = 3,   /* sampled tokens by slot, meetings: survives between steps             */
-  REGION_STEP = 4,    /* inputs of the even steps, uploaded while the step before runs        */
-  REGION_RESULT = 5,  /* results of the even steps, downloaded while the next step runs       */
-  REGION_STEP_ODD = 6, /* the same of the odd steps: ops name the even ones, and are given these instead */
+  REGION_WEIGHTS = 0, /* tensors, read-only after start-up                                   */
+  REGION_TABLES = 1,  /* cos_sin and q_scale, computed at start-up, read-only after          */
+  REGION_KV = 2,      /* [layers][pages][64] rows of the kv format, history, indexers' pages */
+  REGION_STATE = 3,   /* sampled tokens by slot, grid barriers: survives between steps       */
+  REGION_STEP = 4,    /* inputs of even steps, uploaded while the previous step runs         */
+  REGION_RESULT = 5,  /* results of even steps, downloaded while the next step runs          */
+  REGION_STEP_ODD = 6, /* the same for odd steps: ops name the even regions, and the engine substitutes these */
   REGION_RESULT_ODD = 7,
-  REGION_WORK = 8,    /* activations and workspaces: meaningless between steps, may be poison */
+  REGION_WORK = 8,    /* activations and workspaces: undefined between steps, may be poison */
   REGION_COUNT = 9
 };
 
 typedef struct plan_region {
   uint32_t id;
   uint32_t pad;
-  uint64_t offset; /* from the reservation's start, a multiple of 2 MiB for all but the small ones, 256 always */
+  uint64_t offset; /* from the start of the reservation; a multiple of 256, and of 2 MiB for all but the small regions */
   uint64_t bytes;
 } plan_region;
 
-typedef struct plan_model { /* what the engine needs to know of config.json */
+typedef struct plan_model { /* the parts of config.json that the engine needs */
   uint32_t layers, hidden, vocab, heads;
   uint32_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim; /* q_lora_rank 0: one q_proj */
   uint32_t v_dim, experts, top_k, shared_experts;         /* experts 0: dense          */
@@ -53,53 +53,53 @@ typedef struct plan_model { /* what the engine needs to know of config.json */
   float norm_eps, latent_eps, routed_scale, softmax_scale_log2;
   float rope_attention_factor;
   uint32_t rope_half_split;                               /* pairs of rope columns: see abi.h */
-  float embed_scale, residual_scale, head_scale;          /* 1: as if not there        */
+  float embed_scale, residual_scale, head_scale;          /* 1: no effect                     */
   float q_scale_beta, q_scale_length;                     /* query scale by position; beta 0: none */
   uint32_t pad;
   float inv_freq[ROPE_DIM_MAX / 2];
 } plan_model;
 
 enum plan_parity {
-  PARITY_STRICT = 0,      /* every query attends in the absorbed form                      */
-  PARITY_FAST_PREFILL = 1 /* those of prompt tokens in the expanded one: other bits        */
+  PARITY_STRICT = 0,      /* all attention in the absorbed form                    */
+  PARITY_FAST_PREFILL = 1 /* prompt tokens attend in the expanded form: other bits */
 };
 
 typedef struct plan_limits {
-  uint32_t max_seqs;         /* sequences that may be active at once: slots, block-table rows */
-  uint32_t max_batch_tokens; /* token rows of a step                                          */
-  uint32_t max_len;          /* tokens of a sequence, prompt and output                       */
-  uint32_t max_logit_rows;   /* logits rows of a step, >= max_seqs                            */
-  uint32_t kv_pages;         /* pages of 64 tokens, shared by all sequences                   */
-  uint32_t pages_per_seq;    /* block_table_stride = ceil(max_len / 64)                       */
-  uint32_t chunk_tokens, group_chunks; /* S and G of the attention: part of the numerics id   */
-  uint32_t attn_tile_tokens; /* most tokens of one attn_tile                                  */
-  uint32_t split_rows_max;   /* steps of up to this many token rows split the context         */
-  uint32_t parity;           /* enum plan_parity                                              */
-  uint32_t expand_pages;     /* of prompts' contexts in a workspace: see plan/format_widen.h; 0: none */
+  uint32_t max_seqs;         /* sequences active at once: slots, block-table rows */
+  uint32_t max_batch_tokens; /* token rows of a step                              */
+  uint32_t max_len;          /* tokens of a sequence, prompt and output           */
+  uint32_t max_logit_rows;   /* logits rows of a step, >= max_seqs                */
+  uint32_t kv_pages;         /* pages of 64 tokens, shared by all sequences       */
+  uint32_t pages_per_seq;    /* block_table_stride = ceil(max_len / 64)           */
+  uint32_t chunk_tokens, group_chunks; /* S and G of the attention: part of the numerics id */
+  uint32_t attn_tile_tokens; /* most tokens of one attn_tile                      */
+  uint32_t split_rows_max;   /* steps of up to this many token rows split the context */
+  uint32_t parity;           /* enum plan_parity                                  */
+  uint32_t expand_pages;     /* pages of prompts' contexts in a workspace: see plan/format_widen.h; 0: none */
 } plan_limits;
 
-typedef struct plan_io { /* byte offsets of what the host writes and reads, from the start of the named region */
-  uint64_t step;        /* STEP: step_in [STEP_PARTS]                        */
-  uint64_t token;       /* STEP: i32 [max_batch_tokens]                      */
-  uint64_t position;    /* STEP: u32 [max_batch_tokens]                      */
-  uint64_t seq;         /* STEP: u32 [max_batch_tokens]                      */
-  uint64_t tiles;       /* STEP: attn_tile [max_batch_tokens]                */
-  uint64_t logit_row;   /* STEP: u32 [max_logit_rows]                        */
-  uint64_t sample;      /* STEP: sample_param [max_logit_rows]               */
-  uint64_t block_table; /* STEP: u32 [max_seqs][pages_per_seq]; with lists the last of STEP, sent by slot */
-  uint64_t lists;       /* STEP: token_bias [max_seqs][TOKEN_LIST_MAX]       */
-  uint64_t sampled;     /* STATE: i32 [max_seqs]                             */
-  uint64_t result;      /* RESULT: sample_result [max_logit_rows]            */
-  uint64_t digest;      /* RESULT: u64 [max_logit_rows]                      */
+typedef struct plan_io { /* byte offsets of the host's inputs and outputs, from the start of the named region */
+  uint64_t step;        /* STEP: step_in [STEP_PARTS]                  */
+  uint64_t token;       /* STEP: i32 [max_batch_tokens]                */
+  uint64_t position;    /* STEP: u32 [max_batch_tokens]                */
+  uint64_t seq;         /* STEP: u32 [max_batch_tokens]                */
+  uint64_t tiles;       /* STEP: attn_tile [max_batch_tokens]          */
+  uint64_t logit_row;   /* STEP: u32 [max_logit_rows]                  */
+  uint64_t sample;      /* STEP: sample_param [max_logit_rows]         */
+  uint64_t block_table; /* STEP: u32 [max_seqs][pages_per_seq]; with token lists, these two end STEP and are uploaded by slot */
+  uint64_t lists;       /* STEP: token_bias [max_seqs][TOKEN_LIST_MAX] */
+  uint64_t sampled;     /* STATE: i32 [max_seqs]                       */
+  uint64_t result;      /* RESULT: sample_result [max_logit_rows]      */
+  uint64_t digest;      /* RESULT: u64 [max_logit_rows]                */
   uint64_t top;         /* RESULT: top_logprob [max_logit_rows][TOP_LOGPROBS_MAX] */
-  uint64_t logits;      /* WORK: f32 [max_logit_rows][vocab]                 */
-  uint64_t cos_sin;     /* TABLES: f32 [max_len][rope_dim / 2][2]            */
-  uint64_t q_scale;     /* TABLES: f32 [max_len]; 0 without it               */
-  uint64_t history;     /* KV: i32 [kv_pages][64]                            */
+  uint64_t logits;      /* WORK: f32 [max_logit_rows][vocab]           */
+  uint64_t cos_sin;     /* TABLES: f32 [max_len][rope_dim / 2][2]      */
+  uint64_t q_scale;     /* TABLES: f32 [max_len]; 0 without it         */
+  uint64_t history;     /* KV: i32 [kv_pages][64]                      */
   uint64_t prompt_tiles; /* STEP: attn_tile [max_batch_tokens]; with expand_pages, else 0 */
   uint64_t contexts;    /* STEP: step_context [max_seqs]; with expand_pages, else 0 */
   uint64_t index;       /* KV: [layers with an indexer][kv_pages][INDEX_PAGE_BYTES]; 0 without */
-  uint64_t meetings;    /* STATE: u32 [ATTN_MEETINGS], zeros at first; 0 where no attention may spread tokens */
+  uint64_t meetings;    /* STATE: u32 [ATTN_MEETINGS] grid barriers, initially zero; 0 if no attention splits a token over CTAs */
 } plan_io;
 
 enum plan_dtype { DTYPE_BF16 = 0, DTYPE_F32 = 1, DTYPE_E4M3 = 2 };
@@ -115,11 +115,11 @@ typedef struct plan_tensor { /* one source tensor (or a slice of it) and its pla
   uint32_t row0, row_count, row_step, batches;
   uint32_t transform;
   uint32_t scale_name;  /* string: name of the source's scales, f32 [ceil(rows / 128)][ceil(cols / 128)]: the source is e4m3, and the
-                           destination the bf16 of codes times scales; PLAN_NO_SCALE: none */
+                           destination holds codes times scales in bf16; PLAN_NO_SCALE: none */
   uint64_t offset;      /* destination, bytes in REGION_WEIGHTS, contiguous            */
 } plan_tensor;
 
-typedef struct plan_buffer { /* for people, the checker and poison: ops address memory through fixups alone */
+typedef struct plan_buffer { /* for people, the checker and poisoning; ops address memory only through fixups */
   uint32_t name;
   uint32_t region;
   uint64_t offset, bytes;
@@ -143,21 +143,21 @@ typedef struct plan_dim { /* grid extent = min(cap or infinity, constant + ceil(
   uint32_t constant, rows_mul, rows_div, cap;
 } plan_dim;
 
-/* Ops of the side branch need nothing of the main ops that stand between them and the next op that joins, nor these of them: in steps of
- * at most split_rows_max token rows the two may run beside each other. Not in steps of one, whose kernels start early and hold the shared
- * memory that a side branch would need: there ops of the two run beside each other by the order in their arguments (enum op_order). */
+/* Ops of the side branch and the main ops between them and the next joining op are independent of each other: in steps of at most
+ * split_rows_max token rows the two branches may run concurrently. Not in steps of one row, whose kernels start early and hold the shared
+ * memory that a side branch needs; there ops overlap by the order in their arguments (enum op_order). */
 enum plan_branch { BRANCH_MAIN = 0, BRANCH_SIDE = 1, BRANCH_JOIN = 2 };
 #define BRANCH_ROWS_MIN 2u
 
 typedef struct plan_op {
-  uint32_t kernel;                 /* index in kernels.def: what is computed                 */
-  uint32_t variant;                /* index in the plan's kernel table: how the GPU does it  */
-  uint32_t name;                   /* string, e.g. "layer 3 o_proj"                          */
-  uint32_t layer;                  /* UINT32_MAX: none                                       */
-  uint32_t rows_kind;              /* launch rows: enum rows_kind of abi.h                   */
-  uint32_t rows_min, rows_max;     /* executed when the launch row count of its kind is in this range */
+  uint32_t kernel;                 /* index in kernels.def: the operation               */
+  uint32_t variant;                /* index in the plan's kernel table: the GPU variant */
+  uint32_t name;                   /* string, e.g. "layer 3 o_proj"                     */
+  uint32_t layer;                  /* UINT32_MAX: none                                  */
+  uint32_t rows_kind;              /* launch rows: enum rows_kind of abi.h              */
+  uint32_t rows_min, rows_max;     /* executed if the launch row count of its kind is in this range */
   uint32_t first_gemm, gemm_count; /* pinned library algorithms by row range, else our kernel */
-  uint32_t args_offset, args_bytes; /* in the args blob                                      */
+  uint32_t args_offset, args_bytes; /* in the args blob                                 */
   uint32_t first_fixup, fixup_count;
   uint32_t branch;                 /* enum plan_branch */
   plan_dim grid[3];
@@ -169,16 +169,16 @@ typedef struct plan_fixup { /* args[args_offset] (8 bytes) = address of region +
   uint64_t offset;
 } plan_fixup;
 
-typedef struct plan_gemm { /* a cuBLASLt algorithm found to be in the H16 class for one op's shape */
+typedef struct plan_gemm { /* a cuBLASLt algorithm that was found to give H16's bits for one op's shape */
   uint32_t rows_min, rows_max;
   uint64_t algo[8];          /* cublasLtMatmulAlgo_t                */
   uint64_t workspace_bytes;
-  uint64_t library_version;  /* cublasLtGetVersion it is valid for  */
-  uint32_t is_optional;      /* 1: without that library, our kernel; 0: the engine does not start */
+  uint64_t library_version;  /* cublasLtGetVersion of its library */
+  uint32_t is_optional;      /* without that library: 1: use our kernel, 0: the engine does not start */
   uint32_t pad;
 } plan_gemm;
 
-typedef struct plan_product { /* not in plans: an algorithm for all products of a shape, as profiles have them */
+typedef struct plan_product { /* only in profiles, not in plans: an algorithm for all products of a shape */
   uint32_t n, k, y_f32, pad;
   plan_gemm gemm;
 } plan_product;
@@ -197,20 +197,20 @@ typedef struct plan_header {
   uint64_t file_bytes;
   uint8_t digest[16];       /* XXH3-128 of the file with these 16 bytes zero */
   uint8_t numerics_id[16];
-  uint8_t config_digest[16]; /* XXH3-128 of the config.json it was made from */
+  uint8_t config_digest[16]; /* XXH3-128 of the config.json that the plan was made from */
   plan_model model;
   plan_quant quant;
   plan_limits limits;
   plan_io io;
-  uint64_t device_bytes;    /* the one device reservation                   */
-  uint64_t gemm_workspace;  /* offset in REGION_WORK of the library workspace */
+  uint64_t device_bytes;    /* the one device reservation */
+  uint64_t gemm_workspace;  /* offset of the library workspace in REGION_WORK */
   uint64_t gemm_workspace_bytes;
   plan_span regions;        /* plan_region [REGION_COUNT], in id order      */
   plan_span tensors, buffers, specs, kernels, ops, fixups, gemms, guarantees;
-  plan_span ladder;         /* uint32_t, ascending token counts of captured decode graphs */
-  plan_span args;           /* bytes                                        */
+  plan_span ladder;         /* uint32_t, ascending token counts of captured decode graphs     */
+  plan_span args;           /* bytes                                                          */
   plan_span strings;        /* bytes, each string NUL-terminated; references are byte offsets */
-  plan_span notes;          /* uint32_t strings: what the planner ignored or assumed        */
+  plan_span notes;          /* uint32_t strings: notes on what the planner ignored or assumed */
 } plan_header;
 _Static_assert(sizeof(plan_span) == 16 && sizeof(plan_region) == 24 && sizeof(plan_model) == 296, "layout");
 _Static_assert(sizeof(plan_limits) == 48 && sizeof(plan_io) == 168 && sizeof(plan_tensor) == 48, "layout");
@@ -218,7 +218,7 @@ _Static_assert(sizeof(plan_buffer) == 32 && sizeof(plan_kernel) == 24 && sizeof(
 _Static_assert(sizeof(plan_op) == 104 && sizeof(plan_fixup) == 16 && sizeof(plan_gemm) == 96, "layout");
 _Static_assert(sizeof(plan_guarantee) == 16 && sizeof(plan_header) % 8 == 0, "layout");
 
-/* Launch rows of a kind (enum rows_kind) that a step has at most. */
+/* The most launch rows of a kind (enum rows_kind) that a step can have. */
 static inline uint32_t plan_rows_limit(const plan_limits *limits, uint32_t rows_kind) {
   return rows_kind == ROWS_LOGITS ? limits->max_logit_rows : limits->max_batch_tokens;
 }
@@ -230,7 +230,7 @@ static inline uint32_t plan_kv_row_bytes(const plan_model *model, const plan_qua
   return (model->kv_lora_rank + model->rope_dim) * 2;
 }
 
-/* Of the layers below this one, how many have an indexer: the place of its own among their pages. */
+/* Number of layers below this one that have an indexer: the index of this layer's pages among the indexers' pages. */
 static inline uint32_t plan_indexers(const plan_quant *quant, uint32_t layer) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < layer; i++) count += plan_has_indexer(quant, i) != 0;
@@ -242,7 +242,7 @@ static inline uint64_t plan_index_bytes(const plan_quant *quant, uint32_t layers
   return (uint64_t)plan_indexers(quant, layers) * kv_pages * INDEX_PAGE_BYTES;
 }
 
-/* Bytes of a page of 64 tokens in all layers, but for its history. */
+/* Bytes of a page of 64 tokens in all layers, without its history. */
 static inline uint64_t plan_page_bytes(const plan_model *model, const plan_quant *quant) {
   return (uint64_t)model->layers * PAGE_TOKENS * plan_kv_row_bytes(model, quant) + plan_index_bytes(quant, model->layers, 1);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LIST_BYTES 400u /* of names in a message: all of the planner's own fit */
+#define LIST_BYTES 400u /* bytes of names in a message: all of the planner's own names fit */
 
 static const plan_guarantee *find(const plan *p, const char *axis) {
   for (uint32_t i = 0; i < p->guarantee_count; i++)
@@ -12,7 +12,7 @@ static const plan_guarantee *find(const plan *p, const char *axis) {
   return NULL;
 }
 
-/* "batch, slot, ...", as far as they fit. */
+/* "batch, slot, ...": as many names as fit. */
 static const char *list_axes(const plan *p, char text[LIST_BYTES]) {
   size_t at = 0;
   text[0] = 0;

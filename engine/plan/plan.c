@@ -1,5 +1,5 @@
 /* plan.c - see plan.h. One check function per table, in the order of the header; a check states what it expected. Nothing is
- * read through an offset before the offset is checked. Must not know how a plan is made or run. */
+ * read through an offset before the offset is checked. Must not know how a plan is made or executed. */
 #include "plan/plan.h"
 #include "base/digest.h"
 #include "base/special_file.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICE_BYTES_MAX (1ull << 48) /* sums of offsets and sizes stay far from overflow */
-#define ITEMS_MAX (1u << 20)          /* of a table: some times what the largest model needs, and checked in seconds */
+#define DEVICE_BYTES_MAX (1ull << 48) /* keeps sums of offsets and sizes far from overflow */
+#define ITEMS_MAX (1u << 20)          /* items of a table: several times the need of the largest model, checked in seconds */
 #define SHARED_BYTES_MAX 232448u      /* dynamic shared memory of a block on compute capability 9.0 */
 
 uint32_t plan_pointer_count(uint32_t kernel) { return kernels_row(kernel)->op->pointers; }
@@ -34,7 +34,7 @@ uint64_t plan_tensor_bytes(const plan_tensor *tensor) {
   return (uint64_t)tensor->batches * tensor->row_count * tensor->cols * plan_dtype_bytes(tensor->dtype);
 }
 
-/* The file being checked: everything below receives it. */
+/* The file being checked, passed to all functions below. */
 typedef struct check {
   const uint8_t *bytes;
   size_t byte_count;
@@ -172,7 +172,7 @@ static status check_quant(const plan_header *h) {
   TRY(check_range("kv_format", q->kv_format, KV_BF16, KV_FP8));
   TRY(check_range("kv_scale", q->kv_scale, SCALE_F32, q->kv_format == KV_FP8_DS_MLA ? SCALE_POW2 : SCALE_F32));
   if (q->kv_format == KV_FP8_DS_MLA) TRY(check_range("kv_lora_rank of fp8_ds_mla", h->model.kv_lora_rank, 512, 512));
-  const uint32_t widened = q->kv_format == KV_BF16 ? 0 : UINT32_MAX; /* rows of bf16 numbers are not */
+  const uint32_t widened = q->kv_format == KV_BF16 ? 0 : UINT32_MAX; /* rows of bf16 numbers are not gathered */
   if (h->limits.parity == PARITY_STRICT) return check_range("expand_pages of strict", h->limits.expand_pages, 0, widened);
   TRY(check_range("index_heads of fast-prefill", q->index_heads, 0, 0));
   TRY(check_range("weight_format of fast-prefill", q->weight_format, WEIGHTS_BF16, WEIGHTS_BF16));
@@ -302,7 +302,7 @@ static status check_kernels(const check *c) {
   return OK;
 }
 
-/* Every pointer field of the op is either set by exactly one fixup or null, and null only where abi.h allows it. */
+/* Every pointer field of the op is either set by exactly one fixup, or null where abi.h allows it. */
 static status check_fixups(const check *c, const plan_op *op, const char *name) {
   const kernel_row *kernel = kernels_row(op->kernel);
   uint32_t set = 0;
@@ -399,9 +399,9 @@ status plan_view(const void *bytes, size_t byte_count, plan *view) {
   return OK;
 }
 
-/* Reads rather than maps: a plan is small, and a file that shrinks under a mapping would kill the process. */
+/* Reads instead of mapping: a plan is small, and a mapped file that shrinks would kill the process. */
 static status read_whole(const char *path, void **bytes, size_t *byte_count) {
-  if (special_file_at(path)) /* a pipe would be waited for */
+  if (special_file_at(path)) /* opening a pipe would block */
     return FAIL(ERR_IO, "plan %s: expected a regular file; hint: the plan comes before the model folder", path);
   FILE *file = fopen(path, "rb");
   if (!file) return FAIL(ERR_IO, "plan %s: cannot be opened: %s", path, strerror(errno));

@@ -2,7 +2,7 @@
  *
  * plan_view proves of any bytes that everything the engine follows stays inside them: spans, strings, indices, offsets into
  * regions, argument sizes, pointer fields. It does not prove that ops compute something sensible; the digest guards against
- * accidents, and verbatim_open runs the planner's own checker beside it. Read next: plan/format.h, exec.h. */
+ * accidents, and verbatim_open also runs the planner's own checker. Read next: plan/format.h, exec.h. */
 #ifndef VERBATIM_PLAN_H
 #define VERBATIM_PLAN_H
 #include "base/base.h"
@@ -25,7 +25,7 @@ typedef struct plan {
   const uint32_t *notes;
   uint32_t tensor_count, buffer_count, spec_count, kernel_count, op_count, fixup_count, gemm_count, guarantee_count,
       ladder_count, note_count;
-  void *memory; /* the file, of plan_open; null for a view of the caller's bytes */
+  void *memory; /* the file's bytes, owned after plan_open; null for a view of the caller's bytes */
 } plan;
 
 /* Checks bytes (8-byte aligned, kept by the caller as long as the view) and fills *view. ERR_FORMAT says what is wrong;
@@ -46,11 +46,11 @@ uint64_t plan_extent(const plan_dim *dim, uint32_t rows);
 uint64_t plan_tensor_bytes(const plan_tensor *tensor);
 static inline uint32_t plan_dtype_bytes(uint32_t dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_E4M3 ? 1 : 2; }
 
-/* How many of an op's leading argument fields are pointers (abi.h keeps them first), and the size of its arguments. */
+/* Number of an op's leading argument fields that are pointers (abi.h keeps them first), and the size of its arguments. */
 uint32_t plan_pointer_count(uint32_t kernel);
 uint32_t plan_args_bytes(uint32_t kernel);
 
-/* Bit i: pointer i of the op's arguments is not null. op: of a plan that was checked. */
+/* Bit i is set if pointer i of the op's arguments is not null. op: from a checked plan. */
 uint64_t plan_present(const plan *view, const plan_op *op);
 
 #endif

@@ -1,4 +1,4 @@
-/* points.c - see points.h. The descriptions of the ops (ops/op.h) say what is written; this file finds where it lies in a plan. */
+/* points.c - see points.h. The descriptions of the ops (ops/op.h) state the outputs; this file finds their location in a plan. */
 #include "plan/points.h"
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 typedef struct maker {
   const plan *plan;
   arena *host;
-  uint32_t op;          /* at hand */
-  uint32_t count, made; /* points; entries of of_op */
-  const op_description *what; /* of it */
-  uint32_t attention;   /* the first of the ops that are completed later (mla_attn) met last, or UINT32_MAX */
-  uint32_t top_k;       /* of the moe_sort met last, 0: none */
-  uint64_t pair_row;    /* where it leaves its pairs */
-  verbatim_point *list; /* room for OF_ONE_OP_MAX an op, and so the others */
+  uint32_t op;          /* at hand                                                                                     */
+  uint32_t count, made; /* points; entries of of_op                                                                    */
+  const op_description *what; /* its description                                                                       */
+  uint32_t attention;   /* the most recent op whose rows a later op completes (the first such mla_attn), or UINT32_MAX */
+  uint32_t top_k;       /* of the most recent moe_sort, 0: none                                                        */
+  uint64_t pair_row;    /* where it writes its pairs                                                                   */
+  verbatim_point *list; /* room for OF_ONE_OP_MAX per op; the other arrays likewise                                    */
   point_place *places;
   uint32_t *first_op, *first_of_op, *of_op;
 } maker;
@@ -114,7 +114,7 @@ static bool is_same_place(const point_place *a, const point_place *b) {
          a->segment_bytes == b->segment_bytes && a->pair_row == b->pair_row;
 }
 
-/* Alternatives stand side by side: theirs are among the last points. */
+/* Alternatives are adjacent ops, so their points are among the last ones. */
 static uint32_t find_point(const maker *m, const char *name) {
   for (uint32_t i = m->count; i > 0 && i + OF_ONE_OP_MAX > m->count; i--)
     if (strcmp(m->list[i - 1].name, name) == 0) return i - 1;
