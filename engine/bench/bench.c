@@ -1,4 +1,4 @@
-/* bench.c - see bench.h. The start is that of verbatim_open, with random numbers in place of a model; then the ops, then whole steps. */
+/* bench.c - see bench.h. Starts like verbatim_open, with random numbers instead of a model; then measures the ops, then whole steps. */
 #include "bench/state.h"
 #include "base/clock.h"
 #include <stdio.h>
@@ -25,7 +25,7 @@ static status open_device(bench *self, const dynlib_search *libraries) {
   return OK;
 }
 
-/* The seconds since *from, which becomes now. */
+/* Seconds since *from; sets *from to now. */
 static double lap(double *from) {
   double before = *from;
   *from = clock_seconds();
@@ -81,7 +81,7 @@ static status check_list(const bench_list *list, const char *what, uint32_t most
   return OK;
 }
 
-/* Without a list the defaults that the plan allows, or the most it does. */
+/* Without a list: the defaults that the plan allows, or its maximum if it allows none. */
 static bench_list choose(const bench_list *asked, const uint32_t *defaults, size_t count, uint32_t most) {
   bench_list list = *asked;
   for (size_t i = 0; i < count && asked->count == 0; i++)

@@ -1,4 +1,4 @@
-/* bench/cost.c - see bench/cost.h. The descriptions of the ops (ops/op.h) tell what is read, written and computed. */
+/* bench/cost.c - see bench/cost.h. The descriptions of the ops (ops/op.h) state what is read, written and computed. */
 #include "bench/cost.h"
 #include "ops/kernels.h"
 #include "plan/points.h"

@@ -1,9 +1,9 @@
-/* bench/fill.c - random numbers where a model and its past would be.
+/* bench/fill.c - random numbers in place of a model's weights and of KV rows.
  *
- * Power and routing depend on them: none is zero, no two rows are equal. Matrices are normal with deviation 0.02, so that a product of some
- * thousand columns of a normed row is about 1; norm weights are about 1, biases about 0; KV rows are as a normed latent. Numbers of e4m3
- * are of deviation 64, a third of the largest, under scales that make them the same.
- * A pattern is written over and over: its length has no factor in common with a row's but 8, so that no two rows of a matrix are equal. */
+ * Power and routing depend on the numbers: none is zero, and no two rows are equal. Matrices are normal with deviation 0.02, so that a
+ * product over some thousand columns of a normalised row is about 1; norm weights are about 1, biases about 0; KV rows look like a
+ * normalised latent. e4m3 numbers have deviation 64, a third of the largest, with scales that give the same values. One pattern is
+ * repeated: its length and a row's length have only the factor 8 in common, so that no two rows of a matrix are equal. */
 #include "bench/state.h"
 #include "kernels_src/num.h"
 #include <stdlib.h>
@@ -51,7 +51,7 @@ typedef struct patterns { /* of weights */
   float scales[EXPERTS_MAX], row_scales[1];       /* of e4m3 weights; of e4m3 KV rows */
 } patterns;
 
-/* All that is not filled already: one-dimensional tensors, norm weights or biases in fp32; scales; bf16 among e4m3. */
+/* Fills the rest: one-dimensional tensors, which are norm weights or biases in fp32; scales; bf16 tensors of an e4m3 model. */
 static void fill_tensor(bench *self, const plan_tensor *t, const patterns *p) {
   const char *name = plan_string(self->plan, t->name);
   const bool is_bf16 = t->dtype == DTYPE_BF16, is_e4m3 = self->plan->header->quant.weight_format == WEIGHTS_E4M3;
@@ -62,7 +62,7 @@ static void fill_tensor(bench *self, const plan_tensor *t, const patterns *p) {
   else if (is_bf16 && is_e4m3) fill(self, t, p->numbers, PATTERN_NUMBERS * sizeof *p->numbers);
 }
 
-/* The whole region takes what most of it is, then each tensor of another kind its own. */
+/* Fills the whole region with the most frequent kind, then each tensor of another kind. */
 static void fill_weights(bench *self, patterns *p, uint8_t *codes) {
   const bool is_e4m3 = self->plan->header->quant.weight_format == WEIGHTS_E4M3;
   const uint64_t bytes = self->plan->regions[REGION_WEIGHTS].bytes;
@@ -92,7 +92,7 @@ status bench_fill_weights(bench *self) {
   return has_memory ? OK : FAIL(ERR_LIMIT, "no memory for random weights");
 }
 
-/* `scaled` numbers of e4m3, scales of them, and bf16 numbers to the end: a KV row, or a page of an indexer. */
+/* `scaled` e4m3 numbers, their scales, and bf16 numbers to the end: a KV row, or a page of an indexer. */
 static void make_item(bench *self, uint8_t *item, uint64_t scaled, uint64_t scales, uint64_t item_bytes) {
   const float scale = 1.0f / CODE_DEVIATION;
   make_codes(self, item, scaled);
@@ -103,15 +103,15 @@ static void make_item(bench *self, uint8_t *item, uint64_t scaled, uint64_t scal
   }
 }
 
-/* The same over and over, all items in the pattern different. */
+/* Repeats a pattern in which all items differ. */
 static void fill_items(bench *self, const plan_buffer *b, uint8_t *pattern, uint64_t scaled, uint64_t scales, uint64_t item_bytes) {
   uint64_t count = PATTERN_NUMBERS * sizeof(bf16) / item_bytes;
-  count -= count % 2 == 0; /* odd: the pattern begins at all places of a page */
+  count -= count % 2 == 0; /* odd, so that the pattern starts at every position of a page */
   for (uint64_t i = 0; i < count; i++) make_item(self, pattern + i * item_bytes, scaled, scales, item_bytes);
   exec_bench_fill(&self->timer, REGION_KV, b->offset, b->bytes, pattern, count * item_bytes);
 }
 
-/* Beside the rows and the history the region has pages of indexers. */
+/* Besides rows and history, the region has pages of indexers. */
 static void fill_buffer(bench *self, const plan_buffer *b, bf16 *pattern) {
   const plan_header *h = self->plan->header;
   const uint64_t row = h->model.kv_lora_rank + h->model.rope_dim, row_bytes = plan_kv_row_bytes(&h->model, &h->quant);

@@ -1,4 +1,4 @@
-/* bench/model.c - whole steps as the scheduler runs them: one is built and submitted while the one before computes. */
+/* bench/model.c - whole steps as the scheduler runs them: each is built and submitted while the previous one computes. */
 #include "bench/state.h"
 #include "base/clock.h"
 #include <stdio.h>
@@ -17,7 +17,7 @@ static void fill_decode(bench *self, uint32_t side, uint32_t batch, uint32_t con
   bench_step_fill(self, side, spans, batch, known);
 }
 
-/* Seconds of `count` steps, each submitted before the one before is waited for. */
+/* Seconds for `count` steps, each submitted before the wait for the previous one. */
 static double run_steps(bench *self, uint32_t count, uint32_t batch, uint32_t context) {
   double from = clock_seconds();
   for (uint32_t i = 0; i < count; i++) {
@@ -29,7 +29,7 @@ static double run_steps(bench *self, uint32_t count, uint32_t batch, uint32_t co
   return clock_seconds() - from;
 }
 
-/* What the ops of such a step take when each is timed alone, 0: some were not. */
+/* Time of the ops of such a step, each timed alone; 0: some were not timed. */
 static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context) {
   double sum = 0;
   bool has_attention = false;
@@ -83,7 +83,7 @@ typedef struct prompts {
   uint32_t steps;
 } prompts;
 
-/* The next step of as many tokens as fit. Returns false when all are done. */
+/* The next step, with as many tokens as fit. Returns false when all prompts are done. */
 static bool fill_prompts(bench *self, prompts *p, uint32_t side) {
   uint32_t room = self->plan->header->limits.max_batch_tokens, logits = self->plan->header->limits.max_logit_rows, count = 0;
   bench_span spans[SEQS_MAX];

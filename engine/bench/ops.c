@@ -1,9 +1,9 @@
-/* bench/ops.c - every op of a plan alone: all its instances over the layers in one graph, so that the weights come from memory as they do
- * in a step.
+/* bench/ops.c - times every op of a plan alone: all its instances over the layers are in one graph, so that weights come from memory as in
+ * a step.
  *
- * The instances are timed behind the last of them in a step that runs op by op: then their inputs are what a step leaves there, and experts
- * have the tokens that the last layer's router gives them. Instances that read other places of the work region are left out: what lies
- * there now is another op's. */
+ * A step runs op by op, and the instances are timed right after their last one: their inputs are then those of a step, and experts have the
+ * tokens that the last layer's router assigns. Instances that read other places of the work region are left out, since those hold another
+ * op's data by then. */
 #include "bench/state.h"
 #include "ops/kernels.h"
 #include <stdio.h>
@@ -12,13 +12,13 @@
 
 #define REPLAYS_GPU 31u
 #define REPLAYS_CPU 3u
-#define LAUNCHES_LEAST 64u   /* of a replay, where they are short       */
-#define LAUNCHES_FEWEST 4u   /* where they are long: all of that is work */
-#define REPLAY_US 4000.0     /* beyond it launches are left out         */
+#define LAUNCHES_LEAST 64u   /* launches of a replay, if they are short                */
+#define LAUNCHES_FEWEST 4u   /* if they are long, and overhead does not matter         */
+#define REPLAY_US 4000.0     /* length of a replay at which no more launches are added */
 
-typedef struct group { /* instances of an op that runs at the row counts at hand */
-  uint32_t first, last;      /* ops of the plan */
-  uint32_t *ops, count;      /* [count] those that are timed */
+typedef struct group { /* instances of an op that runs at the current row counts */
+  uint32_t first, last;      /* ops of the plan                                  */
+  uint32_t *ops, count;      /* [count] timed ops                                */
   uint32_t instances;
   bool is_wanted;
 } group;
@@ -30,7 +30,7 @@ typedef struct sweep {
   uint32_t *group_of;        /* [op_count] or UINT32_MAX */
   uint32_t *members;         /* [op_count] */
   uint32_t token_rows, logit_rows, context;
-  bool is_first;             /* of this row count's contexts: all ops are timed, not only the attention */
+  bool is_first;             /* at the first context of this row count all ops are timed, not only the attention */
   uint32_t timed;
   status result;
 } sweep;
@@ -47,7 +47,7 @@ static const char *short_name(const plan *p, const plan_op *op) {
   return rest ? rest + 1 : name;
 }
 
-/* The next name of a list with commas at *list, which moves behind it; its bytes. Null: there is none. */
+/* The next name of the comma-separated list at *list, and its length; advances *list past it. Null: the list is at its end. */
 static const char *next_name(const char **list, size_t *bytes) {
   const char *name = *list;
   if (!name) return NULL;
@@ -56,7 +56,7 @@ static const char *next_name(const char **list, size_t *bytes) {
   return name;
 }
 
-/* The op's name is this one, or begins with it as a word. */
+/* Whether the op's name is this one, or begins with it as a word. */
 static bool has_name(const char *op, const char *name, size_t bytes) {
   return bytes && strncmp(op, name, bytes) == 0 && (op[bytes] == 0 || op[bytes] == ' ');
 }
@@ -88,7 +88,7 @@ static bool is_same_op(const plan *p, const plan_op *a, const plan_op *b) {
          strcmp(short_name(p, a), short_name(p, b)) == 0;
 }
 
-/* Both read and write the same places of the work region. */
+/* Whether both read and write the same places of the work region. */
 static bool has_same_places(const plan *p, const plan_op *a, const plan_op *b) {
   if (a->fixup_count != b->fixup_count) return false;
   for (uint32_t i = 0; i < a->fixup_count; i++) {
@@ -107,7 +107,7 @@ static group *group_for(sweep *s, uint32_t index) {
   group *added = &s->groups[s->group_count++];
   *added = (group){.first = index, .is_wanted = !only || is_listed(only, short_name(p, &p->ops[index]))};
   if (!s->is_first && !is_attention(&p->ops[index])) added->is_wanted = false;
-  if (s->logit_rows != s->token_rows && p->ops[index].rows_kind == ROWS_LOGITS) added->is_wanted = false; /* of another row count */
+  if (s->logit_rows != s->token_rows && p->ops[index].rows_kind == ROWS_LOGITS) added->is_wanted = false; /* for another row count */
   return added;
 }
 
@@ -159,7 +159,8 @@ static void name_variant(const bench *self, const plan_op *op, uint32_t rows, ch
   }
 }
 
-/* How many launches a replay has: each instance, and 64, but where they are long no more than the time needs. */
+/* Number of launches in a replay: every instance at least once, 64 if they are short, and only as many as the time allows if they are
+ * long. */
 static uint32_t choose_launches(const bench *self, const group *g, double launch_us) {
   uint32_t whole = g->count * (uint32_t)div_up(self->device ? LAUNCHES_LEAST : 1, g->count);
   double room = REPLAY_US / (launch_us > 0.1 ? launch_us : 0.1);
@@ -167,13 +168,13 @@ static uint32_t choose_launches(const bench *self, const group *g, double launch
   return room > LAUNCHES_FEWEST ? (uint32_t)room : LAUNCHES_FEWEST;
 }
 
-/* Most of what the launch reads stays in the L2 cache from one replay to the next. */
+/* Whether most of the launch's input stays in the L2 cache from one replay to the next. */
 static bool is_cached(const bench *self, uint32_t timed, const bench_cost *cost) {
   uint64_t read = cost->weight_bytes + cost->kv_bytes;
   return self->device && read > cost->activation_bytes && timed * read <= gpu_describe(self->device)->l2_bytes;
 }
 
-/* Room for one more. */
+/* Makes room for one more item. */
 static status grow_report(bench *self) {
   bench_report *r = &self->report;
   if (r->op_count < self->ops_max) return OK;
@@ -211,12 +212,12 @@ static status time_group(sweep *s, const group *g, const bench_cost *cost, uint3
 
 /* === Ops that cannot run twice ============================================================================================== */
 
-typedef struct rows_of { /* an output: rows behind each other */
+typedef struct rows_of { /* an output: contiguous rows */
   uint32_t region;
   uint64_t offset, bytes;
 } rows_of;
 
-/* Where the argument at args_offset points to, if it does: rows of row_bytes. Returns their count, 0 or 1. */
+/* Describes the output that the argument at args_offset points to, rows of row_bytes. Returns 1, or 0 if the pointer is null. */
 static uint32_t find_rows(const sweep *s, const plan_op *op, size_t args_offset, uint64_t row_bytes, rows_of *found) {
   for (uint32_t i = 0; i < op->fixup_count; i++) {
     const plan_fixup *f = &s->bench->plan->fixups[op->first_fixup + i];
@@ -227,9 +228,9 @@ static uint32_t find_rows(const sweep *s, const plan_op *op, size_t args_offset,
   return 0;
 }
 
-/* A norm that adds to the residual stream adds again at every launch, and a fold discards the units that it reads: the next launch folds
- * whatever the memory holds. What these made in the step is read before they are timed and put back then: so the ops behind them, and the
- * experts, do not depend on how often they were launched. Returns how many outputs were found. */
+/* A norm that adds to the residual stream adds again at every launch, and mla_fold discards the units that it reads, so that its next
+ * launch combines whatever the memory holds. Their results in the step are therefore read before timing and restored afterwards: later ops,
+ * and the experts, then do not depend on the number of launches. Returns the number of outputs found. */
 static uint32_t find_outputs(const sweep *s, const plan_op *op, rows_of found[2]) {
   const void *args = s->bench->plan->args + op->args_offset;
   if (op->kernel == KERNEL_rmsnorm) {
@@ -274,7 +275,7 @@ static void see(bench *self, void *context, uint32_t op, const bench_cost *cost,
 
 /* === Sweeps ================================================================================================================= */
 
-/* Up to max_seqs rows are sequences that decode; more are the last tokens of as many prompts as that takes. */
+/* Up to max_seqs rows are decoding sequences; more rows are the last tokens of as many prompts as needed. */
 static uint32_t sequences_for(const bench *self, uint32_t rows, uint32_t context) {
   return rows <= self->plan->header->limits.max_seqs ? rows : (uint32_t)div_up(rows, context);
 }
@@ -307,7 +308,7 @@ static status sweep_rows(sweep *s, uint32_t rows, uint32_t context) {
   return s->result;
 }
 
-/* The contexts that fit the KV pages; where none does, the longest. */
+/* The contexts that fit the KV pages; if none does, the longest possible one. */
 static status sweep_contexts(sweep *s, uint32_t rows) {
   bench *self = s->bench;
   const plan_limits *limits = &self->plan->header->limits;

@@ -11,10 +11,10 @@
 
 #define PRODUCTS_MAX 64u
 #define PLANS_MAX 16u
-#define REPLAYS 31u          /* of which the median counts */
-#define GUESSES_US 60.0      /* a call that takes longer is guessed from one */
-#define COPIES_MAX 96u       /* of the weights, used in turn so that the L2 cache does not hold them */
-#define COLD_BYTES (160u << 20) /* three times the L2 cache */
+#define REPLAYS 31u          /* runs, of which the median counts                                                 */
+#define GUESSES_US 60.0      /* a longer call is estimated from one run                                          */
+#define COPIES_MAX 96u       /* copies of the weights, used in turn so that the L2 cache does not hold them      */
+#define COLD_BYTES (160u << 20) /* three times the L2 cache                                                      */
 #define PATTERN_COUNT ((1u << 21) - 9u) /* random numbers; not a multiple of any row length, so that rows differ */
 #define ALIGNMENT 256u
 
@@ -34,17 +34,17 @@ struct bench_probe_gpu {
   gpu_kernel digest;
   bench_probe_product products[PRODUCTS_MAX];
   uint32_t product_count, rows_max;
-  const bench_probe_product *product; /* of the measurements under way */
+  const bench_probe_product *product; /* of the current measurements */
   uint32_t rows;
-  bool overlaps;                              /* the next launch is behind one of ours in a graph, as in a step */
-  uint64_t step, x, w, y, digests, workspace; /* device addresses */
-  uint64_t w_bytes;                           /* room for the copies of one product's weights */
+  bool overlaps;                              /* the next launch follows one of ours in a graph, as in a step */
+  uint64_t step, x, w, y, digests, workspace; /* device addresses                                             */
+  uint64_t w_bytes;                           /* room for the copies of one product's weights                 */
   step_in *host_step;                         /* pinned: the step, then digests of our kernel, then of the library, then the pattern */
   uint64_t *own_digests, *library_digests;
   uint16_t *pattern;
 };
 
-/* === What the plans ask for ================================================================================================ */
+/* === Products of the plans ================================================================================================= */
 
 static const gemm_args *args_of(const source *from, const plan_op *op) {
   return (const gemm_args *)(const void *)(from->plan.args + op->args_offset);
@@ -75,7 +75,7 @@ static status collect(bench_probe_gpu *self, const source *from) {
   return OK;
 }
 
-/* The op that computes `rows` rows of a product with our kernel, or null. */
+/* The op that computes `rows` rows of the product with our kernel, or null. */
 static const plan_op *own_op(const bench_probe_gpu *self, const bench_probe_product *product, uint32_t rows, uint32_t *at) {
   for (*at = 0; *at < self->source_count; ++*at) {
     const source *from = &self->sources[*at];
@@ -168,7 +168,7 @@ static status reserve(bench_probe_gpu *self) {
   return OK;
 }
 
-/* bf16 numbers of both signs with exponents 2^-9 .. 2^2: sums cancel and cut, so that another order of additions shows. */
+/* bf16 numbers of both signs with exponents 2^-9 .. 2^2: sums cancel and lose bits, so that another order of additions shows. */
 static void write_pattern(uint16_t *pattern) {
   uint64_t state = 0x243f6a8885a308d3u;
   for (uint32_t i = 0; i < PATTERN_COUNT; i++) {
@@ -179,7 +179,7 @@ static void write_pattern(uint16_t *pattern) {
   }
 }
 
-/* Fills target with the pattern, over and over; target has room for one pattern more. */
+/* Fills target with repetitions of the pattern; target has room for one more pattern. */
 static void spread_pattern(bench_probe_gpu *self, uint64_t target, uint64_t bytes) {
   const uint64_t period = 2ull * PATTERN_COUNT;
   gpu_upload(self->device, self->stream, target, self->pattern, period);
@@ -251,7 +251,7 @@ const gpu_info *bench_probe_gpu_info(const bench_probe_gpu *self) { return gpu_d
 
 /* === Running =============================================================================================================== */
 
-/* False: a kernel of these constants takes no maps. */
+/* False: a kernel with these constants takes no maps. */
 static bool make_maps(bench_probe_gpu *self, const source *from, const plan_op *op, const gemm_args *args, tensor_maps *maps) {
   jit_spec specs[JIT_SPECS_MAX];
   tensor_shape shapes[2];
@@ -290,7 +290,7 @@ static status run_once(bench_probe_gpu *self, gemm_lt_op *op, uint64_t copy) {
   return op ? gemm_lt_run(self->library, op, self->stream, self->rows, self->x, w, self->y, self->workspace) : run_own(self, w);
 }
 
-/* Digests of all rows of y after one run into memory full of NaN. */
+/* Digests of all rows of y after one run into memory filled with NaN. */
 static status digest_run(bench_probe_gpu *self, gemm_lt_op *op, uint64_t *digests) {
   const gemm_lt_shape *lt = &self->product->lt;
   const uint32_t words = lt->y_f32 ? lt->n : lt->n / 2, stride = lt->y_f32 ? lt->ldy : lt->ldy / 2;
@@ -338,7 +338,7 @@ static status time_calls(bench_probe_gpu *self, gemm_lt_op *op, uint64_t first, 
 
 status bench_probe_gpu_guess(bench_probe_gpu *self, gemm_lt_op *op, double *us) {
   double found;
-  TRY(time_calls(self, op, 0, 1, &found)); /* loads the code, if it is the first */
+  TRY(time_calls(self, op, 0, 1, &found)); /* the first call loads the code */
   TRY(time_calls(self, op, 1, found < GUESSES_US ? 4 : 1, &found));
   *us = found;
   return OK;
@@ -350,7 +350,7 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 static status capture(bench_probe_gpu *self, gemm_lt_op *op, uint64_t calls, gpu_graph **graph) {
-  TRY(run_once(self, op, 0)); /* code is loaded outside a capture */
+  TRY(run_once(self, op, 0)); /* the code must be loaded outside a capture */
   TRY(gpu_capture_begin(self->device, self->stream));
   status result = OK;
   for (uint64_t i = 0; i < calls && result == OK; i++) {

@@ -1,6 +1,6 @@
-/* bench/probe_gpu.h - the products of some plans on a GPU, by our kernels and by cuBLASLt's algorithms: run, compared, timed.
+/* bench/probe_gpu.h - runs, compares and times the products of some plans on a GPU, with our kernels and with cuBLASLt's algorithms.
  *
- * Owns the device, random inputs and the copies of the weights. Which algorithm is tried for which rows is cli/probe.c's. */
+ * Owns the device, random inputs and the copies of the weights. cli/probe.c decides which algorithm is tried for which rows. */
 #ifndef VERBATIM_BENCH_PROBE_GPU_H
 #define VERBATIM_BENCH_PROBE_GPU_H
 #include "base/dynlib.h"
@@ -25,17 +25,17 @@ const bench_probe_product *bench_probe_gpu_products(const bench_probe_gpu *self,
 gemm_lt *bench_probe_gpu_library(bench_probe_gpu *self);
 const gpu_info *bench_probe_gpu_info(const bench_probe_gpu *self);
 
-/* Does a plan compute `rows` rows of this product, so that there is something to compare with? */
+/* Whether a plan computes `rows` rows of this product, so that there is a result to compare with. */
 bool bench_probe_gpu_has(const bench_probe_gpu *self, const bench_probe_product *product, uint32_t rows);
 
-/* Before the following: computes `rows` rows by our kernel and keeps the digests of its rows. */
+/* Call before the functions below: computes `rows` rows with our kernel and stores the digests of the rows. */
 status bench_probe_gpu_begin(bench_probe_gpu *self, const bench_probe_product *product, uint32_t rows);
 
-/* Are all rows of this algorithm ours, bit for bit, twice? An algorithm that does not run gives none. */
+/* Whether all rows of this algorithm equal ours, bit for bit, in two runs. An algorithm that cannot run gives false. */
 bool bench_probe_gpu_agrees(bench_probe_gpu *self, gemm_lt_op *op);
 
-/* op null: our kernel. guess: a few direct calls. time: the median of replays of a graph of calls whose weights take turns, so that no
- * cache holds them; us per call. */
+/* Microseconds per call; op null: our kernel. guess: from a few direct calls. time: the median of replays of a graph whose calls use
+ * different copies of the weights, so that no cache holds them. */
 status bench_probe_gpu_guess(bench_probe_gpu *self, gemm_lt_op *op, double *us);
 status bench_probe_gpu_time(bench_probe_gpu *self, gemm_lt_op *op, double *us);
 

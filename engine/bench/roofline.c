@@ -1,5 +1,5 @@
-/* bench/roofline.c - see bench/roofline.h. A label goes to the first place around its point, on rings of growing width, where it covers
- * neither a point nor another label, and is tied to its point by a line where it had to go far. */
+/* bench/roofline.c - see bench/roofline.h. A label is put at the first free position around its point, on rings of growing width, where it
+ * covers neither a point nor another label. A line connects it to its point if it is far away. */
 #include "bench/roofline.h"
 #include <errno.h>
 #include <math.h>
@@ -16,10 +16,10 @@
 #define BOTTOM 100.0
 #define RADIUS 3.5
 #define FONT 10.0
-#define LETTER 6.2        /* width of one, on average and rather more */
+#define LETTER 6.2        /* width of a character, a little above the average */
 #define RINGS 40
 #define RING_STEP 9.0
-#define TIE_FROM 22.0     /* from here on a label is tied to its point */
+#define TIE_FROM 22.0     /* from this distance on, a line connects a label to its point */
 
 #define TURNS 16
 
@@ -53,7 +53,7 @@ static void widen(double *least, double *most, double value) {
   if (ceil(exponent) > *most) *most = ceil(exponent);
 }
 
-/* Whole decades around all points and the limits; at least one. */
+/* Whole decades that contain all points and the limits; at least one. */
 static void choose_scales(picture *p) {
   const bench_roofline *from = p->from;
   bool is_limited = from->bytes_per_s > 0 && from->flops_per_s > 0;
@@ -93,7 +93,7 @@ static void put_line(FILE *file, double x1, double y1, double x2, double y2, con
   fprintf(file, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, attributes);
 }
 
-/* 1000 and more in powers of ten would be hard to read: TFLOP/s. */
+/* Rates in TFLOP/s, since powers of ten from 1000 on would be hard to read. */
 static void put_axes(const picture *p) {
   char text[48];
   for (double e = p->x_least; e <= p->x_most; e++) {
@@ -115,7 +115,7 @@ static void put_axes(const picture *p) {
   fputs("</g>\n", p->file);
 }
 
-/* So many FLOPs a second, from where so many bytes a second allow them. */
+/* The line of a FLOP rate, from the intensity at which the byte rate allows it. */
 static void put_flop_limit(const picture *p, double flops_per_s, const char *of, const char *style) {
   const double least = pow(10, p->x_least), ridge = p->from->bytes_per_s > 0 ? flops_per_s / p->from->bytes_per_s : least;
   char text[64];
@@ -163,7 +163,7 @@ static bool is_free(const picture *p, const box *b) {
   return true;
 }
 
-/* The label's box at a turn of a ring: the side towards the point is where the ring is. */
+/* The label's rectangle at an angle of a ring: the side that faces the point lies on the ring. */
 static box place_at(double x, double y, double width, int ring, int turn) {
   double angle = 6.283185307179586 * turn / TURNS, reach = RADIUS + 2 + RING_STEP * ring;
   double at_x = x + reach * cos(angle), at_y = y - reach * sin(angle);
@@ -186,7 +186,7 @@ static void put_label(picture *p, const bench_roofline_point *point) {
   double x = x_of(p, point->flops_per_byte), y = y_of(p, point->flops_per_s), width = LETTER * (double)strlen(point->label);
   char attributes[64];
   box b;
-  if (!find_place(p, x, y, width, &b)) return; /* its point tells when it is pointed at */
+  if (!find_place(p, x, y, width, &b)) return; /* shown as the point's tooltip instead */
   p->taken[p->taken_count++] = b;
   double end_x = b.left > x ? b.left : b.right < x ? b.right : x, middle = (b.top + b.bottom) / 2;
   if (hypot(end_x - x, middle - y) > TIE_FROM) {

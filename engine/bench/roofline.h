@@ -1,4 +1,4 @@
-/* bench/roofline.h - a picture of points under a machine's two limits: how much is computed for each byte moved, against how fast.
+/* bench/roofline.h - a roofline picture: points below the hardware's two limits, FLOPs per byte moved against FLOPs per second.
  *
  * One self-contained SVG, both axes logarithmic, a label at every point. Knows nothing of what the points stand for. */
 #ifndef VERBATIM_BENCH_ROOFLINE_H
@@ -10,16 +10,16 @@
 
 typedef struct bench_roofline_point {
   char label[CLI_ROOFLINE_LABEL_BYTES]; /* any text */
-  char detail[CLI_ROOFLINE_LABEL_BYTES]; /* shown when pointed at */
+  char detail[CLI_ROOFLINE_LABEL_BYTES]; /* tooltip */
   uint32_t family;           /* its colour, 0 .. CLI_ROOFLINE_FAMILIES - 1 */
-  double flops_per_byte, flops_per_s; /* above 0 */
+  double flops_per_byte, flops_per_s; /* above 0    */
 } bench_roofline_point;
 
 typedef struct bench_roofline {
-  const char *title, *remark; /* one line each; remark stands below the picture */
+  const char *title, *remark; /* one line each; remark is printed below the picture */
   const char *families[CLI_ROOFLINE_FAMILIES];
   double bytes_per_s, flops_per_s; /* the limits, 0: unknown */
-  double e4m3_flops_per_s;         /* another limit above, of ops that multiply e4m3 numbers; 0: there are none */
+  double e4m3_flops_per_s;         /* a higher limit, for ops that multiply e4m3 numbers; 0: no such ops */
   const bench_roofline_point *points;
   uint32_t point_count;
 } bench_roofline;

@@ -1,6 +1,6 @@
 /* bench/step.c - steps as a scheduler would build them, of random tokens on random pages.
  *
- * Must not know what is measured. Read next: schedule.c, which builds the real ones. */
+ * Must not know which measurement uses them. Read next: schedule.c, which builds the real ones. */
 #include "bench/state.h"
 #include "ops/kernels.h"
 #include "plan/format_widen.h"
@@ -30,10 +30,10 @@ void bench_step_deal(bench *self, uint32_t seqs, uint32_t tokens) {
 
 typedef struct filler {
   exec_input in;
-  uint32_t tokens, logits, tiles, contexts; /* contexts: of a step of prompts, whose tiles then these are */
+  uint32_t tokens, logits, tiles, contexts; /* contexts: for a step of prompts, whose tiles these then are */
 } filler;
 
-/* Tiles as the scheduler's. */
+/* Builds the same tiles as the scheduler. */
 static void add_tiles(const bench *self, filler *f, const bench_span *span, bool is_prompt) {
   const plan_limits *l = &self->plan->header->limits;
   attn_tile all = {.row = f->tokens, .count = span->count, .seq = span->slot, .position = span->position};
@@ -48,7 +48,7 @@ static void add_tiles(const bench *self, filler *f, const bench_span *span, bool
   else f->tiles += exec_cut_tiles(f->in.prompt_tiles + f->tiles, all, PROMPT_TILE_TOKENS, PROMPT_TILE_TOKENS);
 }
 
-/* Whether the steps' prompts are a part of their own. */
+/* Whether a step's prompts form a part of their own. */
 static bool are_prompts(const bench *self, const bench_span *spans, uint32_t count) {
   const plan_header *h = self->plan->header;
   const plan_limits *l = &h->limits;
@@ -99,7 +99,7 @@ typedef struct watch_state {
   bench_cost sum;
 } watch_state;
 
-/* How many experts have rows: `expert_first` of an op that has weights of experts, and none of others. */
+/* Number of experts that have rows, by the op's `expert_first`; 0 for an op without experts' weights. */
 static uint32_t experts_used(bench *self, const plan_op *op) {
   uint32_t first[EXPERTS_MAX + 1] = {0}, used = 0;
   const operand *list = NULL;
@@ -130,7 +130,7 @@ static void see_op(void *context, uint32_t index) {
 }
 
 bench_cost bench_step_watch(bench *self, bench_step_see *see, void *context) {
-  const step_in *head = exec_fill(self->machine, 0).head; /* what it holds stays: no memory is poisoned here */
+  const step_in *head = exec_fill(self->machine, 0).head; /* its contents survive: no memory is poisoned here */
   watch_state w = {.self = self, .see = see, .context = context};
   w.step = (bench_cost_step){.token_count = head->token_count, .logit_count = head->logit_count, .position = self->position,
                              .kv_rows = self->kv_rows};

@@ -1,7 +1,7 @@
 /* self_check/act_quant.c - the probes of the op `act_quant` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Form 0: fp32 scales, gaps between rows. 1: powers of two, two rows a token, numbers from one end of the range to the other; an Inf. */
+/* Form 0: fp32 scales, gaps between rows. 1: power-of-two scales, two rows per token, numbers over the whole range and an Inf. */
 static void build(self_check_image *image) {
   enum { TOKENS = 3, COLUMNS = 384 };
   const u32 mul = 1 + image->form, rows = TOKENS * mul, ldx = COLUMNS + (image->form ? 0 : 8);

@@ -35,7 +35,7 @@ static void build(self_check_image *image) {
   u32 *block_table = take(image, PAGES * 4);
   fill_f32(image, logits, ADJUST_ROWS * VOCAB, -4, 9);
   for (u32 i = 0; i < 64; i++) logits[2 * VOCAB + i] = i % 2 ? FLT_MAX : -FLT_MAX;
-  for (u32 i = 0; i < PAGES * PAGE_TOKENS; i++) /* most ids are near the slices' ends and come again and again */
+  for (u32 i = 0; i < PAGES * PAGE_TOKENS; i++) /* most ids are near the ends of slices and occur repeatedly */
     history[i] = (i32)(i % 3 ? ADJUST_SLICE - 6 + random_below(image, 14) : random_below(image, VOCAB));
   for (u32 i = 0; i < PAGES; i++) block_table[i] = PAGES - 1 - i;
   choose_adjustments(param);

@@ -1,8 +1,8 @@
 /* self_check/attn_cut.c - the probes of the op `attn_cut` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Tiles that are cut and tiles that are not; a page that is being written stands in other sequences' rows too. Form 0: pieces of a chunk.
- * 1: longer ones, and shorter ones. */
+/* Split tiles and whole tiles; a page that is being written also occurs in other sequences' block-table rows. Form 0: pieces of one chunk.
+ * 1: longer pieces, and shorter ones. */
 static void build(self_check_image *image) {
   enum { TILES = 40, TOKENS = 60, STRIDE = 8, SLOTS = 400 }; /* tiles of two warps */
   attn_cut_args a = {.step = take_step(image, TOKENS, 0, TILES), .heads = 16, .block_table_stride = STRIDE, .chunk_tokens = PAGE_TOKENS,

@@ -1,10 +1,10 @@
-/* self_check/cases.h - what self_check.c and the probes of the ops share. Private to this folder.
+/* self_check/cases.h - declarations shared by self_check.c and the probes of the ops. Private to this folder.
  *
  * self_check/<stem>.c holds the probes of an op: a function that builds the image of each, and their known answers. An answer is the
- * XXH3-128 of the image that NUMERICS.md makes of the probe, and changes only with that text; `build/tests/test_self_check --record` prints
- * the answers of the CPU reference. Numbers come from integers alone, so that every machine builds the same image. Counts are as small as
- * they can be and still cross the edges that matter: a block's threads, a tile, a page, a chunk, a slice. Rows that a step does not have,
- * and every gap, are poison: NaN as bf16 and as fp32. Read next: images.h, embed.c. */
+ * XXH3-128 of the image after the op as NUMERICS.md defines it, and changes only with that text; `build/tests/test_self_check --record`
+ * prints the answers of the CPU reference. Numbers come from integers alone, so that every computer builds the same image. Counts are the
+ * smallest that still cross the edges that matter: a block's threads, a tile, a page, a chunk, a slice. Rows that a step does not have, and
+ * every gap, are poison: NaN as bf16 and as fp32. Read next: images.h, embed.c. */
 #ifndef VERBATIM_SELF_CHECK_CASES_H
 #define VERBATIM_SELF_CHECK_CASES_H
 #include "self_check/self_check.h"
@@ -12,16 +12,16 @@
 typedef struct self_check_image {
   uint8_t *bytes;   /* SELF_CHECK_BYTES */
   uint64_t used;
-  uint64_t random;  /* state of the generator */
-  uint32_t form;    /* which of the op's probes */
-  uint32_t kv_lora_rank, rope_dim; /* 0 where the probe is for all models */
+  uint64_t random;  /* state of the generator                                              */
+  uint32_t form;    /* number of the probe among the op's                                  */
+  uint32_t kv_lora_rank, rope_dim; /* 0: the probe is for all models                       */
   self_check_launch *launch;       /* grid, judged_bytes, args with addresses of the image */
 } self_check_image;
 
 typedef struct self_check_probe {
   uint32_t seed;                   /* where its random numbers start */
-  uint32_t form;                   /* what `build` builds            */
-  uint32_t kv_lora_rank, rope_dim; /* of the models it is for, 0: all; of mla_prefill nope_dim and v_dim */
+  uint32_t form;                   /* the form that `build` builds   */
+  uint32_t kv_lora_rank, rope_dim; /* of the models that the probe is for, 0: all; for mla_prefill nope_dim and v_dim */
   const char *name, *answer;
 } self_check_probe;
 
@@ -36,7 +36,8 @@ typedef struct self_check_op {
 #include "kernels_src/kernels.def"
 #undef KERNEL
 
-/* Of a form of the op's probes: whether it gathers rows, computes products in place of a gemm, or has lists; its KV format; its heads. */
+/* Properties of a form of the op's probes: whether it gathers rows, computes products in place of a gemm, or has top-k lists; its KV
+ * format; its heads. */
 bool self_check_moe_gemm_gathers(uint32_t form);
 bool self_check_fp8_moe_gemm_gathers(uint32_t form);
 bool self_check_qkv_rope_absorbs(uint32_t form);

@@ -7,7 +7,7 @@
 
 enum code_kind { CODE_PLAIN, CODE_WIDE, CODE_CANCELLING, CODE_ZEROS, CODE_LONGEST, CODE_KINDS };
 
-/* k codes of one operand's row; side 0: x, 1: w. The corners of the tensor-core rule: terms that are cut, sums that cancel but for a last
+/* k codes of one operand's row; side 0: x, 1: w. The corners of the tensor-core rule: truncated terms, sums that cancel except for a last
  * bit, subnormal factors, zeros of both signs, the longest significands. */
 static inline void fill_codes(self_check_image *image, u8 *out, u32 k, u32 kind, u32 side) {
   for (u32 i = 0; i < k; i++) {
@@ -23,7 +23,7 @@ static inline void fill_codes(self_check_image *image, u8 *out, u32 k, u32 kind,
   }
 }
 
-/* Of one of k / 128 blocks each: few of them powers of two. */
+/* One scale for each of k / 128 blocks: few of them are powers of two. */
 static inline const f32 *take_scales(self_check_image *image, u32 rows, u32 padded, u32 blocks) {
   f32 *scales = take(image, (u64)padded * blocks * 4);
   for (u32 i = 0; i < rows * blocks; i++) {

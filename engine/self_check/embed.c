@@ -3,13 +3,13 @@
 
 /* Forms 0 and 1: without a scale, with one. */
 static void build(self_check_image *image) {
-  enum { HIDDEN = 1032, VOCAB = 5, SLOTS = 2, PADDED = PLACED + 1 }; /* 129 pieces of 16 bytes for 128 threads */
+  enum { HIDDEN = 1032, VOCAB = 5, SLOTS = 2, PADDED = PLACED + 1 }; /* 129 vectors of 16 bytes for 128 threads */
   embed_args a = {.step = take_step(image, PLACED, 0, 0), .hidden = HIDDEN, .vocab = VOCAB, .block_table_stride = 3};
   i32 *token = take(image, PADDED * 4), *sampled = take(image, SLOTS * 4);
   bf16 *table = take(image, VOCAB * HIDDEN * 2);
   take_places(image, &few_places, &a.position, &a.seq, &a.block_table);
   token[0] = VOCAB - 1;
-  token[1] = -2; /* what slot 1 chose */
+  token[1] = -2; /* the token sampled for slot 1 */
   token[2] = 0;
   sampled[0] = 1;
   sampled[1] = 3;

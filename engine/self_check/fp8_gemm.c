@@ -2,7 +2,7 @@
 #include "self_check/images.h"
 #include "self_check/codes.h"
 
-/* Form 0: fp32, nine blocks of k, rows of weights that end inside a block of scales. 1: bf16 by logits rows, gaps. 2: silu, columns of
+/* Form 0: fp32, nine blocks of k, rows of weights ending inside a block of scales. 1: bf16 by logits rows, gaps. 2: silu, columns over
  * several tiles. 3: more rows than the largest tile. */
 static void build(self_check_image *image) {
   static const struct { u32 rows, n, k, gap; } shapes[] = {{17, 200, 1152, 8}, {5, 72, 256, 8}, {19, 512, 256, 0}, {133, 136, 128, 8}};
@@ -16,7 +16,7 @@ static void build(self_check_image *image) {
   a.w = take_codes(image, n, n, k, 1);
   a.w_scale = take_scales(image, (u32)div_up(n, SCALE_COLUMNS), (u32)div_up(n, SCALE_COLUMNS), blocks);
   a.y = take(image, (u64)(rows + 1) * a.ldy * (a.y_kind == Y_F32 ? 4 : 2));
-  LAUNCH(image, a, n, rows + 128, 1); /* whatever the tile, there is a block that has no row */
+  LAUNCH(image, a, n, rows + 128, 1); /* for every tile size, some block has no row */
 }
 
 static const self_check_probe probes[] = {

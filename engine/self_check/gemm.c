@@ -2,8 +2,8 @@
 #include "self_check/images.h"
 
 /* Form 0: fp32, nine blocks of k for a ring of eight, gaps between rows. 1: bf16 by logits rows, two batches. 2: fp32, subnormal sums.
- * 3: few rows and a k that a library would split. 4: more rows than the largest tile. 5: silu. Columns go over the edge of 64 where they
- * can. */
+ * 3: few rows and a k that a library would split. 4: more rows than the largest tile. 5: silu. Columns cross a multiple of 64 if
+ * possible. */
 static void build(self_check_image *image) {
   static const struct { u32 rows, n, k, gap; } shapes[] = {
     {17, 72, 576, 8}, {17, 72, 64, 0}, {17, 72, 64, 0}, {5, 40, 1024, 8}, {133, 24, 64, 8}, {17, 208, 128, 8}};
@@ -26,7 +26,7 @@ static void build(self_check_image *image) {
   a.x = x;
   a.w = w;
   a.y = take(image, batches * a.y_batch * (a.y_kind == Y_F32 ? 4 : 2));
-  LAUNCH(image, a, n, rows + 128, batches); /* whatever the tile, there is a block that has no row */
+  LAUNCH(image, a, n, rows + 128, batches); /* for every tile size, some block has no row */
 }
 
 static const self_check_probe probes[] = {

@@ -1,4 +1,4 @@
-/* self_check/images.h - how the images of the self-check's probes are made: buffers in poison, and numbers from integers alone.
+/* self_check/images.h - how the images of the self-check's probes are made: buffers surrounded by poison, and numbers from integers alone.
  *
  * Private to this folder. Changing anything here changes the answers of probes. */
 #ifndef VERBATIM_SELF_CHECK_IMAGES_H
@@ -8,7 +8,7 @@
 
 /* === Images ================================================================================================================= */
 
-/* A buffer of the image, full of poison, with poison behind it. */
+/* A buffer of the image, filled with poison and followed by poison. */
 static inline void *take(self_check_image *image, uint64_t bytes) {
   uint64_t at = image->used;
   image->used = align_up(at + bytes + 64, 256);
@@ -24,10 +24,10 @@ static inline const step_in *take_step(self_check_image *image, u32 tokens, u32 
   return step;
 }
 
-/* The end of what is judged: what is taken from here on may hold anything when the op has run. */
+/* The end of the judged part: buffers allocated after this may hold anything when the op has run. */
 static inline void end_judged(self_check_image *image) { image->launch->judged_bytes = image->used; }
 
-/* Rows behind the step's own are launched as well: a grid may be larger than the step. */
+/* Rows after the step's own are launched as well, since a grid may be larger than the step. */
 static inline void set_launch(self_check_image *image, const void *args, size_t args_bytes, u32 x, u32 y, u32 z) {
   u32 *items = image->launch->grid_items;
   items[0] = x;
@@ -44,7 +44,7 @@ static inline u64 random_bits(self_check_image *image) { return random_next(&ima
 
 static inline u32 random_below(self_check_image *image, u32 limit) { return (u32)((random_bits(image) >> 32) * limit >> 32); }
 
-/* Both signs, exponents from `low` on; some are ties of the rounding to bf16, some zeros, some subnormal. */
+/* Numbers of both signs, exponents from `low` on; some are ties of the rounding to bf16, some zero, some subnormal. */
 static inline void fill_f32(self_check_image *image, f32 *out, u32 count, i32 low, u32 exponents) {
   for (u32 i = 0; i < count; i++) {
     u64 r = random_bits(image);
@@ -67,7 +67,7 @@ static inline void fill_bf16(self_check_image *image, bf16 *out, u32 count, i32 
   }
 }
 
-/* One large number a row, and many whose squares are lost when they are added to it one by one but not when they are added to each
+/* One large number per row, and many small ones, whose squares are lost if added to the large one one by one, but not if added to each
  * other first: the order of a sum of squares shows. */
 static inline void fill_spiky(self_check_image *image, f32 *out, u32 count, u32 row) {
   for (u32 i = 0; i < count; i++) {
@@ -76,9 +76,9 @@ static inline void fill_spiky(self_check_image *image, f32 *out, u32 count, u32 
   }
 }
 
-/* What a term of a sum is multiplied by: of four terms that follow each other two cancel and two are small, and how many of the small
- * ones' bits are left depends on what they were added to. The order of the sum shows, even in bf16; also that of the reversed sum, as
- * the cancelling ones are neighbours. */
+/* The factor of a term of a sum: of four consecutive terms two cancel and two are small, and the bits that remain of the small ones depend
+ * on the partial sum they were added to. The order of the sum shows, even in bf16; so does the reversed order, since the cancelling terms
+ * are adjacent. */
 static inline f32 order_share(u32 term, u32 column) {
   static const f32 shares[] = {1.0f, -1.0f, 0x1p-19f, 0x1p-20f};
   return shares[(term + column) % ARRAY_LEN(shares)];
@@ -88,8 +88,8 @@ enum product_kind { PRODUCT_PLAIN, PRODUCT_WIDE, PRODUCT_CANCELLING, PRODUCT_SUB
 
 static inline bf16 pack(u64 r, i32 exponent) { return (bf16)((r >> 63) << 15 | (u32)(127 + exponent) << 7 | (r & 127)); }
 
-/* k numbers of one operand's row; side 0: x, 1: w. The corners of the tensor-core rule: terms that are cut, sums that cancel but for a
- * last bit, subnormal factors, zeros of both signs, the longest significands. */
+/* k numbers of one operand's row; side 0: x, 1: w. The corners of the tensor-core rule: truncated terms, sums that cancel except for a last
+ * bit, subnormal factors, zeros of both signs, the longest significands. */
 static inline void fill_product(self_check_image *image, bf16 *out, u32 k, u32 kind, u32 side) {
   for (u32 i = 0; i < k; i++) {
     u64 r = random_bits(image);
@@ -105,7 +105,7 @@ static inline void fill_product(self_check_image *image, bf16 *out, u32 k, u32 k
   }
 }
 
-/* One step of products below 2^-133, the least E of the rule, then zeros: sums that are subnormal. */
+/* One step of products below 2^-133, the least E of the rule, then zeros: the sums are subnormal. */
 static inline void fill_least(self_check_image *image, bf16 *out, u32 k, u32 side) {
   memset(out, 0, k * 2ull);
   for (u32 i = 0; i < 16; i++) {
@@ -116,12 +116,12 @@ static inline void fill_least(self_check_image *image, bf16 *out, u32 k, u32 sid
 
 #define PLACED 3u
 #define PLACED_PAGES 9u
-typedef struct places { /* of a step's tokens, each in front of the page's end or behind it */
+typedef struct places { /* positions of a step's tokens, each just before or after the end of a page */
   u32 count, position[6], seq[6];
 } places;
 
 static const places few_places = {PLACED, {63, 130, 64}, {2, 0, 2}};
-/* Every row at a page's end stands behind a row of another sequence. */
+/* Every row at the end of a page follows a row of another sequence. */
 static const places mixed_places = {6, {130, 63, 127, 64, 128, 63}, {0, 2, 1, 2, 1, 0}};
 
 /* Block table rows of three pages for three sequences. */
@@ -143,10 +143,10 @@ static inline const f32 *take_layer_scale(self_check_image *image) {
   return scale;
 }
 
-/* quick: kinds that a fast path of the CPU computes as well, for larger shapes. */
+/* quick: only kinds that a fast path of the CPU backend also computes, for larger shapes. */
 static inline u32 kind_of(u32 row, bool quick) { return quick ? (row % 2 ? PRODUCT_CANCELLING : PRODUCT_PLAIN) : row % PRODUCT_KINDS; }
 
-/* Three contexts on scattered pages, five of two pages in all: the last page of each is not full. */
+/* Three contexts on scattered pages, five pages in all, at most two each: the last page of each context is not full. */
 #define CONTEXTS 3u
 #define CONTEXT_STRIDE 2u
 #define CONTEXT_PAGES 7u

@@ -2,7 +2,8 @@
 #include "self_check/images.h"
 
 /* Form 0: 64 rope columns in pairs of halves, scales of powers of two. 1: 32 in pairs of neighbours, any scales. 2: 64 in pairs of
- * neighbours. Every other key has its differences in the last bits, so that the order of its sum shows. A warp has heads of two tokens. */
+ * neighbours. In every other key the differences are in the last bits, so that the order of its sum shows. A warp has heads of two
+ * tokens. */
 static void build(self_check_image *image) {
   enum { HEADS = 6, LENGTH = 131 };
   const u32 rope = image->form == 1 ? 32 : 64;

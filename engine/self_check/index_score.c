@@ -1,7 +1,7 @@
 /* self_check/index_score.c - the probes of the op `index_score` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Codes that are no NaN; most neighbours of a row cancel but for a last bit. */
+/* Codes other than NaN; most adjacent pairs of a row cancel except for a last bit. */
 static void fill_codes(self_check_image *image, u8 *out, u32 side) {
   for (u32 i = 0; i < INDEX_DIM; i++) {
     u64 r = random_bits(image);
@@ -13,8 +13,8 @@ static void fill_codes(self_check_image *image, u8 *out, u32 side) {
 /* Form 0: 64 heads, 1: 32, 2: 16. */
 uint32_t self_check_index_score_heads(uint32_t form) { return 64u >> form; }
 
-/* Rows from the third on, of which many are too near the start of their context. Tiles of up to eight tokens, over the edge of 32 rows; one
- * whose position goes on from another sequence's; over the edge of a page, with pages for every warpgroup. */
+/* Rows from the third on, many of them too near the start of their context to be scored. Tiles of up to eight tokens that cross a multiple
+ * of 32 rows; a tile whose position continues another sequence's; tiles across a page boundary, with pages for every warpgroup. */
 static void build(self_check_image *image) {
   enum { SEQS = 3, TABLE_STRIDE = 6, PAGES = SEQS * TABLE_STRIDE, TOKENS = 43 };
   static const struct { u32 seq, position, count; } runs[] = {{2, 34, 36}, {0, 70, 1}, {1, 318, 6}};
@@ -37,7 +37,7 @@ static void build(self_check_image *image) {
   fill_f32(image, w, TOKENS * heads, -8, 8);
   a.position = position, a.seq = seq, a.block_table = table, a.q_codes = codes, a.cache = cache, a.w = w;
   a.scores = take(image, TOKENS * a.stride * 4ull);
-  LAUNCH(image, a, 3, 1, 1); /* so that a page stands where two shares meet */
+  LAUNCH(image, a, 3, 1, 1); /* so that two shares meet inside a page */
 }
 
 static const self_check_probe probes[] = {

@@ -1,10 +1,10 @@
 /* self_check/index_topk.c - the probes of the op `index_topk` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Form 0: a cluster for each row, behind others of the step; rows no longer than a list, longer ones. 1: one cluster for three rows: longer
- * than a block keeps, shorter than a list, so long that all blocks share it. 2: a row longer than all blocks keep. 3: one cluster for more
- * rows than blocks. 4: a row with more scores than a block has bits for. 5: rows for parts of blocks. Scores on a grid tie at every limit,
- * many of them zeros of both signs; some are NaN, once more than a list holds. */
+/* Form 0: a cluster for each row, after other rows of the step; rows no longer than a list, and longer ones. 1: one cluster for three rows:
+ * one longer than a block can hold, one shorter than a list, one so long that all blocks share it. 2: a row longer than all blocks can
+ * hold. 3: one cluster for more rows than blocks. 4: a row with more scores than a block has bits for. 5: rows for parts of blocks. Scores
+ * lie on a grid and tie at every limit, many of them zeros of both signs; some are NaN, in one row more than a list holds. */
 static void build(self_check_image *image) {
   enum { TOPK = 64, ROWS = 18 };
   static const struct { u32 rows, length[ROWS]; } forms[] = {
@@ -25,9 +25,10 @@ static void build(self_check_image *image) {
       const u32 r = random_below(image, 1u << 24);
       f32 score = (f32)((i32)(r & 31) - 16) * 0.25f;
       if (r & 32) score = r & 64 ? -0.0f : 0.0f;
-      if (form == 2 || form == 4) score = num_float(0x3f800000u | r >> 4) * ((r & 15) ? 1.0f : -1.0f); /* all bits count */
+      if (form == 2 || form == 4) score = num_float(0x3f800000u | r >> 4) * ((r & 15) ? 1.0f : -1.0f); /* all bits are needed to order
+                                                                                                          them */
       if (form == 0 && i == 2) score = r & 64 ? (f32)n : -1.0f;                           /* the best ones last */
-      if (form == 4 && n % 2500 == 7) score = n % 5000 == 7 ? 3 : 2; /* ties among the scores behind the first 65,536 */
+      if (form == 4 && n % 2500 == 7) score = n % 5000 == 7 ? 3 : 2; /* ties among the scores after the first 65,536 */
       if (form != 4 && (r >> 8) % (form == 0 && i == 0 ? 5 : 997) == 0) score = num_float(r & 1 ? 0x7fc00000u : 0xffc00000u);
       scores[(u64)i * a.stride + n] = score;
     }

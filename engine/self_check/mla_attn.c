@@ -7,16 +7,16 @@
 #define ATTN_STRIDE 3u /* pages of a sequence */
 #define ATTN_PAGES 5u
 #define ATTN_HEADS 3u
-#define ATTN_HEADS_MOST 18u /* where one head alone raises m: not of the first warp's 16 */
+#define ATTN_HEADS_MOST 18u /* where only one head raises m, a head outside the first warp's 16 */
 #define LOUD_HEAD 17u
 #define ATTN_TILES 3u
 #define ATTN_TOKENS 4u
 #define ATTN_LAST 266u /* last position of the longest query */
-#define ATTN_GRID 2u   /* fewer blocks than tiles: one takes two */
-#define ATTN_SHARERS 16u /* so many that four share a piece */
+#define ATTN_GRID 2u   /* fewer blocks than tiles: one block takes two tiles */
+#define ATTN_SHARERS 16u /* enough blocks that four share a piece */
 
-/* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, block by block more, so that the
- * weights' exponent moves. */
+/* KV rows of the positions that the tiles reach; the rest of the pages is poison. Some rows stand out, more so in each later block, so that
+ * the exponent of the probabilities moves. */
 static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool cut) {
   const u32 length[ATTN_SEQS] = {cut ? 130 : 129, 64};
   u32 columns = image->kv_lora_rank + image->rope_dim;
@@ -29,7 +29,7 @@ static const bf16 *take_kv(self_check_image *image, const u32 *block_table, bool
   return kv;
 }
 
-/* A row in another format, with scales that are powers of two and others. */
+/* A row in another format; some scales are powers of two, some are not. */
 static void fill_codes(self_check_image *image, u8 *row, u32 kv_format, bool large) {
   const u32 rank = image->kv_lora_rank, rope = image->rope_dim;
   for (u32 i = 0; i < (kv_format == KV_FP8 ? rank + rope : rank); i++) row[i] = (u8)(random_below(image, 127) | i % 3 << 7);
@@ -41,7 +41,7 @@ static void fill_codes(self_check_image *image, u8 *row, u32 kv_format, bool lar
   if (kv_format != KV_FP8) fill_bf16(image, (bf16 *)(void *)(row + rank + rank / SCALE_COLUMNS * 4), rope, -6, 6);
 }
 
-#define LISTED 180u /* tokens of the first sequence where there are lists of */
+#define LISTED 180u /* tokens of the first sequence, when there are top-k lists */
 #define LIST_MAX 132u
 
 static const void *take_formed_kv(self_check_image *image, const u32 *block_table, u32 kv_format, bool lists) {
@@ -56,7 +56,7 @@ static const void *take_formed_kv(self_check_image *image, const u32 *block_tabl
   return kv;
 }
 
-/* A row with the signs of one head of the first query, which alone weighs it so much that m is raised. It lies behind 64 places. */
+/* A row with the signs of one head of the first query, so that its score raises m for this head only. It comes after 64 other entries. */
 static void make_loud(const mla_attn_args *a, u8 *kv, u32 position) {
   const u32 rank = a->kv_lora_rank, row_bytes = KV_ROW_BYTES(a->kv_format, rank, a->rope_dim);
   const bf16 *q = a->q + (u64)LOUD_HEAD * (rank + a->rope_dim);
@@ -70,7 +70,8 @@ static void make_loud(const mla_attn_args *a, u8 *kv, u32 position) {
   for (u32 i = 0; i < rank && a->kv_format == KV_FP8_DS_MLA; i += SCALE_COLUMNS) memcpy(row + rank + i / SCALE_COLUMNS * 4, &scale, 4);
 }
 
-/* Of each tile's token: as many positions as a list takes, spread evenly, but two that it does not see; or all. */
+/* For each tile's token: as many positions as a list holds, spread evenly, or all positions. Three entries name no token that the tile
+ * sees. */
 static const u32 *take_lists(self_check_image *image, const attn_tile *tiles) {
   u32 *lists = take(image, (u64)ATTN_TILES * LIST_MAX * 4);
   for (u32 t = 0; t < ATTN_TILES; t++)
@@ -81,8 +82,8 @@ static const u32 *take_lists(self_check_image *image, const attn_tile *tiles) {
   return lists;
 }
 
-/* All pages in one sequence, each the first one's rows times what order_share gives its chunk; columns of rope are the same in all. A
- * query that is zero but there weighs all pages alike. */
+/* All pages belong to one sequence; each holds the first page's rows times order_share of its chunk, with the same rope columns in all. A
+ * query that is zero except in the rope columns gives all pages the same scores. */
 static const bf16 *take_ordered_kv(self_check_image *image, const u32 *block_table) {
   const u32 rank = image->kv_lora_rank, columns = rank + image->rope_dim;
   bf16 *kv = take(image, (u64)ATTN_PAGES * PAGE_TOKENS * columns * 2), *first = kv + (u64)block_table[0] * PAGE_TOKENS * columns;
@@ -101,7 +102,7 @@ static void fill_queries(self_check_image *image, bf16 *q, u32 heads, bool order
   for (u32 i = 0; i < ATTN_TOKENS * heads && ordered; i++) memset(q + (u64)i * columns, 0, rank * 2ull);
 }
 
-/* The pieces of a cut step: the first tile's context is two. */
+/* The pieces of a split step: the first tile's context is two pieces. */
 static void take_pieces(self_check_image *image, mla_attn_args *a) {
   attn_counts *counts = take(image, sizeof *counts);
   attn_piece *pieces = take(image, (ATTN_TILES + 2) * sizeof *pieces);
@@ -124,11 +125,11 @@ bool self_check_mla_attn_lists(uint32_t form) { return form == 5 || form == 6 ||
 
 bool self_check_mla_attn_one_chunk(uint32_t form) { return form >= 9; }
 
-/* Form 0: whole; a query of three chunks, in two groups, beside one of two chunks. 1: cut into pieces of a group. 2: cut into pieces
- * of a chunk, which is two pages; two queries that reach both. 3: whole; five chunks, in three groups, whose order
- * shows. 4 to 8: whole; rows of other formats, and lists of tokens. 9 to 11: lists that are one chunk. */
+/* Form 0: whole; a query of three chunks in two groups, next to one of two chunks. 1: split into pieces of a group. 2: split into pieces of
+ * a chunk, which is two pages; two queries that reach both. 3: whole; five chunks in three groups, whose order shows. 4 to 8: whole; KV
+ * rows of other formats, and top-k lists. 9 to 11: lists that are one chunk. */
 static void build(self_check_image *image) {
-  static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* over the end of a chunk */
+  static const attn_tile tile[][ATTN_TILES] = {{{.row = 0, .count = 2, .seq = 0, .position = 127}, /* across the end of a chunk */
                                                 {.row = 2, .count = 1, .seq = 1, .position = 63},
                                                 {.row = 3, .count = 1, .seq = 1, .position = 20}},
                                                {{.row = 0, .count = 2, .seq = 0, .position = 255},

@@ -1,7 +1,7 @@
 /* self_check/mla_expand.c - the probes of the op `mla_expand` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Form 0, 2: the first piece, of four pages. 1, 3: the second one, with one page. From 2 on shorter rows. */
+/* Forms 0 and 2: the first piece, of four pages. 1 and 3: the second piece, of one page. Forms 2 and 3 have shorter rows. */
 static void build(self_check_image *image) {
   enum { N = 136, PIECE_PAGES = 4 };
   const u32 rank = image->form < 2 ? 512 : 256, rope = image->form < 2 ? 64 : 32, columns = rank + rope;
@@ -9,7 +9,8 @@ static void build(self_check_image *image) {
                        .piece_pages = PIECE_PAGES, .piece = image->form % 2};
   a.step = take_contexts(image, &a.contexts, &a.block_table);
   bf16 *kv = take(image, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2), *w = take(image, (u64)N * rank * 2);
-  memset(kv, 0, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2); /* whole pages are expanded, and the twin writes zeros behind a context */
+  memset(kv, 0, (u64)CONTEXT_PAGES * PAGE_TOKENS * columns * 2); /* whole pages are expanded, and the reference writes zeros after a
+                                                                    context */
   for (u32 c = 0; c < CONTEXTS; c++)
     for (u32 i = 0; i < a.contexts[c].tokens; i++) {
       u32 page = a.block_table[a.contexts[c].seq * CONTEXT_STRIDE + i / PAGE_TOKENS];

@@ -1,15 +1,15 @@
 /* self_check/mla_fold.c - the probes of the op `mla_fold` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* (m, l, O) of a unit. Maxima are close, or so far apart that a factor is 0 at times. */
+/* (m, l, O) of a unit. Maxima are close together, or so far apart that some factors are 0. */
 static void fill_unit(self_check_image *image, f32 *o, f32 *ml, u32 rank, u32 maxima) {
   ml[0] = (f32)random_below(image, maxima) - 20.0f;
   ml[1] = 1.0f + (f32)random_below(image, 1u << 20) * 0x1p-15f;
   fill_f32(image, o, rank, -6, 12);
 }
 
-/* Form 0: units of a chunk, groups of eight. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows.
- * 3: as 2, with the products, and a token that is not cut. */
+/* Form 0: units of a chunk, groups of eight. 1: units of a group of three. 2: units of a chunk, groups of three, sums whose order shows. 3:
+ * as 2, with the products, and a token that is not split. */
 bool self_check_mla_fold_lifts(uint32_t form) { return form == 3; }
 
 static void build(self_check_image *image) {
@@ -30,7 +30,7 @@ static void build(self_check_image *image) {
     a.w_uv = w_uv;
     a.value = take(image, (TOKENS + 1) * HEADS * v_dim * 2ull);
   }
-  end_judged(image); /* units mean nothing when they have been folded */
+  end_judged(image); /* units are undefined after they have been folded */
   f32 *o = take(image, (u64)TOKENS * units * HEADS * rank * 4);
   if (ordered) fill_f32(image, whole, rank, 0, 1);
   for (u32 t = 0, cut = 0; t < TOKENS; t++) {
@@ -48,7 +48,7 @@ static void build(self_check_image *image) {
   a.parts = parts;
   a.partial_o = o;
   a.partial_ml = ml;
-  static const u32 blocks[] = {16, 1, TOKENS + 1, 5}; /* so that teams share a slice, in two rounds; take two slices; one */
+  static const u32 blocks[] = {16, 1, TOKENS + 1, 5}; /* so that teams share a slice, in two rounds; take two slices; take one */
   LAUNCH(image, a, blocks[image->form], 1, 1);
 }
 

@@ -1,8 +1,9 @@
 /* self_check/mla_prefill.c - the probes of the op `mla_prefill` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Three tiles of one context over the edge of a page and of a pair of pages, one behind the other by one block. Form 0, 4: all pages in one
- * piece. 1, 5: the last piece, after another. 2, 6: one before it, whose state is judged. From 4 on with 32 columns of rope. */
+/* Three tiles of one context that cross the edge of a page and of a pair of pages, each one block after the previous. Forms 0 and 4: all
+ * pages in one piece. 1 and 5: the last piece, after another. 2 and 6: a piece before the last, whose state is judged. From 4 on with 32
+ * rope columns. */
 static void build(self_check_image *image) {
   enum { HEADS = 1, TOKENS = 11, PAGES = 3 };
   static const attn_tile tile[] = {{.row = 0, .count = 6, .seq = 1, .position = 61}, {.row = 6, .count = 3, .seq = 1, .position = 128},
@@ -23,7 +24,7 @@ static void build(self_check_image *image) {
   const u32 first = contexts[1].first > 0 && part == 2 ? PAGE_TOKENS : 0, last = part == 1 ? 131 - PAGE_TOKENS : part == 2 ? 128 : 131;
   fill_bf16(image, q_nope, TOKENS * HEADS * nope, -5, 6);
   fill_bf16(image, q_rope, TOKENS * HEADS * rope, -5, 6);
-  for (u32 i = first; i < last; i++) /* the exponent of the weights moves from page to page */
+  for (u32 i = first; i < last; i++) /* the exponent of the probabilities moves from page to page */
     fill_bf16(image, expanded + (u64)i * columns, columns, i % 37 == 5 ? -3 + 4 * (i32)(i / PAGE_TOKENS) : -6, 6);
   f32 *state = take(image, TOKENS * HEADS * (v + 2) * 4);
   for (u32 i = 0; i < TOKENS * HEADS && part == 1; i++) {

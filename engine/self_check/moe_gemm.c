@@ -2,7 +2,7 @@
 #include "self_check/images.h"
 
 /* Form 0: rows gathered by token, experts without rows between others. 1: plain rows, nine blocks of k. 2: an expert with more plain rows
- * than the largest tile, behind and before others. 3: as 0, silu. 4: plain rows, silu. */
+ * than the largest tile, with others before and after it. 3: as 0, silu. 4: plain rows, silu. */
 bool self_check_moe_gemm_gathers(uint32_t form) { return form == 0 || form == 3; }
 
 static void build(self_check_image *image) {

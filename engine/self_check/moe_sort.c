@@ -6,7 +6,7 @@ static void build(self_check_image *image) {
   enum { TOKENS = 200, TOP_K = 6, PAIRS = TOKENS * TOP_K, EXPERTS = 64 }; /* more pairs than threads */
   moe_sort_args a = {.step = take_step(image, TOKENS, 0, 0), .experts = EXPERTS, .top_k = TOP_K};
   u32 *id = take(image, (PAIRS + TOP_K) * 4);
-  for (u32 t = 0; t < TOKENS; t++) /* ascending and distinct; the first experts have most tokens, some have none */
+  for (u32 t = 0; t < TOKENS; t++) /* ascending and distinct; the first experts have the most tokens, some experts have none */
     for (u32 k = 0; k < TOP_K; k++)
       id[t * TOP_K + k] = k == 0 ? random_below(image, 3) : id[t * TOP_K + k - 1] + 1 + random_below(image, t % 2 ? 2 : 11);
   a.topk_id = id;

@@ -1,8 +1,9 @@
 /* self_check/qkv_rope.c - the probes of the op `qkv_rope` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves, a scale of the query. 2: rows of three
- * sequences in turn. 3: as 1, with the products. 4 and 5: as 0, scaled rows, by powers of two and not; 6: as 1, a scale of the layer. */
+/* Form 0: 512 latent and 64 rope columns in pairs of neighbours. 1: 256 and 32, in pairs of halves, with a scale of the query. 2: rows of
+ * three sequences in turn. 3: as 1, with the products. 4 and 5: as 0 with scaled KV rows, by powers of two (4) or any scales (5). 6: as 1,
+ * with one scale per layer. */
 bool self_check_qkv_rope_absorbs(uint32_t form) { return form == 3; }
 
 static void build(self_check_image *image) {

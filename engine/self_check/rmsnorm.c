@@ -1,7 +1,8 @@
 /* self_check/rmsnorm.c - the probes of the op `rmsnorm` and their known answers. See self_check/cases.h. */
 #include "self_check/images.h"
 
-/* Form 4: adds experts and the shared one in place. 5: experts alone, to rows named by an index, scaled. More experts than eight. */
+/* Form 4: adds the experts and the shared expert in place. 5: adds only experts, to rows named by an index, scaled. More than eight
+ * experts. */
 static void build_norm_of_experts(self_check_image *image) {
   enum { TOKENS = 3, TOP_K = 9, PAIRS = TOKENS * TOP_K, DIM = 1028 };
   const bool indexed = image->form == 5;
@@ -31,7 +32,7 @@ static void build_norm_of_experts(self_check_image *image) {
 }
 
 /* Form 0: adds in place, with gaps between rows. 1: rows named by an index, adds without storing, both scales. 2: neither. 3: stores
- * without adding; more than 8 rows, and behind them no poison but larger numbers, as a step of more rows leaves them. */
+ * without adding; more than 8 rows, followed not by poison but by larger numbers, as left by a step of more rows. */
 static void build(self_check_image *image) {
   enum { SOURCES = 7 };
   if (image->form > 3) {

@@ -3,7 +3,7 @@
 #include "base/limits.h"
 
 /* Form 0: sigmoid, groups by their two best, bias, normalised; logits that tie. 1: softmax, no groups. 2: softmax, groups by their
- * best, unnormalised. 3: as 0, of so few different numbers that the last expert chosen, and the last group, tie with others. */
+ * best, unnormalised. 3: as 0, with so few different numbers that the last chosen expert, and the last group, tie with others. */
 static void build(self_check_image *image) {
   enum { TOKENS = 5 }; /* four tokens a block */
   static const router_args forms[] = {

@@ -3,7 +3,7 @@
 #include <float.h>
 #include "base/limits.h"
 
-/* Ten ways to choose or score a token, one a row. */
+/* Ten ways to choose or score a token, one per row. */
 #define SAMPLE_ROWS 10u
 
 static void choose_params(sample_param *param, u32 vocab) {
@@ -19,7 +19,7 @@ static void choose_params(sample_param *param, u32 vocab) {
   param[2].temperature = 0.7f;
   param[2].top_k = 40;
   param[2].top_p_fixed = 0xe6666666u;
-  param[3].min_p_bound = -1; /* met exactly, by many */
+  param[3].min_p_bound = -1; /* a limit that many tokens meet exactly */
   param[4].temperature = 0;
   param[1].adjusted = param[4].adjusted = param[5].adjusted = 1;
   param[5].top_p_fixed = 0x80000000u;
@@ -29,8 +29,8 @@ static void choose_params(sample_param *param, u32 vocab) {
   param[9].target = 1;
 }
 
-/* Form 0: more logits than threads: ties, adjusted rows with bans, a scored row, a flat one, one with NaN that is drawn from and one
- * with Inf that is scored. 1: fewer logits than alternatives. */
+/* Form 0: more logits than threads: ties, adjusted rows with bans, a scored row, a flat row, a sampled row with NaN and a scored row with
+ * Inf. 1: fewer logits than alternatives. */
 static void build(self_check_image *image) {
   const u32 vocab = image->form ? 8 : 1100, numbers = SAMPLE_ROWS * vocab;
   sample_args a = {.step = take_step(image, 1, SAMPLE_ROWS, 0), .vocab = vocab};

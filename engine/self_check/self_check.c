@@ -1,4 +1,4 @@
-/* self_check.c - what is the same for the probes of all ops (see self_check.h).
+/* self_check.c - the code common to the probes of all ops (see self_check.h).
  *
  * Must not know how a backend runs an op. Read next: self_check/cases.h. */
 #include "self_check/self_check.h"
@@ -42,7 +42,8 @@ static probe_row row_at(uint32_t index) {
 bool self_check_is_for(uint32_t index, uint32_t kernel, const plan_model *model) {
   const probe_row row = row_at(index);
   const uint32_t rank = row.probe->kv_lora_rank, rope = row.probe->rope_dim;
-  if (row.kernel == KERNEL_mla_prefill && row.kernel == kernel) /* its probes are for heads: nope_dim, v_dim, and the form rope_dim */
+  if (row.kernel == KERNEL_mla_prefill && row.kernel == kernel) /* its probes are for dimensions of heads: nope_dim, v_dim, and by the form
+                                                                   rope_dim */
     return rank == model->nope_dim && rope == model->v_dim && (row.probe->form >= 4 ? 32 : 64) == model->rope_dim;
   bool fits = rank == 0 || (rank == model->kv_lora_rank && rope == model->rope_dim);
   return row.kernel == kernel && fits;

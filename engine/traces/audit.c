@@ -1,5 +1,5 @@
-/* audit.c - see audit.h. Two passes over the trace: the first counts what can be checked, without weights and values in memory; the second
- * takes one request at a time, and of it one op at a time with as many rows as the plan allows. */
+/* audit.c - see audit.h. Two passes over the trace: the first counts the rows that can be checked, without weights or values in memory; the
+ * second takes one request at a time, and within it one op at a time with as many rows as the plan allows. */
 #include "traces/audit.h"
 #include "traces/audit_inputs.h"
 #include "traces/audit_backend.h"
@@ -22,27 +22,27 @@ struct audit {
   points points;
   audit_inputs inputs;
   audit_want want;
-  uint8_t *chosen, *wanted; /* [points]: rows of it are compared; enum audit_wanted of its values */
+  uint8_t *chosen, *wanted; /* [points]: whether its rows are compared; enum audit_wanted of its values */
   audit_point *counts;      /* [points] */
   audit_kind kinds[KERNEL_COUNT];
   audit_report report;
-  char first_id[TRACE_ID_BYTES_MAX + 1]; /* of the report's first difference */
+  char first_id[TRACE_ID_BYTES_MAX + 1]; /* text of the report's first difference */
   audit_backend *machine;
-  uint8_t weights_digest[DIGEST_BYTES]; /* of the trace */
-  uint64_t random, left_covered, left_wanted; /* of --sample: covered rows to come, and how many of them to take */
-  const audit_request *request; /* at hand, as the rest */
+  uint8_t weights_digest[DIGEST_BYTES]; /* of the trace                                                        */
+  uint64_t random, left_covered, left_wanted; /* for --sample: covered rows left, and how many of them to take */
+  const audit_request *request; /* current request, as are the fields below                                    */
   const audit_op *op;
-  uint32_t kv_rows;         /* positions 0 .. kv_rows - 1 have the KV row that the op reads */
+  uint32_t kv_rows;         /* the trace has the op's KV rows for positions 0 .. kv_rows - 1 */
   uint32_t *batch;          /* [max_batch_tokens] rows of the request */
   uint32_t batch_count;
-  uint8_t *picked;          /* [max_len] by row of the request: bit i: point i of the op's is compared */
+  uint8_t *picked;          /* [max_len] per row of the request: bit i: the op's point i is compared */
 };
 
 typedef void audit_step(audit *self);
 
-/* === What is chosen ========================================================================================================= */
+/* === Selection of points ====================================================================================================== */
 
-/* "qkv_rope" is qkv_rope's three points, "qkv_rope q_nope" one of them. */
+/* "qkv_rope" selects qkv_rope's three points, "qkv_rope q_nope" one of them. */
 static bool is_named(const verbatim_point *point, const char *op) {
   const char *name = trace_op_name(point);
   size_t bytes = strlen(op);
@@ -88,7 +88,7 @@ static status choose(audit *self) {
   return FAIL(ERR_USAGE, "audit: expected --layer and --op that name ops of the plan, found none, hint: verbatim show PLAN --ops");
 }
 
-/* === Whether they belong together ============================================================================================ */
+/* === Do trace, plan and model match? ========================================================================================= */
 
 static status check_digest(const char *what, const uint8_t *trace, const uint8_t *own, const char *hint) {
   char texts[2][DIGEST_TEXT_BYTES];
@@ -97,7 +97,7 @@ static status check_digest(const char *what, const uint8_t *trace, const uint8_t
               digest_text(own, texts[1]), hint);
 }
 
-/* The points follow from what the numerics id names: a trace with others is none of such a run. */
+/* The points follow from the numerics id, so a trace with other points is not of such a run. */
 static status check_points(const audit *self, const trace_head *head) {
   if (head->point_count != self->points.count)
     return FAIL(ERR_MISMATCH, "audit: the trace has %u points, expected %u as the plan", head->point_count, self->points.count);
@@ -118,9 +118,9 @@ static status check_head(const audit *self, const trace_head *head) {
   return check_points(self, head);
 }
 
-/* === What is covered ========================================================================================================= */
+/* === Coverage =============================================================================================================== */
 
-/* A point whose row is missing to compute this row again, or AUDIT_NONE; *position: of which token. */
+/* A point whose missing row prevents recomputing this row, or AUDIT_NONE; *position: the missing row's token. */
 static uint32_t missing_of(const audit *self, const audit_list *list, const audit_row *row, uint32_t *position) {
   for (uint32_t i = 0; i < list->count; i++) {
     uint32_t point = list->point[i];
@@ -132,14 +132,14 @@ static uint32_t missing_of(const audit *self, const audit_list *list, const audi
   return AUDIT_NONE;
 }
 
-/* How many positions from 0 on have the row of this point. */
+/* Number of positions, counted from 0 without a gap, that have a row of this point. */
 static uint32_t count_rows(const audit *self, uint32_t point) {
   uint32_t count = 0;
   while (count < self->request->count && self->request->rows[count].position == count && self->request->rows[count].values[point]) count++;
   return count;
 }
 
-/* How many positions from 0 on have all rows of paged tables that the op reads. */
+/* Number of positions, counted from 0 without a gap, that have all rows of the paged tables that the op reads. */
 static uint32_t count_kv(const audit *self, const audit_op *op) {
   const audit_list *lists[] = {&op->inputs, &op->prior_inputs};
   uint32_t count = UINT32_MAX;
@@ -156,7 +156,7 @@ static void note_uncovered(audit *self, uint32_t point, uint32_t needs, uint32_t
   c->needs_position = position;
 }
 
-/* Selection sampling (Knuth, algorithm S): each covered row with the chance that is left for it. */
+/* Selection sampling (Knuth, algorithm S): takes each covered row with probability (rows to take) / (rows left). */
 static bool takes(audit *self) {
   if (self->options.sample == 0 || self->left_wanted == 0) return self->options.sample == 0;
   bool is_taken = random_next(&self->random) % self->left_covered < self->left_wanted;
@@ -165,7 +165,7 @@ static bool takes(audit *self) {
   return is_taken;
 }
 
-/* Which of the op's points are chosen in this row and there. */
+/* Which of the op's points are selected and present in this row. */
 static uint32_t points_in(const audit *self, const audit_op *op, const audit_row *row) {
   uint32_t bits = 0;
   if (row->position < self->options.position_min || row->position > self->options.position_max) return 0;
@@ -192,7 +192,7 @@ static void count_op(audit *self) {
   }
 }
 
-/* Calls the step for every op with chosen points of every wanted request. */
+/* Calls the step for every op with selected points, for every wanted request. */
 static status for_requests(audit *self, audit_source *source, audit_step *step) {
   for (;;) {
     TRY(audit_source_next(source, &self->request));
@@ -256,13 +256,13 @@ static status first_pass(audit *self) {
 
 static bool is_nan(const verbatim_point *point, uint32_t bits) { return isnan(diff_values_number(point->type, bits)); }
 
-/* Of integers and NaN, that of the bits. */
+/* For integers and NaN, the difference of the bits. */
 static uint64_t distance_of(const verbatim_point *point, uint32_t a, uint32_t b) {
   uint64_t ulps;
   return diff_values_ulps(point->type, a, b, &ulps) ? ulps : a > b ? a - b : b - a;
 }
 
-/* Numbers that differ; NaN is equal to NaN, whose payloads are outside of the contract. */
+/* Numbers that differ; NaN equals NaN, since payloads are outside the contract. */
 static bool find_difference(const verbatim_point *point, const void *recorded, const void *computed, audit_difference *out) {
   for (uint32_t i = 0; i < point->count; i++) {
     uint32_t a = diff_values_bits(point->type, recorded, i), b = diff_values_bits(point->type, computed, i);
@@ -282,7 +282,7 @@ static bool holds_nan(const verbatim_point *point, const void *row) {
   return false;
 }
 
-/* The first by request, position and order of computation; requests come in order. */
+/* First by request, position and order of computation; requests arrive in order. */
 static void note_difference(audit *self, const audit_difference *found) {
   audit_difference *first = &self->report.first;
   bool is_earlier = found->position != first->position ? found->position < first->position : found->point < first->point;

@@ -1,4 +1,4 @@
-/* audit_backend.c - see audit_backend.h. What the scheduler and a step do for a run, by hand for a batch of one op. */
+/* audit_backend.c - see audit_backend.h. Does by hand, for a batch of one op, what the scheduler and a step do in a run. */
 #include "traces/audit_backend.h"
 #include "base/clock.h"
 #include "exec/exec.h"
@@ -14,8 +14,8 @@ struct audit_backend {
   exec *machine;
   weights_report weights;
   char name[64];
-  uint8_t *packed, *poison; /* [longest row]: a row that was computed; NaN patterns */
-  /* Of the batch: [max_batch_tokens]. */
+  uint8_t *packed, *poison; /* [longest row]: a computed row; NaN patterns */
+  /* Arrays of the batch: [max_batch_tokens]. */
   uint32_t count;
   const audit_row **rows;
   int32_t *token;
@@ -63,7 +63,7 @@ static status start(audit_backend *self, const char *model_dir, uint32_t threads
   const exec_options options = {.pool = self->pool, .direct = true};
   TRY(exec_open(&self->machine, self->plan, &options, host));
   TRY(exec_start_kernels(self->machine, host));
-  TRY(exec_start_check(self->machine)); /* an auditor that computes other numerics would find fault with everyone */
+  TRY(exec_start_check(self->machine)); /* an auditor with other numerics would report differences everywhere */
   TRY(load(self, model_dir, progress, context));
   exec_start_tables(self->machine);
   TRY(take_buffers(self, host));
@@ -94,13 +94,13 @@ const char *audit_backend_name(const audit_backend *self) { return self->name; }
 
 /* === Rows in and out ======================================================================================================== */
 
-/* The row of the point's table that holds part `pair` of row `row` of the batch. */
+/* The row of the point's table that holds pair `pair` of the batch's row `row`. */
 static uint64_t row_at(const audit_backend *self, const point_place *place, uint32_t row, uint32_t pair) {
   if (place->rows == POINT_PAIRS) return self->pair_row[row * place->pairs + pair];
   return place->rows == POINT_KV ? self->rows[row]->position : row; /* pages in order */
 }
 
-/* Without `from` the place is read to `to`. */
+/* If `from` is null, the place is read into `to`. */
 static void copy_row(audit_backend *self, uint32_t point, uint32_t row, const uint8_t *from, uint8_t *to) {
   const point_place *place = &self->points->places[point];
   uint64_t at = 0;
@@ -166,7 +166,7 @@ static void write_step(audit_backend *self, bool of_logits) {
   if (of_logits) exec_write(self->machine, REGION_STEP, io->logit_row, self->logit_row, bytes);
 }
 
-/* An alternative is asked for a row count of its range; what the op computes are the rows of the step's head. */
+/* An alternative is launched with a row count within its range; the step's head says how many rows the op computes. */
 static double run_op(audit_backend *self, uint32_t op, bool of_logits) {
   uint32_t rows = max_u32(self->count, self->plan->ops[op].rows_min);
   double from = clock_seconds();
@@ -194,7 +194,7 @@ double audit_backend_run(audit_backend *self, const audit_op *op, const audit_re
   self->count = count;
   for (uint32_t i = 0; i < count; i++) self->rows[i] = &request->rows[rows[i]];
   write_step(self, op->of_logits);
-  bool has_fold = self->plan->ops[op->op].kernel == KERNEL_mla_fold; /* the attention before it writes rows too, where it cuts nothing */
+  bool has_fold = self->plan->ops[op->op].kernel == KERNEL_mla_fold; /* the attention before it also writes rows, if it splits nothing */
   if (has_fold) poison_made(self, op);
   if (op->cut != AUDIT_NONE) seconds += run_op(self, op->cut, false);
   if (op->prior != AUDIT_NONE) {
@@ -203,12 +203,12 @@ double audit_backend_run(audit_backend *self, const audit_op *op, const audit_re
     read_pairs(self, &op->inputs);
     read_pairs(self, &op->made);
   }
-  if (op->quant != AUDIT_NONE) { /* what the rows were may lie where the op writes */
+  if (op->quant != AUDIT_NONE) { /* the rows' old contents may lie where the op writes */
     put_inputs(self, &op->inputs);
     seconds += run_op(self, op->quant, false);
   }
   if (!has_fold) poison_made(self, op);
-  if (op->quant == AUDIT_NONE) put_inputs(self, &op->inputs); /* behind the poison: the residual stream is added to in place */
+  if (op->quant == AUDIT_NONE) put_inputs(self, &op->inputs); /* after the poison: the op adds to the residual stream in place */
   seconds += run_op(self, op->op, op->of_logits);
   for (uint32_t r = 0; r < count; r++)
     for (uint32_t i = 0; i < op->made.count; i++) {

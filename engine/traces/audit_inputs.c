@@ -1,4 +1,4 @@
-/* audit_inputs.c - see audit_inputs.h. Reads a plan as the engine does, by its arguments and fixups; the buffers' table is for people. */
+/* audit_inputs.c - see audit_inputs.h. Reads a plan as the engine does, by arguments and fixups; the table of buffers is for people. */
 #include "traces/audit_inputs.h"
 #include "ops/kernels.h"
 #include <string.h>
@@ -6,7 +6,7 @@
 typedef struct search {
   const plan *plan;
   const points *points;
-  uint32_t *best_op; /* [points->count]: of the alternatives that make it, AUDIT_NONE before it is met */
+  uint32_t *best_op; /* [points->count]: the op among its alternatives, AUDIT_NONE before the first */
 } search;
 
 static const void *args_of(const plan *p, uint32_t op) { return p->args + p->ops[op].args_offset; }
@@ -18,7 +18,7 @@ static const plan_fixup *find_fixup(const plan *p, uint32_t op, uint32_t args_of
   return NULL;
 }
 
-/* The nearest op of this kernel before; experts are added up by the next layer's norm. */
+/* The nearest earlier op of this kernel; the norm of the next layer adds up the experts. */
 static uint32_t op_before(const plan *p, uint32_t op, uint32_t kernel) {
   for (uint32_t i = op; i-- > 0;)
     if (p->ops[i].kernel == kernel) return i;
@@ -30,9 +30,9 @@ static void describe_op(const plan *p, uint32_t op, op_operands *out) {
   op_describe(kernels_row(p->ops[op].kernel)->op, args_of(p, op), plan_present(p, &p->ops[op]), out);
 }
 
-/* === Who wrote it =========================================================================================================== */
+/* === The writer of a byte =================================================================================================== */
 
-/* Bytes of the point's row 0 from this one on that lie in one segment; 0: it is outside. */
+/* Number of bytes of the point's row 0, from this byte on, that lie in one segment; 0: the byte is outside. */
 static uint64_t bytes_from(const point_place *place, uint32_t region, uint64_t offset) {
   if (place->region != region || offset < place->offset) return 0;
   uint64_t at = offset - place->offset, segment = place->segment_stride ? at / place->segment_stride : 0;
@@ -46,7 +46,7 @@ static bool makes(const points *all, uint32_t op, uint32_t point) {
   return false;
 }
 
-/* The point that an op before `op` wrote last at this byte, or AUDIT_NONE. What the op's own alternatives make comes after it. */
+/* The point that an op before `op` wrote last at this byte, or AUDIT_NONE. Points of the op's own alternatives are excluded. */
 static uint32_t last_writer(const search *s, uint32_t op, uint32_t region, uint64_t offset) {
   uint32_t found = AUDIT_NONE;
   for (uint32_t i = 0; i < s->points->count; i++) {
@@ -56,7 +56,7 @@ static uint32_t last_writer(const search *s, uint32_t op, uint32_t region, uint6
   return found;
 }
 
-/* Whether what the op reads there are rows that the sort before it left: it makes no point, and none was made there since. */
+/* Whether the op reads rows there that the preceding sort wrote: the sort makes no point, and no point was written there since. */
 static bool is_sorted(const search *s, uint32_t op, const plan_fixup *x) {
   const uint32_t sort = op_before(s->plan, op, KERNEL_moe_sort);
   const plan_fixup *left = sort == AUDIT_NONE ? NULL : find_fixup(s->plan, sort, offsetof(moe_sort_args, x_sorted));
@@ -73,7 +73,7 @@ static status add_input(audit_list *list, uint32_t point) {
   return OK;
 }
 
-/* The points that hold what the op reads by this pointer of row 0. */
+/* The points that hold the op's input of row 0 through this pointer. */
 static status find_read(const search *s, uint32_t op, const operand *read, const plan_fixup *fixup, audit_list *list) {
   const uint64_t size = op_type_bytes(read->type), row_stride = read->row_stride * size;
   const char *name = plan_string(s->plan, s->plan->ops[op].name);
@@ -100,7 +100,7 @@ static status find_inputs(const search *s, uint32_t op, audit_list *list) {
     const operand *read = &o.list[i];
     if (read->is_write || (read->kind != OP_POINT && read->kind != OP_CACHE)) continue;
     const plan_fixup *fixup = find_fixup(s->plan, op, read->field);
-    if (!fixup || is_sorted(s, op, fixup)) continue; /* no delta, no experts; or what has to be sorted anew */
+    if (!fixup || is_sorted(s, op, fixup)) continue; /* no delta, no experts; or rows that must be sorted again */
     TRY(find_read(s, op, read, fixup, list));
   }
   return OK;
@@ -120,7 +120,7 @@ static bool has_kv(const search *s, const audit_list *list) {
   return false;
 }
 
-/* The act_quant whose codes a product reads, or AUDIT_NONE: it reads others. */
+/* The act_quant whose codes a product reads, or AUDIT_NONE if it reads no such codes. */
 static uint32_t quant_of(const plan *p, uint32_t op) {
   const bool of_experts = p->ops[op].kernel == KERNEL_fp8_moe_gemm;
   if (p->ops[op].kernel != KERNEL_fp8_gemm && !of_experts) return AUDIT_NONE;
@@ -132,7 +132,7 @@ static uint32_t quant_of(const plan *p, uint32_t op) {
   return AUDIT_NONE;
 }
 
-/* What leaves what the op reads beside rows of points, by kernel; KERNEL_COUNT: nothing has to. */
+/* The kernel that writes the op's inputs other than rows of points; KERNEL_COUNT: none. */
 static uint32_t prior_kernel(const search *s, uint32_t op, const audit_op *out) {
   const op_description *what = kernels_row(s->plan->ops[op].kernel)->op;
   if (what->prior) return kernels_find_op(what->prior);
@@ -187,12 +187,12 @@ status audit_inputs_open(audit_inputs *self, const plan *p, const points *all, a
   uint32_t *op_of, count = 0;
   TRY(arena_take(host, sizeof(uint32_t) * (all->count + 1ull), &s.best_op));
   TRY(arena_take(host, sizeof(uint32_t) * (all->count + 1ull), &op_of));
-  TRY(arena_take(host, sizeof(audit_op) * (all->count + 1ull), &ops)); /* every one makes a point */
+  TRY(arena_take(host, sizeof(audit_op) * (all->count + 1ull), &ops)); /* every alternative makes a point */
   memset(op_of, 0xff, all->count * sizeof *op_of);
   choose_ops(&s);
   for (uint32_t op = 0; op < p->op_count; op++) {
     if (all->first_of_op[op] == all->first_of_op[op + 1] || s.best_op[all->of_op[all->first_of_op[op]]] != op) continue;
-    if (p->ops[op].kernel == KERNEL_adjust) continue; /* its inputs are the request's */
+    if (p->ops[op].kernel == KERNEL_adjust) continue; /* its inputs come from the request */
     TRY(describe(&s, op, &ops[count]));
     for (uint32_t i = 0; i < ops[count].made.count; i++) op_of[ops[count].made.point[i]] = count;
     count++;

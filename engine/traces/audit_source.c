@@ -1,4 +1,5 @@
-/* audit_source.c - see audit_source.h. The trace is read front to back; the record that begins the next request is kept until asked for. */
+/* audit_source.c - see audit_source.h. Reads the trace from front to back, and holds the record that begins the next request until it is
+ * asked for. */
 #include "traces/audit_source.h"
 #include "ops/kernels.h"
 #include <stdlib.h>
@@ -10,14 +11,14 @@ struct audit_source {
   trace_reader *reader;
   const trace_head *head;
   audit_totals totals;
-  arena memory;           /* of the request at hand                            */
+  arena memory;           /* of the current request */
   audit_request request;
   audit_row *rows;
-  uint32_t room;          /* of rows                                           */
-  bool is_wanted;         /* the request at hand                               */
-  char *next_id;          /* of the request that begins next, or null          */
-  bool is_end;            /* of the trace                                      */
-  const uint8_t **values; /* [points]: of the row that is coming               */
+  uint32_t room;          /* of rows                             */
+  bool is_wanted;         /* the current request                 */
+  char *next_id;          /* digest of the next request, or null */
+  bool is_end;            /* of the trace                        */
+  const uint8_t **values; /* [points] of the next row            */
 };
 
 /* === Opening ================================================================================================================ */
@@ -69,7 +70,7 @@ static bool is_kept(const audit_source *self, uint32_t point, uint32_t position)
   return wanted & AUDIT_WANTED_EARLIER || (wanted & AUDIT_WANTED_ROWS && position >= self->want->position_min);
 }
 
-/* Choices of a router lead the sort of its pairs: one that is no expert would lead it astray. */
+/* The sort of pairs indexes by the router's choices, so a choice that is not an expert is refused. */
 static status check_choices(const audit_source *self, const trace_record *r, const verbatim_point *point) {
   const uint32_t *choice = r->values;
   for (uint32_t i = 0; point->kernel == KERNEL_router && point->type == VERBATIM_POINT_U32 && i < point->count; i++)
@@ -151,7 +152,7 @@ static status begin(audit_source *self) {
   return OK;
 }
 
-/* Records up to the next request's first, or to the end. */
+/* Reads records up to the first of the next request, or to the end. */
 static status read_request(audit_source *self) {
   trace_record r;
   for (;;) {

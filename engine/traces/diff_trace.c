@@ -1,5 +1,5 @@
-/* diff_trace.c - see diff_trace.h. First reading: a digest of each request's rows. Second, up to the first request whose digests differ:
- * its rows side by side. Third, up to the first row that differs: the numbers, where the files have them. */
+/* diff_trace.c - see diff_trace.h. The first reading computes a digest of each request's rows. The second goes to the first request whose
+ * digests differ and compares its rows. The third goes to the first row that differs and compares the numbers, if the files have them. */
 #include "traces/diff_trace.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 typedef struct side {
   const char *path;
   trace_reader *reader;
-  uint32_t *order;     /* [points_compared]: points of this file, in the order of the first file's that have a counterpart */
-  uint64_t *gathered;  /* [points_compared] digests of a row in that order */
-  uint32_t request;    /* number of requests begun */
-  uint8_t question[16]; /* request digest of the last one */
+  uint32_t *order;     /* [points_compared]: points of this file that have a counterpart, in the order of the first file */
+  uint64_t *gathered;  /* [points_compared] digests of a row in that order                                               */
+  uint32_t request;    /* requests begun                                                                                 */
+  uint8_t question[16]; /* request digest of the last one                                                                */
 } side;
 
 typedef struct teller {
@@ -51,7 +51,7 @@ static bool is_same_table(const trace_head *a, const trace_head *b) {
   return same;
 }
 
-/* The point of b that is a's, by name, type and size; one of several that are alike. sorted: b's. */
+/* The point of b that equals a's point in name, type and size; any of several equal ones. sorted: the points of b. */
 static uint32_t find_point(const verbatim_point *point, const verbatim_point **sorted, const trace_head *b) {
   const verbatim_point **found = bsearch(&point, sorted, b->point_count, sizeof *sorted, compare_points);
   return found ? (uint32_t)(*found - b->points) : UINT32_MAX;
@@ -64,7 +64,7 @@ static status note_alone(diff_trace *self, int which, const char *name) {
   return OK;
 }
 
-/* Tables of one model are equal; those of others have what they have in common. met: [b's points] zeros. */
+/* Tables of one model are equal; for different models, the common points are matched. met: [points of b], initially zero. */
 static status pair_points(diff_trace *self, side sides[2], const verbatim_point **sorted, bool *met) {
   const trace_head *a = trace_reader_head(sides[0].reader), *b = trace_reader_head(sides[1].reader);
   bool same = is_same_table(a, b);
@@ -154,7 +154,7 @@ static status digest_requests(diff_trace *self, side sides[2], int at, const tel
 
 /* === Second reading ========================================================================================================= */
 
-/* Up to the beginning of a request. */
+/* Reads up to the beginning of a request. */
 static status seek(side *s, uint32_t request) {
   trace_record record = {0};
   TRY(reopen(s));
@@ -166,7 +166,7 @@ static status seek(side *s, uint32_t request) {
   return OK;
 }
 
-/* The request's next row; kind 0 where it has no more. */
+/* The request's next row; kind 0 after the last. */
 static status next_row(side *s, trace_record *row) {
   do TRY(trace_reader_next(s->reader, row));
   while (row->kind == TRACE_VALUES);
@@ -174,7 +174,7 @@ static status next_row(side *s, trace_record *row) {
   return OK;
 }
 
-/* What differs in two rows, of which one may be none; false: nothing. */
+/* The difference of two rows, either of which may be missing; false: none. */
 static bool compare_rows(const diff_trace *self, const side sides[2], const trace_record row[2], diff_trace_first *first) {
   first->position = min_u32(row[0].position, row[1].position);
   for (int i = 0; i < 2; i++) {
@@ -209,7 +209,7 @@ static status find_row(const diff_trace *self, side sides[2], diff_trace_first *
 
 /* === Third reading ========================================================================================================== */
 
-/* The numbers of a request's row, in memory that is the caller's; null: the file does not have them. */
+/* The numbers of a request's row, in the caller's memory; null: the file does not have them. */
 static status find_values(side *s, uint32_t request, uint32_t position, uint32_t point, void **out) {
   trace_record record = {0};
   TRY(seek(s, request));

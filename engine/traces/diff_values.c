@@ -18,7 +18,7 @@ double diff_values_number(uint32_t type, uint32_t bits) {
   return value;
 }
 
-/* A number's place among all of its type: floating-point numbers of one sign are in the order of their bits. */
+/* A number's rank among all numbers of its type: floating-point numbers of one sign are ordered like their bits. */
 static int64_t place_of(uint32_t type, uint32_t bits) {
   uint32_t sign = type == VERBATIM_POINT_BF16 ? 0x8000u : 0x80000000u;
   return bits & sign ? -(int64_t)(bits & ~sign) : (int64_t)bits;

@@ -1,5 +1,5 @@
-/* traces/reader.c - reads traces: see traces/file.h. It believes nothing: every count is bounded before memory is taken for it, and no more
- * than one record is ever held. */
+/* traces/reader.c - reads traces: see traces/file.h. It trusts nothing: every count is bounded before memory is allocated for it, and at
+ * most one record is held at a time. */
 #include "traces/file.h"
 #include "base/limits.h"
 #include "kernels_src/num.h"
@@ -21,24 +21,24 @@ struct trace_reader {
   char *path;        /* for messages          */
   ZSTD_DCtx *stream;
   ZSTD_inBuffer in;
-  uint8_t *room;     /* what the file is read into; null in a view */
+  uint8_t *room;     /* read buffer of the file; null in a view */
   size_t room_bytes;
-  uint8_t *out;      /* [out_bytes], of it [out_at, out_end) is not taken yet */
+  uint8_t *out;      /* [out_bytes], of which [out_at, out_end) is not consumed yet */
   size_t out_bytes, out_at, out_end;
   uint64_t done_bytes, total_bytes;
   bool frame_done;
   digest_state state;
   trace_head head;
-  verbatim_point *points; /* [point_room], names are their own memory */
+  verbatim_point *points; /* [point_room], each name with memory of its own */
   uint32_t point_room;
-  char *id;          /* [TRACE_ID_BYTES_MAX + 1]      */
-  uint64_t *digests; /* [point_count]                 */
-  uint8_t *values;   /* of the longest row            */
-  uint64_t *seen;    /* [point_count] digests of the values of position `next`; 0: none */
-  uint32_t *marked;  /* [marked_count] points with values of that position, ascending */
+  char *id;          /* [TRACE_ID_BYTES_MAX + 1] */
+  uint64_t *digests; /* [point_count]            */
+  uint8_t *values;   /* bytes of the longest row */
+  uint64_t *seen;    /* [point_count] digests of the values at position `next`; 0: none */
+  uint32_t *marked;  /* [marked_count] points with values at that position, ascending */
   uint32_t marked_count;
   bool in_request, ended;
-  uint32_t least;    /* positions from here on may come */
+  uint32_t least;    /* least position that may follow */
   uint32_t pending;  /* position of the values, while marked_count is not 0 */
 };
 
@@ -46,7 +46,7 @@ static status wrong(const trace_reader *self, const char *what) {
   return FAIL(ERR_FORMAT, "trace %s: %s; hint: was the file cut or damaged?", self->path, what);
 }
 
-/* More of the file, when what was read is used up. Nothing is left of it at its end. */
+/* Reads more of the file once the buffer is used up. At the end of the file the buffer stays empty. */
 static status refill_in(trace_reader *self) {
   if (self->in.pos < self->in.size || !self->file) return OK;
   size_t bytes = fread(self->room, 1, self->room_bytes, self->file);
@@ -93,7 +93,7 @@ static status take(trace_reader *self, void *to, size_t bytes) {
 
 static status take_u32(trace_reader *self, uint32_t *out) { return take(self, out, sizeof *out); }
 
-/* A text of at most `most` bytes to `text`, with a NUL behind it: UTF-8 and nothing that ends it early. */
+/* Reads a text of at most `most` bytes into `text` and appends a NUL. It must be UTF-8 without a NUL. */
 static status take_text(trace_reader *self, uint32_t bytes, uint32_t most, char *text) {
   if (bytes > most) return wrong(self, "a text is too long");
   TRY(take(self, text, bytes));
@@ -120,7 +120,7 @@ static status take_point(trace_reader *self) {
   return OK;
 }
 
-/* The table grows as its rows come, so that a count alone takes no memory. */
+/* The table grows with its rows, so that a large count alone takes no memory. */
 static status grow_points(trace_reader *self) {
   if (self->head.point_count < self->point_room) return OK;
   uint32_t room = self->point_room ? 2 * self->point_room : 64;
@@ -246,7 +246,7 @@ static status take_request(trace_reader *self, trace_record *r) {
   return OK;
 }
 
-/* Positions ascend; with values waiting for their row, it is that row's. */
+/* Positions ascend; while values wait for their row, only that row's position is accepted. */
 static status check_position(const trace_reader *self, uint32_t position) {
   if (!self->in_request) return wrong(self, "a row that belongs to no request");
   if (position < self->least || position >= LENGTH_MAX) return wrong(self, "positions out of order");

@@ -1,5 +1,5 @@
-/* traces/writer.c - writes traces: see traces/file.h. One zstd frame around a stream of little-endian fields; the digest at the end is of
- * that stream, so that it does not depend on the compressor. Read next: traces/reader.c. */
+/* traces/writer.c - writes traces: see traces/file.h. One zstd frame around a stream of little-endian fields; the digest at the end covers
+ * that stream, so it does not depend on the compressor. Read next: traces/reader.c. */
 #include "traces/file.h"
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct trace_writer {
   ZSTD_CCtx *stream;
   digest_state state;
   uint32_t point_count;
-  uint64_t *row_bytes; /* [point_count] of values */
+  uint64_t *row_bytes; /* [point_count] digests of values */
   void *out;
   size_t out_bytes;
   int error; /* errno of the first write that failed, or 0 */
