@@ -16,7 +16,7 @@
 #define ROW_COUNTS_MAX 256u
 #define ARGS_BYTES_MAX 256u
 
-/* Several times the needs of the largest model, so that arbitrary bytes are judged within seconds. */
+/* Several times the need of the largest model, so that arbitrary bytes are judged within seconds. */
 #define BUFFERS_MAX 16384u
 #define PAIRS_MAX (UINT64_C(1) << 30)   /* pairs of a buffer and a pointer */
 #define OP_RUNS_MAX (UINT64_C(1) << 24) /* ops of all simulated steps together */

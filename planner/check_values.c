@@ -28,7 +28,7 @@ static status check_quant(const plan_header *h) {
   TRY(in_range("index_topk % 64", q->index_topk % 64, 0, 0));
   TRY(in_range("index_half_split", q->index_half_split, 0, is_sparse));
   TRY(in_range("index_scale", q->index_scale, 0, is_sparse * SCALE_POW2));
-  for (uint32_t i = 0; i < 128; i++) /* the first layer has nobody's lists */
+  for (uint32_t i = 0; i < 128; i++) /* the first layer has no previous layer's lists */
     TRY(in_range("index_shared", (i < 64 ? low : high) >> i % 64 & 1, 0, is_sparse && i > 0 && i < h->model.layers));
   TRY(in_range("weight_format", q->weight_format, 0, WEIGHTS_E4M3));
   TRY(in_range("act_scale", q->act_scale, 0, is_e4m3 * SCALE_POW2));

@@ -2,8 +2,8 @@
  *
  * The libraries are opened at run time and their headers are not needed to build. Each list X(symbol, parameters) is the one place where
  * an entry point is named; gpu.c, jit.c and gemm_lt.c turn it into a table of function pointers. Every function returns a 32-bit code, 0
- * for success, unless it is listed apart. tests/unit/gpu/test_cuda_api.c compares everything here with the vendor's headers.
- * Handles are pointers to the vendor's own struct tags, so that the comparison is one of types. Read next: gpu.c. */
+ * for success, unless it is listed separately. tests/unit/gpu/test_cuda_api.c compares everything here with the vendor's headers. Handles
+ * are pointers to the vendor's own struct tags, so that the comparison is one of types. Read next: gpu.c. */
 #ifndef VERBATIM_CUDA_API_H
 #define VERBATIM_CUDA_API_H
 #include <stddef.h>
@@ -34,7 +34,7 @@ typedef struct cuda_launch_config { /* CUlaunchConfig */
   cuda_attribute *attributes;
   unsigned int attribute_count;
 } cuda_launch_config;
-#ifndef CUDA_API_VENDOR_TYPES /* the test replaces these by the vendor's, whose structs have no tags */
+#ifndef CUDA_API_VENDOR_TYPES /* the test replaces these with the vendor's types, whose structs have no tags */
 typedef cuda_launch_config cuda_launch;
 typedef uint64_t cuda_tensor_map; /* 16 of them, aligned to 128 bytes */
 #endif
@@ -138,7 +138,7 @@ typedef struct _nvrtcProgram *nvrtc_program;
 
 /* === cuBLASLt: libcublasLt.so ============================================================================================== */
 
-/* Descriptors are opaque words that the library fills in place: the Init entry points take their size, which is checked there. */
+/* Descriptors are opaque words that the library fills in place; the Init entry points take and check their size. */
 enum { LT_LAYOUT_WORDS = 8, LT_DESC_WORDS = 32, LT_ALGO_WORDS = 8, LT_PREFERENCE_WORDS = 8 };
 
 typedef struct lt_heuristic {
@@ -150,7 +150,7 @@ typedef struct lt_heuristic {
 } lt_heuristic;
 
 typedef struct cublasLtContext *lt_handle;
-#ifndef CUDA_API_VENDOR_TYPES /* the test replaces these by the vendor's, whose structs have no tags */
+#ifndef CUDA_API_VENDOR_TYPES /* the test replaces these with the vendor's types, whose structs have no tags */
 typedef uint64_t *lt_layout;
 typedef uint64_t *lt_desc;
 typedef uint64_t *lt_preference;
@@ -183,7 +183,7 @@ typedef lt_heuristic lt_result;
                      lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
                      const lt_algo *algo, void *workspace, size_t workspace_bytes, cuda_stream stream))
 
-/* Apart, since it returns no code. */
+/* Separate, since it returns no code. */
 #define CUBLASLT_VERSION_SYMBOL "cublasLtGetVersion"
 typedef size_t cublaslt_version(void);
 

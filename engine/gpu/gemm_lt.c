@@ -1,19 +1,19 @@
 /* gemm_lt.c - the only file that calls cuBLASLt (see gemm_lt.h).
  *
  * The library is column-major: our y[rows][n] = x w^T is its D (n x rows) = A^T B with A = w (k x n, leading dimension k) and
- * B = x (k x rows, leading dimension ldx). Descriptors are opaque words which the library's Init entry points fill in place and
- * whose row count is set anew for each run, so that nothing is allocated. Read next: cuda_api.h. */
+ * B = x (k x rows, leading dimension ldx). Descriptors are opaque words that the library's Init entry points fill in place. Each run only
+ * sets their row count, so that nothing is allocated. Read next: cuda_api.h. */
 #include "gpu/gemm_lt.h"
 #include "gpu/cuda_api.h"
 #include "base/dynlib.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define HEURISTIC_MAX 64     /* answers of the library to one question */
+#define HEURISTIC_MAX 64     /* answers of the library to one query */
 #define CAPABILITY_MAX 1024u /* tiles or numbers of stages of one algorithm */
-#define CUSTOM_MAX 15u       /* custom options tried */
-#define SPLIT_MAX 16u        /* parts of k tried */
-#define POINTER_ALIGNMENT 16u /* what gemm_lt_run promises of x, w and y */
+#define CUSTOM_MAX 15u       /* custom options tried                */
+#define SPLIT_MAX 16u        /* splits of k tried                   */
+#define POINTER_ALIGNMENT 16u /* alignment that gemm_lt_run requires of x, w and y */
 
 typedef struct cublaslt {
   CUBLASLT_API(CUDA_API_MEMBER)
@@ -142,7 +142,7 @@ status gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t r
   return FAIL(ERR_DEVICE, "cuBLASLt refuses n %u, k %u, %u rows: status %u", op->shape.n, op->shape.k, rows, code);
 }
 
-/* === What the library offers ============================================================================================== */
+/* === The library's offers ================================================================================================== */
 
 gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo) {
   gemm_lt_config found = {0};
@@ -159,7 +159,7 @@ gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo) 
   return found;
 }
 
-typedef struct listing { /* of algorithms, each once */
+typedef struct listing { /* of algorithms, without duplicates */
   gemm_lt *self;
   gemm_lt_op *op; /* describes the product */
   uint64_t workspace_max;
@@ -200,7 +200,7 @@ static status list_heuristic(listing *list, uint64_t workspace_max, uint32_t red
   gemm_lt_op *op = list->op;
   unsigned int code = self->api.cublasLtMatmulAlgoGetHeuristic(self->handle, op->desc, op->w, op->x, op->y, op->y, preference,
                                                                HEURISTIC_MAX, results, &found);
-  for (int i = 0; code == LT_OK && i < found; i++) /* any other code: the library knows nothing for this shape */
+  for (int i = 0; code == LT_OK && i < found; i++) /* any other code: the library has no algorithm for this shape */
     if (results[i].state == LT_OK) list_algo(list, results[i].algo, results[i].workspace_bytes);
   return OK;
 }
@@ -230,7 +230,7 @@ typedef struct capability { /* of one algorithm id */
 
 static uint32_t read_ids(const gemm_lt *self, const uint64_t *algo, unsigned int attribute, uint32_t ids[CAPABILITY_MAX]) {
   size_t bytes = 0;
-  ids[0] = 0; /* undefined, which an algorithm without this capability takes */
+  ids[0] = 0; /* undefined, accepted by an algorithm without this capability */
   if (self->api.cublasLtMatmulAlgoCapGetAttribute(algo, attribute, ids, 4 * CAPABILITY_MAX, &bytes) != LT_OK || bytes < 4) return 1;
   return (uint32_t)(bytes / 4);
 }
@@ -241,14 +241,14 @@ static void read_capability(const gemm_lt *self, const uint64_t *algo, capabilit
   *can = (capability){0};
   can->tile_count = read_ids(self, algo, LT_CAP_TILES, can->tiles);
   can->stage_count = read_ids(self, algo, LT_CAP_STAGES, can->stages);
-  api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_SPLIT_K, &can->splits_k, 4, &bytes); /* what it does not say stays 0 */
+  api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_SPLIT_K, &can->splits_k, 4, &bytes); /* values that it does not report stay 0 */
   api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_REDUCTIONS, &can->reductions, 4, &bytes);
   api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_SWIZZLES, &can->swizzles, 4, &bytes);
   api->cublasLtMatmulAlgoCapGetAttribute(algo, LT_CAP_CUSTOM_MAX, &can->custom_max, 4, &bytes);
   can->custom_max = min_u32(can->custom_max, CUSTOM_MAX);
 }
 
-/* Lists the algorithm if the library accepts it as it is configured. */
+/* Lists the algorithm if the library accepts its configuration. */
 static bool try_algo(listing *list, const uint64_t *algo) {
   gemm_lt_op *op = list->op;
   lt_heuristic result;
@@ -261,7 +261,7 @@ static bool try_algo(listing *list, const uint64_t *algo) {
 }
 
 static void set(const listing *list, uint64_t *algo, unsigned int attribute, uint32_t value) {
-  const uint16_t cluster = (uint16_t)value; /* the check that follows refuses what could not be set */
+  const uint16_t cluster = (uint16_t)value; /* the check below refuses values that could not be set */
   if (attribute == LT_CONFIG_CLUSTER) list->self->api.cublasLtMatmulAlgoConfigSetAttribute(algo, attribute, &cluster, sizeof cluster);
   else list->self->api.cublasLtMatmulAlgoConfigSetAttribute(algo, attribute, &value, sizeof value);
 }

@@ -1,7 +1,7 @@
 /* gpu.c - the only file that calls the CUDA driver (see gpu.h).
  *
- * Every object made is recorded in a fixed table and released by gpu_close, newest kind first. A zeroed gpu is valid, so that
- * a half-open one can be closed. Read next: cuda_api.h. */
+ * Every created object is recorded in a fixed table and released by gpu_close, the newest kind first. A zeroed gpu is valid, so that a
+ * half-open one can be closed. Read next: cuda_api.h. */
 #include "gpu/gpu.h"
 #include "gpu/cuda_api.h"
 #include "base/dynlib.h"
@@ -184,7 +184,7 @@ status gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, 
   return s;
 }
 
-/* Return codes are ignored: what cannot be released ends with the process. */
+/* Return codes are ignored: an object that cannot be released ends with the process. */
 void gpu_close(gpu *self) {
   if (!self) return;
   if (self->context) {
@@ -323,7 +323,7 @@ static status check_resources(const gpu *self, const gpu_kernel_config *config, 
     return FAIL(ERR_DEVICE, "kernel %s: blocks of %u threads planned, at most %d possible", config->name, config->threads, threads);
   TRY(check(self, self->api.cuKernelGetAttribute(&used, CUDA_FUNCTION_REGISTERS, kernel, self->device), "cuKernelGetAttribute"));
   *registers = (uint32_t)used;
-  /* One split of a multiprocessor's memory for all kernels, so that it need not change between kernels that overlap. */
+  /* All kernels use one split of a multiprocessor's memory, so that it need not change between overlapping kernels. */
   TRY(check(self, self->api.cuKernelSetAttribute(CUDA_FUNCTION_SHARED_SHARE, 100, kernel, self->device), "cuKernelSetAttribute(division)"));
   if (config->shared_bytes == 0) return OK;
   if (config->shared_bytes > self->info.shared_bytes_max)
@@ -415,7 +415,7 @@ void gpu_launch(gpu *self, gpu_stream *stream, const gpu_work *work) {
   ASSERT(kernel->function && work->args);
   ASSERT(kernel->takes_maps == (work->maps != NULL));
   if (work->grid[0] == 0 || work->grid[1] == 0 || work->grid[2] == 0) return;
-  void *parameters[2]; /* the driver only reads them, though its type does not say so */
+  void *parameters[2]; /* the driver only reads them, although its type is not const */
   memcpy(&parameters[0], &work->args, sizeof work->args);
   memcpy(&parameters[1], &work->maps, sizeof work->maps);
   cuda_attribute overlaps = {.id = CUDA_LAUNCH_OVERLAPS, .value = {1}};

@@ -6,8 +6,8 @@
  *   - Calls that put work on a stream, and waits, return nothing: when the device refuses or faults, the fault hook is called once (it
  *     saves what can be saved), the message goes to stderr, and the process ends with the exit code of ERR_DEVICE.
  *   - Device memory is named by address (uint64_t), as in the argument structs of abi.h.
- *   - A gpu is used by one thread at a time, and only while it is bound to that thread: gpu_open binds it, gpu_unbind restores the context
- *     that the thread had before, gpu_bind binds it again, to any thread. So a program's own use of CUDA is not disturbed.
+ *   - A gpu is used by one thread at a time, and only while it is bound to that thread: gpu_open binds it, gpu_unbind restores the thread's
+ *     previous context, and gpu_bind binds it again, to any thread. A program's own use of CUDA is thus not disturbed.
  * Must not know plans, ops or what kernels mean. Read next: jit.h. */
 #ifndef VERBATIM_GPU_H
 #define VERBATIM_GPU_H
@@ -15,7 +15,7 @@
 #include "base/dynlib.h"
 #include "kernels_src/ptx/tensor_map.h"
 
-#define GPU_GRANULARITY (2ull << 20) /* a reservation takes a multiple of this from the device */
+#define GPU_GRANULARITY (2ull << 20) /* the driver rounds a reservation up to a multiple of this */
 
 typedef struct gpu gpu;
 typedef struct gpu_stream gpu_stream; /* the driver's own stream handle, so that gemm_lt.c may pass it on */
@@ -23,9 +23,9 @@ typedef struct gpu_event gpu_event;
 typedef struct gpu_graph gpu_graph;   /* an instantiated graph */
 
 typedef struct gpu_info {
-  char name[96];           /* "NVIDIA H200"                                     */
-  uint32_t index;          /* device number as the driver counts                */
-  uint32_t capability;     /* 10 * major + minor; always 90 of an opened one     */
+  char name[96];           /* "NVIDIA H200"                      */
+  uint32_t index;          /* device number as the driver counts */
+  uint32_t capability;     /* 10 * major + minor; always 90 for an opened device */
   uint32_t driver_version; /* CUDA version of the driver, 1000 * major + 10 * minor */
   uint32_t sm_count;
   uint32_t shared_bytes_max; /* dynamic shared memory a block may ask for       */
@@ -34,8 +34,8 @@ typedef struct gpu_info {
 } gpu_info;
 
 typedef struct gpu_counters { /* since gpu_open; start-up objects never grow after gpu_freeze */
-  uint64_t reservations, pins, streams, events, kernels, graphs; /* objects ever made             */
-  uint64_t launches, graph_launches, copies, fills;              /* work put on streams           */
+  uint64_t reservations, pins, streams, events, kernels, graphs; /* objects ever created */
+  uint64_t launches, graph_launches, copies, fills;              /* work put on streams  */
 } gpu_counters;
 
 typedef struct gpu_kernel_config {
@@ -58,26 +58,26 @@ typedef struct gpu_kernel {
 
 typedef struct gpu_work { /* one launch of a kernel */
   const gpu_kernel *kernel;
-  const char *op;          /* its name in a fault message                                */
-  uint32_t grid[3];        /* blocks in x, y, z; with a zero extent nothing is launched  */
-  const void *args;        /* args_bytes, read during the call                           */
-  const tensor_maps *maps; /* of a kernel that takes them, read during the call          */
-  bool overlaps;           /* may start while the kernel before it on the stream still runs, and waits itself (ptx_grid_wait) */
+  const char *op;          /* its name in a fault message                               */
+  uint32_t grid[3];        /* blocks in x, y, z; with a zero extent nothing is launched */
+  const void *args;        /* args_bytes, read during the call                          */
+  const tensor_maps *maps; /* of a kernel that takes them, read during the call         */
+  bool overlaps;           /* may start while the previous kernel on the stream still runs, and waits by itself (ptx_grid_wait) */
 } gpu_work;
 
 /* Called once, before the process ends because of a device fault. what: one line. */
 typedef void gpu_fault_hook(void *context, const char *what);
 
-/* Opens device `index` (0 ..) and binds it: its primary context is current on this thread. search: where else the driver may be, or
- * null. ERR_DEVICE: no driver, no such device, compute capability other than 9.0, driver too old. */
+/* Opens device `index` (0 ..) and binds it: its primary context is current on this thread. search: further places where the driver may be,
+ * or null. ERR_DEVICE: no driver, no such device, compute capability other than 9.0, driver too old. */
 status gpu_open(uint32_t index, const dynlib_search *search, gpu **out);
 void gpu_close(gpu *self); /* bound; releases everything and unbinds it; null is allowed */
-/* Describes device `index` without opening it or taking anything of it, whatever its capability. *count: how many devices there are; with
- * no device of that index only the driver's version is filled in. ERR_DEVICE: no driver, or one that is too old. */
+/* Describes device `index` without opening it or using its memory, whatever its capability. *count: number of devices; with no device of
+ * that index only the driver's version is filled in. ERR_DEVICE: no driver, or one that is too old. */
 status gpu_survey(uint32_t index, const dynlib_search *search, uint32_t *count, gpu_info *info);
 const gpu_info *gpu_describe(const gpu *self);
 gpu_counters gpu_count(const gpu *self);
-status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* of the device, now */
+status gpu_memory(gpu *self, uint64_t *free_bytes, uint64_t *total_bytes); /* of the device, at this moment */
 void gpu_bind(gpu *self); /* not bound yet */
 void gpu_unbind(gpu *self);
 void gpu_on_fault(gpu *self, gpu_fault_hook *hook, void *context);
@@ -88,10 +88,11 @@ void gpu_set_serial(gpu *self, bool serial);
 void gpu_freeze(gpu *self);
 bool gpu_frozen(const gpu *self);
 
-/* [start-up] The one device reservation and the one pinned host block. Once each; freed by gpu_close. The reservation is aligned
- * to 256 bytes, the pinned block to a page. Contents are undefined. ERR_DEVICE: not enough memory (says how much there is). */
+/* [start-up] Makes the one device reservation and the one pinned host block. Call each once; gpu_close frees them. The reservation is
+ * aligned to 256 bytes, the pinned block to a page. Contents are undefined. ERR_DEVICE: not enough memory (the message states the free
+ * memory). */
 status gpu_reserve(gpu *self, uint64_t bytes, uint64_t *address);
-uint64_t gpu_reserved_bytes(const gpu *self); /* measured: how much the reservation took of the driver's free memory */
+uint64_t gpu_reserved_bytes(const gpu *self); /* measured: decrease of the driver's free memory by the reservation */
 status gpu_pin(gpu *self, size_t bytes, void **host);
 
 /* [start-up] Streams do not wait for each other or for the default stream. timed: the event can be used by gpu_elapsed_us. */
@@ -106,9 +107,9 @@ status gpu_kernel_load(gpu *self, const gpu_kernel_config *config, gpu_kernel *o
  * Run the same work once before: libraries load their code at first use, which a capture forbids. */
 status gpu_capture_begin(gpu *self, gpu_stream *stream);
 status gpu_capture_end(gpu *self, gpu_stream *stream, gpu_graph **out);
-void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the one made last, while it is not running */
+void gpu_graph_drop(gpu *self, gpu_graph *graph); /* [start-up] the most recently created graph, while it is not running */
 
-/* Makes the driver's description of a matrix. op: what it is for, for the message if the driver refuses it (a fault). */
+/* Makes the driver's description of a matrix. op: its purpose, for the message if the driver refuses it (a fault). */
 void gpu_tensor(gpu *self, const tensor_shape *shape, const char *op, tensor_map *out);
 
 /* Work. Host memory of copies is the pinned block (other memory works but makes the copy wait). */
@@ -121,10 +122,10 @@ void gpu_fill32(gpu *self, gpu_stream *stream, uint64_t target, uint32_t word, u
 void gpu_record(gpu *self, gpu_stream *stream, gpu_event *event);
 void gpu_wait(gpu *self, gpu_stream *stream, gpu_event *event); /* the stream waits; the host does not */
 
-/* The host waits. op: what for, in a fault message. */
+/* The host waits. op: the reason, for a fault message. */
 void gpu_sync(gpu *self, gpu_stream *stream, const char *op);
 void gpu_event_sync(gpu *self, gpu_event *event, const char *op);
 bool gpu_event_done(gpu *self, gpu_event *event, const char *op);
-double gpu_elapsed_us(gpu *self, gpu_event *first, gpu_event *last); /* both timed, and passed */
+double gpu_elapsed_us(gpu *self, gpu_event *first, gpu_event *last); /* both events are timed and have been reached */
 
 #endif

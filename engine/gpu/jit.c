@@ -1,10 +1,10 @@
 /* jit.c - the only file that calls NVRTC, and the folder of cubins (see jit.h).
  *
- * Compiling is most of a first start (4 s for V2-Lite's 19 kernels on one core, of which mla_attn is 1 s), and NVRTC can compile several
- * programs at once, so threads share what the folder lacks.
- * A cache entry is one file <kernel>-<key>.vjit: entry_header, the cubin, then the spec text and source for reading. It is written under
- * another name, synced and renamed, so that a reader sees a whole entry or none, whatever other processes do. An entry is used
- * only if its size, its key and the digest of all its bytes are right. Read next: cuda_api.h. */
+ * Compiling takes most of a first start (4 s for V2-Lite's 19 kernels on one core, 1 s of it for mla_attn), and NVRTC can compile several
+ * programs at once, so threads share the kernels that the folder lacks.
+ * A cache entry is one file <kernel>-<key>.vjit: entry_header, the cubin, then the spec text and source for reading. It is written under a
+ * temporary name, synced and renamed, so that a reader sees a whole entry or none, whatever other processes do. An entry is used only if
+ * its size, its key and the digest of all its bytes are right. Read next: cuda_api.h. */
 #include "gpu/jit.h"
 #include "gpu/cuda_api.h"
 #include "base/dynlib.h"
@@ -47,7 +47,7 @@ typedef struct entry_header {
 } entry_header;
 _Static_assert(sizeof(entry_header) == 64, "layout");
 
-typedef struct block { /* memory handed out until jit_close */
+typedef struct block { /* memory given to callers, freed by jit_close */
   struct block *next;
 } block;
 
@@ -58,7 +58,7 @@ struct jit {
   uint64_t library_bytes;
   const kernel_source *sources;
   size_t source_count;
-  pthread_mutex_t lock; /* of blocks and note, while units are compiled */
+  pthread_mutex_t lock; /* protects blocks and note while units are compiled */
   block *blocks;
   char cache_dir[PATH_BYTES_MAX]; /* "": no cache */
   char note[FAIL_TEXT_MAX];
@@ -70,8 +70,8 @@ typedef struct unit { /* one thing to compile */
   char *spec; /* text of spec.cuh */
   uint8_t key[16];
   char key_hex[33];
-  jit_cubin_view made; /* bytes null: to be compiled */
-  fail_cause cause;    /* of not being compiled      */
+  jit_cubin_view made; /* bytes null: to be compiled    */
+  fail_cause cause;    /* reason why it is not compiled */
 } unit;
 
 /* === Opening and closing =================================================================================================== */
@@ -84,7 +84,7 @@ static status open_library(jit *self, const dynlib_search *search) {
   TRY(dynlib_resolve(&self->library, symbols, ARRAY_LEN(symbols)));
   if (self->api.nvrtcVersion(&self->major, &self->minor) != 0)
     return FAIL(ERR_DEVICE, "%s does not tell its version", self->library.path);
-  struct stat file; /* two updates of one version number are told apart by size */
+  struct stat file; /* the size distinguishes two updates with one version number */
   if (stat(self->library.path, &file) == 0) self->library_bytes = (uint64_t)file.st_size;
   return OK;
 }
@@ -176,7 +176,7 @@ static status take_memory(jit *self, size_t bytes, void **out) {
   return OK;
 }
 
-/* === What is compiled, and its key ========================================================================================= */
+/* === Sources and keys ===================================================================================================== */
 
 static bool is_header(const kernel_source *source) {
   size_t bytes = strlen(source->name);
@@ -383,7 +383,7 @@ static bool publish(const jit *self, const char *path, const uint8_t *entry, siz
   if (!good) unlink(temporary);
   int folder = good ? open(self->cache_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   if (folder >= 0) {
-    fsync(folder); /* some file systems refuse this on folders; the entry is whole either way */
+    fsync(folder); /* some file systems refuse this for folders; the entry is whole in any case */
     close(folder);
   }
   return good;
@@ -433,7 +433,7 @@ static void *compile_units(void *argument) {
   return NULL;
 }
 
-/* This thread is one of them; if no other can be started it does everything. */
+/* The calling thread is one of them; if no other can be started, it does everything. */
 static void compile_missing(jit *self, unit *units, uint32_t count, uint32_t missing) {
   work all = {.self = self, .units = units, .count = count};
   pthread_t threads[THREADS_MAX];

@@ -34,20 +34,20 @@ typedef struct jit_cubin_view {
 #define JIT_SPECS_MAX 32u
 #define JIT_SPEC_NAME_MAX 63u
 
-/* search: where else NVRTC may be, or null. cache_dir: made if missing (with its parents); null: no cache. A cache that cannot be used is
- * no error: see jit_note. sources: null for the embedded kernel_sources. ERR_DEVICE: no usable NVRTC. */
+/* search: further places where NVRTC may be, or null. cache_dir: created if missing (with its parents); null: no cache. An unusable cache
+ * is no error: see jit_note. sources: null for the embedded kernel_sources. ERR_DEVICE: no usable NVRTC. */
 status jit_open(const dynlib_search *search, const char *cache_dir, const kernel_source *sources, size_t source_count, jit **out);
 void jit_close(jit *self); /* null is allowed */
 void jit_version(const jit *self, int *major, int *minor); /* of NVRTC */
 const char *jit_path(const jit *self); /* the file that NVRTC was opened from */
 const char *jit_note(const jit *self); /* "" or one line: why the cache is not in use */
 
-/* The cubins of `count` kernels, in their order, from the cache or compiled by as many threads as there are cores, each by one.
- * ERR_FORMAT: no such source or a bad spec name. ERR_DEVICE: the compiler refused; the text ends with its log. Of several errors the
- * first request's is reported, and out is untouched. */
+/* The cubins of `count` kernels, in their order: read from the cache, or compiled by as many threads as there are cores, one kernel per
+ * thread at a time. ERR_FORMAT: no such source or a bad spec name. ERR_DEVICE: the compiler refused; the text ends with its log. Of several
+ * errors, that of the first request is reported, and out is untouched. */
 status jit_compile_all(jit *self, const jit_request *requests, uint32_t count, jit_cubin_view *out);
 
-/* One of them. */
+/* The same for one kernel. */
 status jit_compile(jit *self, const char *kernel, const jit_spec *specs, uint32_t spec_count, jit_cubin_view *out);
 
 #endif

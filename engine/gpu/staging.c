@@ -1,4 +1,4 @@
-/* staging.c - see staging.h. One lock, which is taken twice for every 2 MiB, so there is no contention. */
+/* staging.c - see staging.h. There is one lock; it is taken twice per 2 MiB, so there is no contention. */
 #define _DEFAULT_SOURCE /* sysconf names */
 #include "gpu/staging.h"
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 uint32_t staging_fillers(void) {
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  if (cores < 3) return 2; /* one may wait for a disk */
+  if (cores < 3) return 2; /* a filler may wait for a disk */
   return min_u32((uint32_t)cores - 1, STAGING_SLOTS_MAX / 2);
 }
 
@@ -69,7 +69,7 @@ static void give_back(staging *self, uint32_t slot) {
 
 enum next { NEXT_LOAD, NEXT_NOTHING, NEXT_END };
 
-/* The next full slot. wait: until there is one or the fillers have left; else NEXT_NOTHING when there is none. */
+/* The next full slot. wait: blocks until there is one or the fillers have left; otherwise returns NEXT_NOTHING if there is none. */
 static enum next next_load(staging *self, bool wait, staging_load *load) {
   pthread_mutex_lock(&self->lock);
   while (wait && self->full_count == 0 && self->fillers > 0) pthread_cond_wait(&self->filled, &self->lock);
@@ -83,8 +83,8 @@ static enum next next_load(staging *self, bool wait, staging_load *load) {
   return result;
 }
 
-/* The device reads slots in the order of their uploads, so that the oldest is the first to come back. While there is nothing to upload,
- * waiting for the oldest delays no copy: those behind it keep the bus busy. */
+/* The device reads slots in the order of their uploads, so the oldest becomes free first. While there is nothing to upload, waiting for the
+ * oldest delays no copy: later uploads keep the bus busy. */
 void staging_upload(staging *self, staging_progress *progress, void *context) {
   const staging_room *room = &self->room;
   uint32_t busy[STAGING_SLOTS_MAX], first = 0, count = 0;

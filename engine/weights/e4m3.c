@@ -1,6 +1,6 @@
-/* weights/e4m3.c - see weights/e4m3.h. A block has 64 times more codes than there are different ones: it looks them up.
+/* weights/e4m3.c - see weights/e4m3.h. A block has 64 times as many codes as there are distinct ones, so values come from a table.
  *
- * Measured on one core: 2 GB/s of codes, a third of what reading the file takes. Read next: kernels_src/num.h. */
+ * Measured on one core: 2 GB/s of codes, a third of the time that reading them from the file takes. Read next: kernels_src/num.h. */
 #include "weights/e4m3.h"
 #include "kernels_src/abi.h"
 #include "kernels_src/num.h"

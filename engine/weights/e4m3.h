@@ -1,7 +1,7 @@
 /* weights/e4m3.h - matrices of e4m3 codes with a scale for every block of 128 x 128, as bf16 numbers.
  *
- * For the one weight that is not multiplied as it is stored, and so not as e4m3: kv_b_proj. Knows no files and no plans. NUMERICS.md,
- * "Scaled e4m3", says how codes are read. Read next: weights.c. */
+ * Used for kv_b_proj, the only weight that is not multiplied in its stored form, e4m3. Knows no files and no plans. NUMERICS.md, "Scaled
+ * e4m3", defines the codes. Read next: weights.c. */
 #ifndef VERBATIM_WEIGHTS_E4M3_H
 #define VERBATIM_WEIGHTS_E4M3_H
 #include "base/base.h"

@@ -1,16 +1,16 @@
-/* match.c - see match.h. Names first, then dtypes and shapes; every tensor that is missing goes into one message. */
+/* match.c - see match.h. Names first, then dtypes and shapes; one message lists all missing tensors. */
 #include "weights/match.h"
 #include "weights/e4m3.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPARE_BYTES (256u << 10) /* of the head and the embedding at a time */
+#define COMPARE_BYTES (256u << 10) /* of the head and the embedding, compared at a time */
 
 /* === Names ================================================================================================================== */
 
-/* How files may name the tensors of a language model, plain or nested in another: a plain name that begins with `plain` has
- * `prefix` in its place. */
+/* Ways in which files name the tensors of a language model, plain or nested in another: a plain name that begins with `plain` has `prefix`
+ * instead of it. */
 static const struct weights_naming { const char *prefix, *plain, *text; } NAMINGS[] = {
   {"", "", NULL},
   {"language_model.", "", "language_model.NAME"},
@@ -42,7 +42,7 @@ static status find_naming(const safetensors *set, const struct weights_naming **
 
 #define E4M3 "F8_E4M3"
 
-/* Of a use's source. */
+/* The dtype of a use's source. */
 static const char *dtype_name(const plan_tensor *use) {
   if (use->scale_name != PLAN_NO_SCALE || use->dtype == DTYPE_E4M3) return E4M3;
   return use->dtype == DTYPE_F32 ? "F32" : "BF16";
@@ -55,7 +55,7 @@ static void shape_text(const safetensor *tensor, char *text, size_t text_bytes) 
     at += (size_t)snprintf(text + at, text_bytes - at, "[%llu]", (unsigned long long)tensor->shape[i]);
 }
 
-/* Trainers that keep everything in bf16 write the router's bias so; as fp32 it is the same numbers. */
+/* Trainers that keep everything in bf16 also write the router's bias in bf16; converted to fp32 its numbers are the same. */
 bool weights_match_is_widened(const plan_tensor *use, const safetensor *tensor) {
   return use->dtype == DTYPE_F32 && use->transform == TRANSFORM_COPY && strcmp(tensor->dtype, "BF16") == 0;
 }
@@ -103,7 +103,7 @@ static status add_use(weights_match *self, uint32_t use, const safetensor *tenso
   return OK;
 }
 
-/* The scales of a use that was added last. They are read with what they scale, once, and belong to nothing else. */
+/* The scales of the most recently added use. They are read once, together with the tensor that they scale, and belong to no other. */
 static status add_scales(weights_match *self, const plan_tensor *use, weights_source *scaled, const safetensor *tensor) {
   uint32_t rows = weights_e4m3_blocks(use->rows), cols = weights_e4m3_blocks(use->cols), before = self->source_count;
   bool has_dtype = strcmp(tensor->dtype, "F32") == 0;
@@ -117,8 +117,8 @@ static status add_scales(weights_match *self, const plan_tensor *use, weights_so
   return OK;
 }
 
-/* The scale of a layer's KV rows has many names: the plan's, which is compressed-tensors' and that of `verbatim calibrate`, those of vLLM's
- * modules old and new, SGLang's, ModelOpt's. */
+/* The scale of a layer's KV rows has many names: the plan's (also used by compressed-tensors and `verbatim calibrate`), those of vLLM's old
+ * and new modules, SGLang's and ModelOpt's. */
 static const char *const KV_SCALES[] = {("." PLAN_KV_SCALE), ".self_attn.attn.k_scale", ".self_attn.mla_attn.mla_attn.k_scale",
                                         ".self_attn.attn_mqa.k_scale", ".self_attn.kv_a_proj_with_mqa.k_scale", ".self_attn.kv_scale"};
 
@@ -129,19 +129,20 @@ static bool ends_with(const char *text, const char *end) {
 
 typedef struct search { /* for the tensors of a plan */
   const struct weights_naming *naming;
-  char missing[640]; /* names, as far as they fit */
+  char missing[640]; /* as many names as fit */
   size_t missing_bytes;
   uint32_t missing_count, missing_kv_scales;
 } search;
 
-/* A tensor by one of its names, in the way the files name the model's; or, as `verbatim calibrate` writes it for any model, plainly. */
+/* Finds a tensor by one of its names, named like the model's other tensors in the files, or by its plain name, as `verbatim calibrate`
+ * writes it for any model. */
 static const safetensor *find_as(const weights_match *self, const search *found, const char *plain, bool or_plainly) {
   char text[2 * NAME_BYTES_MAX];
   const safetensor *tensor = safetensors_find(self->set, file_name(found->naming, plain, text));
   return tensor || !or_plainly ? tensor : safetensors_find(self->set, plain);
 }
 
-/* *out null: it is missing, which the search has noted. */
+/* *out null: it is missing, and the search has noted that. */
 static status find(const weights_match *self, search *found, uint32_t name, const safetensor **out) {
   char text[2 * NAME_BYTES_MAX], plain[NAME_BYTES_MAX];
   const char *wanted = plan_string(self->plan, name);
@@ -174,7 +175,7 @@ static status match_use(weights_match *self, search *found, uint32_t index) {
   return OK;
 }
 
-/* The sources of all plan tensors; every missing name goes into one message as far as it fits. */
+/* Finds the sources of all plan tensors; one message lists the missing names, as many as fit. */
 static status match_all(weights_match *self) {
   search found = {.naming = self->naming};
   for (uint32_t i = 0; i < self->plan->tensor_count; i++) TRY(match_use(self, &found, i));
@@ -190,7 +191,7 @@ static status check_head(const weights_match *self) {
   char text[2 * NAME_BYTES_MAX];
   const safetensor *table = safetensors_find(self->set, file_name(self->naming, SIGN, text));
   const safetensor *head = safetensors_find(self->set, file_name(self->naming, "lm_head.weight", text));
-  if (!table || !head || self->source_of[head - safetensors_at(self->set, 0)] != MATCH_NONE) return OK; /* none, or it is used */
+  if (!table || !head || self->source_of[head - safetensors_at(self->set, 0)] != MATCH_NONE) return OK; /* there is none, or it is used */
   uint8_t *pieces = malloc(2 * COMPARE_BYTES);
   if (!pieces) return FAIL(ERR_LIMIT, "weights: no memory");
   status result = OK;
@@ -207,7 +208,7 @@ static status check_head(const weights_match *self) {
               "again", head->name);
 }
 
-/* === What the plan does not use ============================================================================================= */
+/* === Unused tensors ========================================================================================================= */
 
 /* A tensor of a layer after the model's last, by its plain name. */
 static bool is_after_last(const plan *p, const char *name) {

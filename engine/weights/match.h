@@ -1,7 +1,7 @@
 /* match.h - which tensor of the model's files becomes which tensors of the plan: names, dtypes and shapes, before anything is loaded.
  *
- * A source is a tensor of the files that the plan uses, for one plan tensor or several. Sources stand in plan order, scales after what they
- * scale. Knows nothing of where weights go. Read next: read.h. */
+ * A source is a tensor of the files that the plan uses, for one plan tensor or several. Sources are in plan order, scales directly after
+ * the tensor that they scale. Does not know the destination of weights. Read next: read.h. */
 #ifndef VERBATIM_WEIGHTS_MATCH_H
 #define VERBATIM_WEIGHTS_MATCH_H
 #include "base/base.h"
@@ -14,17 +14,17 @@
 
 typedef struct weights_source {
   const safetensor *tensor;
-  const char *name;   /* the plan's                                                                                        */
-  uint32_t first_use; /* plan tensor; the others follow by next_use; MATCH_NONE: it is another source's scales             */
-  uint32_t scales;    /* source that is read with it, or MATCH_NONE                                                        */
-  digest digest;      /* of its bytes, when it has been read                                                               */
+  const char *name;   /* the plan's                                                                                 */
+  uint32_t first_use; /* first plan tensor; others follow by next_use; MATCH_NONE: it holds another source's scales */
+  uint32_t scales;    /* source of its scales, read with it, or MATCH_NONE                                          */
+  digest digest;      /* digest of its bytes, once it has been read                                                 */
 } weights_source;
 
 typedef struct weights_match {
   const plan *plan;
   const safetensors *set;
-  const struct weights_naming *naming; /* how the files name the tensors */
-  weights_source *sources; /* [source_count]                                   */
+  const struct weights_naming *naming; /* the files' way of naming tensors */
+  weights_source *sources; /* [source_count]                               */
   uint32_t source_count;
   uint32_t *source_of;     /* [tensors of the set]: index in sources, or MATCH_NONE */
   uint32_t *next_use;      /* [plan tensors]: the next one of the same source  */
@@ -34,7 +34,7 @@ typedef struct weights_match {
 status weights_match_open(weights_match *self, const plan *p, const safetensors *set);
 void weights_match_close(weights_match *self);
 
-/* The plan wants fp32 and the files have bf16, which is the same numbers. */
+/* Whether the plan expects fp32 and the files have bf16, which holds the same numbers. */
 bool weights_match_is_widened(const plan_tensor *use, const safetensor *tensor);
 
 /* Fills in naming and the counts of tensors that the plan does not use. */

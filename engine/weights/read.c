@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_BYTES (256u << 10) /* of a piece: with its copy it fits a core's L2 cache */
+#define READ_BYTES (256u << 10) /* size of a piece: with its copy it fits a core's L2 cache */
 #define TRANSPOSE_TILE 32u
 
 /* === Filling ================================================================================================================ */
 
-/* Destination rows of one batch, and the bytes of each. */
+/* Destination rows of one batch, and the bytes of each row. */
 static uint64_t rows_of_batch(const plan_tensor *t) { return t->transform == TRANSFORM_COPY ? t->row_count : t->cols; }
 static uint64_t bytes_of_row(const plan_tensor *t) {
   return (uint64_t)(t->transform == TRANSFORM_COPY ? t->cols : t->row_count) * plan_dtype_bytes(t->dtype);
@@ -28,7 +28,7 @@ static void transpose(const plan_tensor *t, const uint8_t *data, uint64_t col0, 
           memcpy(dest + (i * t->row_count + j) * item, data + (j * t->cols + col0 + i) * item, item);
 }
 
-/* fp32 from bf16. */
+/* Converts bf16 to fp32. */
 static void widen(const uint8_t *data, uint64_t count, uint8_t *dest) {
   for (uint64_t i = 0; i < count; i++) {
     uint16_t half;
@@ -64,7 +64,7 @@ static status read_digested(const weights_reader *self, const weights_source *s,
   return OK;
 }
 
-/* A source that becomes one tensor of the plan, unchanged, needs no memory on the way. */
+/* A source that becomes one plan tensor unchanged needs no intermediate memory. */
 static bool is_copied_whole(const weights_reader *self, const weights_source *s) {
   const plan_tensor *t = &self->match->plan->tensors[s->first_use];
   bool is_alone = self->match->next_use[s->first_use] == MATCH_NONE && !weights_match_is_widened(t, s->tensor);
@@ -131,7 +131,7 @@ static status load_parts(const weights_reader *self, const weights_source *s, we
   return OK;
 }
 
-/* In memory: the bf16 numbers, then the codes and the scales that they are made of. */
+/* Memory layout: the bf16 numbers, then the codes and the scales that they are computed from. */
 static status load_scaled(const weights_reader *self, const weights_source *s, weights_source *scales, weights_scratch *memory,
                           digest_state *state) {
   const plan_tensor *t = &self->match->plan->tensors[s->first_use];

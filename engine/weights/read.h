@@ -1,7 +1,8 @@
-/* read.h - one source at a time: read once, in pieces that stay in the cache, digested there, and written where the plan wants it.
+/* read.h - reads one source once, in pieces that stay in the cache, digests them there, and writes them to the place that the plan states.
  *
- * On the way to the plan's tensors numbers are copied, sliced, transposed or widened. The destination is host memory, or a ring of staging
- * slots whose contents are uploaded by another thread. Called by several threads at once, with a scratch each. Read next: weights.c. */
+ * Numbers are copied, sliced, transposed, or converted to the type of the plan's tensor. The destination is host memory, or a ring of
+ * staging slots whose contents are uploaded by another thread. Several threads may call it at once, each with its own scratch. Read next:
+ * weights.c. */
 #ifndef VERBATIM_WEIGHTS_READ_H
 #define VERBATIM_WEIGHTS_READ_H
 #include "weights/match.h"
@@ -13,12 +14,12 @@ typedef struct weights_reader {
   staging *ring;                /* of a target on a GPU                     */
 } weights_reader;
 
-typedef struct weights_scratch { /* a thread's own memory for sources that are not copied whole; zeroed at first */
+typedef struct weights_scratch { /* a thread's memory for sources that are not copied whole; initially zero */
   uint8_t *bytes;
   uint64_t room;
 } weights_scratch;
 
-/* Reads source number `index`, and its scales with it, and sets their digests. */
+/* Reads source number `index` together with its scales, and sets their digests. */
 status weights_read(const weights_reader *self, uint32_t index, weights_scratch *memory);
 
 void weights_read_end(weights_scratch *memory);

@@ -21,7 +21,7 @@ typedef struct mapped_file {
   const uint8_t *bytes;
   uint64_t byte_count;
   void *mapping; /* null when the bytes are the caller's */
-  int fd;        /* -1 then */
+  int fd;        /* -1 in that case */
   json_t *header; /* owns the tensors' strings */
 } mapped_file;
 
@@ -30,7 +30,7 @@ struct safetensors {
   uint32_t file_count;
   safetensor *tensors;
   uint32_t tensor_count, tensor_room;
-  char **names; /* of tensors that are parts of others, a block for each of those */
+  char **names; /* of tensors that are parts of others, one block per whole tensor */
   uint32_t name_count;
 };
 
@@ -166,7 +166,7 @@ static status map_file(const char *dir, mapped_file *file) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/%s", dir, file->name);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s/%s", dir, file->name);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place is refused, not waited for */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, since opening one would block */
   if (fd < 0) return FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   struct stat info;
   status result = OK;
@@ -258,7 +258,7 @@ static status load_index(const char *dir, json_t **index) {
   return result;
 }
 
-/* Every set may have it: `verbatim calibrate` writes it beside the model's own files, which say nothing of it. */
+/* Any set may have this file: `verbatim calibrate` writes it next to the model's own files, which do not mention it. */
 static status add_scales(safetensors *set, const char *dir) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/" SAFETENSORS_KV_SCALES, dir);
@@ -296,8 +296,8 @@ static status open_set(safetensors *set, const char *dir) {
 /* === Experts stored together ============================================================================================ */
 
 /* Some checkpoints (HF's of mistral4) keep the experts of a layer in two tensors: P.experts.gate_up_proj [experts][2 * inner][hidden],
- * of each expert first the gate, and P.experts.down_proj [experts][hidden][inner]. They are listed by the names that others have:
- * P.experts.N.gate_proj.weight and so on. */
+ * with the gate first for each expert, and P.experts.down_proj [experts][hidden][inner]. They are listed under the names of other
+ * checkpoints: P.experts.N.gate_proj.weight and so on. */
 static const struct stack { const char *end; uint32_t parts; const char *names[2]; } STACKS[] = {
   {".experts.gate_up_proj", 2, {"gate_proj", "up_proj"}}, {".experts.down_proj", 1, {"down_proj", NULL}},
 };
@@ -323,7 +323,7 @@ static status add_names(safetensors *set, uint32_t count, char **block) {
   return OK;
 }
 
-/* The first part takes the place of the whole, the others follow at the end. */
+/* The first part replaces the whole tensor, and the others follow at the end. */
 static status split_stack(safetensors *set, uint32_t index, const struct stack *stack) {
   const safetensor whole = set->tensors[index];
   uint32_t count = (uint32_t)whole.shape[0] * stack->parts;

@@ -1,4 +1,4 @@
-/* weights/tree.c - see weights/tree.h. What is read, matched and digested is weights.c's doing. */
+/* weights/tree.c - see weights/tree.h. weights.c reads, matches and digests. */
 #include "weights/tree.h"
 #include "weights/weights.h"
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* weights/tree.h - the weights digest as a tree of two levels: a digest for every tensor of a model folder that a plan uses, and theirs.
+/* weights/tree.h - the weights digest as a tree of two levels: a digest for every tensor of a model folder that a plan uses, and the digest
+ * of these.
  *
- * The root is what receipts hold (RECEIPTS.md, "Weights digest"). Two folders that differ in it differ in a leaf, and the leaf says
- * where. Reads all weights, keeps none. Allocates: no engine runs at the same time. Read next: weights.h. */
+ * The root is what receipts hold (RECEIPTS.md, "Weights digest"). If two folders have different roots, a leaf differs and names the tensor.
+ * Reads all weights and stores none. Allocates memory, and no engine runs at the same time. Read next: weights.h. */
 #ifndef VERBATIM_WEIGHTS_TREE_H
 #define VERBATIM_WEIGHTS_TREE_H
 #include "base/base.h"
@@ -17,16 +18,16 @@ typedef struct weights_tree_leaf {
 
 typedef struct weights_tree {
   safetensors *set;
-  weights_tree_leaf *leaves;  /* [count], in the order of the plan's tensor table; as long as plan and tree are open */
+  weights_tree_leaf *leaves;  /* [count], in the order of the plan's tensor table; valid while plan and tree are open */
   uint32_t count;
   digest root;
 } weights_tree;
 
-/* Bytes read so far, and of all; by the calling thread. */
+/* Called with the bytes read so far and in all, by the calling thread. */
 typedef void weights_tree_progress(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* threads: that read, 0: one per core. progress may be null. Errors are those of safetensors_open and weights_load; close also
- * after one. */
+/* threads: number of reading threads, 0: one per core. progress may be null. Errors are those of safetensors_open and weights_load; close
+ * it also after an error. */
 status weights_tree_open(weights_tree *self, const plan *p, const char *model_dir, uint32_t threads, weights_tree_progress *progress,
                          void *context);
 void weights_tree_close(weights_tree *self); /* a zeroed one is allowed */

@@ -1,5 +1,5 @@
-/* weights.c - see weights.h. Matching (match.h), then several threads that take sources, the largest first, and read them (read.h); with a
- * GPU the calling thread uploads what they read. The digest of all and the report come last. */
+/* weights.c - see weights.h. Matching (match.h) comes first. Then several threads take sources, the largest first, and read them (read.h);
+ * with a GPU the calling thread uploads them. The total digest and the report come last. */
 #include "weights/weights.h"
 #include "weights/match.h"
 #include "weights/read.h"
@@ -13,21 +13,21 @@ typedef struct loader {
   weights_match match;
   weights_reader reader;
   const weights_target *target;
-  uint32_t *order;          /* [order_count]: sources but for scales, the largest first */
+  uint32_t *order;          /* [order_count]: sources except scales, the largest first */
   uint32_t order_count;
-  atomic_uint next;         /* in order: the first that no thread has taken         */
-  atomic_bool failed;       /* no thread takes another                              */
-  atomic_ullong done_bytes; /* without a GPU: by all threads                        */
+  atomic_uint next;         /* index in order of the first source that no thread has taken */
+  atomic_bool failed;       /* set: no thread takes another source */
+  atomic_ullong done_bytes; /* bytes without a GPU, of all threads */
   uint64_t sent_bytes, total_bytes;
   staging ring;             /* with a GPU                                           */
   weights_progress *progress;
-  weights_visit *visit;     /* null: the sources are loaded; else they are only read */
+  weights_visit *visit;     /* null: the sources are loaded; else they are only read and digested */
   void *context;
 } loader;
 
-typedef struct worker { /* a thread that reads */
+typedef struct worker { /* a reading thread */
   loader *loader;
-  uint32_t failed_at; /* in order, or MATCH_NONE */
+  uint32_t failed_at; /* index in order, or MATCH_NONE */
   fail_cause cause;
 } worker;
 
@@ -41,7 +41,7 @@ static int compare_sized(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-/* The largest first, so that no thread is left alone with one at the end; equal ones in plan order, which is mostly the files'. */
+/* Sorts the largest first, so that no thread works alone at the end; equal ones stay in plan order, mostly the files' order. */
 static status sort_sources(loader *self) {
   const weights_match *match = &self->match;
   sized *list = calloc(match->source_count + 1ull, sizeof *list);
@@ -58,8 +58,7 @@ static void report_progress(const loader *self, uint64_t done_bytes) {
   if (self->progress && done_bytes < self->total_bytes) self->progress(self->context, done_bytes, self->total_bytes);
 }
 
-/* Takes sources until there are none left, or one has failed. A source that was taken is finished, so the first failure in order is
- * found. */
+/* Takes sources until none is left or one has failed. Every taken source is finished, so that the first failure in order is found. */
 static void load_sources(worker *me, bool reports) {
   loader *self = me->loader;
   weights_scratch memory = {0};
@@ -102,7 +101,7 @@ static status first_failure(const worker *workers, uint32_t count) {
   return first->failed_at == MATCH_NONE ? OK : fail_give(&first->cause);
 }
 
-/* On the CPU the calling thread reads with the others, as the first worker; for a GPU it uploads what they read. */
+/* On the CPU the calling thread reads with the others, as the first worker; for a GPU it uploads what the others read. */
 static status load_all(loader *self, uint32_t *threads) {
   worker workers[WEIGHTS_THREADS_MAX];
   pthread_t ids[WEIGHTS_THREADS_MAX];
@@ -164,7 +163,7 @@ static status run(loader *self, const plan *p, const safetensors *set, weights_r
   self->reader = (weights_reader){.match = &self->match, .target = self->visit ? NULL : self->target, .ring = &self->ring};
   status result = weights_match_open(&self->match, p, set);
   if (result == OK) {
-    self->order = calloc(p->tensor_count + 1ull, sizeof *self->order); /* not of scales */
+    self->order = calloc(p->tensor_count + 1ull, sizeof *self->order); /* scales are not counted */
     result = self->order ? load(self, report) : FAIL(ERR_LIMIT, "weights: no memory");
   }
   weights_match_close(&self->match);

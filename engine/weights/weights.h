@@ -1,8 +1,8 @@
-/* weights.h - loads the tensors of a model directory into REGION_WEIGHTS, as the plan's tensor table says, and digests them.
+/* weights.h - loads the tensors of a model directory into REGION_WEIGHTS, as the plan's tensor table states, and digests them.
  *
- * The digest depends only on what the plan uses (not on shards, on tensors it ignores, or on the model being nested in another): XXH3-128
- * over, for every source tensor in plan order, scales after what they scale, without repeats, {the plan's name of it, NUL, dtype, NUL, rank
- * u32, shape u64 each, XXH3-128 of the data}.
+ * The digest depends only on the tensors that the plan uses, and not on shards, ignored tensors or the nesting of the model in another. It
+ * is the XXH3-128 over every source tensor in plan order, scales after the tensor that they scale, without repeats, of {the plan's name of
+ * it, NUL, dtype, NUL, rank u32, shape u64 each, XXH3-128 of the data}.
  * Start-up only. Read next: match.h, read.h, gpu/staging.h, plan/format.h (plan_tensor). */
 #ifndef VERBATIM_WEIGHTS_H
 #define VERBATIM_WEIGHTS_H
@@ -15,33 +15,33 @@
 
 #define WEIGHTS_THREADS_MAX 32u
 
-typedef struct weights_target { /* where REGION_WEIGHTS is */
-  uint64_t address;             /* of the device, or of the host on the CPU                           */
-  uint32_t threads;             /* that read, 0: one per core; never changes the result               */
-  staging_room room;            /* device null: the CPU, and the rest is unused                       */
+typedef struct weights_target { /* location of REGION_WEIGHTS                                 */
+  uint64_t address;             /* of the device, or of the host on the CPU                   */
+  uint32_t threads;             /* reading threads, 0: one per core; never changes the result */
+  staging_room room;            /* device null: CPU backend, the rest is unused               */
 } weights_target;
 
 typedef struct weights_report {
   digest digest;
   uint32_t source_count;     /* tensors of the files that the plan uses               */
   uint64_t source_bytes;
-  uint32_t threads;          /* that read                                             */
-  const char *naming;        /* of a nested model: how its tensors are named; or null */
+  uint32_t threads;          /* that read                                          */
+  const char *naming;        /* of a nested model: the way its tensors are named; or null */
   uint32_t unused_count;     /* tensors of the files that the plan does not use: the sum of */
-  uint32_t unused_rotary;    /*   inverse frequencies, which are in the plan          */
-  uint32_t unused_scales;    /*   scales of a KV cache that the plan does not have    */
-  uint32_t unused_layers;    /*   tensors of prediction layers after the last         */
-  uint32_t unused_other;     /*   all others, of a vision part for instance           */
-  char unused_first[NAME_BYTES_MAX]; /* a name, of another if there is one            */
+  uint32_t unused_rotary;    /*   inverse frequencies, which are in the plan       */
+  uint32_t unused_scales;    /*   scales of a KV cache that the plan does not have */
+  uint32_t unused_layers;    /*   tensors of prediction layers after the last      */
+  uint32_t unused_other;     /*   all others, of a vision part for instance        */
+  char unused_first[NAME_BYTES_MAX]; /* one of their names, preferably of an "other" tensor */
 } weights_report;
 
-/* Called from time to time with the bytes written so far, and at the end with all, by the calling thread; null: never. */
+/* Called by the calling thread from time to time with the bytes written so far, and at the end with all; null: never. */
 typedef void weights_progress(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* A tensor that the plan wants in fp32 may be bf16 in the files: it is widened, and digested as it is in the file. The scale of a layer's
- * KV rows may have other names there.
- * ERR_FORMAT: tensors are missing (named) or have another dtype or shape than the plan expects, or the files name them in two ways. ERR_IO:
- * a file cannot be read. On return the uploads are done and all threads have ended. */
+/* A tensor that the plan expects in fp32 may be bf16 in the files: it is converted, and digested as it is in the file. The scale of a
+ * layer's KV rows may have other names in the files.
+ * ERR_FORMAT: tensors are missing (the message names them), or have another dtype or shape than the plan expects, or the files name tensors
+ * in two ways. ERR_IO: a file cannot be read. On return the uploads are done and all threads have ended. */
 status weights_load(const plan *p, const safetensors *set, const weights_target *target, weights_progress *progress, void *context,
                     weights_report *report);
 
@@ -53,7 +53,7 @@ typedef void weights_visit(void *context, const char *name, const safetensor *te
 status weights_digest(const plan *p, const safetensors *set, uint32_t threads, weights_progress *progress, weights_visit *visit,
                       void *context, weights_report *report);
 
-/* What the user should know, one line without a newline; "" when the plan uses all tensors, under their plain names. */
+/* A note for the user, one line without a newline; "" if the plan uses all tensors, under their plain names. */
 void weights_note(const weights_report *report, char *text, size_t text_bytes);
 
 #endif

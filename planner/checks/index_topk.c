@@ -1,7 +1,7 @@
 /* index_topk.c - the checker's reading of the op `index_topk`: memory and argument values. See reading.h. */
 #include "checks/reading.h"
 
-/* Scores behind a row's own are neither written nor read, which is not told here. */
+/* Scores after a row's own are neither written nor read, which is not stated here. */
 static void describe(writer *w, const void *args) {
   const index_topk_args *a = args;
   uint64_t rows = rows_from(w, a->row_first, a->row_count);

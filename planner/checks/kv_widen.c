@@ -16,7 +16,7 @@ static status values(const reader *r, const void *args) {
   const kv_widen_args *a = args;
   SAME(kv_lora_rank, r->m->kv_lora_rank);
   SAME(rope_dim, r->m->rope_dim);
-  TRY(same(r, "kv_lora_rank or rope_dim % 8", (a->kv_lora_rank | a->rope_dim) % 8, 0)); /* taken eight columns at a time */
+  TRY(same(r, "kv_lora_rank or rope_dim % 8", (a->kv_lora_rank | a->rope_dim) % 8, 0)); /* processed eight columns at a time */
   SAME(block_table_stride, r->l->pages_per_seq);
   SAME(kv_format, r->q->kv_format);
   SAME(pages_max, r->l->expand_pages);

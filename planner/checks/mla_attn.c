@@ -34,7 +34,7 @@ static status values(const reader *r, const void *args) {
   SAME_REAL(scale_log2, r->m->softmax_scale_log2);
   SAME(kv_format, r->is_prompt ? KV_BF16 : r->q->kv_format);
   SAME(list_max, r->q->index_topk);
-  if (r->is_prompt) SAME(slots_max, 0); /* pieces are of the other part */
+  if (r->is_prompt) SAME(slots_max, 0); /* the pieces are those of the other part */
   return in_range("slots_max", a->slots_max, 0, SLOTS_MAX);
 }
 

@@ -8,7 +8,7 @@ static void describe(writer *w, const void *args) {
   table(w, FIELD(mla_fold, parts), false, TYPE_PARTS, t, part, part);
   describe_units(w, FIELD(mla_fold, partial_o), FIELD(mla_fold, partial_ml), false, a->slots_max, a->heads, a->kv_lora_rank);
   table(w, FIELD(mla_fold, out), true, TYPE_BF16, t, latent, latent);
-  if (a->lifts) table(w, FIELD(mla_fold, out), false, TYPE_BF16, t, latent, latent); /* of tiles that are not cut */
+  if (a->lifts) table(w, FIELD(mla_fold, out), false, TYPE_BF16, t, latent, latent); /* results of tiles that are not split */
   weight(w, FIELD(mla_fold, w_uv), TYPE_BF16, times(latent, a->v_dim))->must_be_null = !a->lifts;
   check_access *value = table(w, FIELD(mla_fold, value), true, TYPE_BF16, t, times(a->heads, a->v_dim), a->v_dim);
   value->batches = a->heads;

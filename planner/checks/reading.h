@@ -1,8 +1,8 @@
-/* reading.h - how the planner's checker reads the arguments of an op: checks/<stem>.c says for each the memory it touches (check_access.h)
- * and the values it must have (check_values.h).
+/* reading.h - how the planner's checker reads the arguments of an op: checks/<stem>.c says for each the memory that it touches
+ * (check_access.h) and the values that it must have (check_values.h).
  *
  * An independent reading of abi.h. It shares no code with the graph that wrote the arguments, nor with engine/ops/, which describes the
- * same ops for traces and costs: what the two have in common is written twice on purpose. Read next: checks/embed.c. */
+ * same ops for traces and costs: common facts are stated twice on purpose. Read next: checks/embed.c. */
 #ifndef VERBATIM_READING_H
 #define VERBATIM_READING_H
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "draft.h"
 
 #define HUGE_BYTES (UINT64_MAX / 2)
-#define SLOTS_MAX (1u << 24) /* times HEADS_MAX rows: numbered by 32 bits */
+#define SLOTS_MAX (1u << 24) /* times HEADS_MAX: rows numbered by 32 bits */
 
 typedef struct writer { /* collects accesses */
   const plan_limits *l;
@@ -20,14 +20,14 @@ typedef struct writer { /* collects accesses */
   check_access *out;
 } writer;
 
-typedef struct reader { /* the op in question */
+typedef struct reader { /* the op being checked */
   const plan_model *m;
   const plan_quant *q;
   const plan_limits *l;
   const char *name;
-  uint32_t rows_max; /* it is run for */
-  uint32_t rows_kind; /* that its arguments have to say */
-  bool is_prompt; /* it is of prompts' rows */
+  uint32_t rows_max; /* most rows that it runs for */
+  uint32_t rows_kind; /* that its arguments must state */
+  bool is_prompt; /* it handles prompt rows        */
 } reader;
 
 typedef struct reading { /* args: the op's bytes; pointers that a fixup sets are not null */
@@ -39,7 +39,7 @@ typedef struct reading { /* args: the op's bytes; pointers that a fixup sets are
 #include "kernels_src/kernels.def"
 #undef KERNEL
 
-/* Null: the kernel is not known. */
+/* Null: unknown kernel. */
 const reading *reading_of(uint32_t kernel);
 
 #define FIELD(type, name) offsetof(type##_args, name)
@@ -77,7 +77,7 @@ static inline check_access *weight(writer *w, size_t field, uint32_t type, uint6
   return a;
 }
 
-/* One contiguous piece of another region at the place that plan_io names. */
+/* One contiguous range of another region at the place that plan_io names. */
 static inline check_access *fixed(writer *w, size_t field, bool is_write, uint32_t region, size_t io, uint64_t bytes) {
   check_access *a = add(w, field, is_write, TYPE_STRUCT, region);
   a->io = (uint32_t)io;
@@ -86,7 +86,7 @@ static inline check_access *fixed(writer *w, size_t field, bool is_write, uint32
   return a;
 }
 
-/* The type says what is read there, whatever the format keeps. */
+/* The type says what is read there, whatever format is stored. */
 static inline check_access *kv_pages(writer *w, size_t field, bool is_write, uint32_t kv_format, uint64_t rank, uint64_t rope) {
   uint64_t bytes = times(times(w->l->kv_pages, PAGE_TOKENS), KV_ROW_BYTES(kv_format, rank, rope));
   check_access *a = fixed(w, field, is_write, REGION_KV, 0, bytes);
@@ -109,10 +109,10 @@ static inline void describe_cos_sin(writer *w, size_t field, uint32_t rope_dim) 
   fixed(w, field, false, REGION_TABLES, IO(cos_sin), times(w->l->max_len, rope_dim * UINT64_C(4)));
 }
 
-/* Of a product's result. */
+/* Columns of a product's result. */
 static inline uint64_t columns_of(uint32_t n, uint32_t y_kind) { return y_kind == Y_SILU ? n / 2 : n; }
 
-/* The units of cut tiles, in as many places as there are. */
+/* The units of split tiles, in all available slots. */
 static inline void describe_units(writer *w, size_t o, size_t ml, bool is_write, uint32_t slots, uint32_t heads, uint32_t rank) {
   uint64_t latent = times(heads, rank), states = times(heads, 2);
   table(w, o, is_write, TYPE_F32, slots, latent, latent)->must_be_null = slots == 0;
@@ -123,13 +123,13 @@ static inline void describe_contexts(writer *w, size_t field) {
   fixed(w, field, false, REGION_STEP, IO(contexts), times(w->l->max_seqs, sizeof(step_context)));
 }
 
-/* Codes, and a scale for every 128 of them. */
+/* Codes, and one scale per 128 of them. */
 static inline void describe_codes(writer *w, size_t codes, size_t scales, bool is_write, uint64_t rows, uint64_t columns) {
   table(w, codes, is_write, TYPE_E4M3, rows, columns, columns);
   table(w, scales, is_write, TYPE_F32, rows, columns / SCALE_COLUMNS, columns / SCALE_COLUMNS);
 }
 
-/* Of `count` matrices. */
+/* The same for `count` matrices. */
 static inline void describe_scaled_weight(writer *w, size_t codes, size_t scales, uint64_t count, uint64_t n, uint64_t k) {
   weight(w, codes, TYPE_E4M3, times(count, times(n, k)));
   weight(w, scales, TYPE_F32, times(count, times(div_up(n, SCALE_COLUMNS), k / SCALE_COLUMNS)));
@@ -141,7 +141,7 @@ static inline void index_pages(writer *w, size_t field, bool is_write) {
   a->type = TYPE_INDEX_PAGES;
 }
 
-/* Of the rows that an op is for, those that the step has. */
+/* The rows of the op's range that the step has. */
 static inline uint64_t rows_from(const writer *w, uint32_t row_first, uint32_t row_count) {
   return w->rows.tokens > row_first ? min_u64(row_count, w->rows.tokens - row_first) : 0;
 }
@@ -168,7 +168,7 @@ static inline status check_y_kind(const reader *r, uint32_t y_kind, uint32_t n) 
   return same(r, "a y_kind that does not exist", y_kind > Y_SILU, 0);
 }
 
-/* A column of scales is for 128 k, a row of them for 128 weight rows, of the gate or of up. */
+/* A column of scales covers 128 k, and a row of scales covers 128 weight rows, of gate or of up. */
 static inline status check_scaled(const reader *r, uint32_t n, uint32_t k, uint32_t y_kind) {
   TRY(check_y_kind(r, y_kind, n));
   TRY(same(r, "k % 128", k % SCALE_COLUMNS, 0));

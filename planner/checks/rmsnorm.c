@@ -5,7 +5,7 @@
 static void describe(writer *w, const void *args) {
   const rmsnorm_args *a = args;
   uint64_t rows = rows_of(w, a->rows_kind);
-  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* rows are picked by row_index */
+  uint64_t source_rows = a->rows_kind == ROWS_LOGITS ? w->rows.tokens : rows; /* row_index selects the rows */
   check_access *index = fixed(w, FIELD(rmsnorm, row_index), false, REGION_STEP, IO(logit_row), rows * 4);
   index->must_be_null = a->rows_kind != ROWS_LOGITS;
   table(w, FIELD(rmsnorm, x), false, TYPE_F32, source_rows, a->x_stride, a->dim);
@@ -15,7 +15,7 @@ static void describe(writer *w, const void *args) {
   table(w, FIELD(rmsnorm, topk_weight), false, TYPE_F32, source_rows, a->top_k, a->top_k)->must_be_null = a->top_k == 0;
   check_access *x_out = table(w, FIELD(rmsnorm, x_out), true, TYPE_F32, source_rows, a->x_stride, a->dim);
   x_out->is_optional = 1;
-  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be picked twice */
+  x_out->must_be_null = a->rows_kind == ROWS_LOGITS; /* rows might be selected twice */
   weight(w, FIELD(rmsnorm, weight), TYPE_BF16, a->dim);
   table(w, FIELD(rmsnorm, y), true, TYPE_BF16, rows, a->y_stride, a->dim);
 }
