@@ -463,7 +463,7 @@ static status check_row(const checker *c, const plan_op *op, const void *args) {
   return FAIL(ERR_FORMAT, "check: op %s: its kernel does not keep a row of %u columns", text(c, op->name), a->dim);
 }
 
-/* attn_cut numbers the partial results; the other ops have as many. */
+/* attn_cut numbers the partial results; the other ops have the same number. */
 static status check_slots(checker *c, const plan_op *op, const void *args) {
   uint32_t slots = op->kernel == OP_attn_cut   ? ((const attn_cut_args *)args)->slots_max
                    : op->kernel == OP_mla_attn ? ((const mla_attn_args *)args)->slots_max

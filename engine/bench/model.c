@@ -29,7 +29,7 @@ static double run_steps(bench *self, uint32_t count, uint32_t batch, uint32_t co
   return clock_seconds() - from;
 }
 
-/* Time of the ops of such a step, each timed alone; 0: some were not timed. */
+/* Sum of the times of the step's ops, each timed alone; 0: some were not timed. */
 static double sum_of_ops(const bench *self, uint32_t batch, uint32_t context) {
   double sum = 0;
   bool has_attention = false;

@@ -142,7 +142,7 @@ status gemm_lt_run(gemm_lt *self, gemm_lt_op *op, gpu_stream *stream, uint32_t r
   return FAIL(ERR_DEVICE, "cuBLASLt refuses n %u, k %u, %u rows: status %u", op->shape.n, op->shape.k, rows, code);
 }
 
-/* === The library's offers ================================================================================================== */
+/* === The library's offers ================================================================================================= */
 
 gemm_lt_config gemm_lt_config_of(const gemm_lt *self, const gemm_lt_algo *algo) {
   gemm_lt_config found = {0};

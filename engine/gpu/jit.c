@@ -176,7 +176,7 @@ static status take_memory(jit *self, size_t bytes, void **out) {
   return OK;
 }
 
-/* === Sources and keys ===================================================================================================== */
+/* === Sources and keys ====================================================================================================== */
 
 static bool is_header(const kernel_source *source) {
   size_t bytes = strlen(source->name);

@@ -40,7 +40,7 @@ struct audit {
 
 typedef void audit_step(audit *self);
 
-/* === Selection of points ====================================================================================================== */
+/* === Selection of points ==================================================================================================== */
 
 /* "qkv_rope" selects qkv_rope's three points, "qkv_rope q_nope" one of them. */
 static bool is_named(const verbatim_point *point, const char *op) {
@@ -97,7 +97,7 @@ static status check_digest(const char *what, const uint8_t *trace, const uint8_t
               digest_text(own, texts[1]), hint);
 }
 
-/* The points follow from the numerics id, so a trace with other points is not of such a run. */
+/* The points follow from the numerics id, so a trace with other points belongs to another run. */
 static status check_points(const audit *self, const trace_head *head) {
   if (head->point_count != self->points.count)
     return FAIL(ERR_MISMATCH, "audit: the trace has %u points, expected %u as the plan", head->point_count, self->points.count);
@@ -118,7 +118,7 @@ static status check_head(const audit *self, const trace_head *head) {
   return check_points(self, head);
 }
 
-/* === Coverage =============================================================================================================== */
+/* === Coverage ================================================================================================================ */
 
 /* A point whose missing row prevents recomputing this row, or AUDIT_NONE; *position: the missing row's token. */
 static uint32_t missing_of(const audit *self, const audit_list *list, const audit_row *row, uint32_t *position) {

@@ -41,7 +41,7 @@ typedef struct attn_extent { /* of a tile */
 NUM u32 attn_pass_rows(u32 heads) { return heads <= 8 ? 8 : heads <= 16 ? 16 : heads <= 32 ? 32 : 64; }
 NUM u32 attn_pass_tokens(u32 heads) { return heads > 32 ? 64 : attn_pass_rows(heads) / heads; }
 
-/* Dynamic shared memory of a CTA of the form for so many rows: all there is; up to 16 rows leave room for a CTA of mla_fold. */
+/* Dynamic shared memory of a CTA of the form for this many rows: all of it, but up to 16 rows leave room for a CTA of mla_fold. */
 #define ATTN_SHARED_BYTES(rows) ((rows) < 32u ? 224256u : 232448u)
 
 /* Threads of attn/pingpong/form.cuh: two math warpgroups, one that copies bf16 rows, or two that dequantize codes. */
@@ -113,7 +113,7 @@ NUM u32 attn_unit_at(u32 chunk, u32 piece, u32 group_chunks) {
   return group * attn_group_units(piece, group_chunks) + (in_group < piece ? 0 : 1 + in_group - piece);
 }
 
-/* Units of a tile of so many chunks; 0: it is not split. */
+/* Units of a tile with this many chunks; 0: it is not split. */
 NUM u32 attn_cut_units(u32 chunks, u32 piece, u32 group_chunks) {
   return chunks <= piece ? 0 : 1 + attn_unit_at(chunks - 1, piece, group_chunks);
 }
@@ -132,9 +132,9 @@ NUM void attn_sum_add(attn_sum *sum, const attn_cut_args *a, attn_extent e, u32 
   sum->slots += attn_cut_units(e.chunks, piece, a->group_chunks) * e.count;
 }
 
-/* Nanoseconds, by the plan's estimates: all blocks through the memory, what the busiest worker has beyond the mean and from piece to
- * piece, partial results written and read, the fold. Pieces are dealt longest first, in alternating directions: if some workers get two
- * of the shorter ones, which are taken to grow evenly, the one with the longest second piece has the shortest first piece. */
+/* Nanoseconds by the plan's estimates: reading all blocks from memory, the change from piece to piece, the busiest worker's excess over the
+ * mean, writing and reading partial results, and the fold. Pieces are dealt longest first, in alternating directions: if some workers get
+ * two of the shorter ones, which are assumed to grow evenly, the one with the longest second piece has the shortest first piece. */
 NUM u64 attn_cut_cost(const attn_cut_args *a, attn_sum sum, u32 piece) {
   const u32 groups = (a->heads + 63) / 64, workers = a->workers, full = sum.full * groups, rests = sum.rests * groups;
   const u32 left = full % workers, free = workers - left, length = left ? piece * (a->chunk_tokens / PAGE_TOKENS) : 0;

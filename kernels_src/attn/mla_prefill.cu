@@ -32,7 +32,7 @@ static_assert(SPEC_MAPS == 1, "k and v are loaded by TMA");
 #define K_BYTES (K_BOXES * PAGES * BOX_BYTES)
 #define V_BYTES (V_BOXES * PAGES * BOX_BYTES)
 #define OUTPUTS (SPEC_V_DIM / 2u) /* per thread: element 4 * j + 2 * h + e is row h, column 8 * j + e */
-#define HEADS_AT_ONCE 16u /* tiles of so many heads run together, and find k and v in L2 */
+#define HEADS_AT_ONCE 16u /* tiles of this many heads run together, and find k and v in L2 */
 #define NO_MAX (-0x1p60f)
 #define INFINITE __int_as_float(0x7f800000)
 

@@ -37,7 +37,7 @@ static_assert(BASE + AT_BARRIERS + BARRIERS * 8u <= ATTN_SHARED_BYTES(64u), "");
 #include "attn/prologue.cuh"
 
 NUM u32 box_at(u32 set, u32 x) { return AT_ROWS + (set * BOXES + x) * BOX_BYTES; }
-/* One thread of a warp releases what the warp has read. Codes are written by both CTAs of the cluster, so both are told. */
+/* One thread of a warp releases what the warp has read. Codes are written by both CTAs of the cluster, so both are notified. */
 NUM void release(const cta &b, u32 number) {
   ptx_barrier_arrive(barrier_at(b, number));
   if (CODES) ptx_barrier_arrive_peer(ptx_peer(barrier_at(b, number), b.rank ^ 1u));

@@ -75,7 +75,8 @@ NUM void begin_token(u32 n) {
 /* Whether this CTA scores entries of the token. Invalid ones, too, with many blocks: a branch around them costs registers. */
 NUM bool has_scores(const cta &b, const token &t) { return OWN > 2u || b.rank * OWN < t.blocks; }
 
-/* Number of block i scored here for token n; k: how many there were before. If every token has as many, n tells, and saves a register. */
+/* Number of block i scored here for token n; k: how many there were before. If all tokens have the same number, n gives k, which saves a
+ * register. */
 NUM u32 block_count(u32 n, u32 k, u32 i) { return OWN > 2u ? n * OWN + i : k + i; }
 
 /* In `scratch`, for the CTAs of this token: the maxima of all blocks, then their P. */

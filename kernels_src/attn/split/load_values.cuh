@@ -48,7 +48,7 @@ NUM void store_values(const cta &b, const values &c, u32 i, u32 slot) {
   }
 }
 
-/* One thread: P of a stage. The second block of the last stage of an odd list is not copied; what is there is not used. */
+/* One thread: P of a stage. The second block of the last stage of an odd list is not copied, and its place is not used. */
 NUM void copy_probs(const mla_attn_args &a, const cta &b, const token &t, u32 stage, u32 slot, u32 n) {
   const u32 full = barrier_at(b, V_FULL + slot), to = BASE + AT_STAGES + slot * STAGE_BYTES + 2u * BOX_BYTES;
   const u32 blocks = t.blocks - 2u * stage < 2u ? 1u : 2u;
