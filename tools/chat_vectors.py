@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what chat templates make of our conversations: chat_vectors.py NAME=TEMPLATE... [--out DIR]
+"""Renders our conversations with the models' chat templates: chat_vectors.py NAME=TEMPLATE... [--out DIR]
 
 NAME is a renderer of engine/chat/chat.c; TEMPLATE is a Jinja text, a model folder, or for deepseek_v32 the vendor's Python program. Each is
-applied to tests/chat/conversations.json as transformers' apply_chat_template does it (its own code is called; jinja2, transformers and
-xxhash must be importable), and tests/data/chat/NAME.json gets the texts, or the errors, which tests/unit/chat/test_chat.c compares with the
-renderers'. Nothing in here knows what a renderer does. What is done before a template sees a conversation is `prepare`, and what
-a template would pass over in silence is an error (`passed_over`): engine/chat/chat.h says both.
+applied to tests/chat/conversations.json by transformers' own apply_chat_template (jinja2, transformers and xxhash must be importable). The
+texts, or the errors, go to tests/data/chat/NAME.json, which tests/unit/chat/test_chat.c compares with the renderers' results. This program
+does not know what a renderer does. `prepare` does what happens before a template sees a conversation, and `passed_over` turns input that a
+template would silently ignore into an error; engine/chat/chat.h states both.
 """
 import argparse
 import copy
@@ -17,8 +17,8 @@ import re
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 SWITCHES = ("thinking", "enable_thinking", "clear_thinking")
-TAKES_PARTS = ("kimi", "glm")  # their templates join the parts of a content; for the others parts are made lines
-TAKES_OBJECTS = ("glm",)       # their templates want the arguments of calls as objects, which clients send as text
+TAKES_PARTS = ("kimi", "glm")  # their templates join the parts of a content; for other templates, parts become lines
+TAKES_OBJECTS = ("glm",)       # their templates expect the arguments of calls as objects; clients send them as text
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -43,7 +43,7 @@ def digest(template):
 
 
 def prepare(name, body):
-    """Contents of parts as text, and arguments as objects, where the template takes nothing else."""
+    """Turns parts into text, and arguments into objects, if the template accepts nothing else."""
     takes_parts = name.startswith(TAKES_PARTS)
     for message in body["messages"]:
         content = message.get("content")
@@ -59,9 +59,9 @@ def prepare(name, body):
 
 
 def passed_over(template, name, body, switches):
-    """What the template would drop without a word."""
+    """The fields that the template would silently drop."""
     if body.get("tools") and (not re.search(r"\btools\b", template) or name == "kimi_k25"):
-        return "tools"  # K2.5's are rewritten by its tokenizer's program
+        return "tools"  # the program of K2.5's tokenizer rewrites them
     if "tool_calls" not in template and any(m.get("tool_calls") for m in body["messages"]):
         return "tool_calls"
     if "tool" not in template and name != "plain" and any(m["role"] == "tool" for m in body["messages"]):
@@ -96,7 +96,7 @@ def render_program(program, body):
     if any(key not in ("thinking", "enable_thinking") for key in switches):
         raise ValueError("not a switch of it")
     for call in (call for message in body["messages"] for call in message.get("tool_calls") or []):
-        if isinstance(call["function"]["arguments"], dict):  # it takes text alone
+        if isinstance(call["function"]["arguments"], dict):  # it takes only text
             call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
     messages, continues = body["messages"], body.get("continue_final_message", False)
     generates = body.get("add_generation_prompt", not continues)
@@ -106,7 +106,7 @@ def render_program(program, body):
         messages.insert(0, {"role": "system"})
     if body.get("tools"):
         messages[0]["tools"] = body["tools"]
-    for message in messages:  # the program would print None
+    for message in messages:  # else the program would print None
         if message["role"] in ("user", "tool") and not isinstance(message.get("content"), str):
             raise ValueError("a content that is not text")
     if continues:
@@ -128,7 +128,7 @@ def vectors(name, path, conversations):
     for conversation in conversations:
         try:
             found.append({"name": conversation["name"], "text": render(copy.deepcopy(conversation["body"]))})
-        except Exception as error:  # a template refuses in as many ways as Python has
+        except Exception as error:  # a template may refuse with any exception
             found.append({"name": conversation["name"], "error": type(error).__name__})
     return {"digest": key, "vectors": found}
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh - sets up, builds everything (also under the sanitizers) and runs every test. Arguments go to tools/test.py.
-# Without network the packages of build/venv cannot be had: the tests that need them are then skipped, and say so.
+# Without a network the packages of build/venv cannot be installed: the tests that need them are then reported as skipped.
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh

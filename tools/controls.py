@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Plants faults in copies of the sources and sees what finds them: controls.py [--quick | --check] [--fault NAME]... [--jobs N]
+"""Plants faults in copies of the sources and shows which tests find them: controls.py [--quick | --check] [--fault NAME]... [--jobs N]
 
-tests/controls/faults.toml holds the faults, DETECTORS below what should find them, tests/controls/README.md the matrix of both, which a
-run without options writes anew. Every detector runs on the sound build first: one that fails there proves nothing.
+tests/controls/faults.toml holds the faults, DETECTORS below the tests that should find them, and tests/controls/README.md the matrix of
+both, which a run without options rewrites. Every detector first runs on the sound build: one that fails there proves nothing.
 
-  --check    compares with the matrix that is there, and leaves it
-  --quick    of each fault only the cheapest detector that found it by the matrix that is there, and every detector once
+  --check    compares with the recorded matrix and leaves it unchanged
+  --quick    for each fault only the cheapest detector that finds it by the recorded matrix, and every detector once
   --fault    only this fault; prints its row. May be given again
   --list     prints the faults and stops
-  --self-test  plants what is no fault, a fault that crashes, and edits that do not apply or compile: none may pass for found
+  --self-test  plants a harmless edit, a fault that crashes, and edits that do not apply or compile: none may count as found
 
-The tree is never touched: a fault has a folder of links in build/controls/, with the changed files in place of theirs. Only objects made
-from those files are compiled again; the rest is the build's ("ninja all tests" goes first). Exit status: 0; 1 when a fault is found by
-nothing, an edit no longer applies or compiles, the sound build fails, or the matrix differs; 2 for usage.
+The tree is never changed: each fault has a folder of links in build/controls/ with its changed files. Only objects made from those files
+are recompiled; the rest comes from the build (run "ninja all tests" first). Exit status: 0; 1 if no detector finds a fault, an edit no
+longer applies or compiles, the sound build fails, or the matrix differs; 2 for usage errors.
 """
 import argparse
 import concurrent.futures
@@ -37,16 +37,16 @@ from controls_build import Broken, Ninja, Variant  # noqa: E402
 README_COLUMNS = 140
 FAULTS, README = "tests/controls/faults.toml", "tests/controls/README.md"
 BEGIN, END = "<!-- tools/controls.py writes from here -->", "<!-- to here -->"
-TIMEOUT_S, PROGRAM_TIMEOUT_S = 240, 120  # of a test, of another program
+TIMEOUT_S, PROGRAM_TIMEOUT_S = 240, 120  # seconds for a test, for another program
 YES, NO, NOT_APPLICABLE, CRASH, TIMEOUT = "yes", "no", "n.a.", "crash", "timeout"
-# What ends a program in place of a comparison: a signal or an assertion, in it or in a program that it runs.
+# Ends of a program that are not a comparison: a signal or an assertion, in it or in a program that it runs.
 CRASH_MARKS = (r"^ended by signal|Test failed with exception|programmer error:|^\S*verbatim \w+ ended with -1:|"
                r"the process ended in the midst")
 MISMATCH_EXIT = 8  # fail_exit_code(ERR_MISMATCH)
 
 
 def load_module(name):
-    """tools/<name>.py under another name: Python has a package called test."""
+    """Imports tools/<name>.py under another name, since Python has a package called test."""
     spec = importlib.util.spec_from_file_location("tools_" + name, os.path.join(ROOT, "tools", name + ".py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -59,14 +59,14 @@ test = load_module("test")
 
 
 class Outcome:
-    """text: what in the detector found it, or what happened instead."""
+    """text: the part of the detector that found it, or what happened instead."""
 
     def __init__(self, word, text=""):
         self.word, self.text, self.seconds = word, text, 0.0
 
 
 class Case:
-    """A fault, or none, in front of a detector. variant: with the self-check off; checked: with it, as shipped."""
+    """A build with a fault, or with none, to be given to a detector. variant: with the self-check off; checked: with it, as shipped."""
 
     def __init__(self, name, fault, variant, checked, scene):
         self.name = name
@@ -75,7 +75,7 @@ class Case:
 
 
 def run_tests(variant, names):
-    """Test programs one after the other, until one finds something."""
+    """Runs test programs one after the other until one finds something."""
     outcome = Outcome(NOT_APPLICABLE)
     for name in names:
         if variant.lacks_fault("tests/" + name):
@@ -96,15 +96,15 @@ def judge_test(name, result):
         return Outcome(CRASH, "%s: %s" % (name, result.output[crash.start():].split("\n")[0]))
     if not result.failed:
         return Outcome(NO)
-    if re.findall(r"^\[ *(\w*) *\] ", result.output, re.M)[-1:] == ["RUN"]:  # a signal in another thread than the case's, for one
+    if re.findall(r"^\[ *(\w*) *\] ", result.output, re.M)[-1:] == ["RUN"]:  # for example a signal in another thread than the case's
         return Outcome(CRASH, "%s: ended in the midst of a case" % name)
     cases = dict.fromkeys(re.findall(r"^\[  FAILED  \] (\w+)$", result.output, re.M))
-    cases.pop("gpu_cases", None)  # runs on some machines only
+    cases.pop("gpu_cases", None)  # runs only on some computers
     return Outcome(YES, "%s: %s" % (name, ", ".join(cases)))
 
 
 def kernel_tests(fault):
-    """The tests of the ops whose twin is changed; the product's parts belong to the ops that multiply."""
+    """The tests of the ops whose reference is changed; the parts of cpu/product belong to the ops that multiply."""
     stems = [stem_of(edit["file"]) for edit in fault["edits"]]
     stems = ["gemm" if stem.startswith("h16") else stem for stem in stems]
     return sorted({"test_" + stem for stem in stems} & set(all_kernel_tests()))
@@ -133,7 +133,7 @@ chunk_tokens: 64
 group_chunks: 2
 ladder: [1, 2, 4, 8]
 """
-CONFIG = "tests/controls/model.json"  # where a fault names no other
+CONFIG = "tests/controls/model.json"  # used unless a fault names another
 VOCAB = 384
 
 
@@ -142,7 +142,7 @@ def stem_of(path):
 
 
 class Scene:
-    """A random model, its plan and requests, made by the sound build when first asked for."""
+    """A random model, its plan and requests, made by the sound build at first use."""
 
     def __init__(self, ninja, config):
         self.builddir, self.folder, self.config = ninja.builddir, "%s/scene-%s" % (ninja.scratch, stem_of(config)), config
@@ -172,8 +172,8 @@ class Scene:
 
 
 def write_requests(path, count, prompt_max, tokens_max):
-    """Prompts of a few blocks of 64 tokens each, in many orders, and an odd rest: prefixes that are shared, and blocks that only look so.
-    The last requests have short prompts and long answers, and outgrow the pages."""
+    """Prompts of a few blocks of 64 tokens in many orders, and an odd rest: shared prefixes, and blocks that only look shared. The last
+    requests have short prompts and long answers, and outgrow the pages."""
     state = 1
 
     def below(limit):
@@ -213,7 +213,7 @@ def call(words):
 
 
 def judge_program(words, code_found, proof=""):
-    """code_found: the exit code that says that bits are wrong, proof: what the output then holds. NO is exit 0; all else is no finding."""
+    """code_found: the exit code for wrong bits; proof: text in the output in that case. NO is exit 0; anything else is not a finding."""
     code, output = call(words)
     name = "%s %s" % (os.path.basename(words[0]), words[1]) if os.path.basename(words[0]) == "verbatim" else os.path.basename(words[0])
     if code == TIMEOUT:
@@ -247,7 +247,7 @@ def detect_self_check(case):
 
 
 def record(case, path):
-    """A receipt of requests that share steps and pages, once. NaN in the logits is refused, and then there is none."""
+    """Makes, once, a receipt of requests that share steps and pages. NaN in the logits is refused; then there is no receipt."""
     with case.lock:
         if case.recorded is None:
             stats = path + ".stats"
@@ -259,7 +259,7 @@ def record(case, path):
 
 
 def expect_witnesses(path):
-    """Of the sound build: a run without preemption shows nothing about it."""
+    """For the sound build: a run without preemption shows nothing about preemption."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         steps = json.load(file)["steps"]
     for name in ("mixed_steps", "reused_tokens", "preemptions", "evicted_pages"):
@@ -268,7 +268,7 @@ def expect_witnesses(path):
 
 
 def detect_verify(elsewhere):
-    """The receipt of the faulty build, verified by itself, or elsewhere: by the sound one."""
+    """Verifies the receipt of the faulty build: with itself or, elsewhere, with the sound build."""
 
     def run(case):
         if case.variant.lacks_fault("verbatim"):
@@ -284,7 +284,7 @@ def detect_verify(elsewhere):
 
 
 def detect_audit(case):
-    """A trace of the faulty build, its ops computed again by the sound one."""
+    """A trace of the faulty build, whose ops the sound build recomputes."""
     if case.variant.lacks_fault("verbatim"):
         return Outcome(NOT_APPLICABLE)
     trace = "%s/%s.trace" % (case.variant.folder, stem_of(case.scene.config))
@@ -304,13 +304,13 @@ def detect_fuzz(case):
 
 
 class Detector:
-    """run(case) -> Outcome; of the sound build too, where case.fault is None."""
+    """run(case) -> Outcome; also for the sound build, where case.fault is None."""
 
     def __init__(self, name, run):
         self.name, self.run = name, run
 
 
-# Cheap ones first: --quick takes the first that finds a fault. tests/controls/README.md says what each is.
+# Cheap ones first: --quick takes the first that finds a fault. tests/controls/README.md describes each.
 DETECTORS = [
     Detector("self-check", detect_self_check),
     Detector("scheduler", detect_with("test_pages", "test_schedule_pages", "test_schedule", "test_schedule_random")),
@@ -324,7 +324,7 @@ DETECTORS = [
     Detector("invariance", detect_with("test_invariance", "test_invariance_sparse")),
 ]
 
-SCENIC = ("self-check", "audit", "verify here", "verify elsewhere")  # those that run a scene
+SCENIC = ("self-check", "audit", "verify here", "verify elsewhere")  # detectors that run a scene
 
 # === The matrix =============================================================================================================
 
@@ -346,7 +346,7 @@ def load_faults():
 
 
 def sound_names(faults):
-    """name of a sound case -> its scene's configuration: every one that a fault is seen in."""
+    """name of a sound case -> its scene's configuration: every configuration that a fault uses."""
     others = sorted({fault["config"] for fault in faults} - {CONFIG})
     return {"none": CONFIG, **{"none, %s" % stem_of(config): config for config in others}}
 
@@ -397,7 +397,7 @@ def run_pair(case, detector):
 
 
 def make_cases(ninja, faults, off):
-    """name -> Case. The sound ones tell the others which programs have a fault."""
+    """name -> Case. By the sound cases the others know which programs have the fault."""
     sound, checked, names = Variant(ninja, "none", off), Variant(ninja, "none-checked", []), sound_names(faults)
     scenes = {config: Scene(ninja, config) for config in names.values()}
     cases = {name: Case(name, None, sound, checked, scenes[config]) for name, config in names.items()}
@@ -408,7 +408,7 @@ def make_cases(ninja, faults, off):
 
 
 def run_all(cases, pairs, jobs):
-    """pairs: [(name of a case, detector)]. Returns name -> name of a detector -> Outcome, and what is broken."""
+    """pairs: [(name of a case, detector)]. Returns name -> name of a detector -> Outcome, and a list of what is broken."""
     rows, broken = {name: {} for name in cases}, {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for future in concurrent.futures.as_completed([pool.submit(run_pair, cases[name], detector) for name, detector in pairs]):
@@ -423,7 +423,7 @@ def run_all(cases, pairs, jobs):
 
 
 def choose_pairs(faults, quick):
-    """What to run. --quick: the sound build is what the suite runs anyway."""
+    """The pairs to run. --quick: the suite runs the sound build anyway."""
     if not quick:
         pairs = [(name, detector) for name in ["none"] + [fault["name"] for fault in faults] for detector in DETECTORS]
         return pairs + [(name, detector) for name in list(sound_names(faults))[1:] for detector in DETECTORS if detector.name in SCENIC]
@@ -439,7 +439,7 @@ def choose_pairs(faults, quick):
 
 
 def complaints(rows, quick):
-    """What is wrong with the outcomes. quick: all of them are known to find something."""
+    """The errors in the outcomes. quick: all of them are known to find something."""
     for name, row in rows.items():
         for column, outcome in row.items():
             if name.startswith("none") and outcome.word != NO:
@@ -464,7 +464,7 @@ def settle_readme(text, check):
         ["+ " + line for line in new if line not in old]
 
 
-# Edits of one op, and what one detector must make of each: a word, or the beginning of what is broken.
+# Edits of one op, and the required outcome of one detector for each: a word, or the start of an error.
 SELF_TEST_FILE, SELF_TEST_FIND = "engine/cpu/moe_gemm.c", "job.ldy = TILE_COLUMNS;"
 SELF_TEST = [
     ("wrong", SELF_TEST_FIND, "job.ldy = TILE_COLUMNS, job.k -= 16;", YES),
@@ -478,7 +478,7 @@ SELF_TEST = [
 
 
 def self_test(ninja, off):
-    """How many of SELF_TEST come out otherwise."""
+    """Number of SELF_TEST's edits with another outcome."""
     failures = 0
     faults = [{"name": name, "config": CONFIG, "edits": [{"file": SELF_TEST_FILE, "find": find, "replace": replace}]}
               for name, find, replace, _ in SELF_TEST]
@@ -499,11 +499,11 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description="Plants faults and sees what finds them.")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--quick", action="store_true",
-                      help="of each fault only the cheapest detector that is known to find it, and every detector once")
+                      help="for each fault only the cheapest detector that is known to find it, and every detector once")
     mode.add_argument("--check", action="store_true", help="compare with the matrix in %s instead of writing it" % README)
-    mode.add_argument("--self-test", action="store_true", help="what is no fault must not pass for a fault that is found")
+    mode.add_argument("--self-test", action="store_true", help="check that harmless and broken edits do not count as found faults")
     mode.add_argument("--list", action="store_true", help="print the faults and stop")
-    parser.add_argument("--fault", action="append", default=[], metavar="NAME", help="only this fault; the matrix stays as it is")
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME", help="only this fault; the matrix is not changed")
     parser.add_argument("--json", metavar="FILE", help="also write the outcomes as JSON")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--builddir", default="build")

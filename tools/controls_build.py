@@ -1,6 +1,6 @@
 """Builds of faulty sources for controls.py: a folder of links with the changed files, their objects, programs linked with them.
 
-Knows nothing of tests. The commands are those of build.ninja, so that nothing is said twice. Read next: controls.py.
+Knows nothing of tests. The commands are taken from build.ninja, so that nothing is stated twice. Read next: controls.py.
 """
 import os
 import shlex
@@ -9,19 +9,19 @@ import subprocess
 import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SOUND_PROGRAMS = ["random_model"]  # that tests run beside "verbatim", and that have no fault
+SOUND_PROGRAMS = ["random_model"]  # programs other than "verbatim" that tests run, and that have no fault
 
 
 class Broken(Exception):
-    """Something that a person must mend: an edit that does not apply, a compiler's message."""
+    """An error that a person must fix: an edit that does not apply, a compiler's message."""
 
 
 class Ninja:
-    """What build.ninja says: who makes what, with which command, from which files."""
+    """The contents of build.ninja: targets, their commands and inputs."""
 
     def __init__(self, builddir):
         self.builddir = builddir
-        self.scratch = "%s/controls/%d" % (builddir, os.getpid())  # several runs at once do not meet
+        self.scratch = "%s/controls/%d" % (builddir, os.getpid())  # so that concurrent runs do not collide
         self.base = ["ninja"] if builddir == "build" else ["ninja", "-f", builddir + "/build.ninja"]
         self.commands, self.lock = {}, threading.Lock()
         self.objects_of = {}  # path of a source or header -> objects made from it
@@ -37,7 +37,7 @@ class Ninja:
         return done.stdout
 
     def command(self, output):
-        """The words of the command that makes it."""
+        """The words of the command that makes the target."""
         with self.lock:
             if output not in self.commands:
                 line = self.tool("commands", "-s", output).strip()
@@ -46,7 +46,7 @@ class Ninja:
 
 
 class Variant:
-    """A build with these edits. sound: the variant whose programs tell whether one has the fault at all, or None: this is it."""
+    """A build with these edits. sound: the build whose programs show whether one has the fault at all; None: this is that build."""
 
     def __init__(self, ninja, name, edits, sound=None):
         self.ninja, self.name, self.edits, self.sound = ninja, name, edits, sound
@@ -58,7 +58,7 @@ class Variant:
         os.makedirs(os.path.join(ROOT, self.folder, "tests"))
 
     def compile(self):
-        """The changed sources and what is made from them."""
+        """The changed sources and the objects made from them."""
         tree = self.folder + "/tree"
         changed = edited(self.name, self.edits)
         shutil.rmtree(os.path.join(ROOT, tree), ignore_errors=True)
@@ -73,9 +73,9 @@ class Variant:
             os.makedirs(os.path.join(ROOT, os.path.dirname(ours)), exist_ok=True)
             words = self.ninja.command(built)
             at = words.index("-MF")
-            words[at - 1:at + 2] = []  # its dependencies are known; the depfile is the build's
+            words[at - 1:at + 2] = []  # its dependencies are known; the depfile belongs to the build
             words[words.index("-o") + 1] = os.path.join(ROOT, ours)
-            words = [word for word in words if word != "-g"]  # it would tell the folder
+            words = [word for word in words if word != "-g"]  # it would contain the folder's name
             self.call(words, os.path.join(ROOT, tree))
         self.link("libverbatim.a")
         for name in SOUND_PROGRAMS:
@@ -87,7 +87,7 @@ class Variant:
             raise Broken("%s: %s\n%s" % (self.name, " ".join(words), done.stdout + done.stderr))
 
     def link(self, name):
-        """An archive or program of the build by the build's command, with our objects in place of its own."""
+        """Makes an archive or program by the build's command, with our objects in place of the build's."""
         root = self.ninja.builddir
         replaced = {**self.patched, root + "/libverbatim.a": self.folder + "/libverbatim.a", root + "/" + name: self.folder + "/" + name}
         self.call([replaced.get(word, word) for word in self.ninja.command(root + "/" + name)])
@@ -106,7 +106,7 @@ class Variant:
         return "%s/%s" % (self.folder, name)
 
     def lacks_fault(self, name):
-        """The program has no part of what was changed."""
+        """The program contains nothing that was changed."""
         return self.sound is not None and same_bytes(self.program(name), self.sound.program(name))
 
 
@@ -131,7 +131,7 @@ def edited(name, edits):
 
 
 def link_tree(tree, changed):
-    """A folder that looks like the root of the repository, but for the changed files."""
+    """A folder that looks like the root of the repository, except for the changed files."""
     folders = {""}
     for path in changed:
         parts = path.split("/")[:-1]

@@ -1,10 +1,10 @@
-/* cpu_speed.c - how fast the CPU machine's three products are on this processor: gemm, moe_gemm and mla_attn of DeepSeek-V2-Lite's size
- * by rows and threads, in GFLOP/s of multiplications and additions that the model asks for, and the share of that many single threads.
+/* cpu_speed.c - measures the CPU backend's three products on this processor: gemm, moe_gemm and mla_attn of DeepSeek-V2-Lite's size by rows
+ * and threads, in GFLOP/s (multiplications and additions that the model requires), and as a share of as many single threads.
  *
  *   cpu_speed [most threads]     default: every core
  *
- * Every call takes other weights, so that they come from memory as in a model; `read` is how many GB/s of them the threads can read at all,
- * which is the most GFLOP/s that one row can have. Best of several calls. */
+ * Every call uses other weights, so that they come from memory as in a model; `read` is the GB/s at which the threads can read weights, an
+ * upper limit for the GFLOP/s of one row. Figures are the best of several calls. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ typedef struct speed {
   attn_tile tiles[ROWS_MAX];
 } speed;
 
-typedef double one_call(speed *s, u32 rows, u32 layer); /* what it did: FLOP */
+typedef double one_call(speed *s, u32 rows, u32 layer); /* work done: FLOP */
 
 static double call_gemm(speed *s, u32 rows, u32 layer) {
   gemm_args a = {.step = &s->step, .x = s->x, .w = s->w + (u64)layer * QUERY_COLUMNS * HIDDEN, .y = s->y, .ldx = HIDDEN,
@@ -53,7 +53,7 @@ static double call_moe_gemm(speed *s, u32 rows, u32 layer) {
   return 2.0 * rows * TOP_K * GATE_UP * HIDDEN;
 }
 
-/* Every row a sequence of its own. */
+/* Every row is a sequence of its own. */
 static double call_mla_attn(speed *s, u32 rows, u32 layer) {
   mla_attn_args a = {.step = &s->step, .tiles = s->tiles, .q = s->x, .block_table = s->block_table, .out = (bf16 *)(void *)s->y,
                      .kv = s->kv + (u64)layer * ROWS_MAX * CONTEXT * (RANK + ROPE), .heads = HEADS, .kv_lora_rank = RANK,
@@ -62,11 +62,11 @@ static double call_mla_attn(speed *s, u32 rows, u32 layer) {
   return 2.0 * rows * HEADS * CONTEXT * (2 * RANK + ROPE);
 }
 
-#define READ_BYTES (1u << 20) /* an item's */
+#define READ_BYTES (1u << 20) /* of one item */
 
 typedef struct read_job {
   const u64 *from;
-  _Atomic u64 sum; /* or nothing would be read */
+  _Atomic u64 sum; /* else the compiler would drop the reads */
 } read_job;
 
 static void read_item(void *context, uint32_t index, void *scratch) {
@@ -119,7 +119,7 @@ static bf16 *random_numbers(u64 count, f32 scale) {
     fprintf(stderr, "cpu_speed: no memory for %llu numbers\n", (unsigned long long)count);
     exit(1);
   }
-  for (u64 i = 0, z = count; i < count; i++) { /* the sum of four bytes is bell-shaped enough */
+  for (u64 i = 0, z = count; i < count; i++) { /* the sum of four bytes is close enough to normal */
     z = z * 6364136223846793005ull + 1442695040888963407ull;
     u32 bits = (u32)(z >> 32);
     v[i] = num_to_bf16(((f32)((bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24)) - 510.0f) * scale);

@@ -2,9 +2,9 @@
 """Turns text files into one C source that holds them as strings: embed.py -o OUT.c --table NAME --header HEADER
 --root FOLDER FILE...
 
-The table NAME, of kernel_source, and its NAME_count are declared in HEADER; a text is named by its path from FOLDER. It is embedded
-byte for byte; only printable ASCII, tab and newline are allowed, so that the C string has one spelling and the compiler's character
-set plays no part.
+HEADER declares the table NAME, of kernel_source, and its NAME_count; a text is named by its path from FOLDER. Texts are embedded byte for
+byte; only printable ASCII, tab and newline are allowed, so that the C string has one spelling and does not depend on the compiler's
+character set.
 """
 import argparse
 import os

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the fuzz targets, one after the other: fuzz.py [--seconds S] [--filter REGEX] [--builddir DIR]
 
-Every target starts from its committed seeds (tests/fuzz/seeds/<target>) and what earlier runs found (<builddir>/fuzz/corpus/<target>).
-Prints a row per target for the table of tests/fuzz/README.md; an input that breaks a target is kept in <builddir>/fuzz/found, its
-report is printed, and the status is 1. Building is ninja's work (ninja fuzz).
+Every target starts from its committed seeds (tests/fuzz/seeds/<target>) and the corpus of earlier runs (<builddir>/fuzz/corpus/<target>).
+Prints a row per target for the table of tests/fuzz/README.md. An input that breaks a target is stored in <builddir>/fuzz/found, its report
+is printed, and the exit status is 1. Build first: ninja fuzz.
 """
 import argparse
 import os
@@ -16,15 +16,15 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [ROOT]
 import configure  # noqa: E402  (the list of targets lives there)
 
-INPUT_BYTES_MAX = {"plan": 65536, "tokenizer_json": 16384}  # the others: INPUT_BYTES
+INPUT_BYTES_MAX = {"plan": 65536, "tokenizer_json": 16384}  # all other targets: INPUT_BYTES
 INPUT_BYTES = 8192
-SEED_FOLDERS = {"config": ["tests/data/configs"]}  # beside those of tests/fuzz/seeds
+SEED_FOLDERS = {"config": ["tests/data/configs"]}  # in addition to those of tests/fuzz/seeds
 REPORT_LINES_SHOWN = 60
 NO_JSON = ("deploy", "eval_task", "serve_router", "serve_parse", "tiktoken", "split_pattern", "text", "plan", "trace")
 
 
 def write_dictionary(name, path):
-    """The words of the target, and those of JSON where it reads JSON. Returns libFuzzer's option."""
+    """Writes the dictionary of the target, with JSON's words if it reads JSON. Returns libFuzzer's option."""
     sources = ["tests/fuzz/words/%s.dict" % word for word in ([name] if name in NO_JSON else [name, "json"])]
     with open(path, "w", encoding="utf-8") as output:
         for source in filter(os.path.exists, sources):
@@ -34,7 +34,7 @@ def write_dictionary(name, path):
 
 
 def run(name, seconds, builddir):
-    """(status, what the target printed)"""
+    """(status, output of the target)"""
     program = "%s/fuzz/fuzz_%s" % (builddir, name)
     if not os.path.exists(program):
         return 1, "%s is not built; hint: ninja fuzz" % program
@@ -63,7 +63,7 @@ def print_result(name, seconds, status, output):
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Runs the fuzz targets.")
     parser.add_argument("--seconds", type=int, default=600, help="for each target (default: 600)")
-    parser.add_argument("--filter", default="", help="run the targets whose name holds this regular expression")
+    parser.add_argument("--filter", default="", help="run the targets whose name matches this regular expression")
     parser.add_argument("--builddir", default="build")
     return parser.parse_args()
 

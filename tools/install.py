@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Installs what is built: install.py [--builddir DIR] [--prefix DIR] [--uninstall], as `ninja install` and `ninja uninstall` do
+"""Installs the build: install.py [--builddir DIR] [--prefix DIR] [--uninstall], as `ninja install` and `ninja uninstall` do
 
-Everything goes below $DESTDIR and the prefix; files() is the whole list. The manual page and the completions are written here, by the
-program that is installed (manual.py). The systemd unit and the example of a deployment go to share/verbatim, to be copied from there;
-the licence, and those of the libraries in the program, go to share/doc/verbatim. Uninstalling removes the same files, and these two
-folders when they are empty then. Read next: configure.py, manual.py.
+Everything goes below $DESTDIR and the prefix; files() is the whole list. The manual page and the completions are generated here from the
+installed program (manual.py). The systemd unit and the example deployment go to share/verbatim, to be copied from there; the licence, and
+the licences of the libraries in the program, go to share/doc/verbatim. Uninstalling removes the same files, and these two folders if they
+are then empty. Read next: configure.py, manual.py.
 """
 import argparse
 import os
@@ -63,7 +63,7 @@ def files(builddir, prefix):
 
 
 def put(path, contents, mode):
-    """In one step, so that a running program keeps its file."""
+    """Replaces the file in one step, so that a running program keeps its old file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path), prefix=".verbatim-") as folder:
         new = os.path.join(folder, "new")
@@ -106,7 +106,7 @@ def main():
     except OSError as error:
         raise SystemExit("install.py: %s; hint: ninja, then as root, or with DESTDIR or another --prefix" % error) from error
     if not destination and os.geteuid() == 0 and shutil.which("ldconfig"):
-        subprocess.run(["ldconfig"], check=False)  # the loader finds the library by its cache
+        subprocess.run(["ldconfig"], check=False)  # the loader finds the library through its cache
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 """Compiles every kernel with NVRTC for the SPEC values that plans use: kernelc.py [--nvrtc LIB] [--cubins DIR] [STEM...]
 
 No GPU is needed. Prints registers, static and dynamic shared memory and local memory of each variant. Fails on a compile error, on any
-warning (a serialised wgmma is one), on local memory (stack or spills), on more shared memory than a block may have, on a register touched
-while a multiplication uses it (wgmma_check.py), and, with --cubins and nvdisasm on the PATH, on a tensor-core kernel without HGMMA (QGMMA
-for e4m3). The options are those of engine/gpu/jit.c. With --cubins the machine code is kept: compare it before and after a change that
-should not alter it.
+warning (such as a serialised wgmma), on local memory (stack or spills), on more shared memory than a block may have, on a register touched
+while a wgmma uses it (wgmma_check.py), and, with --cubins and nvdisasm on the PATH, on a tensor-core kernel without HGMMA (QGMMA for e4m3).
+The options are those of engine/gpu/jit.c. --cubins stores the machine code: compare it before and after a change that should not alter it.
 """
 import argparse
 import ctypes
@@ -24,17 +23,17 @@ OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17", "--no-source-include", "-
            "--prec-sqrt=true"]
 SHARED_BYTES_MAX = 232448
 STATIC_SHARED_BYTES_MAX = 49152
-RESERVED_SHARED_BYTES = 1024  # of the system, in every section of shared memory, in addition to the block's 227 KiB
+RESERVED_SHARED_BYTES = 1024  # reserved by the system, included in every section of shared memory, in addition to the block's 227 KiB
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, "kernels_src")
 with open(os.path.join(ROOT, "tests/emulator/forms.toml"), "rb") as forms:
     FORMS = tomllib.load(forms)  # a kernel with neither a rule of variants() nor forms has blocks of 256 threads
 
-# gemm, large M: weight rows, most tokens, stages, blocks of 64 k in a stage, blocks of a cluster, those with the same weights
+# gemm, large M: weight rows, most tokens, stages, blocks of 64 k in a stage, CTAs of a cluster, CTAs with the same weights
 TILES = [(64, 32, 8, 2, 2, 2), (64, 48, 15, 1, 2, 2), (64, 64, 12, 1, 1, 1), (64, 64, 12, 1, 2, 2), (64, 96, 9, 1, 1, 1),
          (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2), (128, 96, 7, 1, 2, 2), (128, 128, 6, 1, 1, 1), (64, 256, 5, 1, 1, 1),
          (128, 256, 4, 1, 1, 1)]
-# fp8_gemm and fp8_moe_gemm, likewise
+# the same for fp8_gemm and fp8_moe_gemm
 FP8_TILES = [(64, 64, 13, 1, 1, 1), (64, 64, 13, 1, 2, 2), (128, 64, 8, 1, 1, 1), (64, 128, 8, 1, 1, 1), (64, 128, 8, 1, 2, 2),
              (128, 128, 6, 1, 1, 1), (128, 128, 6, 1, 2, 2), (128, 128, 6, 1, 2, 1), (128, 256, 4, 1, 1, 1), (128, 256, 4, 1, 2, 1),
              (128, 256, 4, 1, 2, 2)]
@@ -49,7 +48,7 @@ HEADS = [(64, 32, 64, 3), (64, 64, 64, 3), (64, 64, 128, 3), (128, 64, 128, 2), 
 
 
 def small_m_bytes(n, rows, blocks, stages, scaled=False):
-    """Dynamic shared memory of small_m.cuh, with scales of small_m_scaled.cuh."""
+    """Dynamic shared memory of small_m.cuh or, with scales, of small_m_scaled.cuh."""
     ring_x = -(-stages * blocks * rows * 128 // 1024) * 1024
     scales = stages * blocks * (max(rows, 8) + 4) * 4 if scaled else 0
     return 2048 + ring_x + stages * blocks * n * 128 + max((n + 4) * max(rows, 8) * 4, (64 - n) * 128) + scales

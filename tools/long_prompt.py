@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measures how long sequences that decode wait while a long prompt is computed beside them, and what the prefix cache saves: long_prompt.py
+"""Measures how long decoding sequences wait while a long prompt is computed, and the time that the prefix cache saves: long_prompt.py
 
   tools/long_prompt.py PLAN MODEL_DIR [--sequences 63] [--prompt 8000] [--device auto] [--library build/libverbatim.so] [--json]
 
-Random ids, greedy, through the library as tests/examples/embed.py uses it. Prints milliseconds between tokens of a decoding sequence
-before the prompt comes and while it is computed, the time to its first token, and that of a prompt which differs in its last three ids.
+Random ids, greedy, through the library as tests/examples/embed.py uses it. Prints the milliseconds between tokens of a decoding sequence
+before the prompt arrives and while it is computed, the time to the prompt's first token, and the same for a prompt that differs in its last
+three ids.
 """
 import argparse
 import ctypes
@@ -15,7 +16,7 @@ import random
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SETTLED, QUIET = 20, 60  # tokens made before the measuring begins, and of it without the prompt
+SETTLED, QUIET = 20, 60  # tokens generated before the measurement, and tokens measured without the prompt
 
 
 def load_embed():
@@ -31,7 +32,7 @@ class Engine:
         self.library = self.embed.load(options.library)
         self.handle = ctypes.c_void_p()
         self.busy = ctypes.c_bool(True)
-        self.kept = []  # what the engine reads and writes
+        self.kept = []  # memory that the engine reads and writes
         config = self.embed.Config(plan_path=os.fsencode(options.plan), model_dir=os.fsencode(options.model),
                                    device=self.embed.DEVICES[options.device])
         self.embed.check(self.library, self.library.verbatim_open(ctypes.byref(self.handle), ctypes.byref(config)))
@@ -50,7 +51,7 @@ class Engine:
         return self.busy.value
 
     def gaps_ms(self, watched, done):
-        """Between tokens of the request, until done()."""
+        """Milliseconds between tokens of the request, until done()."""
         gaps, seen, since = [], watched.token_count, time.perf_counter()
         while not done() and self.poll():
             if watched.token_count != seen:
@@ -91,7 +92,7 @@ def main():
     parser.add_argument("plan")
     parser.add_argument("model")
     parser.add_argument("--sequences", type=int, default=63)
-    parser.add_argument("--tokens", type=int, default=300, help="that each of these makes (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=300, help="tokens that each of these generates (%(default)s)")
     parser.add_argument("--prompt", type=int, default=8000, help="tokens of the long prompt (%(default)s)")
     parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
     parser.add_argument("--library", default=os.path.join(ROOT, "build/libverbatim.so"))

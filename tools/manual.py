@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the manual page and the shells' completions out of the program's own help: manual.py PROGRAM FOLDER
+"""Writes the manual page and the shell completions from the program's own help: manual.py PROGRAM FOLDER
 
-Writes FOLDER/verbatim.1, verbatim.bash, _verbatim (zsh) and verbatim.fish. What a subcommand and its options are called, take and mean
-is said once, in the help texts of engine/cli/ and engine/common/ and in main.c's table; this reads `verbatim help` and `verbatim COMMAND
---help`, whose form is: a usage, then paragraphs, with options on lines of two spaces, their name, argument and meaning.
-tests/unit/test_install.py holds the names against the option tables of the sources. install.py imports it.
+Writes FOLDER/verbatim.1, verbatim.bash, _verbatim (zsh) and verbatim.fish. Names, arguments and meanings of subcommands and options are
+stated once, in the help texts of engine/cli/ and engine/common/ and in main.c's table. This program parses `verbatim help` and `verbatim
+COMMAND --help`, whose form is: a usage, then paragraphs, with options on lines that start with two spaces, their name, argument and
+meaning. tests/unit/test_install.py compares the names with the option tables of the sources. install.py imports it.
 """
 import os
 import re
@@ -15,7 +15,7 @@ import time
 
 OPTION = re.compile(r"(?:^  |(?<=  ))(--?[a-zA-Z][a-z0-9-]*)(?:, (--?[a-z][a-z0-9-]*))?(?: (?=\S)(\S+))?")
 USAGE_OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][a-z0-9-]*)(?: (?![\[\]|-])([^\s\]]+))?")
-WORDS = {"--device": ["auto", "cpu", "gpu"]}  # of arguments whose help is a sentence
+WORDS = {"--device": ["auto", "cpu", "gpu"]}  # possible values of arguments whose help is a sentence
 EXITS = [
     ("0", "Success; of comparisons, all is equal."),
     ("2", "The command line is wrong."),
@@ -56,7 +56,7 @@ class Option:
 
 
 class Command:
-    """name, what it does in a line, usage: [lines], blocks: [("text", str) | ("lines", [str]) | ("options", [Option])]."""
+    """name, summary in a line, usage: [lines], blocks: [("text", str) | ("lines", [str]) | ("options", [Option])]."""
 
     def __init__(self, name, what, text):
         self.name, self.what = name, what
@@ -186,7 +186,7 @@ def manual_page(program):
 
 
 def words_of(option):
-    """(words that an argument may be, whether it may be a file)"""
+    """(words that an argument may be, whether it may be a file name)"""
     parts = (option.argument or "").split("|")
     words = WORDS.get(option.names[-1], [part for part in parts if re.fullmatch("[a-z]+", part)])
     return words, any(re.search("FILE|DIR|PLAN|TRACE|RECEIPT|PROFILE|\\.json", part) for part in parts)
@@ -215,7 +215,7 @@ def quoted(text):
 
 
 def brief(option):
-    """The first words of an option's meaning, without what shells give a meaning of their own."""
+    """The first words of an option's meaning, without characters that are special to shells."""
     text = re.split(r"[;:]", option.text)[0]
     return re.sub(r"[\[\]\\'\"]", "", text)[:70].strip()
 
@@ -254,7 +254,7 @@ def fish(found):
 
 
 def texts(program):
-    """Of each file's name its text."""
+    """name of each file -> its text."""
     found = commands(program)
     return {"verbatim.1": manual_page(program), "verbatim.bash": bash(found), "_verbatim": zsh(found), "verbatim.fish": fish(found)}
 

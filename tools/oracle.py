@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""oracle.py - compares logits with Hugging Face transformers: is Verbatim nearer to exact arithmetic than HF in bf16?
+"""oracle.py - compares logits with Hugging Face transformers: is Verbatim closer to exact arithmetic than HF in bf16?
 
 Owns: the comparison and the recorded small references in tests/oracle/ (format: tests/oracle/README.md).
-Must not know: the engine's insides; it only calls the two programs, with the command lines at the top of this file.
+Must not know: the engine's internals; it only calls the two programs, with the command lines at the top of this file.
 
   python3 tools/oracle.py --verbatim build/verbatim --random-model build/random_model --out /tmp/oracle [--device cuda]
   python3 tools/oracle.py --golden --random-model build/random_model --out /tmp/oracle --device cpu
 
-The reference is HF in fp32 with eager attention, fed the same bf16 weights. Two candidates are measured against it: HF in
-bf16, and Verbatim. Every model is made from several weight seeds and judged over all their positions. Prints a Markdown
-table and writes OUT/oracle.json; exit status 1 when Verbatim is worse than HF-bf16 on any model: in mean KL, top-1
-agreement, the largest logit difference, or the median over positions of a position's largest. A single token whose router
-has a near-tie, decided one way or the other, can set the largest difference of all. Without --verbatim only HF's own
-figures appear.
+The reference is HF in fp32 with eager attention and the same bf16 weights. Two candidates are measured against it: HF in bf16, and
+Verbatim. Every model is made with several weight seeds and judged over all their positions. Prints a Markdown table and writes
+OUT/oracle.json; exit status 1 if Verbatim is worse than HF-bf16 on any model: in mean KL, top-1 agreement, the largest logit difference, or
+the median over positions of a position's largest difference. A single token whose router decides a near-tie differently can set the largest
+difference of all. Without --verbatim only HF's own figures appear.
 """
 import argparse
 import json
@@ -52,7 +51,7 @@ GOLDEN_LENGTHS = [7, 33, 60]
 
 
 def sequences(vocab, lengths):
-    """Random ids past the specials, the same ones for ever."""
+    """Random ids after the special ones, always the same."""
     return [[random.Random(f"oracle/{n}/{i}").randrange(3, vocab) for i in range(n)] for n in lengths]
 
 
@@ -122,7 +121,7 @@ def rope_of(config):
 
 
 def assert_same_list(config, lengths):
-    """HF takes LongRoPE's lists by the length of a prompt, Verbatim by max-model-len: they must agree on every prompt."""
+    """HF chooses LongRoPE's lists by the length of a prompt, Verbatim by max-model-len: they must agree for every prompt."""
     with open(DEPLOY, encoding="utf-8") as file:
         max_len = int(re.search(r"^max-model-len: (\d+)", file.read(), re.M)[1])
     original = rope_of(config).get("original_max_position_embeddings")
@@ -131,7 +130,7 @@ def assert_same_list(config, lengths):
 
 
 def assert_scale(model, config):
-    """The softmax scale holds the YaRN factor squared: older transformers forget it for deepseek_v2."""
+    """The softmax scale includes the squared YaRN factor, which older transformers omit for deepseek_v2."""
     wanted = (config["qk_nope_head_dim"] + config["qk_rope_head_dim"]) ** -0.5
     rope = rope_of(config)
     if rope.get("type") == "yarn":
@@ -275,7 +274,7 @@ def main():
     parser.add_argument("--out", required=True, help="folder for models, plans and oracle.json")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where HF runs")
     parser.add_argument("--machine", default="auto", choices=["auto", "gpu", "cpu"], help="where Verbatim runs")
-    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help="of " + " ".join(MODELS))
+    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME", help="models, among " + " ".join(MODELS))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N", help="weight seeds, " + " ".join(map(str, SEEDS)))
     parser.add_argument("--golden", action="store_true", help="record tests/oracle/golden-* instead")
     args = parser.parse_args()

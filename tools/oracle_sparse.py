@@ -1,20 +1,20 @@
-"""oracle_sparse.py - models with a sparse indexer against Hugging Face transformers: lists one by one, and logits.
+"""oracle_sparse.py - compares models with a sparse indexer with Hugging Face transformers: each top-k list, and logits.
 
-Owns: what HF's code for deepseek_v32 and glm_moe_dsa says of our lists and our logits. Must not know: the engine's insides. The official
-formulas in full, and e4m3 weights, are the business of tests/oracle/check_sparse.py. Needs torch and transformers 5.23 or later.
+Owns: the comparison of our top-k lists and logits with HF's code for deepseek_v32 and glm_moe_dsa. Must not know: the engine's internals.
+tests/oracle/check_sparse.py covers the complete official formulas and e4m3 weights. Needs torch and transformers 5.23 or later.
 
   python3 tools/oracle_sparse.py --verbatim build/verbatim --random-model build/random_model --out /tmp/oracle [--device cpu]
 
-What HF 5.23 leaves out of the official indexer, and says so: the Hadamard transform and the e4m3 codes. It also leaves pairs of columns
-that it has rotated as two halves (glm_moe_dsa), which no product sees, but the transform does. All else is there, in fp32.
-Lists: the very rows that our indexer read go through HF's indexer, as it is, and with the transform and the codes put before its product
-of queries and keys. With them EQUAL of all sets must be ours, and in none may a key be whose score is lower than that of one that is not
-by more than CLOSE standard deviations of the token's scores: a number that rounds to bf16 the other way before the transform moves
-several codes of its row (0.035 was seen, by three of them). As it is no key by more than CODES, which is what numbers of 4 bits move.
-Logits: HF in fp32 and in bf16 attends to our lists, as its own are others; ours must be no worse than HF's bf16 against fp32, as
-tools/oracle.py judges dense models, but that the largest difference counts where a candidate's tokens go to the experts of HF's fp32:
-which ones it is among near ties any rounding decides, and then it decides the largest difference. Controls: the other model's rotation,
-no relu, dense attention. Exit status 1 when anything is missed.
+HF 5.23 omits, as it states, two parts of the official indexer: the Hadamard transform and the e4m3 codes. It also leaves the column pairs
+that it has rotated in two halves (glm_moe_dsa), which changes no product but does change the transform. The rest is complete, in fp32.
+Lists: HF's indexer gets the same rows that our indexer read, once unchanged, and once with the transform and the codes inserted before its
+product of queries and keys. With them, the share EQUAL of all sets must equal ours, and no listed key may score lower than an unlisted one
+by more than CLOSE standard deviations of the token's scores: a number that rounds to bf16 the other way before the transform moves several
+codes of its row (0.035 was seen, from three such numbers). Unchanged, the limit is CODES, the error of numbers of 4 bits.
+Logits: HF in fp32 and in bf16 attends to our lists, since its own differ; ours must be no worse than HF's bf16 against fp32, as
+tools/oracle.py judges dense models. The largest difference counts only at tokens that go to the same experts as in HF's fp32: any rounding
+decides between experts in a near tie, and that choice would decide the largest difference. Controls: the other model's rotation, no relu,
+dense attention. Exit status 1 if any check fails.
 """
 import argparse
 import copy
@@ -67,11 +67,11 @@ def ours(args, folder, ids_of, vocab):
 
 
 class Scores(Exception):
-    """Carries them out of HF's code in the place where it would choose."""
+    """Raised to carry the scores out of HF's code at the place where it would choose."""
 
 
 class As:
-    """torch.matmul and relu as HF's indexer calls them, with what is asked for put in between."""
+    """torch.matmul and relu as HF's indexer calls them, with the requested steps inserted."""
 
     def __init__(self, official=False, relu=True, pairs=0):
         self.official, self.relu, self.pairs, self.products = official, relu, pairs, 0
@@ -104,7 +104,7 @@ class As:
 
 @torch.no_grad()
 def hf_scores(indexer, rotary, x, q_a, way):
-    """[T, T] of HF's indexer for our rows."""
+    """[T, T] scores of HF's indexer for our rows."""
     x, q_a = (torch.from_numpy(rows)[None].float() for rows in (x, q_a))
     places = torch.arange(x.shape[1])[None]
     mask = torch.triu(torch.full((1, x.shape[1], x.shape[1]), -1e30), 1)
@@ -121,7 +121,7 @@ def own_indexers(model):
 
 
 def judge_lists(model, rows_of, topk, way):
-    """Of all tokens that leave something out: how far their lists are against HF's scores, and the gaps."""
+    """For all tokens whose list omits a token: how well their lists agree with HF's scores, and the gaps."""
     parts = []
     for rows in rows_of:
         for layer, indexer in own_indexers(model):
@@ -168,18 +168,18 @@ def check_lists(name, model, rows_of, topk):
 
 
 def experts_of(rows):
-    """[positions, experts of all layers], of the rows of a trace."""
+    """[positions, experts of all layers] from the rows of a trace."""
     layers = sorted(name for name in rows if name.endswith("router topk_id"))
     return numpy.concatenate([numpy.sort(rows[name], 1) for name in layers], 1).astype(numpy.int64)
 
 
 @torch.no_grad()
 def hf_logits(folder, config, ids_of, rows_of, dtype, device):
-    """Logits and experts of HF that attends to our lists; to all tokens where there are none."""
+    """Logits and experts of HF with attention to our lists, or to all tokens if there are none."""
     kind = getattr(transformers, config["architectures"][0])
     settings = kind.config_class.from_dict(copy.deepcopy(config))
     model = kind.from_pretrained(folder, config=settings, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
-    count = oracle.assert_loaded(model, folder) if dtype == torch.float32 else 0  # in bf16 HF rounds k_norm, which is not asked here
+    count = oracle.assert_loaded(model, folder) if dtype == torch.float32 else 0  # in bf16 HF rounds k_norm, which is not tested here
     oracle.assert_scale(model, config)
     model = model.to(device).eval()
     given = [None]
@@ -195,7 +195,7 @@ def hf_logits(folder, config, ids_of, rows_of, dtype, device):
         for layer, _ in own_indexers(model):
             lists = numpy.tile(numpy.arange(len(ids), dtype=numpy.uint32), (len(ids), 1)) if rows is None \
                 else rows["layer %d index_topk" % layer]
-            lists = numpy.where(lists == 0xffffffff, lists[:, :1], lists)  # some entry twice
+            lists = numpy.where(lists == 0xffffffff, lists[:, :1], lists)  # some entry occurs twice
             given[0][layer] = torch.from_numpy(lists.astype(numpy.int32))[None].to(device)
         logits.append(model(torch.tensor([ids], device=device), use_cache=False).logits[0].double().cpu().numpy())
         experts.append(experts_of({name: chosen.reshape(len(ids), -1).cpu().numpy() for name, chosen in gates.items()}))
@@ -203,7 +203,7 @@ def hf_logits(folder, config, ids_of, rows_of, dtype, device):
 
 
 def figures(reference, candidate):
-    """As oracle.figures of (logits, experts); and at how many positions the experts are others."""
+    """As oracle.figures, for (logits, experts); also the number of positions with other experts."""
     same = (reference[1] == candidate[1]).all(1)
     result = {**oracle.figures(reference[0], candidate[0]), "other_experts": int((~same).sum())}
     result["max_logit_difference"] = float(numpy.abs(reference[0] - candidate[0])[same].max())

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Times what others offer on this GPU, beside our own figures of the same run.
+"""Times other implementations on this GPU, next to our own figures of the same run.
 
 peers.py [--flashmla DIR] [--hf CONFIG.json] [--probe FIGURES.json] [--bench HEADS=BENCH.json]... [--json OUT.json] [--quick]
 
   FlashMLA      dense decode attention, bf16, page 64, combine included: the installed package flash_mla, or DIR, a source folder of it
                 with CUTLASS in csrc/cutlass (built here once with nvcc) or with a built libflashmla.so
   transformers  a random model of CONFIG.json (V2-Lite's for instance): decode steps in a CUDA graph, the fastest of its experts' modes,
-                and a prefill; where it is installed
+                and a prefill; if it is installed
   cuBLASLt      the best of all its algorithms, from the figures of `verbatim probe --json`
-Ours are read from `verbatim bench --json`, HEADS being the heads of its plan. What is absent is said and left out; nothing is fetched.
+Ours are read from `verbatim bench --json`, HEADS being the heads of its plan. Anything absent is reported and skipped; nothing is
+downloaded.
 
-A time is the median of 31 replays of a CUDA graph after a warm-up, per call; the inputs are random, and calls of one graph take turns
-with KV pages and weights of more than three times the L2 cache. FlashMLA's schedule kernel, once a step, is not counted.
+A time is the median of 31 replays of a CUDA graph after a warm-up, per call; the inputs are random, and the calls of one graph alternate
+over KV pages and weights of more than three times the L2 cache. FlashMLA's schedule kernel, which runs once a step, is not counted.
 """
 import argparse
 import ctypes
@@ -64,7 +65,7 @@ def graph_us(torch, calls, replays=REPLAYS):
 # === FlashMLA ===============================================================================================================
 
 def build_flashmla(folder, out):
-    """Compiles the dense decode of FlashMLA's sources and our C entry; returns the library's path or says why not."""
+    """Compiles the dense decode of FlashMLA's sources and our C entry; returns the library's path or reports the reason."""
     source = os.path.join(folder, "csrc")
     units = ["sm90/decode/dense/instantiations/bf16.cu", "smxx/decode/combine/combine.cu",
              "smxx/decode/get_decoding_sched_meta/get_decoding_sched_meta.cu"]
@@ -87,12 +88,12 @@ def build_flashmla(folder, out):
     return library
 
 
-SPLITS_MAX = 160  # of a request, that FlashMLA's combine takes
+SPLITS_MAX = 160  # most splits of a request that FlashMLA's combine takes
 
 
 def fixed_parts(lengths, tokens):
-    """A schedule of FlashMLA's that cuts each request into parts of so many tokens, whatever else there is: its rows (DecodingSchedMeta)
-    and the parts before each request. tokens: a multiple of the page's."""
+    """A FlashMLA schedule that splits each request into parts of this many tokens, whatever other requests there are: its rows
+    (DecodingSchedMeta) and the number of parts before each request. tokens: a multiple of the page size."""
     rows, splits = [], [0]
     for request, length in enumerate(lengths):
         blocks, each = -(-length // PAGE), tokens // PAGE
@@ -161,7 +162,7 @@ def find_flashmla(torch, folder):
 
 
 def check_attention(torch, flashmla, s_q, **how):
-    """The peer computes what we mean: against fp32 on a small case."""
+    """Checks that the peer computes the same function, against fp32 on a small case."""
     b, heads, length = 3, 16, 200
     pages = -(-length // PAGE)
     q = torch.randn(b, s_q, heads, KEY, device="cuda", dtype=torch.bfloat16)
@@ -222,7 +223,7 @@ def measure_flashmla(torch, folder, quick):
 
 
 def measure_fixed_parts(torch, flashmla, cells, pool):
-    """What it costs FlashMLA to cut every request at fixed places, as bits that depend on the request alone need it."""
+    """FlashMLA's cost of splitting every request at fixed places, which bits that depend only on the request require."""
     check_attention(torch, flashmla, 1, part_tokens=2 * PAGE)
     found, heads = [], max(HEADS)
     for cell in [cell for cell in cells if cell["heads"] == heads and cell["s_q"] == 1 and cell["us"]]:
@@ -254,7 +255,7 @@ def random_model(torch, path, experts, device="cuda"):
 
 
 class skip_init:
-    """Leaves parameters as they are allocated: they are filled in one go afterwards."""
+    """Leaves parameters as allocated: they are all filled afterwards."""
 
     def __init__(self, torch):
         self.init, self.saved = torch.nn.init, {}
@@ -270,7 +271,7 @@ class skip_init:
 
 
 def decode_us(torch, model, batch, context):
-    """One step of `batch` sequences that have `context` tokens, in a graph."""
+    """One step of `batch` sequences with `context` tokens each, in a graph."""
     import transformers
     room = context + REPLAYS + 8
     cache = transformers.StaticCache(config=model.config, max_cache_len=room)
@@ -296,7 +297,7 @@ def measure_transformers(torch, path):
                 model.set_experts_implementation(mode)
                 try:
                     us = decode_us(torch, model, batch, 512)
-                except (RuntimeError, ValueError) as error:  # a mode that cannot be captured is no result
+                except (RuntimeError, ValueError) as error:  # a mode that cannot be captured gives no result
                     say("transformers: %s, batch %d: %s" % (mode, batch, str(error).splitlines()[0]))
                     torch.cuda.synchronize()
                     continue
@@ -319,14 +320,14 @@ def measure_transformers(torch, path):
     return found
 
 
-# === Ours beside theirs =====================================================================================================
+# === Ours and theirs ========================================================================================================
 
 def geometric(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
 
 
 def compare_attention(cells, heads, bench):
-    """Our attention and fold, at one query row a sequence, against FlashMLA's cells of as many heads."""
+    """Our mla_attn and mla_fold, at one query row per sequence, against FlashMLA's cells with the same number of heads."""
     ours = {}
     for op in bench["ops"]:
         if op["kernel"] in ("mla_attn", "mla_fold") and op["us"] and op["context"]:
@@ -347,7 +348,7 @@ def compare_attention(cells, heads, bench):
 
 
 def compare_products(points):
-    """Our gemm kernel, and what a plan with the profile uses, against the library's best of all."""
+    """Our gemm kernel, and the algorithm of a plan with the profile, against the best of the library's algorithms."""
     for name, low, high in (("up to 32 rows", 1, 32), ("more", 33, 1 << 30)):
         some = [p for p in points if low <= p["rows"] <= high and "all_us" in p]
         used = [p["used_us"] / p["all_us"] for p in some]

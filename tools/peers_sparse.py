@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Times FlashMLA's sparse attention on this GPU, and ours beside it.
+"""Times FlashMLA's sparse attention and ours on this GPU.
 
 peers_sparse.py [--flashmla DIR] [--verbatim PROGRAM] [--gb-per-s X] [--json OUT.json]
 
 DIR is a source folder of FlashMLA with CUTLASS in csrc/cutlass (built here once with nvcc) or with a built libflashmla.so. Decode: rows of
 656 bytes, top-k 2048 of 32,768 tokens, combine included, the schedule kernel not; prefill: bf16 rows, 4,096 queries of 128 heads. Each is
-first compared with fp32 attention over the same rows. A time is the median of 31 replays of a CUDA graph, as in peers.py, which has as many
-launches as one of `bench`: short graphs are over before a board that draws too much power is slowed down.
+first compared with fp32 attention over the same rows. A time is the median of 31 replays of a CUDA graph, as in peers.py; the graph has as
+many launches as one of `bench`, since short graphs end before a board that draws too much power slows down.
 
 PROGRAM, build/verbatim, is then asked for the same cells: `bench` of plans with the attention and the indexer of DeepSeek-V3.2 (16, 64 and
-128 heads) and little else, random numbers, so many layers that a request's rows come from memory. Where both were timed a line gives the
-ratio; without --flashmla only ours are.
+128 heads) and little else, random numbers, and enough layers that a request's rows come from memory. If both were timed, a line gives the
+ratio; without --flashmla only ours are timed.
 """
 import argparse
 import ctypes
@@ -96,13 +96,13 @@ class Sparse:
 
 
 def replayed_us(torch, calls):
-    """Of one call, in graphs as long as those of bench."""
+    """Median us of one call, in graphs as long as those of bench."""
     us = graph_us(torch, calls, 3)
     return graph_us(torch, calls * math.ceil(max(LAUNCHES_LEAST, REPLAY_US / us) / len(calls)))
 
 
 def make_rows(torch, count):
-    """Rows of the fp8 cache, and what they stand for in fp32."""
+    """Rows of the fp8 cache, and their values in fp32."""
     codes = torch.randn(count, VALUE, device="cuda").mul_(60).clamp_(-448, 448).to(torch.float8_e4m3fn)
     scales = torch.exp2(torch.randint(-7, -5, (count, 4), device="cuda").float())
     rope = torch.randn(count, KEY - VALUE, device="cuda", dtype=torch.bfloat16)
@@ -172,7 +172,7 @@ def measure_prefill(torch, sparse):
 
 # === Ours ===================================================================================================================
 
-# What the ops that are timed depend on is DeepSeek-V3.2's; all else is small.
+# All sizes that the timed ops depend on are DeepSeek-V3.2's; the others are small.
 CONFIG = {"architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "torch_dtype": "bfloat16", "hidden_size": 1024,
           "vocab_size": 384, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "q_lora_rank": 512,
           "hidden_act": "silu", "attention_bias": False, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "max_position_embeddings": 163840,
@@ -180,8 +180,8 @@ CONFIG = {"architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v
           "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "norm_topk_prob": True,
           "routed_scaling_factor": 2.5, "moe_layer_freq": 1, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1,
           "index_n_heads": 64, "index_head_dim": 128, "index_topk": TOPK}
-OPS = ("mla_attn", "mla_fold", "kv_widen", "index_score", "index_topk")  # those of them that the plan has
-COLD_LAYERS = 64  # of one request of 2,048 rows each: beyond the L2
+OPS = ("mla_attn", "mla_fold", "kv_widen", "index_score", "index_topk")  # the subset that the plan has
+COLD_LAYERS = 64  # layers whose 2,048 rows of one request exceed the L2 cache
 
 
 class Verbatim:
@@ -215,11 +215,11 @@ class Verbatim:
 
 
 def cells_of(ops, kind, heads, context, kv):
-    """One for each row count: the attention with all that it takes, and the indexer's ops beside it."""
+    """One for each row count: the attention with all its ops, and the indexer's ops."""
     cells = []
     for rows in sorted({op["rows"] for op in ops}):
         us = {kernel: sum(op["us"] for op in ops if (op["rows"], op["kernel"]) == (rows, kernel)) for kernel in OPS}
-        floor = sum(op["floor_us"] for op in ops if (op["rows"], op["kernel"]) == (rows, "index_score"))  # many rows: in several ops
+        floor = sum(op["floor_us"] for op in ops if (op["rows"], op["kernel"]) == (rows, "index_score"))  # many rows: split into ops
         cell = {"kind": kind, "heads": heads, "rows": rows, "context": context, "kv": kv, "index_score_us": us["index_score"],
                 "index_score_floor_us": floor, "index_topk_us": us["index_topk"],
                 "us": us["mla_attn"] + us["mla_fold"] + us["kv_widen"]}
@@ -249,7 +249,7 @@ def measure_ours(program, gb_per_s):
 
 
 def compare(theirs, ours):
-    """FlashMLA's cells beside ours of as many heads and rows over the same context: it decodes codes and prefills bf16 rows."""
+    """FlashMLA's cells next to ours with the same heads and rows over the same context: FlashMLA decodes codes and prefills bf16 rows."""
     ratios = []
     for cell in theirs:
         kind, rows = ("decode", cell["batch"]) if "batch" in cell else ("prefill", cell["queries"])
@@ -275,7 +275,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flashmla", metavar="DIR")
     parser.add_argument("--verbatim", metavar="PROGRAM")
-    parser.add_argument("--gb-per-s", type=float, metavar="X", help="of the memory, for index_score's floor (default: bench's)")
+    parser.add_argument("--gb-per-s", type=float, metavar="X", help="memory bandwidth, for index_score's floor (default: as in bench)")
     parser.add_argument("--json", metavar="OUT")
     args = parser.parse_args()
     if not args.flashmla and not args.verbatim:

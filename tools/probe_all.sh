@@ -1,9 +1,9 @@
 #!/bin/bash
 # Measures the GEMM shapes of the models that a shipped profile is for: tools/probe_all.sh OUT.json [FIGURES.json] [MODEL...]
 #
-# Makes plans of the configurations in tests/data/configs with few layers (a shape is measured once, whichever layer has it) and steps of
-# up to 4096 tokens, and runs `verbatim probe` on all of them. Needs the GPU; some two minutes.
-# After it: cp OUT.json planner/profiles/nvidia-h200.json
+# Makes plans of the configurations in tests/data/configs with few layers (each shape is measured once, whatever layers have it) and steps
+# of up to 4096 tokens, and runs `verbatim probe` on all of them. Needs the GPU; takes about two minutes.
+# Afterwards: cp OUT.json planner/profiles/nvidia-h200.json
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?usage: tools/probe_all.sh OUT.json [FIGURES.json] [MODEL...]}

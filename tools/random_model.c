@@ -3,13 +3,13 @@
  *   random_model CONFIG.json OUT_DIR [--seed N] [--shards K] [--vocab-tokenizer] [--stacked-experts] [--prefix P] [--extras]
  *
  * Owns: tensor names and shapes of such checkpoints, the safetensors bytes. Must not know: the engine or the plan; tests and
- * tools/oracle.py feed its output to both. A value is a function of (seed, plain tensor name, index) alone: the bytes do
- * not depend on the machine, on --shards (written side by side) or on the other tensors. Scales keep activations near 1 and logits lively.
- * A config with a quantization_config (fp8, blocks of 128 x 128) gives e4m3 weights and their scales beside the modules that stay bf16.
- * --vocab-tokenizer adds a byte-level BPE tokenizer.json with as many tokens as the config's vocabulary.
- * --stacked-experts writes the experts of a layer as two tensors, as HF keeps them for mistral4. --prefix writes the names of a model
- * inside another: "language_model." before every name, or "model.language_model." in the place of "model.". --extras adds
- * tensors that inference does not use: a prediction layer, old rotary frequencies, a picture's.
+ * tools/oracle.py feed its output to both. A value depends only on (seed, plain tensor name, index): the bytes do not depend on the
+ * computer, on --shards (written in parallel) or on the other tensors. Scales keep activations near 1 and logits varied. A config with a
+ * quantization_config (fp8, blocks of 128 x 128) gives e4m3 weights with scales, and bf16 for excluded modules. --vocab-tokenizer adds a
+ * byte-level BPE tokenizer.json with as many tokens as the config's vocabulary. --stacked-experts writes the experts of a layer as two
+ * tensors, as HF stores them for mistral4. --prefix writes the names of a model nested in another: "language_model." before every name, or
+ * "model.language_model." instead of "model.". --extras adds tensors that inference does not use: a prediction layer, old rotary
+ * frequencies, a vision part.
  * Read next: tests/oracle/README.md. */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,33 +30,33 @@
 #define TENSORS_MAX (LAYERS_MAX * (EXPERTS_MAX * 6u + 32u) + 32u)
 #define PATH_BYTES_MAX 4096u
 #define CHUNK_VALUES 32768u
-#define FIRST_BYTE_TOKEN 3u /* after begin, end and padding */
+#define FIRST_BYTE_TOKEN 3u /* first id after begin, end and padding */
 
 typedef struct model_shape {
   uint32_t layers, dense_layers, hidden, vocab, heads, q_lora, kv_lora, nope, rope, value;
   uint32_t inter, moe_inter, experts, shared_experts;
   bool router_bias, tied;
-  double routed_gain; /* of the routed experts' last matrix: undoes routed_scaling_factor, as training would */
-  double embed_scale; /* what the model multiplies the embedding by */
-  uint32_t index_heads;              /* of the indexer; 0: there is none            */
-  bool is_shared[LAYERS_MAX];        /* layers that use another one's indexer       */
+  double routed_gain; /* factor of the routed experts' last matrix: undoes routed_scaling_factor, as training would */
+  double embed_scale; /* the model's factor of the embedding                    */
+  uint32_t index_heads;              /* heads of the indexer; 0: none           */
+  bool is_shared[LAYERS_MAX];        /* layers that use another layer's indexer */
   bool is_fp8;
-  uint32_t scale_kind;               /* of the weights' blocks: enum scale_kind     */
-  const json_t *not_converted;       /* modules that stay bf16, or null             */
+  uint32_t scale_kind;               /* scales of the weights' blocks: enum scale_kind */
+  const json_t *not_converted;       /* modules that stay bf16, or null                */
 } model_shape;
 
 enum stack { ALONE = 0, STACK_GATE_UP = 1, STACK_DOWN = 2 };
 enum form { FORM_BF16 = 0, FORM_F32 = 1, FORM_E4M3 = 2, FORM_SCALES = 3 }; /* scales: of the e4m3 tensor before this one */
 static const struct { const char *dtype; uint32_t bytes; } FORMS[] = {{"BF16", 2}, {"F32", 4}, {"F8_E4M3", 1}, {"F32", 4}};
 
-/* One tensor: a normal-like distribution round mean with the given deviation. rows 0: a vector of cols values. */
+/* One tensor: nearly normal around mean with the given deviation. rows 0: a vector of cols values. */
 typedef struct tensor {
-  char name[NAME_BYTES_MAX]; /* plain: values follow from it */
+  char name[NAME_BYTES_MAX]; /* plain name, which determines the values */
   uint64_t rows, cols;
   double mean, deviation;
   enum form form;
   uint32_t scale_kind; /* of e4m3 */
-  enum stack stack; /* neighbours of one kind are one tensor of the file */
+  enum stack stack; /* adjacent tensors of one kind form one tensor of the file */
 } tensor;
 
 typedef struct entry { /* a tensor of the files: tensors [first, last) */
@@ -81,7 +81,7 @@ typedef struct options {
 
 /* ---- config.json ---- */
 
-/* Reads an integer field in [low, high]; an absent or null field gives absent when that is in range, else an error. */
+/* Reads an integer field in [low, high]; an absent or null field gives `absent` if that is in range, else an error. */
 static status read_count(const json_t *config, const char *key, uint32_t low, uint32_t high, int64_t absent, uint32_t *out) {
   const json_t *field = json_object_get(config, key);
   json_int_t number = (json_int_t)absent;
@@ -182,7 +182,7 @@ static void add_matrix(model *m, const char *prefix, const char *name, uint64_t 
   t->deviation = gain / sqrt((double)cols);
 }
 
-/* Whether the list of modules that stay bf16 names this one, or one that it is a part of. */
+/* Whether the list of bf16 modules names this module or one that contains it. */
 static bool is_kept(const model_shape *s, const char *module, size_t length) {
   size_t i;
   json_t *listed;
@@ -194,7 +194,7 @@ static bool is_kept(const model_shape *s, const char *module, size_t length) {
   return false;
 }
 
-/* The weight of a linear module: e4m3 with its scales where the checkpoint has such. */
+/* The weight of a linear module: e4m3 with its scales if the checkpoint has e4m3 weights. */
 static void add_linear(model *m, const model_shape *s, const char *prefix, const char *name, uint64_t rows, uint64_t cols, double gain) {
   add_matrix(m, prefix, name, rows, cols, gain);
   tensor *t = &m->tensors[m->count - 1];
@@ -292,7 +292,7 @@ static void add_moe(model *m, const model_shape *s, const char *prefix, bool is_
   }
 }
 
-/* What a checkpoint may hold beside the model. */
+/* Tensors that a checkpoint may hold besides the model's. */
 static void add_extras(model *m, const model_shape *s) {
   char prefix[64];
   for (uint32_t layer = 0; layer < s->layers; ++layer) {
@@ -315,8 +315,9 @@ static void add_extras(model *m, const model_shape *s) {
 static void list_tensors(model *m, const model_shape *s, bool is_stacked) {
   char prefix[64];
   add_matrix(m, "model.", "embed_tokens", s->vocab, s->hidden, 1.0);
-  if (s->tied) m->tensors[0].deviation = 2.0 / sqrt((double)s->hidden); /* as the head's */
-  else m->tensors[0].deviation = 4.0 / s->embed_scale; /* more than a layer adds, as in a trained model: router ties are then rare */
+  if (s->tied) m->tensors[0].deviation = 2.0 / sqrt((double)s->hidden); /* like those of the head */
+  else m->tensors[0].deviation = 4.0 / s->embed_scale; /* larger than a layer's contribution, as in a trained model: router ties are then
+                                                          rare */
   for (uint32_t layer = 0; layer < s->layers; ++layer) {
     snprintf(prefix, sizeof prefix, "model.layers.%" PRIu32 ".", layer);
     add_norm(m, prefix, "input_layernorm", s->hidden);
@@ -336,7 +337,7 @@ static void list_tensors(model *m, const model_shape *s, bool is_stacked) {
 
 /* ---- tensors of the files ---- */
 
-/* The name under which the files have a tensor. */
+/* The name of a tensor in the files. */
 static void file_name(const options *o, const char *plain, char out[NAME_BYTES_MAX]) {
   bool replaces = strcmp(o->prefix, "model.language_model.") == 0, is_model = strncmp(plain, "model.", 6) == 0;
   bool is_plain = strncmp(plain, "vision_tower.", 13) == 0 || (replaces && !is_model);
@@ -359,7 +360,7 @@ static void list_entries(model *m, const model_shape *s, const options *o) {
       e->shape[2] = t->cols;
       char *end = strstr(plain, "experts.");
       ASSERT(end != NULL);
-      strcpy(end, t->stack == STACK_DOWN ? "experts.down_proj" : "experts.gate_up_proj"); /* shorter than what it replaces */
+      strcpy(end, t->stack == STACK_DOWN ? "experts.down_proj" : "experts.gate_up_proj"); /* shorter than the text that it replaces */
     }
     file_name(o, plain, e->name);
   }
@@ -399,7 +400,7 @@ static uint64_t entry_bytes(const model *m, const entry *e) {
   return bytes;
 }
 
-/* The scale of block (row, column) of an e4m3 tensor: what its largest value needs, and up to twice that. */
+/* The scale of block (row, column) of an e4m3 tensor: the least for its largest value, or up to twice that. */
 static float block_scale(const tensor *t, uint64_t key, uint64_t row, uint64_t column) {
   uint64_t blocks = div_up(t->cols, SCALE_COLUMNS);
   double spread = (double)(splitmix(key ^ (row * blocks + column + 1) * UINT64_C(0x9e3779b97f4a7c15)) >> 40) / (1 << 24);
@@ -407,7 +408,7 @@ static float block_scale(const tensor *t, uint64_t key, uint64_t row, uint64_t c
   return t->scale_kind == SCALE_POW2 ? num_scale(scale * 448, SCALE_POW2) : scale;
 }
 
-/* Number i of the tensor as the file has it. of: the e4m3 tensor that scales belong to, and that one's key. */
+/* Number i of the tensor as stored in the file. of: the e4m3 tensor that scales belong to, and its key. */
 static uint32_t value_bits(const tensor *t, uint64_t key, uint64_t i, const tensor *of, uint64_t of_key) {
   if (t->form == FORM_SCALES) return float_bits(block_scale(of, of_key, i / t->cols, i % t->cols));
   float value = (float)(t->mean + (double)bell(key, i) * (t->deviation * sqrt(3.0) / 65536.0));
@@ -497,7 +498,7 @@ typedef struct shard {
   char path[PATH_BYTES_MAX];
 } shard;
 
-/* Writes shards one, one + step, ...; the end of a process of its own. */
+/* Writes shards one, one + step, ...; never returns, as it ends its process. */
 static _Noreturn void write_share(const model *m, const shard *shards, uint32_t count, uint32_t one, uint32_t step, uint64_t seed) {
   status s = OK;
   for (uint32_t i = one; i < count && s == OK; i += step) s = write_shard(m, shards[i].first, shards[i].last, seed, shards[i].path);
@@ -505,7 +506,7 @@ static _Noreturn void write_share(const model *m, const shard *shards, uint32_t 
   _exit(fail_exit_code(s));
 }
 
-/* Every core writes some of the shards. */
+/* One process per core, each writing some of the shards. */
 static status write_shards(const model *m, const shard *shards, uint32_t count, uint64_t seed) {
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   uint32_t workers = min_u32(count, cores > 0 ? (uint32_t)cores : 1), started = 0;
@@ -551,8 +552,8 @@ static status write_weights(const model *m, const options *o) {
 
 /* ---- tokenizer.json ---- */
 
-/* The printable stand-in of a byte in byte-level BPE, as UTF-8: printable Latin-1 stands for itself, the others for
- * U+0100 upward in order. */
+/* The printable substitute of a byte in byte-level BPE, as UTF-8: printable Latin-1 stays, the other bytes become U+0100 upward in
+ * order. */
 static void byte_symbol(uint32_t byte, char symbol[3]) {
   uint32_t code = 256;
   for (uint32_t b = 0; b <= byte; ++b) {
@@ -580,7 +581,7 @@ static status make_vocab(uint32_t vocab, json_t *ids, json_t *merges) {
     json_object_set_new(ids, left, json_integer((json_int_t)(FIRST_BYTE_TOKEN + byte)));
   }
   for (uint32_t id = FIRST_BYTE_TOKEN + 256; id < vocab; ++id) {
-    uint32_t place = (id - FIRST_BYTE_TOKEN - 256) * 40503u & 0xffff; /* odd factor: every pair once */
+    uint32_t place = (id - FIRST_BYTE_TOKEN - 256) * 40503u & 0xffff; /* the factor is odd, so every pair occurs once */
     byte_symbol(place >> 8, left);
     byte_symbol(place & 0xff, right);
     snprintf(pair, sizeof pair, "%s%s", left, right);

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """score_compare.py - compares `verbatim score` with lm-evaluation-harness on Hugging Face transformers in fp32.
 
-Owns: the comparison. Must not know: the engine's insides; it calls the program, with the command lines in verbatim_score().
+Owns: the comparison. Must not know: the engine's internals; it calls the program, with the command lines in verbatim_score().
 
   python3 tools/score_compare.py --verbatim build/verbatim --out /tmp/score [--device cuda]
 
 The shipped model answers its own tasks (right, wrong and odd continuations; contexts that end in white space, that are empty, that end
 inside a word) and reads texts longer than the plan's max_len. Tokens, windows and greedy flags must be the harness's own; a sum of
-log-probabilities may differ by what bf16 costs (TOLERANCE a token, and as a share; most texts here are unlike what the model was trained
-on, and one token whose router has a near-tie can be far off). Prints what differs; exit status 1 when something does.
-Needs torch, transformers and lm-eval (pip install torch transformers lm-eval accelerate).
+log-probabilities may differ by the error of bf16 (TOLERANCE per token, and as a share; most texts here are unlike the training data, and
+one token whose router has a near-tie can be far off). Prints the differences; exit status 1 if there are any. Needs torch, transformers and
+lm-eval (pip install torch transformers lm-eval accelerate).
 """
 import argparse
 import json
@@ -56,7 +56,7 @@ def texts():
 
 
 def harness(args, bos):
-    """Without its cache, which takes two cuts of one text into context and continuation for the same request."""
+    """Without its cache, which treats two splits of one text into context and continuation as the same request."""
     return HFLM(pretrained=MODEL, dtype=torch.float32, device=args.device, batch_size=1, max_length=MAX_LEN - 1, add_bos_token=bos,
                 logits_cache=False)
 
@@ -84,7 +84,7 @@ class Judge:
 
 
 def compare_pairs(args, judge, bos):
-    """bos None: the tokenizer's default, as the harness's own."""
+    """bos None: the tokenizer's default, as in the harness."""
     lm = harness(args, bos)
     kept = []
     for context, continuation in pairs():
@@ -122,8 +122,8 @@ def main():
     parser = argparse.ArgumentParser(description="Compares verbatim score with lm-evaluation-harness.")
     parser.add_argument("--verbatim", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--device", default="cpu", help="of transformers")
-    parser.add_argument("--machine", default="cpu", help="of Verbatim")
+    parser.add_argument("--device", default="cpu", help="where transformers runs")
+    parser.add_argument("--machine", default="cpu", help="where Verbatim runs")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     deploy = os.path.join(args.out, "deploy.yaml")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""serve_bench.py - how fast a running server streams: serve_bench.py URL [--clients N] [--requests N] [--prompt-tokens N] [--tokens N]
+"""serve_bench.py - measures how fast a running server streams: serve_bench.py URL [--clients N] [--requests N] [--prompt-tokens N]
+[--tokens N]
 
-Each client sends completions of random token ids one behind the other, greedy, streamed, with ids (a token may have no text), without an
-end before --tokens, and counts the events as they come. Prints requests and tokens a second, and percentiles of the time to the first
-token and of the time from one token to the next; --json writes the same. Standard library alone; one process: at tens of thousands of
-tokens a second it is the client that limits. Must not know: what the model is; its ids are below --vocab. Read next:
-tests/serve/load.py, which judges answers.
+Each client sends completion requests of random token ids one after the other: greedy, streamed, with ids in the reply (a token may have no
+text), never ending before --tokens. It counts the events as they arrive. Prints requests and tokens per second, and percentiles of the time
+to the first token and of the time between tokens; --json writes the same. Uses only the standard library and one process: at tens of
+thousands of tokens per second the client is the limit. Must not know the model; ids are below --vocab. Read next: tests/serve/load.py,
+which judges answers.
 """
 import argparse
 import asyncio
@@ -17,7 +18,7 @@ import urllib.parse
 
 
 async def ask(address, body):
-    """Times of a request's events, from when it was sent."""
+    """Times of a request's events since it was sent."""
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     head = ("POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
             % (address.netloc, len(body)))
@@ -66,8 +67,9 @@ def report(args, seen, seconds):
 def main():
     parser = argparse.ArgumentParser(description="How fast a server streams.")
     parser.add_argument("url")
-    for name, value, what in (("clients", 64, "that ask at once"), ("requests", 256, "in all"), ("prompt-tokens", 512, "of each"),
-                              ("tokens", 128, "made of each"), ("vocab", 768, "ids are below it"), ("seed", 1, "of the prompts")):
+    for name, value, what in (("clients", 64, "concurrent clients"), ("requests", 256, "requests in all"),
+                              ("prompt-tokens", 512, "tokens of each prompt"), ("tokens", 128, "tokens generated for each"),
+                              ("vocab", 768, "upper bound of ids"), ("seed", 1, "seed of the prompts")):
         parser.add_argument("--" + name, type=int, default=value, help="%s (%d)" % (what, value))
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     args = parser.parse_args()

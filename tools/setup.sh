@@ -1,6 +1,6 @@
 #!/bin/sh
-# setup.sh - installs what the build and the tests need, on Debian 12 or Ubuntu 24.04 and later.
-# As root it installs; otherwise it prints the command and stops with status 1. Does nothing when all is there.
+# setup.sh - installs the packages that the build and the tests need, on Debian 12 or Ubuntu 24.04 and later.
+# As root it installs them; otherwise it prints the command and exits with status 1. Does nothing if all are installed.
 set -eu
 
 packages="gcc g++ ninja-build python3 binutils libc6-dev libjansson-dev libfyaml-dev libpcre2-dev libzstd-dev libxxhash-dev libcmocka-dev"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs every test and sums up: test.py [--jobs N] [--filter REGEX] [--list] [--json FILE] [--timeout S] [--builddir DIR]
 
-What is run: every C test as built, most of them again under the sanitizers, the GPU tests (they say SKIPPED where there is no GPU),
-and the checks written in Python; the long ones first, so that all processors are busy to the end. Building is ninja's work (ninja all
-tests san). At the end come the ten slowest tests; the last line is the sum: "N passed, N failed", with ", N skipped" when something
-could not run here; each skip is listed with its reason. Read next: tests/README.md.
+Runs every C test, most of them again under the sanitizers, the GPU tests (they say SKIPPED if there is no GPU), and the checks written in
+Python; long ones first, so that all processors are busy to the end. Build first: ninja all tests san. The report ends with the ten slowest
+tests and the sum in the last line: "N passed, N failed", with ", N skipped" if something could not run here; each skip is listed with its
+reason. Read next: tests/README.md.
 """
 import argparse
 import concurrent.futures
@@ -34,17 +34,18 @@ OUTPUT_LINES_SHOWN = 120
 ASAN_OPTIONS = "detect_stack_use_after_return=0"
 SKIP_REASON = r"^\s*SKIPPED: (.*)$"
 
-SCHEDULE_SECONDS = 40  # of random schedules; tests/schedule/README.md
+SCHEDULE_SECONDS = 40  # seconds of random schedules; tests/schedule/README.md
 SHORT_LOAD = ["--self-test", "--clients", "64", "--seconds", "4"]
 VENV = "build/venv/bin/python"
-FUZZ_SECONDS = 4  # for each target; tests/fuzz/README.md lists the long runs
+FUZZ_SECONDS = 4  # seconds for each target; tests/fuzz/README.md lists the long runs
 
-# End-to-end tests that repeat a few requests in many schedules, or under many plans, to compare bits: minutes of instrumented code that
-# san/schedule_fuzz runs too. It draws schedules over every model structure, with lists, e4m3 caches that are widened, and fast-prefill.
+# End-to-end tests that compare the bits of a few requests in many schedules or under many plans: minutes of instrumented code that
+# san/schedule_fuzz also runs. It draws schedules over every model structure, with top-k lists, e4m3 caches that are dequantized, and
+# fast-prefill.
 NOT_UNDER_SANITIZERS = ["e2e/test_invariance", "e2e/test_invariance_sparse", "e2e/test_prefill", "e2e/test_schedules", "e2e/test_widen"]
-SANITIZED_SCHEDULES = 40  # a run of at least 30 that meets no preemption, no reuse and so on fails
+SANITIZED_SCHEDULES = 40  # a run of at least 30 fails if it has no preemption, no reuse and so on
 
-# These begin first, what keeps several processors busy before all; the others follow as they are listed.
+# These start first, led by those that keep several processors busy; the others follow in list order.
 LONG = ["check/controls", "check/fuzz", "check/kernels", "check/oracle_sparse", "san/e2e/test_eval", "e2e/test_schedules",
         "check/serve_lm_eval", "unit/self_check/test_self_check", "check/clang", "san/schedule_fuzz", "check/schedule_fuzz",
         "check/tokenizer_compare", "check/try", "e2e/test_eval"]
@@ -59,7 +60,7 @@ class Test:
 
     def __init__(self, name, command, kind="cmocka", needs=None):
         self.name, self.command, self.kind = name, command, kind
-        self.needs = needs  # what the check cannot do without: a function that returns "" or why it is skipped
+        self.needs = needs  # a requirement of the check: a function that returns "" or the reason for a skip
 
 
 class Result:
@@ -110,8 +111,8 @@ def all_tests(builddir):
 
 
 def python_checks(builddir):
-    """tests/unit/test_*.py, in parts where its classes need different things. One that looks at the build knows --builddir."""
-    parts = {  # file -> [name of the check, class, what it needs]
+    """tests/unit/test_*.py, split if its classes have different requirements. One that inspects the build takes --builddir."""
+    parts = {  # file -> [name of the check, class, its requirement]
         "deploy": [("deploy", "Files", lacks_yaml), ("deploy_server", "Server", lacks_yaml),
                    ("deploy_unit", "Unit", lambda: lacks_programs("systemd-analyze") or lacks_yaml())],
         "guides": [("guides", "Guides", None), ("guide_serving", "Serving", lacks_curl), ("guide_openai", "OpenAI", lacks_venv)],
@@ -127,7 +128,7 @@ def python_checks(builddir):
 
 
 def serve_tests(builddir):
-    """The server as others' clients see it: tests/serve/README.md."""
+    """The server as seen by third-party clients: tests/serve/README.md."""
     checks = [("load", sys.executable, "load.py", []), ("load_self_test", sys.executable, "load.py", SHORT_LOAD),
               ("lm_eval", VENV, "check_lm_eval.py", []), ("lm_eval_self_test", VENV, "check_lm_eval.py", ["--self-test"]),
               ("openai", VENV, "check_openai.py", []), ("inspect", VENV, "check_inspect.py", [])]
@@ -182,7 +183,7 @@ def lacks_recording():
 
 
 def count_cases(output):
-    """(passed, failed, [skip reasons]) from cmocka's lines; a case that was started and never ended counts as failed."""
+    """(passed, failed, [skip reasons]) from cmocka's lines; a case that started and never ended counts as failed."""
     preamble, *cases = re.split(r"^\[ RUN      \] ", output, flags=re.M)
     passed = len(re.findall(r"^\[       OK \] ", output, re.M))
     skipped = []
@@ -209,12 +210,13 @@ def judge(test, status, output):
 
 
 def processor_seconds(session):
-    """Of the session's processes and the children they have waited for: tells one that waits from one that is slow."""
+    """Processor seconds of the session's processes and the children they have waited for: distinguishes a process that waits from a slow
+    one."""
     ticks = 0
     for path in glob.glob("/proc/[0-9]*/stat"):
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()  # from the state on, proc(5)'s third
+                fields = file.read().rpartition(")")[2].split()  # fields from the state on, the third field in proc(5)
         except OSError:
             continue  # it has ended
         if int(fields[3]) == session:
@@ -236,14 +238,14 @@ def run(test, timeout_s):
         except OSError as error:
             return Result(test, 0, 1, output="cannot run %s: %s; hint: ninja all tests san\n" % (test.command[0], error))
         note, processor_s = wait(process, timeout_s)
-        # Only stdout is counted: the two streams would cut each other's lines.
+        # Only stdout is parsed: the two streams would break each other's lines.
         outputs = [file.seek(0) or file.read().decode("utf-8", "replace") for file in (counted, messages)]
     passed, failed, skipped = judge(test, process.returncode, outputs[0])
     return Result(test, passed, failed, skipped, time.monotonic() - begin, processor_s, outputs[0] + outputs[1] + note)
 
 
 def wait(process, timeout_s):
-    """(what to add to its output, processor seconds of it and of the children it has waited for)"""
+    """(text to add to its output, processor seconds of it and of the children it has waited for)"""
     stopped = []
 
     def stop():
@@ -276,7 +278,7 @@ def print_result(result):
 
 
 def print_skips(results):
-    """One line per reason; what follows its first colon is the case's own matter."""
+    """One line per reason; the text after its first colon belongs to the case."""
     programs = {}
     for result in results:
         for reason in result.skipped:
@@ -310,7 +312,7 @@ def print_sum(results):
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Runs every test and sums up.")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--filter", default="", help="run the tests whose name holds this regular expression")
+    parser.add_argument("--filter", default="", help="run the tests whose name matches this regular expression")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--json", metavar="FILE", help="also write the results as JSON")
     parser.add_argument("--timeout", type=int, default=1200, metavar="S", help="seconds one test may take (default: 1200)")

@@ -14,22 +14,22 @@ import tempfile
 
 # === Tables =================================================================================================================
 
-# The folders of engine/, lowest first: a folder is a layer. A file includes its own folder and lower ones, and says which
-# ("requests/pages.h"); kernels_src/ lies below all but base. verbatim.h is seen by all, verbatim.c is the library's door and main.c
-# the program's: they lie between folders.
+# The folders of engine/, lowest first: a folder is a layer. A file includes its own folder and lower ones, and names the folder
+# ("requests/pages.h"); kernels_src/ lies below all but base. All may include verbatim.h. verbatim.c is the entry to the library and main.c
+# the entry to the program: they lie between folders.
 LAYERS = """
 base kernels_src cpu ops plan gpu weights self_check exec text requests verbatim.c receipts traces bench chat jsonl common eval
 eval/report eval/run serve cli main.c
 """.split()
-# What planner/ sees beside its own headers; who may see the planner, and the checker of what it writes.
+# What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
 PLANNER_SEES = r"engine/base/.*|engine/plan/(?:format\w*|spread)\.h|engine/verbatim\.h|kernels_src/.*"
 SEES_PLANNER = ["common", "eval/run", "serve", "cli", "main.c"]
-CHECKER = ("engine/verbatim.c", "planner/check.h")  # whoever opens a plan has it checked
-# What verbatim.h hides: the command line, as any program, has the engine through that header alone.
+CHECKER = ("engine/verbatim.c", "planner/check.h")  # files that open a plan have it checked
+# Folders behind verbatim.h: the command line, like any program, uses the engine only through that header.
 PROGRAM = SEES_PLANNER
 BEHIND_THE_HEADER = (r"engine/(?:base/arena|cpu/\w+|weights/(?:weights|e4m3)|exec/\w+|plan/guarantee|"
                      r"requests/(?:pages|request|schedule\w*))\.h")
-# Folders whose name, or another short one, stands for the first words of their files' symbols: serve/http.c has serve_http_open.
+# Folders whose name, or another short name, starts the symbols of their files: serve/http.c has serve_http_open.
 FOLDER_PREFIXES = {"receipts": "receipt", "traces": "trace", "common": "cli", "eval/report": "eval_report", "eval/run": "eval"}
 
 # Who may name what of CUDA: pattern, the file that owns it, the header that declares it.
@@ -52,20 +52,20 @@ KERNEL_BANS = [
     (r"\batomic(?:Add|Sub|Max|Min|Exch|CAS|And|Or|Xor|Inc|Dec)\w*\s*\(", "atomic: the order of its operands is not fixed"),
     (r"\b(?:red|atom)\.(?:\w+\.)*(?:add|min|max|exch|cas|and|or|xor|inc|dec)\b", "PTX atomic or reduction"),
 ]
-# A count and a set of bits, of integers, have no order. They are in this file, once each, in this form. So is the number of the next
-# piece of work, which is not seen in what comes out: in one kernel.
+# A count of integers and a set of bits do not depend on order. They are in this file, once each, in this form. So is the number of the next
+# work item, used by one kernel, which no result shows.
 UNORDERED_FILE, UNORDERED = "kernels_src/ptx/reduce.cuh", r"\{ (?:atomicAdd\(word, 1u\)|atomicOr\(word, bits\)); \}"
 TAKE = r"NUM u32 reduce_take\(u32 \*word\) \{ return atomicAdd\(word, 1u\); \}"
 TAKE_OWNERS = UNORDERED_FILE, "kernels_src/attn/mla_prefill.cu"
-# Nor have arrivals an order, which blocks of one kernel count where they wait for each other.
+# Arrivals at the grid barrier, counted by the CTAs of one kernel that wait for each other, do not depend on order either.
 MEET_FILE, MEET = "kernels_src/ptx/ptx.cuh", r'asm volatile\("atom\.add\.acq_rel\.gpu\.global\.u32 %0, \[%1\], %2;"'
 MEET_OWNERS = MEET_FILE, "kernels_src/attn/split/layout.cuh"
-# The start of a quotient, which what follows makes exact. It is in this file, in this form.
+# The approximation from which an exact quotient starts. It is in this file, in this form.
 START_FILE, START = "kernels_src/ptx/ptx.cuh", r"rcp\.approx\.ftz\.f32 %0, %1;"
 
 GETENV_OWNERS = r"engine/(?:main|(?:common|cli)/\w+)\.c"
 ALLOCATION = r"(?<![\w.>])(?:malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup|free)\s*\("
-# Files that run after start-up: they own no memory but what the arenas gave them.
+# Files that run after start-up: they own no memory except what the arenas gave them.
 RUN_TIME_FILES = (r"engine/(?:exec/(?:exec|watch|backend_cpu|backend_gpu|block_table)|plan/guarantee|gpu/op_maps|ops/\w+|"
                   r"requests/(?:request|schedule|schedule_pages|step_build|pages)|"
                   r"text/(?:stop_text|detokenizer)|cpu/(?!pool\b)\w+)\.c")
@@ -93,7 +93,7 @@ def blank(match):
 
 
 class Tree:
-    """The files of a working tree, with and without what is not code."""
+    """The files of a working tree, with and without the parts that are not code."""
 
     def __init__(self, root, builddir):
         self.root, self.builddir = root, builddir
@@ -101,7 +101,7 @@ class Tree:
         self.texts, self.codes = {}, {}
 
     def known_to_git(self):
-        """Tracked and new files, without what git ignores; nothing where there is no git."""
+        """Tracked and new files, without ignored ones; empty without git."""
         if not os.path.exists(os.path.join(self.root, ".git")):
             return []
         try:
@@ -142,7 +142,7 @@ class Tree:
         return re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", blank, code, flags=re.M)
 
     def configure(self):
-        """The tree's own configure.py as a module: it holds the source lists."""
+        """The tree's own configure.py as a module; it has the source lists."""
         spec = importlib.util.spec_from_file_location("configure_of_tree", os.path.join(self.root, "configure.py"))
         module = importlib.util.module_from_spec(spec)
         sys.dont_write_bytecode = True
@@ -177,7 +177,7 @@ def layer_of(path):
 
 
 def resolve(tree, path, name):
-    """The file that an include names: from the top, or from engine/, planner/ or kernels_src/."""
+    """The file that an include names: relative to the root, engine/, planner/ or kernels_src/."""
     for folder in ("", "engine", "planner", "kernels_src"):
         candidate = os.path.normpath(os.path.join(folder, name))
         if tree.exists(candidate):
@@ -194,7 +194,7 @@ def include_error(path, target):
     layer, target_layer = layer_of(path), layer_of(target)
     if layer not in LAYERS and path != "engine/verbatim.h":
         return "%s is not in a folder of the layer table of tools/tidy.py" % path
-    if target_in_planner:  # only the program drives the planner; the engine has its checker, and nothing else of it
+    if target_in_planner:  # only the program drives the planner; the engine uses its checker and nothing else
         allowed = layer in SEES_PLANNER or (path, target) == CHECKER
         return None if allowed else "includes %s, which belongs to the planner" % target
     if target == "engine/verbatim.h":
@@ -319,7 +319,7 @@ def function_sizes(tree):
 @rule
 def words(tree):
     for path in tree.matching(CODE) + tree.matching(r"[^/]*\.md|(?:engine|planner|kernels_src|tools)/.*\.md"):
-        if path in ("tools/tidy.py", "tools/tidy_cases.py"):  # they must spell what they forbid
+        if path in ("tools/tidy.py", "tools/tidy_cases.py"):  # they must spell out what they forbid
             continue
         for pattern, message in BANNED_WORDS + [(BANNED_PATHS, "a path of one machine")]:
             yield from find(pattern, tree.text(path), path, message)
@@ -382,7 +382,7 @@ def kernel_table(tree):
 @rule
 def source_lists(tree):
     old = os.getcwd()
-    os.chdir(tree.root)  # the lists are of what the folders hold
+    os.chdir(tree.root)  # the lists name the contents of the folders
     try:
         listed = tree.configure().all_sources()
     finally:
@@ -400,7 +400,7 @@ def top_level(tree):
 
 
 def symbol_prefixes(path):
-    """What an external symbol may begin with: its file's stem, or its folder's name and the stem."""
+    """The allowed starts of an external symbol: its file's stem, or its folder's name and the stem."""
     stem, layer = os.path.splitext(os.path.basename(path))[0], layer_of(path)
     if path.startswith("engine/cpu/"):
         return ["cpu", re.sub("_(?:avx2|avx512|portable)$", "", stem)]

@@ -2,7 +2,7 @@
 
 Owns: how a prompt and its answer are made from a random number generator, and which items are held out.
 Must not know: tokenizers, models, training. Python standard library only; the same seed gives the same samples.
-A prompt always ends with "=" and the answer follows with nothing between. Read next: train_tiny.py.
+A prompt always ends with "=" and the answer follows directly. Read next: train_tiny.py.
 """
 import datetime
 import hashlib

@@ -3,15 +3,15 @@
 
 The variants of tests/data/tokenizer/variants.json encode the cases of tests/unit/text/tokenizer_text.h and the explicit texts of
 texts.json with both; so does the folder kimi, whose tiktoken.model tiktoken reads. Any difference is printed with the text around it
-and exits 1. Needs the Python modules tokenizers and tiktoken and build/tokenizer_ids. About 36 MB are compared; the libraries take a
-minute for them. Other modes:
+and exits 1. Needs the Python modules tokenizers and tiktoken and build/tokenizer_ids. About 36 MB are compared, which takes the libraries
+a minute. Other modes:
   --full        every variant on every case: about 170 MB, some minutes
   --model DIR   compare the tokenizer in DIR alone, on the cases and on this file
-  --bench       also print the encoding speed of both on the mixed text, in processor time: ours first, while the tokenizer learns which
-                code points the text has, then again
+  --bench       also print the encoding speed of both on the mixed text, in processor time: ours twice, first while the tokenizer meets
+                the text's code points for the first time
   --record      write golden.txt: what test_tokenizer.c expects (needs the module xxhash)
   --train       write tokenizer.json: byte-level BPE with DeepSeek-V3's splits, trained on the mixed text
-  --train-kimi  write kimi/: the same with Kimi's pattern, some tokens that no merge of two others gives, and some given by many
+  --train-kimi  write kimi/: the same with Kimi's pattern, some tokens that no merge of two others produces, and some that many produce
 """
 import argparse
 import base64
@@ -29,7 +29,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DATA = os.path.join(ROOT, "tests/data/tokenizer")
 CASES = ["points-%d" % i for i in range(5)] + ["mix-%d" % i for i in range(1, 5)] + ["edge-%d" % i for i in range(1, 4)]
 FLAGS = [(around, plain) for around in (False, True) for plain in (False, True)]
-POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar", "kimi")  # between them they use every property that patterns may name
+POINT_VARIANTS = ("deepseek", "llama3", "digit", "grammar", "kimi")  # together they use every property that patterns may name
 VOCAB_SIZE = 3000
 DEEPSEEK_SPLITS = (
     r"\p{N}{1,3}",
@@ -111,7 +111,7 @@ def read_json(name):
 
 
 def write_variant(folder, base, variant):
-    """A model directory of the base tokenizer with the variant's fields in place of its own."""
+    """A model directory of the base tokenizer with the variant's fields instead of its own."""
     data = dict(base)
     data.update(variant.get("root", {}))
     data["model"] = dict(base["model"], **variant.get("model", {}))
@@ -169,8 +169,8 @@ def select(cases, *prefixes):
 
 
 def record(ours, base, variants, cases):
-    """One line a result: variant, case or "texts" (all explicit ones, one after the other), around, plain, number of ids,
-    XXH3-128 of the ids as int32."""
+    """One line per result: variant, case or "texts" (all explicit ones, one after the other), around, plain, number of ids, XXH3-128 of the
+    ids as int32."""
     import xxhash
     lines = []
     for name, variant in list(variants.items()) + [("kimi", None)]:

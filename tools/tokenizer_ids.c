@@ -4,7 +4,7 @@
  *   tokenizer_ids MODEL_DIR [around] [plain] [time] < text > ids   writes int32 ids, little-endian
  *       around   with the ids that the model puts around a text      plain   special tokens in the text are text
  *       time     on stderr, in seconds of processor time: the first encoding, and the best of five more
- * Knows nothing of the library it is compared with. Read next: engine/text/tokenizer.h. */
+ * Knows nothing of the library that it is compared with. Read next: engine/text/tokenizer.h. */
 #include "tests/unit/text/tokenizer_text.h"
 #include "engine/text/tokenizer.h"
 #include <stdio.h>

@@ -29,9 +29,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tiny_tasks  # noqa: E402
 
 BOS, EOS, PAD = 0, 1, 2
-CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"  # "plain" of engine/chat/chat.c
+CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"  # the form "plain" of engine/chat/chat.c
 SPECIALS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"]
-ROW_TOKENS = 256       # samples are packed whole into rows of this many tokens
+ROW_TOKENS = 256       # tokens per row; samples are packed whole into rows
 PROMPT_WEIGHT = 0.05   # loss weight of a prompt token; an answer token has 1
 BALANCE_RATE = 1e-3    # router bias step towards equal expert load
 
@@ -91,7 +91,7 @@ def encode_pairs(tokenizer, pairs):
 
 
 def pack(encoded, rows):
-    """Packs samples whole into rows, first come first placed. Returns (ids, document, weight, used): three
+    """Packs samples whole into rows, in order. Returns (ids, document, weight, used): three
     [rows, ROW_TOKENS + 1] arrays and the number of samples placed. document numbers the sample inside its row (0: padding);
     weight is 0 padding and BOS, 1 prompt, 2 answer."""
     shape = (rows, ROW_TOKENS + 1)
@@ -155,8 +155,8 @@ def rotate(x, cos, sin):
 
 
 class TinyModel(torch.nn.Module):
-    """The same function as DeepseekV3ForCausalLM, made for speed: a layer's experts and shared expert are one wide MLP
-    whose hidden units are multiplied by their expert's weight (zero when not chosen)."""
+    """The same function as DeepseekV3ForCausalLM, optimised for speed: a layer's experts and shared expert are one wide MLP whose hidden
+    units are multiplied by their expert's weight (zero when not chosen)."""
 
     def __init__(self):
         super().__init__()
@@ -187,7 +187,7 @@ class TinyModel(torch.nn.Module):
             layer.gate, layer.up, layer.down = matrix(wide, hidden), matrix(wide, hidden), matrix(hidden, wide, small)
             if not layer.dense:
                 with torch.no_grad():
-                    layer.down.mul_(math.sqrt(wide / (3 * inner)))  # only about three experts' worth of units is active
+                    layer.down.mul_(math.sqrt(wide / (3 * inner)))  # only the units of about three experts are active
                 layer.router = matrix(experts, hidden)
                 layer.register_buffer("bias", torch.zeros(experts))
                 layer.register_buffer("load", torch.zeros(experts))
@@ -211,7 +211,7 @@ class TinyModel(torch.nn.Module):
         return linear(out.transpose(1, 2).reshape(rows, tokens, -1), layer.o)
 
     def route(self, layer, x):
-        """x [tokens, hidden] -> weight of each expert [tokens, experts], zero where not chosen. Notes the load."""
+        """x [tokens, hidden] -> weight of each expert [tokens, experts], zero if not chosen. Records the load."""
         c, experts = CONFIG, CONFIG["n_routed_experts"]
         scores = F.linear(x.float(), layer.router.float()).sigmoid()
         with torch.no_grad():
@@ -418,7 +418,7 @@ def write_readme(out, table, items, facts):
 
 
 class Trainer:
-    """One optimiser step as a fixed sequence of device operations, replayed as a CUDA graph where there is one."""
+    """One optimiser step as a fixed sequence of device operations, replayed as a CUDA graph if possible."""
 
     def __init__(self, model, rows, device, peak_rate):
         self.model, self.device, self.peak_rate, self.graph = model, device, peak_rate, None
@@ -446,7 +446,7 @@ class Trainer:
     def capture(self):
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # rate is 0 here: these steps allocate and tune, and move no weight
+        with torch.cuda.stream(side):  # rate is 0 here: these steps allocate and tune, and change no weight
             for _ in range(3):
                 self.step_operations()
         torch.cuda.current_stream().wait_stream(side)
@@ -504,7 +504,7 @@ def train(args, trainer, batches, encoded, items, save):
         trainer.step(batches.get(timeout=120), schedule(args, done))
         step += 1
         if step % 16 == 0 and trainer.device == "cuda":
-            torch.cuda.synchronize()  # keeps the clock honest: replays queue up far ahead otherwise
+            torch.cuda.synchronize()  # makes the clock accurate: otherwise replays queue up far ahead
         if now - last_print > args.print_seconds or step == 1:
             mean = trainer.loss_sum.item() / (step - printed_step)
             assert math.isfinite(mean), "the loss is not finite: lower --rate"
@@ -539,14 +539,14 @@ def arguments():
     parser.add_argument("--out", required=True, help="model folder to write")
     parser.add_argument("--minutes", type=float, default=7.5, help="training time; start and finish take about 1 more")
     parser.add_argument("--steps", type=int, default=0, help="train this many steps instead of --minutes")
-    parser.add_argument("--rows", type=int, default=128, help=f"rows of {ROW_TOKENS} tokens in a step")
+    parser.add_argument("--rows", type=int, default=128, help=f"rows of {ROW_TOKENS} tokens per step")
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
-    parser.add_argument("--workers", type=int, default=12, help="data processes")
+    parser.add_argument("--workers", type=int, default=12, help="processes that make training data")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--resume", help="a .ckpt to start from (fp32 weights; the schedule starts again)")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss (takes about a minute first)")
-    parser.add_argument("--no-graph", action="store_true", help="no CUDA graph")
+    parser.add_argument("--no-graph", action="store_true", help="do not use a CUDA graph")
     parser.add_argument("--print-seconds", type=float, default=15)
     return parser.parse_args()
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# try.sh - builds Verbatim, plans the shipped model and evaluates it, on the GPU if there is one and else on the CPU: 1,040 items of six
-# tasks, their scores, how close they were, and a report. Then compares the digest of the whole, which covers every answer, every
-# log-probability and the receipt, with the one recorded on an NVIDIA H200. Arguments go to `verbatim eval`: those that say how the
-# work is cut change nothing.
+# try.sh - builds Verbatim, plans the shipped model and evaluates it, on the GPU if there is one, else on the CPU: 1,040 items of six tasks,
+# with scores, their margins and a report. Then compares the digest of the evaluation, which covers every answer, every log-probability and
+# the receipt, with the one recorded on an NVIDIA H200. Arguments go to `verbatim eval`: options that divide the work differently change
+# nothing.
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh

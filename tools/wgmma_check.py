@@ -1,8 +1,8 @@
 """wgmma_check.py - finds registers that a kernel's PTX touches while an asynchronous multiplication (wgmma) still uses them.
 
 From wgmma.mma_async to the wgmma.wait_group that covers it the operand registers may not be written and the accumulators neither
-read nor written, except by further wgmma. The compiler does not keep this rule: to it an operand is dead once the instruction has been
-issued, so it may load the next operand into the same registers, and the result depends on timing. Read next: kernelc.py.
+read nor written, except by further wgmma. The compiler does not follow this rule: it treats an operand as dead once the instruction has
+been issued, so it may load the next operand into the same registers, and the result depends on timing. Read next: kernelc.py.
 """
 import re
 
@@ -13,7 +13,7 @@ REGISTER = re.compile(r"%(?:f|r|rd|rs|h|b)\d+\b")
 
 
 def statements(ptx):
-    """("label", name), ("code", text) of the one function; labels inside an inline block are its own and are left out."""
+    """("label", name), ("code", text) of the one function; labels inside an inline block are local to it and left out."""
     body = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx[ptx.index(".entry"):], flags=re.S)
     body = body[body.index("{") + 1:]
     for match in re.finditer(r"\s*(?:(\$?\w+):|([^;:{}]*(?:\{[^{};]*\}[^;:{}]*)*);|[{}])", body):
@@ -51,13 +51,14 @@ def registers(text):
 
 
 def step(text, groups, report):
-    """groups: what each committed group of multiplications uses, oldest first, then the open one; each {(register, is accumulator)}."""
+    """groups: the registers used by each committed group of multiplications, oldest first, then the open group; each {(register, is
+    accumulator)}."""
     if "wgmma.mma_async" in text:
         parts = re.findall(r"\{([^}]*)\}", text)
         sums = registers(parts[0])
         operands = registers(parts[1]) if len(parts) > 1 else frozenset()
         return groups[:-1] + (groups[-1] | {(r, True) for r in sums} | {(r, False) for r in operands},)
-    if "wgmma.commit_group" in text:  # a loop may commit without end: the oldest two count as one
+    if "wgmma.commit_group" in text:  # a loop may commit endlessly: the oldest two count as one
         groups = (groups[0] | groups[1],) + groups[2:] if len(groups) > GROUPS_MAX else groups
         return groups + (frozenset(),)
     wait = re.search(r"wgmma\.wait_group\S*\s+(\d+)", text)
@@ -77,7 +78,7 @@ def step(text, groups, report):
 
 
 def joined(a, b):
-    """Of two ways to a block: the open groups are the same, older ones counted from the newest."""
+    """Joins two paths to a block: their open groups are united, and committed groups are matched from the newest."""
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     padded = (frozenset(),) * (len(longer) - len(shorter)) + shorter
     return tuple(x | y for x, y in zip(longer, padded))

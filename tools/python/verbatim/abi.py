@@ -1,15 +1,15 @@
 """The types and functions of engine/verbatim.h for ctypes, field by field, and where the shared library is found.
 
-The one definition for Python: the package and tests/examples/embed.py use it. load() compares the size of every struct with the
-library's before anything else is called; tests/unit/test_libverbatim.py compares every field with the header. Knows nothing of how
-requests are made. Needs the standard library alone. Read next: engine.py.
+The only definition for Python, used by the package and tests/examples/embed.py. load() compares the size of every struct with the library's
+before anything else is called; tests/unit/test_libverbatim.py compares every field with the header. Knows nothing of how requests are made.
+Needs only the standard library. Read next: engine.py.
 """
 import ctypes
 import os
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint8,
                     c_uint32, c_uint64, c_void_p)
 
-VERSION = "0.1"  # major and minor of the header: the library's name carries them
+VERSION = "0.1"  # major and minor of the header, part of the library's name
 
 DEVICES = {"auto": -1, "cpu": -2, "gpu": 0}
 FINISHES = ["running", "stop", "length", "nonfinite", "stop_text", "cancelled", "deadline"]
@@ -105,7 +105,7 @@ Request._fields_ = [
 STRUCTS = {"verbatim_config": Config, "verbatim_stages": Stages, "verbatim_memory": Memory, "verbatim_info": Info, "verbatim_text": Text,
            "verbatim_bias": Bias, "verbatim_token": Token, "verbatim_alternative": Alternative, "verbatim_request": Request,
            "verbatim_kernel": Kernel, "verbatim_point": Point, "verbatim_counters": Counters}
-FUNCTIONS = {  # name: what it returns, and its arguments
+FUNCTIONS = {  # name: type of the result, and the arguments
     "verbatim_open": (c_int, POINTER(c_void_p), POINTER(Config)), "verbatim_close": (None, c_void_p),
     "verbatim_describe": (Info, c_void_p), "verbatim_count": (Counters, c_void_p),
     "verbatim_submit": (c_int, c_void_p, POINTER(Request)), "verbatim_cancel": (c_int, c_void_p, POINTER(Request)),
@@ -117,11 +117,11 @@ FUNCTIONS = {  # name: what it returns, and its arguments
 
 
 class LibraryError(OSError):
-    """The shared library is not found, or is of another version."""
+    """The shared library is not found or has another version."""
 
 
 def find():
-    """Path or name of the library: of the variable VERBATIM_LIBRARY, beside this file, or where the system's loader looks."""
+    """Path or name of the library: from the variable VERBATIM_LIBRARY, next to this file, or where the system's loader searches."""
     named = os.environ.get("VERBATIM_LIBRARY")
     if named:
         return named
@@ -131,7 +131,7 @@ def find():
 
 
 def load(path=None):
-    """The library, with the types of its functions set. path: find() where there is none."""
+    """The library, with the types of its functions set. path: find() if there is none."""
     path = path or find()
     try:
         library = ctypes.CDLL(path)

@@ -1,8 +1,8 @@
-"""An engine in Python: prompts in, tokens, texts and log-probabilities out, the same bits every time.
+"""An engine in Python: turns prompts into tokens, texts and log-probabilities, with the same bits every time.
 
-Owns a verbatim_open'ed engine and the memory of its requests. Must not know evaluation harnesses or the network. Names and meaning of all
-that a request takes are those of `verbatim run --help`; NUMERICS.md defines them to the bit. Needs the standard library alone.
-Read next: values.py, abi.py, scoring.py.
+Owns an open engine of the library and the memory of its requests. Must not know evaluation harnesses or the network. The options of a
+request have the names and meanings of `verbatim run --help`; NUMERICS.md defines them to the bit. Needs only the standard library. Read
+next: values.py, abi.py, scoring.py.
 """
 import codecs
 import collections
@@ -19,7 +19,7 @@ from typing import Any, Optional, Union
 from . import abi, scoring
 from .values import Completion, EngineInfo, Piece, Prompt, Sampling, Score, Token, VerbatimError
 
-TOP_LOGPROBS_MAX = 20  # of the header
+TOP_LOGPROBS_MAX = 20  # as in the header
 
 
 class _Job:
@@ -44,7 +44,7 @@ class _Job:
         scored = 0
         if score_from is not None:
             r.score, r.score_from, scored = True, score_from, max(0, len(self.ids) - score_from)
-        room = min(r.max_tokens, engine.info.max_len)  # more is refused when the request is submitted
+        room = min(r.max_tokens, engine.info.max_len)  # larger values are refused when the request is submitted
         self.scores, self.tokens = (abi.Token * scored)(), (abi.Token * room)()
         self.alternatives = (abi.Alternative * ((scored + room) * min(r.top_logprobs, TOP_LOGPROBS_MAX)))()
         r.scores, r.tokens, r.alternatives = self.scores, self.tokens, self.alternatives
@@ -53,7 +53,7 @@ class _Job:
             r.on_text = self.on_text
 
     def keep(self, kind: type, values: list) -> tuple[Any, int]:
-        """ctypes keeps what a pointer of a struct points to only as long as somebody else does."""
+        """ctypes does not keep the target of a struct's pointer alive, so this object does."""
         array = (kind * len(values))(*values)
         self.kept.append(array)
         return cast(array, POINTER(kind)), len(values)
@@ -72,7 +72,7 @@ class _Job:
 
     def token(self, made: bool, index: int) -> Token:
         t, most = (self.tokens if made else self.scores)[index], self.request.top_logprobs
-        first = index * most  # a request scores or makes tokens, never both
+        first = index * most  # a request scores or generates tokens, never both
         return Token(t.id, t.logprob, t.rank, t.logit, t.digest, tuple((a.id, a.logprob) for a in self.alternatives[first:first + most]))
 
     def completion(self) -> Completion:
@@ -87,7 +87,7 @@ class _Job:
 
 
 def _checked(name: str, value: Any, struct: type) -> Any:
-    """ctypes would wrap an integer that does not fit its field."""
+    """ctypes would silently wrap an integer that does not fit its field."""
     kind = dict(struct._fields_)[name]
     if isinstance(kind(0).value, int) and not isinstance(kind(0).value, bool) and kind(value).value != value:
         raise VerbatimError(-1, "%s: expected an integer of 0 to %d, found %r" % (name, kind(-1).value, value))
@@ -107,9 +107,9 @@ def _list_of_texts(name: str, texts: Any) -> Sequence[str]:
 
 
 class Stream(Iterator[Piece]):
-    """The tokens of one request as they are made: `for piece in stream`. Leaving it early - close(), or the end of a with block - cancels
-    the request and changes nothing for others; so does forgetting the stream, at the engine's next step. completion: what came out, once
-    the iteration has ended or the stream is closed."""
+    """The tokens of one request as they are generated: `for piece in stream`. Leaving it early - close(), or the end of a with block -
+    cancels the request and changes nothing for others; dropping the last reference to the stream does the same at the engine's next step.
+    completion: the result, once the iteration has ended or the stream is closed."""
 
     def __init__(self, engine: "Engine", job: _Job):
         self._engine, self._job, self._given, self._text = engine, job, 0, 0
@@ -136,7 +136,7 @@ class Stream(Iterator[Piece]):
             self.completion = self._job.completion()
 
     def __del__(self) -> None:
-        if not self.completion:  # no lock here: this may run anywhere, also where this thread holds it
+        if not self.completion:  # no lock here: this may run anywhere, even while this thread holds the lock
             self._engine._forgotten.append(self._job)
 
     def __enter__(self) -> "Stream":
@@ -152,19 +152,19 @@ class Engine:
         with Engine("my.plan", "MODEL_DIR") as engine:
             print(engine.generate(["Once upon a time"], max_tokens=20)[0].text)
 
-    device: "auto" (GPU 0, else the CPU), "cpu", "gpu" or the number of a GPU. threads: of the CPU, 0: all cores. cache_dir: where compiled
-    kernels are kept; None: the user's cache folder, "": nowhere. text=False: no tokenizer is opened, prompts are token ids.
-    library: path of libverbatim.so; None: VERBATIM_LIBRARY, beside the package, then the system's. The other options are named in the
-    header and change no bit: max_active, chunk_tokens, no_prefix_cache, direct, ...
+    device: "auto" (GPU 0, else the CPU), "cpu", "gpu" or the number of a GPU. threads: of the CPU backend, 0: all cores. cache_dir: folder
+    for compiled kernels; None: the user's cache folder, "": kernels are not stored. text=False: no tokenizer is opened, and prompts are
+    token ids. library: path of libverbatim.so; None: VERBATIM_LIBRARY, next to the package, then the system's. The header describes the
+    other options, which change no bit: max_active, chunk_tokens, no_prefix_cache, direct, ...
 
-    Threads: all methods may be called from any thread at once. The library is entered by one at a time; requests of all threads run
-    in the same steps, done by whichever thread waits for its own. Python's lock is free during a step. No request's bits depend on it.
-    A fault of the GPU ends the process (see the header)."""
+    Threads: any thread may call any method at any time. One thread at a time enters the library; requests of all threads run in the same
+    steps, and each step is done by one of the waiting threads. Python's lock is released during a step. No request's bits depend on any of
+    this. A fault of the GPU ends the process (see the header)."""
 
     def __init__(self, plan: Union[str, os.PathLike], model_dir: Union[str, os.PathLike], *, device: Union[str, int] = "auto",
                  threads: int = 0, cache_dir: Optional[str] = None, text: bool = True, library: Optional[str] = None, **options: Any):
         self._door, self._lock, self._handle = threading.Lock(), threading.Lock(), c_void_p()
-        self._jobs: set[_Job] = set()  # of which the library has the memory: they live as long
+        self._jobs: set[_Job] = set()  # requests whose memory the library uses: kept alive until they finish
         self._forgotten: collections.deque[_Job] = collections.deque()
         self._library = abi.load(library)
         self.has_text, self.model_dir = text, os.fspath(model_dir)
@@ -181,7 +181,7 @@ class Engine:
         self.info = self._describe()
 
     def close(self) -> None:
-        """Ends the engine; requests that other threads wait for end with an error there. May be called twice."""
+        """Closes the engine; other threads that wait for requests get an error. May be called twice."""
         with self._lock:
             self._library.verbatim_close(self._handle)
             self._handle = c_void_p()
@@ -194,14 +194,14 @@ class Engine:
         self.close()
 
     def count(self) -> dict[str, int]:
-        """What the engine has done since it was opened: steps, reused_tokens, preemptions, ... (verbatim_counters of the header)."""
+        """Totals since the engine was opened: steps, reused_tokens, preemptions, ... (verbatim_counters of the header)."""
         with self._entered():
             counters = self._library.verbatim_count(self._handle)
         return {name: getattr(counters, name) for name, kind in abi.Counters._fields_ if name != "pad" and kind in (c_uint32, c_uint64)}
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of a text. add_special: with what the model puts around a text (BOS, as a rule). parse_special: special tokens that
-        are spelled in the text are such; False for text from outside."""
+        """Token ids of a text. add_special: with the ids that the model puts around a text (usually BOS). parse_special: special tokens
+        spelled in the text become their ids; use False for untrusted text."""
         data = text.encode()
         ids, count = (c_int32 * (len(data) + 8))(), c_size_t()
         with self._entered():
@@ -210,7 +210,7 @@ class Engine:
         return ids[:count.value]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids: special tokens have none, what is not UTF-8 becomes U+FFFD."""
+        """Text of token ids: special tokens have none, and invalid UTF-8 becomes U+FFFD."""
         array, size = (c_int32 * len(ids))(*[_id(i) for i in ids]), c_size_t()
         with self._entered():
             self._check(self._library.verbatim_decode(self._handle, array, len(ids), None, 0, byref(size)))
@@ -220,8 +220,8 @@ class Engine:
 
     def generate(self, prompts: Sequence[Prompt], sampling: Union[Sampling, Sequence[Sampling], None] = None, *, n: int = 1,
                  **changes: Any) -> list[Completion]:
-        """Runs the prompts together; returns n completions of each, in order. A prompt is a text or token ids. sampling: for all, or one
-        for each prompt; changes are made to it: generate(prompts, max_tokens=5, stop=["\\n"])."""
+        """Runs the prompts together; returns n completions of each, in order. A prompt is a text or token ids. sampling: one for all
+        prompts, or one for each; changes override its fields: generate(prompts, max_tokens=5, stop=["\\n"])."""
         _list_of_texts("prompts", prompts)
         each = [sampling or Sampling()] * len(prompts) if sampling is None or isinstance(sampling, Sampling) else list(sampling)
         if len(each) != len(prompts):
@@ -237,7 +237,8 @@ class Engine:
 
     def score_ids(self, lists: Sequence[tuple[Sequence[int], int]], *, logprobs: int = 0, require: Sequence[str] = (),
                   deadline_seconds: float = 0.0) -> list[Completion]:
-        """Of each (ids, first) scores ids[first:], each token by all before it; first is at least 1. See scores of the completions."""
+        """For each (ids, first), scores ids[first:], each token given all before it; first is at least 1. The results are in `scores` of
+        the completions."""
         sampling = Sampling(max_tokens=0, logprobs=logprobs, require=require, deadline_seconds=deadline_seconds)
         return self._run([_Job(self, ids, sampling, 0, first) for ids, first in lists])
 
@@ -247,14 +248,14 @@ class Engine:
         return scoring.Rules(self)
 
     def score(self, pairs: Sequence[tuple[Prompt, Prompt]], *, bos: bool = True, logprobs: int = 0) -> list[Score]:
-        """Of each (context, continuation), two texts or two lists of ids, the continuation after the context, as `verbatim score` does.
-        bos=False: nothing is put before a context that has tokens of its own."""
+        """For each (context, continuation), two texts or two lists of ids, scores the continuation after the context, as `verbatim score`
+        does. bos=False: no BOS before a context that has tokens of its own."""
         lists = [self.rules.pair(context, continuation, bos) for context, continuation in pairs]
         return [scoring.total([done]) for done in self.score_ids(lists, logprobs=logprobs)]
 
     def score_texts(self, texts: Sequence[Prompt], *, logprobs: int = 0) -> list[Score]:
-        """Of each text as a whole, each token by those before it, for perplexities. A text longer than max_len is cut into windows that
-        score every token once. Of token ids the first is not scored."""
+        """Scores each text as a whole, each token given those before it, for perplexities. A text longer than max_len is split into windows
+        that score every token once. In a list of token ids, the first is not scored."""
         cuts = [scoring.windows(self.rules.whole(text), self.info.max_len) for text in _list_of_texts("texts", texts)]
         done = iter(self.score_ids([window for cut in cuts for window in cut], logprobs=logprobs))
         return [scoring.total([next(done) for _ in cut]) for cut in cuts]
@@ -263,7 +264,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
-        with self._door:  # who has just left stands behind a thread that waits: Python's locks have no order of their own
+        with self._door:  # a thread that has just left queues after the waiting ones: Python's locks are not fair
             self._lock.acquire()
         try:
             if not self._handle:
@@ -309,7 +310,7 @@ class Engine:
         return [job.completion() for job in jobs]
 
     def _step(self, job: _Job) -> None:
-        """One step, unless another thread's has finished the job."""
+        """Does one step, unless another thread's step has finished the job."""
         busy = c_bool()
         with self._entered():
             self._cancel_forgotten()
@@ -317,7 +318,7 @@ class Engine:
                 self._check(self._library.verbatim_poll(self._handle, byref(busy)))
 
     def _cancel(self, jobs: list[_Job]) -> None:
-        """Those that are not finished; the library has none of them any more."""
+        """Cancels the unfinished ones; afterwards the library uses none of them."""
         with self._lock:
             for job in jobs:
                 if self._handle and not job.finished:

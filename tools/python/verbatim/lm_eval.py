@@ -2,10 +2,10 @@
 
   python -m verbatim.lm_eval run --model verbatim --model_args plan=my.plan,model_dir=MODEL_DIR --tasks hellaswag
 
-is the harness's own command line with this model known to it; a program imports this module and calls lm_eval.simple_evaluate. The
-harness makes token lists of pairs itself (TemplateLM); they are those of `verbatim score`, which gives the same sums. No torch and no
-transformers are needed. Model arguments: plan, model_dir, device, threads, cache_dir, library as of Engine, and those of __init__.
-Read next: engine.py, scoring.py.
+is the harness's own command line with this model registered; a program imports this module and calls lm_eval.simple_evaluate. The harness
+makes the token lists of pairs itself (TemplateLM); they equal those of `verbatim score`, and so do the sums. Needs neither torch nor
+transformers. Model arguments: plan, model_dir, device, threads, cache_dir, library as for Engine, and those of __init__. Read next:
+engine.py, scoring.py.
 """
 import json
 import logging
@@ -21,16 +21,16 @@ from .values import Completion, Sampling, Score, VerbatimError
 
 log = logging.getLogger(__name__)
 
-# Of gen_kwargs: the harness's names for the most tokens to make, in its order, and what is passed on as it stands.
+# Keys of gen_kwargs: the harness's names for the most tokens to generate, in its order, and the keys passed on unchanged.
 MOST_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 PASSED_ON = {"top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "ignore_eos"}
 
 
 @register_model("verbatim")
 class VerbatimLM(TemplateLM):
-    """add_bos_token=False: nothing before a context that has tokens of its own. truncation=True: what does not fit the plan's max_len
-    loses its beginning, with a warning; without, it is refused before any work. max_gen_toks: where a task says nothing. seed: of sampled
-    answers, where a task says nothing. The harness's own --device and --batch_size are ignored: its devices are torch's, and no batch
+    """add_bos_token=False: no BOS before a context that has tokens of its own. truncation=True: a prompt that exceeds the plan's max_len
+    loses its beginning, with a warning; otherwise it is refused before any work. max_gen_toks: default if a task gives none. seed: of
+    sampled answers, if a task gives none. The harness's own --device and --batch_size are ignored: its devices are torch's, and no batch
     changes a bit."""
 
     def __init__(self, plan: str, model_dir: str, add_bos_token: bool = True, truncation: bool = False, max_gen_toks: int = 256,
@@ -57,7 +57,7 @@ class VerbatimLM(TemplateLM):
 
     @property
     def max_length(self) -> int:
-        """In the harness's terms: most tokens that are read before a prediction."""
+        """In the harness's terms: the most tokens before a prediction."""
         return self.engine.info.max_len - 1
 
     @property
@@ -69,7 +69,7 @@ class VerbatimLM(TemplateLM):
         return "verbatim-" + self.engine.info.tokenizer_digest
 
     def get_model_info(self) -> dict:
-        """All that the results' bits depend on beside the requests; the harness writes it into its results."""
+        """Everything besides the requests that determines the bits of the results; the harness writes it into its results."""
         info = self.engine.info
         return {"verbatim_" + name: getattr(info, name) for name in
                 ("numerics_id", "weights_digest", "config_digest", "tokenizer_digest", "plan_digest", "device", "max_len")}
@@ -91,7 +91,7 @@ class VerbatimLM(TemplateLM):
         return results
 
     def _fit_pair(self, context: list[int], continuation: list[int]) -> tuple[list[int], list[int]]:
-        if not context:  # white space alone, without a BOS
+        if not context:  # only white space, without a BOS
             context, continuation = (continuation[:1], continuation[1:]) if continuation[:1] == [self.prefix_token_id] else (
                 [self.prefix_token_id], continuation)
         most = self.engine.info.max_len
@@ -121,7 +121,7 @@ class VerbatimLM(TemplateLM):
         return results
 
     def _sampling(self, asked: dict) -> Sampling:
-        """Of gen_kwargs as the harness understands them: greedy unless do_sample is true, or left out beside a temperature."""
+        """The sampling for gen_kwargs as the harness understands them: greedy unless do_sample is true, or absent with a temperature."""
         most = [value for value in [asked.pop(name, None) for name in MOST_TOKENS] if value is not None]
         until, samples, temperature = asked.pop("until", None) or [], asked.pop("do_sample", None), asked.pop("temperature", None)
         if samples is None:
@@ -151,7 +151,7 @@ class VerbatimLM(TemplateLM):
     # === Chat ===============================================================================================================
 
     def chat_template(self, chat_template: Any = False) -> Optional[str]:
-        """The template of the model's folder, or the one of several that is named."""
+        """The template of the model's folder, or the named one of several."""
         if chat_template is False or chat_template is None:
             return None
         found = _read_templates(self.engine.model_dir)
@@ -162,7 +162,7 @@ class VerbatimLM(TemplateLM):
         return found[name]
 
     def apply_chat_template(self, chat_history: list[dict], add_generation_prompt: bool = True) -> str:
-        """Renders by Jinja as transformers does; the last message is left open without add_generation_prompt."""
+        """Renders with Jinja as transformers does; without add_generation_prompt the last message is left open."""
         text = _render(self.chat_template(True), messages=chat_history, add_generation_prompt=add_generation_prompt,
                        **_special_tokens(self.engine.model_dir))
         if add_generation_prompt:

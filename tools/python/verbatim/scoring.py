@@ -1,7 +1,7 @@
-"""From texts to the token lists that are scored, by the rules of lm-evaluation-harness, and the sums: what `verbatim score` does.
+"""Turns texts into scored token lists by the rules of lm-evaluation-harness, and computes the sums, as `verbatim score` does.
 
-The rules stand in engine/jsonl/score_tokens.h; tests/unit/test_python.py compares with the program. Must not know the harness itself, nor
-how requests run. Read next: engine.py, lm_eval.py.
+engine/jsonl/score_tokens.h states the rules; tests/unit/test_python.py compares with the program. Must not know the harness itself, nor how
+requests run. Read next: engine.py, lm_eval.py.
 """
 import functools
 import json
@@ -20,7 +20,7 @@ class Rules:
 
     @functools.cached_property
     def prefix(self) -> int:
-        """The id that a first token is scored after: the tokenizer's BOS, or else its EOS; -1: it names neither."""
+        """The id before a first scored token: the tokenizer's BOS, else its EOS; -1: it names neither."""
         path, config = os.path.join(self._engine.model_dir, "tokenizer_config.json"), {}
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
@@ -43,12 +43,13 @@ class Rules:
         return self._engine.encode(text, add_special=False)
 
     def context(self, text: str) -> list[int]:
-        """Ids of a context, and before them those of the tokenizer, unless the text spells the prefix token first."""
+        """Ids of a context, preceded by the tokenizer's ids unless the text starts with the prefix token."""
         ids = self.ids(text)
         return ids if ids and ids[0] == self.prefix else self.lead + ids
 
     def pair(self, context: Prompt, continuation: Prompt, bos: bool = True) -> tuple[list[int], int]:
-        """The list of a pair, and where in it the continuation begins. White space that ends the context belongs to the continuation."""
+        """The list of a pair, and the index at which the continuation begins. White space at the end of the context belongs to the
+        continuation."""
         if not isinstance(context, str):
             ids, first = list(context) + list(continuation), len(context)
         else:
@@ -62,7 +63,7 @@ class Rules:
         return ids, first
 
     def whole(self, text: Prompt) -> list[int]:
-        """The list of a text that is scored as a whole, all of it but the first token."""
+        """The list of a text that is scored as a whole, except for the first token."""
         ids = [self._needed_prefix()] + self.ids(text) if isinstance(text, str) else list(text)
         if len(ids) < 2:
             raise VerbatimError(-1, "a text to be scored is empty; expected at least one token behind the first")
@@ -76,8 +77,8 @@ class Rules:
 
 
 def windows(ids: Sequence[int], max_len: int) -> list[tuple[Sequence[int], int]]:
-    """(ids, first scored) of the windows of a list: each scores the max_len - 1 tokens behind those of the one before, and has one token
-    before them; the last has as many before them as fit."""
+    """(ids, first scored) of the windows of a list: each scores the next max_len - 1 tokens and has one token before them; the last has as
+    many tokens before them as fit."""
     most, last, cut = max_len - 1, len(ids) - 1, []
     for begin in range(0, last, most):
         end = min(begin + most, last)
@@ -87,11 +88,11 @@ def windows(ids: Sequence[int], max_len: int) -> list[tuple[Sequence[int], int]]
 
 
 def total(parts: list[Completion]) -> Score:
-    """Of the scored windows of one text."""
+    """The score of one text from its windows."""
     tokens = tuple(token for part in parts for token in part.scores)
     bad = next((part for part in parts if part.finish != "length"), None)
     logprob = 0.0
-    for token in tokens:  # not sum(), which compensates: NUMERICS.md states plain additions
+    for token in tokens:  # not sum(), which compensates: NUMERICS.md specifies plain additions
         logprob += token.logprob
     return Score(float("nan") if bad else logprob, not bad and all(token.rank == 0 for token in tokens), tokens,
                  bad.finish if bad else "length", bad.fault if bad else None)

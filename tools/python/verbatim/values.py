@@ -1,4 +1,4 @@
-"""What is asked of an engine, what comes out, and its errors: plain values, without ctypes. Read next: engine.py."""
+"""An engine's inputs, results and errors: plain values, without ctypes. Read next: engine.py."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional, Union
@@ -9,7 +9,8 @@ STATUSES = {-1: "usage", -2: "io", -3: "format", -4: "unsupported", -5: "limit",
 
 
 class VerbatimError(Exception):
-    """What the library refused or could not do. status: a verbatim_status of the header (-1 .. -7); name: its name, e.g. "limit"."""
+    """A request or call that the library refused, or that failed. status: a verbatim_status of the header (-1 .. -7); name: its name, e.g.
+    "limit"."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -18,7 +19,7 @@ class VerbatimError(Exception):
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a request asks for beside its prompt; the options of `verbatim run`."""
+    """The options of a request, which are those of `verbatim run`."""
 
     max_tokens: int = 128
     temperature: float = 0.0  # 0: greedy
@@ -29,42 +30,42 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    allowed_ids: Sequence[int] = ()  # no other tokens are made; empty: all
+    allowed_ids: Sequence[int] = ()  # only these tokens are generated; empty: all
     seed: int = 0
-    stop: Sequence[str] = ()  # ends before such a text
-    stop_ids: Sequence[int] = ()  # beside the model's own
+    stop: Sequence[str] = ()  # the text ends before any of these
+    stop_ids: Sequence[int] = ()  # in addition to the model's own
     ignore_eos: bool = False
-    logprobs: int = 0  # likeliest tokens told at every place
+    logprobs: int = 0  # number of likeliest tokens reported at every position
     require: Sequence[str] = ()  # axes of the plan's guarantees
     deadline_seconds: float = 0.0  # 0: none
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token that was made or scored."""
+    """A generated or scored token."""
 
     id: int
     logprob: float  # fp32, at temperature 1, before penalties, biases and limits
     rank: int  # 0: the greedy choice
     logit: float  # fp32, raw; log of the sum of exp of all logits: logit - logprob
-    digest: int  # of the logits row it was chosen from or scored by
+    digest: int  # of the logits row that it was chosen from or scored by
     alternatives: tuple[tuple[int, float], ...] = ()  # (id, logprob), likeliest first
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What a request has yielded."""
+    """The result of a request."""
 
     prompt_ids: tuple[int, ...]
     sample_index: int
-    tokens: tuple[Token, ...]  # that were made
-    scores: tuple[Token, ...]  # prompt tokens that were scored
-    text: str  # of the made tokens, up to a stop text; when cancelled or late, what was certain by then; "" of an engine without text
+    tokens: tuple[Token, ...]  # generated tokens
+    scores: tuple[Token, ...]  # scored prompt tokens
+    text: str  # generated text up to a stop text; if cancelled or late, the part certain by then; "" for an engine without text
     finish: str  # stop, length, nonfinite, stop_text, cancelled, deadline
-    stop: Optional[str]  # finish "stop_text": which
-    fault: Optional[str]  # finish "nonfinite": where NaN or Inf began
+    stop: Optional[str]  # finish "stop_text": the stop text found
+    fault: Optional[str]  # finish "nonfinite": the op where NaN or Inf began
     request_digest: str  # hex, RECEIPTS.md, "Request digest"
-    chain: str  # hex, over all that was made
+    chain: str  # hex, over all generated tokens
 
     @property
     def ids(self) -> list[int]:
@@ -80,15 +81,16 @@ class Piece:
     """One token of a stream."""
 
     token: Token
-    text: str  # that this token made certain: may be empty, and end earlier or begin earlier than the token's own
+    text: str  # the text that this token made certain: may be empty, and may begin or end earlier than the token's own text
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of a continuation or a whole text. finish other than "length" (nonfinite, deadline): not scored to its end, logprob is NaN."""
+    """The score of a continuation or a whole text. If finish is not "length" (nonfinite, deadline), it was not scored to its end and
+    logprob is NaN."""
 
     logprob: float  # sum in binary64, token by token: NUMERICS.md, "Sums of log-probabilities"
-    is_greedy: bool  # every token has the largest logit
+    is_greedy: bool  # whether every token has the largest logit
     tokens: tuple[Token, ...]
     finish: str
     fault: Optional[str]
@@ -96,7 +98,7 @@ class Score:
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What an engine is: all that bits depend on beside the request, and where it runs."""
+    """The properties of an engine: everything besides the request that determines the bits, and where it runs."""
 
     device: str
     note: str
