@@ -46,7 +46,7 @@ typedef struct bench_op { /* all instances of one op over the layers, at one row
   const char *kernel;
   char variant[BENCH_VARIANT_BYTES]; /* name of the backend or library                     */
   uint32_t rows, context;         /* launch rows of its kind; context 0: irrelevant        */
-  uint32_t instances;             /* launches in a step                                    */
+  uint32_t instances;             /* number of instances in a step                         */
   uint32_t timed, launches;       /* timed instances, launches in a replay                 */
   bool is_cached;                 /* the weights and KV rows of a replay fit the GPU's L2 cache, unlike those of a step */
   uint32_t experts_used;          /* experts used by a product of experts; else 0          */

@@ -13,7 +13,7 @@
 #define REPLAYS_GPU 31u
 #define REPLAYS_CPU 3u
 #define LAUNCHES_LEAST 64u   /* launches of a replay, if they are short                */
-#define LAUNCHES_FEWEST 4u   /* if they are long, and overhead does not matter         */
+#define LAUNCHES_FEWEST 4u   /* the least, if they are long: overhead is then small    */
 #define REPLAY_US 4000.0     /* length of a replay at which no more launches are added */
 
 typedef struct group { /* instances of an op that runs at the current row counts */

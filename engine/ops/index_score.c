@@ -2,8 +2,8 @@
 #include "ops/op.h"
 #include "base/limits.h"
 
-/* Adds no cost of its own: only tokens beyond the topk-th are scored. A row of scores is as long as the context and no point; the lists
- * made from it are one. */
+/* Operands are free here, as only tokens beyond the topk-th are scored: cost() counts them. A row of scores is as long as the context and
+ * no point; the lists made from it are one. */
 static void operands(op_operands *o) {
   const index_score_args *a = o->args;
   READS(index_score, q_codes, .kind = OP_POINT, .columns = (uint64_t)a->heads * INDEX_DIM, .is_free = true);

@@ -39,8 +39,8 @@ static void cost(const op_operands *o, const op_step *step, op_cost *sum) {
   sum->flops += 2.0 * a->heads * (double)seen * (double)(2ull * a->kv_lora_rank + a->rope_dim);
 }
 
-/* attn/decode/form.cuh, attn/pair/form.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers are not bounded here,
- * but the plan's pages are. */
+/* attn/decode/form.cuh, attn/cluster/form.cuh: boxes of 64 tokens, or of the variant's rows, by 64 columns. Page numbers are not bounded
+ * here, but the plan's pages are. */
 static void maps(const op_variant *v, const void *args, tensor_shape shapes[2]) {
   const mla_attn_args *a = args;
   const uint64_t columns = (uint64_t)a->kv_lora_rank + a->rope_dim;

@@ -12,7 +12,7 @@
 typedef struct audit_options {
   const plan *plan;
   const char *trace_path, *model_dir;
-  const char *id;             /* digest of requests, null: all */
+  const char *id;             /* id of the requests, null: all */
   uint32_t position_min, position_max;
   uint32_t layer_min, layer_max; /* with is_layered; else all, including ops outside of layers */
   bool is_layered;

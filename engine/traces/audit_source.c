@@ -14,11 +14,11 @@ struct audit_source {
   arena memory;           /* of the current request */
   audit_request request;
   audit_row *rows;
-  uint32_t room;          /* of rows                             */
-  bool is_wanted;         /* the current request                 */
-  char *next_id;          /* digest of the next request, or null */
-  bool is_end;            /* of the trace                        */
-  const uint8_t **values; /* [points] of the next row            */
+  uint32_t room;          /* of rows                         */
+  bool is_wanted;         /* the current request             */
+  char *next_id;          /* id of the next request, or null */
+  bool is_end;            /* of the trace                    */
+  const uint8_t **values; /* [points] of the next row        */
 };
 
 /* === Opening ================================================================================================================ */

@@ -17,7 +17,7 @@ typedef struct audit_want {
   const uint8_t *point;      /* [points]: enum audit_wanted, or 0                                      */
   uint32_t position_min, position_max;
   uint32_t length, vocab, experts; /* upper bounds of positions, ids and the router's choices          */
-  const char *id;            /* digest of the requests, null: all                                      */
+  const char *id;            /* id of the requests, null: all                                          */
   bool presence;             /* values are not stored: a non-null pointer says that the trace has them */
 } audit_want;
 

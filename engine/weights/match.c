@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPARE_BYTES (256u << 10) /* of the head and the embedding, compared at a time */
+#define COMPARE_BYTES (256u << 10) /* bytes of the head and the embedding that are compared at a time */
 
 /* === Names ================================================================================================================== */
 

@@ -19,7 +19,7 @@ typedef struct safetensor {
   uint64_t shape[SAFETENSORS_RANK_MAX];
   const uint8_t *data; /* in the mapping; aligned to 1 byte only */
   uint64_t bytes;
-  uint32_t file;     /* owned by the set */
+  uint32_t file;     /* number of the file in the set */
 } safetensor;
 
 typedef struct safetensors safetensors; /* a set of files */
