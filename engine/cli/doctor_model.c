@@ -31,7 +31,7 @@ static status read_whole(const char *folder, const char *name, char **text, size
 
 static bool is_there(const char *folder, const char *name) {
   char path[PATH_BYTES_MAX];
-  bool found = path_of(folder, name, path) == OK && access(path, F_OK) == 0;
+  bool found = path_of(folder, name, path) == OK && special_file_is_there(path);
   fail_clear();
   return found;
 }

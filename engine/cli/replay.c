@@ -217,7 +217,7 @@ static status compare_results(replay *self, bool *compared) {
   char old[PATH_BYTES_MAX], new[PATH_BYTES_MAX];
   TRY(path_in(self->folder, "results.jsonl", old));
   TRY(path_in(self->run.folder, "results.jsonl", new));
-  *compared = access(old, F_OK) == 0;
+  *compared = special_file_is_there(old);
   if (!*compared) return OK;
   if (special_file_at(old)) return FAIL(ERR_IO, "%s: expected a regular file", old); /* opening a pipe could block */
   if (!(self->again = fopen(new, "rb"))) return FAIL(ERR_IO, "%s: cannot be opened: %s", new, strerror(errno));
@@ -262,7 +262,7 @@ static status compare_tokens(replay *self) {
   if (self->differing == 0 || self->first_requests == 0) return OK;
   TRY(path_in(self->folder, "receipt", old));
   TRY(path_in(self->run.folder, "receipt", new));
-  if (access(old, F_OK) != 0) return OK;
+  if (!special_file_is_there(old)) return OK;
   status result = receipt_read_open(&a, old);
   if (result == OK) result = receipt_read_open(&b, new);
   if (result == OK) result = compare_requests(self, &a, &b);

@@ -3,6 +3,7 @@
  * Owns the subcommand's arguments, reading prompts, output in input order, progress, accuracy. It uses the engine only through verbatim.h.
  * Read next: common/engine.h, common/sampling.h, items.h, transcript.h. */
 #include "cli/cli.h"
+#include "base/special_file.h"
 #include "common/engine.h"
 #include "common/files.h"
 #include "common/lines.h"
@@ -151,7 +152,7 @@ static status open_tokenizer(run *self) {
   for (size_t i = 0; i < ARRAY_LEN(names) && !self->options.ids; i++) {
     char path[PATH_BYTES_MAX];
     int length = snprintf(path, sizeof path, "%s/%s", self->engine.model_dir, names[i]);
-    needed |= length > 0 && length < PATH_BYTES_MAX && access(path, F_OK) == 0;
+    needed |= length > 0 && length < PATH_BYTES_MAX && special_file_is_there(path);
   }
   if (needed) TRY(tokenizer_open(&self->tokenizer, self->engine.model_dir));
   self->options.stream = self->options.stream && self->tokenizer && !self->options.ids; /* ids are printed when the request has finished */

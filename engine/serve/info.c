@@ -1,5 +1,6 @@
 /* serve/info.c - see serve/info.h. One function per endpoint. */
 #include "serve/info.h"
+#include "base/special_file.h"
 #include "serve/tokens.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -156,6 +157,7 @@ static status read_file(const char *folder, const char *name, char **text, size_
   char path[PATH_BYTES];
   *text = NULL;
   if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path) return FAIL(ERR_USAGE, "%s: the path is too long", folder);
+  if (special_file_at(path)) return FAIL(ERR_IO, "%s: expected a regular file", path);
   FILE *file = fopen(path, "rb");
   if (!file) return errno == ENOENT ? OK : FAIL(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
   char *read = malloc(CONFIG_BYTES_MAX + 1);

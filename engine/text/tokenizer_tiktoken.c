@@ -4,6 +4,7 @@
  * bytes and added tokens with equal content are found when they are indexed: bpe_open, added_tokens_open. Must not know how text becomes
  * ids. */
 #include "text/tokenizer_tiktoken.h"
+#include "base/special_file.h"
 #include "base/limits.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -170,7 +171,7 @@ status tokenizer_tiktoken_parse(tokenizer_data *data, const char *model, size_t 
 static bool is_file_in(const char *model_dir, const char *name) {
   char path[4096];
   int wrote = snprintf(path, sizeof path, "%s/%s", model_dir, name);
-  return wrote >= 0 && (size_t)wrote < sizeof path && access(path, F_OK) == 0;
+  return wrote >= 0 && (size_t)wrote < sizeof path && special_file_is_there(path);
 }
 
 bool tokenizer_tiktoken_is_in(const char *model_dir) {

@@ -1,5 +1,6 @@
 /* safetensors.c - see safetensors.h. A file is: u64 header size, JSON header {name: {dtype, shape, data_offsets}}, data. */
 #include "weights/safetensors.h"
+#include "base/special_file.h"
 #include "base/limits.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -262,7 +263,7 @@ static status load_index(const char *dir, json_t **index) {
 static status add_scales(safetensors *set, const char *dir) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/" SAFETENSORS_KV_SCALES, dir);
-  bool is_there = length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0;
+  bool is_there = length > 0 && (size_t)length < sizeof path && special_file_is_there(path);
   return is_there && !find_file(set, SAFETENSORS_KV_SCALES) ? add_file(set, SAFETENSORS_KV_SCALES) : OK;
 }
 
@@ -279,7 +280,7 @@ static status open_set(safetensors *set, const char *dir) {
   char path[PATH_BYTES_MAX];
   int length = snprintf(path, sizeof path, "%s/" INDEX_NAME, dir);
   if (length < 0 || (size_t)length >= sizeof path) return FAIL(ERR_LIMIT, "path too long: %s", dir);
-  if (access(path, F_OK) != 0) {
+  if (!special_file_is_there(path)) {
     TRY(add_file(set, "model.safetensors"));
     return read_files(set, dir);
   }

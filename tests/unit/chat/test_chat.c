@@ -185,6 +185,26 @@ static void files_that_are_not_what_they_should_be(void **state) {
   assert_null(self);
 }
 
+/* Taken for an absent file, a link that leads nowhere would give an older template, or none. */
+static void a_link_that_leads_nowhere_is_no_absent_file(void **state) {
+  (void)state;
+  static const char *const names[] = {"tokenizer_config.json", "chat_template.jinja", "config.json"};
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    chat *self = NULL;
+    char path[256];
+    for (size_t j = 0; j < ARRAY_LEN(names); j++) write_file(names[j], NULL);
+    fail_clear();
+    assert_int_equal(chat_open(&self, folder), OK); /* the control: an absent file is none */
+    chat_close(self);
+    self = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    assert_int_equal(symlink("/nowhere/at/all", path), 0);
+    assert_int_equal(chat_open(&self, folder), ERR_IO);
+    assert_non_null(strstr(fail_text(), names[i]));
+    write_file(names[i], NULL);
+  }
+}
+
 static void the_shipped_model_has_the_plain_one(void **state) {
   (void)state;
   chat *self = NULL;
@@ -355,6 +375,8 @@ int main(void) {
     cmocka_unit_test_setup_teardown(a_template_is_known_by_its_text, make_folder, drop_folder),
     cmocka_unit_test(ends_that_jinja_drops_do_not_count),
     cmocka_unit_test_setup_teardown(files_that_are_not_what_they_should_be, make_folder, drop_folder),
+    cmocka_unit_test_setup_teardown(a_link_that_leads_nowhere_is_no_absent_file, make_folder, drop_folder),
+      cmocka_unit_test_setup_teardown(a_link_that_leads_nowhere_is_no_absent_file, make_folder, drop_folder),
     cmocka_unit_test(the_shipped_model_has_the_plain_one),
     cmocka_unit_test(plain_text_has_the_ids_of_a_prompt),
     cmocka_unit_test(refusals_name_the_message),

@@ -205,6 +205,27 @@ static void shards(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+/* Taken for an absent file, an index that is a link to nothing would let a stale model.safetensors be loaded. */
+static void a_link_that_leads_nowhere_is_no_absent_file(void **state) {
+  (void)state;
+  static const char *const names[] = {"model.safetensors.index.json", SAFETENSORS_KV_SCALES};
+  file_bytes model = make("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  snprintf(folder, sizeof folder, "/tmp/verbatim-safetensors-%ld", (long)getpid());
+  assert_int_equal(mkdir(folder, 0700), 0);
+  put("model.safetensors", model.bytes, model.count);
+  assert_int_equal(open_folder(), OK); /* the control: absent files are none */
+  for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    assert_int_equal(symlink("/nowhere/at/all", path), 0);
+    assert_int_equal(open_folder(), ERR_IO);
+    assert_non_null(strstr(fail_text(), names[i]));
+    drop(names[i]);
+  }
+  drop("model.safetensors");
+  assert_int_equal(rmdir(folder), 0);
+}
+
 /* Scales of a KV cache in a file of their own are read once, with either form of a folder. */
 static void scales_lie_beside_the_model(void **state) {
   (void)state;
@@ -296,8 +317,8 @@ static void other_shapes_are_not_stacks(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sound), cmocka_unit_test(damaged_headers), cmocka_unit_test(header_sizes),
                                      cmocka_unit_test(every_cut), cmocka_unit_test(every_flip), cmocka_unit_test(deep_nesting),
-                                     cmocka_unit_test(shards), cmocka_unit_test(scales_lie_beside_the_model),
-                                     cmocka_unit_test(stacked_experts),
+                                     cmocka_unit_test(shards), cmocka_unit_test(a_link_that_leads_nowhere_is_no_absent_file),
+                                     cmocka_unit_test(scales_lie_beside_the_model), cmocka_unit_test(stacked_experts),
                                      cmocka_unit_test(other_shapes_are_not_stacks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
