@@ -1,5 +1,6 @@
 /* chat/message.c - see chat/message.h. Checks run once over all messages; accessors rely on them. */
 #include "chat/message.h"
+#include "base/json_text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static status join_parts(json_t *message, size_t index, const json_t *parts, con
   chat_text joined = {0};
   for (size_t i = 0; i < json_array_size(parts); i++) {
     const json_t *part = json_array_get(parts, i), *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
-    if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 || !json_is_string(text)) {
+    if (!json_text_is(type, "text") || !json_is_string(text)) {
       chat_text_close(&joined);
       return FAIL(ERR_UNSUPPORTED, "messages[%zu]: content[%zu]: expected {\"type\": \"text\", \"text\": ...}; nothing else is supported",
                   index, i);
@@ -52,8 +53,8 @@ static status check_one(json_t *message, size_t index, const char *between) {
   const json_t *calls = json_object_get(message, "tool_calls");
   if (!json_is_string(role)) return FAIL(ERR_FORMAT, "messages[%zu]: role: expected text, found %s", index, type_name(role));
   size_t known = 0;
-  while (known < ARRAY_LEN(role_names) && strcmp(json_string_value(role), role_names[known]) != 0) known++;
-  if (known == ARRAY_LEN(role_names) || strlen(json_string_value(role)) != json_string_length(role))
+  while (known < ARRAY_LEN(role_names) && !json_text_is(role, role_names[known])) known++;
+  if (known == ARRAY_LEN(role_names))
     return FAIL(ERR_FORMAT, "messages[%zu]: role: expected system, user, assistant, tool or developer, found another", index);
   if (calls && !json_is_null(calls)) {
     if (known != CHAT_ASSISTANT) return FAIL(ERR_FORMAT, "messages[%zu]: tool_calls: only an assistant's message may have them", index);

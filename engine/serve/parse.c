@@ -74,6 +74,18 @@ static void decode_path(char *path) {
   *to = 0;
 }
 
+/* The path of a target in absolute form, http://HOST/PATH, which every server must accept (RFC 9112, 3.2.2); any other target as it is.
+ * NULL: there is no host. An empty path becomes "/". */
+static char *path_in(char *target) {
+  size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+  if (!scheme) return target;
+  char *path = target + scheme + strcspn(target + scheme, "/?");
+  if (path == target + scheme) return NULL;
+  if (*path == '/') return path;
+  path[-1] = '/'; /* over the host's last letter, which nothing reads */
+  return path - 1;
+}
+
 /* METHOD TARGET HTTP/1.x. The path is decoded; the query only counts towards the size of the headers. */
 static bool parse_request_line(char *line, serve_message *out, serve_fault *fault) {
   char *target = strchr(line, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
@@ -88,6 +100,7 @@ static bool parse_request_line(char *line, serve_message *out, serve_fault *faul
     return false;
   }
   out->is_http10 = version[7] == '0';
+  if (!(target = path_in(target))) return refuse(fault, "expected a host in the target's absolute form");
   char *query = strchr(target, '?');
   if (query) {
     *query++ = 0;
@@ -148,6 +161,8 @@ static bool take_header(const char *name, const char *value, serve_message *out,
     if (!head->authorization) head->authorization = value;
   } else if (strcasecmp(name, "Content-Type") == 0) {
     if (!head->content_type) head->content_type = value;
+  } else if (strcasecmp(name, "Content-Encoding") == 0) {
+    if (!head->content_encoding || strcasecmp(head->content_encoding, "identity") == 0) head->content_encoding = value;
   } else if (strcasecmp(name, "X-Request-Id") == 0) {
     if (!out->request_id) out->request_id = value;
   }

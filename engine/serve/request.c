@@ -1,5 +1,6 @@
 /* serve/request.c - see serve/request.h. Prompts first, then their outputs' sizes, then memory for everything in one block. */
 #include "serve/request.h"
+#include "base/json_text.h"
 #include "requests/stop_ids.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ static bool no_memory(serve_fault *fault) {
 
 bool serve_request_check_model(const serve_model *m, const json_t *body, serve_fault *fault) {
   const json_t *model = json_object_get(body, "model");
-  if (!model || (json_is_string(model) && strcmp(json_string_value(model), m->name) == 0)) return true;
+  if (!model || json_text_is(model, m->name)) return true;
   if (!json_is_string(model)) return serve_fields_wrong(fault, "model", "invalid_value", "model: expected a text");
   (void)serve_fields_wrong(fault, "model", "model_not_found", "unknown model \"%.100s\"; this server has \"%.100s\"",
                            json_string_value(model), m->name);

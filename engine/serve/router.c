@@ -80,6 +80,9 @@ static bool judge_body(const serve_router *self, const serve_head *head, serve_f
   if (head->content_type && !is_json(head->content_type))
     return refuse(fault, serve_router_fault(415, "unsupported_media_type", "expected the Content-Type application/json, found %.100s",
                                           head->content_type));
+  if (head->content_encoding && strcasecmp(head->content_encoding, "identity") != 0)
+    return refuse(fault, serve_router_fault(415, "unsupported_content_encoding", "expected a body without Content-Encoding, found %.100s; "
+                                          "hint: send it uncompressed", head->content_encoding));
   uint64_t bytes = head->content_length ? strtoull(head->content_length, NULL, 10) : 0;
   if (bytes <= self->body_bytes_max) return true;
   return refuse(fault, serve_router_fault(413, "body_too_large", "expected a body of at most %" PRIu64 " bytes, found one of %" PRIu64

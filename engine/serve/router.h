@@ -29,7 +29,7 @@ typedef struct serve_router {
 } serve_router;
 
 typedef struct serve_head { /* of a request; null: it has no such header */
-  const char *method, *url, *authorization, *content_type, *content_length, *transfer_encoding;
+  const char *method, *url, *authorization, *content_type, *content_encoding, *content_length, *transfer_encoding;
   uint32_t length_count;   /* number of headers Content-Length and Transfer-Encoding */
   bool has_wrong_name;     /* a header's name contains a blank: a proxy may have read it as another header */
   uint64_t bytes;          /* of the names and values of all headers, and of the query */

@@ -264,6 +264,7 @@ static void refusals_name_the_message(void **state) {
     {ERR_FORMAT, "messages[0]: role", "[{\"content\":\"x\"}]"},
     {ERR_FORMAT, "messages[0]: content", "[{\"role\":\"user\",\"content\":3}]"},
     {ERR_UNSUPPORTED, "messages[0]: content[0]", "[{\"role\":\"user\",\"content\":[{\"type\":\"audio\"}]}]"},
+    {ERR_UNSUPPORTED, "messages[0]: content[0]", "[{\"role\":\"user\",\"content\":[{\"type\":\"text\\u0000\",\"text\":\"x\"}]}]"},
     {ERR_FORMAT, "messages[0]: tool_calls", "[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]}]"},
     {ERR_FORMAT, "tool_calls[0]: function.name", "[{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[{}]}]"},
     {ERR_FORMAT, "tools: expected a list", "[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":{}"},

@@ -98,7 +98,8 @@ static void paths_are_decoded_but_for_a_nul(void **state) {
   (void)state;
   static const struct { const char *target, *path; } all[] = {
     {"/%68ealth", "/health"}, {"/a%0A%7f", "/a\n\x7f"}, {"/%zz%4", "/%zz%4"}, {"/health%00x", "/health%00x"}, {"/%41%00", "/%41%00"},
-    {"/a+b", "/a+b"}, {"/?%00", "/"}, {"/%3Fx?y", "/?x"}, {"/\xc3\xa9", "/\xc3\xa9"}, {"http://x/health", "http://x/health"}};
+    {"/a+b", "/a+b"}, {"/?%00", "/"}, {"/%3Fx?y", "/?x"}, {"/\xc3\xa9", "/\xc3\xa9"}, {"http://x/health", "/health"},
+    {"HTTPS://x.y:80/a?/b", "/a"}, {"http://x", "/"}, {"http://x?q", "/"}, {"http:/x", "http:/x"}, {"/http://x/y", "/http://x/y"}};
   for (size_t i = 0; i < ARRAY_LEN(all); i++) {
     char text[128], *copy;
     snprintf(text, sizeof text, "GET %s HTTP/1.1\r\n" HOST END, all[i].target);
@@ -167,6 +168,7 @@ static void what_two_readers_could_read_differently_is_refused(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(all); i++) expect_bad(all[i], strlen(all[i]), 400);
   static const char with_nul[] = LINE HOST "A: b\0c\r\n" END;
   expect_bad(with_nul, sizeof with_nul - 1, 400);
+  expect_bad("GET http:///health HTTP/1.1\r\n" HOST END, strlen("GET http:///health HTTP/1.1\r\n" HOST END), 400); /* no host */
   expect_bad("GET /health HTTP/2.0\r\n" HOST END, strlen(LINE HOST END), 505);
   expect_bad("GET /health HTTP/0.9\r\n" HOST END, strlen(LINE HOST END), 505);
 }

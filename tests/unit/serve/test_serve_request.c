@@ -273,6 +273,10 @@ static void fields_that_contradict(void **state) {
   expect_refused(SERVE_COMPLETION, "{\"model\":\"other\",\"prompt\":[1]}", "model", "model_not_found", "\"other\"");
   assert_int_equal(serve_fixture_refused(&fixture, SERVE_COMPLETION, "{\"model\":\"other\",\"prompt\":[1]}").http_status, 404);
   expect_refused(SERVE_COMPLETION, "{\"model\":7,\"prompt\":[1]}", "model", "invalid_value", "text");
+  char longer[128]; /* texts that begin like an accepted one, with a NUL after it */
+  snprintf(longer, sizeof longer, "{\"model\":\"%s\\u0000x\",\"prompt\":[1]}", fixture.model.name);
+  expect_refused(SERVE_COMPLETION, longer, "model", "model_not_found", "unknown");
+  expect_refused(SERVE_CHAT, "{\"messages\":[],\"tool_choice\":\"none\\u0000\"}", "tool_choice", "unsupported_parameter", "forced");
   fixture.model.chat = NULL;
   expect_refused(SERVE_CHAT, "{\"messages\":[]}", "messages", "unsupported_parameter", "/v1/completions");
   fixture.model.chat = fixture.chat;

@@ -156,8 +156,21 @@ static void a_body_is_json_or_says_nothing(void **state) {
   }
 }
 
+static void a_body_is_not_compressed(void **state) {
+  (void)state;
+  serve_head head = head_of("POST", "/v1/completions");
+  head.content_encoding = "Identity";
+  expect_in(&OPEN, head, SERVE_COMPLETIONS);
+  static const char *const wrong[] = {"gzip", "", "identity, gzip", "br"};
+  for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    head.content_encoding = wrong[i];
+    expect_out(&OPEN, head, 415, "unsupported_content_encoding");
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_body_is_not_compressed),
     cmocka_unit_test(every_path_has_its_methods), cmocka_unit_test(paths_are_exact), cmocka_unit_test(a_key_is_the_whole_key),
     cmocka_unit_test(without_the_key_nothing_else_is_said), cmocka_unit_test(lengths_have_limits), cmocka_unit_test(a_body_has_one_length),
     cmocka_unit_test(a_body_is_json_or_says_nothing)};
