@@ -111,6 +111,53 @@ static void what_is_no_request_is_refused_and_ends_the_connection(void **state) 
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
+#define SMUGGLED "GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
+#define CHUNKED "Transfer-Encoding: chunked\r\n"
+
+/* The published families of request smuggling: heads and chunks in which one of two parsers finds another end of the body. Each gets one
+ * refusal, and the request hidden after it no reply. */
+static void smuggled_requests_are_not_answered(void **state) {
+  (void)state;
+  static const char *const all[] = {
+    /* CL.TE, TE.CL and TE.TE */
+    "Content-Length: 6\r\n" CHUNKED "\r\n0\r\n\r\n", CHUNKED "Content-Length: 4\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    CHUNKED "Transfer-Encoding: identity\r\n\r\n0\r\n\r\n", CHUNKED "Transfer-encoding: cow\r\n\r\n0\r\n\r\n",
+    "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", "Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n",
+    "Transfer-Encoding:\x0b" "chunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n",
+    "X: x\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding\r\n : chunked\r\n\r\n0\r\n\r\n",
+    /* folded lines, doubled lengths, bare CR and LF */
+    "Content-Length:\r\n 2\r\n\r\n{}", "X: x\r\n Content-Length: 2\r\n\r\n{}", "X: x\r\n\tContent-Length: 2\r\n\r\n{}",
+    "Content-Length: 2\r\nContent-Length: 40\r\n\r\n{}", "Content-Length: 2, 2\r\n\r\n{}",
+    "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "X: x\rContent-Length: 2\r\n\r\n{}", "X: x\nContent-Length: 2\r\n\r\n{}", "Content-Length: 0x2\r\n\r\n{}",
+    "Content-Length: -2\r\n\r\n{}", "Content-Length: 2 2\r\n\r\n{}", "Content\x01-Length: 2\r\n\r\n{}",
+    /* chunks */
+    CHUNKED "\r\n0x2\r\n{}\r\n0\r\n\r\n", CHUNKED "\r\n-2\r\n{}\r\n0\r\n\r\n", CHUNKED "\r\n2\n{}\r\n0\r\n\r\n",
+    CHUNKED "\r\n2;\n{}\r\n0\r\n\r\n", CHUNKED "\r\n2;a\rb\r\n{}\r\n0\r\n\r\n", CHUNKED "\r\n2 \r\n{}\r\n0\r\n\r\n",
+    CHUNKED "\r\n10000000000000002\r\n{}\r\n0\r\n\r\n", CHUNKED "\r\n2\r\n{}0\r\n\r\n"};
+  served server;
+  served_begin(&server, &model, "receipt", NONE);
+  for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+    int to = served_connect(&server);
+    served_send(to, POST "%s" SMUGGLED, all[i]);
+    served_reply reply = served_read(to);
+    if (reply.status != 400) fail_msg("expected status 400, found %d: %s", reply.status, all[i]);
+    free(reply.body);
+    expect_end(to);
+  }
+  int to = served_connect(&server); /* the control: a whole body hides nothing, and what follows it is answered */
+  served_send(to, "GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n" SMUGGLED HEALTH, strlen(SMUGGLED));
+  served_reply first = served_read(to);
+  assert_int_equal(first.status, 200);
+  assert_null(strstr(first.body, "version"));
+  free(first.body);
+  expect_status(served_read(to), 200);
+  assert_true(is_open(to));
+  close(to);
+  assert_int_equal(served_end(&server, SIGTERM), 0);
+}
+
 static void a_head_has_an_end(void **state) {
   (void)state;
   served server;
@@ -348,7 +395,8 @@ static void without_descriptors_connections_wait(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(what_is_no_request_is_refused_and_ends_the_connection), cmocka_unit_test(a_head_has_an_end),
+    cmocka_unit_test(what_is_no_request_is_refused_and_ends_the_connection), cmocka_unit_test(smuggled_requests_are_not_answered),
+    cmocka_unit_test(a_head_has_an_end),
     cmocka_unit_test(a_refusal_reaches_a_client_that_still_sends), cmocka_unit_test(a_client_of_http_10_is_answered),
     cmocka_unit_test(a_stream_is_whole_before_its_connection_ends),
     cmocka_unit_test(a_reply_to_head_has_no_body), cmocka_unit_test(only_a_body_that_will_be_read_is_asked_for),
