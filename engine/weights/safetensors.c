@@ -134,8 +134,16 @@ static status room_for(safetensors *set, size_t more) {
   return OK;
 }
 
+/* A clone without git-lfs holds a small text in place of each large file. */
+static bool is_lfs_pointer(const mapped_file *file) {
+  static const char first_line[] = "version https://git-lfs.github.com/spec/";
+  return file->byte_count >= sizeof first_line - 1 && memcmp(file->bytes, first_line, sizeof first_line - 1) == 0;
+}
+
 static status read_header(safetensors *set, mapped_file *file) {
   uint64_t header_bytes = 0;
+  if (is_lfs_pointer(file))
+    return FAIL(ERR_FORMAT, "%s: expected weights, found a git-lfs pointer; hint: git lfs pull in the model's folder", file->name);
   if (file->byte_count < 8)
     return FAIL(ERR_FORMAT, "%s: expected at least 8 bytes, found %llu", file->name, (unsigned long long)file->byte_count);
   for (int i = 7; i >= 0; i--) header_bytes = header_bytes << 8 | file->bytes[i];
@@ -240,9 +248,12 @@ static status check_weight_map(const safetensors *set, const json_t *map) {
 
 static status sort_tensors(safetensors *set) {
   qsort(set->tensors, set->tensor_count, sizeof *set->tensors, compare_name);
-  for (uint32_t i = 1; i < set->tensor_count; i++)
-    if (strcmp(set->tensors[i - 1].name, set->tensors[i].name) == 0)
-      return FAIL(ERR_FORMAT, "safetensors: tensor %s is in two files", set->tensors[i].name);
+  for (uint32_t i = 1; i < set->tensor_count; i++) {
+    const safetensor *a = &set->tensors[i - 1], *b = &set->tensors[i];
+    if (strcmp(a->name, b->name) == 0)
+      return FAIL(ERR_FORMAT, "safetensors: tensor %s is in two files, %s and %s", a->name, set->files[min_u32(a->file, b->file)].name,
+                  set->files[max_u32(a->file, b->file)].name);
+  }
   return OK;
 }
 

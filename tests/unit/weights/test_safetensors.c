@@ -195,7 +195,11 @@ static void shards(void **state) {
   expect_index("{\"metadata\":{}}", "weight_map");
   expect_index("{\"weight_map\"", "not JSON");
   put("2.safetensors", one.bytes, one.count);
-  expect_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}", "two files");
+  expect_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}", "two files, 1.safetensors and 2.safetensors");
+  static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n";
+  put("2.safetensors", pointer, sizeof pointer - 1);
+  expect_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}",
+               "2.safetensors: expected weights, found a git-lfs pointer");
   put("2.safetensors", two.bytes, two.count - 1);
   expect_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}", "2.safetensors");
   drop("model.safetensors.index.json");
