@@ -159,9 +159,7 @@ class NinjaWriter:
 
     def build(self, output, rule, inputs=(), implicit=(), order_only=(), **variables):
         words = ["build", output + ":", rule, *([inputs] if isinstance(inputs, str) else inputs)]
-        words += ["|", *implicit] if implicit else []
-        words += ["||", *order_only] if order_only else []
-        self.lines.append(" ".join(words))
+        self.lines.append(" ".join(words + ["|", *implicit] * bool(implicit) + ["||", *order_only] * bool(order_only)))
         for key, value in variables.items():
             self.variable(key, value, "  ")
         return output
@@ -290,17 +288,14 @@ def write_tests(ninja, args, plain):
     ninja.comment("Tests, with the kernels' texts in the emulator")
     tests = [plain.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)), *plain.tests(ninja, ["gpu"], "gpu_tests"),
              *plain.tests(ninja, TEST_KINDS, emulated=write_emulator(ninja, build))]
-
     ninja.comment("The program and the tests under AddressSanitizer and UndefinedBehaviorSanitizer")
     san = Variant(build, build + "/san", "cc_san", "link_san")
     san_all = [*san.library(ninja), san.binary(ninja, "schedule_fuzz", linked_sources(SCHEDULE_FUZZ)),
                san.binary(ninja, "verbatim", [MAIN]), *san.tests(ninja, TEST_KINDS)]
-
     ninja.comment("Fuzzers (clang only, never built by default)")
     fuzz = Variant(build, build + "/fuzz", "cc_fuzz", "link_fuzz")
     fuzz.library(ninja)
     fuzzers = [fuzz.binary(ninja, os.path.basename(source)[:-2], linked_sources(source)) for source in fuzz_sources()]
-
     ninja.comment("Names to build by")
     ninja.build("tests", "phony", tests)
     ninja.build("test_objects", "phony", [path for source, path in plain.objects.items() if source.startswith("tests/")])
@@ -319,7 +314,6 @@ def generate(args):
     ninja.build(build + "/gen/profile_shipped.c", "embed", found("planner/profiles/*.json"), ["tools/embed.py"],
                 table="profile_shipped", header="planner/profile_shipped.h", root="planner/profiles")
     ninja.build(top_path, "configure", implicit=["configure.py", FORMS, FLAWS])
-
     ninja.comment("The program, its library and tools")
     plain = Variant(build, build, "cc", "link")
     default = plain.library(ninja)
@@ -332,7 +326,6 @@ def generate(args):
     ninja.build("uninstall", "install", order_only=["all"], how="--uninstall")
     ninja.build("test", "test", order_only=["all", "tests", "san"])
     ninja.lines += ["default all", "subninja " + tests_path]
-
     tests = NinjaWriter()
     write_tests(tests, args, plain)
     return {path: "\n".join(writer.lines) + "\n" for path, writer in ((top_path, ninja), (tests_path, tests))}

@@ -15,7 +15,7 @@
 #include "text/tokenizer.h"
 #include "exec/watch.h"
 #include "weights/weights.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include <errno.h>
 #include <fenv.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "abi.h"
-#include "check.h"
+#include "checks/check.h"
 #include "deploy_config.h"
 #include "draft.h"
 #include "emit.h"

@@ -24,7 +24,7 @@ eval/report eval/run serve cli main.c
 # What planner/ may include besides its own headers; who may include the planner, and the checker of its plans.
 PLANNER_SEES = r"engine/base/.*|engine/plan/(?:format\w*|spread)\.h|engine/verbatim\.h|kernels_src/.*"
 SEES_PLANNER = ["common", "eval/run", "serve", "cli", "main.c"]
-CHECKER = ("engine/verbatim.c", "planner/check.h")  # files that open a plan have it checked
+CHECKER = ("engine/verbatim.c", "planner/checks/check.h")  # files that open a plan have it checked
 # Folders behind verbatim.h: the command line, like any program, uses the engine only through that header.
 PROGRAM = SEES_PLANNER
 BEHIND_THE_HEADER = (r"engine/(?:base/arena|cpu/\w+|weights/(?:weights|e4m3)|exec/\w+|plan/guarantee|"

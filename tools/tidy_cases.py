@@ -76,7 +76,7 @@ def write_object(path, source):
 EXEC, KERNEL, SCALE_CPU = "engine/exec/exec.c", "kernels_src/rows/scale.cu", "engine/cpu/scale.c"
 
 
-CHECK = {"planner/check.h": "/* check.h - the checker. */\n"}
+CHECK = {"planner/checks/check.h": "/* check.h - the checker. */\n"}
 
 
 def in_verbatim(header):
@@ -109,9 +109,9 @@ CASES = [
     ("layers: planner sees the engine", {"planner/place.c": append('#include "engine/gpu/gpu.h"\n')}, r"place.c:4: .*does not see"),
     ("layers: cpu op sees exec", {SCALE_CPU: append('#include "engine/exec/exec.h"\n')}, r"scale.c:4: .*lower layer"),
     ("layers: engine sees the planner", {EXEC: append('#include "planner/place.h"\n')}, r"exec.c:5: .*the planner"),
-    ("layers: verbatim.c has the checker", in_verbatim("check"), None),
+    ("layers: verbatim.c has the checker", in_verbatim("checks/check"), None),
     ("layers: verbatim.c sees more of the planner", in_verbatim("place"), r"verbatim.c:2: .*the planner"),
-    ("layers: another file sees the checker", {EXEC: append('#include "planner/check.h"\n'), **CHECK}, r"exec.c:5: .*the planner"),
+    ("layers: another file sees the checker", {EXEC: append('#include "planner/checks/check.h"\n'), **CHECK}, r"exec.c:5: .*the planner"),
     ("layers: the program sees into the engine", {"engine/main.c": append('#include "exec/exec.h"\n')}, r"main.c:4: .*verbatim.h alone"),
     ("layers: include in a comment", {EXEC: append('/*\n#include "nowhere.h"\n*/\n')}, None),
     ("vendor_calls: driver", {EXEC: append("void exec_x(void) { cuInit(0); }\n")}, r"exec.c:5: driver calls"),

@@ -8,7 +8,7 @@
 #include "common/output.h"
 #include "base/digest.h"
 #include "plan/plan.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "common/output.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

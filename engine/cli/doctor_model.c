@@ -8,7 +8,7 @@
 #include "weights/safetensors.h"
 #include "base/special_file.h"
 #include "text/tokenizer.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* cli/show.c - `verbatim show`: a plan in words.
  *
- * Owns the subcommand's arguments. plan.h validates the file's structure, planner/check.h that it computes what it should, and
+ * Owns the subcommand's arguments. plan.h validates the file's structure, planner/checks/check.h that it computes what it should, and
  * planner/print.h writes the text. */
 #include "cli/cli.h"
 #include "base/base.h"
 #include "plan/plan.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include "planner/print.h"
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #define VERBATIM_READING_H
 #include <string.h>
 #include "abi.h"
-#include "check_access.h"
+#include "checks/check_access.h"
 #include "draft.h"
 
 #define HUGE_BYTES (UINT64_MAX / 2)

@@ -3,7 +3,7 @@
  * correct the digest of the mutated plan, and half of those the numerics id. */
 #include "engine/plan/plan.h"
 #include "fuzz.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include "planner/emit.h"
 #include "planner/planner.h"
 #include "planner/print.h"

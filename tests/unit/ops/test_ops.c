@@ -1,7 +1,7 @@
 /* test_ops.c - the descriptions of the ops agree with the planner's checker, which reads kernels_src/abi.h independently.
  *
  * For every op of plans of several models and deployments both list the same pointers, read or written, and the same rows. The control of
- * each comparison is a description with one changed field, which is noticed. Read next: engine/ops/op.h, planner/check_access.h. */
+ * each comparison is a description with one changed field, which is noticed. Read next: engine/ops/op.h, planner/checks/check_access.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <glob.h>
 #include "engine/ops/kernels.h"
 #include "engine/plan/plan.h"
-#include "planner/check_access.h"
+#include "planner/checks/check_access.h"
 #include "tests/unit/planner/planner_fixture.h"
 
 #define LIMITS "max-num-seqs: 8\nmax-num-batched-tokens: 256\nmax-model-len: 512\nladder: [1, 8]\n"

@@ -6,7 +6,7 @@
 #include "tests/unit/unit.h"
 #include "engine/plan/plan.h"
 #include "engine/weights/weights.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include "tests/unit/planner/planner_fixture.h"
 #include "tests/fuzz/plan_walk.h"
 

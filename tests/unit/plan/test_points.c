@@ -1,12 +1,12 @@
 /* test_points.c - the trace points of plans: every op that computes for a request has its own, and they are where the op writes.
  *
- * planner/check_access.c, an independent reading of the op's arguments, says which bytes an op writes. The control of each comparison is a
- * damaged point or plan, which is noticed. */
+ * planner/checks/check_access.c, an independent reading of the op's arguments, says which bytes an op writes. The control of each
+ * comparison is a damaged point or plan, which is noticed. */
 #include "tests/unit/unit.h"
 #include "engine/ops/kernels.h"
 #include "engine/plan/points.h"
 #include "kernels_src/num.h"
-#include "planner/check_access.h"
+#include "planner/checks/check_access.h"
 #include "tests/unit/planner/planner_fixture.h"
 
 static const char *const CONFIGS[] = {"glm4-moe-lite", "kimi-k2", "minicpm3-long", "minicpm3", "mistral4", "moonlight",

@@ -1,7 +1,7 @@
 /* test_check.c - the verifier of plans: real plans pass, and each planted fault is reported as what it is. */
 #include "tests/unit/unit.h"
 #include "kernels_src/abi.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
 #include "tests/unit/plan/plan_edit.h"

@@ -3,7 +3,7 @@
 #include "tests/unit/unit.h"
 #include "engine/plan/format_widen.h"
 #include "kernels_src/abi.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
 #include "tests/unit/plan/plan_edit.h"

@@ -5,7 +5,7 @@
 #include "tests/unit/unit.h"
 #include <time.h>
 #include "kernels_src/abi.h"
-#include "planner/check.h"
+#include "planner/checks/check.h"
 #include "planner/draft.h"
 #include "planner/emit.h"
 #include "planner/guarantees.h"

@@ -1,9 +1,9 @@
-/* test_audit_inputs.c - which trace points an op reads, against an independent method: the bytes that planner/check_access.c says an op
- * reads are looked up in a map of their last writers. */
+/* test_audit_inputs.c - which trace points an op reads, against an independent method: the bytes that planner/checks/check_access.c says an
+ * op reads are looked up in a map of their last writers. */
 #include "tests/unit/unit.h"
 #include "engine/traces/audit_inputs.h"
 #include "engine/ops/kernels.h"
-#include "planner/check_access.h"
+#include "planner/checks/check_access.h"
 #include "tests/unit/planner/planner_fixture.h"
 
 static const char *const SMALL[] = {"small-glm4-moe-lite", "small-minicpm3", "small-mistral4", "small-v2lite", "small-v3", "small-youtu"};

@@ -1,7 +1,7 @@
 /* check_values.c - see check_values.h. The header is checked here, the arguments of each op in checks/<stem>.c. Some limits of the
  * header are stated in engine/plan/plan.c as well, on purpose: that file protects the engine from arbitrary bytes, this one finds
  * mistakes of the planner, and neither relies on the other. */
-#include "check_values.h"
+#include "checks/check_values.h"
 #include "checks/reading.h"
 
 static status check_experts(const plan_model *m) {

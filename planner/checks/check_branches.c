@@ -1,8 +1,8 @@
 /* check_branches.c - see check_branches.h. Shares no code with the graph that chose the branches. */
-#include "check_branches.h"
+#include "checks/check_branches.h"
 #include <string.h>
 #include "abi.h"
-#include "check_access.h"
+#include "checks/check_access.h"
 #include "draft.h"
 
 typedef struct window { /* ops first .. join - 1, and the op that joins */

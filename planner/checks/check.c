@@ -1,12 +1,12 @@
 /* check.c - see check.h. Tables first, then one simulated step per combination of row counts. Read next: check_access.h, check_values.h. */
-#include "check.h"
+#include "checks/check.h"
 #include <stdlib.h>
 #include <string.h>
 #include "abi.h"
 #include "attn/attn_cut.h"
-#include "check_access.h"
-#include "check_branches.h"
-#include "check_values.h"
+#include "checks/check_access.h"
+#include "checks/check_branches.h"
+#include "checks/check_values.h"
 #include "draft.h"
 #include "emit.h"
 #include "engine/plan/format_widen.h"

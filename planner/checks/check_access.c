@@ -1,5 +1,5 @@
 /* check_access.c - see check_access.h. What each op touches is in checks/<stem>.c. */
-#include "check_access.h"
+#include "checks/check_access.h"
 #include "checks/reading.h"
 
 uint64_t check_access_extent(const check_access *a) {
