@@ -1,8 +1,10 @@
 /* serve_client.c - see serve_client.h. */
 #define _DEFAULT_SOURCE
 #include "serve_client.h"
+#include "tests/unit/unit.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <jansson.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -230,4 +232,20 @@ void served_wait(const served *self, const char *sample, double value) {
   }
   fprintf(stderr, "server test: %s: expected %g, found %g\n", sample, value, found);
   abort();
+}
+
+void served_expect_status(served_reply reply, int wanted) {
+  if (reply.status != wanted) fail_msg("expected status %d, found %d: %s%s", wanted, reply.status, reply.head,
+                                        reply.body ? reply.body : "");
+  assert_true(reply.whole || wanted == 0);
+  free(reply.body);
+}
+
+void served_expect_error(served_reply reply, int wanted, const char *code) {
+  json_t *object = json_loads(reply.body ? reply.body : "", 0, NULL), *error = json_object_get(object, "error");
+  const char *found = json_string_value(json_object_get(error, "code"));
+  if (reply.status != wanted || !found || strcmp(found, code) != 0 || !json_is_string(json_object_get(error, "message")))
+    fail_msg("expected status %d and code %s, found %d: %s", wanted, code, reply.status, reply.body ? reply.body : "nothing");
+  json_decref(object);
+  free(reply.body);
 }

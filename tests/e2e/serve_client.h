@@ -53,4 +53,10 @@ double served_metric(const served *self, const char *sample);
 /* Waits until a sample has the value; fails the process if it never has. */
 void served_wait(const served *self, const char *sample, double value);
 
+/* Fails the test unless the reply has this status and is whole (0: the connection ended without a reply). Frees the body. */
+void served_expect_status(served_reply reply, int wanted);
+
+/* Fails the test unless the reply has this status and is OpenAI's error object with this code and a message. Frees the body. */
+void served_expect_error(served_reply reply, int wanted, const char *code);
+
 #endif

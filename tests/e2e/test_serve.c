@@ -26,23 +26,6 @@ static e2e_model model;
 
 /* === Helpers ================================================================================================================ */
 
-static void expect_status(served_reply reply, int wanted) {
-  if (reply.status != wanted) fail_msg("expected status %d, found %d: %s%s", wanted, reply.status, reply.head,
-                                        reply.body ? reply.body : "");
-  assert_true(reply.whole || wanted == 0);
-  free(reply.body);
-}
-
-/* The reply is OpenAI's error object with this code. */
-static void expect_error(served_reply reply, int wanted, const char *code) {
-  json_t *object = json_loads(reply.body ? reply.body : "", 0, NULL), *error = json_object_get(object, "error");
-  const char *found = json_string_value(json_object_get(error, "code"));
-  if (reply.status != wanted || !found || strcmp(found, code) != 0 || !json_is_string(json_object_get(error, "message")))
-    fail_msg("expected status %d and code %s, found %d: %s", wanted, code, reply.status, reply.body ? reply.body : "nothing");
-  json_decref(object);
-  free(reply.body);
-}
-
 /* A reply's object, which the caller frees. */
 static json_t *object_of(served_reply reply) {
   json_error_t error;
@@ -83,13 +66,13 @@ static void every_endpoint_answers(void **state) {
   served_begin(&server, &model, "receipt", NONE);
   served_reply health = served_ask(&server, "GET", "/health", "", NULL);
   assert_int_equal(health.bytes, 0);
-  expect_status(health, 200);
+  served_expect_status(health, 200);
   static const char *const gets[] = {"/v1/models", "/v1/models/tiny", "/version", "/tokenizer_info"};
   for (size_t i = 0; i < ARRAY_LEN(gets); i++) {
     served_reply reply = served_ask(&server, "GET", gets[i], "", NULL);
     assert_string_equal(served_header(&reply, "Content-Type", value), "application/json");
     json_decref(object_of(reply));
-    expect_status((served_reply){.whole = true, .status = served_ask(&server, "HEAD", gets[i], "", NULL).status}, 200);
+    served_expect_status((served_reply){.whole = true, .status = served_ask(&server, "HEAD", gets[i], "", NULL).status}, 200);
   }
   json_t *ids = object_of(served_ask(&server, "POST", "/tokenize", "", "{\"model\":\"tiny\",\"prompt\":\"add: 1+1=\"}"));
   assert_true(json_integer_value(json_object_get(ids, "count")) > 3);
@@ -98,17 +81,17 @@ static void every_endpoint_answers(void **state) {
   json_t *made = object_of(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY));
   assert_string_equal(text_of(made, 0), "158");
   json_decref(made);
-  expect_error(served_ask(&server, "GET", "/nothing", "", NULL), 404, "not_found");
-  expect_error(served_ask(&server, "GET", "/v1/models/other", "", NULL), 404, "model_not_found");
+  served_expect_error(served_ask(&server, "GET", "/nothing", "", NULL), 404, "not_found");
+  served_expect_error(served_ask(&server, "GET", "/v1/models/other", "", NULL), 404, "model_not_found");
   served_reply wrong = served_ask(&server, "PUT", "/health", "", NULL);
   assert_string_equal(served_header(&wrong, "Allow", value), "GET, HEAD");
-  expect_error(wrong, 405, "method_not_allowed");
+  served_expect_error(wrong, 405, "method_not_allowed");
   wrong = served_ask(&server, "GET", "/v1/completions", "", NULL);
   assert_string_equal(served_header(&wrong, "Allow", value), "POST");
-  expect_error(wrong, 405, "method_not_allowed");
+  served_expect_error(wrong, 405, "method_not_allowed");
   served_reply named = served_ask(&server, "GET", "/health", "X-Request-Id: mine-1\r\n", NULL);
   assert_string_equal(served_header(&named, "X-Request-Id", value), "mine-1");
-  expect_status(named, 200);
+  served_expect_status(named, 200);
   assert_true(served_metric(&server, "vllm:generation_tokens_total{model_name=\"tiny\"}") == 4);
   assert_true(served_metric(&server, "vllm:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"}") == 1);
   assert_true(served_metric(&server, "verbatim_http_replies_total{code=\"405\"}") == 2);
@@ -160,10 +143,10 @@ static void the_events_of_a_stream_are_the_whole_reply(void **state) {
   assert_string_not_equal(texts[0], texts[1]);
   free(stream.body);
   json_decref(whole);
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":9999}"), 400,
-               "context_length_exceeded");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":9999}"), 400,
+                      "context_length_exceeded");
   static const char excluded[] = "{\"prompt\":\"x\",\"stream\":true,\"verbatim_require\":[\"speculation\"]}";
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", excluded), 400, "refused_by_engine"); /* and no stream has begun */
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "", excluded), 400, "refused_by_engine"); /* and no stream has begun */
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
@@ -191,14 +174,14 @@ static void what_is_large_holds_nobody_up(void **state) {
   json_decref(made);
   close(large[1]); /* a client that leaves meanwhile leaves nothing allocated */
   for (size_t i = 0; i < ARRAY_LEN(large); i += i ? 1 : 2) {
-    expect_error(served_read(large[i]), 400, "context_length_exceeded");
+    served_expect_error(served_read(large[i]), 400, "context_length_exceeded");
     close(large[i]);
   }
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
   int last = served_post(&server, "/tokenize", "", body); /* finished, even if the server ends meanwhile */
   served_wait(&server, "verbatim_connections{model_name=\"tiny\"}", 2);
   kill(server.child, SIGTERM);
-  expect_status(served_read(last), 200);
+  served_expect_status(served_read(last), 200);
   close(last);
   free(body);
   assert_int_equal(served_end(&server, 0), 0);
@@ -219,7 +202,7 @@ static void large_bodies_and_replies_are_whole(void **state) {
   assert_int_equal(json_array_size(json_object_get(json_object_get(json_array_get(json_object_get(large, "choices"), 0), "logprobs"),
                                                    "top_logprobs")), 200);
   body[1] = '!';
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", body), 400, "invalid_json");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "", body), 400, "invalid_json");
   json_decref(small);
   json_decref(large);
   free(body);
@@ -280,7 +263,7 @@ static void a_chat_is_answered_as_its_text_is(void **state) {
   snprintf(body, sizeof body, TINY_CHAT, "true");
   assert_int_equal(join_chat(served_ask(&server, "POST", "/v1/chat/completions", "X-Request-Id: stream\r\n", body), text), 4);
   assert_string_equal(text, "158");
-  expect_error(served_ask(&server, "POST", "/v1/chat/completions", "", "{\"prompt\":\"x\"}"), 400, "unknown_parameter");
+  served_expect_error(served_ask(&server, "POST", "/v1/chat/completions", "", "{\"prompt\":\"x\"}"), 400, "unknown_parameter");
   json_decref(chat);
   json_decref(same);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -305,10 +288,10 @@ static void a_template_that_is_not_known_is_not_guessed(void **state) {
     snprintf(body, sizeof body, TINY_CHAT, i ? "true" : "false");
     served_reply reply = served_ask(&server, "POST", "/v1/chat/completions", "", body);
     assert_non_null(strstr(reply.body, "/v1/completions")); /* the way out */
-    expect_error(reply, 400, "unsupported_parameter");
+    served_expect_error(reply, 400, "unsupported_parameter");
   }
-  expect_error(served_ask(&server, "POST", "/tokenize", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"), 400,
-               "unsupported_parameter");
+  served_expect_error(served_ask(&server, "POST", "/tokenize", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"), 400,
+                      "unsupported_parameter");
   json_t *made = object_of(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY));
   assert_string_equal(text_of(made, 0), "158");
   json_decref(made);
@@ -337,7 +320,7 @@ static void many_clients_have_what_each_has_alone(void **state) {
   }
   fclose(items);
   for (uint32_t i = 0; i < CLIENTS; i++) {
-    expect_status(served_read(sockets[i]), 200);
+    served_expect_status(served_read(sockets[i]), 200);
     close(sockets[i]);
   }
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
@@ -369,14 +352,14 @@ static void clients_that_leave_are_cancelled_and_change_nobody_else(void **state
   }
   for (uint32_t i = 0; i < 8; i += 2) close(sockets[i]); /* streams, and whole replies */
   for (uint32_t i = 1; i < 8; i += 2) {
-    expect_status(served_read(sockets[i]), 200);
+    served_expect_status(served_read(sockets[i]), 200);
     close(sockets[i]);
   }
   served_wait(&server, "verbatim_disconnected_total{model_name=\"tiny\"}", 4);
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
   assert_true(served_metric(&server, "verbatim_requests_finished_total{finish=\"cancelled\"}") == 4);
   snprintf(body, sizeof body, LONG_BODY, 40u, "false");
-  expect_status(served_ask(&server, "POST", "/v1/completions", "X-Request-Id: alone\r\n", body), 200);
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "X-Request-Id: alone\r\n", body), 200);
   assert_int_equal(served_end(&server, SIGTERM), 0);
   char *receipt = receipt_of(server.receipt), *alone = line_of(receipt, "cmpl-alone");
   for (uint32_t i = 1; i < 8; i += 2) {
@@ -408,13 +391,14 @@ static void too_much_is_refused_and_not_kept(void **state) {
   served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 1);
   served_reply full = served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY);
   assert_string_equal(served_header(&full, "Retry-After", value), "1");
-  expect_error(full, 429, "too_many_requests");
-  expect_status(served_read(running), 200);
+  served_expect_error(full, 429, "too_many_requests");
+  served_expect_status(served_read(running), 200);
   close(running);
   served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 0);
-  expect_status(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 200); /* and there is room again */
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", "{\"model\":\"tiny\",\"prompt\":\"x\",\"max_tokens\":900,\"n\":64}"), 400,
-               "request_too_large");
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 200); /* and there is room again */
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "",
+                                 "{\"model\":\"tiny\",\"prompt\":\"x\",\"max_tokens\":900,\"n\":64}"), 400,
+                      "request_too_large");
   assert_true(served_metric(&server, "verbatim_refused_full_total{model_name=\"tiny\"}") == 1);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -429,10 +413,10 @@ static void bodies_share_the_memory_for_requests(void **state) {
   int holder = served_connect(&server);
   served_send(holder, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 60001\r\n\r\n%s", part);
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 65536); /* room doubles */
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", part), 429, "out_of_request_memory");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "", part), 429, "out_of_request_memory");
   close(holder);
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
-  expect_status(served_ask(&server, "POST", "/v1/completions", "", part), 400); /* read, and found to be invalid */
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "", part), 400); /* read, and found to be invalid */
   free(part);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -444,40 +428,40 @@ static void heads_and_bodies_have_limits(void **state) {
   char *text = calloc(1, 20001), path[6000] = "/";
   served_begin(&server, &model, "receipt", small);
   memset(path + 1, 'a', 5000);
-  expect_error(served_ask(&server, "GET", path, "", NULL), 414, "url_too_long");
+  served_expect_error(served_ask(&server, "GET", path, "", NULL), 414, "url_too_long");
   memset(text, 'a', 1100);
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", text), 413, "body_too_large");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "", text), 413, "body_too_large");
   memset(text, 'a', 17000);
   memcpy(text, "X: ", 3);
   memcpy(text + 16998, "\r\n", 2);
-  expect_error(served_ask(&server, "GET", "/health", text, NULL), 431, "headers_too_large");
+  served_expect_error(served_ask(&server, "GET", "/health", text, NULL), 431, "headers_too_large");
   int to = served_connect(&server); /* chunks without a length: up to the limit, and above it */
   served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
               strlen(SHORT_BODY), SHORT_BODY);
-  expect_status(served_read(to), 200);
+  served_expect_status(served_read(to), 200);
   served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 15; i++) served_send(to, "64\r\n%0100d\r\n", i);
   served_send(to, "0\r\n\r\n");
-  expect_error(served_read(to), 413, "body_too_large");
+  served_expect_error(served_read(to), 413, "body_too_large");
   served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 30; i++) served_send(to, "64\r\n%0100d\r\n", i);
-  expect_status(served_read(to), 0); /* one that continues is cut off */
+  served_expect_status(served_read(to), 0); /* one that continues is cut off */
   close(to);
-  expect_error(served_ask(&server, "POST", "/v1/completions", "Content-Type: text/plain\r\n", NULL), 415, "unsupported_media_type");
-  expect_error(served_ask(&server, "POST", "/v1/completions", "Transfer-Encoding: chunked\r\n", "{}"), 400, "bad_length");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "Content-Type: text/plain\r\n", NULL), 415, "unsupported_media_type");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "Transfer-Encoding: chunked\r\n", "{}"), 400, "bad_length");
   static const char *const unclear[] = {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
                                         "Transfer-Encoding: identity\r\n", "Content-Length : 2\r\n", "Transfer-Encoding\t: chunked\r\n"};
   for (size_t i = 0; i < ARRAY_LEN(unclear); i++) { /* nothing after such a head is read, least of all as a request */
     to = served_connect(&server);
     served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n", unclear[i]);
-    expect_error(served_read(to), 400, "bad_length");
+    served_expect_error(served_read(to), 400, "bad_length");
     assert_true(seconds_until_closed(to) < 5);
     close(to);
   }
   assert_true(served_metric(&server, "verbatim_http_replies_total{code=\"200\"}") == 1); /* of the chunks above */
-  expect_status(served_ask(&server, "POST", "/v1/completions", "", "{\"prompt\":"), 400);
-  expect_status(served_ask(&server, "POST", "/v1/completions", "", ""), 400);
-  expect_status(served_ask(&server, "GET", "/health", "", NULL), 200);
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "", "{\"prompt\":"), 400);
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "", ""), 400);
+  served_expect_status(served_ask(&server, "GET", "/health", "", NULL), 200);
   free(text);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -494,12 +478,12 @@ static void requests_may_share_a_connection(void **state) {
     json_t *made = object_of(served_read(to));
     assert_string_equal(text_of(made, 0), "158");
     json_decref(made);
-    expect_status(served_read(to), 200);
+    served_expect_status(served_read(to), 200);
   }
   served_send(to, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\nExpect: 100-continue\r\n\r\n", strlen(SHORT_BODY));
-  expect_status(served_read(to), 100);
+  served_expect_status(served_read(to), 100);
   served_send(to, "%s", SHORT_BODY);
-  expect_status(served_read(to), 200);
+  served_expect_status(served_read(to), 200);
   close(to);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -516,9 +500,9 @@ static void what_only_the_engine_knows_is_refused_with_400(void **state) {
              i % 2 ? "true" : "false");
     served_reply reply = served_ask(&server, "POST", "/v1/completions", "", body);
     if (!reply.body || !strstr(reply.body, axes[i / 2])) fail_msg("expected %s, found %s", axes[i / 2], reply.body);
-    expect_error(reply, 400, "refused_by_engine");
+    served_expect_error(reply, 400, "refused_by_engine");
   }
-  expect_status(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 200);
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 200);
   served_wait(&server, "verbatim_request_memory_bytes{model_name=\"tiny\"}", 0);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -531,14 +515,14 @@ static void connections_beyond_the_limit_wait(void **state) {
   int held[] = {served_connect(&server), served_connect(&server)};
   for (int i = 0; i < 2; i++) {
     served_send(held[i], "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-    expect_status(served_read(held[i]), 200);
+    served_expect_status(served_read(held[i]), 200);
   }
   int waiting = served_post(&server, "/v1/completions", "", SHORT_BODY);
   assert_int_equal(poll(&(struct pollfd){.fd = waiting, .events = POLLIN}, 1, 300), 0);
   served_send(held[1], "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"); /* a client that is already connected is served */
-  expect_status(served_read(held[1]), 200);
+  served_expect_status(served_read(held[1]), 200);
   close(held[0]);
-  expect_status(served_read(waiting), 200);
+  served_expect_status(served_read(waiting), 200);
   close(waiting);
   close(held[1]);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -557,9 +541,9 @@ static void the_access_log_has_every_reply(void **state) {
   served server;
   snprintf(path, sizeof path, "%.900s/log", model.folder);
   served_begin(&server, &model, "receipt", logged);
-  for (size_t i = 0; i < ARRAY_LEN(paths); i++) expect_status(served_ask(&server, "GET", paths[i], "", NULL), codes[i]);
-  expect_status(served_ask(&server, "G\xff", "/health", "", NULL), 405);
-  expect_status(served_ask(&server, "POST", "/v1/completions", "X-Request-Id: mine\r\n", SHORT_BODY), 200);
+  for (size_t i = 0; i < ARRAY_LEN(paths); i++) served_expect_status(served_ask(&server, "GET", paths[i], "", NULL), codes[i]);
+  served_expect_status(served_ask(&server, "G\xff", "/health", "", NULL), 405);
+  served_expect_status(served_ask(&server, "POST", "/v1/completions", "X-Request-Id: mine\r\n", SHORT_BODY), 200);
   assert_int_equal(served_end(&server, SIGTERM), 0);
   char *log = e2e_read_file(path, NULL);
   for (char *line = strtok_r(log, "\n", &kept); line; line = strtok_r(NULL, "\n", &kept), count++) {
@@ -602,7 +586,7 @@ static void slow_clients_are_not_waited_for(void **state) {
   double seconds = clock_seconds() - begun;
   assert_true(seconds > 1.5 && seconds < 10);
   assert_true(seconds_until_closed(silent) < 10);
-  expect_status(served_ask(&server, "GET", "/health", "", NULL), 200);
+  served_expect_status(served_ask(&server, "GET", "/health", "", NULL), 200);
   served_wait(&server, "verbatim_connections{model_name=\"tiny\"}", 1); /* this one */
   close(silent), close(head), close(body);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -634,21 +618,21 @@ static void a_key_is_asked_for(void **state) {
   served_begin(&server, &model, "receipt", key);
   served_reply without = served_ask(&server, "GET", "/v1/models", "", NULL);
   assert_string_equal(served_header(&without, "WWW-Authenticate", value), "Bearer");
-  expect_error(without, 401, "invalid_api_key");
-  expect_error(served_ask(&server, "GET", "/v1/models", "Authorization: Bearer s3creT\r\n", NULL), 401, "invalid_api_key");
-  expect_error(served_ask(&server, "GET", "/v1/models", "Authorization: Bearer s3cret2\r\n", NULL), 401, "invalid_api_key");
-  expect_error(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 401, "invalid_api_key");
-  expect_error(served_ask(&server, "GET", "/nothing", "", NULL), 401, "invalid_api_key");
-  expect_error(served_ask(&server, "GET", "/metrics", "", NULL), 401, "invalid_api_key");
-  expect_status(served_ask(&server, "GET", "/v1/models", "Authorization: Bearer s3cret\r\n", NULL), 200);
-  expect_status(served_ask(&server, "GET", "/health", "", NULL), 200);
-  expect_status(served_ask(&server, "GET", "/version", "", NULL), 200);
+  served_expect_error(without, 401, "invalid_api_key");
+  served_expect_error(served_ask(&server, "GET", "/v1/models", "Authorization: Bearer s3creT\r\n", NULL), 401, "invalid_api_key");
+  served_expect_error(served_ask(&server, "GET", "/v1/models", "Authorization: Bearer s3cret2\r\n", NULL), 401, "invalid_api_key");
+  served_expect_error(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 401, "invalid_api_key");
+  served_expect_error(served_ask(&server, "GET", "/nothing", "", NULL), 401, "invalid_api_key");
+  served_expect_error(served_ask(&server, "GET", "/metrics", "", NULL), 401, "invalid_api_key");
+  served_expect_status(served_ask(&server, "GET", "/v1/models", "Authorization: Bearer s3cret\r\n", NULL), 200);
+  served_expect_status(served_ask(&server, "GET", "/health", "", NULL), 200);
+  served_expect_status(served_ask(&server, "GET", "/version", "", NULL), 200);
   assert_int_equal(served_end(&server, SIGTERM), 0);
   setenv("VERBATIM_API_KEY", "other", 1);
   served_begin(&server, &model, "receipt", NONE);
   unsetenv("VERBATIM_API_KEY");
-  expect_error(served_ask(&server, "GET", "/v1/models", "", NULL), 401, "invalid_api_key");
-  expect_status(served_ask(&server, "GET", "/v1/models", "Authorization: bearer other\r\n", NULL), 200);
+  served_expect_error(served_ask(&server, "GET", "/v1/models", "", NULL), 401, "invalid_api_key");
+  served_expect_status(served_ask(&server, "GET", "/v1/models", "Authorization: bearer other\r\n", NULL), 200);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
 
@@ -662,7 +646,7 @@ static void a_signal_lets_requests_finish(void **state) {
   served_begin(&server, &model, "drained", patient);
   int kept = served_connect(&server);
   served_send(kept, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-  expect_status(served_read(kept), 200);
+  served_expect_status(served_read(kept), 200);
   snprintf(body, sizeof body, LONG_BODY, 300u, "false");
   int running = served_post(&server, "/v1/completions", "X-Request-Id: last\r\n", body);
   served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 1);
@@ -674,8 +658,8 @@ static void a_signal_lets_requests_finish(void **state) {
     poll(NULL, 0, 10);
   }
   served_send(kept, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-  expect_status(served_read(kept), 503);
-  expect_status(served_read(running), 200);
+  served_expect_status(served_read(kept), 503);
+  served_expect_status(served_read(running), 200);
   close(kept);
   close(running);
   assert_int_equal(served_end(&server, 0), 0);
@@ -701,10 +685,10 @@ static void requests_that_take_too_long_are_told_so(void **state) {
     assert_int_equal(poll(&(struct pollfd){.fd = stream, .events = POLLIN}, 1, 1000 * SERVE_CLIENT_SECONDS), 1); /* it has begun */
     kill(server.child, SIGINT);
     if (second) poll(NULL, 0, 50), kill(server.child, SIGTERM);
-    expect_error(served_read(waiting), 503, "shutting_down");
+    served_expect_error(served_read(waiting), 503, "shutting_down");
     served_reply cut = served_read(stream);
     assert_non_null(strstr(cut.body, "shutting_down"));
-    expect_status(cut, 200);
+    served_expect_status(cut, 200);
     close(waiting);
     close(stream);
     assert_int_equal(served_end(&server, 0), 0);
@@ -761,8 +745,8 @@ static void memory_does_not_grow(void **state) {
   served_begin(&server, &model, "receipt", NONE);
   for (int i = 0; i < 600; i++) {
     if (i == 200) before = resident_pages(server.child);
-    expect_status(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 200);
-    expect_status(served_ask(&server, "GET", "/v1/models", "", NULL), 200);
+    served_expect_status(served_ask(&server, "POST", "/v1/completions", "", SHORT_BODY), 200);
+    served_expect_status(served_ask(&server, "GET", "/v1/models", "", NULL), 200);
   }
   long grown = (resident_pages(server.child) - before) * sysconf(_SC_PAGESIZE);
   if (grown > 1 << 20) fail_msg("grew by %ld bytes in 400 requests", grown);

@@ -28,21 +28,6 @@ static e2e_model model;
 
 /* === Helpers ================================================================================================================ */
 
-static void expect_status(served_reply reply, int wanted) {
-  if (reply.status != wanted) fail_msg("expected status %d, found %d: %s", wanted, reply.status, reply.head);
-  assert_true(reply.whole);
-  free(reply.body);
-}
-
-static void expect_error(served_reply reply, int wanted, const char *code) {
-  json_t *object = json_loads(reply.body ? reply.body : "", 0, NULL), *error = json_object_get(object, "error");
-  const char *found = json_string_value(json_object_get(error, "code"));
-  if (reply.status != wanted || !found || strcmp(found, code) != 0)
-    fail_msg("expected status %d and code %s, found %d: %s", wanted, code, reply.status, reply.body ? reply.body : "nothing");
-  json_decref(object);
-  free(reply.body);
-}
-
 /* The rest of what the server sends, up to the end of the connection; the caller frees it. Null: the connection was reset. */
 static char *read_to_end(int from) {
   size_t count = 0, room = 1 << 16;
@@ -87,11 +72,11 @@ static void what_is_no_request_is_refused_and_ends_the_connection(void **state) 
   for (size_t i = 0; i < ARRAY_LEN(all); i++) {
     int to = served_connect(&server);
     served_send(to, HEALTH "\r\n%s" HEALTH, all[i]);
-    expect_status(served_read(to), 200); /* earlier requests are answered */
+    served_expect_status(served_read(to), 200); /* earlier requests are answered */
     served_reply reply = served_read(to);
     assert_string_equal(served_header(&reply, "Connection", value), "close");
     assert_int_equal(strlen(served_header(&reply, "X-Request-Id", value)), 24);
-    expect_error(reply, 400, "malformed_request");
+    served_expect_error(reply, 400, "malformed_request");
     expect_end(to);
   }
   int to = served_connect(&server);
@@ -100,12 +85,12 @@ static void what_is_no_request_is_refused_and_ends_the_connection(void **state) 
     poll(NULL, 0, 20);
   }
   served_send(to, HEALTH "\r\n\n");
-  expect_status(served_read(to), 200);
-  expect_error(served_read(to), 400, "malformed_request");
+  served_expect_status(served_read(to), 200);
+  served_expect_error(served_read(to), 400, "malformed_request");
   expect_end(to);
   to = served_connect(&server);
   served_send(to, "GET /health HTTP/2.0\r\nHost: x\r\n\r\n");
-  expect_error(served_read(to), 505, "http_version_not_supported");
+  served_expect_error(served_read(to), 505, "http_version_not_supported");
   expect_end(to);
   assert_true(served_metric(&server, "verbatim_http_replies_total{code=\"400\"}") == ARRAY_LEN(all) + 1);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -152,7 +137,7 @@ static void smuggled_requests_are_not_answered(void **state) {
   assert_int_equal(first.status, 200);
   assert_null(strstr(first.body, "version"));
   free(first.body);
-  expect_status(served_read(to), 200);
+  served_expect_status(served_read(to), 200);
   assert_true(is_open(to));
   close(to);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -167,10 +152,10 @@ static void a_head_has_an_end(void **state) {
   served_begin(&server, &model, "receipt", NONE);
   int line = served_connect(&server), header = served_connect(&server);
   served_send(line, "GET /%s", text);
-  expect_error(served_read(line), 414, "url_too_long");
+  served_expect_error(served_read(line), 414, "url_too_long");
   expect_end(line);
   served_send(header, "GET /health HTTP/1.1\r\nHost: x\r\nA: %s", text);
-  expect_error(served_read(header), 431, "headers_too_large");
+  served_expect_error(served_read(header), 431, "headers_too_large");
   expect_end(header);
   free(text);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -195,7 +180,7 @@ static void a_refusal_reaches_a_client_that_still_sends(void **state) {
     }
     poll(NULL, 0, 50);
   }
-  expect_error(served_read(to), 413, "body_too_large");
+  served_expect_error(served_read(to), 413, "body_too_large");
   expect_end(to);
   free(part);
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -212,7 +197,7 @@ static void a_client_of_http_10_is_answered(void **state) {
   served_send(to, "GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
   served_reply kept = served_read(to);
   assert_string_equal(served_header(&kept, "Connection", value), "Keep-Alive");
-  expect_status(kept, 200);
+  served_expect_status(kept, 200);
   assert_true(is_open(to));
   served_send(to, "POST /v1/completions HTTP/1.0\r\nContent-Length: %zu\r\n\r\n%s", strlen(SHORT_BODY), SHORT_BODY);
   char *stream = read_to_end(to); /* it ends with the connection */
@@ -236,7 +221,7 @@ static void a_stream_is_whole_before_its_connection_ends(void **state) {
     served_send(to, POST "Connection: close\r\nContent-Length: %zu\r\n\r\n%s", strlen(SHORT_BODY), SHORT_BODY);
     served_reply reply = served_read(to);
     if (!reply.body || !strstr(reply.body, "data: [DONE]")) fail_msg("expected a whole stream, found %s%s", reply.head, reply.body);
-    expect_status(reply, 200);
+    served_expect_status(reply, 200);
     expect_end(to);
   }
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -256,8 +241,8 @@ static void a_reply_to_head_has_no_body(void **state) {
   close(to);
   to = served_connect(&server);
   served_send(to, "HEAD /health HTTP/1.1\r\nHost: x\r\n\r\nnonsense\r\n\r\n");
-  expect_status(served_read(to), 200);
-  expect_error(served_read(to), 400, "malformed_request"); /* of another request, and so with its body */
+  served_expect_status(served_read(to), 200);
+  served_expect_error(served_read(to), 400, "malformed_request"); /* of another request, and so with its body */
   expect_end(to);
   assert_int_equal(served_end(&server, SIGTERM), 0);
 }
@@ -273,7 +258,7 @@ static void only_a_body_that_will_be_read_is_asked_for(void **state) {
   for (size_t i = 0; i < ARRAY_LEN(all); i++) {
     int to = served_connect(&server);
     served_send(to, "%s", all[i].head);
-    expect_status(served_read(to), all[i].status);
+    served_expect_status(served_read(to), all[i].status);
     close(to);
   }
   assert_int_equal(served_end(&server, SIGTERM), 0);
@@ -303,7 +288,7 @@ static void requests_sent_ahead_are_answered_in_order(void **state) {
     served_reply reply = served_read(to);
     snprintf(wanted, sizeof wanted, "%d", i);
     assert_string_equal(served_header(&reply, "X-Request-Id", value), wanted);
-    expect_status(reply, 200);
+    served_expect_status(reply, 200);
   }
   assert_true(is_open(to));
   free(all);
@@ -321,7 +306,7 @@ static void a_client_that_closes_its_side_is_gone(void **state) {
   int asks = served_connect(&server), runs = served_connect(&server);
   served_send(asks, HEALTH HEALTH HEALTH);
   shutdown(asks, SHUT_WR);
-  for (int i = 0; i < 3; i++) expect_status(served_read(asks), 200);
+  for (int i = 0; i < 3; i++) served_expect_status(served_read(asks), 200);
   expect_end(asks);
   post(runs, LONG_BODY);
   served_wait(&server, "vllm:num_requests_running{model_name=\"tiny\"}", 1);
@@ -360,7 +345,7 @@ static void a_connection_that_is_silent_is_closed(void **state) {
   served_begin(&server, &model, "receipt", hurry);
   int to = served_connect(&server);
   served_send(to, HEALTH);
-  expect_status(served_read(to), 200);
+  served_expect_status(served_read(to), 200);
   double before = clock_seconds();
   expect_end(to);
   double seconds = clock_seconds() - before;
@@ -381,13 +366,13 @@ static void without_descriptors_connections_wait(void **state) {
   assert_int_equal(prlimit(server.child, RLIMIT_NOFILE, &few, NULL), 0);
   for (int i = 0; i < COUNT; i++) held[i] = served_connect(&server);
   served_send(held[0], HEALTH);
-  expect_status(served_read(held[0]), 200);
+  served_expect_status(served_read(held[0]), 200);
   served_send(held[COUNT - 1], HEALTH);
   assert_true(is_open(held[COUNT - 1])); /* no reply yet */
   for (int i = 1; i < COUNT - 1; i++) close(held[i]);
-  expect_status(served_read(held[COUNT - 1]), 200);
+  served_expect_status(served_read(held[COUNT - 1]), 200);
   served_send(held[0], HEALTH);
-  expect_status(served_read(held[0]), 200);
+  served_expect_status(served_read(held[0]), 200);
   close(held[0]);
   close(held[COUNT - 1]);
   assert_int_equal(served_end(&server, SIGTERM), 0);
