@@ -3,7 +3,7 @@
  * A buffer has two barriers: producers arrive at its FULL barrier when the data is there, consumers at its EMPTY barrier when they have
  * read it. Use n of a buffer waits for phase n: wait_full(n) for its data, wait_empty(n) for the consumers of use n - 1, which returns
  * at once for n = 0. The form's layout.cuh numbers its barriers and defines AT_BARRIERS, the offset of the first, before it includes
- * this file. The decode form takes addresses instead, which cost it fewer registers. Knows nothing of what the buffers hold. Read next:
+ * this file. The decode form takes addresses instead: numbers change its machine code. Knows nothing of what the buffers hold. Read next:
  * attn/prologue.cuh. */
 #ifndef VERBATIM_ATTN_BARRIERS_CUH
 #define VERBATIM_ATTN_BARRIERS_CUH
